@@ -1,0 +1,15 @@
+//! How the values of C enums print.
+
+use core::fmt;
+
+/// Writes the constant's name, or the number when the header has no name for it.
+pub(crate) fn write(
+    f: &mut fmt::Formatter<'_>,
+    name: Option<&'static str>,
+    value: i64,
+) -> fmt::Result {
+    match name {
+        Some(name) => f.pad(name),
+        None => fmt::Display::fmt(&value, f),
+    }
+}

@@ -1,0 +1,10 @@
+/*
+ * What `cargo xtask regen-bindings` gives to bindgen: the driver interface and, for every function
+ * and version, its pointer type (PFN_<name>_v<version>).
+ */
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
+/* Declared by cudaProfilerTypedefs.h, which includes a header that the runtime package lacks. */
+typedef CUresult(CUDAAPI *PFN_cuProfilerStart_v4000)(void);
+typedef CUresult(CUDAAPI *PFN_cuProfilerStop_v4000)(void);

@@ -1,0 +1,88 @@
+//! `cargo xtask regen-bindings`: `bindings.rs` and `api.rs` of green-ctx-sys from NVIDIA's headers.
+
+mod api;
+mod bindings;
+mod headers;
+mod libclang;
+mod symbols;
+
+use std::path::{Path, PathBuf};
+
+use crate::{Failure, workspace_root};
+use symbols::Symbols;
+
+/// Where the headers come from, and whether to write.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Write nothing; fail if a generated file differs from the one in the tree.
+    #[arg(long)]
+    check: bool,
+    /// The folder with cuda.h and cudaTypedefs.h [default: $CUDA_HOME/include when it holds CUDA
+    /// 13.5, else the pinned header package, which pip downloads and a checksum verifies]
+    #[arg(long, value_name = "DIR")]
+    cuda_include: Option<PathBuf>,
+}
+
+/// Generates both files and writes or compares them.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let sys = workspace_root().join("green-ctx-sys");
+    let symbols = Symbols::read(&sys.join("symbols.toml"))?;
+    let include = headers::locate(options.cuda_include.as_deref())?;
+    libclang::locate()?;
+    eprintln!("headers: {}", include.display());
+
+    let bindings = bindings::generate(&sys.join("wrapper.h"), &include, &symbols)?;
+    let api = api::generate(&bindings, &symbols)?;
+    let outputs =
+        [(sys.join("src/bindings.rs"), bindings::render(&bindings)), (sys.join("src/api.rs"), api)];
+    if options.check { check(&outputs) } else { write(&outputs) }
+}
+
+fn check(outputs: &[(PathBuf, String)]) -> Result<(), Failure> {
+    for (path, fresh) in outputs {
+        let committed = std::fs::read_to_string(path).unwrap_or_default();
+        if let Some(line) = first_difference(&committed, fresh) {
+            return Err(Failure::new(format!(
+                "{} differs from what the headers give, first at line {line}; \
+                 run `cargo xtask regen-bindings` and commit the result",
+                relative(path)
+            )));
+        }
+        println!("{}: up to date", relative(path));
+    }
+    Ok(())
+}
+
+fn write(outputs: &[(PathBuf, String)]) -> Result<(), Failure> {
+    for (path, fresh) in outputs {
+        std::fs::write(path, fresh).map_err(|error| Failure::io("writing", path, error))?;
+        println!("{}: written, {} lines", relative(path), fresh.lines().count());
+    }
+    Ok(())
+}
+
+/// The number of the first line that differs, or `None` when the texts are equal.
+fn first_difference(left: &str, right: &str) -> Option<usize> {
+    if left == right {
+        return None;
+    }
+    let same = left.lines().zip(right.lines()).take_while(|(a, b)| a == b).count();
+    Some(same + 1)
+}
+
+fn relative(path: &Path) -> String {
+    path.strip_prefix(workspace_root()).unwrap_or(path).display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_difference;
+
+    #[test]
+    fn a_difference_is_found_where_it_is() {
+        assert_eq!(first_difference("a\nb\n", "a\nb\n"), None);
+        assert_eq!(first_difference("a\nb\n", "a\nc\n"), Some(2));
+        assert_eq!(first_difference("a\nb\n", "a\n"), Some(2));
+        assert_eq!(first_difference("", "a\n"), Some(1));
+    }
+}

@@ -1,0 +1,72 @@
+//! `symbols.toml`, the list of what green-ctx-sys binds.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::Failure;
+
+/// The list as written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Symbols {
+    /// Functions without which loading fails.
+    pub(crate) required: Vec<String>,
+    /// Types that no signature mentions, as patterns.
+    pub(crate) types: Vec<String>,
+    /// Macro constants, as patterns.
+    pub(crate) constants: Vec<String>,
+    /// Every function, by name.
+    pub(crate) functions: BTreeMap<String, Entry>,
+}
+
+/// Which version of a function is wanted.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Entry {
+    /// Signature and request at one version.
+    Same(u32),
+    /// A header and a driver that disagree.
+    Split {
+        /// The version of the signature.
+        version: u32,
+        /// The version to ask the driver for.
+        request: u32,
+    },
+}
+
+impl Entry {
+    pub(crate) fn signature(self) -> u32 {
+        match self {
+            Entry::Same(version) | Entry::Split { version, .. } => version,
+        }
+    }
+
+    pub(crate) fn request(self) -> u32 {
+        match self {
+            Entry::Same(version) => version,
+            Entry::Split { request, .. } => request,
+        }
+    }
+}
+
+impl Symbols {
+    pub(crate) fn read(path: &Path) -> Result<Symbols, Failure> {
+        let text =
+            std::fs::read_to_string(path).map_err(|error| Failure::io("reading", path, error))?;
+        let symbols: Symbols = toml::from_str(&text)
+            .map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
+        for name in &symbols.required {
+            if !symbols.functions.contains_key(name) {
+                return Err(Failure::new(format!("required function {name} is not listed")));
+            }
+        }
+        Ok(symbols)
+    }
+
+    /// The name of the typedef that gives a function's signature.
+    pub(crate) fn pointer_type(name: &str, entry: Entry) -> String {
+        format!("PFN_{name}_v{}", entry.signature())
+    }
+}
