@@ -1,0 +1,38 @@
+//! The kernels that every simulated driver knows.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::kernel::{KernelCall, KernelFn};
+
+/// What a block of the probe writes: SM id, a reserved word, start and end, 24 bytes in all.
+const RECORD: u64 = 24;
+
+pub(crate) fn kernels() -> HashMap<String, KernelFn> {
+    let probe: KernelFn = Arc::new(probe);
+    let fault: KernelFn = Arc::new(fault);
+    HashMap::from([("green_ctx_probe".to_owned(), probe), ("green_ctx_fault".to_owned(), fault)])
+}
+
+/// `green_ctx_probe(.param .u64 out, .param .u64 duration_ns)`: each block stays for the duration
+/// and writes where and when it ran.
+fn probe(kernel: &mut KernelCall<'_>) {
+    let (Some(out), Some(duration)) = (kernel.param_u64(0), kernel.param_u64(1)) else { return };
+    kernel.set_duration_ns(duration.max(1));
+    for block in kernel.blocks() {
+        let mut record = [0; RECORD as usize];
+        record[0..4].copy_from_slice(&block.sm.to_ne_bytes());
+        record[8..16].copy_from_slice(&block.start_ns.to_ne_bytes());
+        record[16..24].copy_from_slice(&block.end_ns.to_ne_bytes());
+        if kernel.write(out.wrapping_add(RECORD * block.index), &record).is_err() {
+            return;
+        }
+    }
+}
+
+/// `green_ctx_fault(.param .u64 address)`: writes four bytes there.
+fn fault(kernel: &mut KernelCall<'_>) {
+    let Some(address) = kernel.param_u64(0) else { return };
+    // A bad address fails the launch, which is what this kernel is for.
+    let _ = kernel.write(address, &1_u32.to_ne_bytes());
+}

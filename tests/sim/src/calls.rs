@@ -1,0 +1,13 @@
+//! The account of calls.
+
+use green_ctx_sys::CUresult;
+
+/// One call of a C function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Call {
+    /// The function's name without a version suffix.
+    pub function: &'static str,
+    /// What it answered.
+    pub status: CUresult,
+}

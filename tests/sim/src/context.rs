@@ -1,0 +1,450 @@
+//! Contexts: primary ones, what is current, and what both kinds answer about themselves.
+
+use std::sync::Arc;
+
+use green_ctx_sys::{CUctx_st, CUdevResource, CUdevResourceType, CUevent_st, CUlimit, CUresult};
+
+use crate::Profile;
+use crate::clock::{Moment, cost};
+use crate::crash;
+use crate::driver::Driver;
+use crate::handle;
+use crate::pointer::{Answer, Ptr};
+use crate::sm_set::SmSet;
+use crate::state::{Device, State};
+use crate::stream::Stream;
+
+/// The version that every context states, as recorded.
+const API_VERSION: u32 = 3020;
+/// The flags that a primary context knows, scheduling and the rest.
+const KNOWN_FLAGS: u32 = 0xff;
+/// The initial limits by `CUlimit`, in its order from 0.
+const LIMITS: [usize; 7] = [1024, 7 << 20, 8 << 20, 2, 2048, 64, 0];
+
+/// A primary or green context.
+pub(crate) struct Context {
+    pub(crate) device: usize,
+    pub(crate) green: bool,
+    /// A primary context is alive while something holds it, a green one until it is destroyed.
+    pub(crate) alive: bool,
+    pub(crate) id: u64,
+    pub(crate) sms: Partition,
+    /// The handles of the default streams: the legacy one, and those of threads by their numbers.
+    pub(crate) legacy: usize,
+    pub(crate) per_thread: Vec<(u32, usize)>,
+    /// When everything submitted so far is done.
+    pub(crate) busy: Moment,
+    /// What everything submitted from now on waits for.
+    pub(crate) fence: Moment,
+    /// When the work of all blocking streams is done.
+    pub(crate) blocking: Moment,
+    limits: [usize; 7],
+}
+
+/// The SMs of a context.
+#[derive(Clone)]
+pub(crate) struct Partition {
+    pub(crate) set: SmSet,
+    pub(crate) ids: Arc<[u32]>,
+    /// The number of SMs that the driver states: more than there are where the same SMs went in
+    /// twice.
+    pub(crate) count: u32,
+    /// Whether the SMs came as one resource.
+    pub(crate) whole: bool,
+}
+
+impl Partition {
+    pub(crate) fn new(set: SmSet, count: u32, whole: bool) -> Partition {
+        Partition { set, ids: set.iter().collect(), count, whole }
+    }
+}
+
+impl Context {
+    /// The primary context of a device, not yet brought up.
+    pub(crate) fn primary(device: usize, profile: &Profile) -> Context {
+        let all = profile.topology.all();
+        Context::new(device, false, Partition::new(all, all.len(), true))
+    }
+
+    pub(crate) fn new(device: usize, green: bool, sms: Partition) -> Context {
+        Context {
+            device,
+            green,
+            alive: false,
+            id: 0,
+            sms,
+            legacy: 0,
+            per_thread: Vec::new(),
+            busy: Moment::default(),
+            fence: Moment::default(),
+            blocking: Moment::default(),
+            limits: LIMITS,
+        }
+    }
+}
+
+impl State {
+    /// Brings a context up: it gets an id and a default stream.
+    pub(crate) fn activate(&mut self, handle: usize) {
+        let id = self.next_context_id;
+        self.next_context_id += 1;
+        let legacy = self.add_stream(Stream::hidden(handle, id));
+        if let Some(context) = self.contexts.get_mut(&handle) {
+            context.alive = true;
+            context.id = id;
+            context.legacy = legacy;
+            context.fence = Moment::default();
+            context.blocking = Moment::default();
+            context.limits = LIMITS;
+        }
+    }
+
+    /// Brings the primary context up if it is not; `CUDA_ERROR_OUT_OF_MEMORY` where it does not
+    /// fit.
+    pub(crate) fn activate_primary(&mut self, device: usize) -> Answer {
+        let primary = self.devices[device].primary;
+        if !self.contexts[&primary].alive {
+            self.activate(primary);
+            self.now += cost::PRIMARY_CREATE;
+        }
+        Ok(())
+    }
+
+    /// Takes the primary context down if nothing holds it any more, and with it everything on the
+    /// device.
+    pub(crate) fn deactivate_unheld_primary(&mut self, device: usize) {
+        let Device { retains, greens, .. } = &self.devices[device];
+        if *retains == 0 && greens.is_empty() {
+            self.deactivate_primary(device);
+        }
+    }
+
+    fn deactivate_primary(&mut self, device: usize) {
+        let primary = self.devices[device].primary;
+        self.remove_default_streams(primary);
+        if let Some(context) = self.contexts.get_mut(&primary) {
+            context.alive = false;
+            context.busy = Moment::default();
+        }
+        // Streams and events stay known, so that later calls on them answer that their context is
+        // destroyed, but they are gone from the account.
+        let contexts = &self.contexts;
+        let here =
+            |context: usize| contexts.get(&context).is_some_and(|context| context.device == device);
+        self.streams
+            .values_mut()
+            .filter(|stream| here(stream.context))
+            .for_each(|stream| stream.counted = false);
+        self.events
+            .values_mut()
+            .filter(|event| here(event.context))
+            .for_each(|event| event.counted = false);
+        self.modules.retain(|_, module| module.device != device);
+        self.functions.retain(|_, function| function.device != device);
+        self.memory.retain(|_, allocation| allocation.device != device);
+        let device = &mut self.devices[device];
+        device.allocated = 0;
+        device.green_bytes = 0;
+        device.fault = None;
+    }
+
+    /// Notes that a green context is destroyed: its default streams go, and the primary context
+    /// stands for what its work has left to do.
+    pub(crate) fn forget_green(&mut self, device: usize, green: usize) {
+        let Device { primary, greens, .. } = &mut self.devices[device];
+        greens.retain(|other| *other != green);
+        let primary = *primary;
+        self.remove_default_streams(green);
+        let Some(busy) = self.contexts.get(&green).map(|context| context.busy.clone()) else {
+            return;
+        };
+        if let Some(primary) = self.contexts.get_mut(&primary) {
+            primary.busy.join(&busy);
+        }
+    }
+
+    fn remove_default_streams(&mut self, handle: usize) {
+        let Some(context) = self.contexts.get_mut(&handle) else { return };
+        self.streams.remove(&context.legacy);
+        for (_, stream) in context.per_thread.drain(..) {
+            self.streams.remove(&stream);
+        }
+    }
+
+    /// When everything submitted to a context is done. The primary context stands for the green
+    /// ones of its device too (cuda.h, `cuCtxSynchronize`, `cuCtxRecordEvent`).
+    pub(crate) fn busy(&self, handle: usize) -> Moment {
+        let context = &self.contexts[&handle];
+        let mut busy = context.busy.clone();
+        if !context.green {
+            let greens = &self.devices[context.device].greens;
+            greens.iter().for_each(|green| busy.join(&self.contexts[green].busy));
+        }
+        busy
+    }
+
+    /// Fails, and ends the captures, where a stream that the context stands for is capturing.
+    pub(crate) fn not_capturing(&mut self, handle: usize) -> Answer {
+        if self.captures.is_empty() {
+            return Ok(());
+        }
+        let Context { device, green, .. } = self.contexts[&handle];
+        let contexts = &self.contexts;
+        let concerned = |stream: &Stream| {
+            let all = !green && contexts[&stream.context].device == device;
+            stream.context == handle || all
+        };
+        let captures: Vec<usize> = self
+            .streams
+            .values()
+            .filter(|stream| concerned(stream))
+            .filter_map(|stream| stream.capture)
+            .collect();
+        self.spoil_captures(&captures)
+    }
+
+    /// Waits on the host for everything in a context.
+    fn synchronize_context(&mut self, handle: usize) -> Answer {
+        self.not_capturing(handle)?;
+        let busy = self.busy(handle);
+        self.wait_on_host(&busy);
+        Ok(())
+    }
+
+    /// Makes the host wait for a moment.
+    pub(crate) fn wait_on_host(&mut self, moment: &Moment) {
+        self.now = self.now.max(moment.time);
+        self.thread().clock.join(&moment.clock);
+    }
+
+    /// Records everything submitted to a context in an event.
+    pub(crate) fn record_context(&mut self, handle: usize, event: usize) -> Answer {
+        self.not_capturing(handle)?;
+        let device = self.contexts[&handle].device;
+        if self.event(event)?.device != device {
+            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+        }
+        let mut busy = self.busy(handle);
+        busy.time = busy.time.max(self.now);
+        self.set_event(event, busy);
+        Ok(())
+    }
+
+    /// Makes everything that is submitted to a context from now on wait for an event.
+    pub(crate) fn fence_context(&mut self, handle: usize, event: usize) -> Answer {
+        self.event(event)?;
+        self.not_capturing(handle)?;
+        if let Some(capture) =
+            self.events[&event].captured.as_ref().map(|captured| captured.capture)
+        {
+            self.spoil_captures(&[capture])?;
+        }
+        let Some(recorded) = self.events[&event].recorded.clone() else { return Ok(()) };
+        if let Some(context) = self.contexts.get_mut(&handle) {
+            context.fence.join(&recorded);
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn primary_retain(driver: &Driver, out: Ptr<*mut CUctx_st>, ordinal: i32) -> Answer {
+    let mut state = driver.state();
+    let device = state.device(ordinal)?;
+    out.given()?;
+    state.activate_primary(device)?;
+    state.devices[device].retains += 1;
+    out.write(handle::pointer(state.devices[device].primary))
+}
+
+pub(crate) fn primary_release(driver: &Driver, ordinal: i32) -> Answer {
+    let mut state = driver.state();
+    let device = state.device(ordinal)?;
+    let retains = &mut state.devices[device].retains;
+    *retains = retains.checked_sub(1).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+    state.deactivate_unheld_primary(device);
+    Ok(())
+}
+
+pub(crate) fn primary_set_flags(driver: &Driver, ordinal: i32, flags: u32) -> Answer {
+    let mut state = driver.state();
+    let device = state.device(ordinal)?;
+    if flags & !KNOWN_FLAGS != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    state.devices[device].flags = flags;
+    Ok(())
+}
+
+pub(crate) fn primary_get_state(
+    driver: &Driver,
+    ordinal: i32,
+    flags: Ptr<u32>,
+    active: Ptr<i32>,
+) -> Answer {
+    let state = driver.state();
+    let device = &state.devices[state.device(ordinal)?];
+    flags.given()?;
+    active.write(i32::from(state.contexts[&device.primary].alive))?;
+    flags.write(device.flags)
+}
+
+pub(crate) fn primary_reset(driver: &Driver, ordinal: i32) -> Answer {
+    let mut state = driver.state();
+    let device = state.device(ordinal)?;
+    if !state.devices[device].greens.is_empty() {
+        return Err(CUresult::CUDA_ERROR_NOT_PERMITTED);
+    }
+    state.deactivate_primary(device);
+    Ok(())
+}
+
+/// The stack takes any context that was ever one, as recorded: a destroyed green context is
+/// accepted, and its second life ends the process at exit.
+fn check_can_be_current(state: &State, handle: usize) -> Answer {
+    let context = state.known_context(handle)?;
+    if context.green && !context.alive {
+        crash::abort_at_exit();
+    }
+    Ok(())
+}
+
+pub(crate) fn push_current(driver: &Driver, context: Ptr<CUctx_st>) -> Answer {
+    let mut state = driver.state();
+    check_can_be_current(&state, context.address())?;
+    state.thread().stack.push(context.address());
+    Ok(())
+}
+
+pub(crate) fn pop_current(driver: &Driver, out: Ptr<*mut CUctx_st>) -> Answer {
+    let popped = driver.state().thread().stack.pop().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+    out.write_if_given(handle::pointer(popped));
+    Ok(())
+}
+
+pub(crate) fn set_current(driver: &Driver, context: Ptr<CUctx_st>) -> Answer {
+    let mut state = driver.state();
+    if context.is_null() {
+        state.thread().stack.pop();
+        return Ok(());
+    }
+    check_can_be_current(&state, context.address())?;
+    let stack = &mut state.thread().stack;
+    stack.pop();
+    stack.push(context.address());
+    Ok(())
+}
+
+pub(crate) fn get_current(driver: &Driver, out: Ptr<*mut CUctx_st>) -> Answer {
+    let current = driver.state().current_handle();
+    out.write(current.map_or(std::ptr::null_mut(), handle::pointer))
+}
+
+pub(crate) fn get_device(driver: &Driver, out: Ptr<i32>) -> Answer {
+    let device = driver.state().current_device()?;
+    out.write(device as i32)
+}
+
+pub(crate) fn get_device_of(driver: &Driver, out: Ptr<i32>, context: Ptr<CUctx_st>) -> Answer {
+    let mut state = driver.state();
+    let handle = state.or_current(context.address())?;
+    out.write(state.contexts[&handle].device as i32)
+}
+
+pub(crate) fn get_flags(driver: &Driver, out: Ptr<u32>) -> Answer {
+    let mut state = driver.state();
+    let device = state.current_device()?;
+    out.write(state.devices[device].flags)
+}
+
+pub(crate) fn synchronize(driver: &Driver) -> Answer {
+    let mut state = driver.state();
+    let handle = state.current()?;
+    state.synchronize_context(handle)
+}
+
+pub(crate) fn synchronize_this(driver: &Driver, context: Ptr<CUctx_st>) -> Answer {
+    let mut state = driver.state();
+    let handle = state.or_current(context.address())?;
+    state.synchronize_context(handle)
+}
+
+pub(crate) fn get_limit(driver: &Driver, out: Ptr<usize>, limit: CUlimit) -> Answer {
+    let mut state = driver.state();
+    let handle = state.current()?;
+    let limits = &state.contexts[&handle].limits;
+    out.write(*limits.get(limit.0 as usize).ok_or(CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT)?)
+}
+
+pub(crate) fn set_limit(driver: &Driver, limit: CUlimit, value: usize) -> Answer {
+    let mut state = driver.state();
+    let handle = state.current()?;
+    let context = state.contexts.get_mut(&handle);
+    let limits = &mut context.ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.limits;
+    *limits.get_mut(limit.0 as usize).ok_or(CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT)? = value;
+    Ok(())
+}
+
+pub(crate) fn get_cache_config(driver: &Driver, out: Ptr<green_ctx_sys::CUfunc_cache>) -> Answer {
+    driver.state().current()?;
+    out.write(green_ctx_sys::CUfunc_cache::CU_FUNC_CACHE_PREFER_NONE)
+}
+
+pub(crate) fn get_api_version(driver: &Driver, context: Ptr<CUctx_st>, out: Ptr<u32>) -> Answer {
+    driver.state().or_current(context.address())?;
+    out.write(API_VERSION)
+}
+
+pub(crate) fn get_stream_priority_range(
+    driver: &Driver,
+    least: Ptr<i32>,
+    greatest: Ptr<i32>,
+) -> Answer {
+    let mut state = driver.state();
+    state.current()?;
+    least.write_if_given(state.profile.stream_priorities.0);
+    greatest.write_if_given(state.profile.stream_priorities.1);
+    Ok(())
+}
+
+pub(crate) fn get_id(driver: &Driver, context: Ptr<CUctx_st>, out: Ptr<u64>) -> Answer {
+    let mut state = driver.state();
+    let handle = state.or_current(context.address())?;
+    out.write(state.contexts[&handle].id)
+}
+
+/// Neither a primary nor a green context can be destroyed this way, and there are no others.
+pub(crate) fn destroy(driver: &Driver, _context: Ptr<CUctx_st>) -> Answer {
+    drop(driver.state());
+    Err(CUresult::CUDA_ERROR_INVALID_CONTEXT)
+}
+
+pub(crate) fn record_event(
+    driver: &Driver,
+    context: Ptr<CUctx_st>,
+    event: Ptr<CUevent_st>,
+) -> Answer {
+    let mut state = driver.state();
+    state.context(context.address())?;
+    state.record_context(context.address(), event.address())
+}
+
+pub(crate) fn wait_event(
+    driver: &Driver,
+    context: Ptr<CUctx_st>,
+    event: Ptr<CUevent_st>,
+) -> Answer {
+    let mut state = driver.state();
+    state.context(context.address())?;
+    state.fence_context(context.address(), event.address())
+}
+
+pub(crate) fn get_dev_resource(
+    driver: &Driver,
+    context: Ptr<CUctx_st>,
+    out: Ptr<CUdevResource>,
+    kind: CUdevResourceType,
+) -> Answer {
+    let mut state = driver.state();
+    state.context(context.address())?;
+    state.write_context_resource(context.address(), out, kind)
+}

@@ -1,0 +1,81 @@
+//! The driver itself and its devices.
+
+use std::ffi::c_char;
+
+use green_ctx_sys::{CUdevice_attribute, CUresult, CUuuid};
+
+use crate::driver::Driver;
+use crate::pointer::{Answer, Ptr};
+use crate::profile::attribute;
+
+/// The PCI bus of the first device; each further device has the next.
+const FIRST_BUS: usize = 0x19;
+
+pub(crate) fn init(driver: &Driver, flags: u32) -> Answer {
+    drop(driver.state());
+    if flags != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    driver.initialize();
+    Ok(())
+}
+
+pub(crate) fn driver_get_version(driver: &Driver, out: Ptr<i32>) -> Answer {
+    out.write(driver.spec.version() as i32)
+}
+
+pub(crate) fn get(driver: &Driver, out: Ptr<i32>, ordinal: i32) -> Answer {
+    driver.state().device(ordinal)?;
+    out.write(ordinal)
+}
+
+pub(crate) fn get_count(driver: &Driver, out: Ptr<i32>) -> Answer {
+    let count = driver.state().devices.len();
+    out.write(count as i32)
+}
+
+pub(crate) fn get_name(driver: &Driver, out: Ptr<c_char>, len: i32, ordinal: i32) -> Answer {
+    driver.state().device(ordinal)?;
+    out.write_str(driver.spec.profile().device_name, len)
+}
+
+/// The same for the same profile and ordinal in every run, and different for every other.
+pub(crate) fn get_uuid(driver: &Driver, out: Ptr<CUuuid>, ordinal: i32) -> Answer {
+    driver.state().device(ordinal)?;
+    // FNV-1a over the profile's name, once for each half.
+    let half = |seed: u64| {
+        let bytes = driver.spec.profile().name.bytes().chain(ordinal.to_le_bytes());
+        let hash = bytes.fold(0xcbf2_9ce4_8422_2325 ^ seed, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        hash.to_be_bytes()
+    };
+    let mut bytes = [0; 16];
+    let halves = half(0).into_iter().chain(half(1));
+    bytes.iter_mut().zip(halves).for_each(|(to, from)| *to = from as c_char);
+    out.write(CUuuid { bytes })
+}
+
+pub(crate) fn total_mem(driver: &Driver, out: Ptr<usize>, ordinal: i32) -> Answer {
+    driver.state().device(ordinal)?;
+    out.write(driver.spec.profile().memory_bytes as usize)
+}
+
+pub(crate) fn get_attribute(
+    driver: &Driver,
+    out: Ptr<i32>,
+    attribute: CUdevice_attribute,
+    ordinal: i32,
+) -> Answer {
+    let device = driver.state().device(ordinal)?;
+    let value = match attribute.0 {
+        attribute::PCI_BUS_ID => Some((FIRST_BUS + device) as i32),
+        number => driver.spec.profile().attribute(number),
+    };
+    out.write(value.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)
+}
+
+pub(crate) fn get_pci_bus_id(driver: &Driver, out: Ptr<c_char>, len: i32, ordinal: i32) -> Answer {
+    let device = driver.state().device(ordinal)?;
+    out.write_str(&format!("0000:{:02X}:00.0", FIRST_BUS + device), len)
+}

@@ -1,0 +1,138 @@
+//! One simulated driver: what every call passes through before its handler.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use green_ctx_sys::CUresult;
+use parking_lot::{Mutex, MutexGuard, ReentrantMutex, RwLock};
+
+use crate::calls::Call;
+use crate::clock::cost;
+use crate::fault::{Fault, Faults};
+use crate::functions::FUNCTIONS;
+use crate::kernel::KernelFn;
+use crate::pointer::Answer;
+use crate::spec::Spec;
+use crate::state::State;
+
+pub(crate) struct Driver {
+    pub(crate) slot: usize,
+    pub(crate) spec: Spec,
+    initialized: AtomicBool,
+    counts: Box<[AtomicU64]>,
+    /// Whether `log` is to be written.
+    logging: AtomicBool,
+    log: Mutex<Vec<Call>>,
+    /// Whether `faults` holds any, so that calls need not lock it.
+    armed: AtomicBool,
+    faults: Mutex<Faults>,
+    /// Kernels by name.
+    pub(crate) kernels: RwLock<HashMap<String, KernelFn>>,
+    /// Held over a launch, so that launches come one after the other although `state` is free
+    /// while a kernel's closure runs. Reentrant, because a closure may launch.
+    pub(crate) launching: ReentrantMutex<()>,
+    state: Mutex<State>,
+}
+
+impl Driver {
+    pub(crate) fn new(slot: usize, spec: Spec, devices: usize, trace: usize) -> Driver {
+        Driver {
+            slot,
+            spec,
+            initialized: AtomicBool::new(false),
+            counts: FUNCTIONS.iter().map(|_| AtomicU64::new(0)).collect(),
+            logging: AtomicBool::new(false),
+            log: Mutex::default(),
+            armed: AtomicBool::new(false),
+            faults: Mutex::default(),
+            kernels: RwLock::new(crate::builtin::kernels()),
+            launching: ReentrantMutex::new(()),
+            state: Mutex::new(State::new(spec, devices, trace)),
+        }
+    }
+
+    /// The state, without a call having taken place.
+    pub(crate) fn peek(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// The state, for a call: host time goes on a little.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock();
+        state.now += cost::CALL;
+        state
+    }
+
+    /// Notes that `cuInit` was called.
+    pub(crate) fn initialize(&self) {
+        self.initialized.store(true, Ordering::Release);
+    }
+
+    /// Runs one call: counted, failed where a test asked for it, refused before `cuInit`, and never
+    /// unwinding into the C caller.
+    pub(crate) fn enter(&self, id: usize, work: impl FnOnce(&Driver) -> Answer) -> CUresult {
+        self.counts[id].fetch_add(1, Ordering::Relaxed);
+        let status = self.answer(id, work);
+        if self.logging.load(Ordering::Relaxed) {
+            self.log.lock().push(Call { function: FUNCTIONS[id].name, status });
+        }
+        status
+    }
+
+    fn answer(&self, id: usize, work: impl FnOnce(&Driver) -> Answer) -> CUresult {
+        if self.armed.load(Ordering::Acquire) {
+            let mut faults = self.faults.lock();
+            let status = faults.strike(FUNCTIONS[id].name);
+            self.armed.store(!faults.is_empty(), Ordering::Release);
+            if let Some(status) = status {
+                return status;
+            }
+        }
+        if !FUNCTIONS[id].early && !self.initialized.load(Ordering::Acquire) {
+            return CUresult::CUDA_ERROR_NOT_INITIALIZED;
+        }
+        // A panic may leave the state half changed, never unsound: it is all safe code.
+        match catch_unwind(AssertUnwindSafe(|| work(self))) {
+            Ok(Ok(())) => CUresult::CUDA_SUCCESS,
+            Ok(Err(status)) => status,
+            Err(_) => CUresult::CUDA_ERROR_UNKNOWN,
+        }
+    }
+
+    pub(crate) fn fail(&self, fault: Fault) {
+        self.faults.lock().add(fault);
+        self.armed.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn clear_faults(&self) {
+        self.faults.lock().clear();
+        self.armed.store(false, Ordering::Release);
+    }
+
+    /// The number of calls of each function, in the order of [`FUNCTIONS`].
+    pub(crate) fn counts(&self) -> impl Iterator<Item = u64> {
+        self.counts.iter().map(|count| count.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn record_calls(&self, on: bool) {
+        self.logging.store(on, Ordering::Relaxed);
+    }
+
+    pub(crate) fn call_log(&self) -> Vec<Call> {
+        self.log.lock().clone()
+    }
+
+    pub(crate) fn clear_calls(&self) {
+        self.log.lock().clear();
+        for count in &self.counts {
+            count.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// The closure registered for this kernel.
+    pub(crate) fn kernel(&self, name: &str) -> Option<KernelFn> {
+        self.kernels.read().get(name).map(Arc::clone)
+    }
+}

@@ -1,0 +1,147 @@
+//! Events.
+
+use green_ctx_sys::{CUevent_st, CUresult, CUstream_st};
+
+use crate::capture::Captured;
+use crate::clock::{Moment, cost};
+use crate::driver::Driver;
+use crate::handle;
+use crate::pointer::{Answer, Ptr};
+use crate::state::State;
+
+/// `CU_EVENT_DISABLE_TIMING` and `CU_EVENT_INTERPROCESS`; with `CU_EVENT_BLOCKING_SYNC` all flags.
+const DISABLE_TIMING: u32 = 2;
+const INTERPROCESS: u32 = 4;
+const KNOWN_FLAGS: u32 = 7;
+
+pub(crate) struct Event {
+    pub(crate) device: usize,
+    /// The context that was current when it was created, and its id then.
+    pub(crate) context: usize,
+    context_id: u64,
+    flags: u32,
+    /// What it stands for, once it was recorded.
+    pub(crate) recorded: Option<Moment>,
+    /// What it stands for in a capture, if it was recorded in one last.
+    pub(crate) captured: Option<Captured>,
+    /// Whether the program has to destroy it.
+    pub(crate) counted: bool,
+}
+
+impl State {
+    /// The event with this handle, provided that it can be used. An event whose green context is
+    /// destroyed is taken to answer as the context's streams do; no record says so.
+    pub(crate) fn event(&self, handle: usize) -> Answer<&Event> {
+        let event = self.events.get(&handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        self.unpoisoned(event.device)?;
+        let context = &self.contexts[&event.context];
+        if context.alive && context.id == event.context_id {
+            return Ok(event);
+        }
+        Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)
+    }
+
+    /// Lets an event stand for a moment.
+    pub(crate) fn set_event(&mut self, handle: usize, moment: Moment) {
+        if let Some(event) = self.events.get_mut(&handle) {
+            event.recorded = Some(moment);
+            event.captured = None;
+        }
+    }
+
+    /// The moment that an event stands for; it cannot be asked of one that a capture recorded.
+    fn reached(&mut self, handle: usize) -> Answer<Option<Moment>> {
+        let event = self.event(handle)?;
+        if let Some(captured) = &event.captured {
+            let capture = captured.capture;
+            self.spoil_captures(&[capture])?;
+            return Ok(None);
+        }
+        Ok(event.recorded.clone())
+    }
+}
+
+pub(crate) fn create(driver: &Driver, out: Ptr<*mut CUevent_st>, flags: u32) -> Answer {
+    let mut state = driver.state();
+    let context = state.current()?;
+    out.given()?;
+    let interprocess = flags & INTERPROCESS != 0 && flags & DISABLE_TIMING == 0;
+    if flags & !KNOWN_FLAGS != 0 || interprocess {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let (device, context_id) = (state.contexts[&context].device, state.contexts[&context].id);
+    let event =
+        Event { device, context, context_id, flags, recorded: None, captured: None, counted: true };
+    let handle = handle::next();
+    state.events.insert(handle, event);
+    out.write(handle::pointer(handle))
+}
+
+pub(crate) fn destroy(driver: &Driver, event: Ptr<CUevent_st>) -> Answer {
+    let mut state = driver.state();
+    state.event(event.address())?;
+    state.events.remove(&event.address());
+    Ok(())
+}
+
+pub(crate) fn record(driver: &Driver, event: Ptr<CUevent_st>, stream: Ptr<CUstream_st>) -> Answer {
+    let mut state = driver.state();
+    let handle = state.stream(stream.address())?;
+    let device = state.event(event.address())?.device;
+    let context = state.streams[&handle].context;
+    if state.contexts[&context].device != device {
+        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
+    if let Some(captured) = state.captured_event(handle) {
+        if let Some(event) = state.events.get_mut(&event.address()) {
+            event.captured = Some(captured);
+        }
+        return Ok(());
+    }
+    let mut moment = state.pending(handle);
+    moment.clock.join(&state.thread().clock);
+    moment.time = moment.time.max(state.now);
+    state.set_event(event.address(), moment);
+    Ok(())
+}
+
+pub(crate) fn query(driver: &Driver, event: Ptr<CUevent_st>) -> Answer {
+    let mut state = driver.state();
+    let Some(moment) = state.reached(event.address())? else { return Ok(()) };
+    if moment.time > state.now {
+        state.now += cost::POLL;
+        return Err(CUresult::CUDA_ERROR_NOT_READY);
+    }
+    state.wait_on_host(&moment);
+    Ok(())
+}
+
+pub(crate) fn synchronize(driver: &Driver, event: Ptr<CUevent_st>) -> Answer {
+    let mut state = driver.state();
+    if let Some(moment) = state.reached(event.address())? {
+        state.wait_on_host(&moment);
+    }
+    Ok(())
+}
+
+pub(crate) fn elapsed_time(
+    driver: &Driver,
+    out: Ptr<f32>,
+    start: Ptr<CUevent_st>,
+    end: Ptr<CUevent_st>,
+) -> Answer {
+    let state = driver.state();
+    out.given()?;
+    let time = |handle: usize| {
+        let event = state.event(handle)?;
+        match &event.recorded {
+            Some(moment) if event.flags & DISABLE_TIMING == 0 => Ok(moment.time),
+            _ => Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
+        }
+    };
+    let (start, end) = (time(start.address())?, time(end.address())?);
+    if start.max(end) > state.now {
+        return Err(CUresult::CUDA_ERROR_NOT_READY);
+    }
+    out.write((end as f64 - start as f64) as f32 / 1e6)
+}

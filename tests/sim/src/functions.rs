@@ -1,0 +1,229 @@
+//! The C functions: their names, versions and signatures, and the handlers behind them.
+//!
+//! Each line gives the name under which a library exports the function, its name without a version
+//! suffix, the version that introduced this form of it, the type that `cudaTypedefs.h` has for it
+//! where the bindings know it, and the handler. The compiler compares the signature with the type.
+
+use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
+
+use green_ctx_sys::*;
+
+use crate::pointer::Argument;
+use crate::sim::GetProcAddress;
+use crate::slot::SLOTS;
+use crate::{
+    capture, context, device, error_text, event, green, launch, library, memory, occupancy,
+    proc_address, resource, slot, stream,
+};
+
+/// A C function, in the form of one version.
+pub(crate) struct Function {
+    /// The name without a version suffix.
+    pub(crate) name: &'static str,
+    /// The driver version that introduced this form.
+    pub(crate) version: u32,
+    /// Whether it may be called before `cuInit`.
+    pub(crate) early: bool,
+    /// Its address for each slot.
+    addresses: [*const c_void; SLOTS],
+}
+
+// SAFETY: the addresses are those of functions, which any thread may call.
+unsafe impl Sync for Function {}
+
+impl Function {
+    /// The function that finds the driver of `slot`.
+    pub(crate) fn address(&self, slot: usize) -> *mut c_void {
+        self.addresses[slot].cast_mut()
+    }
+}
+
+/// The function `$name` for every slot.
+macro_rules! every_slot {
+    ($name:ident as $ty:ty) => {
+        every_slot!($name as $ty: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31)
+    };
+    ($name:ident as $ty:ty: $($slot:literal)*) => {
+        [$(trampolines::$name::<$slot> as $ty),*]
+    };
+}
+
+macro_rules! early {
+    (early) => {
+        true
+    };
+    () => {
+        false
+    };
+}
+
+macro_rules! functions {
+    ($(
+        $export:ident = $name:literal $version:literal $($early:ident)? $([$type:ident])?
+        ($($arg:ident: $ty:ty),* $(,)?) => $handler:path;
+    )*) => {
+        #[allow(non_camel_case_types, clippy::enum_variant_names, reason = "the names are the driver's own")]
+        enum Id { $($export),* }
+
+        /// The functions as C sees them, one for each slot.
+        #[allow(non_snake_case, clippy::too_many_arguments, reason = "the functions are the driver's own")]
+        mod trampolines {
+            use super::*;
+
+            $(
+                pub(super) unsafe extern "C" fn $export<const SLOT: usize>($($arg: $ty),*) -> CUresult {
+                    // SAFETY: the arguments are passed on with the caller's promise about them.
+                    unsafe { entrances::$export(SLOT, $($arg),*) }
+                }
+            )*
+        }
+
+        /// Behind the trampolines of all slots: from C's arguments to the handler's.
+        #[allow(non_snake_case, clippy::too_many_arguments, reason = "the functions are the driver's own")]
+        mod entrances {
+            use super::*;
+
+            $(
+                pub(super) unsafe fn $export(slot: usize, $($arg: $ty),*) -> CUresult {
+                    $(
+                        // SAFETY: the caller promises that its pointers are null or what the header
+                        // says.
+                        let $arg = unsafe { Argument::take($arg) };
+                    )*
+                    slot::enter(slot, Id::$export as usize, move |driver| $handler(driver, $($arg),*))
+                }
+            )*
+        }
+
+        $($(const _: $type = Some(trampolines::$export::<0>);)?)*
+
+        /// Every function that the simulator has.
+        pub(crate) static FUNCTIONS: &[Function] = &[$(
+            Function {
+                name: $name,
+                version: $version,
+                early: early!($($early)?),
+                addresses: every_slot!($export as *const c_void),
+            }
+        ),*];
+    };
+}
+
+/// The function through which the driver of `slot` gives out all others.
+pub(crate) fn get_proc_address(slot: usize) -> GetProcAddress {
+    const ENTRIES: [GetProcAddress; SLOTS] = every_slot!(cuGetProcAddress_v2 as GetProcAddress);
+    ENTRIES[slot]
+}
+
+functions! {
+    cuInit = "cuInit" 2000 early [PFN_cuInit_v2000] (flags: c_uint) => device::init;
+    cuDriverGetVersion = "cuDriverGetVersion" 2020 early [PFN_cuDriverGetVersion_v2020] (out: *mut c_int) => device::driver_get_version;
+    cuGetErrorName = "cuGetErrorName" 6000 early [PFN_cuGetErrorName_v6000] (status: CUresult, out: *mut *const c_char) => error_text::get_name;
+    cuGetErrorString = "cuGetErrorString" 6000 early [PFN_cuGetErrorString_v6000] (status: CUresult, out: *mut *const c_char) => error_text::get_string;
+    cuGetProcAddress = "cuGetProcAddress" 11030 early (name: *const c_char, out: *mut *mut c_void, version: c_int, flags: cuuint64_t) => proc_address::get;
+    cuGetProcAddress_v2 = "cuGetProcAddress" 12000 early [PFN_cuGetProcAddress_v12000] (name: *const c_char, out: *mut *mut c_void, version: c_int, flags: cuuint64_t, status: *mut CUdriverProcAddressQueryResult) => proc_address::get_with_status;
+
+    cuDeviceGet = "cuDeviceGet" 2000 [PFN_cuDeviceGet_v2000] (out: *mut CUdevice, ordinal: c_int) => device::get;
+    cuDeviceGetCount = "cuDeviceGetCount" 2000 [PFN_cuDeviceGetCount_v2000] (out: *mut c_int) => device::get_count;
+    cuDeviceGetName = "cuDeviceGetName" 2000 [PFN_cuDeviceGetName_v2000] (out: *mut c_char, len: c_int, device: CUdevice) => device::get_name;
+    cuDeviceGetUuid = "cuDeviceGetUuid" 9020 (out: *mut CUuuid, device: CUdevice) => device::get_uuid;
+    cuDeviceGetUuid_v2 = "cuDeviceGetUuid" 11040 [PFN_cuDeviceGetUuid_v11040] (out: *mut CUuuid, device: CUdevice) => device::get_uuid;
+    cuDeviceTotalMem_v2 = "cuDeviceTotalMem" 3020 [PFN_cuDeviceTotalMem_v3020] (out: *mut usize, device: CUdevice) => device::total_mem;
+    cuDeviceGetAttribute = "cuDeviceGetAttribute" 2000 [PFN_cuDeviceGetAttribute_v2000] (out: *mut c_int, attribute: CUdevice_attribute, device: CUdevice) => device::get_attribute;
+    cuDeviceGetPCIBusId = "cuDeviceGetPCIBusId" 4010 [PFN_cuDeviceGetPCIBusId_v4010] (out: *mut c_char, len: c_int, device: CUdevice) => device::get_pci_bus_id;
+    cuDeviceGetDevResource = "cuDeviceGetDevResource" 12040 [PFN_cuDeviceGetDevResource_v12040] (device: CUdevice, out: *mut CUdevResource, kind: CUdevResourceType) => resource::of_device;
+
+    cuDevicePrimaryCtxRetain = "cuDevicePrimaryCtxRetain" 7000 [PFN_cuDevicePrimaryCtxRetain_v7000] (out: *mut CUcontext, device: CUdevice) => context::primary_retain;
+    cuDevicePrimaryCtxRelease_v2 = "cuDevicePrimaryCtxRelease" 11000 [PFN_cuDevicePrimaryCtxRelease_v11000] (device: CUdevice) => context::primary_release;
+    cuDevicePrimaryCtxSetFlags_v2 = "cuDevicePrimaryCtxSetFlags" 11000 [PFN_cuDevicePrimaryCtxSetFlags_v11000] (device: CUdevice, flags: c_uint) => context::primary_set_flags;
+    cuDevicePrimaryCtxGetState = "cuDevicePrimaryCtxGetState" 7000 [PFN_cuDevicePrimaryCtxGetState_v7000] (device: CUdevice, flags: *mut c_uint, active: *mut c_int) => context::primary_get_state;
+    cuDevicePrimaryCtxReset_v2 = "cuDevicePrimaryCtxReset" 11000 [PFN_cuDevicePrimaryCtxReset_v11000] (device: CUdevice) => context::primary_reset;
+
+    cuCtxPushCurrent_v2 = "cuCtxPushCurrent" 4000 [PFN_cuCtxPushCurrent_v4000] (context: CUcontext) => context::push_current;
+    cuCtxPopCurrent_v2 = "cuCtxPopCurrent" 4000 [PFN_cuCtxPopCurrent_v4000] (out: *mut CUcontext) => context::pop_current;
+    cuCtxSetCurrent = "cuCtxSetCurrent" 4000 [PFN_cuCtxSetCurrent_v4000] (context: CUcontext) => context::set_current;
+    cuCtxGetCurrent = "cuCtxGetCurrent" 4000 [PFN_cuCtxGetCurrent_v4000] (out: *mut CUcontext) => context::get_current;
+    cuCtxGetDevice = "cuCtxGetDevice" 2000 [PFN_cuCtxGetDevice_v2000] (out: *mut CUdevice) => context::get_device;
+    cuCtxGetDevice_v2 = "cuCtxGetDevice" 13000 (out: *mut CUdevice, context: CUcontext) => context::get_device_of;
+    cuCtxGetFlags = "cuCtxGetFlags" 7000 [PFN_cuCtxGetFlags_v7000] (out: *mut c_uint) => context::get_flags;
+    cuCtxSynchronize = "cuCtxSynchronize" 2000 [PFN_cuCtxSynchronize_v2000] () => context::synchronize;
+    cuCtxSynchronize_v2 = "cuCtxSynchronize" 13000 (context: CUcontext) => context::synchronize_this;
+    cuCtxGetLimit = "cuCtxGetLimit" 3010 [PFN_cuCtxGetLimit_v3010] (out: *mut usize, limit: CUlimit) => context::get_limit;
+    cuCtxSetLimit = "cuCtxSetLimit" 3010 [PFN_cuCtxSetLimit_v3010] (limit: CUlimit, value: usize) => context::set_limit;
+    cuCtxGetCacheConfig = "cuCtxGetCacheConfig" 3020 [PFN_cuCtxGetCacheConfig_v3020] (out: *mut CUfunc_cache) => context::get_cache_config;
+    cuCtxGetApiVersion = "cuCtxGetApiVersion" 3020 [PFN_cuCtxGetApiVersion_v3020] (context: CUcontext, out: *mut c_uint) => context::get_api_version;
+    cuCtxGetStreamPriorityRange = "cuCtxGetStreamPriorityRange" 5050 [PFN_cuCtxGetStreamPriorityRange_v5050] (least: *mut c_int, greatest: *mut c_int) => context::get_stream_priority_range;
+    cuCtxGetId = "cuCtxGetId" 12000 [PFN_cuCtxGetId_v12000] (context: CUcontext, out: *mut c_ulonglong) => context::get_id;
+    cuCtxDestroy_v2 = "cuCtxDestroy" 4000 [PFN_cuCtxDestroy_v4000] (context: CUcontext) => context::destroy;
+    cuCtxRecordEvent = "cuCtxRecordEvent" 12050 [PFN_cuCtxRecordEvent_v12050] (context: CUcontext, event: CUevent) => context::record_event;
+    cuCtxWaitEvent = "cuCtxWaitEvent" 12050 [PFN_cuCtxWaitEvent_v12050] (context: CUcontext, event: CUevent) => context::wait_event;
+    cuCtxGetDevResource = "cuCtxGetDevResource" 12040 [PFN_cuCtxGetDevResource_v12040] (context: CUcontext, out: *mut CUdevResource, kind: CUdevResourceType) => context::get_dev_resource;
+    cuCtxFromGreenCtx = "cuCtxFromGreenCtx" 12040 [PFN_cuCtxFromGreenCtx_v12040] (out: *mut CUcontext, green: CUgreenCtx) => green::to_context;
+
+    cuGreenCtxCreate = "cuGreenCtxCreate" 12040 [PFN_cuGreenCtxCreate_v12040] (out: *mut CUgreenCtx, desc: CUdevResourceDesc, device: CUdevice, flags: c_uint) => green::create;
+    cuGreenCtxDestroy = "cuGreenCtxDestroy" 12040 [PFN_cuGreenCtxDestroy_v12040] (green: CUgreenCtx) => green::destroy;
+    cuGreenCtxGetDevResource = "cuGreenCtxGetDevResource" 12040 [PFN_cuGreenCtxGetDevResource_v12040] (green: CUgreenCtx, out: *mut CUdevResource, kind: CUdevResourceType) => green::get_dev_resource;
+    cuGreenCtxRecordEvent = "cuGreenCtxRecordEvent" 12040 [PFN_cuGreenCtxRecordEvent_v12040] (green: CUgreenCtx, event: CUevent) => green::record_event;
+    cuGreenCtxWaitEvent = "cuGreenCtxWaitEvent" 12040 [PFN_cuGreenCtxWaitEvent_v12040] (green: CUgreenCtx, event: CUevent) => green::wait_event;
+    cuGreenCtxStreamCreate = "cuGreenCtxStreamCreate" 12050 [PFN_cuGreenCtxStreamCreate_v12050] (out: *mut CUstream, green: CUgreenCtx, flags: c_uint, priority: c_int) => green::stream_create;
+    cuGreenCtxGetId = "cuGreenCtxGetId" 13000 [PFN_cuGreenCtxGetId_v12090] (green: CUgreenCtx, out: *mut c_ulonglong) => green::get_id;
+    cuDevSmResourceSplitByCount = "cuDevSmResourceSplitByCount" 12040 [PFN_cuDevSmResourceSplitByCount_v12040] (result: *mut CUdevResource, groups: *mut c_uint, input: *const CUdevResource, remaining: *mut CUdevResource, flags: c_uint, minimum: c_uint) => resource::split_by_count;
+    cuDevResourceGenerateDesc = "cuDevResourceGenerateDesc" 12040 [PFN_cuDevResourceGenerateDesc_v12040] (out: *mut CUdevResourceDesc, resources: *mut CUdevResource, count: c_uint) => resource::generate_desc;
+
+    cuStreamCreate = "cuStreamCreate" 2000 [PFN_cuStreamCreate_v2000] (out: *mut CUstream, flags: c_uint) => stream::create;
+    cuStreamCreateWithPriority = "cuStreamCreateWithPriority" 5050 [PFN_cuStreamCreateWithPriority_v5050] (out: *mut CUstream, flags: c_uint, priority: c_int) => stream::create_with_priority;
+    cuStreamDestroy_v2 = "cuStreamDestroy" 4000 [PFN_cuStreamDestroy_v4000] (stream: CUstream) => stream::destroy;
+    cuStreamQuery = "cuStreamQuery" 2000 [PFN_cuStreamQuery_v2000] (stream: CUstream) => stream::query;
+    cuStreamSynchronize = "cuStreamSynchronize" 2000 [PFN_cuStreamSynchronize_v2000] (stream: CUstream) => stream::synchronize;
+    cuStreamWaitEvent = "cuStreamWaitEvent" 3020 [PFN_cuStreamWaitEvent_v3020] (stream: CUstream, event: CUevent, flags: c_uint) => stream::wait_event;
+    cuStreamGetPriority = "cuStreamGetPriority" 5050 [PFN_cuStreamGetPriority_v5050] (stream: CUstream, out: *mut c_int) => stream::get_priority;
+    cuStreamGetFlags = "cuStreamGetFlags" 5050 [PFN_cuStreamGetFlags_v5050] (stream: CUstream, out: *mut c_uint) => stream::get_flags;
+    cuStreamGetId = "cuStreamGetId" 12000 [PFN_cuStreamGetId_v12000] (stream: CUstream, out: *mut c_ulonglong) => stream::get_id;
+    cuStreamGetCtx = "cuStreamGetCtx" 9020 (stream: CUstream, out: *mut CUcontext) => stream::get_ctx;
+    cuStreamGetCtx_v2 = "cuStreamGetCtx" 12050 [PFN_cuStreamGetCtx_v12050] (stream: CUstream, out: *mut CUcontext, green: *mut CUgreenCtx) => stream::get_ctx_v2;
+    cuStreamGetGreenCtx = "cuStreamGetGreenCtx" 12040 [PFN_cuStreamGetGreenCtx_v12040] (stream: CUstream, out: *mut CUgreenCtx) => stream::get_green_ctx;
+    cuStreamBeginCapture_v2 = "cuStreamBeginCapture" 10010 [PFN_cuStreamBeginCapture_v10010] (stream: CUstream, mode: CUstreamCaptureMode) => capture::begin;
+    cuStreamEndCapture = "cuStreamEndCapture" 10000 [PFN_cuStreamEndCapture_v10000] (stream: CUstream, out: *mut CUgraph) => capture::end;
+    cuStreamIsCapturing = "cuStreamIsCapturing" 10000 [PFN_cuStreamIsCapturing_v10000] (stream: CUstream, out: *mut CUstreamCaptureStatus) => capture::is_capturing;
+
+    cuEventCreate = "cuEventCreate" 2000 [PFN_cuEventCreate_v2000] (out: *mut CUevent, flags: c_uint) => event::create;
+    cuEventDestroy_v2 = "cuEventDestroy" 4000 [PFN_cuEventDestroy_v4000] (event: CUevent) => event::destroy;
+    cuEventRecord = "cuEventRecord" 2000 [PFN_cuEventRecord_v2000] (event: CUevent, stream: CUstream) => event::record;
+    cuEventQuery = "cuEventQuery" 2000 [PFN_cuEventQuery_v2000] (event: CUevent) => event::query;
+    cuEventSynchronize = "cuEventSynchronize" 2000 [PFN_cuEventSynchronize_v2000] (event: CUevent) => event::synchronize;
+    cuEventElapsedTime = "cuEventElapsedTime" 2000 [PFN_cuEventElapsedTime_v2000] (out: *mut f32, start: CUevent, end: CUevent) => event::elapsed_time;
+    cuEventElapsedTime_v2 = "cuEventElapsedTime" 12080 (out: *mut f32, start: CUevent, end: CUevent) => event::elapsed_time;
+
+    cuLibraryLoadData = "cuLibraryLoadData" 12000 [PFN_cuLibraryLoadData_v12000] (out: *mut CUlibrary, image: *const c_void, jit_options: *mut CUjit_option, jit_values: *mut *mut c_void, jit_count: c_uint, options: *mut CUlibraryOption, values: *mut *mut c_void, count: c_uint) => library::load;
+    cuLibraryUnload = "cuLibraryUnload" 12000 [PFN_cuLibraryUnload_v12000] (library: CUlibrary) => library::unload;
+    cuLibraryGetKernel = "cuLibraryGetKernel" 12000 [PFN_cuLibraryGetKernel_v12000] (out: *mut CUkernel, library: CUlibrary, name: *const c_char) => library::get_kernel;
+    cuKernelGetFunction = "cuKernelGetFunction" 12000 [PFN_cuKernelGetFunction_v12000] (out: *mut CUfunction, kernel: CUkernel) => library::kernel_get_function;
+    cuKernelGetAttribute = "cuKernelGetAttribute" 12000 [PFN_cuKernelGetAttribute_v12000] (out: *mut c_int, attribute: CUfunction_attribute, kernel: CUkernel, device: CUdevice) => library::kernel_get_attribute;
+    cuKernelGetParamInfo = "cuKernelGetParamInfo" 12040 [PFN_cuKernelGetParamInfo_v12040] (kernel: CUkernel, index: usize, offset: *mut usize, size: *mut usize) => library::kernel_get_param_info;
+    cuKernelGetName = "cuKernelGetName" 12030 [PFN_cuKernelGetName_v12030] (out: *mut *const c_char, kernel: CUkernel) => library::kernel_get_name;
+    cuModuleLoadData = "cuModuleLoadData" 2000 [PFN_cuModuleLoadData_v2000] (out: *mut CUmodule, image: *const c_void) => library::module_load;
+    cuModuleUnload = "cuModuleUnload" 2000 [PFN_cuModuleUnload_v2000] (module: CUmodule) => library::module_unload;
+    cuModuleGetFunction = "cuModuleGetFunction" 2000 [PFN_cuModuleGetFunction_v2000] (out: *mut CUfunction, module: CUmodule, name: *const c_char) => library::module_get_function;
+
+    cuLaunchKernel = "cuLaunchKernel" 4000 [PFN_cuLaunchKernel_v4000] (function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared_bytes: c_uint, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void) => launch::plain;
+    cuLaunchKernelEx = "cuLaunchKernelEx" 11060 [PFN_cuLaunchKernelEx_v11060] (config: *const CUlaunchConfig, function: CUfunction, params: *mut *mut c_void, extra: *mut *mut c_void) => launch::extended;
+    cuLaunchCooperativeKernel = "cuLaunchCooperativeKernel" 9000 [PFN_cuLaunchCooperativeKernel_v9000] (function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared_bytes: c_uint, stream: CUstream, params: *mut *mut c_void) => launch::cooperative;
+    cuOccupancyMaxActiveBlocksPerMultiprocessor = "cuOccupancyMaxActiveBlocksPerMultiprocessor" 6050 [PFN_cuOccupancyMaxActiveBlocksPerMultiprocessor_v6050] (out: *mut c_int, function: CUfunction, threads: c_int, shared_bytes: usize) => occupancy::max_active_blocks;
+    cuOccupancyMaxActiveClusters = "cuOccupancyMaxActiveClusters" 11070 [PFN_cuOccupancyMaxActiveClusters_v11070] (out: *mut c_int, function: CUfunction, config: *const CUlaunchConfig) => occupancy::max_active_clusters;
+
+    cuMemAlloc_v2 = "cuMemAlloc" 3020 [PFN_cuMemAlloc_v3020] (out: *mut CUdeviceptr, len: usize) => memory::alloc;
+    cuMemFree_v2 = "cuMemFree" 3020 [PFN_cuMemFree_v3020] (address: CUdeviceptr) => memory::free;
+    cuMemAllocAsync = "cuMemAllocAsync" 11020 [PFN_cuMemAllocAsync_v11020] (out: *mut CUdeviceptr, len: usize, stream: CUstream) => memory::alloc_async;
+    cuMemFreeAsync = "cuMemFreeAsync" 11020 [PFN_cuMemFreeAsync_v11020] (address: CUdeviceptr, stream: CUstream) => memory::free_async;
+    cuMemGetInfo_v2 = "cuMemGetInfo" 3020 [PFN_cuMemGetInfo_v3020] (free: *mut usize, total: *mut usize) => memory::get_info;
+    cuMemcpyHtoD_v2 = "cuMemcpyHtoD" 3020 [PFN_cuMemcpyHtoD_v3020] (to: CUdeviceptr, from: *const c_void, len: usize) => memory::copy_to_device;
+    cuMemcpyDtoH_v2 = "cuMemcpyDtoH" 3020 [PFN_cuMemcpyDtoH_v3020] (to: *mut c_void, from: CUdeviceptr, len: usize) => memory::copy_to_host;
+    cuMemcpyHtoDAsync_v2 = "cuMemcpyHtoDAsync" 3020 [PFN_cuMemcpyHtoDAsync_v3020] (to: CUdeviceptr, from: *const c_void, len: usize, stream: CUstream) => memory::copy_to_device_async;
+    cuMemcpyDtoHAsync_v2 = "cuMemcpyDtoHAsync" 3020 [PFN_cuMemcpyDtoHAsync_v3020] (to: *mut c_void, from: CUdeviceptr, len: usize, stream: CUstream) => memory::copy_to_host_async;
+    cuMemsetD8_v2 = "cuMemsetD8" 3020 [PFN_cuMemsetD8_v3020] (to: CUdeviceptr, value: u8, count: usize) => memory::set_d8;
+    cuMemsetD8Async = "cuMemsetD8Async" 3020 [PFN_cuMemsetD8Async_v3020] (to: CUdeviceptr, value: u8, count: usize, stream: CUstream) => memory::set_d8_async;
+    cuMemsetD32Async = "cuMemsetD32Async" 3020 [PFN_cuMemsetD32Async_v3020] (to: CUdeviceptr, value: c_uint, count: usize, stream: CUstream) => memory::set_d32_async;
+
+    cuGraphCreate = "cuGraphCreate" 10000 [PFN_cuGraphCreate_v10000] (out: *mut CUgraph, flags: c_uint) => capture::graph_create;
+    cuGraphDestroy = "cuGraphDestroy" 10000 [PFN_cuGraphDestroy_v10000] (graph: CUgraph) => capture::graph_destroy;
+}

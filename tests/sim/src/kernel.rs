@@ -1,0 +1,188 @@
+//! What a kernel's closure sees of its launch.
+
+use std::sync::Arc;
+
+use crate::clock::cost;
+use crate::driver::Driver;
+use crate::ptx::KernelInfo;
+
+/// What a kernel does.
+pub(crate) type KernelFn = Arc<dyn Fn(&mut KernelCall<'_>) + Send + Sync>;
+
+/// An access outside the allocations of the launch's device. The launch has failed with it, as on
+/// a GPU: the device's contexts answer `CUDA_ERROR_ILLEGAL_ADDRESS` from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{bytes} bytes at {address:#x} are not within one allocation of the device")]
+#[non_exhaustive]
+pub struct IllegalAddress {
+    /// Where the access began.
+    pub address: u64,
+    /// Its length in bytes.
+    pub bytes: usize,
+}
+
+/// Where and when one block runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Block {
+    /// The block's number in the grid, x varying fastest.
+    pub index: u64,
+    /// The id of its SM.
+    pub sm: u32,
+    /// When it begins, in virtual nanoseconds.
+    pub start_ns: u64,
+    /// When it ends, in virtual nanoseconds.
+    pub end_ns: u64,
+}
+
+/// A launch as the kernel's closure sees it; see
+/// [`Sim::register_kernel`](crate::Sim::register_kernel).
+pub struct KernelCall<'a> {
+    pub(crate) driver: &'a Driver,
+    pub(crate) info: Arc<KernelInfo>,
+    pub(crate) params: Vec<u8>,
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) shared_bytes: u32,
+    pub(crate) device: usize,
+    pub(crate) sms: Arc<[u32]>,
+    pub(crate) blocks_per_sm: u32,
+    pub(crate) start_ns: u64,
+    pub(crate) duration_ns: u64,
+    pub(crate) faulted: bool,
+}
+
+impl KernelCall<'_> {
+    /// The kernel's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.info.name
+    }
+
+    /// The grid, in blocks.
+    #[must_use]
+    pub fn grid(&self) -> [u32; 3] {
+        self.grid
+    }
+
+    /// A block, in threads.
+    #[must_use]
+    pub fn block(&self) -> [u32; 3] {
+        self.block
+    }
+
+    /// Dynamic shared memory of a block in bytes.
+    #[must_use]
+    pub fn shared_bytes(&self) -> u32 {
+        self.shared_bytes
+    }
+
+    /// The SMs of the launch's context, ascending.
+    #[must_use]
+    pub fn sms(&self) -> &[u32] {
+        &self.sms
+    }
+
+    /// When the launch begins, in virtual nanoseconds.
+    #[must_use]
+    pub fn start_ns(&self) -> u64 {
+        self.start_ns
+    }
+
+    /// The bytes of a parameter, by its place in the kernel's declaration.
+    #[must_use]
+    pub fn param_bytes(&self, index: usize) -> Option<&[u8]> {
+        let param = self.info.params.get(index)?;
+        self.params.get(param.offset..param.offset + param.size)
+    }
+
+    /// A parameter of four bytes as a number.
+    #[must_use]
+    pub fn param_u32(&self, index: usize) -> Option<u32> {
+        Some(u32::from_ne_bytes(self.param_bytes(index)?.try_into().ok()?))
+    }
+
+    /// A parameter of eight bytes as a number, an address among others.
+    #[must_use]
+    pub fn param_u64(&self, index: usize) -> Option<u64> {
+        Some(u64::from_ne_bytes(self.param_bytes(index)?.try_into().ok()?))
+    }
+
+    /// How long one block takes from now on, in virtual nanoseconds; 2000 at first.
+    pub fn set_duration_ns(&mut self, duration: u64) {
+        self.duration_ns = duration;
+    }
+
+    /// Where and when each block runs: block `i` on the `i`-th SM, beginning again after the last,
+    /// and in a later wave when all SMs are full.
+    pub fn blocks(&self) -> impl Iterator<Item = Block> + use<> {
+        let (sms, start, duration) = (Arc::clone(&self.sms), self.start_ns, self.duration_ns);
+        let resident = resident(&sms, self.blocks_per_sm);
+        (0..blocks(self.grid)).map(move |index| {
+            let start_ns = start + index / resident * duration;
+            let sm = sms[(index % sms.len() as u64) as usize];
+            Block { index, sm, start_ns, end_ns: start_ns + duration }
+        })
+    }
+
+    /// When the last block ends.
+    pub(crate) fn end_ns(&self) -> u64 {
+        end_ns(self.start_ns, self.duration_ns, self.grid, &self.sms, self.blocks_per_sm)
+    }
+
+    /// Reads device memory.
+    ///
+    /// # Errors
+    ///
+    /// [`IllegalAddress`] where the bytes are not within one allocation of the launch's device.
+    pub fn read(&mut self, address: u64, out: &mut [u8]) -> Result<(), IllegalAddress> {
+        let state = self.driver.peek();
+        let memory = state.device_memory(self.device, address, out.len());
+        let found = memory.map(|memory| out.copy_from_slice(memory)).is_some();
+        drop(state);
+        self.accessed(found, address, out.len())
+    }
+
+    /// Writes device memory.
+    ///
+    /// # Errors
+    ///
+    /// [`IllegalAddress`] where the bytes are not within one allocation of the launch's device.
+    pub fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), IllegalAddress> {
+        let mut state = self.driver.peek();
+        let memory = state.device_memory_mut(self.device, address, bytes.len());
+        let found = memory.map(|memory| memory.copy_from_slice(bytes)).is_some();
+        drop(state);
+        self.accessed(found, address, bytes.len())
+    }
+
+    fn accessed(&mut self, found: bool, address: u64, bytes: usize) -> Result<(), IllegalAddress> {
+        self.faulted |= !found;
+        if found { Ok(()) } else { Err(IllegalAddress { address, bytes }) }
+    }
+}
+
+/// The number of blocks of a grid.
+pub(crate) fn blocks(grid: [u32; 3]) -> u64 {
+    grid.iter().fold(1_u64, |blocks, &side| blocks.saturating_mul(u64::from(side)))
+}
+
+/// How many blocks all SMs hold at a time.
+fn resident(sms: &[u32], blocks_per_sm: u32) -> u64 {
+    (sms.len() as u64 * u64::from(blocks_per_sm)).max(1)
+}
+
+/// When the last block of a launch ends.
+pub(crate) fn end_ns(
+    start: u64,
+    duration: u64,
+    grid: [u32; 3],
+    sms: &[u32],
+    blocks_per_sm: u32,
+) -> u64 {
+    let waves = blocks(grid).div_ceil(resident(sms, blocks_per_sm));
+    start.saturating_add(waves.saturating_mul(duration))
+}
+
+/// How long a block takes unless its kernel says otherwise.
+pub(crate) const DURATION: u64 = cost::KERNEL;

@@ -1,0 +1,279 @@
+//! Launches.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use green_ctx_sys::{CUfunc_st, CUlaunchAttributeID, CUlaunchConfig, CUresult, CUstream_st};
+
+use crate::Profile;
+use crate::clock::cost;
+use crate::driver::Driver;
+use crate::kernel::{DURATION, KernelCall, blocks, end_ns};
+use crate::pointer::{Answer, Ptr};
+use crate::profile::attribute;
+use crate::ptx::KernelInfo;
+use crate::state::State;
+use crate::trace::Launch;
+
+/// The shape of a launch.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) shared_bytes: u32,
+    pub(crate) cooperative: bool,
+    /// Blocks of a cluster, where one was asked for.
+    pub(crate) cluster: Option<[u32; 3]>,
+}
+
+impl Shape {
+    pub(crate) fn threads(&self) -> u32 {
+        self.block.iter().fold(1, |threads, &side| threads.saturating_mul(side))
+    }
+
+    /// Refuses what no context of the part can run.
+    pub(crate) fn check(&self, profile: &Profile) -> Answer {
+        let limit = |number| profile.attribute(number).unwrap_or(0) as u32;
+        let fits = |sides: [u32; 3], first| {
+            (first..).zip(sides).all(|(number, side)| (1..=limit(number)).contains(&side))
+        };
+        let shape = fits(self.grid, attribute::MAX_GRID_DIM_X)
+            && fits(self.block, attribute::MAX_BLOCK_DIM_X);
+        if !shape
+            || self.threads() > limit(attribute::MAX_THREADS_PER_BLOCK)
+            || self.shared_bytes > limit(attribute::MAX_SHARED_MEMORY_PER_BLOCK)
+        {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        if let Some(cluster) = self.cluster {
+            check_cluster(cluster, profile)?;
+            if self.grid.iter().zip(cluster).any(|(grid, side)| !grid.is_multiple_of(side)) {
+                return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The size of a cluster; `CUDA_ERROR_INVALID_CLUSTER_SIZE` where it needs opting in.
+pub(crate) fn check_cluster(cluster: [u32; 3], profile: &Profile) -> Answer<u32> {
+    let size = cluster.iter().fold(1_u32, |size, &side| size.saturating_mul(side));
+    if size == 0 || size > profile.max_cluster {
+        return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
+    }
+    Ok(size)
+}
+
+/// Reads what a `CUlaunchConfig` asks for.
+pub(crate) fn read_config(config: Ptr<CUlaunchConfig>) -> Answer<(Shape, usize)> {
+    let config = config.read()?;
+    let mut shape = Shape {
+        grid: [config.gridDimX, config.gridDimY, config.gridDimZ],
+        block: [config.blockDimX, config.blockDimY, config.blockDimZ],
+        shared_bytes: config.sharedMemBytes,
+        cooperative: false,
+        cluster: None,
+    };
+    for index in 0..config.numAttrs as usize {
+        let attribute = Ptr::attribute(&config, index)?;
+        match attribute.id {
+            CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE => {
+                // SAFETY: every attribute value is a union of plain numbers, and the id says which.
+                shape.cooperative = unsafe { attribute.value.cooperative } != 0;
+            }
+            CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION => {
+                // SAFETY: as above.
+                let cluster = unsafe { attribute.value.clusterDim };
+                shape.cluster = Some([cluster.x, cluster.y, cluster.z]);
+            }
+            _ => {}
+        }
+    }
+    Ok((shape, config.hStream.addr()))
+}
+
+/// The parameters of a launch as one buffer, from an array of pointers or from a buffer.
+fn read_params(
+    info: &KernelInfo,
+    params: Ptr<*mut c_void>,
+    extra: Ptr<*mut c_void>,
+) -> Answer<Vec<u8>> {
+    /// `CU_LAUNCH_PARAM_BUFFER_POINTER` and `CU_LAUNCH_PARAM_BUFFER_SIZE`.
+    const BUFFER_POINTER: usize = 1;
+    const BUFFER_SIZE: usize = 2;
+    if !params.is_null() && !extra.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let mut bytes = vec![0; info.param_bytes()];
+    if extra.is_null() {
+        for (index, param) in info.params.iter().enumerate() {
+            let value = params.given()?.element(index).follow()?;
+            value.read_bytes(&mut bytes[param.offset..param.offset + param.size])?;
+        }
+        return Ok(bytes);
+    }
+    let (mut buffer, mut size) = (None, None);
+    for index in (0..).step_by(2) {
+        let value = extra.element(index + 1);
+        match extra.element(index).read()?.addr() {
+            BUFFER_POINTER => buffer = Some(value.follow()?),
+            BUFFER_SIZE => size = Some(value.follow()?.cast::<usize>().read()?),
+            0 => break,
+            _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+    let (Some(buffer), Some(size)) = (buffer, size) else {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    };
+    if size < bytes.len() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    buffer.read_bytes(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn launch(
+    driver: &Driver,
+    function: Ptr<CUfunc_st>,
+    shape: Shape,
+    stream: usize,
+    params: Ptr<*mut c_void>,
+    extra: Ptr<*mut c_void>,
+) -> Answer {
+    let _in_turn = driver.launching.lock();
+    let mut state = driver.state();
+    state.now += cost::LAUNCH;
+    let (info, bound) = state.kernel_info(function.address())?;
+    let stream = state.stream(stream)?;
+    let context = &state.contexts[&state.streams[&stream].context];
+    let device = context.device;
+    if bound.is_some_and(|bound| bound != device) {
+        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
+    shape.check(state.profile)?;
+    let blocks_per_sm = state.profile.blocks_per_sm(shape.threads(), u64::from(shape.shared_bytes));
+    let resident = u64::from(context.sms.set.len()) * u64::from(blocks_per_sm);
+    if shape.cooperative && blocks(shape.grid) > resident {
+        return Err(CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+    }
+    let (context_id, is_green, all_sms) = (context.id, context.green, Arc::clone(&context.sms.ids));
+    let params = read_params(&info, params, extra)?;
+    if state.capture_operation(stream)? {
+        return Ok(());
+    }
+
+    let admitted = state.admit(stream);
+    let start_ns = admitted.start.time;
+    let actor = state.streams[&stream].actor();
+    let (stream_id, tick) = (state.streams[&stream].id, state.streams[&stream].tick);
+    let mut end = end_ns(start_ns, DURATION, shape.grid, &all_sms, blocks_per_sm);
+    let kernel = Arc::clone(&info.name);
+    if let Some(work) = driver.kernel(&kernel) {
+        drop(state);
+        let mut call = KernelCall {
+            driver,
+            info,
+            params,
+            grid: shape.grid,
+            block: shape.block,
+            shared_bytes: shape.shared_bytes,
+            device,
+            sms: Arc::clone(&all_sms),
+            blocks_per_sm,
+            start_ns,
+            duration_ns: DURATION,
+            faulted: false,
+        };
+        work(&mut call);
+        end = call.end_ns();
+        state = driver.peek();
+        if call.faulted {
+            state.devices[device].fault = Some(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+        }
+    }
+    let clock = admitted.start.clock.clone();
+    state.conclude(admitted, end);
+    let used = blocks(shape.grid).min(all_sms.len() as u64) as usize;
+    let sms = if used == all_sms.len() { all_sms } else { all_sms[..used].into() };
+    let (grid, block) = (shape.grid, shape.block);
+    state.trace_launch(Launch {
+        kernel,
+        device,
+        stream: stream_id,
+        context: context_id,
+        is_green,
+        sms,
+        grid,
+        block,
+        start_ns,
+        end_ns: end,
+        actor,
+        tick,
+        clock,
+    });
+    Ok(())
+}
+
+impl State {
+    fn trace_launch(&mut self, launch: Launch) {
+        if self.trace == 0 {
+            return;
+        }
+        if self.launches.len() == self.trace {
+            self.launches.pop_front();
+        }
+        self.launches.push_back(launch);
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "the C function has them")]
+pub(crate) fn plain(
+    driver: &Driver,
+    function: Ptr<CUfunc_st>,
+    grid_x: u32,
+    grid_y: u32,
+    grid_z: u32,
+    block_x: u32,
+    block_y: u32,
+    block_z: u32,
+    shared_bytes: u32,
+    stream: Ptr<CUstream_st>,
+    params: Ptr<*mut c_void>,
+    extra: Ptr<*mut c_void>,
+) -> Answer {
+    let grid = [grid_x, grid_y, grid_z];
+    let block = [block_x, block_y, block_z];
+    let shape = Shape { grid, block, shared_bytes, cooperative: false, cluster: None };
+    launch(driver, function, shape, stream.address(), params, extra)
+}
+
+#[expect(clippy::too_many_arguments, reason = "the C function has them")]
+pub(crate) fn cooperative(
+    driver: &Driver,
+    function: Ptr<CUfunc_st>,
+    grid_x: u32,
+    grid_y: u32,
+    grid_z: u32,
+    block_x: u32,
+    block_y: u32,
+    block_z: u32,
+    shared_bytes: u32,
+    stream: Ptr<CUstream_st>,
+    params: Ptr<*mut c_void>,
+) -> Answer {
+    let grid = [grid_x, grid_y, grid_z];
+    let block = [block_x, block_y, block_z];
+    let shape = Shape { grid, block, shared_bytes, cooperative: true, cluster: None };
+    launch(driver, function, shape, stream.address(), params, Ptr::null())
+}
+
+pub(crate) fn extended(
+    driver: &Driver,
+    config: Ptr<CUlaunchConfig>,
+    function: Ptr<CUfunc_st>,
+    params: Ptr<*mut c_void>,
+    extra: Ptr<*mut c_void>,
+) -> Answer {
+    let (shape, stream) = read_config(config)?;
+    launch(driver, function, shape, stream, params, extra)
+}

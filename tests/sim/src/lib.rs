@@ -1,0 +1,114 @@
+//! A simulated CUDA driver that knows green contexts.
+//!
+//! A [`Sim`] implements the driver's C functions over the [`Profile`] of a GPU: how its SMs are
+//! grouped, which symbols exist at which version, and what is answered to every kind of misuse, as
+//! recorded on hardware. What a program loads through [`Sim::get_proc_address`] behaves as the
+//! driver does, crashes included, so that code that cuts a GPU into partitions can be tested where
+//! there is no GPU.
+//!
+//! The test sees more than the program: what was launched and on which SMs ([`Sim::launches`]),
+//! in which order ([`Launch::happens_before`]), what was left behind ([`Sim::live`]), which calls
+//! were made ([`Sim::calls`]); and it can make calls fail ([`Sim::fail`]) and say what kernels do
+//! ([`Sim::register_kernel`]).
+//!
+//! Time is virtual: a call advances it a little, waiting moves it to the end of what is waited
+//! for, and a run of a single-threaded program gives the same times every time. Launches do not
+//! slow each other down, even on the same SMs.
+//!
+//! # Example
+//!
+//! A green context of the first sixteen SMs, and what runs on it:
+//!
+//! ```
+//! use green_ctx_sim::Sim;
+//! use green_ctx_sys::{Api, CUdevResource, CUdevResourceType, CUresult};
+//! use std::ptr::null_mut;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let sim = Sim::new("h200@13.0")?;
+//! // SAFETY: the pointer is the simulated driver's, which lives as long as `sim`.
+//! let api = unsafe { Api::from_get_proc_address(sim.get_proc_address()) }?;
+//! // SAFETY: zero bytes are a resource of no type.
+//! let (mut device, mut group) = unsafe { std::mem::zeroed::<(CUdevResource, CUdevResource)>() };
+//! let (mut desc, mut green, mut stream, mut groups) = (null_mut(), null_mut(), null_mut(), 1);
+//! let ok = |status| assert_eq!(status, CUresult::CUDA_SUCCESS);
+//! // SAFETY: each pointer is to a local variable of the type that the function fills.
+//! unsafe {
+//!     ok(api.cuInit()(0));
+//!     ok(api.cuDeviceGetDevResource()?(0, &mut device, CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM));
+//!     ok(api.cuDevSmResourceSplitByCount()?(&mut group, &mut groups, &device, null_mut(), 0, 16));
+//!     ok(api.cuDevResourceGenerateDesc()?(&mut desc, &mut group, 1));
+//!     ok(api.cuGreenCtxCreate()?(&mut green, desc, 0, 1));
+//!     ok(api.cuGreenCtxStreamCreate()?(&mut stream, green, 1, 0));
+//! }
+//!
+//! let ptx = c".version 7.0 .target sm_52 .visible .entry work() { ret; }";
+//! let (mut library, mut kernel) = (null_mut(), null_mut());
+//! // SAFETY: as above; the text ends with a null byte, and the kernel has no parameters.
+//! unsafe {
+//!     ok(api.cuLibraryLoadData()?(&mut library, ptx.as_ptr().cast(), null_mut(), null_mut(), 0, null_mut(), null_mut(), 0));
+//!     ok(api.cuLibraryGetKernel()?(&mut kernel, library, c"work".as_ptr()));
+//!     ok(api.cuLaunchKernel()?(kernel.cast(), 64, 1, 1, 32, 1, 1, 0, stream, null_mut(), null_mut()));
+//! }
+//! let launch = &sim.launches()[0];
+//! assert!(launch.is_green);
+//! assert_eq!(&launch.sms[..], [0, 1, 2, 3, 16, 17, 18, 19, 32, 33, 34, 35, 48, 49, 50, 51]);
+//! assert_eq!(sim.live().green_contexts, 1);
+//! # Ok(())
+//! # }
+//! ```
+
+#![deny(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::expect_used))]
+
+mod calls;
+mod fault;
+mod kernel;
+mod live;
+mod profile;
+mod sim;
+mod spec;
+mod topology;
+mod trace;
+
+#[expect(unsafe_code, reason = "it raises signals and registers an exit handler")]
+mod crash;
+mod driver;
+#[expect(unsafe_code, reason = "it is what C calls")]
+mod functions;
+#[expect(unsafe_code, reason = "it reserves addresses")]
+mod handle;
+#[expect(unsafe_code, reason = "it follows the pointers of C callers, so that nothing else has to")]
+mod pointer;
+mod proc_address;
+mod slot;
+mod state;
+
+mod builtin;
+mod capture;
+mod clock;
+mod context;
+mod device;
+mod error_text;
+mod event;
+mod green;
+#[expect(unsafe_code, reason = "it reads the union of launch attributes")]
+mod launch;
+mod library;
+#[expect(unsafe_code, reason = "it allocates device memory lazily")]
+mod memory;
+mod occupancy;
+mod ptx;
+mod resource;
+mod sm_set;
+mod stream;
+
+pub use calls::Call;
+pub use fault::Fault;
+pub use kernel::{Block, IllegalAddress, KernelCall};
+pub use live::Live;
+pub use profile::Profile;
+pub use sim::{Builder, GetProcAddress, Sim, SimError};
+pub use spec::{Spec, SpecError, VERSIONS};
+pub use topology::{Band, Topology};
+pub use trace::Launch;

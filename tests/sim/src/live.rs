@@ -1,0 +1,44 @@
+//! The account of what a program has not given back.
+
+use crate::state::State;
+
+/// What exists in a simulated driver. Nothing is [`Live::default`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Live {
+    /// Calls of `cuDevicePrimaryCtxRetain` that were not released.
+    pub primary_retains: u64,
+    /// Green contexts that were not destroyed.
+    pub green_contexts: u64,
+    /// Streams that were not destroyed, those of destroyed green contexts included: the driver
+    /// leaks them.
+    pub streams: u64,
+    /// Events that were not destroyed.
+    pub events: u64,
+    /// Libraries that were not unloaded.
+    pub libraries: u64,
+    /// Modules that were not unloaded.
+    pub modules: u64,
+    /// Graphs that were not destroyed.
+    pub graphs: u64,
+    /// Device allocations that were not freed.
+    pub allocations: u64,
+    /// The bytes of these allocations.
+    pub allocated_bytes: u64,
+}
+
+impl State {
+    pub(crate) fn live(&self) -> Live {
+        Live {
+            primary_retains: self.devices.iter().map(|device| u64::from(device.retains)).sum(),
+            green_contexts: self.devices.iter().map(|device| device.greens.len() as u64).sum(),
+            streams: self.streams.values().filter(|stream| stream.counted).count() as u64,
+            events: self.events.values().filter(|event| event.counted).count() as u64,
+            libraries: self.libraries.len() as u64,
+            modules: self.modules.len() as u64,
+            graphs: self.graphs.len() as u64,
+            allocations: self.memory.len() as u64,
+            allocated_bytes: self.devices.iter().map(|device| device.allocated).sum(),
+        }
+    }
+}

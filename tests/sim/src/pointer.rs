@@ -1,0 +1,193 @@
+//! The arguments of C functions, as the handlers see them.
+//!
+//! Handlers are safe code. What a C caller promises about its pointers is taken on once, where a
+//! trampoline turns the arguments into the types of this module, and checked for null where the
+//! pointer is used.
+
+use std::ffi::{CStr, c_char};
+
+use green_ctx_sys::{CUlaunchAttribute, CUlaunchConfig, CUresult};
+
+/// What a handler returns: the status of the call, or a part of its answer.
+pub(crate) type Answer<T = ()> = Result<T, CUresult>;
+
+/// A pointer that a C caller gave: null, a handle that is never followed, or valid for what the
+/// header says that the function reads and writes there.
+pub(crate) struct Ptr<T>(*mut T);
+
+impl<T> Clone for Ptr<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Ptr<T> {}
+
+impl<T> Ptr<T> {
+    /// The null pointer.
+    pub(crate) fn null() -> Ptr<T> {
+        Ptr(std::ptr::null_mut())
+    }
+
+    /// The number by which a handle is looked up.
+    pub(crate) fn address(self) -> usize {
+        self.0.addr()
+    }
+
+    pub(crate) fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// Refuses a null pointer with `CUDA_ERROR_INVALID_VALUE`.
+    pub(crate) fn given(self) -> Answer<Self> {
+        if self.is_null() { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(self) }
+    }
+
+    /// Writes an answer; `CUDA_ERROR_INVALID_VALUE` for a null pointer.
+    pub(crate) fn write(self, value: T) -> Answer {
+        self.given()?;
+        // SAFETY: not null, and so the caller's promise holds that a value fits here. Unaligned,
+        // since a struct may have grown its alignment after the caller was compiled.
+        unsafe { self.0.write_unaligned(value) };
+        Ok(())
+    }
+
+    /// Writes an answer that the caller may do without.
+    pub(crate) fn write_if_given(self, value: T) {
+        if !self.is_null() {
+            // A pointer that was just seen not to be null cannot be refused.
+            let _ = self.write(value);
+        }
+    }
+
+    /// Reads what the caller put here; `CUDA_ERROR_INVALID_VALUE` for a null pointer.
+    pub(crate) fn read(self) -> Answer<T>
+    where
+        T: Copy,
+    {
+        self.given()?;
+        // SAFETY: not null, and so the caller's promise holds that a value is here.
+        Ok(unsafe { self.0.read_unaligned() })
+    }
+
+    /// The `index`-th element of an array that the caller gave.
+    pub(crate) fn element(self, index: usize) -> Ptr<T> {
+        Ptr(self.0.wrapping_add(index))
+    }
+
+    /// The same place, seen as another type.
+    pub(crate) fn cast<U>(self) -> Ptr<U> {
+        Ptr(self.0.cast())
+    }
+
+    /// Copies `out.len()` bytes from here.
+    pub(crate) fn read_bytes(self, out: &mut [u8]) -> Answer {
+        if out.is_empty() {
+            return Ok(());
+        }
+        self.given()?;
+        // SAFETY: not null, and so the caller's promise holds that so many bytes are here; `out`
+        // is the simulator's own memory, which the caller cannot have aliased.
+        unsafe { std::ptr::copy_nonoverlapping(self.0.cast::<u8>(), out.as_mut_ptr(), out.len()) };
+        Ok(())
+    }
+
+    /// Copies `bytes` to here.
+    pub(crate) fn write_bytes(self, bytes: &[u8]) -> Answer {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.given()?;
+        // SAFETY: as in `read_bytes`, with the direction reversed.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.0.cast::<u8>(), bytes.len()) };
+        Ok(())
+    }
+}
+
+impl Ptr<CUlaunchConfig> {
+    /// One of the attributes that a configuration, which was read already, points to.
+    pub(crate) fn attribute(config: &CUlaunchConfig, index: usize) -> Answer<CUlaunchAttribute> {
+        Ptr(config.attrs).element(index).read()
+    }
+}
+
+impl<T> Ptr<*mut T> {
+    /// The pointer that is stored here; the caller's promise is about where it points, too.
+    pub(crate) fn follow(self) -> Answer<Ptr<T>> {
+        self.read().map(Ptr)
+    }
+}
+
+impl Ptr<c_char> {
+    /// The C string here, without its end.
+    pub(crate) fn c_str(&self) -> Answer<&CStr> {
+        self.given()?;
+        // SAFETY: not null, and so the caller's promise holds that a string ends with a null byte;
+        // it outlives the call, and the result borrows from a local of the call.
+        Ok(unsafe { CStr::from_ptr(self.0) })
+    }
+
+    /// Writes `text` and its end into a buffer of `len` bytes, cut short where it does not fit.
+    pub(crate) fn write_str(self, text: &str, len: i32) -> Answer {
+        let len = usize::try_from(len)
+            .ok()
+            .filter(|&len| len > 0)
+            .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let mut bytes = text.as_bytes()[..text.len().min(len - 1)].to_vec();
+        bytes.push(0);
+        self.write_bytes(&bytes)
+    }
+}
+
+/// A type of argument and what a handler gets for it.
+pub(crate) trait Argument {
+    /// What the handler gets.
+    type Checked;
+
+    /// # Safety
+    ///
+    /// A pointer must be what [`Ptr`] says.
+    unsafe fn take(self) -> Self::Checked;
+}
+
+impl<T> Argument for *mut T {
+    type Checked = Ptr<T>;
+
+    unsafe fn take(self) -> Ptr<T> {
+        Ptr(self)
+    }
+}
+
+impl<T> Argument for *const T {
+    type Checked = Ptr<T>;
+
+    unsafe fn take(self) -> Ptr<T> {
+        Ptr(self.cast_mut())
+    }
+}
+
+macro_rules! plain {
+    ($($ty:ty),* $(,)?) => {$(
+        impl Argument for $ty {
+            type Checked = $ty;
+
+            unsafe fn take(self) -> $ty {
+                self
+            }
+        }
+    )*};
+}
+
+plain!(
+    u8,
+    u32,
+    i32,
+    u64,
+    usize,
+    CUresult,
+    green_ctx_sys::CUdevice_attribute,
+    green_ctx_sys::CUlimit,
+    green_ctx_sys::CUdevResourceType,
+    green_ctx_sys::CUfunction_attribute,
+    green_ctx_sys::CUstreamCaptureMode,
+);

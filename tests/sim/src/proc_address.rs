@@ -1,0 +1,147 @@
+//! Looking functions up by name and version.
+
+use std::collections::HashMap;
+use std::ffi::{c_char, c_void};
+use std::sync::OnceLock;
+
+use green_ctx_sys::{CUdriverProcAddressQueryResult as Found, CUresult};
+
+use crate::driver::Driver;
+use crate::functions::{FUNCTIONS, Function};
+use crate::pointer::{Answer, Ptr};
+
+/// The flags that ask for a default stream's meaning; both give the same functions here.
+const KNOWN_FLAGS: u64 = 3;
+
+/// The forms of each function by name.
+fn forms(name: &[u8]) -> &'static [&'static Function] {
+    static FORMS: OnceLock<HashMap<&'static [u8], Vec<&'static Function>>> = OnceLock::new();
+    let forms = FORMS.get_or_init(|| {
+        let mut forms: HashMap<_, Vec<_>> = HashMap::new();
+        for function in FUNCTIONS {
+            forms.entry(function.name.as_bytes()).or_default().push(function);
+        }
+        forms
+    });
+    forms.get(name).map_or(&[], Vec::as_slice)
+}
+
+/// The newest form of a function that is not newer than `version`, in a driver of version `driver`.
+fn find(name: &[u8], version: u32, driver: u32) -> Result<&'static Function, Found> {
+    let forms = forms(name).iter().filter(|form| form.version <= driver);
+    let mut known = forms.clone().peekable();
+    if known.peek().is_none() {
+        return Err(Found::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
+    }
+    let fitting = forms.filter(|form| form.version <= version).max_by_key(|form| form.version);
+    fitting.copied().ok_or(Found::CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT)
+}
+
+/// `cuGetProcAddress` of 11.3.
+pub(crate) fn get(
+    driver: &Driver,
+    name: Ptr<c_char>,
+    out: Ptr<*mut c_void>,
+    version: i32,
+    flags: u64,
+) -> Answer {
+    get_with_status(driver, name, out, version, flags, Ptr::null())
+}
+
+/// `cuGetProcAddress` of 12.0.
+pub(crate) fn get_with_status(
+    driver: &Driver,
+    name: Ptr<c_char>,
+    out: Ptr<*mut c_void>,
+    version: i32,
+    flags: u64,
+    status: Ptr<Found>,
+) -> Answer {
+    out.write(std::ptr::null_mut())?;
+    let name = name.c_str()?;
+    let newest = driver.spec.version();
+    let version = u32::try_from(version).ok().filter(|&version| version <= newest);
+    let version = version.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    if flags & !KNOWN_FLAGS != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    match find(name.to_bytes(), version, newest) {
+        Ok(function) => {
+            status.write_if_given(Found::CU_GET_PROC_ADDRESS_SUCCESS);
+            out.write(function.address(driver.slot))
+        }
+        Err(found) => {
+            status.write_if_given(found);
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The columns of the record: not found because the driver lacks the symbol, not at this
+    /// version, found.
+    fn answers(name: &str) -> [&'static str; 5] {
+        [12_000, 12_040, 12_050, 12_080, 13_000].map(|version| {
+            match find(name.as_bytes(), version, 13_000) {
+                Ok(_) => "y",
+                Err(Found::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND) => "no",
+                Err(_) => "ver",
+            }
+        })
+    }
+
+    #[test]
+    fn symbols_appear_at_the_recorded_versions() {
+        for name in [
+            "cuDeviceGetDevResource",
+            "cuCtxGetDevResource",
+            "cuGreenCtxGetDevResource",
+            "cuDevSmResourceSplitByCount",
+            "cuDevResourceGenerateDesc",
+            "cuGreenCtxCreate",
+            "cuGreenCtxDestroy",
+            "cuCtxFromGreenCtx",
+            "cuGreenCtxRecordEvent",
+            "cuGreenCtxWaitEvent",
+            "cuStreamGetGreenCtx",
+        ] {
+            assert_eq!(answers(name), ["ver", "y", "y", "y", "y"], "{name}");
+        }
+        for name in ["cuGreenCtxStreamCreate", "cuCtxRecordEvent", "cuCtxWaitEvent"] {
+            assert_eq!(answers(name), ["ver", "ver", "y", "y", "y"], "{name}");
+        }
+        for name in [
+            "cuStreamGetCtx",
+            "cuCtxGetId",
+            "cuLaunchKernelEx",
+            "cuKernelGetFunction",
+            "cuLibraryLoadData",
+        ] {
+            assert_eq!(answers(name), ["y"; 5], "{name}");
+        }
+        for name in ["cuStreamGetDevResource", "cuDevSmResourceSplit", "cuNoSuchFunction", ""] {
+            assert_eq!(answers(name), ["no"; 5], "{name}");
+        }
+        assert_eq!(answers("cuGreenCtxGetId"), ["ver", "ver", "ver", "ver", "y"]);
+    }
+
+    #[test]
+    fn a_request_gets_the_form_of_its_version() {
+        for (name, version, form) in [
+            ("cuStreamGetCtx", 12_040, 9_020),
+            ("cuStreamGetCtx", 12_050, 12_050),
+            ("cuCtxSynchronize", 12_080, 2_000),
+            ("cuCtxSynchronize", 13_000, 13_000),
+            ("cuCtxGetDevice", 13_000, 13_000),
+            ("cuEventElapsedTime", 12_080, 12_080),
+        ] {
+            let found = find(name.as_bytes(), version, 13_000).map(|function| function.version);
+            assert_eq!(found.ok(), Some(form), "{name} at {version}");
+        }
+        let old = find(b"cuGreenCtxStreamCreate", 12_040, 12_040).map(|function| function.version);
+        assert_eq!(old, Err(Found::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND));
+    }
+}

@@ -1,0 +1,237 @@
+//! The simulated driver as its user holds it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::calls::Call;
+use crate::driver::Driver;
+use crate::fault::Fault;
+use crate::functions::{self, FUNCTIONS};
+use crate::kernel::KernelCall;
+use crate::live::Live;
+use crate::slot::{Lease, SLOTS};
+use crate::spec::{Spec, SpecError};
+use crate::trace::Launch;
+
+/// The C function through which a driver gives out all others: `cuGetProcAddress_v2`.
+pub type GetProcAddress = green_ctx_sys::GetProcAddress;
+
+/// How many launches are remembered unless [`Builder::trace`] says otherwise.
+const TRACE: usize = 1 << 16;
+
+/// A simulated CUDA driver. Clones are the same driver; it ends with the last of them.
+///
+/// Several live in one process, of different parts and versions, and share nothing. Functions that
+/// were taken from a driver answer `CUDA_ERROR_DEINITIALIZED` when it has ended.
+///
+/// # Example
+///
+/// ```
+/// use green_ctx_sim::{Live, Sim};
+/// use green_ctx_sys::{Api, CUresult};
+///
+/// let sim = Sim::new("h200@13.0")?;
+/// // SAFETY: the pointer is the simulated driver's, which lives as long as `sim`.
+/// let api = unsafe { Api::from_get_proc_address(sim.get_proc_address()) }?;
+/// let mut count = 0;
+/// // SAFETY: `cuInit` takes the flags 0 and nothing else.
+/// assert_eq!(unsafe { api.cuInit()(0) }, CUresult::CUDA_SUCCESS);
+/// // SAFETY: `count` takes the answer.
+/// assert_eq!(unsafe { api.cuDeviceGetCount()(&mut count) }, CUresult::CUDA_SUCCESS);
+/// assert_eq!(count, 1);
+/// assert_eq!(sim.calls()["cuDeviceGetCount"], 1);
+/// assert_eq!(sim.live(), Live::default());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Sim {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    driver: Arc<Driver>,
+    /// Gives the slot back, and with it the slot's hold on the driver.
+    _lease: Lease,
+}
+
+/// Why there is no simulated driver, or why it refused a request.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SimError {
+    /// So many simulated drivers live already that there is no place for another.
+    #[error("{SLOTS} simulated drivers are alive, the most that fit into one process")]
+    TooMany,
+    /// The spec could not be read.
+    #[error("the spec of a simulated driver could not be read")]
+    Spec(#[from] SpecError),
+    /// The driver has no C function of this name.
+    #[error("the simulated driver has no function {name:?}")]
+    UnknownFunction {
+        /// The name that was given.
+        name: String,
+    },
+}
+
+/// Makes a [`Sim`]; from [`Sim::builder`].
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until `build`"]
+pub struct Builder {
+    spec: Result<Spec, SpecError>,
+    devices: usize,
+    trace: usize,
+}
+
+impl Builder {
+    /// How many devices there are, all of the spec's profile; one by default.
+    pub fn devices(mut self, devices: usize) -> Builder {
+        self.devices = devices;
+        self
+    }
+
+    /// How many launches [`Sim::launches`] remembers, the oldest being forgotten first; 65,536 by
+    /// default.
+    pub fn trace(mut self, launches: usize) -> Builder {
+        self.trace = launches;
+        self
+    }
+
+    /// Brings the driver up.
+    ///
+    /// # Errors
+    ///
+    /// [`SimError::Spec`] for a spec that could not be read, and [`SimError::TooMany`] where 32
+    /// simulated drivers live already.
+    pub fn build(self) -> Result<Sim, SimError> {
+        let spec = self.spec?;
+        let lease = Lease::take().ok_or(SimError::TooMany)?;
+        let driver = Driver::new(lease.slot(), spec, self.devices, self.trace);
+        let driver = Arc::new(driver);
+        lease.fill(Arc::clone(&driver));
+        Ok(Sim { inner: Arc::new(Inner { driver, _lease: lease }) })
+    }
+}
+
+impl Sim {
+    /// A driver with one device, of a [`Spec`] or of its text, such as `h200@13.0`.
+    ///
+    /// # Errors
+    ///
+    /// [`SimError::Spec`] for a text that is no spec, and [`SimError::TooMany`] where 32 simulated
+    /// drivers live already.
+    pub fn new(spec: impl TryInto<Spec, Error: Into<SpecError>>) -> Result<Sim, SimError> {
+        Sim::builder(spec).build()
+    }
+
+    /// A driver with options. What is wrong with the spec is told by [`Builder::build`].
+    pub fn builder(spec: impl TryInto<Spec, Error: Into<SpecError>>) -> Builder {
+        Builder { spec: spec.try_into().map_err(Into::into), devices: 1, trace: TRACE }
+    }
+
+    /// The driver's `cuGetProcAddress_v2`, for example for
+    /// [`Api::from_get_proc_address`](green_ctx_sys::Api::from_get_proc_address).
+    #[must_use]
+    pub fn get_proc_address(&self) -> GetProcAddress {
+        functions::get_proc_address(self.inner.driver.slot)
+    }
+
+    /// The part and version that this driver plays.
+    #[must_use]
+    pub fn spec(&self) -> Spec {
+        self.inner.driver.spec
+    }
+
+    /// Makes a later call fail without effect, once.
+    ///
+    /// # Errors
+    ///
+    /// [`SimError::UnknownFunction`] where the simulator has no such function at any version.
+    pub fn fail(&self, fault: Fault) -> Result<(), SimError> {
+        if !FUNCTIONS.iter().any(|function| function.name == fault.function) {
+            return Err(SimError::UnknownFunction { name: fault.function });
+        }
+        self.inner.driver.fail(fault);
+        Ok(())
+    }
+
+    /// Forgets the faults that have not struck.
+    pub fn clear_faults(&self) {
+        self.inner.driver.clear_faults();
+    }
+
+    /// What exists now: a program that has cleaned up leaves [`Live::default`].
+    #[must_use]
+    pub fn live(&self) -> Live {
+        self.inner.driver.peek().live()
+    }
+
+    /// The kernels that were launched, in the order of the launches.
+    #[must_use]
+    pub fn launches(&self) -> Vec<Launch> {
+        self.inner.driver.peek().launches.iter().cloned().collect()
+    }
+
+    /// Forgets the launches so far.
+    pub fn clear_trace(&self) {
+        self.inner.driver.peek().launches.clear();
+    }
+
+    /// How often each C function was called, by its name without a version suffix; functions that
+    /// were not called are left out.
+    #[must_use]
+    pub fn calls(&self) -> BTreeMap<&'static str, u64> {
+        let mut calls = BTreeMap::new();
+        for (function, count) in FUNCTIONS.iter().zip(self.inner.driver.counts()) {
+            if count > 0 {
+                *calls.entry(function.name).or_default() += count;
+            }
+        }
+        calls
+    }
+
+    /// Whether calls are written to [`call_log`](Sim::call_log); they are not at first.
+    pub fn record_calls(&self, on: bool) {
+        self.inner.driver.record_calls(on);
+    }
+
+    /// The calls made while they were recorded, in their order.
+    #[must_use]
+    pub fn call_log(&self) -> Vec<Call> {
+        self.inner.driver.call_log()
+    }
+
+    /// Sets the counts of [`calls`](Sim::calls) to zero and empties the log.
+    pub fn clear_calls(&self) {
+        self.inner.driver.clear_calls();
+    }
+
+    /// Says what a kernel does, for all launches from now on, in place of what was registered under
+    /// the name before. A kernel without a closure is traced and does nothing.
+    ///
+    /// The closure runs in the launching call. It may call the driver; no lock of the driver is
+    /// held meanwhile but the one that makes launches wait for each other, so it must not wait for
+    /// a launch of another thread.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # let sim = green_ctx_sim::Sim::new(green_ctx_sim::Spec::default())?;
+    /// sim.register_kernel("fill", |kernel| {
+    ///     let (Some(to), Some(value)) = (kernel.param_u64(0), kernel.param_u32(1)) else { return };
+    ///     // An address that is not the program's fails the launch, as on a GPU.
+    ///     let _ = kernel.write(to, &value.to_ne_bytes());
+    /// });
+    /// # Ok::<(), green_ctx_sim::SimError>(())
+    /// ```
+    pub fn register_kernel<F>(&self, name: impl Into<String>, kernel: F)
+    where
+        F: Fn(&mut KernelCall<'_>) + Send + Sync + 'static,
+    {
+        self.inner.driver.kernels.write().insert(name.into(), Arc::new(kernel));
+    }
+}
+
+impl std::fmt::Debug for Sim {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sim").field("spec", &self.spec()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,198 @@
+//! Everything that a simulated driver remembers, and how handles are looked up in it.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::BuildHasherDefault;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use green_ctx_sys::CUresult;
+
+use crate::Profile;
+use crate::capture::{Capture, Graph};
+use crate::clock::VectorClock;
+use crate::context::Context;
+use crate::event::Event;
+use crate::handle::{self, AddressHasher, Table};
+use crate::library::{Function, Kernel, Library, Module};
+use crate::memory::Allocation;
+use crate::pointer::Answer;
+use crate::resource::{Descriptor, Resources};
+use crate::spec::Spec;
+use crate::stream::Stream;
+use crate::trace::Launch;
+
+pub(crate) struct State {
+    pub(crate) profile: &'static Profile,
+    pub(crate) version: u32,
+    /// Host time in nanoseconds.
+    pub(crate) now: u64,
+    pub(crate) devices: Vec<Device>,
+    threads: HashMap<u32, Thread, BuildHasherDefault<AddressHasher>>,
+    pub(crate) contexts: Table<Context>,
+    pub(crate) streams: Table<Stream>,
+    pub(crate) events: Table<Event>,
+    pub(crate) libraries: Table<Library>,
+    pub(crate) kernels: Table<Kernel>,
+    pub(crate) modules: Table<Module>,
+    pub(crate) functions: Table<Function>,
+    pub(crate) descriptors: Table<Descriptor>,
+    pub(crate) resources: Resources,
+    pub(crate) captures: Table<Capture>,
+    pub(crate) graphs: Table<Graph>,
+    pub(crate) memory: BTreeMap<u64, Allocation>,
+    pub(crate) launches: VecDeque<Launch>,
+    /// How many launches are kept.
+    pub(crate) trace: usize,
+    pub(crate) next_context_id: u64,
+    pub(crate) next_stream_id: u64,
+}
+
+/// One simulated GPU.
+pub(crate) struct Device {
+    /// The handle of the primary context, the same each time that it is brought up.
+    pub(crate) primary: usize,
+    /// Calls of `cuDevicePrimaryCtxRetain` that were not released.
+    pub(crate) retains: u32,
+    /// The handles of the green contexts that are not destroyed; each holds the primary context.
+    pub(crate) greens: Vec<usize>,
+    /// Flags of the primary context.
+    pub(crate) flags: u32,
+    /// The error that poisons every context of the device.
+    pub(crate) fault: Option<CUresult>,
+    /// Memory that green contexts took, given back with the primary context only.
+    pub(crate) green_bytes: u64,
+    /// Memory that allocations take.
+    pub(crate) allocated: u64,
+    /// What marks the device's resources: only resources of one root combine.
+    pub(crate) root: usize,
+}
+
+/// What belongs to one host thread.
+#[derive(Default)]
+pub(crate) struct Thread {
+    /// The contexts made current, the current one last.
+    pub(crate) stack: Vec<usize>,
+    /// What the thread knows to be finished.
+    pub(crate) clock: VectorClock,
+}
+
+/// The number of the calling thread.
+pub(crate) fn thread() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    thread_local!(static NUMBER: Cell<u32> = const { Cell::new(0) });
+    NUMBER.with(|number| {
+        if number.get() == 0 {
+            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        number.get()
+    })
+}
+
+impl State {
+    pub(crate) fn new(spec: Spec, devices: usize, trace: usize) -> State {
+        let mut state = State {
+            profile: spec.profile(),
+            version: spec.version(),
+            now: 0,
+            devices: Vec::new(),
+            threads: HashMap::default(),
+            contexts: Table::default(),
+            streams: Table::default(),
+            events: Table::default(),
+            libraries: Table::default(),
+            kernels: Table::default(),
+            modules: Table::default(),
+            functions: Table::default(),
+            descriptors: Table::default(),
+            resources: Resources::default(),
+            captures: Table::default(),
+            graphs: Table::default(),
+            memory: BTreeMap::new(),
+            launches: VecDeque::new(),
+            trace,
+            next_context_id: 1,
+            next_stream_id: 1,
+        };
+        for _ in 0..devices {
+            state.add_device();
+        }
+        state
+    }
+
+    fn add_device(&mut self) {
+        let device = self.devices.len();
+        let primary = handle::next();
+        self.contexts.insert(primary, Context::primary(device, self.profile));
+        self.devices.push(Device {
+            primary,
+            retains: 0,
+            greens: Vec::new(),
+            flags: 0,
+            fault: None,
+            green_bytes: 0,
+            allocated: 0,
+            root: handle::next(),
+        });
+    }
+
+    /// The calling thread's part of the state.
+    pub(crate) fn thread(&mut self) -> &mut Thread {
+        self.threads.entry(thread()).or_default()
+    }
+
+    /// The index of a device; `CUDA_ERROR_INVALID_DEVICE` where there is none.
+    pub(crate) fn device(&self, ordinal: i32) -> Answer<usize> {
+        let index = usize::try_from(ordinal).ok().filter(|&index| index < self.devices.len());
+        index.ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)
+    }
+
+    /// The context with this handle, of whatever kind and alive or not.
+    pub(crate) fn known_context(&self, handle: usize) -> Answer<&Context> {
+        self.contexts.get(&handle).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)
+    }
+
+    /// Fails with the error that poisons the device, if one does.
+    pub(crate) fn unpoisoned(&self, device: usize) -> Answer {
+        self.devices[device].fault.map_or(Ok(()), Err)
+    }
+
+    /// The context with this handle, provided that it can be used.
+    pub(crate) fn context(&self, handle: usize) -> Answer<&Context> {
+        let context = self.known_context(handle)?;
+        self.unpoisoned(context.device)?;
+        if context.alive { Ok(context) } else { Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED) }
+    }
+
+    /// The green context with this handle, provided that it can be used.
+    pub(crate) fn green(&self, handle: usize) -> Answer<&Context> {
+        let context = self.context(handle)?;
+        if context.green { Ok(context) } else { Err(CUresult::CUDA_ERROR_INVALID_CONTEXT) }
+    }
+
+    /// The handle of what is current on the calling thread, alive or not.
+    pub(crate) fn current_handle(&mut self) -> Option<usize> {
+        self.thread().stack.last().copied()
+    }
+
+    /// The handle of the current context, provided that it can be used.
+    pub(crate) fn current(&mut self) -> Answer<usize> {
+        let handle = self.current_handle().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+        self.context(handle)?;
+        Ok(handle)
+    }
+
+    /// The device of the current context, provided that it can be used.
+    pub(crate) fn current_device(&mut self) -> Answer<usize> {
+        let handle = self.current()?;
+        Ok(self.contexts[&handle].device)
+    }
+
+    /// The handle itself, or the current context's for a null handle.
+    pub(crate) fn or_current(&mut self, handle: usize) -> Answer<usize> {
+        if handle == 0 {
+            return self.current();
+        }
+        self.context(handle)?;
+        Ok(handle)
+    }
+}

@@ -1,0 +1,345 @@
+//! Streams and the work in them.
+
+use green_ctx_sys::{CUctx_st, CUevent_st, CUgreenCtx_st, CUresult, CUstream_st};
+
+use crate::clock::{Moment, cost};
+use crate::context::Context;
+use crate::driver::Driver;
+use crate::handle;
+use crate::pointer::{Answer, Ptr};
+use crate::state::{State, thread};
+
+/// `CU_STREAM_NON_BLOCKING`.
+pub(crate) const NON_BLOCKING: u32 = 1;
+/// The tokens that stand for a default stream: the null stream and `CU_STREAM_LEGACY`.
+const LEGACY: [usize; 2] = [0, 1];
+/// `CU_STREAM_PER_THREAD`.
+const PER_THREAD: usize = 2;
+
+pub(crate) struct Stream {
+    /// The handle of its context, and the id that the context had: a primary context has the same
+    /// handle and another id when it comes up again.
+    pub(crate) context: usize,
+    pub(crate) context_id: u64,
+    pub(crate) id: u64,
+    /// The number of the last operation in it.
+    pub(crate) tick: u64,
+    pub(crate) flags: u32,
+    pub(crate) priority: i32,
+    /// Whether it is a default stream, which nobody destroys.
+    default: bool,
+    /// Whether the program has to destroy it.
+    pub(crate) counted: bool,
+    /// When everything in it is done.
+    pub(crate) tail: Moment,
+    /// The capture that it takes part in.
+    pub(crate) capture: Option<usize>,
+}
+
+impl Stream {
+    /// A default stream, which belongs to its context and not to the program.
+    pub(crate) fn hidden(context: usize, context_id: u64) -> Stream {
+        Stream {
+            context,
+            context_id,
+            id: 0,
+            tick: 0,
+            flags: 0,
+            priority: 0,
+            default: true,
+            counted: false,
+            tail: Moment::default(),
+            capture: None,
+        }
+    }
+
+    /// The name under which vector clocks count its operations.
+    pub(crate) fn actor(&self) -> u32 {
+        self.id as u32
+    }
+}
+
+/// An operation that was admitted to a stream: it can begin at `start`.
+pub(crate) struct Admitted {
+    pub(crate) stream: usize,
+    pub(crate) start: Moment,
+}
+
+impl State {
+    pub(crate) fn add_stream(&mut self, mut stream: Stream) -> usize {
+        stream.id = self.next_stream_id;
+        self.next_stream_id += 1;
+        let handle = handle::next();
+        self.streams.insert(handle, stream);
+        handle
+    }
+
+    /// A stream that the program asked for, in a context that was looked up already.
+    pub(crate) fn create_stream(
+        &mut self,
+        context: usize,
+        flags: u32,
+        priority: i32,
+    ) -> Answer<usize> {
+        if flags & !NON_BLOCKING != 0 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let (least, greatest) = self.profile.stream_priorities;
+        let id = self.contexts[&context].id;
+        let priority = priority.clamp(greatest, least);
+        Ok(self.add_stream(Stream {
+            flags,
+            priority,
+            default: false,
+            counted: true,
+            ..Stream::hidden(context, id)
+        }))
+    }
+
+    /// The handle of the stream that is meant, provided that it can be used: a default stream's
+    /// token means one of the current context.
+    pub(crate) fn stream(&mut self, handle: usize) -> Answer<usize> {
+        if LEGACY.contains(&handle) {
+            let current = self.current()?;
+            return Ok(self.contexts[&current].legacy);
+        }
+        if handle == PER_THREAD {
+            return self.per_thread_stream();
+        }
+        let stream = self.streams.get(&handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        let context = &self.contexts[&stream.context];
+        self.unpoisoned(context.device)?;
+        if context.alive && context.id == stream.context_id {
+            return Ok(handle);
+        }
+        // From 13.1 a stream that outlived its green context has its own error (its header).
+        if self.version >= 13_010 && context.green {
+            return Err(CUresult::CUDA_ERROR_STREAM_DETACHED);
+        }
+        Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)
+    }
+
+    /// A thread has a default stream of its own in a primary context; a green context has only the
+    /// one, and answers `CUDA_ERROR_INVALID_HANDLE` as recorded.
+    fn per_thread_stream(&mut self) -> Answer<usize> {
+        let current = self.current()?;
+        let Context { green, id, per_thread, .. } = &self.contexts[&current];
+        if *green {
+            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+        }
+        if let Some(&(_, stream)) = per_thread.iter().find(|(number, _)| *number == thread()) {
+            return Ok(stream);
+        }
+        let stream = self.add_stream(Stream::hidden(current, *id));
+        if let Some(context) = self.contexts.get_mut(&current) {
+            context.per_thread.push((thread(), stream));
+        }
+        Ok(stream)
+    }
+
+    /// When an operation that comes into a stream now can begin, leaving the host aside.
+    pub(crate) fn pending(&self, handle: usize) -> Moment {
+        let stream = &self.streams[&handle];
+        let context = &self.contexts[&stream.context];
+        let mut pending = stream.tail.clone();
+        pending.join(&context.fence);
+        if context.green {
+            pending.join(&self.contexts[&self.devices[context.device].primary].fence);
+        }
+        // The legacy stream and the blocking streams of its context wait for each other.
+        if handle == context.legacy {
+            pending.join(&context.blocking);
+        } else if stream.flags & NON_BLOCKING == 0 {
+            pending.join(&self.streams[&context.legacy].tail);
+        }
+        pending
+    }
+
+    /// Admits an operation to a stream that was looked up already.
+    pub(crate) fn admit(&mut self, handle: usize) -> Admitted {
+        let mut start = self.pending(handle);
+        start.clock.join(&self.thread().clock);
+        start.time = start.time.max(self.now + cost::LATENCY);
+        if let Some(stream) = self.streams.get_mut(&handle) {
+            stream.tick += 1;
+            start.clock.set(stream.actor(), stream.tick);
+        }
+        Admitted { stream: handle, start }
+    }
+
+    /// Notes when an admitted operation is over.
+    pub(crate) fn conclude(&mut self, admitted: Admitted, end: u64) {
+        let Admitted { stream: handle, start: mut done } = admitted;
+        done.time = end;
+        let Some(stream) = self.streams.get_mut(&handle) else { return };
+        if let Some(context) = self.contexts.get_mut(&stream.context) {
+            context.busy.join(&done);
+            if stream.flags & NON_BLOCKING == 0 && handle != context.legacy {
+                context.blocking.join(&done);
+            }
+        }
+        stream.tail.time = stream.tail.time.max(done.time);
+        stream.tail.clock.join(&done.clock);
+    }
+
+    /// An operation of known duration, from start to end.
+    pub(crate) fn occupy(&mut self, handle: usize, duration: u64) {
+        let admitted = self.admit(handle);
+        let end = admitted.start.time + duration;
+        self.conclude(admitted, end);
+    }
+
+    /// Waits on the host for everything in a stream that was looked up already.
+    pub(crate) fn wait_for_stream(&mut self, handle: usize) {
+        let pending = self.pending(handle);
+        self.wait_on_host(&pending);
+    }
+}
+
+pub(crate) fn create(driver: &Driver, out: Ptr<*mut CUstream_st>, flags: u32) -> Answer {
+    create_with_priority(driver, out, flags, 0)
+}
+
+pub(crate) fn create_with_priority(
+    driver: &Driver,
+    out: Ptr<*mut CUstream_st>,
+    flags: u32,
+    priority: i32,
+) -> Answer {
+    let mut state = driver.state();
+    let context = state.current()?;
+    out.given()?;
+    let stream = state.create_stream(context, flags, priority)?;
+    out.write(handle::pointer(stream))
+}
+
+/// Destroys a stream; work in it goes on.
+pub(crate) fn destroy(driver: &Driver, stream: Ptr<CUstream_st>) -> Answer {
+    let mut state = driver.state();
+    let handle = stream.address();
+    if LEGACY.contains(&handle) || handle == PER_THREAD {
+        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
+    match state.stream(handle) {
+        // The one call that a detached stream still answers (header of 13.1).
+        Ok(_) | Err(CUresult::CUDA_ERROR_STREAM_DETACHED) => {}
+        Err(status) => return Err(status),
+    }
+    if state.streams.get(&handle).is_none_or(|stream| stream.default) {
+        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
+    let capture = state.streams.remove(&handle).and_then(|stream| stream.capture);
+    if let Some(capture) = capture {
+        state.leave_capture(capture, handle);
+    }
+    Ok(())
+}
+
+pub(crate) fn query(driver: &Driver, stream: Ptr<CUstream_st>) -> Answer {
+    let mut state = driver.state();
+    let handle = state.stream(stream.address())?;
+    state.not_captured(handle)?;
+    let pending = state.pending(handle);
+    if pending.time > state.now {
+        state.now += cost::POLL;
+        return Err(CUresult::CUDA_ERROR_NOT_READY);
+    }
+    state.wait_on_host(&pending);
+    Ok(())
+}
+
+pub(crate) fn synchronize(driver: &Driver, stream: Ptr<CUstream_st>) -> Answer {
+    let mut state = driver.state();
+    let handle = state.stream(stream.address())?;
+    state.not_captured(handle)?;
+    state.wait_for_stream(handle);
+    Ok(())
+}
+
+pub(crate) fn wait_event(
+    driver: &Driver,
+    stream: Ptr<CUstream_st>,
+    event: Ptr<CUevent_st>,
+    flags: u32,
+) -> Answer {
+    let mut state = driver.state();
+    let state = &mut *state;
+    let handle = state.stream(stream.address())?;
+    state.event(event.address())?;
+    if flags > 1 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if state.wait_in_capture(handle, event.address())? {
+        return Ok(());
+    }
+    let recorded = state.events.get(&event.address()).and_then(|event| event.recorded.as_ref());
+    if let (Some(recorded), Some(stream)) = (recorded, state.streams.get_mut(&handle)) {
+        stream.tail.join(recorded);
+    }
+    Ok(())
+}
+
+pub(crate) fn get_priority(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<i32>) -> Answer {
+    let mut state = driver.state();
+    let handle = state.stream(stream.address())?;
+    out.write(state.streams[&handle].priority)
+}
+
+pub(crate) fn get_flags(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<u32>) -> Answer {
+    let mut state = driver.state();
+    let handle = state.stream(stream.address())?;
+    out.write(state.streams[&handle].flags)
+}
+
+pub(crate) fn get_id(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<u64>) -> Answer {
+    let mut state = driver.state();
+    let handle = state.stream(stream.address())?;
+    out.write(state.streams[&handle].id)
+}
+
+pub(crate) fn get_ctx(
+    driver: &Driver,
+    stream: Ptr<CUstream_st>,
+    out: Ptr<*mut CUctx_st>,
+) -> Answer {
+    let mut state = driver.state();
+    let handle = state.stream(stream.address())?;
+    out.write(handle::pointer(state.streams[&handle].context))
+}
+
+/// The form of 12.5 gives either a context or a green context, as recorded.
+pub(crate) fn get_ctx_v2(
+    driver: &Driver,
+    stream: Ptr<CUstream_st>,
+    out: Ptr<*mut CUctx_st>,
+    green_out: Ptr<*mut CUgreenCtx_st>,
+) -> Answer {
+    let mut state = driver.state();
+    let handle = state.stream(stream.address())?;
+    let context = state.streams[&handle].context;
+    let null = std::ptr::null_mut();
+    if state.contexts[&context].green {
+        out.write(null)?;
+        green_out.write_if_given(handle::pointer(context));
+    } else {
+        out.write(handle::pointer(context))?;
+        green_out.write_if_given(std::ptr::null_mut());
+    }
+    Ok(())
+}
+
+pub(crate) fn get_green_ctx(
+    driver: &Driver,
+    stream: Ptr<CUstream_st>,
+    out: Ptr<*mut CUgreenCtx_st>,
+) -> Answer {
+    let mut state = driver.state();
+    let address = stream.address();
+    if (LEGACY.contains(&address) || address == PER_THREAD) && state.current_handle().is_none() {
+        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+    }
+    let handle = state.stream(address)?;
+    let context = state.streams[&handle].context;
+    let green = state.contexts[&context].green;
+    out.write(if green { handle::pointer(context) } else { std::ptr::null_mut() })
+}

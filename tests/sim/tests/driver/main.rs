@@ -1,0 +1,11 @@
+//! What the simulated driver answers, through the table of functions that programs use.
+
+mod account;
+mod capture;
+mod clients;
+mod launch;
+mod machine;
+mod misuse;
+mod order;
+mod resource;
+mod version;
