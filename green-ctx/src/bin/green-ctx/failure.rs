@@ -1,0 +1,108 @@
+//! Why a command ended without its result, and the exit status of that.
+
+use std::error::Error as _;
+use std::io;
+use std::path::PathBuf;
+
+use green_ctx::{Error, ErrorKind};
+
+/// The exit status of a failed verification.
+pub(crate) const NOT_VERIFIED: u8 = 1;
+/// The exit status of a command that was asked for something wrong.
+pub(crate) const BAD_USAGE: u8 = 2;
+/// The exit status of a command whose driver is missing, too old or broken.
+pub(crate) const NO_DRIVER: u8 = 3;
+
+/// What went wrong.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The arguments could not be read.
+    #[error("{}", summary(.0))]
+    Usage(clap::Error),
+    /// The library refused the request, or the driver failed.
+    #[error(transparent)]
+    Library(#[from] Error),
+    /// A file cannot be written.
+    #[error("cannot write {}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Standard output cannot be written.
+    #[error("cannot write the output")]
+    Output(#[from] io::Error),
+}
+
+impl Failure {
+    /// The kind as one word, for JSON.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Failure::Usage(_) => "usage",
+            Failure::Library(error) => kind(error).as_str(),
+            Failure::File { .. } | Failure::Output(_) => "io",
+        }
+    }
+
+    /// The exit status.
+    pub(crate) fn status(&self) -> u8 {
+        let Failure::Library(error) = self else { return BAD_USAGE };
+        match kind(error) {
+            ErrorKind::InvalidRequest | ErrorKind::Unavailable => BAD_USAGE,
+            _ => NO_DRIVER,
+        }
+    }
+
+    /// The failure and everything that it stands on, the outermost first.
+    pub(crate) fn chain(&self) -> Vec<String> {
+        let mut layers = vec![self.to_string()];
+        let mut source = self.source();
+        while let Some(error) = source {
+            layers.push(error.to_string());
+            source = error.source();
+        }
+        layers
+    }
+}
+
+/// A driver without any device is no driver to work with, whichever device was asked for.
+fn kind(error: &Error) -> ErrorKind {
+    match error {
+        Error::NoSuchDevice { count: 0, .. } => ErrorKind::NoDriver,
+        error => error.kind(),
+    }
+}
+
+/// The first paragraph of what clap has to say, on one line.
+fn summary(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let paragraph = text.split("\n\n").next().unwrap_or_default();
+    let paragraph = paragraph.strip_prefix("error: ").unwrap_or(paragraph);
+    paragraph.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use green_ctx::{CUresult, Version};
+
+    #[test]
+    fn the_status_tells_whose_turn_it_is() {
+        let status = |error: Error| Failure::from(error).status();
+        assert_eq!(status(Error::InvalidRequest(String::new())), BAD_USAGE);
+        assert_eq!(status(Error::NoSuchDevice { ordinal: 9, count: 1 }), BAD_USAGE);
+        assert_eq!(status(Error::NoSuchDevice { ordinal: 0, count: 0 }), NO_DRIVER);
+        let (needs, found) = (Version::new(12, 5), Version::new(12, 4));
+        assert_eq!(status(Error::Unsupported { call: "cuInit", needs, found }), NO_DRIVER);
+        let status_999 = CUresult::CUDA_ERROR_UNKNOWN;
+        assert_eq!(status(Error::Driver { call: "cuInit", status: status_999 }), NO_DRIVER);
+        assert_eq!(Failure::from(io::Error::other("disk full")).status(), BAD_USAGE);
+    }
+
+    #[test]
+    fn the_chain_goes_down_to_the_cause() {
+        let failure = Failure::File { path: "a.svg".into(), source: io::Error::other("disk full") };
+        assert_eq!(failure.chain(), ["cannot write a.svg", "disk full"]);
+    }
+}

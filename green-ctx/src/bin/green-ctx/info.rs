@@ -1,0 +1,178 @@
+//! `green-ctx info`: what there is, and what it can be split into.
+
+use std::fmt::Write;
+
+use green_ctx::sim::{Profile, Spec};
+use green_ctx::{Device, Driver, Granularity, Result, Version};
+use serde::Serialize;
+
+use crate::Options;
+use crate::failure::Failure;
+use crate::output::{DeviceObject, DriverObject, Outcome};
+
+pub(crate) fn run(options: &Options) -> Result<Outcome, Failure> {
+    let driver = options.driver.load()?;
+    let devices: Vec<Device> = match options.device {
+        Some(ordinal) => vec![driver.device(ordinal)?],
+        None => driver.devices().collect(),
+    };
+    let devices = devices.iter().map(DeviceInfo::of).collect::<Result<Vec<_>>>()?;
+    let info = Info {
+        driver: DriverObject::of(&driver),
+        provenance: provenance(&driver),
+        abilities: Ability::ALL.map(|ability| ability.on(&driver)),
+        devices,
+    };
+    if options.json {
+        return Outcome::json(&info, 0);
+    }
+    Ok(Outcome { text: text(&driver, &info), status: 0 })
+}
+
+/// The whole of the answer; serialised as it is.
+#[derive(Serialize)]
+struct Info {
+    driver: DriverObject,
+    /// Where a simulated driver's answers come from.
+    provenance: Option<String>,
+    abilities: [AbilityObject; Ability::ALL.len()],
+    devices: Vec<DeviceInfo>,
+}
+
+#[derive(Serialize)]
+struct DeviceInfo {
+    #[serde(flatten)]
+    device: DeviceObject,
+    uuid: String,
+    memory_bytes: usize,
+    min_partition: Option<u32>,
+    alignment: Option<u32>,
+    units: UnitsObject,
+}
+
+/// The SMs of each unit that the device is cut into.
+#[derive(Serialize)]
+struct UnitsObject {
+    coarse: Vec<u32>,
+    fine: Vec<u32>,
+}
+
+impl DeviceInfo {
+    fn of(device: &Device) -> Result<DeviceInfo> {
+        let sms = device.sm_resource()?;
+        Ok(DeviceInfo {
+            device: DeviceObject::of(device)?,
+            uuid: device.uuid()?.to_string(),
+            memory_bytes: device.total_memory()?,
+            min_partition: sms.min_partition(),
+            alignment: sms.alignment(),
+            units: UnitsObject {
+                coarse: sms.unit_counts(Granularity::Coarse)?,
+                fine: sms.unit_counts(Granularity::Fine)?,
+            },
+        })
+    }
+}
+
+fn provenance(driver: &Driver) -> Option<String> {
+    let profile = driver.info().profile?;
+    let recorded = Profile::by_name(&profile)?.provenance;
+    // The records are of the version that a spec without one means.
+    let (version, default) = (driver.version(), Version::from_number(Spec::default().version()));
+    if version == default {
+        return Some(recorded.to_owned());
+    }
+    Some(format!("unrecorded for CUDA {version}; those for CUDA {default} were {recorded}"))
+}
+
+/// Something that newer drivers can do.
+#[derive(Clone, Copy)]
+struct Ability {
+    name: &'static str,
+    words: &'static str,
+    needs: Version,
+}
+
+#[derive(Serialize)]
+struct AbilityObject {
+    name: &'static str,
+    needs: String,
+    available: bool,
+    #[serde(skip)]
+    words: &'static str,
+}
+
+impl Ability {
+    const ALL: [Ability; 3] = [
+        Ability {
+            name: "composition",
+            words: "groups of several units",
+            needs: Version::new(12, 5),
+        },
+        Ability { name: "structured_split", words: "structured split", needs: Version::new(13, 1) },
+        Ability { name: "workqueues", words: "workqueues", needs: Version::new(13, 1) },
+    ];
+
+    fn on(self, driver: &Driver) -> AbilityObject {
+        let Ability { name, words, needs } = self;
+        let available = driver.version() >= needs;
+        AbilityObject { name, words, needs: needs.to_string(), available }
+    }
+}
+
+fn text(driver: &Driver, info: &Info) -> String {
+    let mut text = format!("driver  {}\n", driver.info());
+    if let Some(provenance) = &info.provenance {
+        line(&mut text, "answers", provenance);
+    }
+    for ability in &info.abilities {
+        let answer = match ability.available {
+            true => "yes".to_owned(),
+            false => format!("needs CUDA {}", ability.needs),
+        };
+        line(&mut text, ability.words, answer);
+    }
+    for info in &info.devices {
+        let DeviceInfo { device, units, .. } = info;
+        let said = |count: Option<u32>| match count {
+            Some(count) => format!("{count} SMs"),
+            None => "not told before CUDA 13.0".to_owned(),
+        };
+        let gibibytes = info.memory_bytes as f64 / f64::from(1 << 30);
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "\ndevice  {}: {}", device.ordinal, device.name);
+        line(&mut text, "UUID", &info.uuid);
+        line(&mut text, "compute capability", &device.compute_capability);
+        line(&mut text, "SMs", device.sm_count);
+        line(&mut text, "memory", format!("{gibibytes:.1} GiB"));
+        line(&mut text, "smallest partition", said(info.min_partition));
+        line(&mut text, "partition alignment", said(info.alignment));
+        line(&mut text, "coarse units", runs(&units.coarse));
+        line(&mut text, "fine units", runs(&units.fine));
+    }
+    text
+}
+
+fn line(text: &mut String, name: &str, value: impl std::fmt::Display) {
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "  {name:<25}{value}");
+}
+
+/// Equal units counted: `15 of 8 SMs, 1 of 12 SMs`.
+fn runs(units: &[u32]) -> String {
+    let runs = units.chunk_by(|one, next| one == next);
+    runs.map(|run| format!("{} of {} SMs", run.len(), run[0])).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::runs;
+
+    #[test]
+    fn equal_units_are_counted() {
+        let mut units = vec![8; 15];
+        units.push(12);
+        assert_eq!(runs(&units), "15 of 8 SMs, 1 of 12 SMs");
+        assert_eq!(runs(&[]), "");
+    }
+}

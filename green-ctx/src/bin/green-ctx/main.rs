@@ -1,0 +1,99 @@
+//! `green-ctx`: what a GPU's SMs can be split into, and proof of where partitions run.
+
+#![forbid(unsafe_code)]
+
+mod counts;
+mod driver;
+mod failure;
+mod info;
+mod output;
+mod split;
+mod verify;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::driver::Choice;
+use crate::failure::Failure;
+use crate::output::Outcome;
+
+/// Splits a GPU's SMs into partitions, and proves where each one runs.
+#[derive(Parser)]
+#[command(name = "green-ctx", version, after_help = EXIT_STATUS)]
+struct Arguments {
+    #[command(flatten)]
+    options: Options,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What every command takes.
+#[derive(clap::Args)]
+struct Options {
+    /// Which driver to use: auto, cuda, cuda:PATH, sim or sim:PROFILE[@VERSION].
+    ///
+    /// `auto` is the installed NVIDIA driver or, on a machine without one, the simulated h200, which
+    /// every output then says. `cuda` is the installed driver and nothing else, `cuda:PATH` the
+    /// driver library at that path. `sim:h200@12.4` is a simulated H200 with a driver for CUDA 12.4.
+    #[arg(long, global = true, value_name = "DRIVER", default_value = "auto")]
+    driver: Choice,
+    /// The device, as CUDA_VISIBLE_DEVICES numbers them; 0 unless given, every device for info.
+    #[arg(long, global = true, value_name = "N", allow_negative_numbers = true)]
+    device: Option<u32>,
+    /// Prints one JSON object instead of text, errors included.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Shows the driver, the devices, and what they can be split into.
+    #[command(after_help = EXIT_STATUS)]
+    Info,
+    /// Splits a device into groups of SMs, and shows what each was given.
+    #[command(after_help = EXIT_STATUS)]
+    Split(split::Arguments),
+    /// Splits a device, runs a kernel in all partitions at once, and shows on which SMs it ran.
+    #[command(after_help = EXIT_STATUS)]
+    Verify(verify::Arguments),
+}
+
+const EXIT_STATUS: &str = "Exit status:
+  0  done; for verify, the partitions are verified
+  1  verification failed: partitions shared SMs or missed some of theirs
+  2  bad usage: a wrong argument, a split that does not fit, a file that cannot be written
+  3  no usable driver, a driver too old for the request, or a driver that failed";
+
+fn main() -> ExitCode {
+    // Help and version go to standard output, everything else is bad usage.
+    let arguments = match parse() {
+        Ok(arguments) => arguments,
+        Err(error) if error.use_stderr() && output::json_is_wanted() => {
+            return output::fail(&Failure::Usage(error), true);
+        }
+        Err(error) => {
+            // There is nobody left to tell where this cannot be printed.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { failure::BAD_USAGE } else { 0 });
+        }
+    };
+    let json = arguments.options.json;
+    match run(&arguments).and_then(|outcome| output::finish(&outcome)) {
+        Ok(status) => ExitCode::from(status),
+        Err(failure) => output::fail(&failure, json),
+    }
+}
+
+fn parse() -> Result<Arguments, clap::Error> {
+    Arguments::from_arg_matches(&Arguments::command().try_get_matches()?)
+}
+
+fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
+    let Arguments { options, command } = arguments;
+    match command {
+        Command::Info => info::run(options),
+        Command::Split(arguments) => split::run(options, arguments),
+        Command::Verify(arguments) => verify::run(options, arguments),
+    }
+}

@@ -1,0 +1,166 @@
+//! What commands print: tables, JSON, errors.
+
+use std::env;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use green_ctx::{Device, Driver, Result};
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// What a command has to show in the end.
+pub(crate) struct Outcome {
+    /// The whole of standard output.
+    pub(crate) text: String,
+    /// The exit status.
+    pub(crate) status: u8,
+}
+
+impl Outcome {
+    /// One JSON object on a line.
+    pub(crate) fn json(object: &impl Serialize, status: u8) -> Result<Outcome, Failure> {
+        let mut text = serde_json::to_string(object).map_err(io::Error::from)?;
+        text.push('\n');
+        Ok(Outcome { text, status })
+    }
+}
+
+/// Prints the outcome, and returns its exit status.
+pub(crate) fn finish(outcome: &Outcome) -> Result<u8, Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(outcome.text.as_bytes()).and_then(|()| out.flush()) {
+        // Whoever reads has seen enough.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(outcome.status),
+    }
+}
+
+/// Tells a failure: in words on standard error, or as JSON on standard output.
+pub(crate) fn fail(failure: &Failure, json: bool) -> ExitCode {
+    let status = failure.status();
+    let layers = failure.chain();
+    let told = json && {
+        let error = ErrorBody { kind: failure.kind(), message: layers.join(": ") };
+        let outcome = Outcome::json(&ErrorObject { error }, status);
+        outcome.and_then(|outcome| finish(&outcome)).is_ok()
+    };
+    if !told {
+        let text = format!("error: {}\n", layers.join("\n  caused by: "));
+        // Where standard error is closed, the exit status has to do.
+        let _ = io::stderr().write_all(text.as_bytes());
+    }
+    ExitCode::from(status)
+}
+
+/// Whether `--json` is among arguments that could not be read.
+pub(crate) fn json_is_wanted() -> bool {
+    env::args_os()
+        .skip(1)
+        .take_while(|argument| argument != "--")
+        .any(|argument| argument == "--json")
+}
+
+#[derive(Serialize)]
+struct ErrorObject {
+    error: ErrorBody,
+}
+
+#[derive(Serialize)]
+struct ErrorBody {
+    kind: &'static str,
+    message: String,
+}
+
+/// The driver in JSON.
+#[derive(Serialize)]
+pub(crate) struct DriverObject {
+    kind: &'static str,
+    version: String,
+    profile: Option<String>,
+}
+
+impl DriverObject {
+    pub(crate) fn of(driver: &Driver) -> DriverObject {
+        let info = driver.info();
+        DriverObject {
+            kind: if info.profile.is_some() { "simulated" } else { "cuda" },
+            version: info.version.to_string(),
+            profile: info.profile,
+        }
+    }
+}
+
+/// A device in JSON.
+#[derive(Serialize)]
+pub(crate) struct DeviceObject {
+    pub(crate) ordinal: u32,
+    pub(crate) name: String,
+    pub(crate) sm_count: u32,
+    pub(crate) compute_capability: String,
+}
+
+impl DeviceObject {
+    pub(crate) fn of(device: &Device) -> Result<DeviceObject> {
+        Ok(DeviceObject {
+            ordinal: device.ordinal(),
+            name: device.name()?,
+            sm_count: device.sm_count()?,
+            compute_capability: device.compute_capability()?.to_string(),
+        })
+    }
+}
+
+/// The lines that every text output begins with.
+pub(crate) fn heading(driver: &Driver, device: &DeviceObject) -> String {
+    let DeviceObject { ordinal, name, sm_count, compute_capability } = device;
+    format!(
+        "driver  {}\ndevice  {ordinal}: {name}, {sm_count} SMs, compute capability {compute_capability}\n",
+        driver.info()
+    )
+}
+
+/// How a column stands.
+#[derive(Clone, Copy)]
+pub(crate) enum Align {
+    /// As words do.
+    Left,
+    /// As numbers do.
+    Right,
+}
+
+/// Rows under a heading, with columns as wide as their widest cell.
+pub(crate) fn table<const N: usize>(columns: [(&str, Align); N], rows: &[[String; N]]) -> String {
+    let heading = columns.map(|(title, _)| title.to_owned());
+    let lines = || std::iter::once(&heading).chain(rows);
+    let width = |column: usize| lines().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; N] = std::array::from_fn(width);
+    let mut text = String::new();
+    for line in lines() {
+        let cells =
+            line.iter().zip(columns).zip(widths).map(|((cell, (_, align)), width)| match align {
+                Align::Left => format!("{cell:<width$}"),
+                Align::Right => format!("{cell:>width$}"),
+            });
+        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// A boolean in words.
+pub(crate) fn yes_or_no(value: bool) -> &'static str {
+    if value { "yes" } else { "no" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = [["p0".to_owned(), "8".to_owned()], ["remainder".to_owned(), "124".to_owned()]];
+        let text = table([("group", Align::Left), ("SMs", Align::Right)], &rows);
+        assert_eq!(text, "group      SMs\np0           8\nremainder  124\n");
+    }
+}

@@ -1,0 +1,104 @@
+//! `green-ctx split`: what each group of a split is given.
+
+use green_ctx::{Context, Device, Plan, Result, SplitRequest};
+use serde::Serialize;
+
+use crate::Options;
+use crate::counts::Request;
+use crate::failure::Failure;
+use crate::output::{Align, DeviceObject, DriverObject, Outcome, heading, table};
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    request: Request,
+    /// Only computes the split, and creates nothing.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, Failure> {
+    let device = options.driver.device(options.device)?;
+    let request = arguments.request.to_split();
+    let plan = device.sm_resource()?.plan(request.clone())?;
+    let given = if arguments.dry_run { planned(&plan) } else { provisioned(&device, request)? };
+
+    let groups = plan.groups.iter().zip(&given.groups);
+    let answer = Answer {
+        driver: DriverObject::of(device.driver()),
+        device: DeviceObject::of(&device)?,
+        unit: plan.unit,
+        groups: groups
+            .map(|(group, sm_count)| Group { requested: group.requested, sm_count: *sm_count })
+            .collect(),
+        remainder: Remainder { sm_count: given.remainder },
+    };
+    if options.json {
+        return Outcome::json(&answer, 0);
+    }
+    Ok(Outcome { text: text(&device, &plan, &answer, arguments.dry_run), status: 0 })
+}
+
+/// The SMs of each group, and those that remain.
+struct Given {
+    groups: Vec<u32>,
+    remainder: u32,
+}
+
+fn planned(plan: &Plan) -> Given {
+    let groups = plan.groups.iter().map(|group| group.sm_count).collect();
+    Given { groups, remainder: plan.remainder }
+}
+
+/// Makes the partitions, asks the driver what each has, and lets them go.
+fn provisioned(device: &Device, request: SplitRequest) -> Result<Given> {
+    let sms = device.sm_resource()?;
+    let split = sms.split(request)?;
+    let contexts: Vec<Context> = split
+        .groups
+        .into_iter()
+        .map(|group| device.create_context(group))
+        .collect::<Result<_>>()?;
+    let groups = contexts.iter().map(Context::sm_count).collect::<Result<_>>()?;
+    Ok(Given { groups, remainder: sms.free()? })
+}
+
+#[derive(Serialize)]
+struct Answer {
+    driver: DriverObject,
+    device: DeviceObject,
+    unit: u32,
+    groups: Vec<Group>,
+    remainder: Remainder,
+}
+
+#[derive(Serialize)]
+struct Group {
+    requested: u32,
+    sm_count: u32,
+}
+
+#[derive(Serialize)]
+struct Remainder {
+    sm_count: u32,
+}
+
+fn text(device: &Device, plan: &Plan, answer: &Answer, dry_run: bool) -> String {
+    let mut rows: Vec<[String; 3]> = plan
+        .groups
+        .iter()
+        .zip(&answer.groups)
+        .map(|(planned, Group { requested, sm_count })| {
+            [planned.name.to_string(), requested.to_string(), sm_count.to_string()]
+        })
+        .collect();
+    rows.push(["remainder".to_owned(), "-".to_owned(), answer.remainder.sm_count.to_string()]);
+    let columns = [("group", Align::Left), ("requested", Align::Right), ("given", Align::Right)];
+    let how = if dry_run { "a dry run: nothing was created" } else { "given by the driver" };
+    format!(
+        "{}\n{}\nSMs, in units of {}; {how}\n",
+        heading(device.driver(), &answer.device),
+        table(columns, &rows),
+        answer.unit,
+    )
+}

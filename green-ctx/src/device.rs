@@ -1,0 +1,335 @@
+//! Devices: what they are, and the start of their contexts and partitions.
+#![allow(unsafe_code, reason = "calls the driver")]
+
+use std::ffi::{CStr, c_char, c_int};
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, OnceLock, Weak};
+
+use green_ctx_sys::{Api, CUdevice, CUdevice_attribute, CUuuid};
+use parking_lot::Mutex;
+
+use crate::context::{self, Context};
+use crate::current;
+use crate::driver::Driver;
+use crate::error::{Result, call, check};
+use crate::event::{Event, EventOptions};
+use crate::resource::{Granularity, Ledger, SmGroup, SmResource, Units};
+
+/// One GPU. Cheap to clone, and equal to every other handle of the same GPU.
+///
+/// # Example
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use green_ctx::{Driver, sim::Sim};
+/// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+/// let device = driver.device(0)?;
+/// assert_eq!(device.name()?, "NVIDIA H200");
+/// assert_eq!(device.sm_count()?, 132);
+/// assert_eq!(device.compute_capability()?.to_string(), "9.0");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Device {
+    driver: Driver,
+    index: usize,
+}
+
+/// What the process keeps of a device, once.
+pub(crate) struct DeviceState {
+    raw: CUdevice,
+    /// The primary context while a handle of it lives.
+    primary: Mutex<Weak<context::Inner>>,
+    pub(crate) ledger: Mutex<Ledger>,
+    units: [OnceLock<Arc<Units>>; 2],
+}
+
+impl DeviceState {
+    pub(crate) fn new(api: &Api, ordinal: u32) -> Result<DeviceState> {
+        let mut raw = 0;
+        let number = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
+        // SAFETY: the pointer is to a live integer; the driver checks the ordinal.
+        check("cuDeviceGet", unsafe { api.cuDeviceGet()(&raw mut raw, number) })?;
+        Ok(DeviceState {
+            raw,
+            primary: Mutex::new(Weak::new()),
+            ledger: Mutex::new(Ledger::default()),
+            units: [OnceLock::new(), OnceLock::new()],
+        })
+    }
+}
+
+impl Device {
+    pub(crate) fn new(driver: Driver, index: usize) -> Device {
+        Device { driver, index }
+    }
+
+    /// The driver that the device belongs to.
+    #[must_use]
+    #[inline]
+    pub fn driver(&self) -> &Driver {
+        &self.driver
+    }
+
+    /// The device's number in [`Driver::device`].
+    #[must_use]
+    pub fn ordinal(&self) -> u32 {
+        // There are as many states as devices, and the driver counts those in an int.
+        u32::try_from(self.index).unwrap_or(u32::MAX)
+    }
+
+    /// The driver's handle.
+    #[must_use]
+    #[doc(alias = "CUdevice")]
+    pub fn as_raw(&self) -> CUdevice {
+        self.state().raw
+    }
+
+    /// The product name, such as `NVIDIA H200`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`](crate::Error::Driver).
+    #[doc(alias = "cuDeviceGetName")]
+    pub fn name(&self) -> Result<String> {
+        let mut name: [c_char; 256] = [0; 256];
+        // SAFETY: the driver writes at most the given length, the terminator included.
+        unsafe { call!(self.api(), cuDeviceGetName(name.as_mut_ptr(), 256, self.as_raw())) }?;
+        // SAFETY: the buffer was zeroed and the driver terminates what it writes.
+        let name = unsafe { CStr::from_ptr(name.as_ptr()) };
+        Ok(name.to_string_lossy().into_owned())
+    }
+
+    /// The device's UUID, the same in every process and after every boot.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`](crate::Error::Driver).
+    #[doc(alias = "cuDeviceGetUuid")]
+    pub fn uuid(&self) -> Result<Uuid> {
+        let mut uuid = CUuuid { bytes: [0; 16] };
+        // SAFETY: the pointer is to a live structure of 16 bytes.
+        unsafe { call!(self.api(), cuDeviceGetUuid(&raw mut uuid, self.as_raw())) }?;
+        Ok(Uuid(uuid.bytes.map(|byte| byte.to_ne_bytes()[0])))
+    }
+
+    /// The compute capability, 9.0 on Hopper.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`](crate::Error::Driver).
+    pub fn compute_capability(&self) -> Result<ComputeCapability> {
+        use CUdevice_attribute as Attribute;
+        let major = self.attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+        let minor = self.attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        Ok(ComputeCapability { major, minor })
+    }
+
+    /// The number of SMs.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`](crate::Error::Driver).
+    pub fn sm_count(&self) -> Result<u32> {
+        let count = self.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        Ok(u32::try_from(count).unwrap_or(0))
+    }
+
+    /// A device attribute, in the unit that the driver's documentation gives for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`](crate::Error::Driver), for an attribute that the driver does not know too.
+    #[doc(alias = "cuDeviceGetAttribute")]
+    pub fn attribute(&self, attribute: CUdevice_attribute) -> Result<i32> {
+        let mut value = 0;
+        // SAFETY: the pointer is to a live integer; the driver checks the attribute.
+        unsafe {
+            call!(self.api(), cuDeviceGetAttribute(&raw mut value, attribute, self.as_raw()))
+        }?;
+        Ok(value)
+    }
+
+    /// The device's memory in bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`](crate::Error::Driver).
+    #[doc(alias = "cuDeviceTotalMem")]
+    pub fn total_memory(&self) -> Result<usize> {
+        let mut bytes = 0;
+        // SAFETY: the pointer is to a live integer.
+        unsafe { call!(self.api(), cuDeviceTotalMem(&raw mut bytes, self.as_raw())) }?;
+        Ok(bytes)
+    }
+
+    /// The device's free memory in bytes, as far as the driver sees it now. Retains the primary
+    /// context for the call.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`](crate::Error::Driver).
+    #[doc(alias = "cuMemGetInfo")]
+    pub fn free_memory(&self) -> Result<usize> {
+        let primary = self.primary_context()?;
+        let _scope = current::Scope::enter(&self.driver, primary.as_raw())?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: both pointers are to live integers.
+        unsafe { call!(self.api(), cuMemGetInfo(&raw mut free, &raw mut total)) }?;
+        Ok(free)
+    }
+
+    /// The primary context, which all of the device's work shares. It is retained while a handle of
+    /// it lives; the first retain initialises the device, which takes long (87 ms on an H200).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`](crate::Error::Driver).
+    #[doc(alias = "cuDevicePrimaryCtxRetain")]
+    pub fn primary_context(&self) -> Result<Context> {
+        if let Some(inner) = self.state().primary.lock().upgrade() {
+            return Ok(Context::from_inner(inner));
+        }
+        let fresh = Context::retain_primary(self)?;
+        let mut slot = self.state().primary.lock();
+        if let Some(inner) = slot.upgrade() {
+            // Another thread was first. Dropping ours releases what it retained.
+            drop(slot);
+            return Ok(Context::from_inner(inner));
+        }
+        *slot = fresh.downgrade();
+        Ok(fresh)
+    }
+
+    /// The SMs of the whole device, to be split.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`](crate::Error::Driver), and
+    /// [`Error::Unsupported`](crate::Error::Unsupported) before CUDA 12.4.
+    #[doc(alias = "cuDeviceGetDevResource")]
+    pub fn sm_resource(&self) -> Result<SmResource> {
+        SmResource::of_device(self)
+    }
+
+    /// Creates a green context on the group's SMs. The group comes back from
+    /// [`Context::close`], or returns its SMs when the last handle of the context goes.
+    ///
+    /// Creation takes about 800 µs on an H200 and 4 to 5 MiB of device memory, which the driver
+    /// does not give back (measured with driver 580.159.04).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) for another device's group, and
+    /// [`Error::Driver`](crate::Error::Driver); the group's SMs are free again then.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// let device = driver.device(0)?;
+    /// let split = device.sm_resource()?.split([16, 24])?;
+    /// for group in split.groups {
+    ///     let context = device.create_context(group)?;
+    ///     println!("a partition of {} SMs", context.sm_count()?);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "cuGreenCtxCreate")]
+    pub fn create_context(&self, group: SmGroup) -> Result<Context> {
+        Context::create_green(self, group)
+    }
+
+    /// Creates an event, usable on every stream of this device.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`](crate::Error::Driver).
+    #[doc(alias = "cuEventCreate")]
+    pub fn create_event(&self, options: EventOptions) -> Result<Event> {
+        Event::create(self, options)
+    }
+
+    /// The device's smallest pieces at a granularity, cut once.
+    pub(crate) fn units(&self, granularity: Granularity) -> Result<Arc<Units>> {
+        let slot = &self.state().units[granularity as usize];
+        if let Some(units) = slot.get() {
+            return Ok(Arc::clone(units));
+        }
+        // Two threads may both cut; equal splits of a device are equal (recorded on an H200).
+        let units = Arc::new(Units::cut(self, granularity)?);
+        Ok(Arc::clone(slot.get_or_init(|| units)))
+    }
+
+    #[inline]
+    pub(crate) fn api(&self) -> &Api {
+        self.driver.api()
+    }
+
+    pub(crate) fn state(&self) -> &DeviceState {
+        self.driver.state(self.index)
+    }
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Device) -> bool {
+        self.index == other.index && self.driver == other.driver
+    }
+}
+
+impl Eq for Device {}
+
+impl Hash for Device {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.index.hash(state);
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device").field("ordinal", &self.index).finish_non_exhaustive()
+    }
+}
+
+/// What a device's processors can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ComputeCapability {
+    /// 9 of 9.0.
+    pub major: i32,
+    /// 0 of 9.0.
+    pub minor: i32,
+}
+
+impl fmt::Display for ComputeCapability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// A device's UUID; prints as `nvidia-smi` does.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Uuid(pub [u8; 16]);
+
+impl fmt::Display for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GPU")?;
+        for (index, byte) in self.0.iter().enumerate() {
+            if matches!(index, 0 | 4 | 6 | 8 | 10) {
+                f.write_str("-")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Uuid({self})")
+    }
+}

@@ -1,0 +1,281 @@
+//! The driver: where everything starts.
+
+use std::fmt;
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Arc, OnceLock, Weak};
+
+use green_ctx_sys::{Api, CUcontext, CUstream, Version};
+use parking_lot::{Mutex, RwLock};
+
+use crate::context::{self, Context};
+use crate::device::{Device, DeviceState};
+use crate::error::{Error, Result, check};
+use crate::registry::Registry;
+use crate::stream::{self, Stream};
+
+/// A loaded and initialised CUDA driver. Clones share it.
+///
+/// Every handle of this crate keeps its driver loaded. However often the same library is loaded,
+/// there is one `Driver` of it in the process, so that its devices have one ledger of SMs.
+///
+/// # Example
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use green_ctx::{Driver, sim::Sim};
+///
+/// // On a machine with a GPU: `let driver = Driver::load()?;`
+/// let driver = Driver::simulated(&Sim::new("h200@13.0")?)?;
+/// assert_eq!(driver.version().to_string(), "13.0");
+/// for device in driver.devices() {
+///     println!("{}: {} SMs", device.name()?, device.sm_count()?);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Driver {
+    inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    api: Api,
+    origin: Origin,
+    devices: Vec<DeviceState>,
+    contexts: Registry<context::Inner>,
+    streams: Registry<stream::Inner>,
+    on_cleanup_failure: RwLock<Arc<CleanupHook>>,
+}
+
+type CleanupHook = dyn Fn(&Error) + Send + Sync;
+
+/// Where a driver's functions come from. A simulated driver lives as long as its handles.
+enum Origin {
+    Library,
+    #[cfg(feature = "sim")]
+    Simulated(green_ctx_sim::Sim),
+}
+
+/// The living drivers, so that one library never gets two ledgers.
+static DRIVERS: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
+
+impl Driver {
+    /// Loads the installed NVIDIA driver. The first success is kept for the process.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Load`] when there is no driver or it is older than 12.4, and [`Error::Driver`] when
+    /// it does not initialise, as on a machine without a GPU.
+    pub fn load() -> Result<Driver> {
+        static LOADED: OnceLock<Driver> = OnceLock::new();
+        if let Some(driver) = LOADED.get() {
+            return Ok(driver.clone());
+        }
+        let driver = Driver::load_from(Path::new(green_ctx_sys::LIBRARY))?;
+        Ok(LOADED.get_or_init(|| driver).clone())
+    }
+
+    /// Loads the driver library at `path`.
+    ///
+    /// # Errors
+    ///
+    /// As [`load`](Driver::load), with the path.
+    pub fn load_from(path: impl AsRef<Path>) -> Result<Driver> {
+        Driver::start(Api::load_from(path)?, Origin::Library)
+    }
+
+    /// Uses a simulated driver. It lives as long as the result or a handle made with it.
+    ///
+    /// # Errors
+    ///
+    /// What the simulated driver answers, injected faults included.
+    #[cfg(feature = "sim")]
+    pub fn simulated(sim: &green_ctx_sim::Sim) -> Result<Driver> {
+        #[allow(unsafe_code, reason = "the simulator's functions are a driver's")]
+        // SAFETY: the simulator implements `cuGetProcAddress_v2`, and `Origin::Simulated` keeps it
+        // for as long as the table is.
+        let api = unsafe { Api::from_get_proc_address(sim.get_proc_address()) }?;
+        Driver::start(api, Origin::Simulated(sim.clone()))
+    }
+
+    /// Initialises a driver, or finds the one that has the same functions.
+    fn start(api: Api, origin: Origin) -> Result<Driver> {
+        // Declared before the lock is taken, so that a driver whose last handle this has become ends
+        // after the lock is gone.
+        let living: Vec<Arc<Inner>>;
+        // Held throughout, so that two threads that load at once get one driver.
+        let mut drivers = DRIVERS.lock();
+        living = drivers.iter().filter_map(Weak::upgrade).collect();
+        let same = |driver: &&Arc<Inner>| std::ptr::fn_addr_eq(driver.api.entry(), api.entry());
+        if let Some(inner) = living.iter().find(same) {
+            return Ok(Driver { inner: Arc::clone(inner) });
+        }
+        drivers.retain(|driver| driver.strong_count() > 0);
+        initialise(&api)?;
+        let devices = (0..device_count(&api)?)
+            .map(|ordinal| DeviceState::new(&api, ordinal))
+            .collect::<Result<_>>()?;
+        let inner = Arc::new(Inner {
+            api,
+            origin,
+            devices,
+            contexts: Registry::new(),
+            streams: Registry::new(),
+            on_cleanup_failure: RwLock::new(Arc::new(|error| {
+                // Not `eprintln!`: it panics where there is no standard error to write to.
+                let _ = writeln!(std::io::stderr(), "green-ctx: a clean-up failed: {error}");
+            })),
+        });
+        drivers.push(Arc::downgrade(&inner));
+        Ok(Driver { inner })
+    }
+
+    /// The newest CUDA version that the driver supports.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.inner.api.version()
+    }
+
+    /// Which driver this is, for reports.
+    #[must_use]
+    pub fn info(&self) -> DriverInfo {
+        let profile = match &self.inner.origin {
+            Origin::Library => None,
+            #[cfg(feature = "sim")]
+            Origin::Simulated(sim) => Some(sim.spec().profile().name.to_owned()),
+        };
+        DriverInfo { version: self.version(), profile }
+    }
+
+    /// The devices, in the driver's order.
+    pub fn devices(&self) -> impl Iterator<Item = Device> + '_ {
+        (0..self.inner.devices.len()).map(|index| Device::new(self.clone(), index))
+    }
+
+    /// The device of this ordinal, as `CUDA_VISIBLE_DEVICES` numbers them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchDevice`], which says how many there are.
+    pub fn device(&self, ordinal: u32) -> Result<Device> {
+        let index = ordinal as usize;
+        if index < self.inner.devices.len() {
+            return Ok(Device::new(self.clone(), index));
+        }
+        let count = u32::try_from(self.inner.devices.len()).unwrap_or(u32::MAX);
+        Err(Error::NoSuchDevice { ordinal, count })
+    }
+
+    /// The living [`Context`] behind a raw handle, if it is one of this crate's.
+    #[must_use]
+    pub fn find_context(&self, raw: CUcontext) -> Option<Context> {
+        self.inner.contexts.find(raw.addr()).map(Context::from_inner)
+    }
+
+    /// The living [`Stream`] behind a raw handle, if it is one of this crate's. The default-stream
+    /// tokens (null, 1 and 2) name no stream.
+    #[must_use]
+    pub fn find_stream(&self, raw: CUstream) -> Option<Stream> {
+        self.inner.streams.find(raw.addr()).map(Stream::from_inner)
+    }
+
+    /// Sets what happens when a clean-up fails: a handle is dropped and the driver refuses to
+    /// destroy what is behind it. Without a hook such failures go to standard error.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// driver.on_cleanup_failure(|error| eprintln!("leaked something: {error}"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on_cleanup_failure(&self, hook: impl Fn(&Error) + Send + Sync + 'static) {
+        let former = std::mem::replace(&mut *self.inner.on_cleanup_failure.write(), Arc::new(hook));
+        // Outside of the lock: dropping a hook runs the caller's code.
+        drop(former);
+    }
+
+    /// Reports a failed clean-up to the hook. A driver that is shutting down has cleaned up itself.
+    pub(crate) fn report(&self, result: Result<()>) {
+        let Err(error) = result else { return };
+        if error.status() == Some(green_ctx_sys::CUresult::CUDA_ERROR_DEINITIALIZED) {
+            return;
+        }
+        let hook = Arc::clone(&self.inner.on_cleanup_failure.read());
+        hook(&error);
+    }
+
+    /// The driver's functions, for what this crate does not wrap.
+    #[inline]
+    #[must_use]
+    pub fn api(&self) -> &Api {
+        &self.inner.api
+    }
+
+    pub(crate) fn state(&self, index: usize) -> &DeviceState {
+        &self.inner.devices[index]
+    }
+
+    pub(crate) fn contexts(&self) -> &Registry<context::Inner> {
+        &self.inner.contexts
+    }
+
+    pub(crate) fn streams(&self) -> &Registry<stream::Inner> {
+        &self.inner.streams
+    }
+}
+
+/// Which driver something was done with: `CUDA 13.0, driver of the machine`, or `simulated h200,
+/// CUDA 13.0`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DriverInfo {
+    /// The newest CUDA version that the driver supports.
+    pub version: Version,
+    /// The simulated profile's name, `h200` for example; `None` for a real driver.
+    pub profile: Option<String>,
+}
+
+impl fmt::Display for DriverInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let DriverInfo { version, profile } = self;
+        match profile {
+            Some(profile) => write!(f, "simulated {profile}, CUDA {version}"),
+            None => write!(f, "CUDA {version}, driver of the machine"),
+        }
+    }
+}
+
+impl PartialEq for Driver {
+    fn eq(&self, other: &Driver) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl Eq for Driver {}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver")
+            .field("info", &format_args!("{}", self.info()))
+            .finish_non_exhaustive()
+    }
+}
+
+#[allow(unsafe_code, reason = "calls the driver")]
+fn initialise(api: &Api) -> Result<()> {
+    // SAFETY: `cuInit` takes the flags 0 and may be called any number of times (cuda.h).
+    check("cuInit", unsafe { api.cuInit()(0) })
+}
+
+#[allow(unsafe_code, reason = "calls the driver")]
+fn device_count(api: &Api) -> Result<u32> {
+    let mut count = 0;
+    // SAFETY: the pointer is to a live integer.
+    check("cuDeviceGetCount", unsafe { api.cuDeviceGetCount()(&raw mut count) })?;
+    Ok(u32::try_from(count).unwrap_or(0))
+}

@@ -1,0 +1,257 @@
+//! What can go wrong, and how a driver's answer becomes an [`Error`].
+
+use std::fmt;
+
+use green_ctx_sys::{CUresult, LoadError, Unsupported, Version};
+
+use crate::resource::{Granularity, Holder};
+
+/// The result of an operation of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an operation failed. Whatever the reason, nothing was created, taken or changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no usable CUDA driver.
+    #[error("no usable CUDA driver")]
+    Load(#[from] LoadError),
+    /// The driver answered a call with an error.
+    #[error("{call} failed: {status} ({})", status.0)]
+    Driver {
+        /// The driver function.
+        call: &'static str,
+        /// Its answer.
+        status: CUresult,
+    },
+    /// This driver lacks what the operation needs.
+    #[error("{call} needs CUDA {needs}, the driver supports {found}")]
+    Unsupported {
+        /// The driver function, or what of it is needed.
+        call: &'static str,
+        /// The version that it needs.
+        needs: Version,
+        /// The driver's version.
+        found: Version,
+    },
+    /// There is no device of this ordinal.
+    #[error("there is no device {ordinal}; {}", available_devices(*count))]
+    NoSuchDevice {
+        /// The ordinal that was asked for.
+        ordinal: u32,
+        /// How many devices there are.
+        count: u32,
+    },
+    /// The groups that were asked for do not fit into the SMs that are free.
+    #[error("{0}")]
+    NotEnoughSms(Box<NotEnoughSms>),
+    /// A request that no device could fulfil.
+    #[error("{0}")]
+    InvalidRequest(String),
+    /// The device is partitioned in units of the other granularity.
+    ///
+    /// The driver does not tell how fine and coarse units overlap, so both at once could share SMs
+    /// without anybody knowing.
+    #[error(
+        "the device's groups are {held}, a {} group cannot be taken beside them; drop them first",
+        held.other()
+    )]
+    GranularityInUse {
+        /// The granularity of the groups that are held.
+        held: Granularity,
+    },
+    /// A context was provisioned with another count than the group's.
+    #[error("the context was provisioned with {found} SMs instead of the group's {expected}")]
+    WrongProvision {
+        /// The group's count.
+        expected: u32,
+        /// What the driver says of the context.
+        found: u32,
+    },
+    /// Two objects of different devices or drivers met in one operation.
+    #[error("{what} belong to different devices")]
+    DeviceMismatch {
+        /// Which objects.
+        what: &'static str,
+    },
+    /// A kernel's parameters and the arguments given differ.
+    #[error("kernel {kernel} {problem}")]
+    Arguments {
+        /// The kernel's name.
+        kernel: String,
+        /// How they differ.
+        problem: String,
+    },
+    /// A context made current by a guard was not the thread's current one when the guard ended.
+    #[error("a guard ended out of order: another context is current")]
+    GuardOrder,
+    /// The simulated driver could not be made.
+    #[cfg(feature = "sim")]
+    #[error("the simulated driver could not be made")]
+    Simulator(#[from] green_ctx_sim::SimError),
+}
+
+/// What an [`Error`] means for the program that gets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// There is no driver, or no device, to work with.
+    NoDriver,
+    /// The driver is too old for this.
+    Unsupported,
+    /// The request was wrong; another one can succeed.
+    InvalidRequest,
+    /// The request was right and not now possible: what it needs is in use.
+    Unavailable,
+    /// The driver failed.
+    Driver,
+}
+
+impl ErrorKind {
+    /// The kind as one word, for reports: `no_driver`, `unsupported`, `invalid_request`,
+    /// `unavailable` or `driver`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            ErrorKind::NoDriver => "no_driver",
+            ErrorKind::Unsupported => "unsupported",
+            ErrorKind::InvalidRequest => "invalid_request",
+            ErrorKind::Unavailable => "unavailable",
+            ErrorKind::Driver => "driver",
+        }
+    }
+}
+
+impl Error {
+    /// A call that succeeded and gave no handle, which no driver is known to do.
+    pub(crate) const fn null(call: &'static str) -> Error {
+        Error::Driver { call, status: CUresult::CUDA_ERROR_INVALID_HANDLE }
+    }
+
+    /// What the error means for the caller.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Error::Load(_) => ErrorKind::NoDriver,
+            #[cfg(feature = "sim")]
+            Error::Simulator(_) => ErrorKind::NoDriver,
+            Error::NoSuchDevice { count: 0, .. } => ErrorKind::NoDriver,
+            Error::Unsupported { .. } => ErrorKind::Unsupported,
+            Error::NotEnoughSms(shortage) if shortage.holders.is_empty() => {
+                ErrorKind::InvalidRequest
+            }
+            Error::NotEnoughSms(_) | Error::GranularityInUse { .. } => ErrorKind::Unavailable,
+            Error::NoSuchDevice { .. }
+            | Error::InvalidRequest(_)
+            | Error::DeviceMismatch { .. }
+            | Error::Arguments { .. }
+            | Error::GuardOrder => ErrorKind::InvalidRequest,
+            Error::Driver { .. } | Error::WrongProvision { .. } => ErrorKind::Driver,
+        }
+    }
+
+    /// Whether the driver is too old for the operation.
+    #[must_use]
+    pub fn is_unsupported(&self) -> bool {
+        self.kind() == ErrorKind::Unsupported
+    }
+
+    /// The driver's answer, when it is what failed.
+    #[must_use]
+    pub fn status(&self) -> Option<CUresult> {
+        match self {
+            Error::Driver { status, .. } => Some(*status),
+            _ => None,
+        }
+    }
+}
+
+impl From<Unsupported> for Error {
+    fn from(Unsupported { call, needs, found }: Unsupported) -> Error {
+        Error::Unsupported { call, needs, found }
+    }
+}
+
+/// Which groups did not fit, and what would.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NotEnoughSms {
+    /// The counts that were asked for, in SMs.
+    pub requested: Vec<u32>,
+    /// How many of them fit, in the order given.
+    pub fit: usize,
+    /// The SMs that are free.
+    pub free: u32,
+    /// The device's SMs.
+    pub total: u32,
+    /// The smallest piece that the device was cut into, in SMs.
+    pub unit: u32,
+    /// Who holds the SMs that are not free.
+    pub holders: Vec<Holder>,
+}
+
+impl fmt::Display for NotEnoughSms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NotEnoughSms { requested, fit, free, total, unit, holders } = self;
+        match requested.as_slice() {
+            [one] => write!(f, "a group of {one} SMs does not fit")?,
+            [first, rest @ ..] if rest.iter().all(|count| count == first) => {
+                write!(f, "{} groups of {first} SMs do not fit, {fit} fit", requested.len())?;
+            }
+            counts => {
+                let counts: Vec<String> = counts.iter().map(u32::to_string).collect();
+                write!(f, "groups of {} SMs do not fit, ", counts.join(", "))?;
+                match fit {
+                    0 => write!(f, "not even the first fits")?,
+                    fit => write!(f, "the first {fit} fit")?,
+                }
+            }
+        }
+        write!(f, ": {free} of the device's {total} SMs are free, in units of {unit}")?;
+        if let Some((first, rest)) = holders.split_first() {
+            write!(f, "; the rest is held by {first}")?;
+            for holder in rest {
+                write!(f, ", {holder}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn available_devices(count: u32) -> String {
+    match count {
+        0 => "the driver has none".to_owned(),
+        1 => "the driver has one, device 0".to_owned(),
+        count => format!("the driver has {count}, devices 0 to {}", count - 1),
+    }
+}
+
+/// Turns a driver's answer into a result.
+#[inline]
+pub(crate) fn check(call: &'static str, status: CUresult) -> Result<()> {
+    if status == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(failure(call, status)) }
+}
+
+/// Turns the answer of a query into whether the work is done.
+pub(crate) fn check_done(call: &'static str, status: CUresult) -> Result<bool> {
+    match status {
+        CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+        status => check(call, status).map(|()| true),
+    }
+}
+
+#[cold]
+fn failure(call: &'static str, status: CUresult) -> Error {
+    Error::Driver { call, status }
+}
+
+/// Calls a driver function by name: looks it up, calls it, checks the answer.
+///
+/// Expands to a call of a foreign function, so it stands in an `unsafe` block at the call site, with
+/// the reason why the arguments are right. Returns early where the driver lacks the function.
+macro_rules! call {
+    ($api:expr, $function:ident($($argument:expr),* $(,)?)) => {
+        $crate::error::check(stringify!($function), $api.$function()?($($argument),*))
+    };
+}
+pub(crate) use call;

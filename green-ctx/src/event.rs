@@ -1,0 +1,162 @@
+//! Events: points in a stream's work that others wait for.
+#![allow(unsafe_code, reason = "calls the driver")]
+
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use green_ctx_sys::{CUevent, CUevent_flags, CUevent_st};
+
+use crate::context::Context;
+use crate::current::Scope;
+use crate::device::Device;
+use crate::driver::Driver;
+use crate::error::{Error, Result, call, check_done};
+use crate::raw::Raw;
+
+/// An event of one device. Clones share it; the last one destroys it.
+///
+/// It belongs to the device's primary context, so that it outlives every partition and works on
+/// all of the device's streams.
+#[derive(Clone)]
+#[doc(alias = "CUevent")]
+pub struct Event {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    raw: Raw<CUevent_st>,
+    driver: Driver,
+    context: Context,
+}
+
+/// How to create an event. Without timing, and waiting for it spins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use = "options do nothing until passed to a call"]
+pub struct EventOptions {
+    timing: bool,
+    blocking: bool,
+}
+
+impl EventOptions {
+    /// Makes the event take the time, for [`Event::elapsed_since`]. Recording costs more then.
+    pub const fn timing(mut self, timing: bool) -> EventOptions {
+        self.timing = timing;
+        self
+    }
+
+    /// Makes [`Event::synchronize`] sleep instead of spin.
+    pub const fn blocking(mut self, blocking: bool) -> EventOptions {
+        self.blocking = blocking;
+        self
+    }
+
+    const fn flags(self) -> u32 {
+        let timing = if self.timing { 0 } else { CUevent_flags::CU_EVENT_DISABLE_TIMING.0 };
+        let blocking = if self.blocking { CUevent_flags::CU_EVENT_BLOCKING_SYNC.0 } else { 0 };
+        timing | blocking
+    }
+}
+
+impl Event {
+    pub(crate) fn create(device: &Device, options: EventOptions) -> Result<Event> {
+        let context = device.primary_context()?;
+        let driver = device.driver();
+        let mut raw = ptr::null_mut();
+        {
+            // The driver makes events in the current context.
+            let _scope = Scope::enter(driver, context.as_raw())?;
+            // SAFETY: the pointer is to a live handle.
+            unsafe { call!(driver.api(), cuEventCreate(&raw mut raw, options.flags())) }?;
+        }
+        let raw = Raw::new(raw).ok_or(Error::null("cuEventCreate"))?;
+        Ok(Event { inner: Arc::new(Inner { raw, driver: driver.clone(), context }) })
+    }
+
+    /// The context that the event belongs to: its device's primary one.
+    #[must_use]
+    pub fn context(&self) -> &Context {
+        &self.inner.context
+    }
+
+    /// The driver's handle.
+    #[inline]
+    #[must_use]
+    pub fn as_raw(&self) -> CUevent {
+        self.inner.raw.as_ptr()
+    }
+
+    /// Whether the work recorded last is done. An event that was never recorded is complete.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`], errors of the work included.
+    #[doc(alias = "cuEventQuery")]
+    pub fn is_complete(&self) -> Result<bool> {
+        // SAFETY: the event is alive.
+        check_done("cuEventQuery", unsafe { self.driver().api().cuEventQuery()?(self.as_raw()) })
+    }
+
+    /// Waits until the work recorded last is done.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`], errors of the work included.
+    #[doc(alias = "cuEventSynchronize")]
+    pub fn synchronize(&self) -> Result<()> {
+        // SAFETY: the event is alive.
+        unsafe { call!(self.driver().api(), cuEventSynchronize(self.as_raw())) }
+    }
+
+    /// The device time from `start` to this event, to about 0.5 µs. Both must have been made with
+    /// timing, recorded and completed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`].
+    #[doc(alias = "cuEventElapsedTime")]
+    pub fn elapsed_since(&self, start: &Event) -> Result<Duration> {
+        let mut milliseconds = 0.0f32;
+        // SAFETY: both events are alive, the pointer is to a live number.
+        unsafe {
+            call!(
+                self.driver().api(),
+                cuEventElapsedTime(&raw mut milliseconds, start.as_raw(), self.as_raw())
+            )
+        }?;
+        // Negative when the events were recorded the other way round: no time has passed then.
+        Ok(Duration::try_from_secs_f64(f64::from(milliseconds) / 1e3).unwrap_or_default())
+    }
+
+    fn driver(&self) -> &Driver {
+        &self.inner.driver
+    }
+}
+
+impl Inner {
+    fn destroy(&self) -> Result<()> {
+        // SAFETY: nobody else has the handle, and this is its only end.
+        unsafe { call!(self.driver.api(), cuEventDestroy(self.raw.as_ptr())) }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.driver.report(self.destroy());
+    }
+}
+
+impl PartialEq for Event {
+    fn eq(&self, other: &Event) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl Eq for Event {}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event").field("raw", &self.as_raw()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,173 @@
+//! Launching kernels.
+#![allow(unsafe_code, reason = "calls the driver")]
+
+use std::ffi::c_void;
+use std::ptr;
+
+use crate::error::{Error, Result, call};
+use crate::library::Kernel;
+use crate::memory::{DeviceBuffer, Element};
+use crate::stream::Stream;
+
+/// How many blocks of how many threads run, and with how much shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a configuration does nothing until passed to a launch"]
+pub struct LaunchConfig {
+    grid: (u32, u32, u32),
+    block: (u32, u32, u32),
+    shared_bytes: u32,
+}
+
+impl LaunchConfig {
+    /// A grid of blocks, in one dimension.
+    pub const fn new(blocks: u32, threads_per_block: u32) -> LaunchConfig {
+        LaunchConfig { grid: (blocks, 1, 1), block: (threads_per_block, 1, 1), shared_bytes: 0 }
+    }
+
+    /// A grid in three dimensions.
+    pub const fn with_shape(grid: (u32, u32, u32), block: (u32, u32, u32)) -> LaunchConfig {
+        LaunchConfig { grid, block, shared_bytes: 0 }
+    }
+
+    /// Sets the dynamic shared memory of each block, in bytes.
+    pub const fn shared_bytes(mut self, bytes: u32) -> LaunchConfig {
+        self.shared_bytes = bytes;
+        self
+    }
+}
+
+impl Stream {
+    /// Launches a kernel on this stream: it runs on the SMs of the stream's context.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Arguments`] when the number or a size of the arguments is not that of the kernel's
+    /// parameters, [`Error::DeviceMismatch`] for a kernel of another driver, and
+    /// [`Error::Driver`] for a configuration that the device cannot run. Errors of the running
+    /// kernel come from later calls.
+    ///
+    /// # Safety
+    ///
+    /// The arguments must be what the kernel expects in each place, memory that it reaches must stay
+    /// alive until it is done, and it must not race with other work on that memory.
+    #[inline]
+    #[doc(alias = "cuLaunchKernel")]
+    pub unsafe fn launch<A: Arguments>(
+        &self,
+        kernel: &Kernel,
+        config: LaunchConfig,
+        arguments: A,
+    ) -> Result<()> {
+        if A::SIZES != kernel.parameter_sizes() {
+            return Err(wrong_arguments(kernel, A::SIZES));
+        }
+        if kernel.library().driver() != self.driver() {
+            return Err(Error::DeviceMismatch { what: "the kernel and the stream" });
+        }
+        let LaunchConfig { grid, block, shared_bytes } = config;
+        arguments.with_pointers(|pointers| {
+            // SAFETY: kernel and stream are alive; there is a pointer for each parameter, to a value
+            // of its size, which the driver copies during the call. The rest is this function's
+            // contract.
+            unsafe {
+                call!(
+                    self.driver().api(),
+                    cuLaunchKernel(
+                        kernel.as_function(),
+                        grid.0,
+                        grid.1,
+                        grid.2,
+                        block.0,
+                        block.1,
+                        block.2,
+                        shared_bytes,
+                        self.raw(),
+                        pointers.as_mut_ptr(),
+                        ptr::null_mut(),
+                    )
+                )
+            }
+        })
+    }
+}
+
+#[cold]
+fn wrong_arguments(kernel: &Kernel, given: &[usize]) -> Error {
+    let expected = kernel.parameter_sizes();
+    let problem = if expected.len() == given.len() {
+        format!("takes parameters of {expected:?} bytes, not {given:?}")
+    } else {
+        format!("takes {} parameters, not {}", expected.len(), given.len())
+    };
+    Error::Arguments { kernel: kernel.name().to_owned(), problem }
+}
+
+/// A value that can be passed to a kernel by its bytes.
+pub trait Argument: sealed::Argument {}
+
+/// The arguments of a launch: a tuple of up to twelve numbers and buffer addresses.
+pub trait Arguments: sealed::Arguments {}
+
+mod sealed {
+    use std::ffi::c_void;
+
+    pub trait Argument: Copy {}
+
+    pub trait Arguments {
+        /// The size of each argument in bytes.
+        const SIZES: &'static [usize];
+
+        /// Gives the driver's array of pointers to the arguments.
+        fn with_pointers<R>(self, launch: impl FnOnce(&mut [*mut c_void]) -> R) -> R;
+    }
+}
+
+macro_rules! arguments {
+    ($($type:ty),*) => {
+        $(impl sealed::Argument for $type {} impl Argument for $type {})*
+    };
+}
+arguments!(u8, i8, u16, i16, u32, i32, u64, i64, f32, f64, usize, isize, DevicePointer);
+
+macro_rules! tuples {
+    ($(($($name:ident $field:tt),*))*) => {$(
+        impl<$($name: Argument),*> sealed::Arguments for ($($name,)*) {
+            const SIZES: &'static [usize] = &[$(size_of::<$name>()),*];
+
+            #[inline]
+            #[allow(unused_mut, unused_variables, reason = "the empty tuple has no fields")]
+            fn with_pointers<R>(mut self, launch: impl FnOnce(&mut [*mut c_void]) -> R) -> R {
+                launch(&mut [$((&raw mut self.$field).cast()),*])
+            }
+        }
+        impl<$($name: Argument),*> Arguments for ($($name,)*) {}
+    )*};
+}
+tuples! {
+    ()
+    (A 0)
+    (A 0, B 1)
+    (A 0, B 1, C 2)
+    (A 0, B 1, C 2, D 3)
+    (A 0, B 1, C 2, D 3, E 4)
+    (A 0, B 1, C 2, D 3, E 4, F 5)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11)
+}
+
+/// An address in device memory, as a kernel argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct DevicePointer(u64);
+
+impl<T: Element> DeviceBuffer<T> {
+    /// The buffer's address, to be passed to a kernel.
+    #[must_use]
+    pub fn as_argument(&self) -> DevicePointer {
+        DevicePointer(self.as_raw())
+    }
+}

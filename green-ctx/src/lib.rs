@@ -1,0 +1,84 @@
+//! Partition one GPU's SMs: CUDA green contexts, safely and without cost.
+//!
+//! A GPU's streaming multiprocessors are cut into disjoint groups, each group becomes a context, and
+//! what is submitted to a context's streams runs on its SMs and nowhere else:
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use green_ctx::{Driver, SplitRequest, StreamOptions, sim::Sim};
+//!
+//! // With a GPU: `let driver = Driver::load()?;`
+//! let driver = Driver::simulated(&Sim::new("h200@13.0")?)?;
+//! let device = driver.device(0)?;
+//!
+//! let request = SplitRequest::new().group("decode", 16).rest("prefill");
+//! let split = device.sm_resource()?.split(request)?;
+//! for group in split.groups.into_iter().chain(split.remainder) {
+//!     let context = device.create_context(group)?;
+//!     let stream = context.create_stream(StreamOptions::default())?;
+//!     println!("{:?} runs on {} SMs", stream, context.sm_count()?);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What holds
+//!
+//! - **Partitions are disjoint.** Each device has one ledger. A [`SmGroup`] owns its SMs, moves into
+//!   the context that uses them, and returns them when it goes. More than is free is an error.
+//! - **Counts are never changed in silence.** A group says what was asked and what was given; fewer
+//!   groups than asked is an error.
+//! - **Nothing depends on the current context.** [`Context::make_current`] is there for other
+//!   libraries.
+//! - **A handle keeps what it stands on**: stream, context, primary context, driver.
+//! - **Which CUDA is installed is found out at run time.** One binary runs on every driver from 12.4
+//!   on; what a driver lacks is [`Error::Unsupported`], with the version that has it.
+//!
+//! Green contexts isolate SMs, not memory, caches or faults: an illegal address in one partition
+//! ends the work of all.
+//!
+//! # Features
+//!
+//! - `sim`: [`Driver::simulated`], for programs and tests without a GPU.
+//! - `cli`: the command `green-ctx`.
+
+#![deny(unsafe_code)]
+
+mod context;
+mod current;
+mod device;
+mod driver;
+mod error;
+mod event;
+mod launch;
+mod library;
+mod memory;
+mod probe;
+mod raw;
+mod registry;
+mod resource;
+mod stream;
+pub mod verify;
+
+pub use context::{CloseError, CloseReason, Context};
+pub use current::Current;
+pub use device::{ComputeCapability, Device, Uuid};
+pub use driver::{Driver, DriverInfo};
+pub use error::{Error, ErrorKind, NotEnoughSms, Result};
+pub use event::{Event, EventOptions};
+pub use launch::{Argument, Arguments, DevicePointer, LaunchConfig};
+pub use library::{Kernel, Library};
+pub use memory::{DeviceBuffer, Element};
+pub use probe::Block;
+pub use resource::{
+    Granularity, Holder, Plan, PlannedGroup, SmGroup, SmResource, Split, SplitRequest,
+};
+pub use stream::{Stream, StreamOptions};
+
+/// The raw bindings, for what this crate does not wrap.
+pub use green_ctx_sys as sys;
+pub use green_ctx_sys::{CUresult, LoadError, Version};
+
+/// The simulated driver.
+#[cfg(feature = "sim")]
+pub use green_ctx_sim as sim;

@@ -1,0 +1,232 @@
+//! Libraries of kernels, and kernels.
+#![allow(unsafe_code, reason = "calls the driver")]
+
+use std::ffi::{CString, c_void};
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+
+use green_ctx_sys::{CUfunction, CUkern_st, CUkernel, CUlib_st, CUlibrary, CUresult};
+
+use crate::context::Context;
+use crate::current::Scope;
+use crate::device::Device;
+use crate::driver::Driver;
+use crate::error::{Error, Result, call, check};
+use crate::raw::Raw;
+
+/// Kernels that were loaded together. They belong to no context and run in any of the device's.
+///
+/// # Example
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use green_ctx::{Driver, Library, sim::Sim};
+/// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+/// # let device = driver.device(0)?;
+/// let ptx = "
+///     .version 5.0
+///     .target sm_52
+///     .address_size 64
+///     .visible .entry nothing(.param .u64 pointer, .param .u32 count) { ret; }
+/// ";
+/// let library = Library::from_ptx(&device, ptx)?;
+/// let kernel = library.kernel("nothing")?;
+/// assert_eq!(kernel.name(), "nothing");
+/// assert_eq!(kernel.parameter_sizes(), [8, 4]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[doc(alias = "CUlibrary")]
+pub struct Library {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    raw: Raw<CUlib_st>,
+    driver: Driver,
+    /// Keeps the device initialised; parameters can be looked at only where a context is current.
+    context: Context,
+}
+
+impl Library {
+    /// Loads PTX text, which the driver compiles for the device that a kernel first runs on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidRequest`] for text with a NUL, and [`Error::Driver`]. A driver may look at
+    /// the text later: text that is not PTX is then an error of [`kernel`](Library::kernel).
+    #[doc(alias = "cuLibraryLoadData")]
+    pub fn from_ptx(device: &Device, ptx: &str) -> Result<Library> {
+        let text = CString::new(ptx)
+            .map_err(|_| Error::InvalidRequest("the PTX text contains a NUL".to_owned()))?;
+        // SAFETY: a terminated text is an image that the driver can find the end of.
+        unsafe { Library::from_image(device, text.as_ptr().cast()) }
+    }
+
+    /// Loads an image: PTX text, a cubin or a fat binary.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`].
+    ///
+    /// # Safety
+    ///
+    /// `image` must point to a whole image of one of these formats: the driver is not told its
+    /// length.
+    #[doc(alias = "cuLibraryLoadData")]
+    pub unsafe fn from_image(device: &Device, image: *const c_void) -> Result<Library> {
+        let context = device.primary_context()?;
+        let driver = device.driver();
+        let mut raw = ptr::null_mut();
+        let (no_options, no_values) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the image is whole by this function's contract; no options are given.
+        unsafe {
+            call!(
+                driver.api(),
+                cuLibraryLoadData(
+                    &raw mut raw,
+                    image,
+                    no_options,
+                    no_values,
+                    0,
+                    ptr::null_mut(),
+                    ptr::null_mut(),
+                    0,
+                )
+            )
+        }?;
+        let raw = Raw::new(raw).ok_or(Error::null("cuLibraryLoadData"))?;
+        Ok(Library { inner: Arc::new(Inner { raw, driver: driver.clone(), context }) })
+    }
+
+    /// The kernel of this name, as it is in the image: C++ names are mangled.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`] with `CUDA_ERROR_NOT_FOUND` for a name that is not there, and
+    /// [`Error::Unsupported`] before CUDA 12.4, where parameters cannot be looked at.
+    #[doc(alias = "cuLibraryGetKernel")]
+    pub fn kernel(&self, name: &str) -> Result<Kernel> {
+        let api = self.inner.driver.api();
+        let text = CString::new(name)
+            .map_err(|_| Error::InvalidRequest("the kernel's name contains a NUL".to_owned()))?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the library is alive, the name is terminated.
+        unsafe { call!(api, cuLibraryGetKernel(&raw mut raw, self.as_raw(), text.as_ptr())) }?;
+        let raw = Raw::new(raw).ok_or(Error::null("cuLibraryGetKernel"))?;
+        let parameters = self.parameters(raw)?;
+        let inner = KernelInner { raw, name: name.to_owned(), parameters, library: self.clone() };
+        Ok(Kernel { inner: Arc::new(inner) })
+    }
+
+    /// The size of each of a kernel's parameters in bytes.
+    fn parameters(&self, kernel: Raw<CUkern_st>) -> Result<Vec<usize>> {
+        let Inner { driver, context, .. } = &*self.inner;
+        let function = driver.api().cuKernelGetParamInfo()?;
+        // Fails without a current context (seen on an H200, driver 580.159.04).
+        let _scope = Scope::enter(driver, context.as_raw())?;
+        let mut sizes = Vec::new();
+        loop {
+            let (mut offset, mut size) = (0, 0);
+            // SAFETY: the kernel is alive, both pointers are to live integers.
+            let status =
+                unsafe { function(kernel.as_ptr(), sizes.len(), &raw mut offset, &raw mut size) };
+            match status {
+                CUresult::CUDA_SUCCESS => sizes.push(size),
+                // The index is past the last parameter (cuda.h).
+                CUresult::CUDA_ERROR_INVALID_VALUE => return Ok(sizes),
+                status => check("cuKernelGetParamInfo", status)?,
+            }
+        }
+    }
+
+    /// The driver that the library was loaded by.
+    #[inline]
+    #[must_use]
+    pub fn driver(&self) -> &Driver {
+        &self.inner.driver
+    }
+
+    /// The driver's handle.
+    #[must_use]
+    pub fn as_raw(&self) -> CUlibrary {
+        self.inner.raw.as_ptr()
+    }
+}
+
+impl Inner {
+    fn unload(&self) -> Result<()> {
+        // SAFETY: nobody else has the handle, and this is its only end.
+        unsafe { call!(self.driver.api(), cuLibraryUnload(self.raw.as_ptr())) }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.driver.report(self.unload());
+    }
+}
+
+impl fmt::Debug for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Library").field("raw", &self.as_raw()).finish_non_exhaustive()
+    }
+}
+
+/// A kernel of a [`Library`], to be launched with [`Stream::launch`](crate::Stream::launch).
+#[derive(Clone)]
+#[doc(alias = "CUkernel")]
+pub struct Kernel {
+    inner: Arc<KernelInner>,
+}
+
+struct KernelInner {
+    raw: Raw<CUkern_st>,
+    name: String,
+    parameters: Vec<usize>,
+    library: Library,
+}
+
+impl Kernel {
+    /// The kernel's name in its image.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// The size of each parameter in bytes.
+    #[inline]
+    #[must_use]
+    #[doc(alias = "cuKernelGetParamInfo")]
+    pub fn parameter_sizes(&self) -> &[usize] {
+        &self.inner.parameters
+    }
+
+    /// The library that the kernel is of.
+    #[must_use]
+    pub fn library(&self) -> &Library {
+        &self.inner.library
+    }
+
+    /// The driver's handle.
+    #[inline]
+    #[must_use]
+    pub fn as_raw(&self) -> CUkernel {
+        self.inner.raw.as_ptr()
+    }
+
+    /// The handle in the form that launches take: the driver accepts a kernel for a function, and
+    /// runs it in the stream's context (cuda.h, `cuLaunchKernel`).
+    #[inline]
+    pub(crate) fn as_function(&self) -> CUfunction {
+        self.as_raw().cast()
+    }
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kernel").field("name", &self.name()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,178 @@
+//! A small device buffer.
+#![allow(unsafe_code, reason = "calls the driver")]
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use green_ctx_sys::CUdeviceptr;
+
+use crate::context::Context;
+use crate::current::Scope;
+use crate::device::Device;
+use crate::driver::Driver;
+use crate::error::{Error, Result, call};
+use crate::stream::Stream;
+
+/// Device memory that holds a fixed number of plain values, freed when dropped.
+///
+/// It is enough for results and small inputs, and no array type: programs that want one use another
+/// library, on streams of this one.
+///
+/// # Example
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use green_ctx::{DeviceBuffer, Driver, StreamOptions, sim::Sim};
+/// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+/// # let device = driver.device(0)?;
+/// # let stream = device.primary_context()?.create_stream(StreamOptions::default())?;
+/// let buffer = DeviceBuffer::from_slice(&device, &[1u32, 2, 3])?;
+/// assert_eq!(buffer.read(&stream)?, [1, 2, 3]);
+/// # Ok(())
+/// # }
+/// ```
+pub struct DeviceBuffer<T: Element> {
+    raw: CUdeviceptr,
+    len: usize,
+    context: Context,
+    _elements: PhantomData<T>,
+}
+
+/// A plain value: any bytes are one, and it has no padding.
+pub trait Element: sealed::Element {}
+
+mod sealed {
+    pub trait Element: Copy + Default + Send + Sync + 'static {}
+}
+
+macro_rules! elements {
+    ($($type:ty),*) => { $(impl sealed::Element for $type {} impl Element for $type {})* };
+}
+elements!(u8, i8, u16, i16, u32, i32, u64, i64, f32, f64);
+
+impl<T: Element> DeviceBuffer<T> {
+    /// Allocates `len` values, all zero.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidRequest`] for no values or more than can be addressed, and [`Error::Driver`]
+    /// when there is not enough memory.
+    #[doc(alias("cuMemAlloc", "cuMemsetD8"))]
+    pub fn zeroed(device: &Device, len: usize) -> Result<DeviceBuffer<T>> {
+        let buffer = DeviceBuffer::<T>::allocate(device, len)?;
+        let scope = buffer.scope()?;
+        // SAFETY: the allocation has this many bytes.
+        unsafe { call!(buffer.driver().api(), cuMemsetD8(buffer.raw, 0, buffer.byte_len())) }?;
+        buffer.settle()?;
+        drop(scope);
+        Ok(buffer)
+    }
+
+    /// Allocates a copy of `values`.
+    ///
+    /// # Errors
+    ///
+    /// As [`zeroed`](DeviceBuffer::zeroed).
+    #[doc(alias("cuMemAlloc", "cuMemcpyHtoD"))]
+    pub fn from_slice(device: &Device, values: &[T]) -> Result<DeviceBuffer<T>> {
+        let buffer = DeviceBuffer::<T>::allocate(device, values.len())?;
+        let scope = buffer.scope()?;
+        let source = values.as_ptr().cast();
+        // SAFETY: both sides have this many bytes.
+        unsafe {
+            call!(buffer.driver().api(), cuMemcpyHtoD(buffer.raw, source, buffer.byte_len()))
+        }?;
+        buffer.settle()?;
+        drop(scope);
+        Ok(buffer)
+    }
+
+    fn allocate(device: &Device, len: usize) -> Result<DeviceBuffer<T>> {
+        let bytes = len
+            .checked_mul(size_of::<T>())
+            .filter(|bytes| *bytes > 0)
+            .ok_or_else(|| Error::InvalidRequest(format!("a buffer cannot hold {len} values")))?;
+        let context = device.primary_context()?;
+        let mut raw = 0;
+        {
+            let _scope = Scope::enter(device.driver(), context.as_raw())?;
+            // SAFETY: the pointer is to a live address.
+            unsafe { call!(device.api(), cuMemAlloc(&raw mut raw, bytes)) }?;
+        }
+        Ok(DeviceBuffer { raw, len, context, _elements: PhantomData })
+    }
+
+    /// Copies the values out, after the work that was submitted to `stream` so far.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`], errors of that work included.
+    #[doc(alias = "cuMemcpyDtoHAsync")]
+    pub fn read(&self, stream: &Stream) -> Result<Vec<T>> {
+        let mut values = vec![T::default(); self.len];
+        let target = values.as_mut_ptr().cast();
+        // SAFETY: both sides have this many bytes, and both live past the wait below.
+        let copied = unsafe {
+            call!(
+                self.driver().api(),
+                cuMemcpyDtoHAsync(target, self.raw, self.byte_len(), stream.raw())
+            )
+        };
+        copied.and_then(|()| stream.synchronize()).map(|()| values)
+    }
+
+    /// The number of values.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no values, which never is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The driver's address.
+    #[must_use]
+    pub fn as_raw(&self) -> CUdeviceptr {
+        self.raw
+    }
+
+    fn byte_len(&self) -> usize {
+        self.len * size_of::<T>()
+    }
+
+    fn driver(&self) -> &Driver {
+        self.context.device().driver()
+    }
+
+    fn scope(&self) -> Result<Scope<'_>> {
+        Scope::enter(self.driver(), self.context.as_raw())
+    }
+
+    /// Waits for what was done on the default stream, with which no stream of this crate
+    /// synchronises.
+    fn settle(&self) -> Result<()> {
+        // SAFETY: null is the default stream of the current context, which the caller has set.
+        unsafe { call!(self.driver().api(), cuStreamSynchronize(std::ptr::null_mut())) }
+    }
+
+    fn free(&self) -> Result<()> {
+        let _scope = self.scope()?;
+        // SAFETY: allocated by `allocate`, freed once.
+        unsafe { call!(self.driver().api(), cuMemFree(self.raw)) }
+    }
+}
+
+impl<T: Element> Drop for DeviceBuffer<T> {
+    fn drop(&mut self) {
+        self.driver().report(self.free());
+    }
+}
+
+impl<T: Element> fmt::Debug for DeviceBuffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceBuffer").field("len", &self.len).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,15 @@
+//! SMs as a resource: described, split into groups, owned.
+
+mod choose;
+mod ledger;
+mod sm;
+mod split;
+mod unit;
+
+pub use ledger::Holder;
+pub(crate) use ledger::Ledger;
+pub use sm::{SmGroup, SmResource};
+pub(crate) use sm::{describe, empty_resource, sm_part};
+pub use split::{Plan, PlannedGroup, Split, SplitRequest};
+pub use unit::Granularity;
+pub(crate) use unit::Units;

@@ -1,0 +1,290 @@
+//! SMs described ([`SmResource`]) and owned ([`SmGroup`]).
+#![allow(unsafe_code, reason = "calls the driver")]
+
+use std::fmt;
+use std::mem;
+use std::ptr;
+use std::sync::Arc;
+
+use green_ctx_sys::{
+    CUdevResource, CUdevResourceDesc, CUdevResourceType, CUdevSmResource, Version,
+};
+
+use super::ledger::Chosen;
+use super::split::{Plan, PlannedGroup, Split, SplitRequest};
+use super::unit::{Granularity, Units};
+use crate::device::Device;
+use crate::error::{Error, Result, call};
+
+/// The SMs of a device: how many there are, how they may be cut, how many are free.
+///
+/// It describes and owns nothing. [`split`](SmResource::split) takes SMs out of the device's one
+/// ledger, so that any two groups of a process are disjoint, wherever they were made.
+///
+/// # Example
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use green_ctx::{Driver, sim::Sim};
+/// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+/// # let device = driver.device(0)?;
+/// let sms = device.sm_resource()?;
+/// assert_eq!(sms.sm_count(), 132);
+///
+/// // Uneven groups, on every driver from CUDA 12.5 on.
+/// let split = sms.split([8, 24, 100])?;
+/// assert_eq!(sms.free()?, 0);
+/// drop(split);
+/// assert_eq!(sms.free()?, 132);
+///
+/// // What does not fit is an error, never fewer groups than asked.
+/// let error = sms.split([64, 64, 64]).expect_err("192 SMs of 132");
+/// assert!(error.to_string().contains("2 fit"));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[doc(alias = "CUdevSmResource")]
+pub struct SmResource {
+    device: Device,
+    sms: CUdevSmResource,
+}
+
+impl SmResource {
+    pub(crate) fn of_device(device: &Device) -> Result<SmResource> {
+        let resource = device_resource(device)?;
+        Ok(SmResource { device: device.clone(), sms: *sm_part(&resource) })
+    }
+
+    /// The SMs that there are.
+    #[must_use]
+    pub fn sm_count(&self) -> u32 {
+        self.sms.smCount
+    }
+
+    /// The smallest group that the driver makes, in SMs, by its own account; `None` before CUDA
+    /// 13.0, whose drivers do not say.
+    #[must_use]
+    pub fn min_partition(&self) -> Option<u32> {
+        self.said().then_some(self.sms.minSmPartitionSize)
+    }
+
+    /// The multiple that a group's count must be, in SMs, by the driver's own account; `None` before
+    /// CUDA 13.0.
+    #[must_use]
+    pub fn alignment(&self) -> Option<u32> {
+        self.said().then_some(self.sms.smCoscheduledAlignment)
+    }
+
+    /// Whether the driver is new enough to fill in more than the count.
+    fn said(&self) -> bool {
+        self.device.driver().version() >= Version::new(13, 0)
+    }
+
+    /// The SMs that no group holds.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`], when the device is cut for the first time.
+    pub fn free(&self) -> Result<u32> {
+        let granularity = self.device.state().ledger.lock().granularity().unwrap_or_default();
+        let units = self.device.units(granularity)?;
+        Ok(self.device.state().ledger.lock().free_sms(&units))
+    }
+
+    /// The pieces that the device is cut into at a granularity, each in SMs: equal ones, and at the
+    /// end what was left over. 15 of 8 and one of 12 on an H200, or 66 of 2.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`].
+    #[doc(alias = "cuDevSmResourceSplitByCount")]
+    pub fn unit_counts(&self, granularity: Granularity) -> Result<Vec<u32>> {
+        Ok(self.device.units(granularity)?.counts().to_vec())
+    }
+
+    /// What a split would give now, without taking anything.
+    ///
+    /// # Errors
+    ///
+    /// As [`split`](SmResource::split).
+    pub fn plan(&self, request: impl Into<SplitRequest>) -> Result<Plan> {
+        let request = request.into();
+        let units = self.units_for(&request)?;
+        let (chosen, free) = {
+            let ledger = self.device.state().ledger.lock();
+            (ledger.plan(&units, &request)?, ledger.free_sms(&units))
+        };
+        self.check_composition(&chosen)?;
+        let groups: Vec<PlannedGroup> = chosen
+            .into_iter()
+            .filter_map(|Chosen { name, requested, sm_count, .. }| {
+                requested.map(|requested| PlannedGroup { name, requested, sm_count })
+            })
+            .collect();
+        let given: u32 = groups.iter().map(|group| group.sm_count).sum();
+        Ok(Plan { unit: units.size(), groups, remainder: free - given })
+    }
+
+    /// Takes groups of SMs. Each has the count asked for, or the next that the device can give, and
+    /// says both.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidRequest`] for a count of 0 or no group at all, [`Error::NotEnoughSms`] when
+    /// not all groups fit, with how many do and who holds the rest, [`Error::GranularityInUse`], and
+    /// [`Error::Unsupported`] on a 12.4 driver for a group of more than one unit. Nothing is taken
+    /// then.
+    pub fn split(&self, request: impl Into<SplitRequest>) -> Result<Split> {
+        let request = request.into();
+        let units = self.units_for(&request)?;
+        let chosen = {
+            let mut ledger = self.device.state().ledger.lock();
+            let chosen = ledger.plan(&units, &request)?;
+            self.check_composition(&chosen)?;
+            ledger.take(&units, request.granularity(), &chosen);
+            chosen
+        };
+        let mut split = Split { groups: Vec::with_capacity(chosen.len()), remainder: None };
+        for Chosen { name, requested, sm_count, members } in chosen {
+            let (device, units) = (self.device.clone(), Arc::clone(&units));
+            let group = SmGroup { device, units, members, name, requested, sm_count };
+            match requested {
+                Some(_) => split.groups.push(group),
+                None => split.remainder = Some(group),
+            }
+        }
+        Ok(split)
+    }
+
+    fn units_for(&self, request: &SplitRequest) -> Result<Arc<Units>> {
+        request.validate()?;
+        self.device.units(request.granularity())
+    }
+
+    /// A 12.4 driver takes one resource a descriptor.
+    fn check_composition(&self, chosen: &[Chosen]) -> Result<()> {
+        let (needs, found) = (Version::new(12, 5), self.device.driver().version());
+        if found >= needs || chosen.iter().all(|group| group.members.len() == 1) {
+            return Ok(());
+        }
+        let call = "cuDevResourceGenerateDesc with several resources";
+        Err(Error::Unsupported { call, needs, found })
+    }
+}
+
+impl fmt::Debug for SmResource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SmResource")
+            .field("device", &self.device.ordinal())
+            .field("sm_count", &self.sm_count())
+            .finish_non_exhaustive()
+    }
+}
+
+/// SMs of a device that are this object's alone. It becomes a partition with
+/// [`Device::create_context`], and returns its SMs when dropped.
+///
+/// It cannot be cloned, and making a context moves it: no two contexts get the same SMs.
+///
+/// ```compile_fail,E0382
+/// # fn both(device: &green_ctx::Device, group: green_ctx::SmGroup) -> green_ctx::Result<()> {
+/// let first = device.create_context(group)?;
+/// let second = device.create_context(group)?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct SmGroup {
+    device: Device,
+    units: Arc<Units>,
+    members: Vec<usize>,
+    name: Arc<str>,
+    requested: Option<u32>,
+    sm_count: u32,
+}
+
+impl SmGroup {
+    /// The device that the SMs are of.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The group's name: that of the request, or `p0`, `p1`, … for a list of counts.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The SMs that were asked for; `None` for what remained.
+    #[must_use]
+    pub fn requested(&self) -> Option<u32> {
+        self.requested
+    }
+
+    /// The SMs that the group has.
+    #[must_use]
+    pub fn sm_count(&self) -> u32 {
+        self.sm_count
+    }
+}
+
+impl Drop for SmGroup {
+    fn drop(&mut self) {
+        self.device.state().ledger.lock().give_back(&self.members);
+    }
+}
+
+impl fmt::Debug for SmGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SmGroup")
+            .field("name", &self.name)
+            .field("requested", &self.requested)
+            .field("sm_count", &self.sm_count)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Generates the driver's descriptor of a group. It is never freed: the driver has no call for it.
+pub(crate) fn describe(group: &SmGroup) -> Result<CUdevResourceDesc> {
+    let mut resources: Vec<CUdevResource> =
+        group.members.iter().map(|index| group.units.resource(*index)).collect();
+    // The counts of units are small: a device has at most a few hundred SMs.
+    let count = u32::try_from(resources.len()).unwrap_or(u32::MAX);
+    let mut descriptor = ptr::null_mut();
+    // SAFETY: as many live structures as the count says, all of one split of this device.
+    unsafe {
+        call!(
+            group.device.api(),
+            cuDevResourceGenerateDesc(&raw mut descriptor, resources.as_mut_ptr(), count)
+        )
+    }?;
+    if descriptor.is_null() {
+        // A null descriptor would be accepted for a context (recorded on an H200).
+        return Err(Error::null("cuDevResourceGenerateDesc"));
+    }
+    Ok(descriptor)
+}
+
+/// The SM resource of the whole device.
+pub(crate) fn device_resource(device: &Device) -> Result<CUdevResource> {
+    let mut resource = empty_resource();
+    let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
+    // SAFETY: the pointer is to a live structure, of the size that it has on every driver.
+    unsafe {
+        call!(device.api(), cuDeviceGetDevResource(device.as_raw(), &raw mut resource, kind))
+    }?;
+    Ok(resource)
+}
+
+/// A resource for the driver to fill in.
+pub(crate) fn empty_resource() -> CUdevResource {
+    // SAFETY: integers, bytes and a pointer: all zeros is a value, the invalid resource.
+    unsafe { mem::zeroed() }
+}
+
+/// The part of an SM resource that tells about SMs.
+pub(crate) fn sm_part(resource: &CUdevResource) -> &CUdevSmResource {
+    // SAFETY: every member of the union is integers and bytes, so that any bytes are a value.
+    unsafe { &resource.__bindgen_anon_1.sm }
+}

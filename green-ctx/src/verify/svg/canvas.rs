@@ -1,0 +1,162 @@
+//! Writing SVG: elements, escaped text, colours. Knows nothing of reports.
+
+use std::fmt::{self, Write};
+
+/// SVG text in the making.
+#[derive(Default)]
+pub(super) struct Canvas {
+    out: String,
+}
+
+impl Canvas {
+    /// Adds markup as it is.
+    pub(super) fn put(&mut self, markup: fmt::Arguments<'_>) {
+        // Writing to a string fails only where a `Display` does, and those used here do not.
+        let _ = self.out.write_fmt(markup);
+        self.out.push('\n');
+    }
+
+    /// Opens a group whose attributes hold for everything up to [`close`](Canvas::close).
+    pub(super) fn group(&mut self, attributes: fmt::Arguments<'_>) {
+        self.put(format_args!("<g {attributes}>"));
+    }
+
+    /// Closes the innermost group.
+    pub(super) fn close(&mut self) {
+        self.put(format_args!("</g>"));
+    }
+
+    /// Adds a line of text; `attributes` may be empty.
+    pub(super) fn text(&mut self, x: f64, y: f64, attributes: &str, text: &str) {
+        let (x, y, text) = (Number(x), Number(y), Escaped(text));
+        self.put(format_args!(r#"<text x="{x}" y="{y}" {attributes}>{text}</text>"#));
+    }
+
+    /// The markup so far.
+    pub(super) fn into_string(self) -> String {
+        self.out
+    }
+}
+
+/// A coordinate: as short as a hundredth of a pixel allows.
+pub(super) struct Number(pub(super) f64);
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hundredths = (self.0 * 100.0).round() / 100.0;
+        write!(f, "{hundredths}")
+    }
+}
+
+/// Text as it may stand in an element or an attribute. Characters that XML cannot hold at all
+/// become U+FFFD.
+pub(super) struct Escaped<'a>(pub(super) &'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for character in self.0.chars() {
+            match character {
+                '&' => f.write_str("&amp;")?,
+                '<' => f.write_str("&lt;")?,
+                '>' => f.write_str("&gt;")?,
+                '"' => f.write_str("&quot;")?,
+                '\t' | '\n' | '\r' => f.write_char(' ')?,
+                '\0'..='\x1f' | '\u{fffe}' | '\u{ffff}' => f.write_char('\u{fffd}')?,
+                character => f.write_char(character)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// At most `most` characters of a text, with an ellipsis where it was cut.
+pub(super) fn shortened(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// A colour, prints as SVG wants it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Colour(u8, u8, u8);
+
+/// The palette of Okabe and Ito without its black: told apart with any kind of colour vision.
+const HUES: [Colour; 7] = [
+    Colour(0x00, 0x72, 0xb2),
+    Colour(0xe6, 0x9f, 0x00),
+    Colour(0x00, 0x9e, 0x73),
+    Colour(0xcc, 0x79, 0xa7),
+    Colour(0x56, 0xb4, 0xe9),
+    Colour(0xd5, 0x5e, 0x00),
+    Colour(0xf0, 0xe4, 0x42),
+];
+
+impl Colour {
+    /// How many different colours there are before they repeat.
+    pub(super) const COUNT: usize = HUES.len() * 3;
+
+    /// The colour of a partition: the palette, then darker and lighter ones of the same hues.
+    pub(super) fn of(index: usize) -> Colour {
+        let hue = HUES[index % HUES.len()];
+        match index / HUES.len() % 3 {
+            0 => hue,
+            1 => hue.mixed(0, 0.45),
+            _ => hue.mixed(255, 0.5),
+        }
+    }
+
+    /// Black or white, whichever can be read on this colour.
+    pub(super) fn ink(self) -> &'static str {
+        let Colour(red, green, blue) = self;
+        // The eye's weights of ITU-R BT.601.
+        let light = 0.299 * f64::from(red) + 0.587 * f64::from(green) + 0.114 * f64::from(blue);
+        if light > 125.0 { "#1a1a1a" } else { "#ffffff" }
+    }
+
+    fn mixed(self, with: u8, share: f64) -> Colour {
+        // Between two bytes there are only bytes.
+        let mix = |own: u8| (f64::from(own) * (1.0 - share) + f64::from(with) * share) as u8;
+        Colour(mix(self.0), mix(self.1), mix(self.2))
+    }
+}
+
+impl fmt::Display for Colour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{:02x}{:02x}{:02x}", self.0, self.1, self.2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_markup_would_take_for_its_own_is_escaped() {
+        let escaped = |text| Escaped(text).to_string();
+        assert_eq!(escaped(r#"<a & "b">"#), "&lt;a &amp; &quot;b&quot;&gt;");
+        assert_eq!(escaped("bell\x07 tab\t"), "bell\u{fffd} tab ");
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        let number = |number| Number(number).to_string();
+        assert_eq!([number(12.0), number(0.1 + 0.2), number(2.0 / 3.0)], ["12", "0.3", "0.67"]);
+    }
+
+    #[test]
+    fn texts_are_cut_by_characters() {
+        assert_eq!(shortened("decode", 6), "decode");
+        assert_eq!(shortened("größere", 4), "grö…");
+    }
+
+    #[test]
+    fn colours_repeat_only_after_all_were_used() {
+        for first in 0..Colour::COUNT {
+            for second in 0..first {
+                assert_ne!(Colour::of(first), Colour::of(second), "{first} and {second}");
+            }
+        }
+        assert_eq!(Colour::of(Colour::COUNT), Colour::of(0));
+    }
+}

@@ -1,0 +1,413 @@
+//! The safe layer's behaviour, on the simulated H200 and, with `GREEN_CTX_DRIVER=cuda`, on a real
+//! GPU: the same tests hold on both.
+
+mod common;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::{Outcome, device, group, partition};
+use green_ctx::{
+    CloseReason, Context, DeviceBuffer, Error, ErrorKind, EventOptions, Granularity, Kernel,
+    LaunchConfig, Library, SplitRequest, Stream, StreamOptions, verify,
+};
+
+/// The probe as a kernel of the test's own: it keeps an SM busy for as long as it is told to.
+fn busy_kernel(device: &green_ctx::Device) -> green_ctx::Result<Kernel> {
+    Library::from_ptx(device, include_str!("../src/probe.ptx"))?.kernel("green_ctx_probe")
+}
+
+fn keep_busy(
+    stream: &Stream,
+    kernel: &Kernel,
+    results: &DeviceBuffer<u64>,
+    time: Duration,
+) -> green_ctx::Result<()> {
+    let nanoseconds = u64::try_from(time.as_nanos()).expect("a short time");
+    // SAFETY: the kernel's two parameters; one block writes three words, which the buffer has, and
+    // the callers keep it until the work is done.
+    unsafe { stream.launch(kernel, LaunchConfig::new(1, 32), (results.as_argument(), nanoseconds)) }
+}
+
+#[test]
+fn partitions_run_on_their_own_sms_and_only_there() -> Outcome {
+    let device = device()?;
+    let request = SplitRequest::from([16, 24]).rest("remainder");
+    let report = verify::split(&device, request, verify::DEFAULT_STAY)?;
+    let counts: Vec<u32> = report.partitions.iter().map(|partition| partition.sm_count).collect();
+    assert_eq!(counts, [16, 24, device.sm_count()? - 40]);
+    assert!(report.disjoint() && report.concurrent() && report.ok());
+    for partition in &report.partitions {
+        assert_eq!(partition.observed_sms().len(), partition.sm_count as usize);
+    }
+    assert_eq!(device.sm_resource()?.free()?, device.sm_count()?);
+    Ok(())
+}
+
+#[test]
+fn an_uneven_split_needs_no_newer_driver() -> Outcome {
+    let device = device()?;
+    let report = verify::split(&device, [8, 24, 100], verify::DEFAULT_STAY)?;
+    let counts: Vec<u32> = report.partitions.iter().map(|partition| partition.sm_count).collect();
+    assert_eq!(counts, [8, 24, 100]);
+    assert!(report.ok());
+    Ok(())
+}
+
+#[test]
+fn fine_partitions_are_verified_too() -> Outcome {
+    let device = device()?;
+    let request = SplitRequest::from([6, 10]).granularity_of(Granularity::Fine).rest("rest");
+    let report = verify::split(&device, request, verify::DEFAULT_STAY)?;
+    let counts: Vec<u32> = report.partitions.iter().map(|partition| partition.sm_count).collect();
+    assert_eq!(counts, [6, 10, device.sm_count()? - 16]);
+    assert!(report.ok());
+    Ok(())
+}
+
+#[test]
+fn two_splits_anywhere_are_disjoint() -> Outcome {
+    let device = device()?;
+    let first = partition(&device, 16)?;
+    let second = partition(&device, 16)?;
+    let report = verify::partitions(&[first, second], verify::DEFAULT_STAY)?;
+    assert!(report.disjoint() && report.ok());
+    Ok(())
+}
+
+#[test]
+fn what_is_asked_and_what_is_given_are_both_told() -> Outcome {
+    let device = device()?;
+    let group = group(&device, 17)?;
+    assert_eq!((group.requested(), group.sm_count(), group.name()), (Some(17), 24, "p0"));
+    let plan = device.sm_resource()?.plan([9])?;
+    assert_eq!((plan.unit, plan.groups[0].requested, plan.groups[0].sm_count), (8, 9, 16));
+    assert_eq!(plan.remainder, device.sm_count()? - 24 - 16);
+    Ok(())
+}
+
+#[test]
+fn asking_for_too_much_says_what_fits_and_who_has_the_rest() -> Outcome {
+    let device = device()?;
+    let sms = device.sm_resource()?;
+    let error = sms.split([64, 64, 64]).expect_err("192 SMs of 132");
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+    assert_eq!(
+        error.to_string(),
+        "3 groups of 64 SMs do not fit, 2 fit: 132 of the device's 132 SMs are free, in units of 8"
+    );
+    assert_eq!(sms.free()?, 132);
+
+    let decode = sms.split(SplitRequest::new().group("decode", 100))?;
+    let error = sms.split([16, 24]).expect_err("32 SMs are left");
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert_eq!(
+        error.to_string(),
+        "groups of 16, 24 SMs do not fit, the first 1 fit: 32 of the device's 132 SMs are free, in \
+         units of 8; the rest is held by decode (100 SMs)"
+    );
+    drop(decode);
+    assert_eq!(sms.free()?, 132);
+    Ok(())
+}
+
+#[test]
+fn requests_that_make_no_sense_are_refused() -> Outcome {
+    let device = device()?;
+    let sms = device.sm_resource()?;
+    for request in [SplitRequest::from([0]), SplitRequest::from([16, 0]), SplitRequest::new()] {
+        let error = sms.split(request).expect_err("nothing to give");
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
+    }
+    assert!(matches!(sms.split([8; 40]), Err(Error::NotEnoughSms(_))));
+    assert!(matches!(sms.split([133]), Err(Error::NotEnoughSms(_))));
+    assert!(matches!(sms.split([u32::MAX]), Err(Error::NotEnoughSms(_))));
+    let error = device.driver().device(9).expect_err("there are fewer devices");
+    assert!(matches!(error, Error::NoSuchDevice { ordinal: 9, .. }), "{error}");
+    assert_eq!(sms.free()?, sms.sm_count());
+    Ok(())
+}
+
+#[test]
+fn fine_and_coarse_groups_do_not_meet() -> Outcome {
+    let device = device()?;
+    let sms = device.sm_resource()?;
+    let fine = |count| SplitRequest::from([count]).granularity_of(Granularity::Fine);
+    let coarse = sms.split([16])?;
+    let error = sms.split(fine(2)).expect_err("coarse groups are out");
+    assert!(matches!(error, Error::GranularityInUse { held: Granularity::Coarse }), "{error}");
+    drop(coarse);
+    let fine = sms.split(fine(2))?;
+    assert_eq!(fine.groups[0].sm_count(), 2);
+    let error = sms.split([16]).expect_err("fine groups are out");
+    assert!(matches!(error, Error::GranularityInUse { held: Granularity::Fine }), "{error}");
+    Ok(())
+}
+
+#[test]
+fn a_context_knows_what_it_is() -> Outcome {
+    let device = device()?;
+    let primary = device.primary_context()?;
+    let green = partition(&device, 32)?;
+    assert!(!primary.is_green() && green.is_green());
+    assert_eq!((primary.sm_count()?, green.sm_count()?), (device.sm_count()?, 32));
+    assert_ne!(primary.id()?, green.id()?);
+    assert_ne!(primary, green);
+    assert_eq!(primary, device.primary_context()?);
+    assert_eq!(green.group().map(|group| group.sm_count()), Some(32));
+    assert!(primary.group().is_none());
+    Ok(())
+}
+
+#[test]
+fn a_raw_handle_leads_to_the_object_that_owns_it() -> Outcome {
+    let device = device()?;
+    let driver = device.driver();
+    let green = partition(&device, 8)?;
+    let stream = green.create_stream(StreamOptions::default())?;
+    assert_eq!(driver.find_context(green.as_raw()), Some(green.clone()));
+    assert_eq!(driver.find_stream(stream.as_raw()), Some(stream.clone()));
+    assert_eq!(driver.find_stream(std::ptr::null_mut()), None);
+    let raw = stream.as_raw();
+    drop(stream);
+    assert_eq!(driver.find_stream(raw), None);
+    Ok(())
+}
+
+#[test]
+fn closing_a_context_gives_its_group_back() -> Outcome {
+    let device = device()?;
+    let context = partition(&device, 24)?;
+    let group = context.close()?.expect("a green context has a group");
+    assert_eq!(group.sm_count(), 24);
+    // The same SMs make another context.
+    let context = device.create_context(group)?;
+    assert_eq!(context.sm_count()?, 24);
+    drop(context);
+    assert_eq!(device.sm_resource()?.free()?, device.sm_count()?);
+    Ok(())
+}
+
+#[test]
+fn a_context_in_use_is_not_closed() -> Outcome {
+    let device = device()?;
+    let context = partition(&device, 8)?;
+    let stream = context.create_stream(StreamOptions::default())?;
+    let error = context.close().expect_err("a stream uses it");
+    assert!(matches!(error.reason, CloseReason::Shared), "{error:?}");
+    let context = error.context;
+    assert_eq!(device.driver().find_context(context.as_raw()), Some(context.clone()));
+    stream.synchronize()?;
+    drop(stream);
+
+    let current = context.make_current()?;
+    let error = context.close().expect_err("a guard keeps it");
+    assert!(matches!(error.reason, CloseReason::Shared), "{error:?}");
+    drop(current);
+    assert!(error.context.close()?.is_some());
+    Ok(())
+}
+
+#[test]
+fn a_stream_keeps_its_partition() -> Outcome {
+    let device = device()?;
+    let context = partition(&device, 16)?;
+    let stream = context.create_stream(StreamOptions::default())?;
+    drop(context);
+    assert_eq!(stream.context().sm_count()?, 16);
+    stream.synchronize()?;
+    assert_eq!(device.sm_resource()?.free()?, device.sm_count()? - 16);
+    drop(stream);
+    assert_eq!(device.sm_resource()?.free()?, device.sm_count()?);
+    Ok(())
+}
+
+#[test]
+fn priorities_are_clamped_and_readable() -> Outcome {
+    let device = device()?;
+    for context in [device.primary_context()?, partition(&device, 8)?] {
+        for (asked, given) in [(0, 0), (-1, -1), (-100, -5), (100, 0)] {
+            let stream = context.create_stream(StreamOptions::default().priority(asked))?;
+            assert_eq!(stream.priority()?, given, "{asked}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn work_of_one_partition_waits_for_another() -> Outcome {
+    let device = device()?;
+    let (first, second) = (partition(&device, 8)?, partition(&device, 8)?);
+    let producer = first.create_stream(StreamOptions::default())?;
+    let consumer = second.create_stream(StreamOptions::default())?;
+    let kernel = busy_kernel(&device)?;
+    let results = DeviceBuffer::zeroed(&device, 3)?;
+    let done = device.create_event(EventOptions::default())?;
+    let seen = device.create_event(EventOptions::default())?;
+    // Loaded into the context first: what follows is about time.
+    keep_busy(&producer, &kernel, &results, Duration::ZERO)?;
+    producer.synchronize()?;
+
+    keep_busy(&producer, &kernel, &results, Duration::from_millis(50))?;
+    producer.record(&done)?;
+    consumer.wait(&done)?;
+    consumer.record(&seen)?;
+    assert!(!producer.is_idle()?);
+    assert!(!seen.is_complete()?, "the wait did not hold the consumer back");
+    seen.synchronize()?;
+    assert!(done.is_complete()? && consumer.is_idle()?);
+    assert_ne!(results.read(&producer)?[2], 0);
+    Ok(())
+}
+
+#[test]
+fn events_cover_a_whole_context() -> Outcome {
+    let device = device()?;
+    let (busy, waiting) = (partition(&device, 8)?, partition(&device, 8)?);
+    let stream = busy.create_stream(StreamOptions::default())?;
+    let other = waiting.create_stream(StreamOptions::default())?;
+    let kernel = busy_kernel(&device)?;
+    let results = DeviceBuffer::zeroed(&device, 3)?;
+    let (done, seen) = (
+        device.create_event(EventOptions::default())?,
+        device.create_event(EventOptions::default())?,
+    );
+    keep_busy(&stream, &kernel, &results, Duration::from_millis(50))?;
+    busy.record(&done)?;
+    waiting.wait(&done)?;
+    other.record(&seen)?;
+    assert!(!done.is_complete()? && !seen.is_complete()?);
+    waiting.synchronize()?;
+    assert!(done.is_complete()? && seen.is_complete()?);
+    Ok(())
+}
+
+#[test]
+fn time_is_taken_between_events() -> Outcome {
+    let device = device()?;
+    let stream = partition(&device, 8)?.create_stream(StreamOptions::default())?;
+    let kernel = busy_kernel(&device)?;
+    let results = DeviceBuffer::zeroed(&device, 3)?;
+    let options = EventOptions::default().timing(true).blocking(true);
+    let (start, end) = (device.create_event(options)?, device.create_event(options)?);
+    stream.record(&start)?;
+    keep_busy(&stream, &kernel, &results, Duration::from_millis(10))?;
+    stream.record(&end)?;
+    end.synchronize()?;
+    assert!(end.elapsed_since(&start)? >= Duration::from_millis(9));
+    Ok(())
+}
+
+#[test]
+fn sms_are_free_only_when_their_work_is_done() -> Outcome {
+    let device = device()?;
+    let context = partition(&device, 8)?;
+    let stream = context.create_stream(StreamOptions::default())?;
+    let kernel = busy_kernel(&device)?;
+    let results = DeviceBuffer::zeroed(&device, 3)?;
+    let done = device.create_event(EventOptions::default())?;
+    keep_busy(&stream, &kernel, &results, Duration::from_millis(50))?;
+    stream.record(&done)?;
+    assert!(!done.is_complete()?);
+    drop(stream);
+    drop(context);
+    assert_eq!(device.sm_resource()?.free()?, device.sm_count()?);
+    assert!(done.is_complete()?, "the SMs were given back while their work went on");
+    Ok(())
+}
+
+#[test]
+fn a_buffer_brings_values_back() -> Outcome {
+    let device = device()?;
+    let stream = partition(&device, 8)?.create_stream(StreamOptions::default())?;
+    let values: Vec<f64> = (0..1000).map(f64::from).collect();
+    assert_eq!(DeviceBuffer::from_slice(&device, &values)?.read(&stream)?, values);
+    assert_eq!(DeviceBuffer::<u16>::zeroed(&device, 3)?.read(&stream)?, [0; 3]);
+    for len in [0, usize::MAX] {
+        let error = DeviceBuffer::<u64>::zeroed(&device, len).expect_err("no such buffer");
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
+    }
+    let error = DeviceBuffer::<u8>::zeroed(&device, 1 << 50).expect_err("a pebibyte");
+    assert_eq!(error.kind(), ErrorKind::Driver, "{error}");
+    Ok(())
+}
+
+#[test]
+fn arguments_must_match_the_kernel() -> Outcome {
+    let device = device()?;
+    let stream = partition(&device, 8)?.create_stream(StreamOptions::default())?;
+    let kernel = busy_kernel(&device)?;
+    assert_eq!(kernel.parameter_sizes(), [8, 8]);
+    let config = LaunchConfig::new(1, 32);
+    // SAFETY: refused before anything runs, which is what is tested.
+    let error = unsafe { stream.launch(&kernel, config, (0u64,)) }.expect_err("one is missing");
+    assert_eq!(error.to_string(), "kernel green_ctx_probe takes 2 parameters, not 1");
+    // SAFETY: as above.
+    let error = unsafe { stream.launch(&kernel, config, (0u64, 0u32)) }.expect_err("too small");
+    assert!(error.to_string().contains("parameters of [8, 8] bytes, not [8, 4]"), "{error}");
+    // SAFETY: as above, by the driver: a block has at most 1024 threads.
+    let error = unsafe { stream.launch(&kernel, LaunchConfig::new(1, 2048), (0u64, 0u64)) };
+    assert_eq!(error.expect_err("too many threads").kind(), ErrorKind::Driver);
+    stream.synchronize()?;
+    Ok(())
+}
+
+#[test]
+fn a_library_refuses_what_is_not_there() -> Outcome {
+    let device = device()?;
+    assert_eq!(
+        Library::from_ptx(&device, "a\0b").expect_err("a NUL").kind(),
+        ErrorKind::InvalidRequest
+    );
+    // A driver looks at the text only when it is asked for a kernel (recorded on an H200).
+    let error = Library::from_ptx(&device, "not PTX").and_then(|library| library.kernel("any"));
+    assert_eq!(error.expect_err("not PTX").kind(), ErrorKind::Driver);
+    let library = Library::from_ptx(&device, include_str!("../src/probe.ptx"))?;
+    assert_eq!(library.kernel("missing").expect_err("no such kernel").kind(), ErrorKind::Driver);
+    Ok(())
+}
+
+#[test]
+fn guards_nest_and_restore() -> Outcome {
+    let device = device()?;
+    let driver = device.driver();
+    let (primary, green) = (device.primary_context()?, partition(&device, 8)?);
+    assert_eq!(Context::current(driver)?, None);
+    let outer = primary.make_current()?;
+    {
+        let _inner = green.make_current()?;
+        assert_eq!(Context::current(driver)?, Some(green.clone()));
+    }
+    assert_eq!(Context::current(driver)?, Some(primary.clone()));
+    drop(outer);
+    assert_eq!(Context::current(driver)?, None);
+    Ok(())
+}
+
+#[test]
+fn a_guard_out_of_order_is_reported_and_harms_nothing() -> Outcome {
+    let device = device()?;
+    let driver = device.driver().clone();
+    let reports = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&reports);
+    driver.on_cleanup_failure(move |error| {
+        sink.lock().expect("no test panics here").push(error.to_string());
+    });
+    // On a thread of its own: a guard that ended out of order stays on the thread's stack.
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| -> green_ctx::Result<()> {
+            let (primary, green) = (device.primary_context()?, partition(&device, 8)?);
+            let outer = primary.make_current()?;
+            let inner = green.make_current()?;
+            drop(outer);
+            assert_eq!(Context::current(&driver)?, Some(green.clone()));
+            drop(inner);
+            assert_eq!(Context::current(&driver)?, Some(primary));
+            Ok(())
+        });
+        thread.join().expect("no panic")
+    })?;
+    let reports = reports.lock().expect("no test panics here");
+    assert_eq!(*reports, ["a guard ended out of order: another context is current"]);
+    Ok(())
+}

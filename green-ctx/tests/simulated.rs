@@ -1,0 +1,297 @@
+//! What only a simulated driver can show: other versions, injected failures, what is left behind.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use common::{Outcome, group, partition, simulated};
+use green_ctx::sim::{Fault, Live, Sim};
+use green_ctx::{
+    CUresult, Device, DeviceBuffer, Driver, Error, ErrorKind, EventOptions, Library, SplitRequest,
+    StreamOptions, Version, verify,
+};
+
+#[test]
+fn every_driver_from_12_5_on_splits_unevenly() -> Outcome {
+    for spec in ["h200@12.5", "h200@12.8", "h200@13.0", "h200@13.1", "h200@13.4"] {
+        let (sim, device) = simulated(spec)?;
+        let report = verify::split(&device, [8, 24, 100], Duration::from_millis(1))?;
+        let counts: Vec<u32> =
+            report.partitions.iter().map(|partition| partition.sm_count).collect();
+        assert_eq!(counts, [8, 24, 100], "{spec}");
+        assert!(report.ok() && report.concurrent(), "{spec}");
+        assert_eq!(report.driver.profile.as_deref(), Some("h200"));
+        drop(device);
+        assert_eq!(sim.live(), Live::default(), "{spec}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_12_4_driver_makes_partitions_of_one_unit() -> Outcome {
+    let (sim, device) = simulated("h200@12.4")?;
+    let error = device.sm_resource()?.split([16]).expect_err("two units");
+    assert!(error.is_unsupported());
+    assert_eq!(
+        error.to_string(),
+        "cuDevResourceGenerateDesc with several resources needs CUDA 12.5, the driver supports 12.4"
+    );
+    assert!(device.sm_resource()?.plan([8, 16]).expect_err("two units").is_unsupported());
+    assert_eq!(device.sm_resource()?.free()?, 132);
+
+    // There the stream is made while the context is current, which must not show.
+    let context = partition(&device, 8)?;
+    sim.clear_calls();
+    let stream = context.create_stream(StreamOptions::default().priority(-2))?;
+    assert_eq!(sim.calls().get("cuGreenCtxStreamCreate"), None);
+    assert_eq!(stream.priority()?, -2);
+    assert_eq!(green_ctx::Context::current(device.driver())?, None);
+    let report = verify::partitions(std::slice::from_ref(&context), Duration::from_millis(1))?;
+    assert_eq!(report.partitions[0].observed_sms().len(), 8);
+    Ok(())
+}
+
+#[test]
+fn a_driver_that_does_not_say_is_not_made_to() -> Outcome {
+    let (_sim, device) = simulated("h200@12.8")?;
+    let sms = device.sm_resource()?;
+    assert_eq!((sms.sm_count(), sms.min_partition(), sms.alignment()), (132, None, None));
+    let (_sim, device) = simulated("h200@13.0")?;
+    let sms = device.sm_resource()?;
+    assert_eq!((sms.min_partition(), sms.alignment()), (Some(8), Some(8)));
+    Ok(())
+}
+
+#[test]
+fn a_missing_function_is_told_when_it_is_called() -> Outcome {
+    let (_sim, device) = simulated("h200@12.4")?;
+    let api = device.driver().api();
+    let missing = api.cuDevSmResourceSplit().expect_err("13.1 has it first");
+    assert_eq!(missing.call, "cuDevSmResourceSplit");
+    assert_eq!((missing.needs, missing.found), (Version::new(13, 1), Version::new(12, 4)));
+    let event = device.create_event(EventOptions::default())?;
+    let error = device.primary_context()?.record(&event).expect_err("12.5 has it first");
+    assert!(error.is_unsupported(), "{error}");
+    Ok(())
+}
+
+#[test]
+fn a_primary_context_is_released_by_its_last_handle() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let (first, second) = (device.primary_context()?, device.primary_context()?);
+    assert_eq!(sim.live().primary_retains, 1);
+    let error = first.close().expect_err("there is another handle");
+    drop(second);
+    assert!(error.context.close()?.is_none());
+    assert_eq!(sim.live(), Live::default());
+    Ok(())
+}
+
+#[test]
+fn what_is_no_driver_is_not_loaded() {
+    let text = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    let error = Driver::load_from(text).expect_err("a text file");
+    assert_eq!(error.kind(), ErrorKind::NoDriver);
+    let cause = std::error::Error::source(&error).expect("a reason").to_string();
+    assert!(cause.contains(text) && cause.contains("not a library"), "{cause}");
+}
+
+#[test]
+fn one_library_is_one_driver_and_two_are_two() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let again = Driver::simulated(&sim)?;
+    assert_eq!(&again, device.driver());
+    let held = group(&again.device(0)?, 100)?;
+    assert!(matches!(group(&device, 100), Err(Error::NotEnoughSms(_))));
+
+    let (_other, stranger) = simulated("h200")?;
+    assert_ne!(stranger.driver(), device.driver());
+    assert_eq!(stranger.sm_resource()?.free()?, 132);
+    // What belongs to one is refused by the other.
+    let error = stranger.create_context(held).expect_err("another driver's group");
+    assert!(matches!(error, Error::DeviceMismatch { .. }), "{error}");
+    assert_eq!(device.sm_resource()?.free()?, 132);
+    Ok(())
+}
+
+#[test]
+fn devices_have_ledgers_of_their_own() -> Outcome {
+    let sim = Sim::builder("h200").devices(2).build()?;
+    let driver = Driver::simulated(&sim)?;
+    let devices: Vec<Device> = driver.devices().collect();
+    assert_eq!(devices.len(), 2);
+    assert_ne!(devices[0], devices[1]);
+    let _held = group(&devices[0], 132)?;
+    assert_eq!(devices[1].sm_resource()?.free()?, 132);
+    let contexts = [partition(&devices[1], 8)?, devices[0].primary_context()?];
+    let error = verify::partitions(&contexts, Duration::ZERO).expect_err("two devices");
+    assert!(matches!(error, Error::DeviceMismatch { .. }), "{error}");
+    Ok(())
+}
+
+#[test]
+fn work_is_traced_on_the_partition_it_was_given() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let context = partition(&device, 16)?;
+    let stream = context.create_stream(StreamOptions::default())?;
+    verify::partitions(std::slice::from_ref(&context), Duration::from_millis(1))?;
+    let launches = sim.launches();
+    assert!(!launches.is_empty());
+    for launch in launches {
+        assert!(launch.is_green);
+        assert_eq!(launch.context, context.id()?);
+        assert_eq!(launch.sms.len(), 16);
+    }
+    drop(stream);
+    Ok(())
+}
+
+/// A guard that was leaked keeps its context: nothing destroyed is ever current.
+#[test]
+fn a_leaked_guard_leaks_its_context_and_nothing_worse() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let context = partition(&device, 8)?;
+    std::mem::forget(context.make_current()?);
+    drop(context);
+    assert_eq!(sim.live().green_contexts, 1);
+    assert!(green_ctx::Context::current(device.driver())?.is_some());
+    Ok(())
+}
+
+/// Everything that the interface does, once.
+fn everything(device: &Device) -> green_ctx::Result<()> {
+    device.name()?;
+    device.uuid()?;
+    device.compute_capability()?;
+    device.total_memory()?;
+    device.free_memory()?;
+    let sms = device.sm_resource()?;
+    sms.plan([16])?;
+    let split = sms.split(SplitRequest::from([16, 24]).rest("rest"))?;
+    let contexts = split
+        .groups
+        .into_iter()
+        .chain(split.remainder)
+        .map(|group| device.create_context(group))
+        .collect::<green_ctx::Result<Vec<_>>>()?;
+    let context = &contexts[0];
+    context.id()?;
+    context.sm_count()?;
+    let stream = context.create_stream(StreamOptions::default())?;
+    let other = device.primary_context()?.create_stream(StreamOptions::default())?;
+    stream.id()?;
+    stream.priority()?;
+    let timing = EventOptions::default().timing(true);
+    let (start, end) = (device.create_event(timing)?, device.create_event(timing)?);
+    stream.record(&start)?;
+    context.record(&end)?;
+    context.wait(&end)?;
+    other.wait(&start)?;
+    let buffer = DeviceBuffer::from_slice(device, &[1u32, 2])?;
+    buffer.read(&stream)?;
+    let library = Library::from_ptx(device, include_str!("../src/probe.ptx"))?;
+    library.kernel("green_ctx_probe")?;
+    drop(context.make_current()?);
+    green_ctx::Context::current(device.driver())?;
+    stream.is_idle()?;
+    stream.synchronize()?;
+    context.synchronize()?;
+    end.is_complete()?;
+    end.synchronize()?;
+    end.elapsed_since(&start)?;
+    drop(stream);
+    verify::partitions(&contexts, Duration::from_millis(1))?;
+    match contexts.into_iter().next_back().expect("three contexts").close() {
+        Ok(group) => {
+            drop(group);
+            Ok(())
+        }
+        Err(error) => match error.reason {
+            green_ctx::CloseReason::Driver(error) => Err(error),
+            reason => panic!("{reason}"),
+        },
+    }
+}
+
+/// What lives in the simulated driver, as one number.
+fn count(live: Live) -> u64 {
+    live.primary_retains
+        + live.green_contexts
+        + live.streams
+        + live.events
+        + live.libraries
+        + live.modules
+        + live.allocations
+}
+
+#[test]
+fn nothing_is_left_behind() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    everything(&device)?;
+    assert_eq!(sim.live(), Live::default());
+    assert_eq!(device.sm_resource()?.free()?, 132);
+    Ok(())
+}
+
+/// Fails each driver call of [`everything`] in turn. Whoever is told, by an error or through the
+/// clean-up hook, the ledger is whole, nothing is leaked but what could not be destroyed, and the
+/// same work succeeds afterwards.
+#[test]
+fn each_driver_call_may_fail() -> Outcome {
+    for status in [CUresult::CUDA_ERROR_OUT_OF_MEMORY, CUresult::CUDA_ERROR_UNKNOWN] {
+        let (sim, device) = simulated("h200")?;
+        sim.record_calls(true);
+        everything(&device)?;
+        let calls = sim.call_log();
+        assert!(calls.len() > 60, "only {} calls were made", calls.len());
+        for (index, call) in calls.iter().enumerate() {
+            let nth = calls[..=index].iter().filter(|c| c.function == call.function).count();
+            fails(call.function, nth as u64, status)?;
+        }
+    }
+    Ok(())
+}
+
+fn fails(function: &str, nth: u64, status: CUresult) -> Outcome {
+    let what = format!("{function}, call {nth}, {status}");
+    let (sim, device) = simulated("h200")?;
+    let reported = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&reported);
+    device.driver().on_cleanup_failure(move |_| {
+        counter.fetch_add(1, Ordering::Relaxed);
+    });
+    sim.fail(Fault::on(function).nth(nth).with(status))?;
+    let result = everything(&device);
+    let reported = reported.load(Ordering::Relaxed);
+    match &result {
+        Ok(()) => assert!(reported > 0, "{what}: nobody was told"),
+        Err(error) => assert!(
+            error.status() == Some(status) && error.kind() == ErrorKind::Driver,
+            "{what}: {error}"
+        ),
+    }
+    // What could not be destroyed is all that may be left, and what it stands on.
+    let left = sim.live();
+    if reported == 0 {
+        assert_eq!(left, Live::default(), "{what}");
+    } else {
+        assert!(count(left) <= 2, "{what}: {left:?}");
+    }
+    assert_eq!(device.sm_resource()?.free()?, 132, "{what}");
+    everything(&device).map_err(|error| format!("{what}, afterwards: {error}"))?;
+    assert_eq!(sim.live(), left, "{what}, afterwards");
+    Ok(())
+}
+
+#[test]
+fn a_driver_that_does_not_start_is_an_error() -> Outcome {
+    for function in ["cuInit", "cuDeviceGetCount", "cuDeviceGet", "cuDriverGetVersion"] {
+        let sim = Sim::new("h200")?;
+        sim.fail(Fault::on(function).with(CUresult::CUDA_ERROR_NO_DEVICE))?;
+        assert!(Driver::simulated(&sim).is_err(), "{function}");
+        assert!(Driver::simulated(&sim).is_ok(), "{function}");
+    }
+    Ok(())
+}
