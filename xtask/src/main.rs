@@ -1,9 +1,11 @@
 //! Development tasks: `cargo xtask --help` lists them.
 
+mod bundle;
 mod regen;
+mod test;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use clap::Parser;
 
@@ -12,11 +14,17 @@ use clap::Parser;
 enum Task {
     /// Generate bindings.rs and api.rs of green-ctx-sys from NVIDIA's headers.
     RegenBindings(regen::Options),
+    /// Run every test, on the simulated driver: no GPU is needed.
+    Test,
+    /// Gather in target/gpu-bundle what runs on a GPU host that has no Rust.
+    GpuBundle,
 }
 
 fn main() -> ExitCode {
     let result = match Task::parse() {
         Task::RegenBindings(options) => regen::run(&options),
+        Task::Test => test::run(),
+        Task::GpuBundle => bundle::run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -50,4 +58,12 @@ impl Failure {
 pub(crate) fn workspace_root() -> PathBuf {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     manifest.parent().unwrap_or(manifest).to_owned()
+}
+
+/// The cargo that runs this task, in the workspace's folder.
+pub(crate) fn cargo() -> Command {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.current_dir(workspace_root());
+    command
 }

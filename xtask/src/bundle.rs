@@ -1,0 +1,115 @@
+//! `cargo xtask gpu-bundle`: the binaries that a GPU host needs, and a script that runs them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::{Failure, cargo, workspace_root};
+
+/// The most that the folder may hold, in bytes.
+const LIMIT: u64 = 60 << 20;
+
+/// What goes into the bundle: the target's name and kind as cargo reports it, and its file's name.
+const PARTS: &[(&str, &str, &str)] = &[
+    ("green-ctx", "bin", "green-ctx"),
+    ("conformance", "bin", "conformance"),
+    ("hardware", "test", "hardware"),
+    ("calls", "bench", "calls"),
+];
+
+/// Builds everything in release mode and fills the folder anew.
+pub(crate) fn run() -> Result<(), Failure> {
+    let folder = workspace_root().join("target/gpu-bundle");
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder)
+            .map_err(|error| Failure::io("emptying", &folder, error))?;
+    }
+    std::fs::create_dir_all(&folder).map_err(|error| Failure::io("creating", &folder, error))?;
+
+    let built = build()?;
+    let mut total = 0;
+    for (name, kind, file) in PARTS {
+        let (_, _, source) = built
+            .iter()
+            .find(|(built_name, built_kind, _)| built_name == name && built_kind == kind)
+            .ok_or_else(|| Failure::new(format!("cargo built no {kind} {name}")))?;
+        let target = folder.join(file);
+        std::fs::copy(source, &target)
+            .map_err(|error| Failure::io("copying to", &target, error))?;
+        let size = std::fs::metadata(&target)
+            .map_err(|error| Failure::io("reading", &target, error))?
+            .len();
+        println!("{:>6.1} MiB  {file}", size as f64 / f64::from(1 << 20));
+        total += size;
+    }
+    write_script(&folder)?;
+    if total > LIMIT {
+        return Err(Failure::new(format!("the bundle has {total} bytes, the limit is {LIMIT}")));
+    }
+    println!("{}: {:.1} MiB", folder.display(), total as f64 / f64::from(1 << 20));
+    Ok(())
+}
+
+/// Builds, and returns each executable with its target's name and kind.
+fn build() -> Result<Vec<(String, String, PathBuf)>, Failure> {
+    let mut executables = Vec::new();
+    for arguments in [
+        "build --release --bins",
+        "test --release --no-run --test hardware",
+        "bench --no-run --bench calls",
+    ] {
+        let output = cargo()
+            .args(arguments.split(' '))
+            .args(["--workspace", "--exclude", "xtask", "--all-features"])
+            .arg("--message-format=json-render-diagnostics")
+            // Debug information is most of a binary and of no use there.
+            .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
+            .env("CARGO_PROFILE_BENCH_STRIP", "symbols")
+            .stderr(Stdio::inherit())
+            .output()
+            .map_err(|error| Failure::new(format!("cargo could not be run: {error}")))?;
+        if !output.status.success() {
+            return Err(Failure::new(format!("cargo {arguments} failed")));
+        }
+        let messages = String::from_utf8_lossy(&output.stdout);
+        executables.extend(messages.lines().filter_map(executable));
+    }
+    Ok(executables)
+}
+
+/// The executable in one of cargo's messages.
+fn executable(line: &str) -> Option<(String, String, PathBuf)> {
+    let message: Value = serde_json::from_str(line).ok()?;
+    let path = message.get("executable")?.as_str()?;
+    let target = message.get("target")?;
+    let name = target.get("name")?.as_str()?;
+    let kind = target.get("kind")?.get(0)?.as_str()?;
+    Some((name.to_owned(), kind.to_owned(), PathBuf::from(path)))
+}
+
+/// The script carries the commit, which results are named with.
+fn write_script(folder: &Path) -> Result<(), Failure> {
+    let commit = Command::new("git")
+        .args(["describe", "--always", "--dirty"])
+        .current_dir(workspace_root())
+        .output()
+        .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        .unwrap_or_default();
+    let script = include_str!("bundle/run.sh").replace("@COMMIT@", &commit);
+    let path = folder.join("run.sh");
+    std::fs::write(&path, script).map_err(|error| Failure::io("writing", &path, error))?;
+    make_executable(&path)
+}
+
+#[cfg(unix)]
+fn make_executable(path: &Path) -> Result<(), Failure> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))
+        .map_err(|error| Failure::io("marking as executable", path, error))
+}
+
+#[cfg(not(unix))]
+fn make_executable(_: &Path) -> Result<(), Failure> {
+    Ok(())
+}

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Runs on a GPU host what the bundle holds, and leaves the results in a folder:
+#   ./run.sh [RESULTS] [verify|conformance|tests|benches ...]
+set -uo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+results=${1:-results}
+shift || true
+parts=${*:-verify conformance tests benches}
+mkdir -p "$results"
+failed=0
+
+step() { # name, command...
+    echo "== $1"
+    "${@:2}" || { echo "== $1: FAILED ($?)"; failed=1; }
+}
+
+{
+    echo "commit @COMMIT@, $(date -u +%Y-%m-%d)"
+    nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+} | tee "$results/about.txt"
+
+for part in $parts; do
+    case $part in
+        verify)
+            step verify-16-24 "$here/green-ctx" --driver cuda verify --counts 16,24 --svg "$results/verify-16-24.svg"
+            "$here/green-ctx" --driver cuda --json verify --counts 16,24 >"$results/verify-16-24.json"
+            step verify-8-24-100 "$here/green-ctx" --driver cuda verify --counts 8,24,100
+            "$here/green-ctx" --driver cuda --json verify --counts 8,24,100 >"$results/verify-8-24-100.json"
+            step verify-fine "$here/green-ctx" --driver cuda verify --counts 6,10 --fine
+            "$here/green-ctx" --driver cuda --json info >"$results/info.json"
+            ;;
+        conformance)
+            step conformance "$here/conformance" --driver cuda --out "$results/conformance.jsonl"
+            ;;
+        tests)
+            # One at a time: the tests share the device, and its one ledger.
+            GREEN_CTX_DRIVER=cuda step tests "$here/hardware" --test-threads=1
+            ;;
+        benches)
+            GREEN_CTX_DRIVER=cuda GREEN_CTX_RATIOS=$results/calls.json \
+                step benches "$here/calls" --bench --quiet | tee "$results/calls.txt"
+            ;;
+        *)
+            echo "unknown part $part; there are verify, conformance, tests and benches"
+            failed=1
+            ;;
+    esac
+done
+exit $failed
