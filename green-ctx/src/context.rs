@@ -3,28 +3,31 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::mem;
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use green_ctx_sys::{
-    CUcontext, CUctx_st, CUdevResource, CUdevResourceType, CUgreenCtx, CUgreenCtx_st,
-    CUgreenCtxCreate_flags,
-};
+use green_ctx_sys::{CUcontext, CUctx_st, CUdevResourceType, CUgreenCtx, CUgreenCtx_st};
 use parking_lot::Mutex;
 
 use crate::current::{self, Current, Scope};
 use crate::device::Device;
 use crate::driver::Driver;
 use crate::error::{Error, Result, call};
-use crate::event::Event;
+use crate::event::{Event, EventOptions};
+use crate::green;
 use crate::raw::Raw;
-use crate::resource::{SmGroup, describe, empty_resource, sm_part};
+use crate::recycle::RawGreen;
+use crate::resource::{SmGroup, empty_resource, sm_part};
 use crate::stream::{Stream, StreamOptions};
 
 /// A context: the device's primary one, or a green one that runs on its own SMs. Clones share it.
 ///
 /// A partition is a green context, made by [`Device::create_context`]. The last handle, streams
-/// included, destroys it and gives its SMs back to the device.
+/// included, gives its SMs back to the device. What still runs on them goes on: whoever takes them
+/// next gets them at once, and new work there waits for it on the device. The driver's context is
+/// kept for the next partition of the same SMs ([`Device::context_counts`]).
 ///
 /// # Example
 ///
@@ -68,10 +71,12 @@ enum Kind {
 
 struct Green {
     raw: Raw<CUgreenCtx_st>,
-    /// The driver's header allows one thread at a time on a CUgreenCtx, up to 13.4.
+    /// The driver's header allows one thread at a time on a CUgreenCtx.
     calls: Mutex<()>,
     group: SmGroup,
-    /// Keeps the device initialised, and is where events and memory come from.
+    /// Whether what ran on the SMs before is done, so that new streams need not wait for it.
+    settled: AtomicBool,
+    /// Keeps the device initialised.
     _primary: Context,
 }
 
@@ -97,27 +102,20 @@ impl Context {
             return Err(Error::DeviceMismatch { what: "the group and the context" });
         }
         let primary = device.primary_context()?;
-        let descriptor = describe(&group)?;
-        let flags = CUgreenCtxCreate_flags::CU_GREEN_CTX_DEFAULT_STREAM.0;
-        let mut raw = ptr::null_mut();
-        // SAFETY: the descriptor was generated for this device just now. The flag is the one that
-        // every driver before 13.3 requires.
-        unsafe {
-            call!(device.api(), cuGreenCtxCreate(&raw mut raw, descriptor, device.as_raw(), flags))
-        }?;
-        let raw = Raw::new(raw).ok_or(Error::null("cuGreenCtxCreate"))?;
-        let green = Green { raw, calls: Mutex::new(()), group, _primary: primary };
-        match derived(device, &green) {
-            Ok(raw) => {
-                Ok(Context::enter(Inner { raw, kind: Kind::Green(green), device: device.clone() }))
-            }
-            Err(error) => {
-                // SAFETY: created above, and nobody else has seen it.
-                let undone = unsafe { destroy_green(device.driver(), green.raw) };
-                device.driver().report(undone);
-                Err(error)
-            }
-        }
+        let idle = device.state().ledger.lock().recycler.take(group.place());
+        let RawGreen { green, context } = match idle {
+            Some(raw) => raw,
+            None => green::create(device, &group)?,
+        };
+        let green = Green {
+            raw: green,
+            calls: Mutex::new(()),
+            settled: AtomicBool::new(group.fences().is_empty()),
+            group,
+            _primary: primary,
+        };
+        let kind = Kind::Green(green);
+        Ok(Context::enter(Inner { raw: context, kind, device: device.clone() }))
     }
 
     fn enter(inner: Inner) -> Context {
@@ -170,7 +168,10 @@ impl Context {
     #[doc(alias("cuCtxGetDevResource", "cuGreenCtxGetDevResource"))]
     pub fn sm_count(&self) -> Result<u32> {
         match &self.inner.kind {
-            Kind::Green(green) => provisioned(self.device(), green),
+            Kind::Green(green) => {
+                let _one_at_a_time = green.calls.lock();
+                green::provisioned(self.device(), green.raw)
+            }
             Kind::Primary | Kind::Closed => {
                 let mut resource = empty_resource();
                 let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
@@ -283,8 +284,8 @@ impl Context {
         Current::enter(self)
     }
 
-    /// Waits for the context's work, destroys the context, and gives its group back, ready for
-    /// another context. A primary context is released and has no group.
+    /// Waits for the context's work and gives its group back, ready for another context. A primary
+    /// context is released and has no group.
     ///
     /// # Errors
     ///
@@ -308,6 +309,19 @@ impl Context {
         }
     }
 
+    /// Makes a new stream wait for what still runs on the context's SMs since before it was made.
+    pub(crate) fn fence(&self, stream: &Stream) -> Result<()> {
+        let Kind::Green(green) = &self.inner.kind else { return Ok(()) };
+        if green.settled.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        if green.group.fences().are_done() {
+            green.settled.store(true, Ordering::Relaxed);
+            return Ok(());
+        }
+        green.group.fences().wait(|event| stream.wait(event))
+    }
+
     /// Runs a call on the raw green context while no other thread makes one; `None` for a primary
     /// context.
     pub(crate) fn with_green<R>(&self, call: impl FnOnce(CUgreenCtx) -> R) -> Option<R> {
@@ -329,50 +343,93 @@ impl Inner {
         unsafe { call!(driver.api(), cuCtxSynchronize()) }
     }
 
-    /// Destroys what is behind the handle, once nobody else has it, and hands out the group.
-    fn end(&mut self) -> Result<Option<SmGroup>> {
-        let driver = self.device.driver();
-        match &self.kind {
-            // SAFETY: nobody else has the handle, and it is destroyed once: `kind` changes below.
-            Kind::Green(green) => unsafe { destroy_green(driver, green.raw) }?,
-            Kind::Primary => {
-                let device = self.device.as_raw();
-                // SAFETY: releases the reference that `retain_primary` took.
-                unsafe { call!(driver.api(), cuDevicePrimaryCtxRelease(device)) }?;
+    /// What `close` does once no other handle lives.
+    fn close(&mut self) -> Result<Option<SmGroup>, CloseReason> {
+        match mem::replace(&mut self.kind, Kind::Closed) {
+            Kind::Green(green) => {
+                let ready = self.ready_to_close();
+                if let Err(reason) = ready {
+                    self.kind = Kind::Green(green);
+                    return Err(reason);
+                }
+                self.leave(green.raw, &green.group);
+                Ok(Some(green.group))
             }
-            Kind::Closed => {}
-        }
-        match std::mem::replace(&mut self.kind, Kind::Closed) {
-            Kind::Green(green) => Ok(Some(green.group)),
-            Kind::Primary | Kind::Closed => Ok(None),
+            Kind::Primary => {
+                if let Err(error) = self.release() {
+                    self.kind = Kind::Primary;
+                    return Err(error.into());
+                }
+                Ok(None)
+            }
+            Kind::Closed => Ok(None),
         }
     }
 
-    /// What `close` does once no other handle lives.
-    fn close(&mut self) -> Result<Option<SmGroup>, CloseReason> {
-        if matches!(self.kind, Kind::Green(_)) {
-            if current::get(self.device.driver())? == self.raw.as_ptr() {
-                // The driver would destroy it and leave the thread with a dangling context.
-                return Err(CloseReason::Current);
-            }
-            // Work goes on after its stream is destroyed, and its SMs are free only when it is
-            // done.
-            self.synchronize()?;
+    fn ready_to_close(&self) -> Result<(), CloseReason> {
+        if current::get(self.device.driver())? == self.raw.as_ptr() {
+            // Whoever gets the context next would find it current on a thread of somebody else.
+            return Err(CloseReason::Current);
         }
-        Ok(self.end()?)
+        // The group is handed out as free, so its work must be done.
+        Ok(self.synchronize()?)
+    }
+
+    /// Releases the reference that `retain_primary` took.
+    fn release(&self) -> Result<()> {
+        // SAFETY: the reference is this object's, and it is released once.
+        unsafe { call!(self.device.api(), cuDevicePrimaryCtxRelease(self.device.as_raw())) }
+    }
+
+    /// Leaves the driver's context to whoever asks for its SMs next.
+    fn leave(&self, green: Raw<CUgreenCtx_st>, group: &SmGroup) {
+        let raw = RawGreen { green, context: self.raw };
+        let place = group.place().clone();
+        let surplus = self.device.state().ledger.lock().recycler.put(place, group.sm_count(), raw);
+        green::destroy(self.device.driver(), surplus);
+    }
+
+    /// An event for the work that still runs on the context's SMs; `None` where none does.
+    fn running(&self, green: &Green) -> Result<Option<Event>> {
+        let event = self.device.create_event(EventOptions::default())?;
+        // Covers the work of streams that are destroyed already (recorded on an H200).
+        // SAFETY: both handles are alive, and no other thread has the context.
+        unsafe {
+            call!(self.device.api(), cuGreenCtxRecordEvent(green.raw.as_ptr(), event.as_raw()))
+        }?;
+        Ok((!event.is_complete()?).then_some(event))
+    }
+
+    /// What the last handle of a green context does.
+    fn give_up(&self, mut green: Green) {
+        let driver = self.device.driver();
+        match self.running(&green) {
+            Ok(running) => {
+                if let Some(event) = running {
+                    green.group.fences_mut().add(event);
+                }
+                self.leave(green.raw, &green.group);
+            }
+            Err(error) => {
+                // The device may have failed: nobody shall get this context again. Its SMs go back
+                // when its work is done, as far as that can still be found out.
+                driver.report(Err(error));
+                driver.report(self.synchronize());
+                green::destroy(driver, vec![RawGreen { green: green.raw, context: self.raw }]);
+            }
+        }
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let driver = self.device.driver().clone();
-        // Forgotten before it is given up: the driver may use the address again at once.
-        driver.contexts().forget(self.raw.address(), self);
-        if matches!(self.kind, Kind::Green(_)) {
-            // As in `close`. A context that cannot be waited for is destroyed all the same.
-            driver.report(self.synchronize());
+        // Forgotten before it is given up: another thread may get the handle at once.
+        self.device.driver().contexts().forget(self.raw.address(), self);
+        match mem::replace(&mut self.kind, Kind::Closed) {
+            Kind::Green(green) => self.give_up(green),
+            Kind::Primary => self.device.driver().report(self.release()),
+            Kind::Closed => {}
         }
-        driver.report(self.end().map(drop));
     }
 }
 
@@ -423,33 +480,4 @@ pub enum CloseReason {
     /// The driver failed.
     #[error(transparent)]
     Driver(#[from] Error),
-}
-
-/// The usable handle of a new green context, after a look at what it was provisioned with.
-fn derived(device: &Device, green: &Green) -> Result<Raw<CUctx_st>> {
-    let mut raw = ptr::null_mut();
-    // SAFETY: the green context is alive, the pointer is to a live handle.
-    unsafe { call!(device.api(), cuCtxFromGreenCtx(&raw mut raw, green.raw.as_ptr())) }?;
-    let raw = Raw::new(raw).ok_or(Error::null("cuCtxFromGreenCtx"))?;
-    let (expected, found) = (green.group.sm_count(), provisioned(device, green)?);
-    if found == expected { Ok(raw) } else { Err(Error::WrongProvision { expected, found }) }
-}
-
-fn provisioned(device: &Device, green: &Green) -> Result<u32> {
-    let mut resource: CUdevResource = empty_resource();
-    let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
-    let _one_at_a_time = green.calls.lock();
-    // SAFETY: the green context is alive, the pointer is to a live structure.
-    unsafe {
-        call!(device.api(), cuGreenCtxGetDevResource(green.raw.as_ptr(), &raw mut resource, kind))
-    }?;
-    Ok(sm_part(&resource).smCount)
-}
-
-/// # Safety
-///
-/// The handle must be alive, and nobody may use it afterwards.
-unsafe fn destroy_green(driver: &Driver, raw: Raw<CUgreenCtx_st>) -> Result<()> {
-    // SAFETY: as this function's own contract.
-    unsafe { call!(driver.api(), cuGreenCtxDestroy(raw.as_ptr())) }
 }

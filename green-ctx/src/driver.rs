@@ -5,12 +5,13 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 
-use green_ctx_sys::{Api, CUcontext, CUstream, Version};
+use green_ctx_sys::{Api, CUcontext, CUresult, CUstream, Version};
 use parking_lot::{Mutex, RwLock};
 
 use crate::context::{self, Context};
 use crate::device::{Device, DeviceState};
 use crate::error::{Error, Result, check};
+use crate::green;
 use crate::registry::Registry;
 use crate::stream::{self, Stream};
 
@@ -199,14 +200,12 @@ impl Driver {
         drop(former);
     }
 
-    /// Reports a failed clean-up to the hook. A driver that is shutting down has cleaned up itself.
+    /// Reports a failed clean-up to the hook.
     pub(crate) fn report(&self, result: Result<()>) {
-        let Err(error) = result else { return };
-        if error.status() == Some(green_ctx_sys::CUresult::CUDA_ERROR_DEINITIALIZED) {
-            return;
+        if result.is_err() {
+            let hook = Arc::clone(&self.inner.on_cleanup_failure.read());
+            tell(hook.as_ref(), result);
         }
-        let hook = Arc::clone(&self.inner.on_cleanup_failure.read());
-        hook(&error);
     }
 
     /// The driver's functions, for what this crate does not wrap.
@@ -247,6 +246,26 @@ impl fmt::Display for DriverInfo {
             Some(profile) => write!(f, "simulated {profile}, CUDA {version}"),
             None => write!(f, "CUDA {version}, driver of the machine"),
         }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let hook = self.on_cleanup_failure.get_mut();
+        for device in &self.devices {
+            let idle = device.ledger.lock().recycler.drain();
+            for raw in idle {
+                tell(hook.as_ref(), green::destroy_raw(&self.api, raw.green));
+            }
+        }
+    }
+}
+
+/// Tells a hook of a failed clean-up. A driver that is shutting down has cleaned up itself.
+fn tell(hook: &CleanupHook, result: Result<()>) {
+    match result {
+        Err(error) if error.status() != Some(CUresult::CUDA_ERROR_DEINITIALIZED) => hook(&error),
+        _ => {}
     }
 }
 

@@ -50,11 +50,13 @@ mod device;
 mod driver;
 mod error;
 mod event;
+mod green;
 mod launch;
 mod library;
 mod memory;
 mod probe;
 mod raw;
+mod recycle;
 mod registry;
 mod resource;
 mod stream;
@@ -70,6 +72,7 @@ pub use launch::{Argument, Arguments, DevicePointer, LaunchConfig};
 pub use library::{Kernel, Library};
 pub use memory::{DeviceBuffer, Element};
 pub use probe::Block;
+pub use recycle::ContextCounts;
 pub use resource::{
     Granularity, Holder, Plan, PlannedGroup, SmGroup, SmResource, Split, SplitRequest,
 };

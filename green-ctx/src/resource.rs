@@ -1,6 +1,7 @@
 //! SMs as a resource: described, split into groups, owned.
 
 mod choose;
+mod fence;
 mod ledger;
 mod sm;
 mod split;

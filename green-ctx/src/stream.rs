@@ -80,7 +80,9 @@ impl Stream {
         let raw = create_raw(context, options.priority)?;
         let raw = Raw::new(raw).ok_or(Error::null("cuStreamCreateWithPriority"))?;
         let (context, known) = (context.clone(), AtomicBool::new(false));
-        Ok(Stream { inner: Arc::new(Inner { raw, context, known }) })
+        let stream = Stream { inner: Arc::new(Inner { raw, context, known }) };
+        stream.context().fence(&stream)?;
+        Ok(stream)
     }
 
     /// The context that the stream's work runs in.

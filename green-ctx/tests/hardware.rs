@@ -298,21 +298,120 @@ fn time_is_taken_between_events() -> Outcome {
     Ok(())
 }
 
-#[test]
-fn sms_are_free_only_when_their_work_is_done() -> Outcome {
-    let device = device()?;
-    let context = partition(&device, 8)?;
+/// A partition of 8 SMs that is busy for a while, and what tells that it is done.
+fn busy_partition(
+    device: &green_ctx::Device,
+    results: &DeviceBuffer<u64>,
+) -> green_ctx::Result<(Context, Stream, green_ctx::Event)> {
+    let context = partition(device, 8)?;
     let stream = context.create_stream(StreamOptions::default())?;
-    let kernel = busy_kernel(&device)?;
-    let results = DeviceBuffer::zeroed(&device, 3)?;
+    let kernel = busy_kernel(device)?;
     let done = device.create_event(EventOptions::default())?;
-    keep_busy(&stream, &kernel, &results, Duration::from_millis(50))?;
+    keep_busy(&stream, &kernel, results, Duration::from_millis(50))?;
     stream.record(&done)?;
-    assert!(!done.is_complete()?);
+    Ok((context, stream, done))
+}
+
+#[test]
+fn whoever_takes_sms_waits_for_what_still_runs_on_them() -> Outcome {
+    let device = device()?;
+    let results = DeviceBuffer::zeroed(&device, 3)?;
+    let (context, stream, done) = busy_partition(&device, &results)?;
+    let raw = context.as_raw_green();
     drop(stream);
     drop(context);
     assert_eq!(device.sm_resource()?.free()?, device.sm_count()?);
-    assert!(done.is_complete()?, "the SMs were given back while their work went on");
+    assert!(!done.is_complete()?, "giving the SMs back waited on the host");
+
+    // The same SMs, and with them the same driver context.
+    let next = partition(&device, 8)?;
+    assert_eq!(next.as_raw_green(), raw);
+    let stream = next.create_stream(StreamOptions::default())?;
+    assert!(!stream.is_idle()?, "the new stream does not wait for the work before it");
+    stream.synchronize()?;
+    assert!(done.is_complete()?);
+    // What is done is waited for no more.
+    assert!(next.create_stream(StreamOptions::default())?.is_idle()?);
+    Ok(())
+}
+
+#[test]
+fn other_sms_need_not_wait() -> Outcome {
+    let device = device()?;
+    let results = DeviceBuffer::zeroed(&device, 3)?;
+    let (context, stream, done) = busy_partition(&device, &results)?;
+    let other = partition(&device, 8)?;
+    drop(stream);
+    drop(context);
+    assert!(other.create_stream(StreamOptions::default())?.is_idle()?);
+    assert!(!done.is_complete()?);
+    done.synchronize()?;
+    Ok(())
+}
+
+#[test]
+fn fences_outlive_a_group_that_was_never_used() -> Outcome {
+    let device = device()?;
+    let results = DeviceBuffer::zeroed(&device, 3)?;
+    let (context, stream, done) = busy_partition(&device, &results)?;
+    drop(stream);
+    drop(context);
+    drop(group(&device, 8)?);
+    // A context without streams has nothing to wait with, and hands on what it was given.
+    drop(partition(&device, 8)?);
+    let stream = partition(&device, 8)?.create_stream(StreamOptions::default())?;
+    assert!(!stream.is_idle()? && !done.is_complete()?);
+    stream.synchronize()?;
+    assert!(done.is_complete()?);
+    Ok(())
+}
+
+#[test]
+fn fences_hold_across_granularities() -> Outcome {
+    let device = device()?;
+    let results = DeviceBuffer::zeroed(&device, 3)?;
+    let (context, stream, done) = busy_partition(&device, &results)?;
+    drop(stream);
+    drop(context);
+    let request = SplitRequest::from([2]).granularity_of(Granularity::Fine);
+    let group = device.sm_resource()?.split(request)?.groups.remove(0);
+    let stream = device.create_context(group)?.create_stream(StreamOptions::default())?;
+    assert!(!stream.is_idle()?);
+    stream.synchronize()?;
+    assert!(done.is_complete()?);
+    Ok(())
+}
+
+#[test]
+fn closing_waits_for_the_work() -> Outcome {
+    let device = device()?;
+    let results = DeviceBuffer::zeroed(&device, 3)?;
+    let (context, stream, done) = busy_partition(&device, &results)?;
+    drop(stream);
+    assert!(context.close()?.is_some());
+    assert!(done.is_complete()?, "the group came back while its work went on");
+    Ok(())
+}
+
+#[test]
+fn contexts_are_used_again() -> Outcome {
+    let device = device()?;
+    device.release_idle();
+    let before = device.context_counts();
+    for _ in 0..10 {
+        let contexts = [partition(&device, 16)?, partition(&device, 24)?];
+        assert_eq!([contexts[0].sm_count()?, contexts[1].sm_count()?], [16, 24]);
+    }
+    let after = device.context_counts();
+    assert_eq!((after.created - before.created, after.reused - before.reused), (2, 18));
+    assert_eq!(after.idle, 2);
+
+    // Elsewhere on the device, where the first units are taken by somebody else.
+    let _first = group(&device, 8)?;
+    assert_eq!(partition(&device, 24)?.sm_count()?, 24);
+    assert_eq!(device.context_counts().created, after.created);
+    assert_eq!(device.release_idle(), 2);
+    assert_eq!(device.context_counts().idle, 0);
     Ok(())
 }
 

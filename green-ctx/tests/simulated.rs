@@ -23,6 +23,7 @@ fn every_driver_from_12_5_on_splits_unevenly() -> Outcome {
         assert_eq!(counts, [8, 24, 100], "{spec}");
         assert!(report.ok() && report.concurrent(), "{spec}");
         assert_eq!(report.driver.profile.as_deref(), Some("h200"));
+        // Gone with the last handle of the driver, the idle contexts too.
         drop(device);
         assert_eq!(sim.live(), Live::default(), "{spec}");
     }
@@ -230,8 +231,41 @@ fn count(live: Live) -> u64 {
 fn nothing_is_left_behind() -> Outcome {
     let (sim, device) = simulated("h200")?;
     everything(&device)?;
+    assert_eq!(device.release_idle(), 3);
     assert_eq!(sim.live(), Live::default());
     assert_eq!(device.sm_resource()?.free()?, 132);
+    Ok(())
+}
+
+#[test]
+fn idle_contexts_are_bounded() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    device.set_idle_limit(1);
+    let contexts = [partition(&device, 8)?, partition(&device, 16)?];
+    let kept = contexts[1].as_raw_green();
+    drop(contexts);
+    assert_eq!((device.context_counts().idle, sim.live().green_contexts), (1, 1));
+    assert_eq!(partition(&device, 16)?.as_raw_green(), kept);
+    device.set_idle_limit(0);
+    assert_eq!(sim.live(), Live::default());
+    drop(partition(&device, 16)?);
+    assert_eq!(sim.live(), Live::default());
+    Ok(())
+}
+
+/// A context whose last work cannot be found out about may be of a device that failed.
+#[test]
+fn a_failing_context_is_not_used_again() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    device.driver().on_cleanup_failure(|_| {});
+    for function in ["cuGreenCtxRecordEvent", "cuEventCreate", "cuEventQuery"] {
+        let context = partition(&device, 8)?;
+        sim.fail(Fault::on(function).with(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS))?;
+        drop(context);
+        assert_eq!(device.context_counts().idle, 0, "{function}");
+        assert_eq!(sim.live(), Live::default(), "{function}");
+        assert_eq!(device.sm_resource()?.free()?, 132, "{function}");
+    }
     Ok(())
 }
 
@@ -273,6 +307,7 @@ fn fails(function: &str, nth: u64, status: CUresult) -> Outcome {
         ),
     }
     // What could not be destroyed is all that may be left, and what it stands on.
+    device.release_idle();
     let left = sim.live();
     if reported == 0 {
         assert_eq!(left, Live::default(), "{what}");
@@ -281,6 +316,7 @@ fn fails(function: &str, nth: u64, status: CUresult) -> Outcome {
     }
     assert_eq!(device.sm_resource()?.free()?, 132, "{what}");
     everything(&device).map_err(|error| format!("{what}, afterwards: {error}"))?;
+    device.release_idle();
     assert_eq!(sim.live(), left, "{what}, afterwards");
     Ok(())
 }

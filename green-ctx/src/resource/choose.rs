@@ -1,6 +1,6 @@
 //! Which free units make up a count. Pure arithmetic: no driver, no locks.
 
-/// Picks units whose SMs add up to at least `wanted`, and marks them taken in `free`.
+/// Picks free units whose SMs add up to at least `wanted`.
 ///
 /// Exactly `wanted` comes first, then units of the regular `size` alone, rounded up as the driver
 /// itself would; an odd unit, such as the 12 SMs that are left over on an H200, is used where it
@@ -8,12 +8,7 @@
 /// choices the units first in order win.
 ///
 /// Returns the units' indices, in order, or `None` when what is free does not suffice.
-pub(crate) fn choose(
-    counts: &[u32],
-    size: u32,
-    free: &mut [bool],
-    wanted: u32,
-) -> Option<Vec<usize>> {
+pub(crate) fn choose(counts: &[u32], size: u32, free: &[bool], wanted: u32) -> Option<Vec<usize>> {
     let is_free = |index: &usize| free[*index];
     let regular = || (0..counts.len()).filter(is_free).filter(|index| counts[*index] == size);
     let available = u32::try_from(regular().count()).unwrap_or(u32::MAX);
@@ -46,9 +41,6 @@ pub(crate) fn choose(
     let mut chosen: Vec<usize> =
         regular().take(best.regulars as usize).chain(members(&odd, best.subset)).collect();
     chosen.sort_unstable();
-    for index in &chosen {
-        free[*index] = false;
-    }
     Some(chosen)
 }
 
@@ -80,14 +72,21 @@ mod tests {
         counts
     }
 
+    /// Chooses, and marks what was chosen as taken.
+    fn take(counts: &[u32], size: u32, free: &mut [bool], wanted: u32) -> Option<Vec<usize>> {
+        let chosen = choose(counts, size, free, wanted)?;
+        chosen.iter().for_each(|index| free[*index] = false);
+        Some(chosen)
+    }
+
     /// The counts given for requests, one after the other on one device.
     fn given(counts: &[u32], size: u32, requests: &[u32]) -> Vec<Option<u32>> {
         let mut free = vec![true; counts.len()];
         requests
             .iter()
             .map(|wanted| {
-                choose(counts, size, &mut free, *wanted)
-                    .map(|units| units.iter().map(|unit| counts[*unit]).sum())
+                let units = take(counts, size, &mut free, *wanted)?;
+                Some(units.iter().map(|unit| counts[*unit]).sum())
             })
             .collect()
     }
@@ -95,8 +94,8 @@ mod tests {
     #[test]
     fn multiples_of_the_unit_are_exact_and_come_in_order() {
         let mut free = vec![true; 16];
-        assert_eq!(choose(&h200(), 8, &mut free, 16), Some(vec![0, 1]));
-        assert_eq!(choose(&h200(), 8, &mut free, 24), Some(vec![2, 3, 4]));
+        assert_eq!(take(&h200(), 8, &mut free, 16), Some(vec![0, 1]));
+        assert_eq!(take(&h200(), 8, &mut free, 24), Some(vec![2, 3, 4]));
         assert!(free[5..].iter().all(|free| *free));
     }
 
@@ -105,6 +104,7 @@ mod tests {
         assert_eq!(given(&h200(), 8, &[8, 24, 100]), [Some(8), Some(24), Some(100)]);
         assert_eq!(given(&h200(), 8, &[12]), [Some(12)]);
         assert_eq!(given(&h200(), 8, &[132]), [Some(132)]);
+        assert_eq!(given(&h200(), 8, &[133]), [None]);
         // There is one odd unit: the second request of its kind is rounded.
         assert_eq!(given(&h200(), 8, &[20, 20]), [Some(20), Some(24)]);
     }
@@ -129,13 +129,6 @@ mod tests {
         expected.truncate(15);
         expected.push(None);
         assert_eq!(given(&h200(), 8, &requests), expected);
-    }
-
-    #[test]
-    fn a_refused_request_takes_nothing() {
-        let mut free = vec![true; 16];
-        assert_eq!(choose(&h200(), 8, &mut free, 133), None);
-        assert!(free.iter().all(|free| *free));
     }
 
     #[test]

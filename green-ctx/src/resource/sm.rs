@@ -10,11 +10,13 @@ use green_ctx_sys::{
     CUdevResource, CUdevResourceDesc, CUdevResourceType, CUdevSmResource, Version,
 };
 
+use super::fence::Fences;
 use super::ledger::Chosen;
 use super::split::{Plan, PlannedGroup, Split, SplitRequest};
 use super::unit::{Granularity, Units};
 use crate::device::Device;
 use crate::error::{Error, Result, call};
+use crate::recycle::Place;
 
 /// The SMs of a device: how many there are, how they may be cut, how many are free.
 ///
@@ -138,17 +140,21 @@ impl SmResource {
     pub fn split(&self, request: impl Into<SplitRequest>) -> Result<Split> {
         let request = request.into();
         let units = self.units_for(&request)?;
-        let chosen = {
+        let taken: Vec<_> = {
             let mut ledger = self.device.state().ledger.lock();
             let chosen = ledger.plan(&units, &request)?;
             self.check_composition(&chosen)?;
-            ledger.take(&units, request.granularity(), &chosen);
-            chosen
+            let take = |chosen| {
+                let fences = ledger.take(&units, &chosen);
+                (chosen, fences)
+            };
+            chosen.into_iter().map(take).collect()
         };
-        let mut split = Split { groups: Vec::with_capacity(chosen.len()), remainder: None };
-        for Chosen { name, requested, sm_count, members } in chosen {
+        let mut split = Split { groups: Vec::with_capacity(taken.len()), remainder: None };
+        for (Chosen { name, requested, sm_count, place }, fences) in taken {
             let (device, units) = (self.device.clone(), Arc::clone(&units));
-            let group = SmGroup { device, units, members, name, requested, sm_count };
+            let fences = Fences::gather(&fences);
+            let group = SmGroup { device, units, place, name, requested, sm_count, fences };
             match requested {
                 Some(_) => split.groups.push(group),
                 None => split.remainder = Some(group),
@@ -165,7 +171,7 @@ impl SmResource {
     /// A 12.4 driver takes one resource a descriptor.
     fn check_composition(&self, chosen: &[Chosen]) -> Result<()> {
         let (needs, found) = (Version::new(12, 5), self.device.driver().version());
-        if found >= needs || chosen.iter().all(|group| group.members.len() == 1) {
+        if found >= needs || chosen.iter().all(|group| group.place.members.len() == 1) {
             return Ok(());
         }
         let call = "cuDevResourceGenerateDesc with several resources";
@@ -197,10 +203,12 @@ impl fmt::Debug for SmResource {
 pub struct SmGroup {
     device: Device,
     units: Arc<Units>,
-    members: Vec<usize>,
+    place: Place,
     name: Arc<str>,
     requested: Option<u32>,
     sm_count: u32,
+    /// What still ran on these SMs when they were taken.
+    fences: Fences,
 }
 
 impl SmGroup {
@@ -227,11 +235,25 @@ impl SmGroup {
     pub fn sm_count(&self) -> u32 {
         self.sm_count
     }
+
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    pub(crate) fn fences(&self) -> &Fences {
+        &self.fences
+    }
+
+    pub(crate) fn fences_mut(&mut self) -> &mut Fences {
+        &mut self.fences
+    }
 }
 
 impl Drop for SmGroup {
     fn drop(&mut self) {
-        self.device.state().ledger.lock().give_back(&self.members);
+        self.fences.settle();
+        let fences = mem::take(&mut self.fences).share();
+        self.device.state().ledger.lock().give_back(&self.place.members, &fences);
     }
 }
 
@@ -248,7 +270,7 @@ impl fmt::Debug for SmGroup {
 /// Generates the driver's descriptor of a group. It is never freed: the driver has no call for it.
 pub(crate) fn describe(group: &SmGroup) -> Result<CUdevResourceDesc> {
     let mut resources: Vec<CUdevResource> =
-        group.members.iter().map(|index| group.units.resource(*index)).collect();
+        group.place.members.iter().map(|index| group.units.resource(*index)).collect();
     // The counts of units are small: a device has at most a few hundred SMs.
     let count = u32::try_from(resources.len()).unwrap_or(u32::MAX);
     let mut descriptor = ptr::null_mut();
