@@ -4,7 +4,7 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 use green_ctx_sys::{Api, CUdevice, CUdevice_attribute, CUuuid};
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ use crate::error::{Result, call, check};
 use crate::event::{Event, EventOptions};
 use crate::green;
 use crate::recycle::ContextCounts;
-use crate::resource::{Granularity, Ledger, SmGroup, SmResource, Units};
+use crate::resource::{Cut, Ledger, SmGroup, SmResource, Units};
 
 /// One GPU. Cheap to clone, and equal to every other handle of the same GPU.
 ///
@@ -45,7 +45,9 @@ pub(crate) struct DeviceState {
     /// The primary context while a handle of it lives.
     primary: Mutex<Weak<context::Inner>>,
     pub(crate) ledger: Mutex<Ledger>,
-    units: [OnceLock<Arc<Units>>; 2],
+    /// What the device was cut into so far. The pieces stay good, even when the primary context was
+    /// released meanwhile (recorded on an H200).
+    units: Mutex<Vec<(Cut, Arc<Units>)>>,
 }
 
 impl DeviceState {
@@ -58,7 +60,7 @@ impl DeviceState {
             raw,
             primary: Mutex::new(Weak::new()),
             ledger: Mutex::new(Ledger::default()),
-            units: [OnceLock::new(), OnceLock::new()],
+            units: Mutex::new(Vec::new()),
         })
     }
 }
@@ -281,15 +283,22 @@ impl Device {
         Event::create(self, options)
     }
 
-    /// The device's smallest pieces at a granularity, cut once.
-    pub(crate) fn units(&self, granularity: Granularity) -> Result<Arc<Units>> {
-        let slot = &self.state().units[granularity as usize];
-        if let Some(units) = slot.get() {
-            return Ok(Arc::clone(units));
+    /// The device cut in some way, each way once.
+    pub(crate) fn units(&self, cut: Cut) -> Result<Arc<Units>> {
+        let find = |units: &[(Cut, Arc<Units>)]| {
+            units.iter().find(|(made, _)| *made == cut).map(|(_, units)| Arc::clone(units))
+        };
+        if let Some(units) = find(&self.state().units.lock()) {
+            return Ok(units);
         }
         // Two threads may both cut; equal splits of a device are equal (recorded on an H200).
-        let units = Arc::new(Units::cut(self, granularity)?);
-        Ok(Arc::clone(slot.get_or_init(|| units)))
+        let fresh = Arc::new(Units::cut(self, cut)?);
+        let mut made = self.state().units.lock();
+        if let Some(units) = find(&made) {
+            return Ok(units);
+        }
+        made.push((cut, Arc::clone(&fresh)));
+        Ok(fresh)
     }
 
     #[inline]

@@ -4,7 +4,7 @@ use std::fmt;
 
 use green_ctx_sys::{CUresult, LoadError, Unsupported, Version};
 
-use crate::resource::{Granularity, Holder};
+use crate::resource::Holder;
 
 /// The result of an operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -48,17 +48,14 @@ pub enum Error {
     /// A request that no device could fulfil.
     #[error("{0}")]
     InvalidRequest(String),
-    /// The device is partitioned in units of the other granularity.
+    /// The device is cut into other units, of which some are held.
     ///
     /// The driver does not tell how fine and coarse units overlap, so both at once could share SMs
-    /// without anybody knowing.
-    #[error(
-        "the device's groups are {held}, a {} group cannot be taken beside them; drop them first",
-        held.other()
-    )]
-    GranularityInUse {
-        /// The granularity of the groups that are held.
-        held: Granularity,
+    /// without anybody knowing. On a 12.4 driver the same holds for groups of different sizes.
+    #[error("the device is cut into {held}, of which some are held; drop them to cut it otherwise")]
+    CutInUse {
+        /// What the device is cut into: `coarse units`, `fine units`, `coarse groups of 16 SMs`.
+        held: String,
     },
     /// A context was provisioned with another count than the group's.
     #[error("the context was provisioned with {found} SMs instead of the group's {expected}")]
@@ -140,7 +137,7 @@ impl Error {
             Error::NotEnoughSms(shortage) if shortage.holders.is_empty() => {
                 ErrorKind::InvalidRequest
             }
-            Error::NotEnoughSms(_) | Error::GranularityInUse { .. } => ErrorKind::Unavailable,
+            Error::NotEnoughSms(_) | Error::CutInUse { .. } => ErrorKind::Unavailable,
             Error::NoSuchDevice { .. }
             | Error::InvalidRequest(_)
             | Error::DeviceMismatch { .. }
@@ -176,8 +173,10 @@ impl From<Unsupported> for Error {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NotEnoughSms {
-    /// The counts that were asked for, in SMs.
-    pub requested: Vec<u32>,
+    /// The group that was to be split; `None` for the device.
+    pub within: Option<String>,
+    /// The counts that were asked for, in SMs; `None` for as many as there are.
+    pub requested: Vec<Option<u32>>,
     /// How many of them fit, in the order given.
     pub fit: usize,
     /// The SMs that are free.
@@ -192,14 +191,19 @@ pub struct NotEnoughSms {
 
 impl fmt::Display for NotEnoughSms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let NotEnoughSms { requested, fit, free, total, unit, holders } = self;
+        let NotEnoughSms { within, requested, fit, free, total, unit, holders } = self;
+        let requested: Vec<String> = requested
+            .iter()
+            .map(|count| {
+                count.map_or_else(|| "any number of".to_owned(), |count| count.to_string())
+            })
+            .collect();
         match requested.as_slice() {
             [one] => write!(f, "a group of {one} SMs does not fit")?,
             [first, rest @ ..] if rest.iter().all(|count| count == first) => {
                 write!(f, "{} groups of {first} SMs do not fit, {fit} fit", requested.len())?;
             }
             counts => {
-                let counts: Vec<String> = counts.iter().map(u32::to_string).collect();
                 write!(f, "groups of {} SMs do not fit, ", counts.join(", "))?;
                 match fit {
                     0 => write!(f, "not even the first fits")?,
@@ -207,7 +211,10 @@ impl fmt::Display for NotEnoughSms {
                 }
             }
         }
-        write!(f, ": {free} of the device's {total} SMs are free, in units of {unit}")?;
+        match within {
+            Some(name) => write!(f, ": {name} has {free} SMs, in units of {unit}")?,
+            None => write!(f, ": {free} of the device's {total} SMs are free, in units of {unit}")?,
+        }
         if let Some((first, rest)) = holders.split_first() {
             write!(f, "; the rest is held by {first}")?;
             for holder in rest {

@@ -74,7 +74,7 @@ pub use memory::{DeviceBuffer, Element};
 pub use probe::Block;
 pub use recycle::ContextCounts;
 pub use resource::{
-    Granularity, Holder, Plan, PlannedGroup, SmGroup, SmResource, Split, SplitRequest,
+    Granularity, Holder, Plan, PlannedGroup, SmGroup, SmResource, Split, SplitError, SplitRequest,
 };
 pub use stream::{Stream, StreamOptions};
 

@@ -7,7 +7,7 @@
 use green_ctx_sys::{CUctx_st, CUgreenCtx_st};
 
 use crate::raw::Raw;
-use crate::resource::Granularity;
+use crate::resource::Cut;
 
 /// A driver's green context with the handle that other calls take.
 #[derive(Clone, Copy)]
@@ -16,10 +16,10 @@ pub(crate) struct RawGreen {
     pub(crate) context: Raw<CUctx_st>,
 }
 
-/// Which SMs a context runs on: units of a device cut at a granularity.
+/// Which SMs a context runs on: units of a device that was cut in some way.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Place {
-    pub(crate) granularity: Granularity,
+    pub(crate) cut: Cut,
     /// The units' indices, in order.
     pub(crate) members: Vec<usize>,
 }
@@ -87,15 +87,10 @@ impl Recycler {
     }
 
     /// The units of an idle context of this count that are all free, if there is one.
-    pub(crate) fn prefer(
-        &self,
-        granularity: Granularity,
-        sm_count: u32,
-        free: &[bool],
-    ) -> Option<&[usize]> {
+    pub(crate) fn prefer(&self, cut: Cut, sm_count: u32, free: &[bool]) -> Option<&[usize]> {
         self.idle
             .iter()
-            .filter(|idle| idle.sm_count == sm_count && idle.place.granularity == granularity)
+            .filter(|idle| idle.sm_count == sm_count && idle.place.cut == cut)
             .map(|idle| idle.place.members.as_slice())
             .find(|members| members.iter().all(|index| free[*index]))
     }

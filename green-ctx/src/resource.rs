@@ -9,8 +9,8 @@ mod unit;
 
 pub use ledger::Holder;
 pub(crate) use ledger::Ledger;
-pub use sm::{SmGroup, SmResource};
+pub use sm::{SmGroup, SmResource, SplitError};
 pub(crate) use sm::{describe, empty_resource, sm_part};
 pub use split::{Plan, PlannedGroup, Split, SplitRequest};
 pub use unit::Granularity;
-pub(crate) use unit::Units;
+pub(crate) use unit::{Cut, Units};

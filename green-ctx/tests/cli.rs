@@ -379,7 +379,7 @@ fn other_wrong_arguments_are_bad_usage() {
 
 #[test]
 fn a_driver_too_old_for_the_request_is_told() {
-    let arguments = ["--driver", "sim:h200@12.4", "split", "--counts", "16"];
+    let arguments = ["--driver", "sim:h200@12.4", "split", "--counts", "16,24"];
     refused(&arguments, 3, "unsupported", "needs CUDA 12.5, the driver supports 12.4");
     let answer = run(&["--driver", "sim:h200@12.4", "split", "--counts", "8,8", "--json"]);
     assert_eq!((answer.status, &answer.json()["driver"]["version"]), (0, &json!("12.4")));

@@ -57,7 +57,7 @@ fn an_uneven_split_needs_no_newer_driver() -> Outcome {
 #[test]
 fn fine_partitions_are_verified_too() -> Outcome {
     let device = device()?;
-    let request = SplitRequest::from([6, 10]).granularity_of(Granularity::Fine).rest("rest");
+    let request = SplitRequest::from([6, 10]).granularity(Granularity::Fine).rest("rest");
     let report = verify::split(&device, request, verify::DEFAULT_STAY)?;
     let counts: Vec<u32> = report.partitions.iter().map(|partition| partition.sm_count).collect();
     assert_eq!(counts, [6, 10, device.sm_count()? - 16]);
@@ -81,7 +81,8 @@ fn what_is_asked_and_what_is_given_are_both_told() -> Outcome {
     let group = group(&device, 17)?;
     assert_eq!((group.requested(), group.sm_count(), group.name()), (Some(17), 24, "p0"));
     let plan = device.sm_resource()?.plan([9])?;
-    assert_eq!((plan.unit, plan.groups[0].requested, plan.groups[0].sm_count), (8, 9, 16));
+    let planned = &plan.groups[0];
+    assert_eq!((plan.unit, planned.requested, planned.sm_count), (8, Some(9), 16));
     assert_eq!(plan.remainder, device.sm_count()? - 24 - 16);
     Ok(())
 }
@@ -132,15 +133,18 @@ fn requests_that_make_no_sense_are_refused() -> Outcome {
 fn fine_and_coarse_groups_do_not_meet() -> Outcome {
     let device = device()?;
     let sms = device.sm_resource()?;
-    let fine = |count| SplitRequest::from([count]).granularity_of(Granularity::Fine);
+    let fine = |count| SplitRequest::from([count]).granularity(Granularity::Fine);
     let coarse = sms.split([16])?;
     let error = sms.split(fine(2)).expect_err("coarse groups are out");
-    assert!(matches!(error, Error::GranularityInUse { held: Granularity::Coarse }), "{error}");
+    assert_eq!(
+        error.to_string(),
+        "the device is cut into coarse units, of which some are held; drop them to cut it otherwise"
+    );
     drop(coarse);
     let fine = sms.split(fine(2))?;
     assert_eq!(fine.groups[0].sm_count(), 2);
     let error = sms.split([16]).expect_err("fine groups are out");
-    assert!(matches!(error, Error::GranularityInUse { held: Granularity::Fine }), "{error}");
+    assert!(matches!(&error, Error::CutInUse { held } if held == "fine units"), "{error}");
     Ok(())
 }
 
@@ -237,26 +241,17 @@ fn priorities_are_clamped_and_readable() -> Outcome {
 #[test]
 fn work_of_one_partition_waits_for_another() -> Outcome {
     let device = device()?;
-    let (first, second) = (partition(&device, 8)?, partition(&device, 8)?);
-    let producer = first.create_stream(StreamOptions::default())?;
+    let second = partition(&device, 8)?;
     let consumer = second.create_stream(StreamOptions::default())?;
-    let kernel = busy_kernel(&device)?;
-    let results = DeviceBuffer::zeroed(&device, 3)?;
-    let done = device.create_event(EventOptions::default())?;
     let seen = device.create_event(EventOptions::default())?;
-    // Loaded into the context first: what follows is about time.
-    keep_busy(&producer, &kernel, &results, Duration::ZERO)?;
-    producer.synchronize()?;
-
-    keep_busy(&producer, &kernel, &results, Duration::from_millis(50))?;
-    producer.record(&done)?;
-    consumer.wait(&done)?;
+    let busy = Busy::start(&device)?;
+    consumer.wait(&busy.done)?;
     consumer.record(&seen)?;
-    assert!(!producer.is_idle()?);
+    assert!(!busy.stream.is_idle()?);
     assert!(!seen.is_complete()?, "the wait did not hold the consumer back");
     seen.synchronize()?;
-    assert!(done.is_complete()? && consumer.is_idle()?);
-    assert_ne!(results.read(&producer)?[2], 0);
+    assert!(busy.done.is_complete()? && consumer.is_idle()?);
+    assert_ne!(busy.keep.1.read(&busy.stream)?[2], 0);
     Ok(())
 }
 
@@ -298,28 +293,42 @@ fn time_is_taken_between_events() -> Outcome {
     Ok(())
 }
 
-/// A partition of 8 SMs that is busy for a while, and what tells that it is done.
-fn busy_partition(
-    device: &green_ctx::Device,
-    results: &DeviceBuffer<u64>,
-) -> green_ctx::Result<(Context, Stream, green_ctx::Event)> {
-    let context = partition(device, 8)?;
-    let stream = context.create_stream(StreamOptions::default())?;
-    let kernel = busy_kernel(device)?;
-    let done = device.create_event(EventOptions::default())?;
-    keep_busy(&stream, &kernel, results, Duration::from_millis(50))?;
-    stream.record(&done)?;
-    Ok((context, stream, done))
+/// A partition of 8 SMs that is busy for a while, and what tells when it is done.
+struct Busy {
+    context: Context,
+    stream: Stream,
+    done: green_ctx::Event,
+    /// Unloading a kernel's library waits for the kernel, and freeing its memory does too: both are
+    /// kept until the end of a test.
+    keep: (Kernel, DeviceBuffer<u64>),
+}
+
+impl Busy {
+    fn start(device: &green_ctx::Device) -> green_ctx::Result<Busy> {
+        let context = partition(device, 8)?;
+        let stream = context.create_stream(StreamOptions::default())?;
+        let keep = (busy_kernel(device)?, DeviceBuffer::zeroed(device, 3)?);
+        let done = device.create_event(EventOptions::default())?;
+        // Loaded into the context first: what follows is about time.
+        keep_busy(&stream, &keep.0, &keep.1, Duration::ZERO)?;
+        stream.synchronize()?;
+        keep_busy(&stream, &keep.0, &keep.1, Duration::from_millis(50))?;
+        stream.record(&done)?;
+        Ok(Busy { context, stream, done, keep })
+    }
+
+    /// Drops the partition, whose work goes on, and returns what tells when it is done.
+    fn give_up(self) -> (green_ctx::Event, impl Sized) {
+        (self.done, self.keep)
+    }
 }
 
 #[test]
 fn whoever_takes_sms_waits_for_what_still_runs_on_them() -> Outcome {
     let device = device()?;
-    let results = DeviceBuffer::zeroed(&device, 3)?;
-    let (context, stream, done) = busy_partition(&device, &results)?;
-    let raw = context.as_raw_green();
-    drop(stream);
-    drop(context);
+    let busy = Busy::start(&device)?;
+    let raw = busy.context.as_raw_green();
+    let (done, _keep) = busy.give_up();
     assert_eq!(device.sm_resource()?.free()?, device.sm_count()?);
     assert!(!done.is_complete()?, "giving the SMs back waited on the host");
 
@@ -338,11 +347,9 @@ fn whoever_takes_sms_waits_for_what_still_runs_on_them() -> Outcome {
 #[test]
 fn other_sms_need_not_wait() -> Outcome {
     let device = device()?;
-    let results = DeviceBuffer::zeroed(&device, 3)?;
-    let (context, stream, done) = busy_partition(&device, &results)?;
+    let busy = Busy::start(&device)?;
     let other = partition(&device, 8)?;
-    drop(stream);
-    drop(context);
+    let (done, _keep) = busy.give_up();
     assert!(other.create_stream(StreamOptions::default())?.is_idle()?);
     assert!(!done.is_complete()?);
     done.synchronize()?;
@@ -352,10 +359,7 @@ fn other_sms_need_not_wait() -> Outcome {
 #[test]
 fn fences_outlive_a_group_that_was_never_used() -> Outcome {
     let device = device()?;
-    let results = DeviceBuffer::zeroed(&device, 3)?;
-    let (context, stream, done) = busy_partition(&device, &results)?;
-    drop(stream);
-    drop(context);
+    let (done, _keep) = Busy::start(&device)?.give_up();
     drop(group(&device, 8)?);
     // A context without streams has nothing to wait with, and hands on what it was given.
     drop(partition(&device, 8)?);
@@ -369,13 +373,14 @@ fn fences_outlive_a_group_that_was_never_used() -> Outcome {
 #[test]
 fn fences_hold_across_granularities() -> Outcome {
     let device = device()?;
-    let results = DeviceBuffer::zeroed(&device, 3)?;
-    let (context, stream, done) = busy_partition(&device, &results)?;
-    drop(stream);
-    drop(context);
-    let request = SplitRequest::from([2]).granularity_of(Granularity::Fine);
-    let group = device.sm_resource()?.split(request)?.groups.remove(0);
-    let stream = device.create_context(group)?.create_stream(StreamOptions::default())?;
+    // Made before, since making a driver context may take longer than the work.
+    let fine = || -> green_ctx::Result<Context> {
+        let request = SplitRequest::from([2]).granularity(Granularity::Fine);
+        device.create_context(device.sm_resource()?.split(request)?.groups.remove(0))
+    };
+    drop(fine()?);
+    let (done, _keep) = Busy::start(&device)?.give_up();
+    let stream = fine()?.create_stream(StreamOptions::default())?;
     assert!(!stream.is_idle()?);
     stream.synchronize()?;
     assert!(done.is_complete()?);
@@ -385,9 +390,9 @@ fn fences_hold_across_granularities() -> Outcome {
 #[test]
 fn closing_waits_for_the_work() -> Outcome {
     let device = device()?;
-    let results = DeviceBuffer::zeroed(&device, 3)?;
-    let (context, stream, done) = busy_partition(&device, &results)?;
+    let Busy { context, stream, done, keep: _keep } = Busy::start(&device)?;
     drop(stream);
+    assert!(!done.is_complete()?);
     assert!(context.close()?.is_some());
     assert!(done.is_complete()?, "the group came back while its work went on");
     Ok(())

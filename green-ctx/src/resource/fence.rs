@@ -7,7 +7,7 @@ use crate::event::Event;
 
 /// Events of work that still ran on SMs when their group went back. Whoever takes the SMs gets them
 /// at once, and what is submitted there waits for these events on the device.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Fences {
     events: Vec<Event>,
 }

@@ -11,9 +11,9 @@ use green_ctx_sys::{
 };
 
 use super::fence::Fences;
-use super::ledger::Chosen;
+use super::ledger::{Chosen, Origin};
 use super::split::{Plan, PlannedGroup, Split, SplitRequest};
-use super::unit::{Granularity, Units};
+use super::unit::{Cut, Granularity, Units};
 use crate::device::Device;
 use crate::error::{Error, Result, call};
 use crate::recycle::Place;
@@ -89,8 +89,8 @@ impl SmResource {
     ///
     /// [`Error::Driver`], when the device is cut for the first time.
     pub fn free(&self) -> Result<u32> {
-        let granularity = self.device.state().ledger.lock().granularity().unwrap_or_default();
-        let units = self.device.units(granularity)?;
+        let cut = self.device.state().ledger.lock().cut().unwrap_or_default();
+        let units = self.device.units(cut)?;
         Ok(self.device.state().ledger.lock().free_sms(&units))
     }
 
@@ -102,7 +102,7 @@ impl SmResource {
     /// [`Error::Driver`].
     #[doc(alias = "cuDevSmResourceSplitByCount")]
     pub fn unit_counts(&self, granularity: Granularity) -> Result<Vec<u32>> {
-        Ok(self.device.units(granularity)?.counts().to_vec())
+        Ok(self.device.units(Cut::smallest(granularity))?.counts().to_vec())
     }
 
     /// What a split would give now, without taking anything.
@@ -112,71 +112,100 @@ impl SmResource {
     /// As [`split`](SmResource::split).
     pub fn plan(&self, request: impl Into<SplitRequest>) -> Result<Plan> {
         let request = request.into();
-        let units = self.units_for(&request)?;
+        let (cut, units) = self.units_for(&request)?;
         let (chosen, free) = {
             let ledger = self.device.state().ledger.lock();
-            (ledger.plan(&units, &request)?, ledger.free_sms(&units))
+            let free = match request.overlapping {
+                true => units.counts().iter().sum(),
+                false => ledger.free_sms(&units),
+            };
+            (ledger.plan(&units, cut, &request)?, free)
         };
-        self.check_composition(&chosen)?;
+        check_composition(&self.device, &chosen)?;
         let groups: Vec<PlannedGroup> = chosen
             .into_iter()
-            .filter_map(|Chosen { name, requested, sm_count, .. }| {
-                requested.map(|requested| PlannedGroup { name, requested, sm_count })
+            .filter_map(|Chosen { name, origin, sm_count, .. }| match origin {
+                Origin::Requested(requested) => Some(PlannedGroup { name, requested, sm_count }),
+                Origin::Remainder => None,
             })
             .collect();
         let given: u32 = groups.iter().map(|group| group.sm_count).sum();
-        Ok(Plan { unit: units.size(), groups, remainder: free - given })
+        Ok(Plan { unit: units.size(), groups, remainder: free.saturating_sub(given) })
     }
 
     /// Takes groups of SMs. Each has the count asked for, or the next that the device can give, and
     /// says both.
     ///
+    /// A driver before CUDA 12.5 makes a context of one piece, so there it is either groups of one
+    /// size, with the rest if asked for, or an error; and one size at a time.
+    ///
     /// # Errors
     ///
     /// [`Error::InvalidRequest`] for a count of 0 or no group at all, [`Error::NotEnoughSms`] when
-    /// not all groups fit, with how many do and who holds the rest, [`Error::GranularityInUse`], and
-    /// [`Error::Unsupported`] on a 12.4 driver for a group of more than one unit. Nothing is taken
-    /// then.
+    /// not all groups fit, with how many do and who holds the rest, [`Error::CutInUse`], and
+    /// [`Error::Unsupported`] on a 12.4 driver for what it cannot express. Nothing is taken then.
     pub fn split(&self, request: impl Into<SplitRequest>) -> Result<Split> {
         let request = request.into();
-        let units = self.units_for(&request)?;
+        let (cut, units) = self.units_for(&request)?;
         let taken: Vec<_> = {
             let mut ledger = self.device.state().ledger.lock();
-            let chosen = ledger.plan(&units, &request)?;
-            self.check_composition(&chosen)?;
+            let chosen = ledger.plan(&units, cut, &request)?;
+            check_composition(&self.device, &chosen)?;
             let take = |chosen| {
-                let fences = ledger.take(&units, &chosen);
+                let fences = match request.overlapping {
+                    true => Vec::new(),
+                    false => ledger.take(&units, &chosen),
+                };
                 (chosen, fences)
             };
             chosen.into_iter().map(take).collect()
         };
+        let owned = !request.overlapping;
         let mut split = Split { groups: Vec::with_capacity(taken.len()), remainder: None };
-        for (Chosen { name, requested, sm_count, place }, fences) in taken {
+        for (chosen, fences) in taken {
             let (device, units) = (self.device.clone(), Arc::clone(&units));
-            let fences = Fences::gather(&fences);
-            let group = SmGroup { device, units, place, name, requested, sm_count, fences };
-            match requested {
-                Some(_) => split.groups.push(group),
-                None => split.remainder = Some(group),
-            }
+            split.add(SmGroup::new(device, units, chosen, Fences::gather(&fences), owned));
         }
         Ok(split)
     }
 
-    fn units_for(&self, request: &SplitRequest) -> Result<Arc<Units>> {
+    /// The units that a request is met from.
+    fn units_for(&self, request: &SplitRequest) -> Result<(Cut, Arc<Units>)> {
         request.validate()?;
-        self.device.units(request.granularity())
-    }
-
-    /// A 12.4 driver takes one resource a descriptor.
-    fn check_composition(&self, chosen: &[Chosen]) -> Result<()> {
-        let (needs, found) = (Version::new(12, 5), self.device.driver().version());
-        if found >= needs || chosen.iter().all(|group| group.place.members.len() == 1) {
-            return Ok(());
+        let smallest = Cut::smallest(request.granularity);
+        let units = self.device.units(smallest)?;
+        if self.device.driver().version() >= COMPOSITION {
+            return Ok((smallest, units));
         }
-        let call = "cuDevResourceGenerateDesc with several resources";
-        Err(Error::Unsupported { call, needs, found })
+        // One piece a group: the device is cut into pieces of the size asked for.
+        let Some(Some(size)) = request.groups.first().map(|group| group.sm_count) else {
+            return Ok((smallest, units));
+        };
+        let equal = request.groups.iter().all(|group| group.sm_count == Some(size));
+        let alone = size <= units.size() && request.rest.is_none();
+        if !equal || alone || size > self.sm_count() {
+            return Ok((smallest, units));
+        }
+        let pieces = match request.rest {
+            Some(_) => u32::try_from(request.groups.len()).unwrap_or(u32::MAX),
+            None => 0,
+        };
+        let cut = Cut { granularity: request.granularity, size, pieces };
+        Ok((cut, self.device.units(cut)?))
     }
+}
+
+/// The first version whose descriptors take several resources.
+const COMPOSITION: Version = Version::new(12, 5);
+
+/// A 12.4 driver takes one resource a descriptor.
+fn check_composition(device: &Device, chosen: &[Chosen]) -> Result<()> {
+    let found = device.driver().version();
+    if found >= COMPOSITION || chosen.iter().all(|group| group.place.members.len() == 1) {
+        return Ok(());
+    }
+    let call = "cuDevResourceGenerateDesc with several resources";
+    Err(Error::Unsupported { call, needs: COMPOSITION, found })
 }
 
 impl fmt::Debug for SmResource {
@@ -205,13 +234,26 @@ pub struct SmGroup {
     units: Arc<Units>,
     place: Place,
     name: Arc<str>,
-    requested: Option<u32>,
+    origin: Origin,
     sm_count: u32,
     /// What still ran on these SMs when they were taken.
     fences: Fences,
+    /// Whether the ledger holds the units for this group; an overlapping one just uses them.
+    owned: bool,
 }
 
 impl SmGroup {
+    fn new(
+        device: Device,
+        units: Arc<Units>,
+        chosen: Chosen,
+        fences: Fences,
+        owned: bool,
+    ) -> SmGroup {
+        let Chosen { name, origin, sm_count, place } = chosen;
+        SmGroup { device, units, place, name, origin, sm_count, fences, owned }
+    }
+
     /// The device that the SMs are of.
     #[must_use]
     pub fn device(&self) -> &Device {
@@ -224,16 +266,92 @@ impl SmGroup {
         &self.name
     }
 
-    /// The SMs that were asked for; `None` for what remained.
+    /// The SMs that were asked for; `None` for what remained, or for as many as there were.
     #[must_use]
     pub fn requested(&self) -> Option<u32> {
-        self.requested
+        match self.origin {
+            Origin::Requested(requested) => requested,
+            Origin::Remainder => None,
+        }
+    }
+
+    /// Whether the group's SMs are its own; those of an overlapping one may be anybody's.
+    #[must_use]
+    pub fn is_owned(&self) -> bool {
+        self.owned
     }
 
     /// The SMs that the group has.
     #[must_use]
     pub fn sm_count(&self) -> u32 {
         self.sm_count
+    }
+
+    /// Splits the group into smaller ones, whose SMs are among its own. What no group takes is free
+    /// again, unless the request takes the rest.
+    ///
+    /// # Errors
+    ///
+    /// [`SplitError`], which gives the group back, for the reasons of [`SmResource::split`]: here
+    /// [`Error::NotEnoughSms`] speaks of the group, the granularity must be the group's own, and an
+    /// overlapping request is refused.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, SplitRequest, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let sms = driver.device(0)?.sm_resource()?;
+    /// let group = sms.split([64])?.groups.remove(0);
+    /// let split = group.split(SplitRequest::from([16, 24]).rest("spare"))?;
+    /// assert_eq!(split.groups[1].sm_count(), 24);
+    /// assert_eq!(split.remainder.map(|rest| rest.sm_count()), Some(24));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn split(self, request: impl Into<SplitRequest>) -> Result<Split, SplitError> {
+        let request = request.into();
+        match self.plan_split(&request) {
+            Ok(chosen) => Ok(self.divide(chosen)),
+            Err(error) => Err(SplitError { group: self, error }),
+        }
+    }
+
+    fn plan_split(&self, request: &SplitRequest) -> Result<Vec<Chosen>> {
+        request.validate()?;
+        let found = self.device.driver().version();
+        if found < COMPOSITION {
+            let call = "splitting a group";
+            return Err(Error::Unsupported { call, needs: COMPOSITION, found });
+        }
+        if request.overlapping {
+            let reason = "groups that share SMs are split from the device, not from a group";
+            return Err(Error::InvalidRequest(reason.to_owned()));
+        }
+        if request.granularity != self.place.cut.granularity {
+            return Err(Error::CutInUse { held: self.place.cut.to_string() });
+        }
+        let ledger = self.device.state().ledger.lock();
+        ledger.plan_within(&self.units, &self.place, &self.name, request)
+    }
+
+    /// Turns the group into groups of its units. Nothing can fail any more.
+    fn divide(mut self, chosen: Vec<Chosen>) -> Split {
+        let is_chosen =
+            |index: &usize| chosen.iter().any(|group| group.place.members.contains(index));
+        if self.owned {
+            let mut ledger = self.device.state().ledger.lock();
+            chosen.iter().for_each(|group| ledger.rename(group));
+        }
+        // What is left goes back when `self` is dropped.
+        self.place.members.retain(|index| !is_chosen(index));
+        let mut split = Split { groups: Vec::with_capacity(chosen.len()), remainder: None };
+        for chosen in chosen {
+            let (device, units) = (self.device.clone(), Arc::clone(&self.units));
+            split.add(SmGroup::new(device, units, chosen, self.fences.clone(), self.owned));
+        }
+        split
     }
 
     pub(crate) fn place(&self) -> &Place {
@@ -251,6 +369,9 @@ impl SmGroup {
 
 impl Drop for SmGroup {
     fn drop(&mut self) {
+        if !self.owned || self.place.members.is_empty() {
+            return;
+        }
         self.fences.settle();
         let fences = mem::take(&mut self.fences).share();
         self.device.state().ledger.lock().give_back(&self.place.members, &fences);
@@ -261,9 +382,29 @@ impl fmt::Debug for SmGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SmGroup")
             .field("name", &self.name)
-            .field("requested", &self.requested)
+            .field("requested", &self.requested())
             .field("sm_count", &self.sm_count)
             .finish_non_exhaustive()
+    }
+}
+
+/// A group that was not split.
+#[derive(Debug, thiserror::Error)]
+#[error("the group was not split")]
+pub struct SplitError {
+    /// The group, as it was.
+    pub group: SmGroup,
+    /// Why it was not split.
+    #[source]
+    pub error: Error,
+}
+
+impl Split {
+    fn add(&mut self, group: SmGroup) {
+        match group.origin {
+            Origin::Requested(_) => self.groups.push(group),
+            Origin::Remainder => self.remainder = Some(group),
+        }
     }
 }
 

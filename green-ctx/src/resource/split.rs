@@ -6,7 +6,7 @@ use super::sm::SmGroup;
 use super::unit::Granularity;
 use crate::error::{Error, Result};
 
-/// How to split a device: groups with names and counts, and what happens to the rest.
+/// How to split SMs: groups with names and counts, and what happens to the rest.
 ///
 /// A list of counts is a request: `resource.split([16, 24])` makes groups named `p0` and `p1`.
 ///
@@ -27,9 +27,18 @@ use crate::error::{Error, Result};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "a request does nothing until passed to a split"]
 pub struct SplitRequest {
-    groups: Vec<(Arc<str>, u32)>,
-    rest: Option<Arc<str>>,
-    granularity: Granularity,
+    pub(super) groups: Vec<RequestedGroup>,
+    pub(super) rest: Option<Arc<str>>,
+    pub(super) granularity: Granularity,
+    pub(super) overlapping: bool,
+}
+
+/// One group of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RequestedGroup {
+    pub(super) name: Arc<str>,
+    /// `None` asks for as many as there are.
+    pub(super) sm_count: Option<u32>,
 }
 
 impl SplitRequest {
@@ -38,49 +47,43 @@ impl SplitRequest {
         SplitRequest::default()
     }
 
-    /// Adds a group of at least `sm_count` SMs.
-    pub fn group(mut self, name: impl Into<Arc<str>>, sm_count: u32) -> SplitRequest {
-        self.groups.push((name.into(), sm_count));
+    /// Adds a group of at least `sm_count` SMs, or with `None` of as many as can be scheduled
+    /// together: all regular units that are still free.
+    pub fn group(mut self, name: impl Into<Arc<str>>, sm_count: impl Into<Option<u32>>) -> Self {
+        let (name, sm_count) = (name.into(), sm_count.into());
+        self.groups.push(RequestedGroup { name, sm_count });
         self
     }
 
     /// Takes all SMs that remain free as one more group, if any do.
-    pub fn rest(mut self, name: impl Into<Arc<str>>) -> SplitRequest {
+    pub fn rest(mut self, name: impl Into<Arc<str>>) -> Self {
         self.rest = Some(name.into());
         self
     }
 
     /// Sets how finely the device is cut. All groups of a device share one granularity.
-    pub fn granularity_of(mut self, granularity: Granularity) -> SplitRequest {
+    pub const fn granularity(mut self, granularity: Granularity) -> Self {
         self.granularity = granularity;
         self
     }
 
-    /// The groups asked for: names and counts, in SMs.
-    #[must_use]
-    pub fn groups(&self) -> &[(Arc<str>, u32)] {
-        &self.groups
-    }
-
-    /// The name for what remains, if it is to be taken.
-    #[must_use]
-    pub fn remainder(&self) -> Option<&Arc<str>> {
-        self.rest.as_ref()
-    }
-
-    /// How finely the device is to be cut.
-    #[must_use]
-    pub fn granularity(&self) -> Granularity {
-        self.granularity
+    /// Lets the groups share SMs with any other group of the device, and take none from the ledger:
+    /// the counts are met from the whole device, whoever holds it. Groups of one request are
+    /// disjoint among themselves.
+    ///
+    /// Work of groups that share SMs competes for them, and nothing orders it.
+    pub const fn overlapping(mut self, overlapping: bool) -> Self {
+        self.overlapping = overlapping;
+        self
     }
 
     /// Refuses what no device could give.
-    pub(crate) fn validate(&self) -> Result<()> {
+    pub(super) fn validate(&self) -> Result<()> {
         if self.groups.is_empty() && self.rest.is_none() {
             return Err(Error::InvalidRequest("a split needs at least one group".to_owned()));
         }
-        match self.groups.iter().find(|(_, sm_count)| *sm_count == 0) {
-            Some((name, _)) => Err(Error::InvalidRequest(format!(
+        match self.groups.iter().find(|group| group.sm_count == Some(0)) {
+            Some(RequestedGroup { name, .. }) => Err(Error::InvalidRequest(format!(
                 "group {name} asks for 0 SMs; ask for 1 or more"
             ))),
             None => Ok(()),
@@ -114,8 +117,8 @@ pub struct Plan {
 pub struct PlannedGroup {
     /// The name.
     pub name: Arc<str>,
-    /// The SMs asked for.
-    pub requested: u32,
+    /// The SMs asked for; `None` for as many as there are.
+    pub requested: Option<u32>,
     /// The SMs that it gets: as many, or the next count that the device can give.
     pub sm_count: u32,
 }

@@ -21,13 +21,6 @@ pub enum Granularity {
 }
 
 impl Granularity {
-    pub(crate) fn other(self) -> Granularity {
-        match self {
-            Granularity::Coarse => Granularity::Fine,
-            Granularity::Fine => Granularity::Coarse,
-        }
-    }
-
     /// The flag of `cuDevSmResourceSplitByCount`.
     fn flags(self) -> u32 {
         match self {
@@ -48,9 +41,35 @@ impl fmt::Display for Granularity {
     }
 }
 
-/// A device cut into its smallest pieces: equal ones, and at the end whatever was left of it.
+/// Into what a device is cut: its smallest pieces, unless the driver cannot make contexts of several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cut {
+    pub(crate) granularity: Granularity,
+    /// The least SMs of a piece; 0 for the smallest that there are.
+    pub(crate) size: u32,
+    /// How many pieces of that size, before the rest; 0 for as many as there are.
+    pub(crate) pieces: u32,
+}
+
+impl Cut {
+    /// The smallest pieces.
+    pub(crate) const fn smallest(granularity: Granularity) -> Cut {
+        Cut { granularity, size: 0, pieces: 0 }
+    }
+}
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.size {
+            0 => write!(f, "{} units", self.granularity),
+            size => write!(f, "{} groups of {size} SMs", self.granularity),
+        }
+    }
+}
+
+/// A device cut into pieces: equal ones, and at the end whatever was left of it.
 ///
-/// On an H200 these are 15 units of 8 SMs and one of 12, or 66 of 2.
+/// On an H200 the smallest are 15 units of 8 SMs and one of 12, or 66 of 2.
 pub(crate) struct Units {
     resources: Box<[CUdevResource]>,
     counts: Box<[u32]>,
@@ -66,11 +85,11 @@ unsafe impl Sync for Units {}
 
 impl Units {
     /// Cuts the device. The counts are the driver's own, read back: no rule is assumed.
-    pub(crate) fn cut(device: &Device, granularity: Granularity) -> Result<Units> {
+    pub(crate) fn cut(device: &Device, cut: Cut) -> Result<Units> {
         let whole = device_resource(device)?;
         let api = device.api();
-        let flags = granularity.flags();
         // A minimum of 0 asks for units as small as the granularity allows.
+        let (flags, least) = (cut.granularity.flags(), cut.size);
         let mut count = 0;
         // SAFETY: a null result asks for the number of groups only (cuda.h).
         unsafe {
@@ -82,10 +101,13 @@ impl Units {
                     &raw const whole,
                     ptr::null_mut(),
                     flags,
-                    0,
+                    least,
                 )
             )
         }?;
+        if cut.pieces > 0 {
+            count = count.min(cut.pieces);
+        }
         let mut resources = vec![empty_resource(); count as usize];
         let mut rest = empty_resource();
         // SAFETY: the result has room for `count` groups, the remainder is one live structure.
@@ -98,7 +120,7 @@ impl Units {
                     &raw const whole,
                     &raw mut rest,
                     flags,
-                    0,
+                    least,
                 )
             )
         }?;

@@ -29,7 +29,7 @@ impl Request {
     /// The request, with the groups named `p0`, `p1`, …
     pub(crate) fn to_split(&self) -> SplitRequest {
         let granularity = if self.fine { Granularity::Fine } else { Granularity::Coarse };
-        SplitRequest::from(self.counts.iter().copied()).granularity_of(granularity)
+        SplitRequest::from(self.counts.iter().copied()).granularity(granularity)
     }
 }
 

@@ -74,7 +74,7 @@ struct Answer {
 
 #[derive(Serialize)]
 struct Group {
-    requested: u32,
+    requested: Option<u32>,
     sm_count: u32,
 }
 
@@ -89,7 +89,8 @@ fn text(device: &Device, plan: &Plan, answer: &Answer, dry_run: bool) -> String 
         .iter()
         .zip(&answer.groups)
         .map(|(planned, Group { requested, sm_count })| {
-            [planned.name.to_string(), requested.to_string(), sm_count.to_string()]
+            let requested = requested.map_or_else(|| "-".to_owned(), |count| count.to_string());
+            [planned.name.to_string(), requested, sm_count.to_string()]
         })
         .collect();
     rows.push(["remainder".to_owned(), "-".to_owned(), answer.remainder.sm_count.to_string()]);
