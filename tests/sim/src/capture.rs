@@ -2,7 +2,8 @@
 //! meanwhile, and what spoils it. The graphs that come out count their nodes and hold no more.
 
 use green_ctx_sys::{
-    CUgraph_st, CUresult, CUstream_st, CUstreamCaptureMode, CUstreamCaptureStatus,
+    CUgraph_st, CUgraphEdgeData, CUgraphNode, CUresult, CUstream_st, CUstreamCaptureMode,
+    CUstreamCaptureStatus,
 };
 
 use crate::clock::VectorClock;
@@ -265,6 +266,58 @@ pub(crate) fn is_capturing(
         }
         Some(_) => CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE,
     })
+}
+
+/// The form of 10.1: whether a stream is capturing, and into which capture.
+pub(crate) fn get_info(
+    driver: &Driver,
+    stream: Ptr<CUstream_st>,
+    status: Ptr<CUstreamCaptureStatus>,
+    id_out: Ptr<u64>,
+) -> Answer {
+    is_capturing(driver, stream, status)?;
+    let mut state = driver.peek();
+    let handle = state.stream(stream.address())?;
+    if let Some(id) = state.streams[&handle].capture {
+        id_out.write_if_given(id as u64);
+    }
+    Ok(())
+}
+
+/// The form of 11.3. The graph that a capture makes is not there before the capture ends, so that
+/// who asks for it or its nodes meanwhile is refused.
+pub(crate) fn get_info_v2(
+    driver: &Driver,
+    stream: Ptr<CUstream_st>,
+    status: Ptr<CUstreamCaptureStatus>,
+    id_out: Ptr<u64>,
+    graph: Ptr<*mut CUgraph_st>,
+    dependencies: Ptr<*const CUgraphNode>,
+    count: Ptr<usize>,
+) -> Answer {
+    get_info(driver, stream, status, id_out)?;
+    let mut state = driver.peek();
+    let handle = state.stream(stream.address())?;
+    let asked = !(graph.is_null() && dependencies.is_null() && count.is_null());
+    if asked && state.streams[&handle].capture.is_some() {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    Ok(())
+}
+
+/// The form of 12.3, with data of the edges.
+#[expect(clippy::too_many_arguments, reason = "the C function has them")]
+pub(crate) fn get_info_v3(
+    driver: &Driver,
+    stream: Ptr<CUstream_st>,
+    status: Ptr<CUstreamCaptureStatus>,
+    id_out: Ptr<u64>,
+    graph: Ptr<*mut CUgraph_st>,
+    dependencies: Ptr<*const CUgraphNode>,
+    _edges: Ptr<*const CUgraphEdgeData>,
+    count: Ptr<usize>,
+) -> Answer {
+    get_info_v2(driver, stream, status, id_out, graph, dependencies, count)
 }
 
 pub(crate) fn graph_create(driver: &Driver, out: Ptr<*mut CUgraph_st>, flags: u32) -> Answer {

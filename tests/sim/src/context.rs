@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use green_ctx_sys::{CUctx_st, CUdevResource, CUdevResourceType, CUevent_st, CUlimit, CUresult};
+use green_ctx_sys::{
+    CUctx_st, CUdevResource, CUdevResourceType, CUevent_st, CUfunc_cache, CUlimit, CUresult,
+};
 
 use crate::Profile;
 use crate::clock::{Moment, cost};
@@ -12,14 +14,16 @@ use crate::handle;
 use crate::pointer::{Answer, Ptr};
 use crate::sm_set::SmSet;
 use crate::state::{Device, State};
-use crate::stream::Stream;
+use crate::stream::{NON_BLOCKING, Stream};
 
 /// The version that every context states, as recorded.
 const API_VERSION: u32 = 3020;
 /// The flags that a primary context knows, scheduling and the rest.
 const KNOWN_FLAGS: u32 = 0xff;
+/// `CU_CTX_MAP_HOST`, which every context states, as recorded of a green one.
+const MAP_HOST: u32 = 8;
 /// The initial limits by `CUlimit`, in its order from 0.
-const LIMITS: [usize; 7] = [1024, 7 << 20, 8 << 20, 2, 2048, 64, 0];
+pub(crate) const LIMITS: [usize; 7] = [1024, 7 << 20, 8 << 20, 2, 2048, 64, 0];
 
 /// A primary or green context.
 pub(crate) struct Context {
@@ -34,11 +38,8 @@ pub(crate) struct Context {
     pub(crate) per_thread: Vec<(u32, usize)>,
     /// When everything submitted so far is done.
     pub(crate) busy: Moment,
-    /// What everything submitted from now on waits for.
-    pub(crate) fence: Moment,
     /// When the work of all blocking streams is done.
     pub(crate) blocking: Moment,
-    limits: [usize; 7],
 }
 
 /// The SMs of a context.
@@ -49,21 +50,28 @@ pub(crate) struct Partition {
     /// The number of SMs that the driver states: more than there are where the same SMs went in
     /// twice.
     pub(crate) count: u32,
-    /// Whether the SMs came as one resource.
-    pub(crate) whole: bool,
+    /// Whether it was cut in fine units.
+    pub(crate) fine: bool,
+    /// The SMs that run clusters of more than one fine unit.
+    pub(crate) coscheduled: SmSet,
 }
 
 impl Partition {
-    pub(crate) fn new(set: SmSet, count: u32, whole: bool) -> Partition {
-        Partition { set, ids: set.iter().collect(), count, whole }
+    pub(crate) fn new(set: SmSet, count: u32, fine: bool, coscheduled: SmSet) -> Partition {
+        Partition { set, ids: set.iter().collect(), count, fine, coscheduled }
+    }
+
+    /// Every SM of a device.
+    pub(crate) fn all(profile: &Profile) -> Partition {
+        let all = profile.topology.all();
+        Partition::new(all, all.len(), false, profile.topology.coscheduled(all))
     }
 }
 
 impl Context {
     /// The primary context of a device, not yet brought up.
     pub(crate) fn primary(device: usize, profile: &Profile) -> Context {
-        let all = profile.topology.all();
-        Context::new(device, false, Partition::new(all, all.len(), true))
+        Context::new(device, false, Partition::all(profile))
     }
 
     pub(crate) fn new(device: usize, green: bool, sms: Partition) -> Context {
@@ -76,9 +84,21 @@ impl Context {
             legacy: 0,
             per_thread: Vec::new(),
             busy: Moment::default(),
-            fence: Moment::default(),
             blocking: Moment::default(),
-            limits: LIMITS,
+        }
+    }
+
+    /// The flags that all its streams have: those of a green context never wait for its default
+    /// stream, the default stream included, as recorded.
+    pub(crate) fn stream_flags(&self) -> u32 {
+        if self.green { NON_BLOCKING } else { 0 }
+    }
+
+    /// Notes what was submitted to one of its streams, or what that stream now waits for.
+    pub(crate) fn submitted(&mut self, flags: u32, stream: usize, done: &Moment) {
+        self.busy.join(done);
+        if flags & NON_BLOCKING == 0 && stream != self.legacy {
+            self.blocking.join(done);
         }
     }
 }
@@ -88,14 +108,13 @@ impl State {
     pub(crate) fn activate(&mut self, handle: usize) {
         let id = self.next_context_id;
         self.next_context_id += 1;
-        let legacy = self.add_stream(Stream::hidden(handle, id));
+        let flags = self.contexts[&handle].stream_flags();
+        let legacy = self.add_stream(Stream::hidden(handle, id, flags));
         if let Some(context) = self.contexts.get_mut(&handle) {
             context.alive = true;
             context.id = id;
             context.legacy = legacy;
-            context.fence = Moment::default();
             context.blocking = Moment::default();
-            context.limits = LIMITS;
         }
     }
 
@@ -120,6 +139,7 @@ impl State {
     }
 
     fn deactivate_primary(&mut self, device: usize) {
+        self.settle_device(device);
         let primary = self.devices[device].primary;
         self.remove_default_streams(primary);
         if let Some(context) = self.contexts.get_mut(&primary) {
@@ -137,7 +157,7 @@ impl State {
             .for_each(|stream| stream.counted = false);
         self.events
             .values_mut()
-            .filter(|event| here(event.context))
+            .filter(|event| event.device == device)
             .for_each(|event| event.counted = false);
         self.modules.retain(|_, module| module.device != device);
         self.functions.retain(|_, function| function.device != device);
@@ -145,6 +165,8 @@ impl State {
         let device = &mut self.devices[device];
         device.allocated = 0;
         device.green_bytes = 0;
+        device.limits = LIMITS;
+        device.cache_config = CUfunc_cache::CU_FUNC_CACHE_PREFER_NONE;
         device.fault = None;
     }
 
@@ -208,13 +230,14 @@ impl State {
         self.not_capturing(handle)?;
         let busy = self.busy(handle);
         self.wait_on_host(&busy);
-        Ok(())
+        self.unpoisoned(self.contexts[&handle].device)
     }
 
-    /// Makes the host wait for a moment.
+    /// Makes the host wait for a moment. What is due until then happens.
     pub(crate) fn wait_on_host(&mut self, moment: &Moment) {
         self.now = self.now.max(moment.time);
         self.thread().clock.join(&moment.clock);
+        self.settle();
     }
 
     /// Records everything submitted to a context in an event.
@@ -230,7 +253,8 @@ impl State {
         Ok(())
     }
 
-    /// Makes everything that is submitted to a context from now on wait for an event.
+    /// Makes what is submitted to the streams of a context from now on wait for an event. Streams
+    /// that are created later do not wait, as recorded.
     pub(crate) fn fence_context(&mut self, handle: usize, event: usize) -> Answer {
         self.event(event)?;
         self.not_capturing(handle)?;
@@ -240,8 +264,13 @@ impl State {
             self.spoil_captures(&[capture])?;
         }
         let Some(recorded) = self.events[&event].recorded.clone() else { return Ok(()) };
-        if let Some(context) = self.contexts.get_mut(&handle) {
-            context.fence.join(&recorded);
+        let Context { device, green, .. } = self.contexts[&handle];
+        let State { streams, contexts, .. } = self;
+        for (&stream, waiting) in streams {
+            let all = !green && contexts[&waiting.context].device == device;
+            if waiting.context == handle || all {
+                waiting.hold(stream, contexts, &recorded);
+            }
         }
         Ok(())
     }
@@ -301,6 +330,9 @@ pub(crate) fn primary_reset(driver: &Driver, ordinal: i32) -> Answer {
 /// The stack takes any context that was ever one, as recorded: a destroyed green context is
 /// accepted, and its second life ends the process at exit.
 fn check_can_be_current(state: &State, handle: usize) -> Answer {
+    if handle == 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     let context = state.known_context(handle)?;
     if context.green && !context.alive {
         crash::abort_at_exit();
@@ -353,7 +385,7 @@ pub(crate) fn get_device_of(driver: &Driver, out: Ptr<i32>, context: Ptr<CUctx_s
 pub(crate) fn get_flags(driver: &Driver, out: Ptr<u32>) -> Answer {
     let mut state = driver.state();
     let device = state.current_device()?;
-    out.write(state.devices[device].flags)
+    out.write(state.devices[device].flags | MAP_HOST)
 }
 
 pub(crate) fn synchronize(driver: &Driver) -> Answer {
@@ -370,23 +402,33 @@ pub(crate) fn synchronize_this(driver: &Driver, context: Ptr<CUctx_st>) -> Answe
 
 pub(crate) fn get_limit(driver: &Driver, out: Ptr<usize>, limit: CUlimit) -> Answer {
     let mut state = driver.state();
-    let handle = state.current()?;
-    let limits = &state.contexts[&handle].limits;
+    let device = state.current_device()?;
+    let limits = &state.devices[device].limits;
     out.write(*limits.get(limit.0 as usize).ok_or(CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT)?)
 }
 
 pub(crate) fn set_limit(driver: &Driver, limit: CUlimit, value: usize) -> Answer {
     let mut state = driver.state();
-    let handle = state.current()?;
-    let context = state.contexts.get_mut(&handle);
-    let limits = &mut context.ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.limits;
+    let device = state.current_device()?;
+    let limits = &mut state.devices[device].limits;
     *limits.get_mut(limit.0 as usize).ok_or(CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT)? = value;
     Ok(())
 }
 
-pub(crate) fn get_cache_config(driver: &Driver, out: Ptr<green_ctx_sys::CUfunc_cache>) -> Answer {
-    driver.state().current()?;
-    out.write(green_ctx_sys::CUfunc_cache::CU_FUNC_CACHE_PREFER_NONE)
+pub(crate) fn get_cache_config(driver: &Driver, out: Ptr<CUfunc_cache>) -> Answer {
+    let mut state = driver.state();
+    let device = state.current_device()?;
+    out.write(state.devices[device].cache_config)
+}
+
+pub(crate) fn set_cache_config(driver: &Driver, config: CUfunc_cache) -> Answer {
+    let mut state = driver.state();
+    let device = state.current_device()?;
+    if config.0 > CUfunc_cache::CU_FUNC_CACHE_PREFER_EQUAL.0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    state.devices[device].cache_config = config;
+    Ok(())
 }
 
 pub(crate) fn get_api_version(driver: &Driver, context: Ptr<CUctx_st>, out: Ptr<u32>) -> Answer {

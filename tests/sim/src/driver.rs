@@ -28,6 +28,8 @@ pub(crate) struct Driver {
     /// Whether `faults` holds any, so that calls need not lock it.
     armed: AtomicBool,
     faults: Mutex<Faults>,
+    /// Whether a callback was ever added to a stream, so that other calls need not look for one.
+    calling_back: AtomicBool,
     /// Kernels by name.
     pub(crate) kernels: RwLock<HashMap<String, KernelFn>>,
     /// Held over a launch, so that launches come one after the other although `state` is free
@@ -47,6 +49,7 @@ impl Driver {
             log: Mutex::default(),
             armed: AtomicBool::new(false),
             faults: Mutex::default(),
+            calling_back: AtomicBool::new(false),
             kernels: RwLock::new(crate::builtin::kernels()),
             launching: ReentrantMutex::new(()),
             state: Mutex::new(State::new(spec, devices, trace)),
@@ -58,10 +61,11 @@ impl Driver {
         self.state.lock()
     }
 
-    /// The state, for a call: host time goes on a little.
+    /// The state, for a call: host time goes on a little, and what is due by then happens.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
         state.now += cost::CALL;
+        state.settle();
         state
     }
 
@@ -78,7 +82,27 @@ impl Driver {
         if self.logging.load(Ordering::Relaxed) {
             self.log.lock().push(Call { function: FUNCTIONS[id].name, status });
         }
+        if self.calling_back.load(Ordering::Relaxed) {
+            self.call_back();
+        }
         status
+    }
+
+    /// Notes that there are callbacks.
+    pub(crate) fn expect_callbacks(&self) {
+        self.calling_back.store(true, Ordering::Relaxed);
+    }
+
+    /// Runs the callbacks whose turn has come, with no lock held.
+    #[cold]
+    fn call_back(&self) {
+        loop {
+            let due = std::mem::take(&mut self.peek().due);
+            if due.is_empty() {
+                return;
+            }
+            due.into_iter().for_each(|(callback, status)| callback.run(status));
+        }
     }
 
     fn answer(&self, id: usize, work: impl FnOnce(&Driver) -> Answer) -> CUresult {

@@ -16,9 +16,8 @@ const KNOWN_FLAGS: u32 = 7;
 
 pub(crate) struct Event {
     pub(crate) device: usize,
-    /// The context that was current when it was created, and its id then.
-    pub(crate) context: usize,
-    context_id: u64,
+    /// The id that the device's primary context had when it was created.
+    primary_id: u64,
     flags: u32,
     /// What it stands for, once it was recorded.
     pub(crate) recorded: Option<Moment>,
@@ -29,13 +28,14 @@ pub(crate) struct Event {
 }
 
 impl State {
-    /// The event with this handle, provided that it can be used. An event whose green context is
-    /// destroyed is taken to answer as the context's streams do; no record says so.
+    /// The event with this handle, provided that it can be used. It belongs to the device's primary
+    /// context, whichever was current when it was created: as recorded, an event outlives its green
+    /// context.
     pub(crate) fn event(&self, handle: usize) -> Answer<&Event> {
         let event = self.events.get(&handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
         self.unpoisoned(event.device)?;
-        let context = &self.contexts[&event.context];
-        if context.alive && context.id == event.context_id {
+        let primary = &self.contexts[&self.devices[event.device].primary];
+        if primary.alive && primary.id == event.primary_id {
             return Ok(event);
         }
         Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)
@@ -69,9 +69,9 @@ pub(crate) fn create(driver: &Driver, out: Ptr<*mut CUevent_st>, flags: u32) -> 
     if flags & !KNOWN_FLAGS != 0 || interprocess {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let (device, context_id) = (state.contexts[&context].device, state.contexts[&context].id);
-    let event =
-        Event { device, context, context_id, flags, recorded: None, captured: None, counted: true };
+    let device = state.contexts[&context].device;
+    let primary_id = state.contexts[&state.devices[device].primary].id;
+    let event = Event { device, primary_id, flags, recorded: None, captured: None, counted: true };
     let handle = handle::next();
     state.events.insert(handle, event);
     out.write(handle::pointer(handle))
@@ -120,6 +120,7 @@ pub(crate) fn synchronize(driver: &Driver, event: Ptr<CUevent_st>) -> Answer {
     let mut state = driver.state();
     if let Some(moment) = state.reached(event.address())? {
         state.wait_on_host(&moment);
+        state.unpoisoned(state.events[&event.address()].device)?;
     }
     Ok(())
 }

@@ -12,8 +12,8 @@ use crate::pointer::Argument;
 use crate::sim::GetProcAddress;
 use crate::slot::SLOTS;
 use crate::{
-    capture, context, device, error_text, event, green, launch, library, memory, occupancy,
-    proc_address, resource, slot, stream,
+    attribute, callback, capture, context, device, error_text, event, green, launch, library,
+    memory, occupancy, peer, proc_address, resource, slot, stream, unsimulated,
 };
 
 /// A C function, in the form of one version.
@@ -151,6 +151,9 @@ functions! {
     cuCtxGetLimit = "cuCtxGetLimit" 3010 [PFN_cuCtxGetLimit_v3010] (out: *mut usize, limit: CUlimit) => context::get_limit;
     cuCtxSetLimit = "cuCtxSetLimit" 3010 [PFN_cuCtxSetLimit_v3010] (limit: CUlimit, value: usize) => context::set_limit;
     cuCtxGetCacheConfig = "cuCtxGetCacheConfig" 3020 [PFN_cuCtxGetCacheConfig_v3020] (out: *mut CUfunc_cache) => context::get_cache_config;
+    cuCtxSetCacheConfig = "cuCtxSetCacheConfig" 3020 [PFN_cuCtxSetCacheConfig_v3020] (config: CUfunc_cache) => context::set_cache_config;
+    cuCtxEnablePeerAccess = "cuCtxEnablePeerAccess" 4000 [PFN_cuCtxEnablePeerAccess_v4000] (peer: CUcontext, flags: c_uint) => peer::enable;
+    cuCtxDisablePeerAccess = "cuCtxDisablePeerAccess" 4000 [PFN_cuCtxDisablePeerAccess_v4000] (peer: CUcontext) => peer::disable;
     cuCtxGetApiVersion = "cuCtxGetApiVersion" 3020 [PFN_cuCtxGetApiVersion_v3020] (context: CUcontext, out: *mut c_uint) => context::get_api_version;
     cuCtxGetStreamPriorityRange = "cuCtxGetStreamPriorityRange" 5050 [PFN_cuCtxGetStreamPriorityRange_v5050] (least: *mut c_int, greatest: *mut c_int) => context::get_stream_priority_range;
     cuCtxGetId = "cuCtxGetId" 12000 [PFN_cuCtxGetId_v12000] (context: CUcontext, out: *mut c_ulonglong) => context::get_id;
@@ -166,7 +169,7 @@ functions! {
     cuGreenCtxRecordEvent = "cuGreenCtxRecordEvent" 12040 [PFN_cuGreenCtxRecordEvent_v12040] (green: CUgreenCtx, event: CUevent) => green::record_event;
     cuGreenCtxWaitEvent = "cuGreenCtxWaitEvent" 12040 [PFN_cuGreenCtxWaitEvent_v12040] (green: CUgreenCtx, event: CUevent) => green::wait_event;
     cuGreenCtxStreamCreate = "cuGreenCtxStreamCreate" 12050 [PFN_cuGreenCtxStreamCreate_v12050] (out: *mut CUstream, green: CUgreenCtx, flags: c_uint, priority: c_int) => green::stream_create;
-    cuGreenCtxGetId = "cuGreenCtxGetId" 13000 [PFN_cuGreenCtxGetId_v12090] (green: CUgreenCtx, out: *mut c_ulonglong) => green::get_id;
+    cuGreenCtxGetId = "cuGreenCtxGetId" 12090 [PFN_cuGreenCtxGetId_v12090] (green: CUgreenCtx, out: *mut c_ulonglong) => green::get_id;
     cuDevSmResourceSplitByCount = "cuDevSmResourceSplitByCount" 12040 [PFN_cuDevSmResourceSplitByCount_v12040] (result: *mut CUdevResource, groups: *mut c_uint, input: *const CUdevResource, remaining: *mut CUdevResource, flags: c_uint, minimum: c_uint) => resource::split_by_count;
     cuDevResourceGenerateDesc = "cuDevResourceGenerateDesc" 12040 [PFN_cuDevResourceGenerateDesc_v12040] (out: *mut CUdevResourceDesc, resources: *mut CUdevResource, count: c_uint) => resource::generate_desc;
 
@@ -182,9 +185,25 @@ functions! {
     cuStreamGetCtx = "cuStreamGetCtx" 9020 (stream: CUstream, out: *mut CUcontext) => stream::get_ctx;
     cuStreamGetCtx_v2 = "cuStreamGetCtx" 12050 [PFN_cuStreamGetCtx_v12050] (stream: CUstream, out: *mut CUcontext, green: *mut CUgreenCtx) => stream::get_ctx_v2;
     cuStreamGetGreenCtx = "cuStreamGetGreenCtx" 12040 [PFN_cuStreamGetGreenCtx_v12040] (stream: CUstream, out: *mut CUgreenCtx) => stream::get_green_ctx;
+    cuStreamGetDevice = "cuStreamGetDevice" 12080 [PFN_cuStreamGetDevice_v12080] (stream: CUstream, out: *mut CUdevice) => stream::get_device;
+    cuStreamGetAttribute = "cuStreamGetAttribute" 11000 [PFN_cuStreamGetAttribute_v11000] (stream: CUstream, id: CUstreamAttrID, out: *mut CUstreamAttrValue_v1) => attribute::get;
+    cuStreamSetAttribute = "cuStreamSetAttribute" 11000 [PFN_cuStreamSetAttribute_v11000] (stream: CUstream, id: CUstreamAttrID, value: *const CUstreamAttrValue_v1) => attribute::set;
+    cuStreamCopyAttributes = "cuStreamCopyAttributes" 11000 [PFN_cuStreamCopyAttributes_v11000] (to: CUstream, from: CUstream) => attribute::copy;
+    cuStreamAddCallback = "cuStreamAddCallback" 5000 [PFN_cuStreamAddCallback_v5000] (stream: CUstream, callback: CUstreamCallback, user_data: *mut c_void, flags: c_uint) => callback::add;
+    cuStreamWriteValue32 = "cuStreamWriteValue32" 11070 [PFN_cuStreamWriteValue32_v11070] (stream: CUstream, to: CUdeviceptr, value: cuuint32_t, flags: c_uint) => memory::write_value_32;
+    cuStreamWriteValue64 = "cuStreamWriteValue64" 11070 [PFN_cuStreamWriteValue64_v11070] (stream: CUstream, to: CUdeviceptr, value: cuuint64_t, flags: c_uint) => memory::write_value_64;
+    cuStreamWaitValue32 = "cuStreamWaitValue32" 11070 [PFN_cuStreamWaitValue32_v11070] (stream: CUstream, address: CUdeviceptr, value: cuuint32_t, flags: c_uint) => unsimulated::wait_value_32;
+    cuStreamWaitValue64 = "cuStreamWaitValue64" 11070 [PFN_cuStreamWaitValue64_v11070] (stream: CUstream, address: CUdeviceptr, value: cuuint64_t, flags: c_uint) => unsimulated::wait_value_64;
     cuStreamBeginCapture_v2 = "cuStreamBeginCapture" 10010 [PFN_cuStreamBeginCapture_v10010] (stream: CUstream, mode: CUstreamCaptureMode) => capture::begin;
     cuStreamEndCapture = "cuStreamEndCapture" 10000 [PFN_cuStreamEndCapture_v10000] (stream: CUstream, out: *mut CUgraph) => capture::end;
     cuStreamIsCapturing = "cuStreamIsCapturing" 10000 [PFN_cuStreamIsCapturing_v10000] (stream: CUstream, out: *mut CUstreamCaptureStatus) => capture::is_capturing;
+
+    cuStreamGetCaptureInfo = "cuStreamGetCaptureInfo" 10010 (stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut cuuint64_t) => capture::get_info;
+    cuStreamGetCaptureInfo_v2 = "cuStreamGetCaptureInfo" 11030 (stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut cuuint64_t, graph: *mut CUgraph, dependencies: *mut *const CUgraphNode, count: *mut usize) => capture::get_info_v2;
+    cuStreamGetCaptureInfo_v3 = "cuStreamGetCaptureInfo" 12030 [PFN_cuStreamGetCaptureInfo_v12030] (stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut cuuint64_t, graph: *mut CUgraph, dependencies: *mut *const CUgraphNode, edges: *mut *const CUgraphEdgeData, count: *mut usize) => capture::get_info_v3;
+    cuStreamBeginCaptureToGraph = "cuStreamBeginCaptureToGraph" 12030 [PFN_cuStreamBeginCaptureToGraph_v12030] (stream: CUstream, graph: CUgraph, dependencies: *const CUgraphNode, edges: *const CUgraphEdgeData, count: usize, mode: CUstreamCaptureMode) => unsimulated::begin_capture_to_graph;
+    cuStreamUpdateCaptureDependencies = "cuStreamUpdateCaptureDependencies" 11030 (stream: CUstream, dependencies: *mut CUgraphNode, count: usize, flags: c_uint) => unsimulated::update_capture_dependencies;
+    cuStreamUpdateCaptureDependencies_v2 = "cuStreamUpdateCaptureDependencies" 12030 [PFN_cuStreamUpdateCaptureDependencies_v12030] (stream: CUstream, dependencies: *mut CUgraphNode, edges: *const CUgraphEdgeData, count: usize, flags: c_uint) => unsimulated::update_capture_dependencies_with_edges;
 
     cuEventCreate = "cuEventCreate" 2000 [PFN_cuEventCreate_v2000] (out: *mut CUevent, flags: c_uint) => event::create;
     cuEventDestroy_v2 = "cuEventDestroy" 4000 [PFN_cuEventDestroy_v4000] (event: CUevent) => event::destroy;
@@ -197,6 +216,7 @@ functions! {
     cuLibraryLoadData = "cuLibraryLoadData" 12000 [PFN_cuLibraryLoadData_v12000] (out: *mut CUlibrary, image: *const c_void, jit_options: *mut CUjit_option, jit_values: *mut *mut c_void, jit_count: c_uint, options: *mut CUlibraryOption, values: *mut *mut c_void, count: c_uint) => library::load;
     cuLibraryUnload = "cuLibraryUnload" 12000 [PFN_cuLibraryUnload_v12000] (library: CUlibrary) => library::unload;
     cuLibraryGetKernel = "cuLibraryGetKernel" 12000 [PFN_cuLibraryGetKernel_v12000] (out: *mut CUkernel, library: CUlibrary, name: *const c_char) => library::get_kernel;
+    cuLibraryGetKernelCount = "cuLibraryGetKernelCount" 12040 [PFN_cuLibraryGetKernelCount_v12040] (out: *mut c_uint, library: CUlibrary) => library::get_kernel_count;
     cuKernelGetFunction = "cuKernelGetFunction" 12000 [PFN_cuKernelGetFunction_v12000] (out: *mut CUfunction, kernel: CUkernel) => library::kernel_get_function;
     cuKernelGetAttribute = "cuKernelGetAttribute" 12000 [PFN_cuKernelGetAttribute_v12000] (out: *mut c_int, attribute: CUfunction_attribute, kernel: CUkernel, device: CUdevice) => library::kernel_get_attribute;
     cuKernelGetParamInfo = "cuKernelGetParamInfo" 12040 [PFN_cuKernelGetParamInfo_v12040] (kernel: CUkernel, index: usize, offset: *mut usize, size: *mut usize) => library::kernel_get_param_info;

@@ -31,8 +31,7 @@ pub(crate) fn create(
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let sms = if desc.is_null() {
-        let all = state.profile.topology.all();
-        Partition::new(all, all.len(), true)
+        Partition::all(state.profile)
     } else if let Some(descriptor) = state.descriptors.get(&desc.address()) {
         if descriptor.device != device {
             return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
@@ -159,8 +158,8 @@ mod tests {
         state.activate_primary(0).expect("there is room");
         let before = state.streams.len();
         let green = handle::next();
-        let sms = state.profile.topology.all();
-        state.contexts.insert(green, Context::new(0, true, Partition::new(sms, sms.len(), true)));
+        let sms = Partition::all(state.profile);
+        state.contexts.insert(green, Context::new(0, true, sms));
         state.activate(green);
         state.devices[0].greens.push(green);
         assert_eq!(state.streams.len(), before + 1);

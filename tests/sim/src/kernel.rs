@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::clock::cost;
 use crate::driver::Driver;
+use crate::effects::Written;
 use crate::ptx::KernelInfo;
 
 /// What a kernel does.
@@ -49,6 +50,8 @@ pub struct KernelCall<'a> {
     pub(crate) blocks_per_sm: u32,
     pub(crate) start_ns: u64,
     pub(crate) duration_ns: u64,
+    /// What was written, to be seen by others when the launch has ended.
+    pub(crate) writes: Vec<Written>,
     pub(crate) faulted: bool,
 }
 
@@ -130,7 +133,7 @@ impl KernelCall<'_> {
         end_ns(self.start_ns, self.duration_ns, self.grid, &self.sms, self.blocks_per_sm)
     }
 
-    /// Reads device memory.
+    /// Reads device memory: what it holds when the launch begins, and what the kernel wrote since.
     ///
     /// # Errors
     ///
@@ -139,21 +142,37 @@ impl KernelCall<'_> {
         let state = self.driver.peek();
         let memory = state.device_memory(self.device, address, out.len());
         let found = memory.map(|memory| out.copy_from_slice(memory)).is_some();
+        if found {
+            state.foresee(self.start_ns, address, out);
+        }
         drop(state);
+        self.writes.iter().for_each(|write| write.over(address, out));
         self.accessed(found, address, out.len())
     }
 
-    /// Writes device memory.
+    /// Writes device memory. Others see it when the launch has ended.
     ///
     /// # Errors
     ///
     /// [`IllegalAddress`] where the bytes are not within one allocation of the launch's device.
     pub fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), IllegalAddress> {
-        let mut state = self.driver.peek();
-        let memory = state.device_memory_mut(self.device, address, bytes.len());
-        let found = memory.map(|memory| memory.copy_from_slice(bytes)).is_some();
+        let state = self.driver.peek();
+        let found = state.device_memory(self.device, address, bytes.len()).is_some();
         drop(state);
+        if found {
+            self.note(address, bytes);
+        }
         self.accessed(found, address, bytes.len())
+    }
+
+    /// Keeps what was written, as one piece with what was written just before it in memory.
+    fn note(&mut self, address: u64, bytes: &[u8]) {
+        match self.writes.last_mut() {
+            Some(last) if last.address + last.bytes.len() as u64 == address => {
+                last.bytes.extend_from_slice(bytes);
+            }
+            _ => self.writes.push(Written { address, bytes: bytes.to_vec() }),
+        }
     }
 
     fn accessed(&mut self, found: bool, address: u64, bytes: usize) -> Result<(), IllegalAddress> {

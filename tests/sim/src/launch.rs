@@ -8,6 +8,7 @@ use green_ctx_sys::{CUfunc_st, CUlaunchAttributeID, CUlaunchConfig, CUresult, CU
 use crate::Profile;
 use crate::clock::cost;
 use crate::driver::Driver;
+use crate::effects::Effect;
 use crate::kernel::{DURATION, KernelCall, blocks, end_ns};
 use crate::pointer::{Answer, Ptr};
 use crate::profile::attribute;
@@ -182,13 +183,17 @@ fn launch(
             blocks_per_sm,
             start_ns,
             duration_ns: DURATION,
+            writes: Vec::new(),
             faulted: false,
         };
         work(&mut call);
         end = call.end_ns();
         state = driver.peek();
+        if !call.writes.is_empty() {
+            state.later(end, device, Effect::Write(call.writes));
+        }
         if call.faulted {
-            state.devices[device].fault = Some(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+            state.later(end, device, Effect::Fault(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
         }
     }
     let clock = admitted.start.clock.clone();

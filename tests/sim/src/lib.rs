@@ -15,6 +15,38 @@
 //! for, and a run of a single-threaded program gives the same times every time. Launches do not
 //! slow each other down, even on the same SMs.
 //!
+//! What work does is there when virtual time has come to its end, as on a GPU: what a kernel wrote,
+//! its failure, a copy to the device, a fill, a callback. A program that does not wait for work sees
+//! that it is missing. Kernels and copies from the host read at the call what the program had to
+//! have ready by then: a kernel the memory as it will be when it begins, a copy the host's memory.
+//! A copy to the host waits for itself, since no memory of the host is page-locked here.
+//!
+//! # Where the answers come from
+//!
+//! A profile is played as its record says: every case that was put to the real driver is put to the
+//! simulated one too and compared (package green-ctx-conformance). Of the driver versions other than
+//! the recorded one nothing is recorded; they differ from it as the headers say.
+//! [`Profile::provenance`] says which driver was recorded. Not recorded are times (round figures of
+//! a recorded part), device attributes and memory sizes (from data sheets), and what no case asks,
+//! where the functions' documentation is followed. [`Topology`] says which groups and cluster
+//! capacities are recorded and which follow from a rule.
+//!
+//! # Resolved but not simulated yet
+//!
+//! These functions can be looked up where the real driver has them and answer
+//! `CUDA_ERROR_NOT_SUPPORTED`, as nothing less than doing what they do would be an answer:
+//!
+//! - `cuStreamWaitValue32`, `cuStreamWaitValue64`
+//! - `cuStreamBeginCaptureToGraph`, `cuStreamUpdateCaptureDependencies`
+//! - `cuStreamGetCaptureInfo` of a capturing stream, where the graph or its nodes are asked for
+//! - `cuStreamGetAttribute`, `cuStreamSetAttribute` of the access policy window and the memory
+//!   synchronisation domains
+//! - `cuMemAllocAsync`, `cuMemFreeAsync` in a capture
+//! - `cuLibraryLoadData`, `cuModuleLoadData` of a binary
+//!
+//! `cuCtxEnablePeerAccess` answers `CUDA_ERROR_PEER_ACCESS_UNSUPPORTED`: the devices of a simulated
+//! driver do not reach each other's memory.
+//!
 //! # Example
 //!
 //! A green context of the first sixteen SMs, and what runs on it:
@@ -84,11 +116,15 @@ mod proc_address;
 mod slot;
 mod state;
 
+mod attribute;
 mod builtin;
+#[expect(unsafe_code, reason = "it calls the program back")]
+mod callback;
 mod capture;
 mod clock;
 mod context;
 mod device;
+mod effects;
 mod error_text;
 mod event;
 mod green;
@@ -98,10 +134,12 @@ mod library;
 #[expect(unsafe_code, reason = "it allocates device memory lazily")]
 mod memory;
 mod occupancy;
+mod peer;
 mod ptx;
 mod resource;
 mod sm_set;
 mod stream;
+mod unsimulated;
 
 pub use calls::Call;
 pub use fault::Fault;

@@ -1,7 +1,7 @@
 //! Libraries, modules, and the kernels in them.
 
 use std::collections::HashMap;
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::sync::Arc;
 
 use green_ctx_sys::{
@@ -23,6 +23,8 @@ const REGISTERS: i32 = 32;
 /// What a `CUlibrary` stands for: the handles of its kernels by name.
 pub(crate) struct Library {
     kernels: HashMap<Arc<str>, usize>,
+    /// Why the text could not be read, which shows when a kernel is asked for.
+    error: Option<CUresult>,
 }
 
 /// What a `CUkernel` stands for.
@@ -64,8 +66,8 @@ impl State {
     }
 }
 
-/// Reads the kernels of an image. Only PTX text is understood; binaries are refused.
-fn read_image(image: Ptr<c_void>, profile: &Profile) -> Answer<Vec<Arc<KernelInfo>>> {
+/// The text of an image; `CUDA_ERROR_NOT_SUPPORTED` for a binary, of which none is understood.
+fn read_text(image: &Ptr<c_char>) -> Answer<&CStr> {
     let mut magic = [0; 4];
     // Four bytes may be more than a short text has, so they are read one by one.
     for (index, byte) in magic.iter_mut().enumerate() {
@@ -77,8 +79,16 @@ fn read_image(image: Ptr<c_void>, profile: &Profile) -> Answer<Vec<Arc<KernelInf
     if magic == *b"\x7fELF" || magic == 0xba55_ed50_u32.to_le_bytes() {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
-    let text = image.cast::<c_char>();
-    let text = text.c_str()?.to_str().map_err(|_| CUresult::CUDA_ERROR_INVALID_IMAGE)?;
+    image.c_str()
+}
+
+/// Reads the kernels of a PTX text; `CUDA_ERROR_INVALID_IMAGE` where nothing in it is PTX, as
+/// recorded.
+fn read_kernels(text: &CStr, profile: &Profile) -> Answer<Vec<Arc<KernelInfo>>> {
+    if !text.to_bytes().windows(8).any(|word| word == b".version") {
+        return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
+    }
+    let text = text.to_str().map_err(|_| CUresult::CUDA_ERROR_INVALID_PTX)?;
     let ptx = ptx::parse(text).ok_or(CUresult::CUDA_ERROR_INVALID_PTX)?;
     if ptx.target > profile.compute_capability.0 * 10 + profile.compute_capability.1 {
         return Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU);
@@ -100,8 +110,14 @@ pub(crate) fn load(
 ) -> Answer {
     let mut state = driver.state();
     out.given()?;
-    let mut library = Library { kernels: HashMap::new() };
-    for info in read_image(image, state.profile)? {
+    let image = image.cast();
+    // A library takes any text, as recorded: what is wrong with it shows when a kernel is needed.
+    let (kernels, error) = match read_kernels(read_text(&image)?, state.profile) {
+        Ok(kernels) => (kernels, None),
+        Err(error) => (Vec::new(), Some(error)),
+    };
+    let mut library = Library { kernels: HashMap::new(), error };
+    for info in kernels {
         let name = CString::new(&*info.name).map_err(|_| CUresult::CUDA_ERROR_INVALID_PTX)?;
         let handle = handle::next();
         library.kernels.insert(Arc::clone(&info.name), handle);
@@ -135,9 +151,19 @@ pub(crate) fn get_kernel(
     let state = driver.state();
     let library = state.libraries.get(&library.address());
     let library = library.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    library.error.map_or(Ok(()), Err)?;
     let name = name.c_str()?.to_str().map_err(|_| CUresult::CUDA_ERROR_NOT_FOUND)?;
     let kernel = library.kernels.get(name).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
     out.write(handle::pointer(*kernel))
+}
+
+/// Counting the kernels of text that could not be read is no error, as recorded; no record says the
+/// number, which is taken to be 0.
+pub(crate) fn get_kernel_count(driver: &Driver, out: Ptr<u32>, library: Ptr<CUlib_st>) -> Answer {
+    let state = driver.state();
+    let library = state.libraries.get(&library.address());
+    let library = library.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    out.write(library.kernels.len() as u32)
 }
 
 pub(crate) fn kernel_get_function(
@@ -217,7 +243,8 @@ pub(crate) fn module_load(driver: &Driver, out: Ptr<*mut CUmod_st>, image: Ptr<c
     let device = state.current_device()?;
     out.given()?;
     let mut module = Module { device, functions: HashMap::new() };
-    for info in read_image(image, state.profile)? {
+    let image = image.cast();
+    for info in read_kernels(read_text(&image)?, state.profile)? {
         let name = Arc::clone(&info.name);
         module.functions.insert(name, state.add_function(Function { device, info, kernel: None }));
     }

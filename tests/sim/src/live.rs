@@ -37,7 +37,7 @@ impl State {
             libraries: self.libraries.len() as u64,
             modules: self.modules.len() as u64,
             graphs: self.graphs.len() as u64,
-            allocations: self.memory.len() as u64,
+            allocations: self.memory.values().filter(|memory| !memory.freed).count() as u64,
             allocated_bytes: self.devices.iter().map(|device| device.allocated).sum(),
         }
     }

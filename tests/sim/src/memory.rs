@@ -8,6 +8,7 @@ use green_ctx_sys::{CUresult, CUstream_st};
 
 use crate::clock::cost;
 use crate::driver::Driver;
+use crate::effects::{Effect, Written};
 use crate::pointer::{Answer, Ptr};
 use crate::state::State;
 
@@ -17,6 +18,8 @@ const ALIGN: usize = 512;
 /// One allocation.
 pub(crate) struct Allocation {
     pub(crate) device: usize,
+    /// Whether the program freed it in stream order, and the stream is not there yet.
+    pub(crate) freed: bool,
     memory: Memory,
 }
 
@@ -89,65 +92,89 @@ impl State {
         let memory = Memory::new(len).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         let address = memory.address();
         self.devices[device].allocated += len as u64;
-        self.memory.insert(address, Allocation { device, memory });
+        self.memory.insert(address, Allocation { device, freed: false, memory });
         Ok(address)
     }
 
-    fn release(&mut self, address: u64) -> Answer {
-        let allocation = self.memory.remove(&address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    /// Takes an allocation from the program. Its memory stays until [`drop_memory`].
+    ///
+    /// [`drop_memory`]: State::drop_memory
+    fn release(&mut self, address: u64) -> Answer<usize> {
+        let allocation = self.memory.get_mut(&address).filter(|allocation| !allocation.freed);
+        let allocation = allocation.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        allocation.freed = true;
         self.devices[allocation.device].allocated -= allocation.memory.len as u64;
-        Ok(())
+        Ok(allocation.device)
     }
 
-    /// The bytes at a device address; `None` where they are not within one allocation.
-    fn memory(&mut self, address: u64, len: usize) -> Option<(usize, &mut [u8])> {
+    /// Gives back the memory of an allocation that was released.
+    pub(crate) fn drop_memory(&mut self, address: u64) {
+        self.memory.remove(&address);
+    }
+
+    /// The bytes at a device address, for an operation that was submitted when they could be used.
+    pub(crate) fn standing_memory(&mut self, address: u64, len: usize) -> Option<&mut [u8]> {
         let (base, allocation) = self.memory.range_mut(..=address).next_back()?;
         let offset = usize::try_from(address - base).ok()?;
-        let bytes = allocation.memory.bytes_mut().get_mut(offset..offset.checked_add(len)?)?;
-        Some((allocation.device, bytes))
+        allocation.memory.bytes_mut().get_mut(offset..offset.checked_add(len)?)
+    }
+
+    /// The bytes at a device address and the device; `None` where they are not within one
+    /// allocation.
+    fn memory(&self, address: u64, len: usize) -> Option<(usize, &[u8])> {
+        let (base, allocation) = self.memory.range(..=address).next_back()?;
+        let offset = usize::try_from(address - base).ok()?;
+        let bytes = allocation.memory.bytes().get(offset..offset.checked_add(len)?)?;
+        (!allocation.freed).then_some((allocation.device, bytes))
     }
 
     /// The bytes at an address of this device.
     pub(crate) fn device_memory(&self, device: usize, address: u64, len: usize) -> Option<&[u8]> {
-        let (base, allocation) = self.memory.range(..=address).next_back()?;
-        let offset = usize::try_from(address - base).ok()?;
-        let bytes = allocation.memory.bytes().get(offset..offset.checked_add(len)?)?;
-        (allocation.device == device).then_some(bytes)
-    }
-
-    /// The bytes at an address of this device, to be written.
-    pub(crate) fn device_memory_mut(
-        &mut self,
-        device: usize,
-        address: u64,
-        len: usize,
-    ) -> Option<&mut [u8]> {
         self.memory(address, len).filter(|(owner, _)| *owner == device).map(|(_, bytes)| bytes)
     }
 
     /// The bytes that a copy or memset is about.
-    fn target(&mut self, address: u64, len: usize) -> Answer<&mut [u8]> {
+    fn target(&self, address: u64, len: usize) -> Answer<&[u8]> {
         if len == 0 {
-            return Ok(&mut []);
+            return Ok(&[]);
         }
         let found = self.memory(address, len).map(|(_, bytes)| bytes);
         found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 
-    /// Does an operation on memory in a stream that was looked up already: its effect is there at
-    /// once, its time passes in the stream.
-    fn transfer(
-        &mut self,
-        stream: usize,
-        (address, len): (u64, usize),
-        effect: impl FnOnce(&mut [u8]) -> Answer,
-    ) -> Answer {
+    /// Takes an operation on memory into a stream that was looked up already, and says when it
+    /// ends; `None` where a capture took it.
+    fn transfer(&mut self, stream: usize, address: u64, len: usize) -> Answer<Option<u64>> {
         self.target(address, len)?;
         if self.capture_operation(stream)? {
-            return Ok(());
+            return Ok(None);
         }
-        self.target(address, len).and_then(effect)?;
-        self.occupy(stream, cost::COPY + len as u64 * 1000 / cost::COPY_BYTES);
+        Ok(Some(self.occupy(stream, cost::COPY + len as u64 * 1000 / cost::COPY_BYTES)))
+    }
+
+    /// Copies from the host in stream order. The host's memory is read at once.
+    fn upload(&mut self, stream: usize, to: u64, from: Ptr<c_void>, len: usize) -> Answer {
+        self.target(to, len)?;
+        let mut bytes = vec![0; len];
+        from.read_bytes(&mut bytes)?;
+        if let Some(end) = self.transfer(stream, to, len)? {
+            let device = self.device_of_stream(stream);
+            self.later(end, device, Effect::Write(vec![Written { address: to, bytes }]));
+        }
+        Ok(())
+    }
+
+    /// Copies to the host in stream order and waits for it, as a driver does for memory of the host
+    /// that is not page-locked (cuda.h, "API synchronization behavior"); here none is.
+    fn download(&mut self, stream: usize, to: Ptr<c_void>, from: u64, len: usize) -> Answer {
+        self.target(from, len)?;
+        if len > 0 {
+            to.given()?;
+        }
+        if self.transfer(stream, from, len)?.is_some() {
+            self.finish_stream(stream)?;
+            to.write_bytes(self.target(from, len)?)?;
+        }
         Ok(())
     }
 
@@ -171,15 +198,16 @@ pub(crate) fn alloc(driver: &Driver, out: Ptr<u64>, len: usize) -> Answer {
 /// Frees memory, for which the host waits until the device is idle.
 pub(crate) fn free(driver: &Driver, address: u64) -> Answer {
     let mut state = driver.state();
-    let device = state.current_device()?;
     if address == 0 {
         return Ok(());
     }
+    let device = state.current_device()?;
     state.no_strict_capture()?;
     state.release(address)?;
     let busy = state.busy(state.devices[device].primary);
     state.wait_on_host(&busy);
-    Ok(())
+    state.drop_memory(address);
+    state.unpoisoned(device)
 }
 
 /// Allocates in stream order. Capturing it is not simulated.
@@ -193,7 +221,8 @@ pub(crate) fn alloc_async(
     let stream = state.stream(stream.address())?;
     out.given()?;
     let device = uncaptured_device(&mut state, stream)?;
-    let address = state.allocate(device, len)?;
+    // No bytes are the null address, as recorded.
+    let address = if len == 0 { 0 } else { state.allocate(device, len)? };
     out.write(address)
 }
 
@@ -202,7 +231,14 @@ pub(crate) fn free_async(driver: &Driver, address: u64, stream: Ptr<CUstream_st>
     let mut state = driver.state();
     let stream = state.stream(stream.address())?;
     uncaptured_device(&mut state, stream)?;
-    state.release(address)
+    if address == 0 {
+        return Ok(());
+    }
+    let device = state.release(address)?;
+    // What was submitted before still finds the memory; nobody else gets the address meanwhile.
+    let time = state.pending(stream).time;
+    state.later(time, device, Effect::Release(address));
+    Ok(())
 }
 
 fn uncaptured_device(state: &mut State, stream: usize) -> Answer<usize> {
@@ -223,17 +259,14 @@ pub(crate) fn get_info(driver: &Driver, free: Ptr<usize>, total: Ptr<usize>) -> 
 pub(crate) fn copy_to_device(driver: &Driver, to: u64, from: Ptr<c_void>, len: usize) -> Answer {
     let mut state = driver.state();
     let stream = state.null_stream()?;
-    state.transfer(stream, (to, len), |bytes| from.read_bytes(bytes))?;
-    state.wait_for_stream(stream);
-    Ok(())
+    state.upload(stream, to, from, len)?;
+    state.finish_stream(stream)
 }
 
 pub(crate) fn copy_to_host(driver: &Driver, to: Ptr<c_void>, from: u64, len: usize) -> Answer {
     let mut state = driver.state();
     let stream = state.null_stream()?;
-    state.transfer(stream, (from, len), |bytes| to.write_bytes(bytes))?;
-    state.wait_for_stream(stream);
-    Ok(())
+    state.download(stream, to, from, len)
 }
 
 pub(crate) fn copy_to_device_async(
@@ -245,7 +278,7 @@ pub(crate) fn copy_to_device_async(
 ) -> Answer {
     let mut state = driver.state();
     let stream = state.stream(stream.address())?;
-    state.transfer(stream, (to, len), |bytes| from.read_bytes(bytes))
+    state.upload(stream, to, from, len)
 }
 
 pub(crate) fn copy_to_host_async(
@@ -257,18 +290,20 @@ pub(crate) fn copy_to_host_async(
 ) -> Answer {
     let mut state = driver.state();
     let stream = state.stream(stream.address())?;
-    state.transfer(stream, (from, len), |bytes| to.write_bytes(bytes))
+    state.download(stream, to, from, len)
 }
 
-fn fill(state: &mut State, stream: usize, to: u64, pattern: &[u8], count: usize) -> Answer {
+/// Writes a pattern `count` times, in stream order.
+fn fill(state: &mut State, stream: usize, address: u64, pattern: &[u8], count: usize) -> Answer {
     let len = count.checked_mul(pattern.len()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    if !to.is_multiple_of(pattern.len() as u64) {
+    if !address.is_multiple_of(pattern.len() as u64) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    state.transfer(stream, (to, len), |bytes| {
-        bytes.chunks_exact_mut(pattern.len()).for_each(|chunk| chunk.copy_from_slice(pattern));
-        Ok(())
-    })
+    if let Some(end) = state.transfer(stream, address, len)? {
+        let device = state.device_of_stream(stream);
+        state.later(end, device, Effect::Fill { address, pattern: pattern.to_vec(), len });
+    }
+    Ok(())
 }
 
 pub(crate) fn set_d8(driver: &Driver, to: u64, value: u8, count: usize) -> Answer {
@@ -299,4 +334,43 @@ pub(crate) fn set_d32_async(
     let mut state = driver.state();
     let stream = state.stream(stream.address())?;
     fill(&mut state, stream, to, &value.to_ne_bytes(), count)
+}
+
+/// `CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER`, the only flag of a write, which is without meaning
+/// where every write is seen in the order of time.
+const NO_MEMORY_BARRIER: u32 = 1;
+
+fn write_value(
+    driver: &Driver,
+    stream: Ptr<CUstream_st>,
+    to: u64,
+    value: &[u8],
+    flags: u32,
+) -> Answer {
+    let mut state = driver.state();
+    let stream = state.stream(stream.address())?;
+    if flags & !NO_MEMORY_BARRIER != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    fill(&mut state, stream, to, value, 1)
+}
+
+pub(crate) fn write_value_32(
+    driver: &Driver,
+    stream: Ptr<CUstream_st>,
+    to: u64,
+    value: u32,
+    flags: u32,
+) -> Answer {
+    write_value(driver, stream, to, &value.to_ne_bytes(), flags)
+}
+
+pub(crate) fn write_value_64(
+    driver: &Driver,
+    stream: Ptr<CUstream_st>,
+    to: u64,
+    value: u64,
+    flags: u32,
+) -> Answer {
+    write_value(driver, stream, to, &value.to_ne_bytes(), flags)
 }

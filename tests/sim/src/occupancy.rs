@@ -5,6 +5,7 @@ use green_ctx_sys::{CUfunc_st, CUlaunchConfig, CUresult};
 use crate::driver::Driver;
 use crate::launch::{check_cluster, read_config};
 use crate::pointer::{Answer, Ptr};
+use crate::profile::attribute;
 
 pub(crate) fn max_active_blocks(
     driver: &Driver,
@@ -18,6 +19,11 @@ pub(crate) fn max_active_blocks(
     state.kernel_info(function.address())?;
     let threads = u32::try_from(threads).ok().filter(|&threads| threads > 0);
     let threads = threads.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    // A block that no SM runs is no error here, as recorded.
+    let most = state.profile.attribute(attribute::MAX_THREADS_PER_BLOCK).unwrap_or(0);
+    if threads > most as u32 {
+        return out.write(0);
+    }
     out.write(state.profile.blocks_per_sm(threads, shared_bytes as u64) as i32)
 }
 
@@ -36,7 +42,7 @@ pub(crate) fn max_active_clusters(
     let size = check_cluster(cluster, state.profile)?;
     shape.check(state.profile)?;
     let sms = &state.contexts[&state.streams[&stream].context].sms;
-    let clusters = state.profile.topology.clusters(sms.set, size, sms.whole);
+    let clusters = state.profile.topology.clusters(sms.set, sms.coscheduled, size);
     let blocks = state.profile.blocks_per_sm(shape.threads(), u64::from(shape.shared_bytes));
     out.write((clusters * blocks) as i32)
 }

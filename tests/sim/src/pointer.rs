@@ -34,6 +34,11 @@ impl<T> Ptr<T> {
         self.0.addr()
     }
 
+    /// The pointer itself, to be passed back to the program.
+    pub(crate) fn raw(self) -> *mut T {
+        self.0
+    }
+
     pub(crate) fn is_null(self) -> bool {
         self.0.is_null()
     }
@@ -186,8 +191,11 @@ plain!(
     usize,
     CUresult,
     green_ctx_sys::CUdevice_attribute,
+    green_ctx_sys::CUfunc_cache,
+    green_ctx_sys::CUlaunchAttributeID,
     green_ctx_sys::CUlimit,
     green_ctx_sys::CUdevResourceType,
     green_ctx_sys::CUfunction_attribute,
+    green_ctx_sys::CUstreamCallback,
     green_ctx_sys::CUstreamCaptureMode,
 );

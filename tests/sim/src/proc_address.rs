@@ -60,8 +60,11 @@ pub(crate) fn get_with_status(
     out.write(std::ptr::null_mut())?;
     let name = name.c_str()?;
     let newest = driver.spec.version();
-    let version = u32::try_from(version).ok().filter(|&version| version <= newest);
-    let version = version.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    if version > newest as i32 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // A negative version is not refused and finds the newest form, as recorded.
+    let version = version as u32;
     if flags & !KNOWN_FLAGS != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -126,6 +129,7 @@ mod tests {
             assert_eq!(answers(name), ["no"; 5], "{name}");
         }
         assert_eq!(answers("cuGreenCtxGetId"), ["ver", "ver", "ver", "ver", "y"]);
+        assert!(find(b"cuGreenCtxGetId", 12_090, 13_000).is_ok());
     }
 
     #[test]

@@ -31,6 +31,13 @@ pub(crate) struct Ptx {
     pub(crate) kernels: Vec<KernelInfo>,
 }
 
+/// The targets that PTX has (the table of `.target` in its manual); another is an error of the text,
+/// as recorded.
+const TARGETS: &[u32] = &[
+    20, 30, 32, 35, 37, 50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 88, 89, 90, 100, 101, 103,
+    110, 120, 121,
+];
+
 /// Reads a PTX text; `None` where it is none.
 pub(crate) fn parse(text: &str) -> Option<Ptx> {
     let text = without_comments(text);
@@ -39,6 +46,9 @@ pub(crate) fn parse(text: &str) -> Option<Ptx> {
     let target = directive(&text, ".target")?.strip_prefix("sm_")?;
     let target = target.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().ok()?;
 
+    if !TARGETS.contains(&target) {
+        return None;
+    }
     let mut kernels = Vec::new();
     let mut rest = text.as_str();
     while let Some(at) = rest.find(".entry") {
@@ -157,9 +167,14 @@ mod tests {
 
     #[test]
     fn other_text_is_refused() {
-        for text in
-            ["", "hello", ".version 7.0", ".version x\n.target sm_52", ".version 7.0\n.target gpu"]
-        {
+        for text in [
+            "",
+            "hello",
+            ".version 7.0",
+            ".version x\n.target sm_52",
+            ".version 7.0\n.target gpu",
+            ".version 7.0\n.target sm_1234",
+        ] {
             assert_eq!(parse(text), None, "{text:?}");
         }
     }

@@ -4,14 +4,16 @@ use std::collections::HashMap;
 
 use green_ctx_sys::{CUdevResource, CUdevResourceDesc_st, CUdevResourceType, CUresult};
 
+use crate::Profile;
 use crate::clock::cost;
 use crate::context::Partition;
+use crate::crash;
 use crate::driver::Driver;
 use crate::handle;
 use crate::pointer::{Answer, Ptr};
 use crate::sm_set::SmSet;
 use crate::state::State;
-use crate::topology::SplitError;
+use crate::topology::{SplitError, is_fine};
 
 /// The size of `CUdevResource`, the same in every header.
 const SIZE: usize = 144;
@@ -36,6 +38,8 @@ pub(crate) struct Resource {
     root: usize,
     /// Resources of devices and contexts can be split, results of a split cannot.
     divisible: bool,
+    /// Cut in fine units, or out of something that was.
+    fine: bool,
     sms: SmSet,
     count: u32,
 }
@@ -105,8 +109,10 @@ impl State {
         put(&mut bytes, SM_COUNT, resource.count);
         // Only resources of devices and contexts carry these, and only from 13.0 on.
         if resource.divisible && self.version >= 13_000 {
-            put(&mut bytes, MIN_PARTITION, self.profile.min_partition);
-            put(&mut bytes, ALIGNMENT, self.profile.alignment);
+            let Profile { topology, min_partition, alignment, .. } = self.profile;
+            let fine = resource.fine.then_some(topology.fine_unit);
+            put(&mut bytes, MIN_PARTITION, fine.unwrap_or(*min_partition));
+            put(&mut bytes, ALIGNMENT, fine.unwrap_or(*alignment));
         }
         bytes
     }
@@ -154,8 +160,8 @@ impl State {
         let (device, green) = (context.device, context.green);
         // The primary context has the whole device, and its resource is the device's own.
         let root = if green { handle } else { self.devices[device].root };
-        let (sms, count) = (context.sms.set, context.sms.count);
-        self.write_resource(Resource { device, root, divisible: true, sms, count }, out, kind)
+        let Partition { set: sms, count, fine, .. } = context.sms;
+        self.write_resource(Resource { device, root, divisible: true, fine, sms, count }, out, kind)
     }
 }
 
@@ -170,7 +176,7 @@ pub(crate) fn of_device(
     let sms = state.profile.topology.all();
     let root = state.devices[device].root;
     state.write_resource(
-        Resource { device, root, divisible: true, sms, count: sms.len() },
+        Resource { device, root, divisible: true, fine: false, sms, count: sms.len() },
         out,
         kind,
     )
@@ -196,20 +202,23 @@ pub(crate) fn split_by_count(
         return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
     }
     let wanted = (!result.is_null()).then_some(capacity);
-    let split = state.profile.topology.split(input.sms, wanted, flags, minimum);
+    let topology = &state.profile.topology;
+    let split = topology.split(input.sms, input.fine, wanted, flags, minimum);
     let split = split.map_err(|error| match error {
         SplitError::Flags => CUresult::CUDA_ERROR_INVALID_VALUE,
         SplitError::Size => CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION,
     })?;
     groups.write(split.groups.len() as u32)?;
-    let part = |sms: SmSet| Resource { divisible: false, sms, count: sms.len(), ..input };
+    let fine = input.fine || is_fine(flags);
+    let part = |sms: SmSet| Resource { divisible: false, fine, sms, count: sms.len(), ..input };
     if !result.is_null() {
         for (index, &group) in split.groups.iter().enumerate() {
             let bytes = state.encode(part(group));
             result.element(index).write_bytes(&bytes)?;
         }
     }
-    if !remaining.is_null() {
+    // A query leaves the remainder as it was, as recorded.
+    if !result.is_null() && !remaining.is_null() {
         let bytes = state.encode(part(split.remainder));
         remaining.write_bytes(&bytes)?;
     }
@@ -227,10 +236,17 @@ pub(crate) fn generate_desc(
     out.given()?;
     resources.given()?;
     if count == 0 {
+        // The first resource is looked at without a check that there is one, as recorded.
+        crash::segmentation_fault();
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
+    let topology = &state.profile.topology;
+    let coscheduled = |resource: &Resource| {
+        if resource.fine { SmSet::default() } else { topology.coscheduled(resource.sms) }
+    };
     let first = state.decode(resources)?;
-    let (mut sms, mut total) = (first.sms, first.count);
+    let (mut sms, mut total, mut fine) = (first.sms, first.count, first.fine);
+    let mut together = coscheduled(&first);
     for index in 1..count as usize {
         let next = state.decode(resources.element(index))?;
         // 12.4 takes one resource of a type (its header); later drivers take those of one root.
@@ -239,8 +255,10 @@ pub(crate) fn generate_desc(
         }
         sms = sms.union(next.sms);
         total += next.count;
+        fine |= next.fine;
+        together = together.union(coscheduled(&next));
     }
-    let sms = Partition::new(sms, total, count == 1);
+    let sms = Partition::new(sms, total, fine, together);
     let handle = handle::next();
     state.descriptors.insert(handle, Descriptor { device: first.device, sms });
     out.write(handle::pointer(handle))
@@ -253,8 +271,14 @@ mod tests {
     #[test]
     fn tokens_are_found_again_and_others_are_not() {
         let mut resources = Resources::default();
-        let resource =
-            |count| Resource { device: 0, root: 1, divisible: false, sms: SmSet::default(), count };
+        let resource = |count| Resource {
+            device: 0,
+            root: 1,
+            divisible: false,
+            fine: false,
+            sms: SmSet::default(),
+            count,
+        };
         let tokens: Vec<u32> = (1..100).map(|count| resources.token(resource(count))).collect();
         for (count, &token) in (1..).zip(&tokens) {
             assert_eq!(resources.find(token), Some(resource(count)));

@@ -207,7 +207,8 @@ impl Sim {
     /// Says what a kernel does, for all launches from now on, in place of what was registered under
     /// the name before. A kernel without a closure is traced and does nothing.
     ///
-    /// The closure runs in the launching call. It may call the driver; no lock of the driver is
+    /// The closure runs in the launching call; what it writes is seen by others when the launch has
+    /// ended in virtual time. It may call the driver; no lock of the driver is
     /// held meanwhile but the one that makes launches wait for each other, so it must not wait for
     /// a launch of another thread.
     ///

@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use green_ctx_sys::CUresult;
+use green_ctx_sys::{CUfunc_cache, CUresult};
 
 use crate::Profile;
+use crate::callback::Callback;
 use crate::capture::{Capture, Graph};
 use crate::clock::VectorClock;
-use crate::context::Context;
+use crate::context::{Context, LIMITS};
+use crate::effects::Effects;
 use crate::event::Event;
 use crate::handle::{self, AddressHasher, Table};
 use crate::library::{Function, Kernel, Library, Module};
@@ -40,6 +42,10 @@ pub(crate) struct State {
     pub(crate) captures: Table<Capture>,
     pub(crate) graphs: Table<Graph>,
     pub(crate) memory: BTreeMap<u64, Allocation>,
+    /// What operations that were submitted have yet to do.
+    pub(crate) effects: Effects,
+    /// Callbacks whose turn has come, with the status that they get.
+    pub(crate) due: Vec<(Callback, CUresult)>,
     pub(crate) launches: VecDeque<Launch>,
     /// How many launches are kept.
     pub(crate) trace: usize,
@@ -57,6 +63,10 @@ pub(crate) struct Device {
     pub(crate) greens: Vec<usize>,
     /// Flags of the primary context.
     pub(crate) flags: u32,
+    /// Limits by `CUlimit` and the preferred cache, which all contexts of the device share, as
+    /// recorded.
+    pub(crate) limits: [usize; LIMITS.len()],
+    pub(crate) cache_config: CUfunc_cache,
     /// The error that poisons every context of the device.
     pub(crate) fault: Option<CUresult>,
     /// Memory that green contexts took, given back with the primary context only.
@@ -108,6 +118,8 @@ impl State {
             captures: Table::default(),
             graphs: Table::default(),
             memory: BTreeMap::new(),
+            effects: Effects::default(),
+            due: Vec::new(),
             launches: VecDeque::new(),
             trace,
             next_context_id: 1,
@@ -128,6 +140,8 @@ impl State {
             retains: 0,
             greens: Vec::new(),
             flags: 0,
+            limits: LIMITS,
+            cache_config: CUfunc_cache::CU_FUNC_CACHE_PREFER_NONE,
             fault: None,
             green_bytes: 0,
             allocated: 0,

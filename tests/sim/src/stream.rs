@@ -1,11 +1,13 @@
 //! Streams and the work in them.
 
-use green_ctx_sys::{CUctx_st, CUevent_st, CUgreenCtx_st, CUresult, CUstream_st};
+use green_ctx_sys::{
+    CUctx_st, CUevent_st, CUgreenCtx_st, CUresult, CUstream_st, CUsynchronizationPolicy,
+};
 
 use crate::clock::{Moment, cost};
 use crate::context::Context;
 use crate::driver::Driver;
-use crate::handle;
+use crate::handle::{self, Table};
 use crate::pointer::{Answer, Ptr};
 use crate::state::{State, thread};
 
@@ -26,6 +28,8 @@ pub(crate) struct Stream {
     pub(crate) tick: u64,
     pub(crate) flags: u32,
     pub(crate) priority: i32,
+    /// How waiting for it is asked to be done, which makes no difference here.
+    pub(crate) policy: CUsynchronizationPolicy,
     /// Whether it is a default stream, which nobody destroys.
     default: bool,
     /// Whether the program has to destroy it.
@@ -38,14 +42,15 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// A default stream, which belongs to its context and not to the program.
-    pub(crate) fn hidden(context: usize, context_id: u64) -> Stream {
+    pub(crate) fn hidden(context: usize, context_id: u64, flags: u32) -> Stream {
         Stream {
             context,
             context_id,
             id: 0,
             tick: 0,
-            flags: 0,
+            flags,
             priority: 0,
+            policy: CUsynchronizationPolicy::CU_SYNC_POLICY_AUTO,
             default: true,
             counted: false,
             tail: Moment::default(),
@@ -56,6 +61,15 @@ impl Stream {
     /// The name under which vector clocks count its operations.
     pub(crate) fn actor(&self) -> u32 {
         self.id as u32
+    }
+
+    /// Makes what comes into this stream, whose handle this is, wait for a moment. Whoever waits
+    /// for the stream or its context waits for that too.
+    pub(crate) fn hold(&mut self, handle: usize, contexts: &mut Table<Context>, moment: &Moment) {
+        self.tail.join(moment);
+        if let Some(context) = contexts.get_mut(&self.context) {
+            context.submitted(self.flags, handle, moment);
+        }
     }
 }
 
@@ -85,14 +99,14 @@ impl State {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let (least, greatest) = self.profile.stream_priorities;
+        let flags = flags | self.contexts[&context].stream_flags();
         let id = self.contexts[&context].id;
         let priority = priority.clamp(greatest, least);
         Ok(self.add_stream(Stream {
-            flags,
             priority,
             default: false,
             counted: true,
-            ..Stream::hidden(context, id)
+            ..Stream::hidden(context, id, flags)
         }))
     }
 
@@ -130,7 +144,7 @@ impl State {
         if let Some(&(_, stream)) = per_thread.iter().find(|(number, _)| *number == thread()) {
             return Ok(stream);
         }
-        let stream = self.add_stream(Stream::hidden(current, *id));
+        let stream = self.add_stream(Stream::hidden(current, *id, 0));
         if let Some(context) = self.contexts.get_mut(&current) {
             context.per_thread.push((thread(), stream));
         }
@@ -142,10 +156,6 @@ impl State {
         let stream = &self.streams[&handle];
         let context = &self.contexts[&stream.context];
         let mut pending = stream.tail.clone();
-        pending.join(&context.fence);
-        if context.green {
-            pending.join(&self.contexts[&self.devices[context.device].primary].fence);
-        }
         // The legacy stream and the blocking streams of its context wait for each other.
         if handle == context.legacy {
             pending.join(&context.blocking);
@@ -173,26 +183,31 @@ impl State {
         done.time = end;
         let Some(stream) = self.streams.get_mut(&handle) else { return };
         if let Some(context) = self.contexts.get_mut(&stream.context) {
-            context.busy.join(&done);
-            if stream.flags & NON_BLOCKING == 0 && handle != context.legacy {
-                context.blocking.join(&done);
-            }
+            context.submitted(stream.flags, handle, &done);
         }
         stream.tail.time = stream.tail.time.max(done.time);
         stream.tail.clock.join(&done.clock);
     }
 
-    /// An operation of known duration, from start to end.
-    pub(crate) fn occupy(&mut self, handle: usize, duration: u64) {
+    /// An operation of known duration, from start to end. Returns the end.
+    pub(crate) fn occupy(&mut self, handle: usize, duration: u64) -> u64 {
         let admitted = self.admit(handle);
         let end = admitted.start.time + duration;
         self.conclude(admitted, end);
+        end
     }
 
-    /// Waits on the host for everything in a stream that was looked up already.
-    pub(crate) fn wait_for_stream(&mut self, handle: usize) {
+    /// Waits on the host for everything in a stream that was looked up already, and fails where
+    /// something in it failed.
+    pub(crate) fn finish_stream(&mut self, handle: usize) -> Answer {
         let pending = self.pending(handle);
         self.wait_on_host(&pending);
+        self.unpoisoned(self.device_of_stream(handle))
+    }
+
+    /// The device of a stream that was looked up already.
+    pub(crate) fn device_of_stream(&self, handle: usize) -> usize {
+        self.contexts[&self.streams[&handle].context].device
     }
 }
 
@@ -252,8 +267,7 @@ pub(crate) fn synchronize(driver: &Driver, stream: Ptr<CUstream_st>) -> Answer {
     let mut state = driver.state();
     let handle = state.stream(stream.address())?;
     state.not_captured(handle)?;
-    state.wait_for_stream(handle);
-    Ok(())
+    state.finish_stream(handle)
 }
 
 pub(crate) fn wait_event(
@@ -274,7 +288,7 @@ pub(crate) fn wait_event(
     }
     let recorded = state.events.get(&event.address()).and_then(|event| event.recorded.as_ref());
     if let (Some(recorded), Some(stream)) = (recorded, state.streams.get_mut(&handle)) {
-        stream.tail.join(recorded);
+        stream.hold(handle, &mut state.contexts, recorded);
     }
     Ok(())
 }
@@ -297,6 +311,12 @@ pub(crate) fn get_id(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<u64>) -
     out.write(state.streams[&handle].id)
 }
 
+pub(crate) fn get_device(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<i32>) -> Answer {
+    let mut state = driver.state();
+    let handle = state.stream(stream.address())?;
+    out.write(state.device_of_stream(handle) as i32)
+}
+
 pub(crate) fn get_ctx(
     driver: &Driver,
     stream: Ptr<CUstream_st>,
@@ -307,7 +327,8 @@ pub(crate) fn get_ctx(
     out.write(handle::pointer(state.streams[&handle].context))
 }
 
-/// The form of 12.5 gives either a context or a green context, as recorded.
+/// The form of 12.5 gives the primary context of a green stream beside the green context, as
+/// recorded.
 pub(crate) fn get_ctx_v2(
     driver: &Driver,
     stream: Ptr<CUstream_st>,
@@ -317,14 +338,9 @@ pub(crate) fn get_ctx_v2(
     let mut state = driver.state();
     let handle = state.stream(stream.address())?;
     let context = state.streams[&handle].context;
-    let null = std::ptr::null_mut();
-    if state.contexts[&context].green {
-        out.write(null)?;
-        green_out.write_if_given(handle::pointer(context));
-    } else {
-        out.write(handle::pointer(context))?;
-        green_out.write_if_given(std::ptr::null_mut());
-    }
+    let Context { green, device, .. } = state.contexts[&context];
+    out.write(handle::pointer(state.devices[device].primary))?;
+    green_out.write_if_given(if green { handle::pointer(context) } else { std::ptr::null_mut() });
     Ok(())
 }
 

@@ -32,6 +32,19 @@ pub struct Topology {
     /// Whether two TPCs of the tail form one more cluster of four when the whole tail and at least
     /// one unit come in one resource.
     pub tail_pair: bool,
+    /// Splits of the whole device whose groups are known and follow from no rule. Such splits of
+    /// anything else fill their groups up in the order of the SMs, which no record says.
+    pub splits: &'static [RecordedSplit],
+}
+
+/// What the driver makes of a request for as many groups of a size as the device has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RecordedSplit {
+    /// The SMs of each group.
+    pub size: u32,
+    /// The TPCs of each group, ascending.
+    pub groups: &'static [&'static [u32]],
 }
 
 /// TPCs numbered across `gpcs` GPCs, one coarse unit in each GPC.
@@ -57,6 +70,18 @@ pub(crate) enum SplitError {
     Flags,
     /// No group of this size fits.
     Size,
+}
+
+/// Whether these flags of a split ask for fine units.
+pub(crate) fn is_fine(flags: u32) -> bool {
+    flags & IGNORE_COSCHEDULING != 0
+}
+
+impl Split {
+    fn of(input: SmSet, groups: Vec<SmSet>) -> Split {
+        let remainder = groups.iter().fold(input, |left, &group| left.difference(group));
+        Split { groups, remainder }
+    }
 }
 
 impl Topology {
@@ -110,7 +135,8 @@ impl Topology {
     }
 
     /// Splits `input` into at most `wanted` groups of at least `minimum` SMs, as
-    /// `cuDevSmResourceSplitByCount` does.
+    /// `cuDevSmResourceSplitByCount` does. `of_fine` says that the input itself was cut in fine
+    /// units, which are then what groups of any size consist of.
     ///
     /// # Errors
     ///
@@ -119,6 +145,7 @@ impl Topology {
     pub(crate) fn split(
         &self,
         input: SmSet,
+        of_fine: bool,
         wanted: Option<u32>,
         flags: u32,
         minimum: u32,
@@ -127,17 +154,18 @@ impl Topology {
         if flags & both == both {
             return Err(SplitError::Flags);
         }
-        let fine = flags & IGNORE_COSCHEDULING != 0;
-        let unit = if fine { self.fine_unit } else { self.coarse_unit };
+        let step = if is_fine(flags) { self.fine_unit } else { self.coarse_unit };
         let total = input.len();
         if minimum > total {
             return Err(SplitError::Size);
         }
-        let size = minimum.max(1).div_ceil(unit) * unit;
+        let size = minimum.max(1).div_ceil(step) * step;
         if size >= total {
             return Ok(Split { groups: vec![input], remainder: SmSet::default() });
         }
 
+        let fine = of_fine || is_fine(flags);
+        let unit = if fine { self.fine_unit } else { self.coarse_unit };
         let mut units: Vec<SmSet> = if fine { self.fine_units() } else { self.coarse_units() };
         units.retain(|unit| unit.is_subset(input));
         let loose = units.iter().fold(input, |left, &unit| left.difference(unit));
@@ -153,6 +181,12 @@ impl Topology {
         );
 
         let count = wanted.map_or(most, |wanted| wanted.min(most));
+        if !fine
+            && input == self.all()
+            && let Some(groups) = self.recorded(size, count)
+        {
+            return Ok(Split::of(input, groups));
+        }
         let per_group = size / unit;
         let mut groups = vec![SmSet::default(); count as usize];
         // Units go round the groups in turn: two groups of 16 are the units 0, 2 and 1, 3.
@@ -160,30 +194,56 @@ impl Topology {
             let group = &mut groups[index % count as usize];
             *group = group.union(unit);
         }
-        let remainder = groups.iter().fold(input, |left, &group| left.difference(group));
-        Ok(Split { groups, remainder })
+        Ok(Split::of(input, groups))
     }
 
-    /// How many clusters of `size` SMs fit on `sms` at one block an SM.
+    /// The groups of a split of the whole device that is known.
+    fn recorded(&self, size: u32, count: u32) -> Option<Vec<SmSet>> {
+        let split = self
+            .splits
+            .iter()
+            .find(|split| split.size == size && split.groups.len() == count as usize)?;
+        let group =
+            |tpcs: &[u32]| tpcs.iter().fold(SmSet::default(), |set, &tpc| set.union(self.tpc(tpc)));
+        Some(split.groups.iter().map(|tpcs| group(tpcs)).collect())
+    }
+
+    /// The SMs of one resource, not cut in fine units, that run clusters of more than one fine unit:
+    /// those of a resource with a whole coarse unit, where the tail counts only as a whole.
+    pub(crate) fn coscheduled(&self, sms: SmSet) -> SmSet {
+        if !self.coarse_units().iter().any(|unit| unit.is_subset(sms)) {
+            return SmSet::default();
+        }
+        let tail = self.tail();
+        if tail.is_subset(sms) { sms } else { sms.difference(tail) }
+    }
+
+    /// The SMs of no coarse unit.
+    fn tail(&self) -> SmSet {
+        (self.tail_start() * self.fine_unit..self.sm_count).collect()
+    }
+
+    /// How many clusters of `size` SMs fit on `sms` at one block an SM, where those of more than
+    /// one fine unit need `coscheduled` SMs.
     ///
-    /// `whole` says that the SMs came as one resource and were not composed of several.
-    pub(crate) fn clusters(&self, sms: SmSet, size: u32, whole: bool) -> u32 {
+    /// This is the sum over the resources that a context was made of, each counted as
+    /// [`coscheduled`](Topology::coscheduled) says, with SMs that are in several counted once.
+    pub(crate) fn clusters(&self, sms: SmSet, coscheduled: SmSet, size: u32) -> u32 {
         if size <= 1 {
             return sms.len();
         }
-        let mut clusters = 0;
-        for unit in self.coarse_units() {
-            clusters += sms.intersection(unit).len() / size;
+        if size <= self.fine_unit {
+            let tpcs = 0..self.sm_count / self.fine_unit;
+            return tpcs.map(|tpc| sms.intersection(self.tpc(tpc)).len() / size).sum();
         }
-        let tail: SmSet = (self.tail_start() * self.fine_unit..self.sm_count).collect();
-        for tpc in self.tail_start()..self.sm_count / self.fine_unit {
-            clusters += sms.intersection(self.tpc(tpc)).len() / size;
-        }
-        let pair = size > self.fine_unit && size <= 2 * self.fine_unit;
-        if self.tail_pair && pair && whole && tail.is_subset(sms) && sms.len() > tail.len() {
-            clusters += 1;
-        }
-        clusters
+        let in_unit = |unit: &SmSet| coscheduled.intersection(*unit).len() / size;
+        let clusters: u32 = self.coarse_units().iter().map(in_unit).sum();
+        let tail = self.tail();
+        let pair = self.tail_pair
+            && size <= 2 * self.fine_unit
+            && !tail.is_empty()
+            && tail.is_subset(coscheduled);
+        clusters + u32::from(pair)
     }
 }
 
@@ -207,8 +267,9 @@ mod tests {
         let mut rows = Vec::new();
         let mut minimum = 0;
         while minimum <= 132 {
-            let split =
-                topology.split(topology.all(), None, flags, minimum).expect("every size fits");
+            let split = topology
+                .split(topology.all(), false, None, flags, minimum)
+                .expect("every size fits");
             let each = split.groups[0].len();
             assert!(
                 split.groups.iter().all(|group| group.len() == each),
@@ -291,7 +352,8 @@ mod tests {
             (17, 16, 8, 16, 4),
             (40, 100, 1, 104, 28),
         ] {
-            let split = topology.split(topology.all(), Some(wanted), 0, minimum).expect("fits");
+            let split =
+                topology.split(topology.all(), false, Some(wanted), 0, minimum).expect("fits");
             let got = (split.groups.len() as u32, split.groups[0].len(), split.remainder.len());
             assert_eq!(got, (groups, each, left), "{wanted} groups of {minimum}");
         }
@@ -301,11 +363,14 @@ mod tests {
     fn impossible_splits_are_refused() {
         let topology = &H200.topology;
         for flags in [0, 1, 2, 4] {
-            assert_eq!(topology.split(topology.all(), None, flags, 133), Err(SplitError::Size));
+            assert_eq!(
+                topology.split(topology.all(), false, None, flags, 133),
+                Err(SplitError::Size)
+            );
         }
-        assert_eq!(topology.split(topology.all(), None, 3, 0), Err(SplitError::Flags));
+        assert_eq!(topology.split(topology.all(), false, None, 3, 0), Err(SplitError::Flags));
         assert_eq!(
-            topology.split(recorded("0 1 2 3"), None, 0, 0).map(|split| split.groups.len()),
+            topology.split(recorded("0 1 2 3"), false, None, 0, 0).map(|split| split.groups.len()),
             Ok(1)
         );
     }
@@ -324,7 +389,7 @@ mod tests {
         ] {
             assert_eq!(units[unit], recorded(sms), "unit {unit}");
         }
-        let split = H200.topology.split(H200.topology.all(), None, 0, 8).expect("fits");
+        let split = H200.topology.split(H200.topology.all(), false, None, 0, 8).expect("fits");
         assert_eq!(split.groups, units);
         assert_eq!(ids(split.remainder), (120..132).collect::<Vec<_>>());
     }
@@ -354,21 +419,21 @@ mod tests {
     #[test]
     fn groups_and_nested_groups_hold_the_recorded_sms() {
         let topology = &H200.topology;
-        let direct = topology.split(topology.all(), Some(1), 0, 24).expect("fits");
+        let direct = topology.split(topology.all(), false, Some(1), 0, 24).expect("fits");
         assert_eq!(
             direct.groups[0],
             recorded("0 1 2 3 4 5 16 17 18 19 20 21 32 33 34 35 36 37 48 49 50 51 52 53")
         );
-        let half = topology.split(topology.all(), Some(1), 0, 64).expect("fits");
+        let half = topology.split(topology.all(), false, Some(1), 0, 64).expect("fits");
         assert_eq!(ids(half.groups[0]), (0..64).collect::<Vec<_>>());
 
-        let parent = topology.split(topology.all(), Some(1), 0, 48).expect("fits").groups[0];
-        let nested = topology.split(parent, Some(2), 0, 16).expect("fits");
+        let parent = topology.split(topology.all(), false, Some(1), 0, 48).expect("fits").groups[0];
+        let nested = topology.split(parent, false, Some(2), 0, 16).expect("fits");
         assert_eq!(nested.groups[0], recorded("0 1 4 5 16 17 20 21 32 33 36 37 48 49 52 53"));
         assert_eq!(nested.groups[1], recorded("2 3 6 7 18 19 22 23 34 35 38 39 50 51 54 55"));
         assert_eq!(nested.remainder, recorded("8 9 10 11 24 25 26 27 40 41 42 43 56 57 58 59"));
 
-        let fine = topology.split(topology.coarse_units()[0], None, 1, 2).expect("fits");
+        let fine = topology.split(topology.coarse_units()[0], false, None, 1, 2).expect("fits");
         assert_eq!(fine.groups.len(), 4);
         assert_eq!(fine.groups[..2], [recorded("0 1"), recorded("16 17")]);
     }
@@ -376,16 +441,34 @@ mod tests {
     #[test]
     fn clusters_are_the_recorded_ones() {
         let topology = &H200.topology;
-        let counts = |sms, whole| [1, 2, 4, 8].map(|size| topology.clusters(sms, size, whole) * 2);
-        assert_eq!(counts(topology.all(), true), [264, 132, 62, 30]);
-        let half = topology.split(topology.all(), Some(1), 0, 64).expect("fits");
-        assert_eq!(counts(half.groups[0], true), [128, 64, 32, 16]);
-        assert_eq!(counts(half.remainder, true), [136, 68, 30, 14]);
-        let direct = topology.split(topology.all(), Some(1), 0, 24).expect("fits");
-        assert_eq!(counts(direct.remainder, true)[1..], [108, 50, 24]);
-        assert_eq!(counts(direct.remainder, false)[1..], [108, 48, 24]);
-        assert_eq!(counts((120..132).collect(), true)[1..], [12, 0, 0]);
-        assert_eq!(counts(recorded("0 1 2 3 4 5"), false)[1..], [6, 0, 0]);
-        assert_eq!(counts(recorded("0 1 10 11 26 27 42 43 58 59"), false)[1..], [10, 4, 2]);
+        let counts = |resources: &[SmSet]| {
+            let sms = resources.iter().fold(SmSet::default(), |all, &sms| all.union(sms));
+            let together = resources
+                .iter()
+                .fold(SmSet::default(), |all, &sms| all.union(topology.coscheduled(sms)));
+            [2, 4, 8].map(|size| topology.clusters(sms, together, size) * 2)
+        };
+        let split = |count, size| {
+            let split = topology.split(topology.all(), false, Some(count), 0, size);
+            split.expect("it fits")
+        };
+        assert_eq!(counts(&[topology.all()]), [132, 62, 30]);
+        let half = split(1, 64);
+        assert_eq!(counts(&half.groups), [64, 32, 16]);
+        assert_eq!(counts(&[half.remainder]), [68, 30, 14]);
+        let (direct, units) = (split(1, 24), split(15, 8));
+        assert_eq!(counts(&[direct.remainder]), [108, 50, 24]);
+        let composed: Vec<SmSet> =
+            units.groups[3..].iter().copied().chain([units.remainder]).collect();
+        assert_eq!(counts(&composed), [108, 48, 24]);
+        assert_eq!(counts(&[units.remainder]), [12, 0, 0]);
+        let two = split(2, 32);
+        assert_eq!(counts(&[two.groups[0], two.remainder]), [100, 46, 22]);
+        assert_eq!(counts(&[units.groups[3], split(8, 16).groups[1]]), [24, 10, 4]);
+        let fine = topology.fine_units();
+        assert_eq!(counts(&[fine[0], fine[1], fine[2]]), [6, 0, 0]);
+        assert_eq!(counts(&[fine[0], units.groups[5]]), [10, 4, 2]);
+        assert_eq!(counts(&[fine[0], units.groups[0]]), [8, 4, 2]);
+        assert_eq!(counts(&[units.groups[0], units.groups[0]]), [8, 4, 2]);
     }
 }

@@ -260,8 +260,9 @@ fn images_are_checked() {
     let machine = Machine::new();
     let load = |ptx: &str| machine.kernel_of(ptx, "work").err();
     assert_eq!(load(".version 7.0\n.target sm_90a\n.entry work() {}"), None);
-    assert_eq!(load("not a kernel"), Some(CUresult::CUDA_ERROR_INVALID_PTX));
-    assert_eq!(load(""), Some(CUresult::CUDA_ERROR_INVALID_PTX));
+    assert_eq!(load("not a kernel"), Some(CUresult::CUDA_ERROR_INVALID_IMAGE));
+    assert_eq!(load(""), Some(CUresult::CUDA_ERROR_INVALID_IMAGE));
+    assert_eq!(load(".version 7.0"), Some(CUresult::CUDA_ERROR_INVALID_PTX));
     assert_eq!(
         load(".version 7.0\n.target sm_100\n.entry work() {}"),
         Some(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU)
@@ -271,6 +272,13 @@ fn images_are_checked() {
         Some(CUresult::CUDA_ERROR_NOT_FOUND)
     );
     assert_eq!(load("\x7fELF"), Some(CUresult::CUDA_ERROR_NOT_SUPPORTED));
+    // A module is read when it is loaded.
+    ok(machine.push(machine.retain()));
+    let module = |text: &std::ffi::CStr| {
+        ask!(machine, null_mut(), cuModuleLoadData(; text.as_ptr().cast())).0
+    };
+    assert_eq!(module(c"not a kernel"), CUresult::CUDA_ERROR_INVALID_IMAGE);
+    assert_eq!(module(c".version 7.0\n.target gpu"), CUresult::CUDA_ERROR_INVALID_PTX);
 }
 
 #[test]
@@ -401,6 +409,9 @@ fn copies_and_memsets_come_in_all_forms() {
     ok(call!(machine, cuMemsetD8Async(memory, 0, 0, stream)));
     ok(call!(machine, cuMemFreeAsync(memory, stream)));
     assert_eq!(call!(machine, cuMemFreeAsync(memory, stream)), INVALID_VALUE);
+    // Nothing is the null address.
+    assert_eq!(ask!(machine, 9, cuMemAllocAsync(; 0, stream)), (OK, 0));
+    ok(call!(machine, cuMemFreeAsync(0, stream)));
 }
 
 #[test]

@@ -3,9 +3,11 @@
 mod account;
 mod capture;
 mod clients;
+mod effect;
 mod launch;
 mod machine;
 mod misuse;
 mod order;
 mod resource;
+mod stream;
 mod version;

@@ -56,7 +56,7 @@ fn contexts_are_created_from_what_the_driver_accepts() {
 
 #[test]
 fn null_and_garbage_contexts_are_invalid() {
-    let (machine, _) = Machine::with_primary();
+    let (machine, primary) = Machine::with_primary();
     for address in [0, GARBAGE] {
         let green: CUgreenCtx = without_provenance_mut(address);
         let (status, _) = ask!(machine, null_mut(), cuCtxFromGreenCtx(; green));
@@ -64,7 +64,11 @@ fn null_and_garbage_contexts_are_invalid() {
         assert_eq!(machine.destroy(green), INVALID_CONTEXT);
         let event = machine.event();
         assert_eq!(call!(machine, cuGreenCtxRecordEvent(green, event)), INVALID_CONTEXT);
-        assert_eq!(call!(machine, cuCtxPushCurrent(green.cast())), INVALID_CONTEXT);
+        let refused = if address == 0 { INVALID_VALUE } else { INVALID_CONTEXT };
+        assert_eq!(machine.push(green.cast()), refused);
+        assert_eq!(machine.pop(), OK);
+        assert_eq!(machine.push(green.cast()), refused);
+        ok(machine.push(primary));
         let (status, _) =
             ask!(machine, null_mut(), cuGreenCtxStreamCreate(; green, NON_BLOCKING, 0));
         assert_eq!(status, INVALID_CONTEXT);
@@ -188,13 +192,17 @@ fn streams_know_their_contexts() {
         (context, green)
     };
     assert_eq!(both(plain), (primary, null_mut()));
-    assert_eq!(both(stream), (null_mut(), green));
+    assert_eq!(both(stream), (primary, green));
 
     ok(machine.push(context));
+    assert_eq!(both(null_mut()), (primary, green));
+    assert_eq!(ask!(machine, 9, cuStreamGetFlags(null_mut();)), (OK, NON_BLOCKING));
     assert_eq!([null_mut(), legacy].map(green_of), [(OK, green); 2]);
     assert_eq!(green_of(per_thread).0, INVALID_HANDLE);
     for flags in [NON_BLOCKING, 0] {
-        assert_eq!(green_of(machine.stream(flags)), (OK, green));
+        let stream = machine.stream(flags);
+        assert_eq!(green_of(stream), (OK, green));
+        assert_eq!(ask!(machine, 9, cuStreamGetFlags(stream;)), (OK, NON_BLOCKING));
     }
     ok(machine.pop());
     ok(machine.pop());
@@ -220,23 +228,36 @@ fn green_streams_take_one_flag_and_clamp_the_priority() {
 
 #[test]
 fn a_current_green_context_answers_as_a_context() {
-    let machine = Machine::new();
+    let (machine, _) = Machine::with_primary();
     let green = machine.green_of(64);
     ok(machine.push(machine.context(green)));
     assert_eq!(ask!(machine, -1, cuCtxGetDevice(;)), (OK, 0));
-    assert_eq!(ask!(machine, 9, cuCtxGetFlags(;)), (OK, 0));
+    assert_eq!(ask!(machine, 9, cuCtxGetFlags(;)), (OK, 8));
     let stack = CUlimit::CU_LIMIT_STACK_SIZE;
     assert_eq!(ask!(machine, 0, cuCtxGetLimit(; stack)), (OK, 1024));
     ok(call!(machine, cuCtxSetLimit(stack, 2048)));
     assert_eq!(ask!(machine, 0, cuCtxGetLimit(; stack)), (OK, 2048));
-    let cache = ask!(machine, CUfunc_cache::CU_FUNC_CACHE_PREFER_L1, cuCtxGetCacheConfig(;));
-    assert_eq!(cache, (OK, CUfunc_cache::CU_FUNC_CACHE_PREFER_NONE));
+    let cache = || ask!(machine, CUfunc_cache(99), cuCtxGetCacheConfig(;));
+    assert_eq!(cache(), (OK, CUfunc_cache::CU_FUNC_CACHE_PREFER_NONE));
+    let shared = CUfunc_cache::CU_FUNC_CACHE_PREFER_SHARED;
+    ok(call!(machine, cuCtxSetCacheConfig(shared)));
+    assert_eq!(call!(machine, cuCtxSetCacheConfig(CUfunc_cache(4))), INVALID_VALUE);
+    assert_eq!(cache(), (OK, shared));
     ok(call!(machine, cuCtxSynchronize()));
     let (mut least, mut greatest) = (9, 9);
     ok(call!(machine, cuCtxGetStreamPriorityRange(&mut least, &mut greatest)));
     assert_eq!((least, greatest), (0, -5));
     let sms = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
     assert_eq!(ask!(machine, 0, cuDeviceGetAttribute(; sms, 0)), (OK, 132));
+    // What is set is set for all contexts of the device.
+    ok(machine.pop());
+    assert_eq!(ask!(machine, 0, cuCtxGetLimit(; stack)), (OK, 2048));
+    assert_eq!(cache(), (OK, shared));
+    ok(call!(machine, cuDevicePrimaryCtxRelease(0)));
+    ok(machine.destroy(green));
+    machine.retain();
+    assert_eq!(ask!(machine, 0, cuCtxGetLimit(; stack)), (OK, 1024));
+    assert_eq!(cache(), (OK, CUfunc_cache::CU_FUNC_CACHE_PREFER_NONE));
 }
 
 #[test]
@@ -248,6 +269,7 @@ fn what_needs_a_current_context_and_what_does_not() {
     assert_eq!(ask!(machine, null_mut(), cuEventCreate(; 0)).0, INVALID_CONTEXT);
     assert_eq!(call!(machine, cuCtxGetStreamPriorityRange(&mut 0, &mut 0)), INVALID_CONTEXT);
     assert_eq!(ask!(machine, 0, cuMemAlloc(; 64)).0, INVALID_CONTEXT);
+    ok(call!(machine, cuMemFree(0)));
     assert_eq!(call!(machine, cuStreamSynchronize(null_mut())), INVALID_CONTEXT);
     let (status, memory) = ask!(machine, 0, cuMemAllocAsync(; 64, stream));
     ok(status);
@@ -362,16 +384,30 @@ fn a_destroyed_context_pushed_aborts_at_exit() {
     assert_eq!(exit_of("misuse::a_destroyed_context_pushed_aborts_at_exit"), 134);
 }
 
-/// No record says so; the simulator takes an event to share the fate of its context's streams.
 #[test]
-fn events_of_a_destroyed_context_are_lost() {
+fn describing_nothing_crashes() {
+    if to_crash() {
+        let _ = Machine::new().desc(&[]);
+        return;
+    }
+    assert_eq!(exit_of("misuse::describing_nothing_crashes"), 139);
+}
+
+/// An event is the device's, whichever context was current when it was created.
+#[test]
+fn events_outlive_a_destroyed_context() {
     let (machine, _) = Machine::with_primary();
     let green = machine.green_of(8);
     ok(machine.push(machine.context(green)));
     let event = machine.event();
     ok(machine.pop());
     ok(machine.destroy(green));
+    ok(call!(machine, cuEventQuery(event)));
+    ok(call!(machine, cuEventRecord(event, null_mut())));
+    ok(call!(machine, cuEventSynchronize(event)));
+    // It does not outlive the primary context.
+    ok(call!(machine, cuDevicePrimaryCtxReset(0)));
+    machine.retain();
     assert_eq!(call!(machine, cuEventQuery(event)), DESTROYED);
-    assert_eq!(call!(machine, cuEventDestroy(event)), DESTROYED);
-    assert_eq!(machine.sim.live().events, 1);
+    assert_eq!(machine.sim.live().events, 0);
 }

@@ -120,6 +120,77 @@ fn contexts_record_and_wait() {
     }));
 }
 
+/// A context-wide wait is for the streams that are there.
+#[test]
+fn a_waiting_context_s_new_streams_do_not_wait() {
+    for wait_with_primary in [false, true] {
+        let pair = Pair::new();
+        let machine = &pair.machine;
+        let event = machine.event();
+        pair.launch(0);
+        ok(call!(machine, cuEventRecord(event, pair.streams[0])));
+        let waiting = if wait_with_primary {
+            ask!(machine, null_mut(), cuCtxGetCurrent(;)).1
+        } else {
+            machine.context(pair.greens[1])
+        };
+        ok(call!(machine, cuCtxWaitEvent(waiting, event)));
+        let new = machine.green_stream(pair.greens[1]);
+        ok(call!(machine, cuStreamQuery(new)));
+        let not_ready = CUresult::CUDA_ERROR_NOT_READY;
+        assert_eq!(call!(machine, cuStreamQuery(pair.streams[1])), not_ready);
+        ok(machine.launch(pair.kernel, 8, new, &[]));
+        pair.launch(1);
+        let launches = machine.sim.launches();
+        let ordered = |other: usize| launches[0].happens_before(&launches[other]);
+        assert_eq!((ordered(1), ordered(2)), (false, true));
+    }
+}
+
+/// Waits and records are work of a stream too: who waits for the context waits for them.
+#[test]
+fn synchronising_a_context_waits_for_the_waits_of_its_streams() {
+    type Wait = fn(&Pair, CUevent) -> CUresult;
+    let of_stream: Wait =
+        |pair, event| call!(pair.machine, cuStreamWaitEvent(pair.streams[1], event, 0));
+    let of_context: Wait =
+        |pair, event| call!(pair.machine, cuGreenCtxWaitEvent(pair.greens[1], event));
+    for wait in [of_stream, of_context] {
+        let pair = Pair::new();
+        let machine = &pair.machine;
+        let (busy, done, whole) = (machine.event(), machine.event(), machine.event());
+        machine.sim.register_kernel("nothing", |kernel| kernel.set_duration_ns(1_000_000));
+        assert!(pair.ordered(|| {
+            ok(call!(machine, cuEventRecord(busy, pair.streams[0])));
+            ok(wait(&pair, busy));
+            ok(call!(machine, cuEventRecord(done, pair.streams[1])));
+            ok(call!(machine, cuGreenCtxRecordEvent(pair.greens[1], whole)));
+            let not_ready = CUresult::CUDA_ERROR_NOT_READY;
+            assert_eq!(call!(machine, cuEventQuery(whole)), not_ready);
+            ok(machine.push(machine.context(pair.greens[1])));
+            ok(call!(machine, cuCtxSynchronize()));
+            ok(machine.pop());
+            ok(call!(machine, cuEventQuery(done)));
+            ok(call!(machine, cuEventQuery(whole)));
+        }));
+    }
+}
+
+/// The legacy stream waits for what a blocking stream waits for.
+#[test]
+fn the_legacy_stream_waits_for_the_waits_of_blocking_streams() {
+    let (machine, _) = Machine::with_primary();
+    let kernel = machine.kernel("nothing");
+    let (blocking, free) = (machine.stream(0), machine.stream(NON_BLOCKING));
+    let event = machine.event();
+    ok(machine.launch(kernel, 1, free, &[]));
+    ok(call!(machine, cuEventRecord(event, free)));
+    ok(call!(machine, cuStreamWaitEvent(blocking, event, 0)));
+    ok(machine.launch(kernel, 1, null_mut(), &[]));
+    let launches = machine.sim.launches();
+    assert!(launches[0].happens_before(&launches[1]));
+}
+
 #[test]
 fn work_of_a_destroyed_stream_goes_on() {
     let pair = Pair::new();

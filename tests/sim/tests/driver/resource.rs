@@ -203,10 +203,25 @@ fn damaged_resources_are_refused() {
     assert_eq!(damage(|resource| resource._internal_padding = [0; 92]), Err(BAD_CONFIGURATION));
     assert_eq!(damage(|resource| resource._internal_padding[16] ^= 1), Err(BAD_CONFIGURATION));
     assert!(damage(|_| {}).is_ok());
-    assert_eq!(
-        call!(machine, cuDevResourceGenerateDesc(&mut null_mut(), &mut { unit }, 0)),
-        INVALID_VALUE
-    );
+}
+
+/// What was cut finely stays fine, whatever it is cut into later.
+#[test]
+fn parts_of_a_fine_partition_are_fine() {
+    let machine = Machine::new();
+    let own = |green| {
+        let (status, resource) = ask!(machine, zeroed(), cuGreenCtxGetDevResource(green; SM));
+        ok(status);
+        // SAFETY: the type is that of SMs.
+        let sm = unsafe { resource.__bindgen_anon_1.sm };
+        (resource, [sm.smCount, sm.minSmPartitionSize, sm.smCoscheduledAlignment])
+    };
+    let (parent, numbers) = own(machine.green(&machine.fine_units().groups[..6]));
+    assert_eq!(numbers, [12, 2, 2]);
+    let split = machine.split(&parent, 8, 0, 8).expect("eight of twelve");
+    assert_eq!((split.groups.len(), sm_count(&split.rest)), (1, 4));
+    assert_eq!(own(machine.green(&split.groups)).1, [8, 2, 2]);
+    assert_eq!(own(machine.green(&machine.units().groups[..1])).1, [8, 8, 8]);
 }
 
 #[test]

@@ -31,17 +31,19 @@ fn lookup(
 fn a_version_above_the_driver_s_fails_for_every_symbol() {
     let sim = Sim::new(Spec::default()).expect("a free slot");
     for name in [c"cuInit", c"cuGreenCtxCreate", c"cuNoSuchFunction"] {
-        for version in [13_010, 13_020, -1] {
+        for version in [13_001, 13_010, 13_020] {
             let (status, found, _) = lookup(&sim, name, version);
             assert_eq!((status, found), (INVALID_VALUE, false), "{name:?} at {version}");
         }
     }
     let missing = CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
     assert_eq!(lookup(&sim, c"cuStreamGetDevResource", 13_000), (OK, false, missing));
+    // A negative version is no version above.
+    assert!(lookup(&sim, c"cuGreenCtxCreate", -1).1);
     let early = CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
     assert_eq!(lookup(&sim, c"cuGreenCtxGetId", 12_080), (OK, false, early));
     assert_eq!(
-        lookup(&sim, c"cuGreenCtxGetId", 13_000),
+        lookup(&sim, c"cuGreenCtxGetId", 12_090),
         (OK, true, CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SUCCESS)
     );
 }

@@ -1,0 +1,255 @@
+//! The driver's functions as the cases call them: by their own names, a place to write to returned
+//! beside the status.
+//!
+//! These are safe functions over a C interface that trusts its caller, which would be wrong in a
+//! library. Here it is the point: what the driver does with a dead or made-up handle is what a case
+//! asks, each such case runs in a process of its own, and nothing on this side of the call looks
+//! behind a handle. Every pointer that the driver writes through is to a live place of the right
+//! type, with the exceptions that a case passes by hand.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr::null_mut;
+
+use green_ctx_sys::*;
+
+use crate::answer::Failure;
+
+/// What the driver answered: the status and what it wrote.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reply<T> {
+    pub(crate) call: &'static str,
+    pub(crate) status: CUresult,
+    pub(crate) out: T,
+}
+
+impl<T> Reply<T> {
+    /// Whether the call succeeded.
+    pub(crate) fn is_ok(&self) -> bool {
+        self.status == CUresult::CUDA_SUCCESS
+    }
+
+    /// What was written, for a call that has to succeed for the case to make sense.
+    pub(crate) fn must(self) -> Result<T, Failure> {
+        if self.is_ok() {
+            Ok(self.out)
+        } else {
+            Err(Failure::Call { call: self.call, status: self.status })
+        }
+    }
+}
+
+/// The functions of one driver.
+pub(crate) struct Calls {
+    pub(crate) api: Api,
+}
+
+/// Makes a method for each function: its arguments, what it writes with the value that is there
+/// before, and the argument list of the C function.
+macro_rules! calls {
+    ($($function:ident($($argument:ident: $type:ty),*)
+        $(-> ($($out:ident: $out_type:ty = $before:expr),+))? => ($($passed:expr),*);)*) => {
+        #[allow(non_snake_case, unused_parens, reason = "the names are the driver's own")]
+        impl Calls {
+            $(pub(crate) fn $function(
+                &self $(, $argument: $type)*
+            ) -> Result<Reply<($($($out_type),+)?)>, Unsupported> {
+                let function = self.api.$function()?;
+                $($(let mut $out: $out_type = $before;)+)?
+                // SAFETY: what is written to is a live local, and a handle may be a bad one because
+                // that is what is asked (see the module's documentation).
+                let status = unsafe { function($($passed),*) };
+                Ok(Reply { call: stringify!($function), status, out: ($($($out),+)?) })
+            })*
+        }
+    };
+}
+
+calls! {
+    cuDeviceGetName(name: &mut [c_char; 128], device: CUdevice)
+        => (name.as_mut_ptr(), 128, device);
+    cuDeviceGetAttribute(attribute: CUdevice_attribute, device: CUdevice) -> (value: c_int = -1)
+        => (&raw mut value, attribute, device);
+
+    cuDevicePrimaryCtxRetain(device: CUdevice) -> (context: CUcontext = null_mut())
+        => (&raw mut context, device);
+    cuDevicePrimaryCtxRelease(device: CUdevice) => (device);
+    cuDevicePrimaryCtxReset(device: CUdevice) => (device);
+    cuDevicePrimaryCtxGetState(device: CUdevice) -> (flags: u32 = u32::MAX, active: c_int = -1)
+        => (device, &raw mut flags, &raw mut active);
+
+    cuCtxDestroy(context: CUcontext) => (context);
+    cuCtxPushCurrent(context: CUcontext) => (context);
+    cuCtxPopCurrent() -> (context: CUcontext = null_mut()) => (&raw mut context);
+    cuCtxSetCurrent(context: CUcontext) => (context);
+    cuCtxGetCurrent() -> (context: CUcontext = null_mut()) => (&raw mut context);
+    cuCtxGetId(context: CUcontext) -> (id: u64 = u64::MAX) => (context, &raw mut id);
+    cuCtxGetDevice() -> (device: CUdevice = -1) => (&raw mut device);
+    cuCtxGetFlags() -> (flags: u32 = u32::MAX) => (&raw mut flags);
+    cuCtxGetApiVersion(context: CUcontext) -> (version: u32 = 0) => (context, &raw mut version);
+    cuCtxGetLimit(limit: CUlimit) -> (value: usize = 0) => (&raw mut value, limit);
+    cuCtxSetLimit(limit: CUlimit, value: usize) => (limit, value);
+    cuCtxGetCacheConfig() -> (config: CUfunc_cache = CUfunc_cache(u32::MAX)) => (&raw mut config);
+    cuCtxSetCacheConfig(config: CUfunc_cache) => (config);
+    cuCtxGetStreamPriorityRange() -> (least: c_int = 99, greatest: c_int = 99)
+        => (&raw mut least, &raw mut greatest);
+    cuCtxSynchronize() => ();
+    cuCtxRecordEvent(context: CUcontext, event: CUevent) => (context, event);
+    cuCtxWaitEvent(context: CUcontext, event: CUevent) => (context, event);
+
+    cuDeviceGetDevResource(device: CUdevice, kind: CUdevResourceType)
+        -> (resource: CUdevResource = blank()) => (device, &raw mut resource, kind);
+    cuCtxGetDevResource(context: CUcontext, kind: CUdevResourceType)
+        -> (resource: CUdevResource = blank()) => (context, &raw mut resource, kind);
+    cuGreenCtxGetDevResource(green: CUgreenCtx, kind: CUdevResourceType)
+        -> (resource: CUdevResource = blank()) => (green, &raw mut resource, kind);
+    cuDevSmResourceSplitByCount(
+        result: *mut CUdevResource, groups: *mut u32, input: *const CUdevResource,
+        remaining: *mut CUdevResource, flags: u32, min: u32)
+        => (result, groups, input, remaining, flags, min);
+    cuDevResourceGenerateDesc(resources: *mut CUdevResource, count: u32)
+        -> (desc: CUdevResourceDesc = null_mut()) => (&raw mut desc, resources, count);
+
+    cuGreenCtxCreate(desc: CUdevResourceDesc, device: CUdevice, flags: u32)
+        -> (green: CUgreenCtx = null_mut()) => (&raw mut green, desc, device, flags);
+    cuGreenCtxDestroy(green: CUgreenCtx) => (green);
+    cuGreenCtxGetId(green: CUgreenCtx) -> (id: u64 = u64::MAX) => (green, &raw mut id);
+    cuCtxFromGreenCtx(green: CUgreenCtx) -> (context: CUcontext = null_mut())
+        => (&raw mut context, green);
+    cuGreenCtxStreamCreate(green: CUgreenCtx, flags: u32, priority: c_int)
+        -> (stream: CUstream = null_mut()) => (&raw mut stream, green, flags, priority);
+    cuGreenCtxRecordEvent(green: CUgreenCtx, event: CUevent) => (green, event);
+    cuGreenCtxWaitEvent(green: CUgreenCtx, event: CUevent) => (green, event);
+
+    cuStreamCreate(flags: u32) -> (stream: CUstream = null_mut()) => (&raw mut stream, flags);
+    cuStreamCreateWithPriority(flags: u32, priority: c_int) -> (stream: CUstream = null_mut())
+        => (&raw mut stream, flags, priority);
+    cuStreamDestroy(stream: CUstream) => (stream);
+    cuStreamQuery(stream: CUstream) => (stream);
+    cuStreamSynchronize(stream: CUstream) => (stream);
+    cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: u32) => (stream, event, flags);
+    cuStreamGetPriority(stream: CUstream) -> (priority: c_int = 99) => (stream, &raw mut priority);
+    cuStreamGetFlags(stream: CUstream) -> (flags: u32 = u32::MAX) => (stream, &raw mut flags);
+    cuStreamGetId(stream: CUstream) -> (id: u64 = u64::MAX) => (stream, &raw mut id);
+    cuStreamGetDevice(stream: CUstream) -> (device: CUdevice = -1) => (stream, &raw mut device);
+    cuStreamGetGreenCtx(stream: CUstream) -> (green: CUgreenCtx = null_mut())
+        => (stream, &raw mut green);
+    cuStreamGetCtx(stream: CUstream)
+        -> (context: CUcontext = null_mut(), green: CUgreenCtx = null_mut())
+        => (stream, &raw mut context, &raw mut green);
+    cuStreamBeginCapture(stream: CUstream, mode: CUstreamCaptureMode) => (stream, mode);
+    cuStreamEndCapture(stream: CUstream) -> (graph: CUgraph = null_mut())
+        => (stream, &raw mut graph);
+    cuStreamIsCapturing(stream: CUstream)
+        -> (capture: CUstreamCaptureStatus = CUstreamCaptureStatus(u32::MAX))
+        => (stream, &raw mut capture);
+
+    cuEventCreate(flags: u32) -> (event: CUevent = null_mut()) => (&raw mut event, flags);
+    cuEventDestroy(event: CUevent) => (event);
+    cuEventRecord(event: CUevent, stream: CUstream) => (event, stream);
+    cuEventQuery(event: CUevent) => (event);
+    cuEventSynchronize(event: CUevent) => (event);
+    cuEventElapsedTime(start: CUevent, end: CUevent) -> (milliseconds: f32 = -1.0)
+        => (&raw mut milliseconds, start, end);
+
+    cuLibraryLoadData(code: &CStr) -> (library: CUlibrary = null_mut())
+        => (&raw mut library, code.as_ptr().cast(), null_mut(), null_mut(), 0, null_mut(),
+            null_mut(), 0);
+    cuLibraryUnload(library: CUlibrary) => (library);
+    cuLibraryGetKernel(library: CUlibrary, name: &CStr) -> (kernel: CUkernel = null_mut())
+        => (&raw mut kernel, library, name.as_ptr());
+    cuLibraryGetKernelCount(library: CUlibrary) -> (count: u32 = u32::MAX)
+        => (&raw mut count, library);
+    cuKernelGetFunction(kernel: CUkernel) -> (function: CUfunction = null_mut())
+        => (&raw mut function, kernel);
+    cuKernelGetParamInfo(kernel: CUkernel, index: usize)
+        -> (offset: usize = 999, size: usize = 999)
+        => (kernel, index, &raw mut offset, &raw mut size);
+    cuModuleLoadData(code: &CStr) -> (module: CUmodule = null_mut())
+        => (&raw mut module, code.as_ptr().cast());
+    cuModuleGetFunction(module: CUmodule, name: &CStr) -> (function: CUfunction = null_mut())
+        => (&raw mut function, module, name.as_ptr());
+    cuModuleUnload(module: CUmodule) => (module);
+
+    cuLaunchKernel(
+        function: CUfunction, grid: u32, block: u32, stream: CUstream, params: &mut Params)
+        => (function, grid, 1, 1, block, 1, 1, 0, stream, params.as_mut_ptr(), null_mut());
+    cuLaunchCooperativeKernel(
+        function: CUfunction, grid: u32, block: u32, stream: CUstream, params: &mut Params)
+        => (function, grid, 1, 1, block, 1, 1, 0, stream, params.as_mut_ptr());
+    cuOccupancyMaxActiveBlocksPerMultiprocessor(function: CUfunction, block: c_int)
+        -> (blocks: c_int = -1) => (&raw mut blocks, function, block, 0);
+    cuOccupancyMaxActiveClusters(function: CUfunction, config: &CUlaunchConfig)
+        -> (clusters: c_int = -1) => (&raw mut clusters, function, config);
+
+    cuMemAlloc(bytes: usize) -> (address: CUdeviceptr = 0) => (&raw mut address, bytes);
+    cuMemFree(address: CUdeviceptr) => (address);
+    cuMemAllocAsync(bytes: usize, stream: CUstream) -> (address: CUdeviceptr = 0)
+        => (&raw mut address, bytes, stream);
+    cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) => (address, stream);
+    cuMemcpyHtoD(to: CUdeviceptr, from: &[u8]) => (to, from.as_ptr().cast(), from.len());
+    cuMemcpyDtoH(to: &mut [u8], from: CUdeviceptr)
+        => (to.as_mut_ptr().cast(), from, to.len());
+    cuMemsetD8(to: CUdeviceptr, byte: u8, bytes: usize) => (to, byte, bytes);
+    cuMemsetD8Async(to: CUdeviceptr, byte: u8, bytes: usize, stream: CUstream)
+        => (to, byte, bytes, stream);
+}
+
+/// The functions that every driver has, and the entry point.
+#[allow(non_snake_case, reason = "the names are the driver's own")]
+impl Calls {
+    pub(crate) fn cuInit(&self) -> Reply<()> {
+        // SAFETY: the function takes an integer.
+        let status = unsafe { self.api.cuInit()(0) };
+        Reply { call: "cuInit", status, out: () }
+    }
+
+    pub(crate) fn cuDeviceGet(&self, ordinal: c_int) -> Reply<CUdevice> {
+        let mut device: CUdevice = -1;
+        // SAFETY: the place is live.
+        let status = unsafe { self.api.cuDeviceGet()(&raw mut device, ordinal) };
+        Reply { call: "cuDeviceGet", status, out: device }
+    }
+
+    /// Asks the entry point itself, since the loader never asks above the driver's version.
+    pub(crate) fn cuGetProcAddress(
+        &self,
+        name: &CStr,
+        version: c_int,
+    ) -> Reply<(*mut c_void, CUdriverProcAddressQueryResult)> {
+        let mut address = null_mut();
+        let mut found = CUdriverProcAddressQueryResult(u32::MAX);
+        let entry = self.api.entry();
+        // SAFETY: a terminated name and two live places.
+        let status = unsafe { entry(name.as_ptr(), &raw mut address, version, 0, &raw mut found) };
+        Reply { call: "cuGetProcAddress", status, out: (address, found) }
+    }
+}
+
+/// The parameters of a kernel, all of them 64 bits wide.
+pub(crate) struct Params {
+    /// Boxed so that the addresses stay when the whole is moved.
+    _values: Box<[u64]>,
+    addresses: Vec<*mut c_void>,
+}
+
+impl Params {
+    pub(crate) fn new(values: &[u64]) -> Params {
+        let mut values: Box<[u64]> = values.into();
+        let addresses = values.iter_mut().map(|value| (&raw mut *value).cast()).collect();
+        Params { _values: values, addresses }
+    }
+
+    fn as_mut_ptr(&mut self) -> *mut *mut c_void {
+        self.addresses.as_mut_ptr()
+    }
+}
+
+/// A resource of zeros, as a caller declares it before a query.
+pub(crate) fn blank() -> CUdevResource {
+    CUdevResource {
+        type_: CUdevResourceType::CU_DEV_RESOURCE_TYPE_INVALID,
+        _internal_padding: [0; 92],
+        __bindgen_anon_1: CUdevResource_st__bindgen_ty_1 { _oversize: [0; 40] },
+        nextResource: null_mut(),
+    }
+}

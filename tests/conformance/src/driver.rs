@@ -1,0 +1,137 @@
+//! Which driver is asked, and opening it.
+
+use core::ffi::CStr;
+use core::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use green_ctx_sim::{Sim, Spec, SpecError};
+use green_ctx_sys::{Api, CUdevice_attribute, LoadError};
+
+use crate::answer::Failure;
+use crate::calls::Calls;
+use crate::record::Header;
+
+/// The driver that the cases are put to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// The installed CUDA driver, or the library at a path.
+    Cuda(Option<PathBuf>),
+    /// A simulated driver: the profile and, after an `@`, the version.
+    Simulated(String),
+}
+
+impl FromStr for Choice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Choice, String> {
+        match text.split_once(':') {
+            None if text == "cuda" => Ok(Choice::Cuda(None)),
+            Some(("cuda", path)) if !path.is_empty() => Ok(Choice::Cuda(Some(path.into()))),
+            Some(("sim", profile)) if !profile.is_empty() => {
+                Ok(Choice::Simulated(profile.to_owned()))
+            }
+            _ => Err("expected cuda, cuda:PATH or sim:PROFILE such as sim:h200@13.0".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Choice::Cuda(None) => f.write_str("cuda"),
+            Choice::Cuda(Some(path)) => write!(f, "cuda:{}", path.display()),
+            Choice::Simulated(profile) => write!(f, "sim:{profile}"),
+        }
+    }
+}
+
+/// Why a driver could not be asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The library could not be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// There is no such simulated driver.
+    #[error("no simulated driver {profile}: {reason}")]
+    Simulated {
+        /// What was asked for.
+        profile: String,
+        /// What the simulator said.
+        reason: String,
+    },
+    /// The driver is there and answers an error, as without a GPU.
+    #[error("the driver cannot be used: {0}")]
+    Unusable(String),
+}
+
+/// An open driver.
+pub(crate) struct Driver {
+    pub(crate) calls: Calls,
+    /// A simulated driver's functions are good for as long as it is there.
+    _simulator: Option<Sim>,
+}
+
+impl Driver {
+    /// Opens the driver, without a call to it beyond its version.
+    pub(crate) fn open(choice: &Choice) -> Result<Driver, OpenError> {
+        let (api, simulator) = match choice {
+            Choice::Cuda(None) => (Api::load()?, None),
+            Choice::Cuda(Some(path)) => (Api::load_from(path)?, None),
+            Choice::Simulated(profile) => {
+                let (api, simulator) = simulated(profile)?;
+                (api, Some(simulator))
+            }
+        };
+        Ok(Driver { calls: Calls { api }, _simulator: simulator })
+    }
+
+    /// What a record begins with. Makes no context.
+    pub(crate) fn header(&self, choice: &Choice) -> Result<Header, OpenError> {
+        self.describe(choice).map_err(|error| OpenError::Unusable(error.to_string()))
+    }
+
+    fn describe(&self, choice: &Choice) -> Result<Header, Failure> {
+        let calls = &self.calls;
+        calls.cuInit().must()?;
+        let device = calls.cuDeviceGet(0).must()?;
+        let mut name = [0; 128];
+        calls.cuDeviceGetName(&mut name, device)?.must()?;
+        // SAFETY: the driver ends the name with a zero within the length that it was given.
+        let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
+        let attribute = |which| calls.cuDeviceGetAttribute(which, device)?.must();
+        let sm_count = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        let major = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+        let minor = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        let cuda = matches!(choice, Choice::Cuda(_));
+        Ok(Header {
+            driver: if cuda { "cuda" } else { "simulated" }.to_owned(),
+            driver_version: calls.api.version().to_string(),
+            device: name,
+            sm_count: u32::try_from(sm_count).unwrap_or(0),
+            compute_capability: format!("{major}.{minor}"),
+            date: crate::record::today(),
+            kernel_driver: if cuda { kernel_driver() } else { None },
+        })
+    }
+}
+
+/// The version of the kernel's part of the driver, where the system tells it.
+fn kernel_driver() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/driver/nvidia/version").ok()?;
+    let is_version = |word: &&str| {
+        word.contains('.') && word.chars().all(|letter| letter == '.' || letter.is_ascii_digit())
+    };
+    text.lines().next()?.split_whitespace().find(is_version).map(str::to_owned)
+}
+
+fn simulated(profile: &str) -> Result<(Api, Sim), OpenError> {
+    let refused = |reason: String| OpenError::Simulated { profile: profile.to_owned(), reason };
+    let spec: Spec = profile.parse().map_err(|error: SpecError| refused(error.to_string()))?;
+    let sim = Sim::new(spec).map_err(|error| refused(error.to_string()))?;
+    // SAFETY: the pointer is the simulated driver's, whose functions are good for as long as `sim`
+    // is there; the caller keeps it beside the `Api`.
+    let api = unsafe { Api::from_get_proc_address(sim.get_proc_address()) }?;
+    Ok((api, sim))
+}

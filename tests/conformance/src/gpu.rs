@@ -1,0 +1,381 @@
+//! What the cases have in common: resources, contexts, streams, and running the probe.
+
+use std::cell::{Cell, OnceCell};
+use std::collections::BTreeSet;
+use std::ops::Deref;
+use std::ptr::null_mut;
+use std::time::Duration;
+
+use green_ctx_sys::*;
+use serde_json::{Value, json};
+
+use crate::answer::Failure;
+use crate::calls::{Calls, Params, blank};
+use crate::driver::Driver;
+
+/// The kernels of the cases.
+pub(crate) const PTX: &str = concat!(include_str!("probe.ptx"), "\0");
+
+/// The bytes that one block of the probe writes.
+pub(crate) const BLOCK_BYTES: usize = 24;
+
+/// Threads in a block of the probe: no SM holds more than two such blocks at a time.
+pub(crate) const THREADS: u32 = 1024;
+
+/// How long a block of the probe stays where only its SM is asked for.
+pub(crate) const SHORT: Duration = Duration::from_millis(2);
+
+/// How long it stays where the host does something meanwhile.
+pub(crate) const LONG: Duration = Duration::from_millis(50);
+
+pub(crate) const SM: CUdevResourceType = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
+
+/// Flags of `cuGreenCtxCreate`, needed before 13.3.
+pub(crate) const DEFAULT_STREAM: u32 = 1;
+
+/// Flags of a stream that does not wait for the default stream; a green stream needs them.
+pub(crate) const NON_BLOCKING: u32 = 1;
+
+/// The first device of a driver, and what several cases need of it.
+pub(crate) struct Gpu {
+    driver: Driver,
+    pub(crate) device: CUdevice,
+    primary: Cell<Option<CUcontext>>,
+    library: OnceCell<CUlibrary>,
+}
+
+impl Deref for Gpu {
+    type Target = Calls;
+
+    fn deref(&self) -> &Calls {
+        &self.driver.calls
+    }
+}
+
+impl Gpu {
+    pub(crate) fn new(driver: Driver) -> Gpu {
+        Gpu { driver, device: 0, primary: Cell::new(None), library: OnceCell::new() }
+    }
+
+    /// Leaves no context current on the thread, whatever the case before pushed.
+    pub(crate) fn clear_current(&self) -> Result<(), Failure> {
+        // More than any case pushes; a stack that never gets empty must not hang the run.
+        for _ in 0..64 {
+            if self.cuCtxGetCurrent()?.must()?.is_null() {
+                return Ok(());
+            }
+            self.cuCtxPopCurrent()?.must()?;
+        }
+        Err(Failure::Other("the stack of contexts does not get empty".to_owned()))
+    }
+
+    /// The primary context, retained once for the process.
+    pub(crate) fn primary(&self) -> Result<CUcontext, Failure> {
+        if let Some(primary) = self.primary.get() {
+            return Ok(primary);
+        }
+        let primary = self.cuDevicePrimaryCtxRetain(self.device)?.must()?;
+        self.primary.set(Some(primary));
+        Ok(primary)
+    }
+
+    /// All SMs of the device.
+    pub(crate) fn device_resource(&self) -> Result<CUdevResource, Failure> {
+        self.cuDeviceGetDevResource(self.device, SM)?.must()
+    }
+
+    /// `cuDevSmResourceSplitByCount` with room for `groups` groups.
+    pub(crate) fn split(
+        &self,
+        input: &CUdevResource,
+        flags: u32,
+        groups: u32,
+        min: u32,
+    ) -> Result<Split, Failure> {
+        let mut result = vec![blank(); groups as usize];
+        let mut count = groups;
+        let mut remainder = blank();
+        let reply = self.cuDevSmResourceSplitByCount(
+            result.as_mut_ptr(),
+            &raw mut count,
+            input,
+            &raw mut remainder,
+            flags,
+            min,
+        )?;
+        if reply.is_ok() {
+            result.truncate(count as usize);
+        }
+        Ok(Split { status: reply.status, count, groups: result, remainder })
+    }
+
+    /// A split of the whole device into as many groups as there are; it has to succeed.
+    pub(crate) fn split_device(&self, flags: u32, min: u32) -> Result<Split, Failure> {
+        self.split(&self.device_resource()?, flags, 256, min)?.must()
+    }
+
+    /// A green context of these resources.
+    pub(crate) fn green(&self, resources: &[CUdevResource]) -> Result<CUgreenCtx, Failure> {
+        let desc = self.describe(resources)?;
+        self.cuGreenCtxCreate(desc, self.device, DEFAULT_STREAM)?.must()
+    }
+
+    /// A descriptor of these resources.
+    pub(crate) fn describe(
+        &self,
+        resources: &[CUdevResource],
+    ) -> Result<CUdevResourceDesc, Failure> {
+        let mut resources = resources.to_vec();
+        let count = u32::try_from(resources.len()).unwrap_or(u32::MAX);
+        self.cuDevResourceGenerateDesc(resources.as_mut_ptr(), count)?.must()
+    }
+
+    /// A green context of one group of `sms` SMs of the device.
+    pub(crate) fn green_with(&self, sms: u32) -> Result<CUgreenCtx, Failure> {
+        let split = self.split(&self.device_resource()?, 0, 1, sms)?.must()?;
+        self.green(&split.groups)
+    }
+
+    /// The context behind a green one.
+    pub(crate) fn context_of(&self, green: CUgreenCtx) -> Result<CUcontext, Failure> {
+        self.cuCtxFromGreenCtx(green)?.must()
+    }
+
+    /// A stream of a green context.
+    pub(crate) fn stream_of(&self, green: CUgreenCtx) -> Result<CUstream, Failure> {
+        self.cuGreenCtxStreamCreate(green, NON_BLOCKING, 0)?.must()
+    }
+
+    /// A stream of the current context.
+    pub(crate) fn stream(&self) -> Result<CUstream, Failure> {
+        self.cuStreamCreate(NON_BLOCKING)?.must()
+    }
+
+    /// An event of the current context.
+    pub(crate) fn event(&self) -> Result<CUevent, Failure> {
+        self.cuEventCreate(0)?.must()
+    }
+
+    /// Makes a context current, over the one that was.
+    pub(crate) fn push(&self, context: CUcontext) -> Result<(), Failure> {
+        self.cuCtxPushCurrent(context)?.must()
+    }
+
+    /// Takes the current context off the thread.
+    pub(crate) fn pop(&self) -> Result<CUcontext, Failure> {
+        self.cuCtxPopCurrent()?.must()
+    }
+
+    /// The library of the kernels, loaded once.
+    pub(crate) fn library(&self) -> Result<CUlibrary, Failure> {
+        if let Some(library) = self.library.get() {
+            return Ok(*library);
+        }
+        let library = self.cuLibraryLoadData(ptx())?.must()?;
+        Ok(*self.library.get_or_init(|| library))
+    }
+
+    /// The probe as a kernel that belongs to no context.
+    pub(crate) fn probe_kernel(&self) -> Result<CUkernel, Failure> {
+        self.cuLibraryGetKernel(self.library()?, c"green_ctx_probe")?.must()
+    }
+
+    /// The probe as the launching functions take it. The manual allows a `CUkernel` there.
+    pub(crate) fn probe(&self) -> Result<CUfunction, Failure> {
+        Ok(self.probe_kernel()?.cast())
+    }
+
+    /// Device memory of zeros for the blocks of a probe. A context has to be current.
+    pub(crate) fn probe_memory(&self, blocks: u32) -> Result<CUdeviceptr, Failure> {
+        let bytes = blocks as usize * BLOCK_BYTES;
+        let address = self.cuMemAlloc(bytes)?.must()?;
+        // A copy from the host is over when it returns, which a fill need not be.
+        self.cuMemcpyHtoD(address, &vec![0; bytes])?.must()?;
+        Ok(address)
+    }
+
+    /// Launches the probe.
+    pub(crate) fn launch_probe(
+        &self,
+        stream: CUstream,
+        blocks: u32,
+        memory: CUdeviceptr,
+        duration: Duration,
+    ) -> Result<CUresult, Failure> {
+        let mut params = probe_params(memory, duration);
+        Ok(self.cuLaunchKernel(self.probe()?, blocks, THREADS, stream, &mut params)?.status)
+    }
+
+    /// Whether every block of a probe has written its end.
+    pub(crate) fn probe_is_complete(
+        &self,
+        memory: CUdeviceptr,
+        blocks: u32,
+    ) -> Result<bool, Failure> {
+        Ok(self.probe_blocks(memory, blocks)?.iter().all(|block| block.end != 0))
+    }
+
+    fn probe_blocks(&self, memory: CUdeviceptr, blocks: u32) -> Result<Vec<Block>, Failure> {
+        let mut bytes = vec![0; blocks as usize * BLOCK_BYTES];
+        self.cuMemcpyDtoH(&mut bytes, memory)?.must()?;
+        Ok(bytes.chunks_exact(BLOCK_BYTES).map(Block::read).collect())
+    }
+
+    /// The number of SMs that the driver reports for a stream's context.
+    fn sm_count_of(&self, stream: CUstream) -> Result<u32, Failure> {
+        let green = self.cuStreamGetGreenCtx(stream)?.must()?;
+        let resource = if green.is_null() {
+            self.device_resource()?
+        } else {
+            self.cuGreenCtxGetDevResource(green, SM)?.must()?
+        };
+        Ok(sm(&resource).smCount)
+    }
+
+    /// Runs the probe on a stream, waits, and returns the SMs that took part, sorted. There are
+    /// blocks enough that each SM in reach gets some.
+    pub(crate) fn sms_of(&self, stream: CUstream) -> Result<Vec<u32>, Failure> {
+        let blocks = 4 * self.sm_count_of(stream)?;
+        let memory = self.probe_memory(blocks)?;
+        let status = self.launch_probe(stream, blocks, memory, SHORT)?;
+        if status != CUresult::CUDA_SUCCESS {
+            return Err(Failure::Call { call: "cuLaunchKernel", status });
+        }
+        self.cuStreamSynchronize(stream)?.must()?;
+        let blocks = self.probe_blocks(memory, blocks)?;
+        self.cuMemFree(memory)?.must()?;
+        if blocks.iter().any(|block| block.end == 0) {
+            return Err(Failure::Other("a block of the probe did not write".to_owned()));
+        }
+        Ok(blocks.iter().map(|block| block.sm).collect::<BTreeSet<_>>().into_iter().collect())
+    }
+
+    /// How many clusters of a size can be active at once, as the driver reckons for a stream.
+    pub(crate) fn clusters(
+        &self,
+        function: CUfunction,
+        stream: CUstream,
+        size: u32,
+    ) -> Result<(CUresult, i32), Failure> {
+        let mut attribute = CUlaunchAttribute {
+            id: CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+            pad: [0; 4],
+            value: CUlaunchAttributeValue { pad: [0; 64] },
+        };
+        attribute.value.clusterDim =
+            CUlaunchAttributeValue_union__bindgen_ty_1 { x: size, y: 1, z: 1 };
+        let config = CUlaunchConfig {
+            gridDimX: size * 64,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: THREADS,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: 0,
+            hStream: stream,
+            attrs: &raw mut attribute,
+            numAttrs: 1,
+        };
+        let reply = self.cuOccupancyMaxActiveClusters(function, &config)?;
+        Ok((reply.status, reply.out))
+    }
+}
+
+/// What a split answered.
+pub(crate) struct Split {
+    pub(crate) status: CUresult,
+    /// The number of groups as the driver left it, whether the call succeeded or not.
+    pub(crate) count: u32,
+    pub(crate) groups: Vec<CUdevResource>,
+    pub(crate) remainder: CUdevResource,
+}
+
+impl Split {
+    /// The split, which has to have succeeded for the case to make sense.
+    pub(crate) fn must(self) -> Result<Split, Failure> {
+        if self.status == CUresult::CUDA_SUCCESS {
+            Ok(self)
+        } else {
+            Err(Failure::Call { call: "cuDevSmResourceSplitByCount", status: self.status })
+        }
+    }
+
+    /// The SM counts of the groups: one number where all are the same.
+    pub(crate) fn each(&self) -> Value {
+        let counts: Vec<u32> = self.groups.iter().map(|group| sm(group).smCount).collect();
+        match counts.split_first() {
+            Some((first, rest)) if rest.iter().all(|count| count == first) => json!(first),
+            _ => json!(counts),
+        }
+    }
+
+    /// Type and SM count of the remainder.
+    pub(crate) fn rest(&self) -> Value {
+        brief(&self.remainder)
+    }
+}
+
+/// Type and SM count of a resource.
+pub(crate) fn brief(resource: &CUdevResource) -> Value {
+    json!({ "type": resource.type_.0, "sms": sm(resource).smCount })
+}
+
+/// Type, SM count, smallest partition and alignment of a resource.
+pub(crate) fn in_full(resource: &CUdevResource) -> Value {
+    let sm = sm(resource);
+    json!({
+        "type": resource.type_.0,
+        "sms": sm.smCount,
+        "min": sm.minSmPartitionSize,
+        "alignment": sm.smCoscheduledAlignment,
+    })
+}
+
+/// What a resource says of its SMs, whatever its type.
+pub(crate) fn sm(resource: &CUdevResource) -> CUdevSmResource {
+    // SAFETY: the union is plain integers, all of them initialised by `blank` or the driver.
+    unsafe { resource.__bindgen_anon_1.sm }
+}
+
+/// The resource with another SM count, as a caller would forge it.
+pub(crate) fn tampered(resource: &CUdevResource, sms: u32) -> CUdevResource {
+    let mut forged = *resource;
+    forged.__bindgen_anon_1.sm = CUdevSmResource { smCount: sms, ..sm(resource) };
+    forged
+}
+
+/// The bytes of a resource, which are the same where the driver means the same SMs.
+pub(crate) fn bytes(resource: &CUdevResource) -> [u8; 144] {
+    // SAFETY: 144 bytes without padding (asserted in the bindings), all of them initialised.
+    unsafe { core::mem::transmute(*resource) }
+}
+
+/// The parameters of the probe.
+pub(crate) fn probe_params(memory: CUdeviceptr, duration: Duration) -> Params {
+    Params::new(&[memory, u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)])
+}
+
+/// The kernels as the driver takes them.
+pub(crate) fn ptx() -> &'static core::ffi::CStr {
+    core::ffi::CStr::from_bytes_until_nul(PTX.as_bytes()).unwrap_or(c"")
+}
+
+/// A stream that stands for a context's default one.
+pub(crate) fn token(number: usize) -> CUstream {
+    if number == 0 { null_mut() } else { core::ptr::without_provenance_mut(number) }
+}
+
+/// What one block of the probe wrote.
+struct Block {
+    sm: u32,
+    end: u64,
+}
+
+impl Block {
+    fn read(bytes: &[u8]) -> Block {
+        let number = |range: core::ops::Range<usize>| {
+            bytes[range].iter().rev().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte))
+        };
+        Block { sm: u32::try_from(number(0..4)).unwrap_or(u32::MAX), end: number(16..24) }
+    }
+}

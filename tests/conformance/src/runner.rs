@@ -1,0 +1,312 @@
+//! Running cases: a parent that starts child processes and puts their answers together, and the
+//! child that asks the driver.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::answer::{Answer, Event, Failure};
+use crate::cases::{Case, Isolation};
+use crate::driver::{Choice, Driver, OpenError};
+use crate::gpu::Gpu;
+use crate::record::{HeaderLine, Line};
+
+/// How long a child may stay silent. The longest case takes well under a second.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// What to run and with which program.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The driver that is asked.
+    pub driver: Choice,
+    /// The program that becomes a child with `--driver CHOICE --child`.
+    pub program: PathBuf,
+}
+
+/// How a run went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Cases that the driver answered.
+    pub answered: usize,
+    /// Cases that could not be put to it.
+    pub failed: usize,
+}
+
+/// Why a run ended early.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// There is no such driver.
+    #[error("no driver")]
+    Open(#[from] OpenError),
+    /// A child process could not be started or heard.
+    #[error("cannot run a child process")]
+    Child(#[source] io::Error),
+    /// The record could not be written.
+    #[error("cannot write the record")]
+    Write(#[source] io::Error),
+}
+
+/// Why a child process ended early.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChildError {
+    /// There is no such driver.
+    #[error("no driver")]
+    Open(#[from] OpenError),
+    /// The names could not be read or the answers not written.
+    #[error("lost the parent process")]
+    Pipe(#[from] io::Error),
+    /// The parent asked for a case that does not exist.
+    #[error("no case {0}")]
+    Unknown(String),
+}
+
+/// Asks the driver every one of `cases` and writes the record to `out`, progress to stderr.
+///
+/// # Errors
+///
+/// [`RunError`] where there is no driver, a process could not be started, or `out` failed.
+pub fn run(options: &Options, cases: &[&Case], out: &mut dyn Write) -> Result<Summary, RunError> {
+    let header = Driver::open(&options.driver)?.header(&options.driver)?;
+    write_line(out, &HeaderLine { record: header })?;
+    let mut summary = Summary::default();
+    for group in groups(cases) {
+        match group.as_slice() {
+            [case] => eprintln!("{}", case.name()),
+            _ => eprintln!("{}: {} cases", group[0].topic(), group.len()),
+        }
+        for (line, failed) in ask(options, &group)? {
+            if failed {
+                eprintln!("could not be asked: {}", line.case);
+                summary.failed += 1;
+            } else {
+                summary.answered += 1;
+            }
+            write_line(out, &line)?;
+        }
+    }
+    Ok(summary)
+}
+
+fn write_line(out: &mut dyn Write, line: &impl serde::Serialize) -> Result<(), RunError> {
+    serde_json::to_writer(&mut *out, line).map_err(|error| RunError::Write(error.into()))?;
+    out.write_all(b"\n").and_then(|()| out.flush()).map_err(RunError::Write)
+}
+
+/// Cases that share a process: neighbours of one topic that do not want to be alone.
+fn groups<'a>(cases: &[&'a Case]) -> Vec<Vec<&'a Case>> {
+    let mut groups: Vec<Vec<&Case>> = Vec::new();
+    for case in cases {
+        let shares = |other: &Vec<&Case>| {
+            let shared = |case: &Case| case.isolation() == Isolation::Shared;
+            shared(case) && shared(other[0]) && other[0].topic() == case.topic()
+        };
+        match groups.last_mut() {
+            Some(last) if shares(last) => last.push(case),
+            _ => groups.push(vec![case]),
+        }
+    }
+    groups
+}
+
+/// One case as a child told it.
+struct Told {
+    line: Line,
+    failed: bool,
+    ended: bool,
+}
+
+/// Asks a group, with a new process after each case that ended one. Says of each line whether the
+/// case could not be put to the driver.
+fn ask(options: &Options, group: &[&Case]) -> Result<Vec<(Line, bool)>, RunError> {
+    let mut lines = Vec::new();
+    let mut rest = group;
+    while let Some(first) = rest.first() {
+        let (mut told, ended) = ask_child(options, rest).map_err(RunError::Child)?;
+        if told.is_empty() {
+            // Nothing was begun, so this is no answer of the driver.
+            let reason = format!("the process ended before the case: {ended:?}");
+            let answer = vec![("failed".to_owned(), Value::String(reason))];
+            let line = Line { case: first.name().to_owned(), answer };
+            told.push(Told { line, failed: true, ended: true });
+        }
+        rest = rest.get(told.len()..).unwrap_or_default();
+        if let (Some(last), Some(how)) = (told.last_mut(), ended) {
+            if !last.ended || first.isolation() == Isolation::Alone {
+                last.line.answer.push(("died".to_owned(), Value::String(how)));
+            } else {
+                eprintln!("the process ended with {how} after its last case, {}", last.line.case);
+                last.failed = true;
+            }
+        }
+        lines.extend(told.into_iter().map(|told| (told.line, told.failed)));
+    }
+    Ok(lines)
+}
+
+/// Asks as many of `cases` as one process survives. The second value says how it died.
+fn ask_child(options: &Options, cases: &[&Case]) -> io::Result<(Vec<Told>, Option<String>)> {
+    let mut child = Command::new(&options.program)
+        .arg("--driver")
+        .arg(options.driver.to_string())
+        .arg("--child")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let events = listen(&mut child)?;
+    if let Some(mut stdin) = child.stdin.take() {
+        let names: String = cases.iter().map(|case| format!("{}\n", case.name())).collect();
+        // A child that is already gone shows in its exit status and in the missing answers.
+        if let Err(error) = stdin.write_all(names.as_bytes())
+            && error.kind() != io::ErrorKind::BrokenPipe
+        {
+            return Err(error);
+        }
+    }
+    let mut told: Vec<Told> = Vec::new();
+    loop {
+        match events.recv_timeout(SILENCE) {
+            Ok(event) => take(&mut told, event),
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                child.kill()?;
+                child.wait()?;
+                return Ok((told, Some("timeout".to_owned())));
+            }
+        }
+    }
+    let status = child.wait()?;
+    Ok((told, if status.success() { None } else { Some(death(status)) }))
+}
+
+fn take(told: &mut Vec<Told>, event: Event) {
+    if let Event::Begin(case) = event {
+        let line = Line { case, answer: Vec::new() };
+        told.push(Told { line, failed: false, ended: false });
+        return;
+    }
+    let Some(last) = told.last_mut() else { return };
+    match event {
+        Event::Begin(_) => {}
+        Event::Fact(name, fact) => {
+            // Two facts of one name would be one when the record is read back.
+            if last.line.answer.iter().any(|(known, _)| *known == name) {
+                take(told, Event::Failed(format!("the fact {name} twice")));
+            } else {
+                last.line.answer.push((name, fact));
+            }
+        }
+        Event::Failed(reason) => {
+            last.line.answer.push(("failed".to_owned(), Value::String(reason)));
+            last.failed = true;
+        }
+        Event::Unsupported(call) => {
+            last.line.answer.push(("unsupported".to_owned(), Value::String(call)));
+        }
+        Event::End => last.ended = true,
+    }
+}
+
+/// Reads a child's events on a thread of their own, so that its silence can be noticed.
+fn listen(child: &mut Child) -> io::Result<Receiver<Event>> {
+    let (send, receive) = channel();
+    let stdout = child.stdout.take().ok_or_else(|| io::Error::other("the child has no output"))?;
+    std::thread::spawn(move || {
+        for line in BufReader::new(stdout).lines() {
+            let Ok(line) = line else { break };
+            match serde_json::from_str(&line) {
+                Ok(event) => {
+                    if send.send(event).is_err() {
+                        break;
+                    }
+                }
+                // Not ours: what the driver prints is for the person who runs this.
+                Err(_) => eprintln!("{line}"),
+            }
+        }
+    });
+    Ok(receive)
+}
+
+fn death(status: ExitStatus) -> String {
+    #[cfg(unix)]
+    if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
+        return format!("signal {signal}");
+    }
+    status.code().map_or_else(|| status.to_string(), |code| format!("exit {code}"))
+}
+
+/// The child's part: reads names of cases from stdin, one a line, and tells stdout the answers.
+///
+/// # Errors
+///
+/// [`ChildError`] where there is no driver, a name is unknown or the parent is gone.
+pub fn child(choice: &Choice) -> Result<(), ChildError> {
+    let names: Vec<String> = io::stdin().lines().collect::<Result<_, _>>()?;
+    let cases = crate::cases::all();
+    let gpu = Gpu::new(Driver::open(choice)?);
+    let mut out = io::stdout().lock();
+    for name in names {
+        let case = cases.iter().find(|case| case.name() == name);
+        let case = case.ok_or_else(|| ChildError::Unknown(name.clone()))?;
+        let mut answer = Answer::new(&mut out);
+        answer.tell(&Event::Begin(name));
+        match case.ask(&gpu, &mut answer) {
+            Ok(()) => {}
+            Err(Failure::Unsupported(function)) => {
+                answer.tell(&Event::Unsupported(function.call.to_owned()));
+            }
+            Err(failure) => answer.tell(&Event::Failed(failure.to_string())),
+        }
+        answer.tell(&Event::End);
+        answer.finish()?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(events: Vec<Event>) -> Vec<Told> {
+        let mut told = Vec::new();
+        events.into_iter().for_each(|event| take(&mut told, event));
+        told
+    }
+
+    fn fact(name: &str) -> Event {
+        Event::Fact(name.to_owned(), Value::Bool(true))
+    }
+
+    #[test]
+    fn a_case_without_an_end_is_seen() {
+        let events = ["a", "b"].map(|case| Event::Begin(case.to_owned()));
+        let [a, b] = events;
+        let told = told(vec![a, fact("x"), Event::End, b, fact("x")]);
+        assert_eq!(told.iter().map(|told| told.ended).collect::<Vec<_>>(), [true, false]);
+        assert_eq!(told[1].line.answer.len(), 1);
+    }
+
+    #[test]
+    fn a_fact_twice_is_a_failure() {
+        let told = told(vec![Event::Begin("a".to_owned()), fact("x"), fact("x"), Event::End]);
+        assert!(told[0].failed);
+    }
+
+    #[test]
+    fn only_shared_cases_of_one_topic_share_a_process() {
+        let cases = crate::cases::all();
+        let cases: Vec<&Case> = cases.iter().collect();
+        let groups = groups(&cases);
+        assert_eq!(groups.iter().map(Vec::len).sum::<usize>(), cases.len());
+        for group in groups.iter().filter(|group| group.len() > 1) {
+            assert!(group.iter().all(|case| case.isolation() == Isolation::Shared));
+            assert!(group.iter().all(|case| case.topic() == group[0].topic()));
+        }
+    }
+}

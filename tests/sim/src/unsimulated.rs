@@ -1,0 +1,69 @@
+//! Functions that can be looked up and are not simulated yet: what they would do cannot be told
+//! from the outside without doing it, so they refuse. The crate's documentation lists them.
+
+use green_ctx_sys::{
+    CUgraph_st, CUgraphEdgeData, CUgraphNode, CUresult, CUstream_st, CUstreamCaptureMode,
+};
+
+use crate::driver::Driver;
+use crate::pointer::{Answer, Ptr};
+
+fn refuse(driver: &Driver, stream: Ptr<CUstream_st>) -> Answer {
+    driver.state().stream(stream.address())?;
+    Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+}
+
+pub(crate) fn begin_capture_to_graph(
+    driver: &Driver,
+    stream: Ptr<CUstream_st>,
+    _graph: Ptr<CUgraph_st>,
+    _dependencies: Ptr<CUgraphNode>,
+    _edges: Ptr<CUgraphEdgeData>,
+    _count: usize,
+    _mode: CUstreamCaptureMode,
+) -> Answer {
+    refuse(driver, stream)
+}
+
+pub(crate) fn update_capture_dependencies(
+    driver: &Driver,
+    stream: Ptr<CUstream_st>,
+    _dependencies: Ptr<CUgraphNode>,
+    _count: usize,
+    _flags: u32,
+) -> Answer {
+    refuse(driver, stream)
+}
+
+pub(crate) fn update_capture_dependencies_with_edges(
+    driver: &Driver,
+    stream: Ptr<CUstream_st>,
+    _dependencies: Ptr<CUgraphNode>,
+    _edges: Ptr<CUgraphEdgeData>,
+    _count: usize,
+    _flags: u32,
+) -> Answer {
+    refuse(driver, stream)
+}
+
+/// When memory gets a value is not known before somebody submits the write, and time is known when
+/// work is submitted: a stream cannot wait for what may never be.
+pub(crate) fn wait_value_32(
+    driver: &Driver,
+    stream: Ptr<CUstream_st>,
+    _address: u64,
+    _value: u32,
+    _flags: u32,
+) -> Answer {
+    refuse(driver, stream)
+}
+
+pub(crate) fn wait_value_64(
+    driver: &Driver,
+    stream: Ptr<CUstream_st>,
+    _address: u64,
+    _value: u64,
+    _flags: u32,
+) -> Answer {
+    refuse(driver, stream)
+}
