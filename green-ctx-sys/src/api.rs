@@ -255,8 +255,8 @@ crate::table::functions! {
     optional cuGreenCtxDestroy = 12040: unsafe extern "C" fn(hCtx: CUgreenCtx) -> CUresult;
     /// `cuGreenCtxGetDevResource`, CUDA 12.4.
     optional cuGreenCtxGetDevResource = 12040: unsafe extern "C" fn(hCtx: CUgreenCtx, result: *mut CUdevResource, type_: CUdevResourceType) -> CUresult;
-    /// `cuGreenCtxGetId`, CUDA 13.0.
-    optional cuGreenCtxGetId = 13000: unsafe extern "C" fn(greenCtx: CUgreenCtx, greenCtxId: *mut ::core::ffi::c_ulonglong) -> CUresult;
+    /// `cuGreenCtxGetId`, CUDA 12.9.
+    optional cuGreenCtxGetId = 12090: unsafe extern "C" fn(greenCtx: CUgreenCtx, greenCtxId: *mut ::core::ffi::c_ulonglong) -> CUresult;
     /// `cuGreenCtxRecordEvent`, CUDA 12.4.
     optional cuGreenCtxRecordEvent = 12040: unsafe extern "C" fn(hCtx: CUgreenCtx, hEvent: CUevent) -> CUresult;
     /// `cuGreenCtxStreamCreate`, CUDA 12.5.

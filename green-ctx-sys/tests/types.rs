@@ -30,7 +30,7 @@ fn every_green_context_function_of_the_header_is_bound() {
     let listed = |name: &str| SYMBOLS.iter().find(|(symbol, _)| *symbol == name).map(|(_, v)| *v);
     assert_eq!(listed("cuGreenCtxCreate"), Some(12040));
     assert_eq!(listed("cuGreenCtxStreamCreate"), Some(12050));
-    assert_eq!(listed("cuGreenCtxGetId"), Some(13000));
+    assert_eq!(listed("cuGreenCtxGetId"), Some(12090));
     assert_eq!(listed("cuDevSmResourceSplit"), Some(13010));
     assert_eq!(listed("cuStreamGetDevResource"), Some(13010));
     assert_eq!(listed("cuGetProcAddress"), Some(12000));

@@ -17,6 +17,9 @@ use crate::raw::Raw;
 
 /// Kernels that were loaded together. They belong to no context and run in any of the device's.
 ///
+/// Dropping the last handle, kernels included, unloads them, which waits for the device's work
+/// (recorded on an H200, driver 580.159.04).
+///
 /// # Example
 ///
 /// ```

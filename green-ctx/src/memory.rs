@@ -13,7 +13,8 @@ use crate::driver::Driver;
 use crate::error::{Error, Result, call};
 use crate::stream::Stream;
 
-/// Device memory that holds a fixed number of plain values, freed when dropped.
+/// Device memory that holds a fixed number of plain values, freed when dropped. Freeing waits for the
+/// device's work (recorded on an H200, driver 580.159.04).
 ///
 /// It is enough for results and small inputs, and no array type: programs that want one use another
 /// library, on streams of this one.

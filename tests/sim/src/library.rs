@@ -139,6 +139,12 @@ pub(crate) fn unload(driver: &Driver, library: Ptr<CUlib_st>) -> Answer {
     for kernel in gone {
         state.kernels.remove(&kernel);
     }
+    // Its kernels may be running on any device.
+    let devices: Vec<usize> = state.devices.iter().map(|device| device.primary).collect();
+    for primary in devices {
+        let busy = state.busy(primary);
+        state.wait_on_host(&busy);
+    }
     Ok(())
 }
 

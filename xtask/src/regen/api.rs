@@ -16,15 +16,14 @@ pub(crate) fn generate(bindings: &File, symbols: &Symbols) -> Result<String, Fai
          use crate::bindings::*;\n\n\
          crate::table::functions! {\n",
     );
-    for (name, entry) in &symbols.functions {
-        let pointer = Symbols::pointer_type(name, *entry);
+    for (name, version) in &symbols.functions {
+        let pointer = Symbols::pointer_type(name, *version);
         let signature = signatures.get(&pointer).ok_or_else(|| {
             Failure::new(format!(
                 "the headers have no {pointer}; look for {name} in cudaTypedefs.h"
             ))
         })?;
         let keyword = if symbols.required.contains(name) { "required" } else { "optional" };
-        let version = entry.request();
         let (major, minor) = (version / 1000, version % 1000 / 10);
         writeln!(text, "    /// `{name}`, CUDA {major}.{minor}.")
             .and_then(|()| writeln!(text, "    {keyword} {name} = {version}: {signature};"))

@@ -31,8 +31,8 @@ pub(crate) fn generate(wrapper: &Path, include: &Path, symbols: &Symbols) -> Res
     for folder in libclang::builtin_includes() {
         builder = builder.clang_arg(format!("-isystem{}", folder.display()));
     }
-    for (name, entry) in &symbols.functions {
-        builder = builder.allowlist_type(Symbols::pointer_type(name, *entry));
+    for (name, version) in &symbols.functions {
+        builder = builder.allowlist_type(Symbols::pointer_type(name, *version));
     }
     for pattern in &symbols.types {
         builder = builder.allowlist_type(pattern);

@@ -17,38 +17,8 @@ pub(crate) struct Symbols {
     pub(crate) types: Vec<String>,
     /// Macro constants, as patterns.
     pub(crate) constants: Vec<String>,
-    /// Every function, by name.
-    pub(crate) functions: BTreeMap<String, Entry>,
-}
-
-/// Which version of a function is wanted.
-#[derive(Clone, Copy, Deserialize)]
-#[serde(untagged)]
-pub(crate) enum Entry {
-    /// Signature and request at one version.
-    Same(u32),
-    /// A header and a driver that disagree.
-    Split {
-        /// The version of the signature.
-        version: u32,
-        /// The version to ask the driver for.
-        request: u32,
-    },
-}
-
-impl Entry {
-    pub(crate) fn signature(self) -> u32 {
-        match self {
-            Entry::Same(version) | Entry::Split { version, .. } => version,
-        }
-    }
-
-    pub(crate) fn request(self) -> u32 {
-        match self {
-            Entry::Same(version) => version,
-            Entry::Split { request, .. } => request,
-        }
-    }
+    /// Every function, with the version of its signature.
+    pub(crate) functions: BTreeMap<String, u32>,
 }
 
 impl Symbols {
@@ -66,7 +36,7 @@ impl Symbols {
     }
 
     /// The name of the typedef that gives a function's signature.
-    pub(crate) fn pointer_type(name: &str, entry: Entry) -> String {
-        format!("PFN_{name}_v{}", entry.signature())
+    pub(crate) fn pointer_type(name: &str, version: u32) -> String {
+        format!("PFN_{name}_v{version}")
     }
 }

@@ -67,6 +67,22 @@ pub(super) fn cases() -> Vec<Case> {
             let busy = Busy::start(gpu, answer)?;
             destroy_green(gpu, answer, &busy)
         }),
+        // Both calls wait for the device, which `complete_at_once` tells.
+        Case::new("lifetime/library-unloaded-while-busy", |gpu, answer| {
+            let busy = Busy::start(gpu, answer)?;
+            answer.add("unload", gpu.cuLibraryUnload(gpu.library()?)?);
+            answer.add("complete_at_once", busy.is_complete(gpu)?);
+            answer.add("complete_in_the_end", busy.gets_complete(gpu)?);
+            Ok(())
+        }),
+        Case::new("lifetime/memory-freed-while-busy", |gpu, answer| {
+            let busy = Busy::start(gpu, answer)?;
+            let other = gpu.probe_memory(1)?;
+            answer.add("free_of_other", gpu.cuMemFree(other)?);
+            answer.add("complete_at_once", busy.is_complete(gpu)?);
+            answer.add("complete_in_the_end", busy.gets_complete(gpu)?);
+            Ok(())
+        }),
         Case::new("lifetime/event-of-destroyed-green", |gpu, answer| {
             let green = gpu.green_with(64)?;
             let stream = gpu.stream()?;
