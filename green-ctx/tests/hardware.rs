@@ -305,6 +305,8 @@ struct Busy {
 
 impl Busy {
     fn start(device: &green_ctx::Device) -> green_ctx::Result<Busy> {
+        // So that no other test's context is preferred to the one that this partition leaves.
+        device.release_idle();
         let context = partition(device, 8)?;
         let stream = context.create_stream(StreamOptions::default())?;
         let keep = (busy_kernel(device)?, DeviceBuffer::zeroed(device, 3)?);
