@@ -292,6 +292,78 @@ fn current(criterion: &mut Criterion, bench: &Bench) {
     bench.compare(criterion, "make current", |calls| timed(calls, raw), |calls| timed(calls, safe));
 }
 
+/// A partition that was there before, against what the driver takes to make and destroy one. The
+/// driver leaks 4 MiB each time, so that there are few of these.
+fn acquire(criterion: &mut Criterion, bench: &Bench) {
+    let device = bench.driver.device(0).expect("a device");
+    let sms = device.sm_resource().expect("a driver with green contexts");
+    let acquire = || {
+        let group = sms.split([24]).expect("it fits").groups.remove(0);
+        let context = device.create_context(group).expect("a context");
+        context.create_stream(StreamOptions::default()).expect("a stream")
+    };
+    drop(acquire());
+    let mut measured = false;
+    let mut group = criterion.benchmark_group("partition");
+    group.bench_function("recycled acquire of context and stream", |bencher| {
+        measured = true;
+        bencher.iter_custom(|iterations| {
+            (0..iterations)
+                .map(|_| {
+                    let start = Instant::now();
+                    let stream = acquire();
+                    let time = start.elapsed();
+                    drop(stream);
+                    time
+                })
+                .sum()
+        });
+    });
+    group.finish();
+    if !measured {
+        return;
+    }
+    const CONTEXTS: usize = 20;
+    device.release_idle();
+    let made = median((0..CONTEXTS).map(|_| {
+        let start = Instant::now();
+        let stream = acquire();
+        let time = start.elapsed().as_nanos() as f64;
+        drop(stream);
+        device.release_idle();
+        time
+    }));
+    drop(acquire());
+    let recycled = median((0..CONTEXTS * 100).map(|_| {
+        let start = Instant::now();
+        let stream = acquire();
+        let time = start.elapsed().as_nanos() as f64;
+        drop(stream);
+        time
+    }));
+    println!("partition: made {made:.0} ns, recycled {recycled:.0} ns");
+    let ratio = serde_json::json!({
+        "call": "partition acquire", "made_ns": made, "recycled_ns": recycled,
+    });
+    bench.ratios.borrow_mut().push(ratio);
+}
+
+/// The bookkeeping alone: no driver call is in it.
+fn ledger(criterion: &mut Criterion, bench: &Bench) {
+    let device = bench.driver.device(0).expect("a device");
+    let sms = device.sm_resource().expect("a driver with green contexts");
+    criterion.bench_function("ledger: plan 4 groups", |bencher| {
+        bencher.iter(|| sms.plan([8, 16, 24, 40]).expect("it fits"));
+    });
+    criterion.bench_function("ledger: split into 4 groups, and back", |bencher| {
+        bencher.iter(|| sms.split([8, 16, 24, 40]).expect("it fits"));
+    });
+    let raw = bench.stream.as_raw();
+    criterion.bench_function("registry: find a stream", |bencher| {
+        bencher.iter(|| bench.driver.find_stream(black_box(raw)).expect("it lives"));
+    });
+}
+
 fn all(criterion: &mut Criterion) {
     let bench = Bench::new().expect("a driver to measure");
     eprintln!("measured on: {}", bench.driver.info());
@@ -300,6 +372,8 @@ fn all(criterion: &mut Criterion) {
     event(criterion, &bench);
     launch(criterion, &bench);
     current(criterion, &bench);
+    acquire(criterion, &bench);
+    ledger(criterion, &bench);
 
     if let Some(path) = std::env::var_os("GREEN_CTX_RATIOS") {
         let device = bench.driver.device(0).and_then(|device| device.name()).expect("a device");

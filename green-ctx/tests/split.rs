@@ -63,7 +63,10 @@ fn a_group_may_take_as_many_as_there_are() -> Outcome {
     let sms = device.sm_resource()?;
     let request = SplitRequest::new().group("decode", 16).group("prefill", None).rest("odd");
     let plan = sms.plan(request.clone())?;
-    assert_eq!((plan.groups[1].requested, plan.groups[1].sm_count, plan.remainder), (None, 104, 12));
+    assert_eq!(
+        (plan.groups[1].requested, plan.groups[1].sm_count, plan.remainder),
+        (None, 104, 12)
+    );
     let split = sms.split(request)?;
     // The 12 that are left are not scheduled together, and stay out of it.
     assert_eq!(counts(&split), (vec![16, 104], Some(12)));

@@ -15,6 +15,7 @@ const PARTS: &[(&str, &str, &str)] = &[
     ("green-ctx", "bin", "green-ctx"),
     ("conformance", "bin", "conformance"),
     ("hardware", "test", "hardware"),
+    ("endurance", "test", "endurance"),
     ("calls", "bench", "calls"),
 ];
 
@@ -56,7 +57,7 @@ fn build() -> Result<Vec<(String, String, PathBuf)>, Failure> {
     let mut executables = Vec::new();
     for arguments in [
         "build --release --bins",
-        "test --release --no-run --test hardware",
+        "test --release --no-run --test hardware --test endurance",
         "bench --no-run --bench calls",
     ] {
         let output = cargo()

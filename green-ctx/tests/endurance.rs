@@ -1,0 +1,105 @@
+//! Many partitions, one after the other and by many threads at once; on the simulated H200 and, with
+//! `GREEN_CTX_DRIVER=cuda`, on a real GPU. `GREEN_CTX_SECONDS` says how long the threads go on.
+
+mod common;
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use common::{Outcome, device, partition};
+use green_ctx::{Device, Error, SplitRequest, StreamOptions, verify};
+
+/// What a context costs at most, in bytes (measured on an H200, driver 580.159.04).
+const CONTEXT_BYTES: usize = 5 << 20;
+
+#[test]
+fn churn_costs_no_more_memory_than_the_partitions_that_there_are() -> Outcome {
+    let device = device()?;
+    let cycle = |round: usize| -> green_ctx::Result<()> {
+        let counts = [[8, 24], [16, 40], [64, 8], [24, 100]][round % 4];
+        let split = device.sm_resource()?.split(SplitRequest::from(counts).rest("rest"))?;
+        for group in split.groups.into_iter().chain(split.remainder) {
+            device.create_context(group)?.create_stream(StreamOptions::default())?;
+        }
+        Ok(())
+    };
+    let _primary = device.primary_context()?;
+    let (before, free) = (device.context_counts(), device.free_memory()?);
+    (0..10_000).try_for_each(cycle)?;
+    let made = device.context_counts().created - before.created;
+    let lost = free.saturating_sub(device.free_memory()?);
+    println!(
+        "10,000 cycles: {made} contexts made, {} used again, {} MiB lost",
+        device.context_counts().reused - before.reused,
+        lost >> 20
+    );
+    assert!(made <= 12, "{made} contexts for 11 partitions");
+    assert!(lost <= usize::try_from(made)? * CONTEXT_BYTES, "{lost} bytes for {made} contexts");
+    Ok(())
+}
+
+/// Which thread's partition runs on an SM.
+type Owners = Mutex<HashMap<u32, usize>>;
+
+#[test]
+fn threads_never_share_an_sm() -> Outcome {
+    let device = device()?;
+    let seconds = std::env::var("GREEN_CTX_SECONDS").map_or(Ok(2), |text| text.parse())?;
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let (owners, rounds) = (Owners::default(), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|thread| {
+                let (device, owners, rounds) = (&device, &owners, &rounds);
+                scope.spawn(move || -> green_ctx::Result<()> {
+                    let mut round = thread;
+                    while Instant::now() < end {
+                        let wanted = [8, 16, 24, 40][round % 4];
+                        match one_round(device, owners, thread, wanted) {
+                            // The others hold the rest.
+                            Ok(()) | Err(Error::NotEnoughSms(_)) => {}
+                            Err(error) => return Err(error),
+                        }
+                        round += 1;
+                        rounds.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
+    })?;
+    println!("{} rounds in {seconds} s", rounds.load(Ordering::Relaxed));
+    assert_eq!(device.sm_resource()?.free()?, device.sm_count()?);
+    Ok(())
+}
+
+/// Makes a partition, sees where it runs, and compares with what the other threads see meanwhile.
+fn one_round(
+    device: &Device,
+    owners: &Owners,
+    thread: usize,
+    wanted: u32,
+) -> green_ctx::Result<()> {
+    let context = partition(device, wanted)?;
+    let stream = context.create_stream(StreamOptions::default())?;
+    let report = verify::partitions(std::slice::from_ref(&context), Duration::from_micros(200))?;
+    let seen = report.partitions[0].observed_sms();
+    assert_eq!(seen.len(), context.sm_count()? as usize);
+    {
+        let mut owners = owners.lock().expect("no panic");
+        for sm in &seen {
+            let other = owners.insert(*sm, thread);
+            assert_eq!(other, None, "SM {sm} is of two threads");
+        }
+    }
+    stream.synchronize()?;
+    // Given up before the SMs are, so that nobody else can have them yet.
+    let mut owners = owners.lock().expect("no panic");
+    for sm in &seen {
+        owners.remove(sm);
+    }
+    Ok(())
+}
