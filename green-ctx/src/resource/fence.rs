@@ -40,8 +40,8 @@ impl Fences {
     }
 
     /// Makes something wait for each event.
-    pub(crate) fn wait(&self, mut wait: impl FnMut(&Event) -> Result<()>) -> Result<()> {
-        self.events.iter().try_for_each(|event| wait(event))
+    pub(crate) fn wait(&self, wait: impl FnMut(&Event) -> Result<()>) -> Result<()> {
+        self.events.iter().try_for_each(wait)
     }
 
     pub(crate) fn are_done(&self) -> bool {

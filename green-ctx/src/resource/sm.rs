@@ -310,11 +310,11 @@ impl SmGroup {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn split(self, request: impl Into<SplitRequest>) -> Result<Split, SplitError> {
+    pub fn split(self, request: impl Into<SplitRequest>) -> Result<Split, Box<SplitError>> {
         let request = request.into();
         match self.plan_split(&request) {
             Ok(chosen) => Ok(self.divide(chosen)),
-            Err(error) => Err(SplitError { group: self, error }),
+            Err(error) => Err(Box::new(SplitError { group: self, error })),
         }
     }
 
