@@ -190,6 +190,7 @@ functions! {
     cuStreamSetAttribute = "cuStreamSetAttribute" 11000 [PFN_cuStreamSetAttribute_v11000] (stream: CUstream, id: CUstreamAttrID, value: *const CUstreamAttrValue_v1) => attribute::set;
     cuStreamCopyAttributes = "cuStreamCopyAttributes" 11000 [PFN_cuStreamCopyAttributes_v11000] (to: CUstream, from: CUstream) => attribute::copy;
     cuStreamAddCallback = "cuStreamAddCallback" 5000 [PFN_cuStreamAddCallback_v5000] (stream: CUstream, callback: CUstreamCallback, user_data: *mut c_void, flags: c_uint) => callback::add;
+    cuLaunchHostFunc = "cuLaunchHostFunc" 10000 [PFN_cuLaunchHostFunc_v10000] (stream: CUstream, function: CUhostFn, user_data: *mut c_void) => callback::launch;
     cuStreamWriteValue32 = "cuStreamWriteValue32" 11070 [PFN_cuStreamWriteValue32_v11070] (stream: CUstream, to: CUdeviceptr, value: cuuint32_t, flags: c_uint) => memory::write_value_32;
     cuStreamWriteValue64 = "cuStreamWriteValue64" 11070 [PFN_cuStreamWriteValue64_v11070] (stream: CUstream, to: CUdeviceptr, value: cuuint64_t, flags: c_uint) => memory::write_value_64;
     cuStreamWaitValue32 = "cuStreamWaitValue32" 11070 [PFN_cuStreamWaitValue32_v11070] (stream: CUstream, address: CUdeviceptr, value: cuuint32_t, flags: c_uint) => unsimulated::wait_value_32;

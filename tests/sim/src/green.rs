@@ -47,6 +47,8 @@ pub(crate) fn create(
         return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
     }
     state.activate_primary(device)?;
+    let busy = state.busy(state.devices[device].primary);
+    state.wait_on_host(&busy);
     state.now += cost::GREEN_CREATE;
     let green = handle::next();
     state.contexts.insert(green, Context::new(device, true, sms));

@@ -196,6 +196,7 @@ plain!(
     green_ctx_sys::CUlimit,
     green_ctx_sys::CUdevResourceType,
     green_ctx_sys::CUfunction_attribute,
+    green_ctx_sys::CUhostFn,
     green_ctx_sys::CUstreamCallback,
     green_ctx_sys::CUstreamCaptureMode,
 );

@@ -67,7 +67,28 @@ pub(super) fn cases() -> Vec<Case> {
             let busy = Busy::start(gpu, answer)?;
             destroy_green(gpu, answer, &busy)
         }),
-        // Both calls wait for the device, which `complete_at_once` tells.
+        // These calls wait for the device, which `complete_at_once` tells.
+        Case::new("lifetime/green-created-while-busy", |gpu, answer| {
+            let split = gpu.split_device(0, 16)?;
+            let busy = Busy::start(gpu, answer)?;
+            let desc = gpu.describe(&split.groups[..1])?;
+            answer.add("complete_after_describe", busy.is_complete(gpu)?);
+            answer.add("create", gpu.cuGreenCtxCreate(desc, gpu.device, DEFAULT_STREAM)?);
+            answer.add("complete_at_once", busy.is_complete(gpu)?);
+            answer.add("complete_in_the_end", busy.gets_complete(gpu)?);
+            Ok(())
+        }),
+        Case::new("lifetime/stream-and-event-created-while-busy", |gpu, answer| {
+            let busy = Busy::start(gpu, answer)?;
+            let stream = gpu.stream_of(busy.green)?;
+            let event = gpu.event()?;
+            answer.add("complete_at_once", busy.is_complete(gpu)?);
+            answer.add("stream_destroy", gpu.cuStreamDestroy(stream)?);
+            answer.add("event_destroy", gpu.cuEventDestroy(event)?);
+            answer.add("complete_after_destroy", busy.is_complete(gpu)?);
+            answer.add("complete_in_the_end", busy.gets_complete(gpu)?);
+            Ok(())
+        }),
         Case::new("lifetime/library-unloaded-while-busy", |gpu, answer| {
             let busy = Busy::start(gpu, answer)?;
             answer.add("unload", gpu.cuLibraryUnload(gpu.library()?)?);
