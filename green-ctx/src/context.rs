@@ -1,6 +1,9 @@
 //! Contexts: a device's primary one and the green ones, behind one type.
 #![allow(unsafe_code, reason = "calls the driver")]
 
+mod close;
+mod foreign;
+
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::mem;
@@ -21,6 +24,9 @@ use crate::raw::Raw;
 use crate::recycle::RawGreen;
 use crate::resource::{SmGroup, empty_resource, sm_part};
 use crate::stream::{Stream, StreamOptions};
+use crate::trace;
+
+pub use close::{CloseError, CloseReason};
 
 /// A context: the device's primary one, or a green one that runs on its own SMs. Clones share it.
 ///
@@ -65,6 +71,8 @@ pub(crate) struct Inner {
 enum Kind {
     Primary,
     Green(Green),
+    /// Somebody else's: nothing is destroyed.
+    Borrowed(foreign::Borrowed),
     /// Destroyed by `close`, which has taken the group: nothing is left to do.
     Closed,
 }
@@ -94,17 +102,36 @@ impl Context {
         // SAFETY: the pointer is to a live handle, the device comes from the driver.
         unsafe { call!(device.api(), cuDevicePrimaryCtxRetain(&raw mut raw, device.as_raw())) }?;
         let raw = Raw::new(raw).ok_or(Error::null("cuDevicePrimaryCtxRetain"))?;
-        Ok(Context::enter(Inner { raw, kind: Kind::Primary, device: device.clone() }))
+        let fresh = Arc::new(Inner { raw, kind: Kind::Primary, device: device.clone() });
+        // Another thread may have been first, with the same handle. Dropping ours releases what it
+        // retained.
+        let (inner, late) = device.driver().contexts().get_or_enter(raw.address(), fresh);
+        drop(late);
+        Ok(Context { inner })
     }
 
     pub(crate) fn create_green(device: &Device, group: SmGroup) -> Result<Context> {
         if group.device() != device {
             return Err(Error::DeviceMismatch { what: "the group and the context" });
         }
+        trace::span!(
+            "create_context",
+            device = device.ordinal(),
+            group = group.name(),
+            sms = group.sm_count()
+        );
+        device.driver().check_process()?;
+        if device.has_failed() {
+            // None of them can be used again.
+            device.release_idle();
+        }
         let primary = device.primary_context()?;
         let idle = device.state().ledger.lock().recycler.take(group.place());
         let RawGreen { green, context } = match idle {
-            Some(raw) => raw,
+            Some(raw) => {
+                trace::event!(DEBUG, sms = group.sm_count(), "a context is used again");
+                raw
+            }
             None => green::create(device, &group)?,
         };
         let green = Green {
@@ -167,32 +194,26 @@ impl Context {
     /// [`Error::Driver`].
     #[doc(alias("cuCtxGetDevResource", "cuGreenCtxGetDevResource"))]
     pub fn sm_count(&self) -> Result<u32> {
-        match &self.inner.kind {
-            Kind::Green(green) => {
-                let _one_at_a_time = green.calls.lock();
-                green::provisioned(self.device(), green.raw)
-            }
-            Kind::Primary | Kind::Closed => {
-                let mut resource = empty_resource();
-                let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
-                // SAFETY: the context is alive, the pointer is to a live structure.
-                unsafe {
-                    call!(
-                        self.device().api(),
-                        cuCtxGetDevResource(self.as_raw(), &raw mut resource, kind)
-                    )
-                }?;
-                Ok(sm_part(&resource).smCount)
-            }
+        if let Some((green, calls)) = self.inner.green() {
+            let _one_at_a_time = calls.lock();
+            return green::provisioned(self.device(), green);
         }
+        let mut resource = empty_resource();
+        let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
+        // SAFETY: the context is alive, the pointer is to a live structure.
+        unsafe {
+            call!(self.device().api(), cuCtxGetDevResource(self.as_raw(), &raw mut resource, kind))
+        }?;
+        Ok(sm_part(&resource).smCount)
     }
 
-    /// The SMs that the context owns; `None` for a primary context, which runs on all of them.
+    /// The SMs that the context owns; `None` for a primary context, which runs on all of them, and
+    /// for a borrowed one, whose SMs are in no ledger.
     #[must_use]
     pub fn group(&self) -> Option<&SmGroup> {
         match &self.inner.kind {
             Kind::Green(green) => Some(&green.group),
-            Kind::Primary | Kind::Closed => None,
+            Kind::Primary | Kind::Borrowed(_) | Kind::Closed => None,
         }
     }
 
@@ -206,10 +227,7 @@ impl Context {
     /// The driver's handle of a green context, `None` for a primary one.
     #[must_use]
     pub fn as_raw_green(&self) -> Option<CUgreenCtx> {
-        match &self.inner.kind {
-            Kind::Green(green) => Some(green.raw.as_ptr()),
-            Kind::Primary | Kind::Closed => None,
-        }
+        self.inner.green().map(|(raw, _)| raw.as_ptr())
     }
 
     /// Creates a stream whose work runs in this context.
@@ -234,15 +252,15 @@ impl Context {
     /// [`Error::Driver`]; [`Error::Unsupported`] for a primary context before CUDA 12.5.
     #[doc(alias("cuCtxRecordEvent", "cuGreenCtxRecordEvent"))]
     pub fn record(&self, event: &Event) -> Result<()> {
+        event.check_driver(self.device().driver())?;
         let api = self.device().api();
         let recorded = self.with_green(|green| {
             // SAFETY: both handles are alive.
-            unsafe { call!(api, cuGreenCtxRecordEvent(green, event.as_raw())) }
+            unsafe { call!(api, cuGreenCtxRecordEvent(green, event.raw())) }
         });
         // SAFETY: both handles are alive.
-        recorded.unwrap_or_else(|| unsafe {
-            call!(api, cuCtxRecordEvent(self.as_raw(), event.as_raw()))
-        })
+        recorded
+            .unwrap_or_else(|| unsafe { call!(api, cuCtxRecordEvent(self.as_raw(), event.raw())) })
     }
 
     /// Makes the work that is submitted from now on to the streams that this context has wait for
@@ -254,14 +272,14 @@ impl Context {
     /// [`Error::Driver`]; [`Error::Unsupported`] for a primary context before CUDA 12.5.
     #[doc(alias("cuCtxWaitEvent", "cuGreenCtxWaitEvent"))]
     pub fn wait(&self, event: &Event) -> Result<()> {
+        event.check_driver(self.device().driver())?;
         let api = self.device().api();
         let waits = self.with_green(|green| {
             // SAFETY: both handles are alive.
-            unsafe { call!(api, cuGreenCtxWaitEvent(green, event.as_raw())) }
+            unsafe { call!(api, cuGreenCtxWaitEvent(green, event.raw())) }
         });
         // SAFETY: both handles are alive.
-        waits
-            .unwrap_or_else(|| unsafe { call!(api, cuCtxWaitEvent(self.as_raw(), event.as_raw())) })
+        waits.unwrap_or_else(|| unsafe { call!(api, cuCtxWaitEvent(self.as_raw(), event.raw())) })
     }
 
     /// Waits until all work of this context is done.
@@ -285,14 +303,18 @@ impl Context {
     }
 
     /// Waits for the context's work and gives its group back, ready for another context. A primary
-    /// context is released and has no group.
+    /// context is released and has no group; nor has a borrowed one, whose owner is dropped.
     ///
     /// # Errors
     ///
     /// [`CloseError`], which gives the context back: when another handle of it lives (a clone, a
     /// stream, a guard), when it is current on this thread, and when the driver fails.
     pub fn close(self) -> Result<Option<SmGroup>, CloseError> {
+        trace::span!("close_context", device = self.device().ordinal(), green = self.is_green());
         let driver = self.device().driver().clone();
+        if let Err(error) = driver.check_process() {
+            return Err(CloseError { context: self, reason: error.into() });
+        }
         // Out of the registry first, so that no new handle can come from there.
         driver.contexts().forget(self.inner.raw.address(), Arc::as_ptr(&self.inner));
         let back = |inner: Arc<Inner>, reason| {
@@ -325,22 +347,30 @@ impl Context {
     /// Runs a call on the raw green context while no other thread makes one; `None` for a primary
     /// context.
     pub(crate) fn with_green<R>(&self, call: impl FnOnce(CUgreenCtx) -> R) -> Option<R> {
-        match &self.inner.kind {
-            Kind::Green(green) => {
-                let _one_at_a_time = green.calls.lock();
-                Some(call(green.raw.as_ptr()))
-            }
-            Kind::Primary | Kind::Closed => None,
-        }
+        self.inner.green().map(|(raw, calls)| {
+            let _one_at_a_time = calls.lock();
+            call(raw.as_ptr())
+        })
     }
 }
 
 impl Inner {
+    /// The green context and the lock for calls on it; `None` for a context that is not green.
+    #[inline]
+    fn green(&self) -> Option<(Raw<CUgreenCtx_st>, &Mutex<()>)> {
+        match &self.kind {
+            Kind::Green(green) => Some((green.raw, &green.calls)),
+            Kind::Borrowed(borrowed) => borrowed.green.map(|raw| (raw, &borrowed.calls)),
+            Kind::Primary | Kind::Closed => None,
+        }
+    }
+
     fn synchronize(&self) -> Result<()> {
         let driver = self.device.driver();
         let _scope = Scope::enter(driver, self.raw.as_ptr())?;
         // SAFETY: takes no arguments; the context is current.
         unsafe { call!(driver.api(), cuCtxSynchronize()) }
+            .inspect_err(|error| self.device.note(error))
     }
 
     /// What `close` does once no other handle lives.
@@ -362,7 +392,8 @@ impl Inner {
                 }
                 Ok(None)
             }
-            Kind::Closed => Ok(None),
+            // The owner goes here.
+            Kind::Borrowed(_) | Kind::Closed => Ok(None),
         }
     }
 
@@ -384,6 +415,9 @@ impl Inner {
     /// Leaves the driver's context to whoever asks for its SMs next.
     fn leave(&self, green: Raw<CUgreenCtx_st>, group: &SmGroup) {
         let raw = RawGreen { green, context: self.raw };
+        if self.device.has_failed() {
+            return green::destroy(self.device.driver(), vec![raw]);
+        }
         let place = group.place().clone();
         let surplus = self.device.state().ledger.lock().recycler.put(place, group.sm_count(), raw);
         green::destroy(self.device.driver(), surplus);
@@ -395,7 +429,7 @@ impl Inner {
         // Covers the work of streams that are destroyed already (recorded on an H200).
         // SAFETY: both handles are alive, and no other thread has the context.
         unsafe {
-            call!(self.device.api(), cuGreenCtxRecordEvent(green.raw.as_ptr(), event.as_raw()))
+            call!(self.device.api(), cuGreenCtxRecordEvent(green.raw.as_ptr(), event.raw()))
         }?;
         Ok((!event.is_complete()?).then_some(event))
     }
@@ -423,12 +457,16 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if self.device.driver().is_forked() {
+            // Nothing of it is this process's, the group least of all.
+            return mem::forget(mem::replace(&mut self.kind, Kind::Closed));
+        }
         // Forgotten before it is given up: another thread may get the handle at once.
         self.device.driver().contexts().forget(self.raw.address(), self);
         match mem::replace(&mut self.kind, Kind::Closed) {
             Kind::Green(green) => self.give_up(green),
             Kind::Primary => self.device.driver().report(self.release()),
-            Kind::Closed => {}
+            Kind::Borrowed(_) | Kind::Closed => {}
         }
     }
 }
@@ -454,30 +492,4 @@ impl fmt::Debug for Context {
             .field("group", &self.group())
             .finish_non_exhaustive()
     }
-}
-
-/// A context that could not be closed.
-#[derive(Debug, thiserror::Error)]
-#[error("the context was not closed")]
-pub struct CloseError {
-    /// The context, as usable as before.
-    pub context: Context,
-    /// Why it was not closed.
-    #[source]
-    pub reason: CloseReason,
-}
-
-/// Why a context was not closed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CloseReason {
-    /// Another handle keeps it: a clone, a stream, a guard.
-    #[error("another handle of the context is alive")]
-    Shared,
-    /// It is this thread's current context.
-    #[error("the context is current on this thread")]
-    Current,
-    /// The driver failed.
-    #[error(transparent)]
-    Driver(#[from] Error),
 }

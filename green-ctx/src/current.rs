@@ -52,6 +52,9 @@ impl Drop for Current {
     fn drop(&mut self) {
         let Some(context) = self.context.take() else { return };
         let driver = context.device().driver();
+        if driver.is_forked() {
+            return;
+        }
         let result = pop(driver, context.as_raw());
         let stays = match &result {
             Ok(()) => false,

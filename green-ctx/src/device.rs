@@ -4,6 +4,7 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use green_ctx_sys::{Api, CUdevice, CUdevice_attribute, CUuuid};
@@ -12,7 +13,7 @@ use parking_lot::Mutex;
 use crate::context::{self, Context};
 use crate::current;
 use crate::driver::Driver;
-use crate::error::{Result, call, check};
+use crate::error::{Error, Result, call, check};
 use crate::event::{Event, EventOptions};
 use crate::green;
 use crate::recycle::ContextCounts;
@@ -44,6 +45,8 @@ pub(crate) struct DeviceState {
     raw: CUdevice,
     /// The primary context while a handle of it lives.
     primary: Mutex<Weak<context::Inner>>,
+    /// Whether the device's contexts are lost, as far as somebody has seen it.
+    failed: AtomicBool,
     pub(crate) ledger: Mutex<Ledger>,
     /// What the device was cut into so far. The pieces stay good, even when the primary context was
     /// released meanwhile (recorded on an H200).
@@ -59,6 +62,7 @@ impl DeviceState {
         Ok(DeviceState {
             raw,
             primary: Mutex::new(Weak::new()),
+            failed: AtomicBool::new(false),
             ledger: Mutex::new(Ledger::default()),
             units: Mutex::new(Vec::new()),
         })
@@ -193,6 +197,7 @@ impl Device {
     /// [`Error::Driver`](crate::Error::Driver).
     #[doc(alias = "cuDevicePrimaryCtxRetain")]
     pub fn primary_context(&self) -> Result<Context> {
+        self.driver.check_process()?;
         if let Some(inner) = self.state().primary.lock().upgrade() {
             return Ok(Context::from_inner(inner));
         }
@@ -222,8 +227,9 @@ impl Device {
     /// [`Context::close`], or returns its SMs when the last handle of the context goes.
     ///
     /// The first context of certain SMs takes about 800 µs on an H200 and 4 to 5 MiB of device
-    /// memory, which the driver does not give back (measured with driver 580.159.04). It is used
-    /// again for every later one of the same SMs, which a split prefers.
+    /// memory, which the driver does not give back, and it waits for all work that runs on the device
+    /// (measured and recorded with driver 580.159.04). It is used again for every later one of the
+    /// same SMs, which a split prefers.
     ///
     /// # Errors
     ///
@@ -285,6 +291,7 @@ impl Device {
 
     /// The device cut in some way, each way once.
     pub(crate) fn units(&self, cut: Cut) -> Result<Arc<Units>> {
+        self.driver.check_process()?;
         let find = |units: &[(Cut, Arc<Units>)]| {
             units.iter().find(|(made, _)| *made == cut).map(|(_, units)| Arc::clone(units))
         };
@@ -299,6 +306,18 @@ impl Device {
         }
         made.push((cut, Arc::clone(&fresh)));
         Ok(fresh)
+    }
+
+    /// Notes where an error means that the device's contexts are lost: none is used again.
+    #[cold]
+    pub(crate) fn note(&self, error: &Error) {
+        if error.is_sticky() {
+            self.state().failed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.state().failed.load(Ordering::Relaxed)
     }
 
     #[inline]

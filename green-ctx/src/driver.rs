@@ -1,18 +1,20 @@
 //! The driver: where everything starts.
 
 use std::fmt;
-use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 
-use green_ctx_sys::{Api, CUcontext, CUresult, CUstream, Version};
-use parking_lot::{Mutex, RwLock};
+use green_ctx_sys::{Api, CUcontext, CUevent, CUstream, Version};
+use parking_lot::Mutex;
 
 use crate::context::{self, Context};
 use crate::device::{Device, DeviceState};
 use crate::error::{Error, Result, check};
+use crate::event::{self, Event};
+use crate::fork::Process;
 use crate::green;
 use crate::registry::Registry;
+use crate::report::Reporter;
 use crate::stream::{self, Stream};
 
 /// A loaded and initialised CUDA driver. Clones share it.
@@ -46,10 +48,12 @@ pub(crate) struct Inner {
     devices: Vec<DeviceState>,
     contexts: Registry<context::Inner>,
     streams: Registry<stream::Inner>,
-    on_cleanup_failure: RwLock<Arc<CleanupHook>>,
+    events: Registry<event::Inner>,
+    /// Shared with functions that wait in a stream, which must not keep the driver.
+    reporter: Arc<Reporter>,
+    /// The process in which the driver was initialised.
+    process: Process,
 }
-
-type CleanupHook = dyn Fn(&Error) + Send + Sync;
 
 /// Where a driver's functions come from. A simulated driver lives as long as its handles.
 enum Origin {
@@ -67,10 +71,12 @@ impl Driver {
     /// # Errors
     ///
     /// [`Error::Load`] when there is no driver or it is older than 12.4, and [`Error::Driver`] when
-    /// it does not initialise, as on a machine without a GPU.
+    /// it does not initialise, as on a machine without a GPU; [`Error::Forked`] where the driver was
+    /// loaded before this process was forked.
     pub fn load() -> Result<Driver> {
         static LOADED: OnceLock<Driver> = OnceLock::new();
         if let Some(driver) = LOADED.get() {
+            driver.check_process()?;
             return Ok(driver.clone());
         }
         let driver = Driver::load_from(Path::new(green_ctx_sys::LIBRARY))?;
@@ -110,9 +116,12 @@ impl Driver {
         living = drivers.iter().filter_map(Weak::upgrade).collect();
         let same = |driver: &&Arc<Inner>| std::ptr::fn_addr_eq(driver.api.entry(), api.entry());
         if let Some(inner) = living.iter().find(same) {
-            return Ok(Driver { inner: Arc::clone(inner) });
+            let driver = Driver { inner: Arc::clone(inner) };
+            driver.check_process()?;
+            return Ok(driver);
         }
         drivers.retain(|driver| driver.strong_count() > 0);
+        let process = Process::watched();
         initialise(&api)?;
         let devices = (0..device_count(&api)?)
             .map(|ordinal| DeviceState::new(&api, ordinal))
@@ -123,10 +132,9 @@ impl Driver {
             devices,
             contexts: Registry::new(),
             streams: Registry::new(),
-            on_cleanup_failure: RwLock::new(Arc::new(|error| {
-                // Not `eprintln!`: it panics where there is no standard error to write to.
-                let _ = writeln!(std::io::stderr(), "green-ctx: a clean-up failed: {error}");
-            })),
+            events: Registry::new(),
+            reporter: Arc::new(Reporter::new()),
+            process,
         });
         drivers.push(Arc::downgrade(&inner));
         Ok(Driver { inner })
@@ -158,8 +166,10 @@ impl Driver {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchDevice`], which says how many there are.
+    /// [`Error::NoSuchDevice`], which says how many there are, and [`Error::Forked`] in a process
+    /// that was forked since the driver was loaded.
     pub fn device(&self, ordinal: u32) -> Result<Device> {
+        self.check_process()?;
         let index = ordinal as usize;
         if index < self.inner.devices.len() {
             return Ok(Device::new(self.clone(), index));
@@ -181,8 +191,18 @@ impl Driver {
         self.inner.streams.find(raw.addr()).map(Stream::from_inner)
     }
 
+    /// The living [`Event`] behind a raw handle, if it is one of this crate's.
+    #[must_use]
+    pub fn find_event(&self, raw: CUevent) -> Option<Event> {
+        self.inner.events.find(raw.addr()).map(Event::from_inner)
+    }
+
     /// Sets what happens when a clean-up fails: a handle is dropped and the driver refuses to
-    /// destroy what is behind it. Without a hook such failures go to standard error.
+    /// destroy what is behind it, or a function of [`Stream::launch_host`] panics. Without a hook
+    /// such failures go to standard error.
+    ///
+    /// When a device has failed ([`Error::is_sticky`]), nothing of it can be destroyed any more: the
+    /// hook is told once, and not again for every handle.
     ///
     /// # Example
     ///
@@ -195,17 +215,29 @@ impl Driver {
     /// # }
     /// ```
     pub fn on_cleanup_failure(&self, hook: impl Fn(&Error) + Send + Sync + 'static) {
-        let former = std::mem::replace(&mut *self.inner.on_cleanup_failure.write(), Arc::new(hook));
-        // Outside of the lock: dropping a hook runs the caller's code.
-        drop(former);
+        self.inner.reporter.set(Arc::new(hook));
     }
 
     /// Reports a failed clean-up to the hook.
     pub(crate) fn report(&self, result: Result<()>) {
-        if result.is_err() {
-            let hook = Arc::clone(&self.inner.on_cleanup_failure.read());
-            tell(hook.as_ref(), result);
-        }
+        self.inner.reporter.report(result);
+    }
+
+    pub(crate) fn reporter(&self) -> &Arc<Reporter> {
+        &self.inner.reporter
+    }
+
+    /// Whether this process was forked since the driver was initialised. Nothing may be called then,
+    /// and locks may be held by threads that are gone.
+    #[inline]
+    pub(crate) fn is_forked(&self) -> bool {
+        self.inner.is_forked()
+    }
+
+    /// Refuses to go on in a forked process.
+    #[inline]
+    pub(crate) fn check_process(&self) -> Result<()> {
+        if self.is_forked() { Err(Error::Forked) } else { Ok(()) }
     }
 
     /// The driver's functions, for what this crate does not wrap.
@@ -226,14 +258,27 @@ impl Driver {
     pub(crate) fn streams(&self) -> &Registry<stream::Inner> {
         &self.inner.streams
     }
+
+    pub(crate) fn events(&self) -> &Registry<event::Inner> {
+        &self.inner.events
+    }
+}
+
+impl Inner {
+    #[inline]
+    fn is_forked(&self) -> bool {
+        self.process != Process::current()
+    }
 }
 
 /// Which driver something was done with: `CUDA 13.0, driver of the machine`, or `simulated h200,
 /// CUDA 13.0`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DriverInfo {
     /// The newest CUDA version that the driver supports.
+    #[cfg_attr(feature = "serde", serde(with = "crate::serialize::version"))]
     pub version: Version,
     /// The simulated profile's name, `h200` for example; `None` for a real driver.
     pub profile: Option<String>,
@@ -251,21 +296,15 @@ impl fmt::Display for DriverInfo {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let hook = self.on_cleanup_failure.get_mut();
+        if self.is_forked() {
+            return;
+        }
         for device in &self.devices {
             let idle = device.ledger.lock().recycler.drain();
             for raw in idle {
-                tell(hook.as_ref(), green::destroy_raw(&self.api, raw.green));
+                self.reporter.report(green::destroy_raw(&self.api, raw.green));
             }
         }
-    }
-}
-
-/// Tells a hook of a failed clean-up. A driver that is shutting down has cleaned up itself.
-fn tell(hook: &CleanupHook, result: Result<()>) {
-    match result {
-        Err(error) if error.status() != Some(CUresult::CUDA_ERROR_DEINITIALIZED) => hook(&error),
-        _ => {}
     }
 }
 
@@ -297,4 +336,26 @@ fn device_count(api: &Api) -> Result<u32> {
     // SAFETY: the pointer is to a live integer.
     check("cuDeviceGetCount", unsafe { api.cuDeviceGetCount()(&raw mut count) })?;
     Ok(u32::try_from(count).unwrap_or(0))
+}
+
+#[cfg(all(test, feature = "sim"))]
+mod tests {
+    use super::*;
+    use crate::{EventOptions, StreamOptions};
+
+    #[test]
+    fn registries_forget() -> Result<()> {
+        let driver = Driver::simulated(&green_ctx_sim::Sim::new("h200")?)?;
+        let context = driver.device(0)?.primary_context()?;
+        let stream = context.create_stream(StreamOptions::default())?;
+        let event = context.device().create_event(EventOptions::default())?;
+        let counts = || (driver.contexts().len(), driver.streams().len(), driver.events().len());
+        // Streams and events enter when their handles are given out.
+        assert_eq!(counts(), (1, 0, 0));
+        let _ = (stream.as_raw(), event.as_raw());
+        assert_eq!(counts(), (1, 1, 1));
+        drop((stream, event, context));
+        assert_eq!(counts(), (0, 0, 0));
+        Ok(())
+    }
 }

@@ -1,10 +1,13 @@
 //! What can go wrong, and how a driver's answer becomes an [`Error`].
 
+mod hint;
+
 use std::fmt;
 
 use green_ctx_sys::{CUresult, LoadError, Unsupported, Version};
 
 use crate::resource::Holder;
+use crate::stream::DefaultStream;
 
 /// The result of an operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -17,7 +20,7 @@ pub enum Error {
     #[error("no usable CUDA driver")]
     Load(#[from] LoadError),
     /// The driver answered a call with an error.
-    #[error("{call} failed: {status} ({})", status.0)]
+    #[error("{call} failed: {status} ({}){}", status.0, hint::clause(*status))]
     Driver {
         /// The driver function.
         call: &'static str,
@@ -82,6 +85,39 @@ pub enum Error {
     /// A context made current by a guard was not the thread's current one when the guard ended.
     #[error("a guard ended out of order: another context is current")]
     GuardOrder,
+    /// The driver was initialised before this process was forked from another.
+    #[error(
+        "the driver was initialised before this process was forked, and CUDA does not survive that; \
+         use it in a process that is started anew, or fork before it is loaded"
+    )]
+    Forked,
+    /// A default-stream token was given for a stream's handle.
+    #[error(
+        "{token} is no handle: it stands for a stream of whatever context is current when it is \
+         used, so that no object can stand for it; use `DefaultStream`"
+    )]
+    DefaultStream {
+        /// The token.
+        token: DefaultStream,
+    },
+    /// A raw handle was to be owned that an object stands for already.
+    #[error("an object stands for this {what} already; a second owner would destroy it twice")]
+    AlreadyOwned {
+        /// What the handle is of: `stream` or `event`.
+        what: &'static str,
+    },
+    /// A function that runs once was submitted to a stream that is being captured.
+    #[error(
+        "the stream is being captured into a graph, which may run often; the function runs once: \
+         end the capture first"
+    )]
+    Capturing,
+    /// A function of the program panicked where the driver had called it.
+    #[error("a function submitted to a stream panicked: {message}")]
+    HostPanic {
+        /// What it panicked with, when that is text.
+        message: String,
+    },
     /// The simulated driver could not be made.
     #[cfg(feature = "sim")]
     #[error("the simulated driver could not be made")]
@@ -129,7 +165,7 @@ impl Error {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Error::Load(_) => ErrorKind::NoDriver,
+            Error::Load(_) | Error::Forked => ErrorKind::NoDriver,
             #[cfg(feature = "sim")]
             Error::Simulator(_) => ErrorKind::NoDriver,
             Error::NoSuchDevice { count: 0, .. } => ErrorKind::NoDriver,
@@ -142,6 +178,10 @@ impl Error {
             | Error::InvalidRequest(_)
             | Error::DeviceMismatch { .. }
             | Error::Arguments { .. }
+            | Error::DefaultStream { .. }
+            | Error::AlreadyOwned { .. }
+            | Error::Capturing
+            | Error::HostPanic { .. }
             | Error::GuardOrder => ErrorKind::InvalidRequest,
             Error::Driver { .. } | Error::WrongProvision { .. } => ErrorKind::Driver,
         }
@@ -151,6 +191,28 @@ impl Error {
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
         self.kind() == ErrorKind::Unsupported
+    }
+
+    /// Whether the program asked for what cannot be, here or now, so that asking otherwise can
+    /// succeed: a wrong request, a handle of something destroyed, a call that a capture forbids. The
+    /// message says which constraint it was.
+    #[must_use]
+    pub fn is_misuse(&self) -> bool {
+        match self {
+            Error::Driver { status, .. } => hint::is_misuse(*status),
+            Error::Forked => true,
+            _ => self.kind() == ErrorKind::InvalidRequest,
+        }
+    }
+
+    /// Whether work on the device failed in a way that ends all its contexts, as an illegal address
+    /// does: every call answers the same until the process ends, whatever it is.
+    ///
+    /// Handles can be dropped as usual. The clean-up hook hears of such an error once a driver, not
+    /// once a handle.
+    #[must_use]
+    pub fn is_sticky(&self) -> bool {
+        self.status().is_some_and(hint::is_sticky)
     }
 
     /// The driver's answer, when it is what failed.
@@ -172,6 +234,7 @@ impl From<Unsupported> for Error {
 /// Which groups did not fit, and what would.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct NotEnoughSms {
     /// The group that was to be split; `None` for the device.
     pub within: Option<String>,

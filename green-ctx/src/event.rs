@@ -1,9 +1,13 @@
 //! Events: points in a stream's work that others wait for.
 #![allow(unsafe_code, reason = "calls the driver")]
 
+mod foreign;
+
 use std::fmt;
+use std::mem;
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use green_ctx_sys::{CUevent, CUevent_flags, CUevent_st};
@@ -13,6 +17,7 @@ use crate::current::Scope;
 use crate::device::Device;
 use crate::driver::Driver;
 use crate::error::{Error, Result, call, check_done};
+use crate::owner::Ownership;
 use crate::raw::Raw;
 
 /// An event of one device. Clones share it; the last one destroys it.
@@ -25,10 +30,14 @@ pub struct Event {
     inner: Arc<Inner>,
 }
 
-struct Inner {
+pub(crate) struct Inner {
     raw: Raw<CUevent_st>,
     driver: Driver,
     context: Context,
+    /// Whether the raw handle has been given out, and with it entered in the registry, as a stream's
+    /// is.
+    known: AtomicBool,
+    ownership: Ownership,
 }
 
 /// How to create an event. Without timing, and waiting for it spins.
@@ -60,7 +69,12 @@ impl EventOptions {
 }
 
 impl Event {
+    pub(crate) fn from_inner(inner: Arc<Inner>) -> Event {
+        Event { inner }
+    }
+
     pub(crate) fn create(device: &Device, options: EventOptions) -> Result<Event> {
+        device.driver().check_process()?;
         let context = device.primary_context()?;
         let driver = device.driver();
         let mut raw = ptr::null_mut();
@@ -71,7 +85,9 @@ impl Event {
             unsafe { call!(driver.api(), cuEventCreate(&raw mut raw, options.flags())) }?;
         }
         let raw = Raw::new(raw).ok_or(Error::null("cuEventCreate"))?;
-        Ok(Event { inner: Arc::new(Inner { raw, driver: driver.clone(), context }) })
+        let (driver, known) = (driver.clone(), AtomicBool::new(false));
+        let inner = Inner { raw, driver, context, known, ownership: Ownership::Owned };
+        Ok(Event { inner: Arc::new(inner) })
     }
 
     /// The context that the event belongs to: its device's primary one.
@@ -80,10 +96,19 @@ impl Event {
         &self.inner.context
     }
 
-    /// The driver's handle.
-    #[inline]
+    /// The driver's handle. [`Driver::find_event`] leads back from it.
     #[must_use]
     pub fn as_raw(&self) -> CUevent {
+        if !self.inner.known.load(Ordering::Acquire) {
+            self.driver().events().enter(self.inner.raw.address(), &self.inner);
+            self.inner.known.store(true, Ordering::Release);
+        }
+        self.raw()
+    }
+
+    /// The driver's handle, for calls of this crate.
+    #[inline]
+    pub(crate) fn raw(&self) -> CUevent {
         self.inner.raw.as_ptr()
     }
 
@@ -94,8 +119,11 @@ impl Event {
     /// [`Error::Driver`], errors of the work included.
     #[doc(alias = "cuEventQuery")]
     pub fn is_complete(&self) -> Result<bool> {
+        // A group that is dropped in a forked process asks this of what runs on its SMs.
+        self.driver().check_process()?;
         // SAFETY: the event is alive.
-        check_done("cuEventQuery", unsafe { self.driver().api().cuEventQuery()?(self.as_raw()) })
+        check_done("cuEventQuery", unsafe { self.driver().api().cuEventQuery()?(self.raw()) })
+            .inspect_err(|error| self.context().device().note(error))
     }
 
     /// Waits until the work recorded last is done.
@@ -106,7 +134,8 @@ impl Event {
     #[doc(alias = "cuEventSynchronize")]
     pub fn synchronize(&self) -> Result<()> {
         // SAFETY: the event is alive.
-        unsafe { call!(self.driver().api(), cuEventSynchronize(self.as_raw())) }
+        unsafe { call!(self.driver().api(), cuEventSynchronize(self.raw())) }
+            .inspect_err(|error| self.context().device().note(error))
     }
 
     /// The device time from `start` to this event, to about 0.5 µs. Both must have been made with
@@ -122,7 +151,7 @@ impl Event {
         unsafe {
             call!(
                 self.driver().api(),
-                cuEventElapsedTime(&raw mut milliseconds, start.as_raw(), self.as_raw())
+                cuEventElapsedTime(&raw mut milliseconds, start.raw(), self.raw())
             )
         }?;
         // Negative when the events were recorded the other way round: no time has passed then.
@@ -131,6 +160,16 @@ impl Event {
 
     fn driver(&self) -> &Driver {
         &self.inner.driver
+    }
+
+    /// Refuses to be used with another driver, to which the handle would mean something else.
+    #[inline]
+    pub(crate) fn check_driver(&self, driver: &Driver) -> Result<()> {
+        if self.driver() == driver {
+            Ok(())
+        } else {
+            Err(Error::DeviceMismatch { what: "the event and what is to use it" })
+        }
     }
 }
 
@@ -143,7 +182,17 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.driver.report(self.destroy());
+        if self.driver.is_forked() {
+            // Not even the owner: what it does was meant for the parent.
+            return mem::forget(mem::replace(&mut self.ownership, Ownership::Owned));
+        }
+        // Forgotten before it is given up: the driver may use the address again at once.
+        if *self.known.get_mut() {
+            self.driver.events().forget(self.raw.address(), self);
+        }
+        if self.ownership.is_owned() {
+            self.driver.report(self.destroy());
+        }
     }
 }
 
@@ -157,6 +206,6 @@ impl Eq for Event {}
 
 impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Event").field("raw", &self.as_raw()).finish_non_exhaustive()
+        f.debug_struct("Event").field("raw", &self.raw()).finish_non_exhaustive()
     }
 }

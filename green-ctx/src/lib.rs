@@ -41,6 +41,10 @@
 //!
 //! - `sim`: [`Driver::simulated`], for programs and tests without a GPU.
 //! - `cli`: the command `green-ctx`.
+//! - `tracing`: spans for making, splitting and closing partitions, events for failed clean-ups and
+//!   for contexts that are used again, for the crate `tracing`; the target is `green_ctx`.
+//! - `serde`: [`verify::Report`] and its parts, [`Plan`], [`NotEnoughSms`], [`ContextCounts`],
+//!   [`DriverInfo`] and what they are made of can be written down and read again.
 
 #![deny(unsafe_code)]
 
@@ -50,16 +54,22 @@ mod device;
 mod driver;
 mod error;
 mod event;
+mod fork;
 mod green;
 mod launch;
 mod library;
 mod memory;
+mod owner;
 mod probe;
 mod raw;
 mod recycle;
 mod registry;
+mod report;
 mod resource;
+#[cfg(feature = "serde")]
+mod serialize;
 mod stream;
+mod trace;
 pub mod verify;
 
 pub use context::{CloseError, CloseReason, Context};
@@ -76,7 +86,7 @@ pub use recycle::ContextCounts;
 pub use resource::{
     Granularity, Holder, Plan, PlannedGroup, SmGroup, SmResource, Split, SplitError, SplitRequest,
 };
-pub use stream::{Stream, StreamOptions};
+pub use stream::{DefaultStream, Stream, StreamOptions};
 
 /// The raw bindings, for what this crate does not wrap.
 pub use green_ctx_sys as sys;

@@ -168,6 +168,9 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if self.driver.is_forked() {
+            return;
+        }
         self.driver.report(self.unload());
     }
 }

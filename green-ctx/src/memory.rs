@@ -168,6 +168,9 @@ impl<T: Element> DeviceBuffer<T> {
 
 impl<T: Element> Drop for DeviceBuffer<T> {
     fn drop(&mut self) {
+        if self.driver().is_forked() {
+            return;
+        }
         self.driver().report(self.free());
     }
 }

@@ -19,6 +19,7 @@ const WORDS: usize = 3;
 /// Where and when one block of the probe ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Block {
     /// The SM's id (`%smid`).
     pub sm: u32,
@@ -80,7 +81,7 @@ impl Running<'_> {
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        if !self.finished {
+        if !self.finished && !self.stream.driver().is_forked() {
             // The kernel may still write to the buffer.
             self.stream.driver().report(self.stream.synchronize());
         }

@@ -29,6 +29,27 @@ impl<T> Registry<T> {
         drop(former);
     }
 
+    /// The living object of a handle, or else this one, entered. Looked up and entered under one
+    /// lock, so that all who come with the same handle get the same object. Where this object was
+    /// too late it is given back beside the other, to be dropped by the caller.
+    pub(crate) fn get_or_enter(&self, address: usize, object: Arc<T>) -> (Arc<T>, Option<Arc<T>>) {
+        let mut entries = self.entries.lock();
+        if let Some(living) = entries.get(&address).and_then(Weak::upgrade) {
+            drop(entries);
+            return (living, Some(object));
+        }
+        let former = entries.insert(address, Arc::downgrade(&object));
+        drop(entries);
+        drop(former);
+        (object, None)
+    }
+
+    /// How many entries there are, those of objects that are gone included.
+    #[cfg(all(test, feature = "sim"))]
+    pub(crate) fn len(&self) -> usize {
+        self.entries.lock().len()
+    }
+
     /// Removes an object's own entry, and nobody else's: the address may already be that of a newer
     /// object, whose entry must stay.
     pub(crate) fn forget(&self, address: usize, object: *const T) {
@@ -53,6 +74,45 @@ mod tests {
         assert_eq!(registry.find(2), None);
         drop(object);
         assert_eq!(registry.find(1), None);
+    }
+
+    #[test]
+    fn the_first_object_stays() {
+        let registry = Registry::new();
+        let (first, late) = registry.get_or_enter(1, Arc::new(1));
+        assert!(late.is_none());
+        let (again, late) = registry.get_or_enter(1, Arc::new(2));
+        assert!(Arc::ptr_eq(&first, &again));
+        assert_eq!(late.as_deref(), Some(&2));
+        // The late object's end leaves the entry of the first.
+        registry.forget(1, late.as_ref().map_or(std::ptr::null(), Arc::as_ptr));
+        assert!(registry.find(1).is_some());
+        drop((first, again));
+        let (next, late) = registry.get_or_enter(1, Arc::new(3));
+        assert_eq!((*next, late), (3, None));
+    }
+
+    /// Threads that come with one handle at the same time, again and again, get one object.
+    #[test]
+    fn threads_get_one_object() {
+        let registry = Registry::new();
+        let threads = 4;
+        let barrier = std::sync::Barrier::new(threads);
+        for round in 0..500 {
+            let objects: Vec<Arc<usize>> = std::thread::scope(|scope| {
+                let come = |thread| {
+                    let (registry, barrier) = (&registry, &barrier);
+                    scope.spawn(move || {
+                        let fresh = Arc::new(thread);
+                        barrier.wait();
+                        registry.get_or_enter(round, fresh).0
+                    })
+                };
+                let running: Vec<_> = (0..threads).map(come).collect();
+                running.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+            });
+            assert!(objects.iter().all(|object| Arc::ptr_eq(object, &objects[0])), "{round}");
+        }
     }
 
     #[test]

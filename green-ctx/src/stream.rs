@@ -1,8 +1,13 @@
 //! Streams: where work is submitted.
 #![allow(unsafe_code, reason = "calls the driver")]
 
+mod default;
+mod foreign;
+mod host;
+
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::mem;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,8 +18,11 @@ use crate::context::Context;
 use crate::current::Scope;
 use crate::driver::Driver;
 use crate::error::{Error, Result, call, check_done};
-use crate::event::Event;
+use crate::event::{Event, EventOptions};
+use crate::owner::Ownership;
 use crate::raw::Raw;
+
+pub use default::DefaultStream;
 
 /// A stream of one context. Clones share it; the last one destroys it.
 ///
@@ -53,6 +61,8 @@ pub(crate) struct Inner {
     /// look up a handle that nobody was given, and entering costs as much as all else that making a
     /// stream adds to the driver's call.
     known: AtomicBool,
+    /// Dropped after everything else: an owner may keep the context too.
+    ownership: Ownership,
 }
 
 /// How to create a stream. Default priority, no synchronisation with the default stream.
@@ -77,10 +87,13 @@ impl Stream {
     }
 
     pub(crate) fn create(context: &Context, options: StreamOptions) -> Result<Stream> {
-        let raw = create_raw(context, options.priority)?;
+        context.device().driver().check_process()?;
+        let raw = create_raw(context, options.priority)
+            .inspect_err(|error| context.device().note(error))?;
         let raw = Raw::new(raw).ok_or(Error::null("cuStreamCreateWithPriority"))?;
         let (context, known) = (context.clone(), AtomicBool::new(false));
-        let stream = Stream { inner: Arc::new(Inner { raw, context, known }) };
+        let inner = Inner { raw, context, known, ownership: Ownership::Owned };
+        let stream = Stream { inner: Arc::new(inner) };
         stream.context().fence(&stream)?;
         Ok(stream)
     }
@@ -138,24 +151,67 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`], for an event of another device too.
+    /// [`Error::DeviceMismatch`] for an event of another driver, and [`Error::Driver`], for an event
+    /// of another device too.
     #[inline]
     #[doc(alias = "cuEventRecord")]
     pub fn record(&self, event: &Event) -> Result<()> {
+        event.check_driver(self.driver())?;
         // SAFETY: both handles are alive.
-        unsafe { call!(self.driver().api(), cuEventRecord(event.as_raw(), self.raw())) }
+        unsafe { call!(self.driver().api(), cuEventRecord(event.raw(), self.raw())) }
     }
 
     /// Makes the work submitted from now on wait for an event.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`].
+    /// [`Error::DeviceMismatch`] for an event of another driver, and [`Error::Driver`].
     #[inline]
     #[doc(alias = "cuStreamWaitEvent")]
     pub fn wait(&self, event: &Event) -> Result<()> {
+        event.check_driver(self.driver())?;
         // SAFETY: both handles are alive; 0 is the only flag outside of capture.
-        unsafe { call!(self.driver().api(), cuStreamWaitEvent(self.raw(), event.as_raw(), 0)) }
+        unsafe { call!(self.driver().api(), cuStreamWaitEvent(self.raw(), event.raw(), 0)) }
+    }
+
+    /// Makes the work submitted to this stream from now on wait for the work submitted to another so
+    /// far. The other may be of any context, of this device or another.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DeviceMismatch`] for a stream of another driver, and [`Error::Driver`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, StreamOptions, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// # let mut groups = device.sm_resource()?.split([16, 32])?.groups.into_iter();
+    /// # let mut partition = || -> Result<_, Box<dyn std::error::Error>> {
+    /// #     Ok(device.create_context(groups.next().ok_or("two groups")?)?)
+    /// # };
+    /// # let (prefill, decode) = (partition()?, partition()?);
+    /// let producer = prefill.create_stream(StreamOptions::default())?;
+    /// let consumer = decode.create_stream(StreamOptions::default())?;
+    /// consumer.wait_for(&producer)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias("cuEventRecord", "cuStreamWaitEvent"))]
+    pub fn wait_for(&self, other: &Stream) -> Result<()> {
+        if self == other {
+            return Ok(());
+        }
+        if self.driver() != other.driver() {
+            return Err(Error::DeviceMismatch { what: "the streams" });
+        }
+        // Of the other's device, since a stream records events of its own device only. The driver
+        // keeps what a waiting stream needs of it when it is destroyed.
+        let event = other.context().device().create_event(EventOptions::default())?;
+        other.record(&event)?;
+        self.wait(&event)
     }
 
     /// Whether all submitted work is done.
@@ -167,6 +223,7 @@ impl Stream {
     pub fn is_idle(&self) -> Result<bool> {
         // SAFETY: the stream is alive.
         check_done("cuStreamQuery", unsafe { self.driver().api().cuStreamQuery()?(self.raw()) })
+            .inspect_err(|error| self.context().device().note(error))
     }
 
     /// Waits until all submitted work is done.
@@ -178,6 +235,7 @@ impl Stream {
     pub fn synchronize(&self) -> Result<()> {
         // SAFETY: the stream is alive.
         unsafe { call!(self.driver().api(), cuStreamSynchronize(self.raw())) }
+            .inspect_err(|error| self.context().device().note(error))
     }
 
     #[inline]
@@ -225,11 +283,17 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if self.driver().is_forked() {
+            // Not even the owner: what it does was meant for the parent.
+            return mem::forget(mem::replace(&mut self.ownership, Ownership::Owned));
+        }
         // Forgotten before it is given up: the driver may use the address again at once.
         if *self.known.get_mut() {
             self.driver().streams().forget(self.raw.address(), self);
         }
-        self.driver().report(self.destroy());
+        if self.ownership.is_owned() {
+            self.driver().report(self.destroy());
+        }
     }
 }
 

@@ -34,6 +34,7 @@ pub const DEFAULT_STAY: Duration = Duration::from_millis(4);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Report {
     /// The driver.
     pub driver: DriverInfo,
@@ -52,8 +53,9 @@ pub struct Report {
 /// Where one partition ran.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PartitionReport {
-    /// The partition's name.
+    /// The partition's name; `primary` or `borrowed` for a context that owns no group.
     pub name: String,
     /// The SMs asked for; `None` for a remainder.
     pub requested: Option<u32>,
@@ -169,13 +171,21 @@ pub fn partitions(contexts: &[Context], stay: Duration) -> Result<Report> {
         compute_capability: device.compute_capability()?,
         partitions: partitions
             .map(|((context, (_, sm_count)), blocks)| PartitionReport {
-                name: context.group().map_or("primary", |group| group.name()).to_owned(),
+                name: name(context).to_owned(),
                 requested: context.group().and_then(|group| group.requested()),
                 sm_count: *sm_count,
                 blocks,
             })
             .collect(),
     })
+}
+
+fn name(context: &Context) -> &str {
+    match context.group() {
+        Some(group) => group.name(),
+        None if context.is_green() => "borrowed",
+        None => "primary",
+    }
 }
 
 /// Launches the probe on every stream before waiting for any.

@@ -305,8 +305,6 @@ struct Busy {
 
 impl Busy {
     fn start(device: &green_ctx::Device) -> green_ctx::Result<Busy> {
-        // So that no other test's context is preferred to the one that this partition leaves.
-        device.release_idle();
         let context = partition(device, 8)?;
         let stream = context.create_stream(StreamOptions::default())?;
         let keep = (busy_kernel(device)?, DeviceBuffer::zeroed(device, 3)?);
@@ -328,6 +326,8 @@ impl Busy {
 #[test]
 fn whoever_takes_sms_waits_for_what_still_runs_on_them() -> Outcome {
     let device = device()?;
+    // So that no other test's context is preferred to the one that this partition leaves.
+    device.release_idle();
     let busy = Busy::start(&device)?;
     let raw = busy.context.as_raw_green();
     let (done, _keep) = busy.give_up();
@@ -349,8 +349,9 @@ fn whoever_takes_sms_waits_for_what_still_runs_on_them() -> Outcome {
 #[test]
 fn other_sms_need_not_wait() -> Outcome {
     let device = device()?;
-    let busy = Busy::start(&device)?;
+    // Made before: making a driver context waits for the device's work.
     let other = partition(&device, 8)?;
+    let busy = Busy::start(&device)?;
     let (done, _keep) = busy.give_up();
     assert!(other.create_stream(StreamOptions::default())?.is_idle()?);
     assert!(!done.is_complete()?);
@@ -361,6 +362,7 @@ fn other_sms_need_not_wait() -> Outcome {
 #[test]
 fn fences_outlive_a_group_that_was_never_used() -> Outcome {
     let device = device()?;
+    device.release_idle();
     let (done, _keep) = Busy::start(&device)?.give_up();
     drop(group(&device, 8)?);
     // A context without streams has nothing to wait with, and hands on what it was given.
@@ -375,7 +377,7 @@ fn fences_outlive_a_group_that_was_never_used() -> Outcome {
 #[test]
 fn fences_hold_across_granularities() -> Outcome {
     let device = device()?;
-    // Made before, since making a driver context may take longer than the work.
+    // Made before: making a driver context waits for the device's work.
     let fine = || -> green_ctx::Result<Context> {
         let request = SplitRequest::from([2]).granularity(Granularity::Fine);
         device.create_context(device.sm_resource()?.split(request)?.groups.remove(0))

@@ -99,6 +99,15 @@ fn one_library_is_one_driver_and_two_are_two() -> Outcome {
     assert!(matches!(group(&device, 100), Err(Error::NotEnoughSms(_))));
 
     let (_other, stranger) = simulated("h200")?;
+    let event = stranger.create_event(EventOptions::default())?;
+    let context = device.primary_context()?;
+    let stream = context.create_stream(StreamOptions::default())?;
+    for result in
+        [stream.record(&event), stream.wait(&event), context.record(&event), context.wait(&event)]
+    {
+        let error = result.expect_err("another driver's event");
+        assert!(matches!(error, Error::DeviceMismatch { .. }), "{error}");
+    }
     assert_ne!(stranger.driver(), device.driver());
     assert_eq!(stranger.sm_resource()?.free()?, 132);
     // What belongs to one is refused by the other.

@@ -145,6 +145,7 @@ impl SmResource {
     /// not all groups fit, with how many do and who holds the rest, [`Error::CutInUse`], and
     /// [`Error::Unsupported`] on a 12.4 driver for what it cannot express. Nothing is taken then.
     pub fn split(&self, request: impl Into<SplitRequest>) -> Result<Split> {
+        crate::trace::span!("split", device = self.device.ordinal());
         let request = request.into();
         let (cut, units) = self.units_for(&request)?;
         let taken: Vec<_> = {
@@ -311,6 +312,7 @@ impl SmGroup {
     /// # }
     /// ```
     pub fn split(self, request: impl Into<SplitRequest>) -> Result<Split, Box<SplitError>> {
+        crate::trace::span!("split", device = self.device.ordinal(), group = &*self.name);
         let request = request.into();
         match self.plan_split(&request) {
             Ok(chosen) => Ok(self.divide(chosen)),
@@ -369,7 +371,7 @@ impl SmGroup {
 
 impl Drop for SmGroup {
     fn drop(&mut self) {
-        if !self.owned || self.place.members.is_empty() {
+        if !self.owned || self.place.members.is_empty() || self.device.driver().is_forked() {
             return;
         }
         self.fences.settle();

@@ -1,0 +1,78 @@
+//! CUDA does not survive a fork: a child is told so, and drops what it inherited without a call.
+#![cfg(unix)]
+
+mod common;
+
+use std::path::Path;
+
+use common::{Outcome, group, partition, simulated};
+use green_ctx::{CloseReason, DeviceBuffer, Driver, Error, EventOptions, Library, StreamOptions};
+
+const PTX: &str = "
+.version 5.0
+.target sm_52
+.address_size 64
+.visible .entry nothing() { ret; }
+";
+
+/// What the child does, by the number of the step that went wrong; 0 where none did.
+#[test]
+fn a_forked_child_is_told() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let context = partition(&device, 8)?;
+    let stream = context.create_stream(StreamOptions::default())?;
+    let event = device.create_event(EventOptions::default())?;
+    let library = Library::from_ptx(&device, PTX)?;
+    let buffer = DeviceBuffer::from_slice(&device, &[1_u32])?;
+    let spare = group(&device, 16)?;
+    // A driver of which only an idle context is left, to be destroyed with it.
+    let (other, alone) = simulated("h200")?;
+    drop(partition(&alone, 24)?);
+
+    // SAFETY: the child is one thread, as this test is the only one of its process that does
+    // anything, and it ends without the handlers of the parent.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let forked = |error: &Error| matches!(error, Error::Forked);
+        let sms = device.sm_resource();
+        // Looks for the driver's functions before it finds the driver that has them.
+        let again = Driver::simulated(&sim).err();
+        let counts = || (sim.live(), sim.calls(), other.live(), other.calls());
+        let before = counts();
+        let checks = [
+            device.driver().device(0).err(),
+            device.create_context(spare).err(),
+            context.create_stream(StreamOptions::default()).err(),
+            device.create_event(EventOptions::default()).err(),
+            sms.and_then(|sms| sms.split([8])).err(),
+            Library::from_ptx(&device, PTX).err(),
+            DeviceBuffer::from_slice(&device, &[1_u32]).err(),
+            device.primary_context().err(),
+            again,
+            event.is_complete().err(),
+        ];
+        let wrong = checks.iter().position(|error| !error.as_ref().is_some_and(forked));
+        drop((stream, event, library, buffer, alone));
+        let closed = context.close().err().map(|error| (error.reason, error.context));
+        let told = matches!(closed, Some((CloseReason::Driver(Error::Forked), _)));
+        drop((closed, device));
+        let quiet = told && counts() == before;
+        let code = wrong.map_or(if quiet { 0 } else { 100 }, |step| step as i32 + 1);
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(code) };
+    }
+    assert!(child > 0, "the fork failed");
+    let mut status = 0;
+    // SAFETY: the child is ours, the pointer is to a live integer.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert!(libc::WIFEXITED(status), "the child ended with signal {}", libc::WTERMSIG(status));
+    assert_eq!(libc::WEXITSTATUS(status), 0, "step {}", libc::WEXITSTATUS(status));
+
+    // The parent goes on.
+    context.create_stream(StreamOptions::default())?;
+    drop(device.create_context(spare)?);
+    assert_eq!(buffer.read(&stream)?, [1]);
+    assert!(Error::Forked.to_string().contains("started anew"));
+    assert!(Driver::load_from(Path::new("/nowhere/libcuda.so.1")).is_err());
+    Ok(())
+}

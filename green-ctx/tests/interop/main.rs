@@ -1,0 +1,15 @@
+//! Meeting other code: its handles, its default streams, its functions; and what is left when a
+//! device fails.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod failing;
+mod fault;
+mod foreign;
+mod raw;
+#[cfg(feature = "serde")]
+mod reports;
+#[cfg(feature = "tracing")]
+mod spans;
+mod stream;
