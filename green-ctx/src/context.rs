@@ -14,6 +14,7 @@ use std::sync::{Arc, Weak};
 use green_ctx_sys::{CUcontext, CUctx_st, CUdevResourceType, CUgreenCtx, CUgreenCtx_st};
 use parking_lot::Mutex;
 
+use crate::capture::Relaxed;
 use crate::current::{self, Current, Scope};
 use crate::device::Device;
 use crate::driver::Driver;
@@ -337,7 +338,7 @@ impl Context {
         if green.settled.load(Ordering::Relaxed) {
             return Ok(());
         }
-        if green.group.fences().are_done() {
+        if green.group.fences().are_done()? {
             green.settled.store(true, Ordering::Relaxed);
             return Ok(());
         }
@@ -431,6 +432,7 @@ impl Inner {
         unsafe {
             call!(self.device.api(), cuGreenCtxRecordEvent(green.raw.as_ptr(), event.raw()))
         }?;
+        let _relaxed = Relaxed::enter(self.device.driver())?;
         Ok((!event.is_complete()?).then_some(event))
     }
 

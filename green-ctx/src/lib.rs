@@ -48,6 +48,7 @@
 
 #![deny(unsafe_code)]
 
+mod capture;
 mod context;
 mod current;
 mod device;

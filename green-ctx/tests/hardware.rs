@@ -346,6 +346,56 @@ fn whoever_takes_sms_waits_for_what_still_runs_on_them() -> Outcome {
     Ok(())
 }
 
+/// Captures a stream in the strictest mode, does something, and ends the capture.
+fn during_a_capture(
+    device: &green_ctx::Device,
+    work: impl FnOnce() -> Outcome,
+) -> Result<green_ctx::CUresult, Box<dyn std::error::Error>> {
+    let captured = device.primary_context()?.create_stream(StreamOptions::default())?;
+    let api = device.driver().api();
+    let mode = green_ctx::sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+    // SAFETY: the stream is alive.
+    let begun = unsafe { api.cuStreamBeginCapture()?(captured.as_raw(), mode) };
+    assert_eq!(begun, green_ctx::CUresult::CUDA_SUCCESS);
+    work()?;
+    let mut graph = std::ptr::null_mut();
+    // SAFETY: the stream is alive, the pointer is to a live handle.
+    let ended = unsafe { api.cuStreamEndCapture()?(captured.as_raw(), &raw mut graph) };
+    if !graph.is_null() {
+        // SAFETY: the graph was made just now, and nobody else has it.
+        unsafe { api.cuGraphDestroy()?(graph) };
+    }
+    Ok(ended)
+}
+
+#[test]
+fn partitions_come_and_go_while_a_stream_is_captured() -> Outcome {
+    let device = device()?;
+    drop(partition(&device, 8)?);
+    let busy = Busy::start(&device)?;
+    let ended = during_a_capture(&device, || {
+        let (done, keep) = busy.give_up();
+        // The same SMs, still fenced, and others.
+        let again = [partition(&device, 8)?, partition(&device, 8)?];
+        for context in again {
+            drop(context.create_stream(StreamOptions::default())?);
+        }
+        // Freeing memory and unloading kernels wait for the device, which a capture forbids.
+        std::mem::forget(keep);
+        drop(done);
+        Ok(())
+    })?;
+    assert_eq!(ended, green_ctx::CUresult::CUDA_SUCCESS, "the capture was spoiled");
+
+    let event = device.create_event(EventOptions::default())?;
+    let ended = during_a_capture(&device, || {
+        assert!(event.is_complete().is_err(), "the driver forbids it, which is why this is a test");
+        Ok(())
+    })?;
+    assert_ne!(ended, green_ctx::CUresult::CUDA_SUCCESS);
+    Ok(())
+}
+
 #[test]
 fn other_sms_need_not_wait() -> Outcome {
     let device = device()?;

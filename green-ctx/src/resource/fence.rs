@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::capture::Relaxed;
+use crate::driver::Driver;
 use crate::error::Result;
 use crate::event::Event;
 
@@ -36,16 +38,29 @@ impl Fences {
     /// Lets go of events that are done, or that can tell no more: after a fault of the device no
     /// work goes on.
     pub(crate) fn settle(&mut self) {
-        self.events.retain(|event| matches!(event.is_complete(), Ok(false)));
+        let Some(driver) = self.driver() else { return };
+        let relaxed = Relaxed::enter(&driver);
+        match &relaxed {
+            Ok(_) => self.events.retain(is_running),
+            // All are kept, which is right whatever they are.
+            Err(_) => driver.report(relaxed.map(drop)),
+        }
+    }
+
+    /// Whether nothing is left to wait for.
+    pub(crate) fn are_done(&self) -> Result<bool> {
+        let Some(driver) = self.driver() else { return Ok(true) };
+        let _relaxed = Relaxed::enter(&driver)?;
+        Ok(!self.events.iter().any(is_running))
+    }
+
+    fn driver(&self) -> Option<Driver> {
+        self.events.first().map(|event| event.context().device().driver().clone())
     }
 
     /// Makes something wait for each event.
     pub(crate) fn wait(&self, wait: impl FnMut(&Event) -> Result<()>) -> Result<()> {
         self.events.iter().try_for_each(wait)
-    }
-
-    pub(crate) fn are_done(&self) -> bool {
-        self.events.iter().all(|event| !matches!(event.is_complete(), Ok(false)))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -56,4 +71,8 @@ impl Fences {
     pub(crate) fn share(self) -> Shared {
         if self.events.is_empty() { None } else { Some(Arc::new(self.events)) }
     }
+}
+
+fn is_running(event: &Event) -> bool {
+    matches!(event.is_complete(), Ok(false))
 }

@@ -137,6 +137,8 @@ calls! {
         -> (context: CUcontext = null_mut(), green: CUgreenCtx = null_mut())
         => (stream, &raw mut context, &raw mut green);
     cuStreamBeginCapture(stream: CUstream, mode: CUstreamCaptureMode) => (stream, mode);
+    cuThreadExchangeStreamCaptureMode(mode: CUstreamCaptureMode)
+        -> (former: CUstreamCaptureMode = mode) => (&raw mut former);
     cuStreamEndCapture(stream: CUstream) -> (graph: CUgraph = null_mut())
         => (stream, &raw mut graph);
     cuStreamIsCapturing(stream: CUstream)

@@ -1,5 +1,6 @@
 //! The cases, topic by topic.
 
+mod capture;
 mod composition;
 mod context;
 mod event;
@@ -128,6 +129,7 @@ pub fn all() -> Vec<Case> {
         misuse::cases,
         poison::cases,
         lifetime::cases,
+        capture::cases,
     ] {
         let mut topic = topic();
         // Neighbours share a process, so those that want one of their own come last.

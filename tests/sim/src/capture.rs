@@ -80,8 +80,15 @@ impl State {
         if self.captures.is_empty() {
             return Ok(());
         }
+        // The calling thread's own mode comes first (cuda.h, `cuThreadExchangeStreamCaptureMode`).
+        let others = match CUstreamCaptureMode(self.thread().capture_mode) {
+            CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED => return Ok(()),
+            mode => mode == CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL,
+        };
         let forbids = |capture: &Capture| match capture.mode {
-            CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL => true,
+            CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL => {
+                others || capture.thread == thread()
+            }
             CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL => capture.thread == thread(),
             _ => false,
         };
@@ -249,6 +256,17 @@ pub(crate) fn end(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<*mut CUgra
     let graph = handle::next();
     state.graphs.insert(graph, Graph { nodes: ended.map_or(0, |capture| capture.nodes) });
     out.write(handle::pointer(graph))
+}
+
+/// Sets what captures may forbid the calling thread, and tells what it was.
+pub(crate) fn exchange_mode(driver: &Driver, mode: Ptr<CUstreamCaptureMode>) -> Answer {
+    let wanted = mode.read()?;
+    if wanted.0 > CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED.0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let mut state = driver.state();
+    let former = std::mem::replace(&mut state.thread().capture_mode, wanted.0);
+    mode.write(CUstreamCaptureMode(former))
 }
 
 pub(crate) fn is_capturing(

@@ -107,6 +107,7 @@ pub(crate) fn record(driver: &Driver, event: Ptr<CUevent_st>, stream: Ptr<CUstre
 
 pub(crate) fn query(driver: &Driver, event: Ptr<CUevent_st>) -> Answer {
     let mut state = driver.state();
+    state.no_strict_capture()?;
     let Some(moment) = state.reached(event.address())? else { return Ok(()) };
     if moment.time > state.now {
         state.now += cost::POLL;
@@ -118,6 +119,7 @@ pub(crate) fn query(driver: &Driver, event: Ptr<CUevent_st>) -> Answer {
 
 pub(crate) fn synchronize(driver: &Driver, event: Ptr<CUevent_st>) -> Answer {
     let mut state = driver.state();
+    state.no_strict_capture()?;
     if let Some(moment) = state.reached(event.address())? {
         state.wait_on_host(&moment);
         state.unpoisoned(state.events[&event.address()].device)?;

@@ -196,6 +196,7 @@ functions! {
     cuStreamWaitValue32 = "cuStreamWaitValue32" 11070 [PFN_cuStreamWaitValue32_v11070] (stream: CUstream, address: CUdeviceptr, value: cuuint32_t, flags: c_uint) => unsimulated::wait_value_32;
     cuStreamWaitValue64 = "cuStreamWaitValue64" 11070 [PFN_cuStreamWaitValue64_v11070] (stream: CUstream, address: CUdeviceptr, value: cuuint64_t, flags: c_uint) => unsimulated::wait_value_64;
     cuStreamBeginCapture_v2 = "cuStreamBeginCapture" 10010 [PFN_cuStreamBeginCapture_v10010] (stream: CUstream, mode: CUstreamCaptureMode) => capture::begin;
+    cuThreadExchangeStreamCaptureMode = "cuThreadExchangeStreamCaptureMode" 10010 [PFN_cuThreadExchangeStreamCaptureMode_v10010] (mode: *mut CUstreamCaptureMode) => capture::exchange_mode;
     cuStreamEndCapture = "cuStreamEndCapture" 10000 [PFN_cuStreamEndCapture_v10000] (stream: CUstream, out: *mut CUgraph) => capture::end;
     cuStreamIsCapturing = "cuStreamIsCapturing" 10000 [PFN_cuStreamIsCapturing_v10000] (stream: CUstream, out: *mut CUstreamCaptureStatus) => capture::is_capturing;
 

@@ -84,6 +84,8 @@ pub(crate) struct Thread {
     pub(crate) stack: Vec<usize>,
     /// What the thread knows to be finished.
     pub(crate) clock: VectorClock,
+    /// What captures may forbid the thread: a value of `CUstreamCaptureMode`, global at first.
+    pub(crate) capture_mode: u32,
 }
 
 /// The number of the calling thread.

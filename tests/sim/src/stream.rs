@@ -254,6 +254,7 @@ pub(crate) fn query(driver: &Driver, stream: Ptr<CUstream_st>) -> Answer {
     let mut state = driver.state();
     let handle = state.stream(stream.address())?;
     state.not_captured(handle)?;
+    state.no_strict_capture()?;
     let pending = state.pending(handle);
     if pending.time > state.now {
         state.now += cost::POLL;
