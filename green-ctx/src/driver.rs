@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 
-use green_ctx_sys::{Api, CUcontext, CUevent, CUstream, Version};
+use green_ctx_sys::{Api, CUcontext, CUevent, CUstream, GetProcAddress, Version};
 use parking_lot::Mutex;
 
 use crate::context::{self, Context};
@@ -63,7 +63,7 @@ enum Origin {
 }
 
 /// The living drivers, so that one library never gets two ledgers.
-static DRIVERS: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
+static DRIVERS: Mutex<Vec<(GetProcAddress, Weak<Inner>)>> = Mutex::new(Vec::new());
 
 impl Driver {
     /// Loads the installed NVIDIA driver. The first success is kept for the process.
@@ -108,19 +108,19 @@ impl Driver {
 
     /// Initialises a driver, or finds the one that has the same functions.
     fn start(api: Api, origin: Origin) -> Result<Driver> {
-        // Declared before the lock is taken, so that a driver whose last handle this has become ends
-        // after the lock is gone.
-        let living: Vec<Arc<Inner>>;
         // Held throughout, so that two threads that load at once get one driver.
         let mut drivers = DRIVERS.lock();
-        living = drivers.iter().filter_map(Weak::upgrade).collect();
-        let same = |driver: &&Arc<Inner>| std::ptr::fn_addr_eq(driver.api.entry(), api.entry());
-        if let Some(inner) = living.iter().find(same) {
-            let driver = Driver { inner: Arc::clone(inner) };
+        // Only the driver that is looked for is touched: a handle of another, however short, could
+        // become its last one.
+        let same = |known: &&(GetProcAddress, _)| std::ptr::fn_addr_eq(known.0, api.entry());
+        let known = drivers.iter().find(same).and_then(|(_, driver)| driver.upgrade());
+        if let Some(inner) = known {
+            drop(drivers);
+            let driver = Driver { inner };
             driver.check_process()?;
             return Ok(driver);
         }
-        drivers.retain(|driver| driver.strong_count() > 0);
+        drivers.retain(|(_, driver)| driver.strong_count() > 0);
         let process = Process::watched();
         initialise(&api)?;
         let devices = (0..device_count(&api)?)
@@ -136,7 +136,7 @@ impl Driver {
             reporter: Arc::new(Reporter::new()),
             process,
         });
-        drivers.push(Arc::downgrade(&inner));
+        drivers.push((inner.api.entry(), Arc::downgrade(&inner)));
         Ok(Driver { inner })
     }
 
