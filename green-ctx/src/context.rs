@@ -23,7 +23,7 @@ use crate::event::{Event, EventOptions};
 use crate::green;
 use crate::raw::Raw;
 use crate::recycle::RawGreen;
-use crate::resource::{SmGroup, empty_resource, sm_part};
+use crate::resource::{Fence, SmGroup, empty_resource, sm_part};
 use crate::stream::{Stream, StreamOptions};
 use crate::trace;
 
@@ -338,11 +338,11 @@ impl Context {
         if green.settled.load(Ordering::Relaxed) {
             return Ok(());
         }
-        if green.group.fences().are_done()? {
+        if green.group.fences().are_done(self.device().driver())? {
             green.settled.store(true, Ordering::Relaxed);
             return Ok(());
         }
-        green.group.fences().wait(|event| stream.wait(event))
+        green.group.fences().wait(|fence| stream.wait_raw(fence.raw()))
     }
 
     /// Runs a call on the raw green context while no other thread makes one; `None` for a primary
@@ -424,8 +424,8 @@ impl Inner {
         green::destroy(self.device.driver(), surplus);
     }
 
-    /// An event for the work that still runs on the context's SMs; `None` where none does.
-    fn running(&self, green: &Green) -> Result<Option<Event>> {
+    /// A fence for the work that still runs on the context's SMs; `None` where none does.
+    fn running(&self, green: &Green) -> Result<Option<Arc<Fence>>> {
         let event = self.device.create_event(EventOptions::default())?;
         // Covers the work of streams that are destroyed already (recorded on an H200).
         // SAFETY: both handles are alive, and no other thread has the context.
@@ -433,7 +433,10 @@ impl Inner {
             call!(self.device.api(), cuGreenCtxRecordEvent(green.raw.as_ptr(), event.raw()))
         }?;
         let _relaxed = Relaxed::enter(self.device.driver())?;
-        Ok((!event.is_complete()?).then_some(event))
+        if event.is_complete()? {
+            return Ok(None);
+        }
+        Fence::new(&self.device, event).map(Arc::new).map(Some)
     }
 
     /// What the last handle of a green context does.
@@ -441,9 +444,7 @@ impl Inner {
         let driver = self.device.driver();
         match self.running(&green) {
             Ok(running) => {
-                if let Some(event) = running {
-                    green.group.fences_mut().add(event);
-                }
+                green.group.fences_mut().add(driver, running);
                 self.leave(green.raw, &green.group);
             }
             Err(error) => {

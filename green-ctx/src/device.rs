@@ -17,7 +17,7 @@ use crate::error::{Error, Result, call, check};
 use crate::event::{Event, EventOptions};
 use crate::green;
 use crate::recycle::ContextCounts;
-use crate::resource::{Cut, Ledger, SmGroup, SmResource, Units};
+use crate::resource::{Cut, Fences, Ledger, SmGroup, SmResource, Units};
 
 /// One GPU. Cheap to clone, and equal to every other handle of the same GPU.
 ///
@@ -270,13 +270,27 @@ impl Device {
         green::destroy(&self.driver, surplus);
     }
 
-    /// Destroys all idle contexts, and returns how many they were.
+    /// Destroys all idle contexts, and returns how many they were. What is kept to tell whether work
+    /// of dropped partitions is done goes too, where it is done.
     #[doc(alias = "cuGreenCtxDestroy")]
     pub fn release_idle(&self) -> usize {
         let idle = self.state().ledger.lock().recycler.drain();
         let count = idle.len();
         green::destroy(&self.driver, idle);
+        self.settle_fences();
         count
+    }
+
+    /// Lets go of fences in the ledger whose work is done.
+    fn settle_fences(&self) {
+        let mut fences = self.state().ledger.lock().fences();
+        // Asked without the lock, as whoever takes the SMs meanwhile gets the fences too.
+        fences.retain(|fences| {
+            let fences = Fences::gather(fences.iter());
+            fences.are_done(&self.driver).unwrap_or(false)
+        });
+        let done = self.state().ledger.lock().take_fences(&fences);
+        drop(done);
     }
 
     /// Creates an event, usable on every stream of this device.

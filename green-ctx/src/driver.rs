@@ -15,6 +15,7 @@ use crate::fork::Process;
 use crate::green;
 use crate::registry::Registry;
 use crate::report::Reporter;
+use crate::resource::Fences;
 use crate::stream::{self, Stream};
 
 /// A loaded and initialised CUDA driver. Clones share it.
@@ -60,6 +61,15 @@ enum Origin {
     Library,
     #[cfg(feature = "sim")]
     Simulated(green_ctx_sim::Sim),
+}
+
+/// A driver that may have ended.
+pub(crate) struct WeakDriver(Weak<Inner>);
+
+impl WeakDriver {
+    pub(crate) fn upgrade(&self) -> Option<Driver> {
+        self.0.upgrade().map(|inner| Driver { inner })
+    }
 }
 
 /// The living drivers, so that one library never gets two ledgers.
@@ -247,6 +257,10 @@ impl Driver {
         &self.inner.api
     }
 
+    pub(crate) fn downgrade(&self) -> WeakDriver {
+        WeakDriver(Arc::downgrade(&self.inner))
+    }
+
     pub(crate) fn state(&self, index: usize) -> &DeviceState {
         &self.inner.devices[index]
     }
@@ -304,6 +318,9 @@ impl Drop for Inner {
             for raw in idle {
                 self.reporter.report(green::destroy_raw(&self.api, raw.green));
             }
+            let fences = device.ledger.lock().fences();
+            let fences = Fences::gather(fences.iter().flat_map(|fences| fences.iter()));
+            fences.end(&self.api, |result| self.reporter.report(result));
         }
     }
 }

@@ -112,6 +112,16 @@ impl Event {
         self.inner.raw.as_ptr()
     }
 
+    /// The driver's handle, to be destroyed by the caller, who has the only handle of the event.
+    pub(crate) fn into_raw(self) -> Raw<CUevent_st> {
+        let raw = self.inner.raw;
+        debug_assert_eq!(Arc::strong_count(&self.inner), 1);
+        if let Some(mut inner) = Arc::into_inner(self.inner) {
+            inner.ownership = Ownership::borrowed(());
+        }
+        raw
+    }
+
     /// Whether the work recorded last is done. An event that was never recorded is complete.
     ///
     /// # Errors
@@ -119,7 +129,6 @@ impl Event {
     /// [`Error::Driver`], errors of the work included.
     #[doc(alias = "cuEventQuery")]
     pub fn is_complete(&self) -> Result<bool> {
-        // A group that is dropped in a forked process asks this of what runs on its SMs.
         self.driver().check_process()?;
         // SAFETY: the event is alive.
         check_done("cuEventQuery", unsafe { self.driver().api().cuEventQuery()?(self.raw()) })

@@ -7,6 +7,7 @@ mod sm;
 mod split;
 mod unit;
 
+pub(crate) use fence::{Fence, Fences};
 pub use ledger::Holder;
 pub(crate) use ledger::Ledger;
 pub use sm::{SmGroup, SmResource, SplitError};

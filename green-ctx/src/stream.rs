@@ -12,7 +12,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use green_ctx_sys::{CUstream, CUstream_flags, CUstream_st, Version};
+use green_ctx_sys::{CUevent, CUstream, CUstream_flags, CUstream_st, Version};
 
 use crate::context::Context;
 use crate::current::Scope;
@@ -170,8 +170,14 @@ impl Stream {
     #[doc(alias = "cuStreamWaitEvent")]
     pub fn wait(&self, event: &Event) -> Result<()> {
         event.check_driver(self.driver())?;
+        self.wait_raw(event.raw())
+    }
+
+    /// Waits for an event of this driver that its owner keeps alive.
+    #[inline]
+    pub(crate) fn wait_raw(&self, event: CUevent) -> Result<()> {
         // SAFETY: both handles are alive; 0 is the only flag outside of capture.
-        unsafe { call!(self.driver().api(), cuStreamWaitEvent(self.raw(), event.raw(), 0)) }
+        unsafe { call!(self.driver().api(), cuStreamWaitEvent(self.raw(), event, 0)) }
     }
 
     /// Makes the work submitted to this stream from now on wait for the work submitted to another so

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -234,6 +235,50 @@ fn nothing_is_left_behind() -> Outcome {
     assert_eq!(device.release_idle(), 3);
     assert_eq!(sim.live(), Live::default());
     assert_eq!(device.sm_resource()?.free()?, 132);
+    Ok(())
+}
+
+/// Leaves work running on a partition's SMs, and the partition. Nothing of this crate is left that
+/// would keep the driver.
+fn leave_busy(sim: &Sim, device: &Device) -> Outcome {
+    sim.register_kernel("busy", |call| call.set_duration_ns(1_000_000_000));
+    let stream = partition(device, 8)?.create_stream(StreamOptions::default())?;
+    let api = device.driver().api();
+    let ptx = c".version 7.0 .target sm_52 .visible .entry busy() { ret; }".as_ptr().cast();
+    let (mut library, mut kernel) = (null_mut(), null_mut());
+    // SAFETY: the text ends with a null byte and the pointers are to local variables.
+    unsafe {
+        let load = api.cuLibraryLoadData()?;
+        let status =
+            load(&raw mut library, ptx, null_mut(), null_mut(), 0, null_mut(), null_mut(), 0);
+        assert_eq!(status, CUresult::CUDA_SUCCESS);
+        let get = api.cuLibraryGetKernel()?;
+        assert_eq!(get(&raw mut kernel, library, c"busy".as_ptr()), CUresult::CUDA_SUCCESS);
+        let launch = api.cuLaunchKernel()?;
+        let (kernel, stream) = (kernel.cast(), stream.as_raw());
+        let status = launch(kernel, 1, 1, 1, 32, 1, 1, 0, stream, null_mut(), null_mut());
+        assert_eq!(status, CUresult::CUDA_SUCCESS);
+    }
+    Ok(())
+}
+
+/// The fence of work that nobody takes up keeps neither the driver nor, once it is asked, itself.
+#[test]
+fn fences_end_with_their_driver() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    leave_busy(&sim, &device)?;
+    assert_eq!((sim.live().events, sim.live().primary_retains), (1, 1));
+    device.release_idle();
+    assert_eq!(sim.live().events, 1, "the work goes on");
+    drop(device);
+    let live = sim.live();
+    assert_eq!((live.events, live.primary_retains, live.green_contexts), (0, 0, 0));
+
+    let (sim, device) = simulated("h200")?;
+    leave_busy(&sim, &device)?;
+    device.primary_context()?.synchronize()?;
+    device.release_idle();
+    assert_eq!((sim.live().events, sim.live().primary_retains), (0, 0));
     Ok(())
 }
 

@@ -1,78 +1,142 @@
 //! Fences: what has to be done before SMs that were given back are really free.
+#![allow(unsafe_code, reason = "calls the driver")]
 
+use std::ptr;
 use std::sync::Arc;
 
-use crate::capture::Relaxed;
-use crate::driver::Driver;
-use crate::error::Result;
-use crate::event::Event;
+use green_ctx_sys::{Api, CUdevice, CUevent, CUevent_st};
 
-/// Events of work that still ran on SMs when their group went back. Whoever takes the SMs gets them
-/// at once, and what is submitted there waits for these events on the device.
+use crate::capture::Relaxed;
+use crate::device::Device;
+use crate::driver::{Driver, WeakDriver};
+use crate::error::{Result, call, check_done};
+use crate::event::Event;
+use crate::raw::Raw;
+
+/// An event of work that still ran on SMs when their group went back.
+///
+/// The driver owns the ledger, and the ledger keeps fences: a fence that kept its driver, as an
+/// [`Event`] does, would keep it for ever. What it needs of the device it holds by a reference of its
+/// own to the primary context.
+pub(crate) struct Fence {
+    event: Raw<CUevent_st>,
+    device: CUdevice,
+    driver: WeakDriver,
+}
+
+impl Fence {
+    /// Takes an event over that nobody else has.
+    pub(crate) fn new(device: &Device, event: Event) -> Result<Fence> {
+        let mut primary = ptr::null_mut();
+        // SAFETY: the pointer is to a live handle, the device comes from the driver.
+        unsafe {
+            call!(device.api(), cuDevicePrimaryCtxRetain(&raw mut primary, device.as_raw()))
+        }?;
+        let (driver, device) = (device.driver().downgrade(), device.as_raw());
+        Ok(Fence { event: event.into_raw(), device, driver })
+    }
+
+    pub(crate) fn raw(&self) -> CUevent {
+        self.event.as_ptr()
+    }
+
+    /// Whether the work still goes on. An event that can tell no more is done: after a fault of the
+    /// device no work goes on.
+    fn is_running(&self, api: &Api) -> bool {
+        let query = || {
+            // SAFETY: the event is alive.
+            check_done("cuEventQuery", unsafe { api.cuEventQuery()?(self.raw()) })
+        };
+        matches!(query(), Ok(false))
+    }
+
+    /// Lets go of the event and of the primary context.
+    fn end(&self, api: &Api) -> [Result<()>; 2] {
+        let destroy = || {
+            // SAFETY: nobody else has the handle, and a fence ends once.
+            unsafe { call!(api, cuEventDestroy(self.raw())) }
+        };
+        let release = || {
+            // SAFETY: the reference is the fence's own, and a fence ends once.
+            unsafe { call!(api, cuDevicePrimaryCtxRelease(self.device)) }
+        };
+        [destroy(), release()]
+    }
+}
+
+impl Drop for Fence {
+    fn drop(&mut self) {
+        // A driver that is ending has ended its fences itself.
+        let Some(driver) = self.driver.upgrade() else { return };
+        if !driver.is_forked() {
+            self.end(driver.api()).into_iter().for_each(|result| driver.report(result));
+        }
+    }
+}
+
+/// The fences of a group. Whoever takes its SMs gets them at once, and what is submitted there waits
+/// for these on the device.
 #[derive(Clone, Default)]
 pub(crate) struct Fences {
-    events: Vec<Event>,
+    fences: Vec<Arc<Fence>>,
 }
 
 /// The fences of one unit, shared with the units that were given back with it.
-pub(crate) type Shared = Option<Arc<Vec<Event>>>;
+pub(crate) type Shared = Option<Arc<Vec<Arc<Fence>>>>;
 
 impl Fences {
-    /// The fences of several units, each event once.
-    pub(crate) fn gather(shared: &[Arc<Vec<Event>>]) -> Fences {
-        let mut events: Vec<Event> = Vec::new();
-        for event in shared.iter().flat_map(|events| events.iter()) {
-            if !events.contains(event) {
-                events.push(event.clone());
+    /// The fences of several units, each once.
+    pub(crate) fn gather<'a>(shared: impl IntoIterator<Item = &'a Arc<Fence>>) -> Fences {
+        let mut fences: Vec<Arc<Fence>> = Vec::new();
+        for fence in shared {
+            if !fences.iter().any(|known| Arc::ptr_eq(known, fence)) {
+                fences.push(Arc::clone(fence));
             }
         }
-        Fences { events }
+        Fences { fences }
     }
 
-    /// Adds an event, and lets go of those that are done.
-    pub(crate) fn add(&mut self, event: Event) {
-        self.settle();
-        self.events.push(event);
+    /// Adds fences, and lets go of those that are done.
+    pub(crate) fn add(&mut self, driver: &Driver, more: impl IntoIterator<Item = Arc<Fence>>) {
+        self.settle(driver);
+        self.fences.extend(more);
     }
 
-    /// Lets go of events that are done, or that can tell no more: after a fault of the device no
-    /// work goes on.
-    pub(crate) fn settle(&mut self) {
-        let Some(driver) = self.driver() else { return };
-        let relaxed = Relaxed::enter(&driver);
+    /// Lets go of fences that are done.
+    pub(crate) fn settle(&mut self, driver: &Driver) {
+        if self.fences.is_empty() {
+            return;
+        }
+        let relaxed = Relaxed::enter(driver);
         match &relaxed {
-            Ok(_) => self.events.retain(is_running),
+            Ok(_) => self.fences.retain(|fence| fence.is_running(driver.api())),
             // All are kept, which is right whatever they are.
             Err(_) => driver.report(relaxed.map(drop)),
         }
     }
 
     /// Whether nothing is left to wait for.
-    pub(crate) fn are_done(&self) -> Result<bool> {
-        let Some(driver) = self.driver() else { return Ok(true) };
-        let _relaxed = Relaxed::enter(&driver)?;
-        Ok(!self.events.iter().any(is_running))
+    pub(crate) fn are_done(&self, driver: &Driver) -> Result<bool> {
+        let _relaxed = Relaxed::enter(driver)?;
+        Ok(!self.fences.iter().any(|fence| fence.is_running(driver.api())))
     }
 
-    fn driver(&self) -> Option<Driver> {
-        self.events.first().map(|event| event.context().device().driver().clone())
-    }
-
-    /// Makes something wait for each event.
-    pub(crate) fn wait(&self, wait: impl FnMut(&Event) -> Result<()>) -> Result<()> {
-        self.events.iter().try_for_each(wait)
+    /// Makes something wait for each fence.
+    pub(crate) fn wait(&self, wait: impl FnMut(&Fence) -> Result<()>) -> Result<()> {
+        self.fences.iter().map(AsRef::as_ref).try_for_each(wait)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.events.is_empty()
+        self.fences.is_empty()
     }
 
     /// The form in which the ledger keeps them.
     pub(crate) fn share(self) -> Shared {
-        if self.events.is_empty() { None } else { Some(Arc::new(self.events)) }
+        if self.fences.is_empty() { None } else { Some(Arc::new(self.fences)) }
     }
-}
 
-fn is_running(event: &Event) -> bool {
-    matches!(event.is_complete(), Ok(false))
+    /// Ends the fences of a driver that is ending itself, which nobody else has any more.
+    pub(crate) fn end(self, api: &Api, mut report: impl FnMut(Result<()>)) {
+        self.fences.iter().flat_map(|fence| fence.end(api)).for_each(&mut report);
+    }
 }

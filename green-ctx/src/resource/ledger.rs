@@ -5,11 +5,10 @@ use std::mem;
 use std::sync::Arc;
 
 use super::choose::choose;
-use super::fence;
+use super::fence::{self, Fence, Fences};
 use super::split::SplitRequest;
 use super::unit::{Cut, Units};
 use crate::error::{Error, NotEnoughSms, Result};
-use crate::event::Event;
 use crate::recycle::{Place, Recycler};
 
 /// One device's account of its units. Empty until the first group is taken, and again when the last
@@ -139,14 +138,14 @@ impl Ledger {
 
     /// Enters a chosen group's units as held, and returns their fences. The choice must come from a
     /// plan made under the same lock.
-    pub(crate) fn take(&mut self, units: &Units, chosen: &Chosen) -> Vec<Arc<Vec<Event>>> {
+    pub(crate) fn take(&mut self, units: &Units, chosen: &Chosen) -> Vec<Arc<Vec<Arc<Fence>>>> {
         let Place { cut, members } = &chosen.place;
         if self.out == 0 {
             self.start(*cut, units.counts().len());
         }
         self.out += members.len();
         self.rename(chosen);
-        let mut fences: Vec<Arc<Vec<Event>>> = Vec::new();
+        let mut fences: Vec<Arc<Vec<Arc<Fence>>>> = Vec::new();
         for fence in members.iter().filter_map(|index| self.fences[*index].take()) {
             if !fences.iter().any(|known| Arc::ptr_eq(known, &fence)) {
                 fences.push(fence);
@@ -171,15 +170,10 @@ impl Ledger {
         self.cut = cut;
         // How units of one cut lie in those of another is not known: each unit waits for whatever
         // is still running anywhere.
-        let mut running: Vec<Event> = Vec::new();
         let former = mem::take(&mut self.fences);
-        for event in former.iter().flatten().flat_map(|events| events.iter()) {
-            if !running.contains(event) {
-                running.push(event.clone());
-            }
-        }
-        // Every event of `former` is in `running` too, so that none ends here, under the lock.
-        let all = (!running.is_empty()).then(|| Arc::new(running));
+        let running = Fences::gather(former.iter().flatten().flat_map(|fences| fences.iter()));
+        // Every fence of `former` is in `running` too, so that none ends here, under the lock.
+        let all = running.share();
         self.fences = vec![all; units];
     }
 
@@ -193,6 +187,17 @@ impl Ledger {
             self.fences[*index] = fences.clone();
         }
         self.out -= members.len();
+    }
+
+    /// The fences of the units that are free.
+    pub(crate) fn fences(&self) -> Vec<Arc<Vec<Arc<Fence>>>> {
+        self.fences.iter().flatten().map(Arc::clone).collect()
+    }
+
+    /// Takes those fences out that are among the given ones, to be ended outside of the lock.
+    pub(crate) fn take_fences(&mut self, which: &[Arc<Vec<Arc<Fence>>>]) -> Vec<fence::Shared> {
+        let is_one = |fence: &mut Arc<_>| which.iter().any(|one| Arc::ptr_eq(one, fence));
+        self.fences.iter_mut().map(|fence| fence.take_if(is_one)).collect()
     }
 
     /// How the device is cut while groups are out.

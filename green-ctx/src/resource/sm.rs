@@ -165,7 +165,8 @@ impl SmResource {
         let mut split = Split { groups: Vec::with_capacity(taken.len()), remainder: None };
         for (chosen, fences) in taken {
             let (device, units) = (self.device.clone(), Arc::clone(&units));
-            split.add(SmGroup::new(device, units, chosen, Fences::gather(&fences), owned));
+            let fences = Fences::gather(fences.iter().flat_map(|fences| fences.iter()));
+            split.add(SmGroup::new(device, units, chosen, fences, owned));
         }
         Ok(split)
     }
@@ -374,7 +375,7 @@ impl Drop for SmGroup {
         if !self.owned || self.place.members.is_empty() || self.device.driver().is_forked() {
             return;
         }
-        self.fences.settle();
+        self.fences.settle(self.device.driver());
         let fences = mem::take(&mut self.fences).share();
         self.device.state().ledger.lock().give_back(&self.place.members, &fences);
     }
