@@ -57,7 +57,7 @@ impl Bench {
             None => Driver::load()?,
         };
         let device = driver.device(0)?;
-        let split = device.sm_resource()?.split([32])?;
+        let split = device.resources().sm()?.split([32])?;
         let group = split.groups.into_iter().next().expect("one group was asked for");
         let context = device.create_context(group)?;
         let stream = context.create_stream(StreamOptions::default())?;
@@ -296,7 +296,7 @@ fn current(criterion: &mut Criterion, bench: &Bench) {
 /// driver leaks 4 MiB each time, so that there are few of these.
 fn acquire(criterion: &mut Criterion, bench: &Bench) {
     let device = bench.driver.device(0).expect("a device");
-    let sms = device.sm_resource().expect("a driver with green contexts");
+    let sms = device.resources().sm().expect("a driver with green contexts");
     let acquire = || {
         let group = sms.split([24]).expect("it fits").groups.remove(0);
         let context = device.create_context(group).expect("a context");
@@ -351,7 +351,7 @@ fn acquire(criterion: &mut Criterion, bench: &Bench) {
 /// The bookkeeping alone: no driver call is in it.
 fn ledger(criterion: &mut Criterion, bench: &Bench) {
     let device = bench.driver.device(0).expect("a device");
-    let sms = device.sm_resource().expect("a driver with green contexts");
+    let sms = device.resources().sm().expect("a driver with green contexts");
     criterion.bench_function("ledger: plan 4 groups", |bencher| {
         bencher.iter(|| sms.plan([8, 16, 24, 40]).expect("it fits"));
     });

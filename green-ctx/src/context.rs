@@ -11,7 +11,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use green_ctx_sys::{CUcontext, CUctx_st, CUdevResourceType, CUgreenCtx, CUgreenCtx_st};
+use green_ctx_sys::{CUcontext, CUctx_st, CUgreenCtx, CUgreenCtx_st};
 use parking_lot::Mutex;
 
 use crate::capture::Relaxed;
@@ -23,7 +23,7 @@ use crate::event::{Event, EventOptions};
 use crate::green;
 use crate::raw::Raw;
 use crate::recycle::RawGreen;
-use crate::resource::{Fence, SmGroup, empty_resource, sm_part};
+use crate::resource::{Fence, Provision, Resources, SmGroup, WorkqueueConfig};
 use crate::stream::{Stream, StreamOptions};
 use crate::trace;
 
@@ -43,7 +43,7 @@ pub use close::{CloseError, CloseReason};
 /// # use green_ctx::{Driver, StreamOptions, sim::Sim};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// let device = driver.device(0)?;
-/// let split = device.sm_resource()?.split([32])?;
+/// let split = device.resources().sm()?.split([32])?;
 /// let group = split.groups.into_iter().next().ok_or("one group was asked for")?;
 ///
 /// let partition = device.create_context(group)?;
@@ -83,6 +83,7 @@ struct Green {
     /// The driver's header allows one thread at a time on a CUgreenCtx.
     calls: Mutex<()>,
     group: SmGroup,
+    workqueue: Option<WorkqueueConfig>,
     /// Whether what ran on the SMs before is done, so that new streams need not wait for it.
     settled: AtomicBool,
     /// Keeps the device initialised.
@@ -111,9 +112,13 @@ impl Context {
         Ok(Context { inner })
     }
 
-    pub(crate) fn create_green(device: &Device, group: SmGroup) -> Result<Context> {
+    pub(crate) fn create_green(device: &Device, provision: Provision) -> Result<Context> {
+        let Provision { group, workqueue } = provision;
         if group.device() != device {
             return Err(Error::DeviceMismatch { what: "the group and the context" });
+        }
+        if workqueue.as_ref().is_some_and(|workqueue| workqueue.device() != device) {
+            return Err(Error::DeviceMismatch { what: "the workqueue and the context" });
         }
         trace::span!(
             "create_context",
@@ -122,24 +127,15 @@ impl Context {
             sms = group.sm_count()
         );
         device.driver().check_process()?;
-        if device.has_failed() {
-            // None of them can be used again.
-            device.release_idle();
-        }
         let primary = device.primary_context()?;
-        let idle = device.state().ledger.lock().recycler.take(group.place());
-        let RawGreen { green, context } = match idle {
-            Some(raw) => {
-                trace::event!(DEBUG, sms = group.sm_count(), "a context is used again");
-                raw
-            }
-            None => green::create(device, &group)?,
-        };
+        let workqueue = workqueue.map(|workqueue| workqueue.config());
+        let RawGreen { green, context } = green::obtain(device, &group, workqueue)?;
         let green = Green {
             raw: green,
             calls: Mutex::new(()),
             settled: AtomicBool::new(group.fences().is_empty()),
             group,
+            workqueue,
             _primary: primary,
         };
         let kind = Kind::Green(green);
@@ -195,17 +191,12 @@ impl Context {
     /// [`Error::Driver`].
     #[doc(alias("cuCtxGetDevResource", "cuGreenCtxGetDevResource"))]
     pub fn sm_count(&self) -> Result<u32> {
-        if let Some((green, calls)) = self.inner.green() {
-            let _one_at_a_time = calls.lock();
-            return green::provisioned(self.device(), green);
-        }
-        let mut resource = empty_resource();
-        let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
-        // SAFETY: the context is alive, the pointer is to a live structure.
-        unsafe {
-            call!(self.device().api(), cuCtxGetDevResource(self.as_raw(), &raw mut resource, kind))
-        }?;
-        Ok(sm_part(&resource).smCount)
+        Ok(self.resources().sm()?.sm_count())
+    }
+
+    /// What the context was provisioned with: SMs, and workqueues from CUDA 13.1 on.
+    pub fn resources(&self) -> Resources {
+        Resources::from(self)
     }
 
     /// The SMs that the context owns; `None` for a primary context, which runs on all of them, and
@@ -257,7 +248,7 @@ impl Context {
         let api = self.device().api();
         let recorded = self.with_green(|green| {
             // SAFETY: both handles are alive.
-            unsafe { call!(api, cuGreenCtxRecordEvent(green, event.raw())) }
+            unsafe { call!(api, cuGreenCtxRecordEvent(green.as_ptr(), event.raw())) }
         });
         // SAFETY: both handles are alive.
         recorded
@@ -277,7 +268,7 @@ impl Context {
         let api = self.device().api();
         let waits = self.with_green(|green| {
             // SAFETY: both handles are alive.
-            unsafe { call!(api, cuGreenCtxWaitEvent(green, event.raw())) }
+            unsafe { call!(api, cuGreenCtxWaitEvent(green.as_ptr(), event.raw())) }
         });
         // SAFETY: both handles are alive.
         waits.unwrap_or_else(|| unsafe { call!(api, cuCtxWaitEvent(self.as_raw(), event.raw())) })
@@ -347,10 +338,10 @@ impl Context {
 
     /// Runs a call on the raw green context while no other thread makes one; `None` for a primary
     /// context.
-    pub(crate) fn with_green<R>(&self, call: impl FnOnce(CUgreenCtx) -> R) -> Option<R> {
+    pub(crate) fn with_green<R>(&self, call: impl FnOnce(Raw<CUgreenCtx_st>) -> R) -> Option<R> {
         self.inner.green().map(|(raw, calls)| {
             let _one_at_a_time = calls.lock();
-            call(raw.as_ptr())
+            call(raw)
         })
     }
 }
@@ -383,7 +374,7 @@ impl Inner {
                     self.kind = Kind::Green(green);
                     return Err(reason);
                 }
-                self.leave(green.raw, &green.group);
+                self.leave(&green);
                 Ok(Some(green.group))
             }
             Kind::Primary => {
@@ -414,14 +405,10 @@ impl Inner {
     }
 
     /// Leaves the driver's context to whoever asks for its SMs next.
-    fn leave(&self, green: Raw<CUgreenCtx_st>, group: &SmGroup) {
-        let raw = RawGreen { green, context: self.raw };
-        if self.device.has_failed() {
-            return green::destroy(self.device.driver(), vec![raw]);
-        }
-        let place = group.place().clone();
-        let surplus = self.device.state().ledger.lock().recycler.put(place, group.sm_count(), raw);
-        green::destroy(self.device.driver(), surplus);
+    fn leave(&self, green: &Green) {
+        let raw = RawGreen { green: green.raw, context: self.raw };
+        let (place, sm_count) = (green.group.place(), green.group.sm_count());
+        green::leave(&self.device, raw, place, green.workqueue, sm_count);
     }
 
     /// A fence for the work that still runs on the context's SMs; `None` where none does.
@@ -444,8 +431,8 @@ impl Inner {
         let driver = self.device.driver();
         match self.running(&green) {
             Ok(running) => {
-                green.group.fences_mut().add(driver, running);
-                self.leave(green.raw, &green.group);
+                green.group.add_fences(running);
+                self.leave(&green);
             }
             Err(error) => {
                 // The device may have failed: nobody shall get this context again. Its SMs go back

@@ -17,7 +17,7 @@ use crate::error::{Error, Result, call, check};
 use crate::event::{Event, EventOptions};
 use crate::green;
 use crate::recycle::ContextCounts;
-use crate::resource::{Cut, Fences, Ledger, SmGroup, SmResource, Units};
+use crate::resource::{Cut, Fences, Ledger, Provision, Resources, Units};
 
 /// One GPU. Cheap to clone, and equal to every other handle of the same GPU.
 ///
@@ -212,19 +212,14 @@ impl Device {
         Ok(fresh)
     }
 
-    /// The SMs of the whole device, to be split.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Driver`](crate::Error::Driver), and
-    /// [`Error::Unsupported`](crate::Error::Unsupported) before CUDA 12.4.
-    #[doc(alias = "cuDeviceGetDevResource")]
-    pub fn sm_resource(&self) -> Result<SmResource> {
-        SmResource::of_device(self)
+    /// What the device has: SMs to be split, and workqueues from CUDA 13.1 on.
+    pub fn resources(&self) -> Resources {
+        Resources::from(self)
     }
 
-    /// Creates a green context on the group's SMs. The group comes back from
-    /// [`Context::close`], or returns its SMs when the last handle of the context goes.
+    /// Creates a green context on a group's SMs, with a workqueue of its own if one is added
+    /// ([`SmGroup::with_workqueue`]). The group comes back from [`Context::close`], or returns its SMs
+    /// when the last handle of the context goes.
     ///
     /// The first context of certain SMs takes about 800 µs on an H200 and 4 to 5 MiB of device
     /// memory, which the driver does not give back, and it waits for all work that runs on the device
@@ -233,7 +228,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) for another device's group, and
+    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) for another device's group or workqueue, and
     /// [`Error::Driver`](crate::Error::Driver); the group's SMs are free again then.
     ///
     /// # Example
@@ -243,7 +238,7 @@ impl Device {
     /// # use green_ctx::{Driver, sim::Sim};
     /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
     /// let device = driver.device(0)?;
-    /// let split = device.sm_resource()?.split([16, 24])?;
+    /// let split = device.resources().sm()?.split([16, 24])?;
     /// for group in split.groups {
     ///     let context = device.create_context(group)?;
     ///     println!("a partition of {} SMs", context.sm_count()?);
@@ -252,8 +247,8 @@ impl Device {
     /// # }
     /// ```
     #[doc(alias = "cuGreenCtxCreate")]
-    pub fn create_context(&self, group: SmGroup) -> Result<Context> {
-        Context::create_green(self, group)
+    pub fn create_context(&self, provision: impl Into<Provision>) -> Result<Context> {
+        Context::create_green(self, provision.into())
     }
 
     /// How many green contexts were made, used again, and wait to be.
@@ -304,21 +299,25 @@ impl Device {
     }
 
     /// The device cut in some way, each way once.
-    pub(crate) fn units(&self, cut: Cut) -> Result<Arc<Units>> {
+    pub(crate) fn units(
+        &self,
+        cut: &Cut,
+        make: impl FnOnce() -> Result<Units>,
+    ) -> Result<Arc<Units>> {
         self.driver.check_process()?;
         let find = |units: &[(Cut, Arc<Units>)]| {
-            units.iter().find(|(made, _)| *made == cut).map(|(_, units)| Arc::clone(units))
+            units.iter().find(|(made, _)| made == cut).map(|(_, units)| Arc::clone(units))
         };
         if let Some(units) = find(&self.state().units.lock()) {
             return Ok(units);
         }
-        // Two threads may both cut; equal splits of a device are equal (recorded on an H200).
-        let fresh = Arc::new(Units::cut(self, cut)?);
+        // Two threads may both cut; whoever is first is right for both.
+        let fresh = Arc::new(make()?);
         let mut made = self.state().units.lock();
         if let Some(units) = find(&made) {
             return Ok(units);
         }
-        made.push((cut, Arc::clone(&fresh)));
+        made.push((cut.clone(), Arc::clone(&fresh)));
         Ok(fresh)
     }
 

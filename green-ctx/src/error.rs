@@ -232,7 +232,7 @@ impl From<Unsupported> for Error {
 }
 
 /// Which groups did not fit, and what would.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct NotEnoughSms {
@@ -246,15 +246,19 @@ pub struct NotEnoughSms {
     pub free: u32,
     /// The device's SMs.
     pub total: u32,
-    /// The smallest piece that the device was cut into, in SMs.
+    /// The smallest piece that the device was cut into, in SMs; for a structured request the least
+    /// that is scheduled together.
     pub unit: u32,
+    /// The nearest counts that as many groups could have now, in SMs; empty where so many groups fit
+    /// at no count.
+    pub nearest: Vec<u32>,
     /// Who holds the SMs that are not free.
     pub holders: Vec<Holder>,
 }
 
 impl fmt::Display for NotEnoughSms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let NotEnoughSms { within, requested, fit, free, total, unit, holders } = self;
+        let NotEnoughSms { within, requested, fit, free, total, unit, nearest, holders } = self;
         let requested: Vec<String> = requested
             .iter()
             .map(|count| {
@@ -277,6 +281,17 @@ impl fmt::Display for NotEnoughSms {
         match within {
             Some(name) => write!(f, ": {name} has {free} SMs, in units of {unit}")?,
             None => write!(f, ": {free} of the device's {total} SMs are free, in units of {unit}")?,
+        }
+        match nearest.as_slice() {
+            [] => {}
+            [one] => write!(f, "; a group of {one} would fit")?,
+            [first, rest @ ..] if rest.iter().all(|count| count == first) => {
+                write!(f, "; {} groups of {first} would fit", nearest.len())?;
+            }
+            counts => {
+                let counts: Vec<String> = counts.iter().map(ToString::to_string).collect();
+                write!(f, "; groups of {} would fit", counts.join(", "))?;
+            }
         }
         if let Some((first, rest)) = holders.split_first() {
             write!(f, "; the rest is held by {first}")?;

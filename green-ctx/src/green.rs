@@ -1,20 +1,45 @@
-//! Making and destroying the driver's green contexts.
+//! The driver's green contexts: made or used again, left for the next, destroyed.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::ptr;
 
-use green_ctx_sys::{CUdevResourceType, CUgreenCtx_st, CUgreenCtxCreate_flags};
+use green_ctx_sys::{CUgreenCtx_st, CUgreenCtxCreate_flags};
 
 use crate::device::Device;
 use crate::driver::Driver;
 use crate::error::{Error, Result, call};
 use crate::raw::Raw;
-use crate::recycle::RawGreen;
-use crate::resource::{SmGroup, describe, empty_resource, sm_part};
+use crate::recycle::{Idle, Place, RawGreen};
+use crate::resource::{SmGroup, WorkqueueConfig, describe, provisioned};
+use crate::trace;
+
+/// A context of a group's SMs: one that waits to be used again, or a new one.
+pub(crate) fn obtain(
+    device: &Device,
+    group: &SmGroup,
+    workqueue: Option<WorkqueueConfig>,
+) -> Result<RawGreen> {
+    if device.has_failed() {
+        // None of them can be used again.
+        device.release_idle();
+    }
+    let idle = device.state().ledger.lock().recycler.take(group.place(), workqueue);
+    match idle {
+        Some(raw) => {
+            trace::event!(DEBUG, sms = group.sm_count(), "a context is used again");
+            Ok(raw)
+        }
+        None => create(device, group, workqueue),
+    }
+}
 
 /// Creates a green context on a group's SMs, and looks at what the driver gave it.
-pub(crate) fn create(device: &Device, group: &SmGroup) -> Result<RawGreen> {
-    let descriptor = describe(group)?;
+fn create(
+    device: &Device,
+    group: &SmGroup,
+    workqueue: Option<WorkqueueConfig>,
+) -> Result<RawGreen> {
+    let descriptor = describe(group, workqueue)?;
     let flags = CUgreenCtxCreate_flags::CU_GREEN_CTX_DEFAULT_STREAM.0;
     let mut raw = ptr::null_mut();
     // SAFETY: the descriptor was generated for this device just now. The flag is the one that every
@@ -41,16 +66,20 @@ fn finish(device: &Device, group: &SmGroup, green: Raw<CUgreenCtx_st>) -> Result
     }
 }
 
-/// How many SMs a green context has, by the driver's account. No other thread may use the handle
-/// meanwhile.
-pub(crate) fn provisioned(device: &Device, green: Raw<CUgreenCtx_st>) -> Result<u32> {
-    let mut resource = empty_resource();
-    let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
-    // SAFETY: the green context is alive, the pointer is to a live structure.
-    unsafe {
-        call!(device.api(), cuGreenCtxGetDevResource(green.as_ptr(), &raw mut resource, kind))
-    }?;
-    Ok(sm_part(&resource).smCount)
+/// Leaves a context that nobody uses any more to whoever asks for its SMs next.
+pub(crate) fn leave(
+    device: &Device,
+    raw: RawGreen,
+    place: &Place,
+    workqueue: Option<WorkqueueConfig>,
+    sm_count: u32,
+) {
+    if device.has_failed() {
+        return destroy(device.driver(), vec![raw]);
+    }
+    let idle = Idle { place: place.clone(), workqueue, sm_count, raw };
+    let surplus = device.state().ledger.lock().recycler.put(idle);
+    destroy(device.driver(), surplus);
 }
 
 /// Destroys contexts that nobody else has.

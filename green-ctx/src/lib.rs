@@ -12,7 +12,7 @@
 //! let device = driver.device(0)?;
 //!
 //! let request = SplitRequest::new().group("decode", 16).rest("prefill");
-//! let split = device.sm_resource()?.split(request)?;
+//! let split = device.resources().sm()?.split(request)?;
 //! for group in split.groups.into_iter().chain(split.remainder) {
 //!     let context = device.create_context(group)?;
 //!     let stream = context.create_stream(StreamOptions::default())?;
@@ -59,6 +59,7 @@ mod fork;
 mod green;
 mod launch;
 mod library;
+mod lock;
 mod memory;
 mod owner;
 mod probe;
@@ -85,7 +86,9 @@ pub use memory::{DeviceBuffer, Element};
 pub use probe::Block;
 pub use recycle::ContextCounts;
 pub use resource::{
-    Granularity, Holder, Plan, PlannedGroup, SmGroup, SmResource, Split, SplitError, SplitRequest,
+    Granularity, Holder, LimitSource, LocalityDomain, PerGroup, Plan, PlannedGroup, Provision,
+    Resources, SmGroup, SmResource, Split, SplitError, SplitRequest, Workqueue, WorkqueueOptions,
+    WorkqueueResource, WorkqueueScope,
 };
 pub use stream::{DefaultStream, Stream, StreamOptions};
 

@@ -7,7 +7,7 @@
 use green_ctx_sys::{CUctx_st, CUgreenCtx_st};
 
 use crate::raw::Raw;
-use crate::resource::Cut;
+use crate::resource::{Cut, WorkqueueConfig};
 
 /// A driver's green context with the handle that other calls take.
 #[derive(Clone, Copy)]
@@ -17,7 +17,7 @@ pub(crate) struct RawGreen {
 }
 
 /// Which SMs a context runs on: units of a device that was cut in some way.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) cut: Cut,
     /// The units' indices, in order.
@@ -36,10 +36,12 @@ pub(crate) struct Recycler {
     reused: u64,
 }
 
-struct Idle {
-    place: Place,
-    sm_count: u32,
-    raw: RawGreen,
+/// A context that nobody uses, and what it was made of.
+pub(crate) struct Idle {
+    pub(crate) place: Place,
+    pub(crate) workqueue: Option<WorkqueueConfig>,
+    pub(crate) sm_count: u32,
+    pub(crate) raw: RawGreen,
 }
 
 /// How many contexts a device has made, and how often one was used again.
@@ -63,16 +65,21 @@ impl Default for Recycler {
 }
 
 impl Recycler {
-    /// The idle context of exactly these SMs, if there is one.
-    pub(crate) fn take(&mut self, place: &Place) -> Option<RawGreen> {
-        let index = self.idle.iter().position(|idle| idle.place == *place)?;
+    /// The idle context of exactly these SMs and this workqueue, if there is one.
+    pub(crate) fn take(
+        &mut self,
+        place: &Place,
+        workqueue: Option<WorkqueueConfig>,
+    ) -> Option<RawGreen> {
+        let fits = |idle: &Idle| idle.place == *place && idle.workqueue == workqueue;
+        let index = self.idle.iter().position(fits)?;
         self.reused += 1;
         Some(self.idle.remove(index).raw)
     }
 
     /// Keeps a context. Returns those to destroy, the oldest, where there are more than the limit.
-    pub(crate) fn put(&mut self, place: Place, sm_count: u32, raw: RawGreen) -> Vec<RawGreen> {
-        self.idle.push(Idle { place, sm_count, raw });
+    pub(crate) fn put(&mut self, idle: Idle) -> Vec<RawGreen> {
+        self.idle.push(idle);
         self.overflow()
     }
 
@@ -88,10 +95,10 @@ impl Recycler {
     }
 
     /// The units of an idle context of this count that are all free, if there is one.
-    pub(crate) fn prefer(&self, cut: Cut, sm_count: u32, free: &[bool]) -> Option<&[usize]> {
+    pub(crate) fn prefer(&self, cut: &Cut, sm_count: u32, free: &[bool]) -> Option<&[usize]> {
         self.idle
             .iter()
-            .filter(|idle| idle.sm_count == sm_count && idle.place.cut == cut)
+            .filter(|idle| idle.sm_count == sm_count && idle.place.cut == *cut)
             .map(|idle| idle.place.members.as_slice())
             .find(|members| members.iter().all(|index| free[*index]))
     }

@@ -1,10 +1,10 @@
 //! From a raw handle to the object that owns it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
+
+use crate::lock::{Arc, Mutex, Weak};
 
 /// Weak entries by address. The lock is short: no driver call, no drop of an `Arc` and no foreign
 /// code happens under it.
@@ -44,8 +44,20 @@ impl<T> Registry<T> {
         (object, None)
     }
 
+    /// Takes an object out of its `Arc`, and its entry with it. While somebody else has the object
+    /// both stay as they are, since a handle that leads to nothing for a moment would get a second
+    /// object in that moment.
+    #[allow(dead_code, reason = "`Context::close` is to take its object out with it")]
+    pub(crate) fn take(&self, address: usize, object: Arc<T>) -> Result<T, Arc<T>> {
+        // Keeps the allocation: until the entry is gone, no newer object can be where this one was.
+        let entry = Arc::downgrade(&object);
+        let object = Arc::try_unwrap(object)?;
+        self.forget(address, entry.as_ptr());
+        Ok(object)
+    }
+
     /// How many entries there are, those of objects that are gone included.
-    #[cfg(all(test, feature = "sim"))]
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.entries.lock().len()
     }
@@ -64,67 +76,82 @@ impl<T> Registry<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lock::{check, thread};
 
     #[test]
     fn an_object_is_found_while_it_lives() {
-        let registry = Registry::new();
-        let object = Arc::new(7);
-        registry.enter(1, &object);
-        assert_eq!(registry.find(1).as_deref(), Some(&7));
-        assert_eq!(registry.find(2), None);
-        drop(object);
-        assert_eq!(registry.find(1), None);
+        check(|| {
+            let registry = Registry::new();
+            let object = Arc::new(7);
+            registry.enter(1, &object);
+            assert_eq!(registry.find(1).as_deref(), Some(&7));
+            assert_eq!(registry.find(2), None);
+            drop(object);
+            assert_eq!(registry.find(1), None);
+        });
     }
 
     #[test]
     fn the_first_object_stays() {
-        let registry = Registry::new();
-        let (first, late) = registry.get_or_enter(1, Arc::new(1));
-        assert!(late.is_none());
-        let (again, late) = registry.get_or_enter(1, Arc::new(2));
-        assert!(Arc::ptr_eq(&first, &again));
-        assert_eq!(late.as_deref(), Some(&2));
-        // The late object's end leaves the entry of the first.
-        registry.forget(1, late.as_ref().map_or(std::ptr::null(), Arc::as_ptr));
-        assert!(registry.find(1).is_some());
-        drop((first, again));
-        let (next, late) = registry.get_or_enter(1, Arc::new(3));
-        assert_eq!((*next, late), (3, None));
+        check(|| {
+            let registry = Registry::new();
+            let (first, late) = registry.get_or_enter(1, Arc::new(1));
+            assert!(late.is_none());
+            let (again, late) = registry.get_or_enter(1, Arc::new(2));
+            assert!(Arc::ptr_eq(&first, &again));
+            assert_eq!(late.as_deref(), Some(&2));
+            // The late object's end leaves the entry of the first.
+            registry.forget(1, late.as_ref().map_or(std::ptr::null(), Arc::as_ptr));
+            assert!(registry.find(1).is_some());
+            drop((first, again));
+            let (next, late) = registry.get_or_enter(1, Arc::new(3));
+            assert_eq!((*next, late), (3, None));
+        });
     }
 
-    /// Threads that come with one handle at the same time, again and again, get one object.
+    /// Threads that come with one handle at the same time get one object.
     #[test]
     fn threads_get_one_object() {
-        let registry = Registry::new();
-        let threads = 4;
-        let barrier = std::sync::Barrier::new(threads);
-        for round in 0..500 {
-            let objects: Vec<Arc<usize>> = std::thread::scope(|scope| {
-                let come = |thread| {
-                    let (registry, barrier) = (&registry, &barrier);
-                    scope.spawn(move || {
-                        let fresh = Arc::new(thread);
-                        barrier.wait();
-                        registry.get_or_enter(round, fresh).0
-                    })
-                };
-                let running: Vec<_> = (0..threads).map(come).collect();
-                running.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        check(|| {
+            let registry = Registry::new();
+            let come = |number| registry.get_or_enter(1, Arc::new(number)).0;
+            let (here, there) = thread::scope(|scope| {
+                let there = scope.spawn(|| come(1));
+                (come(2), there.join().expect("no panic"))
             });
-            assert!(objects.iter().all(|object| Arc::ptr_eq(object, &objects[0])), "{round}");
-        }
+            assert!(Arc::ptr_eq(&here, &there));
+        });
     }
 
     #[test]
     fn only_the_own_entry_is_forgotten() {
-        let registry = Registry::new();
-        let (old, new) = (Arc::new(1), Arc::new(2));
-        registry.enter(1, &old);
-        // The driver reuses the address before the old object's owner has got round to forgetting.
-        registry.enter(1, &new);
-        registry.forget(1, Arc::as_ptr(&old));
-        assert_eq!(registry.find(1).as_deref(), Some(&2));
-        registry.forget(1, Arc::as_ptr(&new));
-        assert_eq!(registry.find(1), None);
+        check(|| {
+            let registry = Registry::new();
+            let (old, new) = (Arc::new(1), Arc::new(2));
+            registry.enter(1, &old);
+            // The driver reuses the address before the old object's owner has got round to
+            // forgetting.
+            registry.enter(1, &new);
+            registry.forget(1, Arc::as_ptr(&old));
+            assert_eq!(registry.find(1).as_deref(), Some(&2));
+            registry.forget(1, Arc::as_ptr(&new));
+            assert_eq!(registry.find(1), None);
+            assert_eq!(registry.len(), 0);
+        });
+    }
+
+    #[test]
+    fn an_object_is_taken_by_whoever_has_it_alone() {
+        check(|| {
+            let registry = Registry::new();
+            let object = Arc::new(7);
+            registry.enter(1, &object);
+            let other = Arc::clone(&object);
+            let object = registry.take(1, object).expect_err("there are two");
+            assert!(registry.find(1).is_some());
+            drop(other);
+            assert_eq!(registry.take(1, object), Ok(7));
+            assert_eq!(registry.len(), 0);
+        });
     }
 }

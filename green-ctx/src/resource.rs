@@ -1,17 +1,28 @@
-//! SMs as a resource: described, split into groups, owned.
+//! Resources: SMs and workqueues, described, split into groups, owned.
 
 mod choose;
 mod fence;
+mod group;
 mod ledger;
+mod level;
+mod nested;
+mod raw;
 mod sm;
 mod split;
+mod structure;
 mod unit;
+mod workqueue;
 
 pub(crate) use fence::{Fence, Fences};
+pub use group::{SmGroup, SplitError};
 pub use ledger::Holder;
 pub(crate) use ledger::Ledger;
-pub use sm::{SmGroup, SmResource, SplitError};
-pub(crate) use sm::{describe, empty_resource, sm_part};
+pub use level::Resources;
+pub(crate) use level::{describe, provisioned};
+pub use sm::{LimitSource, SmResource};
 pub use split::{Plan, PlannedGroup, Split, SplitRequest};
+pub use structure::{LocalityDomain, PerGroup};
 pub use unit::Granularity;
 pub(crate) use unit::{Cut, Units};
+pub(crate) use workqueue::Config as WorkqueueConfig;
+pub use workqueue::{Provision, Workqueue, WorkqueueOptions, WorkqueueResource, WorkqueueScope};

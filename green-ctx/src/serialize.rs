@@ -83,10 +83,10 @@ impl Serialize for Granularity {
 impl<'de> Deserialize<'de> for Granularity {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Granularity, D::Error> {
         let text = String::deserialize(from)?;
-        [Granularity::Coarse, Granularity::Fine]
+        Granularity::ALL
             .into_iter()
             .find(|granularity| granularity.to_string() == text)
-            .ok_or_else(|| D::Error::unknown_variant(&text, &["coarse", "fine"]))
+            .ok_or_else(|| D::Error::unknown_variant(&text, &["coarse", "fine", "largest-cluster"]))
     }
 }
 

@@ -21,6 +21,7 @@ use crate::error::{Error, Result, call, check_done};
 use crate::event::{Event, EventOptions};
 use crate::owner::Ownership;
 use crate::raw::Raw;
+use crate::resource::Resources;
 
 pub use default::DefaultStream;
 
@@ -103,6 +104,11 @@ impl Stream {
     #[doc(alias("cuStreamGetCtx", "cuStreamGetGreenCtx"))]
     pub fn context(&self) -> &Context {
         &self.inner.context
+    }
+
+    /// What the stream's work runs on.
+    pub fn resources(&self) -> Resources {
+        Resources::from(self)
     }
 
     /// The driver's handle. [`Driver::find_stream`] leads back from it.
@@ -194,7 +200,7 @@ impl Stream {
     /// # use green_ctx::{Driver, StreamOptions, sim::Sim};
     /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
     /// # let device = driver.device(0)?;
-    /// # let mut groups = device.sm_resource()?.split([16, 32])?.groups.into_iter();
+    /// # let mut groups = device.resources().sm()?.split([16, 32])?.groups.into_iter();
     /// # let mut partition = || -> Result<_, Box<dyn std::error::Error>> {
     /// #     Ok(device.create_context(groups.next().ok_or("two groups")?)?)
     /// # };
@@ -260,7 +266,9 @@ fn create_raw(context: &Context, priority: i32) -> Result<CUstream> {
     let created = if direct {
         context.with_green(|green| {
             // SAFETY: the green context is alive, the pointer is to a live handle.
-            unsafe { call!(api, cuGreenCtxStreamCreate(&raw mut raw, green, flags, priority)) }
+            unsafe {
+                call!(api, cuGreenCtxStreamCreate(&raw mut raw, green.as_ptr(), flags, priority))
+            }
         })
     } else {
         None

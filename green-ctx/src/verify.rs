@@ -129,7 +129,7 @@ impl Report {
 /// As [`SmResource::split`](crate::SmResource::split),
 /// [`Device::create_context`] and [`partitions`].
 pub fn split(device: &Device, request: impl Into<SplitRequest>, stay: Duration) -> Result<Report> {
-    let split = device.sm_resource()?.split(request)?;
+    let split = device.resources().sm()?.split(request)?;
     let contexts: Vec<Context> = split
         .groups
         .into_iter()

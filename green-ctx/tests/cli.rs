@@ -284,9 +284,13 @@ fn info_tells_the_same_in_json() {
     let structured = json!({"name": "structured_split", "needs": "13.1", "available": false});
     assert!(abilities.contains(&structured), "{value}");
 
+    assert_eq!((&device["limits_from"], &device["workqueues"]), (&json!("driver"), &Value::Null));
+
     // An older driver does not tell its minimum, and has no record.
     let value = run(&["info", "--driver", "sim:h200@12.4", "--json"]).json();
-    assert_eq!(value["devices"][0]["min_partition"], Value::Null);
+    let device = &value["devices"][0];
+    assert_eq!(device["min_partition"], json!(8));
+    assert_eq!(device["limits_from"], json!("architecture"));
     assert_eq!(value["abilities"][0]["available"], json!(false));
     let provenance = value["provenance"].as_str().expect("a simulated driver's provenance");
     assert!(provenance.starts_with("unrecorded for CUDA 12.4"), "{provenance}");

@@ -19,7 +19,7 @@ fn churn_costs_no_more_memory_than_the_partitions_that_there_are() -> Outcome {
     let device = device()?;
     let cycle = |round: usize| -> green_ctx::Result<()> {
         let counts = [[8, 24], [16, 40], [64, 8], [24, 100]][round % 4];
-        let split = device.sm_resource()?.split(SplitRequest::from(counts).rest("rest"))?;
+        let split = device.resources().sm()?.split(SplitRequest::from(counts).rest("rest"))?;
         for group in split.groups.into_iter().chain(split.remainder) {
             device.create_context(group)?.create_stream(StreamOptions::default())?;
         }
@@ -72,7 +72,7 @@ fn threads_never_share_an_sm() -> Outcome {
         threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
     })?;
     println!("{} rounds in {seconds} s", rounds.load(Ordering::Relaxed));
-    assert_eq!(device.sm_resource()?.free()?, device.sm_count()?);
+    assert_eq!(device.resources().sm()?.free(), device.sm_count()?);
     Ok(())
 }
 

@@ -34,7 +34,7 @@ fn a_forked_child_is_told() -> Outcome {
     let child = unsafe { libc::fork() };
     if child == 0 {
         let forked = |error: &Error| matches!(error, Error::Forked);
-        let sms = device.sm_resource();
+        let sms = device.resources().sm();
         // Looks for the driver's functions before it finds the driver that has them.
         let again = Driver::simulated(&sim).err();
         let counts = || (sim.live(), sim.calls(), other.live(), other.calls());

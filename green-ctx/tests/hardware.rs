@@ -40,7 +40,7 @@ fn partitions_run_on_their_own_sms_and_only_there() -> Outcome {
     for partition in &report.partitions {
         assert_eq!(partition.observed_sms().len(), partition.sm_count as usize);
     }
-    assert_eq!(device.sm_resource()?.free()?, device.sm_count()?);
+    assert_eq!(device.resources().sm()?.free(), device.sm_count()?);
     Ok(())
 }
 
@@ -80,7 +80,7 @@ fn what_is_asked_and_what_is_given_are_both_told() -> Outcome {
     let device = device()?;
     let group = group(&device, 17)?;
     assert_eq!((group.requested(), group.sm_count(), group.name()), (Some(17), 24, "p0"));
-    let plan = device.sm_resource()?.plan([9])?;
+    let plan = device.resources().sm()?.plan([9])?;
     let planned = &plan.groups[0];
     assert_eq!((plan.unit, planned.requested, planned.sm_count), (8, Some(9), 16));
     assert_eq!(plan.remainder, device.sm_count()? - 24 - 16);
@@ -90,14 +90,15 @@ fn what_is_asked_and_what_is_given_are_both_told() -> Outcome {
 #[test]
 fn asking_for_too_much_says_what_fits_and_who_has_the_rest() -> Outcome {
     let device = device()?;
-    let sms = device.sm_resource()?;
+    let sms = device.resources().sm()?;
     let error = sms.split([64, 64, 64]).expect_err("192 SMs of 132");
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
     assert_eq!(
         error.to_string(),
-        "3 groups of 64 SMs do not fit, 2 fit: 132 of the device's 132 SMs are free, in units of 8"
+        "3 groups of 64 SMs do not fit, 2 fit: 132 of the device's 132 SMs are free, in units of 8; \
+         3 groups of 40 would fit"
     );
-    assert_eq!(sms.free()?, 132);
+    assert_eq!(sms.free(), 132);
 
     let decode = sms.split(SplitRequest::new().group("decode", 100))?;
     let error = sms.split([16, 24]).expect_err("32 SMs are left");
@@ -105,17 +106,17 @@ fn asking_for_too_much_says_what_fits_and_who_has_the_rest() -> Outcome {
     assert_eq!(
         error.to_string(),
         "groups of 16, 24 SMs do not fit, the first 1 fit: 32 of the device's 132 SMs are free, in \
-         units of 8; the rest is held by decode (100 SMs)"
+         units of 8; 2 groups of 16 would fit; the rest is held by decode (100 SMs)"
     );
     drop(decode);
-    assert_eq!(sms.free()?, 132);
+    assert_eq!(sms.free(), 132);
     Ok(())
 }
 
 #[test]
 fn requests_that_make_no_sense_are_refused() -> Outcome {
     let device = device()?;
-    let sms = device.sm_resource()?;
+    let sms = device.resources().sm()?;
     for request in [SplitRequest::from([0]), SplitRequest::from([16, 0]), SplitRequest::new()] {
         let error = sms.split(request).expect_err("nothing to give");
         assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
@@ -125,14 +126,14 @@ fn requests_that_make_no_sense_are_refused() -> Outcome {
     assert!(matches!(sms.split([u32::MAX]), Err(Error::NotEnoughSms(_))));
     let error = device.driver().device(9).expect_err("there are fewer devices");
     assert!(matches!(error, Error::NoSuchDevice { ordinal: 9, .. }), "{error}");
-    assert_eq!(sms.free()?, sms.sm_count());
+    assert_eq!(sms.free(), sms.sm_count());
     Ok(())
 }
 
 #[test]
 fn fine_and_coarse_groups_do_not_meet() -> Outcome {
     let device = device()?;
-    let sms = device.sm_resource()?;
+    let sms = device.resources().sm()?;
     let fine = |count| SplitRequest::from([count]).granularity(Granularity::Fine);
     let coarse = sms.split([16])?;
     let error = sms.split(fine(2)).expect_err("coarse groups are out");
@@ -188,7 +189,7 @@ fn closing_a_context_gives_its_group_back() -> Outcome {
     let context = device.create_context(group)?;
     assert_eq!(context.sm_count()?, 24);
     drop(context);
-    assert_eq!(device.sm_resource()?.free()?, device.sm_count()?);
+    assert_eq!(device.resources().sm()?.free(), device.sm_count()?);
     Ok(())
 }
 
@@ -220,9 +221,9 @@ fn a_stream_keeps_its_partition() -> Outcome {
     drop(context);
     assert_eq!(stream.context().sm_count()?, 16);
     stream.synchronize()?;
-    assert_eq!(device.sm_resource()?.free()?, device.sm_count()? - 16);
+    assert_eq!(device.resources().sm()?.free(), device.sm_count()? - 16);
     drop(stream);
-    assert_eq!(device.sm_resource()?.free()?, device.sm_count()?);
+    assert_eq!(device.resources().sm()?.free(), device.sm_count()?);
     Ok(())
 }
 
@@ -331,7 +332,7 @@ fn whoever_takes_sms_waits_for_what_still_runs_on_them() -> Outcome {
     let busy = Busy::start(&device)?;
     let raw = busy.context.as_raw_green();
     let (done, _keep) = busy.give_up();
-    assert_eq!(device.sm_resource()?.free()?, device.sm_count()?);
+    assert_eq!(device.resources().sm()?.free(), device.sm_count()?);
     assert!(!done.is_complete()?, "giving the SMs back waited on the host");
 
     // The same SMs, and with them the same driver context.
@@ -430,7 +431,7 @@ fn fences_hold_across_granularities() -> Outcome {
     // Made before: making a driver context waits for the device's work.
     let fine = || -> green_ctx::Result<Context> {
         let request = SplitRequest::from([2]).granularity(Granularity::Fine);
-        device.create_context(device.sm_resource()?.split(request)?.groups.remove(0))
+        device.create_context(device.resources().sm()?.split(request)?.groups.remove(0))
     };
     drop(fine()?);
     let (done, _keep) = Busy::start(&device)?.give_up();

@@ -47,17 +47,6 @@ fn a_12_4_driver_makes_streams_in_its_own_way() -> Outcome {
 }
 
 #[test]
-fn a_driver_that_does_not_say_is_not_made_to() -> Outcome {
-    let (_sim, device) = simulated("h200@12.8")?;
-    let sms = device.sm_resource()?;
-    assert_eq!((sms.sm_count(), sms.min_partition(), sms.alignment()), (132, None, None));
-    let (_sim, device) = simulated("h200@13.0")?;
-    let sms = device.sm_resource()?;
-    assert_eq!((sms.min_partition(), sms.alignment()), (Some(8), Some(8)));
-    Ok(())
-}
-
-#[test]
 fn a_missing_function_is_told_when_it_is_called() -> Outcome {
     let (_sim, device) = simulated("h200@12.4")?;
     let api = device.driver().api();
@@ -110,11 +99,11 @@ fn one_library_is_one_driver_and_two_are_two() -> Outcome {
         assert!(matches!(error, Error::DeviceMismatch { .. }), "{error}");
     }
     assert_ne!(stranger.driver(), device.driver());
-    assert_eq!(stranger.sm_resource()?.free()?, 132);
+    assert_eq!(stranger.resources().sm()?.free(), 132);
     // What belongs to one is refused by the other.
     let error = stranger.create_context(held).expect_err("another driver's group");
     assert!(matches!(error, Error::DeviceMismatch { .. }), "{error}");
-    assert_eq!(device.sm_resource()?.free()?, 132);
+    assert_eq!(device.resources().sm()?.free(), 132);
     Ok(())
 }
 
@@ -126,7 +115,7 @@ fn devices_have_ledgers_of_their_own() -> Outcome {
     assert_eq!(devices.len(), 2);
     assert_ne!(devices[0], devices[1]);
     let _held = group(&devices[0], 132)?;
-    assert_eq!(devices[1].sm_resource()?.free()?, 132);
+    assert_eq!(devices[1].resources().sm()?.free(), 132);
     let contexts = [partition(&devices[1], 8)?, devices[0].primary_context()?];
     let error = verify::partitions(&contexts, Duration::ZERO).expect_err("two devices");
     assert!(matches!(error, Error::DeviceMismatch { .. }), "{error}");
@@ -169,7 +158,7 @@ fn everything(device: &Device) -> green_ctx::Result<()> {
     device.compute_capability()?;
     device.total_memory()?;
     device.free_memory()?;
-    let sms = device.sm_resource()?;
+    let sms = device.resources().sm()?;
     sms.plan([16])?;
     let split = sms.split(SplitRequest::from([16, 24]).rest("rest"))?;
     let contexts = split
@@ -234,7 +223,7 @@ fn nothing_is_left_behind() -> Outcome {
     everything(&device)?;
     assert_eq!(device.release_idle(), 3);
     assert_eq!(sim.live(), Live::default());
-    assert_eq!(device.sm_resource()?.free()?, 132);
+    assert_eq!(device.resources().sm()?.free(), 132);
     Ok(())
 }
 
@@ -246,19 +235,16 @@ fn leave_busy(sim: &Sim, device: &Device) -> Outcome {
     let api = device.driver().api();
     let ptx = c".version 7.0 .target sm_52 .visible .entry busy() { ret; }".as_ptr().cast();
     let (mut library, mut kernel) = (null_mut(), null_mut());
-    // SAFETY: the text ends with a null byte and the pointers are to local variables.
-    unsafe {
-        let load = api.cuLibraryLoadData()?;
-        let status =
-            load(&raw mut library, ptx, null_mut(), null_mut(), 0, null_mut(), null_mut(), 0);
-        assert_eq!(status, CUresult::CUDA_SUCCESS);
-        let get = api.cuLibraryGetKernel()?;
-        assert_eq!(get(&raw mut kernel, library, c"busy".as_ptr()), CUresult::CUDA_SUCCESS);
-        let launch = api.cuLaunchKernel()?;
-        let (kernel, stream) = (kernel.cast(), stream.as_raw());
-        let status = launch(kernel, 1, 1, 1, 32, 1, 1, 0, stream, null_mut(), null_mut());
-        assert_eq!(status, CUresult::CUDA_SUCCESS);
-    }
+    let ok = |status| assert_eq!(status, CUresult::CUDA_SUCCESS);
+    let (load, none) = (api.cuLibraryLoadData()?, null_mut());
+    // SAFETY: the text ends with a null byte, the handle is a local variable, and there are no options.
+    ok(unsafe { load(&raw mut library, ptx, none, null_mut(), 0, null_mut(), null_mut(), 0) });
+    let get = api.cuLibraryGetKernel()?;
+    // SAFETY: the library was loaded just now, and the name ends with a null byte.
+    ok(unsafe { get(&raw mut kernel, library, c"busy".as_ptr()) });
+    let (launch, none) = (api.cuLaunchKernel()?, null_mut());
+    // SAFETY: the kernel takes no parameters.
+    ok(unsafe { launch(kernel.cast(), 1, 1, 1, 32, 1, 1, 0, stream.as_raw(), none, null_mut()) });
     Ok(())
 }
 
@@ -309,7 +295,7 @@ fn a_failing_context_is_not_used_again() -> Outcome {
         drop(context);
         assert_eq!(device.context_counts().idle, 0, "{function}");
         assert_eq!(sim.live(), Live::default(), "{function}");
-        assert_eq!(device.sm_resource()?.free()?, 132, "{function}");
+        assert_eq!(device.resources().sm()?.free(), 132, "{function}");
     }
     Ok(())
 }
@@ -359,7 +345,7 @@ fn fails(function: &str, nth: u64, status: CUresult) -> Outcome {
     } else {
         assert!(count(left) <= 2, "{what}: {left:?}");
     }
-    assert_eq!(device.sm_resource()?.free()?, 132, "{what}");
+    assert_eq!(device.resources().sm()?.free(), 132, "{what}");
     everything(&device).map_err(|error| format!("{what}, afterwards: {error}"))?;
     device.release_idle();
     assert_eq!(sim.live(), left, "{what}, afterwards");

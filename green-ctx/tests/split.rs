@@ -32,12 +32,12 @@ fn observed(contexts: &[Context]) -> green_ctx::Result<Vec<Vec<u32>>> {
 fn groups_have_the_names_they_were_given() -> Outcome {
     let (_sim, device) = simulated("h200")?;
     let request = SplitRequest::new().group("decode", 16).group("draft", 8).rest("prefill");
-    let split = device.sm_resource()?.split(request)?;
+    let split = device.resources().sm()?.split(request)?;
     let names: Vec<&str> = split.groups.iter().map(SmGroup::name).collect();
     assert_eq!(names, ["decode", "draft"]);
     assert_eq!(split.remainder.as_ref().map(SmGroup::name), Some("prefill"));
     assert_eq!(counts(&split), (vec![16, 8], Some(108)));
-    let error = device.sm_resource()?.split([8]).expect_err("nothing is left");
+    let error = device.resources().sm()?.split([8]).expect_err("nothing is left");
     assert!(
         error.to_string().ends_with("held by decode (16 SMs), draft (8 SMs), prefill (108 SMs)"),
         "{error}"
@@ -48,7 +48,7 @@ fn groups_have_the_names_they_were_given() -> Outcome {
 #[test]
 fn nothing_may_remain() -> Outcome {
     let (_sim, device) = simulated("h200")?;
-    let sms = device.sm_resource()?;
+    let sms = device.resources().sm()?;
     let split = sms.split(SplitRequest::from([132]).rest("rest"))?;
     assert_eq!(counts(&split), (vec![132], None));
     drop(split);
@@ -60,7 +60,7 @@ fn nothing_may_remain() -> Outcome {
 #[test]
 fn a_group_may_take_as_many_as_there_are() -> Outcome {
     let (_sim, device) = simulated("h200")?;
-    let sms = device.sm_resource()?;
+    let sms = device.resources().sm()?;
     let request = SplitRequest::new().group("decode", 16).group("prefill", None).rest("odd");
     let plan = sms.plan(request.clone())?;
     assert_eq!(
@@ -92,13 +92,13 @@ fn a_group_is_split_into_groups_among_its_own_sms() -> Outcome {
     // To any depth.
     let deeper = split.groups.remove(1).split(SplitRequest::new().group("deeper", 8))?;
     assert_eq!(counts(&deeper), (vec![8], None));
-    let error = device.sm_resource()?.split([132]).expect_err("some are held");
+    let error = device.resources().sm()?.split([132]).expect_err("some are held");
     assert!(
         error.to_string().ends_with("held by p0 (16 SMs), deeper (8 SMs), spare (24 SMs)"),
         "{error}"
     );
     // What the deeper split left is free again, for anybody.
-    assert_eq!(device.sm_resource()?.free()?, 132 - 64 + 16);
+    assert_eq!(device.resources().sm()?.free(), 132 - 64 + 16);
 
     let mut all = contexts(&device, split)?;
     all.extend(contexts(&device, deeper)?);
@@ -109,7 +109,7 @@ fn a_group_is_split_into_groups_among_its_own_sms() -> Outcome {
     assert_eq!(seen.len(), 48, "children share SMs");
     assert!(seen.iter().all(|sm| sms.contains(sm)), "children left their parent");
     drop(all);
-    assert_eq!(device.sm_resource()?.free()?, 132);
+    assert_eq!(device.resources().sm()?.free(), 132);
     drop(device);
     assert_eq!(sim.live(), Live::default());
     Ok(())
@@ -118,12 +118,13 @@ fn a_group_is_split_into_groups_among_its_own_sms() -> Outcome {
 #[test]
 fn a_group_that_cannot_be_split_comes_back() -> Outcome {
     let (_sim, device) = simulated("h200")?;
-    let parent = device.sm_resource()?.split(SplitRequest::new().group("decode", 16))?;
+    let parent = device.resources().sm()?.split(SplitRequest::new().group("decode", 16))?;
     let parent = parent.groups.into_iter().next().ok_or("one group")?;
     let error = parent.split([16, 8]).expect_err("24 SMs of 16");
     assert_eq!(
         error.error.to_string(),
-        "groups of 16, 8 SMs do not fit, the first 1 fit: decode has 16 SMs, in units of 8"
+        "groups of 16, 8 SMs do not fit, the first 1 fit: decode has 16 SMs, in units of 8; \
+         2 groups of 8 would fit"
     );
     let error = error.group.split([0]).expect_err("no SMs");
     assert_eq!(error.error.kind(), ErrorKind::InvalidRequest);
@@ -133,16 +134,16 @@ fn a_group_that_cannot_be_split_comes_back() -> Outcome {
     let error = error.group.split(SplitRequest::from([8]).overlapping(true)).expect_err("refused");
     assert_eq!(error.error.kind(), ErrorKind::InvalidRequest);
     assert_eq!((error.group.name(), error.group.sm_count()), ("decode", 16));
-    assert_eq!(device.sm_resource()?.free()?, 116);
+    assert_eq!(device.resources().sm()?.free(), 116);
     drop(error);
-    assert_eq!(device.sm_resource()?.free()?, 132);
+    assert_eq!(device.resources().sm()?.free(), 132);
     Ok(())
 }
 
 #[test]
 fn overlapping_groups_share_and_take_nothing() -> Outcome {
     let (_sim, device) = simulated("h200")?;
-    let sms = device.sm_resource()?;
+    let sms = device.resources().sm()?;
     let owned = group(&device, 132)?;
     assert!(owned.is_owned());
     let request = SplitRequest::from([16, 24]).overlapping(true);
@@ -154,9 +155,9 @@ fn overlapping_groups_share_and_take_nothing() -> Outcome {
     let seen = observed(&all)?;
     assert!(seen[0].iter().all(|sm| seen[2].contains(sm)));
     assert!(seen[0].iter().all(|sm| !seen[1].contains(sm)), "one request is disjoint in itself");
-    assert_eq!(sms.free()?, 0);
+    assert_eq!(sms.free(), 0);
     drop(all);
-    assert_eq!(sms.free()?, 132);
+    assert_eq!(sms.free(), 132);
     // Fine groups beside coarse ones, when it is said.
     let _coarse = group(&device, 8)?;
     let fine = SplitRequest::from([2]).granularity(Granularity::Fine).overlapping(true);
@@ -169,7 +170,7 @@ fn overlapping_groups_share_and_take_nothing() -> Outcome {
 #[test]
 fn a_12_4_driver_makes_equal_groups_and_the_rest() -> Outcome {
     let (_sim, device) = simulated("h200@12.4")?;
-    let sms = device.sm_resource()?;
+    let sms = device.resources().sm()?;
     for (request, expected) in [
         (SplitRequest::from([8]), (vec![8], None)),
         (SplitRequest::from([8; 15]), (vec![8; 15], None)),
@@ -183,14 +184,14 @@ fn a_12_4_driver_makes_equal_groups_and_the_rest() -> Outcome {
         let contexts = contexts(&device, split)?;
         assert!(verify::partitions(&contexts, Duration::from_millis(1))?.ok(), "{request:?}");
     }
-    assert_eq!(sms.free()?, 132);
+    assert_eq!(sms.free(), 132);
     Ok(())
 }
 
 #[test]
 fn a_12_4_driver_refuses_what_it_cannot_express() -> Outcome {
     let (_sim, device) = simulated("h200@12.4")?;
-    let sms = device.sm_resource()?;
+    let sms = device.resources().sm()?;
     let error = sms.split([16, 24]).expect_err("two sizes");
     assert!(error.is_unsupported());
     assert_eq!(
@@ -202,7 +203,7 @@ fn a_12_4_driver_refuses_what_it_cannot_express() -> Outcome {
     assert!(sms.split(open).expect_err("fifteen units").is_unsupported());
     assert!(matches!(sms.split([64, 64, 64]), Err(Error::NotEnoughSms(_))));
     assert!(matches!(sms.split([200]), Err(Error::NotEnoughSms(_))));
-    assert_eq!(sms.free()?, 132);
+    assert_eq!(sms.free(), 132);
 
     // One size at a time, since how two cuts of the device overlap is not known.
     let held = sms.split([16])?;
@@ -222,7 +223,7 @@ fn a_12_4_driver_refuses_what_it_cannot_express() -> Outcome {
 fn the_ledger_is_whole_whatever_the_threads_do() -> Outcome {
     let sim = Sim::new("h200")?;
     let device = green_ctx::Driver::simulated(&sim)?.device(0)?;
-    let sms = device.sm_resource()?;
+    let sms = device.resources().sm()?;
     std::thread::scope(|scope| {
         for thread in 0..8u32 {
             let (device, sms) = (&device, &sms);
@@ -241,7 +242,7 @@ fn the_ledger_is_whole_whatever_the_threads_do() -> Outcome {
             });
         }
     });
-    assert_eq!(sms.free()?, 132);
+    assert_eq!(sms.free(), 132);
     let counts = device.context_counts();
     assert_eq!(sim.live().green_contexts, counts.idle as u64);
     assert!(counts.reused > counts.created);

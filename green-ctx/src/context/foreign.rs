@@ -51,7 +51,7 @@ impl Context {
     /// # use green_ctx::{Context, Driver, sim::Sim};
     /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
     /// # let device = driver.device(0)?;
-    /// # let group = device.sm_resource()?.split([16])?.groups.remove(0);
+    /// # let group = device.resources().sm()?.split([16])?.groups.remove(0);
     /// let ours = device.create_context(group)?;
     /// // From here to another library and back.
     /// let raw = ours.as_raw();

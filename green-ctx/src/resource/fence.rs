@@ -96,6 +96,10 @@ impl Fences {
         Fences { fences }
     }
 
+    pub(crate) fn into_iter(self) -> impl Iterator<Item = Arc<Fence>> {
+        self.fences.into_iter()
+    }
+
     /// Adds fences, and lets go of those that are done.
     pub(crate) fn add(&mut self, driver: &Driver, more: impl IntoIterator<Item = Arc<Fence>>) {
         self.settle(driver);

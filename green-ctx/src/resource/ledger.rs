@@ -16,6 +16,8 @@ use crate::recycle::{Place, Recycler};
 #[derive(Default)]
 pub(crate) struct Ledger {
     cut: Cut,
+    /// What it is cut into. The device keeps it too, so that it never ends here, under the lock.
+    units: Option<Arc<Units>>,
     /// The holder of each unit that is out, by index.
     holders: Vec<Option<Arc<str>>>,
     out: usize,
@@ -32,6 +34,33 @@ pub(crate) struct Chosen {
     pub(crate) origin: Origin,
     pub(crate) sm_count: u32,
     pub(crate) place: Place,
+}
+
+impl Chosen {
+    fn new(
+        units: &Units,
+        cut: &Cut,
+        name: &Arc<str>,
+        origin: Origin,
+        members: Vec<usize>,
+    ) -> Chosen {
+        let sm_count = members.iter().map(|index| units.counts()[*index]).sum();
+        let place = Place { cut: cut.clone(), members };
+        Chosen { name: Arc::clone(name), origin, sm_count, place }
+    }
+}
+
+/// The pieces of a structured split for the groups that it was made for, and what it left for the
+/// rest, if the request takes it.
+pub(crate) fn each_its_own(units: &Units, cut: &Cut, request: &SplitRequest) -> Vec<Chosen> {
+    let groups = request.groups.iter().enumerate().map(|(index, group)| {
+        let origin = Origin::Requested(group.sm_count);
+        Chosen::new(units, cut, &group.name, origin, vec![index])
+    });
+    let last = request.groups.len();
+    let rest = request.rest.as_ref().filter(|_| last < units.counts().len());
+    let rest = rest.map(|name| Chosen::new(units, cut, name, Origin::Remainder, vec![last]));
+    groups.chain(rest).collect()
 }
 
 /// Why a group has the SMs that it has.
@@ -64,20 +93,26 @@ impl Ledger {
     pub(crate) fn plan(
         &self,
         units: &Units,
-        cut: Cut,
+        cut: &Cut,
         request: &SplitRequest,
     ) -> Result<Vec<Chosen>> {
         let free = if request.overlapping {
             vec![true; units.counts().len()]
         } else {
-            if self.out > 0 && self.cut != cut {
+            if self.out > 0 && self.cut != *cut {
                 return Err(Error::CutInUse { held: self.cut.to_string() });
             }
             self.free(units.counts().len())
         };
-        self.assign(units, cut, request, free).map_err(|fit| {
+        self.assign(units, cut, request, free.clone()).map_err(|fit| {
             let holders = if request.overlapping { Vec::new() } else { self.holders(units) };
-            shortage(units, request, fit, self.free_sms(units), None, holders)
+            self.shortage(
+                units,
+                cut,
+                request,
+                free,
+                NotEnoughSms { fit, holders, ..NotEnoughSms::default() },
+            )
         })
     }
 
@@ -89,12 +124,12 @@ impl Ledger {
         name: &str,
         request: &SplitRequest,
     ) -> Result<Vec<Chosen>> {
-        let counts = units.counts();
-        let mut free = vec![false; counts.len()];
+        let mut free = vec![false; units.counts().len()];
         place.members.iter().for_each(|index| free[*index] = true);
-        self.assign(units, place.cut, request, free).map_err(|fit| {
-            let has = place.members.iter().map(|index| counts[*index]).sum();
-            shortage(units, request, fit, has, Some(name.to_owned()), Vec::new())
+        self.assign(units, &place.cut, request, free.clone()).map_err(|fit| {
+            let within = Some(name.to_owned());
+            let shortage = NotEnoughSms { fit, within, ..NotEnoughSms::default() };
+            self.shortage(units, &place.cut, request, free, shortage)
         })
     }
 
@@ -102,46 +137,115 @@ impl Ledger {
     fn assign(
         &self,
         units: &Units,
-        cut: Cut,
+        cut: &Cut,
         request: &SplitRequest,
         mut free: Vec<bool>,
     ) -> Result<Vec<Chosen>, usize> {
         let (counts, size) = (units.counts(), units.size());
         let mut chosen = Vec::with_capacity(request.groups.len() + 1);
-        for group in &request.groups {
-            let members = match group.sm_count {
-                Some(wanted) => choose(counts, size, &free, wanted),
-                None => Some(indices(counts.len(), |index| free[index] && counts[index] == size))
-                    .filter(|regular| !regular.is_empty()),
+        for (position, group) in request.groups.iter().enumerate() {
+            let members = match (cut, group.sm_count) {
+                // Each group has a unit of its own.
+                (Cut::Structured { .. }, _) => Some(vec![position]).filter(|_| free[position]),
+                (Cut::Equal { .. }, Some(wanted)) => choose(counts, size, &free, wanted),
+                (Cut::Equal { .. }, None) => {
+                    Some(indices(counts.len(), |index| free[index] && counts[index] == size))
+                        .filter(|regular| !regular.is_empty())
+                }
             };
             let Some(mut members) = members else { return Err(chosen.len()) };
             // As many SMs elsewhere are better where a context for them waits to be used again.
             let given = members.iter().map(|index| counts[*index]).sum();
-            if let Some(preferred) = self.recycler.prefer(cut, given, &free) {
+            if let Cut::Equal { .. } = cut
+                && let Some(preferred) = self.recycler.prefer(cut, given, &free)
+            {
                 members = preferred.to_vec();
             }
             members.iter().for_each(|index| free[*index] = false);
             let origin = Origin::Requested(group.sm_count);
-            let (name, place) = (Arc::clone(&group.name), Place { cut, members });
-            chosen.push(Chosen { name, origin, sm_count: given, place });
+            chosen.push(Chosen::new(units, cut, &group.name, origin, members));
         }
         if let Some(name) = &request.rest {
             let members = indices(counts.len(), |index| free[index]);
             if !members.is_empty() {
-                let sm_count = members.iter().map(|index| counts[*index]).sum();
-                let (name, place) = (Arc::clone(name), Place { cut, members });
-                chosen.push(Chosen { name, origin: Origin::Remainder, sm_count, place });
+                let origin = Origin::Remainder;
+                chosen.push(Chosen::new(units, cut, name, origin, members));
             }
         }
         Ok(chosen)
     }
 
+    /// Completes what is told of a request that does not fit into some free units.
+    #[cold]
+    fn shortage(
+        &self,
+        units: &Units,
+        cut: &Cut,
+        request: &SplitRequest,
+        free: Vec<bool>,
+        known: NotEnoughSms,
+    ) -> Error {
+        let counts = units.counts();
+        Error::NotEnoughSms(Box::new(NotEnoughSms {
+            requested: request.groups.iter().map(|group| group.sm_count).collect(),
+            free: counts.iter().zip(&free).filter(|(_, free)| **free).map(|(sms, _)| sms).sum(),
+            total: counts.iter().sum(),
+            unit: units.size(),
+            nearest: self.nearest(units, cut, request, &free),
+            ..known
+        }))
+    }
+
+    /// As many groups as a request has, reduced by the same share until they fit, and then each grown
+    /// again as far as it can, unless they were to be equal; none where groups of one unit do not fit
+    /// either.
+    fn nearest(&self, units: &Units, cut: &Cut, request: &SplitRequest, free: &[bool]) -> Vec<u32> {
+        let (total, unit): (u32, u32) = (units.counts().iter().sum(), units.size());
+        let wanted: Option<Vec<u32>> = request.groups.iter().map(|group| group.sm_count).collect();
+        let Some(wanted) = wanted.filter(|wanted| wanted.len() <= free.len()) else {
+            return Vec::new();
+        };
+        if matches!(cut, Cut::Structured { .. }) {
+            return Vec::new();
+        }
+        let reduced = |share: u32| -> Vec<u32> {
+            let reduce = |count: &u32| {
+                let part = u64::from((*count).min(total)) * u64::from(share) / u64::from(total);
+                (u32::try_from(part).unwrap_or(total) / unit * unit).max(unit)
+            };
+            wanted.iter().map(reduce).collect()
+        };
+        let fits = |counts: &Vec<u32>| {
+            let request = SplitRequest::from(counts.iter().copied());
+            self.assign(units, cut, &request, free.to_vec()).is_ok()
+        };
+        let mut nearest = (0..=total).rev().map(reduced).find(fits).unwrap_or_default();
+        if wanted.iter().all(|count| *count == wanted[0]) {
+            return nearest;
+        }
+        for group in 0..nearest.len() {
+            while nearest[group] + unit <= wanted[group] {
+                let mut larger = nearest.clone();
+                larger[group] += unit;
+                if !fits(&larger) {
+                    break;
+                }
+                nearest = larger;
+            }
+        }
+        nearest
+    }
+
     /// Enters a chosen group's units as held, and returns their fences. The choice must come from a
     /// plan made under the same lock.
-    pub(crate) fn take(&mut self, units: &Units, chosen: &Chosen) -> Vec<Arc<Vec<Arc<Fence>>>> {
+    pub(crate) fn take(
+        &mut self,
+        units: &Arc<Units>,
+        chosen: &Chosen,
+    ) -> Vec<Arc<Vec<Arc<Fence>>>> {
         let Place { cut, members } = &chosen.place;
         if self.out == 0 {
-            self.start(*cut, units.counts().len());
+            self.start(cut, units);
         }
         self.out += members.len();
         self.rename(chosen);
@@ -162,19 +266,21 @@ impl Ledger {
     }
 
     /// Begins to give out units of a cut, when none is out.
-    fn start(&mut self, cut: Cut, units: usize) {
-        self.holders = vec![None; units];
-        if self.cut == cut && self.fences.len() == units {
+    fn start(&mut self, cut: &Cut, units: &Arc<Units>) {
+        let count = units.counts().len();
+        self.holders = vec![None; count];
+        self.units = Some(Arc::clone(units));
+        if self.cut == *cut && self.fences.len() == count {
             return;
         }
-        self.cut = cut;
+        self.cut = cut.clone();
         // How units of one cut lie in those of another is not known: each unit waits for whatever
         // is still running anywhere.
         let former = mem::take(&mut self.fences);
         let running = Fences::gather(former.iter().flatten().flat_map(|fences| fences.iter()));
         // Every fence of `former` is in `running` too, so that none ends here, under the lock.
         let all = running.share();
-        self.fences = vec![all; units];
+        self.fences = vec![all; count];
     }
 
     /// Takes units back, with what must be done before they are really free.
@@ -200,16 +306,11 @@ impl Ledger {
         self.fences.iter_mut().map(|fence| fence.take_if(is_one)).collect()
     }
 
-    /// How the device is cut while groups are out.
-    pub(crate) fn cut(&self) -> Option<Cut> {
-        (self.out > 0).then_some(self.cut)
-    }
-
-    /// How many SMs are free, of a device cut into these units.
-    pub(crate) fn free_sms(&self, units: &Units) -> u32 {
-        let counts = units.counts();
-        let free = self.free(counts.len());
-        counts.iter().zip(free).filter(|(_, free)| *free).map(|(count, _)| count).sum()
+    /// How many SMs are free; `None` where all are.
+    pub(crate) fn free_sms(&self) -> Option<u32> {
+        let units = self.units.as_ref().filter(|_| self.out > 0)?;
+        let free = units.counts().iter().zip(&self.holders).filter(|(_, holder)| holder.is_none());
+        Some(free.map(|(count, _)| count).sum())
     }
 
     fn free(&self, units: usize) -> Vec<bool> {
@@ -236,26 +337,6 @@ impl Ledger {
         }
         holders
     }
-}
-
-#[cold]
-fn shortage(
-    units: &Units,
-    request: &SplitRequest,
-    fit: usize,
-    free: u32,
-    within: Option<String>,
-    holders: Vec<Holder>,
-) -> Error {
-    Error::NotEnoughSms(Box::new(NotEnoughSms {
-        within,
-        requested: request.groups.iter().map(|group| group.sm_count).collect(),
-        fit,
-        free,
-        total: units.counts().iter().sum(),
-        unit: units.size(),
-        holders,
-    }))
 }
 
 fn indices(units: usize, is_wanted: impl Fn(usize) -> bool) -> Vec<usize> {

@@ -2,8 +2,12 @@
 
 use std::sync::Arc;
 
-use super::sm::SmGroup;
-use super::unit::Granularity;
+use super::fence::Fences;
+use super::group::{Hold, SmGroup};
+use super::ledger::{Chosen, Origin};
+use super::structure::{LocalityDomain, PerGroup, Structure};
+use super::unit::{Granularity, Units};
+use crate::device::Device;
 use crate::error::{Error, Result};
 
 /// How to split SMs: groups with names and counts, and what happens to the rest.
@@ -18,7 +22,7 @@ use crate::error::{Error, Result};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// # let device = driver.device(0)?;
 /// let request = SplitRequest::new().group("decode", 16).rest("prefill");
-/// let split = device.sm_resource()?.split(request)?;
+/// let split = device.resources().sm()?.split(request)?;
 /// assert_eq!(split.groups[0].sm_count(), 16);
 /// assert_eq!(split.remainder.map(|rest| rest.sm_count()), Some(116));
 /// # Ok(())
@@ -31,6 +35,7 @@ pub struct SplitRequest {
     pub(super) rest: Option<Arc<str>>,
     pub(super) granularity: Granularity,
     pub(super) overlapping: bool,
+    pub(super) structure: Structure,
 }
 
 /// One group of a request.
@@ -77,17 +82,75 @@ impl SplitRequest {
         self
     }
 
+    /// Sets how many SMs of a group are scheduled together, so that clusters fit: an even count up to
+    /// 32 on devices of compute capability 9.0 and up, 2 on older ones; 0 is the device's own
+    /// [alignment](crate::SmResource::alignment). One count for all groups, or a list with one for
+    /// each. A group's SMs must be a multiple of it.
+    ///
+    /// This makes the request a *structured* one, for which the driver's own split is used: it needs
+    /// CUDA 13.1 or newer, rounds nothing, and is met from SMs of which none is held
+    /// ([`SmResource::split`](crate::SmResource::split)). From the header; not yet run on hardware.
+    #[doc(alias = "coscheduledSmCount")]
+    pub fn coscheduled(mut self, sm_count: impl Into<PerGroup<u32>>) -> Self {
+        self.structure.coscheduled = Some(sm_count.into());
+        self
+    }
+
+    /// Sets into how large pieces the driver may merge what is scheduled together, where it can, for
+    /// preferred cluster dimensions (compute capability 10.0 and up). Makes the request a structured
+    /// one, as [`coscheduled`](SplitRequest::coscheduled) does; CUDA 13.1 or newer, not yet run on
+    /// hardware.
+    #[doc(alias = "preferredCoscheduledSmCount")]
+    pub fn preferred_coscheduled(mut self, sm_count: impl Into<PerGroup<u32>>) -> Self {
+        self.structure.preferred = Some(sm_count.into());
+        self
+    }
+
+    /// Lets groups be filled up with SMs that are not scheduled together, to reach an even count that
+    /// the constraints alone do not give. Makes the request a structured one, as
+    /// [`coscheduled`](SplitRequest::coscheduled) does; CUDA 13.1 or newer, not yet run on hardware.
+    #[doc(alias = "CU_DEV_SM_RESOURCE_GROUP_BACKFILL")]
+    pub fn backfill(mut self, backfill: impl Into<PerGroup<bool>>) -> Self {
+        self.structure.backfill = Some(backfill.into());
+        self
+    }
+
+    /// Takes the groups' SMs from certain locality domains. Makes the request a structured one, as
+    /// [`coscheduled`](SplitRequest::coscheduled) does; CUDA 13.4 or newer, not yet run on hardware.
+    #[doc(alias = "CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID")]
+    pub fn locality_domain(mut self, domain: impl Into<PerGroup<LocalityDomain>>) -> Self {
+        self.structure.locality = Some(domain.into());
+        self
+    }
+
+    /// Whether only the driver's structured split can meet the request.
+    pub(super) fn is_structured(&self) -> bool {
+        !self.structure.is_empty()
+    }
+
     /// Refuses what no device could give.
     pub(super) fn validate(&self) -> Result<()> {
         if self.groups.is_empty() && self.rest.is_none() {
             return Err(Error::InvalidRequest("a split needs at least one group".to_owned()));
         }
-        match self.groups.iter().find(|group| group.sm_count == Some(0)) {
-            Some(RequestedGroup { name, .. }) => Err(Error::InvalidRequest(format!(
-                "group {name} asks for 0 SMs; ask for 1 or more"
-            ))),
-            None => Ok(()),
+        if let Some(group) = self.groups.iter().find(|group| group.sm_count == Some(0)) {
+            let reason = format!("group {} asks for 0 SMs; ask for 1 or more", group.name);
+            return Err(Error::InvalidRequest(reason));
         }
+        if !self.is_structured() {
+            return Ok(());
+        }
+        if self.groups.is_empty() {
+            let reason = "co-scheduling, backfill and locality are wishes for groups, and the \
+                          request has none";
+            return Err(Error::InvalidRequest(reason.to_owned()));
+        }
+        if self.granularity != Granularity::default() {
+            let reason = "a granularity is for splits by count; a structured request says with \
+                          `coscheduled` what is scheduled together";
+            return Err(Error::InvalidRequest(reason.to_owned()));
+        }
+        self.structure.check(self.groups.len())
     }
 }
 
@@ -131,4 +194,41 @@ pub struct Split {
     pub groups: Vec<SmGroup>,
     /// What remained, when the request takes it and something did.
     pub remainder: Option<SmGroup>,
+}
+
+impl Plan {
+    /// What chosen units mean, of so many free SMs.
+    pub(super) fn new(unit: u32, free: u32, chosen: Vec<Chosen>) -> Plan {
+        let groups: Vec<PlannedGroup> = chosen
+            .into_iter()
+            .filter_map(|Chosen { name, origin, sm_count, .. }| match origin {
+                Origin::Requested(requested) => Some(PlannedGroup { name, requested, sm_count }),
+                Origin::Remainder => None,
+            })
+            .collect();
+        let given: u32 = groups.iter().map(|group| group.sm_count).sum();
+        Plan { unit, groups, remainder: free.saturating_sub(given) }
+    }
+}
+
+impl Split {
+    /// Groups of chosen units, each with what still runs there and who accounts for it.
+    pub(super) fn of(
+        device: &Device,
+        units: &Arc<Units>,
+        chosen: Vec<Chosen>,
+        mut hold: impl FnMut(&Chosen) -> (Fences, Hold),
+    ) -> Split {
+        let mut split = Split { groups: Vec::with_capacity(chosen.len()), remainder: None };
+        for chosen in chosen {
+            let origin = chosen.origin;
+            let (fences, hold) = hold(&chosen);
+            let group = SmGroup::new(device.clone(), Arc::clone(units), chosen, fences, hold);
+            match origin {
+                Origin::Requested(_) => split.groups.push(group),
+                Origin::Remainder => split.remainder = Some(group),
+            }
+        }
+        split
+    }
 }

@@ -28,7 +28,7 @@ pub(crate) fn simulated(spec: &str) -> Result<(Sim, Device), Box<dyn std::error:
 
 /// One group of this count.
 pub(crate) fn group(device: &Device, sm_count: u32) -> green_ctx::Result<SmGroup> {
-    let split = device.sm_resource()?.split([sm_count])?;
+    let split = device.resources().sm()?.split([sm_count])?;
     Ok(split.groups.into_iter().next().expect("a split gives as many groups as asked for"))
 }
 

@@ -75,7 +75,7 @@ fn a_fault_is_told_by_every_handle_and_dropped_quietly() -> Outcome {
     drop((error, dropped, last));
     assert_eq!(device.context_counts().idle, 0);
     assert_eq!(sim.live().green_contexts, 0);
-    assert_eq!(device.sm_resource()?.free()?, 132);
+    assert_eq!(device.resources().sm()?.free(), 132);
     let told = told.lock().expect("no panic");
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].contains("CUDA_ERROR_ILLEGAL_ADDRESS"), "{told:?}");

@@ -29,7 +29,7 @@ fn reports_survive() -> Outcome {
     assert_eq!(written["partitions"][1]["requested"], Value::Null);
     assert!(written["partitions"][0]["blocks"][0]["sm"].is_u64());
 
-    let plan = device.sm_resource()?.plan(request)?;
+    let plan = device.resources().sm()?.plan(request)?;
     let expected = json!({
         "unit": 8,
         "groups": [{ "name": "decode", "requested": 16, "sm_count": 16 }],
@@ -48,8 +48,8 @@ fn reports_survive() -> Outcome {
 #[test]
 fn a_shortage_survives() -> Outcome {
     let (_sim, device) = simulated("h200")?;
-    let _held = device.sm_resource()?.split(SplitRequest::new().group("decode", 100))?;
-    let Err(Error::NotEnoughSms(shortage)) = device.sm_resource()?.split([64]) else {
+    let _held = device.resources().sm()?.split(SplitRequest::new().group("decode", 100))?;
+    let Err(Error::NotEnoughSms(shortage)) = device.resources().sm()?.split([64]) else {
         return Err("it does not fit".into());
     };
     let written = there_and_back(&*shortage)?;

@@ -21,15 +21,35 @@ pub(crate) struct Request {
     )]
     counts: Vec<u32>,
     /// Cuts the device as finely as the driver can, where clusters of blocks may not fit.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "largest_clusters")]
     fine: bool,
+    /// Cuts the device for the largest clusters of blocks, where the driver makes a difference.
+    #[arg(long)]
+    largest_clusters: bool,
+    /// The SMs of a group that are scheduled together: one count for all, or one for each group.
+    /// Needs CUDA 13.1.
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = count)]
+    coscheduled: Vec<u32>,
+    /// Fills groups up with SMs that are not scheduled together. Needs CUDA 13.1.
+    #[arg(long)]
+    backfill: bool,
 }
 
 impl Request {
     /// The request, with the groups named `p0`, `p1`, …
     pub(crate) fn to_split(&self) -> SplitRequest {
-        let granularity = if self.fine { Granularity::Fine } else { Granularity::Coarse };
-        SplitRequest::from(self.counts.iter().copied()).granularity(granularity)
+        let granularity = match (self.fine, self.largest_clusters) {
+            (true, _) => Granularity::Fine,
+            (false, true) => Granularity::LargestClusters,
+            (false, false) => Granularity::Coarse,
+        };
+        let mut request = SplitRequest::from(self.counts.iter().copied()).granularity(granularity);
+        match self.coscheduled.as_slice() {
+            [] => {}
+            [one] => request = request.coscheduled(*one),
+            each => request = request.coscheduled(each.to_vec()),
+        }
+        if self.backfill { request.backfill(true) } else { request }
     }
 }
 

@@ -45,9 +45,20 @@ struct DeviceInfo {
     device: DeviceObject,
     uuid: String,
     memory_bytes: usize,
-    min_partition: Option<u32>,
-    alignment: Option<u32>,
+    min_partition: u32,
+    alignment: u32,
+    /// Who says what the two above are: the driver, or the rule for the architecture.
+    limits_from: String,
+    /// `None` before CUDA 13.1.
+    workqueues: Option<Workqueues>,
     units: UnitsObject,
+}
+
+/// How many streams' work can go on at the same time without sharing a queue.
+#[derive(Serialize)]
+struct Workqueues {
+    concurrency_limit: u32,
+    scope: String,
 }
 
 /// The SMs of each unit that the device is cut into.
@@ -59,18 +70,31 @@ struct UnitsObject {
 
 impl DeviceInfo {
     fn of(device: &Device) -> Result<DeviceInfo> {
-        let sms = device.sm_resource()?;
+        let sms = device.resources().sm()?;
         Ok(DeviceInfo {
             device: DeviceObject::of(device)?,
             uuid: device.uuid()?.to_string(),
             memory_bytes: device.total_memory()?,
             min_partition: sms.min_partition(),
             alignment: sms.alignment(),
+            limits_from: sms.limits_from().to_string(),
+            workqueues: workqueues(device)?,
             units: UnitsObject {
                 coarse: sms.unit_counts(Granularity::Coarse)?,
                 fine: sms.unit_counts(Granularity::Fine)?,
             },
         })
+    }
+}
+
+fn workqueues(device: &Device) -> Result<Option<Workqueues>> {
+    match device.resources().workqueue() {
+        Ok(queues) => Ok(Some(Workqueues {
+            concurrency_limit: queues.concurrency_limit(),
+            scope: queues.scope().to_string(),
+        })),
+        Err(error) if error.is_unsupported() => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -134,9 +158,9 @@ fn text(driver: &Driver, info: &Info) -> String {
     }
     for info in &info.devices {
         let DeviceInfo { device, units, .. } = info;
-        let said = |count: Option<u32>| match count {
-            Some(count) => format!("{count} SMs"),
-            None => "not told before CUDA 13.0".to_owned(),
+        let said = |count: u32| match info.limits_from.as_str() {
+            "driver" => format!("{count} SMs"),
+            rule => format!("{count} SMs, by the rule for its {rule}"),
         };
         let gibibytes = info.memory_bytes as f64 / f64::from(1 << 30);
         // Writing to a string does not fail.
@@ -149,6 +173,10 @@ fn text(driver: &Driver, info: &Info) -> String {
         line(&mut text, "partition alignment", said(info.alignment));
         line(&mut text, "coarse units", runs(&units.coarse));
         line(&mut text, "fine units", runs(&units.fine));
+        if let Some(Workqueues { concurrency_limit, scope }) = &info.workqueues {
+            let queues = format!("{concurrency_limit}, shared by scope: {scope}");
+            line(&mut text, "concurrent workqueues", queues);
+        }
     }
     text
 }

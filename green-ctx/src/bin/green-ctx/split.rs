@@ -20,7 +20,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, Failure> {
     let device = options.driver.device(options.device)?;
     let request = arguments.request.to_split();
-    let plan = device.sm_resource()?.plan(request.clone())?;
+    let plan = device.resources().sm()?.plan(request.clone())?;
     let given = if arguments.dry_run { planned(&plan) } else { provisioned(&device, request)? };
 
     let groups = plan.groups.iter().zip(&given.groups);
@@ -52,7 +52,7 @@ fn planned(plan: &Plan) -> Given {
 
 /// Makes the partitions, asks the driver what each has, and lets them go.
 fn provisioned(device: &Device, request: SplitRequest) -> Result<Given> {
-    let sms = device.sm_resource()?;
+    let sms = device.resources().sm()?;
     let split = sms.split(request)?;
     let contexts: Vec<Context> = split
         .groups
@@ -60,7 +60,7 @@ fn provisioned(device: &Device, request: SplitRequest) -> Result<Given> {
         .map(|group| device.create_context(group))
         .collect::<Result<_>>()?;
     let groups = contexts.iter().map(Context::sm_count).collect::<Result<_>>()?;
-    Ok(Given { groups, remainder: sms.free()? })
+    Ok(Given { groups, remainder: sms.free() })
 }
 
 #[derive(Serialize)]

@@ -1,0 +1,123 @@
+//! Groups that the driver splits out of another group's SMs.
+//!
+//! The driver does not split the results of a split again, but the resource of a context can be split
+//! (recorded on an H200 for splits by count; of structured ones, from CUDA 13.1 on, the header says
+//! it). So the group gets a context of its own, which nobody works in, and is held with it until the
+//! last group that was split out of it is gone.
+
+use std::mem;
+use std::sync::Arc;
+
+use green_ctx_sys::CUdevResourceType;
+use parking_lot::Mutex;
+
+use super::fence::{Fence, Fences};
+use super::group::{Hold, SmGroup, SplitError};
+use super::ledger::{self, Chosen};
+use super::raw;
+use super::sm::{SmResource, check_version};
+use super::split::{Plan, Split, SplitRequest};
+use super::structure::{GroupParams, STRUCTURED};
+use super::unit::{Cut, Units};
+use crate::error::Result;
+use crate::green;
+use crate::recycle::RawGreen;
+
+/// A group that others were split out of.
+pub(super) struct Parent {
+    group: SmGroup,
+    context: RawGreen,
+    /// What still ran on the SMs of the children that are gone.
+    fences: Mutex<Vec<Arc<Fence>>>,
+}
+
+impl Parent {
+    /// Splits a group, which comes back where that fails.
+    pub(super) fn split(group: SmGroup, request: &SplitRequest) -> Result<Split, Box<SplitError>> {
+        let Pieces { context, units, chosen } = match cut(&group, request) {
+            Ok(pieces) => pieces,
+            Err(error) => return Err(Box::new(SplitError { group, error })),
+        };
+        let device = group.device().clone();
+        let fences = group.fences().clone();
+        let parent = Arc::new(Parent { group, context, fences: Mutex::default() });
+        let hold = |_: &Chosen| (fences.clone(), Hold::Parent(Arc::clone(&parent)));
+        Ok(Split::of(&device, &units, chosen, hold))
+    }
+
+    /// What a split would give, of pieces of what size.
+    pub(super) fn plan(group: &SmGroup, request: &SplitRequest) -> Result<Plan> {
+        let Pieces { context, units, chosen } = cut(group, request)?;
+        green::leave(group.device(), context, group.place(), None, group.sm_count());
+        Ok(Plan::new(units.size(), group.sm_count(), chosen))
+    }
+
+    pub(super) fn group(&self) -> &SmGroup {
+        &self.group
+    }
+
+    /// Takes the fences of a child that goes.
+    pub(super) fn leave(&self, fences: Fences) {
+        self.fences.lock().extend(fences.into_iter());
+    }
+}
+
+impl Drop for Parent {
+    fn drop(&mut self) {
+        let device = self.group.device().clone();
+        if device.driver().is_forked() {
+            return;
+        }
+        self.group.add_fences(mem::take(self.fences.get_mut()));
+        // The context first: whoever gets the SMs next shall find it.
+        green::leave(&device, self.context, self.group.place(), None, self.group.sm_count());
+    }
+}
+
+/// A group's SMs, split.
+struct Pieces {
+    /// The context that they were split in.
+    context: RawGreen,
+    units: Arc<Units>,
+    /// Which group of the request gets which.
+    chosen: Vec<Chosen>,
+}
+
+fn cut(group: &SmGroup, request: &SplitRequest) -> Result<Pieces> {
+    group.check_request(request)?;
+    let device = group.device();
+    let (needs, call) = request.structure.needs();
+    check_version(device, needs.max(STRUCTURED), call)?;
+    let sms = SmResource::of_device(device)?;
+    let groups: Arc<[GroupParams]> = if request.is_structured() {
+        request.structure.groups(request, sms.coscheduling()?)?.into()
+    } else {
+        plain_groups(request, sms.alignment())
+    };
+    let within = Some(Arc::new(group.place().clone()));
+    let cut = Cut::Structured { within, groups: Arc::clone(&groups) };
+    let context = green::obtain(device, group, None)?;
+    let units = device.units(&cut, || {
+        let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
+        let input = raw::of_green(device.api(), context.green, kind)?;
+        Units::structured(&sms, request, &groups, &input, Some(group.name()))
+    });
+    match units {
+        Ok(units) => {
+            let chosen = ledger::each_its_own(&units, &cut, request);
+            Ok(Pieces { context, units, chosen })
+        }
+        Err(error) => {
+            green::leave(device, context, group.place(), None, group.sm_count());
+            Err(error)
+        }
+    }
+}
+
+/// The groups of a request by count, rounded up as such a request always is: the structured split
+/// itself rounds nothing.
+fn plain_groups(request: &SplitRequest, alignment: u32) -> Arc<[GroupParams]> {
+    let round = |count: u32| count.div_ceil(alignment).saturating_mul(alignment);
+    let group = |count: Option<u32>| GroupParams::plain(count.map_or(0, round));
+    request.groups.iter().map(|wanted| group(wanted.sm_count)).collect()
+}
