@@ -12,6 +12,7 @@ use crate::crash;
 use crate::driver::Driver;
 use crate::handle;
 use crate::pointer::{Answer, Ptr};
+use crate::resource::{Structure, Workqueue};
 use crate::sm_set::SmSet;
 use crate::state::{Device, State};
 use crate::stream::{NON_BLOCKING, Stream};
@@ -33,6 +34,8 @@ pub(crate) struct Context {
     pub(crate) alive: bool,
     pub(crate) id: u64,
     pub(crate) sms: Partition,
+    /// The workqueues that it was made with, where it does not have the device's.
+    pub(crate) workqueue: Option<Workqueue>,
     /// The handles of the default streams: the legacy one, and those of threads by their numbers.
     pub(crate) legacy: usize,
     pub(crate) per_thread: Vec<(u32, usize)>,
@@ -54,11 +57,13 @@ pub(crate) struct Partition {
     pub(crate) fine: bool,
     /// The SMs that run clusters of more than one fine unit.
     pub(crate) coscheduled: SmSet,
+    /// What a structured split said of it, where it comes from one.
+    pub(crate) structure: Option<Structure>,
 }
 
 impl Partition {
     pub(crate) fn new(set: SmSet, count: u32, fine: bool, coscheduled: SmSet) -> Partition {
-        Partition { set, ids: set.iter().collect(), count, fine, coscheduled }
+        Partition { set, ids: set.iter().collect(), count, fine, coscheduled, structure: None }
     }
 
     /// Every SM of a device.
@@ -81,6 +86,7 @@ impl Context {
             alive: false,
             id: 0,
             sms,
+            workqueue: None,
             legacy: 0,
             per_thread: Vec::new(),
             busy: Moment::default(),

@@ -171,6 +171,7 @@ functions! {
     cuGreenCtxStreamCreate = "cuGreenCtxStreamCreate" 12050 [PFN_cuGreenCtxStreamCreate_v12050] (out: *mut CUstream, green: CUgreenCtx, flags: c_uint, priority: c_int) => green::stream_create;
     cuGreenCtxGetId = "cuGreenCtxGetId" 12090 [PFN_cuGreenCtxGetId_v12090] (green: CUgreenCtx, out: *mut c_ulonglong) => green::get_id;
     cuDevSmResourceSplitByCount = "cuDevSmResourceSplitByCount" 12040 [PFN_cuDevSmResourceSplitByCount_v12040] (result: *mut CUdevResource, groups: *mut c_uint, input: *const CUdevResource, remaining: *mut CUdevResource, flags: c_uint, minimum: c_uint) => resource::split_by_count;
+    cuDevSmResourceSplit = "cuDevSmResourceSplit" 13010 [PFN_cuDevSmResourceSplit_v13010] (result: *mut CUdevResource, groups: c_uint, input: *const CUdevResource, remainder: *mut CUdevResource, flags: c_uint, params: *mut CU_DEV_SM_RESOURCE_GROUP_PARAMS) => resource::split_structured;
     cuDevResourceGenerateDesc = "cuDevResourceGenerateDesc" 12040 [PFN_cuDevResourceGenerateDesc_v12040] (out: *mut CUdevResourceDesc, resources: *mut CUdevResource, count: c_uint) => resource::generate_desc;
 
     cuStreamCreate = "cuStreamCreate" 2000 [PFN_cuStreamCreate_v2000] (out: *mut CUstream, flags: c_uint) => stream::create;
@@ -186,6 +187,7 @@ functions! {
     cuStreamGetCtx_v2 = "cuStreamGetCtx" 12050 [PFN_cuStreamGetCtx_v12050] (stream: CUstream, out: *mut CUcontext, green: *mut CUgreenCtx) => stream::get_ctx_v2;
     cuStreamGetGreenCtx = "cuStreamGetGreenCtx" 12040 [PFN_cuStreamGetGreenCtx_v12040] (stream: CUstream, out: *mut CUgreenCtx) => stream::get_green_ctx;
     cuStreamGetDevice = "cuStreamGetDevice" 12080 [PFN_cuStreamGetDevice_v12080] (stream: CUstream, out: *mut CUdevice) => stream::get_device;
+    cuStreamGetDevResource = "cuStreamGetDevResource" 13010 [PFN_cuStreamGetDevResource_v13010] (stream: CUstream, out: *mut CUdevResource, kind: CUdevResourceType) => stream::get_dev_resource;
     cuStreamGetAttribute = "cuStreamGetAttribute" 11000 [PFN_cuStreamGetAttribute_v11000] (stream: CUstream, id: CUstreamAttrID, out: *mut CUstreamAttrValue_v1) => attribute::get;
     cuStreamSetAttribute = "cuStreamSetAttribute" 11000 [PFN_cuStreamSetAttribute_v11000] (stream: CUstream, id: CUstreamAttrID, value: *const CUstreamAttrValue_v1) => attribute::set;
     cuStreamCopyAttributes = "cuStreamCopyAttributes" 11000 [PFN_cuStreamCopyAttributes_v11000] (to: CUstream, from: CUstream) => attribute::copy;

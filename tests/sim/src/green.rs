@@ -30,13 +30,13 @@ pub(crate) fn create(
     if flags != DEFAULT_STREAM && !(flags == 0 && state.version >= 13_030) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let sms = if desc.is_null() {
-        Partition::all(state.profile)
+    let (sms, workqueue) = if desc.is_null() {
+        (Partition::all(state.profile), None)
     } else if let Some(descriptor) = state.descriptors.get(&desc.address()) {
         if descriptor.device != device {
             return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
         }
-        descriptor.sms.clone()
+        (descriptor.sms.clone(), descriptor.workqueue)
     } else {
         // A descriptor is followed without a check, as recorded.
         crash::segmentation_fault();
@@ -51,7 +51,8 @@ pub(crate) fn create(
     state.wait_on_host(&busy);
     state.now += cost::GREEN_CREATE;
     let green = handle::next();
-    state.contexts.insert(green, Context::new(device, true, sms));
+    let workqueue = workqueue.map(|workqueue| workqueue.provisioned_by(green));
+    state.contexts.insert(green, Context { workqueue, ..Context::new(device, true, sms) });
     state.activate(green);
     let bytes = state.profile.green_context_bytes;
     let device = &mut state.devices[device];

@@ -31,6 +31,21 @@
 //! where the functions' documentation is followed. [`Topology`] says which groups and cluster
 //! capacities are recorded and which follow from a rule.
 //!
+//! # What drivers have from 13.1 on
+//!
+//! Of these nothing is recorded, since no such driver was at hand: they do what the header of 13.5
+//! says, and the source marks each answer that the header leaves open.
+//!
+//! - `cuDevSmResourceSplit` makes groups of different sizes whose SMs lie together in GPCs. Which
+//!   SMs those are follows from [`Topology::bands`]. The results of one call combine with each
+//!   other where their alignments are equal. A call without room for results only discovers, and
+//!   from 13.4 on discovery without a constraint finds every SM: both are as users of newer drivers
+//!   report, and the source says where. No part has locality domains.
+//! - The resources of workqueues and of their configuration. They change nothing that a program can
+//!   see, and are given back as they were provisioned. How many workloads they are for
+//!   ([`Profile::workqueue_limit`]) is the documented default; the environment is not read.
+//! - `cuStreamGetDevResource` answers for the SMs of a stream's context.
+//!
 //! # Resolved but not simulated yet
 //!
 //! These functions can be looked up where the real driver has them and answer

@@ -42,7 +42,8 @@ pub(crate) fn max_active_clusters(
     let size = check_cluster(cluster, state.profile)?;
     shape.check(state.profile)?;
     let sms = &state.contexts[&state.streams[&stream].context].sms;
-    let clusters = state.profile.topology.clusters(sms.set, sms.coscheduled, size);
+    let anywhere = sms.structure.is_some();
+    let clusters = state.profile.topology.clusters(sms.set, sms.coscheduled, anywhere, size);
     let blocks = state.profile.blocks_per_sm(shape.threads(), u64::from(shape.shared_bytes));
     out.write((clusters * blocks) as i32)
 }

@@ -43,6 +43,8 @@ pub struct Profile {
     pub alignment: u32,
     /// The largest cluster that runs without opting in, in blocks.
     pub max_cluster: u32,
+    /// How many stream-ordered workloads the workqueues of a device are for, unless told otherwise.
+    pub workqueue_limit: u32,
     /// The stream priorities, from the least to the greatest.
     pub stream_priorities: (i32, i32),
     /// Device attributes by number; the other known attributes are 0. Attributes that follow from

@@ -1,5 +1,8 @@
 //! Resources: the bytes of `CUdevResource`, splits and descriptors.
 
+mod structured;
+mod workqueue;
+
 use std::collections::HashMap;
 
 use green_ctx_sys::{CUdevResource, CUdevResourceDesc_st, CUdevResourceType, CUresult};
@@ -15,6 +18,9 @@ use crate::sm_set::SmSet;
 use crate::state::State;
 use crate::topology::{SplitError, is_fine};
 
+pub(crate) use structured::{Structure, split as split_structured};
+pub(crate) use workqueue::Workqueue;
+
 /// The size of `CUdevResource`, the same in every header.
 const SIZE: usize = 144;
 /// Where the parts of the struct lie. Type, SM count, minimum and alignment are the header's; the
@@ -25,6 +31,7 @@ const DIVISIBLE: usize = 91;
 const SM_COUNT: usize = 96;
 const MIN_PARTITION: usize = 100;
 const ALIGNMENT: usize = 104;
+const FLAGS: usize = 108;
 /// An odd factor that spreads tokens over 32 bits, so that damaged ones are noticed.
 const SPREAD: u32 = 0x9e37_79b1;
 
@@ -36,12 +43,24 @@ pub(crate) struct Resource {
     pub(crate) device: usize,
     /// What the SMs were split out of: resources combine only within one root.
     root: usize,
-    /// Resources of devices and contexts can be split, results of a split cannot.
-    divisible: bool,
+    origin: Origin,
     /// Cut in fine units, or out of something that was.
     fine: bool,
+    /// What a structured split said of it.
+    structure: Option<Structure>,
     sms: SmSet,
     count: u32,
+}
+
+/// Where a resource comes from, which decides what can be done with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Origin {
+    /// A device or a context has it: every split takes it.
+    Owner,
+    /// A structured split left it over: another structured split takes it (header of 13.1).
+    Rest,
+    /// Any other result of a split, which no split takes.
+    Part,
 }
 
 /// The resources that were given out. Equal ones are one and the same, so that two equal splits
@@ -56,6 +75,16 @@ pub(crate) struct Resources {
 pub(crate) struct Descriptor {
     pub(crate) device: usize,
     pub(crate) sms: Partition,
+    pub(crate) workqueue: Option<Workqueue>,
+}
+
+impl Resource {
+    /// Whether both can be in one descriptor: they must come from one split. Groups of a structured
+    /// split must also have the same alignment (header of 13.1).
+    fn combines_with(&self, other: &Resource) -> bool {
+        let alignment = |resource: &Resource| resource.structure.map(|known| known.coscheduled);
+        self.root == other.root && alignment(self) == alignment(other)
+    }
 }
 
 impl Resources {
@@ -93,6 +122,14 @@ fn get(bytes: &Bytes, at: usize) -> u32 {
     u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
+/// What the caller put where a resource is expected.
+fn read(from: Ptr<CUdevResource>) -> Answer<Bytes> {
+    from.given()?;
+    let mut bytes = NOTHING;
+    from.read_bytes(&mut bytes)?;
+    Ok(bytes)
+}
+
 const SM: u32 = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM.0;
 const NOTHING: Bytes = [0; SIZE];
 
@@ -105,10 +142,15 @@ impl State {
         put(&mut bytes, 0, SM);
         bytes[ROOT..ROOT + 8].copy_from_slice(&resource.root.to_ne_bytes());
         put(&mut bytes, TOKEN, self.resources.token(resource));
-        bytes[DIVISIBLE] = u8::from(resource.divisible);
+        bytes[DIVISIBLE] = u8::from(resource.origin != Origin::Part);
         put(&mut bytes, SM_COUNT, resource.count);
-        // Only resources of devices and contexts carry these, and only from 13.0 on.
-        if resource.divisible && self.version >= 13_000 {
+        // Of the other resources only those of devices and contexts carry minimum and alignment,
+        // and only from 13.0 on.
+        if let Some(Structure { coscheduled, flags }) = resource.structure {
+            put(&mut bytes, MIN_PARTITION, coscheduled);
+            put(&mut bytes, ALIGNMENT, coscheduled);
+            put(&mut bytes, FLAGS, flags);
+        } else if resource.origin == Origin::Owner && self.version >= 13_000 {
             let Profile { topology, min_partition, alignment, .. } = self.profile;
             let fine = resource.fine.then_some(topology.fine_unit);
             put(&mut bytes, MIN_PARTITION, fine.unwrap_or(*min_partition));
@@ -117,24 +159,43 @@ impl State {
         bytes
     }
 
-    fn decode(&mut self, from: Ptr<CUdevResource>) -> Answer<Resource> {
-        from.given()?;
-        let mut bytes = NOTHING;
-        from.read_bytes(&mut bytes)?;
-        if get(&bytes, 0) != SM {
+    fn decode(&mut self, bytes: &Bytes) -> Answer<Resource> {
+        if get(bytes, 0) != SM {
             return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE);
         }
-        let resource = self.resources.find(get(&bytes, TOKEN));
+        let resource = self.resources.find(get(bytes, TOKEN));
         let resource = resource.ok_or(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION)?;
-        // Minimum and alignment are information only; everything before them must be untouched.
+        // From the minimum on it is information only; everything before must be untouched.
         if self.encode(resource)[..MIN_PARTITION] != bytes[..MIN_PARTITION] {
             return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
         }
         Ok(resource)
     }
 
-    /// Writes the resource of a type, of which SMs are the only one.
-    fn write_resource(
+    /// The SMs of resources that were found to combine, and all of the device where there are none.
+    fn combine(&self, parts: &[Resource]) -> Partition {
+        let Some(&first) = parts.first() else { return Partition::all(self.profile) };
+        let topology = &self.profile.topology;
+        let coscheduled = |part: &Resource| match part {
+            Resource { structure: Some(_), .. } => topology.structured_coscheduled(part.sms),
+            Resource { fine: true, .. } => SmSet::default(),
+            _ => topology.coscheduled(part.sms),
+        };
+        let sms = parts.iter().map(|part| part.sms);
+        let partition = Partition::new(
+            sms.fold(SmSet::default(), SmSet::union),
+            parts.iter().map(|part| part.count).sum(),
+            parts.iter().any(|part| part.fine),
+            parts.iter().map(coscheduled).fold(SmSet::default(), SmSet::union),
+        );
+        let flags = parts.iter().filter_map(|part| part.structure);
+        let flags = flags.fold(0, |flags, structure| flags | structure.flags);
+        let structure = first.structure.map(|structure| Structure { flags, ..structure });
+        Partition { structure, ..partition }
+    }
+
+    /// Writes a resource of SMs, provided that it is what was asked for.
+    fn write_sms(
         &mut self,
         resource: Resource,
         out: Ptr<CUdevResource>,
@@ -149,8 +210,8 @@ impl State {
         out.write_bytes(&bytes)
     }
 
-    /// Writes the resource of a context that was looked up already.
-    pub(crate) fn write_context_resource(
+    /// Writes the SMs of a context that was looked up already.
+    pub(crate) fn write_context_sms(
         &mut self,
         handle: usize,
         out: Ptr<CUdevResource>,
@@ -160,8 +221,22 @@ impl State {
         let (device, green) = (context.device, context.green);
         // The primary context has the whole device, and its resource is the device's own.
         let root = if green { handle } else { self.devices[device].root };
-        let Partition { set: sms, count, fine, .. } = context.sms;
-        self.write_resource(Resource { device, root, divisible: true, fine, sms, count }, out, kind)
+        let Partition { set: sms, count, fine, structure, .. } = context.sms;
+        let origin = Origin::Owner;
+        self.write_sms(Resource { device, root, origin, fine, structure, sms, count }, out, kind)
+    }
+
+    /// Writes the resource of a context that was looked up already.
+    pub(crate) fn write_context_resource(
+        &mut self,
+        handle: usize,
+        out: Ptr<CUdevResource>,
+        kind: CUdevResourceType,
+    ) -> Answer {
+        match self.encode_workqueue_of(handle, kind) {
+            Some(bytes) => out.write_bytes(&bytes),
+            None => self.write_context_sms(handle, out, kind),
+        }
     }
 }
 
@@ -173,13 +248,13 @@ pub(crate) fn of_device(
 ) -> Answer {
     let mut state = driver.state();
     let device = state.device(ordinal)?;
+    if let Some(bytes) = state.encode_default_workqueue(device, kind) {
+        return out.write_bytes(&bytes);
+    }
     let sms = state.profile.topology.all();
-    let root = state.devices[device].root;
-    state.write_resource(
-        Resource { device, root, divisible: true, fine: false, sms, count: sms.len() },
-        out,
-        kind,
-    )
+    let (root, origin, count) = (state.devices[device].root, Origin::Owner, sms.len());
+    let resource = Resource { device, root, origin, fine: false, structure: None, sms, count };
+    state.write_sms(resource, out, kind)
 }
 
 pub(crate) fn split_by_count(
@@ -194,11 +269,11 @@ pub(crate) fn split_by_count(
     let mut state = driver.state();
     state.now += cost::LAUNCH / 2;
     let capacity = groups.read()?;
-    let input = state.decode(input)?;
+    let input = state.decode(&read(input)?)?;
     if !result.is_null() && capacity == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    if !input.divisible {
+    if input.origin != Origin::Owner {
         return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
     }
     let wanted = (!result.is_null()).then_some(capacity);
@@ -210,7 +285,8 @@ pub(crate) fn split_by_count(
     })?;
     groups.write(split.groups.len() as u32)?;
     let fine = input.fine || is_fine(flags);
-    let part = |sms: SmSet| Resource { divisible: false, fine, sms, count: sms.len(), ..input };
+    let (origin, structure) = (Origin::Part, None);
+    let part = |sms: SmSet| Resource { origin, fine, structure, sms, count: sms.len(), ..input };
     if !result.is_null() {
         for (index, &group) in split.groups.iter().enumerate() {
             let bytes = state.encode(part(group));
@@ -240,27 +316,32 @@ pub(crate) fn generate_desc(
         crash::segmentation_fault();
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let topology = &state.profile.topology;
-    let coscheduled = |resource: &Resource| {
-        if resource.fine { SmSet::default() } else { topology.coscheduled(resource.sms) }
-    };
-    let first = state.decode(resources)?;
-    let (mut sms, mut total, mut fine) = (first.sms, first.count, first.fine);
-    let mut together = coscheduled(&first);
-    for index in 1..count as usize {
-        let next = state.decode(resources.element(index))?;
+    let (mut parts, mut workqueue) = (Vec::<Resource>::new(), None::<Workqueue>);
+    for index in 0..count as usize {
+        let bytes = read(resources.element(index))?;
+        if let Some(next) = state.decode_workqueue(&bytes)? {
+            // That there is at most one is not recorded.
+            if workqueue.replace(next).is_some() {
+                return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
+            }
+            continue;
+        }
+        let next = state.decode(&bytes)?;
         // 12.4 takes one resource of a type (its header); later drivers take those of one root.
-        if state.version < 12_050 || next.root != first.root {
+        let first = parts.first().unwrap_or(&next);
+        if (!parts.is_empty() && state.version < 12_050) || !next.combines_with(first) {
             return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
         }
-        sms = sms.union(next.sms);
-        total += next.count;
-        fine |= next.fine;
-        together = together.union(coscheduled(&next));
+        parts.push(next);
     }
-    let sms = Partition::new(sms, total, fine, together);
+    let sms = state.combine(&parts);
+    let other = workqueue.map(|workqueue| workqueue.device);
+    let device = parts.first().map(|part| part.device).or(other).unwrap_or_default();
+    if other.is_some_and(|other| other != device) {
+        return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
+    }
     let handle = handle::next();
-    state.descriptors.insert(handle, Descriptor { device: first.device, sms });
+    state.descriptors.insert(handle, Descriptor { device, sms, workqueue });
     out.write(handle::pointer(handle))
 }
 
@@ -274,8 +355,9 @@ mod tests {
         let resource = |count| Resource {
             device: 0,
             root: 1,
-            divisible: false,
+            origin: Origin::Part,
             fine: false,
+            structure: None,
             sms: SmSet::default(),
             count,
         };

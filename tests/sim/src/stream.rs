@@ -1,7 +1,8 @@
 //! Streams and the work in them.
 
 use green_ctx_sys::{
-    CUctx_st, CUevent_st, CUgreenCtx_st, CUresult, CUstream_st, CUsynchronizationPolicy,
+    CUctx_st, CUdevResource, CUdevResourceType, CUevent_st, CUgreenCtx_st, CUresult, CUstream_st,
+    CUsynchronizationPolicy,
 };
 
 use crate::clock::{Moment, cost};
@@ -359,4 +360,17 @@ pub(crate) fn get_green_ctx(
     let context = state.streams[&handle].context;
     let green = state.contexts[&context].green;
     out.write(if green { handle::pointer(context) } else { std::ptr::null_mut() })
+}
+
+/// Streams answer for the SMs of their context and not for its workqueues (header of 13.1).
+pub(crate) fn get_dev_resource(
+    driver: &Driver,
+    stream: Ptr<CUstream_st>,
+    out: Ptr<CUdevResource>,
+    kind: CUdevResourceType,
+) -> Answer {
+    let mut state = driver.state();
+    let handle = state.stream(stream.address())?;
+    let context = state.streams[&handle].context;
+    state.write_context_sms(context, out, kind)
 }

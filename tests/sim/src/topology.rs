@@ -3,7 +3,11 @@
 //! The numbers that a [`Topology`] holds were read off a real part; the rules that turn them into
 //! splits are the ones that reproduce every recorded split of that part.
 
+mod gpc;
+
 use crate::sm_set::SmSet;
+
+pub(crate) use gpc::Wish;
 
 /// The driver's flag `CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING`.
 const IGNORE_COSCHEDULING: u32 = 1;
@@ -211,7 +215,7 @@ impl Topology {
     /// The SMs of one resource, not cut in fine units, that run clusters of more than one fine unit:
     /// those of a resource with a whole coarse unit, where the tail counts only as a whole.
     pub(crate) fn coscheduled(&self, sms: SmSet) -> SmSet {
-        if !self.coarse_units().iter().any(|unit| unit.is_subset(sms)) {
+        if !self.has_unit(sms) {
             return SmSet::default();
         }
         let tail = self.tail();
@@ -227,8 +231,15 @@ impl Topology {
     /// one fine unit need `coscheduled` SMs.
     ///
     /// This is the sum over the resources that a context was made of, each counted as
-    /// [`coscheduled`](Topology::coscheduled) says, with SMs that are in several counted once.
-    pub(crate) fn clusters(&self, sms: SmSet, coscheduled: SmSet, size: u32) -> u32 {
+    /// [`coscheduled`](Topology::coscheduled) says, with SMs that are in several counted once. A
+    /// cluster lies in one coarse unit, or `anywhere` in one GPC.
+    pub(crate) fn clusters(
+        &self,
+        sms: SmSet,
+        coscheduled: SmSet,
+        anywhere: bool,
+        size: u32,
+    ) -> u32 {
         if size <= 1 {
             return sms.len();
         }
@@ -236,8 +247,9 @@ impl Topology {
             let tpcs = 0..self.sm_count / self.fine_unit;
             return tpcs.map(|tpc| sms.intersection(self.tpc(tpc)).len() / size).sum();
         }
-        let in_unit = |unit: &SmSet| coscheduled.intersection(*unit).len() / size;
-        let clusters: u32 = self.coarse_units().iter().map(in_unit).sum();
+        let places = if anywhere { self.gpcs() } else { self.coarse_units() };
+        let in_place = |place: &SmSet| coscheduled.intersection(*place).len() / size;
+        let clusters: u32 = places.iter().map(in_place).sum();
         let tail = self.tail();
         let pair = self.tail_pair
             && size <= 2 * self.fine_unit
@@ -446,7 +458,7 @@ mod tests {
             let together = resources
                 .iter()
                 .fold(SmSet::default(), |all, &sms| all.union(topology.coscheduled(sms)));
-            [2, 4, 8].map(|size| topology.clusters(sms, together, size) * 2)
+            [2, 4, 8].map(|size| topology.clusters(sms, together, false, size) * 2)
         };
         let split = |count, size| {
             let split = topology.split(topology.all(), false, Some(count), 0, size);

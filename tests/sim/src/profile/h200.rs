@@ -3,8 +3,8 @@
 //! Recorded on driver 580.159.04, case by case in the conformance record of that driver: how SMs are
 //! split and numbered, cluster capacities, symbols and their versions, statuses, stream
 //! priorities. From the data sheet and the architecture: the memory size and the attributes. Measured
-//! once and rounded: the memory that contexts take. Modelled: what [`Topology`] says for splits and
-//! combinations that are in no case.
+//! once and rounded: the memory that contexts take. From the documentation: the limit of workqueues.
+//! Modelled: what [`Topology`] says for splits and combinations that are in no case.
 
 use super::Profile;
 use crate::topology::{Band, RecordedSplit, Topology};
@@ -73,6 +73,8 @@ pub(crate) const H200: Profile = Profile {
     min_partition: 8,
     alignment: 8,
     max_cluster: 8,
+    // The default of CUDA_DEVICE_MAX_CONNECTIONS in CUDA's documentation.
+    workqueue_limit: 8,
     stream_priorities: (0, -5),
     attributes: &[
         (1, 1024), // threads in a block

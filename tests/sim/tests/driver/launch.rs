@@ -130,7 +130,8 @@ fn cooperative_launches_fit_the_partition() {
     );
 }
 
-fn clusters(machine: &Machine, stream: CUstream, size: u32) -> (CUresult, i32) {
+/// How many clusters of this size fit at once, at one block of 1024 threads an SM.
+pub(crate) fn clusters(machine: &Machine, stream: CUstream, size: u32) -> (CUresult, i32) {
     // SAFETY: an attribute is plain numbers.
     let mut attribute: CUlaunchAttribute = unsafe { std::mem::zeroed() };
     attribute.id = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;

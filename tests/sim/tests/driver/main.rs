@@ -10,4 +10,6 @@ mod misuse;
 mod order;
 mod resource;
 mod stream;
+mod structured;
 mod version;
+mod workqueue;

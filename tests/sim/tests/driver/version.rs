@@ -37,7 +37,11 @@ fn a_version_above_the_driver_s_fails_for_every_symbol() {
         }
     }
     let missing = CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-    assert_eq!(lookup(&sim, c"cuStreamGetDevResource", 13_000), (OK, false, missing));
+    for name in [c"cuStreamGetDevResource", c"cuDevSmResourceSplit"] {
+        assert_eq!(lookup(&sim, name, 13_000), (OK, false, missing), "{name:?}");
+        let newer = Sim::new("h200@13.1").expect("a free slot");
+        assert!(lookup(&newer, name, 13_010).1, "{name:?}");
+    }
     // A negative version is no version above.
     assert!(lookup(&sim, c"cuGreenCtxCreate", -1).1);
     let early = CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;

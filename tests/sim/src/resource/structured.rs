@@ -1,0 +1,176 @@
+//! Structured splits: groups of different sizes whose SMs run together.
+//!
+//! Nothing here is recorded. What the header of 13.5 says is done; what it leaves open is marked.
+
+use green_ctx_sys::{
+    CU_DEV_SM_RESOURCE_GROUP_PARAMS, CUdevResource, CUdevSmResourceGroup_flags, CUresult,
+};
+
+use super::{Bytes, Origin, Resource, read};
+use crate::Profile;
+use crate::clock::cost;
+use crate::driver::Driver;
+use crate::handle;
+use crate::pointer::{Answer, Ptr};
+use crate::sm_set::SmSet;
+use crate::state::State;
+use crate::topology::Wish;
+
+const BACKFILL: u32 = CUdevSmResourceGroup_flags::CU_DEV_SM_RESOURCE_GROUP_BACKFILL.0;
+const LOCALITY_DOMAIN: u32 =
+    CUdevSmResourceGroup_flags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID.0;
+const SUPPLEMENTAL_SMS: u32 =
+    CUdevSmResourceGroup_flags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_SUPPLEMENTAL_SMS.0;
+/// The flags of a group and the versions whose headers have them.
+const FLAGS: [(u32, u32); 3] =
+    [(BACKFILL, 13_010), (LOCALITY_DOMAIN, 13_040), (SUPPLEMENTAL_SMS, 13_050)];
+
+/// What a structured split says of a group, and a context of the group of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Structure {
+    /// How many SMs lie in one GPC at a time. The header has one field for it; that the minimum is
+    /// the same number is not recorded.
+    pub(crate) coscheduled: u32,
+    pub(crate) flags: u32,
+}
+
+const CONFIGURATION: CUresult = CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
+
+/// The flags that a driver of this version knows.
+fn known_flags(version: u32) -> u32 {
+    let known = FLAGS.iter().filter(|(_, since)| *since <= version);
+    known.fold(0, |flags, (flag, _)| flags | flag)
+}
+
+/// What the parameters of a group ask for.
+///
+/// Flags that the driver does not know are `CUDA_ERROR_INVALID_VALUE`; a count that no device could
+/// satisfy is `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION`, as it is of a split by count. The header
+/// says neither.
+fn wish(profile: &Profile, version: u32, params: &CU_DEV_SM_RESOURCE_GROUP_PARAMS) -> Answer<Wish> {
+    if params.flags & !known_flags(version) != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // No simulated part has locality domains, and in one that is not there are no SMs.
+    if params.flags & (LOCALITY_DOMAIN | SUPPLEMENTAL_SMS) != 0 {
+        return Err(CONFIGURATION);
+    }
+    let pair = profile.topology.fine_unit;
+    let coscheduled = match (params.coscheduledSmCount, params.smCount) {
+        // From 13.4 on whoever discovers without a constraint finds every SM
+        // (https://github.com/NVIDIA/cuda-python/pull/2389, and the first example of the header of
+        // 13.5). That a count that is asked for still stands on the default is not recorded.
+        (0, 0) if version >= 13_040 => pair,
+        (0, _) => profile.alignment,
+        (given, _) => given,
+    };
+    let most = if profile.compute_capability.0 >= 9 { 32 } else { 2 };
+    // SMs come in pairs. That an odd size is refused is not recorded.
+    if !coscheduled.is_multiple_of(pair) || coscheduled > most {
+        return Err(CONFIGURATION);
+    }
+    let backfill = params.flags & BACKFILL != 0;
+    // That a count is a multiple, where it must be, and no more than there is, shows when the SMs are
+    // chosen.
+    if !params.smCount.is_multiple_of(2) {
+        return Err(CONFIGURATION);
+    }
+    let count = (params.smCount != 0).then_some(params.smCount);
+    // A preference that is no multiple counts as the multiple below. It is a hint, so that none is
+    // refused; the header does not say.
+    let preferred = params.preferredCoscheduledSmCount / coscheduled * coscheduled;
+    Ok(Wish { count, coscheduled, preferred: preferred.max(coscheduled), backfill })
+}
+
+impl State {
+    /// The bytes of a result of a structured split, where `of` has what all results share.
+    fn encode_structured(
+        &mut self,
+        of: Resource,
+        origin: Origin,
+        sms: SmSet,
+        structure: Structure,
+    ) -> Bytes {
+        let topology = &self.profile.topology;
+        // A context of SMs that lie more loosely than coarse units is cut in fine ones by count.
+        let fine = structure.coscheduled < topology.coarse_unit || !topology.has_unit(sms);
+        let (structure, count) = (Some(structure), sms.len());
+        self.encode(Resource { origin, fine, structure, sms, count, ..of })
+    }
+}
+
+pub(crate) fn split(
+    driver: &Driver,
+    result: Ptr<CUdevResource>,
+    groups: u32,
+    input: Ptr<CUdevResource>,
+    remainder: Ptr<CUdevResource>,
+    flags: u32,
+    params: Ptr<CU_DEV_SM_RESOURCE_GROUP_PARAMS>,
+) -> Answer {
+    let mut state = driver.state();
+    state.now += cost::LAUNCH / 2;
+    if groups == 0 || flags != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    params.given()?;
+    let input = state.decode(&read(input)?)?;
+    if input.origin == Origin::Part {
+        return Err(CONFIGURATION);
+    }
+    let asked = (0..groups as usize).map(|index| params.element(index).read());
+    let mut asked = asked.collect::<Answer<Vec<_>>>()?;
+    let wishes = asked.iter().map(|asked| wish(state.profile, state.version, asked));
+    let wishes = wishes.collect::<Answer<Vec<_>>>()?;
+    // Without room for results only discovery is answered: a driver of 13.3 refused a count
+    // (https://github.com/NVIDIA/cuda-python/issues/2765), though the header also allows a call that
+    // just updates the parameters.
+    if result.is_null() && wishes.iter().any(|wish| wish.count.is_some()) {
+        return Err(CONFIGURATION);
+    }
+
+    let mut free = input.sms;
+    let mut chosen = Vec::new();
+    for (wish, asked) in wishes.into_iter().zip(&mut asked) {
+        let sms = state.profile.topology.gather(free, wish).ok_or(CONFIGURATION)?;
+        if sms.is_empty() && !result.is_null() {
+            return Err(CONFIGURATION);
+        }
+        free = free.difference(sms);
+        asked.smCount = sms.len();
+        chosen.push((sms, Structure { coscheduled: wish.coscheduled, flags: asked.flags }));
+    }
+
+    // A call that fails has written nothing, and one without room for results writes no remainder,
+    // as the query of a split by count does not. The header says neither.
+    for (index, &updated) in asked.iter().enumerate() {
+        params.element(index).write(updated)?;
+    }
+    if result.is_null() {
+        return Ok(());
+    }
+    // The results of one call combine, and with nothing else.
+    let input = Resource { root: handle::next(), ..input };
+    for (index, (sms, structure)) in chosen.into_iter().enumerate() {
+        let bytes = state.encode_structured(input, Origin::Part, sms, structure);
+        result.element(index).write_bytes(&bytes)?;
+    }
+    if remainder.is_null() {
+        return Ok(());
+    }
+    // Nothing is said of how the SMs of the remainder lie, beyond that they come in pairs; which
+    // alignment it states is not recorded.
+    let structure = Structure { coscheduled: state.profile.topology.fine_unit, flags: 0 };
+    let bytes = state.encode_structured(input, Origin::Rest, free, structure);
+    remainder.write_bytes(&bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_came_one_by_one() {
+        assert_eq!([13_010, 13_030, 13_040, 13_050].map(known_flags), [1, 1, 3, 7]);
+    }
+}

@@ -1,0 +1,179 @@
+//! Which SMs lie in one GPC, and how a structured split puts co-scheduled ones together.
+//!
+//! Nothing here is recorded: the rules follow the description of `cuDevSmResourceSplit` in the
+//! header, and where that is silent the plainest choice is made.
+
+use super::Topology;
+use crate::sm_set::SmSet;
+
+/// What one group of a structured split asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wish {
+    /// The SMs of the group, or as many as there are.
+    pub(crate) count: Option<u32>,
+    /// How many SMs must come from one GPC at a time.
+    pub(crate) coscheduled: u32,
+    /// How many should, where a GPC has them.
+    pub(crate) preferred: u32,
+    /// Whether SMs from anywhere make up what the co-scheduled ones do not reach.
+    pub(crate) backfill: bool,
+}
+
+impl Topology {
+    /// The SMs of each GPC: in every band the i-th coarse unit lies in the i-th GPC. Where the SMs
+    /// of the tail lie is not known, and they are in none.
+    pub(super) fn gpcs(&self) -> Vec<SmSet> {
+        let mut units = self.coarse_units().into_iter();
+        let mut gpcs = vec![];
+        for band in self.bands {
+            for (gpc, unit) in units.by_ref().take(band.gpcs as usize).enumerate() {
+                match gpcs.get_mut(gpc) {
+                    None => gpcs.push(unit),
+                    Some(sms) => *sms = unit.union(*sms),
+                }
+            }
+        }
+        gpcs
+    }
+
+    /// Whether a whole coarse unit is among these SMs.
+    pub(crate) fn has_unit(&self, sms: SmSet) -> bool {
+        self.coarse_units().iter().any(|unit| unit.is_subset(sms))
+    }
+
+    /// The SMs of a group of a structured split that run clusters of more than one fine unit. They
+    /// follow from where the SMs lie, as the header says, and not from how they were asked for.
+    pub(crate) fn structured_coscheduled(&self, sms: SmSet) -> SmSet {
+        if self.has_unit(sms) { self.coscheduled(sms) } else { sms.difference(self.tail()) }
+    }
+
+    /// Chooses the SMs of one group out of the `free` ones. Nothing is chosen where not even one
+    /// co-scheduled set exists, and `None` is returned where the count that is asked for cannot be
+    /// had.
+    pub(crate) fn gather(&self, free: SmSet, wish: Wish) -> Option<SmSet> {
+        let most = wish.count.unwrap_or(free.len());
+        let mut group = SmSet::default();
+        for size in [wish.preferred, wish.coscheduled] {
+            while group.len() + size <= most
+                && let Some(sms) = self.together(free.difference(group), size)
+            {
+                group = group.union(sms);
+            }
+        }
+        if wish.backfill && !group.is_empty() {
+            // The tail first, so that coarse units stay whole for the groups that follow.
+            for part in [self.tail(), free] {
+                let others = free.intersection(part).difference(group);
+                let lacking = most.saturating_sub(group.len()) as usize;
+                group = group.union(others.iter().take(lacking).collect());
+            }
+        }
+        (group.len() >= wish.count.unwrap_or(0)).then_some(group)
+    }
+
+    /// `size` free SMs of one GPC, of one coarse unit where that is possible. The SMs of a TPC lie in
+    /// one GPC too, in the tail as well.
+    fn together(&self, free: SmSet, size: u32) -> Option<SmSet> {
+        let tail = self.tail_start()..self.sm_count / self.fine_unit;
+        let places = self.coarse_units().into_iter().chain(self.gpcs());
+        let mut places = places.chain(tail.map(|tpc| self.tpc(tpc)));
+        places.find_map(|place| {
+            let sms = place.intersection(free);
+            (sms.len() >= size).then(|| sms.iter().take(size as usize).collect())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::H200;
+
+    fn wish(count: Option<u32>, coscheduled: u32) -> Wish {
+        Wish { count, coscheduled, preferred: coscheduled, backfill: false }
+    }
+
+    fn most(coscheduled: u32) -> u32 {
+        let topology = &H200.topology;
+        let group = topology.gather(topology.all(), wish(None, coscheduled));
+        group.expect("nothing is required").len()
+    }
+
+    #[test]
+    fn gpcs_are_made_of_the_units_at_the_same_place() {
+        let (gpcs, units) = (H200.topology.gpcs(), H200.topology.coarse_units());
+        assert_eq!(gpcs.len(), 8);
+        assert_eq!(gpcs[0], units[0].union(units[8]));
+        assert_eq!(gpcs[6], units[6].union(units[14]));
+        assert_eq!(gpcs[7], units[7]);
+    }
+
+    #[test]
+    fn as_many_are_found_as_the_gpcs_hold() {
+        for (coscheduled, sms) in
+            [(2, 132), (4, 120), (6, 90), (8, 120), (10, 70), (14, 98), (16, 112), (18, 0), (32, 0)]
+        {
+            assert_eq!(most(coscheduled), sms, "{coscheduled} at a time");
+        }
+    }
+
+    #[test]
+    fn units_are_taken_in_the_order_of_the_driver() {
+        let topology = &H200.topology;
+        let group = topology.gather(topology.all(), wish(Some(24), 8));
+        let units = topology.coarse_units();
+        assert_eq!(group, Some(units[0].union(units[1]).union(units[2])));
+    }
+
+    #[test]
+    fn preferred_sets_are_merged_where_a_gpc_holds_them() {
+        let topology = &H200.topology;
+        let merged = Wish { preferred: 16, ..wish(Some(24), 8) };
+        let units = topology.coarse_units();
+        // A GPC of two units, and one unit of the next.
+        let expected = units[0].union(units[8]).union(units[1]);
+        assert_eq!(topology.gather(topology.all(), merged), Some(expected));
+        // The last GPC holds only one unit, which is taken as it is.
+        let all = topology.gather(topology.all(), Wish { count: None, ..merged });
+        assert_eq!(all.map(SmSet::len), Some(120));
+        // Nothing is merged where no GPC is so large.
+        let large = Wish { preferred: 32, ..merged };
+        assert_eq!(
+            topology.gather(topology.all(), large),
+            topology.gather(topology.all(), wish(Some(24), 8))
+        );
+    }
+
+    #[test]
+    fn backfill_takes_the_tail_first_and_needs_one_set() {
+        let topology = &H200.topology;
+        let filled = Wish { backfill: true, ..wish(Some(18), 16) };
+        let group = topology.gather(topology.all(), filled).expect("there are enough");
+        let (tail, gpc) = (group.intersection(topology.tail()), topology.gpcs()[0]);
+        assert_eq!((group.len(), tail.iter().collect::<Vec<_>>()), (18, vec![120, 121]));
+        assert!(gpc.is_subset(group));
+        let whole = Wish { count: None, ..filled };
+        assert_eq!(topology.gather(topology.all(), whole), Some(topology.all()));
+        let none = Wish { count: Some(18), coscheduled: 18, preferred: 18, backfill: true };
+        assert_eq!(topology.gather(topology.all(), none), None);
+        assert_eq!(
+            topology.gather(topology.all(), Wish { count: None, ..none }),
+            Some(SmSet::default())
+        );
+    }
+
+    /// Two units of one GPC, each with only half of its SMs left.
+    #[test]
+    fn a_set_may_lie_in_two_units_of_a_gpc() {
+        let topology = &H200.topology;
+        let units = topology.coarse_units();
+        let half = |unit: SmSet| unit.iter().take(4).collect::<SmSet>();
+        let free = half(units[0]).union(half(units[8]));
+        assert_eq!(topology.gather(free, wish(None, 8)), Some(free));
+        let apart = half(units[0]).union(half(units[1]));
+        assert_eq!(topology.gather(apart, wish(None, 8)), Some(SmSet::default()));
+        let coscheduled = topology.structured_coscheduled(free);
+        assert_eq!(topology.clusters(free, coscheduled, true, 8), 1);
+        assert_eq!(topology.clusters(free, coscheduled, false, 8), 0);
+    }
+}

@@ -1,0 +1,453 @@
+//! Structured splits, which drivers have from 13.1 on.
+
+use std::ptr::null_mut;
+
+use green_ctx_sys::*;
+
+use crate::launch::clusters;
+use crate::machine::*;
+
+type Params = CU_DEV_SM_RESOURCE_GROUP_PARAMS;
+
+const BACKFILL: u32 = 1;
+const LOCALITY_DOMAIN: u32 = 2;
+const SUPPLEMENTAL_SMS: u32 = 4;
+/// The versions that have structured splits.
+const NEWER: [&str; 2] = ["h200@13.1", "h200@13.4"];
+
+/// The parameters of a group: SMs, co-scheduled SMs, preferred co-scheduled SMs and flags.
+fn group(count: u32, coscheduled: u32, preferred: u32, flags: u32) -> Params {
+    Params {
+        smCount: count,
+        coscheduledSmCount: coscheduled,
+        preferredCoscheduledSmCount: preferred,
+        flags,
+        localityDomainId: 0,
+        reserved: [0; 11],
+    }
+}
+
+/// Splits with room for results, and returns the counts that the parameters were given.
+fn split(
+    machine: &Machine,
+    input: &CUdevResource,
+    groups: &[Params],
+) -> Result<(Split, Vec<u32>), CUresult> {
+    let (mut groups, mut rest) = (groups.to_vec(), zeroed());
+    let mut results = vec![zeroed(); groups.len()];
+    let status = call!(
+        machine,
+        cuDevSmResourceSplit(
+            results.as_mut_ptr(),
+            groups.len() as u32,
+            input,
+            &mut rest,
+            0,
+            groups.as_mut_ptr()
+        )
+    );
+    let counts = groups.iter().map(|group| group.smCount).collect();
+    if status == OK { Ok((Split { groups: results, rest }, counts)) } else { Err(status) }
+}
+
+fn split_device(machine: &Machine, groups: &[Params]) -> Result<Vec<u32>, CUresult> {
+    split(machine, &machine.device(), groups).map(|(_, counts)| counts)
+}
+
+/// What the parameters say after a call without room for results.
+fn discover(machine: &Machine, groups: &[Params]) -> Result<Vec<u32>, CUresult> {
+    let (mut groups, mut rest) = (groups.to_vec(), machine.device());
+    let count = groups.len() as u32;
+    let status = call!(
+        machine,
+        cuDevSmResourceSplit(
+            null_mut(),
+            count,
+            &machine.device(),
+            &mut rest,
+            0,
+            groups.as_mut_ptr()
+        )
+    );
+    assert_eq!(bytes(&rest), bytes(&machine.device()), "no remainder is written");
+    let counts = groups.iter().map(|group| group.smCount).collect();
+    if status == OK { Ok(counts) } else { Err(status) }
+}
+
+fn own(machine: &Machine, green: CUgreenCtx) -> CUdevResource {
+    let (status, resource) = ask!(machine, zeroed(), cuGreenCtxGetDevResource(green; SM));
+    ok(status);
+    resource
+}
+
+/// The count, minimum, alignment, flags and locality domain.
+fn numbers(resource: &CUdevResource) -> [u32; 5] {
+    assert_eq!(resource.type_, SM);
+    // SAFETY: the type is that of SMs.
+    let sm = unsafe { resource.__bindgen_anon_1.sm };
+    [sm.smCount, sm.minSmPartitionSize, sm.smCoscheduledAlignment, sm.flags, sm.localityDomainId]
+}
+
+/// The SMs of each of these resources, checked to be as many as are stated and of no other.
+fn disjoint(machine: &Machine, resources: &[CUdevResource]) -> Vec<Vec<u32>> {
+    let mut seen = vec![];
+    let each = resources.iter().filter(|resource| resource.type_ == SM).map(|resource| {
+        let (count, sms) = machine.observe(&[*resource]);
+        assert_eq!((count, sms.len()), (sm_count(resource), count as usize));
+        assert!(sms.iter().all(|sm| !seen.contains(sm)), "{sms:?} overlaps {seen:?}");
+        seen.extend(&sms);
+        sms
+    });
+    each.collect()
+}
+
+#[test]
+fn older_drivers_do_not_have_it() {
+    for spec in ["h200@12.4", "h200@13.0"] {
+        let machine = Machine::with_devices(spec, 1);
+        assert!(machine.api.cuDevSmResourceSplit().is_err(), "{spec}");
+    }
+}
+
+#[test]
+fn groups_have_exactly_the_count_that_is_asked_for() {
+    for spec in NEWER {
+        let machine = Machine::with_devices(spec, 1);
+        let groups = [group(24, 8, 0, 0), group(10, 2, 0, 0), group(16, 16, 0, 0)];
+        let (split, counts) = split(&machine, &machine.device(), &groups).expect("they fit");
+        assert_eq!(counts, [24, 10, 16]);
+        assert_eq!(split.groups.iter().map(sm_count).collect::<Vec<_>>(), counts);
+        assert_eq!(sm_count(&split.rest), 82);
+        assert_eq!(numbers(&split.groups[1]), [10, 2, 2, 0, 0]);
+        assert_eq!(numbers(&split.groups[2]), [16, 16, 16, 0, 0]);
+        assert_eq!(numbers(&split.rest), [82, 2, 2, 0, 0]);
+        let sms = disjoint(&machine, &[split.groups.clone(), vec![split.rest]].concat());
+        assert_eq!(sms[0], machine.observe(&machine.units().groups[..3]).1);
+        // The first GPC of which sixteen SMs are free, which is neither that of the units before
+        // nor that of the ten.
+        assert_eq!(sms[2][..8], [10, 11, 26, 27, 42, 43, 58, 59]);
+    }
+}
+
+#[test]
+fn counts_that_nothing_can_satisfy_are_refused() {
+    for spec in NEWER {
+        let machine = Machine::with_devices(spec, 1);
+        for (count, coscheduled, flags) in [
+            (1, 0, 0),        // odd
+            (9, 2, BACKFILL), // odd
+            (12, 8, 0),       // no multiple
+            (12, 0, 0),       // no multiple of the default
+            (4, 8, BACKFILL), // less than one set
+            (4, 0, BACKFILL), // less than one set of the default
+            (u32::MAX - 1, 2, BACKFILL),
+            (134, 2, 0), // more than there are
+            (128, 8, 0), // more than the GPCs hold
+            (48, 34, 0), // larger than any set
+            (9, 9, 0),   // an odd set
+            (32, 32, 0), // a set larger than a GPC
+            (64, 32, BACKFILL),
+        ] {
+            let refused = split_device(&machine, &[group(count, coscheduled, 0, flags)]);
+            assert_eq!(refused, Err(BAD_CONFIGURATION), "{count} of {coscheduled}");
+        }
+        for (count, coscheduled, flags) in
+            [(2, 2, 0), (132, 2, 0), (120, 8, 0), (120, 0, 0), (112, 16, 0), (12, 8, BACKFILL)]
+        {
+            let made = split_device(&machine, &[group(count, coscheduled, 0, flags)]);
+            assert_eq!(made, Ok(vec![count]), "{count} of {coscheduled}");
+        }
+        // A group that fails leaves everything as it was.
+        let (mut groups, mut results) = ([group(0, 8, 0, 0), group(8, 8, 0, 0)], [zeroed(); 2]);
+        let status = call!(
+            machine,
+            cuDevSmResourceSplit(
+                results.as_mut_ptr(),
+                2,
+                &machine.device(),
+                null_mut(),
+                0,
+                groups.as_mut_ptr()
+            )
+        );
+        assert_eq!(status, BAD_CONFIGURATION);
+        assert_eq!((groups[0].smCount, results[0].type_.0), (0, 0));
+    }
+}
+
+#[test]
+fn arguments_are_checked() {
+    for spec in NEWER {
+        let machine = Machine::with_devices(spec, 1);
+        let device = machine.device();
+        let split = |result: *mut CUdevResource,
+                     groups,
+                     input: *const CUdevResource,
+                     flags,
+                     params| {
+            call!(machine, cuDevSmResourceSplit(result, groups, input, null_mut(), flags, params))
+        };
+        let (mut result, mut params) = (zeroed(), group(8, 8, 0, 0));
+        assert_eq!(split(&mut result, 1, &device, 1, &mut params), INVALID_VALUE);
+        assert_eq!(split(&mut result, 0, &device, 0, &mut params), INVALID_VALUE);
+        assert_eq!(split(&mut result, 1, &device, 0, null_mut()), INVALID_VALUE);
+        assert_eq!(split(&mut result, 1, std::ptr::null(), 0, &mut params), INVALID_VALUE);
+        assert_eq!(split(&mut result, 1, &zeroed(), 0, &mut params), BAD_TYPE);
+        let mut config = zeroed();
+        config.type_ = CUdevResourceType::CU_DEV_RESOURCE_TYPE_WORKQUEUE_CONFIG;
+        assert_eq!(split(&mut result, 1, &config, 0, &mut params), BAD_TYPE);
+        let mut tampered = device;
+        tampered.__bindgen_anon_1.sm.smCount = 64;
+        assert_eq!(split(&mut result, 1, &tampered, 0, &mut params), BAD_CONFIGURATION);
+        assert_eq!(result.type_.0, 0);
+        ok(split(&mut result, 1, &device, 0, &mut params));
+        assert_eq!(sm_count(&result), 8);
+    }
+}
+
+#[test]
+fn flags_are_those_of_the_version() {
+    for (spec, locality) in NEWER.into_iter().zip([INVALID_VALUE, BAD_CONFIGURATION]) {
+        let machine = Machine::with_devices(spec, 1);
+        let made = |flags| split_device(&machine, &[group(8, 8, 0, flags)]);
+        assert_eq!(made(BACKFILL), Ok(vec![8]));
+        // The part has no locality domains, and so no SMs are in one.
+        assert_eq!(made(LOCALITY_DOMAIN), Err(locality), "{spec}");
+        assert_eq!(made(LOCALITY_DOMAIN | BACKFILL), Err(locality), "{spec}");
+        let found = discover(&machine, &[group(0, 8, 0, LOCALITY_DOMAIN)]);
+        assert_eq!(found, Err(locality), "{spec}");
+        assert_eq!(made(SUPPLEMENTAL_SMS), Err(INVALID_VALUE));
+        assert_eq!(made(8), Err(INVALID_VALUE));
+    }
+}
+
+#[test]
+fn discovery_finds_what_earlier_groups_left() {
+    for spec in NEWER {
+        let machine = Machine::with_devices(spec, 1);
+        for (coscheduled, sms) in [(2, 132), (4, 120), (8, 120), (16, 112)] {
+            let groups = [group(0, coscheduled, 0, 0)];
+            assert_eq!(discover(&machine, &groups), Ok(vec![sms]), "{coscheduled} at a time");
+            assert_eq!(split_device(&machine, &groups), Ok(vec![sms]), "{coscheduled} at a time");
+        }
+        // Of the part no GPC holds so many, which is nothing without results and an error with.
+        assert_eq!(discover(&machine, &[group(0, 32, 0, 0)]), Ok(vec![0]));
+        assert_eq!(split_device(&machine, &[group(0, 32, 0, 0)]), Err(BAD_CONFIGURATION));
+        for coscheduled in [9, 34] {
+            let found = discover(&machine, &[group(0, coscheduled, 0, 0)]);
+            assert_eq!(found, Err(BAD_CONFIGURATION), "no set is of {coscheduled}");
+        }
+        let three = [group(0, 16, 0, 0), group(0, 8, 0, 0), group(0, 2, 0, 0)];
+        assert_eq!(discover(&machine, &three), Ok(vec![112, 8, 12]));
+        let (split, counts) = split(&machine, &machine.device(), &three).expect("all are found");
+        assert_eq!(counts, [112, 8, 12]);
+        assert_eq!(split.rest.type_.0, 0);
+        assert_eq!(disjoint(&machine, &split.groups)[2], (120..132).collect::<Vec<_>>());
+        // Everything else in one group, as in the third example of the header.
+        let rest = [group(8, 4, 0, 0), group(0, 2, 0, BACKFILL)];
+        assert_eq!(split_device(&machine, &rest), Ok(vec![8, 124]));
+    }
+}
+
+/// As users of drivers 13.3 and 13.4 report.
+#[test]
+fn discovery_is_as_users_report_it() {
+    for (spec, sms) in NEWER.into_iter().zip([120, 132]) {
+        let machine = Machine::with_devices(spec, 1);
+        let groups = [group(0, 0, 0, 0)];
+        assert_eq!(discover(&machine, &groups), Ok(vec![sms]), "{spec}");
+        let (mut params, mut result) = (groups, zeroed());
+        ok(call!(
+            machine,
+            cuDevSmResourceSplit(
+                &mut result,
+                1,
+                &machine.device(),
+                null_mut(),
+                0,
+                params.as_mut_ptr()
+            )
+        ));
+        assert_eq!(sm_count(&result), sms, "{spec}");
+        let after = (params[0].smCount, params[0].coscheduledSmCount);
+        assert_eq!(after, (sms, 0), "the default stays unsaid");
+        assert_eq!(numbers(&result)[2], if sms == 120 { 8 } else { 2 });
+        // Without room for results nothing but discovery is answered.
+        assert_eq!(discover(&machine, &[group(8, 8, 0, 0)]), Err(BAD_CONFIGURATION));
+        let mixed = [group(0, 8, 0, 0), group(8, 8, 0, 0)];
+        assert_eq!(discover(&machine, &mixed), Err(BAD_CONFIGURATION));
+    }
+}
+
+#[test]
+fn backfill_makes_up_what_is_not_coscheduled() {
+    for spec in NEWER {
+        let machine = Machine::with_devices(spec, 1);
+        for (count, coscheduled) in [(126, 8), (132, 16), (18, 16), (10, 0)] {
+            let filled = [group(count, coscheduled, 0, BACKFILL)];
+            assert_eq!(split_device(&machine, &filled), Ok(vec![count]));
+            let strict = [group(count, coscheduled, 0, 0)];
+            assert_eq!(split_device(&machine, &strict), Err(BAD_CONFIGURATION));
+        }
+        let (split, _) =
+            split(&machine, &machine.device(), &[group(18, 16, 0, BACKFILL)]).expect("it fits");
+        assert_eq!(numbers(&split.groups[0]), [18, 16, 16, BACKFILL, 0]);
+        let sms = machine.observe(&split.groups).1;
+        assert_eq!(sms[16..], [120, 121], "what lies in no known GPC comes first");
+        // When all GPCs are taken, there is nothing to build on.
+        let groups = [group(120, 8, 0, 0), group(4, 4, 0, BACKFILL)];
+        assert_eq!(split_device(&machine, &groups), Err(BAD_CONFIGURATION));
+        let found = discover(&machine, &[group(0, 8, 0, 0), group(0, 4, 0, BACKFILL)]);
+        assert_eq!(found, Ok(vec![120, 0]));
+    }
+}
+
+#[test]
+fn preferred_sets_are_merged() {
+    for spec in NEWER {
+        let machine = Machine::with_devices(spec, 1);
+        let sms = |preferred| {
+            let groups = [group(16, 8, preferred, 0)];
+            let (split, _) = split(&machine, &machine.device(), &groups).expect("it fits");
+            assert_eq!(numbers(&split.groups[0])[2], 8);
+            machine.observe(&split.groups).1
+        };
+        let two = machine.units().groups;
+        let (apart, merged) = (machine.observe(&two[..2]).1, machine.observe(&[two[0], two[8]]).1);
+        assert_eq!(sms(0), apart);
+        assert_eq!(sms(16), merged);
+        assert_eq!(sms(20), merged, "a hint is not refused");
+        for large in [32, u32::MAX] {
+            assert_eq!(sms(large), apart, "no GPC holds {large}");
+        }
+    }
+}
+
+#[test]
+fn only_the_remainder_is_split_again() {
+    for spec in NEWER {
+        let machine = Machine::with_devices(spec, 1);
+        let eight = [group(8, 8, 0, 0)];
+        let (first, _) = split(&machine, &machine.device(), &eight).expect("it fits");
+        assert_eq!(split(&machine, &first.groups[0], &eight).err(), Some(BAD_CONFIGURATION));
+        let (second, _) = split(&machine, &first.rest, &eight).expect("the header allows it");
+        assert_eq!(sm_count(&second.rest), 116);
+        let all = [first.groups[0], second.groups[0], second.rest];
+        assert_eq!(disjoint(&machine, &all)[1], machine.observe(&machine.units().groups[1..2]).1);
+        // Splits by count take no result of any split, and what they leave is not taken here.
+        assert_eq!(machine.split(&first.rest, 1, 0, 8).err(), Some(BAD_CONFIGURATION));
+        assert_eq!(machine.split(&first.groups[0], 1, 1, 2).err(), Some(BAD_CONFIGURATION));
+        let by_count = machine.units();
+        for part in [&by_count.groups[0], &by_count.rest] {
+            assert_eq!(split(&machine, part, &[group(0, 2, 0, 0)]).err(), Some(BAD_CONFIGURATION));
+        }
+    }
+}
+
+#[test]
+fn a_context_of_a_group_is_split_further() {
+    for spec in NEWER {
+        let machine = Machine::with_devices(spec, 1);
+        let groups = [group(32, 16, 0, 0), group(12, 4, 0, BACKFILL)];
+        let (parts, _) = split(&machine, &machine.device(), &groups).expect("they fit");
+        let all = machine.observe(&parts.groups[..1]).1;
+        let parent = own(&machine, machine.green(&parts.groups[..1]));
+        assert_eq!(numbers(&parent), [32, 16, 16, 0, 0]);
+        let (nested, counts) =
+            split(&machine, &parent, &[group(16, 16, 0, 0), group(8, 8, 0, 0)]).expect("they fit");
+        assert_eq!((counts, sm_count(&nested.rest)), (vec![16, 8], 8));
+        let children = [nested.groups, vec![nested.rest]].concat();
+        for sms in disjoint(&machine, &children) {
+            assert!(sms.iter().all(|sm| all.contains(sm)), "{sms:?}");
+        }
+        let by_count = machine.split(&parent, 4, 0, 8).expect("it is a context's");
+        assert_eq!(by_count.groups.len(), 4);
+        machine.observe(&by_count.groups[1..3]);
+        // Looser SMs are cut by count in fine units.
+        let parent = own(&machine, machine.green(&parts.groups[1..]));
+        assert_eq!(numbers(&parent), [12, 4, 4, BACKFILL, 0]);
+        let by_count = machine.split(&parent, 4, 0, 8).expect("it is a context's");
+        assert_eq!((by_count.groups.len(), sm_count(&by_count.rest)), (1, 4));
+        // So is the remainder of a structured split, and its contexts are split as others are.
+        let parent = own(&machine, machine.green(&[parts.rest]));
+        assert_eq!(numbers(&parent), [88, 2, 2, 0, 0]);
+        assert!(split(&machine, &parent, &[group(72, 8, 0, 0)]).is_ok());
+        let by_count = machine.split(&parent, 16, 0, 8).expect("it is a context's");
+        assert_eq!((by_count.groups.len(), by_count.rest.type_.0), (11, 0));
+        let child = own(&machine, machine.green(&by_count.groups[..1]));
+        assert_eq!(numbers(&child), [8, 2, 2, 0, 0]);
+    }
+}
+
+/// Six SMs of each of the two units of a GPC hold no whole unit, and yet a set of twelve.
+#[test]
+fn a_set_is_found_across_the_units_of_a_gpc() {
+    for spec in NEWER {
+        let machine = Machine::with_devices(spec, 1);
+        let pairs = machine.fine_units().groups;
+        let pairs = [0, 12, 20, 36, 43, 50].map(|pair| pairs[pair]);
+        let parent = machine.green(&pairs);
+        assert_eq!(clusters(&machine, machine.green_stream(parent), 4).1, 0);
+        let twelve = [group(12, 12, 0, 0)];
+        let (parts, _) = split(&machine, &own(&machine, parent), &twelve).expect("it fits");
+        assert_eq!(machine.observe(&parts.groups), machine.observe(&pairs));
+        let green = machine.green(&parts.groups);
+        let on = |size| clusters(&machine, machine.green_stream(green), size).1;
+        assert_eq!([2, 4, 8].map(on), [12, 6, 2]);
+        let by_count = machine.split(&own(&machine, green), 2, 0, 8).expect("it is a context's");
+        assert_eq!((by_count.groups.len(), sm_count(&by_count.rest)), (1, 4));
+    }
+}
+
+#[test]
+fn results_of_one_split_combine_where_their_alignment_is_equal() {
+    for spec in NEWER {
+        let machine = Machine::with_devices(spec, 1);
+        let groups =
+            [group(16, 8, 0, 0), group(10, 8, 0, BACKFILL), group(8, 4, 0, 0), group(4, 2, 0, 0)];
+        let device = machine.device();
+        let (parts, _) = split(&machine, &device, &groups).expect("they fit");
+        let [a, b, c, d] = parts.groups[..] else { unreachable!("there are four") };
+        let (count, sms) = machine.observe(&[a, b]);
+        assert_eq!((count, sms.len()), (26, 26));
+        assert_eq!(numbers(&own(&machine, machine.green(&[a, b]))), [26, 8, 8, BACKFILL, 0]);
+        assert!(machine.desc(&[parts.rest, d]).is_ok(), "both come in pairs");
+        for others in [[a, c], [a, d], [a, parts.rest], [a, device]] {
+            assert_eq!(machine.desc(&others), Err(BAD_CONFIGURATION));
+        }
+        let (again, _) = split(&machine, &device, &groups).expect("they fit");
+        assert_eq!(machine.desc(&[a, again.groups[1]]), Err(BAD_CONFIGURATION));
+        assert_eq!(machine.desc(&[a, machine.units().groups[4]]), Err(BAD_CONFIGURATION));
+        let mut tampered = a;
+        tampered.__bindgen_anon_1.sm.smCount = 24;
+        assert_eq!(machine.desc(&[tampered]), Err(BAD_CONFIGURATION));
+    }
+}
+
+/// What is recorded of older drivers holds here too, as far as anyone knows.
+#[test]
+fn splits_by_count_are_what_they_were() {
+    for spec in NEWER {
+        let machine = Machine::with_devices(spec, 1);
+        let older = Machine::new();
+        let (units, recorded) = (machine.units(), older.units());
+        assert_eq!(numbers(&units.groups[0]), numbers(&recorded.groups[0]));
+        let pick = |units: &Split| [units.groups[0], units.groups[7], units.rest];
+        assert_eq!(machine.observe(&pick(&units)), older.observe(&pick(&recorded)));
+        let other = machine.units();
+        assert!(machine.desc(&[units.groups[0], other.groups[1]]).is_ok());
+        assert!(machine.desc(&[machine.fine_units().groups[0], units.groups[5]]).is_ok());
+    }
+}
+
+#[test]
+fn clusters_fit_where_the_sms_lie_together() {
+    let machine = Machine::with_devices("h200@13.1", 1);
+    let groups = [group(16, 16, 0, 0), group(4, 4, 0, 0), group(10, 8, 0, BACKFILL)];
+    let (parts, _) = split(&machine, &machine.device(), &groups).expect("they fit");
+    for (part, fit) in [(0, [16, 8, 4]), (1, [4, 2, 0]), (2, [10, 4, 2])] {
+        let stream = machine.green_stream(machine.green(&[parts.groups[part]]));
+        let on = |size| clusters(&machine, stream, size).1;
+        assert_eq!([2, 4, 8].map(on), fit, "group {part}");
+    }
+}
