@@ -307,20 +307,19 @@ impl Context {
         if let Err(error) = driver.check_process() {
             return Err(CloseError { context: self, reason: error.into() });
         }
-        // Out of the registry first, so that no new handle can come from there.
-        driver.contexts().forget(self.inner.raw.address(), Arc::as_ptr(&self.inner));
-        let back = |inner: Arc<Inner>, reason| {
-            inner.device.driver().contexts().enter(inner.raw.address(), &inner);
-            Err(CloseError { context: Context { inner }, reason })
-        };
-        let mut inner = match Arc::try_unwrap(self.inner) {
-            Ok(inner) => inner,
-            Err(shared) => return back(shared, CloseReason::Shared),
-        };
-        match inner.close() {
-            Ok(group) => Ok(group),
-            Err(reason) => back(Arc::new(inner), reason),
-        }
+        // Out of the registry at the moment when no other handle lives, so that none can come from
+        // there any more, and those that live are found until then.
+        let (contexts, address) = (driver.contexts(), self.inner.raw.address());
+        let mut inner = contexts.take(address, self.inner).map_err(|inner| CloseError {
+            context: Context { inner },
+            reason: CloseReason::Shared,
+        })?;
+        inner.close().map_err(|reason| {
+            // Another thread may have come with the handle meanwhile: its object is the context's.
+            let (inner, late) = contexts.get_or_enter(address, Arc::new(inner));
+            drop(late);
+            CloseError { context: Context { inner }, reason }
+        })
     }
 
     /// Makes a new stream wait for what still runs on the context's SMs since before it was made.

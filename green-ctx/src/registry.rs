@@ -47,7 +47,6 @@ impl<T> Registry<T> {
     /// Takes an object out of its `Arc`, and its entry with it. While somebody else has the object
     /// both stay as they are, since a handle that leads to nothing for a moment would get a second
     /// object in that moment.
-    #[allow(dead_code, reason = "`Context::close` is to take its object out with it")]
     pub(crate) fn take(&self, address: usize, object: Arc<T>) -> Result<T, Arc<T>> {
         // Keeps the allocation: until the entry is gone, no newer object can be where this one was.
         let entry = Arc::downgrade(&object);
