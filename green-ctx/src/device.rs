@@ -281,8 +281,9 @@ impl Device {
         let mut fences = self.state().ledger.lock().fences();
         // Asked without the lock, as whoever takes the SMs meanwhile gets the fences too.
         fences.retain(|fences| {
-            let fences = Fences::gather(fences.iter());
-            fences.are_done(&self.driver).unwrap_or(false)
+            let mut fences = Fences::gather(fences.iter());
+            fences.settle(&self.driver);
+            fences.is_empty()
         });
         let done = self.state().ledger.lock().take_fences(&fences);
         drop(done);

@@ -3,15 +3,12 @@
 mod common;
 
 use std::ptr::null_mut;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::{Outcome, group, partition, simulated};
 use green_ctx::sim::{Fault, Live, Sim};
 use green_ctx::{
-    CUresult, Device, DeviceBuffer, Driver, Error, ErrorKind, EventOptions, Library, SplitRequest,
-    StreamOptions, Version, verify,
+    CUresult, Device, Driver, Error, ErrorKind, EventOptions, StreamOptions, Version, verify,
 };
 
 #[test]
@@ -151,82 +148,6 @@ fn a_leaked_guard_leaks_its_context_and_nothing_worse() -> Outcome {
     Ok(())
 }
 
-/// Everything that the interface does, once.
-fn everything(device: &Device) -> green_ctx::Result<()> {
-    device.name()?;
-    device.uuid()?;
-    device.compute_capability()?;
-    device.total_memory()?;
-    device.free_memory()?;
-    let sms = device.resources().sm()?;
-    sms.plan([16])?;
-    let split = sms.split(SplitRequest::from([16, 24]).rest("rest"))?;
-    let contexts = split
-        .groups
-        .into_iter()
-        .chain(split.remainder)
-        .map(|group| device.create_context(group))
-        .collect::<green_ctx::Result<Vec<_>>>()?;
-    let context = &contexts[0];
-    context.id()?;
-    context.sm_count()?;
-    let stream = context.create_stream(StreamOptions::default())?;
-    let other = device.primary_context()?.create_stream(StreamOptions::default())?;
-    stream.id()?;
-    stream.priority()?;
-    let timing = EventOptions::default().timing(true);
-    let (start, end) = (device.create_event(timing)?, device.create_event(timing)?);
-    stream.record(&start)?;
-    context.record(&end)?;
-    context.wait(&end)?;
-    other.wait(&start)?;
-    let buffer = DeviceBuffer::from_slice(device, &[1u32, 2])?;
-    buffer.read(&stream)?;
-    let library = Library::from_ptx(device, include_str!("../src/probe.ptx"))?;
-    library.kernel("green_ctx_probe")?;
-    drop(context.make_current()?);
-    green_ctx::Context::current(device.driver())?;
-    stream.is_idle()?;
-    stream.synchronize()?;
-    context.synchronize()?;
-    end.is_complete()?;
-    end.synchronize()?;
-    end.elapsed_since(&start)?;
-    drop(stream);
-    verify::partitions(&contexts, Duration::from_millis(1))?;
-    match contexts.into_iter().next_back().expect("three contexts").close() {
-        Ok(group) => {
-            drop(group);
-            Ok(())
-        }
-        Err(error) => match error.reason {
-            green_ctx::CloseReason::Driver(error) => Err(error),
-            reason => panic!("{reason}"),
-        },
-    }
-}
-
-/// What lives in the simulated driver, as one number.
-fn count(live: Live) -> u64 {
-    live.primary_retains
-        + live.green_contexts
-        + live.streams
-        + live.events
-        + live.libraries
-        + live.modules
-        + live.allocations
-}
-
-#[test]
-fn nothing_is_left_behind() -> Outcome {
-    let (sim, device) = simulated("h200")?;
-    everything(&device)?;
-    assert_eq!(device.release_idle(), 3);
-    assert_eq!(sim.live(), Live::default());
-    assert_eq!(device.resources().sm()?.free(), 132);
-    Ok(())
-}
-
 /// Leaves work running on a partition's SMs, and the partition. Nothing of this crate is left that
 /// would keep the driver.
 fn leave_busy(sim: &Sim, device: &Device) -> Outcome {
@@ -297,58 +218,6 @@ fn a_failing_context_is_not_used_again() -> Outcome {
         assert_eq!(sim.live(), Live::default(), "{function}");
         assert_eq!(device.resources().sm()?.free(), 132, "{function}");
     }
-    Ok(())
-}
-
-/// Fails each driver call of [`everything`] in turn. Whoever is told, by an error or through the
-/// clean-up hook, the ledger is whole, nothing is leaked but what could not be destroyed, and the
-/// same work succeeds afterwards.
-#[test]
-fn each_driver_call_may_fail() -> Outcome {
-    for status in [CUresult::CUDA_ERROR_OUT_OF_MEMORY, CUresult::CUDA_ERROR_UNKNOWN] {
-        let (sim, device) = simulated("h200")?;
-        sim.record_calls(true);
-        everything(&device)?;
-        let calls = sim.call_log();
-        assert!(calls.len() > 60, "only {} calls were made", calls.len());
-        for (index, call) in calls.iter().enumerate() {
-            let nth = calls[..=index].iter().filter(|c| c.function == call.function).count();
-            fails(call.function, nth as u64, status)?;
-        }
-    }
-    Ok(())
-}
-
-fn fails(function: &str, nth: u64, status: CUresult) -> Outcome {
-    let what = format!("{function}, call {nth}, {status}");
-    let (sim, device) = simulated("h200")?;
-    let reported = Arc::new(AtomicU64::new(0));
-    let counter = Arc::clone(&reported);
-    device.driver().on_cleanup_failure(move |_| {
-        counter.fetch_add(1, Ordering::Relaxed);
-    });
-    sim.fail(Fault::on(function).nth(nth).with(status))?;
-    let result = everything(&device);
-    let reported = reported.load(Ordering::Relaxed);
-    match &result {
-        Ok(()) => assert!(reported > 0, "{what}: nobody was told"),
-        Err(error) => assert!(
-            error.status() == Some(status) && error.kind() == ErrorKind::Driver,
-            "{what}: {error}"
-        ),
-    }
-    // What could not be destroyed is all that may be left, and what it stands on.
-    device.release_idle();
-    let left = sim.live();
-    if reported == 0 {
-        assert_eq!(left, Live::default(), "{what}");
-    } else {
-        assert!(count(left) <= 2, "{what}: {left:?}");
-    }
-    assert_eq!(device.resources().sm()?.free(), 132, "{what}");
-    everything(&device).map_err(|error| format!("{what}, afterwards: {error}"))?;
-    device.release_idle();
-    assert_eq!(sim.live(), left, "{what}, afterwards");
     Ok(())
 }
 

@@ -40,14 +40,21 @@ impl Fence {
         self.event.as_ptr()
     }
 
-    /// Whether the work still goes on. An event that can tell no more is done: after a fault of the
-    /// device no work goes on.
-    fn is_running(&self, api: &Api) -> bool {
-        let query = || {
-            // SAFETY: the event is alive.
-            check_done("cuEventQuery", unsafe { api.cuEventQuery()?(self.raw()) })
+    fn is_done(&self, api: &Api) -> Result<bool> {
+        // SAFETY: the event is alive.
+        check_done("cuEventQuery", unsafe { api.cuEventQuery()?(self.raw()) })
+    }
+
+    /// Whether nothing needs to wait for the fence any more. One that cannot tell is kept, which is
+    /// right whatever it is, unless the device has failed: then no work goes on.
+    fn is_over(&self, driver: &Driver) -> bool {
+        let answer = self.is_done(driver.api());
+        let over = match &answer {
+            Ok(done) => *done,
+            Err(error) => error.is_sticky(),
         };
-        matches!(query(), Ok(false))
+        driver.report(answer.map(drop));
+        over
     }
 
     /// Lets go of the event and of the primary context.
@@ -113,8 +120,7 @@ impl Fences {
         }
         let relaxed = Relaxed::enter(driver);
         match &relaxed {
-            Ok(_) => self.fences.retain(|fence| fence.is_running(driver.api())),
-            // All are kept, which is right whatever they are.
+            Ok(_) => self.fences.retain(|fence| !fence.is_over(driver)),
             Err(_) => driver.report(relaxed.map(drop)),
         }
     }
@@ -122,7 +128,12 @@ impl Fences {
     /// Whether nothing is left to wait for.
     pub(crate) fn are_done(&self, driver: &Driver) -> Result<bool> {
         let _relaxed = Relaxed::enter(driver)?;
-        Ok(!self.fences.iter().any(|fence| fence.is_running(driver.api())))
+        for fence in &self.fences {
+            if !fence.is_done(driver.api())? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Makes something wait for each fence.

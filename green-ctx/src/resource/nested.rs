@@ -92,7 +92,7 @@ fn cut(group: &SmGroup, request: &SplitRequest) -> Result<Pieces> {
     let groups: Arc<[GroupParams]> = if request.is_structured() {
         request.structure.groups(request, sms.coscheduling()?)?.into()
     } else {
-        plain_groups(request, sms.alignment())
+        plain_groups(request, alignment(group, &sms))
     };
     let within = Some(Arc::new(group.place().clone()));
     let cut = Cut::Structured { within, groups: Arc::clone(&groups) };
@@ -114,10 +114,22 @@ fn cut(group: &SmGroup, request: &SplitRequest) -> Result<Pieces> {
     }
 }
 
+/// How many of a group's SMs are scheduled together.
+fn alignment(group: &SmGroup, sms: &SmResource) -> u32 {
+    match &group.place().cut {
+        Cut::Equal { .. } => sms.alignment(),
+        Cut::Structured { groups, .. } => {
+            let own = group.place().members.iter().filter_map(|index| groups.get(*index));
+            // What a structured split leaves has no structure but that SMs come in pairs (cuda.h).
+            own.map(|group| group.coscheduled).min().unwrap_or(2)
+        }
+    }
+}
+
 /// The groups of a request by count, rounded up as such a request always is: the structured split
 /// itself rounds nothing.
 fn plain_groups(request: &SplitRequest, alignment: u32) -> Arc<[GroupParams]> {
     let round = |count: u32| count.div_ceil(alignment).saturating_mul(alignment);
-    let group = |count: Option<u32>| GroupParams::plain(count.map_or(0, round));
+    let group = |count: Option<u32>| GroupParams::plain(count.map_or(0, round), alignment);
     request.groups.iter().map(|wanted| group(wanted.sm_count)).collect()
 }

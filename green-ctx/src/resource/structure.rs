@@ -106,7 +106,8 @@ pub(super) struct Structure {
 pub(crate) struct GroupParams {
     /// 0 for as many as there are.
     pub(super) sm_count: u32,
-    /// 0 for the device's own alignment.
+    /// Never 0, which means other counts to other drivers where the group is to have as many SMs as
+    /// there are (NVIDIA/cuda-python, pull request 2389).
     pub(super) coscheduled: u32,
     preferred: u32,
     flags: u32,
@@ -114,9 +115,9 @@ pub(crate) struct GroupParams {
 }
 
 impl GroupParams {
-    /// A group without wishes of its own.
-    pub(super) fn plain(sm_count: u32) -> GroupParams {
-        GroupParams { sm_count, coscheduled: 0, preferred: 0, flags: 0, locality: 0 }
+    /// A group without wishes but that for its count.
+    pub(super) fn plain(sm_count: u32, coscheduled: u32) -> GroupParams {
+        GroupParams { sm_count, coscheduled, preferred: 0, flags: 0, locality: 0 }
     }
 
     pub(super) fn raw(self) -> CU_DEV_SM_RESOURCE_GROUP_PARAMS {
@@ -191,11 +192,12 @@ impl Structure {
             let pick = |values: &Option<PerGroup<u32>>| {
                 values.as_ref().and_then(|values| values.of(index)).unwrap_or(0)
             };
-            let mut params = GroupParams {
-                coscheduled: pick(&self.coscheduled),
-                preferred: pick(&self.preferred),
-                ..GroupParams::plain(group.sm_count.unwrap_or(0))
+            let coscheduled = match pick(&self.coscheduled) {
+                0 => device.default,
+                count => count,
             };
+            let mut params = GroupParams::plain(group.sm_count.unwrap_or(0), coscheduled);
+            params.preferred = pick(&self.preferred);
             if self.backfill.as_ref().and_then(|values| values.of(index)) == Some(true) {
                 params.flags |= Flags::CU_DEV_SM_RESOURCE_GROUP_BACKFILL.0;
             }
@@ -216,7 +218,7 @@ impl Structure {
 /// The header's rules for one group: even counts, and multiples of what is scheduled together unless
 /// the rest is filled up.
 fn validate(name: &str, group: GroupParams, device: Coscheduling) -> Result<()> {
-    let Coscheduling { default, most } = device;
+    let most = device.most;
     let wrong = |reason: String| Err(Error::InvalidRequest(format!("group {name} {reason}")));
     for (what, count) in
         [("co-scheduled", group.coscheduled), ("preferred co-scheduled", group.preferred)]
@@ -234,7 +236,7 @@ fn validate(name: &str, group: GroupParams, device: Coscheduling) -> Result<()> 
             "asks for {count} SMs; a structured group has an even count: {less} or {more}"
         ));
     }
-    let step = if group.coscheduled == 0 { default } else { group.coscheduled }.max(1);
+    let step = group.coscheduled.max(1);
     if !group.is_backfilled() && !count.is_multiple_of(step) {
         let less = count / step * step;
         let nearest = match less {

@@ -194,13 +194,10 @@ impl Units {
         let refused = |error: &Error| {
             error.status() == Some(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION)
         };
-        let unit = |group: &GroupParams| match group.coscheduled {
-            0 => sms.alignment(),
-            coscheduled => coscheduled,
-        };
         match split(groups) {
             Ok((resources, rest)) => {
-                let size = groups.iter().map(unit).min().unwrap_or(sms.alignment());
+                let size =
+                    groups.iter().map(|group| group.coscheduled).min().unwrap_or(sms.alignment());
                 Ok(Units::new(resources, rest, size))
             }
             Err(error) if refused(&error) => {
@@ -214,7 +211,7 @@ impl Units {
                     fit,
                     free: raw::sm_part(input).smCount,
                     total: sms.sm_count(),
-                    unit: groups.get(fit).map_or(sms.alignment(), unit),
+                    unit: groups.get(fit).map_or(sms.alignment(), |group| group.coscheduled),
                     ..NotEnoughSms::default()
                 })))
             }

@@ -1,16 +1,19 @@
-//! Each driver call of what this folder is about, failed in turn.
+//! What meets other code: foreign handles, default streams, host functions.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use green_ctx::sim::{Fault, Live};
 use green_ctx::sys::{CUevent, CUstream};
-use green_ctx::{
-    CUresult, Context, DefaultStream, Device, Event, EventOptions, Stream, StreamOptions,
-};
+use green_ctx::{Context, DefaultStream, Device, Event, EventOptions, Stream, StreamOptions};
 
-use crate::common::{Outcome, simulated};
+use crate::common::Outcome;
 use crate::raw;
+use crate::scenario::Scenario;
+
+fn destroy_event(device: &Device, raw: CUevent) -> green_ctx::Result<()> {
+    let destroy = device.driver().api().cuEventDestroy()?;
+    // SAFETY: the callers made the event, and do not use it any more.
+    raw::ok("cuEventDestroy", unsafe { destroy(raw) })
+}
 
 /// Handles of another library.
 struct Foreign {
@@ -31,7 +34,7 @@ impl Foreign {
     fn destroy(self, device: &Device) -> Outcome {
         raw::destroy_stream(device, self.lent)?;
         self.stream.map_or(Ok(()), |stream| raw::destroy_stream(device, stream))?;
-        self.event.map_or(Ok(()), |event| raw::destroy_event(device, event))?;
+        self.event.map_or(Ok(()), |event| destroy_event(device, event))?;
         let kept = Arc::strong_count(&self.green) - 1;
         assert_eq!(kept, 0, "an owner was kept");
         Ok(())
@@ -62,10 +65,8 @@ fn everything(device: &Device, foreign: &mut Foreign) -> green_ctx::Result<()> {
     let other = device.primary_context()?.create_stream(StreamOptions::default())?;
     other.wait_for(&owned)?;
     other.is_capturing()?;
-    if driver.api().cuLaunchHostFunc().is_ok() {
-        other.launch_host(|| {})?;
-        other.synchronize()?;
-    }
+    other.launch_host(|| {})?;
+    other.synchronize()?;
     let current = context.make_current()?;
     DefaultStream::Legacy.record(&event)?;
     DefaultStream::Legacy.wait(&event)?;
@@ -82,46 +83,17 @@ fn everything(device: &Device, foreign: &mut Foreign) -> green_ctx::Result<()> {
 
 #[test]
 fn each_driver_call_may_fail() -> Outcome {
-    for spec in ["h200@12.5", "h200@13.0"] {
-        let (sim, device) = simulated(spec)?;
-        let mut foreign = Foreign::create(&device)?;
-        sim.record_calls(true);
-        everything(&device, &mut foreign)?;
-        let calls = sim.call_log();
-        foreign.destroy(&device)?;
-        assert!(calls.len() >= 40, "only {} calls were made on {spec}", calls.len());
-        for (index, call) in calls.iter().enumerate() {
-            let nth = calls[..=index].iter().filter(|c| c.function == call.function).count();
-            fails(spec, call.function, nth as u64)?;
-        }
-    }
-    Ok(())
-}
-
-fn fails(spec: &str, function: &str, nth: u64) -> Outcome {
-    let what = format!("{spec}, {function}, call {nth}");
-    let status = CUresult::CUDA_ERROR_UNKNOWN;
-    let (sim, device) = simulated(spec)?;
-    let reported = Arc::new(AtomicU64::new(0));
-    let counter = Arc::clone(&reported);
-    device.driver().on_cleanup_failure(move |_| {
-        counter.fetch_add(1, Ordering::Relaxed);
-    });
-    let mut foreign = Foreign::create(&device)?;
-    sim.fail(Fault::on(function).nth(nth).with(status))?;
-    let result = everything(&device, &mut foreign);
-    let reported = reported.load(Ordering::Relaxed);
-    match &result {
-        Ok(()) => assert!(reported > 0, "{what}: nobody was told"),
-        Err(error) => assert_eq!(error.status(), Some(status), "{what}: {error}"),
-    }
-    // What was not taken over is the other library's still, and can be destroyed by it.
-    foreign.destroy(&device).map_err(|error| format!("{what}: {error}"))?;
-    let mut foreign = Foreign::create(&device)?;
-    everything(&device, &mut foreign).map_err(|error| format!("{what}, afterwards: {error}"))?;
-    foreign.destroy(&device)?;
-    if reported == 0 {
-        assert_eq!(sim.live(), Live::default(), "{what}");
+    for spec in ["h200@12.5", "h200@13.0", "h200@13.1"] {
+        let scenario = Scenario {
+            name: "other libraries' handles",
+            spec,
+            at_least: 40,
+            set_up: Foreign::create,
+            run: everything,
+            // What was not taken over is the other library's still, and can be destroyed by it.
+            tear_down: |device, foreign| foreign.destroy(device),
+        };
+        scenario.exhaust()?;
     }
     Ok(())
 }

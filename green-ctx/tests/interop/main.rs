@@ -4,7 +4,6 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-mod failing;
 mod fault;
 mod foreign;
 mod raw;

@@ -7,11 +7,12 @@ use green_ctx::sys::{
 };
 use green_ctx::{Context, Device, Error};
 
-fn ok(call: &'static str, status: CUresult) -> green_ctx::Result<()> {
+pub(crate) fn ok(call: &'static str, status: CUresult) -> green_ctx::Result<()> {
     if status == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(Error::Driver { call, status }) }
 }
 
 /// A stream of whatever context is current while it is made.
+#[allow(dead_code, reason = "not every test binary makes streams in other contexts")]
 pub(crate) fn stream(context: &Context) -> green_ctx::Result<CUstream> {
     let _current = context.make_current()?;
     let create = context.device().driver().api().cuStreamCreate()?;
@@ -35,12 +36,6 @@ pub(crate) fn event(device: &Device) -> green_ctx::Result<CUevent> {
     // SAFETY: the pointer is to a live handle.
     ok("cuEventCreate", unsafe { create(&raw mut raw, 2) })?;
     Ok(raw)
-}
-
-pub(crate) fn destroy_event(device: &Device, raw: CUevent) -> green_ctx::Result<()> {
-    let destroy = device.driver().api().cuEventDestroy()?;
-    // SAFETY: the callers made the event, and do not use it any more.
-    ok("cuEventDestroy", unsafe { destroy(raw) })
 }
 
 /// A green context, of as many SMs as one group of the driver's own split.

@@ -1,0 +1,11 @@
+//! Every public operation with each of its driver calls failed in turn: no panic, nothing leaked, the
+//! ledger whole, and the same work succeeds afterwards.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../interop/raw.rs"]
+mod raw;
+
+mod foreign;
+mod partition;
+mod scenario;
