@@ -218,8 +218,8 @@ impl Device {
     }
 
     /// Creates a green context on a group's SMs, with a workqueue of its own if one is added
-    /// ([`SmGroup::with_workqueue`]). The group comes back from [`Context::close`], or returns its SMs
-    /// when the last handle of the context goes.
+    /// ([`SmGroup::with_workqueue`](crate::SmGroup::with_workqueue)). The group comes back from
+    /// [`Context::close`], or returns its SMs when the last handle of the context goes.
     ///
     /// The first context of certain SMs takes about 800 µs on an H200 and 4 to 5 MiB of device
     /// memory, which the driver does not give back, and it waits for all work that runs on the device

@@ -34,6 +34,8 @@
 //! - **Which CUDA is installed is found out at run time.** One binary runs on every driver from 12.4
 //!   on; what a driver lacks is [`Error::Unsupported`], with the version that has it.
 //!
+//! The [manual](guide) explains each of these, a page a concept.
+//!
 //! Green contexts isolate SMs, not memory, caches or faults: an illegal address in one partition
 //! ends the work of all.
 //!
@@ -57,6 +59,7 @@ mod error;
 mod event;
 mod fork;
 mod green;
+pub mod guide;
 mod launch;
 mod library;
 mod lock;

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::Case;
 use crate::answer::{Answer, Failure, Outcome};
-use crate::gpu::{DEFAULT_STREAM, Gpu, SM, Split, sm};
+use crate::gpu::{DEFAULT_STREAM, Gpu, SM, Split, bytes, sm};
 
 /// The units that a split of a whole H200 gives: 15 of 8 SMs, 66 of 2.
 const COARSE: usize = 15;
@@ -154,6 +154,17 @@ fn nested() -> Vec<Case> {
             let (a, b) = (gpu.green(&split.groups[..1])?, gpu.green(&split.groups[1..2])?);
             let of = |green| gpu.cuGreenCtxGetDevResource(green, SM)?.must();
             Ok(vec![of(a)?, of(b)?])
+        }),
+        built("composition/nested-child-of-two-equal-splits", |gpu| {
+            let (first, second) = twice_in_48(gpu)?;
+            Ok(vec![first.groups[0], second.groups[1]])
+        }),
+        Case::new("composition/nested-equal-splits", |gpu, answer| {
+            let (first, second) = twice_in_48(gpu)?;
+            let equal =
+                first.groups.iter().zip(&second.groups).all(|(a, b)| bytes(a) == bytes(b));
+            answer.add("equal", equal);
+            Ok(())
         }),
         Case::new("composition/nested-in-composed-24", |gpu, answer| {
             let split = coarse(gpu)?;
@@ -305,6 +316,13 @@ fn two_of_16(gpu: &Gpu) -> Result<Split, Failure> {
 fn nested_in_48(gpu: &Gpu) -> Result<Split, Failure> {
     let own = gpu.cuGreenCtxGetDevResource(gpu.green_with(48)?, SM)?.must()?;
     enough(gpu.split(&own, 0, 2, 16)?.must()?, 2)
+}
+
+/// A green context of 48 SMs, its own resource cut twice in the same way.
+fn twice_in_48(gpu: &Gpu) -> Result<(Split, Split), Failure> {
+    let own = gpu.cuGreenCtxGetDevResource(gpu.green_with(48)?, SM)?.must()?;
+    let split = || enough(gpu.split(&own, 0, 2, 16)?.must()?, 2);
+    Ok((split()?, split()?))
 }
 
 /// A green context of one unit of 8 SMs, its own resource cut into units of 2.

@@ -1,0 +1,14 @@
+//! The manual: one page a concept.
+//!
+//! 1. [`partitions`]: what a partition is, how a device is cut, what a partition does not promise.
+//! 2. [`ownership`]: the ledger, groups and contexts, when SMs are free, contexts that are used again.
+//! 3. [`explicit_model`]: why nothing depends on the current context, and how to meet code that does.
+//! 4. [`versions`]: what each driver from CUDA 12.4 on can do, and what an older one says instead.
+//!
+//! What is said of the driver names its source: the header (`cuda.h`), NVIDIA's documentation, or a
+//! record of hardware in `tests/conformance/records` of the repository.
+
+pub mod explicit_model;
+pub mod ownership;
+pub mod partitions;
+pub mod versions;
