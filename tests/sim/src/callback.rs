@@ -5,27 +5,24 @@ use std::ffi::c_void;
 use green_ctx_sys::{CUhostFn, CUresult, CUstream, CUstream_st, CUstreamCallback};
 
 use crate::driver::Driver;
-use crate::effects::Effect;
 use crate::handle;
-use crate::pointer::{Answer, Ptr};
-use crate::state::State;
+use crate::pointer::{Answer, Kept, Ptr};
+use crate::work::{self, Work};
 
 /// A function of the program and what it is called with.
+#[derive(Clone)]
 pub(crate) struct Callback {
     function: Function,
-    user_data: Ptr<c_void>,
+    user_data: Kept<c_void>,
 }
 
+#[derive(Clone)]
 enum Function {
     /// Of `cuStreamAddCallback`: told of its stream, and of errors.
     Stream(unsafe extern "C" fn(CUstream, CUresult, *mut c_void), usize),
     /// Of `cuLaunchHostFunc`: not called after an error (cuda.h).
     Host(unsafe extern "C" fn(*mut c_void)),
 }
-
-// SAFETY: the pointer is only passed on, and who adds a callback promises that it may run on a
-// thread of the driver's choosing (cuda.h, `cuStreamAddCallback`).
-unsafe impl Send for Callback {}
 
 impl Callback {
     /// Runs the function. No lock of the driver may be held: it may call the driver.
@@ -34,11 +31,11 @@ impl Callback {
             Function::Stream(function, stream) => {
                 let stream = handle::pointer::<CUstream_st>(stream);
                 // SAFETY: who added it promised that it can be called with this pointer, once.
-                unsafe { function(stream, status, self.user_data.raw()) };
+                unsafe { function(stream, status, self.user_data.pointer().raw()) };
             }
             Function::Host(function) if status == CUresult::CUDA_SUCCESS => {
                 // SAFETY: as above.
-                unsafe { function(self.user_data.raw()) };
+                unsafe { function(self.user_data.pointer().raw()) };
             }
             Function::Host(_) => {}
         }
@@ -60,7 +57,11 @@ pub(crate) fn add(
     if flags != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    submit(driver, &mut state, handle, Function::Stream(function, stream.address()), user_data)
+    // A callback cannot be captured (cuda.h, `cuStreamAddCallback`).
+    state.not_captured(handle)?;
+    let function = Function::Stream(function, stream.address());
+    let callback = Callback { function, user_data: user_data.into() };
+    work::submit(driver, state, handle, Work::Call(callback)).map(drop)
 }
 
 /// Adds a function to a stream, to run as a callback does.
@@ -73,22 +74,6 @@ pub(crate) fn launch(
     let mut state = driver.state();
     let handle = state.stream(stream.address())?;
     let function = function.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    submit(driver, &mut state, handle, Function::Host(function), user_data)
-}
-
-fn submit(
-    driver: &Driver,
-    state: &mut State,
-    stream: usize,
-    function: Function,
-    user_data: Ptr<c_void>,
-) -> Answer {
-    // A callback cannot be captured (cuda.h, `cuStreamAddCallback`). A host function can, which is
-    // not simulated.
-    state.not_captured(stream)?;
-    let time = state.occupy(stream, 0);
-    let device = state.device_of_stream(stream);
-    state.later(time, device, Effect::Call(Callback { function, user_data }));
-    driver.expect_callbacks();
-    Ok(())
+    let callback = Callback { function: Function::Host(function), user_data: user_data.into() };
+    work::submit(driver, state, handle, Work::Call(callback)).map(drop)
 }

@@ -1,5 +1,5 @@
 //! Stream capture, as far as it concerns contexts and streams: what takes part, what is refused
-//! meanwhile, and what spoils it. The graphs that come out count their nodes and hold no more.
+//! meanwhile, what spoils it, and the graph that comes out.
 
 use green_ctx_sys::{
     CUgraph_st, CUgraphEdgeData, CUgraphNode, CUresult, CUstream_st, CUstreamCaptureMode,
@@ -12,6 +12,7 @@ use crate::handle;
 use crate::pointer::{Answer, Ptr};
 use crate::state::{State, thread};
 use crate::stream::NON_BLOCKING;
+use crate::work::Work;
 
 /// A capture that was begun and not ended.
 pub(crate) struct Capture {
@@ -19,7 +20,7 @@ pub(crate) struct Capture {
     mode: CUstreamCaptureMode,
     /// Something happened that cannot be captured: only ending it is left.
     spoiled: bool,
-    nodes: usize,
+    nodes: Vec<Node>,
     /// The streams that take part, the one that it was begun in first.
     branches: Vec<Branch>,
 }
@@ -30,6 +31,8 @@ struct Branch {
     tick: u64,
     /// The operations of each branch, by its index, that come before the branch's next.
     seen: VectorClock,
+    /// The nodes that the branch's next comes after directly.
+    last: Vec<usize>,
 }
 
 /// What an event recorded in a capturing stream stands for.
@@ -37,12 +40,21 @@ struct Branch {
 pub(crate) struct Captured {
     pub(crate) capture: usize,
     seen: VectorClock,
+    last: Vec<usize>,
 }
 
 /// A graph.
 pub(crate) struct Graph {
     #[expect(dead_code, reason = "what a graph is made of is asked for by functions yet to come")]
-    nodes: usize,
+    nodes: Vec<Node>,
+}
+
+/// Work of a graph, in a context, after other work.
+#[expect(dead_code, reason = "what a graph is made of is asked for by functions yet to come")]
+pub(crate) struct Node {
+    work: Work,
+    context: usize,
+    after: Vec<usize>,
 }
 
 impl Capture {
@@ -97,25 +109,38 @@ impl State {
         self.spoil_captures(&strict)
     }
 
-    /// Takes an operation into the capture of its stream; `false` where there is none and the
-    /// operation is to be done.
-    pub(crate) fn capture_operation(&mut self, stream: usize) -> Answer<bool> {
-        if self.captures.is_empty() {
-            return Ok(false);
-        }
-        let Some(id) = self.streams[&stream].capture else {
-            return self.no_implicit_wait(stream).map(|()| false);
-        };
-        let Some(capture) = self.captures.get_mut(&id) else { return Ok(false) };
-        if capture.spoiled {
-            return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-        }
-        capture.nodes += 1;
+    /// Takes work into the capture of its stream; gives it back where there is none and it is to be
+    /// done.
+    pub(crate) fn capture(&mut self, stream: usize, work: Work) -> Answer<Option<Work>> {
+        let Some(id) = self.capturing(stream)? else { return Ok(Some(work)) };
+        let context = self.streams[&stream].context;
+        let Some(capture) = self.captures.get_mut(&id) else { return Ok(Some(work)) };
+        let number = capture.nodes.len();
+        let mut after = Vec::new();
         if let Some((index, branch)) = capture.branch(stream) {
             branch.tick += 1;
             branch.seen.set(index, branch.tick);
+            after = std::mem::replace(&mut branch.last, vec![number]);
         }
-        Ok(true)
+        capture.nodes.push(Node { work, context, after });
+        Ok(None)
+    }
+
+    /// The capture that work in a stream would become part of, if there is one.
+    pub(crate) fn capturing(&mut self, stream: usize) -> Answer<Option<usize>> {
+        if self.captures.is_empty() {
+            return Ok(None);
+        }
+        let Some(id) = self.streams[&stream].capture else {
+            return self.no_implicit_wait(stream).map(|()| None);
+        };
+        match self.captures.get(&id) {
+            Some(capture) if capture.spoiled => {
+                Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
+            }
+            Some(_) => Ok(Some(id)),
+            None => Ok(None),
+        }
     }
 
     /// Work in the legacy stream would wait for blocking streams, which a capturing one cannot be
@@ -137,7 +162,7 @@ impl State {
     pub(crate) fn captured_event(&mut self, stream: usize) -> Option<Captured> {
         let id = self.streams[&stream].capture?;
         let (_, branch) = self.captures.get_mut(&id)?.branch(stream)?;
-        Some(Captured { capture: id, seen: branch.seen.clone() })
+        Some(Captured { capture: id, seen: branch.seen.clone(), last: branch.last.clone() })
     }
 
     /// Waits within a capture; `false` where neither stream nor event take part in one.
@@ -158,7 +183,8 @@ impl State {
         let Some(capture) = self.captures.get_mut(&captured.capture) else { return Ok(false) };
         match into {
             None => {
-                let branch = Branch { stream, tick: 0, seen: captured.seen };
+                let (seen, last) = (captured.seen, captured.last);
+                let branch = Branch { stream, tick: 0, seen, last };
                 capture.branches.push(branch);
                 if let Some(stream) = self.streams.get_mut(&stream) {
                     stream.capture = Some(captured.capture);
@@ -167,6 +193,8 @@ impl State {
             Some(into) if into == captured.capture => {
                 if let Some((_, branch)) = capture.branch(stream) {
                     branch.seen.join(&captured.seen);
+                    let more = captured.last.into_iter().filter(|node| !branch.last.contains(node));
+                    branch.last = branch.last.iter().copied().chain(more).collect();
                 }
             }
             Some(into) => {
@@ -215,9 +243,15 @@ pub(crate) fn begin(
     if state.streams[&handle].capture.is_some() {
         return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
     }
-    let branch = Branch { stream: handle, tick: 0, seen: VectorClock::default() };
-    let capture =
-        Capture { thread: thread(), mode, spoiled: false, nodes: 0, branches: vec![branch] };
+    let (seen, last) = (VectorClock::default(), Vec::new());
+    let branch = Branch { stream: handle, tick: 0, seen, last };
+    let capture = Capture {
+        thread: thread(),
+        mode,
+        spoiled: false,
+        nodes: Vec::new(),
+        branches: vec![branch],
+    };
     let id = handle::next();
     state.captures.insert(id, capture);
     if let Some(stream) = state.streams.get_mut(&handle) {
@@ -254,7 +288,8 @@ pub(crate) fn end(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<*mut CUgra
     let ended = state.end_capture(id);
     status?;
     let graph = handle::next();
-    state.graphs.insert(graph, Graph { nodes: ended.map_or(0, |capture| capture.nodes) });
+    let nodes = ended.map_or_else(Vec::new, |capture| capture.nodes);
+    state.graphs.insert(graph, Graph { nodes });
     out.write(handle::pointer(graph))
 }
 
@@ -345,7 +380,7 @@ pub(crate) fn graph_create(driver: &Driver, out: Ptr<*mut CUgraph_st>, flags: u3
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let graph = handle::next();
-    state.graphs.insert(graph, Graph { nodes: 0 });
+    state.graphs.insert(graph, Graph { nodes: Vec::new() });
     out.write(handle::pointer(graph))
 }
 

@@ -7,10 +7,12 @@
 //! the end of a wait.
 
 use std::collections::BTreeMap;
+use std::ffi::c_void;
 
 use green_ctx_sys::CUresult;
 
 use crate::callback::Callback;
+use crate::pointer::Kept;
 use crate::state::State;
 
 /// What an operation does at its end.
@@ -19,6 +21,8 @@ pub(crate) enum Effect {
     Write(Vec<Written>),
     /// Repeats a pattern from an address on, over this many bytes.
     Fill { address: u64, pattern: Vec<u8>, len: usize },
+    /// Writes bytes to memory of the program.
+    Deliver { to: Kept<c_void>, bytes: Vec<u8> },
     /// Gives up an allocation that was freed in stream order.
     Release(u64),
     /// Fails, and with it every context of the device.
@@ -115,6 +119,8 @@ impl State {
                     chunks.for_each(|chunk| chunk.copy_from_slice(&pattern));
                 }
             }
+            // A null pointer was refused when the copy was asked for.
+            Effect::Deliver { to, bytes } => drop(to.pointer().write_bytes(&bytes)),
             Effect::Release(address) => self.drop_memory(address),
             Effect::Fault(error) => self.devices[device].fault = Some(error),
             Effect::Call(callback) => {
@@ -141,7 +147,10 @@ impl State {
                         }
                     }
                 }
-                Effect::Release(_) | Effect::Fault(_) | Effect::Call(_) => {}
+                Effect::Deliver { .. }
+                | Effect::Release(_)
+                | Effect::Fault(_)
+                | Effect::Call(_) => {}
             }
         }
     }

@@ -1,20 +1,19 @@
 //! Launches.
 
 use std::ffi::c_void;
-use std::sync::Arc;
 
 use green_ctx_sys::{CUfunc_st, CUlaunchAttributeID, CUlaunchConfig, CUresult, CUstream_st};
 
 use crate::Profile;
 use crate::clock::cost;
 use crate::driver::Driver;
-use crate::effects::Effect;
-use crate::kernel::{DURATION, KernelCall, blocks, end_ns};
+use crate::kernel::blocks;
 use crate::pointer::{Answer, Ptr};
 use crate::profile::attribute;
 use crate::ptx::KernelInfo;
 use crate::state::State;
 use crate::trace::Launch;
+use crate::work::{self, KernelWork, Work};
 
 /// The shape of a launch.
 #[derive(Clone, Copy)]
@@ -157,70 +156,13 @@ fn launch(
     if shape.cooperative && blocks(shape.grid) > resident {
         return Err(CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
     }
-    let (context_id, is_green, all_sms) = (context.id, context.green, Arc::clone(&context.sms.ids));
     let params = read_params(&info, params, extra)?;
-    if state.capture_operation(stream)? {
-        return Ok(());
-    }
-
-    let admitted = state.admit(stream);
-    let start_ns = admitted.start.time;
-    let actor = state.streams[&stream].actor();
-    let (stream_id, tick) = (state.streams[&stream].id, state.streams[&stream].tick);
-    let mut end = end_ns(start_ns, DURATION, shape.grid, &all_sms, blocks_per_sm);
-    let kernel = Arc::clone(&info.name);
-    if let Some(work) = driver.kernel(&kernel) {
-        drop(state);
-        let mut call = KernelCall {
-            driver,
-            info,
-            params,
-            grid: shape.grid,
-            block: shape.block,
-            shared_bytes: shape.shared_bytes,
-            device,
-            sms: Arc::clone(&all_sms),
-            blocks_per_sm,
-            start_ns,
-            duration_ns: DURATION,
-            writes: Vec::new(),
-            faulted: false,
-        };
-        work(&mut call);
-        end = call.end_ns();
-        state = driver.peek();
-        if !call.writes.is_empty() {
-            state.later(end, device, Effect::Write(call.writes));
-        }
-        if call.faulted {
-            state.later(end, device, Effect::Fault(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
-        }
-    }
-    let clock = admitted.start.clock.clone();
-    state.conclude(admitted, end);
-    let used = blocks(shape.grid).min(all_sms.len() as u64) as usize;
-    let sms = if used == all_sms.len() { all_sms } else { all_sms[..used].into() };
-    let (grid, block) = (shape.grid, shape.block);
-    state.trace_launch(Launch {
-        kernel,
-        device,
-        stream: stream_id,
-        context: context_id,
-        is_green,
-        sms,
-        grid,
-        block,
-        start_ns,
-        end_ns: end,
-        actor,
-        tick,
-        clock,
-    });
-    Ok(())
+    let work = Work::Kernel(KernelWork { info, shape, params });
+    work::submit(driver, state, stream, work).map(drop)
 }
 
 impl State {
-    fn trace_launch(&mut self, launch: Launch) {
+    pub(crate) fn trace_launch(&mut self, launch: Launch) {
         if self.trace == 0 {
             return;
         }

@@ -155,6 +155,7 @@ mod resource;
 mod sm_set;
 mod stream;
 mod unsimulated;
+mod work;
 
 pub use calls::Call;
 pub use fault::Fault;

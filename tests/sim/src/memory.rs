@@ -5,12 +5,13 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use green_ctx_sys::{CUresult, CUstream_st};
+use parking_lot::MutexGuard;
 
-use crate::clock::cost;
 use crate::driver::Driver;
-use crate::effects::{Effect, Written};
+use crate::effects::Effect;
 use crate::pointer::{Answer, Ptr};
 use crate::state::State;
+use crate::work::{self, Copy, Fill, Place, Work};
 
 /// The alignment of device addresses in bytes.
 const ALIGN: usize = 512;
@@ -134,48 +135,12 @@ impl State {
     }
 
     /// The bytes that a copy or memset is about.
-    fn target(&self, address: u64, len: usize) -> Answer<&[u8]> {
+    pub(crate) fn target(&self, address: u64, len: usize) -> Answer<&[u8]> {
         if len == 0 {
             return Ok(&[]);
         }
         let found = self.memory(address, len).map(|(_, bytes)| bytes);
         found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
-    }
-
-    /// Takes an operation on memory into a stream that was looked up already, and says when it
-    /// ends; `None` where a capture took it.
-    fn transfer(&mut self, stream: usize, address: u64, len: usize) -> Answer<Option<u64>> {
-        self.target(address, len)?;
-        if self.capture_operation(stream)? {
-            return Ok(None);
-        }
-        Ok(Some(self.occupy(stream, cost::COPY + len as u64 * 1000 / cost::COPY_BYTES)))
-    }
-
-    /// Copies from the host in stream order. The host's memory is read at once.
-    fn upload(&mut self, stream: usize, to: u64, from: Ptr<c_void>, len: usize) -> Answer {
-        self.target(to, len)?;
-        let mut bytes = vec![0; len];
-        from.read_bytes(&mut bytes)?;
-        if let Some(end) = self.transfer(stream, to, len)? {
-            let device = self.device_of_stream(stream);
-            self.later(end, device, Effect::Write(vec![Written { address: to, bytes }]));
-        }
-        Ok(())
-    }
-
-    /// Copies to the host in stream order and waits for it, as a driver does for memory of the host
-    /// that is not page-locked (cuda.h, "API synchronization behavior"); here none is.
-    fn download(&mut self, stream: usize, to: Ptr<c_void>, from: u64, len: usize) -> Answer {
-        self.target(from, len)?;
-        if len > 0 {
-            to.given()?;
-        }
-        if self.transfer(stream, from, len)?.is_some() {
-            self.finish_stream(stream)?;
-            to.write_bytes(self.target(from, len)?)?;
-        }
-        Ok(())
     }
 
     /// The stream of an operation that names none, with the host kept from captures.
@@ -184,6 +149,42 @@ impl State {
         self.no_strict_capture()?;
         Ok(stream)
     }
+}
+
+/// Copies from the host in stream order. The host's memory is read at once.
+fn upload(
+    driver: &Driver,
+    state: MutexGuard<'_, State>,
+    stream: usize,
+    to: u64,
+    from: Ptr<c_void>,
+    len: usize,
+) -> Answer {
+    state.target(to, len)?;
+    if len > 0 {
+        from.given()?;
+    }
+    let copy = Copy { to: Place::Device(to), from: Place::Host(from.into()), len };
+    work::submit(driver, state, stream, Work::Copy(copy)).map(drop)
+}
+
+/// Copies to the host in stream order and waits for it, as a driver does for memory of the host that
+/// is not page-locked (cuda.h, "API synchronization behavior"); here none is.
+fn download(
+    driver: &Driver,
+    state: MutexGuard<'_, State>,
+    stream: usize,
+    to: Ptr<c_void>,
+    from: u64,
+    len: usize,
+) -> Answer {
+    state.target(from, len)?;
+    if len > 0 {
+        to.given()?;
+    }
+    let copy = Copy { to: Place::Host(to.into()), from: Place::Device(from), len };
+    let (mut state, end) = work::submit(driver, state, stream, Work::Copy(copy))?;
+    if end.is_some() { state.finish_stream(stream) } else { Ok(()) }
 }
 
 pub(crate) fn alloc(driver: &Driver, out: Ptr<u64>, len: usize) -> Answer {
@@ -242,7 +243,7 @@ pub(crate) fn free_async(driver: &Driver, address: u64, stream: Ptr<CUstream_st>
 }
 
 fn uncaptured_device(state: &mut State, stream: usize) -> Answer<usize> {
-    if state.capture_operation(stream)? {
+    if state.capturing(stream)?.is_some() {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
     let context = state.streams[&stream].context;
@@ -259,14 +260,14 @@ pub(crate) fn get_info(driver: &Driver, free: Ptr<usize>, total: Ptr<usize>) -> 
 pub(crate) fn copy_to_device(driver: &Driver, to: u64, from: Ptr<c_void>, len: usize) -> Answer {
     let mut state = driver.state();
     let stream = state.null_stream()?;
-    state.upload(stream, to, from, len)?;
-    state.finish_stream(stream)
+    upload(driver, state, stream, to, from, len)?;
+    driver.peek().finish_stream(stream)
 }
 
 pub(crate) fn copy_to_host(driver: &Driver, to: Ptr<c_void>, from: u64, len: usize) -> Answer {
     let mut state = driver.state();
     let stream = state.null_stream()?;
-    state.download(stream, to, from, len)
+    download(driver, state, stream, to, from, len)
 }
 
 pub(crate) fn copy_to_device_async(
@@ -278,7 +279,7 @@ pub(crate) fn copy_to_device_async(
 ) -> Answer {
     let mut state = driver.state();
     let stream = state.stream(stream.address())?;
-    state.upload(stream, to, from, len)
+    upload(driver, state, stream, to, from, len)
 }
 
 pub(crate) fn copy_to_host_async(
@@ -290,26 +291,31 @@ pub(crate) fn copy_to_host_async(
 ) -> Answer {
     let mut state = driver.state();
     let stream = state.stream(stream.address())?;
-    state.download(stream, to, from, len)
+    download(driver, state, stream, to, from, len)
 }
 
 /// Writes a pattern `count` times, in stream order.
-fn fill(state: &mut State, stream: usize, address: u64, pattern: &[u8], count: usize) -> Answer {
+fn fill(
+    driver: &Driver,
+    state: MutexGuard<'_, State>,
+    stream: usize,
+    to: u64,
+    pattern: &[u8],
+    count: usize,
+) -> Answer {
     let len = count.checked_mul(pattern.len()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    if !address.is_multiple_of(pattern.len() as u64) {
+    if !to.is_multiple_of(pattern.len() as u64) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    if let Some(end) = state.transfer(stream, address, len)? {
-        let device = state.device_of_stream(stream);
-        state.later(end, device, Effect::Fill { address, pattern: pattern.to_vec(), len });
-    }
-    Ok(())
+    state.target(to, len)?;
+    let fill = Fill { to, pattern: pattern.to_vec(), len };
+    work::submit(driver, state, stream, Work::Fill(fill)).map(drop)
 }
 
 pub(crate) fn set_d8(driver: &Driver, to: u64, value: u8, count: usize) -> Answer {
     let mut state = driver.state();
     let stream = state.null_stream()?;
-    fill(&mut state, stream, to, &[value], count)
+    fill(driver, state, stream, to, &[value], count)
 }
 
 pub(crate) fn set_d8_async(
@@ -321,7 +327,7 @@ pub(crate) fn set_d8_async(
 ) -> Answer {
     let mut state = driver.state();
     let stream = state.stream(stream.address())?;
-    fill(&mut state, stream, to, &[value], count)
+    fill(driver, state, stream, to, &[value], count)
 }
 
 pub(crate) fn set_d32_async(
@@ -333,7 +339,7 @@ pub(crate) fn set_d32_async(
 ) -> Answer {
     let mut state = driver.state();
     let stream = state.stream(stream.address())?;
-    fill(&mut state, stream, to, &value.to_ne_bytes(), count)
+    fill(driver, state, stream, to, &value.to_ne_bytes(), count)
 }
 
 /// `CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER`, the only flag of a write, which is without meaning
@@ -352,7 +358,7 @@ fn write_value(
     if flags & !NO_MEMORY_BARRIER != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    fill(&mut state, stream, to, value, 1)
+    fill(driver, state, stream, to, value, 1)
 }
 
 pub(crate) fn write_value_32(

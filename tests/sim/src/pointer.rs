@@ -109,6 +109,34 @@ impl<T> Ptr<T> {
     }
 }
 
+/// A pointer of the program that the driver uses after the call: memory that a copy reads or writes
+/// later, or what a function of the program is called with.
+pub(crate) struct Kept<T>(Ptr<T>);
+
+impl<T> Clone for Kept<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Kept<T> {}
+
+// SAFETY: whoever gives such a pointer promises that it can be used on a thread of the driver's
+// choosing until the work is done (cuda.h: asynchronous copies, `cuLaunchHostFunc`).
+unsafe impl<T> Send for Kept<T> {}
+
+impl<T> Kept<T> {
+    pub(crate) fn pointer(self) -> Ptr<T> {
+        self.0
+    }
+}
+
+impl<T> From<Ptr<T>> for Kept<T> {
+    fn from(pointer: Ptr<T>) -> Kept<T> {
+        Kept(pointer)
+    }
+}
+
 impl Ptr<CUlaunchConfig> {
     /// One of the attributes that a configuration, which was read already, points to.
     pub(crate) fn attribute(config: &CUlaunchConfig, index: usize) -> Answer<CUlaunchAttribute> {

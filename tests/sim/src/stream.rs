@@ -190,14 +190,6 @@ impl State {
         stream.tail.clock.join(&done.clock);
     }
 
-    /// An operation of known duration, from start to end. Returns the end.
-    pub(crate) fn occupy(&mut self, handle: usize, duration: u64) -> u64 {
-        let admitted = self.admit(handle);
-        let end = admitted.start.time + duration;
-        self.conclude(admitted, end);
-        end
-    }
-
     /// Waits on the host for everything in a stream that was looked up already, and fails where
     /// something in it failed.
     pub(crate) fn finish_stream(&mut self, handle: usize) -> Answer {

@@ -1,0 +1,199 @@
+//! What is done on a device, whoever asks for it: a stream at once, or a graph whenever it is
+//! launched.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use green_ctx_sys::CUresult;
+use parking_lot::MutexGuard;
+
+use crate::callback::Callback;
+use crate::clock::{Moment, cost};
+use crate::driver::Driver;
+use crate::effects::{Effect, Written};
+use crate::kernel::{DURATION, KernelCall, blocks, end_ns};
+use crate::launch::Shape;
+use crate::pointer::{Answer, Kept};
+use crate::ptx::KernelInfo;
+use crate::state::State;
+use crate::trace::Launch;
+
+/// One piece of work. What it needs was checked when it was asked for.
+#[derive(Clone)]
+pub(crate) enum Work {
+    Kernel(KernelWork),
+    Copy(Copy),
+    Fill(Fill),
+    Call(Callback),
+}
+
+/// A kernel with its arguments.
+#[derive(Clone)]
+pub(crate) struct KernelWork {
+    pub(crate) info: Arc<KernelInfo>,
+    pub(crate) shape: Shape,
+    /// The parameters as one buffer.
+    pub(crate) params: Vec<u8>,
+}
+
+/// Bytes from one place to another.
+#[derive(Clone)]
+pub(crate) struct Copy {
+    pub(crate) to: Place,
+    pub(crate) from: Place,
+    pub(crate) len: usize,
+}
+
+/// Where a copy reads or writes.
+#[derive(Clone)]
+pub(crate) enum Place {
+    Device(u64),
+    /// Memory of the program, read when the copy is submitted and written when it ends.
+    Host(Kept<c_void>),
+}
+
+/// A pattern, repeated over memory.
+#[derive(Clone)]
+pub(crate) struct Fill {
+    pub(crate) to: u64,
+    pub(crate) pattern: Vec<u8>,
+    pub(crate) len: usize,
+}
+
+/// Where work is done, and what it comes after.
+pub(crate) struct Turn {
+    /// The handle of the stream that it was submitted to.
+    pub(crate) stream: usize,
+    /// The handle of the context on whose SMs it runs.
+    pub(crate) context: usize,
+    pub(crate) start: Moment,
+}
+
+/// How long a copy or a fill takes, in nanoseconds.
+fn transfer_ns(len: usize) -> u64 {
+    cost::COPY + len as u64 * 1000 / cost::COPY_BYTES
+}
+
+/// Takes work into a stream that was looked up already: into its capture, or to be done. Returns
+/// when it ends, `None` where a capture took it.
+pub(crate) fn submit<'a>(
+    driver: &'a Driver,
+    mut state: MutexGuard<'a, State>,
+    stream: usize,
+    work: Work,
+) -> Answer<(MutexGuard<'a, State>, Option<u64>)> {
+    let Some(work) = state.capture(stream, work)? else { return Ok((state, None)) };
+    let admitted = state.admit(stream);
+    let context = state.streams[&stream].context;
+    let turn = Turn { stream, context, start: admitted.start.clone() };
+    let (mut state, end) = perform(driver, state, &turn, work)?;
+    state.conclude(admitted, end);
+    Ok((state, Some(end)))
+}
+
+/// Does work whose turn has come, and returns when it ends. The state is let go of while the closure
+/// of a kernel runs.
+pub(crate) fn perform<'a>(
+    driver: &'a Driver,
+    mut state: MutexGuard<'a, State>,
+    turn: &Turn,
+    work: Work,
+) -> Answer<(MutexGuard<'a, State>, u64)> {
+    let start = turn.start.time;
+    let device = state.contexts[&turn.context].device;
+    let end = match work {
+        Work::Kernel(work) => return Ok(run_kernel(driver, state, turn, work)),
+        Work::Copy(copy) => {
+            let end = start + transfer_ns(copy.len);
+            let mut bytes = vec![0; copy.len];
+            match copy.from {
+                Place::Host(from) => from.pointer().read_bytes(&mut bytes)?,
+                Place::Device(from) => {
+                    bytes.copy_from_slice(state.target(from, copy.len)?);
+                    state.foresee(start, from, &mut bytes);
+                }
+            }
+            let effect = match copy.to {
+                Place::Device(address) => Effect::Write(vec![Written { address, bytes }]),
+                Place::Host(to) => Effect::Deliver { to, bytes },
+            };
+            state.later(end, device, effect);
+            end
+        }
+        Work::Fill(Fill { to, pattern, len }) => {
+            let end = start + transfer_ns(len);
+            state.later(end, device, Effect::Fill { address: to, pattern, len });
+            end
+        }
+        Work::Call(callback) => {
+            state.later(start, device, Effect::Call(callback));
+            driver.expect_callbacks();
+            start
+        }
+    };
+    Ok((state, end))
+}
+
+fn run_kernel<'a>(
+    driver: &'a Driver,
+    mut state: MutexGuard<'a, State>,
+    turn: &Turn,
+    work: KernelWork,
+) -> (MutexGuard<'a, State>, u64) {
+    let KernelWork { info, shape, params } = work;
+    let Shape { grid, block, shared_bytes, .. } = shape;
+    let context = &state.contexts[&turn.context];
+    let (device, context_id, is_green) = (context.device, context.id, context.green);
+    let all_sms = Arc::clone(&context.sms.ids);
+    let blocks_per_sm = state.profile.blocks_per_sm(shape.threads(), u64::from(shared_bytes));
+    let start_ns = turn.start.time;
+    let mut end = end_ns(start_ns, DURATION, grid, &all_sms, blocks_per_sm);
+    let kernel = Arc::clone(&info.name);
+    if let Some(closure) = driver.kernel(&kernel) {
+        drop(state);
+        let mut call = KernelCall {
+            driver,
+            info,
+            params,
+            grid,
+            block,
+            shared_bytes,
+            device,
+            sms: Arc::clone(&all_sms),
+            blocks_per_sm,
+            start_ns,
+            duration_ns: DURATION,
+            writes: Vec::new(),
+            faulted: false,
+        };
+        closure(&mut call);
+        end = call.end_ns();
+        state = driver.peek();
+        if !call.writes.is_empty() {
+            state.later(end, device, Effect::Write(call.writes));
+        }
+        if call.faulted {
+            state.later(end, device, Effect::Fault(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
+        }
+    }
+    let used = blocks(grid).min(all_sms.len() as u64) as usize;
+    let sms = if used == all_sms.len() { all_sms } else { all_sms[..used].into() };
+    let stream = &state.streams[&turn.stream];
+    let (stream, actor, tick) = (stream.id, stream.actor(), stream.tick);
+    state.trace_launch(Launch {
+        kernel,
+        device,
+        stream,
+        context: context_id,
+        is_green,
+        sms,
+        grid,
+        block,
+        start_ns,
+        end_ns: end,
+        actor,
+        tick,
+        clock: turn.start.clock.clone(),
+    });
+    (state, end)
+}
