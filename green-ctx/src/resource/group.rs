@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::fence::{Fence, Fences};
 use super::ledger::{Chosen, Origin};
 use super::nested::Parent;
+use super::sm::{COMPOSITION, check_version};
 use super::split::{Plan, Split, SplitRequest};
 use super::unit::{Cut, Units};
 use super::workqueue::{Provision, Workqueue};
@@ -166,6 +167,7 @@ impl SmGroup {
 
     fn choose(&self, request: &SplitRequest) -> Result<Vec<Chosen>> {
         self.check_request(request)?;
+        check_version(&self.device, COMPOSITION, "splitting a group")?;
         if Some(request.granularity) != self.place.cut.granularity() {
             return Err(Error::CutInUse { held: self.place.cut.to_string() });
         }
@@ -180,7 +182,7 @@ impl SmGroup {
             let reason = "groups that share SMs are split from the device, not from a group";
             return Err(Error::InvalidRequest(reason.to_owned()));
         }
-        super::sm::check_version(&self.device, super::sm::COMPOSITION, "splitting a group")
+        Ok(())
     }
 
     /// Turns the group into groups of its units. Nothing can fail any more.

@@ -306,6 +306,11 @@ impl Ledger {
         self.fences.iter_mut().map(|fence| fence.take_if(is_one)).collect()
     }
 
+    /// Whether groups of this cut are out.
+    pub(crate) fn is_cut(&self, cut: &Cut) -> bool {
+        self.out > 0 && self.cut == *cut
+    }
+
     /// How many SMs are free; `None` where all are.
     pub(crate) fn free_sms(&self) -> Option<u32> {
         let units = self.units.as_ref().filter(|_| self.out > 0)?;

@@ -3,7 +3,8 @@
 //! The driver does not split the results of a split again, but the resource of a context can be split
 //! (recorded on an H200 for splits by count; of structured ones, from CUDA 13.1 on, the header says
 //! it). So the group gets a context of its own, which nobody works in, and is held with it until the
-//! last group that was split out of it is gone.
+//! last group that was split out of it is gone. Pieces of a context that was destroyed stay good
+//! (recorded on an H200: `lifetime/children-outlive-their-parent`).
 
 use std::mem;
 use std::sync::Arc;

@@ -243,8 +243,8 @@ impl SmResource {
     fn units_for(&self, request: &SplitRequest) -> Result<(Cut, Arc<Units>)> {
         request.validate()?;
         if self.is_green {
-            let reason = "these SMs are a partition's own; close its context, and split the group \
-                          that it gives back";
+            let reason = "these SMs are a context's own; split the device's, or the group that \
+                          `Context::close` of a partition gives back";
             return Err(Error::InvalidRequest(reason.to_owned()));
         }
         if request.is_structured() {
@@ -267,7 +267,14 @@ impl SmResource {
             Some(_) => u32::try_from(request.groups.len()).unwrap_or(u32::MAX),
             None => 0,
         };
-        self.equal(Cut::Equal { granularity: request.granularity, size, pieces })
+        let granularity = request.granularity;
+        let (cut, sized) = self.equal(Cut::Equal { granularity, size, pieces })?;
+        let made = sized.counts().iter().filter(|count| **count == sized.size()).count();
+        if made < request.groups.len() && !self.device.state().ledger.lock().is_cut(&cut) {
+            // What would fit, and whether a newer driver could do it, shows in the smallest pieces.
+            return Ok((smallest, units));
+        }
+        Ok((cut, sized))
     }
 
     fn smallest(&self, granularity: Granularity) -> Result<(Cut, Arc<Units>)> {

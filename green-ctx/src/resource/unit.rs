@@ -102,7 +102,12 @@ impl fmt::Display for Cut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Cut::Equal { granularity, size: 0, .. } => write!(f, "{granularity} units"),
-            Cut::Equal { granularity, size, .. } => write!(f, "{granularity} groups of {size} SMs"),
+            Cut::Equal { granularity, size, pieces: 0 } => {
+                write!(f, "{granularity} groups of {size} SMs")
+            }
+            Cut::Equal { granularity, size, pieces } => {
+                write!(f, "{pieces} {granularity} groups of {size} SMs and the rest")
+            }
             Cut::Structured { groups, .. } => {
                 let counts: Vec<String> = groups.iter().map(ToString::to_string).collect();
                 write!(f, "structured groups of {} SMs", counts.join(", "))

@@ -1,0 +1,271 @@
+//! Contexts: what they are, their streams and events, and how they are closed.
+
+use std::collections::HashSet;
+
+use green_ctx::sim::Fault;
+use green_ctx::{CUresult, CloseReason, Context, Error, EventOptions, Stream, StreamOptions};
+
+use crate::common::{Outcome, partition};
+use crate::{COMPOSITION, LONG, Machine, each_driver, launch};
+
+fn stream(context: &Context) -> green_ctx::Result<Stream> {
+    context.create_stream(StreamOptions::default())
+}
+
+#[test]
+fn a_context_knows_what_it_is() -> Outcome {
+    each_driver(|machine| {
+        let Machine { sim, device } = machine;
+        let (primary, green) = (device.primary_context()?, partition(device, 16)?);
+        assert!(
+            !primary.is_green() && primary.as_raw_green().is_none() && primary.group().is_none()
+        );
+        assert!(green.is_green() && green.as_raw_green().is_some());
+        assert_eq!(green.group().map(|group| (group.name(), group.sm_count())), Some(("p0", 16)));
+        assert_eq!((primary.device(), green.device()), (device, device));
+        // The primary context is one, retained once while a handle of it lives.
+        assert_eq!((&device.primary_context()?, sim.live().primary_retains), (&primary, 1));
+        assert_eq!((primary.sm_count()?, green.sm_count()?), (132, 16));
+        Ok(())
+    })
+}
+
+#[test]
+fn ids_are_unique_and_stay() -> Outcome {
+    each_driver(|machine| {
+        let Machine { device, .. } = machine;
+        let contexts = [device.primary_context()?, partition(device, 16)?, partition(device, 16)?];
+        let ids = contexts.iter().map(Context::id).collect::<green_ctx::Result<HashSet<_>>>()?;
+        assert_eq!(ids.len(), 3);
+        let kernel = machine.kernel(LONG)?;
+        launch(&stream(&contexts[2])?, &kernel)?;
+        assert_eq!(machine.sim.launches()[0].context, contexts[2].id()?);
+        let again = contexts.iter().map(Context::id).collect::<green_ctx::Result<HashSet<_>>>()?;
+        assert_eq!(again, ids);
+        Ok(())
+    })
+}
+
+#[test]
+fn handles_of_one_context_are_equal() -> Outcome {
+    each_driver(|machine| {
+        let Machine { device, .. } = machine;
+        let (primary, one, two) =
+            (device.primary_context()?, partition(device, 16)?, partition(device, 16)?);
+        let found = machine.driver().find_context(one.as_raw()).ok_or("it lives")?;
+        assert_eq!((&one.clone(), &found, stream(&one)?.context()), (&one, &one, &one));
+        assert!(one != two && one != primary && two != primary);
+        #[allow(clippy::mutable_key_type, reason = "a context's hash is the address of its object")]
+        let set: HashSet<Context> =
+            [primary.clone(), one.clone(), two.clone(), found, primary, one, two].into();
+        assert_eq!(set.len(), 3);
+        Ok(())
+    })
+}
+
+/// Streams do not synchronise with the default stream, and their priority is in the device's range.
+#[test]
+fn streams_are_made_on_every_context() -> Outcome {
+    each_driver(|machine| {
+        let Machine { sim, device } = machine;
+        for context in [device.primary_context()?, partition(device, 8)?] {
+            for (asked, given) in [(0, 0), (-1, -1), (-5, -5), (-100, -5), (100, 0)] {
+                let options = StreamOptions::default().priority(asked);
+                let (stream, calls) = machine.calls(|| context.create_stream(options));
+                let stream = stream?;
+                assert_eq!((stream.priority()?, stream.context()), (given, &context), "{asked}");
+                let direct = context.is_green() && machine.has(COMPOSITION);
+                let call =
+                    if direct { "cuGreenCtxStreamCreate" } else { "cuStreamCreateWithPriority" };
+                assert_eq!(calls.get(call), Some(&1), "{calls:?}");
+                let mut flags = 0;
+                let get = machine.driver().api().cuStreamGetFlags()?;
+                // SAFETY: the stream is alive, the pointer is to a live integer.
+                let status = unsafe { get(stream.as_raw(), &raw mut flags) };
+                assert_eq!((status, flags), (CUresult::CUDA_SUCCESS, 1));
+            }
+        }
+        assert_eq!(sim.live().streams, 0);
+        Ok(())
+    })
+}
+
+/// Where a stream is made with its context current, nobody sees that, whichever call fails.
+#[test]
+fn making_a_stream_leaves_what_is_current() -> Outcome {
+    each_driver(|machine| {
+        let Machine { sim, device } = machine;
+        let told = machine.hook();
+        let (primary, green) = (device.primary_context()?, partition(device, 8)?);
+        let other = partition(device, 8)?;
+        for (context, current) in [
+            (&green, None),
+            (&green, Some(&primary)),
+            (&primary, Some(&green)),
+            (&green, Some(&other)),
+        ] {
+            let _guard = current.map(Context::make_current).transpose()?;
+            sim.clear_calls();
+            sim.record_calls(true);
+            let made = stream(context);
+            sim.record_calls(false);
+            let log = sim.call_log();
+            drop(made?);
+            let pushes = log.iter().any(|call| call.function == "cuCtxPushCurrent");
+            assert_eq!(pushes, !machine.has(COMPOSITION) || !context.is_green());
+            assert_eq!(Context::current(machine.driver())?.as_ref(), current);
+            for call in log {
+                told.lock().expect("no panic").clear();
+                let before = machine.state()?;
+                sim.fail(Fault::on(call.function))?;
+                let result = stream(context);
+                assert_eq!(
+                    Context::current(machine.driver())?.as_ref(),
+                    current,
+                    "{}",
+                    call.function
+                );
+                let told = told.lock().expect("no panic").len();
+                // Either there is no stream, or there is one and the hook was told.
+                assert_eq!(result.is_err(), told == 0, "{}: {result:?}", call.function);
+                drop(result);
+                assert_eq!(machine.state()?, before, "{}", call.function);
+            }
+        }
+        sim.clear_faults();
+        Ok(())
+    })
+}
+
+/// An event of a whole context is done when all its streams are, those that are gone included.
+#[test]
+fn events_cover_a_whole_context() -> Outcome {
+    each_driver(|machine| {
+        let Machine { sim, device } = machine;
+        let kernel = machine.kernel(LONG)?;
+        let (busy, waiting) = (partition(device, 16)?, partition(device, 16)?);
+        let other = stream(&waiting)?;
+        let done = device.create_event(EventOptions::default())?;
+        let kept = stream(&busy)?;
+        launch(&stream(&busy)?, &kernel)?;
+        launch(&kept, &kernel)?;
+        busy.record(&done)?;
+        launch(&kept, &kernel)?;
+        assert!(!done.is_complete()?);
+        waiting.wait(&done)?;
+        launch(&other, &kernel)?;
+        let launches = sim.launches();
+        let before: Vec<bool> =
+            launches.iter().map(|launch| launch.happens_before(&launches[3])).collect();
+        assert_eq!(before, [true, true, false, false]);
+        waiting.synchronize()?;
+        assert!(done.is_complete()? && other.is_idle()?);
+
+        // A primary context's needs 12.5.
+        let primary = device.primary_context()?;
+        launch(&kept, &kernel)?;
+        if machine.has(COMPOSITION) {
+            primary.record(&done)?;
+            assert!(!done.is_complete()?, "it covers the device's green contexts");
+            primary.wait(&done)?;
+            busy.synchronize()?;
+            assert!(done.is_complete()?);
+        } else {
+            machine.unsupported("cuCtxRecordEvent", COMPOSITION, || primary.record(&done))?;
+            machine.unsupported("cuCtxWaitEvent", COMPOSITION, || primary.wait(&done))?;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn synchronize_waits_for_one_context() -> Outcome {
+    each_driver(|machine| {
+        let Machine { device, .. } = machine;
+        let kernel = machine.kernel(LONG)?;
+        let (one, two) = (partition(device, 8)?, partition(device, 8)?);
+        let (first, second) = (stream(&one)?, stream(&two)?);
+        launch(&first, &kernel)?;
+        one.synchronize()?;
+        launch(&second, &kernel)?;
+        assert!(first.is_idle()? && !second.is_idle()?);
+        one.synchronize()?;
+        assert!(!second.is_idle()?, "it waited for another context");
+        two.synchronize()?;
+        assert!(second.is_idle()?);
+        assert_eq!(Context::current(machine.driver())?, None);
+        Ok(())
+    })
+}
+
+#[test]
+fn a_context_in_use_is_not_closed() -> Outcome {
+    each_driver(|machine| {
+        let Machine { sim, device } = machine;
+        let mut context = partition(device, 24)?;
+        let raw = context.as_raw();
+        // Each of these keeps it.
+        let (clone, user) = (context.clone(), stream(&context)?);
+        let guard = context.make_current()?;
+        let mut keepers: Vec<Box<dyn std::any::Any>> =
+            vec![Box::new(clone), Box::new(user), Box::new(guard)];
+        while let Some(keeper) = keepers.pop() {
+            let error = context.close().expect_err("somebody has it");
+            assert!(matches!(error.reason, CloseReason::Shared), "{}", error.reason);
+            context = error.context;
+            assert_eq!(machine.driver().find_context(raw).as_ref(), Some(&context));
+            assert_eq!((context.sm_count()?, machine.free()?), (24, 108));
+            drop(keeper);
+        }
+
+        // Current by somebody else's hand.
+        let push = device.driver().api().cuCtxPushCurrent()?;
+        // SAFETY: the context is alive until it is popped below.
+        assert_eq!(unsafe { push(raw) }, CUresult::CUDA_SUCCESS);
+        let error = context.close().expect_err("it is current");
+        assert!(matches!(error.reason, CloseReason::Current), "{}", error.reason);
+        context = error.context;
+        let (pop, mut popped) = (device.driver().api().cuCtxPopCurrent()?, std::ptr::null_mut());
+        // SAFETY: the pointer is to a live handle.
+        assert_eq!(unsafe { pop(&raw mut popped) }, CUresult::CUDA_SUCCESS);
+        assert_eq!(popped, raw);
+
+        // The driver's failure leaves it usable too.
+        for function in ["cuCtxGetCurrent", "cuCtxSynchronize", "cuCtxPushCurrent"] {
+            sim.fail(Fault::on(function))?;
+            let error = context.close().expect_err("the driver fails");
+            assert!(
+                matches!(&error.reason, CloseReason::Driver(Error::Driver { call, .. }) if *call == function)
+            );
+            context = error.context;
+            assert_eq!(machine.driver().find_context(raw).as_ref(), Some(&context));
+            stream(&context)?.synchronize()?;
+        }
+        let group = context.close()?.ok_or("it has a group")?;
+        assert_eq!((group.sm_count(), machine.free()?), (24, 108));
+        assert_eq!(machine.driver().find_context(raw), None);
+        Ok(())
+    })
+}
+
+#[test]
+fn closing_waits_and_gives_the_group() -> Outcome {
+    each_driver(|machine| {
+        let Machine { sim, device } = machine;
+        let kernel = machine.kernel(LONG)?;
+        let context = partition(device, 24)?;
+        let done = device.create_event(EventOptions::default())?;
+        launch(&stream(&context)?, &kernel)?;
+        context.record(&done)?;
+        assert!(!done.is_complete()?);
+        let group = context.close()?.ok_or("it has a group")?;
+        assert!(done.is_complete()?, "the group came back while its work went on");
+        assert_eq!((group.name(), group.requested(), group.sm_count()), ("p0", Some(24), 24));
+        drop(group);
+        // A primary context has no group, and is released.
+        drop((kernel, done));
+        assert_eq!(device.primary_context()?.close()?.map(|group| group.sm_count()), None);
+        assert_eq!(sim.live().primary_retains, 0);
+        Ok(())
+    })
+}

@@ -1,0 +1,258 @@
+//! Splits by count: what groups get, what remains, dry runs, groups within groups.
+
+use green_ctx::{Error, ErrorKind, Granularity, SmGroup, SplitRequest};
+
+use crate::common::{Outcome, group};
+use crate::{COMPOSITION, Machine, contexts, counts, disjoint, each_driver, of};
+
+/// What a driver says that makes contexts of one piece, of what needs several.
+const COMPOSED: &str = "cuDevResourceGenerateDesc with several resources";
+
+/// A request, what it gives, and whether a driver before 12.5 can do it.
+type Case = (SplitRequest, Vec<u32>, Option<u32>, bool);
+
+fn cases() -> Vec<Case> {
+    let fine = |counts: &[u32]| of(counts.to_vec()).granularity(Granularity::Fine);
+    let large = |counts: &[u32]| of(counts.to_vec()).granularity(Granularity::LargestClusters);
+    vec![
+        // One, many, and as many as there are units.
+        (of([8]), vec![8], None, true),
+        (of([132]), vec![132], None, true),
+        (of([8; 15]), vec![8; 15], None, true),
+        (of([40; 3]), vec![40; 3], None, true),
+        // Rounded up, and told.
+        (of([17]), vec![24], None, true),
+        (of([1; 4]), vec![8; 4], None, true),
+        // What remains, where something does.
+        (of([16; 2]).rest("rest"), vec![16; 2], Some(100), true),
+        (of([17]).rest("rest"), vec![24], Some(108), true),
+        (of([132]).rest("rest"), vec![132], None, true),
+        // Of several sizes, or of several units.
+        (of([8, 24, 100]), vec![8, 24, 100], None, false),
+        (of([16, 24]).rest("rest"), vec![16, 24], Some(92), false),
+        (of([20]).rest("rest"), vec![20], Some(112), false),
+        (of([108, 24]), vec![108, 24], None, false),
+        // As many as can be scheduled together.
+        (SplitRequest::new().group("all", None).rest("odd"), vec![120], Some(12), false),
+        (of([16]).group("all", None), vec![16, 104], None, false),
+        (SplitRequest::new().rest("all"), vec![], Some(132), false),
+        // The other granularities.
+        (fine(&[2; 66]), vec![2; 66], None, true),
+        (fine(&[6; 2]).rest("rest"), vec![6; 2], Some(120), true),
+        (fine(&[6, 10]).rest("rest"), vec![6, 10], Some(116), false),
+        (fine(&[3]), vec![4], None, true),
+        (large(&[32; 2]).rest("rest"), vec![32; 2], Some(68), true),
+        (large(&[8, 24]), vec![8, 24], None, false),
+    ]
+}
+
+/// Each request gives what its dry run says, on SMs of its own; the dry run takes nothing.
+#[test]
+fn requests_give_what_they_plan() -> Outcome {
+    each_driver(|machine| {
+        let sms = machine.sms()?;
+        for (request, groups, rest, before_composition) in cases() {
+            if !before_composition && !machine.has(COMPOSITION) {
+                // 20 SMs are 24 where a group is one piece.
+                if groups != [20] {
+                    machine.unsupported(COMPOSED, COMPOSITION, || sms.plan(request.clone()))?;
+                    machine.unsupported(COMPOSED, COMPOSITION, || sms.split(request))?;
+                }
+                continue;
+            }
+            let before = machine.state()?;
+            let plan = sms.plan(request.clone())?;
+            assert_eq!(machine.state()?, before, "{request:?}");
+            let split = sms.split(request.clone())?;
+            assert_eq!(counts(&split), (groups.clone(), rest), "{request:?}");
+            let planned: Vec<_> = plan
+                .groups
+                .iter()
+                .map(|group| (&*group.name, group.requested, group.sm_count))
+                .collect();
+            let given: Vec<_> = split
+                .groups
+                .iter()
+                .map(|group| (group.name(), group.requested(), group.sm_count()))
+                .collect();
+            assert_eq!(planned, given, "{request:?}");
+            // What remains is free, or in the group that takes it.
+            let left = 132 - groups.iter().sum::<u32>();
+            assert_eq!(
+                (plan.remainder, sms.free()),
+                (left, left - rest.unwrap_or(0)),
+                "{request:?}"
+            );
+            disjoint(&contexts(&machine.device, split)?)?;
+            assert_eq!(sms.free(), 132, "{request:?}");
+        }
+        Ok(())
+    })
+}
+
+/// A count that is not a sum of units is rounded up, never down, and by less than a unit of 16.
+#[test]
+fn every_count_gives_what_it_plans() -> Outcome {
+    each_driver(|machine| {
+        let sms = machine.sms()?;
+        let before = machine.state()?;
+        for wanted in 1..=132 {
+            let plan = sms.plan([wanted])?;
+            let given = plan.groups[0].sm_count;
+            assert!(given >= wanted && given - wanted < 8, "{wanted} gives {given}");
+            let split = sms.split([wanted])?;
+            assert_eq!((counts(&split), sms.free()), ((vec![given], None), 132 - given));
+            assert_eq!(plan.remainder, 132 - given);
+            drop(split);
+            if !wanted.is_multiple_of(2) {
+                continue;
+            }
+            let fine = of([wanted]).granularity(Granularity::Fine);
+            assert_eq!(sms.plan(fine.clone())?.groups[0].sm_count, wanted);
+            assert_eq!(counts(&sms.split(fine)?).0, [wanted]);
+        }
+        assert_eq!(machine.state()?, before);
+        Ok(())
+    })
+}
+
+#[test]
+fn groups_have_the_names_they_were_given() -> Outcome {
+    each_driver(|machine| {
+        let request = SplitRequest::new().group("decode", 16).group("draft", 16).rest("prefill");
+        let split = machine.sms()?.split(request)?;
+        let names: Vec<&str> = split.groups.iter().map(SmGroup::name).collect();
+        assert_eq!(names, ["decode", "draft"]);
+        let rest = split.remainder.as_ref().ok_or("100 SMs remain")?;
+        assert_eq!((rest.name(), rest.requested()), ("prefill", None));
+        assert_eq!(split.groups[1].requested(), Some(16));
+        let unnamed = of([16; 3]);
+        drop(split);
+        let split = machine.sms()?.split(unnamed)?;
+        assert_eq!(split.groups.iter().map(SmGroup::name).collect::<Vec<_>>(), ["p0", "p1", "p2"]);
+        Ok(())
+    })
+}
+
+/// Three levels deep: every child is disjoint from its siblings and within its parent, and what no
+/// child takes is free.
+#[test]
+fn groups_are_split_to_any_depth() -> Outcome {
+    each_driver(|machine| {
+        let Machine { device, .. } = machine;
+        let first = group(device, 64)?;
+        if !machine.has(COMPOSITION) {
+            machine.unsupported("splitting a group", COMPOSITION, || first.plan([8]))?;
+            let before = machine.state()?;
+            let error = first.split([8]).expect_err("12.5 can");
+            assert!(error.error.is_unsupported(), "{}", error.error);
+            assert_eq!((error.group.sm_count(), machine.state()?), (64, before));
+            return Ok(());
+        }
+        let context = device.create_context(first)?;
+        let whole = disjoint(std::slice::from_ref(&context))?.remove(0);
+        let first = context.close()?.ok_or("it has a group")?;
+
+        let request = SplitRequest::new().group("left", 32).group("right", 24);
+        let plan = first.plan(request.clone())?;
+        let mut second = first.split(request)?.groups;
+        assert_eq!(plan.groups.iter().map(|group| group.sm_count).sum::<u32>(), 56);
+        // 8 of the 64 are free again.
+        assert_eq!((plan.remainder, machine.free()?), (8, 132 - 56));
+        let third = second.remove(0).split(of([16]).rest("spare"))?;
+        assert_eq!(counts(&third), (vec![16], Some(16)));
+        let mut third = third;
+        let fourth = third.groups.remove(0).split([8, 8])?;
+        assert_eq!(fourth.groups.iter().map(SmGroup::name).collect::<Vec<_>>(), ["p0", "p1"]);
+        assert_eq!(machine.free()?, 132 - 56);
+
+        let mut all = contexts(device, third)?;
+        all.extend(contexts(device, fourth)?);
+        all.push(device.create_context(second.remove(0))?);
+        let seen = disjoint(&all)?;
+        assert_eq!(seen.iter().map(|sms| sms.len()).collect::<Vec<_>>(), [16, 8, 8, 24]);
+        assert!(seen.iter().all(|sms| sms.is_subset(&whole)), "a child left its parent");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_group_that_is_not_split_comes_back_as_it_was() -> Outcome {
+    each_driver(|machine| {
+        let mut kept =
+            machine.sms()?.split(SplitRequest::new().group("decode", 16))?.groups.remove(0);
+        let requests = [
+            SplitRequest::new(),
+            of([0]),
+            of([16, 8]),
+            of([2]).granularity(Granularity::Fine),
+            of([8]).overlapping(true),
+        ];
+        let before = machine.state()?;
+        for request in requests {
+            let error = kept.plan(request.clone()).expect_err("it cannot be");
+            let refused = kept.split(request.clone()).expect_err("it cannot be");
+            assert_eq!(refused.error.to_string(), error.to_string(), "{request:?}");
+            kept = refused.group;
+            assert_eq!((kept.name(), kept.sm_count(), kept.requested()), ("decode", 16, Some(16)));
+            assert_eq!(machine.state()?, before, "{request:?}");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn requests_for_nothing_are_refused() -> Outcome {
+    each_driver(|machine| {
+        let sms = machine.sms()?;
+        for request in [SplitRequest::new(), of([0]), of([8, 0])] {
+            let refuse = || machine.without_calls(|| sms.split(request.clone()));
+            assert!(machine.refused(refuse)?.is_misuse(), "{request:?}");
+            assert!(machine.refused(|| sms.plan(request.clone()))?.is_misuse(), "{request:?}");
+        }
+        Ok(())
+    })
+}
+
+/// How two cuts of a device lie in each other is not known: groups of one at a time.
+#[test]
+fn groups_of_two_cuts_do_not_meet() -> Outcome {
+    each_driver(|machine| {
+        let sms = machine.sms()?;
+        let fine = || of([2]).granularity(Granularity::Fine);
+        let large = || of([8]).granularity(Granularity::LargestClusters);
+        for (first, others, held) in [
+            (of([8]), [fine(), large()], "coarse units"),
+            (fine(), [of([8]), large()], "fine units"),
+            (large(), [of([8]), fine()], "largest-cluster units"),
+        ] {
+            let group = sms.split(first)?;
+            for other in others {
+                for error in [
+                    machine.refused(|| sms.split(other.clone()))?,
+                    machine.refused(|| sms.plan(other.clone()))?,
+                ] {
+                    assert!(
+                        matches!(&error, Error::CutInUse { held: by } if by == held),
+                        "{error}"
+                    );
+                    assert_eq!((error.kind(), error.is_misuse()), (ErrorKind::Unavailable, false));
+                }
+            }
+            drop(group);
+        }
+        // Where a group is one piece, so is each size.
+        let _group = sms.split([16])?;
+        if machine.has(COMPOSITION) {
+            assert_eq!(counts(&sms.split([32])?).0, [32]);
+        } else {
+            let error = machine.refused(|| sms.split([32]))?;
+            assert!(
+                matches!(&error, Error::CutInUse { held } if held == "coarse groups of 16 SMs"),
+                "{error}"
+            );
+            assert_eq!(counts(&sms.split([16])?).0, [16]);
+        }
+        Ok(())
+    })
+}

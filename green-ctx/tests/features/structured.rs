@@ -1,0 +1,235 @@
+//! Structured splits: what 13.1 and newer drivers do by themselves, and what older ones say.
+
+use green_ctx::{Error, ErrorKind, Granularity, LocalityDomain, SplitRequest, Version};
+
+use crate::common::{Outcome, group, partition};
+use crate::{LOCALITY, STRUCTURED, contexts, counts, disjoint, each_driver, each_newer_driver, of};
+
+const CALL: &str = "cuDevSmResourceSplit";
+const LOCALITY_CALL: &str = "cuDevSmResourceSplit with a locality domain";
+
+/// A request with each wish that makes it a structured one, what it needs, and what lacks it.
+pub(crate) fn wishes() -> [(SplitRequest, Version, &'static str); 6] {
+    let request = || of([16, 16]);
+    [
+        (request().coscheduled(8), STRUCTURED, CALL),
+        (request().coscheduled([8, 16]), STRUCTURED, CALL),
+        (request().preferred_coscheduled(16), STRUCTURED, CALL),
+        (request().backfill(true), STRUCTURED, CALL),
+        (request().coscheduled(8).overlapping(true), STRUCTURED, CALL),
+        (request().locality_domain(LocalityDomain::Any), LOCALITY, LOCALITY_CALL),
+    ]
+}
+
+#[test]
+fn structure_needs_its_version() -> Outcome {
+    each_driver(|machine| {
+        let sms = machine.sms()?;
+        for (request, needs, call) in wishes() {
+            if machine.has(needs) {
+                continue;
+            }
+            let plan = || machine.without_calls(|| sms.plan(request.clone()));
+            machine.unsupported(call, needs, plan)?;
+            let split = || machine.without_calls(|| sms.split(request.clone()));
+            machine.unsupported(call, needs, split)?;
+        }
+        Ok(())
+    })
+}
+
+/// Wishes for all groups, for each, filled up, open-ended, with and without the rest.
+#[test]
+fn wishes_are_met() -> Outcome {
+    each_newer_driver(|machine| {
+        let sms = machine.sms()?;
+        let open = || SplitRequest::new().group("all", None);
+        let cases = [
+            (of([24, 16]).coscheduled(8), vec![24, 16], None),
+            (of([24, 10, 16]).coscheduled([8, 2, 16]).rest("rest"), vec![24, 10, 16], Some(82)),
+            (of([16]).coscheduled(0).rest("rest"), vec![16], Some(116)),
+            (of([16]).coscheduled(8).preferred_coscheduled(16), vec![16], None),
+            (of([16, 8]).preferred_coscheduled([16, 8]).rest("rest"), vec![16, 8], Some(108)),
+            (of([20]).coscheduled(8).backfill(true), vec![20], None),
+            (of([16, 18]).backfill([false, true]).rest("rest"), vec![16, 18], Some(98)),
+            (of([132]).coscheduled(2).rest("rest"), vec![132], None),
+            (open().coscheduled(2), vec![132], None),
+            (open().coscheduled(8).rest("rest"), vec![120], Some(12)),
+            (open().coscheduled(16).rest("rest"), vec![112], Some(20)),
+            (open().coscheduled(16).group("more", None), vec![112], None),
+            // The device's alignment, on drivers that take 0 for no constraint at all too.
+            (open().backfill(false), vec![120], None),
+            (
+                of([8]).group("all", None).coscheduled([4, 2]).backfill([false, true]),
+                vec![8, 124],
+                None,
+            ),
+        ];
+        for (request, groups, rest) in cases {
+            if request == open().coscheduled(16).group("more", None) {
+                // 20 SMs are left, and no 16 of them lie together.
+                let error = machine.refused(|| sms.split(request.clone()))?;
+                assert!(error.to_string().contains("1 fit"), "{error}");
+                continue;
+            }
+            let before = machine.state()?;
+            let plan = sms.plan(request.clone())?;
+            assert_eq!(machine.state()?, before, "{request:?}");
+            let split = sms.split(request.clone())?;
+            assert_eq!(counts(&split), (groups.clone(), rest), "{request:?}");
+            let left = 132 - groups.iter().sum::<u32>();
+            assert_eq!(
+                (plan.remainder, sms.free()),
+                (left, left - rest.unwrap_or(0)),
+                "{request:?}"
+            );
+            let planned: Vec<_> = plan.groups.iter().map(|group| group.sm_count).collect();
+            assert_eq!(planned, groups, "{request:?}");
+            disjoint(&contexts(&machine.device, split)?)?;
+        }
+        Ok(())
+    })
+}
+
+/// What the header rules out is refused before the driver is asked to split, with what would do.
+#[test]
+fn impossible_wishes_are_refused() -> Outcome {
+    each_driver(|machine| {
+        let sms = machine.sms()?;
+        let lists = [
+            of([16; 3]).coscheduled([8, 8]),
+            of([16; 3]).preferred_coscheduled(vec![8; 4]),
+            of([16; 3]).backfill([true]),
+            of([16; 3]).locality_domain(Vec::new()),
+            SplitRequest::new().rest("all").coscheduled(8),
+            of([16]).coscheduled(8).granularity(Granularity::Fine),
+            of([0]).coscheduled(8),
+        ];
+        // Those are wrong whatever the driver can do.
+        for request in lists {
+            let refuse = || machine.without_calls(|| sms.split(request.clone()));
+            assert!(matches!(machine.refused(refuse)?, Error::InvalidRequest(_)), "{request:?}");
+        }
+        for (request, says) in [
+            (of([17]).backfill(true), "16 or 18"),
+            (of([20]).coscheduled(8), "ask for 16 or 24"),
+            (of([20]).backfill(false), "ask for 16 or 24"),
+            (of([16]).coscheduled(7), "an even count up to 32"),
+            (of([64]).coscheduled(64), "an even count up to 32"),
+            (of([64]).preferred_coscheduled(34), "34 preferred co-scheduled SMs"),
+        ] {
+            if !machine.has(STRUCTURED) {
+                machine.unsupported(CALL, STRUCTURED, || sms.split(request))?;
+                continue;
+            }
+            let (error, calls) = machine.calls(|| machine.refused(|| sms.split(request)));
+            let error = error?;
+            assert!(matches!(error, Error::InvalidRequest(_)), "{error}");
+            assert!(error.to_string().contains(says) && !calls.contains_key(CALL), "{error}");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn more_than_there_is_says_what_fits() -> Outcome {
+    each_newer_driver(|machine| {
+        let sms = machine.sms()?;
+        for (request, fit) in [
+            (of([64, 64, 64]).coscheduled(8), 1),
+            (of([134]).coscheduled(2), 0),
+            (of([64]).coscheduled(32), 0),
+        ] {
+            let error = machine.refused(|| sms.split(request.clone()))?;
+            let Error::NotEnoughSms(shortage) = &error else { return Err(error.into()) };
+            // 120 of the 132 lie together in eights.
+            assert_eq!(
+                (shortage.fit, shortage.free, shortage.total),
+                (fit, 132, 132),
+                "{request:?}"
+            );
+        }
+        // The simulated part has no locality domains.
+        let near = of([16]).locality_domain(LocalityDomain::Id(0));
+        if machine.has(LOCALITY) {
+            assert!(matches!(machine.refused(|| sms.split(near))?, Error::NotEnoughSms(_)));
+        } else {
+            machine.unsupported(LOCALITY_CALL, LOCALITY, || sms.split(near))?;
+        }
+        Ok(())
+    })
+}
+
+/// The driver's own split knows nothing of who holds which SMs: it is for a device of which no other
+/// request holds any.
+#[test]
+fn structured_and_other_groups_do_not_meet() -> Outcome {
+    each_newer_driver(|machine| {
+        let sms = machine.sms()?;
+        let structured = || of([16, 24]).coscheduled(8);
+        let plain = group(&machine.device, 8)?;
+        let error = machine.refused(|| sms.split(structured()))?;
+        assert!(matches!(&error, Error::CutInUse { held } if held == "coarse units"), "{error}");
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        drop(plain);
+        let mut held = sms.split(structured())?;
+        for request in [of([8]), of([16]).coscheduled(16)] {
+            let error = machine.refused(|| sms.split(request))?;
+            assert!(
+                matches!(&error, Error::CutInUse { held } if held.contains("16, 24")),
+                "{error}"
+            );
+        }
+        // The same request is the same cut, of which each group is held or not.
+        let error = machine.refused(|| sms.split(structured()))?;
+        assert!(matches!(error, Error::NotEnoughSms(_)), "{error}");
+        drop(held.groups.remove(0));
+        assert!(machine.refused(|| sms.split([8]))?.to_string().contains("structured"));
+        drop(held);
+        assert_eq!(counts(&sms.split([8])?).0, [8]);
+        Ok(())
+    })
+}
+
+#[test]
+fn the_same_request_gets_the_same_contexts() -> Outcome {
+    each_newer_driver(|machine| {
+        let request = || of([16, 20]).coscheduled([16, 4]).rest("rest");
+        let made = contexts(&machine.device, machine.sms()?.split(request())?)?;
+        let (raw, seen): (Vec<_>, _) =
+            (made.iter().map(|context| context.as_raw_green()).collect(), disjoint(&made)?);
+        drop(made);
+        let again = contexts(&machine.device, machine.sms()?.split(request())?)?;
+        let counts = machine.device.context_counts();
+        assert_eq!((counts.created, counts.reused, counts.idle), (3, 3, 0));
+        assert_eq!(again.iter().map(|context| context.as_raw_green()).collect::<Vec<_>>(), raw);
+        assert_eq!(disjoint(&again)?, seen);
+        drop(again);
+        // A split by count cuts the device otherwise: those contexts are not for it.
+        let other = partition(&machine.device, 16)?;
+        assert_eq!(machine.device.context_counts().created, 4);
+        drop(other);
+        Ok(())
+    })
+}
+
+#[test]
+fn overlapping_structured_groups_take_nothing() -> Outcome {
+    each_newer_driver(|machine| {
+        let held = partition(&machine.device, 24)?;
+        let before = machine.free()?;
+        let request = of([16, 24]).coscheduled(8).overlapping(true);
+        let split = machine.sms()?.split(request)?;
+        assert!(split.groups.iter().all(|group| !group.is_owned()));
+        assert_eq!(machine.free()?, before);
+        // Disjoint among themselves, and on the SMs of whoever has them.
+        let mut all = contexts(&machine.device, split)?;
+        let shared = disjoint(&all)?;
+        let own = disjoint(&[held])?.remove(0);
+        assert!(!shared[0].is_disjoint(&own));
+        assert_eq!(machine.free()?, 132);
+        drop(all.remove(0));
+        drop(all);
+        Ok(())
+    })
+}

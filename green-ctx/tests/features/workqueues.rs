@@ -1,0 +1,178 @@
+//! Workqueues: asked for, configured, divided, and given to contexts, from 13.1 on.
+
+use green_ctx::sim::Sim;
+use green_ctx::{
+    Device, Driver, Error, StreamOptions, Workqueue, WorkqueueOptions, WorkqueueResource,
+    WorkqueueScope,
+};
+
+use crate::common::{Outcome, group, partition, simulated};
+use crate::{Machine, STRUCTURED, disjoint, each_driver};
+
+/// Runs a test on the drivers that have workqueues, with the device's.
+fn each_newer_driver(test: impl Fn(&Machine, WorkqueueResource) -> Outcome) -> Outcome {
+    each_driver(|machine| {
+        if machine.has(STRUCTURED) {
+            return test(machine, machine.device.resources().workqueue()?);
+        }
+        let asking = || machine.without_calls(|| machine.device.resources().workqueue());
+        machine.unsupported("the workqueue resource", STRUCTURED, asking)
+    })
+}
+
+fn numbers(queue: &Workqueue) -> (u32, WorkqueueScope) {
+    (queue.concurrency_limit(), queue.scope())
+}
+
+fn options() -> WorkqueueOptions {
+    WorkqueueOptions::default()
+}
+
+#[test]
+fn a_device_has_a_budget_that_all_share() -> Outcome {
+    each_newer_driver(|machine, queues| {
+        assert_eq!((queues.concurrency_limit(), queues.scope()), (8, WorkqueueScope::Device));
+        assert_eq!(
+            (queues.device(), queues.scope().to_string().as_str()),
+            (&machine.device, "device")
+        );
+        // A context that was not given any has those.
+        let green = partition(&machine.device, 8)?;
+        let stream = green.create_stream(StreamOptions::default())?;
+        let primary = machine.device.primary_context()?;
+        for of in [green.resources(), stream.resources(), primary.resources()] {
+            assert_eq!(
+                (of.workqueue()?.concurrency_limit(), of.workqueue()?.scope()),
+                (8, WorkqueueScope::Device)
+            );
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_configuration_is_within_the_budget() -> Outcome {
+    each_newer_driver(|machine, queues| {
+        machine.without_calls(|| -> Outcome {
+            // What is not set stays.
+            assert_eq!(numbers(&queues.configure(options())?), (8, WorkqueueScope::Device));
+            let balanced = WorkqueueScope::GreenContextBalanced;
+            assert_eq!(numbers(&queues.configure(options().scope(balanced))?), (8, balanced));
+            for limit in 1..=8 {
+                let queue = queues.configure(options().concurrency_limit(limit))?;
+                assert_eq!(numbers(&queue), (limit, WorkqueueScope::Device));
+            }
+            for limit in [0, 9, u32::MAX] {
+                let error = queues.configure(options().concurrency_limit(limit)).expect_err("no");
+                assert!(error.is_misuse() && error.to_string().contains("from 1 to 8"), "{error}");
+            }
+            Ok(())
+        })
+    })
+}
+
+#[test]
+fn queues_are_divided_evenly() -> Outcome {
+    each_newer_driver(|machine, queues| {
+        machine.without_calls(|| -> Outcome {
+            for (contexts, limit) in [(1, 8), (2, 4), (3, 2), (5, 1), (8, 1)] {
+                let part = queues.divide(contexts)?;
+                assert_eq!(numbers(&part), (limit, WorkqueueScope::GreenContextBalanced));
+            }
+            for contexts in [0, 9, u32::MAX] {
+                let error = queues.divide(contexts).expect_err("there are 8");
+                assert!(error.is_misuse() && error.to_string().contains("from 1 to 8"), "{error}");
+            }
+            Ok(())
+        })
+    })
+}
+
+/// Contexts are made of SMs and queues together, and say so at every level.
+#[test]
+fn contexts_have_the_queues_they_were_given() -> Outcome {
+    each_newer_driver(|machine, queues| {
+        let Machine { device, .. } = machine;
+        let mut made = Vec::new();
+        for queue in [
+            queues.divide(2)?,
+            queues.configure(options().concurrency_limit(1))?,
+            queues.configure(options().scope(WorkqueueScope::GreenContextBalanced))?,
+        ] {
+            let context =
+                device.create_context(group(device, 24)?.with_workqueue(queue.clone()))?;
+            let stream = context.create_stream(StreamOptions::default())?;
+            for of in [context.resources(), stream.resources()] {
+                let found = of.workqueue()?;
+                assert_eq!((found.concurrency_limit(), found.scope()), numbers(&queue));
+                assert_eq!(of.sm()?.sm_count(), 24);
+            }
+            // A context's own queues are the budget for what is made of them.
+            let own = context.resources().workqueue()?;
+            assert!(own.divide(queue.concurrency_limit() + 1).is_err());
+            made.push(context);
+        }
+        disjoint(&made)?;
+        // The device's are as they were, and the group comes back without any.
+        assert_eq!(device.resources().workqueue()?.concurrency_limit(), 8);
+        let group = made.remove(0).close()?.ok_or("it has a group")?;
+        let plain = device.create_context(group)?;
+        assert_eq!(plain.resources().workqueue()?.scope(), WorkqueueScope::Device);
+        Ok(())
+    })
+}
+
+#[test]
+fn contexts_of_other_queues_are_not_used_again() -> Outcome {
+    each_newer_driver(|machine, queues| {
+        let Machine { device, .. } = machine;
+        let make = |queue: Option<&Workqueue>| {
+            let group = group(device, 16)?;
+            match queue {
+                Some(queue) => device.create_context(group.with_workqueue(queue.clone())),
+                None => device.create_context(group),
+            }
+        };
+        let half = queues.divide(2)?;
+        let half_shared = queues.configure(options().concurrency_limit(4))?;
+        let whole = queues.configure(options())?;
+        let kinds = [None, Some(&half), Some(&half_shared), Some(&whole)];
+        let mut raw = Vec::new();
+        for kind in kinds {
+            let context = make(kind)?;
+            raw.push(context.as_raw_green());
+            drop(context);
+        }
+        let counts = device.context_counts();
+        assert_eq!((counts.created, counts.reused, counts.idle), (4, 0, 4));
+        // The same SMs with the same queues, whoever divided them.
+        let again = queues.divide(2)?;
+        for (kind, raw) in
+            [None, Some(&again), Some(&half_shared), Some(&whole)].into_iter().zip(raw)
+        {
+            assert_eq!(make(kind)?.as_raw_green(), raw);
+        }
+        let counts = device.context_counts();
+        assert_eq!((counts.created, counts.reused, counts.idle), (4, 4, 4));
+        Ok(())
+    })
+}
+
+#[test]
+fn another_device_s_queues_are_refused() -> Outcome {
+    each_newer_driver(|machine, queues| {
+        let sim = Sim::builder(machine.sim.spec()).devices(2).build()?;
+        let devices: Vec<Device> = Driver::simulated(&sim)?.devices().collect();
+        let theirs = devices[1].resources().workqueue()?.divide(2)?;
+        let (_other, stranger) = simulated(&machine.sim.spec().to_string())?;
+        for (device, queue) in [(&devices[0], theirs), (&stranger, queues.divide(2)?)] {
+            let held = group(device, 16)?;
+            let before = sim.calls();
+            let error = device.create_context(held.with_workqueue(queue)).expect_err("not its own");
+            assert!(matches!(error, Error::DeviceMismatch { .. }), "{error}");
+            assert!(error.is_misuse() && error.to_string().contains("workqueue"), "{error}");
+            assert_eq!((sim.calls(), device.resources().sm()?.free()), (before, 132));
+        }
+        Ok(())
+    })
+}
