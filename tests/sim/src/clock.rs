@@ -50,9 +50,40 @@ impl VectorClock {
             self.0.clone_from(&other.0);
             return;
         }
+        // Most often everything is known already but for a few ticks. Both are in the order of
+        // their actors, so that one pass finds each at its place.
+        let mut place = 0;
         for &(actor, tick) in &other.0 {
-            self.set(actor, tick);
+            while self.0.get(place).is_some_and(|&(own, _)| own < actor) {
+                place += 1;
+            }
+            match self.0.get_mut(place) {
+                Some((own, known)) if *own == actor => *known = tick.max(*known),
+                _ => return self.merge(other),
+            }
         }
+    }
+
+    /// Joins a clock that knows actors which this one does not.
+    fn merge(&mut self, other: &VectorClock) {
+        let own = std::mem::take(&mut self.0);
+        self.0.reserve(own.len().max(other.0.len()));
+        let (mut own, mut others) =
+            (own.into_iter().peekable(), other.0.iter().copied().peekable());
+        while let (Some(&(a, known)), Some(&(b, tick))) = (own.peek(), others.peek()) {
+            self.0.push(match a.cmp(&b) {
+                std::cmp::Ordering::Less => (a, known),
+                std::cmp::Ordering::Greater => (b, tick),
+                std::cmp::Ordering::Equal => (a, known.max(tick)),
+            });
+            if a <= b {
+                own.next();
+            }
+            if b <= a {
+                others.next();
+            }
+        }
+        self.0.extend(own.chain(others));
     }
 }
 
@@ -88,5 +119,17 @@ mod tests {
         assert_eq!([1, 2, 3, 4].map(|actor| a.get(actor)), [9, 1, 7, 0]);
         a.set(1, 2);
         assert_eq!(a.get(1), 9);
+        // With nothing new, with something new at either end, and with nothing in common.
+        for (others, expected) in [
+            (vec![(1, 10), (3, 6)], [0, 10, 1, 7, 0]),
+            (vec![(0, 4), (3, 9), (4, 2)], [4, 9, 1, 9, 2]),
+            (vec![(0, 1), (4, 1)], [1, 9, 1, 7, 1]),
+            (vec![], [0, 9, 1, 7, 0]),
+        ] {
+            let mut joined = a.clone();
+            joined.join(&VectorClock(others));
+            assert_eq!([0, 1, 2, 3, 4].map(|actor| joined.get(actor)), expected);
+            assert!(joined.0.is_sorted_by_key(|(actor, _)| *actor));
+        }
     }
 }
