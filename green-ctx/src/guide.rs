@@ -4,6 +4,7 @@
 //! 2. [`ownership`]: the ledger, groups and contexts, when SMs are free, contexts that are used again.
 //! 3. [`explicit_model`]: why nothing depends on the current context, and how to meet code that does.
 //! 4. [`versions`]: what each driver from CUDA 12.4 on can do, and what an older one says instead.
+//! 5. `testing`, with the feature `sim`: programs that use partitions, tested without a GPU.
 //!
 //! What is said of the driver names its source: the header (`cuda.h`), NVIDIA's documentation, or a
 //! record of hardware in `tests/conformance/records` of the repository.
@@ -11,4 +12,6 @@
 pub mod explicit_model;
 pub mod ownership;
 pub mod partitions;
+#[cfg(feature = "sim")]
+pub mod testing;
 pub mod versions;

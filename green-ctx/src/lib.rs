@@ -41,7 +41,7 @@
 //!
 //! # Features
 //!
-//! - `sim`: [`Driver::simulated`], for programs and tests without a GPU.
+//! - `sim`: `Driver::simulated`, for programs and tests without a GPU.
 //! - `cli`: the command `green-ctx`.
 //! - `tracing`: spans for making, splitting and closing partitions, events for failed clean-ups and
 //!   for contexts that are used again, for the crate `tracing`; the target is `green_ctx`.

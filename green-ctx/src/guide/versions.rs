@@ -42,29 +42,4 @@
 //! # }
 //! ```
 //!
-//! # Testing against other drivers
-//!
-//! With the feature `sim` a program's own tests run on drivers that nobody has at hand, and see what no
-//! GPU shows: every launch with its SMs, every handle that lives, and what the program does when a call
-//! fails.
-//!
-//! ```
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use green_ctx::sim::{Fault, Sim};
-//! use green_ctx::{CUresult, Driver};
-//!
-//! for spec in ["h200@12.5", "h200@12.8", "h200@13.0", "h200@13.4"] {
-//!     let sim = Sim::new(spec)?;
-//!     let device = Driver::simulated(&sim)?.device(0)?;
-//!     let group = device.resources().sm()?.split([24])?.groups.remove(0);
-//!     sim.fail(Fault::on("cuGreenCtxCreate").with(CUresult::CUDA_ERROR_OUT_OF_MEMORY))?;
-//!     assert!(device.create_context(group).is_err());
-//!     // Nothing was leaked, and nothing is held.
-//!     assert_eq!(sim.live().green_contexts, 0);
-//!     assert_eq!(device.resources().sm()?.free(), 132);
-//! }
-//! # Ok(())
-//! # }
-//! ```
-//!
 //! [`Error::is_unsupported`]: crate::Error::is_unsupported

@@ -1,0 +1,80 @@
+//! Testing: programs that use partitions, tested where there is no GPU.
+//!
+//! The simulated driver (package `green-ctx-sim`, reached through the feature `sim`) answers as an H200
+//! does, in all cases that were recorded on one, and shows what no GPU shows. In a program's
+//! `Cargo.toml`:
+//!
+//! ```toml
+//! [dependencies]
+//! green-ctx = "0.1"
+//!
+//! [dev-dependencies]
+//! green-ctx = { version = "0.1", features = ["sim"] }
+//! ```
+//!
+//! The program's functions take a [`Driver`](crate::Driver) or a [`Device`](crate::Device); a test
+//! gives them a simulated one. Several drivers, of different versions, live in one process without
+//! sharing anything.
+//!
+//! # What ran on which SMs
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use green_ctx::{Driver, SplitRequest, StreamOptions, sim::Sim, verify};
+//!
+//! let sim = Sim::new("h200@13.0")?;
+//! let device = Driver::simulated(&sim)?.device(0)?;
+//! // What the program does: here, a partition whose work is probed.
+//! let group = device.resources().sm()?.split([16])?.groups.remove(0);
+//! verify::partitions(&[device.create_context(group)?], std::time::Duration::from_millis(1))?;
+//! // Every launch is on record.
+//! assert!(sim.launches().iter().all(|launch| launch.is_green && launch.sms.len() <= 16));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A kernel is a closure, registered under its name with
+//! [`Sim::register_kernel`](crate::sim::Sim::register_kernel); one that is not registered is on record
+//! and does nothing. [`Launch::happens_before`](crate::sim::Launch::happens_before) tells whether
+//! streams and events put one launch after another.
+//!
+//! # When a call fails
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use green_ctx::sim::{Fault, Live, Sim};
+//! use green_ctx::{CUresult, Driver};
+//!
+//! let sim = Sim::new("h200@13.0")?;
+//! let device = Driver::simulated(&sim)?.device(0)?;
+//! // The second context is refused.
+//! sim.fail(Fault::on("cuGreenCtxCreate").nth(2).with(CUresult::CUDA_ERROR_OUT_OF_MEMORY))?;
+//! let split = device.resources().sm()?.split([16, 24])?;
+//! let made: Result<Vec<_>, _> =
+//!     split.groups.into_iter().map(|group| device.create_context(group)).collect();
+//! assert_eq!(made.expect_err("it was refused").status(), Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
+//! // Nothing is held, and nothing is left but the context that waits to be used again.
+//! assert_eq!(device.resources().sm()?.free(), 132);
+//! device.release_idle();
+//! assert_eq!(sim.live(), Live::default());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # On an older driver
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use green_ctx::{Driver, sim::Sim};
+//!
+//! // What the program falls back to where the driver cannot split unevenly.
+//! let device = Driver::simulated(&Sim::new("h200@12.4")?)?.device(0)?;
+//! let sms = device.resources().sm()?;
+//! let split = match sms.split([16, 24]) {
+//!     Err(error) if error.is_unsupported() => sms.split([24, 24])?,
+//!     other => other?,
+//! };
+//! assert_eq!(split.groups.len(), 2);
+//! # Ok(())
+//! # }
+//! ```
