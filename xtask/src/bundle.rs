@@ -1,11 +1,11 @@
 //! `cargo xtask gpu-bundle`: the binaries that a GPU host needs, and a script that runs them.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 
-use crate::{Failure, cargo, workspace_root};
+use crate::{Failure, artifacts, cargo, workspace_root};
 
 /// The most that the folder may hold, in bytes.
 const LIMIT: u64 = 60 << 20;
@@ -60,28 +60,20 @@ fn build() -> Result<Vec<(String, String, PathBuf)>, Failure> {
         "test --release --no-run --test hardware --test endurance",
         "bench --no-run --bench calls",
     ] {
-        let output = cargo()
+        let mut command = cargo();
+        command
             .args(arguments.split(' '))
             .args(["--workspace", "--exclude", "xtask", "--all-features"])
-            .arg("--message-format=json-render-diagnostics")
             // Debug information is most of a binary and of no use there.
             .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
-            .env("CARGO_PROFILE_BENCH_STRIP", "symbols")
-            .stderr(Stdio::inherit())
-            .output()
-            .map_err(|error| Failure::new(format!("cargo could not be run: {error}")))?;
-        if !output.status.success() {
-            return Err(Failure::new(format!("cargo {arguments} failed")));
-        }
-        let messages = String::from_utf8_lossy(&output.stdout);
-        executables.extend(messages.lines().filter_map(executable));
+            .env("CARGO_PROFILE_BENCH_STRIP", "symbols");
+        executables.extend(artifacts(&mut command)?.iter().filter_map(executable));
     }
     Ok(executables)
 }
 
 /// The executable in one of cargo's messages.
-fn executable(line: &str) -> Option<(String, String, PathBuf)> {
-    let message: Value = serde_json::from_str(line).ok()?;
+fn executable(message: &Value) -> Option<(String, String, PathBuf)> {
     let path = message.get("executable")?.as_str()?;
     let target = message.get("target")?;
     let name = target.get("name")?.as_str()?;

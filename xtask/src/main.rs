@@ -2,12 +2,14 @@
 
 mod bundle;
 mod regen;
+mod sim_lib;
 mod test;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 
 use clap::Parser;
+use serde_json::Value;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Development tasks of green-ctx")]
@@ -16,6 +18,8 @@ enum Task {
     RegenBindings(regen::Options),
     /// Run every test, on the simulated driver: no GPU is needed.
     Test,
+    /// Build the simulated driver as a libcuda.so.1, and print its path and how to use it.
+    SimLib,
     /// Gather in target/gpu-bundle what runs on a GPU host that has no Rust.
     GpuBundle,
 }
@@ -24,6 +28,7 @@ fn main() -> ExitCode {
     let result = match Task::parse() {
         Task::RegenBindings(options) => regen::run(&options),
         Task::Test => test::run(),
+        Task::SimLib => sim_lib::run(),
         Task::GpuBundle => bundle::run(),
     };
     match result {
@@ -66,4 +71,18 @@ pub(crate) fn cargo() -> Command {
     let mut command = Command::new(cargo);
     command.current_dir(workspace_root());
     command
+}
+
+/// Runs a cargo command that builds, and returns its messages about what it made.
+pub(crate) fn artifacts(command: &mut Command) -> Result<Vec<Value>, Failure> {
+    let output = command
+        .arg("--message-format=json-render-diagnostics")
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| Failure::new(format!("cargo could not be run: {error}")))?;
+    if !output.status.success() {
+        return Err(Failure::new(format!("{command:?} failed")));
+    }
+    let messages = String::from_utf8_lossy(&output.stdout);
+    Ok(messages.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
 }

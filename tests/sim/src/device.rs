@@ -12,9 +12,13 @@ use crate::profile::attribute;
 const FIRST_BUS: usize = 0x19;
 
 pub(crate) fn init(driver: &Driver, flags: u32) -> Answer {
-    drop(driver.state());
+    let none = driver.state().devices.is_empty();
     if flags != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // What the status says in the header; a machine without devices is not recorded.
+    if none {
+        return Err(CUresult::CUDA_ERROR_NO_DEVICE);
     }
     driver.initialize();
     Ok(())

@@ -95,6 +95,29 @@ macro_rules! functions {
             )*
         }
 
+        /// The functions of one driver, for a library that exports them under their own names.
+        #[doc(hidden)]
+        #[allow(non_snake_case, clippy::too_many_arguments, clippy::missing_safety_doc, reason = "the functions are the driver's own")]
+        pub mod exports {
+            use super::*;
+
+            $(
+                pub unsafe fn $export(sim: &crate::Sim, $($arg: $ty),*) -> CUresult {
+                    // SAFETY: the arguments are passed on with the caller's promise about them.
+                    unsafe { entrances::$export(sim.slot(), $($arg),*) }
+                }
+            )*
+        }
+
+        /// Names every function to a macro `export` of the caller: the name under which a library
+        /// exports it, its version, and its arguments. The simulator itself exports nothing, since
+        /// a program that contains it must not hide a real driver's functions.
+        #[doc(hidden)]
+        #[macro_export]
+        macro_rules! for_each_export {
+            () => { $(export! { $export $version ($($arg: $ty),*) })* };
+        }
+
         $($(const _: $type = Some(trampolines::$export::<0>);)?)*
 
         /// Every function that the simulator has.

@@ -159,6 +159,8 @@ mod work;
 
 pub use calls::Call;
 pub use fault::Fault;
+#[doc(hidden)]
+pub use functions::exports;
 pub use kernel::{Block, IllegalAddress, KernelCall};
 pub use live::Live;
 pub use profile::Profile;

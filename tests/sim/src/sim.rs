@@ -131,7 +131,12 @@ impl Sim {
     /// [`Api::from_get_proc_address`](green_ctx_sys::Api::from_get_proc_address).
     #[must_use]
     pub fn get_proc_address(&self) -> GetProcAddress {
-        functions::get_proc_address(self.inner.driver.slot)
+        functions::get_proc_address(self.slot())
+    }
+
+    /// Where the C functions find this driver.
+    pub(crate) fn slot(&self) -> usize {
+        self.inner.driver.slot
     }
 
     /// The part and version that this driver plays.

@@ -62,3 +62,12 @@ fn threads_do_not_disturb_each_other() {
     assert_eq!((live.green_contexts, live.streams), (0, 0));
     assert_eq!(shared.sim.launches().len(), 200);
 }
+
+#[test]
+fn a_machine_without_devices_does_not_start() {
+    let machine = Machine::dormant("h200", 0);
+    assert_eq!(machine.init(), CUresult::CUDA_ERROR_NO_DEVICE);
+    // SAFETY: the variable takes the answer.
+    let status = unsafe { machine.api.cuDeviceGetCount()(&mut 0) };
+    assert_eq!(status, CUresult::CUDA_ERROR_NOT_INITIALIZED);
+}

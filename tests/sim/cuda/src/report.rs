@@ -1,0 +1,27 @@
+//! What the process left behind and what it called, for tests of programs that only link the
+//! library.
+
+use std::fs;
+
+use crate::machine::sim;
+
+/// The variable that names the report's file.
+const REPORT: &str = "GREEN_CTX_SIM_REPORT";
+
+/// Writes the report when the process exits, if it was asked for.
+pub(crate) fn at_exit() {
+    extern "C" fn write() {
+        // What unwinds out of an exit handler ends the process by abort.
+        let Some(path) = std::env::var_os(REPORT) else { return };
+        let Some(sim) = sim() else { return };
+        let text = format!("{}\n{:#?}\n{:#?}\n", sim.spec(), sim.live(), sim.calls());
+        if let Err(error) = fs::write(&path, text) {
+            eprintln!("libcuda.so.1 (simulated): {REPORT}={}: {error}", path.display());
+        }
+    }
+    if std::env::var_os(REPORT).is_some() {
+        // SAFETY: the handler is a function of this library, which runs it before it is unloaded,
+        // and does not unwind. Without room for a handler there is no report.
+        unsafe { libc::atexit(write) };
+    }
+}
