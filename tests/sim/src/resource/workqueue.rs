@@ -75,15 +75,19 @@ impl State {
         context.workqueue.unwrap_or_else(|| self.default_workqueue(context.device))
     }
 
-    /// The resource of a device, where the type is one of workqueues that a device has: only
-    /// contexts have existing ones (header of 13.1).
+    /// The resource of a device, where the type is one of workqueues. That a device has existing
+    /// ones too is what the header says of `cuDeviceGetDevResource` and what cuda.core 1.2 asks of
+    /// every driver from 13.1 on; that they are those of the primary context is not recorded.
     pub(super) fn encode_default_workqueue(
         &self,
         device: usize,
         kind: CUdevResourceType,
     ) -> Option<Bytes> {
-        let known = self.has_workqueues() && kind.0 == CONFIG;
-        known.then(|| self.default_workqueue(device).config())
+        match kind.0 {
+            CONFIG if self.has_workqueues() => Some(self.default_workqueue(device).config()),
+            EXISTING if self.has_workqueues() => Some(self.default_workqueue(device).existing()),
+            _ => None,
+        }
     }
 
     /// The resource of a context that was looked up already, where the type is one of workqueues.
