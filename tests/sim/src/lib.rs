@@ -23,10 +23,11 @@
 //!
 //! # Where the answers come from
 //!
-//! A profile is played as its record says: every case that was put to the real driver is put to the
+//! The H200 is played as its record says: every case that was put to the real driver is put to the
 //! simulated one too and compared (package green-ctx-conformance). Of the driver versions other than
-//! the recorded one nothing is recorded; they differ from it as the headers say.
-//! [`Profile::provenance`] says which driver was recorded. Not recorded are times (round figures of
+//! the recorded one nothing is recorded; they differ from it as the headers say. Of the other parts
+//! nothing is recorded either: they have the numbers of data sheets, and answer by the H200's rules.
+//! [`Profile::provenance`] says it of each group of data. Not recorded are times (round figures of
 //! a recorded part), device attributes and memory sizes (from data sheets), and what no case asks,
 //! where the functions' documentation is followed. [`Topology`] says which groups and cluster
 //! capacities are recorded and which follow from a rule.
@@ -37,10 +38,11 @@
 //! says, and the source marks each answer that the header leaves open.
 //!
 //! - `cuDevSmResourceSplit` makes groups of different sizes whose SMs lie together in GPCs. Which
-//!   SMs those are follows from [`Topology::bands`]. The results of one call combine with each
+//!   SMs those are follows from [`Topology::gpcs`]. The results of one call combine with each
 //!   other where their alignments are equal. A call without room for results only discovers, and
 //!   from 13.4 on discovery without a constraint finds every SM: both are as users of newer drivers
-//!   report, and the source says where. No part has locality domains.
+//!   report, and the source says where. A count that the GPCs do not have is refused, as users of an
+//!   RTX 5080 report. No part has locality domains, though a real B200 does from 13.4 on.
 //! - The resources of workqueues and of their configuration. They change nothing that a program can
 //!   see, and are given back as they were provisioned. How many workloads they are for
 //!   ([`Profile::workqueue_limit`]) is the documented default; the environment is not read.
@@ -163,8 +165,8 @@ pub use fault::Fault;
 pub use functions::exports;
 pub use kernel::{Block, IllegalAddress, KernelCall};
 pub use live::Live;
-pub use profile::Profile;
+pub use profile::{Origin, Profile, Provenance, Record, Source};
 pub use sim::{Builder, GetProcAddress, Sim, SimError};
 pub use spec::{Spec, SpecError, VERSIONS};
-pub use topology::{Band, Topology};
+pub use topology::Topology;
 pub use trace::Launch;

@@ -1,10 +1,22 @@
 //! What a simulated part is: data read off hardware and sheets, one file a part.
 
+mod a100;
+mod b200;
+mod common;
+mod h100;
 mod h200;
+mod l40s;
+mod provenance;
+mod rtx5080;
+mod rtx5090;
+mod thor;
 
 pub(crate) use h200::H200;
+pub use provenance::{Origin, Provenance, Record, Source};
 
 use crate::topology::Topology;
+
+const MIB: u64 = 1 << 20;
 
 /// A GPU that can be simulated.
 ///
@@ -24,8 +36,11 @@ pub struct Profile {
     pub name: &'static str,
     /// The name that `cuDeviceGetName` returns.
     pub device_name: &'static str,
-    /// Which driver's answers are played; the crate's documentation says what is not recorded.
-    pub provenance: &'static str,
+    /// Where the data come from: what was recorded on hardware, and what was not.
+    pub provenance: Provenance,
+    /// The first driver that knows the part, as `cuDriverGetVersion` counts; 0 where every driver does
+    /// that knows green contexts.
+    pub first_driver: u32,
     /// Compute capability, major and minor.
     pub compute_capability: (u32, u32),
     /// Device memory in bytes.
@@ -41,23 +56,32 @@ pub struct Profile {
     pub min_partition: u32,
     /// The multiple of SMs that the driver states for partitions.
     pub alignment: u32,
-    /// The largest cluster that runs without opting in, in blocks.
+    /// The largest cluster that runs without opting in, in blocks; 1 on a part without clusters.
     pub max_cluster: u32,
     /// How many stream-ordered workloads the workqueues of a device are for, unless told otherwise.
     pub workqueue_limit: u32,
     /// The stream priorities, from the least to the greatest.
     pub stream_priorities: (i32, i32),
-    /// Device attributes by number; the other known attributes are 0. Attributes that follow from
-    /// another field are left out.
-    pub attributes: &'static [(u32, i32)],
+    /// Device attributes by number, in lists of which the first that has a number counts; the other
+    /// known attributes are 0. Attributes that follow from another field are left out.
+    pub attributes: &'static [&'static [(u32, i32)]],
 }
 
 impl Profile {
     /// Every profile, in the order of their names.
     #[must_use]
     pub fn all() -> &'static [Profile] {
-        static ALL: [Profile; 1] = [H200];
-        &ALL
+        static ALL: &[Profile] = &[
+            a100::A100,
+            b200::B200,
+            h100::H100,
+            H200,
+            l40s::L40S,
+            rtx5080::RTX5080,
+            rtx5090::RTX5090,
+            thor::THOR,
+        ];
+        ALL
     }
 
     /// The profile of this name.
@@ -78,8 +102,8 @@ impl Profile {
             attribute::COMPUTE_CAPABILITY_MAJOR => self.compute_capability.0 as i32,
             attribute::COMPUTE_CAPABILITY_MINOR => self.compute_capability.1 as i32,
             1..=attribute::LAST => {
-                let listed = self.attributes.iter().find(|(number, _)| *number == attribute);
-                listed.map_or(0, |(_, value)| *value)
+                let mut listed = self.attributes.iter().copied().flatten();
+                listed.find(|(number, _)| *number == attribute).map_or(0, |(_, value)| *value)
             }
             _ => return None,
         };
@@ -117,4 +141,53 @@ pub(crate) mod attribute {
     pub(crate) const RESERVED_SHARED_MEMORY_PER_BLOCK: u32 = 111;
     /// The last attribute of CUDA 13.5.
     pub(crate) const LAST: u32 = 161;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn profiles_are_in_the_order_of_their_names() {
+        let names: Vec<&str> = Profile::names().collect();
+        assert!(names.is_sorted_by(|one, next| one < next), "{names:?}");
+        assert!(Profile::all().iter().all(|profile| !profile.provenance.sources.is_empty()));
+        let recorded = Profile::all().iter().filter(|part| part.provenance.recorded.is_some());
+        assert_eq!(recorded.map(|part| part.name).collect::<Vec<_>>(), ["h200"]);
+    }
+
+    #[test]
+    fn topologies_are_consistent() {
+        for Profile { name, topology, min_partition, alignment, .. } in Profile::all() {
+            assert_eq!(topology.sm_count % topology.fine_unit, 0, "{name}");
+            assert_eq!(topology.coarse_unit % topology.fine_unit, 0, "{name}");
+            assert_eq!(topology.min_group % topology.coarse_unit, 0, "{name}");
+            assert!(topology.gpcs.is_sorted_by(|one, next| one >= next), "{name}");
+            assert!(topology.gpcs.iter().sum::<u32>() * topology.fine_unit <= topology.sm_count);
+            let mut fine =
+                topology.fine_units().into_iter().flat_map(|unit| unit.iter().collect::<Vec<_>>());
+            let mut sms: Vec<u32> = fine.by_ref().collect();
+            sms.sort_unstable();
+            assert!(sms.into_iter().eq(0..topology.sm_count), "{name}");
+            // What the driver states is what it does.
+            assert_eq!((*min_partition, *alignment), (topology.min_group, topology.coarse_unit));
+        }
+    }
+
+    #[test]
+    fn attributes_are_consistent() {
+        for profile in Profile::all() {
+            let name = profile.name;
+            for list in profile.attributes {
+                assert!(list.is_sorted_by(|(one, _), (next, _)| one < next), "{name}");
+                assert!(list.iter().all(|(number, _)| *number <= attribute::LAST), "{name}");
+            }
+            let of = |number| profile.attribute(number).unwrap_or(-1);
+            // A block that opts in has all of an SM's shared memory but the reserved part.
+            assert_eq!(of(81) - of(97), of(111), "{name}");
+            assert_eq!(of(120) == 1, profile.max_cluster > 1, "{name}");
+            assert_eq!(of(120) == 1, profile.compute_capability.0 >= 9, "{name}");
+            assert!(profile.blocks_per_sm(1024, 0) >= 1, "{name}");
+        }
+    }
 }

@@ -4,14 +4,18 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::Profile;
+use crate::profile::H200;
 
 /// The driver versions that can be simulated, as the driver itself counts them.
 pub const VERSIONS: &[u32] = &[12_040, 12_050, 12_080, 13_000, 13_010, 13_040];
 
-/// The version that a [`Spec`] without one means: the version that the records are of.
+/// The version that a [`Spec`] without one means: the version that the records are of. It knows
+/// every part.
 const DEFAULT_VERSION: u32 = 13_000;
 
 /// A profile and a driver version, written `h200@13.0` or just `h200`.
+///
+/// A part that is newer than a driver cannot be had with it: `rtx5090@12.4` is an error.
 ///
 /// # Example
 ///
@@ -49,6 +53,16 @@ pub enum SpecError {
         /// The version that was given.
         version: String,
     },
+    /// A driver of this version does not know the part.
+    #[error("a driver for CUDA {} does not know {profile}; the first that does is for {}", dotted(*version), dotted(*first))]
+    TooOld {
+        /// The profile's name.
+        profile: &'static str,
+        /// The version that was given, as `cuDriverGetVersion` returns it.
+        version: u32,
+        /// The first version that knows the part.
+        first: u32,
+    },
 }
 
 fn list(items: impl Iterator<Item = impl fmt::Display>) -> String {
@@ -61,6 +75,23 @@ pub(crate) fn dotted(version: u32) -> String {
 }
 
 impl Spec {
+    /// Every profile with every driver version that knows it, in the order of names and versions.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use green_ctx_sim::Spec;
+    ///
+    /// let thor = Spec::all().filter(|spec| spec.profile().name == "thor");
+    /// assert_eq!(thor.map(|spec| spec.version()).min(), Some(13_000));
+    /// ```
+    pub fn all() -> impl Iterator<Item = Spec> {
+        Profile::all().iter().flat_map(|profile| {
+            let versions = VERSIONS.iter().filter(|&&version| version >= profile.first_driver);
+            versions.map(move |&version| Spec { profile, version })
+        })
+    }
+
     /// The profile of the simulated devices.
     #[must_use]
     pub fn profile(&self) -> &'static Profile {
@@ -77,11 +108,16 @@ impl Spec {
     ///
     /// # Errors
     ///
-    /// [`SpecError::Version`] for a version that is not simulated.
-    pub fn with_version(mut self, version: &str) -> Result<Spec, SpecError> {
+    /// [`SpecError::Version`] for a version that is not simulated, and [`SpecError::TooOld`] for
+    /// one that does not know the part.
+    pub fn with_version(self, version: &str) -> Result<Spec, SpecError> {
         let known = VERSIONS.iter().find(|&&known| dotted(known) == version);
-        self.version = *known.ok_or_else(|| SpecError::Version { version: version.to_owned() })?;
-        Ok(self)
+        let version = *known.ok_or_else(|| SpecError::Version { version: version.to_owned() })?;
+        let Profile { name: profile, first_driver: first, .. } = *self.profile;
+        if version < first {
+            return Err(SpecError::TooOld { profile, version, first });
+        }
+        Ok(Spec { version, ..self })
     }
 }
 
@@ -120,7 +156,8 @@ impl FromStr for Spec {
 impl Default for Spec {
     /// An H200 with driver 13.0, the part and version that the records are of.
     fn default() -> Spec {
-        Spec { profile: &Profile::all()[0], version: DEFAULT_VERSION }
+        static RECORDED: Profile = H200;
+        Spec { profile: &RECORDED, version: DEFAULT_VERSION }
     }
 }
 
@@ -143,3 +180,57 @@ impl PartialEq for Spec {
 }
 
 impl Eq for Spec {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(text: &str) -> String {
+        text.parse::<Spec>().expect_err("it is no spec").to_string()
+    }
+
+    #[test]
+    fn every_spec_is_read_back() {
+        for spec in Spec::all() {
+            assert_eq!(spec.to_string().parse(), Ok(spec));
+        }
+        for name in Profile::names() {
+            let spec: Spec = name.parse().expect("the version that is meant knows every part");
+            assert_eq!((spec.profile().name, spec.version()), (name, DEFAULT_VERSION));
+        }
+        assert_eq!(Spec::default(), "h200@13.0".parse().expect("a spec"));
+    }
+
+    /// One spec for each part and version, but for parts that are newer than the driver.
+    #[test]
+    fn old_drivers_do_not_know_new_parts() {
+        let newer = |version: u32| {
+            let unknown = Profile::all().iter().filter(move |part| part.first_driver > version);
+            unknown.map(|part| part.name).collect::<Vec<_>>()
+        };
+        assert_eq!(newer(12_050), ["b200", "rtx5080", "rtx5090", "thor"]);
+        assert_eq!(newer(12_080), ["thor"]);
+        assert!(newer(13_000).is_empty());
+        assert_eq!(Spec::all().count(), 8 * 6 - 4 * 2 - 1);
+        assert_eq!(
+            message("rtx5090@12.4"),
+            "a driver for CUDA 12.4 does not know rtx5090; the first that does is for 12.8"
+        );
+        assert!(message("thor@12.8").ends_with("the first that does is for 13.0"));
+    }
+
+    #[test]
+    fn errors_list_what_there_is() {
+        assert_eq!(
+            message("h201@13.0"),
+            "unknown profile \"h201\"; the profiles are a100, b200, h100, h200, l40s, rtx5080, \
+             rtx5090, thor"
+        );
+        assert_eq!(
+            message("h200@9.9"),
+            "unknown driver version \"9.9\"; the versions are 12.4, 12.5, 12.8, 13.0, 13.1, 13.4"
+        );
+        assert!(message("h200@").starts_with("unknown driver version \"\""));
+        assert!(message("").starts_with("unknown profile \"\""));
+    }
+}

@@ -1,15 +1,7 @@
-//! NVIDIA H200.
-//!
-//! Recorded on driver 580.159.04, case by case in the conformance record of that driver: how SMs are
-//! split and numbered, cluster capacities, symbols and their versions, statuses, stream
-//! priorities. From the data sheet and the architecture: the memory size and the attributes. Measured
-//! once and rounded: the memory that contexts take. From the documentation: the limit of workqueues.
-//! Modelled: what [`Topology`] says for splits and combinations that are in no case.
+//! NVIDIA H200: the one part that answers were recorded on, case by case.
 
-use super::Profile;
-use crate::topology::{Band, RecordedSplit, Topology};
-
-const MIB: u64 = 1 << 20;
+use super::{MIB, Origin, Profile, Provenance, Record, Source, common};
+use crate::topology::{RecordedSplit, Topology};
 
 /// The groups that SMs outside whole units help to fill. All other recorded splits of the device
 /// follow from the units.
@@ -51,85 +43,76 @@ const SPLITS: &[RecordedSplit] = &[
     },
 ];
 
-/// SM ids, splits and cluster counts are recorded; the memory size and the attributes are those of the
-/// data sheet and of the architecture.
+/// Recorded on driver 580.159.04.
+pub(super) const TOPOLOGY: Topology = Topology {
+    sm_count: 132,
+    fine_unit: 2,
+    coarse_unit: 8,
+    min_group: 8,
+    // The splits show 15 whole units in 8 GPCs, of which one has only one; in which GPCs the last
+    // six TPCs are does not show.
+    gpcs: &[8, 8, 8, 8, 8, 8, 8, 4],
+    fine_order: &[(0, 8), (62, 66), (8, 62)],
+    tail_pair: true,
+    splits: SPLITS,
+};
+
 pub(crate) const H200: Profile = Profile {
     name: "h200",
     device_name: "NVIDIA H200",
-    provenance: "recorded on driver 580.159.04",
+    provenance: Provenance {
+        recorded: Some(Record { driver: "580.159.04", version: 13_000 }),
+        sources: &[
+            Source {
+                data: "SM ids, splits and clusters",
+                origin: Origin::Recorded,
+                from: "the conformance record",
+            },
+            Source {
+                data: "symbols, statuses and priorities",
+                origin: Origin::Recorded,
+                from: "the conformance record",
+            },
+            Source {
+                data: "memory that contexts take",
+                origin: Origin::Recorded,
+                from: "measured once, rounded",
+            },
+            Source {
+                data: "memory and attributes",
+                origin: Origin::Documented,
+                from: "the data sheet of the H200 and the CUDA programming guide",
+            },
+            common::WORKQUEUES,
+            Source {
+                data: "splits in no case",
+                origin: Origin::Modelled,
+                from: "the rules that give the recorded ones",
+            },
+        ],
+    },
+    first_driver: 0,
     compute_capability: (9, 0),
     memory_bytes: 143_156 * MIB,
     primary_context_bytes: 512 * MIB,
     green_context_bytes: 4 * MIB,
-    topology: Topology {
-        sm_count: 132,
-        fine_unit: 2,
-        coarse_unit: 8,
-        bands: &[Band { gpcs: 8 }, Band { gpcs: 7 }],
-        fine_order: &[(0, 8), (62, 66), (8, 62)],
-        tail_pair: true,
-        splits: SPLITS,
-    },
+    topology: TOPOLOGY,
     min_partition: 8,
     alignment: 8,
     max_cluster: 8,
-    // The default of CUDA_DEVICE_MAX_CONNECTIONS in CUDA's documentation.
-    workqueue_limit: 8,
+    workqueue_limit: common::WORKQUEUE_LIMIT,
     stream_priorities: (0, -5),
     attributes: &[
-        (1, 1024), // threads in a block
-        (2, 1024), // block dimensions
-        (3, 1024),
-        (4, 64),
-        (5, 2_147_483_647), // grid dimensions
-        (6, 65_535),
-        (7, 65_535),
-        (8, 49_152),         // shared memory of a block
-        (9, 65_536),         // constant memory
-        (10, 32),            // warp
-        (11, 2_147_483_647), // pitch
-        (12, 65_536),        // registers of a block
-        (13, 1_980_000),     // clock, kHz
-        (14, 512),           // texture alignment
-        (15, 1),             // copy and run at once
-        (19, 1),             // maps host memory
-        (31, 1),             // concurrent kernels
-        (32, 1),             // ECC
-        (36, 3_201_000),     // memory clock, kHz
-        (37, 6_144),         // memory bus, bits
-        (38, 62_914_560),    // L2 cache
-        (39, 2_048),         // threads of an SM
-        (40, 3),             // copy engines
-        (41, 1),             // unified addressing
-        (51, 32),            // texture pitch alignment
-        (78, 1),             // stream priorities
-        (79, 1),             // L1 cache for global and local memory
-        (80, 1),
-        (81, 233_472),      // shared memory of an SM
-        (82, 65_536),       // registers of an SM
-        (83, 1),            // managed memory
-        (87, 2),            // double precision ratio
-        (89, 1),            // concurrent managed access
-        (90, 1),            // compute preemption
-        (95, 1),            // cooperative launch
-        (97, 232_448),      // shared memory of a block, opted in
-        (99, 1),            // host registration
-        (102, 1),           // virtual memory management
-        (103, 1),           // file descriptor handles
-        (106, 32),          // blocks of an SM
-        (108, 39_321_600),  // persisting L2
-        (109, 134_217_728), // access policy window
-        (111, 1_024),       // reserved shared memory of a block
-        (115, 1),           // memory pools
-        (116, 1),           // GPUDirect RDMA
-        (119, 9),           // handles of memory pools
-        (120, 1),           // clusters
-        (122, 1),           // 64-bit stream memory operations
-        (123, 1),
-        (124, 1), // dma-buf
-        (125, 1), // IPC events
-        (126, 4), // memory synchronisation domains
-        (127, 1), // tensor maps
-        (129, 1), // unified function pointers
+        &[
+            (13, 1_980_000),   // clock, kHz
+            (36, 3_201_000),   // memory clock, kHz
+            (37, 6_144),       // memory bus, bits
+            (38, 62_914_560),  // L2 cache
+            (40, 3),           // copy engines
+            (108, 39_321_600), // persisting L2
+        ],
+        common::COMPUTE_9_0,
+        common::DATA_CENTRE,
+        common::ALL,
     ],
 };

@@ -20,20 +20,32 @@ pub(crate) struct Wish {
 }
 
 impl Topology {
-    /// The SMs of each GPC: in every band the i-th coarse unit lies in the i-th GPC. Where the SMs
-    /// of the tail lie is not known, and they are in none.
-    pub(super) fn gpcs(&self) -> Vec<SmSet> {
+    /// The SMs of each GPC: of every band of coarse units the i-th lies in the i-th GPC, and so
+    /// does what of the tail is known to be there. SMs of which it is not known are in none.
+    pub(super) fn gpc_sms(&self) -> Vec<SmSet> {
         let mut units = self.coarse_units().into_iter();
-        let mut gpcs = vec![];
-        for band in self.bands {
-            for (gpc, unit) in units.by_ref().take(band.gpcs as usize).enumerate() {
-                match gpcs.get_mut(gpc) {
-                    None => gpcs.push(unit),
-                    Some(sms) => *sms = unit.union(*sms),
+        let mut gpcs = vec![SmSet::default(); self.gpcs.len()];
+        for band in self.bands() {
+            for (sms, unit) in gpcs.iter_mut().zip(units.by_ref().take(band as usize)) {
+                *sms = unit.union(*sms);
+            }
+        }
+        let mut tail = self.tail_start()..;
+        for layer in 0..self.tpcs_per_unit() {
+            for (sms, tpcs) in gpcs.iter_mut().zip(self.gpcs) {
+                if tpcs % self.tpcs_per_unit() > layer
+                    && let Some(tpc) = tail.next()
+                {
+                    *sms = self.tpc(tpc).union(*sms);
                 }
             }
         }
         gpcs
+    }
+
+    /// Whether it is known of each SM in which GPC it is.
+    pub(super) fn knows_gpcs(&self) -> bool {
+        self.gpcs.iter().sum::<u32>() * self.fine_unit == self.sm_count
     }
 
     /// Whether a whole coarse unit is among these SMs.
@@ -44,6 +56,9 @@ impl Topology {
     /// The SMs of a group of a structured split that run clusters of more than one fine unit. They
     /// follow from where the SMs lie, as the header says, and not from how they were asked for.
     pub(crate) fn structured_coscheduled(&self, sms: SmSet) -> SmSet {
+        if self.knows_gpcs() {
+            return sms;
+        }
         if self.has_unit(sms) { self.coscheduled(sms) } else { sms.difference(self.tail()) }
     }
 
@@ -71,11 +86,11 @@ impl Topology {
         (group.len() >= wish.count.unwrap_or(0)).then_some(group)
     }
 
-    /// `size` free SMs of one GPC, of one coarse unit where that is possible. The SMs of a TPC lie in
-    /// one GPC too, in the tail as well.
+    /// `size` free SMs of one GPC, of one coarse unit where that is possible. The SMs of a TPC lie
+    /// in one GPC too, in the tail as well.
     fn together(&self, free: SmSet, size: u32) -> Option<SmSet> {
         let tail = self.tail_start()..self.sm_count / self.fine_unit;
-        let places = self.coarse_units().into_iter().chain(self.gpcs());
+        let places = self.coarse_units().into_iter().chain(self.gpc_sms());
         let mut places = places.chain(tail.map(|tpc| self.tpc(tpc)));
         places.find_map(|place| {
             let sms = place.intersection(free);
@@ -101,7 +116,7 @@ mod tests {
 
     #[test]
     fn gpcs_are_made_of_the_units_at_the_same_place() {
-        let (gpcs, units) = (H200.topology.gpcs(), H200.topology.coarse_units());
+        let (gpcs, units) = (H200.topology.gpc_sms(), H200.topology.coarse_units());
         assert_eq!(gpcs.len(), 8);
         assert_eq!(gpcs[0], units[0].union(units[8]));
         assert_eq!(gpcs[6], units[6].union(units[14]));
@@ -149,7 +164,7 @@ mod tests {
         let topology = &H200.topology;
         let filled = Wish { backfill: true, ..wish(Some(18), 16) };
         let group = topology.gather(topology.all(), filled).expect("there are enough");
-        let (tail, gpc) = (group.intersection(topology.tail()), topology.gpcs()[0]);
+        let (tail, gpc) = (group.intersection(topology.tail()), topology.gpc_sms()[0]);
         assert_eq!((group.len(), tail.iter().collect::<Vec<_>>()), (18, vec![120, 121]));
         assert!(gpc.is_subset(group));
         let whole = Wish { count: None, ..filled };

@@ -8,6 +8,7 @@ mod launch;
 mod machine;
 mod misuse;
 mod order;
+mod profile;
 mod resource;
 mod stream;
 mod structured;

@@ -83,7 +83,7 @@ fn a_descriptor_takes_one_resource_on_12_4() {
 fn specs_name_what_is_valid() {
     let unknown = "h20".parse::<Spec>().expect_err("there is none");
     assert!(matches!(unknown, SpecError::Profile { .. }));
-    assert_eq!(unknown.to_string(), "unknown profile \"h20\"; the profiles are h200");
+    assert!(unknown.to_string().starts_with("unknown profile \"h20\"; the profiles are a100, "));
     let unknown = "h200@13.5".parse::<Spec>().expect_err("there is none");
     assert!(matches!(unknown, SpecError::Version { .. }));
     assert_eq!(
@@ -94,7 +94,7 @@ fn specs_name_what_is_valid() {
         assert!(text.parse::<Spec>().is_err(), "{text:?}");
     }
     assert_eq!(VERSIONS.len(), 6);
-    assert_eq!(Profile::names().collect::<Vec<_>>(), ["h200"]);
+    assert!(Profile::names().any(|name| name == "h200"));
     assert_eq!("h200".parse::<Spec>(), Ok(Spec::default()));
 }
 

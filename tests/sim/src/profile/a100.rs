@@ -1,0 +1,63 @@
+//! NVIDIA A100 (SXM4, 80 GB). Nothing was recorded on one.
+
+use super::{MIB, Origin, Profile, Provenance, Source, common};
+use crate::topology::Topology;
+
+pub(super) const A100: Profile = Profile {
+    name: "a100",
+    device_name: "NVIDIA A100-SXM4-80GB",
+    provenance: Provenance {
+        recorded: None,
+        sources: &[
+            Source {
+                data: "SM count and GPCs",
+                origin: Origin::Documented,
+                from: "the white paper of the A100 architecture",
+            },
+            Source {
+                data: "memory and attributes",
+                origin: Origin::Documented,
+                from: "the data sheet of the A100 and the CUDA programming guide",
+            },
+            common::USABLE_MEMORY,
+            common::LIMITS,
+            common::WORKQUEUES,
+            common::AS_ON_H200,
+        ],
+    },
+    first_driver: 0,
+    compute_capability: (8, 0),
+    memory_bytes: 81_920 * MIB,
+    primary_context_bytes: common::PRIMARY_CONTEXT_BYTES,
+    green_context_bytes: common::GREEN_CONTEXT_BYTES,
+    topology: Topology {
+        sm_count: 108,
+        fine_unit: 2,
+        coarse_unit: 2,
+        min_group: 4,
+        // The white paper has 7 GPCs of 7 or 8 TPCs, which 54 TPCs fill in this one way. Single
+        // parts may differ.
+        gpcs: &[8, 8, 8, 8, 8, 7, 7],
+        fine_order: &[(0, 54)],
+        tail_pair: false,
+        splits: &[],
+    },
+    min_partition: 4,
+    alignment: 2,
+    max_cluster: 1,
+    workqueue_limit: common::WORKQUEUE_LIMIT,
+    stream_priorities: common::STREAM_PRIORITIES,
+    attributes: &[
+        &[
+            (13, 1_410_000),   // clock, kHz
+            (36, 1_593_000),   // memory clock, kHz
+            (37, 5_120),       // memory bus, bits
+            (38, 41_943_040),  // L2 cache
+            (40, 3),           // copy engines
+            (108, 26_214_400), // persisting L2: the share that it is on an H200
+        ],
+        common::COMPUTE_8_0,
+        common::DATA_CENTRE,
+        common::ALL,
+    ],
+};

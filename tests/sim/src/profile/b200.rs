@@ -1,0 +1,79 @@
+//! NVIDIA B200. Nothing was recorded on one.
+//!
+//! Drivers from 13.4 on divide a real one into locality domains. Those are not simulated: the
+//! attribute that counts them is 0, and no SMs are found in any.
+
+use super::{MIB, Origin, Profile, Provenance, Source, common};
+use crate::topology::Topology;
+
+pub(super) const B200: Profile = Profile {
+    name: "b200",
+    device_name: "NVIDIA B200",
+    provenance: Provenance {
+        recorded: None,
+        sources: &[
+            Source {
+                data: "SM count",
+                origin: Origin::Documented,
+                from: "the Blackwell tuning guide and the data sheet of HGX B200",
+            },
+            Source {
+                data: "GPCs",
+                origin: Origin::Modelled,
+                from: "148 SMs spread evenly over two dies of four GPCs",
+            },
+            Source {
+                data: "memory, memory bus and L2",
+                origin: Origin::Reported,
+                from: "https://github.com/pytorch/ao/pull/4002",
+            },
+            Source {
+                data: "attributes",
+                origin: Origin::Documented,
+                from: "the CUDA programming guide",
+            },
+            Source {
+                data: "clock",
+                origin: Origin::Reported,
+                from: "nvidia-smi, as its users print it",
+            },
+            common::LIMITS,
+            common::WORKQUEUES,
+            common::AS_ON_H200,
+        ],
+    },
+    first_driver: 12_080,
+    compute_capability: (10, 0),
+    memory_bytes: 182_630 * MIB,
+    primary_context_bytes: common::PRIMARY_CONTEXT_BYTES,
+    green_context_bytes: common::GREEN_CONTEXT_BYTES,
+    topology: Topology {
+        sm_count: 148,
+        fine_unit: 2,
+        coarse_unit: 8,
+        min_group: 8,
+        // Two dies of 37 TPCs, each of 4 GPCs of up to 10. How many each GPC has is not public:
+        // this is the most even way.
+        gpcs: &[10, 10, 9, 9, 9, 9, 9, 9],
+        fine_order: &[(0, 74)],
+        tail_pair: false,
+        splits: &[],
+    },
+    min_partition: 8,
+    alignment: 8,
+    max_cluster: 8,
+    workqueue_limit: common::WORKQUEUE_LIMIT,
+    stream_priorities: common::STREAM_PRIORITIES,
+    attributes: &[
+        &[
+            (13, 1_965_000),   // clock, kHz
+            (36, 3_996_000),   // memory clock, kHz
+            (37, 7_680),       // memory bus, bits
+            (38, 132_644_864), // L2 cache
+            (108, 82_903_040), // persisting L2: the share that it is on an H200
+        ],
+        common::COMPUTE_9_0,
+        common::DATA_CENTRE,
+        common::ALL,
+    ],
+};

@@ -1,0 +1,70 @@
+//! NVIDIA L40S. Nothing was recorded on one.
+//!
+//! A user of PyTorch reports that a group of 120 SMs was made of 114
+//! (<https://github.com/pytorch/pytorch/issues/195378>), which the header rules out and nothing
+//! explains; here it has 120. That 22 and a remainder of 120 make 142 is in the same report.
+
+use super::{MIB, Origin, Profile, Provenance, Source, common};
+use crate::topology::Topology;
+
+pub(super) const L40S: Profile = Profile {
+    name: "l40s",
+    device_name: "NVIDIA L40S",
+    provenance: Provenance {
+        recorded: None,
+        sources: &[
+            Source {
+                data: "SM count and GPCs",
+                origin: Origin::Documented,
+                from: "the data sheet of the L40S and the Ada white paper",
+            },
+            Source {
+                data: "memory and attributes",
+                origin: Origin::Documented,
+                from: "the data sheet of the L40S and the CUDA programming guide",
+            },
+            Source {
+                data: "usable memory",
+                origin: Origin::Reported,
+                from: "https://github.com/akash-network/provider-configs/pull/99",
+            },
+            common::LIMITS,
+            common::WORKQUEUES,
+            common::AS_ON_H200,
+        ],
+    },
+    first_driver: 0,
+    compute_capability: (8, 9),
+    memory_bytes: 46_068 * MIB,
+    primary_context_bytes: common::PRIMARY_CONTEXT_BYTES,
+    green_context_bytes: common::GREEN_CONTEXT_BYTES,
+    topology: Topology {
+        sm_count: 142,
+        fine_unit: 2,
+        coarse_unit: 2,
+        min_group: 4,
+        // The full AD102 has 12 GPCs of 6 TPCs; one TPC less can lie in one way only, if no GPC is
+        // missing.
+        gpcs: &[6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 5],
+        fine_order: &[(0, 71)],
+        tail_pair: false,
+        splits: &[],
+    },
+    min_partition: 4,
+    alignment: 2,
+    max_cluster: 1,
+    workqueue_limit: common::WORKQUEUE_LIMIT,
+    stream_priorities: common::STREAM_PRIORITIES,
+    attributes: &[
+        &[
+            (13, 2_520_000),   // clock, kHz
+            (36, 9_001_000),   // memory clock, kHz
+            (37, 384),         // memory bus, bits
+            (38, 100_663_296), // L2 cache
+            (108, 62_914_560), // persisting L2: the share that it is on an H200
+        ],
+        common::COMPUTE_8_9,
+        common::DATA_CENTRE,
+        common::ALL,
+    ],
+};

@@ -1,0 +1,71 @@
+//! NVIDIA GeForce RTX 5080. Nothing was recorded on one.
+//!
+//! Structured splits of it accept only some of the aligned counts, so NVIDIA's maintainers of
+//! cuda.core say of this part (<https://github.com/NVIDIA/cuda-python/issues/2025>): other counts
+//! are `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION`, and with backfill they are accepted. Which
+//! counts these are they do not say. Here it follows from the GPCs: each of 12 SMs holds one set of
+//! 8 that are scheduled together, so that two equal groups have 8, 16 or 24 SMs, and not 32 or 40.
+
+use super::{MIB, Origin, Profile, Provenance, Source, common};
+use crate::topology::Topology;
+
+pub(super) const RTX5080: Profile = Profile {
+    name: "rtx5080",
+    device_name: "NVIDIA GeForce RTX 5080",
+    provenance: Provenance {
+        recorded: None,
+        sources: &[
+            Source {
+                data: "SM count and GPCs",
+                origin: Origin::Documented,
+                from: "the RTX Blackwell white paper",
+            },
+            Source {
+                data: "accepted counts",
+                origin: Origin::Modelled,
+                from: "the GPCs, and https://github.com/NVIDIA/cuda-python/issues/2025",
+            },
+            Source {
+                data: "memory and attributes",
+                origin: Origin::Documented,
+                from: "the RTX Blackwell white paper and the CUDA programming guide",
+            },
+            common::USABLE_MEMORY,
+            common::LIMITS,
+            common::WORKQUEUES,
+            common::AS_ON_H200,
+        ],
+    },
+    first_driver: 12_080,
+    compute_capability: (12, 0),
+    memory_bytes: 16_303 * MIB,
+    primary_context_bytes: common::PRIMARY_CONTEXT_BYTES,
+    green_context_bytes: common::GREEN_CONTEXT_BYTES,
+    topology: Topology {
+        sm_count: 84,
+        fine_unit: 2,
+        coarse_unit: 8,
+        min_group: 8,
+        // The full GB203, by the white paper: 7 GPCs of 6 TPCs.
+        gpcs: &[6, 6, 6, 6, 6, 6, 6],
+        fine_order: &[(0, 42)],
+        tail_pair: false,
+        splits: &[],
+    },
+    min_partition: 8,
+    alignment: 8,
+    max_cluster: 8,
+    workqueue_limit: common::WORKQUEUE_LIMIT,
+    stream_priorities: common::STREAM_PRIORITIES,
+    attributes: &[
+        &[
+            (13, 2_617_000),   // clock, kHz
+            (36, 15_001_000),  // memory clock, kHz
+            (37, 256),         // memory bus, bits
+            (38, 67_108_864),  // L2 cache
+            (108, 41_943_040), // persisting L2: the share that it is on an H200
+        ],
+        common::COMPUTE_12_0,
+        common::ALL,
+    ],
+};

@@ -1,0 +1,70 @@
+//! NVIDIA GeForce RTX 5090. Nothing was recorded on one.
+
+use super::{Origin, Profile, Provenance, Source, common};
+use crate::topology::Topology;
+
+pub(super) const RTX5090: Profile = Profile {
+    name: "rtx5090",
+    device_name: "NVIDIA GeForce RTX 5090",
+    provenance: Provenance {
+        recorded: None,
+        sources: &[
+            Source {
+                data: "SM count and number of GPCs",
+                origin: Origin::Documented,
+                from: "the RTX Blackwell white paper",
+            },
+            Source {
+                data: "TPCs of each GPC",
+                origin: Origin::Modelled,
+                from: "85 TPCs spread evenly over 11 GPCs",
+            },
+            Source {
+                data: "memory, memory bus and L2",
+                origin: Origin::Reported,
+                from: "https://github.com/NVIDIA/nccl/issues/1637",
+            },
+            Source {
+                data: "attributes",
+                origin: Origin::Documented,
+                from: "the RTX Blackwell white paper and the CUDA programming guide",
+            },
+            common::LIMITS,
+            common::WORKQUEUES,
+            common::AS_ON_H200,
+        ],
+    },
+    first_driver: 12_080,
+    compute_capability: (12, 0),
+    memory_bytes: 33_680_457_728,
+    primary_context_bytes: common::PRIMARY_CONTEXT_BYTES,
+    green_context_bytes: common::GREEN_CONTEXT_BYTES,
+    topology: Topology {
+        sm_count: 170,
+        fine_unit: 2,
+        coarse_unit: 8,
+        min_group: 8,
+        // 11 GPCs of up to 8 TPCs and 85 TPCs in all, by the white paper. How many each GPC has is
+        // not public: this is the most even way.
+        gpcs: &[8, 8, 8, 8, 8, 8, 8, 8, 7, 7, 7],
+        fine_order: &[(0, 85)],
+        tail_pair: false,
+        splits: &[],
+    },
+    min_partition: 8,
+    alignment: 8,
+    max_cluster: 8,
+    workqueue_limit: common::WORKQUEUE_LIMIT,
+    stream_priorities: common::STREAM_PRIORITIES,
+    attributes: &[
+        &[
+            (13, 2_407_000),   // clock, kHz
+            (36, 14_001_000),  // memory clock, kHz
+            (37, 512),         // memory bus, bits
+            (38, 100_663_296), // L2 cache
+            (108, 62_914_560), // persisting L2: the share that it is on an H200
+        ],
+        common::COMPUTE_12_0,
+        common::ALL,
+    ],
+};

@@ -1,0 +1,87 @@
+//! NVIDIA Jetson AGX Thor (T5000), an SoC. Nothing was recorded on one.
+//!
+//! The header of 13.5 gives all Tegra SoCs an alignment of 2, and cuda.core's tests no longer
+//! expect 8 since they ran on one (<https://github.com/NVIDIA/cuda-python/pull/2098>). They also no
+//! longer expect that two groups of the minimum can be split off; which counts can is not public,
+//! and here all even ones can.
+
+use super::{MIB, Origin, Profile, Provenance, Source, common};
+use crate::topology::Topology;
+
+pub(super) const THOR: Profile = Profile {
+    name: "thor",
+    device_name: "NVIDIA Thor",
+    provenance: Provenance {
+        recorded: None,
+        sources: &[
+            Source {
+                data: "SM count",
+                origin: Origin::Documented,
+                from: "the data sheet of the Jetson AGX Thor",
+            },
+            Source {
+                data: "GPCs",
+                origin: Origin::Modelled,
+                from: "10 TPCs spread evenly over 3 GPCs",
+            },
+            Source {
+                data: "minimum and alignment",
+                origin: Origin::Documented,
+                from: "the guideline for Tegra SoCs in cuda.h of 13.5",
+            },
+            Source {
+                data: "memory and attributes",
+                origin: Origin::Documented,
+                from: "the data sheet of the Jetson AGX Thor, the CUDA programming guide",
+            },
+            Source {
+                data: "memory clock and bus of 0",
+                origin: Origin::Reported,
+                from: "https://github.com/openxla/xla/pull/36970",
+            },
+            Source {
+                data: "L2 and shared memory",
+                origin: Origin::Reported,
+                from: "https://github.com/apache/tvm/pull/20259",
+            },
+            common::WORKQUEUES,
+            common::AS_ON_H200,
+        ],
+    },
+    first_driver: 13_000,
+    compute_capability: (11, 0),
+    memory_bytes: 131_072 * MIB,
+    primary_context_bytes: common::PRIMARY_CONTEXT_BYTES,
+    green_context_bytes: common::GREEN_CONTEXT_BYTES,
+    topology: Topology {
+        sm_count: 20,
+        fine_unit: 2,
+        coarse_unit: 2,
+        min_group: 2,
+        // 3 GPCs of up to 4 TPCs, by the technical reference manual. How many each has of the 10
+        // TPCs of a T5000 is not public: this is the most even way.
+        gpcs: &[4, 3, 3],
+        fine_order: &[(0, 10)],
+        tail_pair: false,
+        splits: &[],
+    },
+    min_partition: 2,
+    alignment: 2,
+    max_cluster: 8,
+    workqueue_limit: common::WORKQUEUE_LIMIT,
+    stream_priorities: common::STREAM_PRIORITIES,
+    attributes: &[
+        &[
+            (13, 1_575_000),  // clock, kHz
+            (18, 1),          // integrated
+            (36, 0),          // memory clock and bus: the driver tells none
+            (37, 0),          // as the clock
+            (38, 33_554_432), // L2 cache
+            (88, 1), // reads pageable memory, coherently, through the page tables of the host
+            (99, 0), // no host registration
+            (100, 1), // as 88
+        ],
+        common::COMPUTE_11_0,
+        common::ALL,
+    ],
+};
