@@ -260,6 +260,7 @@ fn info_shows_what_there_is() {
     for line in [
         "driver  simulated h200, CUDA 13.0",
         "  answers                  recorded on driver 580.159.04",
+        "    recorded               SM ids, splits and clusters: the conformance record",
         "  groups of several units  yes",
         "  structured split         needs CUDA 13.1",
         "device  0: NVIDIA H200",
@@ -294,6 +295,57 @@ fn info_tells_the_same_in_json() {
     assert_eq!(value["abilities"][0]["available"], json!(false));
     let provenance = value["provenance"].as_str().expect("a simulated driver's provenance");
     assert!(provenance.starts_with("unrecorded for CUDA 12.4"), "{provenance}");
+}
+
+/// A part that nobody recorded says so, and of each group of data where it comes from.
+#[test]
+fn info_says_what_was_not_recorded() {
+    let answer = run(&["info", "--driver", "sim:rtx5080@13.4"]);
+    assert_eq!((answer.status, answer.err.as_str()), (0, ""));
+    for line in [
+        "driver  simulated rtx5080, CUDA 13.4",
+        "  answers                  from documentation, unrecorded",
+        "    documented             SM count and GPCs: the RTX Blackwell white paper",
+        "  SMs                      84",
+        "  coarse units             7 of 8 SMs, 1 of 28 SMs",
+    ] {
+        assert!(answer.out.lines().any(|printed| printed == line), "{line}\n{}", answer.out);
+    }
+    assert!(!answer.out.contains("recorded on"), "{}", answer.out);
+
+    let value = run(&["info", "--driver", "sim:l40s@12.4", "--json"]).json();
+    assert_eq!(value["provenance"], json!("from documentation, unrecorded"));
+    let sources = value["sources"].as_array().expect("sources");
+    let origins = sources.iter().filter_map(|source| source["origin"].as_str());
+    let origins: std::collections::BTreeSet<&str> = origins.collect();
+    assert!(origins.into_iter().eq(["documented", "modelled", "reported"]), "{value}");
+    let device = &value["devices"][0];
+    assert_eq!((&device["min_partition"], &device["alignment"]), (&json!(4), &json!(2)));
+    let sources = simulated(&["info", "--json"]).json()["sources"].clone();
+    let first = json!({
+        "data": "SM ids, splits and clusters",
+        "origin": "recorded",
+        "from": "the conformance record",
+    });
+    assert_eq!(sources[0], first);
+}
+
+#[test]
+fn other_parts_are_split_and_verified() {
+    for (part, counts, given) in [
+        ("a100", "6,22", vec![8, 24, 76]),
+        ("l40s", "22,40", vec![22, 40, 80]),
+        ("rtx5080", "16,40", vec![16, 40, 28]),
+        ("thor", "2,8", vec![2, 8, 10]),
+    ] {
+        let driver = format!("sim:{part}");
+        let value = run(&["--driver", &driver, "verify", "--counts", counts, "--json"]).json();
+        assert_eq!(value["driver"]["profile"], json!(part));
+        let partitions = value["partitions"].as_array().expect("partitions");
+        let counts: Vec<&Value> = partitions.iter().map(|part| &part["sm_count"]).collect();
+        assert_eq!(counts, given, "{part}");
+        assert_eq!(value["ok"], json!(true), "{part}");
+    }
 }
 
 /// Runs with and without `--json`, and compares status, kind and a part of the message.
@@ -364,8 +416,15 @@ fn other_wrong_arguments_are_bad_usage() {
     }
     refused(&["info", "--device", "-1"], 2, "usage", "invalid value '-1'");
     refused(&["info", "--driver", "nvidia"], 2, "usage", "a driver is auto, cuda, cuda:PATH");
-    refused(&["info", "--driver", "sim:h201"], 2, "usage", "the profiles are h200");
+    refused(
+        &["info", "--driver", "sim:h201"],
+        2,
+        "usage",
+        "the profiles are a100, b200, h100, h200",
+    );
     refused(&["info", "--driver", "sim:h200@9.9"], 2, "usage", "the versions are 12.4");
+    let part = "a driver for CUDA 12.5 does not know b200; the first that does is for 12.8";
+    refused(&["info", "--driver", "sim:b200@12.5"], 2, "usage", part);
     refused(
         &["info", "--driver", "cuda:"],
         2,

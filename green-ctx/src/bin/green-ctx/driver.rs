@@ -88,7 +88,12 @@ mod tests {
         assert_eq!(read("cuda:/opt/a:b.so"), Ok(Choice::Library("/opt/a:b.so".into())));
         assert_eq!(read("sim"), read("sim:h200"));
         assert_ne!(read("sim:h200@12.4"), read("sim:h200"));
-        for wrong in ["", "cuda:", "sim:", "sim:h201", "sim:h200@9.9", "nvidia", "AUTO"] {
+        for spec in Spec::all() {
+            assert_eq!(read(&format!("sim:{spec}")), Ok(Choice::Simulated(spec)));
+        }
+        for wrong in
+            ["", "cuda:", "sim:", "sim:h201", "sim:h200@9.9", "sim:thor@12.8", "nvidia", "AUTO"]
+        {
             assert!(read(wrong).is_err(), "{wrong:?}");
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use green_ctx::sim::{Profile, Spec};
+use green_ctx::sim::{Profile, Source};
 use green_ctx::{Device, Driver, Granularity, Result, Version};
 use serde::Serialize;
 
@@ -20,6 +20,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome, Failure> {
     let info = Info {
         driver: DriverObject::of(&driver),
         provenance: provenance(&driver),
+        sources: sources(&driver),
         abilities: Ability::ALL.map(|ability| ability.on(&driver)),
         devices,
     };
@@ -35,8 +36,18 @@ struct Info {
     driver: DriverObject,
     /// Where a simulated driver's answers come from.
     provenance: Option<String>,
+    /// What each group of a simulated device's data rests on.
+    sources: Option<Vec<SourceObject>>,
     abilities: [AbilityObject; Ability::ALL.len()],
     devices: Vec<DeviceInfo>,
+}
+
+#[derive(Serialize)]
+struct SourceObject {
+    data: &'static str,
+    /// `recorded`, `documented`, `reported` or `modelled`.
+    origin: String,
+    from: &'static str,
 }
 
 #[derive(Serialize)]
@@ -98,15 +109,23 @@ fn workqueues(device: &Device) -> Result<Option<Workqueues>> {
     }
 }
 
+/// What a simulated driver plays.
+fn profile(driver: &Driver) -> Option<&'static Profile> {
+    Profile::by_name(&driver.info().profile?)
+}
+
 fn provenance(driver: &Driver) -> Option<String> {
-    let profile = driver.info().profile?;
-    let recorded = Profile::by_name(&profile)?.provenance;
-    // The records are of the version that a spec without one means.
-    let (version, default) = (driver.version(), Version::from_number(Spec::default().version()));
-    if version == default {
-        return Some(recorded.to_owned());
-    }
-    Some(format!("unrecorded for CUDA {version}; those for CUDA {default} were {recorded}"))
+    Some(profile(driver)?.provenance.summary(driver.version().number()))
+}
+
+fn sources(driver: &Driver) -> Option<Vec<SourceObject>> {
+    let sources = profile(driver)?.provenance.sources.iter();
+    let object = |&Source { data, origin, from, .. }: &Source| SourceObject {
+        data,
+        origin: origin.to_string(),
+        from,
+    };
+    Some(sources.map(object).collect())
 }
 
 /// Something that newer drivers can do.
@@ -148,6 +167,9 @@ fn text(driver: &Driver, info: &Info) -> String {
     let mut text = format!("driver  {}\n", driver.info());
     if let Some(provenance) = &info.provenance {
         line(&mut text, "answers", provenance);
+    }
+    for SourceObject { data, origin, from } in info.sources.iter().flatten() {
+        line(&mut text, &format!("  {origin}"), format!("{data}: {from}"));
     }
     for ability in &info.abilities {
         let answer = match ability.available {

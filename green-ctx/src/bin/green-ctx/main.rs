@@ -35,7 +35,8 @@ struct Options {
     ///
     /// `auto` is the installed NVIDIA driver or, on a machine without one, the simulated h200, which
     /// every output then says. `cuda` is the installed driver and nothing else, `cuda:PATH` the
-    /// driver library at that path. `sim:h200@12.4` is a simulated H200 with a driver for CUDA 12.4.
+    /// driver library at that path. `sim:h200@12.4` is a simulated H200 with a driver for CUDA 12.4;
+    /// of a wrong profile or version the error lists those that there are.
     #[arg(long, global = true, value_name = "DRIVER", default_value = "auto")]
     driver: Choice,
     /// The device, as CUDA_VISIBLE_DEVICES numbers them; 0 unless given, every device for info.
