@@ -243,6 +243,7 @@ impl State {
     pub(crate) fn wait_on_host(&mut self, moment: &Moment) {
         self.now = self.now.max(moment.time);
         self.thread().clock.join(&moment.clock);
+        self.races.host_waited(&moment.clock);
         self.settle();
     }
 

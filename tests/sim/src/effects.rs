@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
+use std::ops::Range;
 
 use green_ctx_sys::CUresult;
 
@@ -157,9 +158,14 @@ impl State {
 }
 
 impl Written {
+    /// The addresses that these bytes are written to.
+    pub(crate) fn range(&self) -> Range<u64> {
+        self.address..self.address + self.bytes.len() as u64
+    }
+
     /// Puts these bytes over those that were read from `address`, as far as they are the same ones.
     pub(crate) fn over(&self, address: u64, out: &mut [u8]) {
-        let (start, end) = (self.address, self.address + self.bytes.len() as u64);
+        let Range { start, end } = self.range();
         let (from, to) = (start.max(address), end.min(address + out.len() as u64));
         if from < to {
             let within = |base: u64| (from - base) as usize..(to - base) as usize;

@@ -1,5 +1,6 @@
 //! What a kernel's closure sees of its launch.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::clock::cost;
@@ -52,6 +53,8 @@ pub struct KernelCall<'a> {
     pub(crate) duration_ns: u64,
     /// What was written, to be seen by others when the launch has ended.
     pub(crate) writes: Vec<Written>,
+    /// The addresses that were read.
+    pub(crate) reads: Vec<Range<u64>>,
     pub(crate) faulted: bool,
 }
 
@@ -146,6 +149,9 @@ impl KernelCall<'_> {
             state.foresee(self.start_ns, address, out);
         }
         drop(state);
+        if found {
+            self.note_read(address..address + out.len() as u64);
+        }
         self.writes.iter().for_each(|write| write.over(address, out));
         self.accessed(found, address, out.len())
     }
@@ -172,6 +178,16 @@ impl KernelCall<'_> {
                 last.bytes.extend_from_slice(bytes);
             }
             _ => self.writes.push(Written { address, bytes: bytes.to_vec() }),
+        }
+    }
+
+    /// Keeps what was read, as one piece with what was read just before it in memory.
+    fn note_read(&mut self, range: Range<u64>) {
+        match self.reads.last_mut() {
+            Some(last) if last.start <= range.start && range.start <= last.end => {
+                last.end = last.end.max(range.end);
+            }
+            _ => self.reads.push(range),
         }
     }
 

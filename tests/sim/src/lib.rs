@@ -7,7 +7,8 @@
 //! there is no GPU.
 //!
 //! The test sees more than the program: what was launched and on which SMs ([`Sim::launches`]),
-//! in which order ([`Launch::happens_before`]), what was left behind ([`Sim::live`]), which calls
+//! in which order ([`Launch::happens_before`]), which accesses to memory nothing puts in order
+//! ([`Sim::races`]), what was left behind ([`Sim::live`]), which calls
 //! were made ([`Sim::calls`]); and it can make calls fail ([`Sim::fail`]) and say what kernels do
 //! ([`Sim::register_kernel`]).
 //!
@@ -115,6 +116,7 @@ mod fault;
 mod kernel;
 mod live;
 mod profile;
+mod race;
 mod sim;
 mod spec;
 mod topology;
@@ -166,6 +168,7 @@ pub use functions::exports;
 pub use kernel::{Block, IllegalAddress, KernelCall};
 pub use live::Live;
 pub use profile::{Origin, Profile, Provenance, Record, Source};
+pub use race::{Access, Accessor, Race};
 pub use sim::{Builder, GetProcAddress, Sim, SimError};
 pub use spec::{Spec, SpecError, VERSIONS};
 pub use topology::Topology;

@@ -2,6 +2,7 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_void;
+use std::ops::Range;
 use std::ptr::NonNull;
 
 use green_ctx_sys::{CUresult, CUstream_st};
@@ -10,8 +11,10 @@ use parking_lot::MutexGuard;
 use crate::driver::Driver;
 use crate::effects::Effect;
 use crate::pointer::{Answer, Ptr};
+use crate::race::{Accessor, History};
 use crate::state::State;
-use crate::work::{self, Copy, Fill, Place, Work};
+use crate::stream::Admitted;
+use crate::work::{self, Copy, Fill, Place, Turn, Work};
 
 /// The alignment of device addresses in bytes.
 const ALIGN: usize = 512;
@@ -21,6 +24,10 @@ pub(crate) struct Allocation {
     pub(crate) device: usize,
     /// Whether the program freed it in stream order, and the stream is not there yet.
     pub(crate) freed: bool,
+    /// Whether it was made in stream order, and so freeing it waits for nothing.
+    ordered: bool,
+    /// Who touched it.
+    pub(crate) history: History,
     memory: Memory,
 }
 
@@ -83,7 +90,7 @@ impl State {
         self.profile.memory_bytes.saturating_sub(context + device.green_bytes + device.allocated)
     }
 
-    fn allocate(&mut self, device: usize, len: usize) -> Answer<u64> {
+    fn allocate(&mut self, device: usize, len: usize, ordered: bool) -> Answer<u64> {
         if len == 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
@@ -93,8 +100,31 @@ impl State {
         let memory = Memory::new(len).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         let address = memory.address();
         self.devices[device].allocated += len as u64;
-        self.memory.insert(address, Allocation { device, freed: false, memory });
+        let history = History::default();
+        let allocation = Allocation { device, freed: false, ordered, history, memory };
+        self.memory.insert(address, allocation);
         Ok(address)
+    }
+
+    /// The addresses of an allocation.
+    fn extent(&self, address: u64) -> Range<u64> {
+        let len = self.memory.get(&address).map_or(0, |allocation| allocation.memory.len);
+        address..address + len as u64
+    }
+
+    /// Makes or gives up an allocation in the order of a stream that was looked up already, and
+    /// returns when.
+    fn touch_whole(&mut self, stream: usize, address: u64, what: Accessor) -> u64 {
+        let mut admitted = self.admit(stream);
+        // It takes no time of its own.
+        admitted.start.time = self.pending(stream).time;
+        let Admitted { start, .. } = &admitted;
+        let turn = Turn { stream, context: self.streams[&stream].context, start: start.clone() };
+        let time = start.time;
+        let operation = self.operation(&turn, self.streams[&stream].id, what, time);
+        self.touch(&operation, self.extent(address), true);
+        self.conclude(admitted, time);
+        time
     }
 
     /// Takes an allocation from the program. Its memory stays until [`drop_memory`].
@@ -192,19 +222,28 @@ pub(crate) fn alloc(driver: &Driver, out: Ptr<u64>, len: usize) -> Answer {
     let device = state.current_device()?;
     out.given()?;
     state.no_strict_capture()?;
-    let address = state.allocate(device, len)?;
+    let address = state.allocate(device, len, false)?;
     out.write(address)
 }
 
-/// Frees memory, for which the host waits until the device is idle.
+/// Frees memory, for which the host waits until the device is idle. It does not where the memory was
+/// made in stream order, and the program should have waited (header).
 pub(crate) fn free(driver: &Driver, address: u64) -> Answer {
     let mut state = driver.state();
     if address == 0 {
         return Ok(());
     }
-    let device = state.current_device()?;
+    let current = state.current()?;
+    let device = state.contexts[&current].device;
     state.no_strict_capture()?;
     state.release(address)?;
+    if state.memory.get(&address).is_some_and(|allocation| allocation.ordered) {
+        let extent = state.extent(address);
+        state.touch_by_host(current, extent);
+        let time = state.busy(state.devices[device].primary).time;
+        state.later(time, device, Effect::Release(address));
+        return Ok(());
+    }
     let busy = state.busy(state.devices[device].primary);
     state.wait_on_host(&busy);
     state.drop_memory(address);
@@ -223,7 +262,11 @@ pub(crate) fn alloc_async(
     out.given()?;
     let device = uncaptured_device(&mut state, stream)?;
     // No bytes are the null address, as recorded.
-    let address = if len == 0 { 0 } else { state.allocate(device, len)? };
+    if len == 0 {
+        return out.write(0);
+    }
+    let address = state.allocate(device, len, true)?;
+    state.touch_whole(stream, address, Accessor::Allocation);
     out.write(address)
 }
 
@@ -237,7 +280,7 @@ pub(crate) fn free_async(driver: &Driver, address: u64, stream: Ptr<CUstream_st>
     }
     let device = state.release(address)?;
     // What was submitted before still finds the memory; nobody else gets the address meanwhile.
-    let time = state.pending(stream).time;
+    let time = state.touch_whole(stream, address, Accessor::Free);
     state.later(time, device, Effect::Release(address));
     Ok(())
 }

@@ -9,6 +9,7 @@ use crate::fault::Fault;
 use crate::functions::{self, FUNCTIONS};
 use crate::kernel::KernelCall;
 use crate::live::Live;
+use crate::race::Race;
 use crate::slot::{Lease, SLOTS};
 use crate::spec::{Spec, SpecError};
 use crate::trace::Launch;
@@ -178,6 +179,78 @@ impl Sim {
     /// Forgets the launches so far.
     pub fn clear_trace(&self) {
         self.inner.driver.peek().launches.clear();
+    }
+
+    /// Pairs of operations that touch the same memory, at least one of them writing, although nothing
+    /// makes one wait for the other: no order within a stream, no event, no wait of a context or of
+    /// the host. On a GPU such a program gives other results from run to run.
+    ///
+    /// Seen are copies, fills, what kernels do through [`KernelCall`], and allocations and releases in
+    /// stream order. A kernel that is not registered touches nothing. The order is what the program
+    /// asked for, and not what happened in virtual time: a race is seen although the first operation
+    /// had long ended by chance. What one thread of the program has waited for counts as waited for
+    /// by all, since the simulator does not see what threads tell each other.
+    ///
+    /// A pair is told once, with all of the memory that both touch; the first 1024 pairs are kept.
+    ///
+    /// # Example
+    ///
+    /// One stream fills what another reads, first without and then with an event between them:
+    ///
+    /// ```
+    /// use green_ctx_sim::{Accessor, Sim};
+    /// use green_ctx_sys::{Api, CUresult};
+    /// use std::ptr::null_mut;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let sim = Sim::new("h200@13.0")?;
+    /// # // SAFETY: the pointer is the simulated driver's, which lives as long as `sim`.
+    /// # let api = unsafe { Api::from_get_proc_address(sim.get_proc_address()) }?;
+    /// # let ok = |status| assert_eq!(status, CUresult::CUDA_SUCCESS);
+    /// # let (mut context, mut event, mut buffer) = (null_mut(), null_mut(), 0);
+    /// # let (mut writer, mut reader) = (null_mut(), null_mut());
+    /// # // SAFETY: each pointer is to a local variable of the type that the function fills.
+    /// # unsafe {
+    /// #     ok(api.cuInit()(0));
+    /// #     ok(api.cuDevicePrimaryCtxRetain()?(&mut context, 0));
+    /// #     ok(api.cuCtxPushCurrent()?(context));
+    /// #     ok(api.cuStreamCreate()?(&mut writer, 1));
+    /// #     ok(api.cuStreamCreate()?(&mut reader, 1));
+    /// #     ok(api.cuEventCreate()?(&mut event, 0));
+    /// #     ok(api.cuMemAlloc()?(&mut buffer, 64));
+    /// # }
+    /// let mut bytes = [0; 64];
+    /// let to = bytes.as_mut_ptr().cast();
+    /// // SAFETY: buffer and array have 64 bytes.
+    /// unsafe {
+    ///     ok(api.cuMemsetD8Async()?(buffer, 7, 64, writer));
+    ///     ok(api.cuMemcpyDtoHAsync()?(to, buffer, 64, reader));
+    /// }
+    /// let races = sim.races();
+    /// assert_eq!(races.len(), 1);
+    /// assert_eq!((&races[0].first.what, &races[0].second.what), (&Accessor::Fill, &Accessor::Copy));
+    /// println!("{}", races[0]);
+    ///
+    /// sim.clear_races();
+    /// // SAFETY: as above.
+    /// unsafe {
+    ///     ok(api.cuMemsetD8Async()?(buffer, 8, 64, writer));
+    ///     ok(api.cuEventRecord()?(event, writer));
+    ///     ok(api.cuStreamWaitEvent()?(reader, event, 0));
+    ///     ok(api.cuMemcpyDtoHAsync()?(to, buffer, 64, reader));
+    /// }
+    /// assert_eq!(sim.races(), []);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn races(&self) -> Vec<Race> {
+        self.inner.driver.peek().races.list()
+    }
+
+    /// Forgets the races so far.
+    pub fn clear_races(&self) {
+        self.inner.driver.peek().races.clear();
     }
 
     /// How often each C function was called, by its name without a version suffix; functions that

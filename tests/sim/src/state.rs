@@ -18,6 +18,7 @@ use crate::handle::{self, AddressHasher, Table};
 use crate::library::{Function, Kernel, Library, Module};
 use crate::memory::Allocation;
 use crate::pointer::Answer;
+use crate::race::Races;
 use crate::resource::{Descriptor, Resources};
 use crate::spec::Spec;
 use crate::stream::Stream;
@@ -46,6 +47,7 @@ pub(crate) struct State {
     pub(crate) effects: Effects,
     /// Callbacks whose turn has come, with the status that they get.
     pub(crate) due: Vec<(Callback, CUresult)>,
+    pub(crate) races: Races,
     pub(crate) launches: VecDeque<Launch>,
     /// How many launches are kept.
     pub(crate) trace: usize,
@@ -122,6 +124,7 @@ impl State {
             memory: BTreeMap::new(),
             effects: Effects::default(),
             due: Vec::new(),
+            races: Races::default(),
             launches: VecDeque::new(),
             trace,
             next_context_id: 1,

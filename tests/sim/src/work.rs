@@ -2,6 +2,7 @@
 //! launched.
 
 use std::ffi::c_void;
+use std::ops::Range;
 use std::sync::Arc;
 
 use green_ctx_sys::CUresult;
@@ -15,6 +16,7 @@ use crate::kernel::{DURATION, KernelCall, blocks, end_ns};
 use crate::launch::Shape;
 use crate::pointer::{Answer, Kept};
 use crate::ptx::KernelInfo;
+use crate::race::{Accessor, joined};
 use crate::state::State;
 use crate::trace::Launch;
 
@@ -69,6 +71,11 @@ pub(crate) struct Turn {
     pub(crate) start: Moment,
 }
 
+/// The addresses of `len` bytes.
+fn range(start: u64, len: usize) -> Range<u64> {
+    start..start + len as u64
+}
+
 /// How long a copy or a fill takes, in nanoseconds.
 fn transfer_ns(len: usize) -> u64 {
     cost::COPY + len as u64 * 1000 / cost::COPY_BYTES
@@ -101,20 +108,26 @@ pub(crate) fn perform<'a>(
 ) -> Answer<(MutexGuard<'a, State>, u64)> {
     let start = turn.start.time;
     let device = state.contexts[&turn.context].device;
+    let stream = state.streams[&turn.stream].id;
     let end = match work {
         Work::Kernel(work) => return Ok(run_kernel(driver, state, turn, work)),
         Work::Copy(copy) => {
             let end = start + transfer_ns(copy.len);
+            let operation = state.operation(turn, stream, Accessor::Copy, end);
             let mut bytes = vec![0; copy.len];
             match copy.from {
                 Place::Host(from) => from.pointer().read_bytes(&mut bytes)?,
                 Place::Device(from) => {
                     bytes.copy_from_slice(state.target(from, copy.len)?);
                     state.foresee(start, from, &mut bytes);
+                    state.touch(&operation, range(from, copy.len), false);
                 }
             }
             let effect = match copy.to {
-                Place::Device(address) => Effect::Write(vec![Written { address, bytes }]),
+                Place::Device(address) => {
+                    state.touch(&operation, range(address, copy.len), true);
+                    Effect::Write(vec![Written { address, bytes }])
+                }
                 Place::Host(to) => Effect::Deliver { to, bytes },
             };
             state.later(end, device, effect);
@@ -122,6 +135,8 @@ pub(crate) fn perform<'a>(
         }
         Work::Fill(Fill { to, pattern, len }) => {
             let end = start + transfer_ns(len);
+            let operation = state.operation(turn, stream, Accessor::Fill, end);
+            state.touch(&operation, range(to, len), true);
             state.later(end, device, Effect::Fill { address: to, pattern, len });
             end
         }
@@ -149,6 +164,9 @@ fn run_kernel<'a>(
     let start_ns = turn.start.time;
     let mut end = end_ns(start_ns, DURATION, grid, &all_sms, blocks_per_sm);
     let kernel = Arc::clone(&info.name);
+    // The closure may destroy the stream.
+    let stream = state.streams[&turn.stream].id;
+    let (mut reads, mut writes) = (Vec::new(), Vec::new());
     if let Some(closure) = driver.kernel(&kernel) {
         drop(state);
         let mut call = KernelCall {
@@ -164,11 +182,14 @@ fn run_kernel<'a>(
             start_ns,
             duration_ns: DURATION,
             writes: Vec::new(),
+            reads: Vec::new(),
             faulted: false,
         };
         closure(&mut call);
         end = call.end_ns();
         state = driver.peek();
+        reads = call.reads;
+        writes = call.writes.iter().map(Written::range).collect();
         if !call.writes.is_empty() {
             state.later(end, device, Effect::Write(call.writes));
         }
@@ -178,8 +199,13 @@ fn run_kernel<'a>(
     }
     let used = blocks(grid).min(all_sms.len() as u64) as usize;
     let sms = if used == all_sms.len() { all_sms } else { all_sms[..used].into() };
-    let stream = &state.streams[&turn.stream];
-    let (stream, actor, tick) = (stream.id, stream.actor(), stream.tick);
+    if !reads.is_empty() || !writes.is_empty() {
+        let what = Accessor::Kernel { name: Arc::clone(&kernel), sms: Arc::clone(&sms) };
+        let operation = state.operation(turn, stream, what, end);
+        joined(reads).into_iter().for_each(|range| state.touch(&operation, range, false));
+        joined(writes).into_iter().for_each(|range| state.touch(&operation, range, true));
+    }
+    let actor = stream as u32;
     state.trace_launch(Launch {
         kernel,
         device,
@@ -192,7 +218,7 @@ fn run_kernel<'a>(
         start_ns,
         end_ns: end,
         actor,
-        tick,
+        tick: turn.start.clock.get(actor),
         clock: turn.start.clock.clone(),
     });
     (state, end)

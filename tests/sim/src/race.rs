@@ -1,0 +1,381 @@
+//! Accesses to memory that nothing puts in order.
+//!
+//! Every allocation keeps, for each of its bytes, the last operations that wrote it and those that
+//! read it since. An operation that touches the byte next has to come after the writes, and after
+//! the reads too if it writes. What came before it is forgotten: whoever comes after it comes after
+//! that as well. So a byte keeps at most one operation of each kind for every stream, and bytes with
+//! the same ones are kept as one piece.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::clock::{Moment, VectorClock};
+use crate::state::State;
+use crate::work::Turn;
+
+/// How many pairs are remembered until [`Sim::clear_races`](crate::Sim::clear_races).
+const KEPT: usize = 1024;
+/// How many pieces an allocation may be in before it is forgotten who touched it: a bound on memory
+/// that costs at worst a race that is not seen.
+const PIECES: usize = 1 << 16;
+
+/// What touched memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Accessor {
+    /// The closure of a registered kernel, through [`KernelCall`](crate::KernelCall).
+    Kernel {
+        /// The kernel's name.
+        name: Arc<str>,
+        /// The ids of the SMs that its blocks ran on, ascending.
+        sms: Arc<[u32]>,
+    },
+    /// A copy, of whatever direction.
+    Copy,
+    /// A memset or a write of one value.
+    Fill,
+    /// An allocation in stream order: the memory is there for what comes after it alone.
+    Allocation,
+    /// A release: the memory is there for what comes before it alone.
+    Free,
+}
+
+impl fmt::Display for Accessor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Accessor::Kernel { name, sms } => write!(f, "kernel `{name}` on {} SMs", sms.len()),
+            Accessor::Copy => f.write_str("a copy"),
+            Accessor::Fill => f.write_str("a fill"),
+            Accessor::Allocation => f.write_str("the allocation"),
+            Accessor::Free => f.write_str("the release"),
+        }
+    }
+}
+
+/// An operation that touched memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Access {
+    /// What it was.
+    pub what: Accessor,
+    /// Whether it wrote; allocations and releases count as writes.
+    pub write: bool,
+    /// The id of its stream, as `cuStreamGetId` gives it; `None` where the host did it.
+    pub stream: Option<u64>,
+    /// The id of its context, as `cuCtxGetId` gives it.
+    pub context: u64,
+    /// When it began, in virtual nanoseconds.
+    pub start_ns: u64,
+    /// When it ended, in virtual nanoseconds.
+    pub end_ns: u64,
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Access { what, stream, context, .. } = self;
+        match stream {
+            Some(stream) => write!(f, "{what} in stream {stream} of context {context}"),
+            None => write!(f, "{what} by the host in context {context}"),
+        }
+    }
+}
+
+/// Two operations that touch the same memory, at least one of them writing, with nothing that makes
+/// one wait for the other; from [`Sim::races`](crate::Sim::races).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Race {
+    /// The operation that was submitted first.
+    pub first: Access,
+    /// The operation that was submitted second.
+    pub second: Access,
+    /// The device that the memory belongs to.
+    pub device: usize,
+    /// The lowest address that both touch.
+    pub address: u64,
+    /// From there to the highest address that both touch, in bytes.
+    pub bytes: u64,
+}
+
+impl fmt::Display for Race {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Race { first, second, device, address, bytes } = self;
+        let verb = |access: &Access| match access {
+            Access { what: Accessor::Allocation, .. } => "makes",
+            Access { what: Accessor::Free, .. } => "gives up",
+            Access { write: true, .. } => "writes",
+            _ => "reads",
+        };
+        write!(
+            f,
+            "{first} {} what {second} {}, {bytes} bytes from {address:#x} on device {device}, and \
+             no stream order, event or wait of the host leads from the first to the second",
+            verb(first),
+            verb(second)
+        )
+    }
+}
+
+/// An operation, and how it stands to others.
+pub(crate) struct Operation {
+    what: Accessor,
+    stream: Option<u64>,
+    context: u64,
+    start_ns: u64,
+    end_ns: u64,
+    /// Its number in its stream, and what was certain to be finished when it began.
+    actor: u32,
+    tick: u64,
+    clock: VectorClock,
+}
+
+impl Operation {
+    /// Whether this operation is certain to have ended before `later` began.
+    fn before(&self, later: &Operation) -> bool {
+        self.known_to(&later.clock)
+    }
+
+    fn known_to(&self, clock: &VectorClock) -> bool {
+        clock.get(self.actor) >= self.tick
+    }
+
+    fn access(&self, write: bool) -> Access {
+        Access {
+            what: self.what.clone(),
+            write,
+            stream: self.stream,
+            context: self.context,
+            start_ns: self.start_ns,
+            end_ns: self.end_ns,
+        }
+    }
+}
+
+/// The operations that touched some bytes last.
+#[derive(Clone, Default)]
+struct Touched {
+    writes: Vec<Arc<Operation>>,
+    reads: Vec<Arc<Operation>>,
+}
+
+impl Touched {
+    fn is_same(&self, other: &Touched) -> bool {
+        let same = |a: &[Arc<Operation>], b: &[Arc<Operation>]| {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b))
+        };
+        same(&self.writes, &other.writes) && same(&self.reads, &other.reads)
+    }
+}
+
+struct Piece {
+    end: u64,
+    touched: Touched,
+}
+
+/// Who touched an allocation, by addresses.
+#[derive(Default)]
+pub(crate) struct History(BTreeMap<u64, Piece>);
+
+impl History {
+    /// Cuts the piece that this address lies within, so that one begins there.
+    fn cut(&mut self, at: u64) {
+        let Some((_, piece)) = self.0.range_mut(..at).next_back() else { return };
+        if piece.end > at {
+            let rest = Piece { end: piece.end, touched: piece.touched.clone() };
+            piece.end = at;
+            self.0.insert(at, rest);
+        }
+    }
+
+    /// Shows the pieces that lie within a range, untouched bytes included.
+    fn pieces(&mut self, range: Range<u64>, mut see: impl FnMut(Range<u64>, &mut Touched)) {
+        self.cut(range.start);
+        self.cut(range.end);
+        let mut gaps = Vec::new();
+        let mut at = range.start;
+        for (&start, piece) in self.0.range_mut(range.clone()) {
+            gaps.push(at..start);
+            see(start..piece.end, &mut piece.touched);
+            at = piece.end;
+        }
+        gaps.push(at..range.end);
+        for gap in gaps.into_iter().filter(|gap| !gap.is_empty()) {
+            let mut touched = Touched::default();
+            see(gap.clone(), &mut touched);
+            self.0.insert(gap.start, Piece { end: gap.end, touched });
+        }
+        self.merge(range);
+    }
+
+    /// Makes neighbours with the same operations one piece again.
+    fn merge(&mut self, range: Range<u64>) {
+        let before = self.0.range(..range.start).next_back();
+        let from = before.map_or(range.start, |(&start, _)| start);
+        let starts: Vec<u64> = self.0.range(from..=range.end).map(|(&start, _)| start).collect();
+        let mut last = from;
+        for start in starts.into_iter().filter(|&start| start > from) {
+            let (Some(left), Some(right)) = (self.0.get(&last), self.0.get(&start)) else { break };
+            if left.end == start && left.touched.is_same(&right.touched) {
+                let end = right.end;
+                self.0.remove(&start);
+                if let Some(left) = self.0.get_mut(&last) {
+                    left.end = end;
+                }
+            } else {
+                last = start;
+            }
+        }
+        if self.0.len() > PIECES {
+            self.0.clear();
+        }
+    }
+}
+
+/// The races that were seen.
+#[derive(Default)]
+pub(crate) struct Races {
+    /// What any thread of the program has waited for.
+    waited: VectorClock,
+    found: Vec<Found>,
+}
+
+struct Found {
+    first: Arc<Operation>,
+    second: Arc<Operation>,
+    race: Race,
+}
+
+impl Races {
+    /// Notes that a thread of the program knows this to be finished.
+    pub(crate) fn host_waited(&mut self, clock: &VectorClock) {
+        self.waited.join(clock);
+    }
+
+    pub(crate) fn list(&self) -> Vec<Race> {
+        self.found.iter().map(|found| found.race.clone()).collect()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.found.clear();
+    }
+
+    /// Whether `old`, whose access was noted before, and `new` are in an order. What the program's
+    /// threads tell each other is not seen; since time goes on for all of them together, what one
+    /// has waited for counts for all. The access of a kernel is noted when its closure has returned,
+    /// so `old` may also be the one that comes after.
+    fn ordered(&self, old: &Operation, new: &Operation) -> bool {
+        old.before(new) || old.known_to(&self.waited) || new.before(old)
+    }
+
+    fn note(
+        &mut self,
+        (first, first_writes): (&Arc<Operation>, bool),
+        (second, second_writes): (&Arc<Operation>, bool),
+        device: usize,
+        range: &Range<u64>,
+    ) {
+        let same = |found: &&mut Found| {
+            Arc::ptr_eq(&found.first, first) && Arc::ptr_eq(&found.second, second)
+        };
+        if let Some(Found { race, .. }) = self.found.iter_mut().rev().find(same) {
+            let end = (race.address + race.bytes).max(range.end);
+            race.address = race.address.min(range.start);
+            race.bytes = end - race.address;
+            race.first.write |= first_writes;
+            race.second.write |= second_writes;
+        } else if self.found.len() < KEPT {
+            let race = Race {
+                first: first.access(first_writes),
+                second: second.access(second_writes),
+                device,
+                address: range.start,
+                bytes: range.end - range.start,
+            };
+            let (first, second) = (Arc::clone(first), Arc::clone(second));
+            self.found.push(Found { first, second, race });
+        }
+    }
+}
+
+/// The ranges in their order, with those that meet made one.
+pub(crate) fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    ranges.dedup_by(|next, last| {
+        let meet = next.start <= last.end;
+        if meet {
+            last.end = last.end.max(next.end);
+        }
+        meet
+    });
+    ranges
+}
+
+impl State {
+    /// The operation of a turn in the stream with this id, for [`State::touch`].
+    pub(crate) fn operation(
+        &self,
+        turn: &Turn,
+        stream: u64,
+        what: Accessor,
+        end_ns: u64,
+    ) -> Arc<Operation> {
+        let Moment { time, clock } = &turn.start;
+        Arc::new(Operation {
+            what,
+            stream: Some(stream),
+            context: self.contexts[&turn.context].id,
+            start_ns: *time,
+            end_ns,
+            actor: stream as u32,
+            tick: clock.get(stream as u32),
+            clock: clock.clone(),
+        })
+    }
+
+    /// Notes that an operation reads or writes memory.
+    pub(crate) fn touch(&mut self, new: &Arc<Operation>, range: Range<u64>, write: bool) {
+        if range.is_empty() {
+            return;
+        }
+        let State { memory, races, .. } = self;
+        let Some((_, allocation)) = memory.range_mut(..=range.start).next_back() else { return };
+        let device = allocation.device;
+        allocation.history.pieces(range, |range, touched| {
+            let earlier = touched.writes.iter().map(|old| (old, true));
+            let reads = touched.reads.iter().map(|old| (old, false)).filter(|_| write);
+            for (old, wrote) in earlier.chain(reads) {
+                if !Arc::ptr_eq(old, new) && !races.ordered(old, new) {
+                    races.note((old, wrote), (new, write), device, &range);
+                }
+            }
+            let stays = |old: &Arc<Operation>| {
+                !Arc::ptr_eq(old, new) && !old.before(new) && !old.known_to(&races.waited)
+            };
+            touched.reads.retain(stays);
+            if write {
+                touched.writes.retain(stays);
+                touched.writes.push(Arc::clone(new));
+            } else {
+                touched.reads.push(Arc::clone(new));
+            }
+        });
+    }
+
+    /// Notes that the host gives up memory, for which it should have waited for what touches it.
+    pub(crate) fn touch_by_host(&mut self, context: usize, range: Range<u64>) {
+        let operation = Operation {
+            what: Accessor::Free,
+            stream: None,
+            context: self.contexts[&context].id,
+            start_ns: self.now,
+            end_ns: self.now,
+            // No stream has this number: the host's own doing is nobody's to wait for.
+            actor: 0,
+            tick: u64::MAX,
+            clock: self.thread().clock.clone(),
+        };
+        self.touch(&Arc::new(operation), range, true);
+    }
+}
