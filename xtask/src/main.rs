@@ -1,6 +1,7 @@
 //! Development tasks: `cargo xtask --help` lists them.
 
 mod bundle;
+mod clients;
 mod regen;
 mod sim_lib;
 mod test;
@@ -17,7 +18,9 @@ enum Task {
     /// Generate bindings.rs and api.rs of green-ctx-sys from NVIDIA's headers.
     RegenBindings(regen::Options),
     /// Run every test, on the simulated driver: no GPU is needed.
-    Test,
+    Test(clients::Options),
+    /// Run programs that know nothing of the simulator on its libcuda.so.1.
+    Clients(clients::Options),
     /// Build the simulated driver as a libcuda.so.1, and print its path and how to use it.
     SimLib,
     /// Gather in target/gpu-bundle what runs on a GPU host that has no Rust.
@@ -27,7 +30,8 @@ enum Task {
 fn main() -> ExitCode {
     let result = match Task::parse() {
         Task::RegenBindings(options) => regen::run(&options),
-        Task::Test => test::run(),
+        Task::Test(options) => test::run(&options),
+        Task::Clients(options) => clients::run(&options),
         Task::SimLib => sim_lib::run(),
         Task::GpuBundle => bundle::run(),
     };

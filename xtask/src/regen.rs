@@ -2,7 +2,7 @@
 
 mod api;
 mod bindings;
-mod headers;
+pub(crate) mod headers;
 mod libclang;
 mod symbols;
 

@@ -1,0 +1,3 @@
+//! cudarc on the simulated driver, in one program, since a program has one driver.
+
+mod streams;

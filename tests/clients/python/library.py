@@ -1,0 +1,110 @@
+"""The library itself, with nothing but Python: its exports, versions, variables and report.
+
+Each test starts processes of its own, since a process has one driver.
+"""
+
+import ctypes
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+NO_DEVICE, NOT_INITIALIZED, NEWER_DRIVER = 100, 3, 36
+
+# What a process does: it prints the answers of `cuInit`, `cuDeviceGetCount`, `cuDriverGetVersion`
+# and of a function that drivers have from 13.1 on.
+PROGRAM = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+count, version = ctypes.c_int(-1), ctypes.c_int()
+answers = [
+    cuda.cuInit(0),
+    cuda.cuDeviceGetCount(ctypes.byref(count)),
+    count.value,
+    cuda.cuDriverGetVersion(ctypes.byref(version)),
+    version.value,
+    cuda.cuStreamGetDevResource(None, None, 1),
+]
+print(*answers)
+"""
+
+
+def ask(**variables):
+    """The answers of the program with these variables, and what it wrote on its standard error."""
+    ours = {name: value for name, value in os.environ.items() if "GREEN_CTX_SIM" not in name}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env=ours | variables,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [int(answer) for answer in done.stdout.split()], done.stderr
+
+
+def test_names_of_the_real_library():
+    cuda = ctypes.CDLL("libcuda.so.1")
+    for name in (
+        "cuInit cuGetProcAddress cuGetProcAddress_v2 cuDeviceTotalMem_v2 cuMemAlloc_v2 "
+        "cuCtxPushCurrent_v2 cuStreamDestroy_v2 cuStreamGetCtx cuStreamGetCtx_v2 "
+        "cuGreenCtxCreate cuDevSmResourceSplit"
+    ).split():
+        assert hasattr(cuda, name), name
+    assert not hasattr(cuda, "cuNoSuchFunction")
+
+
+def test_without_variables_it_is_the_recorded_driver():
+    answers, messages = ask()
+    assert answers[:5] == [0, 0, 1, 0, 13000]
+    assert messages == ""
+
+
+def test_variables_say_what_is_played():
+    answers, _ = ask(GREEN_CTX_SIM="h200@13.1", GREEN_CTX_SIM_DEVICES="3")
+    assert answers[:5] == [0, 0, 3, 0, 13010]
+    answers, _ = ask(GREEN_CTX_SIM="h200")
+    assert answers[:5] == [0, 0, 1, 0, 13000]
+
+
+def test_functions_newer_than_the_driver():
+    for spec, newer in ("h200@12.4", True), ("h200@13.0", True), ("h200@13.1", False):
+        answers, _ = ask(GREEN_CTX_SIM=spec)
+        assert (answers[5] == NEWER_DRIVER) == newer, (spec, answers)
+
+
+def test_no_devices():
+    answers, messages = ask(GREEN_CTX_SIM_DEVICES="0")
+    assert answers[:3] == [NO_DEVICE, NOT_INITIALIZED, -1]
+    assert messages == ""
+
+
+def test_variables_that_make_no_sense():
+    for variables, word in (
+        ({"GREEN_CTX_SIM": "h201"}, "h201"),
+        ({"GREEN_CTX_SIM": "h200@9.9"}, "9.9"),
+        ({"GREEN_CTX_SIM_DEVICES": "many"}, "many"),
+        ({"GREEN_CTX_SIM_DEVICES": "-1"}, "-1"),
+        ({"GREEN_CTX_SIM_DEVICES": "1000"}, "1000"),
+    ):
+        answers, messages = ask(**variables)
+        assert answers[0] == NO_DEVICE, variables
+        assert messages.count("\n") == 1 and word in messages, messages
+
+
+def test_the_report():
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "report")
+        ask(GREEN_CTX_SIM="h200@13.1", GREEN_CTX_SIM_REPORT=str(path))
+        report = path.read_text()
+        assert report.startswith("h200@13.1\n")
+        assert '"cuDeviceGetCount": 1,' in report and "green_contexts: 0," in report
+        _, messages = ask(GREEN_CTX_SIM_REPORT=folder)
+        assert folder in messages
+
+
+if __name__ == "__main__":
+    for name, test in dict(globals()).items():
+        if name.startswith("test_"):
+            test()
+            print(f"library: {name.removeprefix('test_').replace('_', ' ')}")

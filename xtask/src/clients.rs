@@ -1,0 +1,210 @@
+//! `cargo xtask clients`: programs that know nothing of the simulator, on its `libcuda.so.1`.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::regen::headers;
+use crate::{Failure, cargo, sim_lib, workspace_root};
+
+/// The environment that holds what requirements.txt lists.
+const ENVIRONMENT: &str = "target/clients-venv";
+
+/// The scripts in tests/clients/python, the drivers that each runs on, and what NVIDIA's packages
+/// leave behind there: cuda.core never unloads a library.
+const SCRIPTS: &[(&str, &[&str], &[&str])] = &[
+    ("partitions.py", &["h200@13.0", "h200@13.1"], &["libraries"]),
+    ("structured.py", &["h200@13.1", "h200@13.4"], &[]),
+    ("errors.py", &["h200@13.0", "h200@13.1"], &[]),
+    ("memory.py", &["h200@13.0", "h200@13.1"], &[]),
+];
+
+/// What the memory checker is asked for: it fails on any invalid access and on what is surely lost.
+const VALGRIND: &str = "valgrind --quiet --leak-check=full --show-leak-kinds=definite \
+                        --errors-for-leak-kinds=definite --error-exitcode=9";
+
+/// Whether clients may be left out.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Fail where something is missing that a client needs, instead of leaving the client out.
+    #[arg(long)]
+    pub(crate) complete: bool,
+}
+
+/// Builds the library and runs every client on it.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let bench =
+        Bench { library: sim_lib::build()?, folder: workspace_root().join("tests/clients") };
+    let mut left_out = 0;
+    for (name, client) in [
+        ("library.py", Bench::library as fn(&Bench) -> Outcome),
+        ("cuda.core and cuda.bindings", Bench::python),
+        ("the C program", Bench::c),
+        ("cudarc", Bench::cudarc),
+    ] {
+        match client(&bench)? {
+            None => {}
+            Some(missing) if options.complete => {
+                return Err(Failure::new(format!("{name} could not run: {missing}")));
+            }
+            Some(missing) => {
+                println!("left out: {name}, since {missing}");
+                left_out += 1;
+            }
+        }
+    }
+    match left_out {
+        0 => println!("all clients ran"),
+        _ => {
+            println!("{left_out} of the clients were left out; CONTRIBUTING.md says what they need")
+        }
+    }
+    Ok(())
+}
+
+/// Nothing, or what is missing for the client to run.
+type Outcome = Result<Option<String>, Failure>;
+
+/// Where clients run.
+struct Bench {
+    /// The simulated `libcuda.so.1`.
+    library: PathBuf,
+    /// The folder of the clients.
+    folder: PathBuf,
+}
+
+impl Bench {
+    /// The library itself, asked by plain Python.
+    fn library(&self) -> Outcome {
+        let python = OsStr::new("python3");
+        if !answers(python, &["--version"]) {
+            return Ok(Some("there is no python3".to_owned()));
+        }
+        let mut command = self.on_library(python);
+        command.arg(self.folder.join("python/library.py"));
+        succeed(&mut command).map(|()| None)
+    }
+
+    /// NVIDIA's Python packages.
+    fn python(&self) -> Outcome {
+        let python = workspace_root().join(ENVIRONMENT).join("bin/python");
+        if !answers(python.as_os_str(), &["-c", "import cuda.core"]) {
+            return Ok(Some(format!("there is no cuda.core in {ENVIRONMENT}")));
+        }
+        for (script, specs, leaves) in SCRIPTS {
+            for spec in *specs {
+                println!("{script} on {spec}");
+                let mut command = self.on_library(python.as_os_str());
+                // What goes wrong in native code is told with the line of Python that led there.
+                command.args(["-X", "faulthandler"]).arg(self.folder.join("python").join(script));
+                self.run_on(spec, &mut command, leaves)?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// A C program with NVIDIA's header, under a memory checker.
+    fn c(&self) -> Outcome {
+        for tool in ["cc", "valgrind"] {
+            if !answers(OsStr::new(tool), &["--version"]) {
+                return Ok(Some(format!("there is no {tool}")));
+            }
+        }
+        let include = match headers::locate(None) {
+            Ok(include) => include,
+            Err(failure) => return Ok(Some(failure.to_string())),
+        };
+        let program = self.library.with_file_name("partitions");
+        let mut compile = Command::new("cc");
+        compile
+            .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-g", "-pthread", "-isystem"])
+            .arg(include)
+            .arg(self.folder.join("c/partitions.c"))
+            .arg(&self.library)
+            .arg("-o")
+            .arg(&program);
+        succeed(&mut compile)?;
+        for spec in ["h200@13.0", "h200@13.1"] {
+            let mut checker = VALGRIND.split_whitespace();
+            let mut command = self.on_library(OsStr::new(checker.next().unwrap_or_default()));
+            command.args(checker).arg(&program);
+            self.run_on(spec, &mut command, &[])?;
+        }
+        Ok(None)
+    }
+
+    /// The Rust crate, under the memory checker too where there is one.
+    fn cudarc(&self) -> Outcome {
+        for spec in ["h200@13.0", "h200@13.1"] {
+            let mut command = cargo();
+            command
+                .args(["test", "--locked", "--tests", "--manifest-path"])
+                .arg(self.folder.join("cudarc/Cargo.toml"))
+                .arg("--target-dir")
+                .arg(workspace_root().join("target/clients-cudarc"));
+            if answers(OsStr::new("valgrind"), &["--version"]) {
+                command.args(["--config", &format!("target.'cfg(all())'.runner = '{VALGRIND}'")]);
+            }
+            self.load_library(&mut command);
+            self.run_on(spec, &mut command, &[])?;
+        }
+        Ok(None)
+    }
+
+    /// A program that finds the library.
+    fn on_library(&self, program: &OsStr) -> Command {
+        let mut command = Command::new(program);
+        self.load_library(&mut command);
+        command
+    }
+
+    fn load_library(&self, command: &mut Command) {
+        let folder = self.library.parent().unwrap_or(Path::new("."));
+        command.env("LD_LIBRARY_PATH", folder).current_dir(workspace_root());
+    }
+
+    /// Runs a program on a driver. It must succeed and leave nothing behind but what `leaves` names.
+    fn run_on(&self, spec: &str, command: &mut Command, leaves: &[&str]) -> Result<(), Failure> {
+        let path = self.library.with_file_name("report");
+        // A report of an earlier program must not pass for this one's.
+        let _ = std::fs::remove_file(&path);
+        succeed(command.env("GREEN_CTX_SIM", spec).env("GREEN_CTX_SIM_REPORT", &path))?;
+        let report = std::fs::read_to_string(&path)
+            .map_err(|error| Failure::io("reading the report", &path, error))?;
+        let left: Vec<&str> = left(&report)
+            .filter(|(name, _)| !leaves.contains(name))
+            .map(|(_, line)| line)
+            .collect();
+        if left.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::new(format!("{command:?} left behind: {}", left.join(" "))))
+    }
+}
+
+/// The lines of a report that tell of something that was left, with the names of what it was.
+fn left(report: &str) -> impl Iterator<Item = (&str, &str)> {
+    let lines = report.lines().skip_while(|line| !line.starts_with("Live")).skip(1);
+    lines.take_while(|line| !line.starts_with('}')).map(str::trim).filter_map(|line| {
+        let (name, count) = line.split_once(": ")?;
+        (count != "0,").then_some((name, line))
+    })
+}
+
+/// Whether a program is there and does this.
+fn answers(program: &OsStr, arguments: &[&str]) -> bool {
+    let mut command = Command::new(program);
+    command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+fn succeed(command: &mut Command) -> Result<(), Failure> {
+    let status = command
+        .status()
+        .map_err(|error| Failure::new(format!("{command:?} could not be run: {error}")))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(Failure::new(format!("{command:?} failed: {status}")))
+    }
+}
