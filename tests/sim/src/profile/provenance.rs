@@ -11,10 +11,9 @@ use crate::spec::dotted;
 /// ```
 /// use green_ctx_sim::Profile;
 ///
-/// let provenance = |name| Profile::by_name(name).map(|profile| profile.provenance);
-/// let (h200, a100) = (provenance("h200").unwrap(), provenance("a100").unwrap());
-/// assert_eq!(h200.summary(13_000), "recorded on driver 580.159.04");
-/// assert_eq!(a100.summary(13_000), "from documentation, unrecorded");
+/// let summary = |name| Profile::by_name(name).map(|part| part.provenance.summary(13_000));
+/// assert_eq!(summary("h200").as_deref(), Some("recorded on driver 580.159.04"));
+/// assert_eq!(summary("a100").as_deref(), Some("from documentation, unrecorded"));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
