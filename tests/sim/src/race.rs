@@ -266,7 +266,10 @@ impl Races {
     /// has waited for counts for all. The access of a kernel is noted when its closure has returned,
     /// so `old` may also be the one that comes after.
     fn ordered(&self, old: &Operation, new: &Operation) -> bool {
-        old.before(new) || old.known_to(&self.waited) || new.before(old)
+        // The host has to wait for accesses before it frees, and making memory is none (header,
+        // `cuMemFree`).
+        let untouched = old.what == Accessor::Allocation && new.stream.is_none();
+        untouched || old.before(new) || old.known_to(&self.waited) || new.before(old)
     }
 
     fn note(
@@ -377,5 +380,66 @@ impl State {
             clock: self.thread().clock.clone(),
         };
         self.touch(&Arc::new(operation), range, true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operation(actor: u32, tick: u64) -> Arc<Operation> {
+        let mut clock = VectorClock::default();
+        clock.set(actor, tick);
+        Arc::new(Operation {
+            what: Accessor::Fill,
+            stream: Some(actor.into()),
+            context: 1,
+            start_ns: 0,
+            end_ns: 0,
+            actor,
+            tick,
+            clock,
+        })
+    }
+
+    fn write(history: &mut History, range: Range<u64>, operation: &Arc<Operation>) {
+        history.pieces(range, |_, touched| touched.writes = vec![Arc::clone(operation)]);
+    }
+
+    fn pieces(history: &History) -> Vec<(u64, u64, u32)> {
+        let actor = |piece: &Piece| piece.touched.writes[0].actor;
+        history.0.iter().map(|(&start, piece)| (start, piece.end, actor(piece))).collect()
+    }
+
+    #[test]
+    fn pieces_are_cut_and_made_one_again() {
+        let [a, b] = [1, 2].map(|actor| operation(actor, 1));
+        let mut history = History::default();
+        write(&mut history, 10..20, &a);
+        write(&mut history, 30..40, &a);
+        assert_eq!(pieces(&history), [(10, 20, 1), (30, 40, 1)]);
+        write(&mut history, 15..35, &b);
+        assert_eq!(pieces(&history), [(10, 15, 1), (15, 35, 2), (35, 40, 1)]);
+        write(&mut history, 12..13, &b);
+        write(&mut history, 14..15, &b);
+        assert_eq!(pieces(&history)[2..], [(13, 14, 1), (14, 35, 2), (35, 40, 1)]);
+        write(&mut history, 0..50, &a);
+        assert_eq!(pieces(&history), [(0, 50, 1)]);
+    }
+
+    #[test]
+    fn an_allocation_in_too_many_pieces_is_forgotten() {
+        let (a, mut history) = (operation(1, 1), History::default());
+        for piece in 0..=PIECES as u64 {
+            write(&mut history, 2 * piece..2 * piece + 1, &a);
+            assert!(history.0.len() <= PIECES);
+        }
+        assert!(history.0.is_empty());
+    }
+
+    #[test]
+    fn ranges_that_meet_are_one() {
+        let ranges = vec![5..6, 1..3, 3..4, 8..12, 9..10, 1..2];
+        assert_eq!(joined(ranges), [1..4, 5..6, 8..12]);
     }
 }

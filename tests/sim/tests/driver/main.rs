@@ -9,6 +9,7 @@ mod machine;
 mod misuse;
 mod order;
 mod profile;
+mod race;
 mod resource;
 mod stream;
 mod structured;
