@@ -1,0 +1,208 @@
+//! Partitions whose work goes on: what becomes of their SMs and of their contexts.
+
+use std::time::Duration;
+
+use green_ctx::{
+    Context, DeviceBuffer, EventOptions, Granularity, Kernel, LaunchConfig, Library, SplitRequest,
+    Stream, StreamOptions,
+};
+
+use crate::common::{Outcome, device, group, partition};
+
+/// The probe as a kernel of the test's own: it keeps an SM busy for as long as it is told to.
+pub(crate) fn busy_kernel(device: &green_ctx::Device) -> green_ctx::Result<Kernel> {
+    Library::from_ptx(device, include_str!("../../src/probe.ptx"))?.kernel("green_ctx_probe")
+}
+
+pub(crate) fn keep_busy(
+    stream: &Stream,
+    kernel: &Kernel,
+    results: &DeviceBuffer<u64>,
+    time: Duration,
+) -> green_ctx::Result<()> {
+    let nanoseconds = u64::try_from(time.as_nanos()).expect("a short time");
+    // SAFETY: the kernel's two parameters; one block writes three words, which the buffer has, and
+    // the callers keep it until the work is done.
+    unsafe { stream.launch(kernel, LaunchConfig::new(1, 32), (results.as_argument(), nanoseconds)) }
+}
+
+/// A partition of 8 SMs that is busy for a while, and what tells when it is done.
+pub(crate) struct Busy {
+    pub(crate) context: Context,
+    pub(crate) stream: Stream,
+    pub(crate) done: green_ctx::Event,
+    /// Unloading a kernel's library waits for the kernel, and freeing its memory does too: both are
+    /// kept until the end of a test.
+    pub(crate) keep: (Kernel, DeviceBuffer<u64>),
+}
+
+impl Busy {
+    pub(crate) fn start(device: &green_ctx::Device) -> green_ctx::Result<Busy> {
+        let context = partition(device, 8)?;
+        let stream = context.create_stream(StreamOptions::default())?;
+        let keep = (busy_kernel(device)?, DeviceBuffer::zeroed(device, 3)?);
+        let done = device.create_event(EventOptions::default())?;
+        // Loaded into the context first: what follows is about time.
+        keep_busy(&stream, &keep.0, &keep.1, Duration::ZERO)?;
+        stream.synchronize()?;
+        keep_busy(&stream, &keep.0, &keep.1, Duration::from_millis(50))?;
+        stream.record(&done)?;
+        Ok(Busy { context, stream, done, keep })
+    }
+
+    /// Drops the partition, whose work goes on, and returns what tells when it is done.
+    fn give_up(self) -> (green_ctx::Event, impl Sized) {
+        (self.done, self.keep)
+    }
+}
+
+#[test]
+fn whoever_takes_sms_waits_for_what_still_runs_on_them() -> Outcome {
+    let device = device()?;
+    // So that no other test's context is preferred to the one that this partition leaves.
+    device.release_idle();
+    let busy = Busy::start(&device)?;
+    let raw = busy.context.as_raw_green();
+    let (done, _keep) = busy.give_up();
+    assert_eq!(device.resources().sm()?.free(), device.sm_count()?);
+    assert!(!done.is_complete()?, "giving the SMs back waited on the host");
+
+    // The same SMs, and with them the same driver context.
+    let next = partition(&device, 8)?;
+    assert_eq!(next.as_raw_green(), raw);
+    let stream = next.create_stream(StreamOptions::default())?;
+    assert!(!stream.is_idle()?, "the new stream does not wait for the work before it");
+    stream.synchronize()?;
+    assert!(done.is_complete()?);
+    // What is done is waited for no more.
+    assert!(next.create_stream(StreamOptions::default())?.is_idle()?);
+    Ok(())
+}
+
+/// Captures a stream in the strictest mode, does something, and ends the capture.
+fn during_a_capture(
+    device: &green_ctx::Device,
+    work: impl FnOnce() -> Outcome,
+) -> Result<green_ctx::CUresult, Box<dyn std::error::Error>> {
+    let captured = device.primary_context()?.create_stream(StreamOptions::default())?;
+    let api = device.driver().api();
+    let mode = green_ctx::sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+    // SAFETY: the stream is alive.
+    let begun = unsafe { api.cuStreamBeginCapture()?(captured.as_raw(), mode) };
+    assert_eq!(begun, green_ctx::CUresult::CUDA_SUCCESS);
+    work()?;
+    let mut graph = std::ptr::null_mut();
+    // SAFETY: the stream is alive, the pointer is to a live handle.
+    let ended = unsafe { api.cuStreamEndCapture()?(captured.as_raw(), &raw mut graph) };
+    if !graph.is_null() {
+        // SAFETY: the graph was made just now, and nobody else has it.
+        unsafe { api.cuGraphDestroy()?(graph) };
+    }
+    Ok(ended)
+}
+
+#[test]
+fn partitions_come_and_go_while_a_stream_is_captured() -> Outcome {
+    let device = device()?;
+    drop(partition(&device, 8)?);
+    let busy = Busy::start(&device)?;
+    let ended = during_a_capture(&device, || {
+        let (done, keep) = busy.give_up();
+        // The same SMs, still fenced, and others.
+        let again = [partition(&device, 8)?, partition(&device, 8)?];
+        for context in again {
+            drop(context.create_stream(StreamOptions::default())?);
+        }
+        // Freeing memory and unloading kernels wait for the device, which a capture forbids.
+        std::mem::forget(keep);
+        drop(done);
+        Ok(())
+    })?;
+    assert_eq!(ended, green_ctx::CUresult::CUDA_SUCCESS, "the capture was spoiled");
+
+    let event = device.create_event(EventOptions::default())?;
+    let ended = during_a_capture(&device, || {
+        assert!(event.is_complete().is_err(), "the driver forbids it, which is why this is a test");
+        Ok(())
+    })?;
+    assert_ne!(ended, green_ctx::CUresult::CUDA_SUCCESS);
+    Ok(())
+}
+
+#[test]
+fn other_sms_need_not_wait() -> Outcome {
+    let device = device()?;
+    // Made before: making a driver context waits for the device's work.
+    let other = partition(&device, 8)?;
+    let busy = Busy::start(&device)?;
+    let (done, _keep) = busy.give_up();
+    assert!(other.create_stream(StreamOptions::default())?.is_idle()?);
+    assert!(!done.is_complete()?);
+    done.synchronize()?;
+    Ok(())
+}
+
+#[test]
+fn fences_outlive_a_group_that_was_never_used() -> Outcome {
+    let device = device()?;
+    device.release_idle();
+    let (done, _keep) = Busy::start(&device)?.give_up();
+    drop(group(&device, 8)?);
+    // A context without streams has nothing to wait with, and hands on what it was given.
+    drop(partition(&device, 8)?);
+    let stream = partition(&device, 8)?.create_stream(StreamOptions::default())?;
+    assert!(!stream.is_idle()? && !done.is_complete()?);
+    stream.synchronize()?;
+    assert!(done.is_complete()?);
+    Ok(())
+}
+
+#[test]
+fn fences_hold_across_granularities() -> Outcome {
+    let device = device()?;
+    // Made before: making a driver context waits for the device's work.
+    let fine = || -> green_ctx::Result<Context> {
+        let request = SplitRequest::from([2]).granularity(Granularity::Fine);
+        device.create_context(device.resources().sm()?.split(request)?.groups.remove(0))
+    };
+    drop(fine()?);
+    let (done, _keep) = Busy::start(&device)?.give_up();
+    let stream = fine()?.create_stream(StreamOptions::default())?;
+    assert!(!stream.is_idle()?);
+    stream.synchronize()?;
+    assert!(done.is_complete()?);
+    Ok(())
+}
+
+#[test]
+fn closing_waits_for_the_work() -> Outcome {
+    let device = device()?;
+    let Busy { context, stream, done, keep: _keep } = Busy::start(&device)?;
+    drop(stream);
+    assert!(!done.is_complete()?);
+    assert!(context.close()?.is_some());
+    assert!(done.is_complete()?, "the group came back while its work went on");
+    Ok(())
+}
+
+#[test]
+fn contexts_are_used_again() -> Outcome {
+    let device = device()?;
+    device.release_idle();
+    let before = device.context_counts();
+    for _ in 0..10 {
+        let contexts = [partition(&device, 16)?, partition(&device, 24)?];
+        assert_eq!([contexts[0].sm_count()?, contexts[1].sm_count()?], [16, 24]);
+    }
+    let after = device.context_counts();
+    assert_eq!((after.created - before.created, after.reused - before.reused), (2, 18));
+    assert_eq!(after.idle, 2);
+
+    // Elsewhere on the device, where the first units are taken by somebody else.
+    let _first = group(&device, 8)?;
+    assert_eq!(partition(&device, 24)?.sm_count()?, 24);
+    assert_eq!(device.context_counts().created, after.created);
+    assert_eq!(device.release_idle(), 2);
+    assert_eq!(device.context_counts().idle, 0);
+    Ok(())
+}

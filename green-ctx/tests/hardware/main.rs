@@ -1,0 +1,11 @@
+//! The safe layer's behaviour, on the simulated H200 and, with `GREEN_CTX_DRIVER=cuda`, on a real
+//! GPU: the same tests hold on both.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod busy;
+mod context;
+mod resource;
+mod split;
+mod stream;
