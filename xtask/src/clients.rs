@@ -13,11 +13,15 @@ const ENVIRONMENT: &str = "target/clients-venv";
 /// The scripts in tests/clients/python, the drivers that each runs on, and what NVIDIA's packages
 /// leave behind there: cuda.core never unloads a library.
 const SCRIPTS: &[(&str, &[&str], &[&str])] = &[
-    ("partitions.py", &["h200@13.0", "h200@13.1"], &["libraries"]),
-    ("structured.py", &["h200@13.1", "h200@13.4"], &[]),
-    ("errors.py", &["h200@13.0", "h200@13.1"], &[]),
-    ("memory.py", &["h200@13.0", "h200@13.1"], &[]),
+    ("partitions.py", &[DEFAULT, NEWER], &["libraries"]),
+    ("structured.py", &[NEWER, "h200@13.4"], &[]),
+    ("errors.py", &[DEFAULT, NEWER], &[]),
+    ("memory.py", &[DEFAULT, NEWER], &[]),
 ];
+
+/// The driver that most clients run on, and the one that adds most to it.
+const DEFAULT: &str = "h200@13.0";
+const NEWER: &str = "h200@13.1";
 
 /// What the memory checker is asked for: it fails on any invalid access and on what is surely lost.
 const VALGRIND: &str = "valgrind --quiet --leak-check=full --show-leak-kinds=definite \
@@ -124,18 +128,25 @@ impl Bench {
             .arg("-o")
             .arg(&program);
         succeed(&mut compile)?;
-        for spec in ["h200@13.0", "h200@13.1"] {
+        for spec in [DEFAULT, NEWER] {
             let mut checker = VALGRIND.split_whitespace();
             let mut command = self.on_library(OsStr::new(checker.next().unwrap_or_default()));
             command.args(checker).arg(&program);
             self.run_on(spec, &mut command, &[])?;
         }
-        Ok(None)
+        // Where one partition does not wait for the other, the report has to say so.
+        let report = self.report(DEFAULT, self.on_library(program.as_os_str()).arg("unordered"))?;
+        let races: Vec<&str> = races(&report).collect();
+        println!("{}", races.join("\n"));
+        match races.as_slice() {
+            [race] if race.matches("a fill").count() == 2 => Ok(None),
+            _ => Err(Failure::new(format!("the missing wait was not found:\n{report}"))),
+        }
     }
 
     /// The Rust crate, under the memory checker too where there is one.
     fn cudarc(&self) -> Outcome {
-        for spec in ["h200@13.0", "h200@13.1"] {
+        for spec in [DEFAULT, NEWER] {
             let mut command = cargo();
             command
                 .args(["test", "--locked", "--tests", "--manifest-path"])
@@ -163,23 +174,32 @@ impl Bench {
         command.env("LD_LIBRARY_PATH", folder).current_dir(workspace_root());
     }
 
-    /// Runs a program on a driver. It must succeed and leave nothing behind but what `leaves` names.
+    /// Runs a program on a driver. It must succeed, put its accesses to memory in order, and leave
+    /// nothing behind but what `leaves` names.
     fn run_on(&self, spec: &str, command: &mut Command, leaves: &[&str]) -> Result<(), Failure> {
+        let report = self.report(spec, command)?;
+        let left = left(&report).filter(|(name, _)| !leaves.contains(name)).map(|(_, line)| line);
+        let wrong: Vec<&str> = races(&report).chain(left).collect();
+        if wrong.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::new(format!("{command:?} did or left behind:\n{}", wrong.join("\n"))))
+    }
+
+    /// Runs a program on a driver, and returns the library's report of it.
+    fn report(&self, spec: &str, command: &mut Command) -> Result<String, Failure> {
         let path = self.library.with_file_name("report");
         // A report of an earlier program must not pass for this one's.
         let _ = std::fs::remove_file(&path);
         succeed(command.env("GREEN_CTX_SIM", spec).env("GREEN_CTX_SIM_REPORT", &path))?;
-        let report = std::fs::read_to_string(&path)
-            .map_err(|error| Failure::io("reading the report", &path, error))?;
-        let left: Vec<&str> = left(&report)
-            .filter(|(name, _)| !leaves.contains(name))
-            .map(|(_, line)| line)
-            .collect();
-        if left.is_empty() {
-            return Ok(());
-        }
-        Err(Failure::new(format!("{command:?} left behind: {}", left.join(" "))))
+        std::fs::read_to_string(&path)
+            .map_err(|error| Failure::io("reading the report", &path, error))
     }
+}
+
+/// The lines of a report that tell of accesses that nothing puts in order.
+fn races(report: &str) -> impl Iterator<Item = &str> {
+    report.lines().filter(|line| line.starts_with("race: "))
 }
 
 /// The lines of a report that tell of something that was left, with the names of what it was.

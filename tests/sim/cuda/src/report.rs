@@ -1,7 +1,9 @@
-//! What the process left behind and what it called, for tests of programs that only link the
-//! library.
+//! What the process left behind, what it did not put in order and what it called, for tests of
+//! programs that only link the library.
 
 use std::fs;
+
+use green_ctx_sim::Sim;
 
 use crate::machine::sim;
 
@@ -14,8 +16,7 @@ pub(crate) fn at_exit() {
         // What unwinds out of an exit handler ends the process by abort.
         let Some(path) = std::env::var_os(REPORT) else { return };
         let Some(sim) = sim() else { return };
-        let text = format!("{}\n{:#?}\n{:#?}\n", sim.spec(), sim.live(), sim.calls());
-        if let Err(error) = fs::write(&path, text) {
+        if let Err(error) = fs::write(&path, text(sim)) {
             eprintln!("libcuda.so.1 (simulated): {REPORT}={}: {error}", path.display());
         }
     }
@@ -24,4 +25,10 @@ pub(crate) fn at_exit() {
         // and does not unwind. Without room for a handler there is no report.
         unsafe { libc::atexit(write) };
     }
+}
+
+/// The report: a line a race among others.
+fn text(sim: &Sim) -> String {
+    let races: String = sim.races().iter().map(|race| format!("race: {race}\n")).collect();
+    format!("{}\n{races}{:#?}\n{:#?}\n", sim.spec(), sim.live(), sim.calls())
 }
