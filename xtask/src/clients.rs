@@ -23,6 +23,9 @@ const SCRIPTS: &[(&str, &[&str], &[&str])] = &[
 const DEFAULT: &str = "h200@13.0";
 const NEWER: &str = "h200@13.1";
 
+/// What the driver that most clients run on answered on hardware.
+const RECORD: &str = "tests/conformance/records/h200-driver-580.159.04.jsonl";
+
 /// What the memory checker is asked for: it fails on any invalid access and on what is surely lost.
 const VALGRIND: &str = "valgrind --quiet --leak-check=full --show-leak-kinds=definite \
                         --errors-for-leak-kinds=definite --error-exitcode=9";
@@ -42,6 +45,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let mut left_out = 0;
     for (name, client) in [
         ("library.py", Bench::library as fn(&Bench) -> Outcome),
+        ("the conformance cases", Bench::conformance),
         ("cuda.core and cuda.bindings", Bench::python),
         ("the C program", Bench::c),
         ("cudarc", Bench::cudarc),
@@ -87,6 +91,31 @@ impl Bench {
         let mut command = self.on_library(python);
         command.arg(self.folder.join("python/library.py"));
         succeed(&mut command).map(|()| None)
+    }
+
+    /// Every case whose answer was recorded on hardware, and this project's own command.
+    fn conformance(&self) -> Outcome {
+        let driver = format!("cuda:{}", self.library.display());
+        let ours = self.library.with_file_name("record.jsonl");
+        let mut command = cargo();
+        command
+            .args(["run", "--quiet", "--package", "green-ctx-conformance", "--"])
+            .args(["--driver", &driver, "--out"])
+            .arg(&ours)
+            .env("GREEN_CTX_SIM", DEFAULT);
+        // It names each case that it asks; one that fails is told below.
+        succeed(command.stderr(Stdio::null()))?;
+        let cases = cases(&ours)?;
+        if cases != self::cases(&workspace_root().join(RECORD))? {
+            return Err(Failure::new(format!("{} differs from {RECORD}", ours.display())));
+        }
+        println!("conformance: {} cases as recorded", cases.lines().count());
+
+        let mut command = cargo();
+        command
+            .args(["run", "--quiet", "--package", "green-ctx", "--features", "cli", "--"])
+            .args(["--driver", &driver, "verify", "--counts", "16,24"]);
+        self.run_on(NEWER, &mut command, &[]).map(|()| None)
     }
 
     /// NVIDIA's Python packages.
@@ -195,6 +224,13 @@ impl Bench {
         std::fs::read_to_string(&path)
             .map_err(|error| Failure::io("reading the report", &path, error))
     }
+}
+
+/// The lines of a record that are cases: the first says what was asked.
+fn cases(record: &Path) -> Result<String, Failure> {
+    let text = std::fs::read_to_string(record)
+        .map_err(|error| Failure::io("reading the record", record, error))?;
+    Ok(text.split_once('\n').map(|(_, cases)| cases.to_owned()).unwrap_or_default())
 }
 
 /// The lines of a report that tell of accesses that nothing puts in order.
