@@ -241,21 +241,46 @@ functions! {
     cuEventElapsedTime_v2 = "cuEventElapsedTime" 12080 (out: *mut f32, start: CUevent, end: CUevent) => event::elapsed_time;
 
     cuLibraryLoadData = "cuLibraryLoadData" 12000 [PFN_cuLibraryLoadData_v12000] (out: *mut CUlibrary, image: *const c_void, jit_options: *mut CUjit_option, jit_values: *mut *mut c_void, jit_count: c_uint, options: *mut CUlibraryOption, values: *mut *mut c_void, count: c_uint) => library::load;
+    cuLibraryLoadFromFile = "cuLibraryLoadFromFile" 12000 [PFN_cuLibraryLoadFromFile_v12000] (out: *mut CUlibrary, name: *const c_char, jit_options: *mut CUjit_option, jit_values: *mut *mut c_void, jit_count: c_uint, options: *mut CUlibraryOption, values: *mut *mut c_void, count: c_uint) => library::load_from_file;
     cuLibraryUnload = "cuLibraryUnload" 12000 [PFN_cuLibraryUnload_v12000] (library: CUlibrary) => library::unload;
     cuLibraryGetKernel = "cuLibraryGetKernel" 12000 [PFN_cuLibraryGetKernel_v12000] (out: *mut CUkernel, library: CUlibrary, name: *const c_char) => library::get_kernel;
     cuLibraryGetKernelCount = "cuLibraryGetKernelCount" 12040 [PFN_cuLibraryGetKernelCount_v12040] (out: *mut c_uint, library: CUlibrary) => library::get_kernel_count;
+    cuLibraryEnumerateKernels = "cuLibraryEnumerateKernels" 12040 [PFN_cuLibraryEnumerateKernels_v12040] (out: *mut CUkernel, count: c_uint, library: CUlibrary) => library::enumerate_kernels;
+    cuLibraryGetModule = "cuLibraryGetModule" 12000 [PFN_cuLibraryGetModule_v12000] (out: *mut CUmodule, library: CUlibrary) => library::get_module;
+    cuLibraryGetGlobal = "cuLibraryGetGlobal" 12000 [PFN_cuLibraryGetGlobal_v12000] (address: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char) => library::get_global;
     cuKernelGetFunction = "cuKernelGetFunction" 12000 [PFN_cuKernelGetFunction_v12000] (out: *mut CUfunction, kernel: CUkernel) => library::kernel_get_function;
+    cuKernelGetLibrary = "cuKernelGetLibrary" 12050 [PFN_cuKernelGetLibrary_v12050] (out: *mut CUlibrary, kernel: CUkernel) => library::kernel_get_library;
     cuKernelGetAttribute = "cuKernelGetAttribute" 12000 [PFN_cuKernelGetAttribute_v12000] (out: *mut c_int, attribute: CUfunction_attribute, kernel: CUkernel, device: CUdevice) => library::kernel_get_attribute;
+    cuKernelSetAttribute = "cuKernelSetAttribute" 12000 [PFN_cuKernelSetAttribute_v12000] (attribute: CUfunction_attribute, value: c_int, kernel: CUkernel, device: CUdevice) => library::kernel_set_attribute;
     cuKernelGetParamInfo = "cuKernelGetParamInfo" 12040 [PFN_cuKernelGetParamInfo_v12040] (kernel: CUkernel, index: usize, offset: *mut usize, size: *mut usize) => library::kernel_get_param_info;
     cuKernelGetName = "cuKernelGetName" 12030 [PFN_cuKernelGetName_v12030] (out: *mut *const c_char, kernel: CUkernel) => library::kernel_get_name;
-    cuModuleLoadData = "cuModuleLoadData" 2000 [PFN_cuModuleLoadData_v2000] (out: *mut CUmodule, image: *const c_void) => library::module_load;
+    cuModuleLoad = "cuModuleLoad" 2000 [PFN_cuModuleLoad_v2000] (out: *mut CUmodule, name: *const c_char) => library::module_load;
+    cuModuleLoadData = "cuModuleLoadData" 2000 [PFN_cuModuleLoadData_v2000] (out: *mut CUmodule, image: *const c_void) => library::module_load_data;
+    cuModuleLoadDataEx = "cuModuleLoadDataEx" 2010 [PFN_cuModuleLoadDataEx_v2010] (out: *mut CUmodule, image: *const c_void, count: c_uint, options: *mut CUjit_option, values: *mut *mut c_void) => library::module_load_data_ex;
+    cuModuleLoadFatBinary = "cuModuleLoadFatBinary" 2000 [PFN_cuModuleLoadFatBinary_v2000] (out: *mut CUmodule, image: *const c_void) => library::module_load_data;
     cuModuleUnload = "cuModuleUnload" 2000 [PFN_cuModuleUnload_v2000] (module: CUmodule) => library::module_unload;
     cuModuleGetFunction = "cuModuleGetFunction" 2000 [PFN_cuModuleGetFunction_v2000] (out: *mut CUfunction, module: CUmodule, name: *const c_char) => library::module_get_function;
+    cuModuleGetFunctionCount = "cuModuleGetFunctionCount" 12040 [PFN_cuModuleGetFunctionCount_v12040] (out: *mut c_uint, module: CUmodule) => library::module_get_function_count;
+    cuModuleEnumerateFunctions = "cuModuleEnumerateFunctions" 12040 [PFN_cuModuleEnumerateFunctions_v12040] (out: *mut CUfunction, count: c_uint, module: CUmodule) => library::module_enumerate_functions;
+    cuModuleGetGlobal_v2 = "cuModuleGetGlobal" 3020 [PFN_cuModuleGetGlobal_v3020] (address: *mut CUdeviceptr, bytes: *mut usize, module: CUmodule, name: *const c_char) => library::module_get_global;
+    cuModuleGetLoadingMode = "cuModuleGetLoadingMode" 11070 [PFN_cuModuleGetLoadingMode_v11070] (out: *mut CUmoduleLoadingMode) => library::module_get_loading_mode;
+    cuFuncGetAttribute = "cuFuncGetAttribute" 2020 [PFN_cuFuncGetAttribute_v2020] (out: *mut c_int, attribute: CUfunction_attribute, function: CUfunction) => library::func_get_attribute;
+    cuFuncSetAttribute = "cuFuncSetAttribute" 9000 [PFN_cuFuncSetAttribute_v9000] (function: CUfunction, attribute: CUfunction_attribute, value: c_int) => library::func_set_attribute;
+    cuFuncGetName = "cuFuncGetName" 12030 [PFN_cuFuncGetName_v12030] (out: *mut *const c_char, function: CUfunction) => library::func_get_name;
+    cuFuncGetModule = "cuFuncGetModule" 11000 [PFN_cuFuncGetModule_v11000] (out: *mut CUmodule, function: CUfunction) => library::func_get_module;
+    cuFuncGetParamInfo = "cuFuncGetParamInfo" 12040 [PFN_cuFuncGetParamInfo_v12040] (function: CUfunction, index: usize, offset: *mut usize, size: *mut usize) => library::func_get_param_info;
+    cuFuncIsLoaded = "cuFuncIsLoaded" 12040 [PFN_cuFuncIsLoaded_v12040] (out: *mut CUfunctionLoadingState, function: CUfunction) => library::func_is_loaded;
+    cuFuncLoad = "cuFuncLoad" 12040 [PFN_cuFuncLoad_v12040] (function: CUfunction) => library::func_load;
 
     cuLaunchKernel = "cuLaunchKernel" 4000 [PFN_cuLaunchKernel_v4000] (function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared_bytes: c_uint, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void) => launch::plain;
     cuLaunchKernelEx = "cuLaunchKernelEx" 11060 [PFN_cuLaunchKernelEx_v11060] (config: *const CUlaunchConfig, function: CUfunction, params: *mut *mut c_void, extra: *mut *mut c_void) => launch::extended;
     cuLaunchCooperativeKernel = "cuLaunchCooperativeKernel" 9000 [PFN_cuLaunchCooperativeKernel_v9000] (function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared_bytes: c_uint, stream: CUstream, params: *mut *mut c_void) => launch::cooperative;
     cuOccupancyMaxActiveBlocksPerMultiprocessor = "cuOccupancyMaxActiveBlocksPerMultiprocessor" 6050 [PFN_cuOccupancyMaxActiveBlocksPerMultiprocessor_v6050] (out: *mut c_int, function: CUfunction, threads: c_int, shared_bytes: usize) => occupancy::max_active_blocks;
+    cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags = "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags" 7000 [PFN_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags_v7000] (out: *mut c_int, function: CUfunction, threads: c_int, shared_bytes: usize, flags: c_uint) => occupancy::max_active_blocks_with_flags;
+    cuOccupancyMaxPotentialBlockSize = "cuOccupancyMaxPotentialBlockSize" 6050 [PFN_cuOccupancyMaxPotentialBlockSize_v6050] (grid: *mut c_int, block: *mut c_int, function: CUfunction, shared_of: CUoccupancyB2DSize, shared_bytes: usize, limit: c_int) => occupancy::max_potential_block_size;
+    cuOccupancyMaxPotentialBlockSizeWithFlags = "cuOccupancyMaxPotentialBlockSizeWithFlags" 7000 [PFN_cuOccupancyMaxPotentialBlockSizeWithFlags_v7000] (grid: *mut c_int, block: *mut c_int, function: CUfunction, shared_of: CUoccupancyB2DSize, shared_bytes: usize, limit: c_int, flags: c_uint) => occupancy::max_potential_block_size_with_flags;
+    cuOccupancyAvailableDynamicSMemPerBlock = "cuOccupancyAvailableDynamicSMemPerBlock" 10020 [PFN_cuOccupancyAvailableDynamicSMemPerBlock_v10020] (out: *mut usize, function: CUfunction, blocks: c_int, threads: c_int) => occupancy::available_dynamic_shared;
+    cuOccupancyMaxPotentialClusterSize = "cuOccupancyMaxPotentialClusterSize" 11070 [PFN_cuOccupancyMaxPotentialClusterSize_v11070] (out: *mut c_int, function: CUfunction, config: *const CUlaunchConfig) => occupancy::max_potential_cluster_size;
     cuOccupancyMaxActiveClusters = "cuOccupancyMaxActiveClusters" 11070 [PFN_cuOccupancyMaxActiveClusters_v11070] (out: *mut c_int, function: CUfunction, config: *const CUlaunchConfig) => occupancy::max_active_clusters;
 
     cuMemAlloc_v2 = "cuMemAlloc" 3020 [PFN_cuMemAlloc_v3020] (out: *mut CUdeviceptr, len: usize) => memory::alloc;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::clock::cost;
 use crate::driver::Driver;
 use crate::effects::Written;
-use crate::ptx::KernelInfo;
+use crate::image::KernelInfo;
 
 /// What a kernel does.
 pub(crate) type KernelFn = Arc<dyn Fn(&mut KernelCall<'_>) + Send + Sync>;

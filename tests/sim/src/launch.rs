@@ -7,10 +7,11 @@ use green_ctx_sys::{CUfunc_st, CUlaunchAttributeID, CUlaunchConfig, CUresult, CU
 use crate::Profile;
 use crate::clock::cost;
 use crate::driver::Driver;
+use crate::image::KernelInfo;
 use crate::kernel::blocks;
+use crate::library::shared_per_block;
 use crate::pointer::{Answer, Ptr};
 use crate::profile::attribute;
-use crate::ptx::KernelInfo;
 use crate::state::State;
 use crate::trace::Launch;
 use crate::work::{self, KernelWork, Work};
@@ -31,8 +32,8 @@ impl Shape {
         self.block.iter().fold(1, |threads, &side| threads.saturating_mul(side))
     }
 
-    /// Refuses what no context of the part can run.
-    pub(crate) fn check(&self, profile: &Profile) -> Answer {
+    /// Refuses what no context of the part can run, with clusters of at most so many blocks.
+    pub(crate) fn check(&self, profile: &Profile, cluster_size: u32) -> Answer {
         let limit = |number| profile.attribute(number).unwrap_or(0) as u32;
         let fits = |sides: [u32; 3], first| {
             (first..).zip(sides).all(|(number, side)| (1..=limit(number)).contains(&side))
@@ -41,12 +42,12 @@ impl Shape {
             && fits(self.block, attribute::MAX_BLOCK_DIM_X);
         if !shape
             || self.threads() > limit(attribute::MAX_THREADS_PER_BLOCK)
-            || self.shared_bytes > limit(attribute::MAX_SHARED_MEMORY_PER_BLOCK)
+            || self.shared_bytes > shared_per_block(profile)
         {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         if let Some(cluster) = self.cluster {
-            check_cluster(cluster, profile)?;
+            check_cluster(cluster, cluster_size)?;
             if self.grid.iter().zip(cluster).any(|(grid, side)| !grid.is_multiple_of(side)) {
                 return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
             }
@@ -55,10 +56,10 @@ impl Shape {
     }
 }
 
-/// The size of a cluster; `CUDA_ERROR_INVALID_CLUSTER_SIZE` where it needs opting in.
-pub(crate) fn check_cluster(cluster: [u32; 3], profile: &Profile) -> Answer<u32> {
+/// The size of a cluster; `CUDA_ERROR_INVALID_CLUSTER_SIZE` where it is larger than `most`.
+pub(crate) fn check_cluster(cluster: [u32; 3], most: u32) -> Answer<u32> {
     let size = cluster.iter().fold(1_u32, |size, &side| size.saturating_mul(side));
-    if size == 0 || size > profile.max_cluster {
+    if size == 0 || size > most {
         return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
     }
     Ok(size)
@@ -135,7 +136,7 @@ fn read_params(
 fn launch(
     driver: &Driver,
     function: Ptr<CUfunc_st>,
-    shape: Shape,
+    mut shape: Shape,
     stream: usize,
     params: Ptr<*mut c_void>,
     extra: Ptr<*mut c_void>,
@@ -150,14 +151,15 @@ fn launch(
     if bound.is_some_and(|bound| bound != device) {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
-    shape.check(state.profile)?;
-    let blocks_per_sm = state.profile.blocks_per_sm(shape.threads(), u64::from(shape.shared_bytes));
+    let blocks_per_sm = state.fit(function.address(), device, &mut shape)?;
+    let context = &state.contexts[&state.streams[&stream].context];
     let resident = u64::from(context.sms.set.len()) * u64::from(blocks_per_sm);
     if shape.cooperative && blocks(shape.grid) > resident {
         return Err(CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
     }
     let params = read_params(&info, params, extra)?;
-    let work = Work::Kernel(KernelWork { info, shape, params });
+    state.note_loaded(function.address());
+    let work = Work::Kernel(KernelWork { info, shape, params, blocks_per_sm });
     work::submit(driver, state, stream, work).map(drop)
 }
 

@@ -60,7 +60,6 @@
 //! - `cuStreamGetAttribute`, `cuStreamSetAttribute` of the access policy window and the memory
 //!   synchronisation domains
 //! - `cuMemAllocAsync`, `cuMemFreeAsync` in a capture
-//! - `cuLibraryLoadData`, `cuModuleLoadData` of a binary
 //!
 //! `cuCtxEnablePeerAccess` answers `CUDA_ERROR_PEER_ACCESS_UNSUPPORTED`: the devices of a simulated
 //! driver do not reach each other's memory.
@@ -147,14 +146,15 @@ mod effects;
 mod error_text;
 mod event;
 mod green;
+mod image;
 #[expect(unsafe_code, reason = "it reads the union of launch attributes")]
 mod launch;
 mod library;
 #[expect(unsafe_code, reason = "it allocates device memory lazily")]
 mod memory;
+#[expect(unsafe_code, reason = "it calls the program back")]
 mod occupancy;
 mod peer;
-mod ptx;
 mod resource;
 mod sm_set;
 mod stream;

@@ -35,9 +35,13 @@ impl State {
             streams: self.streams.values().filter(|stream| stream.counted).count() as u64,
             events: self.events.values().filter(|event| event.counted).count() as u64,
             libraries: self.libraries.len() as u64,
-            modules: self.modules.len() as u64,
+            modules: self.modules.values().filter(|module| module.library.is_none()).count() as u64,
             graphs: self.graphs.len() as u64,
-            allocations: self.memory.values().filter(|memory| !memory.freed).count() as u64,
+            allocations: self
+                .memory
+                .values()
+                .filter(|memory| !memory.freed && !memory.of_module)
+                .count() as u64,
             allocated_bytes: self.devices.iter().map(|device| device.allocated).sum(),
         }
     }

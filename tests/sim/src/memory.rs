@@ -26,9 +26,18 @@ pub(crate) struct Allocation {
     pub(crate) freed: bool,
     /// Whether it was made in stream order, and so freeing it waits for nothing.
     ordered: bool,
+    /// Whether it holds a variable of a module, and is not the program's to free.
+    pub(crate) of_module: bool,
     /// Who touched it.
     pub(crate) history: History,
     memory: Memory,
+}
+
+impl Allocation {
+    fn new(device: usize, ordered: bool, memory: Memory) -> Allocation {
+        let history = History::default();
+        Allocation { device, freed: false, ordered, of_module: false, history, memory }
+    }
 }
 
 /// Zeroed host memory at a device address. It is not touched before it is used, so that large
@@ -100,9 +109,26 @@ impl State {
         let memory = Memory::new(len).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         let address = memory.address();
         self.devices[device].allocated += len as u64;
-        let history = History::default();
-        let allocation = Allocation { device, freed: false, ordered, history, memory };
-        self.memory.insert(address, allocation);
+        self.memory.insert(address, Allocation::new(device, ordered, memory));
+        Ok(address)
+    }
+
+    /// Memory for a variable of a module, which begins with `init`. It is in no account of the
+    /// program's, and [`drop_memory`](State::drop_memory) takes it back.
+    pub(crate) fn allocate_for_module(
+        &mut self,
+        device: usize,
+        len: usize,
+        init: &[u8],
+    ) -> Answer<u64> {
+        let memory = Some(len).filter(|&len| len as u64 <= self.free_bytes(device));
+        let mut memory = memory.and_then(Memory::new).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        if let Some(start) = memory.bytes_mut().get_mut(..init.len()) {
+            start.copy_from_slice(init);
+        }
+        let address = memory.address();
+        let allocation = Allocation::new(device, false, memory);
+        self.memory.insert(address, Allocation { of_module: true, ..allocation });
         Ok(address)
     }
 
@@ -131,7 +157,8 @@ impl State {
     ///
     /// [`drop_memory`]: State::drop_memory
     fn release(&mut self, address: u64) -> Answer<usize> {
-        let allocation = self.memory.get_mut(&address).filter(|allocation| !allocation.freed);
+        let allocation = self.memory.get_mut(&address);
+        let allocation = allocation.filter(|allocation| !allocation.freed && !allocation.of_module);
         let allocation = allocation.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         allocation.freed = true;
         self.devices[allocation.device].allocated -= allocation.memory.len as u64;

@@ -1,30 +1,299 @@
 //! How much of a kernel fits on a context's SMs.
+//!
+//! The arithmetic of blocks is that of NVIDIA's `cuda_occupancy.h`. Recorded are blocks by threads
+//! and clusters; the rest follows the headers.
 
-use green_ctx_sys::{CUfunc_st, CUlaunchConfig, CUresult};
+use green_ctx_sys::{CUfunc_st, CUlaunchConfig, CUoccupancyB2DSize, CUresult};
 
+use crate::Profile;
 use crate::driver::Driver;
-use crate::launch::{check_cluster, read_config};
+use crate::launch::{Shape, check_cluster, read_config};
+use crate::library::{Limits, shared_per_block};
 use crate::pointer::{Answer, Ptr};
 use crate::profile::attribute;
+use crate::state::State;
+
+/// Registers are handed out to warps in pieces of this many.
+const REGISTER_PIECE: u64 = 256;
+/// The parts of an SM that have registers of their own.
+const SM_PARTS: u64 = 4;
+/// `CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE`, the only flag, which is about parts before 7.0.
+const DISABLE_CACHING_OVERRIDE: u32 = 1;
+
+const KIB: u64 = 1 << 10;
+
+/// What an SM has, as the profile says.
+#[derive(Clone, Copy)]
+pub(crate) struct Sm<'a>(pub(crate) &'a Profile);
+
+impl Sm<'_> {
+    fn limit(self, number: u32) -> u64 {
+        self.0.attribute(number).unwrap_or(0).max(0) as u64
+    }
+
+    fn major(self) -> u32 {
+        self.0.compute_capability.0
+    }
+
+    /// The piece in which shared memory is handed out, in bytes.
+    fn shared_piece(self) -> u64 {
+        if self.major() >= 8 { 128 } else { 256 }
+    }
+
+    /// The shared memory that a block takes beside what its kernel uses, in bytes.
+    fn reserved_shared(self) -> u64 {
+        self.limit(attribute::RESERVED_SHARED_MEMORY_PER_BLOCK)
+    }
+
+    /// How many blocks of a kernel the SM holds at a time.
+    pub(crate) fn blocks(self, limits: &Limits, threads: u32, dynamic_shared: u64) -> u32 {
+        if u64::from(threads) > self.limit(attribute::MAX_THREADS_PER_BLOCK)
+            || dynamic_shared > u64::from(limits.dynamic_shared)
+        {
+            return 0;
+        }
+        let warps = u64::from(threads.max(1)).div_ceil(self.limit(attribute::WARP_SIZE).max(1));
+        let blocks = self
+            .limit(attribute::MAX_BLOCKS_PER_MULTIPROCESSOR)
+            .min(self.warps() / warps)
+            .min(self.blocks_by_registers(limits, warps))
+            .min(self.blocks_by_shared(limits, dynamic_shared));
+        u32::try_from(blocks).unwrap_or(u32::MAX)
+    }
+
+    fn warps(self) -> u64 {
+        let threads = self.limit(attribute::MAX_THREADS_PER_MULTIPROCESSOR);
+        threads / self.limit(attribute::WARP_SIZE).max(1)
+    }
+
+    /// A warp's registers lie in one part of the SM.
+    fn blocks_by_registers(self, limits: &Limits, warps: u64) -> u64 {
+        let warp = self.limit(attribute::WARP_SIZE).max(1);
+        let per_warp = (u64::from(limits.registers) * warp).next_multiple_of(REGISTER_PIECE);
+        let of_block = per_warp * warps.next_multiple_of(SM_PARTS);
+        if per_warp == 0 {
+            return u64::MAX;
+        }
+        if of_block > self.limit(attribute::MAX_REGISTERS_PER_BLOCK) {
+            return 0;
+        }
+        let of_part = self.limit(attribute::MAX_REGISTERS_PER_MULTIPROCESSOR) / SM_PARTS;
+        of_part / per_warp * SM_PARTS / warps
+    }
+
+    fn blocks_by_shared(self, limits: &Limits, dynamic: u64) -> u64 {
+        let own = u64::from(limits.static_shared) + dynamic;
+        if own > u64::from(shared_per_block(self.0)) {
+            return 0;
+        }
+        let block = (own + self.reserved_shared()).next_multiple_of(self.shared_piece());
+        let wanted = self.preferred_shared(limits);
+        // A preference is a hint, which gives way to a block that needs more.
+        let all = if wanted < block { self.shared_step(block) } else { wanted };
+        all.checked_div(block).unwrap_or(u64::MAX)
+    }
+
+    /// How much of the SM's memory is shared memory, as the kernel prefers it.
+    fn preferred_shared(self, limits: &Limits) -> u64 {
+        let all = self.limit(attribute::MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
+        limits.carveout.map_or(all, |percent| self.shared_step(all * u64::from(percent) / 100))
+    }
+
+    /// The smallest shared memory of an SM that has so many bytes: it comes in steps.
+    fn shared_step(self, bytes: u64) -> u64 {
+        let all = self.limit(attribute::MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
+        // Those of 7.5 are only the last two.
+        let steps: &[u64] = match self.0.compute_capability {
+            (7, 5) => &[32, 64],
+            (7, _) => &[0, 8, 16, 32, 64, 96],
+            _ => &[0, 8, 16, 32, 64, 100, 132, 164, 196, 228],
+        };
+        let step = steps.iter().map(|step| step * KIB).find(|step| *step >= bytes);
+        step.filter(|step| *step <= all).unwrap_or(all)
+    }
+
+    /// Dynamic shared memory that each of so many blocks can have on the SM, in bytes.
+    fn available_shared(self, limits: &Limits, blocks: u64) -> u64 {
+        let per_block = u64::from(shared_per_block(self.0)) + self.reserved_shared();
+        // A block that is alone gets all that a block can have, whatever is preferred.
+        let all = match self.preferred_shared(limits) {
+            _ if blocks == 1 => per_block,
+            0 => self.shared_step(1),
+            preferred => preferred,
+        };
+        let piece = self.shared_piece();
+        let share = (all / blocks / piece * piece).min(per_block);
+        share
+            .saturating_sub(u64::from(limits.static_shared) + self.reserved_shared())
+            .min(u64::from(limits.dynamic_shared))
+    }
+}
+
+impl State {
+    /// Checks that a kernel can be launched in this shape on a device, and says how many blocks an
+    /// SM holds. The shape gets the cluster that the kernel requires.
+    pub(crate) fn fit(&self, function: usize, device: usize, shape: &mut Shape) -> Answer<u32> {
+        let limits = self.limits(function, device)?;
+        let invalid = Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        // Whether a bound of the kernel has this error is not recorded.
+        if limits.block.is_some_and(|block| block != shape.block)
+            || shape.threads() > limits.threads
+            || shape.shared_bytes > limits.dynamic_shared
+        {
+            return invalid;
+        }
+        shape.cluster = shape.cluster.or(limits.cluster);
+        if limits.cluster.is_some_and(|cluster| shape.cluster != Some(cluster))
+            || (limits.must_cluster && shape.cluster.is_none())
+        {
+            return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
+        }
+        shape.check(self.profile, limits.cluster_size)?;
+        match Sm(self.profile).blocks(&limits, shape.threads(), u64::from(shape.shared_bytes)) {
+            0 => Err(CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES),
+            blocks => Ok(blocks),
+        }
+    }
+
+    /// What a kernel may use, where it is bound to or in the current context (header).
+    fn limits_here(&mut self, function: Ptr<CUfunc_st>) -> Answer<Limits> {
+        let (_, bound) = self.kernel_info(function.address())?;
+        let device = match bound {
+            Some(device) => device,
+            None => self.current_device()?,
+        };
+        self.limits(function.address(), device)
+    }
+}
+
+fn threads(threads: i32) -> Answer<u32> {
+    let threads = u32::try_from(threads).ok().filter(|&threads| threads > 0);
+    threads.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+fn check_flags(flags: u32) -> Answer {
+    if flags & !DISABLE_CACHING_OVERRIDE != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    Ok(())
+}
 
 pub(crate) fn max_active_blocks(
     driver: &Driver,
     out: Ptr<i32>,
     function: Ptr<CUfunc_st>,
-    threads: i32,
+    block: i32,
     shared_bytes: usize,
 ) -> Answer {
-    let state = driver.state();
+    let mut state = driver.state();
     out.given()?;
-    state.kernel_info(function.address())?;
-    let threads = u32::try_from(threads).ok().filter(|&threads| threads > 0);
-    let threads = threads.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let limits = state.limits_here(function)?;
     // A block that no SM runs is no error here, as recorded.
-    let most = state.profile.attribute(attribute::MAX_THREADS_PER_BLOCK).unwrap_or(0);
-    if threads > most as u32 {
-        return out.write(0);
+    out.write(Sm(state.profile).blocks(&limits, threads(block)?, shared_bytes as u64) as i32)
+}
+
+pub(crate) fn max_active_blocks_with_flags(
+    driver: &Driver,
+    out: Ptr<i32>,
+    function: Ptr<CUfunc_st>,
+    block: i32,
+    shared_bytes: usize,
+    flags: u32,
+) -> Answer {
+    check_flags(flags)?;
+    max_active_blocks(driver, out, function, block, shared_bytes)
+}
+
+pub(crate) fn available_dynamic_shared(
+    driver: &Driver,
+    out: Ptr<usize>,
+    function: Ptr<CUfunc_st>,
+    blocks: i32,
+    block: i32,
+) -> Answer {
+    let mut state = driver.state();
+    out.given()?;
+    let limits = state.limits_here(function)?;
+    let sm = Sm(state.profile);
+    let most = sm.blocks(&limits, threads(block)?, 0);
+    let blocks = u32::try_from(blocks).ok().filter(|blocks| (1..=most).contains(blocks));
+    let blocks = blocks.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    out.write(sm.available_shared(&limits, u64::from(blocks)) as usize)
+}
+
+pub(crate) fn max_potential_block_size(
+    driver: &Driver,
+    grid: Ptr<i32>,
+    block: Ptr<i32>,
+    function: Ptr<CUfunc_st>,
+    shared_of: CUoccupancyB2DSize,
+    shared_bytes: usize,
+    limit: i32,
+) -> Answer {
+    max_potential_block_size_with_flags(
+        driver,
+        grid,
+        block,
+        function,
+        shared_of,
+        shared_bytes,
+        limit,
+        0,
+    )
+}
+
+/// Finds the largest block with which the most threads are on an SM.
+#[expect(clippy::too_many_arguments, reason = "the C function has them")]
+pub(crate) fn max_potential_block_size_with_flags(
+    driver: &Driver,
+    grid: Ptr<i32>,
+    block: Ptr<i32>,
+    function: Ptr<CUfunc_st>,
+    shared_of: CUoccupancyB2DSize,
+    shared_bytes: usize,
+    limit: i32,
+    flags: u32,
+) -> Answer {
+    check_flags(flags)?;
+    let mut state = driver.state();
+    grid.given()?;
+    block.given()?;
+    let limits = state.limits_here(function)?;
+    let profile = state.profile;
+    // The SMs of the current context (not recorded), as for clusters and cooperative launches.
+    let sms = match state.current() {
+        Ok(context) => state.contexts[&context].sms.set.len(),
+        Err(_) => profile.topology.sm_count,
+    };
+    // The program's function may call the driver.
+    drop(state);
+    let limit = match u32::try_from(limit) {
+        Ok(0) => limits.threads,
+        Ok(limit) => limit.min(limits.threads),
+        Err(_) => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    };
+    let sm = Sm(profile);
+    let warp = (sm.limit(attribute::WARP_SIZE) as u32).max(1);
+    let (mut best, mut best_blocks, mut most) = (0, 0, 0);
+    let mut aligned = limit.next_multiple_of(warp);
+    while aligned > 0 && u64::from(most) < sm.limit(attribute::MAX_THREADS_PER_MULTIPROCESSOR) {
+        let threads = aligned.min(limit);
+        let shared = shared_for(shared_of, threads).unwrap_or(shared_bytes);
+        let blocks = sm.blocks(&limits, threads, shared as u64);
+        if blocks * threads > most {
+            (best, best_blocks, most) = (threads, blocks, blocks * threads);
+        }
+        aligned -= warp;
     }
-    out.write(state.profile.blocks_per_sm(threads, shared_bytes as u64) as i32)
+    grid.write((best_blocks * sms) as i32)?;
+    block.write(best as i32)
+}
+
+/// Asks the program how much dynamic shared memory a block needs, where it gave a function for that.
+fn shared_for(function: CUoccupancyB2DSize, threads: u32) -> Option<usize> {
+    // SAFETY: the caller promises that the function can be called with the size of a block
+    // (header), and no lock of the driver is held.
+    function.map(|function| unsafe { function(threads as i32) })
 }
 
 pub(crate) fn max_active_clusters(
@@ -38,12 +307,52 @@ pub(crate) fn max_active_clusters(
     out.given()?;
     state.kernel_info(function.address())?;
     let stream = state.stream(stream)?;
-    let cluster = shape.cluster.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let size = check_cluster(cluster, state.profile)?;
-    shape.check(state.profile)?;
-    let sms = &state.contexts[&state.streams[&stream].context].sms;
-    let anywhere = sms.structure.is_some();
-    let clusters = state.profile.topology.clusters(sms.set, sms.coscheduled, anywhere, size);
-    let blocks = state.profile.blocks_per_sm(shape.threads(), u64::from(shape.shared_bytes));
-    out.write((clusters * blocks) as i32)
+    let device = state.device_of_stream(stream);
+    let limits = state.limits(function.address(), device)?;
+    // A cluster that the kernel requires need not be given, and another is an error (header).
+    let cluster = shape.cluster.or(limits.cluster).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    if limits.cluster.is_some_and(|required| required != cluster) {
+        return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
+    }
+    let size = check_cluster(cluster, limits.cluster_size)?;
+    shape.check(state.profile, limits.cluster_size)?;
+    out.write(state.clusters(stream, &limits, &shape, size) as i32)
+}
+
+/// The largest power of two of which at least one cluster fits. The cluster in the configuration
+/// does not count (header).
+pub(crate) fn max_potential_cluster_size(
+    driver: &Driver,
+    out: Ptr<i32>,
+    function: Ptr<CUfunc_st>,
+    config: Ptr<CUlaunchConfig>,
+) -> Answer {
+    let (mut shape, stream) = read_config(config)?;
+    shape.cluster = None;
+    let mut state = driver.state();
+    out.given()?;
+    state.kernel_info(function.address())?;
+    let stream = state.stream(stream)?;
+    let device = state.device_of_stream(stream);
+    let limits = state.limits(function.address(), device)?;
+    if let Some(required) = limits.cluster {
+        return out.write(check_cluster(required, limits.cluster_size)? as i32);
+    }
+    shape.check(state.profile, limits.cluster_size)?;
+    let sizes = std::iter::successors(Some(1_u32), |size| size.checked_mul(2));
+    let fitting = sizes
+        .take_while(|size| *size <= limits.cluster_size)
+        .filter(|size| state.clusters(stream, &limits, &shape, *size) > 0);
+    out.write(fitting.last().unwrap_or(0) as i32)
+}
+
+impl State {
+    /// How many clusters of `size` blocks are active at once on the SMs of a stream's context.
+    fn clusters(&self, stream: usize, limits: &Limits, shape: &Shape, size: u32) -> u32 {
+        let sms = &self.contexts[&self.streams[&stream].context].sms;
+        let anywhere = sms.structure.is_some();
+        let clusters = self.profile.topology.clusters(sms.set, sms.coscheduled, anywhere, size);
+        let shared = u64::from(shape.shared_bytes);
+        clusters * Sm(self.profile).blocks(limits, shape.threads(), shared)
+    }
 }

@@ -225,6 +225,7 @@ plain!(
     green_ctx_sys::CUdevResourceType,
     green_ctx_sys::CUfunction_attribute,
     green_ctx_sys::CUhostFn,
+    green_ctx_sys::CUoccupancyB2DSize,
     green_ctx_sys::CUstreamCallback,
     green_ctx_sys::CUstreamCaptureMode,
 );

@@ -109,19 +109,6 @@ impl Profile {
         };
         Some(known)
     }
-
-    /// How many blocks of this shape one SM holds at a time.
-    pub(crate) fn blocks_per_sm(&self, threads: u32, shared_bytes: u64) -> u32 {
-        let limit = |number| self.attribute(number).unwrap_or(0).max(0) as u64;
-        let warp = limit(attribute::WARP_SIZE).max(1);
-        let threads = u64::from(threads.max(1)).div_ceil(warp) * warp;
-        let by_threads = limit(attribute::MAX_THREADS_PER_MULTIPROCESSOR) / threads;
-        let reserved = limit(attribute::RESERVED_SHARED_MEMORY_PER_BLOCK);
-        let shared = (shared_bytes + reserved).max(1);
-        let by_shared = limit(attribute::MAX_SHARED_MEMORY_PER_MULTIPROCESSOR) / shared;
-        let blocks = by_threads.min(by_shared).min(limit(attribute::MAX_BLOCKS_PER_MULTIPROCESSOR));
-        u32::try_from(blocks).unwrap_or(u32::MAX)
-    }
 }
 
 /// The attribute numbers that the simulator itself reads.
@@ -131,12 +118,15 @@ pub(crate) mod attribute {
     pub(crate) const MAX_GRID_DIM_X: u32 = 5;
     pub(crate) const MAX_SHARED_MEMORY_PER_BLOCK: u32 = 8;
     pub(crate) const WARP_SIZE: u32 = 10;
+    pub(crate) const MAX_REGISTERS_PER_BLOCK: u32 = 12;
     pub(crate) const MULTIPROCESSOR_COUNT: u32 = 16;
     pub(crate) const PCI_BUS_ID: u32 = 33;
     pub(crate) const MAX_THREADS_PER_MULTIPROCESSOR: u32 = 39;
     pub(crate) const COMPUTE_CAPABILITY_MAJOR: u32 = 75;
     pub(crate) const COMPUTE_CAPABILITY_MINOR: u32 = 76;
     pub(crate) const MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: u32 = 81;
+    pub(crate) const MAX_REGISTERS_PER_MULTIPROCESSOR: u32 = 82;
+    pub(crate) const MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: u32 = 97;
     pub(crate) const MAX_BLOCKS_PER_MULTIPROCESSOR: u32 = 106;
     pub(crate) const RESERVED_SHARED_MEMORY_PER_BLOCK: u32 = 111;
     /// The last attribute of CUDA 13.5.
@@ -187,7 +177,6 @@ mod tests {
             assert_eq!(of(81) - of(97), of(111), "{name}");
             assert_eq!(of(120) == 1, profile.max_cluster > 1, "{name}");
             assert_eq!(of(120) == 1, profile.compute_capability.0 >= 9, "{name}");
-            assert!(profile.blocks_per_sm(1024, 0) >= 1, "{name}");
         }
     }
 }

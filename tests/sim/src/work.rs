@@ -12,10 +12,10 @@ use crate::callback::Callback;
 use crate::clock::{Moment, cost};
 use crate::driver::Driver;
 use crate::effects::{Effect, Written};
+use crate::image::KernelInfo;
 use crate::kernel::{DURATION, KernelCall, blocks, end_ns};
 use crate::launch::Shape;
 use crate::pointer::{Answer, Kept};
-use crate::ptx::KernelInfo;
 use crate::race::{Accessor, joined};
 use crate::state::State;
 use crate::trace::Launch;
@@ -36,6 +36,8 @@ pub(crate) struct KernelWork {
     pub(crate) shape: Shape,
     /// The parameters as one buffer.
     pub(crate) params: Vec<u8>,
+    /// How many of its blocks one SM holds at a time.
+    pub(crate) blocks_per_sm: u32,
 }
 
 /// Bytes from one place to another.
@@ -155,12 +157,11 @@ fn run_kernel<'a>(
     turn: &Turn,
     work: KernelWork,
 ) -> (MutexGuard<'a, State>, u64) {
-    let KernelWork { info, shape, params } = work;
+    let KernelWork { info, shape, params, blocks_per_sm } = work;
     let Shape { grid, block, shared_bytes, .. } = shape;
     let context = &state.contexts[&turn.context];
     let (device, context_id, is_green) = (context.device, context.id, context.green);
     let all_sms = Arc::clone(&context.sms.ids);
-    let blocks_per_sm = state.profile.blocks_per_sm(shape.threads(), u64::from(shared_bytes));
     let start_ns = turn.start.time;
     let mut end = end_ns(start_ns, DURATION, grid, &all_sms, blocks_per_sm);
     let kernel = Arc::clone(&info.name);

@@ -120,6 +120,7 @@ fn cooperative_launches_fit_the_partition() {
         );
         assert_eq!(status, expected, "{blocks} blocks");
     }
+    ok(machine.push(machine.retain()));
     assert_eq!(
         ask!(machine, 0, cuOccupancyMaxActiveBlocksPerMultiprocessor(; kernel, 1024, 0)),
         (OK, 2)
@@ -272,7 +273,6 @@ fn images_are_checked() {
         load(".version 7.0\n.target sm_52\n.entry other() {}"),
         Some(CUresult::CUDA_ERROR_NOT_FOUND)
     );
-    assert_eq!(load("\x7fELF"), Some(CUresult::CUDA_ERROR_NOT_SUPPORTED));
     // A module is read when it is loaded.
     ok(machine.push(machine.retain()));
     let module = |text: &std::ffi::CStr| {

@@ -1,0 +1,275 @@
+//! Cubins: ELF files for one architecture.
+//!
+//! The container is ELF; what NVIDIA adds to it is documented by LLVM (`llvm/BinaryFormat/ELF.h`:
+//! machine, flags, `STO_CUDA_ENTRY`) and by open tools that print `.nv.info`. The layouts here were
+//! compared with what ptxas 13.0 writes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use green_ctx_sys::CUresult;
+use object::LittleEndian;
+use object::elf::{self, FileHeader64, SectionHeader64, Sym64};
+use object::pod;
+use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
+
+use super::{Image, KernelInfo, Param, Target, Variable};
+use crate::pointer::Answer;
+
+pub(super) const MAGIC: [u8; 4] = *b"\x7fELF";
+
+/// The operating system in the header from CUDA 13 on, where the flags are laid out anew.
+const OS_CUDA_V2: u8 = 0x41;
+/// The bit of a symbol's `st_other` that tells kernels from device functions.
+const STO_CUDA_ENTRY: u8 = 0x10;
+/// What a block has of shared memory beside its own from 9.0 on; `.nv.shared.*` counts it there.
+const RESERVED_SHARED: u64 = 1024;
+
+type Header = FileHeader64<LittleEndian>;
+type Section = SectionHeader64<LittleEndian>;
+type Sections<'a> = SectionTable<'a, Header>;
+
+const LITTLE: LittleEndian = LittleEndian;
+
+/// The architecture of a cubin, and whether it runs on that one alone.
+struct Architecture {
+    number: u32,
+    exact: bool,
+}
+
+impl Architecture {
+    fn of(header: &Header) -> Architecture {
+        let flags = header.e_flags(LITTLE).0;
+        if header.e_ident().os_abi.0 == OS_CUDA_V2 {
+            Architecture { number: flags >> 8 & 0xff, exact: flags & 8 != 0 }
+        } else {
+            Architecture { number: flags & 0xff, exact: flags & 0x800 != 0 }
+        }
+    }
+
+    /// Code runs on devices of the same major version whose minor one is not older (the programming
+    /// guide, "Binary compatibility").
+    fn runs_on(&self, architecture: u32) -> bool {
+        if self.exact {
+            return self.number == architecture;
+        }
+        self.number / 10 == architecture / 10 && self.number <= architecture
+    }
+}
+
+/// Reads a cubin; `CUDA_ERROR_INVALID_IMAGE` where it is none.
+pub(super) fn read(bytes: &[u8], target: Target) -> Answer<Image> {
+    let header = Header::parse(bytes).map_err(|_| CUresult::CUDA_ERROR_INVALID_IMAGE)?;
+    if header.e_machine(LITTLE) != elf::EM_CUDA {
+        return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
+    }
+    let architecture = Architecture::of(header);
+    if !architecture.runs_on(target.architecture) {
+        return Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU);
+    }
+    read_sections(header, bytes, architecture.number).ok_or(CUresult::CUDA_ERROR_INVALID_IMAGE)
+}
+
+fn read_sections(header: &Header, bytes: &[u8], architecture: u32) -> Option<Image> {
+    let sections = header.sections(LITTLE, bytes).ok()?;
+    let symbols = sections.symbols(LITTLE, bytes, elf::SHT_SYMTAB).ok()?;
+    let names = sections
+        .iter()
+        .filter_map(|section| Some((sections.section_name(LITTLE, section).ok()?, section)));
+    let file = Cubin { bytes, names: names.collect(), sections };
+    // What the file says of each kernel, by attribute and symbol.
+    let of_kernels: HashMap<(u8, u32), u32> =
+        attributes(file.section(".nv.info").map_or(&[], |info| file.data(info)))
+            .filter_map(|(attribute, value)| Some(((attribute, word(value, 0)?), word(value, 4)?)))
+            .collect();
+    let constant = file.section(".nv.constant3").map_or(0, |section| section.sh_size(LITTLE));
+    let constant_bytes = u32::try_from(constant).ok()?;
+    let virtual_architecture =
+        file.section(".note.nv.cuinfo").and_then(|note| virtual_of(file.data(note)));
+
+    let (mut kernels, mut variables) = (Vec::new(), Vec::new());
+    for (index, symbol) in symbols.enumerate() {
+        if symbol.is_undefined(LITTLE) {
+            continue;
+        }
+        let name = std::str::from_utf8(symbol.name(LITTLE, symbols.strings()).ok()?).ok()?;
+        let is_entry = symbol.st_other().0 & STO_CUDA_ENTRY != 0;
+        match symbol.st_type() {
+            elf::STT_FUNC if is_entry => {
+                let symbol = u32::try_from(index.0).ok()?;
+                let of_this = |attribute| of_kernels.get(&(attribute, symbol)).copied();
+                let mut kernel = file.kernel(name, architecture)?;
+                kernel.registers = of_this(info::REGISTER_COUNT);
+                kernel.local_bytes = of_this(info::FRAME_SIZE).unwrap_or(0);
+                kernel.constant_bytes = constant_bytes;
+                kernel.virtual_architecture = virtual_architecture.unwrap_or(architecture);
+                kernels.push(kernel);
+            }
+            elf::STT_OBJECT => variables.extend(file.variable(name, symbol)?),
+            _ => {}
+        }
+    }
+    Some(Image::new(kernels, variables))
+}
+
+/// The numbers of attributes in `.nv.info` and `.nv.info.<kernel>`.
+mod info {
+    pub(super) const MAX_THREADS: u8 = 0x05;
+    pub(super) const REQUIRED_BLOCK: u8 = 0x10;
+    pub(super) const FRAME_SIZE: u8 = 0x11;
+    pub(super) const PARAM: u8 = 0x17;
+    pub(super) const REGISTER_COUNT: u8 = 0x2f;
+    pub(super) const REQUIRED_CLUSTER: u8 = 0x3d;
+    pub(super) const EXPLICIT_CLUSTER: u8 = 0x3e;
+    /// As `PARAM`, for sizes that do not fit there.
+    pub(super) const LARGE_PARAM: u8 = 0x45;
+}
+
+struct Cubin<'a> {
+    bytes: &'a [u8],
+    sections: Sections<'a>,
+    names: HashMap<&'a [u8], &'a Section>,
+}
+
+impl<'a> Cubin<'a> {
+    fn section(&self, name: &str) -> Option<&'a Section> {
+        self.names.get(name.as_bytes()).copied()
+    }
+
+    /// The bytes of a section, none where they are not in the file.
+    fn data(&self, section: &Section) -> &'a [u8] {
+        section.data(LITTLE, self.bytes).unwrap_or_default()
+    }
+
+    /// What the sections of a kernel say of it.
+    fn kernel(&self, name: &str, architecture: u32) -> Option<KernelInfo> {
+        let mut kernel = KernelInfo::named(name)?;
+        if let Some(section) = self.section(&format!(".nv.shared.{name}")) {
+            let reserved = if architecture >= 90 { RESERVED_SHARED } else { 0 };
+            let bytes = section.sh_size(LITTLE).saturating_sub(reserved);
+            kernel.shared_bytes = u32::try_from(bytes).ok()?;
+        }
+        let Some(section) = self.section(&format!(".nv.info.{name}")) else { return Some(kernel) };
+        let mut params = Vec::new();
+        for (attribute, value) in attributes(self.data(section)) {
+            let sides = || Some([word(value, 0)?, word(value, 4)?, word(value, 8)?]);
+            match attribute {
+                info::PARAM | info::LARGE_PARAM => params.push(param(attribute, value)?),
+                info::MAX_THREADS => kernel.max_threads = Some(product(sides()?)),
+                info::REQUIRED_BLOCK => {
+                    let sides = sides()?;
+                    kernel.required_block = Some(sides);
+                    kernel.max_threads = Some(product(sides));
+                }
+                info::REQUIRED_CLUSTER => kernel.required_cluster = Some(sides()?),
+                info::EXPLICIT_CLUSTER => kernel.explicit_cluster = true,
+                _ => {}
+            }
+        }
+        // They stand there in any order, the last first as a rule.
+        params.sort_by_key(|(ordinal, _)| *ordinal);
+        kernel.params = params.into_iter().map(|(_, param)| param).collect();
+        Some(kernel)
+    }
+
+    /// A variable in global or constant memory.
+    fn variable(&self, name: &str, symbol: &Sym64<LittleEndian>) -> Option<Option<Variable>> {
+        let index = symbol.st_shndx(LITTLE).0;
+        let Some(section) = self.sections.iter().nth(usize::from(index)) else { return Some(None) };
+        let place = self.sections.section_name(LITTLE, section).ok()?;
+        if !matches!(place, b".nv.global" | b".nv.global.init" | b".nv.constant3") {
+            return Some(None);
+        }
+        let size = usize::try_from(symbol.st_size(LITTLE)).ok()?;
+        if size == 0 {
+            return Some(None);
+        }
+        let start = usize::try_from(symbol.st_value(LITTLE)).ok()?;
+        let data = self.data(section);
+        let init = if data.is_empty() {
+            Vec::new()
+        } else {
+            data.get(start..start.checked_add(size)?)?.to_vec()
+        };
+        Some(Some(Variable { name: Arc::from(name), size, init }))
+    }
+}
+
+/// The attributes in a section: number and value. Each has a format byte that says how long it is.
+fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+    /// The format whose value has a length of its own; the others have two bytes.
+    const SIZED: u8 = 4;
+    std::iter::from_fn(move || {
+        let (head, rest) = bytes.split_at_checked(4)?;
+        let (format, attribute) = (head[0], head[1]);
+        if !(1..=SIZED).contains(&format) {
+            return None;
+        }
+        if format < SIZED {
+            bytes = rest;
+            return Some((attribute, &head[2..]));
+        }
+        let len = usize::from(u16::from_le_bytes([head[2], head[3]]));
+        let (value, rest) = rest.split_at_checked(len)?;
+        bytes = rest;
+        Some((attribute, value))
+    })
+}
+
+/// A parameter with its place among the others: index (4 bytes), place and offset (2 bytes each),
+/// then the size: in the upper 14 bits of a word, or where that does not hold it in 2 bytes.
+fn param(attribute: u8, value: &[u8]) -> Option<(u32, Param)> {
+    let (place, last) = (word(value, 4)?, word(value, 8)?);
+    let size = if attribute == info::PARAM { last >> 18 } else { last & 0xffff };
+    let param = Param { offset: (place >> 16) as usize, size: size as usize };
+    Some((place & 0xffff, param))
+}
+
+/// The virtual architecture in NVIDIA's note: after the head of the note and the name in it stand a
+/// version and, in 2 bytes, the architecture.
+fn virtual_of(note: &[u8]) -> Option<u32> {
+    let name = word(note, 0)?.checked_next_multiple_of(4)? as usize;
+    Some(word(note, name.checked_add(12)?)? >> 16).filter(|number| *number != 0)
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    let bytes = bytes.get(at..at.checked_add(4)?)?;
+    Some(u32::from_le_bytes(bytes.try_into().ok()?))
+}
+
+fn product(sides: [u32; 3]) -> u32 {
+    sides.iter().fold(1, |product: u32, &side| product.saturating_mul(side))
+}
+
+/// How many bytes a cubin in memory has: up to the end of its tables and of what its sections hold.
+/// `read` copies bytes from a place behind its start.
+pub(super) fn len(read: impl Fn(u64, &mut [u8]) -> Answer) -> Answer<u64> {
+    const HEADER: u64 = size_of::<Header>() as u64;
+    const SECTION: u64 = size_of::<Section>() as u64;
+    let invalid = CUresult::CUDA_ERROR_INVALID_IMAGE;
+    let mut head = [0; HEADER as usize];
+    read(0, &mut head)?;
+    let header = Header::parse(&head[..]).map_err(|_| invalid)?;
+    let count = u64::from(header.e_shnum(LITTLE));
+    let start = header.e_shoff(LITTLE);
+    if header.e_machine(LITTLE) != elf::EM_CUDA
+        || (count > 0 && u64::from(header.e_shentsize(LITTLE)) != SECTION)
+    {
+        return Err(invalid);
+    }
+    let segments = u64::from(header.e_phnum(LITTLE)) * u64::from(header.e_phentsize(LITTLE));
+    let mut end = HEADER;
+    for (start, len) in [(start, count * SECTION), (header.e_phoff(LITTLE), segments)] {
+        end = end.max(start.checked_add(len).ok_or(invalid)?);
+    }
+    for index in 0..count {
+        let mut section = [0; SECTION as usize];
+        // No overflow: the end of the table was reckoned above.
+        read(start + index * SECTION, &mut section)?;
+        let (section, _) = pod::from_bytes::<Section>(&section).map_err(|()| invalid)?;
+        if let Some((start, len)) = section.file_range(LITTLE) {
+            end = end.max(start.checked_add(len).ok_or(invalid)?);
+        }
+    }
+    Ok(end)
+}

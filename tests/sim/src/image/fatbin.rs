@@ -1,0 +1,162 @@
+//! Fat binaries: a header, then images for several architectures, each with a header of its own.
+//!
+//! The format has no documentation; the offsets are those that open tools agree on, compared with
+//! what fatbinary 13.0 writes.
+
+use green_ctx_sys::CUresult;
+use object::{LittleEndian, U16, U32, U64, pod};
+use ruzstd::decoding::FrameDecoder;
+
+use super::{Image, Target, cubin, read_text};
+use crate::pointer::Answer;
+
+pub(super) const MAGIC: [u8; 4] = 0xba55_ed50_u32.to_le_bytes();
+
+/// The most bytes that an image is unpacked to for each packed one. Images are packed to a third or
+/// so; a damaged length is not to take the memory of the machine.
+const MAX_RATIO: u64 = 1 << 10;
+
+const LITTLE: LittleEndian = LittleEndian;
+
+/// The head of a fat binary.
+#[derive(Clone, Copy)]
+pub(super) struct Head {
+    /// Its own length.
+    len: u64,
+    /// The length of all that follows it.
+    rest: u64,
+}
+
+impl Head {
+    pub(super) const LEN: usize = 16;
+
+    /// Reads the head; `None` where it is none.
+    pub(super) fn read(bytes: &[u8]) -> Option<Head> {
+        let (magic, bytes) = bytes.split_first_chunk::<4>()?;
+        let (_version, bytes) = take::<U16<LittleEndian>>(bytes)?;
+        let (len, bytes) = take::<U16<LittleEndian>>(bytes)?;
+        let (rest, _) = take::<U64<LittleEndian>>(bytes)?;
+        let len = u64::from(len.get(LITTLE));
+        let is_head = *magic == MAGIC && len >= Head::LEN as u64;
+        is_head.then_some(Head { len, rest: rest.get(LITTLE) })
+    }
+
+    /// The length of the whole.
+    pub(super) fn total(self) -> Option<u64> {
+        self.len.checked_add(self.rest)
+    }
+}
+
+/// What an entry holds. Others (intermediate code for the linker, say) are not looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Ptx,
+    Cubin,
+    Other,
+}
+
+/// One image in a fat binary.
+struct Entry<'a> {
+    kind: Kind,
+    /// 90 for `sm_90`.
+    architecture: u32,
+    flags: u64,
+    /// The image, packed or with zeros behind it.
+    payload: &'a [u8],
+    /// The length of the packed image, and what it is unpacked to.
+    packed: u32,
+    unpacked: u64,
+}
+
+/// The bits of `flags` that say how an image is packed.
+const LZ4: u64 = 0x2000;
+const ZSTD: u64 = 0x8000;
+
+impl<'a> Entry<'a> {
+    /// Reads the entry at the start of `bytes`, and returns what follows it.
+    fn read(bytes: &'a [u8]) -> Option<(Entry<'a>, &'a [u8])> {
+        let u16_at = |at| Some(take::<U16<LittleEndian>>(bytes.get(at..)?)?.0.get(LITTLE));
+        let u32_at = |at| Some(take::<U32<LittleEndian>>(bytes.get(at..)?)?.0.get(LITTLE));
+        let u64_at = |at| Some(take::<U64<LittleEndian>>(bytes.get(at..)?)?.0.get(LITTLE));
+        let kind = match u16_at(0)? {
+            1 => Kind::Ptx,
+            2 => Kind::Cubin,
+            _ => Kind::Other,
+        };
+        let head = usize::try_from(u32_at(4)?).ok().filter(|&head| head >= 64)?;
+        let len = usize::try_from(u64_at(8)?).ok()?;
+        let end = head.checked_add(len)?;
+        let entry = Entry {
+            kind,
+            architecture: u32_at(28)?,
+            flags: u64_at(40)?,
+            payload: bytes.get(head..end)?,
+            packed: u32_at(16)?,
+            unpacked: u64_at(56)?,
+        };
+        Some((entry, &bytes[end..]))
+    }
+
+    /// The image itself.
+    fn unpack(&self) -> Answer<std::borrow::Cow<'a, [u8]>> {
+        if self.flags & (LZ4 | ZSTD) == 0 {
+            return Ok(self.payload.into());
+        }
+        let unpack = || {
+            let packed = self.payload.get(..usize::try_from(self.packed).ok()?)?;
+            let most = u64::from(self.packed) * MAX_RATIO;
+            let len = usize::try_from(self.unpacked).ok().filter(|_| self.unpacked <= most)?;
+            let mut bytes = Vec::new();
+            bytes.try_reserve_exact(len).ok()?;
+            bytes.resize(len, 0);
+            let written = if self.flags & ZSTD != 0 {
+                FrameDecoder::new().decode_all(packed, &mut bytes).ok()?
+            } else {
+                lz4_flex::block::decompress_into(packed, &mut bytes).ok()?
+            };
+            bytes.truncate(written);
+            Some(bytes.into())
+        };
+        unpack().ok_or(CUresult::CUDA_ERROR_INVALID_IMAGE)
+    }
+
+    fn image(&self, target: Target) -> Answer<Image> {
+        let bytes = self.unpack()?;
+        match self.kind {
+            Kind::Cubin => cubin::read(&bytes, target),
+            _ => read_text(&bytes, target),
+        }
+    }
+}
+
+/// Reads what a fat binary holds for a device: the newest binary that runs there, or else the newest
+/// text.
+pub(super) fn read(bytes: &[u8], target: Target) -> Answer<Image> {
+    let invalid = CUresult::CUDA_ERROR_INVALID_IMAGE;
+    let head = Head::read(bytes).ok_or(invalid)?;
+    let within = |len: u64| usize::try_from(len).ok();
+    let range = within(head.len).zip(head.total().and_then(within));
+    let mut rest = range.and_then(|(start, end)| bytes.get(start..end)).ok_or(invalid)?;
+    let mut entries = Vec::new();
+    while !rest.is_empty() {
+        let (entry, after) = Entry::read(rest).ok_or(invalid)?;
+        rest = after;
+        if entry.kind != Kind::Other && entry.architecture <= target.architecture {
+            entries.push(entry);
+        }
+    }
+    // Binaries first, as they need no compiler; of each kind the newest.
+    entries.sort_by_key(|entry| (entry.kind != Kind::Cubin, std::cmp::Reverse(entry.architecture)));
+    for entry in entries {
+        match entry.image(target) {
+            // One for another architecture after all: its suffix is not in the fat binary.
+            Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU) => {}
+            answer => return answer,
+        }
+    }
+    Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU)
+}
+
+fn take<T: pod::Pod>(bytes: &[u8]) -> Option<(&T, &[u8])> {
+    pod::from_bytes(bytes).ok()
+}

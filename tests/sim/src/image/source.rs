@@ -1,0 +1,85 @@
+//! Where images come from: memory of the program, whose length the image itself tells, or a file.
+
+use std::ffi::{CStr, OsStr, c_char, c_void};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+
+use green_ctx_sys::CUresult;
+
+use super::{cubin, fatbin};
+use crate::pointer::{Answer, Ptr};
+
+/// The most bytes of an image. More than that is a damaged header.
+const MAX_BYTES: u64 = 1 << 31;
+
+/// What the runtime library wraps a fat binary in: this number, a version, and its address.
+const WRAPPER_MAGIC: [u8; 4] = 0x4662_43b1_u32.to_le_bytes();
+/// Where the address stands in it, counted in addresses.
+const WRAPPED: usize = 1;
+
+/// Copies an image that the program points to.
+pub(crate) fn from_memory(image: Ptr<c_void>) -> Answer<Vec<u8>> {
+    let image = image.given()?.cast::<u8>();
+    match magic(image)? {
+        cubin::MAGIC => {
+            let end = cubin::len(|offset, out| {
+                let offset =
+                    usize::try_from(offset).map_err(|_| CUresult::CUDA_ERROR_INVALID_IMAGE)?;
+                image.element(offset).read_bytes(out)
+            })?;
+            copy(image, end)
+        }
+        fatbin::MAGIC => fat_binary(image),
+        WRAPPER_MAGIC => {
+            let wrapped = image.cast::<*mut u8>().element(WRAPPED).follow()?.given()?;
+            if magic(wrapped)? != fatbin::MAGIC {
+                return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
+            }
+            fat_binary(wrapped)
+        }
+        _ => Ok(image.cast::<c_char>().c_str()?.to_bytes().to_vec()),
+    }
+}
+
+/// Reads an image from a file; `CUDA_ERROR_FILE_NOT_FOUND` where there is none.
+pub(crate) fn from_file(name: &CStr) -> Answer<Vec<u8>> {
+    let missing = |_| CUresult::CUDA_ERROR_FILE_NOT_FOUND;
+    let file = File::open(OsStr::from_bytes(name.to_bytes())).map_err(missing)?;
+    // Other things than files may have no end.
+    if !file.metadata().map_err(missing)?.is_file() {
+        return Err(CUresult::CUDA_ERROR_FILE_NOT_FOUND);
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_BYTES).read_to_end(&mut bytes).map_err(missing)?;
+    Ok(bytes)
+}
+
+/// The first four bytes. They may be more than a short text has, so they are read one by one.
+fn magic(image: Ptr<u8>) -> Answer<[u8; 4]> {
+    let mut magic = [0; 4];
+    for (index, byte) in magic.iter_mut().enumerate() {
+        *byte = image.element(index).read()?;
+        if *byte == 0 {
+            break;
+        }
+    }
+    Ok(magic)
+}
+
+fn fat_binary(image: Ptr<u8>) -> Answer<Vec<u8>> {
+    let mut head = [0; fatbin::Head::LEN];
+    image.read_bytes(&mut head)?;
+    let total = fatbin::Head::read(&head).and_then(fatbin::Head::total);
+    copy(image, total.ok_or(CUresult::CUDA_ERROR_INVALID_IMAGE)?)
+}
+
+fn copy(image: Ptr<u8>, len: u64) -> Answer<Vec<u8>> {
+    let len = usize::try_from(len).ok().filter(|_| len <= MAX_BYTES);
+    let len = len.ok_or(CUresult::CUDA_ERROR_INVALID_IMAGE)?;
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(len).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    bytes.resize(len, 0);
+    image.read_bytes(&mut bytes)?;
+    Ok(bytes)
+}

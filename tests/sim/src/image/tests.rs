@@ -1,0 +1,180 @@
+//! Reading images, and damaged ones.
+
+use super::*;
+
+const TEXT: &[u8] = include_bytes!("../../images/kernels.ptx");
+const LZ4: &[u8] = include_bytes!("../../images/kernels.lz4.fatbin");
+const ZSTD: &[u8] = include_bytes!("../../images/kernels.zstd.fatbin");
+const CUBIN: &[u8] = include_bytes!("../../images/probe.sm_90.cubin");
+
+const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_IMAGE;
+const NO_BINARY: CUresult = CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU;
+
+fn target(architecture: u32) -> Target {
+    Target { architecture, ptx_version: 90 }
+}
+
+fn error(bytes: &[u8], architecture: u32) -> Option<CUresult> {
+    read(bytes, target(architecture)).err()
+}
+
+fn params(sizes: &[(usize, usize)]) -> Vec<Param> {
+    sizes.iter().map(|&(offset, size)| Param { offset, size }).collect()
+}
+
+/// An entry of a fat binary that is not packed.
+fn entry(kind: u16, architecture: u32, payload: &[u8]) -> Vec<u8> {
+    let mut head = vec![0; 64];
+    head[0..2].copy_from_slice(&kind.to_le_bytes());
+    head[4..8].copy_from_slice(&64_u32.to_le_bytes());
+    head[8..16].copy_from_slice(&(payload.len() as u64).to_le_bytes());
+    head[28..32].copy_from_slice(&architecture.to_le_bytes());
+    [&head, payload].concat()
+}
+
+fn fat(entries: &[Vec<u8>]) -> Vec<u8> {
+    let entries = entries.concat();
+    let mut head = fatbin::MAGIC.to_vec();
+    head.extend([1, 0, 16, 0]);
+    head.extend((entries.len() as u64).to_le_bytes());
+    [head, entries].concat()
+}
+
+#[test]
+fn text_packed_text_and_binaries_say_the_same() {
+    // The binary for 9.0, the text for 10.0, and the text that is packed in another way.
+    for (bytes, architecture) in
+        [(TEXT, 90), (ZSTD, 80), (ZSTD, 86), (ZSTD, 90), (ZSTD, 100), (LZ4, 90)]
+    {
+        let image = read(bytes, target(architecture)).expect("it is an image");
+        let kernel = |name| &image.kernels[image.kernel(name).expect("it has the kernel")];
+        let first = kernel("first");
+        assert_eq!(first.params, params(&[(0, 8), (8, 4), (16, 24), (40, 1)]));
+        assert_eq!(first.param_bytes(), 41);
+        assert_eq!(first.symbol.as_c_str(), c"first");
+        assert_eq!((first.max_threads, first.required_block), (Some(128), None));
+        assert_eq!((first.shared_bytes, first.constant_bytes), (256, 4));
+        assert_eq!(first.virtual_architecture, 80);
+        let is_binary = bytes == ZSTD && architecture < 100;
+        assert_eq!(first.registers.is_some(), is_binary, "{architecture}");
+        assert_eq!(kernel("second").params, []);
+        assert_eq!(image.kernel("third"), None);
+        let mut variables: Vec<_> = image
+            .variables
+            .iter()
+            .map(|variable| (&*variable.name, variable.size, &variable.init[..]))
+            .collect();
+        variables.sort();
+        let one = &1_f32.to_le_bytes()[..];
+        let expected = [("factor", 4, one), ("hidden", 4, &[7, 0, 0, 0]), ("table", 48, &[])];
+        assert_eq!(variables, expected, "{architecture}");
+    }
+}
+
+#[test]
+fn a_binary_says_how_many_registers() {
+    let image = read(CUBIN, target(90)).expect("it is a cubin");
+    let [probe] = &image.kernels[..] else { panic!("{:?}", image.kernels) };
+    assert_eq!(&*probe.name, "green_ctx_probe");
+    assert_eq!(probe.params, params(&[(0, 8), (8, 8)]));
+    assert!(probe.registers.is_some_and(|registers| (8..=32).contains(&registers)));
+    assert_eq!(probe.virtual_architecture, 52);
+    assert_eq!((probe.shared_bytes, probe.local_bytes), (0, 0));
+}
+
+#[test]
+fn a_binary_runs_on_its_major_version() {
+    for (architecture, expected) in [(80, Some(NO_BINARY)), (89, Some(NO_BINARY)), (90, None)] {
+        assert_eq!(error(CUBIN, architecture), expected, "{architecture}");
+    }
+    assert_eq!(error(CUBIN, 100), Some(NO_BINARY));
+    // Marked as of one architecture alone.
+    let mut exact = CUBIN.to_vec();
+    exact[48] |= 8;
+    exact[49] = 86;
+    assert_eq!([86, 89].map(|it| error(&exact, it)), [None, Some(NO_BINARY)]);
+    // In the form of the cubins before CUDA 13, and of another machine.
+    let mut old = CUBIN.to_vec();
+    (old[7], old[8]) = (51, 7);
+    old[48..52].copy_from_slice(&0x0050_0550_u32.to_le_bytes());
+    assert_eq!([80, 86, 90].map(|it| error(&old, it)), [None, None, Some(NO_BINARY)]);
+    let mut other = CUBIN.to_vec();
+    other[18] = 62;
+    assert_eq!(error(&other, 90), Some(INVALID));
+}
+
+#[test]
+fn a_fat_binary_gives_the_newest_that_runs() {
+    let text = |number: u32, kernel: &str| {
+        let text = format!(".version 7.8 .target sm_{number} .entry {kernel}() {{ ret; }}\0\0\0");
+        entry(1, number, text.as_bytes())
+    };
+    let image = fat(&[
+        text(52, "old"),
+        text(75, "newer"),
+        text(103, "too_new"),
+        entry(2, 90, CUBIN),
+        entry(0x40, 90, b"something else"),
+    ]);
+    let first = |architecture| {
+        read(&image, target(architecture)).map(|image| image.kernels[0].name.to_string())
+    };
+    assert_eq!(first(50), Err(NO_BINARY));
+    assert_eq!(first(60).as_deref(), Ok("old"));
+    assert_eq!(first(89).as_deref(), Ok("newer"));
+    assert_eq!(first(90).as_deref(), Ok("green_ctx_probe"));
+    assert_eq!(first(100).as_deref(), Ok("newer"));
+    assert_eq!(first(103).as_deref(), Ok("too_new"));
+    assert_eq!(error(&fat(&[]), 90), Some(NO_BINARY));
+    assert_eq!(error(&fat(&[entry(2, 90, b"no ELF")]), 90), Some(INVALID));
+}
+
+#[test]
+fn text_is_read_for_a_driver_and_a_device() {
+    let with = |version: &str, suffix: &str, architecture| {
+        let text = format!(".version {version}\n.target sm_{suffix}\n.entry x() {{ ret; }}");
+        error(text.as_bytes(), architecture)
+    };
+    assert_eq!(with("9.0", "90", 90), None);
+    assert_eq!(with("9.1", "90", 90), Some(CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION));
+    assert_eq!([90, 100].map(|it| with("8.0", "90a", it)), [None, Some(NO_BINARY)]);
+    assert_eq!([100, 103].map(|it| with("9.0", "100f", it)), [None, None]);
+    assert_eq!(with("9.0", "100f", 110), Some(NO_BINARY));
+    let versions = [12_040, 12_050, 12_080, 13_000, 13_010, 13_040].map(ptx_version);
+    assert_eq!(versions, [84, 85, 87, 90, 91, 94]);
+}
+
+/// Reads an image and everything in it that is used later.
+fn survive(bytes: &[u8]) {
+    if let Ok(image) = read(bytes, target(90)) {
+        let total: usize = image.kernels.iter().map(|kernel| kernel.param_bytes()).sum();
+        assert!(total <= image.kernels.len() << 18, "{total}");
+    }
+}
+
+/// Images that whoever damaged them could not make worse: each is cut everywhere, has each of its
+/// bytes changed, and its numbers made huge.
+#[test]
+fn damaged_images_are_read_or_refused() {
+    let plain = fat(&[entry(2, 90, CUBIN), entry(1, 80, TEXT)]);
+    for bytes in [TEXT, LZ4, ZSTD, CUBIN, &plain] {
+        for len in 0..bytes.len() {
+            survive(&bytes[..len]);
+        }
+        let mut damaged = bytes.to_vec();
+        for at in 0..bytes.len() {
+            for with in [bytes[at] ^ 1 << (at % 8), 0xff] {
+                damaged[at] = with;
+                survive(&damaged);
+            }
+            damaged[at] = bytes[at];
+        }
+        for at in (0..bytes.len().saturating_sub(8)).step_by(4) {
+            // Alternately all ones, and the most that a signed number holds.
+            let huge = u64::MAX >> (at / 4 % 2);
+            damaged[at..at + 8].copy_from_slice(&huge.to_le_bytes());
+            survive(&damaged);
+            damaged[at..at + 8].copy_from_slice(&bytes[at..at + 8]);
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Attributes of kernels and functions.
+
+use green_ctx_sys::{CUfunction_attribute, CUresult};
+
+use crate::Profile;
+use crate::image::KernelInfo;
+use crate::pointer::Answer;
+use crate::profile::attribute;
+use crate::state::State;
+
+/// The registers that a kernel of text is said to use: no compiler is here to tell.
+const REGISTERS: u32 = 32;
+
+/// How many attributes drivers before and from 13.5 on know; later ones are no attributes there.
+/// (`CU_FUNC_ATTRIBUTE_SHARED_MEMORY_MODE` is in the header of 13.5 and not in that of 13.0; which
+/// version between them brought it was not looked up.)
+const COUNT: usize = 18;
+const COUNT_BEFORE_13_5: u32 = 17;
+
+/// What a program set on a kernel or a function.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Attributes {
+    values: [Option<i32>; COUNT],
+}
+
+impl Attributes {
+    /// These, and where nothing is set those of `below`.
+    pub(super) fn over(self, below: Attributes) -> Attributes {
+        let mut values = self.values;
+        for (value, below) in values.iter_mut().zip(below.values) {
+            *value = value.or(below);
+        }
+        Attributes { values }
+    }
+
+    fn value(&self, attribute: CUfunction_attribute) -> Option<i32> {
+        self.values.get(attribute.0 as usize).copied().flatten()
+    }
+
+    pub(super) fn get(
+        &self,
+        attribute: CUfunction_attribute,
+        info: &KernelInfo,
+        state: &State,
+    ) -> Answer<i32> {
+        if attribute.0 >= count(state) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let limits = Limits::new(info, self, state.profile);
+        let [width, height, depth] = limits.cluster.unwrap_or_default();
+        let value = match attribute {
+            CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK => limits.threads,
+            CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES => info.shared_bytes,
+            CUfunction_attribute::CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES => info.constant_bytes,
+            CUfunction_attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES => info.local_bytes,
+            CUfunction_attribute::CU_FUNC_ATTRIBUTE_NUM_REGS => limits.registers,
+            CUfunction_attribute::CU_FUNC_ATTRIBUTE_PTX_VERSION => info.virtual_architecture,
+            CUfunction_attribute::CU_FUNC_ATTRIBUTE_BINARY_VERSION => {
+                let (major, minor) = state.profile.compute_capability;
+                major * 10 + minor
+            }
+            CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => {
+                limits.dynamic_shared
+            }
+            CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => {
+                return Ok(self.value(attribute).unwrap_or(-1));
+            }
+            CUfunction_attribute::CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET => {
+                u32::from(info.explicit_cluster)
+            }
+            CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH => width,
+            CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT => height,
+            CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH => depth,
+            _ => return Ok(self.value(attribute).unwrap_or(0)),
+        };
+        Ok(i32::try_from(value).unwrap_or(i32::MAX))
+    }
+
+    /// Sets an attribute. What the header leaves open, the bounds of values among it, is not
+    /// recorded.
+    pub(super) fn set(
+        &mut self,
+        attribute: CUfunction_attribute,
+        value: i32,
+        info: &KernelInfo,
+        state: &State,
+    ) -> Answer {
+        let within = match attribute {
+            CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => {
+                let most = shared_per_block(state.profile).saturating_sub(info.shared_bytes);
+                u32::try_from(value).is_ok_and(|value| value <= most)
+            }
+            CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => {
+                (-1..=100).contains(&value)
+            }
+            CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH
+            | CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT
+            | CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH => {
+                if info.required_cluster.is_some() {
+                    return Err(CUresult::CUDA_ERROR_NOT_PERMITTED);
+                }
+                value >= 0
+            }
+            CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED => {
+                (0..=1).contains(&value)
+            }
+            CUfunction_attribute::CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE
+            | CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_MEMORY_MODE => {
+                (0..=2).contains(&value) && attribute.0 < count(state)
+            }
+            // The others are read-only.
+            _ => false,
+        };
+        match self.values.get_mut(attribute.0 as usize) {
+            Some(set) if within => {
+                *set = Some(value);
+                Ok(())
+            }
+            _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+}
+
+/// How many attributes the driver has.
+fn count(state: &State) -> u32 {
+    if state.version >= 13_050 { COUNT as u32 } else { COUNT_BEFORE_13_5 }
+}
+
+/// What a kernel may use and needs, after what was set on it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Threads of a block.
+    pub(crate) threads: u32,
+    /// The only block that is launched.
+    pub(crate) block: Option<[u32; 3]>,
+    /// Registers of a thread.
+    pub(crate) registers: u32,
+    /// Shared memory of a block that is not asked for at the launch, in bytes.
+    pub(crate) static_shared: u32,
+    /// Shared memory that a launch can ask for, in bytes.
+    pub(crate) dynamic_shared: u32,
+    /// How much of an SM's memory is to be shared memory, in percent.
+    pub(crate) carveout: Option<u32>,
+    /// The only cluster that is launched.
+    pub(crate) cluster: Option<[u32; 3]>,
+    pub(crate) must_cluster: bool,
+    /// Blocks of a cluster.
+    pub(crate) cluster_size: u32,
+}
+
+impl Limits {
+    fn new(info: &KernelInfo, attributes: &Attributes, profile: &Profile) -> Limits {
+        let positive = |attribute| {
+            attributes.value(attribute).and_then(|value| u32::try_from(value).ok()).unwrap_or(0)
+        };
+        let of_device = |number| profile.attribute(number).unwrap_or(0).max(0) as u32;
+        let threads = of_device(attribute::MAX_THREADS_PER_BLOCK);
+        let per_block = of_device(attribute::MAX_SHARED_MEMORY_PER_BLOCK);
+        let dynamic = attributes
+            .value(CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)
+            .and_then(|value| u32::try_from(value).ok());
+        let cluster = [
+            CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH,
+            CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT,
+            CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH,
+        ]
+        .map(positive);
+        // Zeros say that none is required, and one alone says nothing yet.
+        let cluster = Some(cluster).filter(|sides| !sides.contains(&0));
+        let beyond =
+            positive(CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED)
+                != 0;
+        Limits {
+            threads: info.max_threads.map_or(threads, |bound| bound.min(threads)),
+            block: info.required_block,
+            registers: info.registers.unwrap_or(REGISTERS),
+            static_shared: info.shared_bytes,
+            dynamic_shared: dynamic.unwrap_or(per_block.saturating_sub(info.shared_bytes)),
+            carveout: attributes
+                .value(CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)
+                .and_then(|value| u32::try_from(value).ok()),
+            cluster: info.required_cluster.or(cluster),
+            must_cluster: info.explicit_cluster,
+            cluster_size: if beyond { largest_cluster(profile) } else { profile.max_cluster },
+        }
+    }
+}
+
+impl State {
+    /// What the kernel behind a handle may use and needs on a device.
+    pub(crate) fn limits(&self, handle: usize, device: usize) -> Answer<Limits> {
+        let (info, _) = self.kernel_info(handle)?;
+        Ok(Limits::new(&info, &self.attributes(handle, device), self.profile))
+    }
+}
+
+/// Shared memory of a block where the kernel opted in, in bytes.
+pub(crate) fn shared_per_block(profile: &Profile) -> u32 {
+    let limit = |number| profile.attribute(number).unwrap_or(0).max(0) as u32;
+    limit(attribute::MAX_SHARED_MEMORY_PER_BLOCK)
+        .max(limit(attribute::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN))
+}
+
+/// The largest cluster of a kernel that opted in: 16 blocks where the tuning guides of Hopper and
+/// of Blackwell's data centre parts say so.
+fn largest_cluster(profile: &Profile) -> u32 {
+    match profile.compute_capability {
+        (9 | 10, _) => profile.max_cluster.max(16),
+        _ => profile.max_cluster,
+    }
+}

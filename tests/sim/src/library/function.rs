@@ -1,0 +1,146 @@
+//! Functions: kernels of a module, bound to its device.
+
+use std::ffi::c_char;
+use std::sync::Arc;
+
+use green_ctx_sys::{CUfunc_st, CUfunction_attribute, CUfunctionLoadingState, CUmod_st, CUresult};
+
+use super::Attributes;
+use super::kernel::write_param;
+use crate::driver::Driver;
+use crate::handle;
+use crate::image::KernelInfo;
+use crate::pointer::{Answer, Ptr};
+use crate::state::State;
+
+/// What a `CUfunction` stands for.
+pub(crate) struct Function {
+    pub(crate) device: usize,
+    pub(crate) info: Arc<KernelInfo>,
+    pub(super) module: usize,
+    /// The library's kernel that it is the function of.
+    pub(super) kernel: Option<usize>,
+    /// What was set on it.
+    pub(super) attributes: Attributes,
+    /// Whether it was asked for by name, launched or loaded. Functions that were only enumerated
+    /// are not loaded yet, since loading is lazy (header).
+    pub(super) loaded: bool,
+}
+
+impl State {
+    fn function(&self, function: Ptr<CUfunc_st>) -> Answer<&Function> {
+        let function = self.functions.get(&function.address());
+        let function = function.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        self.unpoisoned(function.device)?;
+        Ok(function)
+    }
+
+    /// Notes that a function is loaded, as launching it does.
+    pub(crate) fn note_loaded(&mut self, function: usize) {
+        if let Some(function) = self.functions.get_mut(&function) {
+            function.loaded = true;
+        }
+    }
+
+    /// What is set on a function, or on a kernel for a device. What was set on a function goes over
+    /// what was set on its kernel, in whichever order that was done (header).
+    pub(crate) fn attributes(&self, handle: usize, device: usize) -> Attributes {
+        let Some(function) = self.functions.get(&handle) else {
+            let kernel = self.kernels.get(&handle);
+            return kernel.map(|kernel| kernel.attributes(device)).unwrap_or_default();
+        };
+        let kernel = function.kernel.and_then(|kernel| self.kernels.get(&kernel));
+        let below = kernel.map(|kernel| kernel.attributes(device)).unwrap_or_default();
+        function.attributes.over(below)
+    }
+}
+
+/// The attributes that need a loaded function (header).
+const OF_LOADED: [CUfunction_attribute; 3] = [
+    CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+    CUfunction_attribute::CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES,
+    CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+];
+
+pub(crate) fn func_get_attribute(
+    driver: &Driver,
+    out: Ptr<i32>,
+    attribute: CUfunction_attribute,
+    handle: Ptr<CUfunc_st>,
+) -> Answer {
+    let state = driver.state();
+    out.given()?;
+    let function = state.function(handle)?;
+    if !function.loaded && OF_LOADED.contains(&attribute) {
+        return Err(CUresult::CUDA_ERROR_FUNCTION_NOT_LOADED);
+    }
+    let attributes = state.attributes(handle.address(), function.device);
+    out.write(attributes.get(attribute, &function.info, &state)?)
+}
+
+pub(crate) fn func_set_attribute(
+    driver: &Driver,
+    handle: Ptr<CUfunc_st>,
+    attribute: CUfunction_attribute,
+    value: i32,
+) -> Answer {
+    let mut state = driver.state();
+    let function = state.function(handle)?;
+    let mut attributes = function.attributes;
+    attributes.set(attribute, value, &function.info, &state)?;
+    if let Some(function) = state.functions.get_mut(&handle.address()) {
+        function.attributes = attributes;
+    }
+    Ok(())
+}
+
+pub(crate) fn func_get_name(
+    driver: &Driver,
+    out: Ptr<*const c_char>,
+    function: Ptr<CUfunc_st>,
+) -> Answer {
+    let state = driver.state();
+    // A null handle has an error of its own (header).
+    function.given()?;
+    out.write(state.function(function)?.info.symbol.as_ptr())
+}
+
+pub(crate) fn func_get_module(
+    driver: &Driver,
+    out: Ptr<*mut CUmod_st>,
+    function: Ptr<CUfunc_st>,
+) -> Answer {
+    let state = driver.state();
+    out.write(handle::pointer(state.function(function)?.module))
+}
+
+pub(crate) fn func_get_param_info(
+    driver: &Driver,
+    function: Ptr<CUfunc_st>,
+    index: usize,
+    offset: Ptr<usize>,
+    size: Ptr<usize>,
+) -> Answer {
+    let state = driver.state();
+    write_param(&state.function(function)?.info, index, offset, size)
+}
+
+pub(crate) fn func_is_loaded(
+    driver: &Driver,
+    out: Ptr<CUfunctionLoadingState>,
+    function: Ptr<CUfunc_st>,
+) -> Answer {
+    let state = driver.state();
+    out.write(if state.function(function)?.loaded {
+        CUfunctionLoadingState::CU_FUNCTION_LOADING_STATE_LOADED
+    } else {
+        CUfunctionLoadingState::CU_FUNCTION_LOADING_STATE_UNLOADED
+    })
+}
+
+pub(crate) fn func_load(driver: &Driver, function: Ptr<CUfunc_st>) -> Answer {
+    let mut state = driver.state();
+    state.function(function)?;
+    state.note_loaded(function.address());
+    Ok(())
+}

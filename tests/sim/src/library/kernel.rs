@@ -1,0 +1,130 @@
+//! Kernels of libraries, which belong to no context.
+
+use std::collections::HashMap;
+use std::ffi::c_char;
+use std::sync::Arc;
+
+use green_ctx_sys::{CUfunc_st, CUfunction_attribute, CUkern_st, CUlib_st, CUresult};
+
+use super::Attributes;
+use crate::driver::Driver;
+use crate::handle;
+use crate::image::KernelInfo;
+use crate::pointer::{Answer, Ptr};
+use crate::state::State;
+
+/// What a `CUkernel` stands for.
+pub(crate) struct Kernel {
+    library: usize,
+    /// Its place in the image.
+    index: usize,
+    pub(super) info: Arc<KernelInfo>,
+    /// What was set on it, by device.
+    attributes: HashMap<usize, Attributes>,
+}
+
+impl Kernel {
+    pub(super) fn new(library: usize, index: usize, info: Arc<KernelInfo>) -> Kernel {
+        Kernel { library, index, info, attributes: HashMap::new() }
+    }
+
+    /// What was set on it for a device.
+    pub(super) fn attributes(&self, device: usize) -> Attributes {
+        self.attributes.get(&device).copied().unwrap_or_default()
+    }
+}
+
+impl State {
+    fn kernel(&self, kernel: Ptr<CUkern_st>) -> Answer<&Kernel> {
+        self.kernels.get(&kernel.address()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    }
+}
+
+pub(crate) fn kernel_get_function(
+    driver: &Driver,
+    out: Ptr<*mut CUfunc_st>,
+    kernel: Ptr<CUkern_st>,
+) -> Answer {
+    let mut state = driver.state();
+    let device = state.current_device()?;
+    out.given()?;
+    let &Kernel { library, index, .. } = state.kernel(kernel)?;
+    let module = state.module_of_library(library, device)?;
+    let function = state.load_function(module, index)?;
+    out.write(handle::pointer(function))
+}
+
+pub(crate) fn kernel_get_library(
+    driver: &Driver,
+    out: Ptr<*mut CUlib_st>,
+    kernel: Ptr<CUkern_st>,
+) -> Answer {
+    let state = driver.state();
+    out.write(handle::pointer(state.kernel(kernel)?.library))
+}
+
+pub(crate) fn kernel_get_attribute(
+    driver: &Driver,
+    out: Ptr<i32>,
+    attribute: CUfunction_attribute,
+    kernel: Ptr<CUkern_st>,
+    ordinal: i32,
+) -> Answer {
+    let state = driver.state();
+    let kernel = state.kernel(kernel)?;
+    let device = state.device(ordinal)?;
+    out.write(kernel.attributes(device).get(attribute, &kernel.info, &state)?)
+}
+
+pub(crate) fn kernel_set_attribute(
+    driver: &Driver,
+    attribute: CUfunction_attribute,
+    value: i32,
+    kernel: Ptr<CUkern_st>,
+    ordinal: i32,
+) -> Answer {
+    let mut state = driver.state();
+    let found = state.kernel(kernel)?;
+    let device = state.device(ordinal)?;
+    let mut attributes = found.attributes(device);
+    attributes.set(attribute, value, &found.info, &state)?;
+    if let Some(kernel) = state.kernels.get_mut(&kernel.address()) {
+        kernel.attributes.insert(device, attributes);
+    }
+    Ok(())
+}
+
+pub(crate) fn kernel_get_param_info(
+    driver: &Driver,
+    kernel: Ptr<CUkern_st>,
+    index: usize,
+    offset: Ptr<usize>,
+    size: Ptr<usize>,
+) -> Answer {
+    let state = driver.state();
+    write_param(&state.kernel(kernel)?.info, index, offset, size)
+}
+
+/// Writes where a parameter lies and, where that is wanted, its size.
+pub(super) fn write_param(
+    info: &KernelInfo,
+    index: usize,
+    offset: Ptr<usize>,
+    size: Ptr<usize>,
+) -> Answer {
+    let param = info.params.get(index).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    offset.write(param.offset)?;
+    size.write_if_given(param.size);
+    Ok(())
+}
+
+pub(crate) fn kernel_get_name(
+    driver: &Driver,
+    out: Ptr<*const c_char>,
+    kernel: Ptr<CUkern_st>,
+) -> Answer {
+    let state = driver.state();
+    // A null handle has an error of its own (header).
+    kernel.given()?;
+    out.write(state.kernel(kernel)?.info.symbol.as_ptr())
+}
