@@ -171,6 +171,56 @@ calls! {
     cuModuleGetFunction(module: CUmodule, name: &CStr) -> (function: CUfunction = null_mut())
         => (&raw mut function, module, name.as_ptr());
     cuModuleUnload(module: CUmodule) => (module);
+    cuLibraryLoadFromFile(name: &CStr) -> (library: CUlibrary = null_mut())
+        => (&raw mut library, name.as_ptr(), null_mut(), null_mut(), 0, null_mut(), null_mut(), 0);
+    cuLibraryEnumerateKernels(kernels: *mut CUkernel, count: u32, library: CUlibrary)
+        => (kernels, count, library);
+    cuLibraryGetModule(library: CUlibrary) -> (module: CUmodule = null_mut())
+        => (&raw mut module, library);
+    cuLibraryGetGlobal(library: CUlibrary, name: &CStr)
+        -> (address: CUdeviceptr = 0, bytes: usize = 999)
+        => (&raw mut address, &raw mut bytes, library, name.as_ptr());
+    cuKernelGetLibrary(kernel: CUkernel) -> (library: CUlibrary = null_mut())
+        => (&raw mut library, kernel);
+    cuKernelGetName(kernel: CUkernel) -> (name: *const c_char = core::ptr::null())
+        => (&raw mut name, kernel);
+    cuKernelGetAttribute(attribute: CUfunction_attribute, kernel: CUkernel, device: CUdevice)
+        -> (value: c_int = -9) => (&raw mut value, attribute, kernel, device);
+    cuKernelSetAttribute(
+        attribute: CUfunction_attribute, value: c_int, kernel: CUkernel, device: CUdevice)
+        => (attribute, value, kernel, device);
+    cuModuleLoad(name: &CStr) -> (module: CUmodule = null_mut())
+        => (&raw mut module, name.as_ptr());
+    cuModuleLoadDataEx(
+        code: &CStr, count: u32, options: *mut CUjit_option, values: *mut *mut c_void)
+        -> (module: CUmodule = null_mut())
+        => (&raw mut module, code.as_ptr().cast(), count, options, values);
+    cuModuleLoadFatBinary(image: *const c_void) -> (module: CUmodule = null_mut())
+        => (&raw mut module, image);
+    cuModuleGetGlobal(module: CUmodule, name: &CStr)
+        -> (address: CUdeviceptr = 0, bytes: usize = 999)
+        => (&raw mut address, &raw mut bytes, module, name.as_ptr());
+    cuModuleGetFunctionCount(module: CUmodule) -> (count: u32 = u32::MAX)
+        => (&raw mut count, module);
+    cuModuleEnumerateFunctions(functions: *mut CUfunction, count: u32, module: CUmodule)
+        => (functions, count, module);
+    cuModuleGetLoadingMode() -> (mode: CUmoduleLoadingMode = CUmoduleLoadingMode(u32::MAX))
+        => (&raw mut mode);
+    cuFuncGetAttribute(attribute: CUfunction_attribute, function: CUfunction)
+        -> (value: c_int = -9) => (&raw mut value, attribute, function);
+    cuFuncSetAttribute(function: CUfunction, attribute: CUfunction_attribute, value: c_int)
+        => (function, attribute, value);
+    cuFuncGetName(function: CUfunction) -> (name: *const c_char = core::ptr::null())
+        => (&raw mut name, function);
+    cuFuncGetModule(function: CUfunction) -> (module: CUmodule = null_mut())
+        => (&raw mut module, function);
+    cuFuncGetParamInfo(function: CUfunction, index: usize)
+        -> (offset: usize = 999, size: usize = 999)
+        => (function, index, &raw mut offset, &raw mut size);
+    cuFuncIsLoaded(function: CUfunction)
+        -> (state: CUfunctionLoadingState = CUfunctionLoadingState(u32::MAX))
+        => (&raw mut state, function);
+    cuFuncLoad(function: CUfunction) => (function);
 
     cuLaunchKernel(
         function: CUfunction, grid: u32, block: u32, stream: CUstream, params: &mut Params)
@@ -180,6 +230,22 @@ calls! {
         => (function, grid, 1, 1, block, 1, 1, 0, stream, params.as_mut_ptr());
     cuOccupancyMaxActiveBlocksPerMultiprocessor(function: CUfunction, block: c_int)
         -> (blocks: c_int = -1) => (&raw mut blocks, function, block, 0);
+    cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        function: CUfunction, block: c_int, shared: usize, flags: u32) -> (blocks: c_int = -1)
+        => (&raw mut blocks, function, block, shared, flags);
+    cuOccupancyMaxPotentialBlockSize(
+        function: CUfunction, shared_of: CUoccupancyB2DSize, shared: usize, limit: c_int)
+        -> (grid: c_int = -1, block: c_int = -1)
+        => (&raw mut grid, &raw mut block, function, shared_of, shared, limit);
+    cuOccupancyMaxPotentialBlockSizeWithFlags(function: CUfunction, limit: c_int, flags: u32)
+        -> (grid: c_int = -1, block: c_int = -1)
+        => (&raw mut grid, &raw mut block, function, None, 0, limit, flags);
+    cuOccupancyAvailableDynamicSMemPerBlock(function: CUfunction, blocks: c_int, block: c_int)
+        -> (bytes: usize = 999) => (&raw mut bytes, function, blocks, block);
+    cuOccupancyMaxPotentialClusterSize(function: CUfunction, config: &CUlaunchConfig)
+        -> (size: c_int = -1) => (&raw mut size, function, config);
+    cuLaunchKernelEx(config: &CUlaunchConfig, function: CUfunction)
+        => (config, function, null_mut(), null_mut());
     cuOccupancyMaxActiveClusters(function: CUfunction, config: &CUlaunchConfig)
         -> (clusters: c_int = -1) => (&raw mut clusters, function, config);
 
@@ -224,6 +290,61 @@ impl Calls {
         // SAFETY: a terminated name and two live places.
         let status = unsafe { entry(name.as_ptr(), &raw mut address, version, 0, &raw mut found) };
         Reply { call: "cuGetProcAddress", status, out: (address, found) }
+    }
+}
+
+/// Functions in forms that the cases need beside those above.
+impl Calls {
+    /// `cuLibraryLoadData` of an image that is no text.
+    pub(crate) fn load_library(
+        &self,
+        image: *const c_void,
+    ) -> Result<Reply<CUlibrary>, Unsupported> {
+        let mut library = null_mut();
+        let (no_jit, none) = ((null_mut(), null_mut(), 0), (null_mut(), null_mut(), 0));
+        let function = self.api.cuLibraryLoadData()?;
+        // SAFETY: the place is live, and the image is what the case asks about.
+        let status = unsafe {
+            function(&raw mut library, image, no_jit.0, no_jit.1, no_jit.2, none.0, none.1, none.2)
+        };
+        Ok(Reply { call: "cuLibraryLoadData", status, out: library })
+    }
+
+    /// `cuModuleLoadData` of an image that is no text.
+    pub(crate) fn load_module(&self, image: *const c_void) -> Result<Reply<CUmodule>, Unsupported> {
+        let mut module = null_mut();
+        let function = self.api.cuModuleLoadData()?;
+        // SAFETY: as above.
+        let status = unsafe { function(&raw mut module, image) };
+        Ok(Reply { call: "cuModuleLoadData", status, out: module })
+    }
+
+    /// `cuLibraryGetGlobal` without a place for the address, for the size, or for both.
+    pub(crate) fn global_of_library(
+        &self,
+        library: CUlibrary,
+        name: &CStr,
+        address: Option<&mut CUdeviceptr>,
+        bytes: Option<&mut usize>,
+    ) -> Result<Reply<()>, Unsupported> {
+        let (address, bytes) = (
+            address.map_or(null_mut(), core::ptr::from_mut),
+            bytes.map_or(null_mut(), core::ptr::from_mut),
+        );
+        let function = self.api.cuLibraryGetGlobal()?;
+        // SAFETY: the places are null or live.
+        let status = unsafe { function(address, bytes, library, name.as_ptr()) };
+        Ok(Reply { call: "cuLibraryGetGlobal", status, out: () })
+    }
+
+    /// The text behind a name that the driver gave.
+    pub(crate) fn text(&self, name: &Reply<*const c_char>) -> String {
+        if !name.is_ok() || name.out.is_null() {
+            return String::new();
+        }
+        // SAFETY: the driver succeeded, and says that a terminated name is there as long as its
+        // kernel.
+        unsafe { CStr::from_ptr(name.out) }.to_string_lossy().into_owned()
     }
 }
 

@@ -4,10 +4,13 @@ mod capture;
 mod composition;
 mod context;
 mod event;
+mod function;
 mod launch;
+mod library;
 mod lifetime;
 mod memory;
 mod misuse;
+mod occupancy;
 mod poison;
 mod resource;
 mod split;
@@ -130,6 +133,9 @@ pub fn all() -> Vec<Case> {
         poison::cases,
         lifetime::cases,
         capture::cases,
+        library::cases,
+        function::cases,
+        occupancy::cases,
     ] {
         let mut topic = topic();
         // Neighbours share a process, so those that want one of their own come last.

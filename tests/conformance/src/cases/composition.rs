@@ -161,8 +161,7 @@ fn nested() -> Vec<Case> {
         }),
         Case::new("composition/nested-equal-splits", |gpu, answer| {
             let (first, second) = twice_in_48(gpu)?;
-            let equal =
-                first.groups.iter().zip(&second.groups).all(|(a, b)| bytes(a) == bytes(b));
+            let equal = first.groups.iter().zip(&second.groups).all(|(a, b)| bytes(a) == bytes(b));
             answer.add("equal", equal);
             Ok(())
         }),

@@ -1,0 +1,496 @@
+//! Libraries: what is in them, where they are loaded, and what images they are made of.
+
+use std::ffi::{CStr, CString, c_void};
+use std::ptr::null_mut;
+
+use green_ctx_sys::{CUkernel, CUlibrary};
+use serde_json::json;
+
+use super::{Case, Needs};
+use crate::answer::{Answer, Fact, Failure, Outcome};
+use crate::gpu::Gpu;
+
+/// The kernels and variables of these cases.
+const TEXT: &str = concat!(include_str!("../library.ptx"), "\0");
+
+/// Compiled from the probe's text for another architecture, and for this one.
+const OTHER_CUBIN: &[u8] = include_bytes!("../../../sim/images/probe.sm_80.cubin");
+const CUBIN: &[u8] = include_bytes!("../../../sim/images/probe.sm_90.cubin");
+
+/// Fat binaries of two kernels: for two architectures and as text, and as text alone.
+const ZSTD: &[u8] = include_bytes!("../../../sim/images/kernels.zstd.fatbin");
+const LZ4: &[u8] = include_bytes!("../../../sim/images/kernels.lz4.fatbin");
+
+/// The kernels of `TEXT`.
+pub(super) const KERNELS: [&CStr; 5] = [c"first", c"second", c"exact", c"clustered", c"open"];
+
+pub(super) fn text() -> &'static CStr {
+    CStr::from_bytes_until_nul(TEXT.as_bytes()).unwrap_or(c"")
+}
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = of_libraries();
+    cases.extend(of_variables());
+    cases.extend(of_images());
+    cases
+}
+
+/// A library of `TEXT`.
+pub(super) fn library(gpu: &Gpu) -> Result<CUlibrary, Failure> {
+    gpu.cuLibraryLoadData(text())?.must()
+}
+
+pub(super) fn kernel(gpu: &Gpu, library: CUlibrary, name: &CStr) -> Result<CUkernel, Failure> {
+    gpu.cuLibraryGetKernel(library, name)?.must()
+}
+
+fn of_libraries() -> Vec<Case> {
+    vec![
+        Case::new("library/kernels", |gpu, answer| {
+            let library = library(gpu)?;
+            let count = gpu.cuLibraryGetKernelCount(library)?;
+            answer.add("count", count.out);
+            for wanted in [0, 1, 5, 9] {
+                let mut kernels = [null_mut(); 9];
+                let reply = gpu.cuLibraryEnumerateKernels(kernels.as_mut_ptr(), wanted, library)?;
+                let given = kernels.iter().filter(|kernel| !kernel.is_null()).count();
+                answer.add(
+                    format!("{wanted} wanted"),
+                    json!({ "status": reply.value(), "given": given }),
+                );
+            }
+            let mut kernels = [null_mut(); 5];
+            gpu.cuLibraryEnumerateKernels(kernels.as_mut_ptr(), 5, library)?.must()?;
+            for name in KERNELS {
+                let known = kernels.contains(&kernel(gpu, library, name)?);
+                answer.add(name.to_string_lossy(), known);
+            }
+            answer.add("null", gpu.cuLibraryEnumerateKernels(null_mut(), 5, library)?);
+            answer.add("null, none wanted", gpu.cuLibraryEnumerateKernels(null_mut(), 0, library)?);
+            gpu.cuLibraryUnload(library)?.must()
+        }),
+        Case::new("library/kernel-names", |gpu, answer| {
+            let library = library(gpu)?;
+            for name in KERNELS {
+                let reply = gpu.cuKernelGetName(kernel(gpu, library, name)?)?;
+                answer.add(name.to_string_lossy(), gpu.text(&reply));
+            }
+            answer.add("null", gpu.cuKernelGetName(null_mut())?);
+            gpu.cuLibraryUnload(library)?.must()
+        }),
+        Case::new("library/of-a-kernel", |gpu, answer| {
+            let library = library(gpu)?;
+            let reply = gpu.cuKernelGetLibrary(kernel(gpu, library, c"second")?)?;
+            answer.add("get_library", reply);
+            answer.add("same", reply.out == library);
+            answer.add("null", gpu.cuKernelGetLibrary(null_mut())?);
+            gpu.cuLibraryUnload(library)?.must()
+        }),
+        Case::new("library/module", |gpu, answer| {
+            let library = library(gpu)?;
+            let module = gpu.cuLibraryGetModule(library)?;
+            answer.add("get_module", module);
+            answer.add("same_again", gpu.cuLibraryGetModule(library)?.out == module.out);
+            let function = gpu.cuKernelGetFunction(kernel(gpu, library, c"second")?)?.must()?;
+            let named = gpu.cuModuleGetFunction(module.out, c"second")?;
+            answer.add("get_function", named);
+            answer.add("same_function", named.out == function);
+            let of_function = gpu.cuFuncGetModule(function)?;
+            answer.add("module_of_function", of_function);
+            answer.add("same_module", of_function.out == module.out);
+            answer.add("functions", gpu.cuModuleGetFunctionCount(module.out)?.out);
+            answer.add("unload_module", gpu.cuModuleUnload(module.out)?);
+            answer.add("unload_library", gpu.cuLibraryUnload(library)?);
+            Ok(())
+        }),
+        Case::new("library/module-and-function-by-context", |gpu, answer| {
+            let library = library(gpu)?;
+            let second = kernel(gpu, library, c"second")?;
+            let module = gpu.cuLibraryGetModule(library)?.must()?;
+            let function = gpu.cuKernelGetFunction(second)?.must()?;
+            let variable = gpu.cuLibraryGetGlobal(library, c"table")?.must()?;
+            gpu.push(gpu.context_of(gpu.green_with(64)?)?)?;
+            let of_green = gpu.cuLibraryGetModule(library)?;
+            answer.add("get_module", of_green);
+            answer.add("same_module", of_green.out == module);
+            let of_green = gpu.cuKernelGetFunction(second)?;
+            answer.add("get_function", of_green);
+            answer.add("same_function", of_green.out == function);
+            let of_green = gpu.cuLibraryGetGlobal(library, c"table")?;
+            answer.add("get_global", of_green);
+            answer.add("same_global", of_green.out == variable);
+            gpu.cuLibraryUnload(library)?.must()
+        }),
+        Case::new("library/without-context", |gpu, answer| {
+            let library = library(gpu)?;
+            let second = kernel(gpu, library, c"second")?;
+            answer.add("get_module", gpu.cuLibraryGetModule(library)?);
+            answer.add("get_function", gpu.cuKernelGetFunction(second)?);
+            answer.add("get_global", gpu.cuLibraryGetGlobal(library, c"table")?);
+            answer.add("get_name", gpu.cuKernelGetName(second)?);
+            answer.add("get_library", gpu.cuKernelGetLibrary(second)?);
+            answer.add("load_module", gpu.cuModuleLoadData(text())?);
+            answer.add("load_nothing", gpu.load_module(null_mut())?);
+            answer.add("unload", gpu.cuLibraryUnload(library)?);
+            Ok(())
+        })
+        .needs(Needs::Init),
+        Case::new("library/of-other-text-in-use", |gpu, answer| {
+            for (name, text) in [("words", c"only words"), ("no_target", c".version 5.0\n")] {
+                let library = gpu.cuLibraryLoadData(text)?.must()?;
+                answer.add(format!("{name}_get_module"), gpu.cuLibraryGetModule(library)?);
+                answer.add(format!("{name}_get_global"), gpu.cuLibraryGetGlobal(library, c"x")?);
+                let mut kernels = [null_mut(); 1];
+                let kernels = gpu.cuLibraryEnumerateKernels(kernels.as_mut_ptr(), 1, library)?;
+                answer.add(format!("{name}_enumerate"), kernels);
+                answer.add(format!("{name}_count"), gpu.cuLibraryGetKernelCount(library)?.out);
+                gpu.cuLibraryUnload(library)?.must()?;
+            }
+            Ok(())
+        }),
+        Case::new("library/null", |gpu, answer| {
+            answer.add("load_null", gpu.load_library(null_mut())?);
+            answer.add("get_kernel", gpu.cuLibraryGetKernel(null_mut(), c"second")?);
+            answer.add("count", gpu.cuLibraryGetKernelCount(null_mut())?);
+            let mut kernels = [null_mut(); 1];
+            let reply = gpu.cuLibraryEnumerateKernels(kernels.as_mut_ptr(), 1, null_mut())?;
+            answer.add("enumerate", reply);
+            answer.add("get_module", gpu.cuLibraryGetModule(null_mut())?);
+            answer.add("get_global", gpu.cuLibraryGetGlobal(null_mut(), c"table")?);
+            answer.add("unload", gpu.cuLibraryUnload(null_mut())?);
+            Ok(())
+        })
+        .alone(),
+        Case::new("library/unload-twice", |gpu, answer| {
+            let library = library(gpu)?;
+            answer.add("first", gpu.cuLibraryUnload(library)?);
+            answer.add("second", gpu.cuLibraryUnload(library)?);
+            Ok(())
+        })
+        .alone(),
+        Case::new("library/loaded-twice", |gpu, answer| {
+            let (one, two) = (library(gpu)?, library(gpu)?);
+            answer.add("same_library", one == two);
+            answer.add("same_kernel", kernel(gpu, one, c"first")? == kernel(gpu, two, c"first")?);
+            answer.add("unload", gpu.cuLibraryUnload(one)?);
+            answer.add("other_is_there", gpu.cuLibraryGetKernel(two, c"first")?);
+            gpu.cuLibraryUnload(two)?.must()
+        }),
+    ]
+}
+
+fn of_variables() -> Vec<Case> {
+    vec![
+        Case::new("library/variables", |gpu, answer| {
+            let library = library(gpu)?;
+            for name in [c"table", c"hidden", c"factor", c"scratch", c"first", c"none", c""] {
+                let reply = gpu.cuLibraryGetGlobal(library, name)?;
+                let (address, bytes) = reply.out;
+                answer.add(
+                    name.to_string_lossy(),
+                    json!({ "status": reply.value(), "null": address == 0, "bytes": bytes }),
+                );
+            }
+            let (table, _) = gpu.cuLibraryGetGlobal(library, c"table")?.must()?;
+            answer.add("aligned", table % 16 == 0);
+            let again = gpu.cuLibraryGetGlobal(library, c"table")?.out;
+            answer.add("same_again", again.0 == table);
+            gpu.cuLibraryUnload(library)?.must()
+        }),
+        Case::new("library/variable-contents", |gpu, answer| {
+            let library = library(gpu)?;
+            for (name, expected) in [(c"hidden", 7_u32), (c"factor", 1_f32.to_bits())] {
+                let (address, _) = gpu.cuLibraryGetGlobal(library, name)?.must()?;
+                let mut bytes = [9; 4];
+                let copy = gpu.cuMemcpyDtoH(&mut bytes, address)?;
+                answer.add(format!("{}_copy", name.to_string_lossy()), copy);
+                answer.add(name.to_string_lossy(), u32::from_le_bytes(bytes) == expected);
+            }
+            let (table, _) = gpu.cuLibraryGetGlobal(library, c"table")?.must()?;
+            let mut bytes = [9; 48];
+            gpu.cuMemcpyDtoH(&mut bytes, table)?.must()?;
+            answer.add("table_is_zero", bytes == [0; 48]);
+            answer.add("write", gpu.cuMemcpyHtoD(table, &[5; 48])?);
+            gpu.cuMemcpyDtoH(&mut bytes, table)?.must()?;
+            answer.add("written", bytes == [5; 48]);
+            answer.add("fill", gpu.cuMemsetD8(table, 3, 48)?);
+            answer.add("synchronize", gpu.cuCtxSynchronize()?);
+            gpu.cuLibraryUnload(library)?.must()
+        }),
+        Case::new("library/variable-without-a-place", |gpu, answer| {
+            let library = library(gpu)?;
+            let (mut address, mut bytes) = (0, 999);
+            let one = gpu.global_of_library(library, c"table", Some(&mut address), None)?;
+            answer.add("no_size", one);
+            answer.add("address", address != 0);
+            let one = gpu.global_of_library(library, c"table", None, Some(&mut bytes))?;
+            answer.add("no_address", one);
+            answer.add("bytes", bytes);
+            answer.add("neither", gpu.global_of_library(library, c"table", None, None)?);
+            gpu.cuLibraryUnload(library)?.must()
+        }),
+        Case::new("library/variable-is-not-freed", |gpu, answer| {
+            let library = library(gpu)?;
+            let (address, _) = gpu.cuLibraryGetGlobal(library, c"table")?.must()?;
+            answer.add("free", gpu.cuMemFree(address)?);
+            answer.add("still_there", gpu.cuMemcpyDtoH(&mut [0; 4], address)?);
+            Ok(())
+        })
+        .alone(),
+        Case::new("library/module-variables", |gpu, answer| {
+            let module = gpu.cuModuleLoadData(text())?.must()?;
+            let other = gpu.cuModuleLoadData(text())?.must()?;
+            let (table, bytes) = gpu.cuModuleGetGlobal(module, c"table")?.must()?;
+            answer.add("bytes", bytes);
+            let of_other = gpu.cuModuleGetGlobal(other, c"table")?.must()?;
+            answer.add("own", of_other.0 != table);
+            answer.add("unknown", gpu.cuModuleGetGlobal(module, c"none")?);
+            answer.add("null", gpu.cuModuleGetGlobal(null_mut(), c"table")?);
+            answer.add("unload", gpu.cuModuleUnload(module)?);
+            answer.add("after_unload", gpu.cuMemcpyDtoH(&mut [0; 4], table)?);
+            gpu.cuModuleUnload(other)?.must()
+        })
+        .alone(),
+    ]
+}
+
+fn of_images() -> Vec<Case> {
+    vec![
+        Case::new("library/from-a-file", |gpu, answer| {
+            let path = std::env::temp_dir().join(format!("green-ctx-{}.ptx", std::process::id()));
+            for (name, content) in
+                [("text", text().to_bytes()), ("cubin", CUBIN), ("fat", ZSTD), ("empty", b"")]
+            {
+                std::fs::write(&path, content)
+                    .map_err(|error| Failure::Other(error.to_string()))?;
+                let path = c_path(&path)?;
+                let library = gpu.cuLibraryLoadFromFile(&path)?;
+                answer.add(format!("{name}_library"), library);
+                if library.is_ok() {
+                    let count = gpu.cuLibraryGetKernelCount(library.out)?;
+                    answer.add(
+                        format!("{name}_kernels"),
+                        json!({ "status": count.value(), "count": count.out }),
+                    );
+                    gpu.cuLibraryUnload(library.out)?.must()?;
+                }
+                answer.add(format!("{name}_module"), gpu.cuModuleLoad(&path)?);
+            }
+            std::fs::remove_file(&path).map_err(|error| Failure::Other(error.to_string()))
+        }),
+        Case::new("library/from-no-file", |gpu, answer| {
+            for (name, path) in
+                [("missing", c"/no/such/file"), ("folder", c"/"), ("empty_name", c"")]
+            {
+                answer.add(format!("{name}_library"), gpu.cuLibraryLoadFromFile(path)?);
+                answer.add(format!("{name}_module"), gpu.cuModuleLoad(path)?);
+            }
+            Ok(())
+        }),
+        Case::new("library/cubin", |gpu, answer| {
+            let library = gpu.load_library(CUBIN.as_ptr().cast())?;
+            answer.add("load", library);
+            answer.add("kernels", gpu.cuLibraryGetKernelCount(library.out)?.out);
+            let kernel = gpu.cuLibraryGetKernel(library.out, c"green_ctx_probe")?;
+            answer.add("get_kernel", kernel);
+            for index in 0..3 {
+                let reply = gpu.cuKernelGetParamInfo(kernel.out, index)?;
+                answer.add(
+                    format!("parameter {index}"),
+                    json!([reply.value(), reply.out.0, reply.out.1]),
+                );
+            }
+            let module = gpu.load_module(CUBIN.as_ptr().cast())?;
+            answer.add("module", module);
+            answer.add("function", gpu.cuModuleGetFunction(module.out, c"green_ctx_probe")?);
+            answer.add("unknown", gpu.cuModuleGetFunction(module.out, c"none")?);
+            gpu.cuLibraryUnload(library.out)?.must()
+        }),
+        Case::new("library/cubin-for-another-architecture", |gpu, answer| {
+            answer.add("module", gpu.load_module(OTHER_CUBIN.as_ptr().cast())?);
+            let library = gpu.load_library(OTHER_CUBIN.as_ptr().cast())?;
+            answer.add("library", library);
+            if library.is_ok() {
+                answer.add("count", gpu.cuLibraryGetKernelCount(library.out)?);
+                answer.add("get_kernel", gpu.cuLibraryGetKernel(library.out, c"green_ctx_probe")?);
+                answer.add("get_module", gpu.cuLibraryGetModule(library.out)?);
+                answer.add("unload", gpu.cuLibraryUnload(library.out)?);
+            }
+            Ok(())
+        })
+        .alone(),
+        fat_binary("library/fat-binary", ZSTD),
+        fat_binary("library/fat-binary-of-text", LZ4),
+        damaged("library/damaged-cubin-of-another-machine", CUBIN, 18, &[62, 0]),
+        damaged("library/damaged-cubin-without-sections", CUBIN, 60, &[0, 0, 0, 0]),
+        damaged("library/damaged-fat-binary-of-nothing", ZSTD, 8, &[0; 8]),
+        damaged("library/damaged-fat-binary-of-other-things", LZ4, 16, &[0x40, 0]),
+        Case::new("library/targets-of-text", |gpu, answer| {
+            for target in [
+                "sm_52",
+                "sm_80",
+                "sm_89",
+                "sm_90",
+                "sm_90a",
+                "sm_100",
+                "sm_100a",
+                "sm_100f",
+                "sm_91",
+                "compute_90",
+            ] {
+                try_text(
+                    gpu,
+                    answer,
+                    target,
+                    &format!(
+                        ".version 9.0\n.target {target}\n.address_size 64\n.entry x() {{ ret; }}"
+                    ),
+                )?;
+            }
+            Ok(())
+        }),
+        Case::new("library/versions-of-text", |gpu, answer| {
+            for version in
+                ["1.0", "3.0", "6.0", "8.8", "9.0", "9.1", "9.9", "10.0", "99.0", "9", "x.y"]
+            {
+                try_text(
+                    gpu,
+                    answer,
+                    version,
+                    &format!(
+                        ".version {version}\n.target sm_52\n.address_size 64\n.entry x() {{ ret; }}"
+                    ),
+                )?;
+            }
+            Ok(())
+        }),
+        Case::new("library/forms-of-text", |gpu, answer| {
+            for (name, rest) in [
+                ("bare", ".entry x { ret; }"),
+                ("weak", ".weak .entry x() { ret; }"),
+                ("comments", "/* .entry y() */ .entry /* x */ x // (\n() { ret; }"),
+                (
+                    "announced",
+                    ".visible .entry x(.param .u64 p); .visible .entry x(.param .u64 p) { ret; }",
+                ),
+                ("only_announced", ".visible .entry x(.param .u64 p);"),
+                ("unfinished", ".entry x() { ret;"),
+                ("no_name", ".entry () { ret; }"),
+                ("words", "some words"),
+                ("twice", ".entry x() { ret; } .entry x() { ret; }"),
+                ("comma", ".entry x(.param .u64 p,) { ret; }"),
+                ("no_type", ".entry x(.param p) { ret; }"),
+                ("alignment_of_3", ".entry x(.param .align 3 .b8 p[3]) { ret; }"),
+                ("large", ".entry x(.param .b8 p[4097]) { ret; }"),
+                ("too_large", ".entry x(.param .b8 p[40000]) { ret; }"),
+            ] {
+                try_text(
+                    gpu,
+                    answer,
+                    name,
+                    &format!(".version 6.0\n.target sm_52\n.address_size 64\n{rest}"),
+                )?;
+            }
+            Ok(())
+        }),
+        Case::new("library/layouts-of-text", |gpu, answer| {
+            let text = c".version 8.3\n.target sm_90\n.address_size 64\n.visible .entry x(
+                .param .v2 .f32 pair, .param .b16 half, .param .u32 grid[3][2], .param .b8 byte,
+                .param .align 16 .b8 block[5], .param .u64 .ptr .global .align 1 pointer,
+                .param .b8 last) { ret; }";
+            let library = gpu.cuLibraryLoadData(text)?.must()?;
+            let x = kernel(gpu, library, c"x")?;
+            let function = gpu.cuKernelGetFunction(x)?.must()?;
+            for index in 0..8 {
+                let (one, two) =
+                    (gpu.cuKernelGetParamInfo(x, index)?, gpu.cuFuncGetParamInfo(function, index)?);
+                answer.add(index.to_string(), json!([one.value(), one.out.0, one.out.1]));
+                answer.add(format!("{index} of the function"), one.out == two.out);
+            }
+            gpu.cuLibraryUnload(library)?.must()
+        }),
+    ]
+}
+
+fn c_path(path: &std::path::Path) -> Result<CString, Failure> {
+    let bytes = path.as_os_str().as_encoded_bytes();
+    CString::new(bytes).map_err(|error| Failure::Other(error.to_string()))
+}
+
+/// Loads a text as a module and as a library of which a kernel is asked for.
+fn try_text(gpu: &Gpu, answer: &mut Answer<'_>, name: &str, text: &str) -> Outcome {
+    let text = CString::new(text).map_err(|error| Failure::Other(error.to_string()))?;
+    let module = gpu.cuModuleLoadData(&text)?;
+    let library = gpu.cuLibraryLoadData(&text)?;
+    let mut facts = json!({ "module": module.value(), "library": library.value() });
+    if module.is_ok() {
+        facts["function"] = gpu.cuModuleGetFunction(module.out, c"x")?.value();
+        gpu.cuModuleUnload(module.out)?.must()?;
+    }
+    if library.is_ok() {
+        facts["kernel"] = gpu.cuLibraryGetKernel(library.out, c"x")?.value();
+        gpu.cuLibraryUnload(library.out)?.must()?;
+    }
+    answer.add(name, facts);
+    Ok(())
+}
+
+/// A fat binary as it stands in a file, and as the runtime library wraps it.
+fn fat_binary(name: &str, image: &'static [u8]) -> Case {
+    /// `__fatBinC_Wrapper_t` of `fatbinary_section.h`.
+    #[repr(C)]
+    struct Wrapper {
+        magic: u32,
+        version: u32,
+        data: *const c_void,
+        prelinked: *const c_void,
+    }
+    Case::new(name, move |gpu, answer| {
+        let data = image.as_ptr().cast();
+        let wrapper = Wrapper { magic: 0x4662_43b1, version: 1, data, prelinked: std::ptr::null() };
+        for (name, image) in [("plain", data), ("wrapped", (&raw const wrapper).cast())] {
+            let library = gpu.load_library(image)?;
+            answer.add(format!("{name}_library"), library);
+            if library.is_ok() {
+                let count = gpu.cuLibraryGetKernelCount(library.out)?;
+                answer.add(format!("{name}_count"), json!([count.value(), count.out]));
+                let first = gpu.cuLibraryGetKernel(library.out, c"first")?;
+                answer.add(format!("{name}_kernel"), first);
+                if first.is_ok() {
+                    let (offset, size) = gpu.cuKernelGetParamInfo(first.out, 2)?.out;
+                    answer.add(format!("{name}_parameter"), json!([offset, size]));
+                }
+                gpu.cuLibraryUnload(library.out)?.must()?;
+            }
+            let module = gpu.load_module(image)?;
+            answer.add(format!("{name}_module"), module);
+            if module.is_ok() {
+                let table = gpu.cuModuleGetGlobal(module.out, c"table")?;
+                answer.add(format!("{name}_variable"), json!([table.value(), table.out.1]));
+                gpu.cuModuleUnload(module.out)?.must()?;
+            }
+            answer.add(format!("{name}_fat_module"), gpu.cuModuleLoadFatBinary(image)?);
+        }
+        Ok(())
+    })
+    .alone()
+}
+
+/// An image of which some bytes are others.
+fn damaged(name: &str, image: &'static [u8], at: usize, with: &'static [u8]) -> Case {
+    Case::new(name, move |gpu, answer| {
+        let mut image = image.to_vec();
+        image[at..at + with.len()].copy_from_slice(with);
+        // Who reads on behind the image finds zeros.
+        image.resize(image.len() + (1 << 16), 0);
+        answer.add("module", gpu.load_module(image.as_ptr().cast())?);
+        let library = gpu.load_library(image.as_ptr().cast())?;
+        answer.add("library", library);
+        if library.is_ok() {
+            answer.add("kernel", gpu.cuLibraryGetKernel(library.out, c"first")?);
+            answer.add("unload", gpu.cuLibraryUnload(library.out)?);
+        }
+        Ok(())
+    })
+    .alone()
+}
