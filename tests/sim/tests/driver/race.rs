@@ -199,7 +199,8 @@ fn whatever_orders_streams_makes_it_clean() {
 fn it_takes_a_write_and_the_same_bytes() {
     let half = LEN / 2;
     type Step = (usize, usize, u64, u64);
-    let cases: [(&str, [Step; 2], Option<(u64, u64)>); 9] = [
+    type Case = (&'static str, [Step; 2], Option<(u64, u64)>);
+    let cases: [Case; 9] = [
         ("write, read", [(PUT, 0, 0, LEN), (GET, 1, 0, LEN)], Some((0, LEN))),
         ("read, write", [(GET, 0, 0, LEN), (PUT, 1, 0, LEN)], Some((0, LEN))),
         ("write, write", [(PUT, 0, 0, LEN), (PUT, 1, 0, LEN)], Some((0, LEN))),
