@@ -4,12 +4,10 @@ use std::ffi::c_void;
 
 use green_ctx_sys::{CUfunc_st, CUlaunchAttributeID, CUlaunchConfig, CUresult, CUstream_st};
 
-use crate::Profile;
 use crate::clock::cost;
 use crate::driver::Driver;
 use crate::image::KernelInfo;
 use crate::kernel::blocks;
-use crate::library::shared_per_block;
 use crate::pointer::{Answer, Ptr};
 use crate::profile::attribute;
 use crate::state::State;
@@ -33,16 +31,16 @@ impl Shape {
     }
 
     /// Refuses what no context of the part can run, with clusters of at most so many blocks.
-    pub(crate) fn check(&self, profile: &Profile, cluster_size: u32) -> Answer {
-        let limit = |number| profile.attribute(number).unwrap_or(0) as u32;
+    pub(crate) fn check(&self, state: &State, cluster_size: u32) -> Answer {
+        let limit = |number| state.profile.attribute(number).unwrap_or(0) as u32;
         let fits = |sides: [u32; 3], first| {
             (first..).zip(sides).all(|(number, side)| (1..=limit(number)).contains(&side))
         };
         let shape = fits(self.grid, attribute::MAX_GRID_DIM_X)
             && fits(self.block, attribute::MAX_BLOCK_DIM_X);
         if !shape
-            || self.threads() > limit(attribute::MAX_THREADS_PER_BLOCK)
-            || self.shared_bytes > shared_per_block(profile)
+            || self.threads() > state.sm.threads_per_block
+            || self.shared_bytes > state.sm.shared_opted_in
         {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }

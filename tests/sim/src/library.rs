@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use green_ctx_sys::{CUjit_option, CUkern_st, CUlib_st, CUlibraryOption, CUmod_st, CUresult};
 
-pub(crate) use attributes::{Attributes, Limits, shared_per_block};
+pub(crate) use attributes::{Attributes, Limits};
 pub(crate) use function::{
     Function, func_get_attribute, func_get_module, func_get_name, func_get_param_info,
     func_is_loaded, func_load, func_set_attribute,

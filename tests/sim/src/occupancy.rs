@@ -8,7 +8,7 @@ use green_ctx_sys::{CUfunc_st, CUlaunchConfig, CUoccupancyB2DSize, CUresult};
 use crate::Profile;
 use crate::driver::Driver;
 use crate::launch::{Shape, check_cluster, read_config};
-use crate::library::{Limits, shared_per_block};
+use crate::library::Limits;
 use crate::pointer::{Answer, Ptr};
 use crate::profile::attribute;
 use crate::state::State;
@@ -22,71 +22,94 @@ const DISABLE_CACHING_OVERRIDE: u32 = 1;
 
 const KIB: u64 = 1 << 10;
 
-/// What an SM has, as the profile says.
+/// What an SM has and a block may use, looked up once in the profile.
 #[derive(Clone, Copy)]
-pub(crate) struct Sm<'a>(pub(crate) &'a Profile);
+pub(crate) struct Sm {
+    capability: (u32, u32),
+    /// Threads of a warp, of a block, and of the SM.
+    warp: u64,
+    pub(crate) threads_per_block: u32,
+    threads: u64,
+    blocks: u64,
+    /// Registers of a block, and of the SM.
+    registers_per_block: u64,
+    registers: u64,
+    /// Shared memory of a block, of one whose kernel opted in, and of the SM, in bytes.
+    pub(crate) shared_per_block: u32,
+    pub(crate) shared_opted_in: u32,
+    shared: u64,
+    /// The shared memory that a block takes beside what its kernel uses, in bytes.
+    reserved_shared: u64,
+    /// Blocks of a cluster, and of one whose kernel opted in.
+    pub(crate) cluster_size: u32,
+    pub(crate) cluster_opted_in: u32,
+}
 
-impl Sm<'_> {
-    fn limit(self, number: u32) -> u64 {
-        self.0.attribute(number).unwrap_or(0).max(0) as u64
-    }
-
-    fn major(self) -> u32 {
-        self.0.compute_capability.0
+impl Sm {
+    pub(crate) fn new(profile: &Profile) -> Sm {
+        let limit = |number| profile.attribute(number).unwrap_or(0).max(0) as u32;
+        let shared_per_block = limit(attribute::MAX_SHARED_MEMORY_PER_BLOCK);
+        let cluster_size = profile.max_cluster;
+        Sm {
+            capability: profile.compute_capability,
+            warp: u64::from(limit(attribute::WARP_SIZE).max(1)),
+            threads_per_block: limit(attribute::MAX_THREADS_PER_BLOCK),
+            threads: u64::from(limit(attribute::MAX_THREADS_PER_MULTIPROCESSOR)),
+            blocks: u64::from(limit(attribute::MAX_BLOCKS_PER_MULTIPROCESSOR)),
+            registers_per_block: u64::from(limit(attribute::MAX_REGISTERS_PER_BLOCK)),
+            registers: u64::from(limit(attribute::MAX_REGISTERS_PER_MULTIPROCESSOR)),
+            shared_per_block,
+            shared_opted_in: limit(attribute::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
+                .max(shared_per_block),
+            shared: u64::from(limit(attribute::MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)),
+            reserved_shared: u64::from(limit(attribute::RESERVED_SHARED_MEMORY_PER_BLOCK)),
+            cluster_size,
+            // 16 blocks where the tuning guides of Hopper and of Blackwell's data centre parts say
+            // so.
+            cluster_opted_in: match profile.compute_capability {
+                (9 | 10, _) => cluster_size.max(16),
+                _ => cluster_size,
+            },
+        }
     }
 
     /// The piece in which shared memory is handed out, in bytes.
-    fn shared_piece(self) -> u64 {
-        if self.major() >= 8 { 128 } else { 256 }
-    }
-
-    /// The shared memory that a block takes beside what its kernel uses, in bytes.
-    fn reserved_shared(self) -> u64 {
-        self.limit(attribute::RESERVED_SHARED_MEMORY_PER_BLOCK)
+    fn shared_piece(&self) -> u64 {
+        if self.capability.0 >= 8 { 128 } else { 256 }
     }
 
     /// How many blocks of a kernel the SM holds at a time.
-    pub(crate) fn blocks(self, limits: &Limits, threads: u32, dynamic_shared: u64) -> u32 {
-        if u64::from(threads) > self.limit(attribute::MAX_THREADS_PER_BLOCK)
-            || dynamic_shared > u64::from(limits.dynamic_shared)
-        {
+    pub(crate) fn blocks(&self, limits: &Limits, threads: u32, dynamic_shared: u64) -> u32 {
+        if threads > self.threads_per_block || dynamic_shared > u64::from(limits.dynamic_shared) {
             return 0;
         }
-        let warps = u64::from(threads.max(1)).div_ceil(self.limit(attribute::WARP_SIZE).max(1));
+        let warps = u64::from(threads.max(1)).div_ceil(self.warp);
         let blocks = self
-            .limit(attribute::MAX_BLOCKS_PER_MULTIPROCESSOR)
-            .min(self.warps() / warps)
+            .blocks
+            .min(self.threads / self.warp / warps)
             .min(self.blocks_by_registers(limits, warps))
             .min(self.blocks_by_shared(limits, dynamic_shared));
         u32::try_from(blocks).unwrap_or(u32::MAX)
     }
 
-    fn warps(self) -> u64 {
-        let threads = self.limit(attribute::MAX_THREADS_PER_MULTIPROCESSOR);
-        threads / self.limit(attribute::WARP_SIZE).max(1)
-    }
-
     /// A warp's registers lie in one part of the SM.
-    fn blocks_by_registers(self, limits: &Limits, warps: u64) -> u64 {
-        let warp = self.limit(attribute::WARP_SIZE).max(1);
-        let per_warp = (u64::from(limits.registers) * warp).next_multiple_of(REGISTER_PIECE);
-        let of_block = per_warp * warps.next_multiple_of(SM_PARTS);
+    fn blocks_by_registers(&self, limits: &Limits, warps: u64) -> u64 {
+        let per_warp = (u64::from(limits.registers) * self.warp).next_multiple_of(REGISTER_PIECE);
         if per_warp == 0 {
             return u64::MAX;
         }
-        if of_block > self.limit(attribute::MAX_REGISTERS_PER_BLOCK) {
+        if per_warp * warps.next_multiple_of(SM_PARTS) > self.registers_per_block {
             return 0;
         }
-        let of_part = self.limit(attribute::MAX_REGISTERS_PER_MULTIPROCESSOR) / SM_PARTS;
-        of_part / per_warp * SM_PARTS / warps
+        self.registers / SM_PARTS / per_warp * SM_PARTS / warps
     }
 
-    fn blocks_by_shared(self, limits: &Limits, dynamic: u64) -> u64 {
+    fn blocks_by_shared(&self, limits: &Limits, dynamic: u64) -> u64 {
         let own = u64::from(limits.static_shared) + dynamic;
-        if own > u64::from(shared_per_block(self.0)) {
+        if own > u64::from(self.shared_opted_in) {
             return 0;
         }
-        let block = (own + self.reserved_shared()).next_multiple_of(self.shared_piece());
+        let block = (own + self.reserved_shared).next_multiple_of(self.shared_piece());
         let wanted = self.preferred_shared(limits);
         // A preference is a hint, which gives way to a block that needs more.
         let all = if wanted < block { self.shared_step(block) } else { wanted };
@@ -94,27 +117,26 @@ impl Sm<'_> {
     }
 
     /// How much of the SM's memory is shared memory, as the kernel prefers it.
-    fn preferred_shared(self, limits: &Limits) -> u64 {
-        let all = self.limit(attribute::MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
-        limits.carveout.map_or(all, |percent| self.shared_step(all * u64::from(percent) / 100))
+    fn preferred_shared(&self, limits: &Limits) -> u64 {
+        let part = |percent| self.shared_step(self.shared * u64::from(percent) / 100);
+        limits.carveout.map_or(self.shared, part)
     }
 
     /// The smallest shared memory of an SM that has so many bytes: it comes in steps.
-    fn shared_step(self, bytes: u64) -> u64 {
-        let all = self.limit(attribute::MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
+    fn shared_step(&self, bytes: u64) -> u64 {
         // Those of 7.5 are only the last two.
-        let steps: &[u64] = match self.0.compute_capability {
+        let steps: &[u64] = match self.capability {
             (7, 5) => &[32, 64],
             (7, _) => &[0, 8, 16, 32, 64, 96],
             _ => &[0, 8, 16, 32, 64, 100, 132, 164, 196, 228],
         };
         let step = steps.iter().map(|step| step * KIB).find(|step| *step >= bytes);
-        step.filter(|step| *step <= all).unwrap_or(all)
+        step.filter(|step| *step <= self.shared).unwrap_or(self.shared)
     }
 
     /// Dynamic shared memory that each of so many blocks can have on the SM, in bytes.
-    fn available_shared(self, limits: &Limits, blocks: u64) -> u64 {
-        let per_block = u64::from(shared_per_block(self.0)) + self.reserved_shared();
+    fn available_shared(&self, limits: &Limits, blocks: u64) -> u64 {
+        let per_block = u64::from(self.shared_opted_in) + self.reserved_shared;
         // A block that is alone gets all that a block can have, whatever is preferred.
         let all = match self.preferred_shared(limits) {
             _ if blocks == 1 => per_block,
@@ -124,7 +146,7 @@ impl Sm<'_> {
         let piece = self.shared_piece();
         let share = (all / blocks / piece * piece).min(per_block);
         share
-            .saturating_sub(u64::from(limits.static_shared) + self.reserved_shared())
+            .saturating_sub(u64::from(limits.static_shared) + self.reserved_shared)
             .min(u64::from(limits.dynamic_shared))
     }
 }
@@ -148,8 +170,8 @@ impl State {
         {
             return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
         }
-        shape.check(self.profile, limits.cluster_size)?;
-        match Sm(self.profile).blocks(&limits, shape.threads(), u64::from(shape.shared_bytes)) {
+        shape.check(self, limits.cluster_size)?;
+        match self.sm.blocks(&limits, shape.threads(), u64::from(shape.shared_bytes)) {
             0 => Err(CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES),
             blocks => Ok(blocks),
         }
@@ -189,7 +211,7 @@ pub(crate) fn max_active_blocks(
     out.given()?;
     let limits = state.limits_here(function)?;
     // A block that no SM runs is no error here, as recorded.
-    out.write(Sm(state.profile).blocks(&limits, threads(block)?, shared_bytes as u64) as i32)
+    out.write(state.sm.blocks(&limits, threads(block)?, shared_bytes as u64) as i32)
 }
 
 pub(crate) fn max_active_blocks_with_flags(
@@ -214,7 +236,7 @@ pub(crate) fn available_dynamic_shared(
     let mut state = driver.state();
     out.given()?;
     let limits = state.limits_here(function)?;
-    let sm = Sm(state.profile);
+    let sm = state.sm;
     let most = sm.blocks(&limits, threads(block)?, 0);
     let blocks = u32::try_from(blocks).ok().filter(|blocks| (1..=most).contains(blocks));
     let blocks = blocks.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
@@ -259,11 +281,11 @@ pub(crate) fn max_potential_block_size_with_flags(
     grid.given()?;
     block.given()?;
     let limits = state.limits_here(function)?;
-    let profile = state.profile;
+    let sm = state.sm;
     // The SMs of the current context (not recorded), as for clusters and cooperative launches.
     let sms = match state.current() {
         Ok(context) => state.contexts[&context].sms.set.len(),
-        Err(_) => profile.topology.sm_count,
+        Err(_) => state.profile.topology.sm_count,
     };
     // The program's function may call the driver.
     drop(state);
@@ -272,11 +294,10 @@ pub(crate) fn max_potential_block_size_with_flags(
         Ok(limit) => limit.min(limits.threads),
         Err(_) => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     };
-    let sm = Sm(profile);
-    let warp = (sm.limit(attribute::WARP_SIZE) as u32).max(1);
+    let warp = sm.warp as u32;
     let (mut best, mut best_blocks, mut most) = (0, 0, 0);
     let mut aligned = limit.next_multiple_of(warp);
-    while aligned > 0 && u64::from(most) < sm.limit(attribute::MAX_THREADS_PER_MULTIPROCESSOR) {
+    while aligned > 0 && u64::from(most) < sm.threads {
         let threads = aligned.min(limit);
         let shared = shared_for(shared_of, threads).unwrap_or(shared_bytes);
         let blocks = sm.blocks(&limits, threads, shared as u64);
@@ -315,7 +336,7 @@ pub(crate) fn max_active_clusters(
         return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
     }
     let size = check_cluster(cluster, limits.cluster_size)?;
-    shape.check(state.profile, limits.cluster_size)?;
+    shape.check(&state, limits.cluster_size)?;
     out.write(state.clusters(stream, &limits, &shape, size) as i32)
 }
 
@@ -338,7 +359,7 @@ pub(crate) fn max_potential_cluster_size(
     if let Some(required) = limits.cluster {
         return out.write(check_cluster(required, limits.cluster_size)? as i32);
     }
-    shape.check(state.profile, limits.cluster_size)?;
+    shape.check(&state, limits.cluster_size)?;
     let sizes = std::iter::successors(Some(1_u32), |size| size.checked_mul(2));
     let fitting = sizes
         .take_while(|size| *size <= limits.cluster_size)
@@ -353,6 +374,6 @@ impl State {
         let anywhere = sms.structure.is_some();
         let clusters = self.profile.topology.clusters(sms.set, sms.coscheduled, anywhere, size);
         let shared = u64::from(shape.shared_bytes);
-        clusters * Sm(self.profile).blocks(limits, shape.threads(), shared)
+        clusters * self.sm.blocks(limits, shape.threads(), shared)
     }
 }

@@ -17,6 +17,7 @@ use crate::event::Event;
 use crate::handle::{self, AddressHasher, Table};
 use crate::library::{Function, Kernel, Library, Module};
 use crate::memory::Allocation;
+use crate::occupancy::Sm;
 use crate::pointer::Answer;
 use crate::race::Races;
 use crate::resource::{Descriptor, Resources};
@@ -26,6 +27,8 @@ use crate::trace::Launch;
 
 pub(crate) struct State {
     pub(crate) profile: &'static Profile,
+    /// What of the profile every launch needs.
+    pub(crate) sm: Sm,
     pub(crate) version: u32,
     /// Host time in nanoseconds.
     pub(crate) now: u64,
@@ -106,6 +109,7 @@ impl State {
     pub(crate) fn new(spec: Spec, devices: usize, trace: usize) -> State {
         let mut state = State {
             profile: spec.profile(),
+            sm: Sm::new(spec.profile()),
             version: spec.version(),
             now: 0,
             devices: Vec::new(),

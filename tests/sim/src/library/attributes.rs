@@ -2,10 +2,9 @@
 
 use green_ctx_sys::{CUfunction_attribute, CUresult};
 
-use crate::Profile;
 use crate::image::KernelInfo;
+use crate::occupancy::Sm;
 use crate::pointer::Answer;
-use crate::profile::attribute;
 use crate::state::State;
 
 /// The registers that a kernel of text is said to use: no compiler is here to tell.
@@ -46,7 +45,7 @@ impl Attributes {
         if attribute.0 >= count(state) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        let limits = Limits::new(info, self, state.profile);
+        let limits = Limits::new(info, self, &state.sm);
         let [width, height, depth] = limits.cluster.unwrap_or_default();
         let value = match attribute {
             CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK => limits.threads,
@@ -87,7 +86,7 @@ impl Attributes {
     ) -> Answer {
         let within = match attribute {
             CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => {
-                let most = shared_per_block(state.profile).saturating_sub(info.shared_bytes);
+                let most = state.sm.shared_opted_in.saturating_sub(info.shared_bytes);
                 u32::try_from(value).is_ok_and(|value| value <= most)
             }
             CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => {
@@ -149,13 +148,10 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    fn new(info: &KernelInfo, attributes: &Attributes, profile: &Profile) -> Limits {
+    fn new(info: &KernelInfo, attributes: &Attributes, sm: &Sm) -> Limits {
         let positive = |attribute| {
             attributes.value(attribute).and_then(|value| u32::try_from(value).ok()).unwrap_or(0)
         };
-        let of_device = |number| profile.attribute(number).unwrap_or(0).max(0) as u32;
-        let threads = of_device(attribute::MAX_THREADS_PER_BLOCK);
-        let per_block = of_device(attribute::MAX_SHARED_MEMORY_PER_BLOCK);
         let dynamic = attributes
             .value(CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)
             .and_then(|value| u32::try_from(value).ok());
@@ -171,17 +167,18 @@ impl Limits {
             positive(CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED)
                 != 0;
         Limits {
-            threads: info.max_threads.map_or(threads, |bound| bound.min(threads)),
+            threads: info.max_threads.unwrap_or(u32::MAX).min(sm.threads_per_block),
             block: info.required_block,
             registers: info.registers.unwrap_or(REGISTERS),
             static_shared: info.shared_bytes,
-            dynamic_shared: dynamic.unwrap_or(per_block.saturating_sub(info.shared_bytes)),
+            dynamic_shared: dynamic
+                .unwrap_or(sm.shared_per_block.saturating_sub(info.shared_bytes)),
             carveout: attributes
                 .value(CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)
                 .and_then(|value| u32::try_from(value).ok()),
             cluster: info.required_cluster.or(cluster),
             must_cluster: info.explicit_cluster,
-            cluster_size: if beyond { largest_cluster(profile) } else { profile.max_cluster },
+            cluster_size: if beyond { sm.cluster_opted_in } else { sm.cluster_size },
         }
     }
 }
@@ -190,22 +187,6 @@ impl State {
     /// What the kernel behind a handle may use and needs on a device.
     pub(crate) fn limits(&self, handle: usize, device: usize) -> Answer<Limits> {
         let (info, _) = self.kernel_info(handle)?;
-        Ok(Limits::new(&info, &self.attributes(handle, device), self.profile))
-    }
-}
-
-/// Shared memory of a block where the kernel opted in, in bytes.
-pub(crate) fn shared_per_block(profile: &Profile) -> u32 {
-    let limit = |number| profile.attribute(number).unwrap_or(0).max(0) as u32;
-    limit(attribute::MAX_SHARED_MEMORY_PER_BLOCK)
-        .max(limit(attribute::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN))
-}
-
-/// The largest cluster of a kernel that opted in: 16 blocks where the tuning guides of Hopper and
-/// of Blackwell's data centre parts say so.
-fn largest_cluster(profile: &Profile) -> u32 {
-    match profile.compute_capability {
-        (9 | 10, _) => profile.max_cluster.max(16),
-        _ => profile.max_cluster,
+        Ok(Limits::new(&info, &self.attributes(handle, device), &self.sm))
     }
 }
