@@ -33,6 +33,24 @@
 //! where the functions' documentation is followed. [`Topology`] says which groups and cluster
 //! capacities are recorded and which follow from a rule.
 //!
+//! # What kernels are made of
+//!
+//! Libraries and modules are loaded from PTX text, from cubins and from fat binaries (packed with
+//! LZ4 or zstd, or not), in memory or in a file. What a program can see of them is read: names and
+//! parameters of kernels, their bounds on threads and clusters, shared memory and registers, and
+//! variables, which are memory of the device. Instructions are not: what a kernel does is what
+//! [`Sim::register_kernel`] says.
+//!
+//! - A mistake in instructions is not seen, and the compiler's logs are empty. A kernel of text is
+//!   said to use 32 registers. Of shared memory the device functions that it calls are not counted.
+//! - A variable that begins with an address begins with zeros.
+//! - Code for the linker (relocatable, LTO, Tile IR) is not linked: a fat binary of nothing else is
+//!   `CUDA_ERROR_NO_BINARY_FOR_GPU`. Cubins of 32 bits are `CUDA_ERROR_INVALID_IMAGE`.
+//! - Loading is lazy, whatever the environment says.
+//!
+//! Occupancy is reckoned as `cuda_occupancy.h` does, on the SMs of the current context or of the
+//! stream, within what was set with `cuFuncSetAttribute` and `cuKernelSetAttribute`.
+//!
 //! # What drivers have from 13.1 on
 //!
 //! Of these nothing is recorded, since no such driver was at hand: they do what the header of 13.5

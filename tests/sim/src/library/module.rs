@@ -209,3 +209,21 @@ pub(crate) fn module_get_global(
 pub(crate) fn module_get_loading_mode(_: &Driver, out: Ptr<CUmoduleLoadingMode>) -> Answer {
     out.write(CUmoduleLoadingMode::CU_MODULE_LAZY_LOADING)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::Variable;
+    use crate::spec::Spec;
+
+    #[test]
+    fn a_module_that_does_not_fit_leaves_nothing() {
+        let mut state = State::new(Spec::default(), 1, 0);
+        let variable = |size| Variable { name: "some".into(), size, init: Vec::new() };
+        let mut image = Image::default();
+        image.variables = vec![variable(8), variable(usize::MAX / 2)];
+        let module = state.add_module(0, Arc::new(image), None);
+        assert_eq!(module, Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
+        assert_eq!((state.memory.len(), state.modules.len()), (0, 0));
+    }
+}

@@ -85,9 +85,12 @@ fn registers_of_a_binary_limit_blocks() {
         let number = CUfunction_attribute::CU_FUNC_ATTRIBUTE_NUM_REGS;
         let (_, count) = ask!(machine, 0, cuFuncGetAttribute(; number, function));
         assert_eq!(count, registers as i32);
-        (blocks(&machine, function, 1024, 0).1, function)
+        let by_threads = [1024, 384].map(|threads| blocks(&machine, function, threads, 0).1);
+        (by_threads, function)
     };
-    assert_eq!([32, 33, 64, 65].map(|it| with(it).0), [2, 1, 1, 0]);
+    // Registers come in pieces of 256 a warp, so that 41 of them are 48.
+    let expected = [[2, 5], [1, 3], [1, 3], [1, 2], [0, 2]];
+    assert_eq!([32, 41, 48, 64, 65].map(|it| with(it).0), expected);
     let launch = |function| {
         let mut zero = 0_u64;
         let mut params = [(&raw mut zero).cast(), (&raw mut zero).cast()];
@@ -112,6 +115,10 @@ fn the_rest_of_an_sms_shared_memory_is_told() {
     for (blocks, threads) in [(0, 32), (-1, 32), (33, 32), (3, 1024), (1, 0)] {
         assert_eq!(available(plain, blocks, threads), (INVALID_VALUE, 9), "{blocks} of {threads}");
     }
+    // A block that is alone gets all, whatever is preferred; others share what is preferred.
+    set(&machine, plain, 9, 0);
+    assert_eq!([1, 2].map(|it| available(plain, it, 32).1), [232_448, 3072]);
+    set(&machine, plain, 9, -1);
     // As many bytes as were said to be available are, and no piece more.
     for count in 1..=32 {
         let (status, bytes) = available(plain, count, 32);
