@@ -61,6 +61,18 @@ impl KernelInfo {
         Some(KernelInfo { name: name.into(), symbol, ..KernelInfo::default() })
     }
 
+    /// Notes the largest block, of which only the number of threads counts.
+    fn bound_block(&mut self, sides: [u32; 3]) {
+        let threads = sides.iter().fold(1, |threads: u32, &side| threads.saturating_mul(side));
+        self.max_threads = Some(threads);
+    }
+
+    /// Notes the only block.
+    fn require_block(&mut self, sides: [u32; 3]) {
+        self.bound_block(sides);
+        self.required_block = Some(sides);
+    }
+
     /// The size of the parameter buffer in bytes.
     pub(crate) fn param_bytes(&self) -> usize {
         self.params.iter().map(|param| param.offset + param.size).max().unwrap_or(0)

@@ -57,12 +57,16 @@ impl Architecture {
     }
 }
 
-/// Reads a cubin; `CUDA_ERROR_INVALID_IMAGE` where it is none.
+/// The header of a cubin; `CUDA_ERROR_INVALID_IMAGE` where it is none.
+fn parse(bytes: &[u8]) -> Answer<&Header> {
+    let header = Header::parse(bytes).ok();
+    let header = header.filter(|it| it.is_little_endian() && it.e_machine(LITTLE) == elf::EM_CUDA);
+    header.ok_or(CUresult::CUDA_ERROR_INVALID_IMAGE)
+}
+
+/// Reads a cubin.
 pub(super) fn read(bytes: &[u8], target: Target) -> Answer<Image> {
-    let header = Header::parse(bytes).map_err(|_| CUresult::CUDA_ERROR_INVALID_IMAGE)?;
-    if header.e_machine(LITTLE) != elf::EM_CUDA {
-        return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
-    }
+    let header = parse(bytes)?;
     let architecture = Architecture::of(header);
     if !architecture.runs_on(target.architecture) {
         return Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU);
@@ -155,12 +159,8 @@ impl<'a> Cubin<'a> {
             let sides = || Some([word(value, 0)?, word(value, 4)?, word(value, 8)?]);
             match attribute {
                 info::PARAM | info::LARGE_PARAM => params.push(param(attribute, value)?),
-                info::MAX_THREADS => kernel.max_threads = Some(product(sides()?)),
-                info::REQUIRED_BLOCK => {
-                    let sides = sides()?;
-                    kernel.required_block = Some(sides);
-                    kernel.max_threads = Some(product(sides));
-                }
+                info::MAX_THREADS => kernel.bound_block(sides()?),
+                info::REQUIRED_BLOCK => kernel.require_block(sides()?),
                 info::REQUIRED_CLUSTER => kernel.required_cluster = Some(sides()?),
                 info::EXPLICIT_CLUSTER => kernel.explicit_cluster = true,
                 _ => {}
@@ -237,10 +237,6 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.try_into().ok()?))
 }
 
-fn product(sides: [u32; 3]) -> u32 {
-    sides.iter().fold(1, |product: u32, &side| product.saturating_mul(side))
-}
-
 /// How many bytes a cubin in memory has: up to the end of its tables and of what its sections hold.
 /// `read` copies bytes from a place behind its start.
 pub(super) fn len(read: impl Fn(u64, &mut [u8]) -> Answer) -> Answer<u64> {
@@ -249,12 +245,10 @@ pub(super) fn len(read: impl Fn(u64, &mut [u8]) -> Answer) -> Answer<u64> {
     let invalid = CUresult::CUDA_ERROR_INVALID_IMAGE;
     let mut head = [0; HEADER as usize];
     read(0, &mut head)?;
-    let header = Header::parse(&head[..]).map_err(|_| invalid)?;
+    let header = parse(&head)?;
     let count = u64::from(header.e_shnum(LITTLE));
     let start = header.e_shoff(LITTLE);
-    if header.e_machine(LITTLE) != elf::EM_CUDA
-        || (count > 0 && u64::from(header.e_shentsize(LITTLE)) != SECTION)
-    {
+    if count > 0 && u64::from(header.e_shentsize(LITTLE)) != SECTION {
         return Err(invalid);
     }
     let segments = u64::from(header.e_phnum(LITTLE)) * u64::from(header.e_phentsize(LITTLE));

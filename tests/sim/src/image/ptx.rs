@@ -137,12 +137,8 @@ impl<'a> Module<'a> {
                     self.is_extern = false;
                     return Some(());
                 }
-                ".maxntid" => kernel.max_threads = Some(product(sides(tokens)?)),
-                ".reqntid" => {
-                    let sides = sides(tokens)?;
-                    kernel.required_block = Some(sides);
-                    kernel.max_threads = Some(product(sides));
-                }
+                ".maxntid" => kernel.bound_block(sides(tokens)?),
+                ".reqntid" => kernel.require_block(sides(tokens)?),
                 ".reqnctapercluster" => kernel.required_cluster = Some(sides(tokens)?),
                 ".explicitcluster" => kernel.explicit_cluster = true,
                 ".pragma" => while tokens.next()? != ";" {},
@@ -242,10 +238,6 @@ fn sides(tokens: &mut Tokens<'_>) -> Option<[u32; 3]> {
         *side = tokens.number()?;
     }
     Some(sides)
-}
-
-fn product(sides: [u32; 3]) -> u32 {
-    sides.iter().fold(1, |product: u32, &side| product.saturating_mul(side))
 }
 
 /// Places the variables of a declaration behind `end`, which becomes their end.

@@ -144,6 +144,35 @@ fn text_is_read_for_a_driver_and_a_device() {
     assert_eq!(versions, [84, 85, 87, 90, 91, 94]);
 }
 
+/// How long a cubin says it is, which has to be found within `bytes`.
+fn length(bytes: &[u8]) -> Answer<u64> {
+    cubin::len(|offset, out| {
+        let rest = usize::try_from(offset).ok().and_then(|offset| bytes.get(offset..));
+        let found = rest.and_then(|rest| rest.get(..out.len())).ok_or(INVALID)?;
+        out.copy_from_slice(found);
+        Ok(())
+    })
+}
+
+#[test]
+fn a_cubin_tells_its_length() {
+    assert_eq!(length(CUBIN), Ok(CUBIN.len() as u64));
+    // What follows it does not count, and other files of its kind are not followed.
+    assert_eq!(length(&[CUBIN, &[9; 100]].concat()), Ok(CUBIN.len() as u64));
+    for (at, with) in [(18, 62), (58, 0), (4, 1), (5, 2)] {
+        let mut other = CUBIN.to_vec();
+        other[at] = with;
+        assert_eq!(length(&other), Err(INVALID), "{at}");
+    }
+    let mut damaged = CUBIN.to_vec();
+    for at in 0..CUBIN.len() - 8 {
+        damaged[at..at + 8].fill(0xff);
+        // Without an answer it could be copied by, or with one that is too large to be.
+        let _ = length(&damaged);
+        damaged[at..at + 8].copy_from_slice(&CUBIN[at..at + 8]);
+    }
+}
+
 /// Reads an image and everything in it that is used later.
 fn survive(bytes: &[u8]) {
     if let Ok(image) = read(bytes, target(90)) {
