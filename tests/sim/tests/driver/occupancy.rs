@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::ffi::c_int;
 use std::ptr::null_mut;
 
+use green_ctx_sim::Profile;
 use green_ctx_sys::*;
 
 use crate::machine::*;
@@ -206,4 +207,36 @@ fn the_largest_cluster_is_what_fits_and_is_allowed() {
     assert_eq!(largest(function(&machine, "pairs"), null_mut(), 32), (OK, 2));
     let tail = machine.green_stream(machine.green(&[machine.units().rest]));
     assert_eq!(largest(plain, tail, 1024), (OK, 2));
+}
+
+/// On every part a kernel of text for it is read, fits, and may use as much shared memory as the
+/// part's attributes say.
+#[test]
+fn blocks_fit_on_every_part() {
+    for profile in Profile::all() {
+        let machine = Machine::with_devices(profile.name, 1);
+        ok(machine.push(machine.retain()));
+        let (major, minor) = profile.compute_capability;
+        let text = format!(".version 7.8 .target sm_{major}{minor} .entry x() {{ ret; }}");
+        let kernel: CUfunction = machine.kernel_of(&text, "x").expect("it runs here").cast();
+        let device = |number| {
+            let attribute = CUdevice_attribute(number);
+            let (status, value) = ask!(machine, 0, cuDeviceGetAttribute(; attribute, 0));
+            ok(status);
+            value
+        };
+        let (threads_of_sm, opted_in) = (device(39), device(97));
+        let name = profile.name;
+        assert_eq!(blocks(&machine, kernel, 512, 0), (OK, threads_of_sm / 512), "{name}");
+        let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        let allow =
+            |bytes| call!(machine, cuKernelSetAttribute(attribute, bytes, kernel.cast(), 0));
+        assert_eq!([opted_in, opted_in + 1].map(allow), [OK, INVALID_VALUE], "{name}");
+        assert_eq!(blocks(&machine, kernel, 32, opted_in as usize), (OK, 1), "{name}");
+        assert_eq!(
+            ask!(machine, 0, cuOccupancyAvailableDynamicSMemPerBlock(; kernel, 1, 32)),
+            (OK, opted_in as usize),
+            "{name}"
+        );
+    }
 }
