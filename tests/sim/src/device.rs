@@ -7,6 +7,7 @@ use green_ctx_sys::{CUdevice_attribute, CUresult, CUuuid};
 use crate::driver::Driver;
 use crate::pointer::{Answer, Ptr};
 use crate::profile::attribute;
+use crate::settings;
 
 /// The PCI bus of the first device; each further device has the next.
 const FIRST_BUS: usize = 0x19;
@@ -82,4 +83,81 @@ pub(crate) fn get_attribute(
 pub(crate) fn get_pci_bus_id(driver: &Driver, out: Ptr<c_char>, len: i32, ordinal: i32) -> Answer {
     let device = driver.state().device(ordinal)?;
     out.write_str(&format!("0000:{:02X}:00.0", FIRST_BUS + device), len)
+}
+
+/// Takes each form of an id that the header lists: domain, bus, device and function as hexadecimal
+/// numbers, the first or the last of which may be left out.
+pub(crate) fn get_by_pci_bus_id(driver: &Driver, out: Ptr<i32>, id: Ptr<c_char>) -> Answer {
+    out.given()?;
+    let [domain, bus, slot, function] =
+        parse_pci_bus_id(id.c_str()?.to_bytes()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let count = driver.state().devices.len();
+    let device = (0..count).find(|device| FIRST_BUS + device == bus);
+    match device {
+        Some(device) if (domain, slot, function) == (0, 0, 0) => out.write(device as i32),
+        _ => Err(CUresult::CUDA_ERROR_INVALID_DEVICE),
+    }
+}
+
+fn parse_pci_bus_id(id: &[u8]) -> Option<[usize; 4]> {
+    let text = std::str::from_utf8(id).ok()?;
+    let (place, function) = match text.split_once('.') {
+        Some((place, function)) => (place, Some(function)),
+        None => (text, None),
+    };
+    let number = |text: &str| usize::from_str_radix(text, 16).ok();
+    let parts = place.split(':').map(number).collect::<Option<Vec<_>>>()?;
+    match (parts.as_slice(), function) {
+        (&[domain, bus, slot], function) => {
+            Some([domain, bus, slot, number(function.unwrap_or("0"))?])
+        }
+        (&[bus, slot], Some(function)) => Some([0, bus, slot, number(function)?]),
+        _ => None,
+    }
+}
+
+/// The id is for finding a device of a graphics interface of Windows.
+pub(crate) fn get_luid(
+    driver: &Driver,
+    _luid: Ptr<c_char>,
+    _mask: Ptr<u32>,
+    ordinal: i32,
+) -> Answer {
+    driver.state().device(ordinal)?;
+    Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+}
+
+pub(crate) fn compute_capability(
+    driver: &Driver,
+    major: Ptr<i32>,
+    minor: Ptr<i32>,
+    ordinal: i32,
+) -> Answer {
+    driver.state().device(ordinal)?;
+    let capability = driver.spec.profile().compute_capability;
+    minor.given()?;
+    major.write(capability.0 as i32)?;
+    minor.write(capability.1 as i32)
+}
+
+/// The struct `CUdevprop`, which is nothing but attributes one after the other.
+pub(crate) fn get_properties(driver: &Driver, out: Ptr<i32>, ordinal: i32) -> Answer {
+    driver.state().device(ordinal)?;
+    // They are the first attributes, in the order of their numbers.
+    (1..=14).try_for_each(|number| {
+        let value = driver.spec.profile().attribute(number).unwrap_or(0);
+        out.element(number as usize - 1).write(value)
+    })
+}
+
+/// Contexts of a limited number of SMs need MPS, which is not simulated (header, not recorded).
+pub(crate) fn get_exec_affinity_support(
+    driver: &Driver,
+    out: Ptr<i32>,
+    kind: u32,
+    ordinal: i32,
+) -> Answer {
+    driver.state().device(ordinal)?;
+    settings::check_exec_affinity(kind)?;
+    out.write(0)
 }

@@ -13,6 +13,8 @@ use crate::state::State;
 const DISABLE_TIMING: u32 = 2;
 const INTERPROCESS: u32 = 4;
 const KNOWN_FLAGS: u32 = 7;
+/// `CU_EVENT_RECORD_EXTERNAL`.
+const EXTERNAL: u32 = 1;
 
 pub(crate) struct Event {
     pub(crate) device: usize,
@@ -103,6 +105,28 @@ pub(crate) fn record(driver: &Driver, event: Ptr<CUevent_st>, stream: Ptr<CUstre
     moment.time = moment.time.max(state.now);
     state.set_event(event.address(), moment);
     Ok(())
+}
+
+/// An event node of its own in a capture (`CU_EVENT_RECORD_EXTERNAL`) is not simulated; outside of one
+/// it is no flag (header, not recorded).
+pub(crate) fn record_with_flags(
+    driver: &Driver,
+    event: Ptr<CUevent_st>,
+    stream: Ptr<CUstream_st>,
+    flags: u32,
+) -> Answer {
+    if flags == 0 {
+        return record(driver, event, stream);
+    }
+    let mut state = driver.state();
+    let handle = state.stream(stream.address())?;
+    state.event(event.address())?;
+    match flags {
+        EXTERNAL if state.streams[&handle].capture.is_some() => {
+            Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+        }
+        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
 }
 
 pub(crate) fn query(driver: &Driver, event: Ptr<CUevent_st>) -> Answer {

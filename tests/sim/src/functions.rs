@@ -13,7 +13,7 @@ use crate::sim::GetProcAddress;
 use crate::slot::SLOTS;
 use crate::{
     attribute, callback, capture, context, device, error_text, event, green, launch, library,
-    memory, occupancy, peer, proc_address, resource, slot, stream, unsimulated,
+    memory, occupancy, peer, proc_address, profiler, resource, settings, slot, stream, unsimulated,
 };
 
 /// A C function, in the form of one version.
@@ -154,9 +154,17 @@ functions! {
     cuDeviceTotalMem_v2 = "cuDeviceTotalMem" 3020 [PFN_cuDeviceTotalMem_v3020] (out: *mut usize, device: CUdevice) => device::total_mem;
     cuDeviceGetAttribute = "cuDeviceGetAttribute" 2000 [PFN_cuDeviceGetAttribute_v2000] (out: *mut c_int, attribute: CUdevice_attribute, device: CUdevice) => device::get_attribute;
     cuDeviceGetPCIBusId = "cuDeviceGetPCIBusId" 4010 [PFN_cuDeviceGetPCIBusId_v4010] (out: *mut c_char, len: c_int, device: CUdevice) => device::get_pci_bus_id;
+    cuDeviceGetByPCIBusId = "cuDeviceGetByPCIBusId" 4010 [PFN_cuDeviceGetByPCIBusId_v4010] (out: *mut CUdevice, id: *const c_char) => device::get_by_pci_bus_id;
+    cuDeviceGetLuid = "cuDeviceGetLuid" 10000 (luid: *mut c_char, mask: *mut c_uint, device: CUdevice) => device::get_luid;
+    cuDeviceComputeCapability = "cuDeviceComputeCapability" 2000 (major: *mut c_int, minor: *mut c_int, device: CUdevice) => device::compute_capability;
+    cuDeviceGetProperties = "cuDeviceGetProperties" 2000 (out: *mut c_int, device: CUdevice) => device::get_properties;
+    cuDeviceGetExecAffinitySupport = "cuDeviceGetExecAffinitySupport" 11040 (out: *mut c_int, kind: c_uint, device: CUdevice) => device::get_exec_affinity_support;
     cuDeviceGetDevResource = "cuDeviceGetDevResource" 12040 [PFN_cuDeviceGetDevResource_v12040] (device: CUdevice, out: *mut CUdevResource, kind: CUdevResourceType) => resource::of_device;
 
     cuDevicePrimaryCtxRetain = "cuDevicePrimaryCtxRetain" 7000 [PFN_cuDevicePrimaryCtxRetain_v7000] (out: *mut CUcontext, device: CUdevice) => context::primary_retain;
+    cuDevicePrimaryCtxRelease = "cuDevicePrimaryCtxRelease" 7000 (device: CUdevice) => context::primary_release;
+    cuDevicePrimaryCtxSetFlags = "cuDevicePrimaryCtxSetFlags" 7000 (device: CUdevice, flags: c_uint) => settings::set_flags_of_inactive;
+    cuDevicePrimaryCtxReset = "cuDevicePrimaryCtxReset" 7000 (device: CUdevice) => context::primary_reset;
     cuDevicePrimaryCtxRelease_v2 = "cuDevicePrimaryCtxRelease" 11000 [PFN_cuDevicePrimaryCtxRelease_v11000] (device: CUdevice) => context::primary_release;
     cuDevicePrimaryCtxSetFlags_v2 = "cuDevicePrimaryCtxSetFlags" 11000 [PFN_cuDevicePrimaryCtxSetFlags_v11000] (device: CUdevice, flags: c_uint) => context::primary_set_flags;
     cuDevicePrimaryCtxGetState = "cuDevicePrimaryCtxGetState" 7000 [PFN_cuDevicePrimaryCtxGetState_v7000] (device: CUdevice, flags: *mut c_uint, active: *mut c_int) => context::primary_get_state;
@@ -169,12 +177,17 @@ functions! {
     cuCtxGetDevice = "cuCtxGetDevice" 2000 [PFN_cuCtxGetDevice_v2000] (out: *mut CUdevice) => context::get_device;
     cuCtxGetDevice_v2 = "cuCtxGetDevice" 13000 (out: *mut CUdevice, context: CUcontext) => context::get_device_of;
     cuCtxGetFlags = "cuCtxGetFlags" 7000 [PFN_cuCtxGetFlags_v7000] (out: *mut c_uint) => context::get_flags;
+    cuCtxSetFlags = "cuCtxSetFlags" 12010 (flags: c_uint) => settings::set_flags;
     cuCtxSynchronize = "cuCtxSynchronize" 2000 [PFN_cuCtxSynchronize_v2000] () => context::synchronize;
     cuCtxSynchronize_v2 = "cuCtxSynchronize" 13000 (context: CUcontext) => context::synchronize_this;
     cuCtxGetLimit = "cuCtxGetLimit" 3010 [PFN_cuCtxGetLimit_v3010] (out: *mut usize, limit: CUlimit) => context::get_limit;
     cuCtxSetLimit = "cuCtxSetLimit" 3010 [PFN_cuCtxSetLimit_v3010] (limit: CUlimit, value: usize) => context::set_limit;
     cuCtxGetCacheConfig = "cuCtxGetCacheConfig" 3020 [PFN_cuCtxGetCacheConfig_v3020] (out: *mut CUfunc_cache) => context::get_cache_config;
     cuCtxSetCacheConfig = "cuCtxSetCacheConfig" 3020 [PFN_cuCtxSetCacheConfig_v3020] (config: CUfunc_cache) => context::set_cache_config;
+    cuCtxGetSharedMemConfig = "cuCtxGetSharedMemConfig" 4020 (out: *mut c_uint) => settings::get_shared_memory_config;
+    cuCtxSetSharedMemConfig = "cuCtxSetSharedMemConfig" 4020 (config: c_uint) => settings::set_shared_memory_config;
+    cuCtxResetPersistingL2Cache = "cuCtxResetPersistingL2Cache" 11000 () => settings::reset_persisting_l2_cache;
+    cuCtxGetExecAffinity = "cuCtxGetExecAffinity" 11040 (out: *mut c_void, kind: c_uint) => settings::get_exec_affinity;
     cuCtxEnablePeerAccess = "cuCtxEnablePeerAccess" 4000 [PFN_cuCtxEnablePeerAccess_v4000] (peer: CUcontext, flags: c_uint) => peer::enable;
     cuCtxDisablePeerAccess = "cuCtxDisablePeerAccess" 4000 [PFN_cuCtxDisablePeerAccess_v4000] (peer: CUcontext) => peer::disable;
     cuCtxGetApiVersion = "cuCtxGetApiVersion" 3020 [PFN_cuCtxGetApiVersion_v3020] (context: CUcontext, out: *mut c_uint) => context::get_api_version;
@@ -216,10 +229,14 @@ functions! {
     cuStreamCopyAttributes = "cuStreamCopyAttributes" 11000 [PFN_cuStreamCopyAttributes_v11000] (to: CUstream, from: CUstream) => attribute::copy;
     cuStreamAddCallback = "cuStreamAddCallback" 5000 [PFN_cuStreamAddCallback_v5000] (stream: CUstream, callback: CUstreamCallback, user_data: *mut c_void, flags: c_uint) => callback::add;
     cuLaunchHostFunc = "cuLaunchHostFunc" 10000 [PFN_cuLaunchHostFunc_v10000] (stream: CUstream, function: CUhostFn, user_data: *mut c_void) => callback::launch;
-    cuStreamWriteValue32 = "cuStreamWriteValue32" 11070 [PFN_cuStreamWriteValue32_v11070] (stream: CUstream, to: CUdeviceptr, value: cuuint32_t, flags: c_uint) => memory::write_value_32;
-    cuStreamWriteValue64 = "cuStreamWriteValue64" 11070 [PFN_cuStreamWriteValue64_v11070] (stream: CUstream, to: CUdeviceptr, value: cuuint64_t, flags: c_uint) => memory::write_value_64;
-    cuStreamWaitValue32 = "cuStreamWaitValue32" 11070 [PFN_cuStreamWaitValue32_v11070] (stream: CUstream, address: CUdeviceptr, value: cuuint32_t, flags: c_uint) => unsimulated::wait_value_32;
-    cuStreamWaitValue64 = "cuStreamWaitValue64" 11070 [PFN_cuStreamWaitValue64_v11070] (stream: CUstream, address: CUdeviceptr, value: cuuint64_t, flags: c_uint) => unsimulated::wait_value_64;
+    cuStreamWriteValue32 = "cuStreamWriteValue32" 8000 (stream: CUstream, address: CUdeviceptr, value: cuuint32_t, flags: c_uint) => unsimulated::first_value_32;
+    cuStreamWaitValue32 = "cuStreamWaitValue32" 8000 (stream: CUstream, address: CUdeviceptr, value: cuuint32_t, flags: c_uint) => unsimulated::first_value_32;
+    cuStreamWriteValue64 = "cuStreamWriteValue64" 9000 (stream: CUstream, address: CUdeviceptr, value: cuuint64_t, flags: c_uint) => unsimulated::first_value_64;
+    cuStreamWaitValue64 = "cuStreamWaitValue64" 9000 (stream: CUstream, address: CUdeviceptr, value: cuuint64_t, flags: c_uint) => unsimulated::first_value_64;
+    cuStreamWriteValue32_v2 = "cuStreamWriteValue32" 11070 [PFN_cuStreamWriteValue32_v11070] (stream: CUstream, to: CUdeviceptr, value: cuuint32_t, flags: c_uint) => memory::write_value_32;
+    cuStreamWriteValue64_v2 = "cuStreamWriteValue64" 11070 [PFN_cuStreamWriteValue64_v11070] (stream: CUstream, to: CUdeviceptr, value: cuuint64_t, flags: c_uint) => memory::write_value_64;
+    cuStreamWaitValue32_v2 = "cuStreamWaitValue32" 11070 [PFN_cuStreamWaitValue32_v11070] (stream: CUstream, address: CUdeviceptr, value: cuuint32_t, flags: c_uint) => unsimulated::wait_value_32;
+    cuStreamWaitValue64_v2 = "cuStreamWaitValue64" 11070 [PFN_cuStreamWaitValue64_v11070] (stream: CUstream, address: CUdeviceptr, value: cuuint64_t, flags: c_uint) => unsimulated::wait_value_64;
     cuStreamBeginCapture_v2 = "cuStreamBeginCapture" 10010 [PFN_cuStreamBeginCapture_v10010] (stream: CUstream, mode: CUstreamCaptureMode) => capture::begin;
     cuThreadExchangeStreamCaptureMode = "cuThreadExchangeStreamCaptureMode" 10010 [PFN_cuThreadExchangeStreamCaptureMode_v10010] (mode: *mut CUstreamCaptureMode) => capture::exchange_mode;
     cuStreamEndCapture = "cuStreamEndCapture" 10000 [PFN_cuStreamEndCapture_v10000] (stream: CUstream, out: *mut CUgraph) => capture::end;
@@ -235,6 +252,7 @@ functions! {
     cuEventCreate = "cuEventCreate" 2000 [PFN_cuEventCreate_v2000] (out: *mut CUevent, flags: c_uint) => event::create;
     cuEventDestroy_v2 = "cuEventDestroy" 4000 [PFN_cuEventDestroy_v4000] (event: CUevent) => event::destroy;
     cuEventRecord = "cuEventRecord" 2000 [PFN_cuEventRecord_v2000] (event: CUevent, stream: CUstream) => event::record;
+    cuEventRecordWithFlags = "cuEventRecordWithFlags" 11010 [PFN_cuEventRecordWithFlags_v11010] (event: CUevent, stream: CUstream, flags: c_uint) => event::record_with_flags;
     cuEventQuery = "cuEventQuery" 2000 [PFN_cuEventQuery_v2000] (event: CUevent) => event::query;
     cuEventSynchronize = "cuEventSynchronize" 2000 [PFN_cuEventSynchronize_v2000] (event: CUevent) => event::synchronize;
     cuEventElapsedTime = "cuEventElapsedTime" 2000 [PFN_cuEventElapsedTime_v2000] (out: *mut f32, start: CUevent, end: CUevent) => event::elapsed_time;
@@ -298,4 +316,7 @@ functions! {
 
     cuGraphCreate = "cuGraphCreate" 10000 [PFN_cuGraphCreate_v10000] (out: *mut CUgraph, flags: c_uint) => capture::graph_create;
     cuGraphDestroy = "cuGraphDestroy" 10000 [PFN_cuGraphDestroy_v10000] (graph: CUgraph) => capture::graph_destroy;
+
+    cuProfilerStart = "cuProfilerStart" 4000 [PFN_cuProfilerStart_v4000] () => profiler::start;
+    cuProfilerStop = "cuProfilerStop" 4000 [PFN_cuProfilerStop_v4000] () => profiler::stop;
 }

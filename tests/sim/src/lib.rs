@@ -173,7 +173,9 @@ mod memory;
 #[expect(unsafe_code, reason = "it calls the program back")]
 mod occupancy;
 mod peer;
+mod profiler;
 mod resource;
+mod settings;
 mod sm_set;
 mod stream;
 mod unsimulated;

@@ -67,3 +67,26 @@ pub(crate) fn wait_value_64(
 ) -> Answer {
     refuse(driver, stream)
 }
+
+/// The first form of operations on memory in a stream, of CUDA 8 and 9. No driver of today has it
+/// unless its kernel module is told so (`CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1`, which is 0).
+pub(crate) fn first_value_32(
+    driver: &Driver,
+    stream: Ptr<CUstream_st>,
+    _address: u64,
+    _value: u32,
+    _flags: u32,
+) -> Answer {
+    refuse(driver, stream)
+}
+
+/// See [`first_value_32`].
+pub(crate) fn first_value_64(
+    driver: &Driver,
+    stream: Ptr<CUstream_st>,
+    _address: u64,
+    _value: u64,
+    _flags: u32,
+) -> Answer {
+    refuse(driver, stream)
+}

@@ -13,6 +13,7 @@ mod order;
 mod profile;
 mod race;
 mod resource;
+mod settings;
 mod stream;
 mod structured;
 mod version;

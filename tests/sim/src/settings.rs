@@ -1,0 +1,68 @@
+//! Settings of contexts that change nothing which a simulation shows. What they answer follows from
+//! the header; nothing here is recorded.
+
+use std::ffi::c_void;
+
+use green_ctx_sys::CUresult;
+
+use crate::context;
+use crate::driver::Driver;
+use crate::pointer::{Answer, Ptr};
+use crate::profile::attribute;
+
+/// `CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE`, and the largest value of its kind.
+const FOUR_BYTE_BANKS: u32 = 1;
+const EIGHT_BYTE_BANKS: u32 = 2;
+/// `CU_EXEC_AFFINITY_TYPE_SM_COUNT`, the only type.
+const SM_COUNT: u32 = 0;
+
+/// The form of 7.0 refuses where the primary context is active; later ones change it then.
+pub(crate) fn set_flags_of_inactive(driver: &Driver, ordinal: i32, flags: u32) -> Answer {
+    let state = driver.state();
+    let device = state.device(ordinal)?;
+    if state.contexts[&state.devices[device].primary].alive {
+        return Err(CUresult::CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE);
+    }
+    drop(state);
+    context::primary_set_flags(driver, ordinal, flags)
+}
+
+/// All contexts of a device have the flags of its primary context here.
+pub(crate) fn set_flags(driver: &Driver, flags: u32) -> Answer {
+    let device = driver.state().current_device()?;
+    context::primary_set_flags(driver, device as i32, flags)
+}
+
+/// No part that is simulated lets the banks of its shared memory be configured.
+pub(crate) fn get_shared_memory_config(driver: &Driver, out: Ptr<u32>) -> Answer {
+    driver.state().current()?;
+    out.write(FOUR_BYTE_BANKS)
+}
+
+pub(crate) fn set_shared_memory_config(driver: &Driver, config: u32) -> Answer {
+    driver.state().current()?;
+    if config > EIGHT_BYTE_BANKS { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
+}
+
+/// Caches are not simulated: what a device could make persist is as good as reset.
+pub(crate) fn reset_persisting_l2_cache(driver: &Driver) -> Answer {
+    let mut state = driver.state();
+    state.current()?;
+    match state.profile.attribute(attribute::MAX_PERSISTING_L2_CACHE_SIZE) {
+        Some(1..) => Ok(()),
+        _ => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+    }
+}
+
+/// Contexts of a limited number of SMs need MPS, which is not simulated.
+pub(crate) fn get_exec_affinity(driver: &Driver, out: Ptr<c_void>, kind: u32) -> Answer {
+    driver.state().current()?;
+    out.given()?;
+    check_exec_affinity(kind)?;
+    Err(CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY)
+}
+
+/// Refuses a type of execution affinity that there is not.
+pub(crate) fn check_exec_affinity(kind: u32) -> Answer {
+    if kind == SM_COUNT { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+}
