@@ -18,6 +18,7 @@ const SCRIPTS: &[(&str, &[&str], &[&str])] = &[
     ("structured.py", &[NEWER, "h200@13.4"], &[]),
     ("errors.py", &[DEFAULT, NEWER], &[]),
     ("memory.py", &[DEFAULT, NEWER], &[]),
+    ("kernels.py", &[DEFAULT, NEWER], &["libraries"]),
 ];
 
 /// The driver that most clients run on, and the one that adds most to it.
