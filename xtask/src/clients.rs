@@ -17,6 +17,7 @@ const SCRIPTS: &[(&str, &[&str], &[&str])] = &[
     ("partitions.py", &[DEFAULT, NEWER], &["libraries"]),
     ("structured.py", &[NEWER, "h200@13.4"], &[]),
     ("errors.py", &[DEFAULT, NEWER], &[]),
+    ("contexts.py", &[DEFAULT, NEWER], &[]),
     ("memory.py", &[DEFAULT, NEWER], &[]),
     ("kernels.py", &[DEFAULT, NEWER], &["libraries"]),
 ];

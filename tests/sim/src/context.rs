@@ -20,7 +20,7 @@ use crate::stream::{NON_BLOCKING, Stream};
 /// The version that every context states, as recorded.
 const API_VERSION: u32 = 3020;
 /// The flags that a primary context knows, scheduling and the rest.
-const KNOWN_FLAGS: u32 = 0xff;
+pub(crate) const KNOWN_FLAGS: u32 = 0xff;
 /// `CU_CTX_MAP_HOST`, which every context states, as recorded of a green one.
 const MAP_HOST: u32 = 8;
 /// The initial limits by `CUlimit`, in its order from 0.
@@ -144,7 +144,8 @@ impl State {
         }
     }
 
-    fn deactivate_primary(&mut self, device: usize) {
+    /// Takes a primary context down, or one that a program created, and with it everything in it.
+    pub(crate) fn deactivate_primary(&mut self, device: usize) {
         self.settle_device(device);
         let primary = self.devices[device].primary;
         self.remove_default_streams(primary);
@@ -231,6 +232,15 @@ impl State {
         self.spoil_captures(&captures)
     }
 
+    /// Sets the flags that the contexts of a device share.
+    pub(crate) fn set_flags(&mut self, device: usize, flags: u32) -> Answer {
+        if flags & !KNOWN_FLAGS != 0 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        self.devices[device].flags = flags;
+        Ok(())
+    }
+
     /// Waits on the host for everything in a context.
     fn synchronize_context(&mut self, handle: usize) -> Answer {
         self.not_capturing(handle)?;
@@ -304,11 +314,7 @@ pub(crate) fn primary_release(driver: &Driver, ordinal: i32) -> Answer {
 pub(crate) fn primary_set_flags(driver: &Driver, ordinal: i32, flags: u32) -> Answer {
     let mut state = driver.state();
     let device = state.device(ordinal)?;
-    if flags & !KNOWN_FLAGS != 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    state.devices[device].flags = flags;
-    Ok(())
+    state.set_flags(device, flags)
 }
 
 pub(crate) fn primary_get_state(
@@ -379,14 +385,15 @@ pub(crate) fn get_current(driver: &Driver, out: Ptr<*mut CUctx_st>) -> Answer {
 }
 
 pub(crate) fn get_device(driver: &Driver, out: Ptr<i32>) -> Answer {
-    let device = driver.state().current_device()?;
-    out.write(device as i32)
+    let mut state = driver.state();
+    let device = state.current_device()?;
+    out.write(state.physical(device) as i32)
 }
 
 pub(crate) fn get_device_of(driver: &Driver, out: Ptr<i32>, context: Ptr<CUctx_st>) -> Answer {
     let mut state = driver.state();
     let handle = state.or_current(context.address())?;
-    out.write(state.contexts[&handle].device as i32)
+    out.write(state.physical(state.contexts[&handle].device) as i32)
 }
 
 pub(crate) fn get_flags(driver: &Driver, out: Ptr<u32>) -> Answer {
@@ -459,12 +466,6 @@ pub(crate) fn get_id(driver: &Driver, context: Ptr<CUctx_st>, out: Ptr<u64>) -> 
     let mut state = driver.state();
     let handle = state.or_current(context.address())?;
     out.write(state.contexts[&handle].id)
-}
-
-/// Neither a primary nor a green context can be destroyed this way, and there are no others.
-pub(crate) fn destroy(driver: &Driver, _context: Ptr<CUctx_st>) -> Answer {
-    drop(driver.state());
-    Err(CUresult::CUDA_ERROR_INVALID_CONTEXT)
 }
 
 pub(crate) fn record_event(

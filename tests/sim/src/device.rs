@@ -13,7 +13,7 @@ use crate::settings;
 const FIRST_BUS: usize = 0x19;
 
 pub(crate) fn init(driver: &Driver, flags: u32) -> Answer {
-    let none = driver.state().devices.is_empty();
+    let none = driver.state().ordinals == 0;
     if flags != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -35,7 +35,7 @@ pub(crate) fn get(driver: &Driver, out: Ptr<i32>, ordinal: i32) -> Answer {
 }
 
 pub(crate) fn get_count(driver: &Driver, out: Ptr<i32>) -> Answer {
-    let count = driver.state().devices.len();
+    let count = driver.state().ordinals;
     out.write(count as i32)
 }
 
@@ -91,7 +91,7 @@ pub(crate) fn get_by_pci_bus_id(driver: &Driver, out: Ptr<i32>, id: Ptr<c_char>)
     out.given()?;
     let [domain, bus, slot, function] =
         parse_pci_bus_id(id.c_str()?.to_bytes()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let count = driver.state().devices.len();
+    let count = driver.state().ordinals;
     let device = (0..count).find(|device| FIRST_BUS + device == bus);
     match device {
         Some(device) if (domain, slot, function) == (0, 0, 0) => out.write(device as i32),

@@ -12,8 +12,9 @@ use crate::pointer::Argument;
 use crate::sim::GetProcAddress;
 use crate::slot::SLOTS;
 use crate::{
-    attribute, callback, capture, context, device, error_text, event, green, launch, library,
-    memory, occupancy, peer, proc_address, profiler, resource, settings, slot, stream, unsimulated,
+    attribute, callback, capture, context, created, device, error_text, event, green, launch,
+    library, memory, occupancy, peer, proc_address, profiler, resource, settings, slot, stream,
+    unsimulated,
 };
 
 /// A C function, in the form of one version.
@@ -170,6 +171,11 @@ functions! {
     cuDevicePrimaryCtxGetState = "cuDevicePrimaryCtxGetState" 7000 [PFN_cuDevicePrimaryCtxGetState_v7000] (device: CUdevice, flags: *mut c_uint, active: *mut c_int) => context::primary_get_state;
     cuDevicePrimaryCtxReset_v2 = "cuDevicePrimaryCtxReset" 11000 [PFN_cuDevicePrimaryCtxReset_v11000] (device: CUdevice) => context::primary_reset;
 
+    cuCtxCreate_v2 = "cuCtxCreate" 3020 (out: *mut CUcontext, flags: c_uint, device: CUdevice) => created::create;
+    cuCtxCreate_v3 = "cuCtxCreate" 11040 (out: *mut CUcontext, params: *mut c_void, count: c_int, flags: c_uint, device: CUdevice) => created::create_with_affinity;
+    cuCtxCreate_v4 = "cuCtxCreate" 12050 (out: *mut CUcontext, params: *mut c_void, flags: c_uint, device: CUdevice) => created::create_with_params;
+    cuCtxAttach = "cuCtxAttach" 2000 (out: *mut CUcontext, flags: c_uint) => created::attach;
+    cuCtxDetach = "cuCtxDetach" 2000 (context: CUcontext) => created::detach;
     cuCtxPushCurrent_v2 = "cuCtxPushCurrent" 4000 [PFN_cuCtxPushCurrent_v4000] (context: CUcontext) => context::push_current;
     cuCtxPopCurrent_v2 = "cuCtxPopCurrent" 4000 [PFN_cuCtxPopCurrent_v4000] (out: *mut CUcontext) => context::pop_current;
     cuCtxSetCurrent = "cuCtxSetCurrent" 4000 [PFN_cuCtxSetCurrent_v4000] (context: CUcontext) => context::set_current;
@@ -193,7 +199,7 @@ functions! {
     cuCtxGetApiVersion = "cuCtxGetApiVersion" 3020 [PFN_cuCtxGetApiVersion_v3020] (context: CUcontext, out: *mut c_uint) => context::get_api_version;
     cuCtxGetStreamPriorityRange = "cuCtxGetStreamPriorityRange" 5050 [PFN_cuCtxGetStreamPriorityRange_v5050] (least: *mut c_int, greatest: *mut c_int) => context::get_stream_priority_range;
     cuCtxGetId = "cuCtxGetId" 12000 [PFN_cuCtxGetId_v12000] (context: CUcontext, out: *mut c_ulonglong) => context::get_id;
-    cuCtxDestroy_v2 = "cuCtxDestroy" 4000 [PFN_cuCtxDestroy_v4000] (context: CUcontext) => context::destroy;
+    cuCtxDestroy_v2 = "cuCtxDestroy" 4000 [PFN_cuCtxDestroy_v4000] (context: CUcontext) => created::destroy;
     cuCtxRecordEvent = "cuCtxRecordEvent" 12050 [PFN_cuCtxRecordEvent_v12050] (context: CUcontext, event: CUevent) => context::record_event;
     cuCtxWaitEvent = "cuCtxWaitEvent" 12050 [PFN_cuCtxWaitEvent_v12050] (context: CUcontext, event: CUevent) => context::wait_event;
     cuCtxGetDevResource = "cuCtxGetDevResource" 12040 [PFN_cuCtxGetDevResource_v12040] (context: CUcontext, out: *mut CUdevResource, kind: CUdevResourceType) => context::get_dev_resource;

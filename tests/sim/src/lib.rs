@@ -67,12 +67,26 @@
 //!   ([`Profile::workqueue_limit`]) is the documented default; the environment is not read.
 //! - `cuStreamGetDevResource` answers for the SMs of a stream's context.
 //!
+//! # Contexts of a program's own
+//!
+//! Contexts of `cuCtxCreate` do what the header says; nothing is recorded of them, nor of functions
+//! that only old programs call. No context is limited to a number of SMs but green ones, since
+//! that needs MPS.
+//!
+//! # As a library
+//!
+//! Package green-ctx-sim-cuda is the simulated driver as a `libcuda.so.1`, for programs that load or
+//! link the driver themselves. Programs of NVIDIA's runtime do not run on it: the runtime asks for
+//! tables (`cuGetExportTable`) that are documented nowhere. Both forms of a function that differ in
+//! what the null stream means are the one that means the legacy stream.
+//!
 //! # Resolved but not simulated yet
 //!
 //! These functions can be looked up where the real driver has them and answer
 //! `CUDA_ERROR_NOT_SUPPORTED`, as nothing less than doing what they do would be an answer:
 //!
 //! - `cuStreamWaitValue32`, `cuStreamWaitValue64`
+//! - `cuEventRecordWithFlags` of an event node in a capture, `cuDeviceGetLuid`
 //! - `cuStreamBeginCaptureToGraph`, `cuStreamUpdateCaptureDependencies`
 //! - `cuStreamGetCaptureInfo` of a capturing stream, where the graph or its nodes are asked for
 //! - `cuStreamGetAttribute`, `cuStreamSetAttribute` of the access policy window and the memory
@@ -159,6 +173,7 @@ mod callback;
 mod capture;
 mod clock;
 mod context;
+mod created;
 mod device;
 mod effects;
 mod error_text;

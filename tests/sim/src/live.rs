@@ -8,6 +8,8 @@ use crate::state::State;
 pub struct Live {
     /// Calls of `cuDevicePrimaryCtxRetain` that were not released.
     pub primary_retains: u64,
+    /// Contexts of `cuCtxCreate` that were not destroyed.
+    pub contexts: u64,
     /// Green contexts that were not destroyed.
     pub green_contexts: u64,
     /// Streams that were not destroyed, those of destroyed green contexts included: the driver
@@ -30,7 +32,11 @@ pub struct Live {
 impl State {
     pub(crate) fn live(&self) -> Live {
         Live {
-            primary_retains: self.devices.iter().map(|device| u64::from(device.retains)).sum(),
+            primary_retains: self.devices[..self.ordinals]
+                .iter()
+                .map(|device| u64::from(device.retains))
+                .sum(),
+            contexts: self.created() as u64,
             green_contexts: self.devices.iter().map(|device| device.greens.len() as u64).sum(),
             streams: self.streams.values().filter(|stream| stream.counted).count() as u64,
             events: self.events.values().filter(|event| event.counted).count() as u64,

@@ -93,10 +93,16 @@ impl Drop for Memory {
 impl State {
     /// Device memory that nothing takes, in bytes.
     pub(crate) fn free_bytes(&self, device: usize) -> u64 {
-        let device = &self.devices[device];
-        let active = self.contexts[&device.primary].alive;
-        let context = if active { self.profile.primary_context_bytes } else { 0 };
-        self.profile.memory_bytes.saturating_sub(context + device.green_bytes + device.allocated)
+        let physical = self.physical(device);
+        let entries = self.devices.iter().filter(|entry| entry.physical == physical);
+        let taken: u64 = entries
+            .map(|entry| {
+                let active = self.contexts[&entry.primary].alive;
+                let context = if active { self.profile.primary_context_bytes } else { 0 };
+                context + entry.green_bytes + entry.allocated
+            })
+            .sum();
+        self.profile.memory_bytes.saturating_sub(taken)
     }
 
     fn allocate(&mut self, device: usize, len: usize, ordered: bool) -> Answer<u64> {

@@ -218,7 +218,7 @@ impl State {
         kind: CUdevResourceType,
     ) -> Answer {
         let context = &self.contexts[&handle];
-        let (device, green) = (context.device, context.green);
+        let (device, green) = (self.physical(context.device), context.green);
         // The primary context has the whole device, and its resource is the device's own.
         let root = if green { handle } else { self.devices[device].root };
         let Partition { set: sms, count, fine, structure, .. } = context.sms;

@@ -5,7 +5,6 @@ use std::ffi::c_void;
 
 use green_ctx_sys::CUresult;
 
-use crate::context;
 use crate::driver::Driver;
 use crate::pointer::{Answer, Ptr};
 use crate::profile::attribute;
@@ -18,19 +17,19 @@ const SM_COUNT: u32 = 0;
 
 /// The form of 7.0 refuses where the primary context is active; later ones change it then.
 pub(crate) fn set_flags_of_inactive(driver: &Driver, ordinal: i32, flags: u32) -> Answer {
-    let state = driver.state();
+    let mut state = driver.state();
     let device = state.device(ordinal)?;
     if state.contexts[&state.devices[device].primary].alive {
         return Err(CUresult::CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE);
     }
-    drop(state);
-    context::primary_set_flags(driver, ordinal, flags)
+    state.set_flags(device, flags)
 }
 
-/// All contexts of a device have the flags of its primary context here.
+/// A green context has the flags of the primary context here.
 pub(crate) fn set_flags(driver: &Driver, flags: u32) -> Answer {
-    let device = driver.state().current_device()?;
-    context::primary_set_flags(driver, device as i32, flags)
+    let mut state = driver.state();
+    let device = state.current_device()?;
+    state.set_flags(device, flags)
 }
 
 /// No part that is simulated lets the banks of its shared memory be configured.

@@ -32,7 +32,11 @@ pub(crate) struct State {
     pub(crate) version: u32,
     /// Host time in nanoseconds.
     pub(crate) now: u64,
+    /// The devices that ordinals lead to, and after them an entry for each context that a program
+    /// created.
     pub(crate) devices: Vec<Device>,
+    /// How many devices ordinals lead to.
+    pub(crate) ordinals: usize,
     threads: HashMap<u32, Thread, BuildHasherDefault<AddressHasher>>,
     pub(crate) contexts: Table<Context>,
     pub(crate) streams: Table<Stream>,
@@ -58,11 +62,14 @@ pub(crate) struct State {
     pub(crate) next_stream_id: u64,
 }
 
-/// One simulated GPU.
+/// One simulated GPU, or what a context that a program created has of one.
 pub(crate) struct Device {
+    /// The device that it is, or stands on.
+    pub(crate) physical: usize,
     /// The handle of the primary context, the same each time that it is brought up.
     pub(crate) primary: usize,
-    /// Calls of `cuDevicePrimaryCtxRetain` that were not released.
+    /// Calls of `cuDevicePrimaryCtxRetain` that were not released, or uses of the context that a
+    /// program created.
     pub(crate) retains: u32,
     /// The handles of the green contexts that are not destroyed; each holds the primary context.
     pub(crate) greens: Vec<usize>,
@@ -113,6 +120,7 @@ impl State {
             version: spec.version(),
             now: 0,
             devices: Vec::new(),
+            ordinals: devices,
             threads: HashMap::default(),
             contexts: Table::default(),
             streams: Table::default(),
@@ -134,17 +142,19 @@ impl State {
             next_context_id: 1,
             next_stream_id: 1,
         };
-        for _ in 0..devices {
-            state.add_device();
+        for device in 0..devices {
+            state.add_device(device);
         }
         state
     }
 
-    fn add_device(&mut self) {
+    /// Adds an entry that is a device, or stands on one, and returns its index.
+    pub(crate) fn add_device(&mut self, physical: usize) -> usize {
         let device = self.devices.len();
         let primary = handle::next();
         self.contexts.insert(primary, Context::primary(device, self.profile));
         self.devices.push(Device {
+            physical,
             primary,
             retains: 0,
             greens: Vec::new(),
@@ -156,6 +166,7 @@ impl State {
             allocated: 0,
             root: handle::next(),
         });
+        device
     }
 
     /// The calling thread's part of the state.
@@ -165,7 +176,7 @@ impl State {
 
     /// The index of a device; `CUDA_ERROR_INVALID_DEVICE` where there is none.
     pub(crate) fn device(&self, ordinal: i32) -> Answer<usize> {
-        let index = usize::try_from(ordinal).ok().filter(|&index| index < self.devices.len());
+        let index = usize::try_from(ordinal).ok().filter(|&index| index < self.ordinals);
         index.ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)
     }
 

@@ -308,7 +308,8 @@ pub(crate) fn get_id(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<u64>) -
 pub(crate) fn get_device(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<i32>) -> Answer {
     let mut state = driver.state();
     let handle = state.stream(stream.address())?;
-    out.write(state.device_of_stream(handle) as i32)
+    let device = state.device_of_stream(handle);
+    out.write(state.physical(device) as i32)
 }
 
 pub(crate) fn get_ctx(

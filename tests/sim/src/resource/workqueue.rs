@@ -72,7 +72,8 @@ impl State {
     /// The workqueues of a context that was looked up already.
     fn workqueue(&self, context: usize) -> Workqueue {
         let context = &self.contexts[&context];
-        context.workqueue.unwrap_or_else(|| self.default_workqueue(context.device))
+        let device = self.physical(context.device);
+        context.workqueue.unwrap_or_else(|| self.default_workqueue(device))
     }
 
     /// The resource of a device, where the type is one of workqueues. That a device has existing

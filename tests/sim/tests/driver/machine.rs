@@ -1,6 +1,6 @@
 //! A simulated machine and short forms of the calls that most tests make.
 
-use std::ffi::{CString, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::ptr::null_mut;
 
 use green_ctx_sim::{Sim, Spec};
@@ -112,6 +112,27 @@ impl Machine {
         let primary = machine.retain();
         ok(machine.push(primary));
         (machine, primary)
+    }
+
+    /// A function that the table may not have, in the form of a version.
+    ///
+    /// # Safety
+    ///
+    /// `F` must be the type of a pointer to a function with this form's signature.
+    pub(crate) unsafe fn function<F: Copy>(&self, name: &CStr, version: i32) -> F {
+        let address = self.lookup(name, version);
+        assert_eq!(size_of::<F>(), size_of_val(&address));
+        // SAFETY: the sizes are equal, and the caller says that the address is an `F`.
+        unsafe { std::mem::transmute_copy(&address) }
+    }
+
+    /// The address of a function in the form of a version.
+    pub(crate) fn lookup(&self, name: &CStr, version: i32) -> *mut c_void {
+        let (mut address, look) = (null_mut(), self.sim.get_proc_address());
+        // SAFETY: the pointers are to a string and to a variable of the type that is filled.
+        ok(unsafe { look(name.as_ptr(), &mut address, version, 0, null_mut()) });
+        assert!(!address.is_null(), "{name:?} at {version}");
+        address
     }
 
     pub(crate) fn init(&self) -> CUresult {

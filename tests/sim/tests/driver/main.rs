@@ -3,6 +3,7 @@
 mod account;
 mod capture;
 mod clients;
+mod created;
 mod effect;
 mod launch;
 mod library;

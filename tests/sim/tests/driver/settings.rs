@@ -1,6 +1,6 @@
 //! Functions that tell or set little, most of them in the table of no program here.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint};
 use std::ptr::null_mut;
 
 use green_ctx_sys::*;
@@ -13,22 +13,12 @@ const INVALID_DEVICE: CUresult = CUresult::CUDA_ERROR_INVALID_DEVICE;
 /// Calls a function that the table does not have, in the form of a version.
 macro_rules! old {
     ($machine:expr, $name:literal, $version:literal ($($arg:expr => $ty:ty),*)) => {{
-        let address = find(&$machine, $name, $version);
+        type Form = unsafe extern "C" fn($($ty),*) -> CUresult;
         // SAFETY: this is the function's signature in that version.
-        let function = unsafe {
-            std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) -> CUresult>(address)
-        };
+        let function: Form = unsafe { $machine.function($name, $version) };
         // SAFETY: pointers are to variables of the types that the function fills.
         unsafe { function($($arg),*) }
     }};
-}
-
-fn find(machine: &Machine, name: &CStr, version: c_int) -> *mut c_void {
-    let (mut address, look) = (null_mut(), machine.sim.get_proc_address());
-    // SAFETY: the pointers are to a string and to a variable of the type that is filled.
-    ok(unsafe { look(name.as_ptr(), &mut address, version, 0, null_mut()) });
-    assert!(!address.is_null(), "{name:?} at {version}");
-    address
 }
 
 #[test]
@@ -145,7 +135,7 @@ fn values_in_streams_had_an_older_form() {
     };
     assert_eq!(refused(stream), NOT_SUPPORTED);
     assert_ne!(
-        find(&machine, c"cuStreamWriteValue32", 8000),
-        find(&machine, c"cuStreamWriteValue32", 12000)
+        machine.lookup(c"cuStreamWriteValue32", 8000),
+        machine.lookup(c"cuStreamWriteValue32", 12000)
     );
 }

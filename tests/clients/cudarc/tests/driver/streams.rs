@@ -79,6 +79,21 @@ fn threads_share_a_context() -> Result {
 }
 
 #[test]
+fn a_context_of_its_own() -> Result {
+    let primary = CudaContext::new(0)?;
+    let flags = sys::CUctx_flags::CU_CTX_SCHED_YIELD as u32;
+    let context = CudaContext::new_non_primary(0, flags)?;
+    assert!(!context.is_primary() && context != primary);
+    let stream = context.new_stream()?;
+    let memory = stream.clone_htod(&[4u16, 5, 6])?;
+    assert_eq!(stream.clone_dtoh(&memory)?, [4, 5, 6]);
+    drop((memory, stream));
+    context.check_err()?;
+    drop(context);
+    Ok(primary.check_err()?)
+}
+
+#[test]
 fn a_partitions_stream_is_a_stream() -> Result {
     let context = CudaContext::new(0)?;
     // SAFETY: all bytes of a resource may be zero.
