@@ -25,6 +25,24 @@ enum Function {
 }
 
 impl Callback {
+    /// A function of `cuLaunchHostFunc` or of a node.
+    pub(crate) fn host(
+        function: unsafe extern "C" fn(*mut c_void),
+        user_data: Ptr<c_void>,
+    ) -> Callback {
+        Callback { function: Function::Host(function), user_data: user_data.into() }
+    }
+
+    /// The function and what it is called with, as a node has them.
+    pub(crate) fn as_host(&self) -> (CUhostFn, *mut c_void) {
+        let function = match self.function {
+            Function::Host(function) => Some(function),
+            // A callback is never captured.
+            Function::Stream(..) => None,
+        };
+        (function, self.user_data.pointer().raw())
+    }
+
     /// Runs the function. No lock of the driver may be held: it may call the driver.
     pub(crate) fn run(self, status: CUresult) {
         match self.function {
@@ -74,6 +92,6 @@ pub(crate) fn launch(
     let mut state = driver.state();
     let handle = state.stream(stream.address())?;
     let function = function.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let callback = Callback { function: Function::Host(function), user_data: user_data.into() };
+    let callback = Callback::host(function, user_data);
     work::submit(driver, state, handle, Work::Call(callback)).map(drop)
 }

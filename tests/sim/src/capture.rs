@@ -1,13 +1,17 @@
-//! Stream capture, as far as it concerns contexts and streams: what takes part, what is refused
-//! meanwhile, what spoils it, and the graph that comes out.
+//! Stream capture: what takes part, what is refused meanwhile, what spoils it, and the graph that
+//! grows.
+
+pub(crate) mod info;
 
 use green_ctx_sys::{
-    CUgraph_st, CUgraphEdgeData, CUgraphNode, CUresult, CUstream_st, CUstreamCaptureMode,
-    CUstreamCaptureStatus,
+    CUgraph_st, CUgraphEdgeData, CUgraphNode_st, CUresult, CUstream_st, CUstreamCaptureMode,
 };
 
-use crate::clock::VectorClock;
 use crate::driver::Driver;
+use crate::graph::edge::Edge;
+use crate::graph::memcpy::Memcpy;
+use crate::graph::memset::Memset;
+use crate::graph::{Action, Owner};
 use crate::handle;
 use crate::pointer::{Answer, Ptr};
 use crate::state::{State, thread};
@@ -20,47 +24,63 @@ pub(crate) struct Capture {
     mode: CUstreamCaptureMode,
     /// Something happened that cannot be captured: only ending it is left.
     spoiled: bool,
-    nodes: Vec<Node>,
+    /// The graph that it adds nodes to.
+    pub(crate) graph: usize,
+    /// Whether edges of the graph were changed by hand: what is not joined then is no mistake of
+    /// the streams (cuda.h, `cuStreamGetCaptureInfo`).
+    rewired: bool,
     /// The streams that take part, the one that it was begun in first.
     branches: Vec<Branch>,
 }
 
 struct Branch {
     stream: usize,
-    /// The number of operations captured in it.
-    tick: u64,
-    /// The operations of each branch, by its index, that come before the branch's next.
-    seen: VectorClock,
-    /// The nodes that the branch's next comes after directly.
-    last: Vec<usize>,
+    /// What the branch's next node comes after directly.
+    last: Vec<Edge>,
+    /// The same as it was given out last, at addresses that stay.
+    lent: (Box<[usize]>, Box<[[u8; 8]]>),
 }
 
 /// What an event recorded in a capturing stream stands for.
 #[derive(Clone)]
 pub(crate) struct Captured {
     pub(crate) capture: usize,
-    seen: VectorClock,
-    last: Vec<usize>,
+    last: Vec<Edge>,
 }
 
-/// A graph.
-pub(crate) struct Graph {
-    #[expect(dead_code, reason = "what a graph is made of is asked for by functions yet to come")]
-    nodes: Vec<Node>,
-}
+impl Branch {
+    fn new(stream: usize, last: Vec<Edge>) -> Branch {
+        Branch { stream, last, lent: Default::default() }
+    }
 
-/// Work of a graph, in a context, after other work.
-#[expect(dead_code, reason = "what a graph is made of is asked for by functions yet to come")]
-pub(crate) struct Node {
-    work: Work,
-    context: usize,
-    after: Vec<usize>,
+    /// Makes the branch's next node come after these, too.
+    fn join(&mut self, edges: &[Edge]) {
+        for edge in edges {
+            if self.last.iter().all(|other| other.from != edge.from) {
+                self.last.push(*edge);
+            }
+        }
+    }
 }
 
 impl Capture {
-    fn branch(&mut self, stream: usize) -> Option<(u32, &mut Branch)> {
-        let mut branches = (0..).zip(&mut self.branches);
-        branches.find(|(_, branch)| branch.stream == stream)
+    fn branch(&mut self, stream: usize) -> Option<&mut Branch> {
+        self.branches.iter_mut().find(|branch| branch.stream == stream)
+    }
+
+    /// Whether all that was captured comes before what the first stream would capture next.
+    fn is_joined(&self, state: &State) -> bool {
+        let Some((origin, others)) = self.branches.split_first() else { return true };
+        let mut reached = handle::Table::default();
+        let mut open: Vec<usize> = origin.last.iter().map(|edge| edge.from).collect();
+        while let Some(node) = open.pop() {
+            if reached.insert(node, ()).is_none() {
+                let after = state.nodes.get(&node).map_or(&[][..], |node| &node.after[..]);
+                open.extend(after.iter().map(|edge| edge.from));
+            }
+        }
+        let mut left = others.iter().flat_map(|branch| &branch.last);
+        self.rewired || left.all(|edge| reached.contains_key(&edge.from))
     }
 }
 
@@ -112,18 +132,46 @@ impl State {
     /// Takes work into the capture of its stream; gives it back where there is none and it is to be
     /// done.
     pub(crate) fn capture(&mut self, stream: usize, work: Work) -> Answer<Option<Work>> {
-        let Some(id) = self.capturing(stream)? else { return Ok(Some(work)) };
-        let context = self.streams[&stream].context;
-        let Some(capture) = self.captures.get_mut(&id) else { return Ok(Some(work)) };
-        let number = capture.nodes.len();
-        let mut after = Vec::new();
-        if let Some((index, branch)) = capture.branch(stream) {
-            branch.tick += 1;
-            branch.seen.set(index, branch.tick);
-            after = std::mem::replace(&mut branch.last, vec![number]);
+        if self.capturing(stream)?.is_none() {
+            return Ok(Some(work));
         }
-        capture.nodes.push(Node { work, context, after });
+        let (context, priority) = (self.streams[&stream].context, self.streams[&stream].priority);
+        let device = self.contexts[&context].device;
+        let (action, context) = match work {
+            Work::Kernel(work) => {
+                (Action::Kernel(self.captured_kernel(work, device, priority)?), context)
+            }
+            Work::Copy(copy) => (Action::Memcpy(Memcpy::captured(copy)), context),
+            Work::Fill(fill) => (Action::Memset(Memset::captured(fill)), context),
+            Work::Call(callback) => (Action::Host(callback), 0),
+        };
+        self.capture_action(stream, action, context)?;
         Ok(None)
+    }
+
+    /// Adds a node to the capture of a stream, after what the stream has captured.
+    pub(crate) fn capture_action(
+        &mut self,
+        stream: usize,
+        action: Action,
+        context: usize,
+    ) -> Answer {
+        let id = self.streams[&stream].capture.ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
+        let capture = self.captures.get_mut(&id).ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
+        let graph = capture.graph;
+        let after = capture.branch(stream).map(|branch| std::mem::take(&mut branch.last));
+        let node = self.add_node(graph, action, context, after.unwrap_or_default());
+        let capture = self.captures.get_mut(&id);
+        if let Some(branch) = capture.and_then(|capture| capture.branch(stream)) {
+            branch.last = vec![Edge::plain(node)];
+        }
+        Ok(())
+    }
+
+    /// Notes that edges of a graph were changed by hand.
+    pub(crate) fn rewired(&mut self, graph: usize) {
+        let here = |capture: &&mut Capture| capture.graph == graph;
+        self.captures.values_mut().filter(here).for_each(|capture| capture.rewired = true);
     }
 
     /// The capture that work in a stream would become part of, if there is one.
@@ -161,8 +209,8 @@ impl State {
     /// What recording an event in a capturing stream records; `None` where it is not capturing.
     pub(crate) fn captured_event(&mut self, stream: usize) -> Option<Captured> {
         let id = self.streams[&stream].capture?;
-        let (_, branch) = self.captures.get_mut(&id)?.branch(stream)?;
-        Some(Captured { capture: id, seen: branch.seen.clone(), last: branch.last.clone() })
+        let branch = self.captures.get_mut(&id)?.branch(stream)?;
+        Some(Captured { capture: id, last: branch.last.clone() })
     }
 
     /// Waits within a capture; `false` where neither stream nor event take part in one.
@@ -183,18 +231,14 @@ impl State {
         let Some(capture) = self.captures.get_mut(&captured.capture) else { return Ok(false) };
         match into {
             None => {
-                let (seen, last) = (captured.seen, captured.last);
-                let branch = Branch { stream, tick: 0, seen, last };
-                capture.branches.push(branch);
+                capture.branches.push(Branch::new(stream, captured.last));
                 if let Some(stream) = self.streams.get_mut(&stream) {
                     stream.capture = Some(captured.capture);
                 }
             }
             Some(into) if into == captured.capture => {
-                if let Some((_, branch)) = capture.branch(stream) {
-                    branch.seen.join(&captured.seen);
-                    let more = captured.last.into_iter().filter(|node| !branch.last.contains(node));
-                    branch.last = branch.last.iter().copied().chain(more).collect();
+                if let Some(branch) = capture.branch(stream) {
+                    branch.join(&captured.last);
                 }
             }
             Some(into) => {
@@ -211,18 +255,60 @@ impl State {
         let Some(capture) = self.captures.get_mut(&id) else { return };
         capture.spoiled = true;
         if capture.branches.first().is_some_and(|branch| branch.stream == stream) {
-            self.end_capture(id);
+            self.end_capture(id, false);
         }
     }
 
-    fn end_capture(&mut self, id: usize) -> Option<Capture> {
-        let capture = self.captures.remove(&id)?;
+    /// Ends a capture. Its graph goes to the program, or goes with it where it is not finished and
+    /// the capture made it.
+    fn end_capture(&mut self, id: usize, finished: bool) {
+        let Some(capture) = self.captures.remove(&id) else { return };
         for branch in &capture.branches {
             if let Some(stream) = self.streams.get_mut(&branch.stream) {
                 stream.capture = None;
             }
         }
-        Some(capture)
+        let Some(graph) = self.graphs.get_mut(&capture.graph) else { return };
+        if graph.owner == Owner::Capture {
+            graph.owner = Owner::Program;
+            if !finished {
+                self.remove_graph(capture.graph);
+            }
+        }
+    }
+
+    /// Begins a capture in a stream, into a graph that is there or a new one.
+    fn begin_capture(
+        &mut self,
+        stream: usize,
+        mode: CUstreamCaptureMode,
+        into: Option<(usize, Vec<Edge>)>,
+    ) -> Answer {
+        if mode.0 > CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED.0 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let context = self.streams[&stream].context;
+        if self.contexts[&context].legacy == stream {
+            return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        }
+        if self.streams[&stream].capture.is_some() {
+            return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
+        }
+        let (graph, last) = into.unwrap_or_else(|| (self.add_graph(Owner::Capture), Vec::new()));
+        let capture = Capture {
+            thread: thread(),
+            mode,
+            spoiled: false,
+            graph,
+            rewired: false,
+            branches: vec![Branch::new(stream, last)],
+        };
+        let id = handle::next();
+        self.captures.insert(id, capture);
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            stream.capture = Some(id);
+        }
+        Ok(())
     }
 }
 
@@ -232,32 +318,27 @@ pub(crate) fn begin(
     mode: CUstreamCaptureMode,
 ) -> Answer {
     let mut state = driver.state();
-    let handle = state.stream(stream.address())?;
-    if mode.0 > CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED.0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    let context = state.streams[&handle].context;
-    if state.contexts[&context].legacy == handle {
-        return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-    }
-    if state.streams[&handle].capture.is_some() {
-        return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
-    }
-    let (seen, last) = (VectorClock::default(), Vec::new());
-    let branch = Branch { stream: handle, tick: 0, seen, last };
-    let capture = Capture {
-        thread: thread(),
-        mode,
-        spoiled: false,
-        nodes: Vec::new(),
-        branches: vec![branch],
-    };
-    let id = handle::next();
-    state.captures.insert(id, capture);
-    if let Some(stream) = state.streams.get_mut(&handle) {
-        stream.capture = Some(id);
-    }
-    Ok(())
+    let stream = state.stream(stream.address())?;
+    state.begin_capture(stream, mode, None)
+}
+
+/// Begins a capture whose nodes are added to a graph of the program, the first after some that are
+/// there.
+pub(crate) fn begin_to_graph(
+    driver: &Driver,
+    stream: Ptr<CUstream_st>,
+    graph: Ptr<CUgraph_st>,
+    dependencies: Ptr<*mut CUgraphNode_st>,
+    edges: Ptr<CUgraphEdgeData>,
+    count: usize,
+    mode: CUstreamCaptureMode,
+) -> Answer {
+    let mut state = driver.state();
+    let stream = state.stream(stream.address())?;
+    let graph = graph.address();
+    state.graph(graph)?;
+    let last = state.dependencies(graph, dependencies, edges.cast(), count)?;
+    state.begin_capture(stream, mode, Some((graph, last)))
 }
 
 pub(crate) fn end(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<*mut CUgraph_st>) -> Answer {
@@ -266,8 +347,7 @@ pub(crate) fn end(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<*mut CUgra
     out.write(std::ptr::null_mut())?;
     let id = state.streams[&handle].capture.ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
     let capture = state.captures.get(&id).ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
-    let origin = capture.branches.first();
-    if origin.is_none_or(|origin| origin.stream != handle) {
+    if capture.branches.first().is_none_or(|origin| origin.stream != handle) {
         let _ = state.spoil_captures(&[id]);
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
     }
@@ -276,20 +356,16 @@ pub(crate) fn end(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<*mut CUgra
     {
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
     }
-    let seen = |index: u32| origin.map_or(0, |origin| origin.seen.get(index));
-    let joined = (0..).zip(&capture.branches).all(|(index, branch)| seen(index) >= branch.tick);
+    let graph = capture.graph;
     let status = if capture.spoiled {
         Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
-    } else if joined {
+    } else if capture.is_joined(&state) {
         Ok(())
     } else {
         Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED)
     };
-    let ended = state.end_capture(id);
+    state.end_capture(id, status.is_ok());
     status?;
-    let graph = handle::next();
-    let nodes = ended.map_or_else(Vec::new, |capture| capture.nodes);
-    state.graphs.insert(graph, Graph { nodes });
     out.write(handle::pointer(graph))
 }
 
@@ -302,89 +378,4 @@ pub(crate) fn exchange_mode(driver: &Driver, mode: Ptr<CUstreamCaptureMode>) -> 
     let mut state = driver.state();
     let former = std::mem::replace(&mut state.thread().capture_mode, wanted.0);
     mode.write(CUstreamCaptureMode(former))
-}
-
-pub(crate) fn is_capturing(
-    driver: &Driver,
-    stream: Ptr<CUstream_st>,
-    out: Ptr<CUstreamCaptureStatus>,
-) -> Answer {
-    let mut state = driver.state();
-    let handle = state.stream(stream.address())?;
-    let capture = state.streams[&handle].capture.and_then(|id| state.captures.get(&id));
-    out.write(match capture {
-        None => CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE,
-        Some(capture) if capture.spoiled => {
-            CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_INVALIDATED
-        }
-        Some(_) => CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE,
-    })
-}
-
-/// The form of 10.1: whether a stream is capturing, and into which capture.
-pub(crate) fn get_info(
-    driver: &Driver,
-    stream: Ptr<CUstream_st>,
-    status: Ptr<CUstreamCaptureStatus>,
-    id_out: Ptr<u64>,
-) -> Answer {
-    is_capturing(driver, stream, status)?;
-    let mut state = driver.peek();
-    let handle = state.stream(stream.address())?;
-    if let Some(id) = state.streams[&handle].capture {
-        id_out.write_if_given(id as u64);
-    }
-    Ok(())
-}
-
-/// The form of 11.3. The graph that a capture makes is not there before the capture ends, so that
-/// who asks for it or its nodes meanwhile is refused.
-pub(crate) fn get_info_v2(
-    driver: &Driver,
-    stream: Ptr<CUstream_st>,
-    status: Ptr<CUstreamCaptureStatus>,
-    id_out: Ptr<u64>,
-    graph: Ptr<*mut CUgraph_st>,
-    dependencies: Ptr<*const CUgraphNode>,
-    count: Ptr<usize>,
-) -> Answer {
-    get_info(driver, stream, status, id_out)?;
-    let mut state = driver.peek();
-    let handle = state.stream(stream.address())?;
-    let asked = !(graph.is_null() && dependencies.is_null() && count.is_null());
-    if asked && state.streams[&handle].capture.is_some() {
-        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-    }
-    Ok(())
-}
-
-/// The form of 12.3, with data of the edges.
-#[expect(clippy::too_many_arguments, reason = "the C function has them")]
-pub(crate) fn get_info_v3(
-    driver: &Driver,
-    stream: Ptr<CUstream_st>,
-    status: Ptr<CUstreamCaptureStatus>,
-    id_out: Ptr<u64>,
-    graph: Ptr<*mut CUgraph_st>,
-    dependencies: Ptr<*const CUgraphNode>,
-    _edges: Ptr<*const CUgraphEdgeData>,
-    count: Ptr<usize>,
-) -> Answer {
-    get_info_v2(driver, stream, status, id_out, graph, dependencies, count)
-}
-
-pub(crate) fn graph_create(driver: &Driver, out: Ptr<*mut CUgraph_st>, flags: u32) -> Answer {
-    let mut state = driver.state();
-    out.given()?;
-    if flags != 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    let graph = handle::next();
-    state.graphs.insert(graph, Graph { nodes: Vec::new() });
-    out.write(handle::pointer(graph))
-}
-
-pub(crate) fn graph_destroy(driver: &Driver, graph: Ptr<CUgraph_st>) -> Answer {
-    let removed = driver.state().graphs.remove(&graph.address());
-    removed.map(drop).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }

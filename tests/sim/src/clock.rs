@@ -25,7 +25,18 @@ pub(crate) mod cost {
     pub(crate) const COPY_BYTES: u64 = 50_000;
 }
 
-/// What an operation knows to be finished: for each stream, the number of its last operation.
+/// The name of one operation: whose it is, a stream's or that of a branch of graphs in a stream, and
+/// its number there.
+///
+/// One operation comes before another exactly if the clock with which the other began
+/// [knows](VectorClock::knows) its tick and both are not the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tick {
+    pub(crate) actor: u32,
+    pub(crate) number: u64,
+}
+
+/// What an operation knows to be finished: for each actor, the number of its last operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VectorClock(Vec<(u32, u64)>);
 
@@ -37,11 +48,21 @@ impl VectorClock {
     }
 
     /// Notes that `actor` has come to `tick`.
-    pub(crate) fn set(&mut self, actor: u32, tick: u64) {
+    fn set(&mut self, actor: u32, tick: u64) {
         match self.0.binary_search_by_key(&actor, |&(actor, _)| actor) {
             Ok(index) => self.0[index].1 = self.0[index].1.max(tick),
             Err(index) => self.0.insert(index, (actor, tick)),
         }
+    }
+
+    /// Whether this operation is known to be finished, or is the one whose clock this is.
+    pub(crate) fn knows(&self, tick: Tick) -> bool {
+        self.get(tick.actor) >= tick.number
+    }
+
+    /// Notes an operation, and with it those of the same actor before it.
+    pub(crate) fn note(&mut self, tick: Tick) {
+        self.set(tick.actor, tick.number);
     }
 
     /// Takes over everything that `other` knows.

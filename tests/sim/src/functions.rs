@@ -12,9 +12,9 @@ use crate::pointer::Argument;
 use crate::sim::GetProcAddress;
 use crate::slot::SLOTS;
 use crate::{
-    attribute, callback, capture, context, created, device, error_text, event, green, launch,
-    library, memory, occupancy, peer, proc_address, profiler, resource, settings, slot, stream,
-    unsimulated,
+    attribute, callback, capture, context, created, device, error_text, event, graph, green,
+    launch, library, memory, occupancy, peer, proc_address, profiler, resource, settings, slot,
+    stream, unsimulated,
 };
 
 /// A C function, in the form of one version.
@@ -246,14 +246,14 @@ functions! {
     cuStreamBeginCapture_v2 = "cuStreamBeginCapture" 10010 [PFN_cuStreamBeginCapture_v10010] (stream: CUstream, mode: CUstreamCaptureMode) => capture::begin;
     cuThreadExchangeStreamCaptureMode = "cuThreadExchangeStreamCaptureMode" 10010 [PFN_cuThreadExchangeStreamCaptureMode_v10010] (mode: *mut CUstreamCaptureMode) => capture::exchange_mode;
     cuStreamEndCapture = "cuStreamEndCapture" 10000 [PFN_cuStreamEndCapture_v10000] (stream: CUstream, out: *mut CUgraph) => capture::end;
-    cuStreamIsCapturing = "cuStreamIsCapturing" 10000 [PFN_cuStreamIsCapturing_v10000] (stream: CUstream, out: *mut CUstreamCaptureStatus) => capture::is_capturing;
+    cuStreamIsCapturing = "cuStreamIsCapturing" 10000 [PFN_cuStreamIsCapturing_v10000] (stream: CUstream, out: *mut CUstreamCaptureStatus) => capture::info::is_capturing;
 
-    cuStreamGetCaptureInfo = "cuStreamGetCaptureInfo" 10010 (stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut cuuint64_t) => capture::get_info;
-    cuStreamGetCaptureInfo_v2 = "cuStreamGetCaptureInfo" 11030 (stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut cuuint64_t, graph: *mut CUgraph, dependencies: *mut *const CUgraphNode, count: *mut usize) => capture::get_info_v2;
-    cuStreamGetCaptureInfo_v3 = "cuStreamGetCaptureInfo" 12030 [PFN_cuStreamGetCaptureInfo_v12030] (stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut cuuint64_t, graph: *mut CUgraph, dependencies: *mut *const CUgraphNode, edges: *mut *const CUgraphEdgeData, count: *mut usize) => capture::get_info_v3;
-    cuStreamBeginCaptureToGraph = "cuStreamBeginCaptureToGraph" 12030 [PFN_cuStreamBeginCaptureToGraph_v12030] (stream: CUstream, graph: CUgraph, dependencies: *const CUgraphNode, edges: *const CUgraphEdgeData, count: usize, mode: CUstreamCaptureMode) => unsimulated::begin_capture_to_graph;
-    cuStreamUpdateCaptureDependencies = "cuStreamUpdateCaptureDependencies" 11030 (stream: CUstream, dependencies: *mut CUgraphNode, count: usize, flags: c_uint) => unsimulated::update_capture_dependencies;
-    cuStreamUpdateCaptureDependencies_v2 = "cuStreamUpdateCaptureDependencies" 12030 [PFN_cuStreamUpdateCaptureDependencies_v12030] (stream: CUstream, dependencies: *mut CUgraphNode, edges: *const CUgraphEdgeData, count: usize, flags: c_uint) => unsimulated::update_capture_dependencies_with_edges;
+    cuStreamGetCaptureInfo = "cuStreamGetCaptureInfo" 10010 (stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut cuuint64_t) => capture::info::get;
+    cuStreamGetCaptureInfo_v2 = "cuStreamGetCaptureInfo" 11030 (stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut cuuint64_t, graph: *mut CUgraph, dependencies: *mut *const CUgraphNode, count: *mut usize) => capture::info::get_v2;
+    cuStreamGetCaptureInfo_v3 = "cuStreamGetCaptureInfo" 12030 [PFN_cuStreamGetCaptureInfo_v12030] (stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut cuuint64_t, graph: *mut CUgraph, dependencies: *mut *const CUgraphNode, edges: *mut *const CUgraphEdgeData, count: *mut usize) => capture::info::get_v3;
+    cuStreamBeginCaptureToGraph = "cuStreamBeginCaptureToGraph" 12030 [PFN_cuStreamBeginCaptureToGraph_v12030] (stream: CUstream, graph: CUgraph, dependencies: *const CUgraphNode, edges: *const CUgraphEdgeData, count: usize, mode: CUstreamCaptureMode) => capture::begin_to_graph;
+    cuStreamUpdateCaptureDependencies = "cuStreamUpdateCaptureDependencies" 11030 (stream: CUstream, dependencies: *mut CUgraphNode, count: usize, flags: c_uint) => capture::info::update_dependencies;
+    cuStreamUpdateCaptureDependencies_v2 = "cuStreamUpdateCaptureDependencies" 12030 [PFN_cuStreamUpdateCaptureDependencies_v12030] (stream: CUstream, dependencies: *mut CUgraphNode, edges: *const CUgraphEdgeData, count: usize, flags: c_uint) => capture::info::update_dependencies_v2;
 
     cuEventCreate = "cuEventCreate" 2000 [PFN_cuEventCreate_v2000] (out: *mut CUevent, flags: c_uint) => event::create;
     cuEventDestroy_v2 = "cuEventDestroy" 4000 [PFN_cuEventDestroy_v4000] (event: CUevent) => event::destroy;
@@ -320,8 +320,77 @@ functions! {
     cuMemsetD8Async = "cuMemsetD8Async" 3020 [PFN_cuMemsetD8Async_v3020] (to: CUdeviceptr, value: u8, count: usize, stream: CUstream) => memory::set_d8_async;
     cuMemsetD32Async = "cuMemsetD32Async" 3020 [PFN_cuMemsetD32Async_v3020] (to: CUdeviceptr, value: c_uint, count: usize, stream: CUstream) => memory::set_d32_async;
 
-    cuGraphCreate = "cuGraphCreate" 10000 [PFN_cuGraphCreate_v10000] (out: *mut CUgraph, flags: c_uint) => capture::graph_create;
-    cuGraphDestroy = "cuGraphDestroy" 10000 [PFN_cuGraphDestroy_v10000] (graph: CUgraph) => capture::graph_destroy;
+    cuGraphCreate = "cuGraphCreate" 10000 [PFN_cuGraphCreate_v10000] (out: *mut CUgraph, flags: c_uint) => graph::create;
+    cuGraphDestroy = "cuGraphDestroy" 10000 [PFN_cuGraphDestroy_v10000] (graph: CUgraph) => graph::destroy;
+    cuGraphClone = "cuGraphClone" 10000 [PFN_cuGraphClone_v10000] (out: *mut CUgraph, original: CUgraph) => graph::clone;
+    cuGraphNodeFindInClone = "cuGraphNodeFindInClone" 10000 [PFN_cuGraphNodeFindInClone_v10000] (out: *mut CUgraphNode, original: CUgraphNode, clone: CUgraph) => graph::find_in_clone;
+    cuGraphGetNodes = "cuGraphGetNodes" 10000 [PFN_cuGraphGetNodes_v10000] (graph: CUgraph, out: *mut CUgraphNode, count: *mut usize) => graph::get_nodes;
+    cuGraphGetRootNodes = "cuGraphGetRootNodes" 10000 [PFN_cuGraphGetRootNodes_v10000] (graph: CUgraph, out: *mut CUgraphNode, count: *mut usize) => graph::get_root_nodes;
+    cuGraphGetEdges = "cuGraphGetEdges" 10000 (graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, count: *mut usize) => graph::edge::get_all_plain;
+    cuGraphGetEdges_v2 = "cuGraphGetEdges" 12030 [PFN_cuGraphGetEdges_v12030] (graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, data: *mut CUgraphEdgeData, count: *mut usize) => graph::edge::get_all;
+    cuGraphNodeGetType = "cuGraphNodeGetType" 10000 [PFN_cuGraphNodeGetType_v10000] (node: CUgraphNode, out: *mut CUgraphNodeType) => graph::node::get_type;
+    cuGraphNodeGetDependencies = "cuGraphNodeGetDependencies" 10000 (node: CUgraphNode, out: *mut CUgraphNode, count: *mut usize) => graph::edge::get_dependencies_plain;
+    cuGraphNodeGetDependencies_v2 = "cuGraphNodeGetDependencies" 12030 [PFN_cuGraphNodeGetDependencies_v12030] (node: CUgraphNode, out: *mut CUgraphNode, data: *mut CUgraphEdgeData, count: *mut usize) => graph::edge::get_dependencies;
+    cuGraphNodeGetDependentNodes = "cuGraphNodeGetDependentNodes" 10000 (node: CUgraphNode, out: *mut CUgraphNode, count: *mut usize) => graph::edge::get_dependents_plain;
+    cuGraphNodeGetDependentNodes_v2 = "cuGraphNodeGetDependentNodes" 12030 [PFN_cuGraphNodeGetDependentNodes_v12030] (node: CUgraphNode, out: *mut CUgraphNode, data: *mut CUgraphEdgeData, count: *mut usize) => graph::edge::get_dependents;
+    cuGraphAddDependencies = "cuGraphAddDependencies" 10000 (graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, count: usize) => graph::edge::add_plain;
+    cuGraphAddDependencies_v2 = "cuGraphAddDependencies" 12030 [PFN_cuGraphAddDependencies_v12030] (graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, data: *const CUgraphEdgeData, count: usize) => graph::edge::add;
+    cuGraphRemoveDependencies = "cuGraphRemoveDependencies" 10000 (graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, count: usize) => graph::edge::remove_plain;
+    cuGraphRemoveDependencies_v2 = "cuGraphRemoveDependencies" 12030 [PFN_cuGraphRemoveDependencies_v12030] (graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, data: *const CUgraphEdgeData, count: usize) => graph::edge::remove;
+    cuGraphDestroyNode = "cuGraphDestroyNode" 10000 [PFN_cuGraphDestroyNode_v10000] (node: CUgraphNode) => graph::node::destroy;
+    cuGraphAddNode = "cuGraphAddNode" 12020 (out: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, params: *mut CUgraphNodeParams) => graph::generic::add_plain;
+    cuGraphAddNode_v2 = "cuGraphAddNode" 12030 [PFN_cuGraphAddNode_v12030] (out: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, edges: *const CUgraphEdgeData, count: usize, params: *mut CUgraphNodeParams) => graph::generic::add;
+    cuGraphNodeSetParams = "cuGraphNodeSetParams" 12020 [PFN_cuGraphNodeSetParams_v12020] (node: CUgraphNode, params: *mut CUgraphNodeParams) => graph::generic::set_params;
+    cuGraphNodeGetParams = "cuGraphNodeGetParams" 13020 [PFN_cuGraphNodeGetParams_v13020] (node: CUgraphNode, out: *mut CUgraphNodeParams) => graph::generic::get_params;
+    cuGraphAddKernelNode_v2 = "cuGraphAddKernelNode" 12000 [PFN_cuGraphAddKernelNode_v12000] (out: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, params: *const CUDA_KERNEL_NODE_PARAMS_v2) => graph::kernel::add;
+    cuGraphKernelNodeGetParams_v2 = "cuGraphKernelNodeGetParams" 12000 [PFN_cuGraphKernelNodeGetParams_v12000] (node: CUgraphNode, out: *mut CUDA_KERNEL_NODE_PARAMS_v2) => graph::kernel::get_params;
+    cuGraphKernelNodeSetParams_v2 = "cuGraphKernelNodeSetParams" 12000 [PFN_cuGraphKernelNodeSetParams_v12000] (node: CUgraphNode, params: *const CUDA_KERNEL_NODE_PARAMS_v2) => graph::kernel::set_params;
+    cuGraphKernelNodeGetAttribute = "cuGraphKernelNodeGetAttribute" 11000 [PFN_cuGraphKernelNodeGetAttribute_v11000] (node: CUgraphNode, id: CUkernelNodeAttrID, out: *mut CUkernelNodeAttrValue_v1) => graph::kernel::get_attribute;
+    cuGraphKernelNodeSetAttribute = "cuGraphKernelNodeSetAttribute" 11000 [PFN_cuGraphKernelNodeSetAttribute_v11000] (node: CUgraphNode, id: CUkernelNodeAttrID, value: *const CUkernelNodeAttrValue_v1) => graph::kernel::set_attribute;
+    cuGraphKernelNodeCopyAttributes = "cuGraphKernelNodeCopyAttributes" 11000 [PFN_cuGraphKernelNodeCopyAttributes_v11000] (to: CUgraphNode, from: CUgraphNode) => graph::kernel::copy_attributes;
+    cuGraphAddMemcpyNode = "cuGraphAddMemcpyNode" 10000 [PFN_cuGraphAddMemcpyNode_v10000] (out: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, params: *const CUDA_MEMCPY3D_v2, context: CUcontext) => graph::memcpy::add;
+    cuGraphMemcpyNodeGetParams = "cuGraphMemcpyNodeGetParams" 10000 [PFN_cuGraphMemcpyNodeGetParams_v10000] (node: CUgraphNode, out: *mut CUDA_MEMCPY3D_v2) => graph::memcpy::get_params;
+    cuGraphMemcpyNodeSetParams = "cuGraphMemcpyNodeSetParams" 10000 [PFN_cuGraphMemcpyNodeSetParams_v10000] (node: CUgraphNode, params: *const CUDA_MEMCPY3D_v2) => graph::memcpy::set_params;
+    cuGraphAddMemsetNode = "cuGraphAddMemsetNode" 10000 [PFN_cuGraphAddMemsetNode_v10000] (out: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, params: *const CUDA_MEMSET_NODE_PARAMS_v1, context: CUcontext) => graph::memset::add;
+    cuGraphMemsetNodeGetParams = "cuGraphMemsetNodeGetParams" 10000 [PFN_cuGraphMemsetNodeGetParams_v10000] (node: CUgraphNode, out: *mut CUDA_MEMSET_NODE_PARAMS_v1) => graph::memset::get_params;
+    cuGraphMemsetNodeSetParams = "cuGraphMemsetNodeSetParams" 10000 [PFN_cuGraphMemsetNodeSetParams_v10000] (node: CUgraphNode, params: *const CUDA_MEMSET_NODE_PARAMS_v1) => graph::memset::set_params;
+    cuGraphAddHostNode = "cuGraphAddHostNode" 10000 [PFN_cuGraphAddHostNode_v10000] (out: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, params: *const CUDA_HOST_NODE_PARAMS_v1) => graph::host::add;
+    cuGraphHostNodeGetParams = "cuGraphHostNodeGetParams" 10000 [PFN_cuGraphHostNodeGetParams_v10000] (node: CUgraphNode, out: *mut CUDA_HOST_NODE_PARAMS_v1) => graph::host::get_params;
+    cuGraphHostNodeSetParams = "cuGraphHostNodeSetParams" 10000 [PFN_cuGraphHostNodeSetParams_v10000] (node: CUgraphNode, params: *const CUDA_HOST_NODE_PARAMS_v1) => graph::host::set_params;
+    cuGraphAddChildGraphNode = "cuGraphAddChildGraphNode" 10000 [PFN_cuGraphAddChildGraphNode_v10000] (out: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, child: CUgraph) => graph::child::add;
+    cuGraphChildGraphNodeGetGraph = "cuGraphChildGraphNodeGetGraph" 10000 [PFN_cuGraphChildGraphNodeGetGraph_v10000] (node: CUgraphNode, out: *mut CUgraph) => graph::child::get_graph;
+    cuGraphAddEmptyNode = "cuGraphAddEmptyNode" 10000 [PFN_cuGraphAddEmptyNode_v10000] (out: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize) => graph::node::add_empty;
+    cuGraphAddEventRecordNode = "cuGraphAddEventRecordNode" 11010 [PFN_cuGraphAddEventRecordNode_v11010] (out: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, event: CUevent) => graph::event::add_record;
+    cuGraphEventRecordNodeGetEvent = "cuGraphEventRecordNodeGetEvent" 11010 [PFN_cuGraphEventRecordNodeGetEvent_v11010] (node: CUgraphNode, out: *mut CUevent) => graph::event::get_record;
+    cuGraphEventRecordNodeSetEvent = "cuGraphEventRecordNodeSetEvent" 11010 [PFN_cuGraphEventRecordNodeSetEvent_v11010] (node: CUgraphNode, event: CUevent) => graph::event::set_record;
+    cuGraphAddEventWaitNode = "cuGraphAddEventWaitNode" 11010 [PFN_cuGraphAddEventWaitNode_v11010] (out: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, event: CUevent) => graph::event::add_wait;
+    cuGraphEventWaitNodeGetEvent = "cuGraphEventWaitNodeGetEvent" 11010 [PFN_cuGraphEventWaitNodeGetEvent_v11010] (node: CUgraphNode, out: *mut CUevent) => graph::event::get_wait;
+    cuGraphEventWaitNodeSetEvent = "cuGraphEventWaitNodeSetEvent" 11010 [PFN_cuGraphEventWaitNodeSetEvent_v11010] (node: CUgraphNode, event: CUevent) => graph::event::set_wait;
+    cuGraphAddMemAllocNode = "cuGraphAddMemAllocNode" 11040 [PFN_cuGraphAddMemAllocNode_v11040] (out: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, params: *mut CUDA_MEM_ALLOC_NODE_PARAMS) => unsimulated::add_mem_alloc_node;
+    cuGraphMemAllocNodeGetParams = "cuGraphMemAllocNodeGetParams" 11040 [PFN_cuGraphMemAllocNodeGetParams_v11040] (node: CUgraphNode, out: *mut CUDA_MEM_ALLOC_NODE_PARAMS) => unsimulated::mem_alloc_node_get_params;
+    cuGraphAddMemFreeNode = "cuGraphAddMemFreeNode" 11040 [PFN_cuGraphAddMemFreeNode_v11040] (out: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, address: CUdeviceptr) => unsimulated::add_mem_free_node;
+    cuGraphMemFreeNodeGetParams = "cuGraphMemFreeNodeGetParams" 11040 [PFN_cuGraphMemFreeNodeGetParams_v11040] (node: CUgraphNode, out: *mut CUdeviceptr) => unsimulated::mem_free_node_get_params;
+    cuGraphConditionalHandleCreate = "cuGraphConditionalHandleCreate" 12030 [PFN_cuGraphConditionalHandleCreate_v12030] (out: *mut CUgraphConditionalHandle, graph: CUgraph, context: CUcontext, value: c_uint, flags: c_uint) => unsimulated::conditional_handle_create;
+    cuGraphDebugDotPrint = "cuGraphDebugDotPrint" 11030 [PFN_cuGraphDebugDotPrint_v11030] (graph: CUgraph, path: *const c_char, flags: c_uint) => graph::dot::print;
+
+    cuGraphInstantiateWithFlags = "cuGraphInstantiateWithFlags" 11040 [PFN_cuGraphInstantiateWithFlags_v11040] (out: *mut CUgraphExec, graph: CUgraph, flags: c_ulonglong) => graph::exec::instantiate;
+    cuGraphInstantiateWithParams = "cuGraphInstantiateWithParams" 12000 [PFN_cuGraphInstantiateWithParams_v12000] (out: *mut CUgraphExec, graph: CUgraph, params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS) => graph::exec::instantiate_with_params;
+    cuGraphUpload = "cuGraphUpload" 11010 [PFN_cuGraphUpload_v11010] (exec: CUgraphExec, stream: CUstream) => graph::exec::upload;
+    cuGraphLaunch = "cuGraphLaunch" 10000 [PFN_cuGraphLaunch_v10000] (exec: CUgraphExec, stream: CUstream) => graph::launch::launch;
+    cuGraphExecDestroy = "cuGraphExecDestroy" 10000 [PFN_cuGraphExecDestroy_v10000] (exec: CUgraphExec) => graph::exec::destroy;
+    cuGraphExecGetFlags = "cuGraphExecGetFlags" 12000 [PFN_cuGraphExecGetFlags_v12000] (exec: CUgraphExec, out: *mut cuuint64_t) => graph::exec::get_flags;
+    cuGraphExecUpdate = "cuGraphExecUpdate" 10020 (exec: CUgraphExec, graph: CUgraph, node: *mut CUgraphNode, result: *mut CUgraphExecUpdateResult) => graph::update::update_plain;
+    cuGraphExecUpdate_v2 = "cuGraphExecUpdate" 12000 [PFN_cuGraphExecUpdate_v12000] (exec: CUgraphExec, graph: CUgraph, out: *mut CUgraphExecUpdateResultInfo) => graph::update::update;
+    cuGraphExecNodeSetParams = "cuGraphExecNodeSetParams" 12020 [PFN_cuGraphExecNodeSetParams_v12020] (exec: CUgraphExec, node: CUgraphNode, params: *mut CUgraphNodeParams) => graph::generic::set_exec_params;
+    cuGraphExecKernelNodeSetParams_v2 = "cuGraphExecKernelNodeSetParams" 12000 [PFN_cuGraphExecKernelNodeSetParams_v12000] (exec: CUgraphExec, node: CUgraphNode, params: *const CUDA_KERNEL_NODE_PARAMS_v2) => graph::exec::set_kernel;
+    cuGraphExecMemcpyNodeSetParams = "cuGraphExecMemcpyNodeSetParams" 10020 [PFN_cuGraphExecMemcpyNodeSetParams_v10020] (exec: CUgraphExec, node: CUgraphNode, params: *const CUDA_MEMCPY3D_v2, context: CUcontext) => graph::exec::set_memcpy;
+    cuGraphExecMemsetNodeSetParams = "cuGraphExecMemsetNodeSetParams" 10020 [PFN_cuGraphExecMemsetNodeSetParams_v10020] (exec: CUgraphExec, node: CUgraphNode, params: *const CUDA_MEMSET_NODE_PARAMS_v1, context: CUcontext) => graph::exec::set_memset;
+    cuGraphExecHostNodeSetParams = "cuGraphExecHostNodeSetParams" 10020 [PFN_cuGraphExecHostNodeSetParams_v10020] (exec: CUgraphExec, node: CUgraphNode, params: *const CUDA_HOST_NODE_PARAMS_v1) => graph::exec::set_host;
+    cuGraphExecChildGraphNodeSetParams = "cuGraphExecChildGraphNodeSetParams" 11010 [PFN_cuGraphExecChildGraphNodeSetParams_v11010] (exec: CUgraphExec, node: CUgraphNode, child: CUgraph) => graph::exec::set_child;
+    cuGraphExecEventRecordNodeSetEvent = "cuGraphExecEventRecordNodeSetEvent" 11010 [PFN_cuGraphExecEventRecordNodeSetEvent_v11010] (exec: CUgraphExec, node: CUgraphNode, event: CUevent) => graph::exec::set_record;
+    cuGraphExecEventWaitNodeSetEvent = "cuGraphExecEventWaitNodeSetEvent" 11010 [PFN_cuGraphExecEventWaitNodeSetEvent_v11010] (exec: CUgraphExec, node: CUgraphNode, event: CUevent) => graph::exec::set_wait;
+    cuGraphNodeGetEnabled = "cuGraphNodeGetEnabled" 11060 [PFN_cuGraphNodeGetEnabled_v11060] (exec: CUgraphExec, node: CUgraphNode, out: *mut c_uint) => graph::exec::get_enabled;
+    cuGraphNodeSetEnabled = "cuGraphNodeSetEnabled" 11060 [PFN_cuGraphNodeSetEnabled_v11060] (exec: CUgraphExec, node: CUgraphNode, enabled: c_uint) => graph::exec::set_enabled;
 
     cuProfilerStart = "cuProfilerStart" 4000 [PFN_cuProfilerStart_v4000] () => profiler::start;
     cuProfilerStop = "cuProfilerStop" 4000 [PFN_cuProfilerStop_v4000] () => profiler::stop;

@@ -92,7 +92,7 @@ pub(crate) fn read_config(config: Ptr<CUlaunchConfig>) -> Answer<(Shape, usize)>
 }
 
 /// The parameters of a launch as one buffer, from an array of pointers or from a buffer.
-fn read_params(
+pub(crate) fn read_params(
     info: &KernelInfo,
     params: Ptr<*mut c_void>,
     extra: Ptr<*mut c_void>,
@@ -156,8 +156,9 @@ fn launch(
         return Err(CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
     }
     let params = read_params(&info, params, extra)?;
-    state.note_loaded(function.address());
-    let work = Work::Kernel(KernelWork { info, shape, params, blocks_per_sm });
+    let function = function.address();
+    state.note_loaded(function);
+    let work = Work::Kernel(KernelWork { function, info, shape, params, blocks_per_sm });
     work::submit(driver, state, stream, work).map(drop)
 }
 

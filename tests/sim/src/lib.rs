@@ -51,6 +51,21 @@
 //! Occupancy is reckoned as `cuda_occupancy.h` does, on the SMs of the current context or of the
 //! stream, within what was set with `cuFuncSetAttribute` and `cuKernelSetAttribute`.
 //!
+//! # Graphs
+//!
+//! A graph is launched node by node: each begins when those that it comes after are over, on the SMs
+//! of its own context, whatever stream launches it, as recorded. What a graph's copies from the host
+//! read is what is there when the graph is launched, and its kernels see memory as it will be when
+//! they begin. [`Launch::happens_before`] knows the edges of a graph: what a graph's nodes do beside
+//! each other is unordered, and all of it comes after what was in the stream before and before what
+//! comes into it later. [`Launch::graph_launch`] says which launches of kernels belong together.
+//!
+//! Memory that was freed before the launch fails the device as a wrong address in a kernel does. A
+//! programmatic edge orders as an ordinary one. A captured `cuStreamWriteValue32` or
+//! `cuStreamWriteValue64` is a node that fills memory, where the driver has one for batches of
+//! operations on memory. An executable keeps the flags that it was made with; none of them changes
+//! how it runs.
+//!
 //! # What drivers have from 13.1 on
 //!
 //! Of these nothing is recorded, since no such driver was at hand: they do what the header of 13.5
@@ -87,11 +102,13 @@
 //!
 //! - `cuStreamWaitValue32`, `cuStreamWaitValue64`
 //! - `cuEventRecordWithFlags` of an event node in a capture, `cuDeviceGetLuid`
-//! - `cuStreamBeginCaptureToGraph`, `cuStreamUpdateCaptureDependencies`
-//! - `cuStreamGetCaptureInfo` of a capturing stream, where the graph or its nodes are asked for
 //! - `cuStreamGetAttribute`, `cuStreamSetAttribute` of the access policy window and the memory
 //!   synchronisation domains
-//! - `cuMemAllocAsync`, `cuMemFreeAsync` in a capture
+//! - `cuMemAllocAsync`, `cuMemFreeAsync` in a capture, `cuGraphAddMemAllocNode`,
+//!   `cuGraphAddMemFreeNode`
+//! - `cuGraphConditionalHandleCreate`, and `cuGraphAddNode` of semaphores, allocations, batches of
+//!   operations on memory and conditions
+//! - copies of nodes from or to CUDA arrays
 //!
 //! `cuCtxEnablePeerAccess` answers `CUDA_ERROR_PEER_ACCESS_UNSUPPORTED`: the devices of a simulated
 //! driver do not reach each other's memory.
@@ -178,6 +195,7 @@ mod device;
 mod effects;
 mod error_text;
 mod event;
+mod graph;
 mod green;
 mod image;
 #[expect(unsafe_code, reason = "it reads the union of launch attributes")]

@@ -21,8 +21,10 @@ pub struct Live {
     pub libraries: u64,
     /// Modules that were not unloaded.
     pub modules: u64,
-    /// Graphs that were not destroyed.
+    /// Graphs that were not destroyed, without those that belong to a node or a capture.
     pub graphs: u64,
+    /// Executable graphs that were not destroyed.
+    pub graph_executables: u64,
     /// Device allocations that were not freed.
     pub allocations: u64,
     /// The bytes of these allocations.
@@ -42,7 +44,8 @@ impl State {
             events: self.events.values().filter(|event| event.counted).count() as u64,
             libraries: self.libraries.len() as u64,
             modules: self.modules.values().filter(|module| module.library.is_none()).count() as u64,
-            graphs: self.graphs.len() as u64,
+            graphs: self.graphs.values().filter(|graph| graph.is_of_program()).count() as u64,
+            graph_executables: self.executables.len() as u64,
             allocations: self
                 .memory
                 .values()

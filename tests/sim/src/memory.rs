@@ -13,7 +13,6 @@ use crate::effects::Effect;
 use crate::pointer::{Answer, Ptr};
 use crate::race::{Accessor, History};
 use crate::state::State;
-use crate::stream::Admitted;
 use crate::work::{self, Copy, Fill, Place, Turn, Work};
 
 /// The alignment of device addresses in bytes.
@@ -150,9 +149,8 @@ impl State {
         let mut admitted = self.admit(stream);
         // It takes no time of its own.
         admitted.start.time = self.pending(stream).time;
-        let Admitted { start, .. } = &admitted;
-        let turn = Turn { stream, context: self.streams[&stream].context, start: start.clone() };
-        let time = start.time;
+        let turn = Turn::of(&admitted, self.streams[&stream].context);
+        let time = turn.start.time;
         let operation = self.operation(&turn, self.streams[&stream].id, what, time);
         self.touch(&operation, self.extent(address), true);
         self.conclude(admitted, time);

@@ -80,6 +80,12 @@ impl<T> Ptr<T> {
         Ptr(self.0.wrapping_add(index))
     }
 
+    /// A pointer that stands in the struct here, for which the caller promises what it promises for
+    /// the struct.
+    pub(crate) fn held<U>(self, pointer: *mut U) -> Ptr<U> {
+        Ptr(pointer)
+    }
+
     /// The same place, seen as another type.
     pub(crate) fn cast<U>(self) -> Ptr<U> {
         Ptr(self.0.cast())
@@ -124,6 +130,9 @@ impl<T> Copy for Kept<T> {}
 // SAFETY: whoever gives such a pointer promises that it can be used on a thread of the driver's
 // choosing until the work is done (cuda.h: asynchronous copies, `cuLaunchHostFunc`).
 unsafe impl<T> Send for Kept<T> {}
+
+// SAFETY: who can see one can copy it, and who has a copy may use it on any thread, as above.
+unsafe impl<T> Sync for Kept<T> {}
 
 impl<T> Kept<T> {
     pub(crate) fn pointer(self) -> Ptr<T> {

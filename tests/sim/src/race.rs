@@ -11,7 +11,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::clock::{Moment, VectorClock};
+use crate::clock::{Moment, Tick, VectorClock};
 use crate::state::State;
 use crate::work::Turn;
 
@@ -125,9 +125,8 @@ pub(crate) struct Operation {
     context: u64,
     start_ns: u64,
     end_ns: u64,
-    /// Its number in its stream, and what was certain to be finished when it began.
-    actor: u32,
-    tick: u64,
+    /// Its name, and what was certain to be finished when it began.
+    tick: Tick,
     clock: VectorClock,
 }
 
@@ -138,7 +137,7 @@ impl Operation {
     }
 
     fn known_to(&self, clock: &VectorClock) -> bool {
-        clock.get(self.actor) >= self.tick
+        clock.knows(self.tick)
     }
 
     fn access(&self, write: bool) -> Access {
@@ -331,8 +330,7 @@ impl State {
             context: self.contexts[&turn.context].id,
             start_ns: *time,
             end_ns,
-            actor: stream as u32,
-            tick: clock.get(stream as u32),
+            tick: turn.tick,
             clock: clock.clone(),
         })
     }
@@ -375,8 +373,7 @@ impl State {
             start_ns: self.now,
             end_ns: self.now,
             // No stream has this number: the host's own doing is nobody's to wait for.
-            actor: 0,
-            tick: u64::MAX,
+            tick: Tick { actor: 0, number: u64::MAX },
             clock: self.thread().clock.clone(),
         };
         self.touch(&Arc::new(operation), range, true);
@@ -387,16 +384,15 @@ impl State {
 mod tests {
     use super::*;
 
-    fn operation(actor: u32, tick: u64) -> Arc<Operation> {
-        let mut clock = VectorClock::default();
-        clock.set(actor, tick);
+    fn operation(actor: u32, number: u64) -> Arc<Operation> {
+        let (tick, mut clock) = (Tick { actor, number }, VectorClock::default());
+        clock.note(tick);
         Arc::new(Operation {
             what: Accessor::Fill,
             stream: Some(actor.into()),
             context: 1,
             start_ns: 0,
             end_ns: 0,
-            actor,
             tick,
             clock,
         })
@@ -407,7 +403,7 @@ mod tests {
     }
 
     fn pieces(history: &History) -> Vec<(u64, u64, u32)> {
-        let actor = |piece: &Piece| piece.touched.writes[0].actor;
+        let actor = |piece: &Piece| piece.touched.writes[0].tick.actor;
         history.0.iter().map(|(&start, piece)| (start, piece.end, actor(piece))).collect()
     }
 

@@ -9,11 +9,13 @@ use green_ctx_sys::{CUfunc_cache, CUresult};
 
 use crate::Profile;
 use crate::callback::Callback;
-use crate::capture::{Capture, Graph};
+use crate::capture::Capture;
 use crate::clock::VectorClock;
 use crate::context::{Context, LIMITS};
 use crate::effects::Effects;
 use crate::event::Event;
+use crate::graph::exec::Exec;
+use crate::graph::{Graph, Node};
 use crate::handle::{self, AddressHasher, Table};
 use crate::library::{Function, Kernel, Library, Module};
 use crate::memory::Allocation;
@@ -49,6 +51,8 @@ pub(crate) struct State {
     pub(crate) resources: Resources,
     pub(crate) captures: Table<Capture>,
     pub(crate) graphs: Table<Graph>,
+    pub(crate) nodes: Table<Node>,
+    pub(crate) executables: Table<Exec>,
     pub(crate) memory: BTreeMap<u64, Allocation>,
     /// What operations that were submitted have yet to do.
     pub(crate) effects: Effects,
@@ -60,6 +64,9 @@ pub(crate) struct State {
     pub(crate) trace: usize,
     pub(crate) next_context_id: u64,
     pub(crate) next_stream_id: u64,
+    /// How many branches graphs had beside the first, whose operations clocks count by themselves.
+    pub(crate) branches: u32,
+    pub(crate) graph_launches: u64,
 }
 
 /// One simulated GPU, or what a context that a program created has of one.
@@ -133,6 +140,8 @@ impl State {
             resources: Resources::default(),
             captures: Table::default(),
             graphs: Table::default(),
+            nodes: Table::default(),
+            executables: Table::default(),
             memory: BTreeMap::new(),
             effects: Effects::default(),
             due: Vec::new(),
@@ -141,6 +150,8 @@ impl State {
             trace,
             next_context_id: 1,
             next_stream_id: 1,
+            branches: 0,
+            graph_launches: 0,
         };
         for device in 0..devices {
             state.add_device(device);

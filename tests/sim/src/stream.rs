@@ -5,7 +5,7 @@ use green_ctx_sys::{
     CUsynchronizationPolicy,
 };
 
-use crate::clock::{Moment, cost};
+use crate::clock::{Moment, Tick, cost};
 use crate::context::Context;
 use crate::driver::Driver;
 use crate::handle::{self, Table};
@@ -27,6 +27,8 @@ pub(crate) struct Stream {
     pub(crate) id: u64,
     /// The number of the last operation in it.
     pub(crate) tick: u64,
+    /// The last operations of the branches that graphs in it had beside the first.
+    pub(crate) branches: Vec<Tick>,
     pub(crate) flags: u32,
     pub(crate) priority: i32,
     /// How waiting for it is asked to be done, which makes no difference here.
@@ -49,6 +51,7 @@ impl Stream {
             context_id,
             id: 0,
             tick: 0,
+            branches: Vec::new(),
             flags,
             priority: 0,
             policy: CUsynchronizationPolicy::CU_SYNC_POLICY_AUTO,
@@ -59,9 +62,15 @@ impl Stream {
         }
     }
 
-    /// The name under which vector clocks count its operations.
-    pub(crate) fn actor(&self) -> u32 {
-        self.id as u32
+    /// The last operation in it.
+    pub(crate) fn last_tick(&self) -> Tick {
+        Tick { actor: self.id as u32, number: self.tick }
+    }
+
+    /// Counts one more operation in it.
+    pub(crate) fn next_tick(&mut self) -> Tick {
+        self.tick += 1;
+        self.last_tick()
     }
 
     /// Makes what comes into this stream, whose handle this is, wait for a moment. Whoever waits
@@ -78,6 +87,7 @@ impl Stream {
 pub(crate) struct Admitted {
     pub(crate) stream: usize,
     pub(crate) start: Moment,
+    pub(crate) tick: Tick,
 }
 
 impl State {
@@ -166,21 +176,25 @@ impl State {
         pending
     }
 
-    /// Admits an operation to a stream that was looked up already.
-    pub(crate) fn admit(&mut self, handle: usize) -> Admitted {
+    /// When an operation that the calling thread submits to a stream now can begin.
+    pub(crate) fn next_start(&mut self, handle: usize) -> Moment {
         let mut start = self.pending(handle);
         start.clock.join(&self.thread().clock);
         start.time = start.time.max(self.now + cost::LATENCY);
-        if let Some(stream) = self.streams.get_mut(&handle) {
-            stream.tick += 1;
-            start.clock.set(stream.actor(), stream.tick);
-        }
-        Admitted { stream: handle, start }
+        start
+    }
+
+    /// Admits an operation to a stream that was looked up already.
+    pub(crate) fn admit(&mut self, handle: usize) -> Admitted {
+        let mut start = self.next_start(handle);
+        let tick = self.streams.get_mut(&handle).map(Stream::next_tick).unwrap_or_default();
+        start.clock.note(tick);
+        Admitted { stream: handle, start, tick }
     }
 
     /// Notes when an admitted operation is over.
     pub(crate) fn conclude(&mut self, admitted: Admitted, end: u64) {
-        let Admitted { stream: handle, start: mut done } = admitted;
+        let Admitted { stream: handle, start: mut done, .. } = admitted;
         done.time = end;
         let Some(stream) = self.streams.get_mut(&handle) else { return };
         if let Some(context) = self.contexts.get_mut(&stream.context) {
@@ -196,6 +210,11 @@ impl State {
         let pending = self.pending(handle);
         self.wait_on_host(&pending);
         self.unpoisoned(self.device_of_stream(handle))
+    }
+
+    /// The id of a stream; 0 for one that the closure of a kernel before has destroyed.
+    pub(crate) fn stream_id(&self, handle: usize) -> u64 {
+        self.streams.get(&handle).map_or(0, |stream| stream.id)
     }
 
     /// The device of a stream that was looked up already.

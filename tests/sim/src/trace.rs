@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::clock::VectorClock;
+use crate::clock::{Tick, VectorClock};
 
 /// One launch of a kernel.
 #[derive(Clone, Debug)]
@@ -28,21 +28,22 @@ pub struct Launch {
     pub start_ns: u64,
     /// When it ended, in virtual nanoseconds.
     pub end_ns: u64,
-    pub(crate) actor: u32,
-    pub(crate) tick: u64,
+    /// Of which launch of a graph it was part: such launches are counted from 1.
+    pub graph_launch: Option<u64>,
+    pub(crate) tick: Tick,
     pub(crate) clock: VectorClock,
 }
 
 impl Launch {
     /// Whether this launch was certain to have ended before `other` began: there is a path from one
-    /// to the other by stream order, events, or the waiting of the launching thread.
+    /// to the other by stream order, events, the edges of a graph, or the waiting of the launching
+    /// thread.
     ///
     /// What the program's own threads tell each other is not seen: of two threads, one that waited
     /// for a stream and one that launches later, only the first is known to have waited.
     #[must_use]
     pub fn happens_before(&self, other: &Launch) -> bool {
-        let same = (self.actor, self.tick) == (other.actor, other.tick);
-        !same && other.clock.get(self.actor) >= self.tick
+        self.tick != other.tick && other.clock.knows(self.tick)
     }
 
     /// Whether both ran at the same time, in virtual time.

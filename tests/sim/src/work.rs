@@ -9,7 +9,7 @@ use green_ctx_sys::CUresult;
 use parking_lot::MutexGuard;
 
 use crate::callback::Callback;
-use crate::clock::{Moment, cost};
+use crate::clock::{Moment, Tick, cost};
 use crate::driver::Driver;
 use crate::effects::{Effect, Written};
 use crate::image::KernelInfo;
@@ -18,6 +18,7 @@ use crate::launch::Shape;
 use crate::pointer::{Answer, Kept};
 use crate::race::{Accessor, joined};
 use crate::state::State;
+use crate::stream::Admitted;
 use crate::trace::Launch;
 
 /// One piece of work. What it needs was checked when it was asked for.
@@ -32,6 +33,8 @@ pub(crate) enum Work {
 /// A kernel with its arguments.
 #[derive(Clone)]
 pub(crate) struct KernelWork {
+    /// The handle that was launched: a `CUfunction`, or a `CUkernel` that was cast to one.
+    pub(crate) function: usize,
     pub(crate) info: Arc<KernelInfo>,
     pub(crate) shape: Shape,
     /// The parameters as one buffer.
@@ -64,13 +67,25 @@ pub(crate) struct Fill {
     pub(crate) len: usize,
 }
 
-/// Where work is done, and what it comes after.
+/// Where work is done, and what it comes after: the work of a turn comes before that of another
+/// exactly if the other's `start.clock` knows its `tick`.
 pub(crate) struct Turn {
     /// The handle of the stream that it was submitted to.
     pub(crate) stream: usize,
     /// The handle of the context on whose SMs it runs.
     pub(crate) context: usize,
     pub(crate) start: Moment,
+    pub(crate) tick: Tick,
+    /// The launch of a graph that it is part of.
+    pub(crate) graph_launch: Option<u64>,
+}
+
+impl Turn {
+    /// The turn of an operation that a stream admitted, on the SMs of a context.
+    pub(crate) fn of(admitted: &Admitted, context: usize) -> Turn {
+        let &Admitted { stream, ref start, tick } = admitted;
+        Turn { stream, context, start: start.clone(), tick, graph_launch: None }
+    }
 }
 
 /// The addresses of `len` bytes.
@@ -94,7 +109,7 @@ pub(crate) fn submit<'a>(
     let Some(work) = state.capture(stream, work)? else { return Ok((state, None)) };
     let admitted = state.admit(stream);
     let context = state.streams[&stream].context;
-    let turn = Turn { stream, context, start: admitted.start.clone() };
+    let turn = Turn::of(&admitted, context);
     let (mut state, end) = perform(driver, state, &turn, work)?;
     state.conclude(admitted, end);
     Ok((state, Some(end)))
@@ -110,7 +125,7 @@ pub(crate) fn perform<'a>(
 ) -> Answer<(MutexGuard<'a, State>, u64)> {
     let start = turn.start.time;
     let device = state.contexts[&turn.context].device;
-    let stream = state.streams[&turn.stream].id;
+    let stream = state.stream_id(turn.stream);
     let end = match work {
         Work::Kernel(work) => return Ok(run_kernel(driver, state, turn, work)),
         Work::Copy(copy) => {
@@ -157,7 +172,7 @@ fn run_kernel<'a>(
     turn: &Turn,
     work: KernelWork,
 ) -> (MutexGuard<'a, State>, u64) {
-    let KernelWork { info, shape, params, blocks_per_sm } = work;
+    let KernelWork { info, shape, params, blocks_per_sm, .. } = work;
     let Shape { grid, block, shared_bytes, .. } = shape;
     let context = &state.contexts[&turn.context];
     let (device, context_id, is_green) = (context.device, context.id, context.green);
@@ -165,8 +180,7 @@ fn run_kernel<'a>(
     let start_ns = turn.start.time;
     let mut end = end_ns(start_ns, DURATION, grid, &all_sms, blocks_per_sm);
     let kernel = Arc::clone(&info.name);
-    // The closure may destroy the stream.
-    let stream = state.streams[&turn.stream].id;
+    let stream = state.stream_id(turn.stream);
     let (mut reads, mut writes) = (Vec::new(), Vec::new());
     if let Some(closure) = driver.kernel(&kernel) {
         drop(state);
@@ -206,7 +220,6 @@ fn run_kernel<'a>(
         joined(reads).into_iter().for_each(|range| state.touch(&operation, range, false));
         joined(writes).into_iter().for_each(|range| state.touch(&operation, range, true));
     }
-    let actor = stream as u32;
     state.trace_launch(Launch {
         kernel,
         device,
@@ -218,8 +231,8 @@ fn run_kernel<'a>(
         block,
         start_ns,
         end_ns: end,
-        actor,
-        tick: turn.start.clock.get(actor),
+        graph_launch: turn.graph_launch,
+        tick: turn.tick,
         clock: turn.start.clock.clone(),
     });
     (state, end)

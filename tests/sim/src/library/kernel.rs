@@ -35,6 +35,14 @@ impl Kernel {
 }
 
 impl State {
+    /// The function that a kernel is on a device.
+    pub(crate) fn function_of(&mut self, kernel: usize, device: usize) -> Answer<usize> {
+        let found = self.kernels.get(&kernel).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        let &Kernel { library, index, .. } = found;
+        let module = self.module_of_library(library, device)?;
+        self.load_function(module, index)
+    }
+
     fn kernel(&self, kernel: Ptr<CUkern_st>) -> Answer<&Kernel> {
         self.kernels.get(&kernel.address()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }
@@ -48,9 +56,7 @@ pub(crate) fn kernel_get_function(
     let mut state = driver.state();
     let device = state.current_device()?;
     out.given()?;
-    let &Kernel { library, index, .. } = state.kernel(kernel)?;
-    let module = state.module_of_library(library, device)?;
-    let function = state.load_function(module, index)?;
+    let function = state.function_of(kernel.address(), device)?;
     out.write(handle::pointer(function))
 }
 

@@ -60,7 +60,7 @@ fn streams_know_their_device() {
 }
 
 #[test]
-fn captures_are_told_without_their_graphs() {
+fn captures_are_told() {
     let machine = Machine::new();
     let stream = machine.green_stream(machine.green_of(8));
     let (none, active) = (
@@ -83,8 +83,10 @@ fn captures_are_told_without_their_graphs() {
     let (answer, status, first) = info(null_mut());
     assert_eq!((answer, status), (OK, active));
     assert_ne!(first, 0);
-    assert_eq!(info(&mut graph).0, CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    assert_eq!(info(&mut graph).0, OK);
+    let told = graph;
     ok(call!(machine, cuStreamEndCapture(stream, &mut graph)));
+    assert_eq!(told, graph);
     assert_eq!(info(&mut graph), (OK, none, 0));
     ok(call!(machine, cuStreamBeginCapture(stream, relaxed)));
     assert_ne!(info(null_mut()).2, first);
@@ -94,15 +96,16 @@ fn captures_are_told_without_their_graphs() {
 fn what_is_not_simulated_refuses() {
     let machine = Machine::new();
     let stream = machine.green_stream(machine.green_of(8));
-    let (graph, none, edges) = (null_mut(), null_mut(), null_mut());
-    let relaxed = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+    let (_, graph) = ask!(machine, null_mut(), cuGraphCreate(; 0));
+    let (node, none, mut handle) = (null_mut(), null_mut(), 0);
     let answers = [
         call!(machine, cuStreamWaitValue32(stream, 0, 0, 0)),
         call!(machine, cuStreamWaitValue64(stream, 0, 0, 0)),
-        call!(machine, cuStreamBeginCaptureToGraph(stream, graph, none, edges, 0, relaxed)),
-        call!(machine, cuStreamUpdateCaptureDependencies(stream, none, edges, 0, 0)),
+        call!(machine, cuGraphAddMemAllocNode(node, graph, none, 0, null_mut())),
+        call!(machine, cuGraphAddMemFreeNode(node, graph, none, 0, 512)),
+        call!(machine, cuGraphConditionalHandleCreate(&mut handle, graph, null_mut(), 0, 0)),
     ];
-    assert_eq!(answers, [CUresult::CUDA_ERROR_NOT_SUPPORTED; 4]);
+    assert_eq!(answers, [CUresult::CUDA_ERROR_NOT_SUPPORTED; 5]);
 }
 
 #[test]

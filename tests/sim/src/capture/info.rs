@@ -1,0 +1,154 @@
+//! What a stream says of the capture that it takes part in, and changing what its next node comes
+//! after.
+
+use green_ctx_sys::{
+    CUgraph_st, CUgraphEdgeData, CUgraphNode, CUgraphNode_st, CUresult, CUstream_st,
+    CUstreamCaptureStatus,
+};
+
+use crate::driver::Driver;
+use crate::graph::edge::not_lossy;
+use crate::handle;
+use crate::pointer::{Answer, Ptr};
+use crate::state::State;
+use crate::stream::NON_BLOCKING;
+
+/// `CU_STREAM_SET_CAPTURE_DEPENDENCIES`, without which dependencies are added.
+const SET_DEPENDENCIES: u32 = 1;
+
+impl State {
+    /// The stream that is asked about its capture. The legacy stream cannot tell while a blocking
+    /// stream of its context is capturing, whose capture goes on (cuda.h, `cuStreamIsCapturing`).
+    fn asked_stream(&mut self, address: usize) -> Answer<usize> {
+        let handle = self.stream(address)?;
+        let context = self.streams[&handle].context;
+        let blocking = |stream: &&crate::stream::Stream| {
+            stream.context == context && stream.flags & NON_BLOCKING == 0
+        };
+        let implicit = self.contexts[&context].legacy == handle
+            && !self.captures.is_empty()
+            && self.streams.values().filter(blocking).any(|stream| stream.capture.is_some());
+        if implicit { Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) } else { Ok(handle) }
+    }
+
+    fn capture_status(&self, stream: usize) -> CUstreamCaptureStatus {
+        let capture = self.streams[&stream].capture.and_then(|id| self.captures.get(&id));
+        match capture {
+            None => CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE,
+            Some(capture) if capture.spoiled => {
+                CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_INVALIDATED
+            }
+            Some(_) => CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE,
+        }
+    }
+}
+
+pub(crate) fn is_capturing(
+    driver: &Driver,
+    stream: Ptr<CUstream_st>,
+    out: Ptr<CUstreamCaptureStatus>,
+) -> Answer {
+    let mut state = driver.state();
+    let handle = state.asked_stream(stream.address())?;
+    out.write(state.capture_status(handle))
+}
+
+/// The form of 10.1: whether a stream is capturing, and into which capture.
+pub(crate) fn get(
+    driver: &Driver,
+    stream: Ptr<CUstream_st>,
+    status: Ptr<CUstreamCaptureStatus>,
+    id: Ptr<u64>,
+) -> Answer {
+    get_v2(driver, stream, status, id, Ptr::null(), Ptr::null(), Ptr::null())
+}
+
+/// The form of 11.3, with the graph and what the next node comes after.
+pub(crate) fn get_v2(
+    driver: &Driver,
+    stream: Ptr<CUstream_st>,
+    status: Ptr<CUstreamCaptureStatus>,
+    id: Ptr<u64>,
+    graph: Ptr<*mut CUgraph_st>,
+    dependencies: Ptr<*const CUgraphNode>,
+    count: Ptr<usize>,
+) -> Answer {
+    get_v3(driver, stream, status, id, graph, dependencies, Ptr::null(), count)
+}
+
+/// The form of 12.3, with data of the edges.
+#[expect(clippy::too_many_arguments, reason = "the C function has them")]
+pub(crate) fn get_v3(
+    driver: &Driver,
+    stream: Ptr<CUstream_st>,
+    status: Ptr<CUstreamCaptureStatus>,
+    id_out: Ptr<u64>,
+    graph: Ptr<*mut CUgraph_st>,
+    dependencies: Ptr<*const CUgraphNode>,
+    edges: Ptr<*const CUgraphEdgeData>,
+    count: Ptr<usize>,
+) -> Answer {
+    let mut state = driver.state();
+    let handle = state.asked_stream(stream.address())?;
+    status.given()?;
+    if dependencies.is_null() && !edges.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let found = state.capture_status(handle);
+    if let Some(id) = state.streams[&handle].capture
+        && found == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE
+        && let Some(capture) = state.captures.get_mut(&id)
+    {
+        let made = handle::pointer(capture.graph);
+        if let Some(branch) = capture.branch(handle) {
+            if !dependencies.is_null() {
+                not_lossy(&branch.last, edges.cast())?;
+            }
+            branch.lent.0 = branch.last.iter().map(|edge| edge.from).collect();
+            branch.lent.1 = branch.last.iter().map(|edge| edge.data).collect();
+            dependencies.write_if_given(branch.lent.0.as_ptr().cast());
+            edges.write_if_given(branch.lent.1.as_ptr().cast());
+            count.write_if_given(branch.last.len());
+        }
+        id_out.write_if_given(id as u64);
+        graph.write_if_given(made);
+    }
+    status.write(found)
+}
+
+pub(crate) fn update_dependencies(
+    driver: &Driver,
+    stream: Ptr<CUstream_st>,
+    dependencies: Ptr<*mut CUgraphNode_st>,
+    count: usize,
+    flags: u32,
+) -> Answer {
+    update_dependencies_v2(driver, stream, dependencies, Ptr::null(), count, flags)
+}
+
+/// The form of 12.3, with data of the edges.
+pub(crate) fn update_dependencies_v2(
+    driver: &Driver,
+    stream: Ptr<CUstream_st>,
+    dependencies: Ptr<*mut CUgraphNode_st>,
+    edges: Ptr<CUgraphEdgeData>,
+    count: usize,
+    flags: u32,
+) -> Answer {
+    let mut state = driver.state();
+    let handle = state.stream(stream.address())?;
+    if flags > SET_DEPENDENCIES {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let id = state.capturing(handle)?.ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
+    let graph = state.captures.get(&id).map_or(0, |capture| capture.graph);
+    let given = state.dependencies(graph, dependencies, edges.cast(), count)?;
+    let capture = state.captures.get_mut(&id);
+    if let Some(branch) = capture.and_then(|capture| capture.branch(handle)) {
+        if flags == SET_DEPENDENCIES {
+            branch.last.clear();
+        }
+        branch.join(&given);
+    }
+    Ok(())
+}

@@ -1,0 +1,203 @@
+//! Graphs: nodes that do work, and edges that say which comes after which.
+//!
+//! A handle that is none of a graph, a node or an executable is answered with
+//! `CUDA_ERROR_INVALID_VALUE` (cuda.h names no other error for them).
+
+pub(crate) mod child;
+pub(crate) mod dot;
+pub(crate) mod edge;
+pub(crate) mod event;
+pub(crate) mod exec;
+pub(crate) mod generic;
+pub(crate) mod host;
+pub(crate) mod kernel;
+pub(crate) mod launch;
+pub(crate) mod memcpy;
+pub(crate) mod memset;
+pub(crate) mod node;
+pub(crate) mod update;
+
+use green_ctx_sys::{CUgraph_st, CUgraphNode_st, CUresult};
+
+use crate::driver::Driver;
+use crate::handle;
+use crate::pointer::{Answer, Ptr};
+use crate::state::State;
+
+pub(crate) use node::{Action, Node};
+
+/// A graph. Its nodes are in [`State::nodes`].
+pub(crate) struct Graph {
+    /// The handles of its nodes, in the order in which they were added.
+    pub(crate) nodes: Vec<usize>,
+    pub(crate) owner: Owner,
+    /// The handle of the graph that it was cloned from, 0 where it was not.
+    original: usize,
+}
+
+/// Who destroys a graph.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owner {
+    Program,
+    /// The capture that makes it.
+    Capture,
+    /// The node that it is the child of.
+    Node,
+}
+
+impl Graph {
+    /// Whether the program has to destroy it.
+    pub(crate) fn is_of_program(&self) -> bool {
+        self.owner == Owner::Program
+    }
+}
+
+impl State {
+    /// A new graph without nodes.
+    pub(crate) fn add_graph(&mut self, owner: Owner) -> usize {
+        let handle = handle::next();
+        self.graphs.insert(handle, Graph { nodes: Vec::new(), owner, original: 0 });
+        handle
+    }
+
+    /// The graph with this handle.
+    pub(crate) fn graph(&self, handle: usize) -> Answer<&Graph> {
+        self.graphs.get(&handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// Removes a graph with its nodes, and theirs.
+    pub(crate) fn remove_graph(&mut self, handle: usize) {
+        let Some(graph) = self.graphs.remove(&handle) else { return };
+        for node in graph.nodes {
+            self.remove_node(node);
+        }
+    }
+
+    /// A copy of a graph, with copies of the graphs of its child nodes.
+    pub(crate) fn clone_graph(&mut self, original: usize, owner: Owner) -> Answer<usize> {
+        let nodes = self.graph(original)?.nodes.clone();
+        let clone = self.add_graph(owner);
+        let clones: Vec<usize> = nodes.iter().map(|_| handle::next()).collect();
+        let clone_of = |node: usize| {
+            let place = nodes.iter().position(|other| *other == node);
+            place.map_or(0, |place| clones[place])
+        };
+        for (&node, &handle) in nodes.iter().zip(&clones) {
+            let mut copy = self.node(node)?.duplicate(clone, node);
+            copy.after.iter_mut().for_each(|edge| edge.from = clone_of(edge.from));
+            if let Action::Child(child) = copy.action {
+                copy.action = Action::Child(self.clone_graph(child, Owner::Node)?);
+            }
+            self.nodes.insert(handle, copy);
+        }
+        if let Some(graph) = self.graphs.get_mut(&clone) {
+            graph.nodes = clones;
+            graph.original = original;
+        }
+        Ok(clone)
+    }
+
+    /// Refuses what would destroy a graph while a capture goes on in it (cuda.h,
+    /// `cuStreamGetCaptureInfo`: all operations other than destroy and node removal are permitted;
+    /// the error is not recorded).
+    fn not_captured_into(&self, graph: usize) -> Answer {
+        if self.captures.values().any(|capture| capture.graph == graph) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        Ok(())
+    }
+}
+
+/// Writes a list of handles as the functions of graphs do: where there is no room given, only the
+/// number of them; otherwise as many as there is room for, null after the last, and how many were
+/// written.
+pub(crate) fn write_list<T>(items: &[usize], out: Ptr<*mut T>, count: Ptr<usize>) -> Answer {
+    if out.is_null() {
+        return count.write(items.len());
+    }
+    let room = count.read()?;
+    for index in 0..room {
+        let item = items.get(index).map_or(std::ptr::null_mut(), |item| handle::pointer(*item));
+        out.element(index).write(item)?;
+    }
+    count.write(room.min(items.len()))
+}
+
+/// Reads `count` handles.
+pub(crate) fn read_list<T>(list: Ptr<*mut T>, count: usize) -> Answer<Vec<usize>> {
+    (0..count).map(|index| Ok(list.given()?.element(index).read()?.addr())).collect()
+}
+
+pub(crate) fn create(driver: &Driver, out: Ptr<*mut CUgraph_st>, flags: u32) -> Answer {
+    let mut state = driver.state();
+    out.given()?;
+    if flags != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let graph = state.add_graph(Owner::Program);
+    out.write(handle::pointer(graph))
+}
+
+pub(crate) fn destroy(driver: &Driver, graph: Ptr<CUgraph_st>) -> Answer {
+    let mut state = driver.state();
+    let graph = graph.address();
+    if state.graph(graph)?.owner != Owner::Program {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    state.not_captured_into(graph)?;
+    state.remove_graph(graph);
+    Ok(())
+}
+
+pub(crate) fn clone(
+    driver: &Driver,
+    out: Ptr<*mut CUgraph_st>,
+    original: Ptr<CUgraph_st>,
+) -> Answer {
+    let mut state = driver.state();
+    out.given()?;
+    let clone = state.clone_graph(original.address(), Owner::Program)?;
+    out.write(handle::pointer(clone))
+}
+
+pub(crate) fn find_in_clone(
+    driver: &Driver,
+    out: Ptr<*mut CUgraphNode_st>,
+    original: Ptr<CUgraphNode_st>,
+    clone: Ptr<CUgraph_st>,
+) -> Answer {
+    let state = driver.state();
+    out.given()?;
+    let graph = state.node(original.address())?.graph;
+    let clone = state.graph(clone.address())?;
+    if clone.original != graph {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let is_clone = |node: &&usize| {
+        state.nodes.get(node).is_some_and(|node| node.original == original.address())
+    };
+    let found = clone.nodes.iter().find(is_clone);
+    out.write(handle::pointer(*found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?))
+}
+
+pub(crate) fn get_nodes(
+    driver: &Driver,
+    graph: Ptr<CUgraph_st>,
+    out: Ptr<*mut CUgraphNode_st>,
+    count: Ptr<usize>,
+) -> Answer {
+    let state = driver.state();
+    write_list(&state.graph(graph.address())?.nodes, out, count)
+}
+
+pub(crate) fn get_root_nodes(
+    driver: &Driver,
+    graph: Ptr<CUgraph_st>,
+    out: Ptr<*mut CUgraphNode_st>,
+    count: Ptr<usize>,
+) -> Answer {
+    let state = driver.state();
+    let nodes = state.graph(graph.address())?.nodes.iter().copied();
+    let roots: Vec<usize> = nodes.filter(|node| state.nodes[node].after.is_empty()).collect();
+    write_list(&roots, out, count)
+}

@@ -1,0 +1,493 @@
+//! Executable graphs: making them, and changing them one node at a time.
+
+use std::sync::Arc;
+
+use green_ctx_sys::{
+    CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_HOST_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v2,
+    CUDA_MEMCPY3D_v2, CUDA_MEMSET_NODE_PARAMS_v1, CUctx_st, CUevent_st, CUgraph_st, CUgraphExec_st,
+    CUgraphInstantiate_flags, CUgraphInstantiateResult, CUgraphNode_st, CUresult, CUstream_st,
+};
+
+use super::kernel::Kernel;
+use super::memcpy::Memcpy;
+use super::memset::Memset;
+use super::node::{Action, OTHER_KIND};
+use super::{event, host, kernel, update};
+use crate::clock::Moment;
+use crate::driver::Driver;
+use crate::handle;
+use crate::kernel::blocks;
+use crate::pointer::{Answer, Ptr};
+use crate::state::State;
+
+/// The flags of instantiation (cuda.h, `CUgraphInstantiate_flags`).
+const AUTO_FREE: u64 =
+    CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.0 as u64;
+const UPLOAD: u64 = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD.0 as u64;
+const DEVICE_LAUNCH: u64 =
+    CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH.0 as u64;
+pub(super) const NODE_PRIORITY: u64 =
+    CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0 as u64;
+
+/// An executable graph.
+pub(crate) struct Exec {
+    /// Shared with a launch that is being made, which later changes do not concern.
+    pub(super) plan: Arc<Plan>,
+    pub(super) flags: u64,
+    /// When its launches so far are over.
+    pub(super) done: Moment,
+}
+
+/// The nodes of a graph as they were when it was instantiated.
+#[derive(Clone, Default)]
+pub(super) struct Plan {
+    /// In an order in which each comes after those that it depends on.
+    pub(super) steps: Vec<Step>,
+    /// The steps that none depends on, in the order in which their nodes were added.
+    pub(super) exits: Vec<usize>,
+}
+
+/// A node of an executable graph.
+#[derive(Clone)]
+pub(super) struct Step {
+    /// The handle of the node in the graph that was instantiated.
+    pub(super) node: usize,
+    pub(super) action: Action,
+    pub(super) context: usize,
+    /// The numbers of the steps that it comes after, in the order of the node's edges.
+    pub(super) after: Vec<usize>,
+    /// What a child graph's node launches.
+    pub(super) child: Option<Plan>,
+    pub(super) enabled: bool,
+}
+
+/// Why a graph cannot be instantiated, and which of its nodes is at fault.
+struct Refusal {
+    status: CUresult,
+    result: CUgraphInstantiateResult,
+    node: usize,
+}
+
+impl Refusal {
+    fn of(node: usize) -> impl Fn(CUresult) -> Refusal {
+        let result = CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_ERROR;
+        move |status| Refusal { status, result, node }
+    }
+
+    fn invalid(node: usize, result: CUgraphInstantiateResult) -> Refusal {
+        Refusal { status: CUresult::CUDA_ERROR_INVALID_VALUE, result, node }
+    }
+}
+
+impl Plan {
+    /// The step of a node of the graph that was instantiated, or of a graph in it.
+    pub(super) fn find(&self, node: usize) -> Option<&Step> {
+        let children = || self.steps.iter().filter_map(|step| step.child.as_ref());
+        self.steps
+            .iter()
+            .find(|step| step.node == node)
+            .or_else(|| children().find_map(|child| child.find(node)))
+    }
+
+    fn find_mut(&mut self, node: usize) -> Option<&mut Step> {
+        if let Some(index) = self.steps.iter().position(|step| step.node == node) {
+            return self.steps.get_mut(index);
+        }
+        let children = self.steps.iter_mut().filter_map(|step| step.child.as_mut());
+        children.into_iter().find_map(|child| child.find_mut(node))
+    }
+
+    /// Every step, those of child graphs included.
+    pub(super) fn all(&self) -> Vec<&Step> {
+        let mut all = Vec::new();
+        for step in &self.steps {
+            all.push(step);
+            all.extend(step.child.iter().flat_map(Plan::all));
+        }
+        all
+    }
+}
+
+impl State {
+    /// The executable graph with this handle.
+    pub(super) fn executable(&self, handle: usize) -> Answer<&Exec> {
+        self.executables.get(&handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// Brings the nodes of a graph into an order that its edges allow.
+    fn plan(&self, graph: usize) -> Result<Plan, Refusal> {
+        let nodes = &self.graph(graph).map_err(Refusal::of(0))?.nodes;
+        let mut plan = Plan::default();
+        let mut places = crate::handle::Table::default();
+        let mut left: Vec<usize> = nodes.clone();
+        while !left.is_empty() {
+            let before = left.len();
+            let mut waiting = Vec::new();
+            for handle in left {
+                let node = self.node(handle).map_err(Refusal::of(handle))?;
+                let after: Option<Vec<usize>> =
+                    node.after.iter().map(|edge| places.get(&edge.from).copied()).collect();
+                let Some(after) = after else {
+                    waiting.push(handle);
+                    continue;
+                };
+                let child = match node.action {
+                    Action::Child(child) => Some(self.plan(child)?),
+                    _ => None,
+                };
+                self.can_run(&node.action, node.context).map_err(Refusal::of(handle))?;
+                places.insert(handle, plan.steps.len());
+                plan.steps.push(Step {
+                    node: handle,
+                    action: node.action.clone(),
+                    context: node.context,
+                    after,
+                    child,
+                    enabled: true,
+                });
+            }
+            left = waiting;
+            if left.len() == before {
+                let cycle = CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
+                return Err(Refusal::invalid(left[0], cycle));
+            }
+        }
+        let mut last = vec![true; plan.steps.len()];
+        plan.steps.iter().flat_map(|step| &step.after).for_each(|step| last[*step] = false);
+        plan.exits = nodes.iter().map(|node| places[node]).filter(|step| last[*step]).collect();
+        Ok(plan)
+    }
+
+    /// Refuses what cannot run in its context: the context has to be there, and blocks that wait
+    /// for each other have to fit at once.
+    fn can_run(&self, action: &Action, context: usize) -> Answer {
+        if context == 0 {
+            return Ok(());
+        }
+        let context = self.context(context)?;
+        let Action::Kernel(Kernel { work, .. }) = action else { return Ok(()) };
+        let shape = work.shape;
+        let resident = u64::from(context.sms.set.len()) * u64::from(work.blocks_per_sm);
+        if shape.cooperative && blocks(shape.grid) > resident {
+            return Err(CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+        }
+        Ok(())
+    }
+
+    fn instantiate(&mut self, graph: usize, flags: u64) -> Result<usize, Refusal> {
+        self.not_captured_into(graph).map_err(Refusal::of(0))?;
+        let plan = self.plan(graph)?;
+        if flags & DEVICE_LAUNCH != 0 {
+            fits_the_device(&plan)?;
+        }
+        let exec = handle::next();
+        let (plan, flags, done) = (Arc::new(plan), flags & !UPLOAD, Moment::default());
+        self.executables.insert(exec, Exec { plan, flags, done });
+        Ok(exec)
+    }
+
+    /// Replaces what a node of an executable graph does.
+    pub(super) fn change(
+        &mut self,
+        exec: usize,
+        node: usize,
+        read: impl FnOnce(&mut State, &Step) -> Answer<(Action, usize)>,
+    ) -> Answer {
+        let found = self.executable(exec)?;
+        let flags = found.flags;
+        let step = found.plan.find(node).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.clone();
+        let (action, context) = read(self, &step)?;
+        update::allowed(self, &step, &action, context, flags)
+            .map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        self.can_run(&action, context)?;
+        self.step_mut(exec, node, |step| (step.action, step.context) = (action, context));
+        Ok(())
+    }
+
+    fn step_mut(&mut self, exec: usize, node: usize, change: impl FnOnce(&mut Step)) {
+        let plan = self.executables.get_mut(&exec).map(|exec| Arc::make_mut(&mut exec.plan));
+        if let Some(step) = plan.and_then(|plan| plan.find_mut(node)) {
+            change(step);
+        }
+    }
+}
+
+/// Refuses what cannot be launched from a device (cuda.h, `cuGraphInstantiate`).
+fn fits_the_device(plan: &Plan) -> Result<(), Refusal> {
+    let steps = plan.all();
+    let is_work = |step: &&&Step| {
+        matches!(step.action, Action::Kernel(_) | Action::Memcpy(_) | Action::Memset(_))
+    };
+    let other = steps.iter().find(|step| !is_work(step) && step.child.is_none());
+    if let Some(other) = other {
+        let result = CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED;
+        return Err(Refusal::invalid(other.node, result));
+    }
+    let mut work = steps.iter().filter(is_work);
+    let Some(first) = work.next() else {
+        let result = CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
+        return Err(Refusal::invalid(0, result));
+    };
+    match work.find(|step| step.context != first.context) {
+        Some(step) => {
+            let result =
+                CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_MULTIPLE_CTXS_NOT_SUPPORTED;
+            Err(Refusal::invalid(step.node, result))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Refuses flags that are unknown or exclude each other.
+fn check_flags(flags: u64, known: u64) -> Answer {
+    let both = AUTO_FREE | DEVICE_LAUNCH;
+    if flags & !known != 0 || flags & both == both {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    Ok(())
+}
+
+pub(crate) fn instantiate(
+    driver: &Driver,
+    out: Ptr<*mut CUgraphExec_st>,
+    graph: Ptr<CUgraph_st>,
+    flags: u64,
+) -> Answer {
+    let mut state = driver.state();
+    out.given()?;
+    check_flags(flags, AUTO_FREE | DEVICE_LAUNCH | NODE_PRIORITY)?;
+    let exec = state.instantiate(graph.address(), flags).map_err(|refusal| refusal.status)?;
+    out.write(handle::pointer(exec))
+}
+
+pub(crate) fn instantiate_with_params(
+    driver: &Driver,
+    out: Ptr<*mut CUgraphExec_st>,
+    graph: Ptr<CUgraph_st>,
+    params: Ptr<CUDA_GRAPH_INSTANTIATE_PARAMS>,
+) -> Answer {
+    let mut state = driver.state();
+    out.given()?;
+    let mut value = params.read()?;
+    state.graph(graph.address())?;
+    check_flags(value.flags, AUTO_FREE | UPLOAD | DEVICE_LAUNCH | NODE_PRIORITY)?;
+    if value.flags & UPLOAD != 0 {
+        state.stream(value.hUploadStream.addr())?;
+    }
+    let made = state.instantiate(graph.address(), value.flags);
+    let (result, node) = match &made {
+        Ok(_) => (CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_SUCCESS, 0),
+        Err(refusal) => (refusal.result, refusal.node),
+    };
+    (value.result_out, value.hErrNode_out) = (result, handle::pointer(node));
+    params.write(value)?;
+    out.write(handle::pointer(made.map_err(|refusal| refusal.status)?))
+}
+
+/// Destroys an executable graph; a launch of it goes on.
+pub(crate) fn destroy(driver: &Driver, exec: Ptr<CUgraphExec_st>) -> Answer {
+    let removed = driver.state().executables.remove(&exec.address());
+    removed.map(drop).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+pub(crate) fn get_flags(driver: &Driver, exec: Ptr<CUgraphExec_st>, out: Ptr<u64>) -> Answer {
+    let state = driver.state();
+    out.write(state.executable(exec.address())?.flags)
+}
+
+/// Uploads, which takes no time: it is checked, and kept out of captures.
+pub(crate) fn upload(
+    driver: &Driver,
+    exec: Ptr<CUgraphExec_st>,
+    stream: Ptr<CUstream_st>,
+) -> Answer {
+    let mut state = driver.state();
+    state.executable(exec.address())?;
+    let stream = state.stream(stream.address())?;
+    state.not_captured(stream)
+}
+
+/// Reads the context of a node that is to be changed; the node's own for a null handle.
+fn context_or(state: &State, context: usize, own: usize) -> Answer<usize> {
+    if context == 0 {
+        return Ok(own);
+    }
+    state.context(context)?;
+    Ok(context)
+}
+
+pub(super) fn change_kernel(
+    state: &mut State,
+    exec: usize,
+    node: usize,
+    params: Ptr<CUDA_KERNEL_NODE_PARAMS_v2>,
+) -> Answer {
+    state.change(exec, node, |state, step| {
+        let Action::Kernel(present) = &step.action else { return Err(OTHER_KIND) };
+        let (kernel, context) = kernel::read(state, params, Some((present, step.context)))?;
+        Ok((Action::Kernel(kernel), context))
+    })
+}
+
+pub(super) fn change_memcpy(
+    state: &mut State,
+    exec: usize,
+    node: usize,
+    params: Ptr<CUDA_MEMCPY3D_v2>,
+    context: usize,
+) -> Answer {
+    state.change(exec, node, |state, step| {
+        let Action::Memcpy(present) = &step.action else { return Err(OTHER_KIND) };
+        let memcpy = Memcpy::read(state, params)?;
+        if !present.is_linear() || !memcpy.is_linear() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        Ok((Action::Memcpy(memcpy), context_or(state, context, step.context)?))
+    })
+}
+
+pub(super) fn change_memset(
+    state: &mut State,
+    exec: usize,
+    node: usize,
+    params: Ptr<CUDA_MEMSET_NODE_PARAMS_v1>,
+    context: usize,
+) -> Answer {
+    state.change(exec, node, |state, step| {
+        let Action::Memset(_) = &step.action else { return Err(OTHER_KIND) };
+        let memset = Memset::read(state, params)?;
+        Ok((Action::Memset(memset), context_or(state, context, step.context)?))
+    })
+}
+
+pub(super) fn change_host(
+    state: &mut State,
+    exec: usize,
+    node: usize,
+    params: Ptr<CUDA_HOST_NODE_PARAMS_v1>,
+) -> Answer {
+    state.change(exec, node, |_, _| Ok((host::read(params)?, 0)))
+}
+
+pub(super) fn change_event(
+    state: &mut State,
+    exec: usize,
+    node: usize,
+    event: Ptr<CUevent_st>,
+    action: fn(usize) -> Action,
+) -> Answer {
+    state.change(exec, node, |state, _| Ok((event::read(state, event, action)?, 0)))
+}
+
+/// Replaces the parameters of all nodes of a child graph.
+pub(super) fn change_child(state: &mut State, exec: usize, node: usize, child: usize) -> Answer {
+    let found = state.executable(exec)?;
+    let step = found.plan.find(node).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let plan = step.child.as_ref().ok_or(OTHER_KIND)?;
+    state.graph(child)?;
+    let plan = update::updated(state, plan, child, found.flags)
+        .map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    state.step_mut(exec, node, |step| step.child = Some(plan));
+    Ok(())
+}
+
+pub(crate) fn set_kernel(
+    driver: &Driver,
+    exec: Ptr<CUgraphExec_st>,
+    node: Ptr<CUgraphNode_st>,
+    params: Ptr<CUDA_KERNEL_NODE_PARAMS_v2>,
+) -> Answer {
+    change_kernel(&mut driver.state(), exec.address(), node.address(), params)
+}
+
+pub(crate) fn set_memcpy(
+    driver: &Driver,
+    exec: Ptr<CUgraphExec_st>,
+    node: Ptr<CUgraphNode_st>,
+    params: Ptr<CUDA_MEMCPY3D_v2>,
+    context: Ptr<CUctx_st>,
+) -> Answer {
+    let mut state = driver.state();
+    change_memcpy(&mut state, exec.address(), node.address(), params, context.address())
+}
+
+pub(crate) fn set_memset(
+    driver: &Driver,
+    exec: Ptr<CUgraphExec_st>,
+    node: Ptr<CUgraphNode_st>,
+    params: Ptr<CUDA_MEMSET_NODE_PARAMS_v1>,
+    context: Ptr<CUctx_st>,
+) -> Answer {
+    let mut state = driver.state();
+    change_memset(&mut state, exec.address(), node.address(), params, context.address())
+}
+
+pub(crate) fn set_host(
+    driver: &Driver,
+    exec: Ptr<CUgraphExec_st>,
+    node: Ptr<CUgraphNode_st>,
+    params: Ptr<CUDA_HOST_NODE_PARAMS_v1>,
+) -> Answer {
+    change_host(&mut driver.state(), exec.address(), node.address(), params)
+}
+
+pub(crate) fn set_child(
+    driver: &Driver,
+    exec: Ptr<CUgraphExec_st>,
+    node: Ptr<CUgraphNode_st>,
+    child: Ptr<CUgraph_st>,
+) -> Answer {
+    change_child(&mut driver.state(), exec.address(), node.address(), child.address())
+}
+
+pub(crate) fn set_record(
+    driver: &Driver,
+    exec: Ptr<CUgraphExec_st>,
+    node: Ptr<CUgraphNode_st>,
+    event: Ptr<CUevent_st>,
+) -> Answer {
+    let mut state = driver.state();
+    change_event(&mut state, exec.address(), node.address(), event, Action::RecordEvent)
+}
+
+pub(crate) fn set_wait(
+    driver: &Driver,
+    exec: Ptr<CUgraphExec_st>,
+    node: Ptr<CUgraphNode_st>,
+    event: Ptr<CUevent_st>,
+) -> Answer {
+    let mut state = driver.state();
+    change_event(&mut state, exec.address(), node.address(), event, Action::WaitEvent)
+}
+
+/// The step of a node that can be disabled: only kernels, fills and copies can (cuda.h).
+fn switchable(state: &State, exec: usize, node: usize) -> Answer<&Step> {
+    let step = state.executable(exec)?.plan.find(node);
+    let step = step.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    match step.action {
+        Action::Kernel(_) | Action::Memcpy(_) | Action::Memset(_) => Ok(step),
+        _ => Err(OTHER_KIND),
+    }
+}
+
+pub(crate) fn set_enabled(
+    driver: &Driver,
+    exec: Ptr<CUgraphExec_st>,
+    node: Ptr<CUgraphNode_st>,
+    enabled: u32,
+) -> Answer {
+    let mut state = driver.state();
+    switchable(&state, exec.address(), node.address())?;
+    state.step_mut(exec.address(), node.address(), |step| step.enabled = enabled != 0);
+    Ok(())
+}
+
+pub(crate) fn get_enabled(
+    driver: &Driver,
+    exec: Ptr<CUgraphExec_st>,
+    node: Ptr<CUgraphNode_st>,
+    out: Ptr<u32>,
+) -> Answer {
+    let state = driver.state();
+    out.write(u32::from(switchable(&state, exec.address(), node.address())?.enabled))
+}

@@ -1,0 +1,200 @@
+//! Launching executable graphs.
+
+use std::sync::Arc;
+
+use green_ctx_sys::{CUgraphExec_st, CUresult, CUstream_st};
+use parking_lot::MutexGuard;
+
+use super::Owner;
+use super::edge::Edge;
+use super::exec::{Plan, Step};
+use super::node::Action;
+use crate::clock::{Moment, Tick, VectorClock, cost};
+use crate::driver::Driver;
+use crate::effects::Effect;
+use crate::pointer::{Answer, Ptr};
+use crate::state::State;
+use crate::stream::Admitted;
+use crate::work::{self, Place, Turn, Work};
+
+/// Branches of graphs count their operations under numbers above those of streams.
+const FIRST_BRANCH: u32 = 1 << 31;
+
+/// One launch: the stream, and which launch of a graph it is.
+#[derive(Clone, Copy)]
+struct Launch {
+    stream: usize,
+    number: u64,
+}
+
+impl State {
+    /// A name for an operation of a graph that begins with what a clock knows.
+    ///
+    /// The name is the next of somebody whose last operation the clock knows: of the stream, or of a
+    /// branch that graphs in the stream had before. So operations have one actor exactly if they
+    /// follow each other, whatever the edges of the graph are like, and there are as many actors as
+    /// ever were operations of a stream beside each other.
+    fn name_operation(&mut self, stream: usize, clock: &VectorClock) -> Tick {
+        let known = |tick: &Tick| clock.knows(*tick);
+        let stream = self.streams.get_mut(&stream);
+        let mut branches = match stream {
+            Some(stream) if known(&stream.last_tick()) => return stream.next_tick(),
+            Some(stream) => Some(&mut stream.branches),
+            None => None,
+        };
+        let free = branches.as_mut().and_then(|branches| branches.iter_mut().find(|b| known(b)));
+        if let Some(branch) = free {
+            branch.number += 1;
+            return *branch;
+        }
+        self.branches += 1;
+        let branch = Tick { actor: FIRST_BRANCH | self.branches, number: 1 };
+        branches.into_iter().for_each(|branches| branches.push(branch));
+        branch
+    }
+
+    /// Whether the device memory that work is about is there.
+    fn has_memory_of(&self, work: &Work) -> bool {
+        let there = |address, len| self.target(address, len).is_ok();
+        match work {
+            Work::Copy(copy) => [&copy.from, &copy.to].into_iter().all(|place| match place {
+                Place::Device(address) => there(*address, copy.len),
+                Place::Host(_) => true,
+            }),
+            Work::Fill(fill) => there(fill.to, fill.len),
+            _ => true,
+        }
+    }
+
+    /// A graph of what an executable one does now.
+    fn graph_of(&mut self, plan: &Plan) -> usize {
+        let graph = self.add_graph(Owner::Node);
+        let mut nodes = Vec::with_capacity(plan.steps.len());
+        for step in &plan.steps {
+            let action = match &step.child {
+                _ if !step.enabled => Action::Empty,
+                Some(child) => Action::Child(self.graph_of(child)),
+                None => step.action.clone(),
+            };
+            let after = step.after.iter().map(|step| Edge::plain(nodes[*step])).collect();
+            nodes.push(self.add_node(graph, action, step.context, after));
+        }
+        graph
+    }
+}
+
+/// Does one node, and returns when it is over.
+fn run_step<'a>(
+    driver: &'a Driver,
+    mut state: MutexGuard<'a, State>,
+    launch: Launch,
+    step: &Step,
+    mut begin: Moment,
+) -> Answer<(MutexGuard<'a, State>, Moment)> {
+    if !step.enabled {
+        return Ok((state, begin));
+    }
+    match step.action {
+        Action::Empty => return Ok((state, begin)),
+        Action::WaitEvent(event) => {
+            let recorded = state.events.get(&event).and_then(|event| event.recorded.as_ref());
+            recorded.into_iter().for_each(|recorded| begin.join(recorded));
+            return Ok((state, begin));
+        }
+        Action::RecordEvent(event) => {
+            state.set_event(event, begin.clone());
+            return Ok((state, begin));
+        }
+        Action::Child(_) => {
+            return match &step.child {
+                Some(child) => run_plan(driver, state, launch, child, begin),
+                None => Ok((state, begin)),
+            };
+        }
+        Action::Kernel(_) | Action::Memcpy(_) | Action::Memset(_) | Action::Host(_) => {}
+    }
+    let own = state.streams.get(&launch.stream).map(|stream| stream.context);
+    let context = if step.context == 0 { own.unwrap_or(0) } else { step.context };
+    let tick = state.name_operation(launch.stream, &begin.clock);
+    begin.clock.note(tick);
+    let mut done = begin.clone();
+    let turn = Turn {
+        stream: launch.stream,
+        context,
+        start: begin,
+        tick,
+        graph_launch: Some(launch.number),
+    };
+    for work in step.action.works() {
+        if !state.has_memory_of(&work) {
+            // Memory that was freed meanwhile is an address like any other wrong one on a device.
+            let device = state.contexts[&context].device;
+            let fault = Effect::Fault(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+            state.later(turn.start.time, device, fault);
+            continue;
+        }
+        let end;
+        (state, end) = work::perform(driver, state, &turn, work)?;
+        done.time = done.time.max(end);
+    }
+    // A context is busy with what runs on its SMs, whichever stream launched it (not recorded).
+    if let Some(context) = state.contexts.get_mut(&context) {
+        context.busy.join(&done);
+    }
+    Ok((state, done))
+}
+
+/// Does the nodes of a graph, each when those that it comes after are over.
+fn run_plan<'a>(
+    driver: &'a Driver,
+    mut state: MutexGuard<'a, State>,
+    launch: Launch,
+    plan: &Plan,
+    start: Moment,
+) -> Answer<(MutexGuard<'a, State>, Moment)> {
+    let mut ends: Vec<Moment> = Vec::with_capacity(plan.steps.len());
+    let mut whole = start.clone();
+    for step in &plan.steps {
+        let mut before = step.after.iter().map(|step| &ends[*step]);
+        let mut begin = before.next().unwrap_or(&start).clone();
+        before.for_each(|end| begin.join(end));
+        let end;
+        (state, end) = run_step(driver, state, launch, step, begin)?;
+        whole.join(&end);
+        ends.push(end);
+    }
+    Ok((state, whole))
+}
+
+pub(crate) fn launch(
+    driver: &Driver,
+    exec: Ptr<CUgraphExec_st>,
+    stream: Ptr<CUstream_st>,
+) -> Answer {
+    let _in_turn = driver.launching.lock();
+    let mut state = driver.state();
+    state.now += cost::LAUNCH;
+    let exec = exec.address();
+    let plan = Arc::clone(&state.executable(exec)?.plan);
+    let stream = state.stream(stream.address())?;
+    for step in plan.all() {
+        if step.context != 0 {
+            state.context(step.context)?;
+        }
+    }
+    if state.capturing(stream)?.is_some() {
+        let child = state.graph_of(&plan);
+        return state.capture_action(stream, Action::Child(child), 0);
+    }
+    let mut start = state.next_start(stream);
+    start.join(&state.executable(exec)?.done);
+    state.graph_launches += 1;
+    let launch = Launch { stream, number: state.graph_launches };
+    let (mut state, done) = run_plan(driver, state, launch, &plan, start)?;
+    if let Some(exec) = state.executables.get_mut(&exec) {
+        exec.done.join(&done);
+    }
+    let end = done.time;
+    state.conclude(Admitted { stream, start: done, tick: Tick::default() }, end);
+    Ok(())
+}

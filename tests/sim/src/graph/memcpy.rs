@@ -1,0 +1,261 @@
+//! Nodes that copy memory.
+
+use std::ffi::c_void;
+
+use green_ctx_sys::{
+    CUDA_MEMCPY3D_v2, CUctx_st, CUgraph_st, CUgraphNode_st, CUmemorytype, CUresult,
+};
+
+use super::node::{Action, OTHER_KIND, Place as NodePlace};
+use crate::driver::Driver;
+use crate::pointer::{Answer, Ptr};
+use crate::state::State;
+use crate::work::{Copy, Place};
+
+/// A copy of a box of bytes, as `CUDA_MEMCPY3D` describes it; arrays are not simulated.
+#[derive(Clone)]
+pub(crate) struct Memcpy {
+    from: End,
+    to: End,
+    /// Bytes in a row, rows, and slices.
+    width: usize,
+    height: usize,
+    depth: usize,
+}
+
+/// Where a copy reads or writes.
+#[derive(Clone)]
+struct End {
+    kind: CUmemorytype,
+    place: Place,
+    /// Bytes, rows and slices before the box.
+    offset: [usize; 3],
+    /// Bytes from one row to the next, and rows from one slice to the next.
+    pitch: usize,
+    rows: usize,
+}
+
+impl End {
+    /// All of a place, in one row.
+    fn linear(place: Place) -> End {
+        let kind = match place {
+            Place::Host(_) => CUmemorytype::CU_MEMORYTYPE_HOST,
+            Place::Device(_) => CUmemorytype::CU_MEMORYTYPE_DEVICE,
+        };
+        End { kind, place, offset: [0; 3], pitch: 0, rows: 0 }
+    }
+
+    /// The place of one row.
+    fn row(&self, row: usize, slice: usize) -> Place {
+        let [x, y, z] = self.offset;
+        let rows = (z + slice) * self.rows + y + row;
+        let bytes = rows * self.pitch + x;
+        match &self.place {
+            Place::Device(address) => Place::Device(address + bytes as u64),
+            Place::Host(from) => {
+                let from = from.pointer().cast::<u8>().element(bytes).cast::<c_void>();
+                Place::Host(from.into())
+            }
+        }
+    }
+
+    /// Where the box ends, in bytes from the place; `None` where rows or slices overlap.
+    fn end(&self, [width, height, depth]: [usize; 3]) -> Option<usize> {
+        let [x, y, z] = self.offset;
+        let (in_row, in_slice) = (x.checked_add(width)?, y.checked_add(height)?);
+        let slices = z.checked_add(depth)?;
+        if in_slice > 1 && in_row > self.pitch || slices > 1 && in_slice > self.rows {
+            return None;
+        }
+        let rows = (slices - 1).checked_mul(self.rows)?.checked_add(in_slice - 1)?;
+        rows.checked_mul(self.pitch)?.checked_add(in_row)
+    }
+
+    /// Refuses memory that is not there, and rows that overlap.
+    fn check(&self, state: &State, size: [usize; 3]) -> Answer {
+        let end = self.end(size).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        match (&self.place, self.row(0, 0)) {
+            (Place::Device(address), Place::Device(first)) => {
+                let before = (first - address) as usize;
+                state.target(first, end - before).map(drop)
+            }
+            (Place::Host(host), _) => host.pointer().given().map(drop),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Memcpy {
+    /// What a captured copy does.
+    pub(crate) fn captured(copy: Copy) -> Memcpy {
+        let (from, to) = (End::linear(copy.from), End::linear(copy.to));
+        Memcpy { from, to, width: copy.len, height: 1, depth: 1 }
+    }
+
+    /// The copies of its rows.
+    pub(super) fn rows(&self) -> impl Iterator<Item = Copy> + use<'_> {
+        let slices =
+            (0..self.depth).flat_map(|slice| (0..self.height).map(move |row| (row, slice)));
+        slices.map(|(row, slice)| Copy {
+            to: self.to.row(row, slice),
+            from: self.from.row(row, slice),
+            len: self.width,
+        })
+    }
+
+    /// Whether it copies bytes that follow each other.
+    pub(super) fn is_linear(&self) -> bool {
+        self.height == 1 && self.depth == 1
+    }
+
+    /// What kinds of memory it copies from and to.
+    pub(super) fn kinds(&self) -> [CUmemorytype; 2] {
+        [self.from.kind, self.to.kind]
+    }
+
+    /// The device addresses that it reads and writes, where these are on a device.
+    pub(super) fn addresses(&self) -> [Option<u64>; 2] {
+        [&self.from, &self.to].map(|end| match end.row(0, 0) {
+            Place::Device(address) => Some(address),
+            Place::Host(_) => None,
+        })
+    }
+
+    /// Reads the parameters of a node, and refuses those of memory that is not there.
+    pub(super) fn read(state: &State, params: Ptr<CUDA_MEMCPY3D_v2>) -> Answer<Memcpy> {
+        let value = params.read()?;
+        let end = |kind, host: *mut c_void, device: u64| {
+            let place = match kind {
+                CUmemorytype::CU_MEMORYTYPE_HOST => Place::Host(params.held(host).into()),
+                CUmemorytype::CU_MEMORYTYPE_DEVICE => Place::Device(device),
+                CUmemorytype::CU_MEMORYTYPE_UNIFIED if state.target(device, 1).is_ok() => {
+                    Place::Device(device)
+                }
+                CUmemorytype::CU_MEMORYTYPE_UNIFIED => {
+                    let host = std::ptr::with_exposed_provenance_mut(device as usize);
+                    Place::Host(params.held(host).into())
+                }
+                CUmemorytype::CU_MEMORYTYPE_ARRAY => {
+                    return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+                }
+                _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+            };
+            Ok(End { kind, place, offset: [0; 3], pitch: 0, rows: 0 })
+        };
+        let from = End {
+            offset: [value.srcXInBytes, value.srcY, value.srcZ],
+            pitch: value.srcPitch,
+            rows: value.srcHeight,
+            ..end(value.srcMemoryType, value.srcHost.cast_mut(), value.srcDevice)?
+        };
+        let to = End {
+            offset: [value.dstXInBytes, value.dstY, value.dstZ],
+            pitch: value.dstPitch,
+            rows: value.dstHeight,
+            ..end(value.dstMemoryType, value.dstHost, value.dstDevice)?
+        };
+        let size = [value.WidthInBytes, value.Height, value.Depth];
+        if size.contains(&0) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        from.check(state, size)?;
+        to.check(state, size)?;
+        let [width, height, depth] = size;
+        Ok(Memcpy { from, to, width, height, depth })
+    }
+
+    pub(super) fn write(&self, out: Ptr<CUDA_MEMCPY3D_v2>) -> Answer {
+        let host = |end: &End| match (&end.place, end.kind) {
+            (Place::Host(host), CUmemorytype::CU_MEMORYTYPE_HOST) => host.pointer().raw(),
+            _ => std::ptr::null_mut(),
+        };
+        let device = |end: &End| match (&end.place, end.kind) {
+            (Place::Device(address), _) => *address,
+            (Place::Host(host), CUmemorytype::CU_MEMORYTYPE_UNIFIED) => {
+                host.pointer().raw().expose_provenance() as u64
+            }
+            _ => 0,
+        };
+        let (from, to) = (&self.from, &self.to);
+        out.write(CUDA_MEMCPY3D_v2 {
+            srcXInBytes: from.offset[0],
+            srcY: from.offset[1],
+            srcZ: from.offset[2],
+            srcLOD: 0,
+            srcMemoryType: from.kind,
+            srcHost: host(from),
+            srcDevice: device(from),
+            srcArray: std::ptr::null_mut(),
+            reserved0: std::ptr::null_mut(),
+            srcPitch: from.pitch,
+            srcHeight: from.rows,
+            dstXInBytes: to.offset[0],
+            dstY: to.offset[1],
+            dstZ: to.offset[2],
+            dstLOD: 0,
+            dstMemoryType: to.kind,
+            dstHost: host(to),
+            dstDevice: device(to),
+            dstArray: std::ptr::null_mut(),
+            reserved1: std::ptr::null_mut(),
+            dstPitch: to.pitch,
+            dstHeight: to.rows,
+            WidthInBytes: self.width,
+            Height: self.height,
+            Depth: self.depth,
+        })
+    }
+}
+
+/// Replaces what a node copies; it stays in its context.
+pub(super) fn set(
+    state: &mut State,
+    node: usize,
+    params: Ptr<CUDA_MEMCPY3D_v2>,
+    context: Option<usize>,
+) -> Answer {
+    let found = state.node(node)?;
+    if !matches!(found.action, Action::Memcpy(_)) {
+        return Err(OTHER_KIND);
+    }
+    let context = context.unwrap_or(found.context);
+    let memcpy = Memcpy::read(state, params)?;
+    state.set_action(node, Action::Memcpy(memcpy), context);
+    Ok(())
+}
+
+pub(crate) fn add(
+    driver: &Driver,
+    out: Ptr<*mut CUgraphNode_st>,
+    graph: Ptr<CUgraph_st>,
+    after: Ptr<*mut CUgraphNode_st>,
+    count: usize,
+    params: Ptr<CUDA_MEMCPY3D_v2>,
+    context: Ptr<CUctx_st>,
+) -> Answer {
+    NodePlace::new(out, graph, after, count).add(driver, |state| {
+        let memcpy = Memcpy::read(state, params)?;
+        state.context(context.address())?;
+        Ok((Action::Memcpy(memcpy), context.address()))
+    })
+}
+
+pub(crate) fn get_params(
+    driver: &Driver,
+    node: Ptr<CUgraphNode_st>,
+    out: Ptr<CUDA_MEMCPY3D_v2>,
+) -> Answer {
+    let state = driver.state();
+    match &state.node(node.address())?.action {
+        Action::Memcpy(memcpy) => memcpy.write(out),
+        _ => Err(OTHER_KIND),
+    }
+}
+
+pub(crate) fn set_params(
+    driver: &Driver,
+    node: Ptr<CUgraphNode_st>,
+    params: Ptr<CUDA_MEMCPY3D_v2>,
+) -> Answer {
+    set(&mut driver.state(), node.address(), params, None)
+}

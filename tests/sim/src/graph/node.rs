@@ -1,0 +1,217 @@
+//! Nodes: what they do, and adding and removing them.
+
+use green_ctx_sys::{CUgraph_st, CUgraphNode_st, CUgraphNodeType, CUresult};
+
+use super::edge::Edge;
+use super::kernel::Kernel;
+use super::memcpy::Memcpy;
+use super::memset::Memset;
+use super::read_list;
+use crate::callback::Callback;
+use crate::driver::Driver;
+use crate::handle;
+use crate::pointer::{Answer, Ptr};
+use crate::state::State;
+use crate::work::Work;
+
+/// A node of a graph.
+pub(crate) struct Node {
+    pub(crate) graph: usize,
+    pub(crate) action: Action,
+    /// The handle of the context that it runs in, 0 where it runs in none of its own.
+    pub(crate) context: usize,
+    pub(crate) after: Vec<Edge>,
+    /// The handle of the node that it is a clone of, 0 where it is none.
+    pub(super) original: usize,
+    /// Parameters that were given out, which stay where they are until others are set.
+    pub(super) lent: Option<Box<[usize]>>,
+}
+
+/// What a node does.
+#[derive(Clone)]
+pub(crate) enum Action {
+    Kernel(Kernel),
+    Memcpy(Memcpy),
+    Memset(Memset),
+    Host(Callback),
+    /// Launches the graph with this handle.
+    Child(usize),
+    Empty,
+    /// Waits for, or records, the event with this handle.
+    WaitEvent(usize),
+    RecordEvent(usize),
+}
+
+impl Action {
+    pub(crate) fn kind(&self) -> CUgraphNodeType {
+        match self {
+            Action::Kernel(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL,
+            Action::Memcpy(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMCPY,
+            Action::Memset(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMSET,
+            Action::Host(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_HOST,
+            Action::Child(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH,
+            Action::Empty => CUgraphNodeType::CU_GRAPH_NODE_TYPE_EMPTY,
+            Action::WaitEvent(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_WAIT_EVENT,
+            Action::RecordEvent(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_EVENT_RECORD,
+        }
+    }
+
+    /// The work that it is, in pieces that are done at once; none for what only orders.
+    pub(super) fn works(&self) -> Vec<Work> {
+        match self {
+            Action::Kernel(kernel) => vec![Work::Kernel(kernel.work.clone())],
+            Action::Memcpy(copy) => copy.rows().map(Work::Copy).collect(),
+            Action::Memset(fill) => fill.rows().map(Work::Fill).collect(),
+            Action::Host(callback) => vec![Work::Call(callback.clone())],
+            Action::Child(_) | Action::Empty | Action::WaitEvent(_) | Action::RecordEvent(_) => {
+                Vec::new()
+            }
+        }
+    }
+}
+
+/// What a function that is about one kind of node answers for the others.
+pub(super) const OTHER_KIND: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+
+impl Node {
+    /// A copy in another graph, after the same nodes.
+    pub(super) fn duplicate(&self, graph: usize, original: usize) -> Node {
+        let Node { action, context, after, .. } = self;
+        let (action, after) = (action.clone(), after.clone());
+        Node { graph, action, context: *context, after, original, lent: None }
+    }
+}
+
+impl State {
+    /// The node with this handle.
+    pub(crate) fn node(&self, handle: usize) -> Answer<&Node> {
+        self.nodes.get(&handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// Adds a node to a graph that was looked up already.
+    pub(crate) fn add_node(
+        &mut self,
+        graph: usize,
+        action: Action,
+        context: usize,
+        after: Vec<Edge>,
+    ) -> usize {
+        let handle = handle::next();
+        let node = Node { graph, action, context, after, original: 0, lent: None };
+        self.nodes.insert(handle, node);
+        if let Some(graph) = self.graphs.get_mut(&graph) {
+            graph.nodes.push(handle);
+        }
+        handle
+    }
+
+    /// Replaces what a node does by something of the same kind.
+    pub(super) fn set_action(&mut self, handle: usize, action: Action, context: usize) {
+        if let Some(node) = self.nodes.get_mut(&handle) {
+            node.action = action;
+            node.context = context;
+            node.lent = None;
+        }
+    }
+
+    /// Removes a node and the graph that it is made of, leaving edges and the list of nodes alone.
+    pub(super) fn remove_node(&mut self, handle: usize) {
+        if let Some(Node { action: Action::Child(child), .. }) = self.nodes.remove(&handle) {
+            self.remove_graph(child);
+        }
+    }
+
+    /// The nodes that a new one is to come after: nodes of its graph, each once.
+    pub(crate) fn dependencies(
+        &self,
+        graph: usize,
+        list: Ptr<*mut CUgraphNode_st>,
+        edges: Ptr<[u8; 8]>,
+        count: usize,
+    ) -> Answer<Vec<Edge>> {
+        let from = read_list(list, count)?;
+        let edges = Edge::read_all(&from, edges)?;
+        for (index, edge) in edges.iter().enumerate() {
+            let twice = from[..index].contains(&edge.from);
+            if twice || self.node(edge.from)?.graph != graph {
+                return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            }
+            edge.check(self)?;
+        }
+        Ok(edges)
+    }
+}
+
+/// The arguments that every function has that adds a node.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub(super) out: Ptr<*mut CUgraphNode_st>,
+    pub(super) graph: Ptr<CUgraph_st>,
+    pub(super) after: Ptr<*mut CUgraphNode_st>,
+    pub(super) edges: Ptr<[u8; 8]>,
+    pub(super) count: usize,
+}
+
+impl Place {
+    pub(super) fn new(
+        out: Ptr<*mut CUgraphNode_st>,
+        graph: Ptr<CUgraph_st>,
+        after: Ptr<*mut CUgraphNode_st>,
+        count: usize,
+    ) -> Place {
+        Place { out, graph, after, edges: Ptr::null(), count }
+    }
+
+    /// Adds a node here, which does what `action` reads.
+    pub(super) fn add(
+        self,
+        driver: &Driver,
+        action: impl FnOnce(&mut State) -> Answer<(Action, usize)>,
+    ) -> Answer {
+        let mut state = driver.state();
+        let graph = self.graph.address();
+        state.graph(graph)?;
+        self.out.given()?;
+        let after = state.dependencies(graph, self.after, self.edges, self.count)?;
+        let (action, context) = action(&mut state)?;
+        let node = state.add_node(graph, action, context, after);
+        self.out.write(handle::pointer(node))
+    }
+}
+
+pub(crate) fn add_empty(
+    driver: &Driver,
+    out: Ptr<*mut CUgraphNode_st>,
+    graph: Ptr<CUgraph_st>,
+    after: Ptr<*mut CUgraphNode_st>,
+    count: usize,
+) -> Answer {
+    Place::new(out, graph, after, count).add(driver, |_| Ok((Action::Empty, 0)))
+}
+
+pub(crate) fn get_type(
+    driver: &Driver,
+    node: Ptr<CUgraphNode_st>,
+    out: Ptr<CUgraphNodeType>,
+) -> Answer {
+    let state = driver.state();
+    out.write(state.node(node.address())?.action.kind())
+}
+
+/// Removes a node, and the edges to and from it.
+pub(crate) fn destroy(driver: &Driver, node: Ptr<CUgraphNode_st>) -> Answer {
+    let mut state = driver.state();
+    let handle = node.address();
+    let graph = state.node(handle)?.graph;
+    state.not_captured_into(graph)?;
+    state.remove_node(handle);
+    let Some(graph) = state.graphs.get_mut(&graph) else { return Ok(()) };
+    graph.nodes.retain(|other| *other != handle);
+    let others = graph.nodes.clone();
+    for other in others {
+        if let Some(other) = state.nodes.get_mut(&other) {
+            other.after.retain(|edge| edge.from != handle);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,207 @@
+//! Updating an executable graph from a graph of the same shape.
+
+use std::sync::Arc;
+
+use green_ctx_sys::{
+    CUgraph_st, CUgraphExec_st, CUgraphExecUpdateResult, CUgraphExecUpdateResultInfo,
+    CUgraphNode_st, CUresult,
+};
+
+use super::edge::Edge;
+use super::exec::{NODE_PRIORITY, Plan, Step};
+use super::node::Action;
+use crate::driver::Driver;
+use crate::handle;
+use crate::pointer::{Answer, Ptr};
+use crate::state::State;
+
+type Outcome = CUgraphExecUpdateResult;
+
+/// Why an update is refused: which node of the graph, and which of those that it comes after.
+pub(super) struct Mismatch {
+    result: Outcome,
+    node: usize,
+    from: usize,
+}
+
+impl Mismatch {
+    fn new(result: Outcome, node: usize) -> Mismatch {
+        Mismatch { result, node, from: 0 }
+    }
+
+    fn topology(node: usize) -> Mismatch {
+        Mismatch::new(Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, node)
+    }
+}
+
+/// Whether a node of an executable graph can do something else from now on (cuda.h,
+/// `cuGraphExecUpdate`).
+///
+/// That the context of a kernel cannot change was recorded with a fill and one kernel in the graph
+/// (`UNSUPPORTED_FUNCTION_CHANGE`). One other recorded run, of 500 kernels, answered success, and it
+/// is not recorded where they ran afterwards; the header's rule is followed.
+pub(super) fn allowed(
+    state: &State,
+    step: &Step,
+    action: &Action,
+    context: usize,
+    flags: u64,
+) -> Result<(), Outcome> {
+    let require = |holds: bool, result: Outcome| if holds { Ok(()) } else { Err(result) };
+    let parameters = Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+    let same_context = step.context == context;
+    let device = |address: Option<u64>| {
+        let address = address?;
+        (0..state.devices.len()).find(|device| state.device_memory(*device, address, 1).is_some())
+    };
+    match (&step.action, action) {
+        (Action::Kernel(present), Action::Kernel(next)) => {
+            require(same_context, Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE)?;
+            let cooperative = present.work.shape.cooperative == next.work.shape.cooperative;
+            let priority = flags & NODE_PRIORITY == 0
+                || present.attributes.priority() == next.attributes.priority();
+            let attributes = Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED;
+            require(cooperative && priority, attributes)
+        }
+        (Action::Memcpy(present), Action::Memcpy(next)) => {
+            let same_devices = present.addresses().map(device) == next.addresses().map(device);
+            let same = present.kinds() == next.kinds() && same_devices && same_context;
+            require(same && present.is_linear() == next.is_linear(), parameters)
+        }
+        (Action::Memset(present), Action::Memset(next)) => {
+            let linear = present.height == 1 && next.height == 1;
+            let same_shape = (present.width, present.height, present.pitch)
+                == (next.width, next.height, next.pitch);
+            let same_device = device(Some(present.target())) == device(Some(next.target()));
+            let same = same_device && same_context && present.element() == next.element();
+            require(same && (linear || same_shape), parameters)
+        }
+        (present, next) => {
+            let changed = Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
+            require(present.kind() == next.kind(), changed)
+        }
+    }
+}
+
+/// Pairs the nodes of a graph with the steps of a plan, from those that none comes after and along
+/// the edges, in their order (cuda.h, `cuGraphExecUpdate`). Returns the node of each step.
+fn pair(state: &State, plan: &Plan, graph: usize) -> Result<Vec<usize>, Mismatch> {
+    let nodes = state.graph(graph).map_or(&[][..], |graph| &graph.nodes);
+    if nodes.len() != plan.steps.len() {
+        return Err(Mismatch::topology(0));
+    }
+    let after = |node: usize| state.nodes.get(&node).map_or(&[][..], |node| &node.after[..]);
+    let mut exits = nodes.to_vec();
+    for node in nodes {
+        exits.retain(|exit| after(*node).iter().all(|edge: &Edge| edge.from != *exit));
+    }
+    if exits.len() != plan.exits.len() {
+        return Err(Mismatch::topology(exits.get(plan.exits.len()).copied().unwrap_or(0)));
+    }
+    let mut node_of = vec![0; plan.steps.len()];
+    let mut step_of = handle::Table::default();
+    let mut open: Vec<(usize, usize)> = plan.exits.iter().copied().zip(exits).collect();
+    for (step, node) in &open {
+        node_of[*step] = *node;
+        step_of.insert(*node, *step);
+    }
+    while let Some((step, node)) = open.pop() {
+        let (steps, edges) = (&plan.steps[step].after, after(node));
+        if steps.len() != edges.len() {
+            return Err(Mismatch::topology(node));
+        }
+        for (step, edge) in steps.iter().zip(edges) {
+            match (node_of[*step], step_of.get(&edge.from)) {
+                (0, None) => {
+                    node_of[*step] = edge.from;
+                    step_of.insert(edge.from, *step);
+                    open.push((*step, edge.from));
+                }
+                (_, Some(paired)) if paired == step => {}
+                _ => return Err(Mismatch { from: edge.from, ..Mismatch::topology(node) }),
+            }
+        }
+    }
+    Ok(node_of)
+}
+
+/// The plan with the parameters of a graph's nodes.
+pub(super) fn updated(
+    state: &State,
+    plan: &Plan,
+    graph: usize,
+    flags: u64,
+) -> Result<Plan, Mismatch> {
+    let nodes = pair(state, plan, graph)?;
+    let mut updated = plan.clone();
+    for (step, handle) in updated.steps.iter_mut().zip(nodes) {
+        let Ok(node) = state.node(handle) else { return Err(Mismatch::topology(0)) };
+        allowed(state, step, &node.action, node.context, flags)
+            .map_err(|result| Mismatch::new(result, handle))?;
+        if let (Some(plan), Action::Child(child)) = (&step.child, &node.action) {
+            step.child = Some(self::updated(state, plan, *child, flags)?);
+        }
+        step.action = node.action.clone();
+        step.context = node.context;
+    }
+    Ok(updated)
+}
+
+/// Updates an executable graph where that is allowed, and tells what came of it.
+fn try_update(
+    driver: &Driver,
+    exec: Ptr<CUgraphExec_st>,
+    graph: Ptr<CUgraph_st>,
+) -> Answer<CUgraphExecUpdateResultInfo> {
+    let mut state = driver.state();
+    let found = state.executable(exec.address())?;
+    state.graph(graph.address())?;
+    let updated = updated(&state, &found.plan, graph.address(), found.flags);
+    let none = Mismatch::new(Outcome::CU_GRAPH_EXEC_UPDATE_SUCCESS, 0);
+    let Mismatch { result, node, from } = match updated {
+        Ok(plan) => {
+            if let Some(exec) = state.executables.get_mut(&exec.address()) {
+                exec.plan = Arc::new(plan);
+            }
+            none
+        }
+        Err(mismatch) => mismatch,
+    };
+    let (node, from) = (handle::pointer(node), handle::pointer(from));
+    Ok(CUgraphExecUpdateResultInfo { result, errorNode: node, errorFromNode: from })
+}
+
+/// What the call answers beside what it wrote.
+fn status(result: Outcome) -> Answer {
+    if result == Outcome::CU_GRAPH_EXEC_UPDATE_SUCCESS {
+        Ok(())
+    } else {
+        Err(CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE)
+    }
+}
+
+pub(crate) fn update(
+    driver: &Driver,
+    exec: Ptr<CUgraphExec_st>,
+    graph: Ptr<CUgraph_st>,
+    out: Ptr<CUgraphExecUpdateResultInfo>,
+) -> Answer {
+    out.given()?;
+    let info = try_update(driver, exec, graph)?;
+    out.write(info)?;
+    status(info.result)
+}
+
+/// The form of 10.2, which tells one node.
+pub(crate) fn update_plain(
+    driver: &Driver,
+    exec: Ptr<CUgraphExec_st>,
+    graph: Ptr<CUgraph_st>,
+    error_node: Ptr<*mut CUgraphNode_st>,
+    result: Ptr<CUgraphExecUpdateResult>,
+) -> Answer {
+    let info = try_update(driver, exec, graph)?;
+    result.write_if_given(info.result);
+    error_node.write_if_given(info.errorNode);
+    status(info.result)
+}
