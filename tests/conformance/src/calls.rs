@@ -260,6 +260,153 @@ calls! {
     cuMemsetD8(to: CUdeviceptr, byte: u8, bytes: usize) => (to, byte, bytes);
     cuMemsetD8Async(to: CUdeviceptr, byte: u8, bytes: usize, stream: CUstream)
         => (to, byte, bytes, stream);
+    cuMemsetD32Async(to: CUdeviceptr, value: u32, count: usize, stream: CUstream)
+        => (to, value, count, stream);
+    cuMemcpyHtoDAsync(to: CUdeviceptr, from: &[u8], stream: CUstream)
+        => (to, from.as_ptr().cast(), from.len(), stream);
+    cuMemcpyDtoHAsync(to: &mut [u8], from: CUdeviceptr, stream: CUstream)
+        => (to.as_mut_ptr().cast(), from, to.len(), stream);
+    cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: *mut c_void)
+        => (stream, function, data);
+
+    cuStreamGetCaptureInfo(stream: CUstream) -> (
+        status: CUstreamCaptureStatus = CUstreamCaptureStatus(u32::MAX), id: u64 = 0,
+        graph: CUgraph = null_mut(), after: *const CUgraphNode = core::ptr::null(),
+        edges: *const CUgraphEdgeData = core::ptr::null(), count: usize = usize::MAX)
+        => (stream, &raw mut status, &raw mut id, &raw mut graph, &raw mut after, &raw mut edges,
+            &raw mut count);
+    cuStreamBeginCaptureToGraph(
+        stream: CUstream, graph: CUgraph, after: &[CUgraphNode], mode: CUstreamCaptureMode)
+        => (stream, graph, after.as_ptr(), core::ptr::null(), after.len(), mode);
+    cuStreamUpdateCaptureDependencies(stream: CUstream, after: &mut [CUgraphNode], flags: u32)
+        => (stream, after.as_mut_ptr(), core::ptr::null(), after.len(), flags);
+
+    cuGraphCreate(flags: u32) -> (graph: CUgraph = null_mut()) => (&raw mut graph, flags);
+    cuGraphDestroy(graph: CUgraph) => (graph);
+    cuGraphClone(original: CUgraph) -> (graph: CUgraph = null_mut())
+        => (&raw mut graph, original);
+    cuGraphNodeFindInClone(node: CUgraphNode, graph: CUgraph)
+        -> (found: CUgraphNode = null_mut()) => (&raw mut found, node, graph);
+    cuGraphGetNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize)
+        => (graph, nodes, count);
+    cuGraphGetRootNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize)
+        => (graph, nodes, count);
+    cuGraphGetEdges(
+        graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, data: *mut CUgraphEdgeData,
+        count: *mut usize) => (graph, from, to, data, count);
+    cuGraphNodeGetType(node: CUgraphNode) -> (kind: CUgraphNodeType = CUgraphNodeType(u32::MAX))
+        => (node, &raw mut kind);
+    cuGraphNodeGetDependencies(
+        node: CUgraphNode, nodes: *mut CUgraphNode, data: *mut CUgraphEdgeData,
+        count: *mut usize) => (node, nodes, data, count);
+    cuGraphNodeGetDependentNodes(
+        node: CUgraphNode, nodes: *mut CUgraphNode, data: *mut CUgraphEdgeData,
+        count: *mut usize) => (node, nodes, data, count);
+    cuGraphAddDependencies(
+        graph: CUgraph, from: &[CUgraphNode], to: &[CUgraphNode], data: *const CUgraphEdgeData)
+        => (graph, from.as_ptr(), to.as_ptr(), data, from.len());
+    cuGraphRemoveDependencies(
+        graph: CUgraph, from: &[CUgraphNode], to: &[CUgraphNode], data: *const CUgraphEdgeData)
+        => (graph, from.as_ptr(), to.as_ptr(), data, from.len());
+    cuGraphDestroyNode(node: CUgraphNode) => (node);
+    cuGraphAddNode(graph: CUgraph, after: &[CUgraphNode], params: &mut CUgraphNodeParams)
+        -> (node: CUgraphNode = null_mut())
+        => (&raw mut node, graph, after.as_ptr(), core::ptr::null(), after.len(), params);
+    cuGraphNodeSetParams(node: CUgraphNode, params: &mut CUgraphNodeParams) => (node, params);
+    cuGraphAddEmptyNode(graph: CUgraph, after: &[CUgraphNode])
+        -> (node: CUgraphNode = null_mut())
+        => (&raw mut node, graph, after.as_ptr(), after.len());
+    cuGraphAddKernelNode(
+        graph: CUgraph, after: &[CUgraphNode], params: &CUDA_KERNEL_NODE_PARAMS_v2)
+        -> (node: CUgraphNode = null_mut())
+        => (&raw mut node, graph, after.as_ptr(), after.len(), params);
+    cuGraphKernelNodeGetParams(node: CUgraphNode, params: &mut CUDA_KERNEL_NODE_PARAMS_v2)
+        => (node, params);
+    cuGraphKernelNodeSetParams(node: CUgraphNode, params: &CUDA_KERNEL_NODE_PARAMS_v2)
+        => (node, params);
+    cuGraphKernelNodeGetAttribute(node: CUgraphNode, id: CUlaunchAttributeID)
+        -> (value: CUlaunchAttributeValue = CUlaunchAttributeValue { pad: [0; 64] })
+        => (node, id, &raw mut value);
+    cuGraphKernelNodeSetAttribute(
+        node: CUgraphNode, id: CUlaunchAttributeID, value: &CUlaunchAttributeValue)
+        => (node, id, value);
+    cuGraphKernelNodeCopyAttributes(to: CUgraphNode, from: CUgraphNode) => (to, from);
+    cuGraphAddMemcpyNode(
+        graph: CUgraph, after: &[CUgraphNode], params: &CUDA_MEMCPY3D_v2, context: CUcontext)
+        -> (node: CUgraphNode = null_mut())
+        => (&raw mut node, graph, after.as_ptr(), after.len(), params, context);
+    cuGraphMemcpyNodeGetParams(node: CUgraphNode, params: &mut CUDA_MEMCPY3D_v2)
+        => (node, params);
+    cuGraphMemcpyNodeSetParams(node: CUgraphNode, params: &CUDA_MEMCPY3D_v2) => (node, params);
+    cuGraphAddMemsetNode(
+        graph: CUgraph, after: &[CUgraphNode], params: &CUDA_MEMSET_NODE_PARAMS_v1,
+        context: CUcontext) -> (node: CUgraphNode = null_mut())
+        => (&raw mut node, graph, after.as_ptr(), after.len(), params, context);
+    cuGraphMemsetNodeGetParams(node: CUgraphNode, params: &mut CUDA_MEMSET_NODE_PARAMS_v1)
+        => (node, params);
+    cuGraphMemsetNodeSetParams(node: CUgraphNode, params: &CUDA_MEMSET_NODE_PARAMS_v1)
+        => (node, params);
+    cuGraphAddHostNode(graph: CUgraph, after: &[CUgraphNode], params: &CUDA_HOST_NODE_PARAMS_v1)
+        -> (node: CUgraphNode = null_mut())
+        => (&raw mut node, graph, after.as_ptr(), after.len(), params);
+    cuGraphHostNodeGetParams(node: CUgraphNode, params: &mut CUDA_HOST_NODE_PARAMS_v1)
+        => (node, params);
+    cuGraphHostNodeSetParams(node: CUgraphNode, params: &CUDA_HOST_NODE_PARAMS_v1)
+        => (node, params);
+    cuGraphAddChildGraphNode(graph: CUgraph, after: &[CUgraphNode], child: CUgraph)
+        -> (node: CUgraphNode = null_mut())
+        => (&raw mut node, graph, after.as_ptr(), after.len(), child);
+    cuGraphChildGraphNodeGetGraph(node: CUgraphNode) -> (graph: CUgraph = null_mut())
+        => (node, &raw mut graph);
+    cuGraphAddEventRecordNode(graph: CUgraph, after: &[CUgraphNode], event: CUevent)
+        -> (node: CUgraphNode = null_mut())
+        => (&raw mut node, graph, after.as_ptr(), after.len(), event);
+    cuGraphEventRecordNodeGetEvent(node: CUgraphNode) -> (event: CUevent = null_mut())
+        => (node, &raw mut event);
+    cuGraphEventRecordNodeSetEvent(node: CUgraphNode, event: CUevent) => (node, event);
+    cuGraphAddEventWaitNode(graph: CUgraph, after: &[CUgraphNode], event: CUevent)
+        -> (node: CUgraphNode = null_mut())
+        => (&raw mut node, graph, after.as_ptr(), after.len(), event);
+    cuGraphEventWaitNodeGetEvent(node: CUgraphNode) -> (event: CUevent = null_mut())
+        => (node, &raw mut event);
+    cuGraphEventWaitNodeSetEvent(node: CUgraphNode, event: CUevent) => (node, event);
+
+    cuGraphInstantiateWithFlags(graph: CUgraph, flags: u64)
+        -> (exec: CUgraphExec = null_mut()) => (&raw mut exec, graph, flags);
+    cuGraphInstantiateWithParams(graph: CUgraph, params: &mut CUDA_GRAPH_INSTANTIATE_PARAMS)
+        -> (exec: CUgraphExec = null_mut()) => (&raw mut exec, graph, params);
+    cuGraphUpload(exec: CUgraphExec, stream: CUstream) => (exec, stream);
+    cuGraphLaunch(exec: CUgraphExec, stream: CUstream) => (exec, stream);
+    cuGraphExecDestroy(exec: CUgraphExec) => (exec);
+    cuGraphExecGetFlags(exec: CUgraphExec) -> (flags: u64 = u64::MAX) => (exec, &raw mut flags);
+    cuGraphExecUpdate(
+        exec: CUgraphExec, graph: CUgraph, info: &mut CUgraphExecUpdateResultInfo)
+        => (exec, graph, info);
+    cuGraphExecNodeSetParams(
+        exec: CUgraphExec, node: CUgraphNode, params: &mut CUgraphNodeParams)
+        => (exec, node, params);
+    cuGraphExecKernelNodeSetParams(
+        exec: CUgraphExec, node: CUgraphNode, params: &CUDA_KERNEL_NODE_PARAMS_v2)
+        => (exec, node, params);
+    cuGraphExecMemcpyNodeSetParams(
+        exec: CUgraphExec, node: CUgraphNode, params: &CUDA_MEMCPY3D_v2, context: CUcontext)
+        => (exec, node, params, context);
+    cuGraphExecMemsetNodeSetParams(
+        exec: CUgraphExec, node: CUgraphNode, params: &CUDA_MEMSET_NODE_PARAMS_v1,
+        context: CUcontext) => (exec, node, params, context);
+    cuGraphExecHostNodeSetParams(
+        exec: CUgraphExec, node: CUgraphNode, params: &CUDA_HOST_NODE_PARAMS_v1)
+        => (exec, node, params);
+    cuGraphExecChildGraphNodeSetParams(exec: CUgraphExec, node: CUgraphNode, child: CUgraph)
+        => (exec, node, child);
+    cuGraphExecEventRecordNodeSetEvent(exec: CUgraphExec, node: CUgraphNode, event: CUevent)
+        => (exec, node, event);
+    cuGraphExecEventWaitNodeSetEvent(exec: CUgraphExec, node: CUgraphNode, event: CUevent)
+        => (exec, node, event);
+    cuGraphNodeGetEnabled(exec: CUgraphExec, node: CUgraphNode) -> (enabled: u32 = u32::MAX)
+        => (exec, node, &raw mut enabled);
+    cuGraphNodeSetEnabled(exec: CUgraphExec, node: CUgraphNode, enabled: u32)
+        => (exec, node, enabled);
 }
 
 /// The functions that every driver has, and the entry point.
@@ -362,7 +509,7 @@ impl Params {
         Params { _values: values, addresses }
     }
 
-    fn as_mut_ptr(&mut self) -> *mut *mut c_void {
+    pub(crate) fn as_mut_ptr(&mut self) -> *mut *mut c_void {
         self.addresses.as_mut_ptr()
     }
 }

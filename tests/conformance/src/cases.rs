@@ -5,6 +5,7 @@ mod composition;
 mod context;
 mod event;
 mod function;
+mod graph;
 mod launch;
 mod library;
 mod lifetime;
@@ -136,6 +137,7 @@ pub fn all() -> Vec<Case> {
         library::cases,
         function::cases,
         occupancy::cases,
+        graph::cases,
     ] {
         let mut topic = topic();
         // Neighbours share a process, so those that want one of their own come last.

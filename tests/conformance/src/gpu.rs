@@ -207,6 +207,19 @@ impl Gpu {
         Ok(self.cuLaunchKernel(self.probe()?, blocks, THREADS, stream, &mut params)?.status)
     }
 
+    /// The SMs that took part in a probe, sorted; those of blocks that did not run are left out.
+    pub(crate) fn probed_sms(&self, memory: CUdeviceptr, blocks: u32) -> Result<Vec<u32>, Failure> {
+        let blocks = self.probe_blocks(memory, blocks)?;
+        let ran = blocks.iter().filter(|block| block.end != 0);
+        Ok(ran.map(|block| block.sm).collect::<BTreeSet<_>>().into_iter().collect())
+    }
+
+    /// When the one block of a probe began and ended, by the device's clock.
+    pub(crate) fn probed_span(&self, memory: CUdeviceptr) -> Result<(u64, u64), Failure> {
+        let blocks = self.probe_blocks(memory, 1)?;
+        Ok(blocks.first().map_or((0, 0), |block| (block.start, block.end)))
+    }
+
     /// Whether every block of a probe has written its end.
     pub(crate) fn probe_is_complete(
         &self,
@@ -369,6 +382,7 @@ pub(crate) fn token(number: usize) -> CUstream {
 /// What one block of the probe wrote.
 struct Block {
     sm: u32,
+    start: u64,
     end: u64,
 }
 
@@ -377,6 +391,7 @@ impl Block {
         let number = |range: core::ops::Range<usize>| {
             bytes[range].iter().rev().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte))
         };
-        Block { sm: u32::try_from(number(0..4)).unwrap_or(u32::MAX), end: number(16..24) }
+        let sm = u32::try_from(number(0..4)).unwrap_or(u32::MAX);
+        Block { sm, start: number(8..16), end: number(16..24) }
     }
 }

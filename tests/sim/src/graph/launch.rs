@@ -24,6 +24,8 @@ const FIRST_BRANCH: u32 = 1 << 31;
 #[derive(Clone, Copy)]
 struct Launch {
     stream: usize,
+    /// The stream's context, which nodes run in that have none of their own.
+    context: usize,
     number: u64,
 }
 
@@ -113,8 +115,7 @@ fn run_step<'a>(
         }
         Action::Kernel(_) | Action::Memcpy(_) | Action::Memset(_) | Action::Host(_) => {}
     }
-    let own = state.streams.get(&launch.stream).map(|stream| stream.context);
-    let context = if step.context == 0 { own.unwrap_or(0) } else { step.context };
+    let context = if step.context == 0 { launch.context } else { step.context };
     let tick = state.name_operation(launch.stream, &begin.clock);
     begin.clock.note(tick);
     let mut done = begin.clone();
@@ -189,7 +190,8 @@ pub(crate) fn launch(
     let mut start = state.next_start(stream);
     start.join(&state.executable(exec)?.done);
     state.graph_launches += 1;
-    let launch = Launch { stream, number: state.graph_launches };
+    let context = state.streams[&stream].context;
+    let launch = Launch { stream, context, number: state.graph_launches };
     let (mut state, done) = run_plan(driver, state, launch, &plan, start)?;
     if let Some(exec) = state.executables.get_mut(&exec) {
         exec.done.join(&done);

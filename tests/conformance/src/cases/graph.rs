@@ -1,0 +1,240 @@
+//! Graphs: their nodes and edges, executables, where the nodes run, and captures that make graphs.
+
+mod capture;
+mod exec;
+mod kernel;
+mod node;
+mod partition;
+mod structure;
+mod update;
+
+use core::ptr::null_mut;
+use std::time::Duration;
+
+use green_ctx_sys::*;
+use serde_json::Value;
+
+use super::Case;
+use crate::answer::Failure;
+use crate::calls::Params;
+use crate::gpu::{Gpu, THREADS, probe_params};
+
+/// The strictest mode of a capture.
+const GLOBAL: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+/// Blocks enough that each SM of the device gets some.
+const BLOCKS: u32 = 4 * 132;
+
+pub(super) fn cases() -> Vec<Case> {
+    [
+        structure::cases,
+        kernel::cases,
+        node::cases,
+        exec::cases,
+        update::cases,
+        partition::cases,
+        capture::cases,
+    ]
+    .iter()
+    .flat_map(|cases| cases())
+    .collect()
+}
+
+/// The parameters of a kernel node that runs the probe; the values are kept for as long as this is.
+struct ProbeNode {
+    values: Params,
+    memory: CUdeviceptr,
+    blocks: u32,
+}
+
+impl ProbeNode {
+    fn new(gpu: &Gpu, blocks: u32, duration: Duration) -> Result<ProbeNode, Failure> {
+        let memory = gpu.probe_memory(blocks)?;
+        Ok(ProbeNode { values: probe_params(memory, duration), memory, blocks })
+    }
+
+    /// The parameters with nothing said of the kernel and its context.
+    fn params(&mut self) -> CUDA_KERNEL_NODE_PARAMS_v2 {
+        CUDA_KERNEL_NODE_PARAMS_v2 {
+            func: null_mut(),
+            gridDimX: self.blocks,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: THREADS,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: 0,
+            kernelParams: self.values.as_mut_ptr(),
+            extra: null_mut(),
+            kern: null_mut(),
+            ctx: null_mut(),
+        }
+    }
+
+    /// The parameters with the probe's kernel and a context.
+    fn on(&mut self, gpu: &Gpu, context: CUcontext) -> Result<CUDA_KERNEL_NODE_PARAMS_v2, Failure> {
+        let kern = gpu.probe_kernel()?;
+        Ok(CUDA_KERNEL_NODE_PARAMS_v2 { kern, ctx: context, ..self.params() })
+    }
+
+    /// Clears what the blocks wrote.
+    fn clear(&self, gpu: &Gpu) -> Result<(), Failure> {
+        gpu.cuMemcpyHtoD(self.memory, &vec![0; self.blocks as usize * crate::gpu::BLOCK_BYTES])?
+            .must()
+    }
+
+    /// Launches an executable and returns the SMs that the probe ran on.
+    fn sms_of(&self, gpu: &Gpu, exec: CUgraphExec, stream: CUstream) -> Result<Vec<u32>, Failure> {
+        self.clear(gpu)?;
+        gpu.cuGraphLaunch(exec, stream)?.must()?;
+        gpu.cuStreamSynchronize(stream)?.must()?;
+        gpu.probed_sms(self.memory, self.blocks)
+    }
+}
+
+/// Parameters before the driver writes them.
+fn unwritten() -> CUDA_KERNEL_NODE_PARAMS_v2 {
+    CUDA_KERNEL_NODE_PARAMS_v2 {
+        func: null_mut(),
+        gridDimX: 0,
+        gridDimY: 0,
+        gridDimZ: 0,
+        blockDimX: 0,
+        blockDimY: 0,
+        blockDimZ: 0,
+        sharedMemBytes: 0,
+        kernelParams: null_mut(),
+        extra: null_mut(),
+        kern: null_mut(),
+        ctx: null_mut(),
+    }
+}
+
+/// A fill of `width` elements of one byte.
+fn fill(dst: CUdeviceptr, value: u32, width: usize) -> CUDA_MEMSET_NODE_PARAMS_v1 {
+    CUDA_MEMSET_NODE_PARAMS_v1 { dst, pitch: 0, value, elementSize: 1, width, height: 1 }
+}
+
+/// A copy of bytes from the host to a device.
+fn upload(to: CUdeviceptr, from: &[u8]) -> CUDA_MEMCPY3D_v2 {
+    CUDA_MEMCPY3D_v2 {
+        srcMemoryType: CUmemorytype::CU_MEMORYTYPE_HOST,
+        srcHost: from.as_ptr().cast(),
+        dstMemoryType: CUmemorytype::CU_MEMORYTYPE_DEVICE,
+        dstDevice: to,
+        WidthInBytes: from.len(),
+        Height: 1,
+        Depth: 1,
+        ..no_copy()
+    }
+}
+
+/// A copy of nothing from nowhere.
+fn no_copy() -> CUDA_MEMCPY3D_v2 {
+    CUDA_MEMCPY3D_v2 {
+        srcXInBytes: 0,
+        srcY: 0,
+        srcZ: 0,
+        srcLOD: 0,
+        srcMemoryType: CUmemorytype(0),
+        srcHost: core::ptr::null(),
+        srcDevice: 0,
+        srcArray: null_mut(),
+        reserved0: null_mut(),
+        srcPitch: 0,
+        srcHeight: 0,
+        dstXInBytes: 0,
+        dstY: 0,
+        dstZ: 0,
+        dstLOD: 0,
+        dstMemoryType: CUmemorytype(0),
+        dstHost: null_mut(),
+        dstDevice: 0,
+        dstArray: null_mut(),
+        reserved1: null_mut(),
+        dstPitch: 0,
+        dstHeight: 0,
+        WidthInBytes: 0,
+        Height: 0,
+        Depth: 0,
+    }
+}
+
+/// A function of the program that does nothing.
+unsafe extern "C" fn nothing(_: *mut core::ffi::c_void) {}
+
+fn host(data: *mut core::ffi::c_void) -> CUDA_HOST_NODE_PARAMS_v1 {
+    CUDA_HOST_NODE_PARAMS_v1 { fn_: Some(nothing), userData: data }
+}
+
+impl Gpu {
+    fn graph(&self) -> Result<CUgraph, Failure> {
+        self.cuGraphCreate(0)?.must()
+    }
+
+    fn empty_node(&self, graph: CUgraph, after: &[CUgraphNode]) -> Result<CUgraphNode, Failure> {
+        self.cuGraphAddEmptyNode(graph, after)?.must()
+    }
+
+    /// An executable of a graph as it is.
+    fn executable(&self, graph: CUgraph) -> Result<CUgraphExec, Failure> {
+        self.cuGraphInstantiateWithFlags(graph, 0)?.must()
+    }
+
+    fn nodes(&self, graph: CUgraph) -> Result<Vec<CUgraphNode>, Failure> {
+        let mut count = 0;
+        self.cuGraphGetNodes(graph, null_mut(), &raw mut count)?.must()?;
+        let mut nodes = vec![null_mut(); count];
+        if count > 0 {
+            self.cuGraphGetNodes(graph, nodes.as_mut_ptr(), &raw mut count)?.must()?;
+        }
+        Ok(nodes)
+    }
+
+    /// The edges of a graph, as pairs of names.
+    fn edges(&self, graph: CUgraph, names: &[(&str, CUgraphNode)]) -> Result<Vec<Value>, Failure> {
+        let mut count = 0;
+        self.cuGraphGetEdges(graph, null_mut(), null_mut(), null_mut(), &raw mut count)?.must()?;
+        let (mut from, mut to) = (vec![null_mut(); count], vec![null_mut(); count]);
+        if count > 0 {
+            let (from, to) = (from.as_mut_ptr(), to.as_mut_ptr());
+            self.cuGraphGetEdges(graph, from, to, null_mut(), &raw mut count)?.must()?;
+        }
+        let pair = |(from, to): (&CUgraphNode, &CUgraphNode)| {
+            format!("{}->{}", name(*from, names), name(*to, names))
+        };
+        // The driver may keep its edges in any order.
+        let mut pairs: Vec<String> = from.iter().zip(&to).map(pair).collect();
+        pairs.sort();
+        Ok(pairs.into_iter().map(Value::String).collect())
+    }
+
+    /// What the driver says of a kernel node.
+    fn kernel_params(&self, node: CUgraphNode) -> Result<CUDA_KERNEL_NODE_PARAMS_v2, Failure> {
+        let mut params = unwritten();
+        self.cuGraphKernelNodeGetParams(node, &mut params)?.must()?;
+        Ok(params)
+    }
+
+    /// A graph captured in one stream.
+    fn captured(
+        &self,
+        stream: CUstream,
+        work: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<CUgraph, Failure> {
+        self.cuStreamBeginCapture(stream, GLOBAL)?.must()?;
+        let done = work();
+        let ended = self.cuStreamEndCapture(stream)?;
+        done?;
+        ended.must()
+    }
+}
+
+/// Which of some handles one is.
+fn name<T>(handle: *mut T, names: &[(&str, *mut T)]) -> String {
+    if handle.is_null() {
+        return "null".to_owned();
+    }
+    let known = names.iter().find(|(_, known)| *known == handle);
+    known.map_or("another", |(name, _)| name).to_owned()
+}

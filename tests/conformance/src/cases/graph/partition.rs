@@ -1,0 +1,281 @@
+//! On whose SMs the nodes of a graph run.
+
+use core::ptr::null_mut;
+
+use green_ctx_sys::*;
+
+use super::{BLOCKS, Case, ProbeNode, fill};
+use crate::answer::{Answer, Failure, Outcome};
+use crate::gpu::{Gpu, LONG, SHORT, THREADS, probe_params};
+
+/// Two partitions of 32 SMs.
+struct Pair {
+    greens: [CUgreenCtx; 2],
+    contexts: [CUcontext; 2],
+    streams: [CUstream; 2],
+}
+
+impl Pair {
+    fn new(gpu: &Gpu) -> Result<Pair, Failure> {
+        let split = gpu.split(&gpu.device_resource()?, 0, 2, 32)?.must()?;
+        let greens = [gpu.green(&split.groups[..1])?, gpu.green(&split.groups[1..2])?];
+        Ok(Pair {
+            greens,
+            contexts: [gpu.context_of(greens[0])?, gpu.context_of(greens[1])?],
+            streams: [gpu.stream_of(greens[0])?, gpu.stream_of(greens[1])?],
+        })
+    }
+}
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("graph/captured-on-green-launched-elsewhere", |gpu, answer| {
+            let pair = Pair::new(gpu)?;
+            let probe = ProbeNode::new(gpu, BLOCKS, SHORT)?;
+            let graph = gpu.captured(pair.streams[0], || launch(gpu, pair.streams[0], &probe))?;
+            let exec = gpu.executable(graph)?;
+            answer.add("own", probe.sms_of(gpu, exec, pair.streams[0])?);
+            answer.add("other", probe.sms_of(gpu, exec, pair.streams[1])?);
+            answer.add("primary", probe.sms_of(gpu, exec, gpu.stream()?)?);
+            answer.add("null", probe.sms_of(gpu, exec, null_mut())?);
+            gpu.push(pair.contexts[1])?;
+            answer.add("null_with_other_current", probe.sms_of(gpu, exec, null_mut())?);
+            Ok(())
+        }),
+        Case::new("graph/captured-on-primary-launched-on-green", |gpu, answer| {
+            let pair = Pair::new(gpu)?;
+            let (probe, stream) = (ProbeNode::new(gpu, BLOCKS, SHORT)?, gpu.stream()?);
+            let graph = gpu.captured(stream, || launch(gpu, stream, &probe))?;
+            let exec = gpu.executable(graph)?;
+            answer.add("sms", probe.sms_of(gpu, exec, pair.streams[0])?.len());
+            Ok(())
+        }),
+        Case::new("graph/captured-across-two-partitions", across),
+        retarget("a-kernel", |gpu| gpu.probe()),
+        retarget("a-function", |gpu| gpu.cuKernelGetFunction(gpu.probe_kernel()?)?.must()),
+        Case::new("graph/retarget-a-clone", |gpu, answer| {
+            let pair = Pair::new(gpu)?;
+            let (mut probe, stream) = (ProbeNode::new(gpu, BLOCKS, SHORT)?, gpu.stream()?);
+            let graph = gpu.captured(stream, || launch(gpu, stream, &probe))?;
+            let clone = gpu.cuGraphClone(graph)?.must()?;
+            let node = gpu.cuGraphNodeFindInClone(gpu.nodes(graph)?[0], clone)?.must()?;
+            let params = probe.on(gpu, pair.contexts[0])?;
+            answer.add("set", gpu.cuGraphKernelNodeSetParams(node, &params)?);
+            answer.add("clone", probe.sms_of(gpu, gpu.executable(clone)?, stream)?.len());
+            answer.add("original", probe.sms_of(gpu, gpu.executable(graph)?, stream)?.len());
+            Ok(())
+        }),
+        Case::new("graph/exec-retarget", |gpu, answer| {
+            let pair = Pair::new(gpu)?;
+            let (graph, mut probe) = (gpu.graph()?, ProbeNode::new(gpu, BLOCKS, SHORT)?);
+            let stream = gpu.stream()?;
+            let here = probe.on(gpu, pair.contexts[0])?;
+            let there = probe.on(gpu, pair.contexts[1])?;
+            let node = gpu.cuGraphAddKernelNode(graph, &[], &here)?.must()?;
+            let exec = gpu.executable(graph)?;
+            let read = gpu.kernel_params(node)?;
+            let as_is = CUDA_KERNEL_NODE_PARAMS_v2 { ctx: pair.contexts[1], ..read };
+            let set = |params| gpu.cuGraphExecKernelNodeSetParams(exec, node, params);
+            answer.add("with_func", set(&as_is)?);
+            answer.add("with_func_sms", probe.sms_of(gpu, exec, stream)?);
+            answer.add("with_kern", set(&there)?);
+            answer.add("with_kern_sms", probe.sms_of(gpu, exec, stream)?);
+            answer.add("same_context", set(&here)?);
+            Ok(())
+        }),
+        Case::new("graph/context-waits-for-nodes", context_waits).alone(),
+        Case::new("graph/nodes-on-both-partitions-in-order", |gpu, answer| {
+            let pair = Pair::new(gpu)?;
+            let graph = gpu.graph()?;
+            let mut probes = Vec::new();
+            let mut after: Vec<CUgraphNode> = Vec::new();
+            for context in [pair.contexts[0], pair.contexts[1], pair.contexts[0]] {
+                let mut probe = ProbeNode::new(gpu, 1, SHORT)?;
+                let params = probe.on(gpu, context)?;
+                after = vec![gpu.cuGraphAddKernelNode(graph, &after, &params)?.must()?];
+                probes.push(probe);
+            }
+            let (exec, stream) = (gpu.executable(graph)?, gpu.stream()?);
+            answer.add("launch", gpu.cuGraphLaunch(exec, stream)?);
+            answer.add("synchronize", gpu.cuStreamSynchronize(stream)?);
+            let mut spans = Vec::new();
+            for probe in &probes {
+                spans.push(gpu.probed_span(probe.memory)?);
+            }
+            let ordered = spans.windows(2).all(|pair| pair[0].1 <= pair[1].0);
+            answer.add("each_after_the_one_before", ordered);
+            Ok(())
+        }),
+        Case::new("graph/child-on-a-partition", |gpu, answer| {
+            let pair = Pair::new(gpu)?;
+            let (graph, inner) = (gpu.graph()?, gpu.graph()?);
+            let mut probe = ProbeNode::new(gpu, BLOCKS, SHORT)?;
+            let params = probe.on(gpu, pair.contexts[0])?;
+            gpu.cuGraphAddKernelNode(inner, &[], &params)?.must()?;
+            gpu.cuGraphAddChildGraphNode(graph, &[], inner)?.must()?;
+            let exec = gpu.executable(graph)?;
+            answer.add("sms", probe.sms_of(gpu, exec, pair.streams[1])?);
+            Ok(())
+        }),
+        Case::new("graph/event-recorded-in-a-graph", |gpu, answer| {
+            let pair = Pair::new(gpu)?;
+            let graph = gpu.graph()?;
+            let mut first = ProbeNode::new(gpu, 1, SHORT)?;
+            let mut second = ProbeNode::new(gpu, 1, LONG)?;
+            let waiting = gpu.probe_memory(1)?;
+            let event = gpu.event()?;
+            let params = first.on(gpu, pair.contexts[0])?;
+            let node = gpu.cuGraphAddKernelNode(graph, &[], &params)?.must()?;
+            let record = gpu.cuGraphAddEventRecordNode(graph, &[node], event)?.must()?;
+            let params = second.on(gpu, pair.contexts[0])?;
+            gpu.cuGraphAddKernelNode(graph, &[record], &params)?.must()?;
+            let exec = gpu.executable(graph)?;
+            answer.add("query_before", gpu.cuEventQuery(event)?);
+            answer.add("launch", gpu.cuGraphLaunch(exec, pair.streams[0])?);
+            answer.add("wait", gpu.cuStreamWaitEvent(pair.streams[1], event, 0)?);
+            answer.add("probe", gpu.launch_probe(pair.streams[1], 1, waiting, SHORT)?);
+            answer.add("synchronize", gpu.cuStreamSynchronize(pair.streams[1])?);
+            answer.add("graph_still_runs", gpu.cuStreamQuery(pair.streams[0])?);
+            gpu.cuStreamSynchronize(pair.streams[0])?.must()?;
+            let (before, after) = (gpu.probed_span(first.memory)?, gpu.probed_span(waiting)?);
+            answer.add("after_the_first", before.1 <= after.0);
+            let (_, end) = gpu.probed_span(second.memory)?;
+            answer.add("before_the_second_ended", after.0 < end);
+            Ok(())
+        }),
+        Case::new("graph/waits-for-an-event", |gpu, answer| {
+            let pair = Pair::new(gpu)?;
+            let graph = gpu.graph()?;
+            let (event, busy) = (gpu.event()?, gpu.probe_memory(1)?);
+            let mut probe = ProbeNode::new(gpu, 1, SHORT)?;
+            let wait = gpu.cuGraphAddEventWaitNode(graph, &[], event)?.must()?;
+            let params = probe.on(gpu, pair.contexts[0])?;
+            gpu.cuGraphAddKernelNode(graph, &[wait], &params)?.must()?;
+            let exec = gpu.executable(graph)?;
+            answer.add("busy", gpu.launch_probe(pair.streams[1], 1, busy, LONG)?);
+            answer.add("record", gpu.cuEventRecord(event, pair.streams[1])?);
+            answer.add("launch", gpu.cuGraphLaunch(exec, pair.streams[0])?);
+            answer.add("synchronize", gpu.cuStreamSynchronize(pair.streams[0])?);
+            let (before, after) = (gpu.probed_span(busy)?, gpu.probed_span(probe.memory)?);
+            answer.add("after_what_was_recorded", before.1 <= after.0);
+            Ok(())
+        }),
+    ]
+}
+
+/// Launches the probe of a node in a stream, which may be capturing.
+fn launch(gpu: &Gpu, stream: CUstream, probe: &ProbeNode) -> Result<(), Failure> {
+    let mut params = probe_params(probe.memory, SHORT);
+    gpu.cuLaunchKernel(gpu.probe()?, probe.blocks, THREADS, stream, &mut params)?.must()
+}
+
+/// One capture that forks from one partition to the other and comes back.
+fn across(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
+    let pair = Pair::new(gpu)?;
+    let [first, second, third] = [
+        ProbeNode::new(gpu, BLOCKS, SHORT)?,
+        ProbeNode::new(gpu, BLOCKS, SHORT)?,
+        ProbeNode::new(gpu, BLOCKS, SHORT)?,
+    ];
+    let (fork, join) = (gpu.event()?, gpu.event()?);
+    let [origin, other] = pair.streams;
+    let graph = gpu.captured(origin, || {
+        launch(gpu, origin, &first)?;
+        gpu.cuEventRecord(fork, origin)?.must()?;
+        gpu.cuStreamWaitEvent(other, fork, 0)?.must()?;
+        launch(gpu, other, &second)?;
+        gpu.cuEventRecord(join, other)?.must()?;
+        gpu.cuStreamWaitEvent(origin, join, 0)?.must()?;
+        launch(gpu, origin, &third)
+    })?;
+    let nodes = gpu.nodes(graph)?;
+    let names: Vec<(&str, CUgraphNode)> =
+        ["first", "second", "third"].into_iter().zip(nodes.iter().copied()).collect();
+    answer.add("edges", gpu.edges(graph, &names)?);
+    for (which, node) in &names {
+        let context = gpu.kernel_params(*node)?.ctx;
+        let known = [("origin", pair.contexts[0]), ("other", pair.contexts[1])];
+        answer.add(format!("{which}_context"), super::name(context, &known));
+    }
+    let (exec, stream) = (gpu.executable(graph)?, gpu.stream()?);
+    answer.add("launch", gpu.cuGraphLaunch(exec, stream)?);
+    answer.add("synchronize", gpu.cuStreamSynchronize(stream)?);
+    for (which, probe) in [("first", &first), ("second", &second), ("third", &third)] {
+        answer.add(format!("{which}_sms"), gpu.probed_sms(probe.memory, BLOCKS)?);
+    }
+    Ok(())
+}
+
+/// Moves the kernel of a captured graph, which has a fill too, from one context to the next.
+fn retarget(what: &str, function: impl Fn(&Gpu) -> Result<CUfunction, Failure> + 'static) -> Case {
+    Case::new(format!("graph/retarget-{what}"), move |gpu, answer| {
+        let pair = Pair::new(gpu)?;
+        let (mut probe, stream) = (ProbeNode::new(gpu, BLOCKS, SHORT)?, gpu.stream()?);
+        let scratch = gpu.cuMemAlloc(64)?.must()?;
+        let graph = gpu.captured(stream, || {
+            gpu.cuMemsetD8Async(scratch, 7, 64, stream)?.must()?;
+            let mut params = probe_params(probe.memory, SHORT);
+            gpu.cuLaunchKernel(function(gpu)?, BLOCKS, THREADS, stream, &mut params)?.must()
+        })?;
+        let mut nodes = Vec::new();
+        for node in gpu.nodes(graph)? {
+            if gpu.cuGraphNodeGetType(node)?.out == CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL {
+                nodes.push(node);
+            }
+        }
+        let [node] = nodes[..] else {
+            return Err(Failure::Other(format!("{} kernels were captured", nodes.len())));
+        };
+        let mut step = |which: &str, params: &CUDA_KERNEL_NODE_PARAMS_v2| {
+            answer.add(which, gpu.cuGraphKernelNodeSetParams(node, params)?);
+            let context = gpu.kernel_params(node)?.ctx;
+            let known =
+                [("primary", gpu.primary()?), ("a", pair.contexts[0]), ("b", pair.contexts[1])];
+            answer.add(format!("{which}_context"), super::name(context, &known));
+            let exec = gpu.executable(graph)?;
+            answer.add(format!("{which}_sms"), probe.sms_of(gpu, exec, stream)?.len());
+            Ok::<(), Failure>(())
+        };
+        let read = gpu.kernel_params(node)?;
+        step("as_read", &CUDA_KERNEL_NODE_PARAMS_v2 { ctx: pair.contexts[0], ..read })?;
+        let kern = gpu.probe_kernel()?;
+        let moved = |context| {
+            let read = gpu.kernel_params(node)?;
+            let (func, ctx) = (null_mut(), context);
+            Ok::<_, Failure>(CUDA_KERNEL_NODE_PARAMS_v2 { func, kern, ctx, ..read })
+        };
+        step("to_a", &moved(pair.contexts[0])?)?;
+        step("to_b", &moved(pair.contexts[1])?)?;
+        step("back", &moved(gpu.primary()?)?)?;
+        let fresh = fill(scratch, 9, 32);
+        let fills = gpu.cuGraphAddMemsetNode(graph, &[node], &fresh, pair.contexts[0])?;
+        answer.add("a_fill_on_a_partition", fills);
+        let _ = &mut probe;
+        Ok(())
+    })
+}
+
+/// Whether what waits for a whole context waits for nodes that run in it, launched elsewhere.
+fn context_waits(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
+    let pair = Pair::new(gpu)?;
+    let (graph, mut probe) = (gpu.graph()?, ProbeNode::new(gpu, 1, LONG)?);
+    let params = probe.on(gpu, pair.contexts[0])?;
+    gpu.cuGraphAddKernelNode(graph, &[], &params)?.must()?;
+    let (exec, stream) = (gpu.executable(graph)?, gpu.stream()?);
+    let events = [gpu.event()?, gpu.event()?, gpu.event()?];
+    gpu.cuGraphUpload(exec, stream)?.must()?;
+    gpu.cuStreamSynchronize(stream)?.must()?;
+    answer.add("launch", gpu.cuGraphLaunch(exec, stream)?);
+    answer.add("record_its_context", gpu.cuGreenCtxRecordEvent(pair.greens[0], events[0])?);
+    answer.add("record_the_other", gpu.cuGreenCtxRecordEvent(pair.greens[1], events[1])?);
+    answer.add("record_primary", gpu.cuCtxRecordEvent(gpu.primary()?, events[2])?);
+    answer.add("its_context_query", gpu.cuEventQuery(events[0])?);
+    answer.add("the_other_query", gpu.cuEventQuery(events[1])?);
+    answer.add("primary_query", gpu.cuEventQuery(events[2])?);
+    gpu.push(pair.contexts[0])?;
+    answer.add("synchronize", gpu.cuCtxSynchronize()?);
+    answer.add("stream_query_after_that", gpu.cuStreamQuery(stream)?);
+    gpu.pop()?;
+    answer.add("stream_synchronize", gpu.cuStreamSynchronize(stream)?);
+    Ok(())
+}
