@@ -5,6 +5,7 @@ mod capture;
 mod clients;
 mod created;
 mod effect;
+mod graph;
 mod launch;
 mod library;
 mod machine;

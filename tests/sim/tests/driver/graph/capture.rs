@@ -1,0 +1,176 @@
+//! Captures that make graphs.
+
+use std::ptr::{null, null_mut};
+
+use green_ctx_sys::*;
+
+use super::PLAIN;
+use crate::machine::*;
+
+const RELAXED: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+
+fn end(machine: &Machine, stream: CUstream) -> CUgraph {
+    let (status, graph) = ask!(machine, null_mut(), cuStreamEndCapture(stream;));
+    ok(status);
+    graph
+}
+
+/// The graph that a stream captures into, and what its next node comes after.
+fn info(machine: &Machine, stream: CUstream) -> (CUgraph, Vec<CUgraphNode>) {
+    let (mut status, mut id, mut graph) = (CUstreamCaptureStatus(9), 0, null_mut());
+    let (mut nodes, mut edges, mut count) = (null(), null(), 0);
+    ok(call!(
+        machine,
+        cuStreamGetCaptureInfo(
+            stream,
+            &mut status,
+            &mut id,
+            &mut graph,
+            &mut nodes,
+            &mut edges,
+            &mut count
+        )
+    ));
+    assert_eq!(status, CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    assert_ne!(id, 0);
+    // SAFETY: the driver's list has as many nodes, and stays until the stream is used again.
+    (graph, unsafe { std::slice::from_raw_parts(nodes, count) }.to_vec())
+}
+
+/// A capture across two partitions: as recorded, each node stays on its own.
+#[test]
+fn a_capture_forks_and_joins() {
+    let (machine, _) = Machine::with_primary();
+    let units = machine.units();
+    let greens = [0, 1].map(|unit| machine.green(&[units.groups[unit]]));
+    let [origin, other] = greens.map(|green| machine.green_stream(green));
+    let [fork, join] = [(); 2].map(|()| machine.event());
+    let kernel = machine.kernel("nothing");
+    ok(call!(machine, cuStreamBeginCapture(origin, RELAXED)));
+    ok(machine.launch(kernel, 100, origin, &[]));
+    ok(call!(machine, cuEventRecord(fork, origin)));
+    ok(call!(machine, cuStreamWaitEvent(other, fork, 0)));
+    ok(machine.launch(kernel, 101, other, &[]));
+    ok(machine.launch(kernel, 102, origin, &[]));
+    ok(call!(machine, cuEventRecord(join, other)));
+    ok(call!(machine, cuStreamWaitEvent(origin, join, 0)));
+    assert_eq!(info(&machine, origin).1.len(), 2);
+    ok(machine.launch(kernel, 103, origin, &[]));
+    let graph = end(&machine, origin);
+    assert_eq!(machine.dependencies(graph), [vec![], vec![0], vec![0], vec![2, 1]]);
+    machine.launch_graph(machine.instantiate(graph), machine.stream(NON_BLOCKING));
+    assert!(machine.ordered(100, 101) && machine.ordered(101, 103) && machine.ordered(102, 103));
+    assert!(!machine.ordered(101, 102));
+    let launches = machine.sim.launches();
+    let first_sm: Vec<u32> = launches.iter().map(|launch| launch.sms[0]).collect();
+    assert_eq!((first_sm[0], first_sm[0], first_sm[0]), (first_sm[2], first_sm[0], first_sm[3]));
+    assert_ne!(first_sm[0], first_sm[1]);
+}
+
+#[test]
+fn a_capture_adds_to_a_graph() {
+    let (machine, _) = Machine::with_primary();
+    let (graph, stream) = (machine.graph(), machine.stream(NON_BLOCKING));
+    let [before, beside] = [(); 2].map(|()| machine.empty_node(graph, &[]));
+    ok(call!(machine, cuStreamBeginCaptureToGraph(stream, graph, &before, PLAIN, 1, RELAXED)));
+    assert_eq!(info(&machine, stream), (graph, vec![before]));
+    ok(machine.launch(machine.kernel("nothing"), 1, stream, &[]));
+    let refused = ask!(machine, null_mut(), cuGraphInstantiateWithFlags(; graph, 0)).0;
+    assert_eq!(refused, INVALID_VALUE);
+    assert_eq!(call!(machine, cuGraphDestroy(graph)), INVALID_VALUE);
+    assert_eq!(call!(machine, cuGraphDestroyNode(beside)), INVALID_VALUE);
+    assert_eq!(end(&machine, stream), graph);
+    assert_eq!(machine.dependencies(graph), [vec![], vec![], vec![0]]);
+    machine.instantiate(graph);
+    // A graph of the program outlives a capture that failed.
+    ok(call!(machine, cuStreamBeginCaptureToGraph(stream, graph, null(), PLAIN, 0, RELAXED)));
+    assert_eq!(machine.sync(stream), CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    let (status, none) = ask!(machine, null_mut(), cuStreamEndCapture(stream;));
+    assert_eq!((status, none), (CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, null_mut()));
+    assert_eq!(machine.nodes(graph).len(), 3);
+    ok(call!(machine, cuGraphDestroy(graph)));
+}
+
+#[test]
+fn a_failed_capture_leaves_no_graph() {
+    let (machine, _) = Machine::with_primary();
+    let stream = machine.stream(NON_BLOCKING);
+    ok(call!(machine, cuStreamBeginCapture(stream, RELAXED)));
+    let (graph, _) = info(&machine, stream);
+    assert_eq!(machine.sync(stream), CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    let ended = ask!(machine, null_mut(), cuStreamEndCapture(stream;)).0;
+    assert_eq!(ended, CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    let mut count = 0;
+    assert_eq!(call!(machine, cuGraphGetNodes(graph, null_mut(), &mut count)), INVALID_VALUE);
+    assert_eq!(machine.sim.live().graphs, 0);
+}
+
+/// What a stream's next node comes after can be set; what was left out needs no joining then.
+#[test]
+fn dependencies_are_set() {
+    let (machine, _) = Machine::with_primary();
+    let [origin, other] = [(); 2].map(|()| machine.stream(NON_BLOCKING));
+    let (kernel, fork) = (machine.kernel("nothing"), machine.event());
+    let update = |stream, nodes: &mut [CUgraphNode], flags| {
+        let (nodes, count) = (nodes.as_mut_ptr(), nodes.len());
+        call!(machine, cuStreamUpdateCaptureDependencies(stream, nodes, PLAIN, count, flags))
+    };
+    assert_eq!(update(origin, &mut [], 0), CUresult::CUDA_ERROR_ILLEGAL_STATE);
+    for leave_out in [false, true] {
+        ok(call!(machine, cuStreamBeginCapture(origin, RELAXED)));
+        ok(machine.launch(kernel, 1, origin, &[]));
+        ok(call!(machine, cuEventRecord(fork, origin)));
+        ok(call!(machine, cuStreamWaitEvent(other, fork, 0)));
+        ok(machine.launch(kernel, 1, other, &[]));
+        if leave_out {
+            ok(update(other, &mut [], 1));
+        }
+        let status = ask!(machine, null_mut(), cuStreamEndCapture(origin;)).0;
+        let unjoined = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+        assert_eq!(status, if leave_out { OK } else { unjoined });
+    }
+    ok(call!(machine, cuStreamBeginCapture(origin, RELAXED)));
+    ok(machine.launch(kernel, 1, origin, &[]));
+    let (graph, _) = info(&machine, origin);
+    let mut by_hand = [machine.empty_node(graph, &[])];
+    ok(update(origin, &mut by_hand, 0));
+    assert_eq!(info(&machine, origin).1.len(), 2);
+    assert_eq!(update(origin, &mut by_hand, 2), INVALID_VALUE);
+    ok(update(origin, &mut by_hand, 1));
+    ok(machine.launch(kernel, 1, origin, &[]));
+    assert_eq!(machine.dependencies(end(&machine, origin)), [vec![], vec![], vec![1]]);
+}
+
+/// An executable that is launched in a capture becomes a node, as it is at that time.
+#[test]
+fn a_captured_launch_is_a_child_graph() {
+    let (machine, primary) = Machine::with_primary();
+    let (graph, stream) = (machine.graph(), machine.stream(NON_BLOCKING));
+    let first = machine.nothing(graph, &[], primary, 10);
+    machine.nothing(graph, &[first], primary, 11);
+    let exec = machine.instantiate(graph);
+    ok(call!(machine, cuGraphNodeSetEnabled(exec, first, 0)));
+    ok(call!(machine, cuStreamBeginCapture(stream, RELAXED)));
+    machine.launch_graph(exec, stream);
+    ok(machine.launch(machine.kernel("nothing"), 12, stream, &[]));
+    let captured = end(&machine, stream);
+    ok(call!(machine, cuGraphNodeSetEnabled(exec, first, 1)));
+    assert!(machine.sim.launches().is_empty());
+    machine.launch_graph(machine.instantiate(captured), stream);
+    let blocks: Vec<u32> = machine.sim.launches().iter().map(|launch| launch.grid[0]).collect();
+    assert_eq!(blocks, [11, 12]);
+    assert!(machine.ordered(11, 12));
+}
+
+/// Asking the legacy stream spoils no capture that it cannot tell about.
+#[test]
+fn the_legacy_stream_cannot_tell() {
+    let (machine, _) = Machine::with_primary();
+    let blocking = machine.stream(0);
+    ok(call!(machine, cuStreamBeginCapture(blocking, RELAXED)));
+    let implicit = CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    let mut status = CUstreamCaptureStatus(9);
+    assert_eq!(call!(machine, cuStreamIsCapturing(null_mut(), &mut status)), implicit);
+    end(&machine, blocking);
+    ok(call!(machine, cuStreamIsCapturing(null_mut(), &mut status)));
+}
