@@ -5,7 +5,8 @@ use std::sync::Arc;
 use green_ctx_sys::{
     CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_HOST_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v2,
     CUDA_MEMCPY3D_v2, CUDA_MEMSET_NODE_PARAMS_v1, CUctx_st, CUevent_st, CUgraph_st, CUgraphExec_st,
-    CUgraphInstantiate_flags, CUgraphInstantiateResult, CUgraphNode_st, CUresult, CUstream_st,
+    CUgraphInstantiate_flags as Flags, CUgraphInstantiateResult, CUgraphNode_st, CUresult,
+    CUstream_st,
 };
 
 use super::kernel::Kernel;
@@ -21,13 +22,14 @@ use crate::pointer::{Answer, Ptr};
 use crate::state::State;
 
 /// The flags of instantiation (cuda.h, `CUgraphInstantiate_flags`).
-const AUTO_FREE: u64 =
-    CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.0 as u64;
-const UPLOAD: u64 = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD.0 as u64;
-const DEVICE_LAUNCH: u64 =
-    CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH.0 as u64;
-pub(super) const NODE_PRIORITY: u64 =
-    CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0 as u64;
+const AUTO_FREE: u64 = flag(Flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
+const UPLOAD: u64 = flag(Flags::CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD);
+const DEVICE_LAUNCH: u64 = flag(Flags::CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH);
+pub(super) const NODE_PRIORITY: u64 = flag(Flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY);
+
+const fn flag(flag: Flags) -> u64 {
+    flag.0 as u64
+}
 
 /// An executable graph.
 pub(crate) struct Exec {

@@ -48,7 +48,8 @@ fn a_refused_list_of_edges_changes_nothing() {
         call!(machine, cuGraphAddDependencies(graph, from.as_ptr(), to.as_ptr(), PLAIN, from.len()))
     };
     ok(add(&[a], &[b]));
-    for (from, to) in [([a, a], [c, b]), ([a, foreign], [c, c]), ([a, c], [c, c])] {
+    let bad = [([a, a], [c, b]), ([a, a], [c, c]), ([a, foreign], [c, c]), ([a, c], [c, c])];
+    for (from, to) in bad {
         assert_eq!(add(&from, &to), INVALID_VALUE);
     }
     assert_eq!(machine.dependencies(graph), [vec![], vec![0], vec![]]);
@@ -84,6 +85,19 @@ fn clones_are_changed_by_themselves() {
     ok(call!(machine, cuGraphDestroyNode(node)));
     assert_eq!(machine.dependencies(clone), [vec![]]);
     assert_eq!(machine.nodes(graph).len(), 2);
+    // Child graphs are cloned with the graph that has them.
+    let outer = machine.graph();
+    let (status, child) =
+        ask!(machine, null_mut(), cuGraphAddChildGraphNode(; outer, null_mut(), 0, graph));
+    ok(status);
+    let (_, clone) = ask!(machine, null_mut(), cuGraphClone(; outer));
+    let (_, cloned) = ask!(machine, null_mut(), cuGraphNodeFindInClone(; child, clone));
+    let [own, other] = [child, cloned]
+        .map(|node| ask!(machine, null_mut(), cuGraphChildGraphNodeGetGraph(node;)).1);
+    machine.empty_node(own, &[]);
+    assert_eq!((machine.nodes(own).len(), machine.nodes(other).len()), (3, 2));
+    ok(call!(machine, cuGraphDestroy(outer)));
+    assert_eq!(machine.nodes(other).len(), 2);
 }
 
 /// What a node gives out stays until it is changed, and is a copy of what it was given.

@@ -87,6 +87,17 @@ fn an_update_pairs_by_edges() {
     let first = machine.memset_node(other, &[], &fill(memory, 2, 64), primary);
     ok(call!(machine, cuGraphAddDependencies(other, &first, &last, super::PLAIN, 1)));
     assert_eq!(update(&machine, exec, other), (OK, 0, null_mut()));
+    let crossed = |edges: [usize; 2]| {
+        let graph = machine.graph();
+        let roots = [(); 2].map(|()| machine.empty_node(graph, &[]));
+        machine.empty_node(graph, &roots);
+        machine.empty_node(graph, &edges.map(|root| roots[root]));
+        graph
+    };
+    let straight = machine.instantiate(crossed([0, 1]));
+    assert_eq!(update(&machine, straight, crossed([0, 1])).0, OK);
+    let (status, result, _) = update(&machine, straight, crossed([1, 0]));
+    assert_eq!((status, result), (CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, 2));
     let swapped = machine.graph();
     let first = machine.nothing(swapped, &[], primary, 1);
     machine.memset_node(swapped, &[first], &fill(memory, 1, 64), primary);
