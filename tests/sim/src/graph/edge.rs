@@ -41,8 +41,8 @@ impl Edge {
         from.iter().enumerate().map(edge).collect()
     }
 
-    /// Refuses data that cuda.h does not allow (`CUgraphEdgeData`): only kernels have ports, and the
-    /// reserved bytes are zero. A programmatic dependency orders here as every other does.
+    /// Refuses data that cuda.h does not allow (`CUgraphEdgeData`): only kernels have ports, and
+    /// the reserved bytes are zero. A programmatic dependency orders here as every other does.
     pub(super) fn check(self, state: &State) -> Answer {
         let [from_port, to_port, kind, reserved @ ..] = self.data;
         let is_kernel = matches!(state.node(self.from)?.action, Action::Kernel(_));

@@ -66,7 +66,7 @@ impl Attributes {
     fn get(&self, id: CUlaunchAttributeID) -> Value {
         let mut unset = [0; 64];
         if id == CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP {
-            // The default domain is domain 0 and the remote one domain 1 (CUDA's programming guide).
+            // The default domain is 0 and the remote one 1 (CUDA's programming guide).
             unset[1] = 1;
         }
         self.0.get(&id.0).copied().unwrap_or(unset)

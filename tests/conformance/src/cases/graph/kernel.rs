@@ -37,7 +37,10 @@ impl Handles {
     fn of(&self, gpu: &Gpu, node: CUgraphNode) -> Result<Value, Failure> {
         let params = gpu.kernel_params(node)?;
         Ok(json!({
-            "func": name(params.func, &[("function", self.function), ("kernel", self.kernel.cast())]),
+            "func": name(
+                params.func,
+                &[("function", self.function), ("kernel", self.kernel.cast())],
+            ),
             "kern": name(params.kern, &[("kernel", self.kernel)]),
             "ctx": name(params.ctx, &[("primary", self.primary), ("green", self.green)]),
         }))

@@ -115,8 +115,10 @@ fn parameters_are_the_node_s_own() {
         read
     };
     let value = |params: &CUDA_KERNEL_NODE_PARAMS_v2, index| {
-        // SAFETY: the kernel has two parameters.
-        let place = unsafe { *params.kernelParams.add(index) };
+        // SAFETY: the kernel has two parameters, and so the list has two places.
+        let place = unsafe { params.kernelParams.add(index) };
+        // SAFETY: as above.
+        let place = unsafe { place.read() };
         // SAFETY: both have eight bytes, and their memory lives as long as the node.
         unsafe { place.cast::<u64>().read() }
     };

@@ -163,3 +163,29 @@ fn wide_graphs_can_be_launched_for_ever() {
     let actors = text.split("clock").nth(1).map_or(0, |clock| clock.matches(", ").count());
     assert!(actors < 40, "the clock of the last launch grew: {text}");
 }
+
+/// Nodes that touch the same memory need an edge, as streams need an event.
+#[test]
+fn nodes_without_an_edge_race() {
+    for edge in [false, true] {
+        let (machine, primary) = Machine::with_primary();
+        let (graph, memory) = (machine.graph(), machine.alloc(64));
+        let [first, second] = [1, 2]
+            .map(|value| machine.memset_node(graph, &[], &super::fill(memory, value, 64), primary));
+        if edge {
+            ok(call!(machine, cuGraphAddDependencies(graph, &first, &second, super::PLAIN, 1)));
+        }
+        let (exec, stream) = (machine.instantiate(graph), machine.stream(NON_BLOCKING));
+        ok(call!(machine, cuMemsetD8Async(memory, 3, 64, stream)));
+        machine.launch_graph(exec, stream);
+        machine.launch_graph(exec, stream);
+        ok(call!(machine, cuMemsetD8Async(memory, 4, 64, stream)));
+        let races = machine.sim.races();
+        // Launches of one executable are ordered, so that each has the one race within it.
+        assert_eq!(races.len(), if edge { 0 } else { 2 }, "{races:?}");
+        let other = machine.stream(NON_BLOCKING);
+        machine.sim.clear_races();
+        machine.launch_graph(exec, other);
+        assert!(!machine.sim.races().is_empty(), "the last fill was not waited for");
+    }
+}
