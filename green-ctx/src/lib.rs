@@ -45,7 +45,7 @@
 //! - `cli`: the command `green-ctx`.
 //! - `tracing`: spans for making, splitting and closing partitions, events for failed clean-ups and
 //!   for contexts that are used again, for the crate `tracing`; the target is `green_ctx`.
-//! - `serde`: [`verify::Report`] and its parts, [`Plan`], [`NotEnoughSms`], [`ContextCounts`],
+//! - `serde`: [`verify::Report`] and its parts, [`SplitPlan`], [`NotEnoughSms`], [`ContextCounts`],
 //!   [`DriverInfo`] and what they are made of can be written down and read again.
 
 #![deny(unsafe_code)]
@@ -55,6 +55,7 @@ mod context;
 mod current;
 mod device;
 mod driver;
+mod elastic;
 mod error;
 mod event;
 mod fork;
@@ -81,6 +82,7 @@ pub use context::{CloseError, CloseReason, Context};
 pub use current::Current;
 pub use device::{ComputeCapability, Device, Uuid};
 pub use driver::{Driver, DriverInfo};
+pub use elastic::{Active, Partition, PartitionSet, Plan, PlanError, PreparedPlan, SwitchOptions};
 pub use error::{Error, ErrorKind, NotEnoughSms, Result};
 pub use event::{Event, EventOptions};
 pub use launch::{Argument, Arguments, DevicePointer, LaunchConfig};
@@ -89,8 +91,8 @@ pub use memory::{DeviceBuffer, Element};
 pub use probe::Block;
 pub use recycle::ContextCounts;
 pub use resource::{
-    Granularity, Holder, LimitSource, LocalityDomain, PerGroup, Plan, PlannedGroup, Provision,
-    Resources, SmGroup, SmResource, Split, SplitError, SplitRequest, Workqueue, WorkqueueOptions,
+    Granularity, Holder, LimitSource, LocalityDomain, PerGroup, PlannedGroup, Provision, Resources,
+    SmGroup, SmResource, Split, SplitError, SplitPlan, SplitRequest, Workqueue, WorkqueueOptions,
     WorkqueueResource, WorkqueueScope,
 };
 pub use stream::{DefaultStream, Stream, StreamOptions};

@@ -8,7 +8,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::device::{ComputeCapability, Uuid};
-use crate::resource::{Granularity, Holder, Plan, PlannedGroup};
+use crate::resource::{Granularity, Holder, PlannedGroup, SplitPlan};
 
 /// A version as its text, `13.0`: the bindings know no serde.
 pub(crate) mod version {
@@ -119,30 +119,30 @@ with_text_for_name!(Holder as HolderForm { sm_count: u32 });
 with_text_for_name!(PlannedGroup as PlannedGroupForm { requested: Option<u32>, sm_count: u32 });
 
 #[derive(Serialize)]
-struct PlanForm<'a> {
+struct SplitPlanForm<'a> {
     unit: u32,
     groups: &'a [PlannedGroup],
     remainder: u32,
 }
 
-impl Serialize for Plan {
+impl Serialize for SplitPlan {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let Plan { unit, groups, remainder } = self;
-        PlanForm { unit: *unit, groups, remainder: *remainder }.serialize(to)
+        let SplitPlan { unit, groups, remainder } = self;
+        SplitPlanForm { unit: *unit, groups, remainder: *remainder }.serialize(to)
     }
 }
 
 #[derive(Deserialize)]
-struct OwnedPlanForm {
+struct OwnedSplitPlanForm {
     unit: u32,
     groups: Vec<PlannedGroup>,
     remainder: u32,
 }
 
-impl<'de> Deserialize<'de> for Plan {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Plan, D::Error> {
-        let OwnedPlanForm { unit, groups, remainder } = OwnedPlanForm::deserialize(from)?;
-        Ok(Plan { unit, groups, remainder })
+impl<'de> Deserialize<'de> for SplitPlan {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<SplitPlan, D::Error> {
+        let OwnedSplitPlanForm { unit, groups, remainder } = OwnedSplitPlanForm::deserialize(from)?;
+        Ok(SplitPlan { unit, groups, remainder })
     }
 }
 

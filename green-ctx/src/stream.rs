@@ -9,8 +9,8 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::mem;
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use green_ctx_sys::{CUevent, CUstream, CUstream_flags, CUstream_st, Version};
 
@@ -85,6 +85,10 @@ impl StreamOptions {
 impl Stream {
     pub(crate) fn from_inner(inner: Arc<Inner>) -> Stream {
         Stream { inner }
+    }
+
+    pub(crate) fn downgrade(&self) -> Weak<Inner> {
+        Arc::downgrade(&self.inner)
     }
 
     pub(crate) fn create(context: &Context, options: StreamOptions) -> Result<Stream> {

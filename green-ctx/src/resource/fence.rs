@@ -103,6 +103,11 @@ impl Fences {
         Fences { fences }
     }
 
+    /// These fences and more.
+    pub(crate) fn with(&self, more: Vec<Arc<Fence>>) -> Fences {
+        Fences::gather(self.fences.iter().chain(&more))
+    }
+
     pub(crate) fn into_iter(self) -> impl Iterator<Item = Arc<Fence>> {
         self.fences.into_iter()
     }

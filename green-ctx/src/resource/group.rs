@@ -8,7 +8,7 @@ use super::fence::{Fence, Fences};
 use super::ledger::{Chosen, Origin};
 use super::nested::Parent;
 use super::sm::{COMPOSITION, check_version};
-use super::split::{Plan, Split, SplitRequest};
+use super::split::{Split, SplitPlan, SplitRequest};
 use super::unit::{Cut, Units};
 use super::workqueue::{Provision, Workqueue};
 use crate::device::Device;
@@ -151,21 +151,21 @@ impl SmGroup {
     /// # Errors
     ///
     /// As [`split`](SmGroup::split).
-    pub fn plan(&self, request: impl Into<SplitRequest>) -> Result<Plan> {
+    pub fn plan(&self, request: impl Into<SplitRequest>) -> Result<SplitPlan> {
         let request = request.into();
         if self.needs_driver(&request) {
             return Parent::plan(self, &request);
         }
-        Ok(Plan::new(self.units.size(), self.sm_count, self.choose(&request)?))
+        Ok(SplitPlan::new(self.units.size(), self.sm_count, self.choose(&request)?))
     }
 
     /// Whether only the driver's structured split can do it: such a request, or any of SMs that are
     /// no units.
-    fn needs_driver(&self, request: &SplitRequest) -> bool {
+    pub(super) fn needs_driver(&self, request: &SplitRequest) -> bool {
         request.is_structured() || matches!(self.place.cut, Cut::Structured { .. })
     }
 
-    fn choose(&self, request: &SplitRequest) -> Result<Vec<Chosen>> {
+    pub(super) fn choose(&self, request: &SplitRequest) -> Result<Vec<Chosen>> {
         self.check_request(request)?;
         check_version(&self.device, COMPOSITION, "splitting a group")?;
         if Some(request.granularity) != self.place.cut.granularity() {
@@ -199,7 +199,7 @@ impl SmGroup {
         Split::of(&self.device, &self.units, chosen, |_| (fences.clone(), hold.clone()))
     }
 
-    pub(super) fn units(&self) -> &Units {
+    pub(super) fn units(&self) -> &Arc<Units> {
         &self.units
     }
 

@@ -17,17 +17,18 @@ use super::group::{Hold, SmGroup, SplitError};
 use super::ledger::{self, Chosen};
 use super::raw;
 use super::sm::{SmResource, check_version};
-use super::split::{Plan, Split, SplitRequest};
+use super::split::{Split, SplitPlan, SplitRequest};
 use super::structure::{GroupParams, STRUCTURED};
 use super::unit::{Cut, Units};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::green;
 use crate::recycle::RawGreen;
 
 /// A group that others were split out of.
-pub(super) struct Parent {
+pub(crate) struct Parent {
     group: SmGroup,
-    context: RawGreen,
+    /// The context that the driver split, if it did.
+    context: Option<RawGreen>,
     /// What still ran on the SMs of the children that are gone.
     fences: Mutex<Vec<Arc<Fence>>>,
 }
@@ -41,19 +42,38 @@ impl Parent {
         };
         let device = group.device().clone();
         let fences = group.fences().clone();
+        let context = Some(context);
         let parent = Arc::new(Parent { group, context, fences: Mutex::default() });
         let hold = |_: &Chosen| (fences.clone(), Hold::Parent(Arc::clone(&parent)));
         Ok(Split::of(&device, &units, chosen, hold))
     }
 
     /// What a split would give, of pieces of what size.
-    pub(super) fn plan(group: &SmGroup, request: &SplitRequest) -> Result<Plan> {
+    pub(super) fn plan(group: &SmGroup, request: &SplitRequest) -> Result<SplitPlan> {
         let Pieces { context, units, chosen } = cut(group, request)?;
         green::leave(group.device(), context, group.place(), None, group.sm_count());
-        Ok(Plan::new(units.size(), group.sm_count(), chosen))
+        Ok(SplitPlan::new(units.size(), group.sm_count(), chosen))
     }
 
-    pub(super) fn group(&self) -> &SmGroup {
+    /// A group to be divided more than once, whose parts may share SMs with each other.
+    pub(crate) fn of(group: SmGroup) -> Arc<Parent> {
+        Arc::new(Parent { group, context: None, fences: Mutex::default() })
+    }
+
+    /// Divides the group by count, whatever others have of it.
+    pub(crate) fn divide(self: &Arc<Self>, request: &SplitRequest) -> Result<Split> {
+        if self.group.needs_driver(request) {
+            let reason = "a structured request cannot be a plan; plans divide by count";
+            return Err(Error::InvalidRequest(reason.to_owned()));
+        }
+        let chosen = self.group.choose(request)?;
+        let gone = self.fences.lock().clone();
+        let fences = self.group.fences().with(gone);
+        let hold = |_: &Chosen| (fences.clone(), Hold::Parent(Arc::clone(self)));
+        Ok(Split::of(self.group.device(), self.group.units(), chosen, hold))
+    }
+
+    pub(crate) fn group(&self) -> &SmGroup {
         &self.group
     }
 
@@ -71,7 +91,9 @@ impl Drop for Parent {
         }
         self.group.add_fences(mem::take(self.fences.get_mut()));
         // The context first: whoever gets the SMs next shall find it.
-        green::leave(&device, self.context, self.group.place(), None, self.group.sm_count());
+        if let Some(context) = self.context {
+            green::leave(&device, context, self.group.place(), None, self.group.sm_count());
+        }
     }
 }
 

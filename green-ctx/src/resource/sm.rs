@@ -11,7 +11,7 @@ use super::fence::Fences;
 use super::group::Hold;
 use super::ledger::Chosen;
 use super::raw;
-use super::split::{Plan, Split, SplitRequest};
+use super::split::{Split, SplitPlan, SplitRequest};
 use super::structure::{Coscheduling, LocalityDomain};
 use super::unit::{Cut, Granularity, Units};
 use crate::device::{ComputeCapability, Device};
@@ -180,7 +180,7 @@ impl SmResource {
     /// # Errors
     ///
     /// As [`split`](SmResource::split).
-    pub fn plan(&self, request: impl Into<SplitRequest>) -> Result<Plan> {
+    pub fn plan(&self, request: impl Into<SplitRequest>) -> Result<SplitPlan> {
         let request = request.into();
         let (cut, units) = self.units_for(&request)?;
         let (chosen, free) = {
@@ -192,7 +192,7 @@ impl SmResource {
             (ledger.plan(&units, &cut, &request)?, free)
         };
         check_composition(&self.device, &chosen)?;
-        Ok(Plan::new(units.size(), free, chosen))
+        Ok(SplitPlan::new(units.size(), free, chosen))
     }
 
     /// Takes groups of SMs. Each has the count asked for, or the next that the device can give, and

@@ -165,7 +165,7 @@ impl<I: IntoIterator<Item = u32>> From<I> for SplitRequest {
 /// What a split would give now. Nothing is taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Plan {
+pub struct SplitPlan {
     /// The smallest piece that the device is cut into, in SMs.
     pub unit: u32,
     /// The groups, in the request's order.
@@ -174,7 +174,7 @@ pub struct Plan {
     pub remainder: u32,
 }
 
-/// One group of a [`Plan`].
+/// One group of a [`SplitPlan`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PlannedGroup {
@@ -196,9 +196,9 @@ pub struct Split {
     pub remainder: Option<SmGroup>,
 }
 
-impl Plan {
+impl SplitPlan {
     /// What chosen units mean, of so many free SMs.
-    pub(super) fn new(unit: u32, free: u32, chosen: Vec<Chosen>) -> Plan {
+    pub(super) fn new(unit: u32, free: u32, chosen: Vec<Chosen>) -> SplitPlan {
         let groups: Vec<PlannedGroup> = chosen
             .into_iter()
             .filter_map(|Chosen { name, origin, sm_count, .. }| match origin {
@@ -207,7 +207,7 @@ impl Plan {
             })
             .collect();
         let given: u32 = groups.iter().map(|group| group.sm_count).sum();
-        Plan { unit, groups, remainder: free.saturating_sub(given) }
+        SplitPlan { unit, groups, remainder: free.saturating_sub(given) }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use green_ctx::{ContextCounts, Error, Granularity, Plan, SplitRequest, Uuid, verify};
+use green_ctx::{ContextCounts, Error, Granularity, SplitPlan, SplitRequest, Uuid, verify};
 use serde_json::{Value, json};
 
 use crate::common::{Outcome, simulated};
@@ -35,7 +35,7 @@ fn reports_survive() -> Outcome {
         "groups": [{ "name": "decode", "requested": 16, "sm_count": 16 }],
         "remainder": 116,
     });
-    assert_eq!(there_and_back::<Plan>(&plan)?, expected);
+    assert_eq!(there_and_back::<SplitPlan>(&plan)?, expected);
 
     let counts = there_and_back::<ContextCounts>(&device.context_counts())?;
     assert_eq!(counts, json!({ "created": 2, "reused": 0, "idle": 2 }));

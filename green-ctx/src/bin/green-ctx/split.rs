@@ -1,6 +1,6 @@
 //! `green-ctx split`: what each group of a split is given.
 
-use green_ctx::{Context, Device, Plan, Result, SplitRequest};
+use green_ctx::{Context, Device, Result, SplitPlan, SplitRequest};
 use serde::Serialize;
 
 use crate::Options;
@@ -45,7 +45,7 @@ struct Given {
     remainder: u32,
 }
 
-fn planned(plan: &Plan) -> Given {
+fn planned(plan: &SplitPlan) -> Given {
     let groups = plan.groups.iter().map(|group| group.sm_count).collect();
     Given { groups, remainder: plan.remainder }
 }
@@ -83,7 +83,7 @@ struct Remainder {
     sm_count: u32,
 }
 
-fn text(device: &Device, plan: &Plan, answer: &Answer, dry_run: bool) -> String {
+fn text(device: &Device, plan: &SplitPlan, answer: &Answer, dry_run: bool) -> String {
     let mut rows: Vec<[String; 3]> = plan
         .groups
         .iter()

@@ -1,0 +1,124 @@
+//! Plans: named divisions, wished for and prepared.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::partition::Partition;
+use crate::error::Error;
+use crate::resource::SplitRequest;
+
+/// A named division of the SMs of a [`PartitionSet`](super::PartitionSet).
+///
+/// # Example
+///
+/// ```
+/// use green_ctx::{Plan, SplitRequest};
+///
+/// let plan = Plan::new("busy", SplitRequest::new().group("decode", 48).rest("prefill"));
+/// assert_eq!(plan.name(), "busy");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "a plan does nothing until a set prepares it"]
+pub struct Plan {
+    pub(super) name: Arc<str>,
+    pub(super) request: SplitRequest,
+}
+
+impl Plan {
+    /// A plan that divides as a request says.
+    pub fn new(name: impl Into<Arc<str>>, request: impl Into<SplitRequest>) -> Plan {
+        Plan { name: name.into(), request: request.into() }
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// A plan whose contexts and streams are there. Work can be submitted to its partitions while it is
+/// the active one; what is submitted to a plan that is not competes with the active one for SMs.
+#[derive(Debug)]
+pub struct PreparedPlan {
+    pub(super) name: Arc<str>,
+    pub(super) partitions: Vec<Arc<Partition>>,
+}
+
+impl PreparedPlan {
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The partitions, in the plan's order; the one that takes the rest is last.
+    #[must_use]
+    pub fn partitions(&self) -> &[Arc<Partition>] {
+        &self.partitions
+    }
+
+    /// The partition of this name.
+    #[must_use]
+    pub fn partition(&self, name: &str) -> Option<&Arc<Partition>> {
+        self.partitions.iter().find(|partition| partition.name() == name)
+    }
+}
+
+/// Why a plan was not prepared, switched to or retired. The active plan is what it was.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// No plan of this name is prepared.
+    #[error("there is no plan {name}; there {}", prepared(known))]
+    Unknown {
+        /// The name that was asked for.
+        name: String,
+        /// The names that there are.
+        known: Vec<String>,
+    },
+    /// A plan of this name is prepared already.
+    #[error("there is a plan {name} already; retire it first")]
+    Exists {
+        /// The name.
+        name: String,
+    },
+    /// Two partitions of the plan have one name.
+    #[error("plan {plan} has two partitions named {partition}")]
+    TwoOfOneName {
+        /// The plan's name.
+        plan: String,
+        /// The partitions' name.
+        partition: String,
+    },
+    /// The active plan cannot be retired.
+    #[error("plan {name} is the active one; switch to another first")]
+    Active {
+        /// The name.
+        name: String,
+    },
+    /// The work of the active plan was not done in time.
+    #[error("partition {partition} was not done with its work within {milliseconds} ms")]
+    NotDrained {
+        /// The partition that was still busy.
+        partition: String,
+        /// How long was waited, in milliseconds.
+        milliseconds: u128,
+    },
+    /// A stream of the active plan is being captured, which recording its work would spoil.
+    #[error("a stream of partition {partition} is being captured; end the capture first")]
+    Capturing {
+        /// The partition.
+        partition: String,
+    },
+    /// The request cannot be met, or the driver failed.
+    #[error(transparent)]
+    Error(#[from] Error),
+}
+
+fn prepared(known: &[String]) -> impl fmt::Display {
+    match known {
+        [] => "is none".to_owned(),
+        known => format!("are {}", known.join(", ")),
+    }
+}

@@ -1,0 +1,367 @@
+//! A set of plans for the same SMs, of which one is active.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use arc_swap::{ArcSwap, Guard};
+use parking_lot::Mutex;
+
+use super::partition::{Lane, Partition};
+use super::plan::{Plan, PlanError, PreparedPlan};
+use crate::capture::Relaxed;
+use crate::device::Device;
+use crate::error::Result;
+use crate::resource::{Parent, SmGroup};
+use crate::trace;
+
+/// The SMs of one group, divided by one plan at a time.
+///
+/// Plans are prepared ahead: their contexts and streams are there before they are needed, since
+/// making a context takes 800 µs and waits for all work of the device (recorded on an H200, driver
+/// 580.159.04). [`switch`](PartitionSet::switch) then moves SMs from one partition to another for the
+/// price of a few events: new work of the new plan waits, on the device, for the old plan's work on
+/// the SMs that it takes over. A partition that has the same SMs in both plans is the same, and waits
+/// for nothing.
+///
+/// Clones share the set.
+///
+/// # Example
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use green_ctx::{Driver, PartitionSet, Plan, SplitRequest, SwitchOptions, sim::Sim};
+///
+/// let driver = Driver::simulated(&Sim::new("h200@13.0")?)?;
+/// let device = driver.device(0)?;
+/// let all = device.resources().sm()?.split(SplitRequest::new().rest("elastic"))?.remainder;
+///
+/// let plan = |name, decode| Plan::new(name, SplitRequest::new().group("decode", decode).rest("prefill"));
+/// let set = PartitionSet::new(all.ok_or("no SMs are free")?, plan("day", 16))?;
+/// let night = set.prepare(plan("night", 64))?;
+///
+/// let decode = |set: &PartitionSet| set.active().partition("decode").map(|part| part.sm_count());
+/// assert_eq!(decode(&set), Some(16));
+/// set.switch(&night, SwitchOptions::default())?;
+/// assert_eq!(decode(&set), Some(64));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct PartitionSet {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    /// Owns the SMs, for as long as a partition of any plan lives.
+    base: Arc<Parent>,
+    active: ArcSwap<PreparedPlan>,
+    plans: Mutex<Vec<Arc<PreparedPlan>>>,
+    /// What runs on which SMs, in plans that are prepared or in use.
+    lanes: Mutex<Vec<Weak<Lane>>>,
+    /// Held over a switch, so that they come one after the other.
+    switching: Mutex<()>,
+}
+
+/// How to switch. With fences, and without waiting on the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "options do nothing until passed to a call"]
+pub struct SwitchOptions {
+    fence: bool,
+    drain: Option<Duration>,
+}
+
+impl Default for SwitchOptions {
+    fn default() -> SwitchOptions {
+        SwitchOptions { fence: true, drain: None }
+    }
+}
+
+impl SwitchOptions {
+    /// Sets whether new work waits, on the device, for the former plan's work on the SMs that it takes
+    /// over. Without, both may be on the same SMs at the same time, and nothing orders them.
+    pub const fn fence(mut self, fence: bool) -> SwitchOptions {
+        self.fence = fence;
+        self
+    }
+
+    /// Waits on the host, before anything changes, until the active plan's work is done; at most this
+    /// long, after which the switch is refused.
+    pub const fn drain(mut self, at_most: Duration) -> SwitchOptions {
+        self.drain = Some(at_most);
+        self
+    }
+}
+
+/// The active plan at the moment when it was asked for; whoever keeps it keeps that plan.
+pub struct Active(Guard<Arc<PreparedPlan>>);
+
+impl Deref for Active {
+    type Target = Arc<PreparedPlan>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<PreparedPlan> {
+        &self.0
+    }
+}
+
+impl PartitionSet {
+    /// A set for the SMs of a group, with a first plan, which is the active one.
+    ///
+    /// # Errors
+    ///
+    /// As [`prepare`](PartitionSet::prepare); the group's SMs are free again then.
+    pub fn new(group: SmGroup, first: Plan) -> Result<PartitionSet, PlanError> {
+        let base = Parent::of(group);
+        let lanes = Mutex::default();
+        let first = build(&base, &lanes, first)?;
+        let inner = Inner {
+            base,
+            active: ArcSwap::new(Arc::clone(&first)),
+            plans: Mutex::new(vec![first]),
+            lanes,
+            switching: Mutex::new(()),
+        };
+        Ok(PartitionSet { inner: Arc::new(inner) })
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        self.inner.base.group().device()
+    }
+
+    /// The SMs that the plans divide.
+    #[must_use]
+    pub fn sm_count(&self) -> u32 {
+        self.inner.base.group().sm_count()
+    }
+
+    /// The active plan. Takes no lock.
+    #[must_use]
+    #[inline]
+    pub fn active(&self) -> Active {
+        Active(self.inner.active.load())
+    }
+
+    /// The plans that are prepared, in the order in which they were.
+    #[must_use]
+    pub fn plans(&self) -> Vec<Arc<PreparedPlan>> {
+        self.inner.plans.lock().clone()
+    }
+
+    /// Prepares a plan: chooses its SMs, and makes the contexts and streams that no other plan has.
+    /// Others may run meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanError::Exists`], [`PlanError::TwoOfOneName`], and in [`PlanError::Error`] what
+    /// [`SmGroup::split`] says of the request: it must be one by count, in the group's granularity.
+    /// Nothing has changed then.
+    pub fn prepare(&self, plan: Plan) -> Result<Arc<PreparedPlan>, PlanError> {
+        trace::span!("prepare", device = self.device().ordinal(), plan = plan.name());
+        let name = Arc::clone(&plan.name);
+        let exists = || PlanError::Exists { name: name.to_string() };
+        let has = |plans: &[Arc<PreparedPlan>]| plans.iter().any(|plan| plan.name == name);
+        if has(&self.inner.plans.lock()) {
+            return Err(exists());
+        }
+        let prepared = build(&self.inner.base, &self.inner.lanes, plan)?;
+        let mut plans = self.inner.plans.lock();
+        if has(&plans) {
+            // Another thread prepared one of this name meanwhile. Ours ends outside of the lock.
+            drop(plans);
+            return Err(exists());
+        }
+        plans.push(Arc::clone(&prepared));
+        Ok(prepared)
+    }
+
+    /// Prepares a plan on a thread of its own.
+    #[must_use = "the plan, or why there is none, comes from joining the thread"]
+    pub fn prepare_in_background(
+        &self,
+        plan: Plan,
+    ) -> JoinHandle<Result<Arc<PreparedPlan>, PlanError>> {
+        let set = self.clone();
+        thread::spawn(move || set.prepare(plan))
+    }
+
+    /// The prepared plan of this name.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanError::Unknown`], with the names that there are.
+    pub fn plan(&self, name: &str) -> Result<Arc<PreparedPlan>, PlanError> {
+        let plans = self.inner.plans.lock();
+        let found = plans.iter().find(|plan| plan.name() == name).map(Arc::clone);
+        found.ok_or_else(|| unknown(name, &plans))
+    }
+
+    /// Makes a plan the active one. What is submitted to its partitions from now on waits, on the
+    /// device, for the former plan's work on the SMs that they take over. Who still has the former
+    /// plan and submits to it does so beside the new one.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanError::Unknown`] for a plan that this set has not, or has retired;
+    /// [`PlanError::NotDrained`]; [`PlanError::Capturing`] where a partition that gives up or takes
+    /// over SMs has a stream that is being captured; and the driver's. The active plan is what it was
+    /// then.
+    pub fn switch(
+        &self,
+        plan: &Arc<PreparedPlan>,
+        options: SwitchOptions,
+    ) -> Result<(), PlanError> {
+        let _one_at_a_time = self.inner.switching.lock();
+        {
+            let plans = self.inner.plans.lock();
+            if !plans.iter().any(|known| Arc::ptr_eq(known, plan)) {
+                return Err(unknown(plan.name(), &plans));
+            }
+        }
+        let former = self.inner.active.load();
+        if Arc::ptr_eq(&former, plan) {
+            return Ok(());
+        }
+        if let Some(at_most) = options.drain {
+            self.drain(&former, at_most)?;
+        }
+        if options.fence {
+            fence(&former, plan)?;
+        }
+        self.inner.active.store(Arc::clone(plan));
+        trace::event!(DEBUG, from = former.name(), to = plan.name(), "another plan is active");
+        Ok(())
+    }
+
+    /// Forgets a plan. Its contexts go when nobody has them any more, and are used again.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanError::Unknown`], and [`PlanError::Active`] for the active one.
+    pub fn retire(&self, name: &str) -> Result<(), PlanError> {
+        let no_switch = self.inner.switching.lock();
+        let mut plans = self.inner.plans.lock();
+        let Some(index) = plans.iter().position(|plan| plan.name() == name) else {
+            return Err(unknown(name, &plans));
+        };
+        if Arc::ptr_eq(&plans[index], &self.inner.active.load()) {
+            return Err(PlanError::Active { name: name.to_owned() });
+        }
+        let retired = plans.remove(index);
+        // Outside of the locks: the end of a plan is the end of contexts.
+        drop((plans, no_switch));
+        drop(retired);
+        Ok(())
+    }
+
+    /// Waits until the work of a plan is done.
+    fn drain(&self, plan: &PreparedPlan, at_most: Duration) -> Result<(), PlanError> {
+        let end = Instant::now() + at_most;
+        for partition in plan.partitions() {
+            partition.refuse_capture()?;
+            partition.lane().record()?;
+        }
+        for partition in plan.partitions() {
+            while !is_done(self.device(), partition.lane())? {
+                if Instant::now() >= end {
+                    return Err(PlanError::NotDrained {
+                        partition: partition.name().to_owned(),
+                        milliseconds: at_most.as_millis(),
+                    });
+                }
+                thread::yield_now();
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_done(device: &Device, lane: &Lane) -> Result<bool> {
+    // Another thread's capture must not be spoiled by the question.
+    let _relaxed = Relaxed::enter(device.driver())?;
+    lane.is_done()
+}
+
+/// Makes the partitions of a plan wait for those whose SMs they take over.
+fn fence(former: &PreparedPlan, next: &PreparedPlan) -> Result<(), PlanError> {
+    let takes_over = |new: &Partition, old: &Partition| {
+        !Arc::ptr_eq(new.lane(), old.lane()) && new.lane().overlaps(old.lane())
+    };
+    for old in former.partitions() {
+        if next.partitions().iter().any(|new| takes_over(new, old)) {
+            old.refuse_capture()?;
+            old.lane().record()?;
+        }
+    }
+    for new in next.partitions() {
+        let others = former.partitions().iter().filter(|old| takes_over(new, old));
+        let others: Vec<&Lane> = others.map(|old| &**old.lane()).collect();
+        if !others.is_empty() {
+            new.refuse_capture()?;
+            new.lane().wait_for(&others)?;
+        }
+    }
+    Ok(())
+}
+
+/// Chooses a plan's SMs, and finds or makes what runs on them.
+fn build(
+    base: &Arc<Parent>,
+    lanes: &Mutex<Vec<Weak<Lane>>>,
+    plan: Plan,
+) -> Result<Arc<PreparedPlan>, PlanError> {
+    let Plan { name, request } = plan;
+    let split = base.divide(&request)?;
+    let groups: Vec<SmGroup> = split.groups.into_iter().chain(split.remainder).collect();
+    for (index, group) in groups.iter().enumerate() {
+        if groups[..index].iter().any(|other| other.name() == group.name()) {
+            let (plan, partition) = (name.to_string(), group.name().to_owned());
+            return Err(PlanError::TwoOfOneName { plan, partition });
+        }
+    }
+    let partition = |group: SmGroup| {
+        let (name, requested) = (Arc::from(group.name()), group.requested());
+        Ok(Arc::new(Partition::new(name, requested, lane_of(lanes, group)?)))
+    };
+    let partitions = groups.into_iter().map(partition).collect::<Result<_>>()?;
+    Ok(Arc::new(PreparedPlan { name, partitions }))
+}
+
+/// What runs on a group's SMs: made for another plan, or now.
+fn lane_of(lanes: &Mutex<Vec<Weak<Lane>>>, group: SmGroup) -> Result<Arc<Lane>> {
+    let place = group.place().clone();
+    let find = |living: &[Arc<Lane>]| living.iter().find(|lane| *lane.place() == place).cloned();
+    // Handles that turn out to be the last ones end outside of the lock.
+    let living: Vec<_> = lanes.lock().iter().filter_map(Weak::upgrade).collect();
+    if let Some(lane) = find(&living) {
+        return Ok(lane);
+    }
+    let fresh = Arc::new(Lane::create(group)?);
+    let mut known = lanes.lock();
+    let living: Vec<_> = known.iter().filter_map(Weak::upgrade).collect();
+    let lane = find(&living).unwrap_or_else(|| {
+        known.retain(|lane| lane.strong_count() > 0);
+        known.push(Arc::downgrade(&fresh));
+        Arc::clone(&fresh)
+    });
+    drop(known);
+    Ok(lane)
+}
+
+fn unknown(name: &str, plans: &[Arc<PreparedPlan>]) -> PlanError {
+    let known = plans.iter().map(|plan| plan.name().to_owned()).collect();
+    PlanError::Unknown { name: name.to_owned(), known }
+}
+
+impl fmt::Debug for PartitionSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PartitionSet")
+            .field("sm_count", &self.sm_count())
+            .field("active", &self.active().name())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,319 @@
+//! Plans: prepared, switched between, retired; what waits for what, and what failures leave.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use common::{Outcome, simulated};
+use green_ctx::sim::{Fault, Live, Sim};
+use green_ctx::{
+    CUresult, Device, DeviceBuffer, Kernel, LaunchConfig, Library, PartitionSet, Plan, PlanError,
+    PreparedPlan, SplitRequest, Stream, StreamOptions, SwitchOptions,
+};
+
+/// `decode` of so many SMs, `prefill` of the rest.
+fn plan(name: &str, decode: u32) -> Plan {
+    Plan::new(name, SplitRequest::new().group("decode", decode).rest("prefill"))
+}
+
+/// A set of all SMs of a device, divided by a first plan.
+fn set(device: &Device, first: Plan) -> Result<PartitionSet, Box<dyn std::error::Error>> {
+    let all = device.resources().sm()?.split(SplitRequest::new().rest("all"))?.remainder;
+    Ok(PartitionSet::new(all.ok_or("no SMs are free")?, first)?)
+}
+
+fn counts(plan: &PreparedPlan) -> Vec<(&str, u32)> {
+    plan.partitions().iter().map(|part| (part.name(), part.sm_count())).collect()
+}
+
+/// The stream of a partition of the active plan.
+fn stream(set: &PartitionSet, name: &str) -> Result<Stream, Box<dyn std::error::Error>> {
+    Ok(set.active().partition(name).ok_or("there is no such partition")?.stream().clone())
+}
+
+/// A kernel that is on record, and runs for a millisecond.
+fn work(sim: &Sim, device: &Device, name: &str) -> Result<Kernel, Box<dyn std::error::Error>> {
+    sim.register_kernel(name, |call| call.set_duration_ns(1_000_000));
+    let ptx = format!(".version 7.0 .target sm_52 .visible .entry {name}() {{ ret; }}");
+    Ok(Library::from_ptx(device, &ptx)?.kernel(name)?)
+}
+
+fn launch(stream: &Stream, kernel: &Kernel) -> green_ctx::Result<()> {
+    // SAFETY: the kernel takes no parameters.
+    unsafe { stream.launch(kernel, LaunchConfig::new(200, 32), ()) }
+}
+
+#[test]
+fn plans_divide_the_same_sms_in_their_own_ways() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let set = set(&device, plan("day", 16))?;
+    let night = set.prepare(plan("night", 64))?;
+    assert_eq!(counts(&set.active()), [("decode", 16), ("prefill", 116)]);
+    assert_eq!(counts(&night), [("decode", 64), ("prefill", 68)]);
+    // The set holds them, and nobody else gets any.
+    assert_eq!((set.sm_count(), device.resources().sm()?.free()), (132, 0));
+    let error = device.resources().sm()?.split([8]).expect_err("the set has them");
+    assert!(error.to_string().ends_with("held by all (132 SMs)"), "{error}");
+
+    set.switch(&night, SwitchOptions::default())?;
+    assert_eq!(set.active().name(), "night");
+    let names: Vec<_> = set.plans().iter().map(|plan| plan.name().to_owned()).collect();
+    assert_eq!(names, ["day", "night"]);
+    drop((night, set));
+    assert_eq!(device.resources().sm()?.free(), 132);
+    drop(device);
+    assert_eq!(sim.live(), Live::default());
+    Ok(())
+}
+
+#[test]
+fn a_switch_makes_nothing_and_waits_for_nothing_on_the_host() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let set = set(&device, plan("day", 16))?;
+    let plans = [set.plan("day")?, set.prepare(plan("night", 64))?];
+    sim.clear_calls();
+    for round in 0..100 {
+        set.switch(&plans[(round + 1) % 2], SwitchOptions::default())?;
+    }
+    let calls = sim.calls();
+    let made =
+        ["cuGreenCtxCreate", "cuEventCreate", "cuGreenCtxStreamCreate", "cuEventSynchronize"];
+    for function in made {
+        assert_eq!(calls.get(function), None, "{function}");
+    }
+    // Each partition gives up SMs and takes some over.
+    assert_eq!(calls.get("cuGreenCtxRecordEvent"), Some(&200));
+    sim.clear_calls();
+    set.switch(&plans[1], SwitchOptions::default().fence(false))?;
+    set.switch(&plans[1], SwitchOptions::default())?;
+    assert_eq!(sim.calls().values().sum::<u64>(), 0, "{:?}", sim.calls());
+    Ok(())
+}
+
+#[test]
+fn new_work_waits_for_the_old_work_on_its_sms() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let set = set(&device, plan("day", 16))?;
+    let night = set.prepare(plan("night", 64))?;
+    let (old, new, late) =
+        (work(&sim, &device, "old")?, work(&sim, &device, "new")?, work(&sim, &device, "late")?);
+    launch(&stream(&set, "prefill")?, &old)?;
+    set.switch(&night, SwitchOptions::default())?;
+    launch(&stream(&set, "decode")?, &new)?;
+    // A stream that is made after the switch waits as well.
+    let decode = Arc::clone(night.partition("decode").ok_or("decode")?);
+    launch(&decode.create_stream(StreamOptions::default())?, &late)?;
+    let launches = sim.launches();
+    assert_eq!(launches.len(), 3);
+    assert!(launches[0].happens_before(&launches[1]) && launches[0].happens_before(&launches[2]));
+    assert!(!launches[0].overlaps(&launches[1]) && !launches[0].overlaps(&launches[2]));
+
+    // Without fences nothing orders them.
+    launch(&decode.stream().clone(), &old)?;
+    set.switch(&set.plan("day")?, SwitchOptions::default().fence(false))?;
+    launch(&stream(&set, "prefill")?, &new)?;
+    let launches = sim.launches();
+    assert!(!launches[3].happens_before(&launches[4]));
+    assert!(launches[4].start_ns < launches[3].end_ns, "it waited all the same");
+    Ok(())
+}
+
+#[test]
+fn a_partition_that_stays_is_the_same_and_is_not_stalled() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let request = |rest: [u32; 2]| {
+        SplitRequest::new().group("decode", 32).group("draft", rest[0]).group("prefill", rest[1])
+    };
+    let set = set(&device, Plan::new("a", request([16, 72])))?;
+    let before = Arc::clone(set.active().partition("decode").ok_or("decode")?);
+    let next = set.prepare(Plan::new("b", request([40, 48])))?;
+    let after = next.partition("decode").ok_or("decode")?;
+    assert_eq!(before.context(), after.context());
+    assert_eq!(before.stream(), after.stream());
+
+    let (old, new) = (work(&sim, &device, "old")?, work(&sim, &device, "new")?);
+    launch(&stream(&set, "prefill")?, &old)?;
+    set.switch(&next, SwitchOptions::default())?;
+    launch(after.stream(), &new)?;
+    launch(&stream(&set, "draft")?, &new)?;
+    let launches = sim.launches();
+    assert!(!launches[0].happens_before(&launches[1]), "decode kept its SMs, and waited");
+    assert!(launches[0].happens_before(&launches[2]), "draft took SMs of prefill");
+    Ok(())
+}
+
+#[test]
+fn draining_waits_on_the_host_and_gives_up_in_time() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let set = set(&device, plan("day", 16))?;
+    let night = set.prepare(plan("night", 64))?;
+    let kernel = work(&sim, &device, "old")?;
+    launch(&stream(&set, "decode")?, &kernel)?;
+    let error = set.switch(&night, SwitchOptions::default().drain(Duration::ZERO));
+    let error = error.expect_err("a millisecond is left");
+    assert_eq!(error.to_string(), "partition decode was not done with its work within 0 ms");
+    assert_eq!(set.active().name(), "day");
+    // Asking takes virtual time, in which the work ends.
+    set.switch(&night, SwitchOptions::default().drain(Duration::from_secs(10)))?;
+    assert!(night.partitions()[0].stream().is_idle()?);
+    assert_eq!(set.active().name(), "night");
+    Ok(())
+}
+
+#[test]
+fn bad_plans_are_refused_and_change_nothing() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let set = set(&device, plan("day", 16))?;
+    let live = sim.live();
+    let refused = |plan: Plan| set.prepare(plan).expect_err("a bad plan").to_string();
+    assert_eq!(refused(plan("day", 8)), "there is a plan day already; retire it first");
+    let twice = SplitRequest::new().group("decode", 8).group("decode", 16);
+    assert_eq!(refused(Plan::new("twice", twice)), "plan twice has two partitions named decode");
+    let much = SplitRequest::new().group("decode", 100).group("prefill", 64);
+    assert!(refused(Plan::new("much", much)).starts_with("groups of 100, 64 SMs do not fit"));
+    assert!(refused(Plan::new("empty", SplitRequest::new())).contains("at least one group"));
+    assert!(refused(Plan::new("none", [0])).contains("asks for 0 SMs"));
+    let structured = Plan::new("structured", SplitRequest::from([16]).coscheduled(8));
+    assert!(refused(structured).contains("by count"));
+    assert_eq!(sim.live(), live);
+    assert_eq!(set.plans().len(), 1);
+
+    let unknown = "there is no plan dusk; there are day";
+    assert_eq!(set.plan("dusk").expect_err("there is none").to_string(), unknown);
+    assert_eq!(set.retire("dusk").expect_err("there is none").to_string(), unknown);
+    let error = set.retire("day").expect_err("it is active");
+    assert!(matches!(&error, PlanError::Active { name } if name == "day"), "{error}");
+
+    // One that was retired, and is still in somebody's hands.
+    let dusk = set.prepare(plan("dusk", 8))?;
+    set.retire("dusk")?;
+    let error = set.switch(&dusk, SwitchOptions::default()).expect_err("it was retired");
+    assert_eq!(error.to_string(), unknown);
+    Ok(())
+}
+
+#[test]
+fn a_capture_is_not_spoiled() -> Outcome {
+    let (_sim, device) = simulated("h200")?;
+    let set = set(&device, plan("day", 16))?;
+    let night = set.prepare(plan("night", 64))?;
+    let capturing = stream(&set, "prefill")?;
+    let api = device.driver().api();
+    let begin = api.cuStreamBeginCapture()?;
+    let mode = green_ctx::sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+    // SAFETY: the stream is alive.
+    let status = unsafe { begin(capturing.as_raw(), mode) };
+    assert_eq!(status, CUresult::CUDA_SUCCESS);
+    let error = set.switch(&night, SwitchOptions::default()).expect_err("it is being captured");
+    assert!(matches!(&error, PlanError::Capturing { partition } if partition == "prefill"));
+    assert_eq!(set.active().name(), "day");
+    let mut graph = std::ptr::null_mut();
+    let end = api.cuStreamEndCapture()?;
+    // SAFETY: the stream is alive, the pointer is to a live handle.
+    let status = unsafe { end(capturing.as_raw(), &raw mut graph) };
+    assert_eq!(status, CUresult::CUDA_SUCCESS, "the switch spoiled the capture");
+    set.switch(&night, SwitchOptions::default())?;
+    Ok(())
+}
+
+#[test]
+fn a_failed_switch_leaves_the_plan() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let set = set(&device, plan("day", 16))?;
+    let night = set.prepare(plan("night", 64))?;
+    sim.record_calls(true);
+    set.switch(&night, SwitchOptions::default())?;
+    let calls = sim.call_log();
+    set.switch(&set.plan("day")?, SwitchOptions::default())?;
+    assert!(calls.len() >= 6, "{calls:?}");
+    for (index, call) in calls.iter().enumerate() {
+        let nth = calls[..=index].iter().filter(|c| c.function == call.function).count();
+        let status = CUresult::CUDA_ERROR_UNKNOWN;
+        sim.fail(Fault::on(call.function).nth(nth as u64).with(status))?;
+        let error = set.switch(&night, SwitchOptions::default()).expect_err("a call failed");
+        assert!(matches!(&error, PlanError::Error(error) if error.status() == Some(status)));
+        assert_eq!(set.active().name(), "day", "{} {nth}", call.function);
+        set.switch(&night, SwitchOptions::default())?;
+        set.switch(&set.plan("day")?, SwitchOptions::default())?;
+    }
+    Ok(())
+}
+
+#[test]
+fn plans_are_prepared_and_read_while_others_run() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let set = set(&device, plan("p0", 8))?;
+    let preparing: Vec<_> = (1..8)
+        .map(|index| set.prepare_in_background(plan(&format!("p{index}"), 8 + index * 8)))
+        .collect();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| -> Outcome {
+        let reader = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let active = set.active();
+                let sms: u32 = active.partitions().iter().map(|part| part.sm_count()).sum();
+                assert_eq!(sms, 132);
+            }
+        });
+        for preparing in preparing {
+            let plan = preparing.join().map_err(|_| "a thread panicked")??;
+            set.switch(&plan, SwitchOptions::default())?;
+        }
+        done.store(true, Ordering::Relaxed);
+        reader.join().map_err(|_| "a reader panicked".into())
+    })?;
+    assert_eq!(set.plans().len(), 8);
+    for index in 0..7 {
+        // The last one that was switched to is active.
+        let name = format!("p{index}");
+        if set.active().name() != name {
+            set.retire(&name)?;
+        }
+    }
+    drop((set, device));
+    assert_eq!(sim.live(), Live::default());
+    Ok(())
+}
+
+/// A partition that is still in use keeps the SMs of its set.
+#[test]
+fn a_partition_outlives_its_set() -> Outcome {
+    let (_sim, device) = simulated("h200")?;
+    let set = set(&device, plan("day", 16))?;
+    let stream = stream(&set, "decode")?;
+    drop(set);
+    assert_eq!(device.resources().sm()?.free(), 0);
+    assert_eq!(stream.resources().sm()?.sm_count(), 16);
+    drop(stream);
+    assert_eq!(device.resources().sm()?.free(), 132);
+    Ok(())
+}
+
+/// Memory that both plans use is safe with fences, and the race detector tells of it without.
+#[test]
+fn fences_are_what_makes_shared_memory_safe() -> Outcome {
+    for fence in [true, false] {
+        let (sim, device) = simulated("h200")?;
+        sim.register_kernel("put", |call| {
+            let to = call.param_u64(0).unwrap_or(0);
+            // An address that is not the program's fails the launch.
+            let _ = call.write(to, &[1; 64]);
+        });
+        let ptx = ".version 7.0 .target sm_52 .visible .entry put(.param .u64 to) { ret; }";
+        let put = Library::from_ptx(&device, ptx)?.kernel("put")?;
+        let buffer = DeviceBuffer::<u8>::zeroed(&device, 64)?;
+        device.primary_context()?.synchronize()?;
+        let set = set(&device, plan("day", 16))?;
+        let plans = [set.prepare(plan("night", 64))?, set.plan("day")?];
+        for round in 0..20 {
+            let stream = stream(&set, "prefill")?;
+            // SAFETY: the kernel's one parameter; it writes what the buffer has.
+            unsafe { stream.launch(&put, LaunchConfig::new(1, 32), (buffer.as_argument(),)) }?;
+            set.switch(&plans[round % 2], SwitchOptions::default().fence(fence))?;
+        }
+        assert_eq!(sim.races().is_empty(), fence, "{:?}", sim.races().first());
+    }
+    Ok(())
+}
