@@ -38,6 +38,44 @@
 //! and does nothing. [`Launch::happens_before`](crate::sim::Launch::happens_before) tells whether
 //! streams and events put one launch after another.
 //!
+//! # A wait that is missing
+//!
+//! Two partitions that share memory need an event between them; on a GPU a program without it works
+//! until it does not. The simulated driver knows what comes after what, and tells of every two accesses
+//! that nothing orders ([`Sim::races`](crate::sim::Sim::races)):
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use green_ctx::{DeviceBuffer, Driver, LaunchConfig, Library, StreamOptions, sim::Sim};
+//!
+//! let sim = Sim::new("h200@13.0")?;
+//! sim.register_kernel("put", |call| {
+//!     let _ = call.write(call.param_u64(0).unwrap_or(0), &[7; 64]);
+//! });
+//! let device = Driver::simulated(&sim)?.device(0)?;
+//! # let ptx = ".version 7.0 .target sm_52 .visible .entry put(.param .u64 to) { ret; }";
+//! let put = Library::from_ptx(&device, ptx)?.kernel("put")?;
+//! let buffer = DeviceBuffer::<u8>::zeroed(&device, 64)?;
+//! let mut groups = device.resources().sm()?.split([16, 32])?.groups.into_iter();
+//! let mut stream = || -> green_ctx::Result<_> {
+//!     let group = groups.next().expect("there are two");
+//!     device.create_context(group)?.create_stream(StreamOptions::default())
+//! };
+//! let (first, second) = (stream()?, stream()?);
+//! for (stream, wait) in [(&first, false), (&second, false), (&first, true)] {
+//!     if wait {
+//!         first.wait_for(&second)?;
+//!     }
+//!     // SAFETY: the kernel's one parameter; it writes what the buffer has.
+//!     unsafe { stream.launch(&put, LaunchConfig::new(1, 32), (buffer.as_argument(),)) }?;
+//! }
+//! // The first two launches race; the third waited for the second.
+//! assert_eq!(sim.races().len(), 1);
+//! println!("{}", sim.races()[0]);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # When a call fails
 //!
 //! ```
@@ -61,7 +99,7 @@
 //! # }
 //! ```
 //!
-//! # On an older driver
+//! # Other parts, other drivers
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -78,3 +116,12 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! `h200` is played as it was recorded; `a100`, `b200`, `h100`, `l40s`, `rtx5080`, `rtx5090` and `thor`
+//! follow from documentation, and [`Profile::provenance`](crate::sim::Profile) says of each group of
+//! data where it comes from.
+//!
+//! # Programs in other languages
+//!
+//! `cargo xtask sim-lib` in this crate's repository builds the simulated driver as a `libcuda.so.1`.
+//! NVIDIA's `cuda-core` and `cuda-bindings`, `cudarc` and plain C programs run on it.
