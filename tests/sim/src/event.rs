@@ -5,6 +5,7 @@ use green_ctx_sys::{CUevent_st, CUresult, CUstream_st};
 use crate::capture::Captured;
 use crate::clock::{Moment, cost};
 use crate::driver::Driver;
+use crate::graph::Action;
 use crate::handle;
 use crate::pointer::{Answer, Ptr};
 use crate::state::State;
@@ -13,8 +14,8 @@ use crate::state::State;
 const DISABLE_TIMING: u32 = 2;
 const INTERPROCESS: u32 = 4;
 const KNOWN_FLAGS: u32 = 7;
-/// `CU_EVENT_RECORD_EXTERNAL`.
-const EXTERNAL: u32 = 1;
+/// `CU_EVENT_RECORD_EXTERNAL` and `CU_EVENT_WAIT_EXTERNAL`.
+pub(crate) const EXTERNAL: u32 = 1;
 
 pub(crate) struct Event {
     pub(crate) device: usize,
@@ -107,8 +108,8 @@ pub(crate) fn record(driver: &Driver, event: Ptr<CUevent_st>, stream: Ptr<CUstre
     Ok(())
 }
 
-/// An event node of its own in a capture (`CU_EVENT_RECORD_EXTERNAL`) is not simulated; outside of one
-/// it is no flag (header, not recorded).
+/// Records, or makes a node of its own in a capture that records each time that the graph is
+/// launched (`CU_EVENT_RECORD_EXTERNAL`); outside of one that is no flag (header, not recorded).
 pub(crate) fn record_with_flags(
     driver: &Driver,
     event: Ptr<CUevent_st>,
@@ -121,12 +122,10 @@ pub(crate) fn record_with_flags(
     let mut state = driver.state();
     let handle = state.stream(stream.address())?;
     state.event(event.address())?;
-    match flags {
-        EXTERNAL if state.streams[&handle].capture.is_some() => {
-            Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
-        }
-        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    if flags != EXTERNAL || state.capturing(handle)?.is_none() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
+    state.capture_action(handle, Action::RecordEvent(event.address()), 0)
 }
 
 pub(crate) fn query(driver: &Driver, event: Ptr<CUevent_st>) -> Answer {

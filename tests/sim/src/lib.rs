@@ -101,7 +101,7 @@
 //! `CUDA_ERROR_NOT_SUPPORTED`, as nothing less than doing what they do would be an answer:
 //!
 //! - `cuStreamWaitValue32`, `cuStreamWaitValue64`
-//! - `cuEventRecordWithFlags` of an event node in a capture, `cuDeviceGetLuid`
+//! - `cuDeviceGetLuid`
 //! - `cuStreamGetAttribute`, `cuStreamSetAttribute` of the access policy window and the memory
 //!   synchronisation domains
 //! - `cuMemAllocAsync`, `cuMemFreeAsync` in a capture, `cuGraphAddMemAllocNode`,

@@ -8,6 +8,8 @@ use green_ctx_sys::{
 use crate::clock::{Moment, Tick, cost};
 use crate::context::Context;
 use crate::driver::Driver;
+use crate::event::EXTERNAL;
+use crate::graph::Action;
 use crate::handle::{self, Table};
 use crate::pointer::{Answer, Ptr};
 use crate::state::{State, thread};
@@ -293,8 +295,11 @@ pub(crate) fn wait_event(
     let state = &mut *state;
     let handle = state.stream(stream.address())?;
     state.event(event.address())?;
-    if flags > 1 {
+    if flags > EXTERNAL {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if flags == EXTERNAL && state.capturing(handle)?.is_some() {
+        return state.capture_action(handle, Action::WaitEvent(event.address()), 0);
     }
     if state.wait_in_capture(handle, event.address())? {
         return Ok(());

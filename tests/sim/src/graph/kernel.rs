@@ -134,8 +134,8 @@ impl Kernel {
 }
 
 impl State {
-    /// What a captured launch does: as recorded, a node of a `CUkernel` has it and its function, and
-    /// a node of a `CUfunction` has no `CUkernel`. The priority is the stream's (cuda.h,
+    /// What a captured launch does: as recorded, a node of a `CUkernel` has it and its function,
+    /// and a node of a `CUfunction` has no `CUkernel`. The priority is the stream's (cuda.h,
     /// `cuGraphInstantiate`).
     pub(crate) fn captured_kernel(
         &mut self,
@@ -170,9 +170,9 @@ impl State {
 /// Reads the parameters of a kernel node, and which context it is to run in.
 ///
 /// With `func` set, `kern` and `ctx` are not looked at (cuda.h, `CUDA_KERNEL_NODE_PARAMS`): a node
-/// that is there stays in its context, as recorded, and a new one runs in the primary context of the
-/// function's device, to which functions belong, or in the current one for a `CUkernel` that was
-/// cast (neither recorded).
+/// that is there stays in its context, as recorded, and a new one runs in the primary context of
+/// the function's device, to which functions belong, or in the current one for a `CUkernel` that
+/// was cast (neither recorded).
 pub(super) fn read(
     state: &mut State,
     params: Ptr<CUDA_KERNEL_NODE_PARAMS_v2>,

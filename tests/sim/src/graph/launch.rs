@@ -32,8 +32,8 @@ struct Launch {
 impl State {
     /// A name for an operation of a graph that begins with what a clock knows.
     ///
-    /// The name is the next of somebody whose last operation the clock knows: of the stream, or of a
-    /// branch that graphs in the stream had before. So operations have one actor exactly if they
+    /// The name is the next of somebody whose last operation the clock knows: of the stream, or of
+    /// a branch that graphs in the stream had before. So operations have one actor exactly if they
     /// follow each other, whatever the edges of the graph are like, and there are as many actors as
     /// ever were operations of a stream beside each other.
     fn name_operation(&mut self, stream: usize, clock: &VectorClock) -> Tick {

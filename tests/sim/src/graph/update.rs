@@ -38,8 +38,8 @@ impl Mismatch {
 /// `cuGraphExecUpdate`).
 ///
 /// That the context of a kernel cannot change was recorded with a fill and one kernel in the graph
-/// (`UNSUPPORTED_FUNCTION_CHANGE`). One other recorded run, of 500 kernels, answered success, and it
-/// is not recorded where they ran afterwards; the header's rule is followed.
+/// (`UNSUPPORTED_FUNCTION_CHANGE`). One other recorded run, of 500 kernels, answered success, and
+/// it is not recorded where they ran afterwards; the header's rule is followed.
 pub(super) fn allowed(
     state: &State,
     step: &Step,

@@ -174,3 +174,35 @@ fn the_legacy_stream_cannot_tell() {
     end(&machine, blocking);
     ok(call!(machine, cuStreamIsCapturing(null_mut(), &mut status)));
 }
+
+/// Events that are recorded or waited for as external ones are nodes, which work at each launch.
+#[test]
+fn external_events_are_nodes() {
+    let (machine, _) = Machine::with_primary();
+    let [inside, outside] = [(); 2].map(|()| machine.stream(NON_BLOCKING));
+    let [recorded, awaited] = [(); 2].map(|()| machine.event());
+    let kernel = machine.kernel("nothing");
+    ok(call!(machine, cuStreamBeginCapture(inside, RELAXED)));
+    ok(call!(machine, cuStreamWaitEvent(inside, awaited, 1)));
+    ok(machine.launch(kernel, 10, inside, &[]));
+    ok(call!(machine, cuEventRecordWithFlags(recorded, inside, 1)));
+    ok(machine.launch(kernel, 11, inside, &[]));
+    let graph = end(&machine, inside);
+    let kinds = machine.nodes(graph).into_iter().map(|node| {
+        let (status, kind) = ask!(machine, CUgraphNodeType(99), cuGraphNodeGetType(node;));
+        ok(status);
+        kind.0
+    });
+    assert_eq!(kinds.collect::<Vec<_>>(), [6, 0, 7, 0]);
+    assert_eq!(machine.dependencies(graph), [vec![], vec![0], vec![1], vec![2]]);
+    let exec = machine.instantiate(graph);
+    for _ in 0..2 {
+        machine.sim.clear_trace();
+        ok(machine.launch(kernel, 1, outside, &[]));
+        ok(call!(machine, cuEventRecord(awaited, outside)));
+        machine.launch_graph(exec, inside);
+        ok(call!(machine, cuStreamWaitEvent(outside, recorded, 0)));
+        ok(machine.launch(kernel, 2, outside, &[]));
+        assert!(machine.ordered(1, 10) && machine.ordered(10, 2) && !machine.ordered(11, 2));
+    }
+}
