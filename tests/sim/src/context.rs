@@ -169,6 +169,7 @@ impl State {
         self.modules.retain(|_, module| module.device != device);
         self.functions.retain(|_, function| function.device != device);
         self.memory.retain(|_, allocation| allocation.device != device);
+        self.peers.retain(|(one, other)| *one != device && *other != device);
         let device = &mut self.devices[device];
         device.allocated = 0;
         device.green_bytes = 0;
@@ -281,15 +282,27 @@ impl State {
             self.spoil_captures(&[capture])?;
         }
         let Some(recorded) = self.events[&event].recorded.clone() else { return Ok(()) };
+        self.hold_context(handle, &recorded);
+        Ok(())
+    }
+
+    /// Makes what is submitted to the streams of a context from now on wait for a moment.
+    pub(crate) fn hold_context(&mut self, handle: usize, moment: &Moment) {
         let Context { device, green, .. } = self.contexts[&handle];
         let State { streams, contexts, .. } = self;
         for (&stream, waiting) in streams {
             let all = !green && contexts[&waiting.context].device == device;
             if waiting.context == handle || all {
-                waiting.hold(stream, contexts, &recorded);
+                waiting.hold(stream, contexts, moment);
             }
         }
-        Ok(())
+    }
+
+    /// Makes what is submitted to a stream that was looked up already wait for a moment.
+    pub(crate) fn hold_stream(&mut self, handle: usize, moment: &Moment) {
+        if let Some(stream) = self.streams.get_mut(&handle) {
+            stream.hold(handle, &mut self.contexts, moment);
+        }
     }
 }
 

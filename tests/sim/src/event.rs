@@ -30,6 +30,13 @@ pub(crate) struct Event {
     pub(crate) counted: bool,
 }
 
+impl Event {
+    /// Whether other processes may use it.
+    pub(crate) fn is_interprocess(&self) -> bool {
+        self.flags & INTERPROCESS != 0
+    }
+}
+
 impl State {
     /// The event with this handle, provided that it can be used. It belongs to the device's primary
     /// context, whichever was current when it was created: as recorded, an event outlives its green

@@ -4,7 +4,7 @@
 //! suffix, the version that introduced this form of it, the type that `cudaTypedefs.h` has for it
 //! where the bindings know it, and the handler. The compiler compares the signature with the type.
 
-use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_ushort, c_void};
 
 use green_ctx_sys::*;
 
@@ -160,6 +160,10 @@ functions! {
     cuDeviceComputeCapability = "cuDeviceComputeCapability" 2000 (major: *mut c_int, minor: *mut c_int, device: CUdevice) => device::compute_capability;
     cuDeviceGetProperties = "cuDeviceGetProperties" 2000 (out: *mut c_int, device: CUdevice) => device::get_properties;
     cuDeviceGetExecAffinitySupport = "cuDeviceGetExecAffinitySupport" 11040 (out: *mut c_int, kind: c_uint, device: CUdevice) => device::get_exec_affinity_support;
+    cuDeviceCanAccessPeer = "cuDeviceCanAccessPeer" 4000 [PFN_cuDeviceCanAccessPeer_v4000] (out: *mut c_int, device: CUdevice, peer: CUdevice) => peer::can_access;
+    cuDeviceGetDefaultMemPool = "cuDeviceGetDefaultMemPool" 11020 [PFN_cuDeviceGetDefaultMemPool_v11020] (out: *mut CUmemoryPool, device: CUdevice) => memory::pool::get_default;
+    cuDeviceGetMemPool = "cuDeviceGetMemPool" 11020 [PFN_cuDeviceGetMemPool_v11020] (out: *mut CUmemoryPool, device: CUdevice) => memory::pool::get_current;
+    cuDeviceSetMemPool = "cuDeviceSetMemPool" 11020 [PFN_cuDeviceSetMemPool_v11020] (device: CUdevice, pool: CUmemoryPool) => memory::pool::set_current;
     cuDeviceGetDevResource = "cuDeviceGetDevResource" 12040 [PFN_cuDeviceGetDevResource_v12040] (device: CUdevice, out: *mut CUdevResource, kind: CUdevResourceType) => resource::of_device;
 
     cuDevicePrimaryCtxRetain = "cuDevicePrimaryCtxRetain" 7000 [PFN_cuDevicePrimaryCtxRetain_v7000] (out: *mut CUcontext, device: CUdevice) => context::primary_retain;
@@ -239,8 +243,8 @@ functions! {
     cuStreamWaitValue32 = "cuStreamWaitValue32" 8000 (stream: CUstream, address: CUdeviceptr, value: cuuint32_t, flags: c_uint) => unsimulated::first_value_32;
     cuStreamWriteValue64 = "cuStreamWriteValue64" 9000 (stream: CUstream, address: CUdeviceptr, value: cuuint64_t, flags: c_uint) => unsimulated::first_value_64;
     cuStreamWaitValue64 = "cuStreamWaitValue64" 9000 (stream: CUstream, address: CUdeviceptr, value: cuuint64_t, flags: c_uint) => unsimulated::first_value_64;
-    cuStreamWriteValue32_v2 = "cuStreamWriteValue32" 11070 [PFN_cuStreamWriteValue32_v11070] (stream: CUstream, to: CUdeviceptr, value: cuuint32_t, flags: c_uint) => memory::write_value_32;
-    cuStreamWriteValue64_v2 = "cuStreamWriteValue64" 11070 [PFN_cuStreamWriteValue64_v11070] (stream: CUstream, to: CUdeviceptr, value: cuuint64_t, flags: c_uint) => memory::write_value_64;
+    cuStreamWriteValue32_v2 = "cuStreamWriteValue32" 11070 [PFN_cuStreamWriteValue32_v11070] (stream: CUstream, to: CUdeviceptr, value: cuuint32_t, flags: c_uint) => memory::fill::write_value_32;
+    cuStreamWriteValue64_v2 = "cuStreamWriteValue64" 11070 [PFN_cuStreamWriteValue64_v11070] (stream: CUstream, to: CUdeviceptr, value: cuuint64_t, flags: c_uint) => memory::fill::write_value_64;
     cuStreamWaitValue32_v2 = "cuStreamWaitValue32" 11070 [PFN_cuStreamWaitValue32_v11070] (stream: CUstream, address: CUdeviceptr, value: cuuint32_t, flags: c_uint) => unsimulated::wait_value_32;
     cuStreamWaitValue64_v2 = "cuStreamWaitValue64" 11070 [PFN_cuStreamWaitValue64_v11070] (stream: CUstream, address: CUdeviceptr, value: cuuint64_t, flags: c_uint) => unsimulated::wait_value_64;
     cuStreamBeginCapture_v2 = "cuStreamBeginCapture" 10010 [PFN_cuStreamBeginCapture_v10010] (stream: CUstream, mode: CUstreamCaptureMode) => capture::begin;
@@ -307,18 +311,66 @@ functions! {
     cuOccupancyMaxPotentialClusterSize = "cuOccupancyMaxPotentialClusterSize" 11070 [PFN_cuOccupancyMaxPotentialClusterSize_v11070] (out: *mut c_int, function: CUfunction, config: *const CUlaunchConfig) => occupancy::max_potential_cluster_size;
     cuOccupancyMaxActiveClusters = "cuOccupancyMaxActiveClusters" 11070 [PFN_cuOccupancyMaxActiveClusters_v11070] (out: *mut c_int, function: CUfunction, config: *const CUlaunchConfig) => occupancy::max_active_clusters;
 
-    cuMemAlloc_v2 = "cuMemAlloc" 3020 [PFN_cuMemAlloc_v3020] (out: *mut CUdeviceptr, len: usize) => memory::alloc;
-    cuMemFree_v2 = "cuMemFree" 3020 [PFN_cuMemFree_v3020] (address: CUdeviceptr) => memory::free;
-    cuMemAllocAsync = "cuMemAllocAsync" 11020 [PFN_cuMemAllocAsync_v11020] (out: *mut CUdeviceptr, len: usize, stream: CUstream) => memory::alloc_async;
-    cuMemFreeAsync = "cuMemFreeAsync" 11020 [PFN_cuMemFreeAsync_v11020] (address: CUdeviceptr, stream: CUstream) => memory::free_async;
-    cuMemGetInfo_v2 = "cuMemGetInfo" 3020 [PFN_cuMemGetInfo_v3020] (free: *mut usize, total: *mut usize) => memory::get_info;
-    cuMemcpyHtoD_v2 = "cuMemcpyHtoD" 3020 [PFN_cuMemcpyHtoD_v3020] (to: CUdeviceptr, from: *const c_void, len: usize) => memory::copy_to_device;
-    cuMemcpyDtoH_v2 = "cuMemcpyDtoH" 3020 [PFN_cuMemcpyDtoH_v3020] (to: *mut c_void, from: CUdeviceptr, len: usize) => memory::copy_to_host;
-    cuMemcpyHtoDAsync_v2 = "cuMemcpyHtoDAsync" 3020 [PFN_cuMemcpyHtoDAsync_v3020] (to: CUdeviceptr, from: *const c_void, len: usize, stream: CUstream) => memory::copy_to_device_async;
-    cuMemcpyDtoHAsync_v2 = "cuMemcpyDtoHAsync" 3020 [PFN_cuMemcpyDtoHAsync_v3020] (to: *mut c_void, from: CUdeviceptr, len: usize, stream: CUstream) => memory::copy_to_host_async;
-    cuMemsetD8_v2 = "cuMemsetD8" 3020 [PFN_cuMemsetD8_v3020] (to: CUdeviceptr, value: u8, count: usize) => memory::set_d8;
-    cuMemsetD8Async = "cuMemsetD8Async" 3020 [PFN_cuMemsetD8Async_v3020] (to: CUdeviceptr, value: u8, count: usize, stream: CUstream) => memory::set_d8_async;
-    cuMemsetD32Async = "cuMemsetD32Async" 3020 [PFN_cuMemsetD32Async_v3020] (to: CUdeviceptr, value: c_uint, count: usize, stream: CUstream) => memory::set_d32_async;
+    cuMemAlloc_v2 = "cuMemAlloc" 3020 [PFN_cuMemAlloc_v3020] (out: *mut CUdeviceptr, len: usize) => memory::device::alloc;
+    cuMemFree_v2 = "cuMemFree" 3020 [PFN_cuMemFree_v3020] (address: CUdeviceptr) => memory::device::free;
+    cuMemGetAddressRange_v2 = "cuMemGetAddressRange" 3020 [PFN_cuMemGetAddressRange_v3020] (base: *mut CUdeviceptr, len: *mut usize, address: CUdeviceptr) => memory::device::get_address_range;
+    cuMemAllocManaged = "cuMemAllocManaged" 6000 [PFN_cuMemAllocManaged_v6000] (out: *mut CUdeviceptr, len: usize, flags: c_uint) => memory::device::alloc_managed;
+    cuMemAllocAsync = "cuMemAllocAsync" 11020 [PFN_cuMemAllocAsync_v11020] (out: *mut CUdeviceptr, len: usize, stream: CUstream) => memory::device::alloc_async;
+    cuMemAllocFromPoolAsync = "cuMemAllocFromPoolAsync" 11020 [PFN_cuMemAllocFromPoolAsync_v11020] (out: *mut CUdeviceptr, len: usize, pool: CUmemoryPool, stream: CUstream) => memory::pool::alloc_async;
+    cuMemFreeAsync = "cuMemFreeAsync" 11020 [PFN_cuMemFreeAsync_v11020] (address: CUdeviceptr, stream: CUstream) => memory::device::free_async;
+    cuMemGetInfo_v2 = "cuMemGetInfo" 3020 [PFN_cuMemGetInfo_v3020] (free: *mut usize, total: *mut usize) => memory::device::get_info;
+    cuMemPoolCreate = "cuMemPoolCreate" 11020 [PFN_cuMemPoolCreate_v11020] (out: *mut CUmemoryPool, props: *const CUmemPoolProps) => memory::pool::create;
+    cuMemPoolDestroy = "cuMemPoolDestroy" 11020 [PFN_cuMemPoolDestroy_v11020] (pool: CUmemoryPool) => memory::pool::destroy;
+    cuMemPoolTrimTo = "cuMemPoolTrimTo" 11020 [PFN_cuMemPoolTrimTo_v11020] (pool: CUmemoryPool, keep: usize) => memory::pool::trim_to;
+    cuMemPoolGetAttribute = "cuMemPoolGetAttribute" 11020 [PFN_cuMemPoolGetAttribute_v11020] (pool: CUmemoryPool, attribute: CUmemPool_attribute, out: *mut c_void) => memory::pool::get_attribute;
+    cuMemPoolSetAttribute = "cuMemPoolSetAttribute" 11020 [PFN_cuMemPoolSetAttribute_v11020] (pool: CUmemoryPool, attribute: CUmemPool_attribute, value: *mut c_void) => memory::pool::set_attribute;
+    cuMemPoolSetAccess = "cuMemPoolSetAccess" 11020 [PFN_cuMemPoolSetAccess_v11020] (pool: CUmemoryPool, map: *const CUmemAccessDesc, count: usize) => memory::pool::set_access;
+    cuMemPoolGetAccess = "cuMemPoolGetAccess" 11020 [PFN_cuMemPoolGetAccess_v11020] (out: *mut CUmemAccess_flags, pool: CUmemoryPool, location: *mut CUmemLocation) => memory::pool::get_access;
+    cuPointerGetAttribute = "cuPointerGetAttribute" 4000 [PFN_cuPointerGetAttribute_v4000] (out: *mut c_void, attribute: CUpointer_attribute, address: CUdeviceptr) => memory::pointer::get_attribute;
+    cuPointerGetAttributes = "cuPointerGetAttributes" 7000 [PFN_cuPointerGetAttributes_v7000] (count: c_uint, attributes: *mut CUpointer_attribute, out: *mut *mut c_void, address: CUdeviceptr) => memory::pointer::get_attributes;
+    cuPointerSetAttribute = "cuPointerSetAttribute" 6000 [PFN_cuPointerSetAttribute_v6000] (value: *const c_void, attribute: CUpointer_attribute, address: CUdeviceptr) => memory::pointer::set_attribute;
+
+    cuMemcpy = "cuMemcpy" 4000 [PFN_cuMemcpy_v4000] (to: CUdeviceptr, from: CUdeviceptr, len: usize) => memory::copy::unified;
+    cuMemcpyAsync = "cuMemcpyAsync" 4000 [PFN_cuMemcpyAsync_v4000] (to: CUdeviceptr, from: CUdeviceptr, len: usize, stream: CUstream) => memory::copy::unified_async;
+    cuMemcpyHtoD_v2 = "cuMemcpyHtoD" 3020 [PFN_cuMemcpyHtoD_v3020] (to: CUdeviceptr, from: *const c_void, len: usize) => memory::copy::to_device;
+    cuMemcpyDtoH_v2 = "cuMemcpyDtoH" 3020 [PFN_cuMemcpyDtoH_v3020] (to: *mut c_void, from: CUdeviceptr, len: usize) => memory::copy::to_host;
+    cuMemcpyDtoD_v2 = "cuMemcpyDtoD" 3020 [PFN_cuMemcpyDtoD_v3020] (to: CUdeviceptr, from: CUdeviceptr, len: usize) => memory::copy::on_device;
+    cuMemcpyHtoDAsync_v2 = "cuMemcpyHtoDAsync" 3020 [PFN_cuMemcpyHtoDAsync_v3020] (to: CUdeviceptr, from: *const c_void, len: usize, stream: CUstream) => memory::copy::to_device_async;
+    cuMemcpyDtoHAsync_v2 = "cuMemcpyDtoHAsync" 3020 [PFN_cuMemcpyDtoHAsync_v3020] (to: *mut c_void, from: CUdeviceptr, len: usize, stream: CUstream) => memory::copy::to_host_async;
+    cuMemcpyDtoDAsync_v2 = "cuMemcpyDtoDAsync" 3020 [PFN_cuMemcpyDtoDAsync_v3020] (to: CUdeviceptr, from: CUdeviceptr, len: usize, stream: CUstream) => memory::copy::on_device_async;
+    cuMemcpyPeer = "cuMemcpyPeer" 4000 [PFN_cuMemcpyPeer_v4000] (to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, len: usize) => memory::copy::between;
+    cuMemcpyPeerAsync = "cuMemcpyPeerAsync" 4000 [PFN_cuMemcpyPeerAsync_v4000] (to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, len: usize, stream: CUstream) => memory::copy::between_async;
+    cuMemcpy2D_v2 = "cuMemcpy2D" 3020 [PFN_cuMemcpy2D_v3020] (copy: *const CUDA_MEMCPY2D_st) => memory::copy::two_dimensional;
+    cuMemcpy2DAsync_v2 = "cuMemcpy2DAsync" 3020 [PFN_cuMemcpy2DAsync_v3020] (copy: *const CUDA_MEMCPY2D_st, stream: CUstream) => memory::copy::two_dimensional_async;
+    cuMemcpy3D_v2 = "cuMemcpy3D" 3020 [PFN_cuMemcpy3D_v3020] (copy: *const CUDA_MEMCPY3D_st) => memory::copy::three_dimensional;
+    cuMemcpy3DAsync_v2 = "cuMemcpy3DAsync" 3020 [PFN_cuMemcpy3DAsync_v3020] (copy: *const CUDA_MEMCPY3D_st, stream: CUstream) => memory::copy::three_dimensional_async;
+
+    cuMemsetD8_v2 = "cuMemsetD8" 3020 [PFN_cuMemsetD8_v3020] (to: CUdeviceptr, value: u8, count: usize) => memory::fill::d8;
+    cuMemsetD16_v2 = "cuMemsetD16" 3020 [PFN_cuMemsetD16_v3020] (to: CUdeviceptr, value: c_ushort, count: usize) => memory::fill::d16;
+    cuMemsetD32_v2 = "cuMemsetD32" 3020 [PFN_cuMemsetD32_v3020] (to: CUdeviceptr, value: c_uint, count: usize) => memory::fill::d32;
+    cuMemsetD8Async = "cuMemsetD8Async" 3020 [PFN_cuMemsetD8Async_v3020] (to: CUdeviceptr, value: u8, count: usize, stream: CUstream) => memory::fill::d8_async;
+    cuMemsetD16Async = "cuMemsetD16Async" 3020 [PFN_cuMemsetD16Async_v3020] (to: CUdeviceptr, value: c_ushort, count: usize, stream: CUstream) => memory::fill::d16_async;
+    cuMemsetD32Async = "cuMemsetD32Async" 3020 [PFN_cuMemsetD32Async_v3020] (to: CUdeviceptr, value: c_uint, count: usize, stream: CUstream) => memory::fill::d32_async;
+    cuMemsetD2D8Async = "cuMemsetD2D8Async" 3020 [PFN_cuMemsetD2D8Async_v3020] (to: CUdeviceptr, pitch: usize, value: u8, width: usize, height: usize, stream: CUstream) => memory::fill::d2d8_async;
+    cuMemsetD2D16Async = "cuMemsetD2D16Async" 3020 [PFN_cuMemsetD2D16Async_v3020] (to: CUdeviceptr, pitch: usize, value: c_ushort, width: usize, height: usize, stream: CUstream) => memory::fill::d2d16_async;
+    cuMemsetD2D32Async = "cuMemsetD2D32Async" 3020 [PFN_cuMemsetD2D32Async_v3020] (to: CUdeviceptr, pitch: usize, value: c_uint, width: usize, height: usize, stream: CUstream) => memory::fill::d2d32_async;
+
+    cuMemAllocHost_v2 = "cuMemAllocHost" 3020 [PFN_cuMemAllocHost_v3020] (out: *mut *mut c_void, len: usize) => memory::host::alloc_host;
+    cuMemFreeHost = "cuMemFreeHost" 2000 [PFN_cuMemFreeHost_v2000] (pointer: *mut c_void) => memory::host::free;
+    cuMemHostAlloc = "cuMemHostAlloc" 2020 [PFN_cuMemHostAlloc_v2020] (out: *mut *mut c_void, len: usize, flags: c_uint) => memory::host::alloc;
+    cuMemHostGetDevicePointer_v2 = "cuMemHostGetDevicePointer" 3020 [PFN_cuMemHostGetDevicePointer_v3020] (out: *mut CUdeviceptr, pointer: *mut c_void, flags: c_uint) => memory::host::get_device_pointer;
+    cuMemHostGetFlags = "cuMemHostGetFlags" 2030 [PFN_cuMemHostGetFlags_v2030] (out: *mut c_uint, pointer: *mut c_void) => memory::host::get_flags;
+    cuMemHostRegister_v2 = "cuMemHostRegister" 6050 [PFN_cuMemHostRegister_v6050] (pointer: *mut c_void, len: usize, flags: c_uint) => memory::host::register;
+    cuMemHostUnregister = "cuMemHostUnregister" 4000 [PFN_cuMemHostUnregister_v4000] (pointer: *mut c_void) => memory::host::unregister;
+
+    cuIpcGetMemHandle = "cuIpcGetMemHandle" 4010 [PFN_cuIpcGetMemHandle_v4010] (out: *mut CUipcMemHandle_st, address: CUdeviceptr) => memory::ipc::get_memory;
+    cuIpcOpenMemHandle_v2 = "cuIpcOpenMemHandle" 11000 [PFN_cuIpcOpenMemHandle_v11000] (out: *mut CUdeviceptr, handle: CUipcMemHandle_st, flags: c_uint) => memory::ipc::open_memory;
+    cuIpcCloseMemHandle = "cuIpcCloseMemHandle" 4010 [PFN_cuIpcCloseMemHandle_v4010] (address: CUdeviceptr) => memory::ipc::close_memory;
+    cuIpcGetEventHandle = "cuIpcGetEventHandle" 4010 [PFN_cuIpcGetEventHandle_v4010] (out: *mut CUipcEventHandle_st, event: CUevent) => memory::ipc::get_event;
+    cuIpcOpenEventHandle = "cuIpcOpenEventHandle" 4010 [PFN_cuIpcOpenEventHandle_v4010] (out: *mut CUevent, handle: CUipcEventHandle_st) => memory::ipc::open_event;
+
+    cuProfilerStart = "cuProfilerStart" 4000 [PFN_cuProfilerStart_v4000] () => profiler::start;
+    cuProfilerStop = "cuProfilerStop" 4000 [PFN_cuProfilerStop_v4000] () => profiler::stop;
 
     cuGraphCreate = "cuGraphCreate" 10000 [PFN_cuGraphCreate_v10000] (out: *mut CUgraph, flags: c_uint) => graph::create;
     cuGraphDestroy = "cuGraphDestroy" 10000 [PFN_cuGraphDestroy_v10000] (graph: CUgraph) => graph::destroy;
@@ -392,6 +444,4 @@ functions! {
     cuGraphNodeGetEnabled = "cuGraphNodeGetEnabled" 11060 [PFN_cuGraphNodeGetEnabled_v11060] (exec: CUgraphExec, node: CUgraphNode, out: *mut c_uint) => graph::exec::get_enabled;
     cuGraphNodeSetEnabled = "cuGraphNodeSetEnabled" 11060 [PFN_cuGraphNodeSetEnabled_v11060] (exec: CUgraphExec, node: CUgraphNode, enabled: c_uint) => graph::exec::set_enabled;
 
-    cuProfilerStart = "cuProfilerStart" 4000 [PFN_cuProfilerStart_v4000] () => profiler::start;
-    cuProfilerStop = "cuProfilerStop" 4000 [PFN_cuProfilerStop_v4000] () => profiler::stop;
 }

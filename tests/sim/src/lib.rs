@@ -20,7 +20,12 @@
 //! its failure, a copy to the device, a fill, a callback. A program that does not wait for work sees
 //! that it is missing. Kernels and copies from the host read at the call what the program had to
 //! have ready by then: a kernel the memory as it will be when it begins, a copy the host's memory.
-//! A copy to the host waits for itself, since no memory of the host is page-locked here.
+//! A copy to the host waits for itself. Page-locked memory of the host is read and written when the
+//! copy ends: who changes it before, or looks into it, sees what that does.
+//!
+//! Device addresses are numbers that nobody can follow, and the host's memory keeps its own. Every
+//! access is checked: where it lies, whether the memory still stands, and whether the device reaches
+//! it. Initially memory is zero, where a GPU's is not.
 //!
 //! # Where the answers come from
 //!
@@ -109,9 +114,13 @@
 //! - `cuGraphConditionalHandleCreate`, and `cuGraphAddNode` of semaphores, allocations, batches of
 //!   operations on memory and conditions
 //! - copies of nodes from or to CUDA arrays
+//! - `cuMemPoolCreate` of host and of managed memory
+//! - `cuPointerGetAttribute` of peer-to-peer tokens, RDMA, access flags and mappings
+//! - `cuIpcOpenMemHandle`, `cuIpcOpenEventHandle` of another simulated driver's handle; of its own a
+//!   driver opens none
 //!
-//! `cuCtxEnablePeerAccess` answers `CUDA_ERROR_PEER_ACCESS_UNSUPPORTED`: the devices of a simulated
-//! driver do not reach each other's memory.
+//! All devices of a driver can be given access to each other's memory. Pools keep nothing that was
+//! freed. There are no arrays, and no profiler.
 //!
 //! # Example
 //!
@@ -201,13 +210,13 @@ mod image;
 #[expect(unsafe_code, reason = "it reads the union of launch attributes")]
 mod launch;
 mod library;
-#[expect(unsafe_code, reason = "it allocates device memory lazily")]
 mod memory;
 #[expect(unsafe_code, reason = "it calls the program back")]
 mod occupancy;
 mod peer;
 mod profiler;
 mod resource;
+mod rows;
 mod settings;
 mod sm_set;
 mod stream;

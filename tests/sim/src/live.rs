@@ -1,5 +1,6 @@
 //! The account of what a program has not given back.
 
+use crate::memory::Allocation;
 use crate::state::State;
 
 /// What exists in a simulated driver. Nothing is [`Live::default`].
@@ -25,14 +26,20 @@ pub struct Live {
     pub graphs: u64,
     /// Executable graphs that were not destroyed.
     pub graph_executables: u64,
-    /// Device allocations that were not freed.
+    /// Allocations of device and managed memory that were not freed.
     pub allocations: u64,
     /// The bytes of these allocations.
     pub allocated_bytes: u64,
+    /// Page-locked memory of the host that was not freed or unregistered.
+    pub host_allocations: u64,
+    /// Memory pools that were not destroyed.
+    pub memory_pools: u64,
 }
 
 impl State {
     pub(crate) fn live(&self) -> Live {
+        let standing =
+            |memory: &&Allocation| !memory.freed && !memory.on_host() && !memory.of_module;
         Live {
             primary_retains: self.devices[..self.ordinals]
                 .iter()
@@ -46,12 +53,12 @@ impl State {
             modules: self.modules.values().filter(|module| module.library.is_none()).count() as u64,
             graphs: self.graphs.values().filter(|graph| graph.is_of_program()).count() as u64,
             graph_executables: self.executables.len() as u64,
-            allocations: self
-                .memory
-                .values()
-                .filter(|memory| !memory.freed && !memory.of_module)
-                .count() as u64,
-            allocated_bytes: self.devices.iter().map(|device| device.allocated).sum(),
+            allocations: self.memory.values().filter(standing).count() as u64,
+            allocated_bytes: {
+                self.memory.values().filter(standing).map(|memory| memory.len() as u64).sum()
+            },
+            host_allocations: self.memory.values().filter(|memory| memory.on_host()).count() as u64,
+            memory_pools: self.pools.live(),
         }
     }
 }

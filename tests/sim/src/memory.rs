@@ -1,91 +1,71 @@
-//! Device memory: host memory behind addresses that are checked at every access.
+//! Memory that a driver knows: of devices, managed, and of the host where it is page-locked. Every
+//! access to it is checked.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::ffi::c_void;
+mod backing;
+pub(crate) mod copy;
+pub(crate) mod device;
+pub(crate) mod fill;
+pub(crate) mod host;
+pub(crate) mod ipc;
+pub(crate) mod pointer;
+pub(crate) mod pool;
+
 use std::ops::Range;
-use std::ptr::NonNull;
 
-use green_ctx_sys::{CUresult, CUstream_st};
-use parking_lot::MutexGuard;
+use green_ctx_sys::CUresult;
 
-use crate::driver::Driver;
-use crate::effects::Effect;
-use crate::pointer::{Answer, Ptr};
+use crate::memory::backing::Memory;
+use crate::pointer::Answer;
 use crate::race::{Accessor, History};
 use crate::state::State;
-use crate::work::{self, Copy, Fill, Place, Turn, Work};
+use crate::work::Turn;
 
-/// The alignment of device addresses in bytes.
-const ALIGN: usize = 512;
-
-/// One allocation.
+/// One allocation, or memory of the program that was registered.
 pub(crate) struct Allocation {
+    /// The device that it is of, or whose context was current when it was made.
     pub(crate) device: usize,
+    pub(crate) kind: Kind,
     /// Whether the program freed it in stream order, and the stream is not there yet.
     pub(crate) freed: bool,
-    /// Whether it was made in stream order, and so freeing it waits for nothing.
-    ordered: bool,
+    /// The pool that it is from. It was made in stream order then, and freeing it waits for nothing.
+    pub(crate) pool: Option<usize>,
     /// Whether it holds a variable of a module, and is not the program's to free.
     pub(crate) of_module: bool,
+    /// Unlike every other allocation's.
+    id: u64,
+    /// The flags that memory of the host was made or registered with.
+    flags: u32,
+    /// Whether synchronous operations on it always wait.
+    sync_memops: bool,
     /// Who touched it.
     pub(crate) history: History,
     memory: Memory,
 }
 
+/// Where memory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// On a device, whose address the host cannot follow.
+    Device,
+    /// Wherever it is used.
+    Managed,
+    /// On the host, page-locked, made by the driver.
+    Pinned,
+    /// On the host, page-locked, made by the program.
+    Registered,
+}
+
 impl Allocation {
-    fn new(device: usize, ordered: bool, memory: Memory) -> Allocation {
-        let history = History::default();
-        Allocation { device, freed: false, ordered, of_module: false, history, memory }
-    }
-}
-
-/// Zeroed host memory at a device address. It is not touched before it is used, so that large
-/// allocations cost nothing.
-struct Memory {
-    start: NonNull<u8>,
-    layout: Layout,
-    /// From the start to the first aligned address.
-    offset: usize,
-    len: usize,
-}
-
-// SAFETY: the memory is owned by this value alone and reached through it alone.
-unsafe impl Send for Memory {}
-
-impl Memory {
-    fn new(len: usize) -> Option<Memory> {
-        // A large alignment would make the allocator write the whole memory, so the address is
-        // aligned by hand.
-        let layout = Layout::from_size_align(len.checked_add(ALIGN)?, 16).ok()?;
-        // SAFETY: the layout is not empty.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        let offset = start.addr().get().next_multiple_of(ALIGN) - start.addr().get();
-        Some(Memory { start, layout, offset, len })
+    pub(crate) fn on_host(&self) -> bool {
+        matches!(self.kind, Kind::Pinned | Kind::Registered)
     }
 
-    fn address(&self) -> u64 {
-        (self.start.addr().get() + self.offset) as u64
+    pub(crate) fn len(&self) -> usize {
+        self.memory.len()
     }
 
-    fn bytes(&self) -> &[u8] {
-        // SAFETY: `offset` is below `ALIGN`, by which the layout is larger than `len`.
-        let start = unsafe { self.start.add(self.offset) };
-        // SAFETY: these bytes are initialised, and borrowed as this value is.
-        unsafe { std::slice::from_raw_parts(start.as_ptr(), self.len) }
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `bytes`.
-        let start = unsafe { self.start.add(self.offset) };
-        // SAFETY: as in `bytes`, and exclusively so.
-        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), self.len) }
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout in `new`, and given back here alone.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.memory.bytes()
     }
 }
 
@@ -104,18 +84,35 @@ impl State {
         self.profile.memory_bytes.saturating_sub(taken)
     }
 
-    fn allocate(&mut self, device: usize, len: usize, ordered: bool) -> Answer<u64> {
+    fn add_memory(&mut self, device: usize, kind: Kind, memory: Memory) -> u64 {
+        let address = memory.address();
+        self.buffers += 1;
+        let allocation = Allocation {
+            device,
+            kind,
+            freed: false,
+            pool: None,
+            of_module: false,
+            id: self.buffers,
+            flags: 0,
+            sync_memops: false,
+            history: History::default(),
+            memory,
+        };
+        self.memory.insert(address, allocation);
+        address
+    }
+
+    fn allocate(&mut self, device: usize, len: usize) -> Answer<u64> {
         if len == 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         if len as u64 > self.free_bytes(device) {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
-        let memory = Memory::new(len).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-        let address = memory.address();
+        let memory = Memory::device(len).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         self.devices[device].allocated += len as u64;
-        self.memory.insert(address, Allocation::new(device, ordered, memory));
-        Ok(address)
+        Ok(self.add_memory(device, Kind::Device, memory))
     }
 
     /// Memory for a variable of a module, which begins with `init`. It is in no account of the
@@ -126,20 +123,97 @@ impl State {
         len: usize,
         init: &[u8],
     ) -> Answer<u64> {
-        let memory = Some(len).filter(|&len| len as u64 <= self.free_bytes(device));
-        let mut memory = memory.and_then(Memory::new).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        let fits = Some(len).filter(|&len| len as u64 <= self.free_bytes(device));
+        let memory = fits.and_then(Memory::device);
+        let mut memory = memory.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         if let Some(start) = memory.bytes_mut().get_mut(..init.len()) {
             start.copy_from_slice(init);
         }
-        let address = memory.address();
-        let allocation = Allocation::new(device, false, memory);
-        self.memory.insert(address, Allocation { of_module: true, ..allocation });
+        let address = self.add_memory(device, Kind::Device, memory);
+        if let Some(allocation) = self.memory.get_mut(&address) {
+            allocation.of_module = true;
+        }
         Ok(address)
+    }
+
+    /// Takes an allocation from the program. Its memory stays until [`drop_memory`].
+    ///
+    /// [`drop_memory`]: State::drop_memory
+    fn release(&mut self, address: u64) -> Answer<usize> {
+        let allocation = self.memory.get_mut(&address);
+        let allocation = allocation.filter(|allocation| !allocation.freed && !allocation.of_module);
+        let allocation = allocation.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        allocation.freed = true;
+        if allocation.kind == Kind::Device {
+            self.devices[allocation.device].allocated -= allocation.memory.len() as u64;
+        }
+        Ok(allocation.device)
+    }
+
+    /// Gives back the memory of an allocation that was released.
+    pub(crate) fn drop_memory(&mut self, address: u64) {
+        if let Some(pool) = self.memory.remove(&address).and_then(|allocation| allocation.pool) {
+            self.forget_unused_pool(pool);
+        }
+    }
+
+    /// The allocation that an address is in, freed or not.
+    pub(crate) fn allocation(&self, address: u64) -> Option<(u64, &Allocation)> {
+        let (&base, allocation) = self.memory.range(..=address).next_back()?;
+        (address - base < allocation.len() as u64).then_some((base, allocation))
+    }
+
+    /// The bytes at an address, for an operation that was submitted when they could be used.
+    pub(crate) fn standing_memory(&mut self, address: u64, len: usize) -> Option<&mut [u8]> {
+        let (base, allocation) = self.memory.range_mut(..=address).next_back()?;
+        let offset = usize::try_from(address - base).ok()?;
+        allocation.memory.bytes_mut().get_mut(offset..offset.checked_add(len)?)
+    }
+
+    /// The bytes at an address; `None` where they are not within one allocation.
+    fn memory(&self, address: u64, len: usize) -> Option<(&Allocation, &[u8])> {
+        let (base, allocation) = self.memory.range(..=address).next_back()?;
+        let offset = usize::try_from(address - base).ok()?;
+        let bytes = allocation.memory.bytes().get(offset..offset.checked_add(len)?)?;
+        (!allocation.freed).then_some((allocation, bytes))
+    }
+
+    /// Whether work on a device reaches memory: its own, the host's, and that of peers. A pool is a
+    /// device's and opened to devices one by one; other memory is with all of its context.
+    fn reaches(&self, device: usize, allocation: &Allocation) -> bool {
+        match allocation.pool {
+            _ if allocation.kind != Kind::Device => true,
+            Some(pool) => self.pool_is_open(pool, self.physical(device)),
+            None if allocation.device == device => true,
+            None => self.peers.contains(&(device, allocation.device)),
+        }
+    }
+
+    /// The bytes at an address that work on this device reaches.
+    pub(crate) fn device_memory(&self, device: usize, address: u64, len: usize) -> Option<&[u8]> {
+        let (allocation, bytes) = self.memory(address, len)?;
+        self.reaches(device, allocation).then_some(bytes)
+    }
+
+    /// The bytes that a copy is about, on whichever device.
+    pub(crate) fn target(&self, address: u64, len: usize) -> Answer<&[u8]> {
+        if len == 0 {
+            return Ok(&[]);
+        }
+        let found = self.memory(address, len).map(|(_, bytes)| bytes);
+        found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// The stream of an operation that names none, with the host kept from captures.
+    fn null_stream(&mut self) -> Answer<usize> {
+        let stream = self.stream(0)?;
+        self.no_strict_capture()?;
+        Ok(stream)
     }
 
     /// The addresses of an allocation.
     fn extent(&self, address: u64) -> Range<u64> {
-        let len = self.memory.get(&address).map_or(0, |allocation| allocation.memory.len);
+        let len = self.memory.get(&address).map_or(0, Allocation::len);
         address..address + len as u64
     }
 
@@ -156,301 +230,4 @@ impl State {
         self.conclude(admitted, time);
         time
     }
-
-    /// Takes an allocation from the program. Its memory stays until [`drop_memory`].
-    ///
-    /// [`drop_memory`]: State::drop_memory
-    fn release(&mut self, address: u64) -> Answer<usize> {
-        let allocation = self.memory.get_mut(&address);
-        let allocation = allocation.filter(|allocation| !allocation.freed && !allocation.of_module);
-        let allocation = allocation.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        allocation.freed = true;
-        self.devices[allocation.device].allocated -= allocation.memory.len as u64;
-        Ok(allocation.device)
-    }
-
-    /// Gives back the memory of an allocation that was released.
-    pub(crate) fn drop_memory(&mut self, address: u64) {
-        self.memory.remove(&address);
-    }
-
-    /// The bytes at a device address, for an operation that was submitted when they could be used.
-    pub(crate) fn standing_memory(&mut self, address: u64, len: usize) -> Option<&mut [u8]> {
-        let (base, allocation) = self.memory.range_mut(..=address).next_back()?;
-        let offset = usize::try_from(address - base).ok()?;
-        allocation.memory.bytes_mut().get_mut(offset..offset.checked_add(len)?)
-    }
-
-    /// The bytes at a device address and the device; `None` where they are not within one
-    /// allocation.
-    fn memory(&self, address: u64, len: usize) -> Option<(usize, &[u8])> {
-        let (base, allocation) = self.memory.range(..=address).next_back()?;
-        let offset = usize::try_from(address - base).ok()?;
-        let bytes = allocation.memory.bytes().get(offset..offset.checked_add(len)?)?;
-        (!allocation.freed).then_some((allocation.device, bytes))
-    }
-
-    /// The bytes at an address of this device.
-    pub(crate) fn device_memory(&self, device: usize, address: u64, len: usize) -> Option<&[u8]> {
-        self.memory(address, len).filter(|(owner, _)| *owner == device).map(|(_, bytes)| bytes)
-    }
-
-    /// The bytes that a copy or memset is about.
-    pub(crate) fn target(&self, address: u64, len: usize) -> Answer<&[u8]> {
-        if len == 0 {
-            return Ok(&[]);
-        }
-        let found = self.memory(address, len).map(|(_, bytes)| bytes);
-        found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
-    }
-
-    /// The stream of an operation that names none, with the host kept from captures.
-    fn null_stream(&mut self) -> Answer<usize> {
-        let stream = self.stream(0)?;
-        self.no_strict_capture()?;
-        Ok(stream)
-    }
-}
-
-/// Copies from the host in stream order. The host's memory is read at once.
-fn upload(
-    driver: &Driver,
-    state: MutexGuard<'_, State>,
-    stream: usize,
-    to: u64,
-    from: Ptr<c_void>,
-    len: usize,
-) -> Answer {
-    state.target(to, len)?;
-    if len > 0 {
-        from.given()?;
-    }
-    let copy = Copy { to: Place::Device(to), from: Place::Host(from.into()), len };
-    work::submit(driver, state, stream, Work::Copy(copy)).map(drop)
-}
-
-/// Copies to the host in stream order and waits for it, as a driver does for memory of the host that
-/// is not page-locked (cuda.h, "API synchronization behavior"); here none is.
-fn download(
-    driver: &Driver,
-    state: MutexGuard<'_, State>,
-    stream: usize,
-    to: Ptr<c_void>,
-    from: u64,
-    len: usize,
-) -> Answer {
-    state.target(from, len)?;
-    if len > 0 {
-        to.given()?;
-    }
-    let copy = Copy { to: Place::Host(to.into()), from: Place::Device(from), len };
-    let (mut state, end) = work::submit(driver, state, stream, Work::Copy(copy))?;
-    if end.is_some() { state.finish_stream(stream) } else { Ok(()) }
-}
-
-pub(crate) fn alloc(driver: &Driver, out: Ptr<u64>, len: usize) -> Answer {
-    let mut state = driver.state();
-    let device = state.current_device()?;
-    out.given()?;
-    state.no_strict_capture()?;
-    let address = state.allocate(device, len, false)?;
-    out.write(address)
-}
-
-/// Frees memory, for which the host waits until the device is idle. It does not where the memory was
-/// made in stream order, and the program should have waited (header).
-pub(crate) fn free(driver: &Driver, address: u64) -> Answer {
-    let mut state = driver.state();
-    if address == 0 {
-        return Ok(());
-    }
-    let current = state.current()?;
-    let device = state.contexts[&current].device;
-    state.no_strict_capture()?;
-    state.release(address)?;
-    if state.memory.get(&address).is_some_and(|allocation| allocation.ordered) {
-        let extent = state.extent(address);
-        state.touch_by_host(current, extent);
-        let time = state.busy(state.devices[device].primary).time;
-        state.later(time, device, Effect::Release(address));
-        return Ok(());
-    }
-    let busy = state.busy(state.devices[device].primary);
-    state.wait_on_host(&busy);
-    state.drop_memory(address);
-    state.unpoisoned(device)
-}
-
-/// Allocates in stream order. Capturing it is not simulated.
-pub(crate) fn alloc_async(
-    driver: &Driver,
-    out: Ptr<u64>,
-    len: usize,
-    stream: Ptr<CUstream_st>,
-) -> Answer {
-    let mut state = driver.state();
-    let stream = state.stream(stream.address())?;
-    out.given()?;
-    let device = uncaptured_device(&mut state, stream)?;
-    // No bytes are the null address, as recorded.
-    if len == 0 {
-        return out.write(0);
-    }
-    let address = state.allocate(device, len, true)?;
-    state.touch_whole(stream, address, Accessor::Allocation);
-    out.write(address)
-}
-
-/// Frees in stream order. Capturing it is not simulated.
-pub(crate) fn free_async(driver: &Driver, address: u64, stream: Ptr<CUstream_st>) -> Answer {
-    let mut state = driver.state();
-    let stream = state.stream(stream.address())?;
-    uncaptured_device(&mut state, stream)?;
-    if address == 0 {
-        return Ok(());
-    }
-    let device = state.release(address)?;
-    // What was submitted before still finds the memory; nobody else gets the address meanwhile.
-    let time = state.touch_whole(stream, address, Accessor::Free);
-    state.later(time, device, Effect::Release(address));
-    Ok(())
-}
-
-fn uncaptured_device(state: &mut State, stream: usize) -> Answer<usize> {
-    if state.capturing(stream)?.is_some() {
-        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-    }
-    let context = state.streams[&stream].context;
-    Ok(state.contexts[&context].device)
-}
-
-pub(crate) fn get_info(driver: &Driver, free: Ptr<usize>, total: Ptr<usize>) -> Answer {
-    let mut state = driver.state();
-    let device = state.current_device()?;
-    free.write(state.free_bytes(device) as usize)?;
-    total.write(state.profile.memory_bytes as usize)
-}
-
-pub(crate) fn copy_to_device(driver: &Driver, to: u64, from: Ptr<c_void>, len: usize) -> Answer {
-    let mut state = driver.state();
-    let stream = state.null_stream()?;
-    upload(driver, state, stream, to, from, len)?;
-    driver.peek().finish_stream(stream)
-}
-
-pub(crate) fn copy_to_host(driver: &Driver, to: Ptr<c_void>, from: u64, len: usize) -> Answer {
-    let mut state = driver.state();
-    let stream = state.null_stream()?;
-    download(driver, state, stream, to, from, len)
-}
-
-pub(crate) fn copy_to_device_async(
-    driver: &Driver,
-    to: u64,
-    from: Ptr<c_void>,
-    len: usize,
-    stream: Ptr<CUstream_st>,
-) -> Answer {
-    let mut state = driver.state();
-    let stream = state.stream(stream.address())?;
-    upload(driver, state, stream, to, from, len)
-}
-
-pub(crate) fn copy_to_host_async(
-    driver: &Driver,
-    to: Ptr<c_void>,
-    from: u64,
-    len: usize,
-    stream: Ptr<CUstream_st>,
-) -> Answer {
-    let mut state = driver.state();
-    let stream = state.stream(stream.address())?;
-    download(driver, state, stream, to, from, len)
-}
-
-/// Writes a pattern `count` times, in stream order.
-fn fill(
-    driver: &Driver,
-    state: MutexGuard<'_, State>,
-    stream: usize,
-    to: u64,
-    pattern: &[u8],
-    count: usize,
-) -> Answer {
-    let len = count.checked_mul(pattern.len()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    if !to.is_multiple_of(pattern.len() as u64) {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    state.target(to, len)?;
-    let fill = Fill { to, pattern: pattern.to_vec(), len };
-    work::submit(driver, state, stream, Work::Fill(fill)).map(drop)
-}
-
-pub(crate) fn set_d8(driver: &Driver, to: u64, value: u8, count: usize) -> Answer {
-    let mut state = driver.state();
-    let stream = state.null_stream()?;
-    fill(driver, state, stream, to, &[value], count)
-}
-
-pub(crate) fn set_d8_async(
-    driver: &Driver,
-    to: u64,
-    value: u8,
-    count: usize,
-    stream: Ptr<CUstream_st>,
-) -> Answer {
-    let mut state = driver.state();
-    let stream = state.stream(stream.address())?;
-    fill(driver, state, stream, to, &[value], count)
-}
-
-pub(crate) fn set_d32_async(
-    driver: &Driver,
-    to: u64,
-    value: u32,
-    count: usize,
-    stream: Ptr<CUstream_st>,
-) -> Answer {
-    let mut state = driver.state();
-    let stream = state.stream(stream.address())?;
-    fill(driver, state, stream, to, &value.to_ne_bytes(), count)
-}
-
-/// `CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER`, the only flag of a write, which is without meaning
-/// where every write is seen in the order of time.
-const NO_MEMORY_BARRIER: u32 = 1;
-
-fn write_value(
-    driver: &Driver,
-    stream: Ptr<CUstream_st>,
-    to: u64,
-    value: &[u8],
-    flags: u32,
-) -> Answer {
-    let mut state = driver.state();
-    let stream = state.stream(stream.address())?;
-    if flags & !NO_MEMORY_BARRIER != 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    fill(driver, state, stream, to, value, 1)
-}
-
-pub(crate) fn write_value_32(
-    driver: &Driver,
-    stream: Ptr<CUstream_st>,
-    to: u64,
-    value: u32,
-    flags: u32,
-) -> Answer {
-    write_value(driver, stream, to, &value.to_ne_bytes(), flags)
-}
-
-pub(crate) fn write_value_64(
-    driver: &Driver,
-    stream: Ptr<CUstream_st>,
-    to: u64,
-    value: u64,
-    flags: u32,
-) -> Answer {
-    write_value(driver, stream, to, &value.to_ne_bytes(), flags)
 }

@@ -1,30 +1,61 @@
-//! Access from one device to the memory of another, of which there is none here.
+//! Access from one device to the memory of another.
+//!
+//! Access belongs to contexts (cuda.h). The primary context of a device and its green ones are of one
+//! address space, so what one of them is given the others have too.
 
 use green_ctx_sys::{CUctx_st, CUresult};
 
 use crate::driver::Driver;
 use crate::pointer::{Answer, Ptr};
+use crate::state::State;
 
-/// A peer is a context other than the current one (cuda.h).
-fn check(driver: &Driver, peer: Ptr<CUctx_st>) -> Answer {
+impl State {
+    /// Whether one device can be given access to another's memory: all can, but none to its own.
+    pub(crate) fn can_be_peers(&self, device: usize, peer: usize) -> bool {
+        self.physical(device) != self.physical(peer)
+    }
+
+    /// The devices of the current context and of its peer, which is another context (cuda.h).
+    fn peer(&mut self, peer: Ptr<CUctx_st>) -> Answer<(usize, usize)> {
+        let current = self.current()?;
+        let other = self.context(peer.address())?.device;
+        if peer.address() == current {
+            return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+        }
+        Ok((self.contexts[&current].device, other))
+    }
+}
+
+pub(crate) fn enable(driver: &Driver, peer: Ptr<CUctx_st>, flags: u32) -> Answer {
     let mut state = driver.state();
-    let current = state.current()?;
-    state.context(peer.address())?;
-    if peer.address() == current {
-        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+    let pair = state.peer(peer)?;
+    if flags != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if !state.can_be_peers(pair.0, pair.1) {
+        return Err(CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+    }
+    if state.peers.contains(&pair) {
+        return Err(CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+    }
+    state.peers.push(pair);
+    Ok(())
+}
+
+pub(crate) fn disable(driver: &Driver, peer: Ptr<CUctx_st>) -> Answer {
+    let mut state = driver.state();
+    let pair = state.peer(peer)?;
+    let before = state.peers.len();
+    state.peers.retain(|enabled| *enabled != pair);
+    if state.peers.len() == before {
+        return Err(CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
     }
     Ok(())
 }
 
-pub(crate) fn enable(driver: &Driver, peer: Ptr<CUctx_st>, flags: u32) -> Answer {
-    check(driver, peer)?;
-    if flags != 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    Err(CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)
-}
-
-pub(crate) fn disable(driver: &Driver, peer: Ptr<CUctx_st>) -> Answer {
-    check(driver, peer)?;
-    Err(CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED)
+pub(crate) fn can_access(driver: &Driver, out: Ptr<i32>, ordinal: i32, peer: i32) -> Answer {
+    let state = driver.state();
+    out.given()?;
+    let (device, peer) = (state.device(ordinal)?, state.device(peer)?);
+    out.write(i32::from(state.can_be_peers(device, peer)))
 }

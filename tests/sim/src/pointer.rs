@@ -29,6 +29,16 @@ impl<T> Ptr<T> {
         Ptr(std::ptr::null_mut())
     }
 
+    /// The pointer that an address stands for, which a C caller gave.
+    pub(crate) fn at(address: u64) -> Ptr<T> {
+        Ptr(std::ptr::with_exposed_provenance_mut(address as usize))
+    }
+
+    /// The pointer, unless it is null.
+    pub(crate) fn not_null(self) -> Option<std::ptr::NonNull<T>> {
+        std::ptr::NonNull::new(self.0)
+    }
+
     /// The number by which a handle is looked up.
     pub(crate) fn address(self) -> usize {
         self.0.addr()
@@ -222,6 +232,7 @@ macro_rules! plain {
 
 plain!(
     u8,
+    u16,
     u32,
     i32,
     u64,
@@ -230,7 +241,11 @@ plain!(
     green_ctx_sys::CUdevice_attribute,
     green_ctx_sys::CUfunc_cache,
     green_ctx_sys::CUlaunchAttributeID,
+    green_ctx_sys::CUipcEventHandle_st,
+    green_ctx_sys::CUipcMemHandle_st,
     green_ctx_sys::CUlimit,
+    green_ctx_sys::CUmemPool_attribute,
+    green_ctx_sys::CUpointer_attribute,
     green_ctx_sys::CUdevResourceType,
     green_ctx_sys::CUfunction_attribute,
     green_ctx_sys::CUhostFn,

@@ -341,7 +341,12 @@ impl State {
             return;
         }
         let State { memory, races, .. } = self;
-        let Some((_, allocation)) = memory.range_mut(..=range.start).next_back() else { return };
+        let Some((&base, allocation)) = memory.range_mut(..=range.start).next_back() else {
+            return;
+        };
+        if range.start - base >= allocation.len() as u64 {
+            return;
+        }
         let device = allocation.device;
         allocation.history.pieces(range, |range, touched| {
             let earlier = touched.writes.iter().map(|old| (old, true));

@@ -19,6 +19,7 @@ use crate::graph::{Graph, Node};
 use crate::handle::{self, AddressHasher, Table};
 use crate::library::{Function, Kernel, Library, Module};
 use crate::memory::Allocation;
+use crate::memory::pool::Pools;
 use crate::occupancy::Sm;
 use crate::pointer::Answer;
 use crate::race::Races;
@@ -54,6 +55,11 @@ pub(crate) struct State {
     pub(crate) nodes: Table<Node>,
     pub(crate) executables: Table<Exec>,
     pub(crate) memory: BTreeMap<u64, Allocation>,
+    /// How many allocations there have been.
+    pub(crate) buffers: u64,
+    pub(crate) pools: Pools,
+    /// Which device was given access to the memory of which other.
+    pub(crate) peers: Vec<(usize, usize)>,
     /// What operations that were submitted have yet to do.
     pub(crate) effects: Effects,
     /// Callbacks whose turn has come, with the status that they get.
@@ -143,6 +149,9 @@ impl State {
             nodes: Table::default(),
             executables: Table::default(),
             memory: BTreeMap::new(),
+            buffers: 0,
+            pools: Pools::default(),
+            peers: Vec::new(),
             effects: Effects::default(),
             due: Vec::new(),
             races: Races::default(),
@@ -155,6 +164,7 @@ impl State {
         };
         for device in 0..devices {
             state.add_device(device);
+            state.pools.add_device();
         }
         state
     }

@@ -2,7 +2,6 @@
 //! launched.
 
 use std::ffi::c_void;
-use std::ops::Range;
 use std::sync::Arc;
 
 use green_ctx_sys::CUresult;
@@ -11,12 +10,13 @@ use parking_lot::MutexGuard;
 use crate::callback::Callback;
 use crate::clock::{Moment, Tick, cost};
 use crate::driver::Driver;
-use crate::effects::{Effect, Written};
+use crate::effects::{Effect, Written, scatter};
 use crate::image::KernelInfo;
 use crate::kernel::{DURATION, KernelCall, blocks, end_ns};
 use crate::launch::Shape;
 use crate::pointer::{Answer, Kept};
 use crate::race::{Accessor, joined};
+pub(crate) use crate::rows::Rows;
 use crate::state::State;
 use crate::stream::Admitted;
 use crate::trace::Launch;
@@ -43,19 +43,28 @@ pub(crate) struct KernelWork {
     pub(crate) blocks_per_sm: u32,
 }
 
-/// Bytes from one place to another.
+/// Bytes from one place to another, as many rows of one width in both.
 #[derive(Clone)]
 pub(crate) struct Copy {
     pub(crate) to: Place,
     pub(crate) from: Place,
-    pub(crate) len: usize,
+    pub(crate) to_rows: Rows,
+    pub(crate) from_rows: Rows,
+}
+
+impl Copy {
+    /// A copy of bytes that follow each other.
+    pub(crate) fn line(to: Place, from: Place, len: usize) -> Copy {
+        Copy { to, from, to_rows: Rows::line(len), from_rows: Rows::line(len) }
+    }
 }
 
 /// Where a copy reads or writes.
 #[derive(Clone)]
 pub(crate) enum Place {
+    /// Memory that the driver knows: of a device, managed, or of the host where it is page-locked.
     Device(u64),
-    /// Memory of the program, read when the copy is submitted and written when it ends.
+    /// Other memory of the program, read when the copy is submitted and written when it ends.
     Host(Kept<c_void>),
 }
 
@@ -64,7 +73,7 @@ pub(crate) enum Place {
 pub(crate) struct Fill {
     pub(crate) to: u64,
     pub(crate) pattern: Vec<u8>,
-    pub(crate) len: usize,
+    pub(crate) rows: Rows,
 }
 
 /// Where work is done, and what it comes after: the work of a turn comes before that of another
@@ -86,11 +95,6 @@ impl Turn {
         let &Admitted { stream, ref start, tick } = admitted;
         Turn { stream, context, start: start.clone(), tick, graph_launch: None }
     }
-}
-
-/// The addresses of `len` bytes.
-fn range(start: u64, len: usize) -> Range<u64> {
-    start..start + len as u64
 }
 
 /// How long a copy or a fill takes, in nanoseconds.
@@ -129,32 +133,37 @@ pub(crate) fn perform<'a>(
     let end = match work {
         Work::Kernel(work) => return Ok(run_kernel(driver, state, turn, work)),
         Work::Copy(copy) => {
-            let end = start + transfer_ns(copy.len);
+            let end = start + transfer_ns(copy.from_rows.len());
             let operation = state.operation(turn, stream, Accessor::Copy, end);
-            let mut bytes = vec![0; copy.len];
-            match copy.from {
-                Place::Host(from) => from.pointer().read_bytes(&mut bytes)?,
-                Place::Device(from) => {
-                    bytes.copy_from_slice(state.target(from, copy.len)?);
-                    state.foresee(start, from, &mut bytes);
-                    state.touch(&operation, range(from, copy.len), false);
+            for (place, rows, write) in
+                [(&copy.from, copy.from_rows, false), (&copy.to, copy.to_rows, true)]
+            {
+                if let Place::Device(start) = place {
+                    rows.at(*start).for_each(|row| state.touch(&operation, row, write));
                 }
             }
-            let effect = match copy.to {
-                Place::Device(address) => {
-                    state.touch(&operation, range(address, copy.len), true);
-                    Effect::Write(vec![Written { address, bytes }])
+            match copy.from {
+                // The program may still change it, until the copy is done.
+                Place::Device(from) if state.is_on_host(from) => {
+                    state.later(end, device, Effect::Copy { from, copy });
                 }
-                Place::Host(to) => Effect::Deliver { to, bytes },
-            };
-            state.later(end, device, effect);
+                _ => {
+                    let bytes = state.gather(start, &copy)?;
+                    let effect = scatter(&copy, bytes);
+                    state.later(end, device, effect);
+                }
+            }
             end
         }
-        Work::Fill(Fill { to, pattern, len }) => {
-            let end = start + transfer_ns(len);
+        Work::Fill(Fill { to, pattern, rows }) => {
+            let end = start + transfer_ns(rows.len());
             let operation = state.operation(turn, stream, Accessor::Fill, end);
-            state.touch(&operation, range(to, len), true);
-            state.later(end, device, Effect::Fill { address: to, pattern, len });
+            for row in rows.at(to) {
+                state.touch(&operation, row.clone(), true);
+                let (address, len) = (row.start, (row.end - row.start) as usize);
+                let pattern = pattern.clone();
+                state.later(end, device, Effect::Fill { address, pattern, len });
+            }
             end
         }
         Work::Call(callback) => {

@@ -15,7 +15,7 @@ use crate::effects::Effect;
 use crate::pointer::{Answer, Ptr};
 use crate::state::State;
 use crate::stream::Admitted;
-use crate::work::{self, Place, Turn, Work};
+use crate::work::{self, Place, Rows, Turn, Work};
 
 /// Branches of graphs count their operations under numbers above those of streams.
 const FIRST_BRANCH: u32 = 1 << 31;
@@ -57,13 +57,18 @@ impl State {
 
     /// Whether the device memory that work is about is there.
     fn has_memory_of(&self, work: &Work) -> bool {
-        let there = |address, len| self.target(address, len).is_ok();
+        let there = |address, rows: Rows| {
+            rows.extent().is_some_and(|len| self.target(address, len).is_ok())
+        };
         match work {
-            Work::Copy(copy) => [&copy.from, &copy.to].into_iter().all(|place| match place {
-                Place::Device(address) => there(*address, copy.len),
-                Place::Host(_) => true,
-            }),
-            Work::Fill(fill) => there(fill.to, fill.len),
+            Work::Copy(copy) => {
+                let ends = [(&copy.from, copy.from_rows), (&copy.to, copy.to_rows)];
+                ends.into_iter().all(|(place, rows)| match place {
+                    Place::Device(address) => there(*address, rows),
+                    Place::Host(_) => true,
+                })
+            }
+            Work::Fill(fill) => there(fill.to, fill.rows),
             _ => true,
         }
     }

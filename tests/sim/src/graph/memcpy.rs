@@ -10,7 +10,7 @@ use super::node::{Action, OTHER_KIND, Place as NodePlace};
 use crate::driver::Driver;
 use crate::pointer::{Answer, Ptr};
 use crate::state::State;
-use crate::work::{Copy, Place};
+use crate::work::{Copy, Place, Rows};
 
 /// A copy of a box of bytes, as `CUDA_MEMCPY3D` describes it; arrays are not simulated.
 #[derive(Clone)]
@@ -36,13 +36,15 @@ struct End {
 }
 
 impl End {
-    /// All of a place, in one row.
-    fn linear(place: Place) -> End {
+    /// All of a place.
+    fn of(place: Place, rows: Rows) -> End {
         let kind = match place {
             Place::Host(_) => CUmemorytype::CU_MEMORYTYPE_HOST,
             Place::Device(_) => CUmemorytype::CU_MEMORYTYPE_DEVICE,
         };
-        End { kind, place, offset: [0; 3], pitch: 0, rows: 0 }
+        let pitch = if rows.height * rows.depth > 1 { rows.pitch } else { 0 };
+        let rows = if rows.depth > 1 { rows.slice / rows.pitch.max(1) } else { 0 };
+        End { kind, place, offset: [0; 3], pitch, rows }
     }
 
     /// The place of one row.
@@ -88,18 +90,17 @@ impl End {
 impl Memcpy {
     /// What a captured copy does.
     pub(crate) fn captured(copy: Copy) -> Memcpy {
-        let (from, to) = (End::linear(copy.from), End::linear(copy.to));
-        Memcpy { from, to, width: copy.len, height: 1, depth: 1 }
+        let Rows { width, height, depth, .. } = copy.from_rows;
+        let (from, to) = (End::of(copy.from, copy.from_rows), End::of(copy.to, copy.to_rows));
+        Memcpy { from, to, width, height, depth }
     }
 
     /// The copies of its rows.
     pub(super) fn rows(&self) -> impl Iterator<Item = Copy> + use<'_> {
         let slices =
             (0..self.depth).flat_map(|slice| (0..self.height).map(move |row| (row, slice)));
-        slices.map(|(row, slice)| Copy {
-            to: self.to.row(row, slice),
-            from: self.from.row(row, slice),
-            len: self.width,
+        slices.map(|(row, slice)| {
+            Copy::line(self.to.row(row, slice), self.from.row(row, slice), self.width)
         })
     }
 

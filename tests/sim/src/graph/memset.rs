@@ -6,7 +6,7 @@ use super::node::{Action, OTHER_KIND, Place};
 use crate::driver::Driver;
 use crate::pointer::{Answer, Ptr};
 use crate::state::State;
-use crate::work::Fill;
+use crate::work::{Fill, Rows};
 
 /// A fill of rows of elements.
 #[derive(Clone, PartialEq, Eq)]
@@ -24,9 +24,10 @@ pub(crate) struct Memset {
 impl Memset {
     /// What a captured fill does.
     pub(crate) fn captured(fill: Fill) -> Memset {
-        let Fill { to, pattern, len } = fill;
-        let width = len / pattern.len().max(1);
-        Memset { to, pattern, width, height: 1, pitch: 0 }
+        let Fill { to, pattern, rows } = fill;
+        let width = rows.width / pattern.len().max(1);
+        let pitch = if rows.height > 1 { rows.pitch } else { 0 };
+        Memset { to, pattern, width, height: rows.height, pitch }
     }
 
     /// The fills of its rows.
@@ -34,7 +35,7 @@ impl Memset {
         let len = self.width * self.pattern.len();
         (0..self.height as u64).map(move |row| {
             let to = self.to + row * self.pitch as u64;
-            Fill { to, pattern: self.pattern.clone(), len }
+            Fill { to, pattern: self.pattern.clone(), rows: Rows::line(len) }
         })
     }
 

@@ -107,18 +107,3 @@ fn what_is_not_simulated_refuses() {
     ];
     assert_eq!(answers, [CUresult::CUDA_ERROR_NOT_SUPPORTED; 5]);
 }
-
-#[test]
-fn devices_do_not_reach_each_other() {
-    let machine = Machine::with_devices("h200", 2);
-    let contexts =
-        [0, 1].map(|device| ask!(machine, null_mut(), cuDevicePrimaryCtxRetain(; device)).1);
-    assert_eq!(call!(machine, cuCtxEnablePeerAccess(contexts[1], 0)), INVALID_CONTEXT);
-    ok(machine.push(contexts[0]));
-    let enable = |context, flags| call!(machine, cuCtxEnablePeerAccess(context, flags));
-    assert_eq!([enable(contexts[0], 0), enable(null_mut(), 0)], [INVALID_CONTEXT; 2]);
-    assert_eq!(enable(contexts[1], 1), INVALID_VALUE);
-    assert_eq!(enable(contexts[1], 0), CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
-    let disable = call!(machine, cuCtxDisablePeerAccess(contexts[1]));
-    assert_eq!(disable, CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
-}

@@ -1,0 +1,126 @@
+//! Memory of devices, and managed memory.
+
+use green_ctx_sys::{CUmemAttach_flags, CUresult, CUstream_st};
+
+use super::Kind;
+use super::backing::Memory;
+use crate::driver::Driver;
+use crate::effects::Effect;
+use crate::pointer::{Answer, Ptr};
+use crate::race::Accessor;
+use crate::state::State;
+
+pub(crate) fn alloc(driver: &Driver, out: Ptr<u64>, len: usize) -> Answer {
+    let mut state = driver.state();
+    let device = state.current_device()?;
+    out.given()?;
+    state.no_strict_capture()?;
+    let address = state.allocate(device, len)?;
+    out.write(address)
+}
+
+/// Memory that host and devices use at one address. It takes no device memory before it is used
+/// there, which is not looked at.
+pub(crate) fn alloc_managed(driver: &Driver, out: Ptr<u64>, len: usize, flags: u32) -> Answer {
+    let mut state = driver.state();
+    let device = state.current_device()?;
+    out.given()?;
+    let attach = [CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL, CUmemAttach_flags::CU_MEM_ATTACH_HOST];
+    if len == 0 || !attach.map(|flag| flag.0).contains(&flags) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    state.no_strict_capture()?;
+    let memory = Memory::shared(len).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    out.write(state.add_memory(device, Kind::Managed, memory))
+}
+
+/// Frees memory, for which the host waits until the device is idle. It does not where the memory was
+/// made in stream order, and the program should have waited (header).
+pub(crate) fn free(driver: &Driver, address: u64) -> Answer {
+    let mut state = driver.state();
+    if address == 0 {
+        return Ok(());
+    }
+    let current = state.current()?;
+    let device = state.contexts[&current].device;
+    state.no_strict_capture()?;
+    let allocation = state.memory.get(&address).filter(|allocation| !allocation.on_host());
+    let ordered = allocation.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.pool.is_some();
+    state.release(address)?;
+    if ordered {
+        let extent = state.extent(address);
+        state.touch_by_host(current, extent);
+        let time = state.busy(state.devices[device].primary).time;
+        state.later(time, device, Effect::Release(address));
+        return Ok(());
+    }
+    let busy = state.busy(state.devices[device].primary);
+    state.wait_on_host(&busy);
+    state.drop_memory(address);
+    state.unpoisoned(device)
+}
+
+/// Allocates in stream order. Capturing it is not simulated.
+pub(crate) fn alloc_async(
+    driver: &Driver,
+    out: Ptr<u64>,
+    len: usize,
+    stream: Ptr<CUstream_st>,
+) -> Answer {
+    let mut state = driver.state();
+    let stream = state.stream(stream.address())?;
+    out.given()?;
+    let device = uncaptured_device(&mut state, stream)?;
+    let pool = state.pools.current[state.physical(device)];
+    let address = state.allocate_from(pool, len, stream)?;
+    out.write(address)
+}
+
+/// Frees in stream order. Capturing it is not simulated.
+pub(crate) fn free_async(driver: &Driver, address: u64, stream: Ptr<CUstream_st>) -> Answer {
+    let mut state = driver.state();
+    let stream = state.stream(stream.address())?;
+    uncaptured_device(&mut state, stream)?;
+    if address == 0 {
+        return Ok(());
+    }
+    if state.memory.get(&address).is_none_or(super::Allocation::on_host) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let device = state.release(address)?;
+    // What was submitted before still finds the memory; nobody else gets the address meanwhile.
+    let time = state.touch_whole(stream, address, Accessor::Free);
+    state.later(time, device, Effect::Release(address));
+    Ok(())
+}
+
+/// The device of a stream that is not capturing.
+pub(super) fn uncaptured_device(state: &mut State, stream: usize) -> Answer<usize> {
+    if state.capturing(stream)?.is_some() {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    Ok(state.device_of_stream(stream))
+}
+
+pub(crate) fn get_info(driver: &Driver, free: Ptr<usize>, total: Ptr<usize>) -> Answer {
+    let mut state = driver.state();
+    let device = state.current_device()?;
+    free.write(state.free_bytes(device) as usize)?;
+    total.write(state.profile.memory_bytes as usize)
+}
+
+/// Where the allocation that an address is in begins, and how long it is. Either may go unasked.
+pub(crate) fn get_address_range(
+    driver: &Driver,
+    base: Ptr<u64>,
+    len: Ptr<usize>,
+    address: u64,
+) -> Answer {
+    let mut state = driver.state();
+    state.current()?;
+    let found = state.allocation(address).filter(|(_, allocation)| !allocation.freed);
+    let (start, allocation) = found.ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
+    base.write_if_given(start);
+    len.write_if_given(allocation.len());
+    Ok(())
+}

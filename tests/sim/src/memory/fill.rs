@@ -1,0 +1,191 @@
+//! Fills, and writes of one value in stream order.
+
+use green_ctx_sys::{CUresult, CUstream_st};
+use parking_lot::MutexGuard;
+
+use crate::driver::Driver;
+use crate::pointer::{Answer, Ptr};
+use crate::state::State;
+use crate::work::{self, Fill, Rows, Work};
+
+/// Rows of elements, with so many bytes from one row to the next.
+#[derive(Clone, Copy)]
+struct Area {
+    pitch: usize,
+    width: usize,
+    height: usize,
+}
+
+/// Fills in the order of a stream that was looked up already; returns whether the work is under way.
+fn submit(
+    driver: &Driver,
+    state: MutexGuard<'_, State>,
+    stream: usize,
+    to: u64,
+    pattern: &[u8],
+    area: Area,
+) -> Answer<bool> {
+    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+    let width = area.width.checked_mul(pattern.len()).ok_or(invalid)?;
+    let pitch = if area.height > 1 { area.pitch } else { width };
+    let aligned = |number: u64| number.is_multiple_of(pattern.len() as u64);
+    if pitch < width || !aligned(to) || !aligned(pitch as u64) {
+        return Err(invalid);
+    }
+    let Area { height, .. } = area;
+    let slice = pitch.checked_mul(height).ok_or(invalid)?;
+    let rows = Rows { width, height, depth: 1, pitch, slice };
+    let bytes = rows.extent().ok_or(invalid)?;
+    state.target(to, bytes)?;
+    let device = state.device_of_stream(stream);
+    if bytes > 0 && state.device_memory(device, to, bytes).is_none() {
+        return Err(invalid);
+    }
+    let fill = Fill { to, pattern: pattern.to_vec(), rows };
+    Ok(work::submit(driver, state, stream, Work::Fill(fill))?.1.is_some())
+}
+
+fn line(count: usize) -> Area {
+    Area { pitch: 0, width: count, height: 1 }
+}
+
+/// Fills without waiting, unless the memory is the host's (cuda.h, "API synchronization behavior").
+fn at_once(driver: &Driver, to: u64, pattern: &[u8], count: usize) -> Answer {
+    let mut state = driver.state();
+    let stream = state.null_stream()?;
+    let found = state.allocation(to);
+    let waits = found.is_some_and(|(_, found)| found.on_host() || found.sync_memops);
+    if submit(driver, state, stream, to, pattern, line(count))? && waits {
+        return driver.peek().finish_stream(stream);
+    }
+    Ok(())
+}
+
+fn in_order(
+    driver: &Driver,
+    to: u64,
+    pattern: &[u8],
+    area: Area,
+    stream: Ptr<CUstream_st>,
+) -> Answer {
+    let mut state = driver.state();
+    let stream = state.stream(stream.address())?;
+    submit(driver, state, stream, to, pattern, area).map(drop)
+}
+
+pub(crate) fn d8(driver: &Driver, to: u64, value: u8, count: usize) -> Answer {
+    at_once(driver, to, &[value], count)
+}
+
+pub(crate) fn d16(driver: &Driver, to: u64, value: u16, count: usize) -> Answer {
+    at_once(driver, to, &value.to_ne_bytes(), count)
+}
+
+pub(crate) fn d32(driver: &Driver, to: u64, value: u32, count: usize) -> Answer {
+    at_once(driver, to, &value.to_ne_bytes(), count)
+}
+
+pub(crate) fn d8_async(
+    driver: &Driver,
+    to: u64,
+    value: u8,
+    count: usize,
+    stream: Ptr<CUstream_st>,
+) -> Answer {
+    in_order(driver, to, &[value], line(count), stream)
+}
+
+pub(crate) fn d16_async(
+    driver: &Driver,
+    to: u64,
+    value: u16,
+    count: usize,
+    stream: Ptr<CUstream_st>,
+) -> Answer {
+    in_order(driver, to, &value.to_ne_bytes(), line(count), stream)
+}
+
+pub(crate) fn d32_async(
+    driver: &Driver,
+    to: u64,
+    value: u32,
+    count: usize,
+    stream: Ptr<CUstream_st>,
+) -> Answer {
+    in_order(driver, to, &value.to_ne_bytes(), line(count), stream)
+}
+
+pub(crate) fn d2d8_async(
+    driver: &Driver,
+    to: u64,
+    pitch: usize,
+    value: u8,
+    width: usize,
+    height: usize,
+    stream: Ptr<CUstream_st>,
+) -> Answer {
+    in_order(driver, to, &[value], Area { pitch, width, height }, stream)
+}
+
+pub(crate) fn d2d16_async(
+    driver: &Driver,
+    to: u64,
+    pitch: usize,
+    value: u16,
+    width: usize,
+    height: usize,
+    stream: Ptr<CUstream_st>,
+) -> Answer {
+    in_order(driver, to, &value.to_ne_bytes(), Area { pitch, width, height }, stream)
+}
+
+pub(crate) fn d2d32_async(
+    driver: &Driver,
+    to: u64,
+    pitch: usize,
+    value: u32,
+    width: usize,
+    height: usize,
+    stream: Ptr<CUstream_st>,
+) -> Answer {
+    in_order(driver, to, &value.to_ne_bytes(), Area { pitch, width, height }, stream)
+}
+
+/// `CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER`, the only flag of a write, which is without meaning
+/// where every write is seen in the order of time.
+const NO_MEMORY_BARRIER: u32 = 1;
+
+fn write_value(
+    driver: &Driver,
+    stream: Ptr<CUstream_st>,
+    to: u64,
+    value: &[u8],
+    flags: u32,
+) -> Answer {
+    let mut state = driver.state();
+    let stream = state.stream(stream.address())?;
+    if flags & !NO_MEMORY_BARRIER != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    submit(driver, state, stream, to, value, line(1)).map(drop)
+}
+
+pub(crate) fn write_value_32(
+    driver: &Driver,
+    stream: Ptr<CUstream_st>,
+    to: u64,
+    value: u32,
+    flags: u32,
+) -> Answer {
+    write_value(driver, stream, to, &value.to_ne_bytes(), flags)
+}
+
+pub(crate) fn write_value_64(
+    driver: &Driver,
+    stream: Ptr<CUstream_st>,
+    to: u64,
+    value: u64,
+    flags: u32,
+) -> Answer {
+    write_value(driver, stream, to, &value.to_ne_bytes(), flags)
+}

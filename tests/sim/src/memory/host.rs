@@ -1,0 +1,129 @@
+//! Page-locked memory of the host, which copies reach without waiting and kernels at its own address.
+
+use std::ffi::c_void;
+
+use green_ctx_sys::{
+    CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_WRITECOMBINED,
+    CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_IOMEMORY, CU_MEMHOSTREGISTER_PORTABLE,
+    CU_MEMHOSTREGISTER_READ_ONLY, CUresult,
+};
+
+use super::Kind;
+use super::backing::Memory;
+use crate::driver::Driver;
+use crate::pointer::{Answer, Ptr};
+use crate::state::State;
+
+const ALLOC_FLAGS: u32 =
+    CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+const REGISTER_FLAGS: u32 = CU_MEMHOSTREGISTER_PORTABLE
+    | CU_MEMHOSTREGISTER_DEVICEMAP
+    | CU_MEMHOSTREGISTER_IOMEMORY
+    | CU_MEMHOSTREGISTER_READ_ONLY;
+
+impl State {
+    /// The base of memory that begins at an address of the host, where it is of this kind.
+    fn host_memory(&self, address: usize, kind: Kind) -> Option<u64> {
+        let base = address as u64;
+        self.memory.get(&base).filter(|allocation| allocation.kind == kind).map(|_| base)
+    }
+
+    /// Gives up memory of the host, for which the driver waits as for that of the device.
+    fn give_up(&mut self, base: u64) -> Answer {
+        let device = self.memory[&base].device;
+        let busy = self.busy(self.devices[device].primary);
+        self.wait_on_host(&busy);
+        self.memory.remove(&base);
+        self.unpoisoned(device)
+    }
+}
+
+pub(crate) fn alloc_host(driver: &Driver, out: Ptr<*mut c_void>, len: usize) -> Answer {
+    alloc(driver, out, len, 0)
+}
+
+pub(crate) fn alloc(driver: &Driver, out: Ptr<*mut c_void>, len: usize, flags: u32) -> Answer {
+    let mut state = driver.state();
+    let device = state.current_device()?;
+    out.given()?;
+    if len == 0 || flags & !ALLOC_FLAGS != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    state.no_strict_capture()?;
+    let memory = Memory::shared(len).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    let base = state.add_memory(device, Kind::Pinned, memory);
+    if let Some(allocation) = state.memory.get_mut(&base) {
+        allocation.flags = flags;
+    }
+    out.write(Ptr::at(base).raw())
+}
+
+pub(crate) fn free(driver: &Driver, pointer: Ptr<c_void>) -> Answer {
+    let mut state = driver.state();
+    state.current()?;
+    state.no_strict_capture()?;
+    let base = state.host_memory(pointer.address(), Kind::Pinned);
+    state.give_up(base.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)
+}
+
+/// The device reaches memory of the host at the host's own address.
+pub(crate) fn get_device_pointer(
+    driver: &Driver,
+    out: Ptr<u64>,
+    pointer: Ptr<c_void>,
+    flags: u32,
+) -> Answer {
+    let mut state = driver.state();
+    state.current()?;
+    out.given()?;
+    let address = pointer.address() as u64;
+    let found = state.allocation(address).filter(|(_, allocation)| allocation.on_host());
+    if flags != 0 || found.is_none() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    out.write(address)
+}
+
+/// The flags that memory was made with. That it is mapped goes without asking: every context can map
+/// memory of the host.
+pub(crate) fn get_flags(driver: &Driver, out: Ptr<u32>, pointer: Ptr<c_void>) -> Answer {
+    let mut state = driver.state();
+    state.current()?;
+    let found = state.allocation(pointer.address() as u64);
+    let found = found.filter(|(_, allocation)| allocation.kind == Kind::Pinned);
+    let (_, allocation) = found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    out.write(allocation.flags | CU_MEMHOSTALLOC_DEVICEMAP)
+}
+
+pub(crate) fn register(driver: &Driver, pointer: Ptr<c_void>, len: usize, flags: u32) -> Answer {
+    let mut state = driver.state();
+    let device = state.current_device()?;
+    let start = pointer.not_null().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let base = pointer.address() as u64;
+    let end = base.checked_add(len as u64).filter(|_| len > 0 && flags & !REGISTER_FLAGS == 0);
+    let end = end.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    // Memory of devices is not the host's to lock.
+    let before = state.memory.range(..end).next_back();
+    if before.is_some_and(|(start, allocation)| start + allocation.len() as u64 > base) {
+        return Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+    }
+    if flags & CU_MEMHOSTREGISTER_IOMEMORY != 0 {
+        // It is for memory of other devices, of which there is none.
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    state.no_strict_capture()?;
+    state.add_memory(device, Kind::Registered, Memory::of_program(start.cast(), len));
+    if let Some(allocation) = state.memory.get_mut(&base) {
+        allocation.flags = flags;
+    }
+    Ok(())
+}
+
+pub(crate) fn unregister(driver: &Driver, pointer: Ptr<c_void>) -> Answer {
+    let mut state = driver.state();
+    state.current()?;
+    pointer.given()?;
+    state.no_strict_capture()?;
+    let base = state.host_memory(pointer.address(), Kind::Registered);
+    state.give_up(base.ok_or(CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?)
+}

@@ -1,0 +1,102 @@
+//! Handles by which other processes would reach memory and events.
+//!
+//! A simulated driver is one process's, so there is nobody to open a handle but who made it, which the
+//! driver refuses. Which error it answers is not recorded.
+
+use std::ffi::c_char;
+
+use green_ctx_sys::{CUevent_st, CUipcEventHandle_st, CUipcMemHandle_st, CUresult};
+
+use super::Kind;
+use crate::driver::Driver;
+use crate::pointer::{Answer, Ptr};
+
+/// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`, which has to be asked for (header).
+const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
+/// What the handles of memory and of events begin with.
+const MEMORY: [u8; 8] = *b"sim.mem\0";
+const EVENT: [u8; 8] = *b"sim.evt\0";
+
+/// A handle: what it is for, the driver that made it, and what it stands for.
+fn handle(kind: [u8; 8], slot: usize, number: u64) -> [c_char; 64] {
+    let fields = [kind, (slot as u64).to_ne_bytes(), number.to_ne_bytes()];
+    let mut bytes = [0; 64];
+    bytes.iter_mut().zip(fields.concat()).for_each(|(to, from)| *to = from as c_char);
+    bytes
+}
+
+/// What a handle of this kind stands for, where this driver made it. Of other drivers' handles the
+/// memory cannot be reached.
+fn number(handle: &[c_char; 64], kind: [u8; 8], slot: usize) -> Answer<u64> {
+    let bytes = handle.map(|byte| byte as u8);
+    let field = |index: usize| -> [u8; 8] { std::array::from_fn(|at| bytes[8 * index + at]) };
+    if field(0) != kind {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if field(1) != (slot as u64).to_ne_bytes() {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    Ok(u64::from_ne_bytes(field(2)))
+}
+
+/// A handle of device memory that is in no pool, by its begin.
+pub(crate) fn get_memory(driver: &Driver, out: Ptr<CUipcMemHandle_st>, address: u64) -> Answer {
+    let mut state = driver.state();
+    state.current()?;
+    out.given()?;
+    let allocation = state.memory.get(&address).filter(|allocation| !allocation.freed);
+    let exported = allocation
+        .filter(|found| found.kind == Kind::Device && found.pool.is_none() && !found.of_module);
+    let id = exported.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.id;
+    out.write(CUipcMemHandle_st { reserved: handle(MEMORY, driver.slot, id) })
+}
+
+/// The process that made a handle cannot open it.
+pub(crate) fn open_memory(
+    driver: &Driver,
+    out: Ptr<u64>,
+    handle: CUipcMemHandle_st,
+    flags: u32,
+) -> Answer {
+    let mut state = driver.state();
+    state.current()?;
+    out.given()?;
+    if flags != LAZY_ENABLE_PEER_ACCESS {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    number(&handle.reserved, MEMORY, driver.slot)?;
+    Err(CUresult::CUDA_ERROR_INVALID_CONTEXT)
+}
+
+/// No memory was ever opened, so none can be closed.
+pub(crate) fn close_memory(driver: &Driver, _address: u64) -> Answer {
+    driver.state().current()?;
+    Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+pub(crate) fn get_event(
+    driver: &Driver,
+    out: Ptr<CUipcEventHandle_st>,
+    event: Ptr<CUevent_st>,
+) -> Answer {
+    let state = driver.state();
+    out.given()?;
+    if !state.event(event.address())?.is_interprocess() {
+        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
+    let number = event.address() as u64;
+    out.write(CUipcEventHandle_st { reserved: handle(EVENT, driver.slot, number) })
+}
+
+/// As with memory.
+pub(crate) fn open_event(
+    driver: &Driver,
+    out: Ptr<*mut CUevent_st>,
+    handle: CUipcEventHandle_st,
+) -> Answer {
+    let mut state = driver.state();
+    state.current()?;
+    out.given()?;
+    number(&handle.reserved, EVENT, driver.slot)?;
+    Err(CUresult::CUDA_ERROR_INVALID_CONTEXT)
+}

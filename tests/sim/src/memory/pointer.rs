@@ -1,0 +1,181 @@
+//! What is known of an address.
+
+use std::ffi::c_void;
+
+use green_ctx_sys::{CUcontext, CUmemoryPool, CUmemorytype, CUpointer_attribute, CUresult};
+
+use super::{Allocation, Kind};
+use crate::driver::Driver;
+use crate::handle;
+use crate::pointer::{Answer, Ptr};
+use crate::state::State;
+
+/// The last attribute that the recorded driver's header has.
+const LAST: u32 = CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE.0;
+
+/// An attribute's value, in the type that it is written as.
+#[derive(Clone, Copy)]
+enum Value {
+    /// `int` or `unsigned int`.
+    Int(i32),
+    /// A flag of one byte.
+    Flag(bool),
+    /// A number or an address of eight bytes.
+    Long(u64),
+    Context(CUcontext),
+    Pool(CUmemoryPool),
+}
+
+impl Value {
+    fn write(self, out: Ptr<c_void>) -> Answer {
+        match self {
+            Value::Int(value) => out.cast().write(value),
+            Value::Flag(value) => out.cast().write(u8::from(value)),
+            Value::Long(value) => out.cast().write(value),
+            Value::Context(value) => out.cast().write(value),
+            Value::Pool(value) => out.cast().write(value),
+        }
+    }
+}
+
+impl State {
+    /// The allocation that an address is in.
+    fn pointed_to(&self, address: u64) -> Option<(u64, &Allocation)> {
+        self.allocation(address).filter(|(_, allocation)| !allocation.freed)
+    }
+
+    /// An attribute of an address; `None` where it has no such value.
+    fn pointer_attribute(&self, attribute: CUpointer_attribute, address: u64) -> Option<Value> {
+        use CUpointer_attribute as A;
+        let (base, allocation) = self.pointed_to(address)?;
+        Some(match attribute {
+            // Memory of a pool is of no context (not recorded); other memory is of its device's
+            // primary one, as an event is.
+            A::CU_POINTER_ATTRIBUTE_CONTEXT => Value::Context(match allocation.pool {
+                Some(_) => std::ptr::null_mut(),
+                None => handle::pointer(self.devices[allocation.device].primary),
+            }),
+            A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE => {
+                let device = !allocation.on_host();
+                let kind = if device {
+                    CUmemorytype::CU_MEMORYTYPE_DEVICE
+                } else {
+                    CUmemorytype::CU_MEMORYTYPE_HOST
+                };
+                Value::Int(kind.0 as i32)
+            }
+            A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER => Value::Long(address),
+            A::CU_POINTER_ATTRIBUTE_HOST_POINTER if allocation.kind == Kind::Device => return None,
+            A::CU_POINTER_ATTRIBUTE_HOST_POINTER => Value::Long(address),
+            A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => Value::Flag(allocation.sync_memops),
+            A::CU_POINTER_ATTRIBUTE_BUFFER_ID => Value::Long(allocation.id),
+            A::CU_POINTER_ATTRIBUTE_IS_MANAGED => Value::Flag(allocation.kind == Kind::Managed),
+            A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => {
+                Value::Int(self.physical(allocation.device) as i32)
+            }
+            A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => {
+                Value::Flag(allocation.kind == Kind::Device && allocation.pool.is_none())
+            }
+            A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => Value::Long(base),
+            A::CU_POINTER_ATTRIBUTE_RANGE_SIZE => Value::Long(allocation.len() as u64),
+            A::CU_POINTER_ATTRIBUTE_MAPPED => Value::Flag(true),
+            A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => Value::Long(0),
+            A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => {
+                Value::Pool(allocation.pool.map_or(std::ptr::null_mut(), handle::pointer))
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// What an attribute is of an address that is none: the default of its type (header).
+fn default_of(attribute: CUpointer_attribute) -> Option<Value> {
+    use CUpointer_attribute as A;
+    Some(match attribute {
+        A::CU_POINTER_ATTRIBUTE_CONTEXT => Value::Context(std::ptr::null_mut()),
+        A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => Value::Pool(std::ptr::null_mut()),
+        A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE => Value::Int(0),
+        // No ordinal; which number says so is not recorded.
+        A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Value::Int(-2),
+        A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
+        | A::CU_POINTER_ATTRIBUTE_IS_MANAGED
+        | A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE
+        | A::CU_POINTER_ATTRIBUTE_MAPPED => Value::Flag(false),
+        A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER
+        | A::CU_POINTER_ATTRIBUTE_HOST_POINTER
+        | A::CU_POINTER_ATTRIBUTE_BUFFER_ID
+        | A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR
+        | A::CU_POINTER_ATTRIBUTE_RANGE_SIZE
+        | A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => Value::Long(0),
+        _ => return None,
+    })
+}
+
+/// Whether an attribute is one that drivers know and the simulator does not.
+fn is_unsimulated(attribute: CUpointer_attribute) -> bool {
+    (1..=LAST).contains(&attribute.0) && default_of(attribute).is_none()
+}
+
+pub(crate) fn get_attribute(
+    driver: &Driver,
+    out: Ptr<c_void>,
+    attribute: CUpointer_attribute,
+    address: u64,
+) -> Answer {
+    let mut state = driver.state();
+    state.current()?;
+    out.given()?;
+    if is_unsimulated(attribute) {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    let value = state.pointer_attribute(attribute, address);
+    value.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.write(out)
+}
+
+/// Several attributes at once, of which those without a value are given the default of their type.
+pub(crate) fn get_attributes(
+    driver: &Driver,
+    count: u32,
+    attributes: Ptr<CUpointer_attribute>,
+    out: Ptr<*mut c_void>,
+    address: u64,
+) -> Answer {
+    let mut state = driver.state();
+    state.current()?;
+    if count == 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    attributes.given()?;
+    out.given()?;
+    for index in 0..count as usize {
+        let attribute = attributes.element(index).read()?;
+        if is_unsimulated(attribute) {
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        }
+        let default = default_of(attribute).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let value = state.pointer_attribute(attribute, address).unwrap_or(default);
+        value.write(out.element(index).follow()?)?;
+    }
+    Ok(())
+}
+
+/// Sets the one attribute that can be set: whether synchronous operations always wait.
+pub(crate) fn set_attribute(
+    driver: &Driver,
+    value: Ptr<c_void>,
+    attribute: CUpointer_attribute,
+    address: u64,
+) -> Answer {
+    let mut state = driver.state();
+    state.current()?;
+    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+    if attribute != CUpointer_attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS {
+        return Err(invalid);
+    }
+    let wanted: u32 = value.cast().read()?;
+    let (base, _) = state.pointed_to(address).ok_or(invalid)?;
+    if let Some(allocation) = state.memory.get_mut(&base) {
+        allocation.sync_memops = wanted != 0;
+    }
+    Ok(())
+}

@@ -1,0 +1,364 @@
+//! Memory pools: where allocations in stream order come from.
+//!
+//! A pool holds no memory back: what is freed is the device's again. What is reserved is so what is in
+//! use, where a real driver reserves in larger steps and keeps some (not recorded).
+
+use std::ffi::c_void;
+use std::mem::offset_of;
+
+use green_ctx_sys::{
+    CUmemAccess_flags, CUmemAccessDesc_st, CUmemAllocationHandleType, CUmemAllocationType,
+    CUmemLocation_st, CUmemLocationType, CUmemPool_attribute, CUmemPoolHandle_st,
+    CUmemPoolProps_st, CUresult, CUstream_st,
+};
+
+use crate::driver::Driver;
+use crate::handle::{self, Table};
+use crate::memory::device::uncaptured_device;
+use crate::pointer::{Answer, Ptr};
+use crate::race::Accessor;
+use crate::state::State;
+
+/// The pools of a driver.
+#[derive(Default)]
+pub(crate) struct Pools {
+    table: Table<Pool>,
+    /// The default pool of each device, and the one that is allocated from.
+    default: Vec<usize>,
+    pub(crate) current: Vec<usize>,
+}
+
+struct Pool {
+    device: usize,
+    /// Destroyed, and kept for the allocations that are left.
+    destroyed: bool,
+    /// The most that it may hold, where there is a limit.
+    limit: Option<u64>,
+    /// The devices that it is opened to, its own aside.
+    open_to: Vec<usize>,
+    /// Whether memory may be used again in each of three ways, which makes no difference here.
+    reuse: [i32; 3],
+    threshold: u64,
+    /// The most bytes that were in use, and the most that were reserved.
+    used_high: u64,
+    reserved_high: u64,
+}
+
+impl Pool {
+    fn new(device: usize) -> Pool {
+        Pool {
+            device,
+            destroyed: false,
+            limit: None,
+            open_to: Vec::new(),
+            reuse: [1; 3],
+            threshold: 0,
+            used_high: 0,
+            reserved_high: 0,
+        }
+    }
+}
+
+impl Pools {
+    /// Gives a new device its default pool.
+    pub(crate) fn add_device(&mut self) {
+        let pool = handle::next();
+        self.table.insert(pool, Pool::new(self.default.len()));
+        self.default.push(pool);
+        self.current.push(pool);
+    }
+
+    /// How many pools the program has to destroy.
+    pub(crate) fn live(&self) -> u64 {
+        let standing = self.table.values().filter(|pool| !pool.destroyed).count();
+        (standing - self.default.len()) as u64
+    }
+
+    fn get(&mut self, handle: usize) -> Answer<&mut Pool> {
+        let pool = self.table.get_mut(&handle).filter(|pool| !pool.destroyed);
+        pool.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+}
+
+impl State {
+    /// Whether a device reaches what comes from a pool.
+    pub(super) fn pool_is_open(&self, pool: usize, device: usize) -> bool {
+        let pool = self.pools.table.get(&pool);
+        pool.is_some_and(|pool| pool.device == device || pool.open_to.contains(&device))
+    }
+
+    /// Forgets a destroyed pool when its last allocation is gone.
+    pub(super) fn forget_unused_pool(&mut self, pool: usize) {
+        if self.pools.table.get(&pool).is_some_and(|pool| pool.destroyed) && self.used(pool) == 0 {
+            self.pools.table.remove(&pool);
+        }
+    }
+
+    /// The bytes of a pool that are allocated.
+    fn used(&self, pool: usize) -> u64 {
+        let of_pool = self.memory.values().filter(|allocation| allocation.pool == Some(pool));
+        of_pool
+            .filter(|allocation| !allocation.freed)
+            .map(|allocation| allocation.len() as u64)
+            .sum()
+    }
+
+    /// Allocates from a pool in the order of a stream that was looked up already. No bytes are the
+    /// null address, as recorded.
+    pub(super) fn allocate_from(&mut self, pool: usize, len: usize, stream: usize) -> Answer<u64> {
+        let Pool { device, limit, .. } = *self.pools.get(pool)?;
+        if len == 0 {
+            return Ok(0);
+        }
+        let used = self.used(pool) + len as u64;
+        if limit.is_some_and(|limit| used > limit) {
+            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        let address = self.allocate(device, len)?;
+        if let Some(allocation) = self.memory.get_mut(&address) {
+            allocation.pool = Some(pool);
+        }
+        let pool = self.pools.get(pool)?;
+        pool.used_high = pool.used_high.max(used);
+        pool.reserved_high = pool.reserved_high.max(used);
+        self.touch_whole(stream, address, Accessor::Allocation);
+        Ok(address)
+    }
+}
+
+pub(crate) fn alloc_async(
+    driver: &Driver,
+    out: Ptr<u64>,
+    len: usize,
+    pool: Ptr<CUmemPoolHandle_st>,
+    stream: Ptr<CUstream_st>,
+) -> Answer {
+    let mut state = driver.state();
+    let stream = state.stream(stream.address())?;
+    out.given()?;
+    uncaptured_device(&mut state, stream)?;
+    let address = state.allocate_from(pool.address(), len, stream)?;
+    out.write(address)
+}
+
+pub(crate) fn get_default(
+    driver: &Driver,
+    out: Ptr<*mut CUmemPoolHandle_st>,
+    ordinal: i32,
+) -> Answer {
+    let state = driver.state();
+    let device = state.device(ordinal)?;
+    out.write(handle::pointer(state.pools.default[device]))
+}
+
+pub(crate) fn get_current(
+    driver: &Driver,
+    out: Ptr<*mut CUmemPoolHandle_st>,
+    ordinal: i32,
+) -> Answer {
+    let state = driver.state();
+    let device = state.device(ordinal)?;
+    out.write(handle::pointer(state.pools.current[device]))
+}
+
+/// Sets where `cuMemAllocAsync` allocates from: a pool of the device itself (header).
+pub(crate) fn set_current(driver: &Driver, ordinal: i32, pool: Ptr<CUmemPoolHandle_st>) -> Answer {
+    let mut state = driver.state();
+    let device = state.device(ordinal)?;
+    if state.pools.get(pool.address())?.device != device {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    state.pools.current[device] = pool.address();
+    Ok(())
+}
+
+/// The device that a location names.
+fn device_at(state: &State, location: Ptr<CUmemLocation_st>) -> Answer<usize> {
+    // A location is its type and, for a device, the device's ordinal.
+    let [kind, ordinal] = location.cast::<[i32; 2]>().read()?;
+    match CUmemLocationType(kind as u32) {
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => {
+            // Which error says that there is no such device is not recorded.
+            state.device(ordinal).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)
+        }
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST
+        | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA => {
+            Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+        }
+        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+/// Makes a pool of a device. Pools of the host and managed ones are not simulated.
+pub(crate) fn create(
+    driver: &Driver,
+    out: Ptr<*mut CUmemPoolHandle_st>,
+    props: Ptr<CUmemPoolProps_st>,
+) -> Answer {
+    let mut state = driver.state();
+    out.given()?;
+    let given = props.read()?;
+    let location = props.cast::<u8>().element(offset_of!(CUmemPoolProps_st, location)).cast();
+    match given.allocType {
+        CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED => {}
+        CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED if state.version >= 13_000 => {
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        }
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
+    let exported = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0;
+    if given.handleTypes.0 & !exported != 0
+        || !given.win32SecurityAttributes.is_null()
+        || given.reserved.iter().any(|byte| *byte != 0)
+    {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let device = device_at(&state, location)?;
+    let limit = Some(given.maxSize as u64).filter(|limit| *limit > 0);
+    let pool = handle::next();
+    state.pools.table.insert(pool, Pool { limit, ..Pool::new(device) });
+    out.write(handle::pointer(pool))
+}
+
+/// Destroys a pool, but no default one. Its memory stays until it is freed.
+pub(crate) fn destroy(driver: &Driver, pool: Ptr<CUmemPoolHandle_st>) -> Answer {
+    let mut state = driver.state();
+    let handle = pool.address();
+    let device = state.pools.get(handle)?.device;
+    let Pools { default, current, .. } = &mut state.pools;
+    if default[device] == handle {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if current[device] == handle {
+        current[device] = default[device];
+    }
+    state.pools.get(handle)?.destroyed = true;
+    if state.memory.values().all(|allocation| allocation.pool != Some(handle)) {
+        state.pools.table.remove(&handle);
+    }
+    Ok(())
+}
+
+/// There is never anything held back to be given up.
+pub(crate) fn trim_to(driver: &Driver, pool: Ptr<CUmemPoolHandle_st>, _keep: usize) -> Answer {
+    driver.state().pools.get(pool.address()).map(drop)
+}
+
+/// Which of the three ways to use memory again an attribute is about.
+fn reuse(attribute: CUmemPool_attribute) -> Option<usize> {
+    [
+        CUmemPool_attribute::CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES,
+        CUmemPool_attribute::CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC,
+        CUmemPool_attribute::CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES,
+    ]
+    .into_iter()
+    .position(|known| known == attribute)
+}
+
+pub(crate) fn get_attribute(
+    driver: &Driver,
+    pool: Ptr<CUmemPoolHandle_st>,
+    attribute: CUmemPool_attribute,
+    out: Ptr<c_void>,
+) -> Answer {
+    let mut state = driver.state();
+    let used = state.used(pool.address());
+    let pool = state.pools.get(pool.address())?;
+    if let Some(way) = reuse(attribute) {
+        return out.cast().write(pool.reuse[way]);
+    }
+    let value = match attribute {
+        CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => pool.threshold,
+        CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
+        | CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT => used,
+        CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => pool.reserved_high,
+        CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH => pool.used_high,
+        // What newer headers add says how the pool was made, and is not simulated.
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    };
+    out.cast().write(value)
+}
+
+pub(crate) fn set_attribute(
+    driver: &Driver,
+    pool: Ptr<CUmemPoolHandle_st>,
+    attribute: CUmemPool_attribute,
+    value: Ptr<c_void>,
+) -> Answer {
+    let mut state = driver.state();
+    let used = state.used(pool.address());
+    let pool = state.pools.get(pool.address())?;
+    if let Some(way) = reuse(attribute) {
+        pool.reuse[way] = value.cast().read()?;
+        return Ok(());
+    }
+    match attribute {
+        CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => {
+            pool.threshold = value.cast().read()?;
+        }
+        // High-water marks can be set to zero alone, and go on from what there is (header).
+        CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH
+        | CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH => {
+            if value.cast::<u64>().read()? != 0 {
+                return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            }
+            if attribute == CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH {
+                pool.used_high = used;
+            } else {
+                pool.reserved_high = used;
+            }
+        }
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
+    Ok(())
+}
+
+const NONE: CUmemAccess_flags = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE;
+const READ_WRITE: CUmemAccess_flags = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+
+pub(crate) fn set_access(
+    driver: &Driver,
+    pool: Ptr<CUmemPoolHandle_st>,
+    map: Ptr<CUmemAccessDesc_st>,
+    count: usize,
+) -> Answer {
+    let mut state = driver.state();
+    let own = state.pools.get(pool.address())?.device;
+    let mut wanted = Vec::new();
+    for index in 0..count {
+        let desc = map.given()?.element(index);
+        let device = device_at(&state, desc.cast())?;
+        let flags = desc.read()?.flags;
+        // A pool's own device keeps its access, and there is no access for reading alone
+        // (documentation of the runtime's `cudaMemPoolSetAccess`; not recorded).
+        if ![NONE, READ_WRITE].contains(&flags) || device == own && flags == NONE {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        if device != own && !state.can_be_peers(device, own) {
+            return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
+        }
+        wanted.push((device, flags));
+    }
+    let pool = state.pools.get(pool.address())?;
+    for (device, flags) in wanted {
+        pool.open_to.retain(|open| *open != device);
+        if device != own && flags == READ_WRITE {
+            pool.open_to.push(device);
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn get_access(
+    driver: &Driver,
+    out: Ptr<CUmemAccess_flags>,
+    pool: Ptr<CUmemPoolHandle_st>,
+    location: Ptr<CUmemLocation_st>,
+) -> Answer {
+    let mut state = driver.state();
+    out.given()?;
+    let device = device_at(&state, location)?;
+    let pool = state.pools.get(pool.address())?;
+    let open = pool.device == device || pool.open_to.contains(&device);
+    out.write(if open { READ_WRITE } else { NONE })
+}
