@@ -285,25 +285,6 @@ impl State {
         self.hold_context(handle, &recorded);
         Ok(())
     }
-
-    /// Makes what is submitted to the streams of a context from now on wait for a moment.
-    pub(crate) fn hold_context(&mut self, handle: usize, moment: &Moment) {
-        let Context { device, green, .. } = self.contexts[&handle];
-        let State { streams, contexts, .. } = self;
-        for (&stream, waiting) in streams {
-            let all = !green && contexts[&waiting.context].device == device;
-            if waiting.context == handle || all {
-                waiting.hold(stream, contexts, moment);
-            }
-        }
-    }
-
-    /// Makes what is submitted to a stream that was looked up already wait for a moment.
-    pub(crate) fn hold_stream(&mut self, handle: usize, moment: &Moment) {
-        if let Some(stream) = self.streams.get_mut(&handle) {
-            stream.hold(handle, &mut self.contexts, moment);
-        }
-    }
 }
 
 pub(crate) fn primary_retain(driver: &Driver, out: Ptr<*mut CUctx_st>, ordinal: i32) -> Answer {

@@ -77,15 +77,16 @@ mod tests {
 
     #[test]
     fn rows_without_gaps_are_one() {
+        let range = |start: u64, end: u64| start..end;
         let at = |width, height, depth, pitch, slice| {
             Rows { width, height, depth, pitch, slice }.at(0).collect::<Vec<_>>()
         };
-        assert_eq!(at(3, 2, 2, 3, 6), [0..12]);
+        assert_eq!(at(3, 2, 2, 3, 6), vec![range(0, 12)]);
         assert_eq!(at(3, 2, 2, 3, 8), [0..6, 8..14]);
-        assert_eq!(at(3, 1, 2, 9, 3), [0..6]);
-        assert_eq!(at(3, 2, 1, 3, 99), [0..6]);
+        assert_eq!(at(3, 1, 2, 9, 3), vec![range(0, 6)]);
+        assert_eq!(at(3, 2, 1, 3, 99), vec![range(0, 6)]);
         assert_eq!(at(3, 2, 1, 5, 5), [0..3, 5..8]);
-        assert_eq!(Rows::line(7).at(1).collect::<Vec<_>>(), [1..8]);
+        assert_eq!(Rows::line(7).at(1).collect::<Vec<_>>(), vec![range(1, 8)]);
     }
 
     #[test]

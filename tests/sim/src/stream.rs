@@ -206,6 +206,25 @@ impl State {
         stream.tail.clock.join(&done.clock);
     }
 
+    /// Makes what is submitted to the streams of a context from now on wait for a moment.
+    pub(crate) fn hold_context(&mut self, handle: usize, moment: &Moment) {
+        let Context { device, green, .. } = self.contexts[&handle];
+        let State { streams, contexts, .. } = self;
+        for (&stream, waiting) in streams {
+            let all = !green && contexts[&waiting.context].device == device;
+            if waiting.context == handle || all {
+                waiting.hold(stream, contexts, moment);
+            }
+        }
+    }
+
+    /// Makes what is submitted to a stream that was looked up already wait for a moment.
+    pub(crate) fn hold_stream(&mut self, handle: usize, moment: &Moment) {
+        if let Some(stream) = self.streams.get_mut(&handle) {
+            stream.hold(handle, &mut self.contexts, moment);
+        }
+    }
+
     /// Waits on the host for everything in a stream that was looked up already, and fails where
     /// something in it failed.
     pub(crate) fn finish_stream(&mut self, handle: usize) -> Answer {

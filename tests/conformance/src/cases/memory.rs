@@ -1,5 +1,12 @@
 //! Memory and libraries: requests at the edge, and which context they need.
 
+pub(super) mod copy;
+pub(super) mod fill;
+pub(super) mod host;
+pub(super) mod ipc;
+pub(super) mod pointer;
+pub(super) mod pool;
+
 use std::ffi::CStr;
 
 use super::{Case, Needs};

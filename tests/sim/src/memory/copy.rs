@@ -263,8 +263,10 @@ impl Side {
             .checked_mul(slice)
             .zip(y.checked_mul(pitch))
             .and_then(|(slices, rows)| slices.checked_add(rows)?.checked_add(x));
-        let begins = |address: u64| {
-            before.and_then(|before| address.checked_add(before as u64)).ok_or(invalid)
+        let begins = |base: u64| {
+            // Behind a null pointer is nothing either.
+            let base = Some(base).filter(|base| *base != 0 || bytes == 0);
+            base.zip(before).and_then(|(base, at)| base.checked_add(at as u64)).ok_or(invalid)
         };
         let place = match self.kind {
             CUmemorytype::CU_MEMORYTYPE_HOST => state.place(begins(self.host)?, bytes)?,

@@ -66,12 +66,12 @@ fn at(pointer: *const u8) -> u64 {
 /// A byte of page-locked memory, which the driver may write at any time.
 fn read(pointer: *const u8, index: usize) -> u8 {
     // SAFETY: tests read within what they allocated and did not free.
-    unsafe { pointer.add(index).read_volatile() }
+    unsafe { pointer.wrapping_add(index).read_volatile() }
 }
 
 fn write(pointer: *mut u8, index: usize, value: u8) {
     // SAFETY: as in `read`.
-    unsafe { pointer.add(index).write_volatile(value) };
+    unsafe { pointer.wrapping_add(index).write_volatile(value) };
 }
 
 #[test]

@@ -95,9 +95,15 @@ pub(super) fn cases() -> Vec<Case> {
             gpu.cuStreamBeginCapture(stream, GLOBAL)?.must()?;
             answer.add("fill", gpu.cuMemsetD8Async(memory, 7, 64, stream)?);
             answer.add("fill_words", gpu.cuMemsetD32Async(memory, 7, 16, stream)?);
-            answer.add("upload", gpu.cuMemcpyHtoDAsync(memory, &from, stream)?);
+            answer.add(
+                "upload",
+                gpu.cuMemcpyHtoDAsync(memory, from.as_ptr().cast(), from.len(), stream)?,
+            );
             let mut back = vec![0; 64];
-            answer.add("download", gpu.cuMemcpyDtoHAsync(&mut back, memory, stream)?);
+            answer.add(
+                "download",
+                gpu.cuMemcpyDtoHAsync(back.as_mut_ptr().cast(), memory, back.len(), stream)?,
+            );
             answer.add("host", gpu.cuLaunchHostFunc(stream, Some(nothing), null_mut())?);
             let ended = gpu.cuStreamEndCapture(stream)?;
             answer.add("end", ended);
