@@ -147,13 +147,16 @@ impl State {
         if allocation.kind == Kind::Device {
             self.devices[allocation.device].allocated -= allocation.memory.len() as u64;
         }
+        if let Some(pool) = allocation.pool {
+            self.pools.released(pool, allocation.memory.len());
+        }
         Ok(allocation.device)
     }
 
     /// Gives back the memory of an allocation that was released.
     pub(crate) fn drop_memory(&mut self, address: u64) {
         if let Some(pool) = self.memory.remove(&address).and_then(|allocation| allocation.pool) {
-            self.forget_unused_pool(pool);
+            self.pools.dropped(pool);
         }
     }
 

@@ -186,7 +186,9 @@ impl Sim {
     /// the host. On a GPU such a program gives other results from run to run.
     ///
     /// Seen are copies, fills, what kernels do through [`KernelCall`], and allocations and releases in
-    /// stream order. A kernel that is not registered touches nothing. The order is what the program
+    /// stream order; page-locked and managed memory are looked at as device memory is. A kernel that
+    /// is not registered touches nothing, and what the host itself does to memory is not seen. The
+    /// order is what the program
     /// asked for, and not what happened in virtual time: a race is seen although the first operation
     /// had long ended by chance. What one thread of the program has waited for counts as waited for
     /// by all, since the simulator does not see what threads tell each other.

@@ -42,11 +42,10 @@ pub(crate) fn free(driver: &Driver, address: u64) -> Answer {
         return Ok(());
     }
     let current = state.current()?;
-    let device = state.contexts[&current].device;
     state.no_strict_capture()?;
     let allocation = state.memory.get(&address).filter(|allocation| !allocation.on_host());
     let ordered = allocation.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.pool.is_some();
-    state.release(address)?;
+    let device = state.release(address)?;
     if ordered {
         let extent = state.extent(address);
         state.touch_by_host(current, extent);

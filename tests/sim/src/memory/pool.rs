@@ -39,6 +39,9 @@ struct Pool {
     /// Whether memory may be used again in each of three ways, which makes no difference here.
     reuse: [i32; 3],
     threshold: u64,
+    /// The bytes that are in use, and the allocations whose memory stands, freed or not.
+    used: u64,
+    standing: u64,
     /// The most bytes that were in use, and the most that were reserved.
     used_high: u64,
     reserved_high: u64,
@@ -53,6 +56,8 @@ impl Pool {
             open_to: Vec::new(),
             reuse: [1; 3],
             threshold: 0,
+            used: 0,
+            standing: 0,
             used_high: 0,
             reserved_high: 0,
         }
@@ -74,6 +79,31 @@ impl Pools {
         (standing - self.default.len()) as u64
     }
 
+    /// Notes that a device is reset, and what came from its pools is gone.
+    pub(crate) fn reset_device(&mut self, device: usize) {
+        self.table.retain(|_, pool| pool.device != device || !pool.destroyed);
+        for pool in self.table.values_mut().filter(|pool| pool.device == device) {
+            (pool.used, pool.standing) = (0, 0);
+        }
+    }
+
+    /// Notes that so many bytes of a pool were freed, though their memory still stands.
+    pub(super) fn released(&mut self, pool: usize, bytes: usize) {
+        if let Some(pool) = self.table.get_mut(&pool) {
+            pool.used -= bytes as u64;
+        }
+    }
+
+    /// Notes that the memory of an allocation is gone. A destroyed pool goes with the last.
+    pub(super) fn dropped(&mut self, pool: usize) {
+        if let Some(found) = self.table.get_mut(&pool) {
+            found.standing -= 1;
+            if found.destroyed && found.standing == 0 {
+                self.table.remove(&pool);
+            }
+        }
+    }
+
     fn get(&mut self, handle: usize) -> Answer<&mut Pool> {
         let pool = self.table.get_mut(&handle).filter(|pool| !pool.destroyed);
         pool.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
@@ -87,30 +117,14 @@ impl State {
         pool.is_some_and(|pool| pool.device == device || pool.open_to.contains(&device))
     }
 
-    /// Forgets a destroyed pool when its last allocation is gone.
-    pub(super) fn forget_unused_pool(&mut self, pool: usize) {
-        if self.pools.table.get(&pool).is_some_and(|pool| pool.destroyed) && self.used(pool) == 0 {
-            self.pools.table.remove(&pool);
-        }
-    }
-
-    /// The bytes of a pool that are allocated.
-    fn used(&self, pool: usize) -> u64 {
-        let of_pool = self.memory.values().filter(|allocation| allocation.pool == Some(pool));
-        of_pool
-            .filter(|allocation| !allocation.freed)
-            .map(|allocation| allocation.len() as u64)
-            .sum()
-    }
-
     /// Allocates from a pool in the order of a stream that was looked up already. No bytes are the
     /// null address, as recorded.
     pub(super) fn allocate_from(&mut self, pool: usize, len: usize, stream: usize) -> Answer<u64> {
-        let Pool { device, limit, .. } = *self.pools.get(pool)?;
+        let Pool { device, limit, used, .. } = *self.pools.get(pool)?;
         if len == 0 {
             return Ok(0);
         }
-        let used = self.used(pool) + len as u64;
+        let used = used.saturating_add(len as u64);
         if limit.is_some_and(|limit| used > limit) {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
@@ -119,6 +133,8 @@ impl State {
             allocation.pool = Some(pool);
         }
         let pool = self.pools.get(pool)?;
+        pool.used = used;
+        pool.standing += 1;
         pool.used_high = pool.used_high.max(used);
         pool.reserved_high = pool.reserved_high.max(used);
         self.touch_whole(stream, address, Accessor::Allocation);
@@ -232,8 +248,9 @@ pub(crate) fn destroy(driver: &Driver, pool: Ptr<CUmemPoolHandle_st>) -> Answer 
     if current[device] == handle {
         current[device] = default[device];
     }
-    state.pools.get(handle)?.destroyed = true;
-    if state.memory.values().all(|allocation| allocation.pool != Some(handle)) {
+    let pool = state.pools.get(handle)?;
+    pool.destroyed = true;
+    if pool.standing == 0 {
         state.pools.table.remove(&handle);
     }
     Ok(())
@@ -262,7 +279,6 @@ pub(crate) fn get_attribute(
     out: Ptr<c_void>,
 ) -> Answer {
     let mut state = driver.state();
-    let used = state.used(pool.address());
     let pool = state.pools.get(pool.address())?;
     if let Some(way) = reuse(attribute) {
         return out.cast().write(pool.reuse[way]);
@@ -270,7 +286,7 @@ pub(crate) fn get_attribute(
     let value = match attribute {
         CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => pool.threshold,
         CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
-        | CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT => used,
+        | CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT => pool.used,
         CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => pool.reserved_high,
         CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH => pool.used_high,
         // What newer headers add says how the pool was made, and is not simulated.
@@ -286,7 +302,6 @@ pub(crate) fn set_attribute(
     value: Ptr<c_void>,
 ) -> Answer {
     let mut state = driver.state();
-    let used = state.used(pool.address());
     let pool = state.pools.get(pool.address())?;
     if let Some(way) = reuse(attribute) {
         pool.reuse[way] = value.cast().read()?;
@@ -303,9 +318,9 @@ pub(crate) fn set_attribute(
                 return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
             }
             if attribute == CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH {
-                pool.used_high = used;
+                pool.used_high = pool.used;
             } else {
-                pool.reserved_high = used;
+                pool.reserved_high = pool.used;
             }
         }
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),

@@ -408,7 +408,14 @@ fn addresses_have_attributes() {
     };
     let sync = A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;
     assert_eq!(ask(sync, memory), (OK, 0));
+    let copy_behind_a_kernel = || {
+        ok(machine.launch(bench.put, 1, null_mut(), &[memory, 1]));
+        ok(call!(machine, cuMemcpyDtoD(memory + 8, memory, 1)));
+        call!(machine, cuStreamQuery(null_mut()))
+    };
+    assert_eq!(copy_behind_a_kernel(), NOT_READY);
     ok(set(sync, memory));
+    assert_eq!(copy_behind_a_kernel(), OK);
     assert_eq!(ask(sync, memory), (OK, 1));
     assert_eq!(
         [set(sync, 0x1234), set(A::CU_POINTER_ATTRIBUTE_MAPPED, memory)],

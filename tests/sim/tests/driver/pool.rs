@@ -197,3 +197,30 @@ fn a_pool_is_opened_to_devices() {
     ok(set(0, READ_WRITE));
     assert_eq!(call!(machine, cuDeviceSetMemPool(1, pool)), INVALID_VALUE);
 }
+
+#[test]
+fn a_reset_takes_what_pools_gave() {
+    use CUmemPool_attribute as A;
+    let machine = Machine::with_devices("h200", 2);
+    let contexts =
+        [0, 1].map(|device| ask!(machine, null_mut(), cuDevicePrimaryCtxRetain(; device)).1);
+    ok(machine.push(contexts[0]));
+    let (_, pool) = create(&machine, &props());
+    let (_, destroyed) = create(&machine, &props());
+    let alloc = |pool| ask!(machine, 0, cuMemAllocFromPoolAsync(; 64, pool, null_mut()));
+    let memory = [pool, pool, destroyed].map(|pool| alloc(pool).1);
+    ok(call!(machine, cuMemPoolDestroy(destroyed)));
+    // Freed while another device is current, and not gone yet when its own is reset.
+    ok(machine.push(contexts[1]));
+    ok(call!(machine, cuMemFree(memory[0])));
+    ok(machine.pop());
+    ok(call!(machine, cuDevicePrimaryCtxReset(0)));
+    assert_eq!(machine.sim.live().allocations, 0);
+    assert_eq!(number(&machine, pool, A::CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
+    ok(machine.push(ask!(machine, null_mut(), cuDevicePrimaryCtxRetain(; 0)).1));
+    let (status, again) = alloc(pool);
+    ok(status);
+    ok(call!(machine, cuCtxSynchronize()));
+    ok(call!(machine, cuMemsetD8(again, 1, 64)));
+    assert_eq!(number(&machine, pool, A::CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 64);
+}
