@@ -4,7 +4,7 @@
 //! suffix, the version that introduced this form of it, the type that `cudaTypedefs.h` has for it
 //! where the bindings know it, and the handler. The compiler compares the signature with the type.
 
-use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_ushort, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use green_ctx_sys::*;
 
@@ -346,13 +346,13 @@ functions! {
     cuMemcpy3DAsync_v2 = "cuMemcpy3DAsync" 3020 [PFN_cuMemcpy3DAsync_v3020] (copy: *const CUDA_MEMCPY3D_st, stream: CUstream) => memory::copy::three_dimensional_async;
 
     cuMemsetD8_v2 = "cuMemsetD8" 3020 [PFN_cuMemsetD8_v3020] (to: CUdeviceptr, value: u8, count: usize) => memory::fill::d8;
-    cuMemsetD16_v2 = "cuMemsetD16" 3020 [PFN_cuMemsetD16_v3020] (to: CUdeviceptr, value: c_ushort, count: usize) => memory::fill::d16;
+    cuMemsetD16_v2 = "cuMemsetD16" 3020 [PFN_cuMemsetD16_v3020] (to: CUdeviceptr, value: u16, count: usize) => memory::fill::d16;
     cuMemsetD32_v2 = "cuMemsetD32" 3020 [PFN_cuMemsetD32_v3020] (to: CUdeviceptr, value: c_uint, count: usize) => memory::fill::d32;
     cuMemsetD8Async = "cuMemsetD8Async" 3020 [PFN_cuMemsetD8Async_v3020] (to: CUdeviceptr, value: u8, count: usize, stream: CUstream) => memory::fill::d8_async;
-    cuMemsetD16Async = "cuMemsetD16Async" 3020 [PFN_cuMemsetD16Async_v3020] (to: CUdeviceptr, value: c_ushort, count: usize, stream: CUstream) => memory::fill::d16_async;
+    cuMemsetD16Async = "cuMemsetD16Async" 3020 [PFN_cuMemsetD16Async_v3020] (to: CUdeviceptr, value: u16, count: usize, stream: CUstream) => memory::fill::d16_async;
     cuMemsetD32Async = "cuMemsetD32Async" 3020 [PFN_cuMemsetD32Async_v3020] (to: CUdeviceptr, value: c_uint, count: usize, stream: CUstream) => memory::fill::d32_async;
     cuMemsetD2D8Async = "cuMemsetD2D8Async" 3020 [PFN_cuMemsetD2D8Async_v3020] (to: CUdeviceptr, pitch: usize, value: u8, width: usize, height: usize, stream: CUstream) => memory::fill::d2d8_async;
-    cuMemsetD2D16Async = "cuMemsetD2D16Async" 3020 [PFN_cuMemsetD2D16Async_v3020] (to: CUdeviceptr, pitch: usize, value: c_ushort, width: usize, height: usize, stream: CUstream) => memory::fill::d2d16_async;
+    cuMemsetD2D16Async = "cuMemsetD2D16Async" 3020 [PFN_cuMemsetD2D16Async_v3020] (to: CUdeviceptr, pitch: usize, value: u16, width: usize, height: usize, stream: CUstream) => memory::fill::d2d16_async;
     cuMemsetD2D32Async = "cuMemsetD2D32Async" 3020 [PFN_cuMemsetD2D32Async_v3020] (to: CUdeviceptr, pitch: usize, value: c_uint, width: usize, height: usize, stream: CUstream) => memory::fill::d2d32_async;
 
     cuMemAllocHost_v2 = "cuMemAllocHost" 3020 [PFN_cuMemAllocHost_v3020] (out: *mut *mut c_void, len: usize) => memory::host::alloc_host;

@@ -224,3 +224,22 @@ fn a_reset_takes_what_pools_gave() {
     ok(call!(machine, cuMemsetD8(again, 1, 64)));
     assert_eq!(number(&machine, pool, A::CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 64);
 }
+
+/// A pool is a device's, whichever of its contexts the stream is of.
+#[test]
+fn contexts_of_a_program_s_own_share_the_device_s_pool() {
+    type Create = unsafe extern "C" fn(*mut CUcontext, u32, CUdevice) -> CUresult;
+    let (machine, _) = Machine::with_primary();
+    let (_, elsewhere) = ask!(machine, 0, cuMemAllocAsync(; 64, null_mut()));
+    let (_, plain) = ask!(machine, 0, cuMemAlloc(; 64));
+    ok(call!(machine, cuCtxSynchronize()));
+    // SAFETY: this is the function's signature at this version.
+    let create: Create = unsafe { machine.function(c"cuCtxCreate", 3020) };
+    let mut context = null_mut();
+    // SAFETY: the place takes the answer.
+    ok(unsafe { create(&mut context, 0, 0) });
+    let (status, memory) = ask!(machine, 0, cuMemAllocAsync(; 64, null_mut()));
+    ok(status);
+    let fill = |at| call!(machine, cuMemsetD8(at, 1, 64));
+    assert_eq!([fill(memory), fill(elsewhere), fill(plain)], [OK, OK, INVALID_VALUE]);
+}
