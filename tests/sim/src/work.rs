@@ -132,7 +132,8 @@ pub(crate) fn perform<'a>(
     let stream = state.stream_id(turn.stream);
     let end = match work {
         Work::Kernel(work) => return Ok(run_kernel(driver, state, turn, work)),
-        Work::Copy(copy) => {
+        Work::Copy(mut copy) => {
+            state.recognise(&mut copy);
             let end = start + transfer_ns(copy.from_rows.len());
             let operation = state.operation(turn, stream, Accessor::Copy, end);
             for (place, rows, write) in

@@ -36,15 +36,14 @@ struct End {
 }
 
 impl End {
-    /// All of a place.
-    fn of(place: Place, rows: Rows) -> End {
+    /// A place with rows from its begin on.
+    fn at(place: Place, rows: Rows) -> End {
         let kind = match place {
             Place::Host(_) => CUmemorytype::CU_MEMORYTYPE_HOST,
             Place::Device(_) => CUmemorytype::CU_MEMORYTYPE_DEVICE,
         };
-        let pitch = if rows.height * rows.depth > 1 { rows.pitch } else { 0 };
-        let rows = if rows.depth > 1 { rows.slice / rows.pitch.max(1) } else { 0 };
-        End { kind, place, offset: [0; 3], pitch, rows }
+        let Rows { pitch, slice, .. } = rows;
+        End { kind, place, offset: [0; 3], pitch, rows: slice / pitch.max(1) }
     }
 
     /// The place of one row.
@@ -90,8 +89,12 @@ impl End {
 impl Memcpy {
     /// What a captured copy does.
     pub(crate) fn captured(copy: Copy) -> Memcpy {
-        let Rows { width, height, depth, .. } = copy.from_rows;
-        let (from, to) = (End::of(copy.from, copy.from_rows), End::of(copy.to, copy.to_rows));
+        let Copy { to, from, to_rows, from_rows } = copy;
+        let (from, to) = (End::at(from, from_rows), End::at(to, to_rows));
+        let Rows { width, height, depth, .. } = from_rows;
+        if from_rows.len() == 0 {
+            return Memcpy { from, to, width: 0, height: 1, depth: 1 };
+        }
         Memcpy { from, to, width, height, depth }
     }
 

@@ -37,6 +37,19 @@ impl State {
         Ok(Place::Host(Ptr::at(address).into()))
     }
 
+    /// Tells memory of the host that is page-locked from other memory of the host: a graph may have
+    /// been told of it before it was.
+    pub(crate) fn recognise(&self, copy: &mut Copy) {
+        for (place, rows) in [(&mut copy.to, copy.to_rows), (&mut copy.from, copy.from_rows)] {
+            let Place::Host(host) = place else { continue };
+            let address = host.pointer().address() as u64;
+            let bytes = rows.extent().unwrap_or(usize::MAX);
+            if self.allocation(address).is_some() && self.target(address, bytes).is_ok() {
+                *place = Place::Device(address);
+            }
+        }
+    }
+
     /// Memory that a function says is a device's; the host's will do where it is page-locked.
     fn device_place(&self, address: u64, bytes: usize) -> Answer<Place> {
         self.target(address, bytes)?;
