@@ -55,21 +55,21 @@ pub(crate) struct Partition {
     pub(crate) count: u32,
     /// Whether it was cut in fine units.
     pub(crate) fine: bool,
-    /// The SMs that run clusters of more than one fine unit.
-    pub(crate) coscheduled: SmSet,
+    /// The SMs in sets of those that a cluster can lie in.
+    pub(crate) places: Vec<SmSet>,
     /// What a structured split said of it, where it comes from one.
     pub(crate) structure: Option<Structure>,
 }
 
 impl Partition {
-    pub(crate) fn new(set: SmSet, count: u32, fine: bool, coscheduled: SmSet) -> Partition {
-        Partition { set, ids: set.iter().collect(), count, fine, coscheduled, structure: None }
+    pub(crate) fn new(set: SmSet, count: u32, fine: bool, places: Vec<SmSet>) -> Partition {
+        Partition { set, ids: set.iter().collect(), count, fine, places, structure: None }
     }
 
     /// Every SM of a device.
     pub(crate) fn all(profile: &Profile) -> Partition {
         let all = profile.topology.all();
-        Partition::new(all, all.len(), false, profile.topology.coscheduled(all))
+        Partition::new(all, all.len(), false, profile.topology.places(all, false))
     }
 }
 

@@ -18,7 +18,7 @@ use green_ctx_sys::CUresult;
 use crate::Profile;
 use crate::pointer::Answer;
 
-pub(crate) use source::{from_file, from_memory};
+pub(crate) use source::{for_library, from_file, from_memory};
 
 /// One parameter of a kernel: where it lies in the parameter buffer, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(crate) struct KernelInfo {
     /// The name for C.
     pub(crate) symbol: CString,
     pub(crate) params: Vec<Param>,
-    /// The most threads that a block may have (`.maxntid`, `.reqntid`).
+    /// The most threads that a block may have (`.maxntid`). `.reqntid` is no such bound, as recorded.
     pub(crate) max_threads: Option<u32>,
     /// The only block that it can be launched with (`.reqntid`).
     pub(crate) required_block: Option<[u32; 3]>,
@@ -65,12 +65,6 @@ impl KernelInfo {
     fn bound_block(&mut self, sides: [u32; 3]) {
         let threads = sides.iter().fold(1, |threads: u32, &side| threads.saturating_mul(side));
         self.max_threads = Some(threads);
-    }
-
-    /// Notes the only block.
-    fn require_block(&mut self, sides: [u32; 3]) {
-        self.bound_block(sides);
-        self.required_block = Some(sides);
     }
 
     /// The size of the parameter buffer in bytes.
@@ -151,12 +145,13 @@ pub(crate) fn read(bytes: &[u8], target: Target) -> Answer<Image> {
     if bytes.starts_with(&fatbin::MAGIC) {
         return fatbin::read(bytes, target);
     }
-    read_text(bytes, target)
+    // To the compiler a text for other devices is as wrong as any, as recorded.
+    read_text(bytes, target)?.ok_or(CUresult::CUDA_ERROR_INVALID_PTX)
 }
 
 /// Reads the kernels of a PTX text; `CUDA_ERROR_INVALID_IMAGE` where nothing in it is PTX, as
-/// recorded.
-fn read_text(bytes: &[u8], target: Target) -> Answer<Image> {
+/// recorded, and `None` where it is written for other devices than this one.
+fn read_text(bytes: &[u8], target: Target) -> Answer<Option<Image>> {
     // Text ends at the first null byte, of which a file or a fat binary may have several.
     let bytes = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
     if !bytes.windows(8).any(|word| word == b".version") {
@@ -167,10 +162,8 @@ fn read_text(bytes: &[u8], target: Target) -> Answer<Image> {
     if ptx.version > target.ptx_version {
         return Err(CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
     }
-    if !ptx.target.runs_on(target.architecture) {
-        return Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU);
-    }
-    Ok(Image::new(ptx.kernels, ptx.variables))
+    let runs = ptx.target.runs_on(target.architecture);
+    Ok(runs.then(|| Image::new(ptx.kernels, ptx.variables)))
 }
 
 #[cfg(test)]

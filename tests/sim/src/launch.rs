@@ -8,6 +8,7 @@ use crate::clock::cost;
 use crate::driver::Driver;
 use crate::image::KernelInfo;
 use crate::kernel::blocks;
+use crate::library::Limits;
 use crate::pointer::{Answer, Ptr};
 use crate::profile::attribute;
 use crate::state::State;
@@ -30,11 +31,40 @@ impl Shape {
         self.block.iter().fold(1, |threads, &side| threads.saturating_mul(side))
     }
 
+    /// Takes the cluster that the kernel requires where none was given. Another is an error, and so
+    /// is none where there has to be one.
+    pub(crate) fn take_cluster(&mut self, limits: &Limits) -> Answer {
+        self.cluster = self.cluster.or(limits.cluster);
+        if limits.cluster.is_some_and(|cluster| self.cluster != Some(cluster))
+            || (limits.must_cluster && self.cluster.is_none())
+        {
+            return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
+        }
+        Ok(())
+    }
+
+    /// Refuses a grid or a block of nothing.
+    pub(crate) fn check_sides(&self) -> Answer {
+        if self.grid.contains(&0) || self.block.contains(&0) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        Ok(())
+    }
+
+    /// Refuses a grid that is not made of whole clusters.
+    pub(crate) fn check_grid(&self, cluster: [u32; 3]) -> Answer {
+        if self.grid.iter().zip(cluster).any(|(grid, side)| !grid.is_multiple_of(side)) {
+            return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
+        }
+        Ok(())
+    }
+
     /// Refuses what no context of the part can run, with clusters of at most so many blocks.
     pub(crate) fn check(&self, state: &State, cluster_size: u32) -> Answer {
+        self.check_sides()?;
         let limit = |number| state.profile.attribute(number).unwrap_or(0) as u32;
         let fits = |sides: [u32; 3], first| {
-            (first..).zip(sides).all(|(number, side)| (1..=limit(number)).contains(&side))
+            (first..).zip(sides).all(|(number, side)| side <= limit(number))
         };
         let shape = fits(self.grid, attribute::MAX_GRID_DIM_X)
             && fits(self.block, attribute::MAX_BLOCK_DIM_X);
@@ -46,9 +76,7 @@ impl Shape {
         }
         if let Some(cluster) = self.cluster {
             check_cluster(cluster, cluster_size)?;
-            if self.grid.iter().zip(cluster).any(|(grid, side)| !grid.is_multiple_of(side)) {
-                return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-            }
+            self.check_grid(cluster)?;
         }
         Ok(())
     }

@@ -54,7 +54,9 @@
 //! - Loading is lazy, whatever the environment says.
 //!
 //! Occupancy is reckoned as `cuda_occupancy.h` does, on the SMs of the current context or of the
-//! stream, within what was set with `cuFuncSetAttribute` and `cuKernelSetAttribute`.
+//! stream, within what was set with `cuFuncSetAttribute` and `cuKernelSetAttribute`. A cluster lies in
+//! one GPC ([`Topology::gpcs`]) of one resource of its context, with each of its blocks on an SM of
+//! its own: that rule gives every recorded number of clusters.
 //!
 //! # Graphs
 //!

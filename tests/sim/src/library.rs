@@ -27,6 +27,7 @@ pub(crate) use module::{
     module_unload,
 };
 
+use crate::crash;
 use crate::driver::Driver;
 use crate::handle;
 use crate::image::{self, Image, KernelInfo, Target};
@@ -65,15 +66,15 @@ impl State {
     }
 
     /// What an image holds for this driver's devices.
-    fn read_image(&self, bytes: Answer<Vec<u8>>) -> Answer<Image> {
-        image::read(&bytes?, Target::new(self.profile, self.version))
+    fn read_image(&self, bytes: &[u8]) -> Answer<Image> {
+        image::read(bytes, Target::new(self.profile, self.version))
     }
 
-    /// Adds a library. It takes anything, as recorded of text: what is wrong with it shows when
-    /// something in it is needed.
-    fn add_library(&mut self, image: Answer<Image>) -> usize {
+    /// Adds a library. It takes whatever could be copied, as recorded: what is wrong with it shows
+    /// when something in it is needed.
+    fn add_library(&mut self, bytes: &[u8]) -> usize {
         let library = handle::next();
-        let image = image.map(Arc::new);
+        let image = self.read_image(bytes).map(Arc::new);
         let mut kernels = Vec::new();
         for info in image.iter().flat_map(|image| &image.kernels) {
             let kernel = handle::next();
@@ -118,9 +119,8 @@ pub(crate) fn load(
     out.given()?;
     jit::read_library_options(options, values, count)?;
     jit::answer(jit_options, jit_values, jit_count)?;
-    let bytes = image::from_memory(code.given()?);
-    let image = state.read_image(bytes);
-    let library = state.add_library(image);
+    let bytes = image::for_library(code)?;
+    let library = state.add_library(&bytes);
     out.write(handle::pointer(library))
 }
 
@@ -140,17 +140,21 @@ pub(crate) fn load_from_file(
     out.given()?;
     jit::read_library_options(options, values, count)?;
     jit::answer(jit_options, jit_values, jit_count)?;
-    // A file that is not there is an error at once (not recorded).
     let bytes = image::from_file(name.c_str()?)?;
-    let image = state.read_image(Ok(bytes));
-    let library = state.add_library(image);
+    let library = state.add_library(&bytes);
     out.write(handle::pointer(library))
 }
 
 pub(crate) fn unload(driver: &Driver, library: Ptr<CUlib_st>) -> Answer {
     let mut state = driver.state();
-    let library = state.libraries.remove(&library.address());
-    let Library { kernels, modules, .. } = library.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    if library.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
+    let Some(Library { kernels, modules, .. }) = state.libraries.remove(&library.address()) else {
+        // One that is not there any more is followed without a check, as recorded.
+        crash::segmentation_fault();
+        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    };
     // Its kernels may be running on any device.
     let devices: Vec<usize> = state.devices.iter().map(|device| device.primary).collect();
     for primary in devices {
@@ -180,8 +184,7 @@ pub(crate) fn get_kernel(
     out.write(handle::pointer(library.kernels[index]))
 }
 
-/// Counting the kernels of text that could not be read is no error, as recorded; no record says the
-/// number, which is taken to be 0.
+/// Counting the kernels of what could not be read is no error: it has none, as recorded.
 pub(crate) fn get_kernel_count(driver: &Driver, out: Ptr<u32>, library: Ptr<CUlib_st>) -> Answer {
     let state = driver.state();
     out.write(state.library(library)?.kernels.len() as u32)

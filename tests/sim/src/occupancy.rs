@@ -1,7 +1,7 @@
 //! How much of a kernel fits on a context's SMs.
 //!
-//! The arithmetic of blocks is that of NVIDIA's `cuda_occupancy.h`. Recorded are blocks by threads
-//! and clusters; the rest follows the headers.
+//! The arithmetic of blocks is that of NVIDIA's `cuda_occupancy.h`, which the record of an H200
+//! bears out.
 
 use green_ctx_sys::{CUfunc_st, CUlaunchConfig, CUoccupancyB2DSize, CUresult};
 
@@ -12,6 +12,7 @@ use crate::library::Limits;
 use crate::pointer::{Answer, Ptr};
 use crate::profile::attribute;
 use crate::state::State;
+use crate::topology;
 
 /// Registers are handed out to warps in pieces of this many.
 const REGISTER_PIECE: u64 = 256;
@@ -64,10 +65,11 @@ impl Sm {
             shared: u64::from(limit(attribute::MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)),
             reserved_shared: u64::from(limit(attribute::RESERVED_SHARED_MEMORY_PER_BLOCK)),
             cluster_size,
-            // 16 blocks where the tuning guides of Hopper and of Blackwell's data centre parts say
-            // so.
+            // As many as fit, as recorded on an H200: 17 is no error. The tuning guides of Hopper and
+            // of Blackwell's data centre parts speak of 16, those of other parts of nothing larger
+            // than what is portable.
             cluster_opted_in: match profile.compute_capability {
-                (9 | 10, _) => cluster_size.max(16),
+                (9 | 10, _) => u32::MAX,
                 _ => cluster_size,
             },
         }
@@ -80,7 +82,7 @@ impl Sm {
 
     /// How many blocks of a kernel the SM holds at a time.
     pub(crate) fn blocks(&self, limits: &Limits, threads: u32, dynamic_shared: u64) -> u32 {
-        if threads > self.threads_per_block || dynamic_shared > u64::from(limits.dynamic_shared) {
+        if threads > self.threads_per_block {
             return 0;
         }
         let warps = u64::from(threads.max(1)).div_ceil(self.warp);
@@ -106,7 +108,10 @@ impl Sm {
 
     fn blocks_by_shared(&self, limits: &Limits, dynamic: u64) -> u64 {
         let own = u64::from(limits.static_shared) + dynamic;
-        if own > u64::from(self.shared_opted_in) {
+        // A kernel that is allowed less than blocks have anyway is taken to be allowed that much,
+        // as recorded; its launches are not.
+        let allowed = u64::from(limits.static_shared) + u64::from(limits.dynamic_shared);
+        if own > allowed.max(u64::from(self.shared_per_block)) {
             return 0;
         }
         let block = (own + self.reserved_shared).next_multiple_of(self.shared_piece());
@@ -134,9 +139,10 @@ impl Sm {
         step.filter(|step| *step <= self.shared).unwrap_or(self.shared)
     }
 
-    /// Dynamic shared memory that each of so many blocks can have on the SM, in bytes.
+    /// Dynamic shared memory that each of so many blocks can have on the SM, in bytes. What is
+    /// reserved beside it is not taken off, as recorded, so that one block less may fit with it.
     fn available_shared(&self, limits: &Limits, blocks: u64) -> u64 {
-        let per_block = u64::from(self.shared_opted_in) + self.reserved_shared;
+        let per_block = u64::from(self.shared_opted_in);
         // A block that is alone gets all that a block can have, whatever is preferred.
         let all = match self.preferred_shared(limits) {
             _ if blocks == 1 => per_block,
@@ -145,9 +151,7 @@ impl Sm {
         };
         let piece = self.shared_piece();
         let share = (all / blocks / piece * piece).min(per_block);
-        share
-            .saturating_sub(u64::from(limits.static_shared) + self.reserved_shared)
-            .min(u64::from(limits.dynamic_shared))
+        share.saturating_sub(u64::from(limits.static_shared)).min(u64::from(limits.dynamic_shared))
     }
 }
 
@@ -157,19 +161,13 @@ impl State {
     pub(crate) fn fit(&self, function: usize, device: usize, shape: &mut Shape) -> Answer<u32> {
         let limits = self.limits(function, device)?;
         let invalid = Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        // Whether a bound of the kernel has this error is not recorded.
         if limits.block.is_some_and(|block| block != shape.block)
             || shape.threads() > limits.threads
             || shape.shared_bytes > limits.dynamic_shared
         {
             return invalid;
         }
-        shape.cluster = shape.cluster.or(limits.cluster);
-        if limits.cluster.is_some_and(|cluster| shape.cluster != Some(cluster))
-            || (limits.must_cluster && shape.cluster.is_none())
-        {
-            return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
-        }
+        shape.take_cluster(&limits)?;
         shape.check(self, limits.cluster_size)?;
         match self.sm.blocks(&limits, shape.threads(), u64::from(shape.shared_bytes)) {
             0 => Err(CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES),
@@ -177,14 +175,19 @@ impl State {
         }
     }
 
-    /// What a kernel may use, where it is bound to or in the current context (header).
+    /// What a kernel may use, where it is bound to or in the current context (header), of which
+    /// there has to be one in any case, as recorded.
     fn limits_here(&mut self, function: Ptr<CUfunc_st>) -> Answer<Limits> {
         let (_, bound) = self.kernel_info(function.address())?;
-        let device = match bound {
-            Some(device) => device,
-            None => self.current_device()?,
-        };
-        self.limits(function.address(), device)
+        let current = self.current_device()?;
+        self.limits(function.address(), bound.unwrap_or(current))
+    }
+
+    /// What a kernel may use where a stream is. Unlike in the functions about blocks null is no
+    /// value here, as recorded.
+    fn limits_on(&self, function: Ptr<CUfunc_st>, stream: usize) -> Answer<Limits> {
+        function.given()?;
+        self.limits(function.address(), self.device_of_stream(stream))
     }
 }
 
@@ -282,7 +285,7 @@ pub(crate) fn max_potential_block_size_with_flags(
     block.given()?;
     let limits = state.limits_here(function)?;
     let sm = state.sm;
-    // The SMs of the current context (not recorded), as for clusters and cooperative launches.
+    // The SMs of the current context, as for clusters and cooperative launches (recorded).
     let sms = match state.current() {
         Ok(context) => state.contexts[&context].sms.set.len(),
         Err(_) => state.profile.topology.sm_count,
@@ -323,25 +326,22 @@ pub(crate) fn max_active_clusters(
     function: Ptr<CUfunc_st>,
     config: Ptr<CUlaunchConfig>,
 ) -> Answer {
-    let (shape, stream) = read_config(config)?;
+    let (mut shape, stream) = read_config(config)?;
     let mut state = driver.state();
     out.given()?;
-    state.kernel_info(function.address())?;
     let stream = state.stream(stream)?;
-    let device = state.device_of_stream(stream);
-    let limits = state.limits(function.address(), device)?;
-    // A cluster that the kernel requires need not be given, and another is an error (header).
-    let cluster = shape.cluster.or(limits.cluster).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    if limits.cluster.is_some_and(|required| required != cluster) {
-        return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
-    }
+    let limits = state.limits_on(function, stream)?;
+    shape.take_cluster(&limits)?;
+    // Whether a kernel that needs no cluster may be asked about without one is not recorded.
+    let cluster = shape.cluster.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let size = check_cluster(cluster, limits.cluster_size)?;
-    shape.check(&state, limits.cluster_size)?;
+    shape.check_sides()?;
+    shape.check_grid(cluster)?;
     out.write(state.clusters(stream, &limits, &shape, size) as i32)
 }
 
-/// The largest power of two of which at least one cluster fits. The cluster in the configuration
-/// does not count (header).
+/// The largest power of two of which at least one cluster fits. The size of the cluster that the
+/// kernel requires does not count, as recorded, nor that of the one in the configuration (header).
 pub(crate) fn max_potential_cluster_size(
     driver: &Driver,
     out: Ptr<i32>,
@@ -349,20 +349,16 @@ pub(crate) fn max_potential_cluster_size(
     config: Ptr<CUlaunchConfig>,
 ) -> Answer {
     let (mut shape, stream) = read_config(config)?;
-    shape.cluster = None;
     let mut state = driver.state();
     out.given()?;
-    state.kernel_info(function.address())?;
     let stream = state.stream(stream)?;
-    let device = state.device_of_stream(stream);
-    let limits = state.limits(function.address(), device)?;
-    if let Some(required) = limits.cluster {
-        return out.write(check_cluster(required, limits.cluster_size)? as i32);
-    }
-    shape.check(&state, limits.cluster_size)?;
+    let limits = state.limits_on(function, stream)?;
+    shape.take_cluster(&limits)?;
+    shape.check_sides()?;
+    let most = limits.cluster_size.min(state.profile.topology.sm_count);
     let sizes = std::iter::successors(Some(1_u32), |size| size.checked_mul(2));
     let fitting = sizes
-        .take_while(|size| *size <= limits.cluster_size)
+        .take_while(|size| *size <= most)
         .filter(|size| state.clusters(stream, &limits, &shape, *size) > 0);
     out.write(fitting.last().unwrap_or(0) as i32)
 }
@@ -370,10 +366,8 @@ pub(crate) fn max_potential_cluster_size(
 impl State {
     /// How many clusters of `size` blocks are active at once on the SMs of a stream's context.
     fn clusters(&self, stream: usize, limits: &Limits, shape: &Shape, size: u32) -> u32 {
-        let sms = &self.contexts[&self.streams[&stream].context].sms;
-        let anywhere = sms.structure.is_some();
-        let clusters = self.profile.topology.clusters(sms.set, sms.coscheduled, anywhere, size);
-        let shared = u64::from(shape.shared_bytes);
-        clusters * self.sm.blocks(limits, shape.threads(), shared)
+        let places = &self.contexts[&self.streams[&stream].context].sms.places;
+        let blocks = self.sm.blocks(limits, shape.threads(), u64::from(shape.shared_bytes));
+        topology::clusters(places, blocks, size)
     }
 }

@@ -153,8 +153,7 @@ mod tests {
             assert_eq!(topology.sm_count % topology.fine_unit, 0, "{name}");
             assert_eq!(topology.coarse_unit % topology.fine_unit, 0, "{name}");
             assert_eq!(topology.min_group % topology.coarse_unit, 0, "{name}");
-            assert!(topology.gpcs.is_sorted_by(|one, next| one >= next), "{name}");
-            assert!(topology.gpcs.iter().sum::<u32>() * topology.fine_unit <= topology.sm_count);
+            assert_eq!(topology.gpcs.iter().sum::<u32>() * topology.fine_unit, topology.sm_count);
             let mut fine =
                 topology.fine_units().into_iter().flat_map(|unit| unit.iter().collect::<Vec<_>>());
             let mut sms: Vec<u32> = fine.by_ref().collect();

@@ -16,7 +16,7 @@ use crate::handle;
 use crate::pointer::{Answer, Ptr};
 use crate::sm_set::SmSet;
 use crate::state::State;
-use crate::topology::{SplitError, is_fine};
+use crate::topology::{SplitError, is_fine, join};
 
 pub(crate) use structured::{Structure, split as split_structured};
 pub(crate) use workqueue::Workqueue;
@@ -176,17 +176,16 @@ impl State {
     fn combine(&self, parts: &[Resource]) -> Partition {
         let Some(&first) = parts.first() else { return Partition::all(self.profile) };
         let topology = &self.profile.topology;
-        let coscheduled = |part: &Resource| match part {
-            Resource { structure: Some(_), .. } => topology.structured_coscheduled(part.sms),
-            Resource { fine: true, .. } => SmSet::default(),
-            _ => topology.coscheduled(part.sms),
-        };
+        // The SMs of a structured split are placed by where they lie, as the header says, and not by
+        // how they were asked for.
+        let places =
+            |part: &Resource| topology.places(part.sms, part.fine && part.structure.is_none());
         let sms = parts.iter().map(|part| part.sms);
         let partition = Partition::new(
             sms.fold(SmSet::default(), SmSet::union),
             parts.iter().map(|part| part.count).sum(),
             parts.iter().any(|part| part.fine),
-            parts.iter().map(coscheduled).fold(SmSet::default(), SmSet::union),
+            parts.iter().map(places).fold(Vec::new(), join),
         );
         let flags = parts.iter().filter_map(|part| part.structure);
         let flags = flags.fold(0, |flags, structure| flags | structure.flags);

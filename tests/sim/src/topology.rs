@@ -1,7 +1,8 @@
 //! Which SMs a device has, how they hang together, and how the driver cuts them up.
 //!
-//! The rules that turn a [`Topology`] into splits are the ones that reproduce every recorded split
-//! of an H200. That other parts follow them too is not recorded: what is their own are the numbers.
+//! The rules that turn a [`Topology`] into splits and clusters are the ones that reproduce every
+//! recorded split of an H200 and every recorded number of clusters. That other parts follow them too
+//! is not recorded: what is their own are the numbers.
 
 mod gpc;
 #[cfg(test)]
@@ -23,7 +24,7 @@ const MAX_POTENTIAL_CLUSTER_SIZE: u32 = 2;
 ///
 /// TPCs are numbered across the GPCs: first those that form whole coarse units, one unit of each
 /// GPC after the other and layer by layer within them, as recorded on an H200; then the rest, the
-/// *tail*, which belongs to no unit.
+/// *tail*, which belongs to no unit, layer by layer too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Topology {
@@ -36,13 +37,11 @@ pub struct Topology {
     pub coarse_unit: u32,
     /// SMs of the smallest group of a split without that flag, a multiple of the coarse unit.
     pub min_group: u32,
-    /// The TPCs of each GPC, largest GPC first, as far as it is known which GPC they are in.
+    /// The TPCs of each GPC, in the order of their numbers. A TPC that shares clusters with no other
+    /// is a GPC of its own here.
     pub gpcs: &'static [u32],
     /// The order in which fine units are handed out, as ranges of TPC numbers.
     pub fine_order: &'static [(u32, u32)],
-    /// Whether two TPCs of the tail form one more cluster of four when the whole tail and at least
-    /// one unit come in one resource.
-    pub tail_pair: bool,
     /// Splits of the whole device whose groups are known and follow from no rule. Such splits of
     /// anything else fill their groups up in the order of the SMs, which no record says.
     pub splits: &'static [RecordedSplit],
@@ -102,12 +101,14 @@ impl Topology {
         self.coarse_unit / self.fine_unit
     }
 
-    /// In how many GPCs there is a first whole coarse unit, a second, and so on.
-    fn bands(&self) -> impl Iterator<Item = u32> {
+    /// The GPCs that have a first whole coarse unit, those that have a second, and so on.
+    fn bands(&self) -> impl Iterator<Item = Vec<usize>> {
         let per_unit = self.tpcs_per_unit();
-        let whole =
-            move |nth: u32| self.gpcs.iter().filter(|tpcs| **tpcs >= nth * per_unit).count();
-        (1..).map(move |nth| whole(nth) as u32).take_while(|gpcs| *gpcs > 0)
+        let whole = move |nth: u32| {
+            let gpcs = self.gpcs.iter().enumerate();
+            gpcs.filter(|(_, tpcs)| **tpcs >= nth * per_unit).map(|(gpc, _)| gpc).collect()
+        };
+        (1..).map(whole).take_while(|gpcs: &Vec<usize>| !gpcs.is_empty())
     }
 
     /// The first TPC that belongs to no coarse unit.
@@ -119,7 +120,8 @@ impl Topology {
     pub(crate) fn coarse_units(&self) -> Vec<SmSet> {
         let mut units = Vec::new();
         let mut start = 0;
-        for gpcs in self.bands() {
+        for band in self.bands() {
+            let gpcs = band.len() as u32;
             for gpc in 0..gpcs {
                 let mut unit = SmSet::default();
                 for layer in 0..self.tpcs_per_unit() {
@@ -215,51 +217,40 @@ impl Topology {
         Some(split.groups.iter().map(|tpcs| group(tpcs)).collect())
     }
 
-    /// The SMs of one resource, not cut in fine units, that run clusters of more than one fine
-    /// unit: those of a resource with a whole coarse unit, where the tail counts only as a whole.
-    pub(crate) fn coscheduled(&self, sms: SmSet) -> SmSet {
-        if !self.has_unit(sms) {
-            return SmSet::default();
-        }
-        let tail = self.tail();
-        if tail.is_subset(sms) { sms } else { sms.difference(tail) }
-    }
-
     /// The SMs of no coarse unit.
     fn tail(&self) -> SmSet {
         (self.tail_start() * self.fine_unit..self.sm_count).collect()
     }
 
-    /// How many clusters of `size` SMs fit on `sms` at one block an SM, where those of more than
-    /// one fine unit need `coscheduled` SMs.
-    ///
-    /// This is the sum over the resources that a context was made of, each counted as
-    /// [`coscheduled`](Topology::coscheduled) says, with SMs that are in several counted once. A
-    /// cluster lies in one coarse unit, or `anywhere` in one GPC; where it is known which GPC each
-    /// SM is in, always in that.
-    pub(crate) fn clusters(
-        &self,
-        sms: SmSet,
-        coscheduled: SmSet,
-        anywhere: bool,
-        size: u32,
-    ) -> u32 {
-        if size <= 1 {
-            return sms.len();
-        }
-        if size <= self.fine_unit {
-            let tpcs = 0..self.sm_count / self.fine_unit;
-            return tpcs.map(|tpc| sms.intersection(self.tpc(tpc)).len() / size).sum();
-        }
-        let places =
-            if anywhere || self.knows_gpcs() { self.gpc_sms() } else { self.coarse_units() };
-        let in_place = |place: &SmSet| coscheduled.intersection(*place).len() / size;
-        let clusters: u32 = places.iter().map(in_place).sum();
-        let tail = self.tail();
-        let pair = self.tail_pair
-            && size <= 2 * self.fine_unit
-            && !tail.is_empty()
-            && tail.is_subset(coscheduled);
-        clusters + u32::from(pair)
+    /// The SMs of one resource, in sets of those that clusters can lie in: the ones of each GPC, or
+    /// of each fine unit where the resource was cut in those.
+    pub(crate) fn places(&self, sms: SmSet, fine: bool) -> Vec<SmSet> {
+        let mut places = if fine { self.fine_units() } else { self.gpc_sms() };
+        places.iter_mut().for_each(|place| *place = place.intersection(sms));
+        places.retain(|place| !place.is_empty());
+        places
     }
+}
+
+/// Adds the places of one resource to those of others that are in the same context. Where resources
+/// have an SM in common their places are one, so that each SM counts once.
+pub(crate) fn join(mut places: Vec<SmSet>, others: Vec<SmSet>) -> Vec<SmSet> {
+    for mut place in others {
+        places.retain(|known| {
+            let apart = known.intersection(place).is_empty();
+            if !apart {
+                place = place.union(*known);
+            }
+            apart
+        });
+        places.push(place);
+    }
+    places
+}
+
+/// How many clusters of `size` blocks are active at once in these places, where an SM holds so many
+/// blocks: a place has room for all of its blocks, but no SM runs two of one cluster.
+pub(crate) fn clusters(places: &[SmSet], blocks_per_sm: u32, size: u32) -> u32 {
+    let sms = places.iter().map(|place| place.len());
+    sms.filter(|sms| *sms >= size).map(|sms| sms * blocks_per_sm / size.max(1)).sum()
 }

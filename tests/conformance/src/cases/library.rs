@@ -395,9 +395,9 @@ fn of_images() -> Vec<Case> {
         }),
         Case::new("library/layouts-of-text", |gpu, answer| {
             let text = c".version 8.3\n.target sm_90\n.address_size 64\n.visible .entry x(
-                .param .v2 .f32 pair, .param .b16 half, .param .u32 grid[3][2], .param .b8 byte,
-                .param .align 16 .b8 block[5], .param .u64 .ptr .global .align 1 pointer,
-                .param .b8 last) { ret; }";
+                .param .align 8 .f32 pair[2], .param .b16 half, .param .u32 grid[6],
+                .param .b8 byte, .param .align 16 .b8 block[5],
+                .param .u64 .ptr .global .align 1 pointer, .param .b8 last) { ret; }";
             let library = gpu.cuLibraryLoadData(text)?.must()?;
             let x = kernel(gpu, library, c"x")?;
             let function = gpu.cuKernelGetFunction(x)?.must()?;

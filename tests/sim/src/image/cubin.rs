@@ -57,16 +57,18 @@ impl Architecture {
     }
 }
 
-/// The header of a cubin; `CUDA_ERROR_INVALID_IMAGE` where it is none.
+/// The header of a file that is laid out as cubins are; `CUDA_ERROR_INVALID_IMAGE` where it is none.
 fn parse(bytes: &[u8]) -> Answer<&Header> {
-    let header = Header::parse(bytes).ok();
-    let header = header.filter(|it| it.is_little_endian() && it.e_machine(LITTLE) == elf::EM_CUDA);
+    let header = Header::parse(bytes).ok().filter(|header| header.is_little_endian());
     header.ok_or(CUresult::CUDA_ERROR_INVALID_IMAGE)
 }
 
 /// Reads a cubin.
 pub(super) fn read(bytes: &[u8], target: Target) -> Answer<Image> {
     let header = parse(bytes)?;
+    if header.e_machine(LITTLE) != elf::EM_CUDA {
+        return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
+    }
     let architecture = Architecture::of(header);
     if !architecture.runs_on(target.architecture) {
         return Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU);
@@ -160,7 +162,7 @@ impl<'a> Cubin<'a> {
             match attribute {
                 info::PARAM | info::LARGE_PARAM => params.push(param(attribute, value)?),
                 info::MAX_THREADS => kernel.bound_block(sides()?),
-                info::REQUIRED_BLOCK => kernel.require_block(sides()?),
+                info::REQUIRED_BLOCK => kernel.required_block = Some(sides()?),
                 info::REQUIRED_CLUSTER => kernel.required_cluster = Some(sides()?),
                 info::EXPLICIT_CLUSTER => kernel.explicit_cluster = true,
                 _ => {}
@@ -238,7 +240,8 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 /// How many bytes a cubin in memory has: up to the end of its tables and of what its sections hold.
-/// `read` copies bytes from a place behind its start.
+/// `read` copies bytes from a place behind its start. Which machine the file is for shows only when
+/// it is read, as recorded.
 pub(super) fn len(read: impl Fn(u64, &mut [u8]) -> Answer) -> Answer<u64> {
     const HEADER: u64 = size_of::<Header>() as u64;
     const SECTION: u64 = size_of::<Section>() as u64;
@@ -248,7 +251,8 @@ pub(super) fn len(read: impl Fn(u64, &mut [u8]) -> Answer) -> Answer<u64> {
     let header = parse(&head)?;
     let count = u64::from(header.e_shnum(LITTLE));
     let start = header.e_shoff(LITTLE);
-    if count > 0 && u64::from(header.e_shentsize(LITTLE)) != SECTION {
+    // A file without sections says nothing, and is no image even to libraries, as recorded.
+    if count == 0 || u64::from(header.e_shentsize(LITTLE)) != SECTION {
         return Err(invalid);
     }
     let segments = u64::from(header.e_phnum(LITTLE)) * u64::from(header.e_phentsize(LITTLE));

@@ -47,11 +47,13 @@ impl Head {
     }
 }
 
-/// What an entry holds. Others (intermediate code for the linker, say) are not looked at.
+/// What an entry holds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Ptx,
     Cubin,
+    /// Intermediate code for the linker, say, which is passed over. Text that is marked as something
+    /// else is text all the same, as recorded.
     Other,
 }
 
@@ -120,11 +122,21 @@ impl<'a> Entry<'a> {
         unpack().ok_or(CUresult::CUDA_ERROR_INVALID_IMAGE)
     }
 
-    fn image(&self, target: Target) -> Answer<Image> {
-        let bytes = self.unpack()?;
-        match self.kind {
-            Kind::Cubin => cubin::read(&bytes, target),
+    /// What it holds for a device; `None` where that is nothing.
+    fn image(&self, target: Target) -> Answer<Option<Image>> {
+        let image = self.unpack().and_then(|bytes| match self.kind {
+            Kind::Cubin => cubin::read(&bytes, target).map(Some),
             _ => read_text(&bytes, target),
+        });
+        match image {
+            // One for another architecture after all: its suffix is not in the fat binary.
+            Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU) => Ok(None),
+            Err(CUresult::CUDA_ERROR_INVALID_IMAGE | CUresult::CUDA_ERROR_INVALID_PTX)
+                if self.kind == Kind::Other =>
+            {
+                Ok(None)
+            }
+            image => image,
         }
     }
 }
@@ -141,17 +153,15 @@ pub(super) fn read(bytes: &[u8], target: Target) -> Answer<Image> {
     while !rest.is_empty() {
         let (entry, after) = Entry::read(rest).ok_or(invalid)?;
         rest = after;
-        if entry.kind != Kind::Other && entry.architecture <= target.architecture {
+        if entry.architecture <= target.architecture {
             entries.push(entry);
         }
     }
     // Binaries first, as they need no compiler; of each kind the newest.
     entries.sort_by_key(|entry| (entry.kind != Kind::Cubin, std::cmp::Reverse(entry.architecture)));
     for entry in entries {
-        match entry.image(target) {
-            // One for another architecture after all: its suffix is not in the fat binary.
-            Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU) => {}
-            answer => return answer,
+        if let Some(image) = entry.image(target)? {
+            return Ok(image);
         }
     }
     Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU)

@@ -21,28 +21,64 @@ pub(super) struct Ptx {
 /// The architecture that a text is written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PtxTarget {
-    /// The number after `sm_`.
+    /// The number after `sm_` or `compute_`, which are the same to the compiler, as recorded.
     number: u32,
     /// What follows it: `a` keeps the text to this architecture, `f` to its family.
     suffix: Option<char>,
 }
 
-/// The targets that PTX has (the table of `.target` in its manual); another is an error of the text,
-/// as recorded.
-const TARGETS: &[u32] = &[
-    20, 30, 32, 35, 37, 50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 88, 89, 90, 100, 101, 103,
-    110, 120, 121,
+/// The targets that PTX has, with the version that each came with; another target, or an earlier
+/// version, is an error of the text. Recorded are a few of them; this is what ptxas 13.0 takes (101
+/// is from the table of `.target` in the manual of PTX).
+const TARGETS: &[(u32, u32)] = &[
+    (20, 23),
+    (30, 30),
+    (32, 40),
+    (35, 31),
+    (37, 41),
+    (50, 40),
+    (52, 41),
+    (53, 42),
+    (60, 50),
+    (61, 50),
+    (62, 50),
+    (70, 60),
+    (72, 61),
+    (75, 63),
+    (80, 70),
+    (86, 71),
+    (87, 74),
+    (88, 73),
+    (89, 78),
+    (90, 78),
+    (100, 86),
+    (101, 86),
+    (103, 88),
+    (110, 90),
+    (120, 87),
+    (121, 88),
 ];
+
+/// The versions that targets of one architecture and of a family came with.
+const EXACT_SINCE: u32 = 80;
+const FAMILY_SINCE: u32 = 88;
 
 /// The most bytes of parameters that a kernel can have, on any architecture.
 const MAX_PARAM_BYTES: usize = 32_764;
 
 impl PtxTarget {
-    fn parse(word: &str) -> Option<PtxTarget> {
-        let word = word.strip_prefix("sm_")?;
+    /// Reads the word after `.target` in a text of this version.
+    fn parse(word: &str, version: u32) -> Option<PtxTarget> {
+        let word = word.strip_prefix("sm_").or_else(|| word.strip_prefix("compute_"))?;
         let suffix = word.chars().last().filter(|last| matches!(last, 'a' | 'f'));
         let number = word.strip_suffix(['a', 'f']).unwrap_or(word).parse().ok()?;
-        TARGETS.contains(&number).then_some(PtxTarget { number, suffix })
+        let (_, since) = TARGETS.iter().find(|(known, _)| *known == number)?;
+        let since_suffix = match suffix {
+            None => 0,
+            Some('a') => EXACT_SINCE,
+            Some(_) => FAMILY_SINCE,
+        };
+        (version >= *since.max(&since_suffix)).then_some(PtxTarget { number, suffix })
     }
 
     /// Whether a device can run what is written for this target.
@@ -62,7 +98,7 @@ pub(super) fn parse(text: &str) -> Option<Ptx> {
     let (major, minor) = tokens.next()?.split_once('.')?;
     let version = major.parse::<u32>().ok()?.checked_mul(10)?.checked_add(minor.parse().ok()?)?;
     tokens.expect(".target")?;
-    let target = PtxTarget::parse(tokens.next()?)?;
+    let target = PtxTarget::parse(tokens.next()?, version)?;
     while tokens.eat(",") {
         tokens.next()?;
     }
@@ -70,7 +106,11 @@ pub(super) fn parse(text: &str) -> Option<Ptx> {
     while let Some(word) = tokens.next() {
         module.statement(word, &mut tokens)?;
     }
-    let Module { mut kernels, variables, constant_bytes, .. } = module;
+    let Module { mut kernels, variables, constant_bytes, announced, .. } = module;
+    // What is announced has to follow, unless it is somewhere else.
+    if announced.iter().any(|name| !kernels.iter().any(|kernel| *kernel.name == **name)) {
+        return None;
+    }
     for kernel in &mut kernels {
         kernel.constant_bytes = constant_bytes;
     }
@@ -81,6 +121,8 @@ pub(super) fn parse(text: &str) -> Option<Ptx> {
 struct Module<'a> {
     virtual_architecture: u32,
     kernels: Vec<KernelInfo>,
+    /// The names of kernels that were announced.
+    announced: Vec<&'a str>,
     variables: Vec<Variable>,
     constant_bytes: u32,
     /// Shared variables that are declared outside of kernels, with their sizes.
@@ -124,6 +166,10 @@ impl<'a> Module<'a> {
     /// Reads a kernel after `.entry`.
     fn entry(&mut self, tokens: &mut Tokens<'a>) -> Option<()> {
         let name = tokens.next().filter(|name| is_name(name))?;
+        // Nothing comes after the kernel itself, neither another nor an announcement.
+        if self.kernels.iter().any(|known| *known.name == *name) {
+            return None;
+        }
         let mut kernel = KernelInfo::named(name)?;
         kernel.virtual_architecture = self.virtual_architecture;
         if tokens.eat("(") {
@@ -132,13 +178,15 @@ impl<'a> Module<'a> {
         loop {
             match tokens.next()? {
                 "{" => break,
-                // Only announced.
                 ";" => {
+                    if !self.is_extern {
+                        self.announced.push(name);
+                    }
                     self.is_extern = false;
                     return Some(());
                 }
                 ".maxntid" => kernel.bound_block(sides(tokens)?),
-                ".reqntid" => kernel.require_block(sides(tokens)?),
+                ".reqntid" => kernel.required_block = Some(sides(tokens)?),
                 ".reqnctapercluster" => kernel.required_cluster = Some(sides(tokens)?),
                 ".explicitcluster" => kernel.explicit_cluster = true,
                 ".pragma" => while tokens.next()? != ";" {},
@@ -219,7 +267,12 @@ fn params(tokens: &mut Tokens<'_>) -> Option<Vec<Param>> {
             tokens.expect(",")?;
         }
         tokens.expect(".param")?;
-        let Declaration { size, align, .. } = declaration(tokens)?;
+        let (kind, name) = specifiers(tokens)?;
+        let Declaration { size, align, dimensions, .. } = declarator(kind, name, tokens)?;
+        // The compiler takes neither vectors nor arrays of arrays here.
+        if kind.lanes > 1 || dimensions > 1 {
+            return None;
+        }
         offset = offset.checked_next_multiple_of(align)?;
         params.push(Param { offset, size });
         offset = offset.checked_add(size).filter(|&end| end <= MAX_PARAM_BYTES)?;
@@ -253,6 +306,8 @@ struct Declaration<'a> {
     name: &'a str,
     size: usize,
     align: usize,
+    /// How many numbers in brackets follow the name.
+    dimensions: usize,
     element: Type,
     init: Vec<u8>,
 }
@@ -288,12 +343,6 @@ fn declarations<'a>(tokens: &mut Tokens<'a>) -> Option<Vec<Declaration<'a>>> {
             _ => return None,
         }
     }
-}
-
-/// One declaration, without a value.
-fn declaration<'a>(tokens: &mut Tokens<'a>) -> Option<Declaration<'a>> {
-    let (kind, name) = specifiers(tokens)?;
-    declarator(kind, name, tokens)
 }
 
 /// What stands before the name, and the name.
@@ -334,8 +383,9 @@ fn declarator<'a>(
     name: &'a str,
     tokens: &mut Tokens<'a>,
 ) -> Option<Declaration<'a>> {
-    let mut size = element.size * lanes;
+    let (mut size, mut dimensions) = (element.size * lanes, 0);
     while tokens.eat("[") {
+        dimensions += 1;
         if tokens.eat("]") {
             size = 0;
         } else {
@@ -343,7 +393,7 @@ fn declarator<'a>(
             tokens.expect("]")?;
         }
     }
-    Some(Declaration { name, size, align, element, init: Vec::new() })
+    Some(Declaration { name, size, align, dimensions, element, init: Vec::new() })
 }
 
 /// Reads the values that a variable begins with. Addresses are not known here and are zeros.

@@ -18,7 +18,20 @@ const WRAPPER_MAGIC: [u8; 4] = 0x4662_43b1_u32.to_le_bytes();
 /// Where the address stands in it, counted in addresses.
 const WRAPPED: usize = 1;
 
-/// Copies an image that the program points to.
+/// Copies an image that the program points to, for a library.
+pub(crate) fn for_library(image: Ptr<c_void>) -> Answer<Vec<u8>> {
+    let image = image.given()?.cast::<u8>();
+    if magic(image)? != WRAPPER_MAGIC {
+        return from_memory(image.cast());
+    }
+    let wrapped = image.cast::<*mut u8>().element(WRAPPED).follow()?.given()?;
+    if magic(wrapped)? != fatbin::MAGIC {
+        return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
+    }
+    fat_binary(wrapped)
+}
+
+/// Copies an image that the program points to. Only libraries take what is wrapped, as recorded.
 pub(crate) fn from_memory(image: Ptr<c_void>) -> Answer<Vec<u8>> {
     let image = image.given()?.cast::<u8>();
     match magic(image)? {
@@ -31,27 +44,32 @@ pub(crate) fn from_memory(image: Ptr<c_void>) -> Answer<Vec<u8>> {
             copy(image, end)
         }
         fatbin::MAGIC => fat_binary(image),
-        WRAPPER_MAGIC => {
-            let wrapped = image.cast::<*mut u8>().element(WRAPPED).follow()?.given()?;
-            if magic(wrapped)? != fatbin::MAGIC {
-                return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
-            }
-            fat_binary(wrapped)
-        }
+        WRAPPER_MAGIC => Err(CUresult::CUDA_ERROR_INVALID_IMAGE),
         _ => Ok(image.cast::<c_char>().c_str()?.to_bytes().to_vec()),
     }
 }
 
 /// Reads an image from a file; `CUDA_ERROR_FILE_NOT_FOUND` where there is none.
 pub(crate) fn from_file(name: &CStr) -> Answer<Vec<u8>> {
+    if name.is_empty() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     let missing = |_| CUresult::CUDA_ERROR_FILE_NOT_FOUND;
     let file = File::open(OsStr::from_bytes(name.to_bytes())).map_err(missing)?;
-    // Other things than files may have no end.
-    if !file.metadata().map_err(missing)?.is_file() {
+    let kind = file.metadata().map_err(missing)?.file_type();
+    // A folder is opened like a file, and says that it is longer than any memory (recorded).
+    if kind.is_dir() {
+        return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    // Other things may have no end. What the driver makes of them is not recorded.
+    if !kind.is_file() {
         return Err(CUresult::CUDA_ERROR_FILE_NOT_FOUND);
     }
     let mut bytes = Vec::new();
     file.take(MAX_BYTES).read_to_end(&mut bytes).map_err(missing)?;
+    if bytes.is_empty() {
+        return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
+    }
     Ok(bytes)
 }
 

@@ -8,6 +8,7 @@ const ZSTD: &[u8] = include_bytes!("../../images/kernels.zstd.fatbin");
 const CUBIN: &[u8] = include_bytes!("../../images/probe.sm_90.cubin");
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_IMAGE;
+const INVALID_PTX: CUresult = CUresult::CUDA_ERROR_INVALID_PTX;
 const NO_BINARY: CUresult = CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU;
 
 fn target(architecture: u32) -> Target {
@@ -106,7 +107,7 @@ fn a_binary_runs_on_its_major_version() {
 #[test]
 fn a_fat_binary_gives_the_newest_that_runs() {
     let text = |number: u32, kernel: &str| {
-        let text = format!(".version 7.8 .target sm_{number} .entry {kernel}() {{ ret; }}\0\0\0");
+        let text = format!(".version 8.8 .target sm_{number} .entry {kernel}() {{ ret; }}\0\0\0");
         entry(1, number, text.as_bytes())
     };
     let image = fat(&[
@@ -115,6 +116,8 @@ fn a_fat_binary_gives_the_newest_that_runs() {
         text(103, "too_new"),
         entry(2, 90, CUBIN),
         entry(0x40, 90, b"something else"),
+        // For one architecture alone, which the fat binary does not say.
+        entry(1, 80, b".version 8.0 .target sm_80a .entry exact() { ret; }"),
     ]);
     let first = |architecture| {
         read(&image, target(architecture)).map(|image| image.kernels[0].name.to_string())
@@ -126,6 +129,10 @@ fn a_fat_binary_gives_the_newest_that_runs() {
     assert_eq!(first(100).as_deref(), Ok("newer"));
     assert_eq!(first(103).as_deref(), Ok("too_new"));
     assert_eq!(error(&fat(&[]), 90), Some(NO_BINARY));
+    // Text that is marked as something else is text.
+    let marked = fat(&[entry(0x40, 52, b".version 7.8 .target sm_52 .entry x() { ret; }")]);
+    assert_eq!((error(&marked, 90), error(&marked, 50)), (None, Some(NO_BINARY)));
+    assert_eq!(error(&fat(&[entry(1, 52, b".version 3.0 .target sm_52")]), 90), Some(INVALID_PTX));
     assert_eq!(error(&fat(&[entry(2, 90, b"no ELF")]), 90), Some(INVALID));
 }
 
@@ -137,9 +144,10 @@ fn text_is_read_for_a_driver_and_a_device() {
     };
     assert_eq!(with("9.0", "90", 90), None);
     assert_eq!(with("9.1", "90", 90), Some(CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION));
-    assert_eq!([90, 100].map(|it| with("8.0", "90a", it)), [None, Some(NO_BINARY)]);
+    assert_eq!([90, 100].map(|it| with("8.0", "90a", it)), [None, Some(INVALID_PTX)]);
     assert_eq!([100, 103].map(|it| with("9.0", "100f", it)), [None, None]);
-    assert_eq!(with("9.0", "100f", 110), Some(NO_BINARY));
+    assert_eq!(with("9.0", "100f", 110), Some(INVALID_PTX));
+    assert_eq!(with("9.0", "100", 90), Some(INVALID_PTX));
     let versions = [12_040, 12_050, 12_080, 13_000, 13_010, 13_040].map(ptx_version);
     assert_eq!(versions, [84, 85, 87, 90, 91, 94]);
 }
@@ -157,9 +165,13 @@ fn length(bytes: &[u8]) -> Answer<u64> {
 #[test]
 fn a_cubin_tells_its_length() {
     assert_eq!(length(CUBIN), Ok(CUBIN.len() as u64));
-    // What follows it does not count, and other files of its kind are not followed.
+    // What follows it does not count.
     assert_eq!(length(&[CUBIN, &[9; 100]].concat()), Ok(CUBIN.len() as u64));
-    for (at, with) in [(18, 62), (58, 0), (4, 1), (5, 2)] {
+    // Of another machine is something that shows later.
+    let mut other = CUBIN.to_vec();
+    other[18] = 62;
+    assert_eq!(length(&other), Ok(CUBIN.len() as u64));
+    for (at, with) in [(60, 0), (58, 0), (4, 1), (5, 2)] {
         let mut other = CUBIN.to_vec();
         other[at] = with;
         assert_eq!(length(&other), Err(INVALID), "{at}");

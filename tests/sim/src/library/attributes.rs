@@ -10,11 +10,11 @@ use crate::state::State;
 /// The registers that a kernel of text is said to use: no compiler is here to tell.
 const REGISTERS: u32 = 32;
 
-/// How many attributes drivers before and from 13.5 on know; later ones are no attributes there.
-/// (`CU_FUNC_ATTRIBUTE_SHARED_MEMORY_MODE` is in the header of 13.5 and not in that of 13.0; which
-/// version between them brought it was not looked up.)
+/// How many attributes drivers before and from 13.5 on know; later ones are no attributes there, as
+/// recorded of 13.0. (The last two are in the header of 13.5 and not in that of 13.0; which versions
+/// between them brought them was not looked up.)
 const COUNT: usize = 18;
-const COUNT_BEFORE_13_5: u32 = 17;
+const COUNT_BEFORE_13_5: u32 = 16;
 
 /// What a program set on a kernel or a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,7 +46,6 @@ impl Attributes {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let limits = Limits::new(info, self, &state.sm);
-        let [width, height, depth] = limits.cluster.unwrap_or_default();
         let value = match attribute {
             CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK => limits.threads,
             CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES => info.shared_bytes,
@@ -67,16 +66,21 @@ impl Attributes {
             CUfunction_attribute::CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET => {
                 u32::from(info.explicit_cluster)
             }
-            CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH => width,
-            CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT => height,
-            CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH => depth,
+            CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH
+            | CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT
+            | CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH => {
+                match required_side(attribute, info) {
+                    Some(side) => side,
+                    // One that was set, though one side alone requires nothing yet.
+                    None => return Ok(self.value(attribute).unwrap_or(0)),
+                }
+            }
             _ => return Ok(self.value(attribute).unwrap_or(0)),
         };
         Ok(i32::try_from(value).unwrap_or(i32::MAX))
     }
 
-    /// Sets an attribute. What the header leaves open, the bounds of values among it, is not
-    /// recorded.
+    /// Sets an attribute, within the bounds that are recorded.
     pub(super) fn set(
         &mut self,
         attribute: CUfunction_attribute,
@@ -95,14 +99,14 @@ impl Attributes {
             CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH
             | CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT
             | CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH => {
-                if info.required_cluster.is_some() {
-                    return Err(CUresult::CUDA_ERROR_NOT_PERMITTED);
-                }
-                value >= 0
+                let value = u32::try_from(value).ok();
+                // What the image requires can be set to itself only. The header has another error
+                // for that, `CUDA_ERROR_NOT_PERMITTED`.
+                let required = required_side(attribute, info);
+                value.is_some_and(|value| required.is_none_or(|required| required == value))
             }
-            CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED => {
-                (0..=1).contains(&value)
-            }
+            // Any number is taken.
+            CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED => true,
             CUfunction_attribute::CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE
             | CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_MEMORY_MODE => {
                 (0..=2).contains(&value) && attribute.0 < count(state)
@@ -118,6 +122,16 @@ impl Attributes {
             _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         }
     }
+}
+
+/// The side of the cluster that the image requires.
+fn required_side(attribute: CUfunction_attribute, info: &KernelInfo) -> Option<u32> {
+    let [width, height, depth] = info.required_cluster?;
+    Some(match attribute {
+        CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH => width,
+        CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT => height,
+        _ => depth,
+    })
 }
 
 /// How many attributes the driver has.
@@ -163,9 +177,9 @@ impl Limits {
         .map(positive);
         // Zeros say that none is required, and one alone says nothing yet.
         let cluster = Some(cluster).filter(|sides| !sides.contains(&0));
-        let beyond =
-            positive(CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED)
-                != 0;
+        let beyond = attributes
+            .value(CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED)
+            .is_some_and(|value| value != 0);
         Limits {
             threads: info.max_threads.unwrap_or(u32::MAX).min(sm.threads_per_block),
             block: info.required_block,

@@ -23,7 +23,7 @@ pub(crate) struct Function {
     /// What was set on it.
     pub(super) attributes: Attributes,
     /// Whether it was asked for by name, launched or loaded. Functions that were only enumerated
-    /// are not loaded yet, since loading is lazy (header).
+    /// are not loaded yet, since loading is lazy (recorded).
     pub(super) loaded: bool,
 }
 
@@ -43,7 +43,7 @@ impl State {
     }
 
     /// What is set on a function, or on a kernel for a device. What was set on a function goes over
-    /// what was set on its kernel, in whichever order that was done (header).
+    /// what was set on its kernel, in whichever order that was done (recorded).
     pub(crate) fn attributes(&self, handle: usize, device: usize) -> Attributes {
         let Some(function) = self.functions.get(&handle) else {
             let kernel = self.kernels.get(&handle);
@@ -55,7 +55,7 @@ impl State {
     }
 }
 
-/// The attributes that need a loaded function (header).
+/// The attributes that need a loaded function (recorded).
 const OF_LOADED: [CUfunction_attribute; 3] = [
     CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
     CUfunction_attribute::CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES,
@@ -75,7 +75,11 @@ pub(crate) fn func_get_attribute(
         return Err(CUresult::CUDA_ERROR_FUNCTION_NOT_LOADED);
     }
     let attributes = state.attributes(handle.address(), function.device);
-    out.write(attributes.get(attribute, &function.info, &state)?)
+    let value = attributes.get(attribute, &function.info, &state)?;
+    // A function says only whether it was set, a kernel to which number (recorded).
+    let is_flag =
+        attribute == CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
+    out.write(if is_flag { i32::from(value != 0) } else { value })
 }
 
 pub(crate) fn func_set_attribute(
@@ -94,13 +98,14 @@ pub(crate) fn func_set_attribute(
     Ok(())
 }
 
+// Null has an error of its own in the functions that ask what a function is, as recorded.
+
 pub(crate) fn func_get_name(
     driver: &Driver,
     out: Ptr<*const c_char>,
     function: Ptr<CUfunc_st>,
 ) -> Answer {
     let state = driver.state();
-    // A null handle has an error of its own (header).
     function.given()?;
     out.write(state.function(function)?.info.symbol.as_ptr())
 }
@@ -111,6 +116,7 @@ pub(crate) fn func_get_module(
     function: Ptr<CUfunc_st>,
 ) -> Answer {
     let state = driver.state();
+    function.given()?;
     out.write(handle::pointer(state.function(function)?.module))
 }
 
@@ -122,6 +128,7 @@ pub(crate) fn func_get_param_info(
     size: Ptr<usize>,
 ) -> Answer {
     let state = driver.state();
+    function.given()?;
     write_param(&state.function(function)?.info, index, offset, size)
 }
 

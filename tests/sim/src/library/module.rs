@@ -101,7 +101,16 @@ impl State {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let name = name.c_str()?.to_str().map_err(|_| CUresult::CUDA_ERROR_NOT_FOUND)?;
-        let (start, size) = *module.variables.get(name).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
+        let Some(&(start, size)) = module.variables.get(name) else {
+            // What has the name and is no variable has an error of its own, as recorded of a kernel
+            // and of no name, which every image's first symbol has.
+            let is_symbol = name.is_empty() || module.image.kernel(name).is_some();
+            return Err(if is_symbol {
+                CUresult::CUDA_ERROR_INVALID_VALUE
+            } else {
+                CUresult::CUDA_ERROR_NOT_FOUND
+            });
+        };
         address.write_if_given(start);
         bytes.write_if_given(size);
         Ok(())
@@ -117,7 +126,7 @@ fn load(
     let mut state = driver.state();
     let device = state.current_device()?;
     out.given()?;
-    let image = state.read_image(fetch())?;
+    let image = state.read_image(&fetch()?)?;
     let module = state.add_module(device, Arc::new(image), None)?;
     out.write(handle::pointer(module))
 }
@@ -126,7 +135,7 @@ pub(crate) fn module_load(driver: &Driver, out: Ptr<*mut CUmod_st>, name: Ptr<c_
     load(driver, out, || image::from_file(name.c_str()?))
 }
 
-/// Also `cuModuleLoadFatBinary`: the driver sees what an image is, and documents the two alike.
+/// Also `cuModuleLoadFatBinary`: the driver sees what an image is, and answers alike (recorded).
 pub(crate) fn module_load_data(
     driver: &Driver,
     out: Ptr<*mut CUmod_st>,

@@ -39,7 +39,6 @@ pub(super) const A100: Profile = Profile {
         // parts may differ.
         gpcs: &[8, 8, 8, 8, 8, 7, 7],
         fine_order: &[(0, 54)],
-        tail_pair: false,
         splits: &[],
     },
     min_partition: 4,

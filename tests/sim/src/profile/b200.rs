@@ -56,7 +56,6 @@ pub(super) const B200: Profile = Profile {
         // this is the most even way.
         gpcs: &[10, 10, 9, 9, 9, 9, 9, 9],
         fine_order: &[(0, 74)],
-        tail_pair: false,
         splits: &[],
     },
     min_partition: 8,

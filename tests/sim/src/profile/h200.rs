@@ -49,11 +49,12 @@ pub(super) const TOPOLOGY: Topology = Topology {
     fine_unit: 2,
     coarse_unit: 8,
     min_group: 8,
-    // The splits show 15 whole units in 8 GPCs, of which one has only one; in which GPCs the last
-    // six TPCs are does not show.
-    gpcs: &[8, 8, 8, 8, 8, 8, 8, 4],
+    // What clusters of 4 to 17 blocks fit shows two GPCs of 18 SMs, five of 16, one of 8, and four
+    // TPCs that share clusters with no other. That the one of 8 is among the first two shows in the
+    // split of 16, whose TPCs 33 and 40 do not lie beside the unit of TPC 1. The order of the other
+    // GPCs does not show, and is taken to be by size as well.
+    gpcs: &[4, 8, 8, 8, 8, 8, 9, 9, 1, 1, 1, 1],
     fine_order: &[(0, 8), (62, 66), (8, 62)],
-    tail_pair: true,
     splits: SPLITS,
 };
 

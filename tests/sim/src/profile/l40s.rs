@@ -47,7 +47,6 @@ pub(super) const L40S: Profile = Profile {
         // missing.
         gpcs: &[6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 5],
         fine_order: &[(0, 71)],
-        tail_pair: false,
         splits: &[],
     },
     min_partition: 4,

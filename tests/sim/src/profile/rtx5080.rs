@@ -49,7 +49,6 @@ pub(super) const RTX5080: Profile = Profile {
         // The full GB203, by the white paper: 7 GPCs of 6 TPCs.
         gpcs: &[6, 6, 6, 6, 6, 6, 6],
         fine_order: &[(0, 42)],
-        tail_pair: false,
         splits: &[],
     },
     min_partition: 8,

@@ -48,7 +48,6 @@ pub(super) const RTX5090: Profile = Profile {
         // not public: this is the most even way.
         gpcs: &[8, 8, 8, 8, 8, 8, 8, 8, 7, 7, 7],
         fine_order: &[(0, 85)],
-        tail_pair: false,
         splits: &[],
     },
     min_partition: 8,

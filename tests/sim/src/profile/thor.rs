@@ -62,7 +62,6 @@ pub(super) const THOR: Profile = Profile {
         // TPCs of a T5000 is not public: this is the most even way.
         gpcs: &[4, 3, 3],
         fine_order: &[(0, 10)],
-        tail_pair: false,
         splits: &[],
     },
     min_partition: 2,

@@ -20,15 +20,12 @@ pub(crate) struct Wish {
 }
 
 impl Topology {
-    /// The SMs of each GPC: of every band of coarse units the i-th lies in the i-th GPC, and so
-    /// does what of the tail is known to be there. SMs of which it is not known are in none.
+    /// The SMs of each GPC: the i-th unit of a band lies in the i-th of its GPCs, and a layer of the
+    /// tail has a TPC of each GPC that has so many more than its units hold.
     pub(super) fn gpc_sms(&self) -> Vec<SmSet> {
-        let mut units = self.coarse_units().into_iter();
         let mut gpcs = vec![SmSet::default(); self.gpcs.len()];
-        for band in self.bands() {
-            for (sms, unit) in gpcs.iter_mut().zip(units.by_ref().take(band as usize)) {
-                *sms = unit.union(*sms);
-            }
+        for (gpc, unit) in self.bands().flatten().zip(self.coarse_units()) {
+            gpcs[gpc] = unit.union(gpcs[gpc]);
         }
         let mut tail = self.tail_start()..;
         for layer in 0..self.tpcs_per_unit() {
@@ -43,23 +40,9 @@ impl Topology {
         gpcs
     }
 
-    /// Whether it is known of each SM in which GPC it is.
-    pub(super) fn knows_gpcs(&self) -> bool {
-        self.gpcs.iter().sum::<u32>() * self.fine_unit == self.sm_count
-    }
-
     /// Whether a whole coarse unit is among these SMs.
     pub(crate) fn has_unit(&self, sms: SmSet) -> bool {
         self.coarse_units().iter().any(|unit| unit.is_subset(sms))
-    }
-
-    /// The SMs of a group of a structured split that run clusters of more than one fine unit. They
-    /// follow from where the SMs lie, as the header says, and not from how they were asked for.
-    pub(crate) fn structured_coscheduled(&self, sms: SmSet) -> SmSet {
-        if self.knows_gpcs() {
-            return sms;
-        }
-        if self.has_unit(sms) { self.coscheduled(sms) } else { sms.difference(self.tail()) }
     }
 
     /// Chooses the SMs of one group out of the `free` ones. Nothing is chosen where not even one
@@ -86,12 +69,9 @@ impl Topology {
         (group.len() >= wish.count.unwrap_or(0)).then_some(group)
     }
 
-    /// `size` free SMs of one GPC, of one coarse unit where that is possible. The SMs of a TPC lie
-    /// in one GPC too, in the tail as well.
+    /// `size` free SMs of one GPC, of one coarse unit where that is possible.
     fn together(&self, free: SmSet, size: u32) -> Option<SmSet> {
-        let tail = self.tail_start()..self.sm_count / self.fine_unit;
-        let places = self.coarse_units().into_iter().chain(self.gpc_sms());
-        let mut places = places.chain(tail.map(|tpc| self.tpc(tpc)));
+        let mut places = self.coarse_units().into_iter().chain(self.gpc_sms());
         places.find_map(|place| {
             let sms = place.intersection(free);
             (sms.len() >= size).then(|| sms.iter().take(size as usize).collect())
@@ -117,17 +97,28 @@ mod tests {
     #[test]
     fn gpcs_are_made_of_the_units_at_the_same_place() {
         let (gpcs, units) = (H200.topology.gpc_sms(), H200.topology.coarse_units());
-        assert_eq!(gpcs.len(), 8);
-        assert_eq!(gpcs[0], units[0].union(units[8]));
-        assert_eq!(gpcs[6], units[6].union(units[14]));
-        assert_eq!(gpcs[7], units[7]);
+        assert_eq!(gpcs.len(), 12);
+        assert_eq!(gpcs[0], units[0]);
+        assert_eq!(gpcs[1], units[1].union(units[8]));
+        // The tail goes on with those that have a ninth TPC.
+        let pair = |first: u32| (first..first + 2).collect::<SmSet>();
+        assert_eq!(gpcs[7], units[7].union(units[14]).union(pair(122)));
+        assert_eq!((gpcs[8], gpcs[11]), (pair(124), pair(130)));
     }
 
     #[test]
     fn as_many_are_found_as_the_gpcs_hold() {
-        for (coscheduled, sms) in
-            [(2, 132), (4, 120), (6, 90), (8, 120), (10, 70), (14, 98), (16, 112), (18, 0), (32, 0)]
-        {
+        for (coscheduled, sms) in [
+            (2, 132),
+            (4, 120),
+            (6, 102),
+            (8, 120),
+            (10, 70),
+            (14, 98),
+            (16, 112),
+            (18, 36),
+            (20, 0),
+        ] {
             assert_eq!(most(coscheduled), sms, "{coscheduled} at a time");
         }
     }
@@ -146,9 +137,9 @@ mod tests {
         let merged = Wish { preferred: 16, ..wish(Some(24), 8) };
         let units = topology.coarse_units();
         // A GPC of two units, and one unit of the next.
-        let expected = units[0].union(units[8]).union(units[1]);
+        let expected = units[1].union(units[8]).union(units[0]);
         assert_eq!(topology.gather(topology.all(), merged), Some(expected));
-        // The last GPC holds only one unit, which is taken as it is.
+        // The first GPC holds only one unit, which is taken as it is.
         let all = topology.gather(topology.all(), Wish { count: None, ..merged });
         assert_eq!(all.map(SmSet::len), Some(120));
         // Nothing is merged where no GPC is so large.
@@ -164,12 +155,12 @@ mod tests {
         let topology = &H200.topology;
         let filled = Wish { backfill: true, ..wish(Some(18), 16) };
         let group = topology.gather(topology.all(), filled).expect("there are enough");
-        let (tail, gpc) = (group.intersection(topology.tail()), topology.gpc_sms()[0]);
+        let (tail, gpc) = (group.intersection(topology.tail()), topology.gpc_sms()[1]);
         assert_eq!((group.len(), tail.iter().collect::<Vec<_>>()), (18, vec![120, 121]));
         assert!(gpc.is_subset(group));
         let whole = Wish { count: None, ..filled };
         assert_eq!(topology.gather(topology.all(), whole), Some(topology.all()));
-        let none = Wish { count: Some(18), coscheduled: 18, preferred: 18, backfill: true };
+        let none = Wish { count: Some(20), coscheduled: 20, preferred: 20, backfill: true };
         assert_eq!(topology.gather(topology.all(), none), None);
         assert_eq!(
             topology.gather(topology.all(), Wish { count: None, ..none }),
@@ -183,12 +174,11 @@ mod tests {
         let topology = &H200.topology;
         let units = topology.coarse_units();
         let half = |unit: SmSet| unit.iter().take(4).collect::<SmSet>();
-        let free = half(units[0]).union(half(units[8]));
+        let free = half(units[1]).union(half(units[8]));
         assert_eq!(topology.gather(free, wish(None, 8)), Some(free));
         let apart = half(units[0]).union(half(units[1]));
         assert_eq!(topology.gather(apart, wish(None, 8)), Some(SmSet::default()));
-        let coscheduled = topology.structured_coscheduled(free);
-        assert_eq!(topology.clusters(free, coscheduled, true, 8), 1);
-        assert_eq!(topology.clusters(free, coscheduled, false, 8), 0);
+        assert_eq!(topology.places(free, false), [free]);
+        assert_eq!(topology.places(apart, false), [half(units[0]), half(units[1])]);
     }
 }

@@ -188,12 +188,14 @@ fn groups_and_nested_groups_hold_the_recorded_sms() {
 #[test]
 fn clusters_are_the_recorded_ones() {
     let topology = &H200.topology;
+    let of = |resources: &[(SmSet, bool)], size| {
+        let places = resources.iter().map(|&(sms, fine)| topology.places(sms, fine));
+        // Two blocks an SM, as in every recorded case.
+        clusters(&places.fold(Vec::new(), join), 2, size)
+    };
     let counts = |resources: &[SmSet]| {
-        let sms = resources.iter().fold(SmSet::default(), |all, &sms| all.union(sms));
-        let together = resources
-            .iter()
-            .fold(SmSet::default(), |all, &sms| all.union(topology.coscheduled(sms)));
-        [2, 4, 8].map(|size| topology.clusters(sms, together, false, size) * 2)
+        let resources: Vec<_> = resources.iter().map(|&sms| (sms, sms.len() == 2)).collect();
+        [2, 4, 8].map(|size| of(&resources, size))
     };
     let split = |count, size| {
         let split = topology.split(topology.all(), false, Some(count), 0, size);
@@ -216,6 +218,29 @@ fn clusters_are_the_recorded_ones() {
     assert_eq!(counts(&[fine[0], units.groups[5]]), [10, 4, 2]);
     assert_eq!(counts(&[fine[0], units.groups[0]]), [8, 4, 2]);
     assert_eq!(counts(&[units.groups[0], units.groups[0]]), [8, 4, 2]);
+    // Those that are not portable, on the device and on the first unit of each GPC.
+    let larger = |sms| [8, 9, 12, 16, 17, 32].map(|size| of(&[(sms, false)], size));
+    assert_eq!(larger(topology.all()), [30, 23, 16, 14, 4, 0]);
+    assert_eq!(larger(half.groups[0]), [16, 0, 0, 0, 0, 0]);
+}
+
+/// What no case asks: other numbers of blocks an SM, and resources that meet in a GPC.
+#[test]
+fn clusters_lie_in_one_gpc_of_one_resource() {
+    let topology = &H200.topology;
+    let all = topology.places(topology.all(), false);
+    assert_eq!([1, 4, 8, 16].map(|size| clusters(&all, 1, size)), [132, 30, 15, 7]);
+    assert_eq!([1, 18, 19].map(|size| clusters(&all, 3, size)), [396, 6, 0]);
+    assert_eq!(clusters(&all, 0, 2), 0);
+    let units = topology.coarse_units();
+    let (one, other) = (topology.places(units[1], false), topology.places(units[8], false));
+    let apart = join(one.clone(), other);
+    assert_eq!([8, 9].map(|size| clusters(&apart, 2, size)), [4, 0]);
+    let both = topology.places(units[1].union(units[8]), false);
+    assert_eq!([8, 9, 16].map(|size| clusters(&both, 2, size)), [4, 3, 2]);
+    // Who has an SM of both joins them, and none counts twice.
+    assert_eq!(join(apart, both.clone()), both);
+    assert_eq!(join(one.clone(), one.clone()), one);
 }
 
 /// Whatever part is split however: equal groups that share no SM, and nothing is lost.
@@ -241,7 +266,7 @@ fn splits_are_partitions_of_every_part() {
     }
 }
 
-/// Each GPC's SMs are its own, and together they are all of which it is known.
+/// Each GPC's SMs are its own, and together they are all.
 #[test]
 fn gpcs_hold_the_sms_of_their_tpcs() {
     for profile in Profile::all() {
@@ -253,7 +278,7 @@ fn gpcs_hold_the_sms_of_their_tpcs() {
             assert!(all.intersection(gpc).is_empty(), "{}", profile.name);
             all.union(gpc)
         });
-        assert_eq!(all == topology.all(), topology.knows_gpcs(), "{}", profile.name);
+        assert_eq!(all, topology.all(), "{}", profile.name);
         for unit in topology.coarse_units() {
             assert!(gpcs.iter().any(|gpc| unit.is_subset(*gpc)), "{}", profile.name);
         }
@@ -270,7 +295,6 @@ fn sms_need_not_come_in_pairs() {
         min_group: 4,
         gpcs: &[6, 4, 3],
         fine_order: &[(0, 13)],
-        tail_pair: false,
         splits: &[],
     };
     let units: Vec<Vec<u32>> = topology.coarse_units().into_iter().map(ids).collect();
@@ -283,5 +307,5 @@ fn sms_need_not_come_in_pairs() {
     };
     assert_eq!((split(0, 0), split(0, 5), split(0, 12)), ((2, 4, 5), (1, 8, 5), (1, 12, 1)));
     assert_eq!((split(1, 0), split(1, 5), split(1, 13)), ((13, 1, 0), (2, 5, 3), (1, 13, 0)));
-    assert_eq!(topology.clusters(topology.all(), topology.all(), true, 3), 2 + 1 + 1);
+    assert_eq!(clusters(&topology.places(topology.all(), false), 1, 3), 2 + 1 + 1);
 }

@@ -144,10 +144,13 @@ fn kernels_and_functions_are_enumerated() {
     // SAFETY: the driver's text ends with a null byte and lives as long as the function.
     assert_eq!(unsafe { CStr::from_ptr(name) }, c"bounded");
     assert_eq!(call!(machine, cuModuleEnumerateFunctions(null_mut(), 2, module)), INVALID_VALUE);
-    // Null handles have an error of their own where the header says so.
+    // Null handles have an error of their own.
     let name = ask!(machine, null::<c_char>(), cuFuncGetName(; null_mut())).0;
     assert_eq!(name, INVALID_VALUE);
-    assert_eq!(ask!(machine, null_mut(), cuFuncGetModule(; null_mut())).0, INVALID_HANDLE);
+    assert_eq!(ask!(machine, null_mut(), cuFuncGetModule(; null_mut())).0, INVALID_VALUE);
+    let mut offset = 0;
+    let param = call!(machine, cuFuncGetParamInfo(null_mut(), 0, &mut offset, null_mut()));
+    assert_eq!(param, INVALID_VALUE);
 }
 
 #[test]
@@ -189,6 +192,8 @@ fn variables_are_memory_of_the_module() {
     let (status, table, bytes) = global(c"table");
     assert_eq!((status, bytes), (OK, 48));
     assert_eq!(global(c"other").0, NOT_FOUND);
+    // What has the name and is no variable.
+    assert_eq!([c"nothing", c""].map(|name| global(name).0), [INVALID_VALUE; 2]);
     let (_, hidden, _) = global(c"hidden");
     let mut read = [0_u8; 4];
     ok(call!(machine, cuMemcpyDtoH(read.as_mut_ptr().cast(), hidden, 4)));
@@ -249,20 +254,33 @@ fn binaries_run_their_kernels() {
 fn fat_binaries_come_plain_and_wrapped() {
     let (machine, _) = Machine::with_primary();
     let wrapper = [0x0000_0001_4662_43b1_usize, FAT.as_ptr().addr(), 0];
-    for image in [FAT.as_ptr().cast::<c_void>(), wrapper.as_ptr().cast()] {
-        let (status, module) = ask!(machine, null_mut(), cuModuleLoadFatBinary(; image));
+    let (plain, wrapped) = (FAT.as_ptr().cast::<c_void>(), wrapper.as_ptr().cast::<c_void>());
+    for image in [plain, wrapped] {
+        let (status, library) = load(&machine, image);
         ok(status);
-        let (status, first) =
-            ask!(machine, null_mut(), cuModuleGetFunction(; module, c"first".as_ptr()));
-        ok(status);
+        let first = kernel(&machine, library, c"first");
         let (mut offset, mut size) = (0, 0);
-        ok(call!(machine, cuFuncGetParamInfo(first, 2, &mut offset, &mut size)));
+        ok(call!(machine, cuKernelGetParamInfo(first, 2, &mut offset, &mut size)));
         assert_eq!((offset, size), (16, 24));
-        assert_eq!(attribute(&machine, first, 1), (OK, 256));
+    }
+    // Only libraries know the wrapper.
+    let invalid = CUresult::CUDA_ERROR_INVALID_IMAGE;
+    for (image, expected) in [(plain, OK), (wrapped, invalid)] {
+        assert_eq!(ask!(machine, null_mut(), cuModuleLoadFatBinary(; image)).0, expected);
+        assert_eq!(ask!(machine, null_mut(), cuModuleLoadData(; image)).0, expected);
     }
     let empty = [wrapper[0], 0, 0];
-    let status = ask!(machine, null_mut(), cuModuleLoadFatBinary(; empty.as_ptr().cast())).0;
-    assert_eq!(status, INVALID_VALUE);
+    assert_eq!(load(&machine, empty.as_ptr().cast()).0, INVALID_VALUE);
+    // What cannot be copied for want of a length is refused at once, other damage when it is used.
+    let damaged = |at: usize, with| {
+        let mut image = CUBIN.to_vec();
+        image[at] = with;
+        let (status, library) = load(&machine, image.as_ptr().cast());
+        let name = c"green_ctx_probe".as_ptr();
+        (status, ask!(machine, null_mut(), cuLibraryGetKernel(; library, name)).0)
+    };
+    assert_eq!(damaged(60, 0).0, invalid);
+    assert_eq!(damaged(18, 62), (OK, invalid));
 }
 
 #[test]
@@ -282,7 +300,11 @@ fn images_come_from_files() {
     let (status, library) = from_file(name.as_ptr());
     ok(status);
     kernel(&machine, library, c"green_ctx_probe");
+    std::fs::write(&path, b"").expect("a temporary file");
+    assert_eq!(from_file(name.as_ptr()).0, CUresult::CUDA_ERROR_INVALID_IMAGE);
     std::fs::remove_file(&path).expect("it is there");
+    assert_eq!(from_file(c"/".as_ptr()).0, CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+    assert_eq!(from_file(c"".as_ptr()).0, INVALID_VALUE);
     let missing = CUresult::CUDA_ERROR_FILE_NOT_FOUND;
     assert_eq!(from_file(name.as_ptr()).0, missing);
     assert_eq!(ask!(machine, null_mut(), cuModuleLoad(; c"/dev/zero".as_ptr())).0, missing);
@@ -344,8 +366,8 @@ fn attributes_have_bounds() {
     for (number, taken, refused) in [
         (8, &[0, 49_153, 232_192][..], &[-1, 232_193][..]),
         (9, &[-1, 0, 100], &[-2, 101]),
-        (11, &[0, 3], &[-1]),
-        (14, &[0, 1], &[-1, 2]),
+        (11, &[0, 3, 17], &[-1]),
+        (14, &[0, 1], &[]),
         (15, &[0, 2], &[-1, 3]),
         (0, &[], &[1]),
         (10, &[], &[1]),
@@ -355,9 +377,7 @@ fn attributes_have_bounds() {
     ] {
         for &value in taken {
             ok(set(&machine, bounded, number, value));
-            // One side alone requires no cluster yet.
-            let expected = if number == 11 { 0 } else { value };
-            assert_eq!(attribute(&machine, bounded, number), (OK, expected), "{number}");
+            assert_eq!(attribute(&machine, bounded, number), (OK, value), "{number}");
         }
         for &value in refused {
             assert_eq!(set(&machine, bounded, number, value), INVALID_VALUE, "{number}, {value}");
@@ -365,8 +385,19 @@ fn attributes_have_bounds() {
     }
     let clustered = function(&machine, c"clustered");
     assert_eq!([10, 11, 12, 13].map(|it| attribute(&machine, clustered, it).1), [1, 2, 1, 1]);
-    assert_eq!(set(&machine, clustered, 11, 1), CUresult::CUDA_ERROR_NOT_PERMITTED);
-    assert_eq!(attribute(&machine, clustered, 17).0, INVALID_VALUE);
+    // What the image requires can only be set to what it is.
+    assert_eq!([1, 2].map(|side| set(&machine, clustered, 11, side)), [INVALID_VALUE, OK]);
+    // Whether clusters may be larger is any number, of which a function says only whether it is 0.
+    let kernel = kernel(&machine, library(&machine), c"nothing");
+    let (_, function) = ask!(machine, null_mut(), cuKernelGetFunction(; kernel));
+    let beyond = CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
+    for value in [-1, 2] {
+        ok(call!(machine, cuKernelSetAttribute(beyond, value, kernel, 0)));
+        assert_eq!(ask!(machine, -9, cuKernelGetAttribute(; beyond, kernel, 0)), (OK, value));
+        assert_eq!(attribute(&machine, function, 14), (OK, 1));
+    }
+    // Attributes that the driver does not know yet.
+    assert_eq!([16, 17].map(|it| attribute(&machine, clustered, it)), [(INVALID_VALUE, -9); 2]);
 }
 
 #[test]
@@ -382,11 +413,11 @@ fn launches_keep_within_what_a_kernel_declares_and_is_allowed() {
     assert_eq!(launch(&machine, exact, 1, 64, 0), INVALID_VALUE);
     let cluster = CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE;
     let clustered = function(&machine, c"clustered");
-    assert_eq!([1, 2].map(|grid| launch(&machine, clustered, grid, 1, 0)), [INVALID_VALUE, OK]);
+    assert_eq!([1, 2].map(|grid| launch(&machine, clustered, grid, 1, 0)), [cluster, OK]);
     assert_eq!(launch(&machine, function(&machine, c"open"), 2, 1, 0), cluster);
     let nothing = function(&machine, c"nothing");
     for number in [11, 12, 13] {
         ok(set(&machine, nothing, number, 2));
     }
-    assert_eq!(launch(&machine, nothing, 8, 1, 0), INVALID_VALUE);
+    assert_eq!(launch(&machine, nothing, 8, 1, 0), cluster);
 }

@@ -308,7 +308,7 @@ fn functions_run_on_streams_of_any_context() {
     let green = machine.green_of(64);
     let context = machine.context(green);
     let stream = machine.green_stream(green);
-    let text = c".version 7.0\n.target sm_90\n.entry work() { ret; }";
+    let text = c".version 7.8\n.target sm_90\n.entry work() { ret; }";
     let function = || {
         let (status, module) = ask!(machine, null_mut(), cuModuleLoadData(; text.as_ptr().cast()));
         ok(status);
@@ -369,6 +369,27 @@ fn a_garbage_descriptor_crashes() {
         return;
     }
     assert_eq!(exit_of("misuse::a_garbage_descriptor_crashes"), 139);
+}
+
+#[test]
+fn a_library_unloaded_twice_crashes() {
+    if to_crash() {
+        let machine = Machine::new();
+        let text = c".version 8.0 .target sm_90";
+        let text = text.as_ptr().cast();
+        let null = null_mut();
+        let (status, library) = ask!(
+            machine,
+            null_mut(),
+            cuLibraryLoadData(; text, null_mut(), null_mut(), 0, null_mut(), null_mut(), 0)
+        );
+        ok(status);
+        assert_eq!(call!(machine, cuLibraryUnload(null)), INVALID_HANDLE);
+        ok(call!(machine, cuLibraryUnload(library)));
+        call!(machine, cuLibraryUnload(library));
+        return;
+    }
+    assert_eq!(exit_of("misuse::a_library_unloaded_twice_crashes"), 139);
 }
 
 #[test]

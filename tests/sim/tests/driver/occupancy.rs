@@ -12,7 +12,9 @@ use crate::machine::*;
 const TEXT: &str = ".version 8.0 .target sm_90
     .visible .entry plain() { ret; }
     .visible .entry small() .maxntid 96 { .shared .b8 s[1000]; ret; }
-    .visible .entry pairs() .reqnctapercluster 2 { ret; }";
+    .visible .entry exact() .reqntid 64 { ret; }
+    .visible .entry pairs() .reqnctapercluster 2 { ret; }
+    .visible .entry open() .explicitcluster { ret; }";
 
 fn function(machine: &Machine, name: &str) -> CUfunction {
     let kernel = machine.kernel_of(TEXT, name).expect("the text has it");
@@ -44,6 +46,9 @@ fn blocks_are_limited_by_threads_and_shared_memory() {
     assert_eq!([7168, 32_768, 49_152, 49_153].map(by_shared), [28, 6, 4, 0]);
     set(&machine, plain, 8, 232_448);
     assert_eq!([49_152, 49_153, 115_712, 115_713, 232_448].map(by_shared), [4, 4, 2, 1, 1]);
+    // A kernel that is allowed less than blocks have anyway is taken to be allowed that much.
+    set(&machine, plain, 8, 1024);
+    assert_eq!([1025, 49_152, 49_153].map(by_shared), [32, 4, 0]);
     // What the kernel declares counts, in pieces of 128 bytes.
     let small = function(&machine, "small");
     let by_shared = |bytes| blocks(&machine, small, 32, bytes).1;
@@ -111,22 +116,24 @@ fn the_rest_of_an_sms_shared_memory_is_told() {
     set(&machine, plain, 8, 232_448);
     assert_eq!(
         [1, 2, 7, 32].map(|it| available(plain, it, 32).1),
-        [232_448, 115_712, 32_256, 6272]
+        [232_448, 116_736, 33_280, 7296]
     );
     for (blocks, threads) in [(0, 32), (-1, 32), (33, 32), (3, 1024), (1, 0)] {
         assert_eq!(available(plain, blocks, threads), (INVALID_VALUE, 9), "{blocks} of {threads}");
     }
     // A block that is alone gets all, whatever is preferred; others share what is preferred.
     set(&machine, plain, 9, 0);
-    assert_eq!([1, 2].map(|it| available(plain, it, 32).1), [232_448, 3072]);
+    assert_eq!([1, 2].map(|it| available(plain, it, 32).1), [232_448, 4096]);
     set(&machine, plain, 9, -1);
-    // As many bytes as were said to be available are, and no piece more.
-    for count in 1..=32 {
+    // As many bytes as are said to be available would be, were none of them reserved.
+    for count in 2..=32 {
         let (status, bytes) = available(plain, count, 32);
         ok(status);
-        assert!(blocks(&machine, plain, 32, bytes).1 >= count, "{count}");
-        assert!(blocks(&machine, plain, 32, bytes + 1).1 < count, "{count}");
+        assert!(blocks(&machine, plain, 32, bytes - 1024).1 >= count, "{count}");
+        assert!(blocks(&machine, plain, 32, bytes + 1 - 1024).1 < count, "{count}");
     }
+    set(&machine, plain, 8, 1024);
+    assert_eq!(available(plain, 2, 32), (OK, 1024));
 }
 
 thread_local! {
@@ -165,6 +172,8 @@ fn a_block_size_is_suggested() {
     assert_eq!(suggest(plain, None, 49_153, 0), (OK, 0, 0));
     assert_eq!(suggest(plain, None, 0, -1), (INVALID_VALUE, -9, -9));
     assert_eq!(suggest(function(&machine, "small"), None, 0, 0), (OK, 32 * 132, 64));
+    // The only block that a kernel is launched with is no bound.
+    assert_eq!(suggest(function(&machine, "exact"), None, 0, 0), (OK, 264, 1024));
     // The fixed amount does not count beside a function, which may call the driver.
     CALLS.set((0, Some(Some(machine.api.cuDeviceGetCount()))));
     assert_eq!(suggest(plain, Some(shared_of), usize::MAX, 0), (OK, 13 * 132, 32));
@@ -174,13 +183,18 @@ fn a_block_size_is_suggested() {
 }
 
 #[test]
-fn occupancy_of_a_kernel_needs_a_context() {
+fn occupancy_needs_a_context() {
     let machine = Machine::new();
     let kernel: CUfunction = machine.kernel_of(TEXT, "plain").expect("the text has it").cast();
     assert_eq!(blocks(&machine, kernel, 32, 0).0, INVALID_CONTEXT);
     ok(machine.push(machine.retain()));
     assert_eq!(blocks(&machine, kernel, 32, 0), (OK, 32));
     assert_eq!(blocks(&machine, null_mut(), 32, 0).0, INVALID_HANDLE);
+    // Even of a function, which is bound to a device.
+    let (status, function) = ask!(machine, null_mut(), cuKernelGetFunction(; kernel.cast()));
+    ok(status);
+    ok(machine.pop());
+    assert_eq!(blocks(&machine, function, 32, 0).0, INVALID_CONTEXT);
 }
 
 #[test]
@@ -202,11 +216,19 @@ fn the_largest_cluster_is_what_fits_and_is_allowed() {
         ask!(machine, -9, cuOccupancyMaxPotentialClusterSize(; function, &config))
     };
     let plain = function(&machine, "plain");
-    assert_eq!(largest(plain, null_mut(), 1024), (OK, 8));
-    assert_eq!(largest(plain, null_mut(), 1025).0, INVALID_VALUE);
-    assert_eq!(largest(function(&machine, "pairs"), null_mut(), 32), (OK, 2));
+    assert_eq!([1024, 1025].map(|it| largest(plain, null_mut(), it)), [(OK, 8), (OK, 0)]);
+    assert_eq!(largest(plain, null_mut(), 0).0, INVALID_VALUE);
+    assert_eq!(largest(null_mut(), null_mut(), 32).0, INVALID_VALUE);
+    // What a kernel requires does not count, but one that requires some cluster must be given one.
+    assert_eq!(largest(function(&machine, "pairs"), null_mut(), 32), (OK, 8));
+    let open = largest(function(&machine, "open"), null_mut(), 32).0;
+    assert_eq!(open, CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
     let tail = machine.green_stream(machine.green(&[machine.units().rest]));
     assert_eq!(largest(plain, tail, 1024), (OK, 2));
+    // Beyond what is portable as much is allowed as fits: 16 blocks in a GPC, 8 in a unit.
+    set(&machine, plain, 14, -1);
+    let unit = machine.green_stream(machine.green_of(8));
+    assert_eq!([null_mut(), unit, tail].map(|it| largest(plain, it, 1024).1), [16, 8, 2]);
 }
 
 /// On every part a kernel of text for it is read, fits, and may use as much shared memory as the
@@ -217,7 +239,7 @@ fn blocks_fit_on_every_part() {
         let machine = Machine::with_devices(profile.name, 1);
         ok(machine.push(machine.retain()));
         let (major, minor) = profile.compute_capability;
-        let text = format!(".version 7.8 .target sm_{major}{minor} .entry x() {{ ret; }}");
+        let text = format!(".version 9.0 .target sm_{major}{minor} .entry x() {{ ret; }}");
         let kernel: CUfunction = machine.kernel_of(&text, "x").expect("it runs here").cast();
         let device = |number| {
             let attribute = CUdevice_attribute(number);

@@ -128,9 +128,10 @@ fn clusters_run_where_the_architecture_has_them() {
     for name in ["a100", "l40s"] {
         assert_eq!((on_all(name, 1).0, on_all(name, 2).0), (OK, NONE), "{name}");
     }
-    // One block of 1024 threads an SM, two where an SM has 2048: whole clusters of each GPC.
+    // One block of 1024 threads an SM, two where an SM has 2048: as many clusters as each GPC has
+    // room for.
     for (name, fours, eights) in [
-        ("b200", 2 * (2 * 5 + 6 * 4), 2 * 16),
+        ("b200", 2 * 10 + 6 * 9, 2 * 5 + 6 * 4),
         ("rtx5080", 21, 7),
         ("rtx5090", 41, 19),
         ("thor", 4, 1),

@@ -45,7 +45,7 @@ fn entries_and_layouts_are_read() {
 #[test]
 fn parameters_have_their_own_alignment() {
     let kernel = kernel(
-        ".entry x(.param .v2 .f32 pair, .param .b16 half, .param .u32 grid[3][2],
+        ".entry x(.param .align 8 .f32 pair[2], .param .b16 half, .param .u32 grid[6],
             .param .b128 wide, .param .texref image, .param .bf16 last) { ret; }",
     );
     let layout: Vec<_> = kernel.params.iter().map(|p| (p.offset, p.size)).collect();
@@ -53,7 +53,9 @@ fn parameters_have_their_own_alignment() {
     for declaration in ["", ".param", ".param .u32", ".param x", ".param .align 3 .b8 x[4]"] {
         assert_eq!(body(&format!(".entry x({declaration},) {{ }}")), None, "{declaration}");
     }
-    assert_eq!(body(".entry x(.param .b8 p[32765]) { }"), None);
+    for declaration in [".param .v2 .f32 x", ".param .u32 x[3][2]", ".param .b8 x[32765]"] {
+        assert_eq!(body(&format!(".entry x({declaration}) {{ }}")), None, "{declaration}");
+    }
     assert!(body(".entry x(.param .b8 p[32764]) { }").is_some());
 }
 
@@ -62,7 +64,7 @@ fn what_a_kernel_asks_for_is_read() {
     let bounded = kernel(".entry x() .maxntid 8, 4 .minnctapersm 2 .maxnreg 64 { }");
     assert_eq!((bounded.max_threads, bounded.required_block), (Some(32), None));
     let exact = kernel(".entry x() .reqntid 64, 2, 1 .pragma \"nounroll\"; { }");
-    assert_eq!((exact.max_threads, exact.required_block), (Some(128), Some([64, 2, 1])));
+    assert_eq!((exact.max_threads, exact.required_block), (None, Some([64, 2, 1])));
     let clustered = kernel(".entry x() .explicitcluster .reqnctapercluster 2, 2, 1 { }");
     assert_eq!((clustered.required_cluster, clustered.explicit_cluster), (Some([2, 2, 1]), true));
     assert!(kernel(".entry x() .explicitcluster .maxclusterrank 8 { }").explicit_cluster);
@@ -124,7 +126,7 @@ fn the_rest_of_a_text_is_passed_over() {
         ".file 1 \"some.cu\", 5, 7
          .func (.reg .u32 r) helper(.reg .u32 a) { { add.u32 r, a, 1; } ret; }
          .extern .func outside (.param .b64 p);
-         .visible .entry announced(.param .u64 p);
+         .visible .entry x();
          .section .debug_info { .b8 1 .b8 2 }
          .pragma \"nounroll\";
          .weak .entry x() { .loc 1 2 3 call helper; @%p bra L; L: ret; }",
@@ -132,6 +134,36 @@ fn the_rest_of_a_text_is_passed_over() {
     .expect("it is PTX");
     let names: Vec<&str> = ptx.kernels.iter().map(|kernel| &*kernel.name).collect();
     assert_eq!(names, ["x"]);
+}
+
+/// As recorded, and as ptxas has it where it is not.
+#[test]
+fn a_kernel_is_there_once() {
+    let announced = ".entry x(.param .u64 p); ";
+    let defined = ".entry x(.param .u64 p) { ret; } ";
+    let is_ptx = |parts: &[&str]| body(&parts.concat()).is_some();
+    assert!(is_ptx(&[announced, announced, defined]));
+    assert!(is_ptx(&[".extern ", announced]));
+    assert!(!is_ptx(&[announced]));
+    assert!(!is_ptx(&[announced, ".entry y() { ret; }"]));
+    assert!(!is_ptx(&[defined, defined]));
+    assert!(!is_ptx(&[defined, announced]));
+}
+
+#[test]
+fn targets_have_the_version_that_they_came_with() {
+    for (target, before, since) in [
+        ("sm_52", "4.0", "4.1"),
+        ("compute_52", "4.0", "4.1"),
+        ("sm_90", "7.7", "7.8"),
+        ("sm_90a", "7.8", "8.0"),
+        ("sm_100a", "8.5", "8.6"),
+        ("sm_100f", "8.7", "8.8"),
+        ("sm_110", "8.8", "9.0"),
+    ] {
+        let is_ptx = |version| parse(&format!(".version {version} .target {target}")).is_some();
+        assert_eq!([before, since].map(is_ptx), [false, true], "{target}");
+    }
 }
 
 #[test]
