@@ -259,8 +259,8 @@ impl State {
         }
     }
 
-    /// Ends a capture. Its graph goes to the program, or goes with it where it is not finished and
-    /// the capture made it.
+    /// Ends a capture. Its graph is the program's, or goes with it where it is not finished: even one
+    /// that the program made, as recorded.
     fn end_capture(&mut self, id: usize, finished: bool) {
         let Some(capture) = self.captures.remove(&id) else { return };
         for branch in &capture.branches {
@@ -268,12 +268,12 @@ impl State {
                 stream.capture = None;
             }
         }
-        let Some(graph) = self.graphs.get_mut(&capture.graph) else { return };
-        if graph.owner == Owner::Capture {
+        if !finished {
+            self.remove_graph(capture.graph);
+        } else if let Some(graph) = self.graphs.get_mut(&capture.graph)
+            && graph.owner == Owner::Capture
+        {
             graph.owner = Owner::Program;
-            if !finished {
-                self.remove_graph(capture.graph);
-            }
         }
     }
 

@@ -108,14 +108,17 @@ impl State {
     }
 }
 
-/// Writes a list of handles as the functions of graphs do: where there is no room given, only the
-/// number of them; otherwise as many as there is room for, null after the last, and how many were
-/// written.
+/// Writes a list of handles as the functions of graphs do: where no place is given, only the number
+/// of them; otherwise as many as there is room for, null after the last, and how many were written.
+/// A place without room is refused, as recorded of nodes and roots.
 pub(crate) fn write_list<T>(items: &[usize], out: Ptr<*mut T>, count: Ptr<usize>) -> Answer {
     if out.is_null() {
         return count.write(items.len());
     }
     let room = count.read()?;
+    if room == 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     for index in 0..room {
         let item = items.get(index).map_or(std::ptr::null_mut(), |item| handle::pointer(*item));
         out.element(index).write(item)?;

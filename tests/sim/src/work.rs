@@ -176,6 +176,12 @@ pub(crate) fn perform<'a>(
     Ok((state, end))
 }
 
+/// When a launch is given up whose blocks wait for each other and do not fit at once, which only a
+/// graph lets happen. It never begins nor ends on hardware, as recorded, and whoever waits for it
+/// waits for ever; here the device fails in the end, as one with a watchdog does (header,
+/// `CUDA_ERROR_LAUNCH_TIMEOUT`), so that a test does not hang.
+const WATCHDOG: u64 = 3_600_000_000_000;
+
 fn run_kernel<'a>(
     driver: &'a Driver,
     mut state: MutexGuard<'a, State>,
@@ -188,6 +194,11 @@ fn run_kernel<'a>(
     let (device, context_id, is_green) = (context.device, context.id, context.green);
     let all_sms = Arc::clone(&context.sms.ids);
     let start_ns = turn.start.time;
+    if shape.cooperative && blocks(grid) > all_sms.len() as u64 * u64::from(blocks_per_sm) {
+        let end = start_ns.saturating_add(WATCHDOG);
+        state.later(end, device, Effect::Fault(CUresult::CUDA_ERROR_LAUNCH_TIMEOUT));
+        return (state, end);
+    }
     let mut end = end_ns(start_ns, DURATION, grid, &all_sms, blocks_per_sm);
     let kernel = Arc::clone(&info.name);
     let stream = state.stream_id(turn.stream);

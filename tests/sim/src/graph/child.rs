@@ -1,14 +1,17 @@
 //! Nodes that are graphs.
 
-use green_ctx_sys::{CUgraph_st, CUgraphNode_st};
+use green_ctx_sys::{CUgraph_st, CUgraphNode_st, CUresult};
 
 use super::Owner;
 use super::node::{Action, OTHER_KIND, Place};
+use crate::crash;
 use crate::driver::Driver;
 use crate::handle;
 use crate::pointer::{Answer, Ptr};
+use crate::state::State;
 
-/// Adds a node that launches a copy of a graph.
+/// Adds a node that launches a copy of a graph. A graph that is to be its own child ends the process,
+/// as recorded.
 pub(crate) fn add(
     driver: &Driver,
     out: Ptr<*mut CUgraphNode_st>,
@@ -18,9 +21,17 @@ pub(crate) fn add(
     child: Ptr<CUgraph_st>,
 ) -> Answer {
     Place::new(out, graph, after, count).add(driver, |state| {
-        let copy = state.clone_graph(child.address(), Owner::Node)?;
-        Ok((Action::Child(copy), 0))
+        Ok((Action::Child(copy_of(state, child.address(), graph.address())?), 0))
     })
+}
+
+/// Copies a graph for a node of another.
+pub(super) fn copy_of(state: &mut State, child: usize, parent: usize) -> Answer<usize> {
+    if child == parent {
+        crash::segmentation_fault();
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    state.clone_graph(child, Owner::Node)
 }
 
 /// The node's own graph, which it keeps.

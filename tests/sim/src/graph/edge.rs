@@ -199,18 +199,20 @@ fn read_pairs(
     state.graph(graph)?;
     let (from, to) = (read_list(from, count)?, read_list(to, count)?);
     let edges = Edge::read_all(&from, data.cast())?;
-    let pairs: Vec<(usize, Edge)> = to.into_iter().zip(edges).collect();
-    for (to, edge) in &pairs {
-        let both = state.node(*to)?.graph == graph && state.node(edge.from)?.graph == graph;
-        if !both {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
+    Ok(to.into_iter().zip(edges).collect())
+}
+
+/// Refuses an edge to or from a node of another graph.
+fn is_within(state: &State, graph: usize, to: usize, edge: Edge) -> Answer {
+    if state.node(to)?.graph == graph && state.node(edge.from)?.graph == graph {
+        Ok(())
+    } else {
+        Err(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
-    Ok(pairs)
 }
 
 /// Adds edges. A cycle shows when the graph is instantiated; an edge that is there already, or from
-/// a node to itself, is refused.
+/// a node to itself, is refused. Those before it in the list are added nevertheless, as recorded.
 pub(crate) fn add(
     driver: &Driver,
     graph: Ptr<CUgraph_st>,
@@ -221,21 +223,19 @@ pub(crate) fn add(
 ) -> Answer {
     let mut state = driver.state();
     let pairs = read_pairs(&state, graph, from, to, data, count)?;
-    for (index, (to, edge)) in pairs.iter().enumerate() {
-        let same = |other: &Edge| other.from == edge.from;
-        let here = state.node(*to)?.after.iter().any(same);
-        let twice = pairs[..index].iter().any(|(other, edge)| other == to && same(edge));
-        if here || twice || *to == edge.from {
+    let graph = graph.address();
+    for (to, edge) in pairs {
+        is_within(&state, graph, to, edge)?;
+        let here = state.node(to)?.after.iter().any(|other| other.from == edge.from);
+        if here || to == edge.from {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         edge.check(&state)?;
-    }
-    for (to, edge) in pairs {
         if let Some(node) = state.nodes.get_mut(&to) {
             node.after.push(edge);
         }
+        state.rewired(graph);
     }
-    state.rewired(graph.address());
     Ok(())
 }
 
@@ -249,7 +249,9 @@ pub(crate) fn add_plain(
     add(driver, graph, from, to, Ptr::null(), count)
 }
 
-/// Removes edges, which have to be there with the same data.
+/// Removes edges, which have to be there: with the same data where data is given, with any where
+/// none is, as recorded. A mistake leaves those before it removed, as it does where edges are added
+/// (not recorded of this function).
 pub(crate) fn remove(
     driver: &Driver,
     graph: Ptr<CUgraph_st>,
@@ -260,18 +262,18 @@ pub(crate) fn remove(
 ) -> Answer {
     let mut state = driver.state();
     let pairs = read_pairs(&state, graph, from, to, data, count)?;
-    for (index, pair) in pairs.iter().enumerate() {
-        let here = state.node(pair.0)?.after.contains(&pair.1);
-        if !here || pairs[..index].contains(pair) {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-    }
+    let graph = graph.address();
     for (to, edge) in pairs {
+        is_within(&state, graph, to, edge)?;
+        let is_meant =
+            |other: &Edge| other.from == edge.from && (data.is_null() || other.data == edge.data);
+        let place = state.node(to)?.after.iter().position(is_meant);
+        let place = place.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         if let Some(node) = state.nodes.get_mut(&to) {
-            node.after.retain(|other| *other != edge);
+            node.after.remove(place);
         }
+        state.rewired(graph);
     }
-    state.rewired(graph.address());
     Ok(())
 }
 

@@ -9,7 +9,6 @@ use green_ctx_sys::{
     CUstream_st,
 };
 
-use super::kernel::Kernel;
 use super::memcpy::Memcpy;
 use super::memset::Memset;
 use super::node::{Action, OTHER_KIND};
@@ -17,7 +16,6 @@ use super::{event, host, kernel, update};
 use crate::clock::Moment;
 use crate::driver::Driver;
 use crate::handle;
-use crate::kernel::blocks;
 use crate::pointer::{Answer, Ptr};
 use crate::state::State;
 
@@ -137,7 +135,7 @@ impl State {
                     Action::Child(child) => Some(self.plan(child)?),
                     _ => None,
                 };
-                self.can_run(&node.action, node.context).map_err(Refusal::of(handle))?;
+                self.can_run(node.context).map_err(Refusal::of(handle))?;
                 places.insert(handle, plan.steps.len());
                 plan.steps.push(Step {
                     node: handle,
@@ -160,23 +158,19 @@ impl State {
         Ok(plan)
     }
 
-    /// Refuses what cannot run in its context: the context has to be there, and blocks that wait
-    /// for each other have to fit at once.
-    fn can_run(&self, action: &Action, context: usize) -> Answer {
-        if context == 0 {
-            return Ok(());
-        }
-        let context = self.context(context)?;
-        let Action::Kernel(Kernel { work, .. }) = action else { return Ok(()) };
-        let shape = work.shape;
-        let resident = u64::from(context.sms.set.len()) * u64::from(work.blocks_per_sm);
-        if shape.cooperative && blocks(shape.grid) > resident {
-            return Err(CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
-        }
-        Ok(())
+    /// Refuses a context that is not there. That blocks which wait for each other fit into it is not
+    /// asked, as recorded.
+    fn can_run(&self, context: usize) -> Answer {
+        if context == 0 { Ok(()) } else { self.context(context).map(drop) }
     }
 
-    fn instantiate(&mut self, graph: usize, flags: u64) -> Result<usize, Refusal> {
+    /// Instantiates with flags of which these are known. As recorded, it needs a current context,
+    /// and is one of the calls that captures forbid.
+    fn instantiate(&mut self, graph: usize, flags: u64, known: u64) -> Result<usize, Refusal> {
+        self.graph(graph).map_err(Refusal::of(0))?;
+        check_flags(flags, known).map_err(Refusal::of(0))?;
+        self.current().map_err(Refusal::of(0))?;
+        self.no_strict_capture().map_err(Refusal::of(0))?;
         self.not_captured_into(graph).map_err(Refusal::of(0))?;
         let plan = self.plan(graph)?;
         if flags & DEVICE_LAUNCH != 0 {
@@ -201,7 +195,7 @@ impl State {
         let (action, context) = read(self, &step)?;
         update::allowed(self, &step, &action, context, flags)
             .map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        self.can_run(&action, context)?;
+        self.can_run(context)?;
         self.step_mut(exec, node, |step| (step.action, step.context) = (action, context));
         Ok(())
     }
@@ -257,8 +251,9 @@ pub(crate) fn instantiate(
 ) -> Answer {
     let mut state = driver.state();
     out.given()?;
-    check_flags(flags, AUTO_FREE | DEVICE_LAUNCH | NODE_PRIORITY)?;
-    let exec = state.instantiate(graph.address(), flags).map_err(|refusal| refusal.status)?;
+    let known = AUTO_FREE | DEVICE_LAUNCH | NODE_PRIORITY;
+    let made = state.instantiate(graph.address(), flags, known);
+    let exec = made.map_err(|refusal| refusal.status)?;
     out.write(handle::pointer(exec))
 }
 
@@ -271,12 +266,11 @@ pub(crate) fn instantiate_with_params(
     let mut state = driver.state();
     out.given()?;
     let mut value = params.read()?;
-    state.graph(graph.address())?;
-    check_flags(value.flags, AUTO_FREE | UPLOAD | DEVICE_LAUNCH | NODE_PRIORITY)?;
     if value.flags & UPLOAD != 0 {
         state.stream(value.hUploadStream.addr())?;
     }
-    let made = state.instantiate(graph.address(), value.flags);
+    let known = AUTO_FREE | UPLOAD | DEVICE_LAUNCH | NODE_PRIORITY;
+    let made = state.instantiate(graph.address(), value.flags, known);
     let (result, node) = match &made {
         Ok(_) => (CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_SUCCESS, 0),
         Err(refusal) => (refusal.result, refusal.node),
@@ -292,9 +286,10 @@ pub(crate) fn destroy(driver: &Driver, exec: Ptr<CUgraphExec_st>) -> Answer {
     removed.map(drop).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
+/// The flags that it was made with, without the one of priorities, as recorded.
 pub(crate) fn get_flags(driver: &Driver, exec: Ptr<CUgraphExec_st>, out: Ptr<u64>) -> Answer {
     let state = driver.state();
-    out.write(state.executable(exec.address())?.flags)
+    out.write(state.executable(exec.address())?.flags & !NODE_PRIORITY)
 }
 
 /// Uploads, which takes no time: it is checked, and kept out of captures.
@@ -326,7 +321,7 @@ pub(super) fn change_kernel(
 ) -> Answer {
     state.change(exec, node, |state, step| {
         let Action::Kernel(present) = &step.action else { return Err(OTHER_KIND) };
-        let (kernel, context) = kernel::read(state, params, Some((present, step.context)))?;
+        let (kernel, context) = kernel::read(state, params, Some(present))?;
         Ok((Action::Kernel(kernel), context))
     })
 }
@@ -388,7 +383,7 @@ pub(super) fn change_child(state: &mut State, exec: usize, node: usize, child: u
     let plan = step.child.as_ref().ok_or(OTHER_KIND)?;
     state.graph(child)?;
     let plan = update::updated(state, plan, child, found.flags)
-        .map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        .map_err(|_| CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE)?;
     state.step_mut(exec, node, |step| step.child = Some(plan));
     Ok(())
 }

@@ -9,7 +9,7 @@ use green_ctx_sys::{
 use super::memcpy::Memcpy;
 use super::memset::Memset;
 use super::node::{Action, OTHER_KIND, Place};
-use super::{Owner, event, exec, host, kernel, memcpy, memset};
+use super::{Owner, child, event, exec, host, kernel, memcpy, memset};
 use crate::driver::Driver;
 use crate::handle;
 use crate::pointer::{Answer, Ptr};
@@ -81,8 +81,8 @@ fn unsimulated(kind: CUgraphNodeType) -> CUresult {
     }
 }
 
-/// Reads what a new node does.
-fn read(state: &mut State, params: Params) -> Answer<(Action, usize)> {
+/// Reads what a new node of a graph does.
+fn read(state: &mut State, params: Params, parent: usize) -> Answer<(Action, usize)> {
     match params.kind()? {
         CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL => {
             let (kernel, context) = kernel::read(state, params.kernel(), None)?;
@@ -109,8 +109,9 @@ fn read(state: &mut State, params: Params) -> Answer<(Action, usize)> {
         CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH => {
             let (graph, ownership) = params.child()?;
             let child = match ownership {
-                CLONE => state.clone_graph(graph, Owner::Node)?,
-                MOVE => take(state, graph)?,
+                CLONE => child::copy_of(state, graph, parent)?,
+                // A graph cannot be its own child, which moving it could make of it.
+                MOVE if graph != parent => take(state, graph)?,
                 _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
             };
             Ok((Action::Child(child), 0))
@@ -137,16 +138,7 @@ pub(crate) fn add(
     params: Ptr<CUgraphNodeParams>,
 ) -> Answer {
     let place = Place { edges: edges.cast(), ..Place::new(out, graph, after, count) };
-    place.add(driver, |state| {
-        // A graph cannot be its own child, which moving it could make of it.
-        let moved = params.cast::<u8>().given().is_ok()
-            && Params(params).kind()? == CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH
-            && Params(params).child()? == (graph.address(), MOVE);
-        if moved {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-        read(state, Params(params))
-    })
+    place.add(driver, |state| read(state, Params(params), graph.address()))
 }
 
 pub(crate) fn add_plain(

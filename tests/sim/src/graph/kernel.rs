@@ -20,7 +20,7 @@ use crate::work::KernelWork;
 #[derive(Clone)]
 pub(crate) struct Kernel {
     pub(super) work: KernelWork,
-    /// The `CUkernel`, 0 where only a `CUfunction` is known.
+    /// The `CUkernel`, 0 where the function is of a module that was loaded by itself.
     pub(super) kern: usize,
     /// Whether the parameters were last set as one buffer.
     packed: bool,
@@ -134,8 +134,8 @@ impl Kernel {
 }
 
 impl State {
-    /// What a captured launch does: as recorded, a node of a `CUkernel` has it and its function,
-    /// and a node of a `CUfunction` has no `CUkernel`. The priority is the stream's (cuda.h,
+    /// What a captured launch does. As recorded, the node has both the `CUkernel` and its function,
+    /// whichever was launched, and no `CUkernel` where a module has the function. The priority is the stream's (cuda.h,
     /// `cuGraphInstantiate`).
     pub(crate) fn captured_kernel(
         &mut self,
@@ -143,10 +143,14 @@ impl State {
         device: usize,
         priority: i32,
     ) -> Answer<Kernel> {
-        let kern = if self.kernels.contains_key(&work.function) { work.function } else { 0 };
-        if kern != 0 {
-            work.function = self.function_of(kern, device)?;
-        }
+        let kern = match self.functions.get(&work.function) {
+            Some(function) => function.kernel.unwrap_or(0),
+            None => {
+                let kern = work.function;
+                work.function = self.function_of(kern, device)?;
+                kern
+            }
+        };
         let shape = work.shape;
         let mut kernel = Kernel::new(work, kern, false);
         let cluster = shape.cluster.map(|sides| {
@@ -169,45 +173,34 @@ impl State {
 
 /// Reads the parameters of a kernel node, and which context it is to run in.
 ///
-/// With `func` set, `kern` and `ctx` are not looked at (cuda.h, `CUDA_KERNEL_NODE_PARAMS`): a node
-/// that is there stays in its context, as recorded, and a new one runs in the primary context of
-/// the function's device, to which functions belong, or in the current one for a `CUkernel` that
-/// was cast (neither recorded).
+/// As recorded, `func` goes before `kern` and `ctx`: the node runs in the context that is current,
+/// and a function of a library's kernel brings the `CUkernel` with it. A `CUkernel` that was cast is
+/// none here, though it can be launched and captured.
 pub(super) fn read(
     state: &mut State,
     params: Ptr<CUDA_KERNEL_NODE_PARAMS_v2>,
-    present: Option<(&Kernel, usize)>,
+    present: Option<&Kernel>,
 ) -> Answer<(Kernel, usize)> {
     let value = params.read()?;
     let (func, kern) = (value.func.addr(), value.kern.addr());
-    let (kern, context) = if func != 0 {
-        let (_, bound) = state.kernel_info(func)?;
-        let kern = if bound.is_none() { func } else { 0 };
-        match (present, bound) {
-            (Some((present, context)), _) if present.work.function == func => {
-                (present.kern, context)
-            }
-            (Some((_, context)), _) => (kern, context),
-            (None, Some(device)) => (kern, state.devices[device].primary),
-            (None, None) => (kern, state.current()?),
-        }
-    } else if kern != 0 {
-        (kern, state.or_current(value.ctx.addr())?)
+    let (function, kern, context) = if func != 0 {
+        let found = state.functions.get(&func).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        (func, found.kernel.unwrap_or(0), state.current()?)
     } else {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        if !state.kernels.contains_key(&kern) {
+            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+        }
+        let context = state.or_current(value.ctx.addr())?;
+        let device = state.context(context)?.device;
+        (state.function_of(kern, device)?, kern, context)
     };
     let device = state.context(context)?.device;
-    let function = if kern == 0 || func != 0 && func != kern {
-        func
-    } else {
-        state.function_of(kern, device)?
-    };
     let (info, bound) = state.kernel_info(function)?;
     if bound.is_some_and(|bound| bound != device) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let attributes = present.map(|(kernel, _)| kernel.attributes.clone()).unwrap_or_default();
-    let former = present.map(|(kernel, _)| kernel.work.shape);
+    let attributes = present.map(|kernel| kernel.attributes.clone()).unwrap_or_default();
+    let former = present.map(|kernel| kernel.work.shape);
     let mut shape = Shape {
         grid: [value.gridDimX, value.gridDimY, value.gridDimZ],
         block: [value.blockDimX, value.blockDimY, value.blockDimZ],
@@ -231,8 +224,8 @@ pub(super) fn set(
 ) -> Answer {
     let found = state.node(node)?;
     let Action::Kernel(present) = &found.action else { return Err(OTHER_KIND) };
-    let (present, context) = (present.clone(), found.context);
-    let (kernel, context) = read(state, params, Some((&present, context)))?;
+    let present = present.clone();
+    let (kernel, context) = read(state, params, Some(&present))?;
     state.set_action(node, Action::Kernel(kernel), context);
     Ok(())
 }
@@ -306,8 +299,15 @@ fn kernel(state: &State, node: usize) -> Answer<&Kernel> {
     }
 }
 
-fn is_attribute(id: CUlaunchAttributeID) -> Answer {
-    if ATTRIBUTES.contains(&id) { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+/// Refuses attributes that no kernel node of the part has. Preferred clusters are refused, as
+/// recorded of 9.0; that parts from 10.0 on have them is not recorded.
+fn check_attribute(state: &State, id: CUlaunchAttributeID) -> Answer {
+    let preferred = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION;
+    if ATTRIBUTES.contains(&id) && (id != preferred || state.profile.compute_capability.0 >= 10) {
+        Ok(())
+    } else {
+        Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
 }
 
 pub(crate) fn get_attribute(
@@ -318,12 +318,12 @@ pub(crate) fn get_attribute(
 ) -> Answer {
     let state = driver.state();
     let kernel = kernel(&state, node.address())?;
-    is_attribute(id)?;
+    check_attribute(&state, id)?;
     out.cast().write(kernel.attributes.get(id))
 }
 
-/// Sets an attribute. What can be wrong with a value shows when the graph is instantiated, apart
-/// from the size of a cluster.
+/// Sets an attribute. As recorded, a priority becomes one that streams can have, and a cluster has to
+/// fit the kernel and its grid.
 pub(crate) fn set_attribute(
     driver: &Driver,
     node: Ptr<CUgraphNode_st>,
@@ -332,8 +332,17 @@ pub(crate) fn set_attribute(
 ) -> Answer {
     let mut state = driver.state();
     let mut kernel = kernel(&state, node.address())?.clone();
-    is_attribute(id)?;
-    kernel.set_attribute(id, value.cast().read()?);
+    check_attribute(&state, id)?;
+    let mut value: Value = value.cast().read()?;
+    if id == CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PRIORITY {
+        let (least, greatest) = state.profile.stream_priorities;
+        value = number(number_at(&value, 0).cast_signed().clamp(greatest, least));
+    }
+    kernel.set_attribute(id, value);
+    let Shape { grid, cluster, .. } = kernel.work.shape;
+    if cluster.is_some_and(|cluster| (0..3).any(|side| !grid[side].is_multiple_of(cluster[side]))) {
+        return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
+    }
     kernel.fit(&state)?;
     if let Some(node) = state.nodes.get_mut(&node.address()) {
         node.action = Action::Kernel(kernel);

@@ -5,8 +5,6 @@ use std::sync::Arc;
 use green_ctx_sys::{CUgraphExec_st, CUresult, CUstream_st};
 use parking_lot::MutexGuard;
 
-use super::Owner;
-use super::edge::Edge;
 use super::exec::{Plan, Step};
 use super::node::Action;
 use crate::clock::{Moment, Tick, VectorClock, cost};
@@ -72,22 +70,6 @@ impl State {
             _ => true,
         }
     }
-
-    /// A graph of what an executable one does now.
-    fn graph_of(&mut self, plan: &Plan) -> usize {
-        let graph = self.add_graph(Owner::Node);
-        let mut nodes = Vec::with_capacity(plan.steps.len());
-        for step in &plan.steps {
-            let action = match &step.child {
-                _ if !step.enabled => Action::Empty,
-                Some(child) => Action::Child(self.graph_of(child)),
-                None => step.action.clone(),
-            };
-            let after = step.after.iter().map(|step| Edge::plain(nodes[*step])).collect();
-            nodes.push(self.add_node(graph, action, step.context, after));
-        }
-        graph
-    }
 }
 
 /// Does one node, and returns when it is over.
@@ -143,10 +125,6 @@ fn run_step<'a>(
         (state, end) = work::perform(driver, state, &turn, work)?;
         done.time = done.time.max(end);
     }
-    // A context is busy with what runs on its SMs, whichever stream launched it (not recorded).
-    if let Some(context) = state.contexts.get_mut(&context) {
-        context.busy.join(&done);
-    }
     Ok((state, done))
 }
 
@@ -172,6 +150,8 @@ fn run_plan<'a>(
     Ok((state, whole))
 }
 
+/// Launches an executable. As recorded, it cannot be captured, and no context but the stream's is busy
+/// with its nodes.
 pub(crate) fn launch(
     driver: &Driver,
     exec: Ptr<CUgraphExec_st>,
@@ -189,8 +169,7 @@ pub(crate) fn launch(
         }
     }
     if state.capturing(stream)?.is_some() {
-        let child = state.graph_of(&plan);
-        return state.capture_action(stream, Action::Child(child), 0);
+        return state.not_captured(stream);
     }
     let mut start = state.next_start(stream);
     start.join(&state.executable(exec)?.done);

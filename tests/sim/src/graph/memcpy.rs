@@ -228,6 +228,7 @@ pub(super) fn set(
     Ok(())
 }
 
+/// Adds a node. A null context is accepted, as recorded, and means the current one (which is not).
 pub(crate) fn add(
     driver: &Driver,
     out: Ptr<*mut CUgraphNode_st>,
@@ -239,8 +240,7 @@ pub(crate) fn add(
 ) -> Answer {
     NodePlace::new(out, graph, after, count).add(driver, |state| {
         let memcpy = Memcpy::read(state, params)?;
-        state.context(context.address())?;
-        Ok((Action::Memcpy(memcpy), context.address()))
+        Ok((Action::Memcpy(memcpy), state.or_current(context.address())?))
     })
 }
 

@@ -12,8 +12,10 @@ use crate::work::{Fill, Rows};
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Memset {
     to: u64,
-    /// One element.
-    pattern: Vec<u8>,
+    /// An element is as many of its first bytes as an element has; the others are kept.
+    value: u32,
+    /// The size of an element in bytes: 1, 2 or 4.
+    element: usize,
     /// Elements in a row, and rows.
     pub(super) width: usize,
     pub(super) height: usize,
@@ -25,17 +27,19 @@ impl Memset {
     /// What a captured fill does.
     pub(crate) fn captured(fill: Fill) -> Memset {
         let Fill { to, pattern, rows } = fill;
-        let width = rows.width / pattern.len().max(1);
+        let byte = |index: usize| pattern.get(index).copied().unwrap_or(0);
+        let (value, element) = (u32::from_le_bytes([0, 1, 2, 3].map(byte)), pattern.len().max(1));
         let pitch = if rows.height > 1 { rows.pitch } else { 0 };
-        Memset { to, pattern, width, height: rows.height, pitch }
+        Memset { to, value, element, width: rows.width / element, height: rows.height, pitch }
     }
 
     /// The fills of its rows.
     pub(super) fn rows(&self) -> impl Iterator<Item = Fill> + use<'_> {
-        let len = self.width * self.pattern.len();
+        let len = self.width * self.element;
+        let pattern = self.value.to_le_bytes()[..self.element].to_vec();
         (0..self.height as u64).map(move |row| {
             let to = self.to + row * self.pitch as u64;
-            Fill { to, pattern: self.pattern.clone(), rows: Rows::line(len) }
+            Fill { to, pattern: pattern.clone(), rows: Rows::line(len) }
         })
     }
 
@@ -56,7 +60,8 @@ impl Memset {
         state.target(value.dst, rows.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)?;
         Ok(Memset {
             to: value.dst,
-            pattern: value.value.to_le_bytes()[..element].to_vec(),
+            value: value.value,
+            element,
             width: value.width,
             height: value.height,
             pitch,
@@ -64,12 +69,11 @@ impl Memset {
     }
 
     pub(super) fn write(&self, out: Ptr<CUDA_MEMSET_NODE_PARAMS_v1>) -> Answer {
-        let byte = |index: usize| self.pattern.get(index).copied().unwrap_or(0);
         out.write(CUDA_MEMSET_NODE_PARAMS_v1 {
             dst: self.to,
             pitch: self.pitch,
-            value: u32::from_le_bytes([0, 1, 2, 3].map(byte)),
-            elementSize: self.pattern.len() as u32,
+            value: self.value,
+            elementSize: self.element as u32,
             width: self.width,
             height: self.height,
         })
@@ -77,7 +81,7 @@ impl Memset {
 
     /// The size of an element in bytes.
     pub(super) fn element(&self) -> usize {
-        self.pattern.len()
+        self.element
     }
 
     /// An address that it fills.
@@ -103,6 +107,7 @@ pub(super) fn set(
     Ok(())
 }
 
+/// Adds a node. A null context is accepted, as recorded, and means the current one (which is not).
 pub(crate) fn add(
     driver: &Driver,
     out: Ptr<*mut CUgraphNode_st>,
@@ -114,8 +119,7 @@ pub(crate) fn add(
 ) -> Answer {
     Place::new(out, graph, after, count).add(driver, |state| {
         let memset = Memset::read(state, params)?;
-        state.context(context.address())?;
-        Ok((Action::Memset(memset), context.address()))
+        Ok((Action::Memset(memset), state.or_current(context.address())?))
     })
 }
 

@@ -9,6 +9,7 @@ use green_ctx_sys::{
 
 use super::edge::Edge;
 use super::exec::{NODE_PRIORITY, Plan, Step};
+use super::memset::Memset;
 use super::node::Action;
 use crate::driver::Driver;
 use crate::handle;
@@ -37,9 +38,8 @@ impl Mismatch {
 /// Whether a node of an executable graph can do something else from now on (cuda.h,
 /// `cuGraphExecUpdate`).
 ///
-/// That the context of a kernel cannot change was recorded with a fill and one kernel in the graph
-/// (`UNSUPPORTED_FUNCTION_CHANGE`). One other recorded run, of 500 kernels, answered success, and
-/// it is not recorded where they ran afterwards; the header's rule is followed.
+/// As recorded, the context of a kernel cannot change, be it alone, with a fill or one of 500, and the
+/// size of a fill's elements can.
 pub(super) fn allowed(
     state: &State,
     step: &Step,
@@ -70,11 +70,10 @@ pub(super) fn allowed(
         }
         (Action::Memset(present), Action::Memset(next)) => {
             let linear = present.height == 1 && next.height == 1;
-            let same_shape = (present.width, present.height, present.pitch)
-                == (next.width, next.height, next.pitch);
+            let shape = |fill: &Memset| (fill.width, fill.height, fill.pitch, fill.element());
+            let same_shape = shape(present) == shape(next);
             let same_device = device(Some(present.target())) == device(Some(next.target()));
-            let same = same_device && same_context && present.element() == next.element();
-            require(same && (linear || same_shape), parameters)
+            require(same_device && same_context && (linear || same_shape), parameters)
         }
         (present, next) => {
             let changed = Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
@@ -84,8 +83,9 @@ pub(super) fn allowed(
 }
 
 /// Pairs the nodes of a graph with the steps of a plan, from those that none comes after and along
-/// the edges, in their order (cuda.h, `cuGraphExecUpdate`). Returns the node of each step.
-fn pair(state: &State, plan: &Plan, graph: usize) -> Result<Vec<usize>, Mismatch> {
+/// the edges, in their order (cuda.h, `cuGraphExecUpdate`). Returns steps and nodes in the order in
+/// which they were paired.
+fn pair(state: &State, plan: &Plan, graph: usize) -> Result<Vec<(usize, usize)>, Mismatch> {
     let nodes = state.graph(graph).map_or(&[][..], |graph| &graph.nodes);
     if nodes.len() != plan.steps.len() {
         return Err(Mismatch::topology(0));
@@ -96,16 +96,20 @@ fn pair(state: &State, plan: &Plan, graph: usize) -> Result<Vec<usize>, Mismatch
         exits.retain(|exit| after(*node).iter().all(|edge: &Edge| edge.from != *exit));
     }
     if exits.len() != plan.exits.len() {
-        return Err(Mismatch::topology(exits.get(plan.exits.len()).copied().unwrap_or(0)));
+        // Of too many exits the first is named, of too few none, as recorded.
+        let first = exits.first().filter(|_| exits.len() > plan.exits.len());
+        return Err(Mismatch::topology(first.copied().unwrap_or(0)));
     }
     let mut node_of = vec![0; plan.steps.len()];
     let mut step_of = handle::Table::default();
     let mut open: Vec<(usize, usize)> = plan.exits.iter().copied().zip(exits).collect();
+    let mut pairs = Vec::with_capacity(nodes.len());
     for (step, node) in &open {
         node_of[*step] = *node;
         step_of.insert(*node, *step);
     }
     while let Some((step, node)) = open.pop() {
+        pairs.push((step, node));
         let (steps, edges) = (&plan.steps[step].after, after(node));
         if steps.len() != edges.len() {
             return Err(Mismatch::topology(node));
@@ -122,7 +126,7 @@ fn pair(state: &State, plan: &Plan, graph: usize) -> Result<Vec<usize>, Mismatch
             }
         }
     }
-    Ok(node_of)
+    Ok(pairs)
 }
 
 /// The plan with the parameters of a graph's nodes.
@@ -132,9 +136,12 @@ pub(super) fn updated(
     graph: usize,
     flags: u64,
 ) -> Result<Plan, Mismatch> {
-    let nodes = pair(state, plan, graph)?;
+    let pairs = pair(state, plan, graph)?;
     let mut updated = plan.clone();
-    for (step, handle) in updated.steps.iter_mut().zip(nodes) {
+    // Of several mistakes the one next to the exits is told: of a chain not the first node, as
+    // recorded.
+    for (step, handle) in pairs {
+        let step = &mut updated.steps[step];
         let Ok(node) = state.node(handle) else { return Err(Mismatch::topology(0)) };
         allowed(state, step, &node.action, node.context, flags)
             .map_err(|result| Mismatch::new(result, handle))?;

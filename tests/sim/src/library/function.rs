@@ -19,7 +19,7 @@ pub(crate) struct Function {
     pub(crate) info: Arc<KernelInfo>,
     pub(super) module: usize,
     /// The library's kernel that it is the function of.
-    pub(super) kernel: Option<usize>,
+    pub(crate) kernel: Option<usize>,
     /// What was set on it.
     pub(super) attributes: Attributes,
     /// Whether it was asked for by name, launched or loaded. Functions that were only enumerated

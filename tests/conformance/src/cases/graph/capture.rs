@@ -11,8 +11,11 @@ use crate::answer::{Answer, Fact, Failure, Outcome};
 use crate::cases::Needs;
 use crate::gpu::{Gpu, SHORT, probe_params, token};
 
+/// The mode of a capture that forbids the least.
+const RELAXED: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+
 pub(super) fn cases() -> Vec<Case> {
-    vec![
+    let mut cases = vec![
         Case::new("graph/capture-info", |gpu, answer| {
             let stream = gpu.stream()?;
             let memory = gpu.probe_memory(1)?;
@@ -74,15 +77,18 @@ pub(super) fn cases() -> Vec<Case> {
         })
         .alone(),
         Case::new("graph/capture-with-none-current", |gpu, answer| {
-            let stream = gpu.stream_of(gpu.green_with(32)?)?;
+            let green = gpu.green_with(32)?;
+            let (stream, context) = (gpu.stream_of(green)?, gpu.context_of(green)?);
             answer.add("begin", gpu.cuStreamBeginCapture(stream, GLOBAL)?);
             let host = gpu.cuLaunchHostFunc(stream, Some(nothing), null_mut())?;
             answer.add("host", host);
             let ended = gpu.cuStreamEndCapture(stream)?;
             answer.add("end", ended);
-            let exec = gpu.cuGraphInstantiateWithFlags(ended.must()?, 0)?;
-            answer.add("instantiate", exec);
-            answer.add("launch", gpu.cuGraphLaunch(exec.must()?, stream)?);
+            answer.add("instantiate", gpu.cuGraphInstantiateWithFlags(ended.must()?, 0)?);
+            gpu.push(context)?;
+            let exec = gpu.executable(ended.out)?;
+            gpu.pop()?;
+            answer.add("launch", gpu.cuGraphLaunch(exec, stream)?);
             answer.add("synchronize", gpu.cuStreamSynchronize(stream)?);
             Ok(())
         })
@@ -136,41 +142,11 @@ pub(super) fn cases() -> Vec<Case> {
             Ok(())
         })
         .alone(),
-        Case::new("graph/captured-launch-of-a-graph", |gpu, answer| {
-            let stream = gpu.stream()?;
-            let (graph, mut probe) = (gpu.graph()?, ProbeNode::new(gpu, 1, SHORT)?);
-            let params = probe.on(gpu, gpu.primary()?)?;
-            gpu.cuGraphAddKernelNode(graph, &[], &params)?.must()?;
-            let exec = gpu.executable(graph)?;
-            gpu.cuStreamBeginCapture(stream, GLOBAL)?.must()?;
-            answer.add("launch", gpu.cuGraphLaunch(exec, stream)?);
-            let ended = gpu.cuStreamEndCapture(stream)?;
-            answer.add("end", ended);
-            if ended.is_ok() {
-                for node in gpu.nodes(ended.out)? {
-                    answer.add("type", gpu.cuGraphNodeGetType(node)?.out.to_string());
-                }
-                let exec = gpu.executable(ended.out)?;
-                answer.add("ran", probe.sms_of(gpu, exec, stream)?.len());
-            }
-            Ok(())
-        })
-        .alone(),
         Case::new("graph/capture-upload-of-a-graph", |gpu, answer| {
             let stream = gpu.stream()?;
             let exec = gpu.executable(gpu.graph()?)?;
             gpu.cuStreamBeginCapture(stream, GLOBAL)?.must()?;
             answer.add("upload", gpu.cuGraphUpload(exec, stream)?);
-            answer.add("end", gpu.cuStreamEndCapture(stream)?);
-            Ok(())
-        })
-        .alone(),
-        Case::new("graph/instantiate-while-capturing", |gpu, answer| {
-            let stream = gpu.stream()?;
-            gpu.cuStreamBeginCapture(stream, GLOBAL)?.must()?;
-            let graph = gpu.cuStreamGetCaptureInfo(stream)?.out.2;
-            answer.add("that_graph", gpu.cuGraphInstantiateWithFlags(graph, 0)?);
-            answer.add("another", gpu.cuGraphInstantiateWithFlags(gpu.graph()?, 0)?);
             answer.add("end", gpu.cuStreamEndCapture(stream)?);
             Ok(())
         })
@@ -189,7 +165,9 @@ pub(super) fn cases() -> Vec<Case> {
             answer.add("again", begin(graph, &[])?);
             answer.add("spoil", gpu.cuStreamSynchronize(stream)?);
             answer.add("end", gpu.cuStreamEndCapture(stream)?);
-            answer.add("nodes_of_the_graph", gpu.nodes(graph)?.len());
+            let mut count = 99;
+            let nodes = gpu.cuGraphGetNodes(graph, null_mut(), &raw mut count)?;
+            answer.add("nodes_of_the_graph", nodes);
             Ok(())
         })
         .alone(),
@@ -212,7 +190,50 @@ pub(super) fn cases() -> Vec<Case> {
             Ok(())
         })
         .alone(),
-    ]
+    ];
+    for (mode, suffix) in [(GLOBAL, ""), (RELAXED, "-relaxed")] {
+        cases.push(captured_launch(mode, suffix));
+        cases.push(instantiation(mode, suffix));
+    }
+    cases
+}
+
+/// Launching a graph in a stream that captures.
+fn captured_launch(mode: CUstreamCaptureMode, suffix: &str) -> Case {
+    Case::new(format!("graph/captured-launch-of-a-graph{suffix}"), move |gpu, answer| {
+        let stream = gpu.stream()?;
+        let (graph, mut probe) = (gpu.graph()?, ProbeNode::new(gpu, 1, SHORT)?);
+        let params = probe.on(gpu, gpu.primary()?)?;
+        gpu.cuGraphAddKernelNode(graph, &[], &params)?.must()?;
+        let exec = gpu.executable(graph)?;
+        gpu.cuStreamBeginCapture(stream, mode)?.must()?;
+        answer.add("launch", gpu.cuGraphLaunch(exec, stream)?);
+        let ended = gpu.cuStreamEndCapture(stream)?;
+        answer.add("end", ended);
+        if ended.is_ok() {
+            for node in gpu.nodes(ended.out)? {
+                answer.add("type", gpu.cuGraphNodeGetType(node)?.out.to_string());
+            }
+            let exec = gpu.executable(ended.out)?;
+            answer.add("ran", probe.sms_of(gpu, exec, stream)?.len());
+        }
+        Ok(())
+    })
+    .alone()
+}
+
+/// Instantiating the graph that grows, and another.
+fn instantiation(mode: CUstreamCaptureMode, suffix: &str) -> Case {
+    Case::new(format!("graph/instantiate-while-capturing{suffix}"), move |gpu, answer| {
+        let stream = gpu.stream()?;
+        gpu.cuStreamBeginCapture(stream, mode)?.must()?;
+        let graph = gpu.cuStreamGetCaptureInfo(stream)?.out.2;
+        answer.add("that_graph", gpu.cuGraphInstantiateWithFlags(graph, 0)?);
+        answer.add("another", gpu.cuGraphInstantiateWithFlags(gpu.graph()?, 0)?);
+        answer.add("end", gpu.cuStreamEndCapture(stream)?);
+        Ok(())
+    })
+    .alone()
 }
 
 /// What a stream says of its capture, without handles.
