@@ -71,7 +71,8 @@
 //! programmatic edge orders as an ordinary one. A captured `cuStreamWriteValue32` or
 //! `cuStreamWriteValue64` is a node that fills memory, where the driver has one for batches of
 //! operations on memory. An executable keeps the flags that it was made with; none of them changes
-//! how it runs.
+//! how it runs. A cooperative node of more blocks than its context holds is launched and never runs,
+//! as recorded; whoever waits for it is told `CUDA_ERROR_LAUNCH_TIMEOUT` where hardware never answers.
 //!
 //! # What drivers have from 13.1 on
 //!

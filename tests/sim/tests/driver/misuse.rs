@@ -414,6 +414,18 @@ fn describing_nothing_crashes() {
     assert_eq!(exit_of("misuse::describing_nothing_crashes"), 139);
 }
 
+#[test]
+fn a_graph_as_its_own_child_crashes() {
+    if to_crash() {
+        let (machine, _) = Machine::with_primary();
+        let (_, graph) = ask!(machine, null_mut(), cuGraphCreate(; 0));
+        let none = null_mut();
+        ask!(machine, null_mut(), cuGraphAddChildGraphNode(; graph, none, 0, graph));
+        return;
+    }
+    assert_eq!(exit_of("misuse::a_graph_as_its_own_child_crashes"), 139);
+}
+
 /// An event is the device's, whichever context was current when it was created.
 #[test]
 fn events_outlive_a_destroyed_context() {

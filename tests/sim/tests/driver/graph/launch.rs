@@ -138,19 +138,38 @@ fn a_kernel_may_destroy_stream_and_executable() {
     assert_eq!(machine.sim.live().graph_executables, 0);
 }
 
-/// A context is busy with the nodes that run in it, and its destruction leaves them running.
+/// As recorded, the context of the stream is busy with a graph, and no context of its nodes.
 #[test]
-fn a_context_waits_for_its_nodes() {
-    let (machine, _) = Machine::with_primary();
-    let units = machine.units();
-    let greens = [0, 1].map(|unit| machine.green(&[units.groups[unit]]));
+fn the_stream_s_context_is_busy_with_a_graph() {
+    let (machine, primary) = Machine::with_primary();
+    let green = machine.green_of(8);
     let graph = machine.graph();
-    machine.nothing(graph, &[], machine.context(greens[0]), 1);
+    machine.nothing(graph, &[], machine.context(green), 1);
     machine.launch_graph(machine.instantiate(graph), machine.stream(NON_BLOCKING));
-    let [busy, idle] = greens.map(|green| {
-        let event = machine.event();
-        ok(call!(machine, cuGreenCtxRecordEvent(green, event)));
-        call!(machine, cuEventQuery(event))
-    });
-    assert_eq!((busy, idle), (CUresult::CUDA_ERROR_NOT_READY, OK));
+    let [idle, busy] = [(); 2].map(|()| machine.event());
+    ok(call!(machine, cuGreenCtxRecordEvent(green, idle)));
+    ok(call!(machine, cuCtxRecordEvent(primary, busy)));
+    assert_eq!(call!(machine, cuEventQuery(idle)), OK);
+    assert_eq!(call!(machine, cuEventQuery(busy)), CUresult::CUDA_ERROR_NOT_READY);
+}
+
+/// A cooperative node that does not fit is launched, as recorded, and never runs: who waits for it
+/// sees the device fail.
+#[test]
+fn a_cooperative_node_that_does_not_fit_never_runs() {
+    let cooperative = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+    let (mut value, timeout) =
+        (CUlaunchAttributeValue { pad: [0; 64] }, CUresult::CUDA_ERROR_LAUNCH_TIMEOUT);
+    value.cooperative = 1;
+    for (blocks, waited) in [(16, OK), (17, timeout)] {
+        let (machine, _) = Machine::with_primary();
+        let graph = machine.graph();
+        let node = machine.nothing(graph, &[], machine.context(machine.green_of(8)), blocks);
+        ok(call!(machine, cuGraphKernelNodeSetAttribute(node, cooperative, &value)));
+        let stream = machine.stream(NON_BLOCKING);
+        machine.launch_graph(machine.instantiate(graph), stream);
+        assert_eq!(call!(machine, cuStreamQuery(stream)), CUresult::CUDA_ERROR_NOT_READY);
+        assert_eq!(machine.sync(stream), waited);
+        assert_eq!(machine.sim.launches().len(), usize::from(waited == OK));
+    }
 }

@@ -38,29 +38,140 @@ fn what_belongs_to_others_is_not_live() {
     assert_eq!(live(), (0, 0));
 }
 
+/// A list of edges is worked through up to the first mistake: recorded where they are added.
 #[test]
-fn a_refused_list_of_edges_changes_nothing() {
+fn edges_before_a_mistake_are_changed() {
     let (machine, _) = Machine::with_primary();
     let graph = machine.graph();
-    let [a, b, c] = [(); 3].map(|()| machine.empty_node(graph, &[]));
+    let [a, b, c, d] = [(); 4].map(|()| machine.empty_node(graph, &[]));
     let foreign = machine.empty_node(machine.graph(), &[]);
     let add = |from: &[CUgraphNode], to: &[CUgraphNode]| {
         call!(machine, cuGraphAddDependencies(graph, from.as_ptr(), to.as_ptr(), PLAIN, from.len()))
     };
     ok(add(&[a], &[b]));
-    let bad = [([a, a], [c, b]), ([a, a], [c, c]), ([a, foreign], [c, c]), ([a, c], [c, c])];
+    let bad = [([a, a], [b, c]), ([a, a], [c, c]), ([b, foreign], [c, c]), ([a, c], [d, c])];
     for (from, to) in bad {
         assert_eq!(add(&from, &to), INVALID_VALUE);
     }
-    assert_eq!(machine.dependencies(graph), [vec![], vec![0], vec![]]);
+    assert_eq!(machine.dependencies(graph), [vec![], vec![0], vec![0, 1], vec![0]]);
     let remove = |from: &[CUgraphNode], to: &[CUgraphNode]| {
         let count = from.len();
         call!(machine, cuGraphRemoveDependencies(graph, from.as_ptr(), to.as_ptr(), PLAIN, count))
     };
-    assert_eq!(remove(&[a, a], &[b, c]), INVALID_VALUE);
-    assert_eq!(machine.dependencies(graph)[1], [0]);
-    ok(remove(&[a], &[b]));
-    assert!(machine.dependencies(graph)[1].is_empty());
+    assert_eq!(remove(&[a, c], &[b, b]), INVALID_VALUE);
+    assert_eq!(machine.dependencies(graph), [vec![], vec![], vec![0, 1], vec![0]]);
+    ok(remove(&[a], &[d]));
+    assert!(machine.dependencies(graph)[3].is_empty());
+}
+
+/// As recorded, no data removes an edge with any; other data than its own does not (header).
+#[test]
+fn an_edge_is_removed_without_its_data() {
+    let (machine, primary) = Machine::with_primary();
+    let graph = machine.graph();
+    let [first, second] = [1, 2].map(|blocks| machine.nothing(graph, &[], primary, blocks));
+    let data =
+        |from_port, type_| CUgraphEdgeData { from_port, to_port: 0, type_, reserved: [0; 5] };
+    ok(call!(machine, cuGraphAddDependencies(graph, &first, &second, &data(1, 1), 1)));
+    let remove = |data| call!(machine, cuGraphRemoveDependencies(graph, &first, &second, data, 1));
+    assert_eq!(remove(&data(2, 1)), INVALID_VALUE);
+    ok(remove(PLAIN));
+    assert_eq!(remove(PLAIN), INVALID_VALUE);
+}
+
+#[test]
+fn a_place_without_room_is_refused() {
+    let (machine, _) = Machine::with_primary();
+    let (graph, mut count) = (machine.graph(), 0);
+    let node = machine.empty_node(graph, &[]);
+    let mut out = null_mut();
+    assert_eq!(call!(machine, cuGraphGetNodes(graph, &mut out, &mut count)), INVALID_VALUE);
+    assert_eq!(call!(machine, cuGraphGetRootNodes(graph, &mut out, &mut count)), INVALID_VALUE);
+    count = 1;
+    ok(call!(machine, cuGraphGetNodes(graph, &mut out, &mut count)));
+    assert_eq!(out, node);
+}
+
+/// As recorded: a function goes before kernel and context, brings the kernel with it, and runs where
+/// it is said that it runs from the current context.
+#[test]
+fn a_function_goes_before_kernel_and_context() {
+    let (machine, primary) = Machine::with_primary();
+    let green = machine.context(machine.green_of(8));
+    let (graph, stream) = (machine.graph(), machine.stream(NON_BLOCKING));
+    let mut kernel = Kernel::new(&machine, "nothing", &[]);
+    let (status, func) = ask!(machine, null_mut(), cuKernelGetFunction(; kernel.kernel));
+    ok(status);
+    let by_kernel = kernel.on(green, 200);
+    let by_function = CUDA_KERNEL_NODE_PARAMS_v2 { func, kern: null_mut(), ..by_kernel };
+    let read = |node| {
+        let mut read = by_kernel;
+        ok(call!(machine, cuGraphKernelNodeGetParams(node, &mut read)));
+        (read.func, read.kern, read.ctx)
+    };
+    let node = machine.kernel_node(graph, &[], &by_function);
+    assert_eq!(read(node), (func, kernel.kernel, primary));
+    ok(machine.push(green));
+    ok(call!(machine, cuGraphKernelNodeSetParams(node, &by_function)));
+    assert_eq!(read(node), (func, kernel.kernel, green));
+    machine.launch_graph(machine.instantiate(graph), stream);
+    assert_eq!(machine.sms().len(), 8);
+    ok(machine.pop());
+    let cast = CUDA_KERNEL_NODE_PARAMS_v2 { func: kernel.kernel.cast(), ..by_function };
+    let neither = CUDA_KERNEL_NODE_PARAMS_v2 { func: null_mut(), ..by_function };
+    for params in [cast, neither] {
+        let set = call!(machine, cuGraphKernelNodeSetParams(node, &params));
+        assert_eq!(set, CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
+    let relaxed = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+    ok(call!(machine, cuStreamBeginCapture(stream, relaxed)));
+    ok(machine.launch(func.cast(), 1, stream, &[]));
+    let (status, captured) = ask!(machine, null_mut(), cuStreamEndCapture(stream;));
+    ok(status);
+    assert_eq!(read(machine.nodes(captured)[0]), (func, kernel.kernel, primary));
+}
+
+#[test]
+fn attributes_are_made_to_fit() {
+    let (machine, primary) = Machine::with_primary();
+    let node = machine.nothing(machine.graph(), &[], primary, 8);
+    let priority = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PRIORITY;
+    let mut value = CUlaunchAttributeValue { pad: [0; 64] };
+    for (given, kept) in [(-99, -5), (99, 0), (-2, -2)] {
+        value.priority = given;
+        ok(call!(machine, cuGraphKernelNodeSetAttribute(node, priority, &value)));
+        ok(call!(machine, cuGraphKernelNodeGetAttribute(node, priority, &mut value)));
+        // SAFETY: the attribute is a number.
+        assert_eq!(unsafe { value.priority }, kept);
+    }
+    let cluster = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    for (x, status) in [(3, CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE), (4, OK)] {
+        value.clusterDim = CUlaunchAttributeValue_union__bindgen_ty_1 { x, y: 1, z: 1 };
+        assert_eq!(call!(machine, cuGraphKernelNodeSetAttribute(node, cluster, &value)), status);
+    }
+}
+
+/// A value is kept as it was given, and filled in as far as an element goes; no context is the
+/// current one.
+#[test]
+fn a_fill_keeps_its_value() {
+    let (machine, _) = Machine::with_primary();
+    let (graph, memory) = (machine.graph(), machine.alloc(64));
+    let params = CUDA_MEMSET_NODE_PARAMS_v1 { elementSize: 2, ..fill(memory, 0x0102_0304, 2) };
+    let node = machine.memset_node(graph, &[], &params, null_mut());
+    let mut read = fill(0, 0, 0);
+    ok(call!(machine, cuGraphMemsetNodeGetParams(node, &mut read)));
+    assert_eq!((read.value, read.elementSize, read.width), (0x0102_0304, 2, 2));
+    let (exec, stream) = (machine.instantiate(graph), machine.stream(NON_BLOCKING));
+    machine.launch_graph(exec, stream);
+    ok(machine.sync(stream));
+    assert_eq!(machine.read(memory, 4), [4, 3, 4, 3]);
+    // The size of elements can change in an executable, as recorded.
+    let words = CUDA_MEMSET_NODE_PARAMS_v1 { elementSize: 4, width: 1, ..params };
+    ok(call!(machine, cuGraphExecMemsetNodeSetParams(exec, node, &words, null_mut())));
+    machine.launch_graph(exec, stream);
+    ok(machine.sync(stream));
+    assert_eq!(machine.read(memory, 4), [4, 3, 2, 1]);
 }
 
 #[test]

@@ -17,8 +17,8 @@ fn update(machine: &Machine, exec: CUgraphExec, graph: CUgraph) -> (CUresult, u3
     (status, info.result.0, info.errorNode)
 }
 
-/// As recorded: the context of an executable's kernel cannot be changed, and setting it beside a
-/// function changes nothing.
+/// As recorded: the context of an executable's kernel cannot be changed. A function beside it means
+/// the current one.
 #[test]
 fn an_executable_stays_in_its_contexts() {
     let (machine, _) = Machine::with_primary();
@@ -33,8 +33,12 @@ fn an_executable_stays_in_its_contexts() {
     assert_eq!(call!(machine, cuGraphExecKernelNodeSetParams(exec, node, &moved)), INVALID_VALUE);
     let mut read = moved;
     ok(call!(machine, cuGraphKernelNodeGetParams(node, &mut read)));
-    read.ctx = there;
-    ok(call!(machine, cuGraphExecKernelNodeSetParams(exec, node, &read)));
+    for (current, status) in [(there, INVALID_VALUE), (here, OK)] {
+        ok(machine.push(current));
+        read.ctx = there;
+        assert_eq!(call!(machine, cuGraphExecKernelNodeSetParams(exec, node, &read)), status);
+        ok(machine.pop());
+    }
     ok(call!(machine, cuGraphKernelNodeSetParams(node, &moved)));
     let failure = CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
     assert_eq!(update(&machine, exec, graph), (failure, 7, node));
@@ -53,15 +57,14 @@ fn a_refused_update_changes_nothing() {
         let graph = machine.graph();
         let first = machine.memset_node(graph, &[], &fill(memory, value, 64), primary);
         let second = machine.nothing(graph, &[first], primary, blocks);
-        let third =
-            machine.empty_node(graph, if extra { &[] } else { std::slice::from_ref(&second) });
-        (graph, third)
+        machine.empty_node(graph, if extra { &[] } else { std::slice::from_ref(&second) });
+        (graph, second)
     };
     let (graph, _) = make(1, 1, false);
     let (exec, stream) = (machine.instantiate(graph), machine.stream(NON_BLOCKING));
-    let (other, extra) = make(2, 2, true);
+    let (other, first_exit) = make(2, 2, true);
     let failure = CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-    assert_eq!(update(&machine, exec, other), (failure, 2, extra));
+    assert_eq!(update(&machine, exec, other), (failure, 2, first_exit));
     machine.launch_graph(exec, stream);
     ok(machine.sync(stream));
     assert_eq!(machine.read(memory, 1), [1]);
@@ -131,4 +134,52 @@ fn changes_of_an_executable_are_its_own() {
     ok(call!(machine, cuGraphExecKernelNodeSetParams(exec, within, &params)));
     machine.launch_graph(exec, stream);
     assert_eq!(machine.sim.launches().last().map(|launch| launch.grid[0]), Some(3));
+}
+
+/// What instantiation needs, and what it says of itself, as recorded.
+#[test]
+fn instantiation_tells_what_came_of_it() {
+    let (machine, primary) = Machine::with_primary();
+    let graph = machine.graph();
+    machine.nothing(graph, &[], primary, 1);
+    let with_flags = |flags| ask!(machine, null_mut(), cuGraphInstantiateWithFlags(; graph, flags));
+    for (given, told) in [(1, 1), (4, 4), (8, 0)] {
+        let (status, exec) = with_flags(given);
+        ok(status);
+        let (status, flags) = ask!(machine, 99, cuGraphExecGetFlags(exec;));
+        assert_eq!((status, flags), (OK, told));
+    }
+    let mut params = CUDA_GRAPH_INSTANTIATE_PARAMS {
+        flags: 16,
+        hUploadStream: null_mut(),
+        hErrNode_out: null_mut(),
+        result_out: CUgraphInstantiateResult(99),
+    };
+    let status = ask!(machine, null_mut(), cuGraphInstantiateWithParams(; graph, &mut params)).0;
+    assert_eq!((status, params.result_out.0), (INVALID_VALUE, 1));
+    ok(machine.pop());
+    assert_eq!(with_flags(0).0, CUresult::CUDA_ERROR_INVALID_CONTEXT);
+}
+
+/// Of a chain that moved the last kernel is named, and a child of another shape fails as an update.
+#[test]
+fn updates_begin_at_the_exits() {
+    let (machine, primary) = Machine::with_primary();
+    let green = machine.context(machine.green_of(8));
+    let chain = |context| {
+        let graph = machine.graph();
+        let first = machine.nothing(graph, &[], context, 1);
+        (graph, machine.nothing(graph, &[first], context, 2))
+    };
+    let exec = machine.instantiate(chain(primary).0);
+    let (moved, last) = chain(green);
+    let failure = CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    assert_eq!(update(&machine, exec, moved), (failure, 7, last));
+    let (outer, inner) = (machine.graph(), machine.graph());
+    let (_, child) =
+        ask!(machine, null_mut(), cuGraphAddChildGraphNode(; outer, null_mut(), 0, inner));
+    let exec = machine.instantiate(outer);
+    machine.empty_node(inner, &[]);
+    let set = call!(machine, cuGraphExecChildGraphNodeSetParams(exec, child, inner));
+    assert_eq!(set, failure);
 }
