@@ -10,8 +10,8 @@ use crate::handle;
 use crate::pointer::{Answer, Ptr};
 use crate::state::State;
 
-/// Adds a node that launches a copy of a graph. A graph that is to be its own child ends the process,
-/// as recorded.
+/// Adds a node that launches a copy of a graph. A graph that is to be its own child ends the
+/// process, as recorded.
 pub(crate) fn add(
     driver: &Driver,
     out: Ptr<*mut CUgraphNode_st>,

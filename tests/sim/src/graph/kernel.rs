@@ -135,8 +135,8 @@ impl Kernel {
 
 impl State {
     /// What a captured launch does. As recorded, the node has both the `CUkernel` and its function,
-    /// whichever was launched, and no `CUkernel` where a module has the function. The priority is the stream's (cuda.h,
-    /// `cuGraphInstantiate`).
+    /// whichever was launched, and no `CUkernel` where a module has the function. The priority is
+    /// the stream's (cuda.h, `cuGraphInstantiate`).
     pub(crate) fn captured_kernel(
         &mut self,
         mut work: KernelWork,
@@ -322,8 +322,8 @@ pub(crate) fn get_attribute(
     out.cast().write(kernel.attributes.get(id))
 }
 
-/// Sets an attribute. As recorded, a priority becomes one that streams can have, and a cluster has to
-/// fit the kernel and its grid.
+/// Sets an attribute. As recorded, a priority becomes one that streams can have, and a cluster has
+/// to fit the kernel and its grid.
 pub(crate) fn set_attribute(
     driver: &Driver,
     node: Ptr<CUgraphNode_st>,

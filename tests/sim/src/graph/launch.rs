@@ -150,8 +150,8 @@ fn run_plan<'a>(
     Ok((state, whole))
 }
 
-/// Launches an executable. As recorded, it cannot be captured, and no context but the stream's is busy
-/// with its nodes.
+/// Launches an executable. As recorded, it cannot be captured, and no context but the stream's is
+/// busy with its nodes.
 pub(crate) fn launch(
     driver: &Driver,
     exec: Ptr<CUgraphExec_st>,

@@ -38,8 +38,8 @@ impl Mismatch {
 /// Whether a node of an executable graph can do something else from now on (cuda.h,
 /// `cuGraphExecUpdate`).
 ///
-/// As recorded, the context of a kernel cannot change, be it alone, with a fill or one of 500, and the
-/// size of a fill's elements can.
+/// As recorded, the context of a kernel cannot change, be it alone, with a fill or one of 500, and
+/// the size of a fill's elements can.
 pub(super) fn allowed(
     state: &State,
     step: &Step,

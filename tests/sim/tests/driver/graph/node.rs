@@ -92,8 +92,8 @@ fn a_place_without_room_is_refused() {
     assert_eq!(out, node);
 }
 
-/// As recorded: a function goes before kernel and context, brings the kernel with it, and runs where
-/// it is said that it runs from the current context.
+/// As recorded: a function goes before kernel and context, brings its kernel with it, and runs in the
+/// current context.
 #[test]
 fn a_function_goes_before_kernel_and_context() {
     let (machine, primary) = Machine::with_primary();
