@@ -1,5 +1,7 @@
 //! Memory of devices and of the host, copies and fills of every shape, and what is known of addresses.
 
+mod graph;
+
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
