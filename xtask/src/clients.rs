@@ -20,6 +20,7 @@ const SCRIPTS: &[(&str, &[&str], &[&str])] = &[
     ("contexts.py", &[DEFAULT, NEWER], &[]),
     ("memory.py", &[DEFAULT, NEWER], &[]),
     ("kernels.py", &[DEFAULT, NEWER], &["libraries"]),
+    ("graphs.py", &[DEFAULT, NEWER], &["libraries"]),
 ];
 
 /// The driver that most clients run on, and the one that adds most to it.
@@ -190,6 +191,8 @@ impl Bench {
             if answers(OsStr::new("valgrind"), &["--version"]) {
                 command.args(["--config", &format!("target.'cfg(all())'.runner = '{VALGRIND}'")]);
             }
+            // What one test waits for would spoil the graph that another captures.
+            command.args(["--", "--test-threads=1"]);
             self.load_library(&mut command);
             self.run_on(spec, &mut command, &[])?;
         }

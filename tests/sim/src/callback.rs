@@ -22,6 +22,8 @@ enum Function {
     Stream(unsafe extern "C" fn(CUstream, CUresult, *mut c_void), usize),
     /// Of `cuLaunchHostFunc`: not called after an error (cuda.h).
     Host(unsafe extern "C" fn(*mut c_void)),
+    /// Of a user object: called whatever happened.
+    Destructor(unsafe extern "C" fn(*mut c_void)),
 }
 
 impl Callback {
@@ -33,12 +35,20 @@ impl Callback {
         Callback { function: Function::Host(function), user_data: user_data.into() }
     }
 
+    /// The function that a user object is destroyed with.
+    pub(crate) fn destructor(
+        function: unsafe extern "C" fn(*mut c_void),
+        user_data: Ptr<c_void>,
+    ) -> Callback {
+        Callback { function: Function::Destructor(function), user_data: user_data.into() }
+    }
+
     /// The function and what it is called with, as a node has them.
     pub(crate) fn as_host(&self) -> (CUhostFn, *mut c_void) {
         let function = match self.function {
             Function::Host(function) => Some(function),
-            // A callback is never captured.
-            Function::Stream(..) => None,
+            // These are never captured.
+            Function::Stream(..) | Function::Destructor(_) => None,
         };
         (function, self.user_data.pointer().raw())
     }
@@ -56,6 +66,10 @@ impl Callback {
                 unsafe { function(self.user_data.pointer().raw()) };
             }
             Function::Host(_) => {}
+            Function::Destructor(function) => {
+                // SAFETY: as above.
+                unsafe { function(self.user_data.pointer().raw()) };
+            }
         }
     }
 }

@@ -250,10 +250,10 @@ impl State {
     }
 
     /// A stream that takes part in a capture was destroyed: without its first stream a capture is
-    /// over, without another it is spoiled.
+    /// over. What another captured stays, and has to be joined as before: cuda.core destroys streams
+    /// that it has joined (not recorded).
     pub(crate) fn leave_capture(&mut self, id: usize, stream: usize) {
         let Some(capture) = self.captures.get_mut(&id) else { return };
-        capture.spoiled = true;
         if capture.branches.first().is_some_and(|branch| branch.stream == stream) {
             self.end_capture(id, false);
         }
@@ -320,6 +320,11 @@ pub(crate) fn begin(
     let mut state = driver.state();
     let stream = state.stream(stream.address())?;
     state.begin_capture(stream, mode, None)
+}
+
+/// The form of 10.0, whose captures are all global.
+pub(crate) fn begin_global(driver: &Driver, stream: Ptr<CUstream_st>) -> Answer {
+    begin(driver, stream, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL)
 }
 
 /// Begins a capture whose nodes are added to a graph of the program, the first after some that are

@@ -97,11 +97,14 @@ impl Driver {
     #[cold]
     fn call_back(&self) {
         loop {
-            let due = std::mem::take(&mut self.peek().due);
-            if due.is_empty() {
+            let mut state = self.peek();
+            let (due, unheld) = (std::mem::take(&mut state.due), state.take_unheld());
+            drop(state);
+            if due.is_empty() && unheld.is_empty() {
                 return;
             }
             due.into_iter().for_each(|(callback, status)| callback.run(status));
+            unheld.into_iter().for_each(|destructor| destructor.run(CUresult::CUDA_SUCCESS));
         }
     }
 

@@ -9,10 +9,12 @@
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ops::Range;
+use std::sync::Arc;
 
 use green_ctx_sys::CUresult;
 
 use crate::callback::Callback;
+use crate::graph::exec::Plan;
 use crate::pointer::{Answer, Kept};
 use crate::rows::Rows;
 use crate::state::State;
@@ -34,6 +36,8 @@ pub(crate) enum Effect {
     Fault(CUresult),
     /// Lets the program's function run.
     Call(Callback),
+    /// Lets go of what an executable graph that is gone has held.
+    LetGo(Arc<Plan>),
 }
 
 /// Bytes written to one place.
@@ -142,6 +146,7 @@ impl State {
                 }
             }
             Effect::Release(address) => self.drop_memory(address),
+            Effect::LetGo(plan) => drop(plan),
             Effect::Fault(error) => self.devices[device].fault = Some(error),
             Effect::Call(callback) => {
                 let status = self.unpoisoned(device).err().unwrap_or(CUresult::CUDA_SUCCESS);
@@ -186,7 +191,8 @@ impl State {
                 Effect::Deliver { .. }
                 | Effect::Release(_)
                 | Effect::Fault(_)
-                | Effect::Call(_) => {}
+                | Effect::Call(_)
+                | Effect::LetGo(_) => {}
             }
         }
     }

@@ -247,6 +247,7 @@ functions! {
     cuStreamWriteValue64_v2 = "cuStreamWriteValue64" 11070 [PFN_cuStreamWriteValue64_v11070] (stream: CUstream, to: CUdeviceptr, value: cuuint64_t, flags: c_uint) => memory::fill::write_value_64;
     cuStreamWaitValue32_v2 = "cuStreamWaitValue32" 11070 [PFN_cuStreamWaitValue32_v11070] (stream: CUstream, address: CUdeviceptr, value: cuuint32_t, flags: c_uint) => unsimulated::wait_value_32;
     cuStreamWaitValue64_v2 = "cuStreamWaitValue64" 11070 [PFN_cuStreamWaitValue64_v11070] (stream: CUstream, address: CUdeviceptr, value: cuuint64_t, flags: c_uint) => unsimulated::wait_value_64;
+    cuStreamBeginCapture = "cuStreamBeginCapture" 10000 (stream: CUstream) => capture::begin_global;
     cuStreamBeginCapture_v2 = "cuStreamBeginCapture" 10010 [PFN_cuStreamBeginCapture_v10010] (stream: CUstream, mode: CUstreamCaptureMode) => capture::begin;
     cuThreadExchangeStreamCaptureMode = "cuThreadExchangeStreamCaptureMode" 10010 [PFN_cuThreadExchangeStreamCaptureMode_v10010] (mode: *mut CUstreamCaptureMode) => capture::exchange_mode;
     cuStreamEndCapture = "cuStreamEndCapture" 10000 [PFN_cuStreamEndCapture_v10000] (stream: CUstream, out: *mut CUgraph) => capture::end;
@@ -372,6 +373,11 @@ functions! {
     cuProfilerStart = "cuProfilerStart" 4000 [PFN_cuProfilerStart_v4000] () => profiler::start;
     cuProfilerStop = "cuProfilerStop" 4000 [PFN_cuProfilerStop_v4000] () => profiler::stop;
 
+    cuUserObjectCreate = "cuUserObjectCreate" 11030 (out: *mut *mut c_void, data: *mut c_void, destroy: CUhostFn, count: c_uint, flags: c_uint) => graph::user_object::create;
+    cuUserObjectRetain = "cuUserObjectRetain" 11030 (object: *mut c_void, count: c_uint) => graph::user_object::retain;
+    cuUserObjectRelease = "cuUserObjectRelease" 11030 (object: *mut c_void, count: c_uint) => graph::user_object::release;
+    cuGraphRetainUserObject = "cuGraphRetainUserObject" 11030 (graph: CUgraph, object: *mut c_void, count: c_uint, flags: c_uint) => graph::user_object::retain_from_graph;
+    cuGraphReleaseUserObject = "cuGraphReleaseUserObject" 11030 (graph: CUgraph, object: *mut c_void, count: c_uint) => graph::user_object::release_from_graph;
     cuGraphCreate = "cuGraphCreate" 10000 [PFN_cuGraphCreate_v10000] (out: *mut CUgraph, flags: c_uint) => graph::create;
     cuGraphDestroy = "cuGraphDestroy" 10000 [PFN_cuGraphDestroy_v10000] (graph: CUgraph) => graph::destroy;
     cuGraphClone = "cuGraphClone" 10000 [PFN_cuGraphClone_v10000] (out: *mut CUgraph, original: CUgraph) => graph::clone;

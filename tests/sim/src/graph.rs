@@ -16,6 +16,7 @@ pub(crate) mod memcpy;
 pub(crate) mod memset;
 pub(crate) mod node;
 pub(crate) mod update;
+pub(crate) mod user_object;
 
 use green_ctx_sys::{CUgraph_st, CUgraphNode_st, CUresult};
 
@@ -25,6 +26,7 @@ use crate::pointer::{Answer, Ptr};
 use crate::state::State;
 
 pub(crate) use node::{Action, Node};
+use user_object::Held;
 
 /// A graph. Its nodes are in [`State::nodes`].
 pub(crate) struct Graph {
@@ -33,6 +35,8 @@ pub(crate) struct Graph {
     pub(crate) owner: Owner,
     /// The handle of the graph that it was cloned from, 0 where it was not.
     original: usize,
+    /// The user objects that it holds.
+    objects: Held,
 }
 
 /// Who destroys a graph.
@@ -56,7 +60,10 @@ impl State {
     /// A new graph without nodes.
     pub(crate) fn add_graph(&mut self, owner: Owner) -> usize {
         let handle = handle::next();
-        self.graphs.insert(handle, Graph { nodes: Vec::new(), owner, original: 0 });
+        self.graphs.insert(
+            handle,
+            Graph { nodes: Vec::new(), owner, original: 0, objects: Held::default() },
+        );
         handle
     }
 
@@ -75,7 +82,8 @@ impl State {
 
     /// A copy of a graph, with copies of the graphs of its child nodes.
     pub(crate) fn clone_graph(&mut self, original: usize, owner: Owner) -> Answer<usize> {
-        let nodes = self.graph(original)?.nodes.clone();
+        let Graph { nodes, objects, .. } = self.graph(original)?;
+        let (nodes, objects) = (nodes.clone(), objects.clone());
         let clone = self.add_graph(owner);
         let clones: Vec<usize> = nodes.iter().map(|_| handle::next()).collect();
         let clone_of = |node: usize| {
@@ -93,6 +101,7 @@ impl State {
         if let Some(graph) = self.graphs.get_mut(&clone) {
             graph.nodes = clones;
             graph.original = original;
+            graph.objects = objects;
         }
         Ok(clone)
     }

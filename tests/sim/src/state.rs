@@ -15,6 +15,7 @@ use crate::context::{Context, LIMITS};
 use crate::effects::Effects;
 use crate::event::Event;
 use crate::graph::exec::Exec;
+use crate::graph::user_object::{Known, Unheld};
 use crate::graph::{Graph, Node};
 use crate::handle::{self, AddressHasher, Table};
 use crate::library::{Function, Kernel, Library, Module};
@@ -64,6 +65,9 @@ pub(crate) struct State {
     pub(crate) effects: Effects,
     /// Callbacks whose turn has come, with the status that they get.
     pub(crate) due: Vec<(Callback, CUresult)>,
+    pub(crate) user_objects: Table<Known>,
+    /// Destructors of user objects that nothing holds any more.
+    pub(crate) unheld: Unheld,
     pub(crate) races: Races,
     pub(crate) launches: VecDeque<Launch>,
     /// How many launches are kept.
@@ -154,6 +158,8 @@ impl State {
             peers: Vec::new(),
             effects: Effects::default(),
             due: Vec::new(),
+            user_objects: Table::default(),
+            unheld: Unheld::default(),
             races: Races::default(),
             launches: VecDeque::new(),
             trace,

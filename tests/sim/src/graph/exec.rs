@@ -12,7 +12,8 @@ use green_ctx_sys::{
 use super::memcpy::Memcpy;
 use super::memset::Memset;
 use super::node::{Action, OTHER_KIND};
-use super::{event, host, kernel, update};
+use super::user_object::Held;
+use super::{Graph, event, host, kernel, update};
 use crate::clock::Moment;
 use crate::driver::Driver;
 use crate::handle;
@@ -40,11 +41,13 @@ pub(crate) struct Exec {
 
 /// The nodes of a graph as they were when it was instantiated.
 #[derive(Clone, Default)]
-pub(super) struct Plan {
+pub(crate) struct Plan {
     /// In an order in which each comes after those that it depends on.
     pub(super) steps: Vec<Step>,
     /// The steps that none depends on, in the order in which their nodes were added.
     pub(super) exits: Vec<usize>,
+    /// The user objects of the graph.
+    pub(super) objects: Held,
 }
 
 /// A node of an executable graph.
@@ -80,6 +83,12 @@ impl Refusal {
 }
 
 impl Plan {
+    /// Whether it holds user objects, or a child does.
+    pub(super) fn holds(&self) -> bool {
+        let mut children = self.steps.iter().filter_map(|step| step.child.as_ref());
+        !self.objects.is_empty() || children.any(Plan::holds)
+    }
+
     /// The step of a node of the graph that was instantiated, or of a graph in it.
     pub(super) fn find(&self, node: usize) -> Option<&Step> {
         let children = || self.steps.iter().filter_map(|step| step.child.as_ref());
@@ -116,8 +125,8 @@ impl State {
 
     /// Brings the nodes of a graph into an order that its edges allow.
     fn plan(&self, graph: usize) -> Result<Plan, Refusal> {
-        let nodes = &self.graph(graph).map_err(Refusal::of(0))?.nodes;
-        let mut plan = Plan::default();
+        let Graph { nodes, objects, .. } = self.graph(graph).map_err(Refusal::of(0))?;
+        let mut plan = Plan { objects: objects.clone(), ..Plan::default() };
         let mut places = crate::handle::Table::default();
         let mut left: Vec<usize> = nodes.clone();
         while !left.is_empty() {
@@ -282,8 +291,11 @@ pub(crate) fn instantiate_with_params(
 
 /// Destroys an executable graph; a launch of it goes on.
 pub(crate) fn destroy(driver: &Driver, exec: Ptr<CUgraphExec_st>) -> Answer {
-    let removed = driver.state().executables.remove(&exec.address());
-    removed.map(drop).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    let mut state = driver.state();
+    let removed = state.executables.remove(&exec.address());
+    let Exec { plan, done, .. } = removed.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    state.let_go(plan, done.time);
+    Ok(())
 }
 
 /// The flags that it was made with, without the one of priorities, as recorded.

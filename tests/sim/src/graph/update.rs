@@ -1,5 +1,6 @@
 //! Updating an executable graph from a graph of the same shape.
 
+use std::mem::replace;
 use std::sync::Arc;
 
 use green_ctx_sys::{
@@ -138,6 +139,7 @@ pub(super) fn updated(
 ) -> Result<Plan, Mismatch> {
     let pairs = pair(state, plan, graph)?;
     let mut updated = plan.clone();
+    updated.objects = state.graph(graph).map(|graph| graph.objects.clone()).unwrap_or_default();
     // Of several mistakes the one next to the exits is told: of a chain not the first node, as
     // recorded.
     for (step, handle) in pairs {
@@ -168,7 +170,8 @@ fn try_update(
     let Mismatch { result, node, from } = match updated {
         Ok(plan) => {
             if let Some(exec) = state.executables.get_mut(&exec.address()) {
-                exec.plan = Arc::new(plan);
+                let (plan, time) = (replace(&mut exec.plan, Arc::new(plan)), exec.done.time);
+                state.let_go(plan, time);
             }
             none
         }

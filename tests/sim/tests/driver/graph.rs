@@ -5,6 +5,7 @@ mod launch;
 mod node;
 mod order;
 mod update;
+mod user_object;
 
 use std::ffi::c_void;
 use std::ptr::{from_ref, null, null_mut};

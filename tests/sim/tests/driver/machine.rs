@@ -25,7 +25,18 @@ macro_rules! ask {
     }};
 }
 
-pub(crate) use {ask, call};
+/// Calls a function that the table does not have, in the form of a version.
+macro_rules! old {
+    ($machine:expr, $name:literal, $version:literal ($($arg:expr => $ty:ty),*)) => {{
+        type Form = unsafe extern "C" fn($($ty),*) -> CUresult;
+        // SAFETY: this is the function's signature in that version.
+        let function: Form = unsafe { $machine.function($name, $version) };
+        // SAFETY: pointers are to variables of the types that the function fills.
+        unsafe { function($($arg),*) }
+    }};
+}
+
+pub(crate) use {ask, call, old};
 
 /// The statuses that tests name most.
 pub(crate) const OK: CUresult = CUresult::CUDA_SUCCESS;

@@ -10,17 +10,6 @@ use crate::machine::*;
 const NOT_SUPPORTED: CUresult = CUresult::CUDA_ERROR_NOT_SUPPORTED;
 const INVALID_DEVICE: CUresult = CUresult::CUDA_ERROR_INVALID_DEVICE;
 
-/// Calls a function that the table does not have, in the form of a version.
-macro_rules! old {
-    ($machine:expr, $name:literal, $version:literal ($($arg:expr => $ty:ty),*)) => {{
-        type Form = unsafe extern "C" fn($($ty),*) -> CUresult;
-        // SAFETY: this is the function's signature in that version.
-        let function: Form = unsafe { $machine.function($name, $version) };
-        // SAFETY: pointers are to variables of the types that the function fills.
-        unsafe { function($($arg),*) }
-    }};
-}
-
 #[test]
 fn devices_are_found_by_their_place() {
     let machine = Machine::with_devices("h200", 3);
@@ -120,8 +109,8 @@ fn events_are_recorded_with_flags() {
     let record = |flags| call!(machine, cuEventRecordWithFlags(event, stream, flags));
     assert_eq!([record(0), record(1), record(2)], [OK, INVALID_VALUE, INVALID_VALUE]);
     ok(call!(machine, cuEventSynchronize(event)));
-    let global = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
-    ok(call!(machine, cuStreamBeginCapture(stream, global)));
+    // The first form of beginning a capture is global.
+    ok(old!(machine, c"cuStreamBeginCapture", 10000 (stream => CUstream)));
     assert_eq!([record(0), record(1), record(2)], [OK, OK, INVALID_VALUE]);
 }
 

@@ -1,3 +1,4 @@
 //! cudarc on the simulated driver, in one program, since a program has one driver.
 
+mod graphs;
 mod streams;

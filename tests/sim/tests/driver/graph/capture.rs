@@ -209,3 +209,30 @@ fn external_events_are_nodes() {
         assert!(machine.ordered(1, 10) && machine.ordered(10, 2) && !machine.ordered(11, 2));
     }
 }
+
+/// A stream that is destroyed leaves what it captured, which has to be joined as if it were there.
+#[test]
+fn a_joined_stream_can_be_destroyed() {
+    let (machine, _) = Machine::with_primary();
+    let origin = machine.stream(NON_BLOCKING);
+    let (kernel, fork, join) = (machine.kernel("nothing"), machine.event(), machine.event());
+    for joined in [true, false] {
+        let other = machine.stream(NON_BLOCKING);
+        ok(call!(machine, cuStreamBeginCapture(origin, RELAXED)));
+        ok(call!(machine, cuEventRecord(fork, origin)));
+        ok(call!(machine, cuStreamWaitEvent(other, fork, 0)));
+        ok(machine.launch(kernel, 1, other, &[]));
+        if joined {
+            ok(call!(machine, cuEventRecord(join, other)));
+            ok(call!(machine, cuStreamWaitEvent(origin, join, 0)));
+        }
+        ok(call!(machine, cuStreamDestroy(other)));
+        ok(machine.launch(kernel, 2, origin, &[]));
+        let (status, graph) = ask!(machine, null_mut(), cuStreamEndCapture(origin;));
+        let unjoined = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+        assert_eq!(status, if joined { OK } else { unjoined });
+        if joined {
+            assert_eq!(machine.dependencies(graph), [vec![], vec![0]]);
+        }
+    }
+}

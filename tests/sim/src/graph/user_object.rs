@@ -1,0 +1,183 @@
+//! User objects: what a program lends to graphs, and is told of when nothing has it any more.
+//!
+//! A graph has references, and so has each copy that is made of it: a clone, the graph of a child
+//! node, an executable. An executable that is destroyed or updated keeps its own until its launches
+//! are over (CUDA programming guide, "CUDA User Objects"; not recorded).
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::sync::{Arc, Weak};
+
+use green_ctx_sys::{CUgraph_st, CUhostFn, CUresult};
+use parking_lot::Mutex;
+
+use super::exec::Plan;
+use crate::callback::Callback;
+use crate::driver::Driver;
+use crate::effects::Effect;
+use crate::handle;
+use crate::pointer::{Answer, Ptr};
+use crate::state::State;
+
+/// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`, which has to be given.
+const NO_DESTRUCTOR_SYNC: u32 = 1;
+/// `CU_GRAPH_USER_OBJECT_MOVE`.
+const MOVE: u32 = 1;
+
+/// A user object, which lives as long as something holds it.
+pub(crate) struct UserObject {
+    destructor: Callback,
+    unheld: Unheld,
+}
+
+impl Drop for UserObject {
+    fn drop(&mut self) {
+        self.unheld.lock().push(self.destructor.clone());
+    }
+}
+
+/// The destructors of objects that nothing holds any more.
+pub(crate) type Unheld = Arc<Mutex<Vec<Callback>>>;
+
+/// A user object as the program knows it.
+pub(crate) struct Known {
+    object: Weak<UserObject>,
+    /// The program's own references, and how many they are.
+    own: Option<Arc<UserObject>>,
+    count: u32,
+}
+
+/// The references that a graph has, by the handle of the object.
+#[derive(Clone, Default)]
+pub(crate) struct Held(BTreeMap<usize, (Arc<UserObject>, u32)>);
+
+impl Held {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Refuses a number of references that is none, or larger than an `int`.
+fn check(count: u32) -> Answer {
+    let valid = i32::try_from(count).is_ok_and(|count| count > 0);
+    if valid { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+}
+
+impl State {
+    /// A user object that something holds.
+    fn user_object(&self, handle: usize) -> Answer<Arc<UserObject>> {
+        let known = self.user_objects.get(&handle);
+        known.and_then(|known| known.object.upgrade()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// Takes references from the program.
+    fn take_own(&mut self, handle: usize, count: u32) -> Answer {
+        let known = self.user_objects.get_mut(&handle);
+        let known = known.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        known.count = known.count.checked_sub(count).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        if known.count == 0 {
+            known.own = None;
+        }
+        Ok(())
+    }
+
+    /// Lets go of what an executable graph had, when its launches so far are over.
+    pub(super) fn let_go(&mut self, plan: Arc<Plan>, time: u64) {
+        if plan.holds() && time > self.now {
+            self.later(time, 0, Effect::LetGo(plan));
+        }
+    }
+
+    /// The destructors whose turn has come. What they destroy is known no longer.
+    pub(crate) fn take_unheld(&mut self) -> Vec<Callback> {
+        let unheld = std::mem::take(&mut *self.unheld.lock());
+        if !unheld.is_empty() {
+            self.user_objects.retain(|_, known| known.object.strong_count() > 0);
+        }
+        unheld
+    }
+}
+
+/// The destructor runs at the end of the call that gives up the last reference, or that reaches the
+/// end of the last launch.
+pub(crate) fn create(
+    driver: &Driver,
+    out: Ptr<*mut c_void>,
+    data: Ptr<c_void>,
+    destroy: CUhostFn,
+    count: u32,
+    flags: u32,
+) -> Answer {
+    let mut state = driver.state();
+    out.given()?;
+    check(count)?;
+    let destroy = destroy.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    if flags != NO_DESTRUCTOR_SYNC {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    driver.expect_callbacks();
+    let destructor = Callback::destructor(destroy, data);
+    let object = Arc::new(UserObject { destructor, unheld: Arc::clone(&state.unheld) });
+    let handle = handle::next();
+    let known = Known { object: Arc::downgrade(&object), own: Some(object), count };
+    state.user_objects.insert(handle, known);
+    out.write(handle::pointer(handle))
+}
+
+pub(crate) fn retain(driver: &Driver, object: Ptr<c_void>, count: u32) -> Answer {
+    let mut state = driver.state();
+    check(count)?;
+    let held = state.user_object(object.address())?;
+    let Some(known) = state.user_objects.get_mut(&object.address()) else { return Ok(()) };
+    known.count = known.count.checked_add(count).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    known.own = Some(held);
+    Ok(())
+}
+
+pub(crate) fn release(driver: &Driver, object: Ptr<c_void>, count: u32) -> Answer {
+    let mut state = driver.state();
+    check(count)?;
+    state.take_own(object.address(), count)
+}
+
+pub(crate) fn retain_from_graph(
+    driver: &Driver,
+    graph: Ptr<CUgraph_st>,
+    object: Ptr<c_void>,
+    count: u32,
+    flags: u32,
+) -> Answer {
+    let mut state = driver.state();
+    check(count)?;
+    if flags & !MOVE != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    state.graph(graph.address())?;
+    let held = state.user_object(object.address())?;
+    if flags == MOVE {
+        state.take_own(object.address(), count)?;
+    }
+    let Some(graph) = state.graphs.get_mut(&graph.address()) else { return Ok(()) };
+    let (_, references) = graph.objects.0.entry(object.address()).or_insert((held, 0));
+    *references = references.saturating_add(count);
+    Ok(())
+}
+
+pub(crate) fn release_from_graph(
+    driver: &Driver,
+    graph: Ptr<CUgraph_st>,
+    object: Ptr<c_void>,
+    count: u32,
+) -> Answer {
+    let mut state = driver.state();
+    check(count)?;
+    state.graph(graph.address())?;
+    let Some(graph) = state.graphs.get_mut(&graph.address()) else { return Ok(()) };
+    let missing = CUresult::CUDA_ERROR_INVALID_VALUE;
+    let (_, references) = graph.objects.0.get_mut(&object.address()).ok_or(missing)?;
+    *references = references.checked_sub(count).ok_or(missing)?;
+    if *references == 0 {
+        graph.objects.0.remove(&object.address());
+    }
+    Ok(())
+}
