@@ -240,7 +240,10 @@ fn clusters_lie_in_one_gpc_of_one_resource() {
     assert_eq!([8, 9, 16].map(|size| clusters(&both, 2, size)), [4, 3, 2]);
     // Who has an SM of both joins them, and none counts twice.
     assert_eq!(join(apart, both.clone()), both);
-    assert_eq!(join(one.clone(), one.clone()), one);
+    let pair = topology.places(topology.tpc(1), true);
+    for parts in [[&one, &one], [&one, &pair], [&pair, &one]] {
+        assert_eq!(join(parts[0].clone(), parts[1].clone()), one);
+    }
 }
 
 /// Whatever part is split however: equal groups that share no SM, and nothing is lost.
