@@ -19,6 +19,7 @@ const SCRIPTS: &[(&str, &[&str], &[&str])] = &[
     ("errors.py", &[DEFAULT, NEWER], &[]),
     ("contexts.py", &[DEFAULT, NEWER], &[]),
     ("memory.py", &[DEFAULT, NEWER], &[]),
+    ("buffers.py", &[DEFAULT, NEWER], &[]),
     ("kernels.py", &[DEFAULT, NEWER], &["libraries"]),
     ("graphs.py", &[DEFAULT, NEWER], &["libraries"]),
 ];

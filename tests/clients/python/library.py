@@ -5,6 +5,7 @@ Each test starts processes of its own, since a process has one driver.
 
 import ctypes
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -52,6 +53,17 @@ def test_names_of_the_real_library():
     ).split():
         assert hasattr(cuda, name), name
     assert not hasattr(cuda, "cuNoSuchFunction")
+
+
+def test_every_function_that_our_programs_know():
+    """Under its name in one of its forms: which form a table wants is in symbols.toml."""
+    cuda = ctypes.CDLL("libcuda.so.1")
+    symbols = Path(__file__).parents[3].joinpath("green-ctx-sys/symbols.toml").read_text()
+    names = re.findall(r"^(cu\w+) = \d+$", symbols, re.MULTILINE)
+    assert len(names) > 200
+    forms = ["", "_v2", "_v3", "_v4"]
+    missing = [name for name in names if not any(hasattr(cuda, name + form) for form in forms)]
+    assert not missing, missing
 
 
 def test_without_variables_it_is_the_recorded_driver():
