@@ -180,7 +180,6 @@ impl State {
         check_flags(flags, known).map_err(Refusal::of(0))?;
         self.current().map_err(Refusal::of(0))?;
         self.no_strict_capture().map_err(Refusal::of(0))?;
-        self.not_captured_into(graph).map_err(Refusal::of(0))?;
         let plan = self.plan(graph)?;
         if flags & DEVICE_LAUNCH != 0 {
             fits_the_device(&plan)?;

@@ -75,10 +75,10 @@ fn a_capture_adds_to_a_graph() {
     ok(call!(machine, cuStreamBeginCaptureToGraph(stream, graph, &before, PLAIN, 1, RELAXED)));
     assert_eq!(info(&machine, stream), (graph, vec![before]));
     ok(machine.launch(machine.kernel("nothing"), 1, stream, &[]));
-    let refused = ask!(machine, null_mut(), cuGraphInstantiateWithFlags(; graph, 0)).0;
-    assert_eq!(refused, INVALID_VALUE);
     assert_eq!(call!(machine, cuGraphDestroy(graph)), INVALID_VALUE);
     assert_eq!(call!(machine, cuGraphDestroyNode(beside)), INVALID_VALUE);
+    // What there is so far can be instantiated, as recorded for a capture in relaxed mode.
+    machine.instantiate(graph);
     assert_eq!(end(&machine, stream), graph);
     assert_eq!(machine.dependencies(graph), [vec![], vec![], vec![0]]);
     machine.instantiate(graph);
