@@ -59,6 +59,10 @@
 //! at once, and what is submitted to the new partition's streams waits, on the device, for the work
 //! that was there before. Nobody waits on the host; [`close`](crate::Context::close) does.
 //!
+//! One thing escapes a fence: a graph whose kernels run in a partition counts as work of the stream
+//! that it was launched in, and not of the partition (recorded on an H200). Launch graphs on streams of
+//! the partition that their kernels are in, or wait for them before the partition goes.
+//!
 //! # Contexts are used again
 //!
 //! Creating a green context takes about 800 µs and 4 to 5 MiB of device memory, which destroying it
