@@ -116,7 +116,7 @@ pub(crate) fn record(driver: &Driver, event: Ptr<CUevent_st>, stream: Ptr<CUstre
 }
 
 /// Records, or makes a node of its own in a capture that records each time that the graph is
-/// launched (`CU_EVENT_RECORD_EXTERNAL`); outside of one that is no flag (header, not recorded).
+/// launched (`CU_EVENT_RECORD_EXTERNAL`); outside of one that is illegal, as recorded.
 pub(crate) fn record_with_flags(
     driver: &Driver,
     event: Ptr<CUevent_st>,
@@ -129,8 +129,11 @@ pub(crate) fn record_with_flags(
     let mut state = driver.state();
     let handle = state.stream(stream.address())?;
     state.event(event.address())?;
-    if flags != EXTERNAL || state.capturing(handle)?.is_none() {
+    if flags != EXTERNAL {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if state.capturing(handle)?.is_none() {
+        return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
     }
     state.capture_action(handle, Action::RecordEvent(event.address()), 0)
 }

@@ -95,7 +95,8 @@ impl State {
             of_module: false,
             id: self.buffers,
             flags: 0,
-            sync_memops: false,
+            // Of managed memory it is asked for from the start, as recorded.
+            sync_memops: kind == Kind::Managed,
             history: History::default(),
             memory,
         };

@@ -15,13 +15,11 @@ impl State {
         self.physical(device) != self.physical(peer)
     }
 
-    /// The devices of the current context and of its peer, which is another context (cuda.h).
+    /// The devices of the current context and of its peer. They may be one context, which is then
+    /// refused as one device is, as recorded.
     fn peer(&mut self, peer: Ptr<CUctx_st>) -> Answer<(usize, usize)> {
         let current = self.current()?;
         let other = self.context(peer.address())?.device;
-        if peer.address() == current {
-            return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
-        }
         Ok((self.contexts[&current].device, other))
     }
 }

@@ -156,6 +156,12 @@ pub(crate) fn perform<'a>(
             }
             end
         }
+        // It goes on until it is at addresses that nothing is at.
+        Work::Fill(Fill { to, rows, .. }) if to.checked_add(rows.len() as u64).is_none() => {
+            let end = start + cost::COPY;
+            state.later(end, device, Effect::Fault(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
+            end
+        }
         Work::Fill(Fill { to, pattern, rows }) => {
             let end = start + transfer_ns(rows.len());
             let operation = state.operation(turn, stream, Accessor::Fill, end);

@@ -191,14 +191,20 @@ pub(crate) fn unified_async(
     line(driver, Sides::Unified, to, from, len, Some(stream))
 }
 
-/// The memory of a context's device.
+/// The memory of the device of a context that was looked up already.
 fn peer_place(state: &State, address: u64, context: usize, len: usize) -> Answer<Place> {
-    let device = state.physical(state.context(context)?.device);
+    let device = state.physical(state.contexts[&context].device);
     let found = state.allocation(address);
     if len > 0 && found.is_none_or(|(_, found)| state.physical(found.device) != device) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     state.device_place(address, len)
+}
+
+/// The contexts of a copy between two. A null one is taken, as recorded; that it stands for the
+/// current one is not, as there was one device.
+fn peers(state: &mut State, to: Ptr<CUctx_st>, from: Ptr<CUctx_st>) -> Answer<[usize; 2]> {
+    Ok([state.or_current(to.address())?, state.or_current(from.address())?])
 }
 
 /// Copies between contexts, in the order of everything that was and will be submitted to either and
@@ -213,9 +219,10 @@ pub(crate) fn between(
 ) -> Answer {
     let mut state = driver.state();
     let stream = state.null_stream()?;
-    let contexts = [state.current()?, to_context.address(), from_context.address()];
-    let to = peer_place(&state, to, contexts[1], len)?;
-    let from = peer_place(&state, from, contexts[2], len)?;
+    let [to_context, from_context] = peers(&mut state, to_context, from_context)?;
+    let contexts = [state.current()?, to_context, from_context];
+    let to = peer_place(&state, to, to_context, len)?;
+    let from = peer_place(&state, from, from_context, len)?;
     for context in contexts {
         let busy = state.busy(context);
         state.hold_stream(stream, &busy);
@@ -238,8 +245,9 @@ pub(crate) fn between_async(
 ) -> Answer {
     let mut state = driver.state();
     let stream = state.stream(stream.address())?;
-    let to = peer_place(&state, to, to_context.address(), len)?;
-    let from = peer_place(&state, from, from_context.address(), len)?;
+    let [to_context, from_context] = peers(&mut state, to_context, from_context)?;
+    let to = peer_place(&state, to, to_context, len)?;
+    let from = peer_place(&state, from, from_context, len)?;
     submit(driver, state, stream, Copy::line(to, from, len), Return::AtOnce)
 }
 

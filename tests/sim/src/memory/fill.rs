@@ -26,20 +26,24 @@ fn submit(
     area: Area,
 ) -> Answer<bool> {
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
-    let width = area.width.checked_mul(pattern.len()).ok_or(invalid)?;
-    let pitch = if area.height > 1 { area.pitch } else { width };
-    let aligned = |number: u64| number.is_multiple_of(pattern.len() as u64);
-    if pitch < width || !aligned(to) || !aligned(pitch as u64) {
-        return Err(invalid);
-    }
     let Area { height, .. } = area;
+    let width = area.width.checked_mul(pattern.len());
+    // A count of elements whose bytes are no number is not found out by the call, but by the device
+    // (recorded of elements in one row; of more rows it is not).
+    let endless = width.is_none() && height == 1;
+    let width = width.or(endless.then_some(usize::MAX)).ok_or(invalid)?;
+    let pitch = if height > 1 { area.pitch } else { width };
     let slice = pitch.checked_mul(height).ok_or(invalid)?;
     let rows = Rows { width, height, depth: 1, pitch, slice };
-    let bytes = rows.extent().ok_or(invalid)?;
-    state.target(to, bytes)?;
-    let device = state.device_of_stream(stream);
-    if bytes > 0 && state.device_memory(device, to, bytes).is_none() {
-        return Err(invalid);
+    let bytes = if endless { pattern.len() } else { rows.extent().ok_or(invalid)? };
+    // Where nothing is filled no place is wrong, as recorded.
+    if bytes > 0 {
+        let aligned = |number: u64| number.is_multiple_of(pattern.len() as u64);
+        if pitch < width || !aligned(to) || !endless && !aligned(pitch as u64) {
+            return Err(invalid);
+        }
+        let device = state.device_of_stream(stream);
+        state.device_memory(device, to, bytes).ok_or(invalid)?;
     }
     let fill = Fill { to, pattern: pattern.to_vec(), rows };
     Ok(work::submit(driver, state, stream, Work::Fill(fill))?.1.is_some())

@@ -46,10 +46,14 @@ pub(crate) fn alloc(driver: &Driver, out: Ptr<*mut c_void>, len: usize, flags: u
     let mut state = driver.state();
     let device = state.current_device()?;
     out.given()?;
-    if len == 0 || flags & !ALLOC_FLAGS != 0 {
+    if flags & !ALLOC_FLAGS != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     state.no_strict_capture()?;
+    if len == 0 {
+        // No bytes are at the null pointer, as recorded.
+        return out.write(std::ptr::null_mut());
+    }
     let memory = Memory::shared(len).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     let base = state.add_memory(device, Kind::Pinned, memory);
     if let Some(allocation) = state.memory.get_mut(&base) {
@@ -60,6 +64,10 @@ pub(crate) fn alloc(driver: &Driver, out: Ptr<*mut c_void>, len: usize, flags: u
 
 pub(crate) fn free(driver: &Driver, pointer: Ptr<c_void>) -> Answer {
     let mut state = driver.state();
+    if pointer.is_null() {
+        // It needs no context either, as recorded. Whether other memory needs one is not.
+        return Ok(());
+    }
     state.current()?;
     state.no_strict_capture()?;
     let base = state.host_memory(pointer.address(), Kind::Pinned);
@@ -84,13 +92,13 @@ pub(crate) fn get_device_pointer(
     out.write(address)
 }
 
-/// The flags that memory was made with. That it is mapped goes without asking: every context can map
-/// memory of the host.
+/// The flags that memory was made or registered with. That it is mapped goes without asking, as
+/// recorded: every context can map memory of the host.
 pub(crate) fn get_flags(driver: &Driver, out: Ptr<u32>, pointer: Ptr<c_void>) -> Answer {
     let mut state = driver.state();
     state.current()?;
     let found = state.allocation(pointer.address() as u64);
-    let found = found.filter(|(_, allocation)| allocation.kind == Kind::Pinned);
+    let found = found.filter(|(_, allocation)| allocation.on_host());
     let (_, allocation) = found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     out.write(allocation.flags | CU_MEMHOSTALLOC_DEVICEMAP)
 }
@@ -102,10 +110,14 @@ pub(crate) fn register(driver: &Driver, pointer: Ptr<c_void>, len: usize, flags:
     let base = pointer.address() as u64;
     let end = base.checked_add(len as u64).filter(|_| len > 0 && flags & !REGISTER_FLAGS == 0);
     let end = end.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    // Memory of devices is not the host's to lock.
     let before = state.memory.range(..end).next_back();
-    if before.is_some_and(|(start, allocation)| start + allocation.len() as u64 > base) {
-        return Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+    let meets = before.filter(|(start, allocation)| *start + allocation.len() as u64 > base);
+    if let Some((_, allocation)) = meets {
+        // What the driver made is not the program's to lock (recorded of page-locked memory).
+        return Err(match allocation.kind {
+            Kind::Registered => CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
+            Kind::Device | Kind::Managed | Kind::Pinned => CUresult::CUDA_ERROR_INVALID_VALUE,
+        });
     }
     if flags & CU_MEMHOSTREGISTER_IOMEMORY != 0 {
         // It is for memory of other devices, of which there is none.
@@ -124,6 +136,13 @@ pub(crate) fn unregister(driver: &Driver, pointer: Ptr<c_void>) -> Answer {
     state.current()?;
     pointer.given()?;
     state.no_strict_capture()?;
-    let base = state.host_memory(pointer.address(), Kind::Registered);
-    state.give_up(base.ok_or(CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?)
+    let address = pointer.address();
+    // Memory that the driver knows, but not as registered from there on, is another error than
+    // memory that it does not know, as recorded.
+    let wrong = match state.allocation(address as u64) {
+        Some(_) => CUresult::CUDA_ERROR_INVALID_VALUE,
+        None => CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED,
+    };
+    let base = state.host_memory(address, Kind::Registered);
+    state.give_up(base.ok_or(wrong)?)
 }

@@ -1,7 +1,7 @@
 //! Handles by which other processes would reach memory and events.
 //!
 //! A simulated driver is one process's, so there is nobody to open a handle but who made it, which the
-//! driver refuses. Which error it answers is not recorded.
+//! driver refuses, as recorded.
 
 use std::ffi::c_char;
 
@@ -25,27 +25,28 @@ fn handle(kind: [u8; 8], slot: usize, number: u64) -> [c_char; 64] {
     bytes
 }
 
-/// What a handle of this kind stands for, where this driver made it. Of other drivers' handles the
-/// memory cannot be reached.
-fn number(handle: &[c_char; 64], kind: [u8; 8], slot: usize) -> Answer<u64> {
+/// Checks that a handle is of this kind, which fails with `unlike`, and that this driver made it: of
+/// other drivers' handles the memory cannot be reached.
+fn check(handle: &[c_char; 64], kind: [u8; 8], slot: usize, unlike: CUresult) -> Answer {
     let bytes = handle.map(|byte| byte as u8);
     let field = |index: usize| -> [u8; 8] { std::array::from_fn(|at| bytes[8 * index + at]) };
     if field(0) != kind {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(unlike);
     }
     if field(1) != (slot as u64).to_ne_bytes() {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
-    Ok(u64::from_ne_bytes(field(2)))
+    Ok(())
 }
 
-/// A handle of device memory that is in no pool, by its begin.
+/// A handle of device memory that is in no pool, by any address of it, as recorded.
 pub(crate) fn get_memory(driver: &Driver, out: Ptr<CUipcMemHandle_st>, address: u64) -> Answer {
     let mut state = driver.state();
     state.current()?;
     out.given()?;
-    let allocation = state.memory.get(&address).filter(|allocation| !allocation.freed);
+    let allocation = state.allocation(address).map(|(_, allocation)| allocation);
     let exported = allocation
+        .filter(|found| !found.freed)
         .filter(|found| found.kind == Kind::Device && found.pool.is_none() && !found.of_module);
     let id = exported.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.id;
     out.write(CUipcMemHandle_st { reserved: handle(MEMORY, driver.slot, id) })
@@ -64,7 +65,7 @@ pub(crate) fn open_memory(
     if flags != LAZY_ENABLE_PEER_ACCESS {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    number(&handle.reserved, MEMORY, driver.slot)?;
+    check(&handle.reserved, MEMORY, driver.slot, CUresult::CUDA_ERROR_INVALID_VALUE)?;
     Err(CUresult::CUDA_ERROR_INVALID_CONTEXT)
 }
 
@@ -81,6 +82,7 @@ pub(crate) fn get_event(
 ) -> Answer {
     let state = driver.state();
     out.given()?;
+    event.given()?;
     if !state.event(event.address())?.is_interprocess() {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
@@ -97,6 +99,6 @@ pub(crate) fn open_event(
     let mut state = driver.state();
     state.current()?;
     out.given()?;
-    number(&handle.reserved, EVENT, driver.slot)?;
+    check(&handle.reserved, EVENT, driver.slot, CUresult::CUDA_ERROR_MAP_FAILED)?;
     Err(CUresult::CUDA_ERROR_INVALID_CONTEXT)
 }

@@ -39,6 +39,15 @@ impl Value {
 }
 
 impl State {
+    /// Fails where a context is current that cannot be used. Asking about an address needs none
+    /// (recorded of one attribute).
+    fn usable_if_current(&mut self) -> Answer {
+        match self.current_handle() {
+            Some(context) => self.context(context).map(drop),
+            None => Ok(()),
+        }
+    }
+
     /// The allocation that an address is in.
     fn pointed_to(&self, address: u64) -> Option<(u64, &Allocation)> {
         self.allocation(address).filter(|(_, allocation)| !allocation.freed)
@@ -49,7 +58,7 @@ impl State {
         use CUpointer_attribute as A;
         let (base, allocation) = self.pointed_to(address)?;
         Some(match attribute {
-            // Memory of a pool is of no context (not recorded); other memory is of its device's
+            // As recorded, memory of a pool is of no context, and other memory is of its device's
             // primary one, as an event is.
             A::CU_POINTER_ATTRIBUTE_CONTEXT => Value::Context(match allocation.pool {
                 Some(_) => std::ptr::null_mut(),
@@ -95,7 +104,7 @@ fn default_of(attribute: CUpointer_attribute) -> Option<Value> {
         A::CU_POINTER_ATTRIBUTE_CONTEXT => Value::Context(std::ptr::null_mut()),
         A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => Value::Pool(std::ptr::null_mut()),
         A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE => Value::Int(0),
-        // No ordinal; which number says so is not recorded.
+        // No ordinal, which this number says, as recorded.
         A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Value::Int(-2),
         A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
         | A::CU_POINTER_ATTRIBUTE_IS_MANAGED
@@ -123,7 +132,7 @@ pub(crate) fn get_attribute(
     address: u64,
 ) -> Answer {
     let mut state = driver.state();
-    state.current()?;
+    state.usable_if_current()?;
     out.given()?;
     if is_unsimulated(attribute) {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
@@ -132,7 +141,8 @@ pub(crate) fn get_attribute(
     value.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.write(out)
 }
 
-/// Several attributes at once, of which those without a value are given the default of their type.
+/// Several attributes at once, of which those without a value are given the default of their type
+/// (header). A size is left as it is, as recorded.
 pub(crate) fn get_attributes(
     driver: &Driver,
     count: u32,
@@ -141,7 +151,7 @@ pub(crate) fn get_attributes(
     address: u64,
 ) -> Answer {
     let mut state = driver.state();
-    state.current()?;
+    state.usable_if_current()?;
     if count == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -153,7 +163,11 @@ pub(crate) fn get_attributes(
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
         let default = default_of(attribute).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let value = state.pointer_attribute(attribute, address).unwrap_or(default);
+        let value = state.pointer_attribute(attribute, address);
+        if value.is_none() && attribute == CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE {
+            continue;
+        }
+        let value = value.unwrap_or(default);
         value.write(out.element(index).follow()?)?;
     }
     Ok(())

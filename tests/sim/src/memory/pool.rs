@@ -167,20 +167,26 @@ pub(crate) fn get_default(
     out.write(handle::pointer(state.pools.default[device]))
 }
 
+/// A device that is asked for the pool that it allocates from, of which an ordinal that is none is an
+/// invalid value, as recorded.
+fn device_with_pool(state: &State, ordinal: i32) -> Answer<usize> {
+    state.device(ordinal).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
 pub(crate) fn get_current(
     driver: &Driver,
     out: Ptr<*mut CUmemPoolHandle_st>,
     ordinal: i32,
 ) -> Answer {
     let state = driver.state();
-    let device = state.device(ordinal)?;
+    let device = device_with_pool(&state, ordinal)?;
     out.write(handle::pointer(state.pools.current[device]))
 }
 
 /// Sets where `cuMemAllocAsync` allocates from: a pool of the device itself (header).
 pub(crate) fn set_current(driver: &Driver, ordinal: i32, pool: Ptr<CUmemPoolHandle_st>) -> Answer {
     let mut state = driver.state();
-    let device = state.device(ordinal)?;
+    let device = device_with_pool(&state, ordinal)?;
     if state.pools.get(pool.address())?.device != device {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -188,14 +194,14 @@ pub(crate) fn set_current(driver: &Driver, ordinal: i32, pool: Ptr<CUmemPoolHand
     Ok(())
 }
 
-/// The device that a location names.
-fn device_at(state: &State, location: Ptr<CUmemLocation_st>) -> Answer<usize> {
+/// The device that a location names. Where there is no such device, which error says so depends on
+/// the function, as recorded.
+fn device_at(state: &State, location: Ptr<CUmemLocation_st>, missing: CUresult) -> Answer<usize> {
     // A location is its type and, for a device, the device's ordinal.
     let [kind, ordinal] = location.cast::<[i32; 2]>().read()?;
     match CUmemLocationType(kind as u32) {
         CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => {
-            // Which error says that there is no such device is not recorded.
-            state.device(ordinal).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)
+            state.device(ordinal).map_err(|_| missing)
         }
         CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST
         | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA => {
@@ -229,7 +235,7 @@ pub(crate) fn create(
     {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let device = device_at(&state, location)?;
+    let device = device_at(&state, location, CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let limit = Some(given.maxSize as u64).filter(|limit| *limit > 0);
     let pool = handle::next();
     state.pools.table.insert(pool, Pool { limit, ..Pool::new(device) });
@@ -329,6 +335,7 @@ pub(crate) fn set_attribute(
 }
 
 const NONE: CUmemAccess_flags = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE;
+const READ: CUmemAccess_flags = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ;
 const READ_WRITE: CUmemAccess_flags = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 
 pub(crate) fn set_access(
@@ -342,14 +349,17 @@ pub(crate) fn set_access(
     let mut wanted = Vec::new();
     for index in 0..count {
         let desc = map.given()?.element(index);
-        let device = device_at(&state, desc.cast())?;
+        let device = device_at(&state, desc.cast(), CUresult::CUDA_ERROR_INVALID_DEVICE)?;
         let flags = desc.read()?.flags;
-        // A pool's own device keeps its access, and there is no access for reading alone
-        // (documentation of the runtime's `cudaMemPoolSetAccess`; not recorded).
-        if ![NONE, READ_WRITE].contains(&flags) || device == own && flags == NONE {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        match flags {
+            NONE | READ_WRITE => {}
+            // There is no access for reading alone, as recorded of the pool's own device.
+            READ => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+            _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         }
-        if device != own && !state.can_be_peers(device, own) {
+        // A pool's own device keeps its access, as recorded.
+        let refused = if device == own { flags == NONE } else { !state.can_be_peers(device, own) };
+        if refused {
             return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
         }
         wanted.push((device, flags));
@@ -372,7 +382,7 @@ pub(crate) fn get_access(
 ) -> Answer {
     let mut state = driver.state();
     out.given()?;
-    let device = device_at(&state, location)?;
+    let device = device_at(&state, location, CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let pool = state.pools.get(pool.address())?;
     let open = pool.device == device || pool.open_to.contains(&device);
     out.write(if open { READ_WRITE } else { NONE })
