@@ -204,7 +204,7 @@ fn fills_are_of_every_width() {
         call!(machine, cuMemsetD16(memory + 1, 0, 1)),
         call!(machine, cuMemsetD32(memory + 2, 0, 1)),
         call!(machine, cuMemsetD16(memory, 0, 129)),
-        call!(machine, cuMemsetD32(memory, 0, usize::MAX)),
+        call!(machine, cuMemsetD8(memory, 0, usize::MAX)),
         call!(machine, cuMemsetD2D8Async(memory, 2, 0, 3, 2, stream)),
         call!(machine, cuMemsetD2D16Async(memory, 5, 0, 2, 2, stream)),
         call!(machine, cuMemsetD2D32Async(memory, 128, 0, 1, 4, stream)),
@@ -212,6 +212,12 @@ fn fills_are_of_every_width() {
     assert_eq!(bad, [INVALID_VALUE; 7]);
     // One row needs no pitch.
     ok(call!(machine, cuMemsetD2D8Async(memory, 0, 0, 3, 1, stream)));
+    // Nothing can be filled anywhere.
+    ok(call!(machine, cuMemsetD32(1, 0, 0)));
+    // A count whose bytes are no number is found out by the device alone.
+    assert_eq!(call!(machine, cuMemsetD32(0x1234, 0, usize::MAX)), INVALID_VALUE);
+    ok(call!(machine, cuMemsetD32(memory, 0, usize::MAX)));
+    assert_eq!(call!(machine, cuCtxSynchronize()), CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
 #[test]
@@ -311,10 +317,11 @@ fn memory_of_the_host_is_known_by_what_it_is() {
     assert_eq!(flags(host), (OK, 7));
     assert_eq!(device(host.wrapping_add(8), 0), (OK, at(host) + 8));
     assert_eq!(device(host, 1).0, INVALID_VALUE);
-    assert_eq!([alloc(0, 0).0, alloc(8, 8).0], [INVALID_VALUE; 2]);
-    assert_eq!(ask!(machine, null_mut(), cuMemAllocHost(; 0)).0, INVALID_VALUE);
+    assert_eq!(alloc(8, 8).0, INVALID_VALUE);
+    assert_eq!(alloc(0, 0), (OK, null_mut()));
+    assert_eq!(ask!(machine, host.cast(), cuMemAllocHost(; 0)), (OK, null_mut()));
     let free = |pointer: *mut u8| call!(machine, cuMemFreeHost(pointer.cast()));
-    assert_eq!([free(null_mut()), free(host.wrapping_add(8))], [INVALID_VALUE; 2]);
+    assert_eq!([free(null_mut()), free(host.wrapping_add(8))], [OK, INVALID_VALUE]);
     assert_eq!(call!(machine, cuMemFree(at(host))), INVALID_VALUE);
 
     let mut own = [0_u8; 64];
@@ -331,8 +338,9 @@ fn memory_of_the_host_is_known_by_what_it_is() {
     assert_eq!(unregister(own), not);
     ok(register(own, 32, 2));
     assert_eq!([register(own, 32, 0), register(own.wrapping_add(31), 8, 0)], [already; 2]);
-    assert_eq!([register(host, 8, 0), unregister(host)], [already, not]);
-    assert_eq!([unregister(own.wrapping_add(1)), free(own)], [not, INVALID_VALUE]);
+    assert_eq!([register(host, 8, 0), unregister(host)], [INVALID_VALUE; 2]);
+    assert_eq!([unregister(own.wrapping_add(1)), free(own)], [INVALID_VALUE; 2]);
+    assert_eq!(flags(own), (OK, 2));
     assert_eq!(device(own, 0), (OK, at(own)));
     assert_eq!(machine.sim.live().host_allocations, 2);
     // Work reaches it, and the driver waits for the work.
@@ -436,7 +444,8 @@ fn addresses_have_attributes() {
     ok(several(2, memory));
     let first = (kind, len);
     ok(several(2, 0x1234));
-    assert_eq!((first, (kind, len)), ((2, 256), (0, 0)));
+    // A size that there is none of is not written.
+    assert_eq!((first, (kind, len)), ((2, 256), (0, 256)));
 
     let set = |attribute, address| {
         call!(machine, cuPointerSetAttribute((&raw const first.0).cast(), attribute, address))
@@ -465,8 +474,8 @@ fn nobody_opens_a_handle_of_its_own() {
     let mut handle = CUipcMemHandle_st { reserved: [0; 64] };
     let mut get = |address| call!(machine, cuIpcGetMemHandle(&mut handle, address));
     let (_, pooled) = ask!(machine, 0, cuMemAllocAsync(; 64, null_mut()));
-    assert_eq!([get(memory + 1), get(pooled), get(0)], [INVALID_VALUE; 3]);
-    ok(get(memory));
+    assert_eq!([get(pooled), get(0)], [INVALID_VALUE; 2]);
+    ok(get(memory + 1));
     let open =
         |machine: &Machine, handle, flags| ask!(machine, 0, cuIpcOpenMemHandle(; handle, flags)).0;
     assert_eq!(
@@ -482,9 +491,11 @@ fn nobody_opens_a_handle_of_its_own() {
     let event = |flags| ask!(machine, null_mut(), cuEventCreate(; flags)).1;
     let mut handle = CUipcEventHandle_st { reserved: [0; 64] };
     let mut get = |event| call!(machine, cuIpcGetEventHandle(&mut handle, event));
-    assert_eq!([get(event(0)), get(null_mut())], [INVALID_HANDLE; 2]);
+    assert_eq!([get(event(0)), get(null_mut())], [INVALID_HANDLE, INVALID_VALUE]);
     ok(get(event(6)));
-    assert_eq!(ask!(machine, null_mut(), cuIpcOpenEventHandle(; handle)).0, INVALID_CONTEXT);
+    let open = |handle| ask!(machine, null_mut(), cuIpcOpenEventHandle(; handle)).0;
+    let garbage = CUipcEventHandle_st { reserved: [7; 64] };
+    assert_eq!([open(handle), open(garbage)], [INVALID_CONTEXT, CUresult::CUDA_ERROR_MAP_FAILED]);
 }
 
 #[test]
@@ -496,9 +507,16 @@ fn small_calls_answer() {
     bench.busy();
     ok(record(0));
     assert_eq!(call!(machine, cuEventQuery(event)), NOT_READY);
-    assert_eq!([record(1), record(2)], [INVALID_VALUE; 2]);
+    assert_eq!([record(1), record(2)], [CUresult::CUDA_ERROR_ILLEGAL_STATE, INVALID_VALUE]);
     ok(call!(machine, cuProfilerStart()));
     ok(call!(machine, cuProfilerStop()));
     ok(machine.pop());
+    // Without a context the null pointer can be freed, and addresses are known.
+    ok(call!(machine, cuMemFreeHost(null_mut())));
+    let attribute = CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE;
+    let mut size = 0_u64;
+    let out = (&raw mut size).cast();
+    ok(call!(machine, cuPointerGetAttribute(out, attribute, bench.memory)));
+    assert_eq!(size, 256);
     assert_eq!(call!(machine, cuProfilerStart()), INVALID_CONTEXT);
 }

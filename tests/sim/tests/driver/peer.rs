@@ -70,7 +70,8 @@ fn access_is_asked_for_with_care() {
     ok(two.machine.pop());
     assert_eq!(two.enable(other, 0), INVALID_CONTEXT);
     ok(two.machine.push(own));
-    assert_eq!([two.enable(own, 0), two.enable(null_mut(), 0)], [INVALID_CONTEXT; 2]);
+    assert_eq!([two.enable(own, 0), two.enable(null_mut(), 0)], [UNSUPPORTED, INVALID_CONTEXT]);
+    assert_eq!(two.disable(own), CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
     assert_eq!(two.enable(other, 1), INVALID_VALUE);
     assert_eq!(two.disable(other), CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
     ok(two.enable(other, 0));
@@ -121,8 +122,12 @@ fn copies_go_between_devices_without_access() {
         call!(machine, cuMemcpyPeer(b, second, a, first, 65)),
     ];
     assert_eq!(wrong, [INVALID_VALUE; 3]);
-    let nothing = call!(machine, cuMemcpyPeer(b, null_mut(), a, first, 64));
-    assert_eq!(nothing, INVALID_CONTEXT);
+    // No context is the current one.
+    let own = [
+        call!(machine, cuMemcpyPeer(b, null_mut(), a, first, 64)),
+        call!(machine, cuMemcpyPeer(b, second, a, null_mut(), 64)),
+    ];
+    assert_eq!(own, [INVALID_VALUE, OK]);
     let stream = machine.stream(NON_BLOCKING);
     ok(call!(machine, cuMemsetD8Async(a, 6, 64, stream)));
     ok(call!(machine, cuMemcpyPeerAsync(b, second, a, first, 32, stream)));
