@@ -219,7 +219,21 @@ impl Ledger {
             let request = SplitRequest::from(counts.iter().copied());
             self.assign(units, cut, &request, free.to_vec()).is_ok()
         };
-        let mut nearest = (0..=total).rev().map(reduced).find(fits).unwrap_or_default();
+        if !fits(&reduced(0)) {
+            return Vec::new();
+        }
+        // Halved rather than searched through: who waits for SMs may ask often, and this is done
+        // under the ledger's lock.
+        let (mut share, mut too_much) = (0, total);
+        while too_much - share > 1 {
+            let middle = share.midpoint(too_much);
+            if fits(&reduced(middle)) {
+                share = middle;
+            } else {
+                too_much = middle;
+            }
+        }
+        let mut nearest = reduced(share);
         if wanted.iter().all(|count| *count == wanted[0]) {
             return nearest;
         }
