@@ -120,6 +120,27 @@ fn new_work_waits_for_the_old_work_on_its_sms() -> Outcome {
     Ok(())
 }
 
+/// A plan in between that leaves the SMs alone does not make their old work forgotten.
+#[test]
+fn work_on_sms_that_a_plan_left_alone_is_waited_for() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let set = set(&device, plan("wide", 16))?;
+    let narrow = set.prepare(Plan::new("narrow", SplitRequest::new().group("decode", 16)))?;
+    let other = set.prepare(plan("other", 64))?;
+    let (old, new) = (work(&sim, &device, "old")?, work(&sim, &device, "new")?);
+    launch(&stream(&set, "prefill")?, &old)?;
+    set.switch(&narrow, SwitchOptions::default())?;
+    set.switch(&other, SwitchOptions::default())?;
+    launch(&stream(&set, "prefill")?, &new)?;
+    let launches = sim.launches();
+    assert!(launches[0].happens_before(&launches[1]), "the old work was forgotten");
+    // All SMs are in use again: nothing is left to wait for but the plan itself.
+    sim.clear_calls();
+    set.switch(&set.plan("wide")?, SwitchOptions::default())?;
+    assert_eq!(sim.calls().get("cuGreenCtxRecordEvent"), Some(&2));
+    Ok(())
+}
+
 #[test]
 fn a_partition_that_stays_is_the_same_and_is_not_stalled() -> Outcome {
     let (sim, device) = simulated("h200")?;

@@ -1,6 +1,7 @@
 //! One partition of a prepared plan.
 
 use std::fmt;
+use std::mem;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -55,6 +56,12 @@ impl Lane {
         ours.iter().any(|unit| theirs.binary_search(unit).is_ok())
     }
 
+    /// Whether others have all of its SMs between them.
+    pub(super) fn is_within(&self, others: &[&Arc<Lane>]) -> bool {
+        let has = |unit| others.iter().any(|lane| lane.place.members.binary_search(unit).is_ok());
+        self.place.members.iter().all(has)
+    }
+
     /// The streams that live.
     fn streams(&self) -> Vec<Stream> {
         let mut more = self.more.lock();
@@ -86,11 +93,11 @@ impl Lane {
     /// Makes what is submitted here from now on, to streams that are there and to those that are
     /// made later, wait for what was recorded in others.
     pub(super) fn wait_for(&self, others: &[&Lane]) -> Result<()> {
-        for other in others {
-            self.context.wait(&other.done)?;
-        }
-        *self.held_by.lock() = others.iter().map(|other| other.done.clone()).collect();
-        Ok(())
+        // First, so that a stream that is made too late to be held finds the events here.
+        let events = others.iter().map(|other| other.done.clone()).collect();
+        let former = mem::replace(&mut *self.held_by.lock(), events);
+        drop(former);
+        others.iter().try_for_each(|other| self.context.wait(&other.done))
     }
 }
 

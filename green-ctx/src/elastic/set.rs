@@ -1,6 +1,7 @@
 //! A set of plans for the same SMs, of which one is active.
 
 use std::fmt;
+use std::mem;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
@@ -26,7 +27,7 @@ use crate::trace;
 /// the SMs that it takes over. A partition that has the same SMs in both plans is the same, and waits
 /// for nothing.
 ///
-/// Clones share the set.
+/// Clones share the set. It runs on the simulated driver so far, and has not run on hardware yet.
 ///
 /// # Example
 ///
@@ -61,8 +62,9 @@ struct Inner {
     plans: Mutex<Vec<Arc<PreparedPlan>>>,
     /// What runs on which SMs, in plans that are prepared or in use.
     lanes: Mutex<Vec<Weak<Lane>>>,
-    /// Held over a switch, so that they come one after the other.
-    switching: Mutex<()>,
+    /// Held over a switch, so that they come one after the other. What plans before the active one
+    /// left on SMs that no later plan has used: whoever takes those waits for it.
+    switching: Mutex<Vec<Arc<Lane>>>,
 }
 
 /// How to switch. With fences, and without waiting on the host.
@@ -122,7 +124,7 @@ impl PartitionSet {
             active: ArcSwap::new(Arc::clone(&first)),
             plans: Mutex::new(vec![first]),
             lanes,
-            switching: Mutex::new(()),
+            switching: Mutex::default(),
         };
         Ok(PartitionSet { inner: Arc::new(inner) })
     }
@@ -215,7 +217,8 @@ impl PartitionSet {
         plan: &Arc<PreparedPlan>,
         options: SwitchOptions,
     ) -> Result<(), PlanError> {
-        let _one_at_a_time = self.inner.switching.lock();
+        let mut ended = Vec::new();
+        let mut left = self.inner.switching.lock();
         {
             let plans = self.inner.plans.lock();
             if !plans.iter().any(|known| Arc::ptr_eq(known, plan)) {
@@ -230,9 +233,13 @@ impl PartitionSet {
             self.drain(&former, at_most)?;
         }
         if options.fence {
-            fence(&former, plan)?;
+            let leaves = fence(&former, &left, plan)?;
+            ended = mem::replace(&mut *left, leaves);
         }
         self.inner.active.store(Arc::clone(plan));
+        // Outside of the lock: the end of a lane is the end of a context.
+        drop(left);
+        drop(ended);
         trace::event!(DEBUG, from = former.name(), to = plan.name(), "another plan is active");
         Ok(())
     }
@@ -286,26 +293,35 @@ fn is_done(device: &Device, lane: &Lane) -> Result<bool> {
     lane.is_done()
 }
 
-/// Makes the partitions of a plan wait for those whose SMs they take over.
-fn fence(former: &PreparedPlan, next: &PreparedPlan) -> Result<(), PlanError> {
-    let takes_over = |new: &Partition, old: &Partition| {
-        !Arc::ptr_eq(new.lane(), old.lane()) && new.lane().overlaps(old.lane())
-    };
-    for old in former.partitions() {
-        if next.partitions().iter().any(|new| takes_over(new, old)) {
-            old.refuse_capture()?;
-            old.lane().record()?;
-        }
+/// Makes the partitions of a plan wait for those whose SMs they take over: the former plan's, and
+/// what plans before it left where it used nothing. Returns what is left that way now.
+fn fence(
+    former: &PreparedPlan,
+    left: &[Arc<Lane>],
+    next: &PreparedPlan,
+) -> Result<Vec<Arc<Lane>>, PlanError> {
+    let lanes: Vec<&Arc<Lane>> = next.partitions().iter().map(|new| new.lane()).collect();
+    let stays = |lane: &Arc<Lane>| lanes.iter().any(|new| Arc::ptr_eq(new, lane));
+    let mut going: Vec<Arc<Lane>> = Vec::new();
+    for old in former.partitions().iter().filter(|old| !stays(old.lane())) {
+        old.refuse_capture()?;
+        old.lane().record()?;
+        going.push(Arc::clone(old.lane()));
     }
+    let is_new = |lane: &&Arc<Lane>| !going.iter().any(|other| Arc::ptr_eq(other, lane));
+    let earlier = left.iter().filter(|lane| !stays(lane)).filter(is_new);
+    let earlier: Vec<Arc<Lane>> = earlier.map(Arc::clone).collect();
+    going.extend(earlier);
     for new in next.partitions() {
-        let others = former.partitions().iter().filter(|old| takes_over(new, old));
-        let others: Vec<&Lane> = others.map(|old| &**old.lane()).collect();
+        let others = going.iter().filter(|old| new.lane().overlaps(old));
+        let others: Vec<&Lane> = others.map(|old| &**old).collect();
         if !others.is_empty() {
             new.refuse_capture()?;
             new.lane().wait_for(&others)?;
         }
     }
-    Ok(())
+    going.retain(|old| !old.is_within(&lanes));
+    Ok(going)
 }
 
 /// Chooses a plan's SMs, and finds or makes what runs on them.

@@ -271,39 +271,6 @@ fn page_locked_memory_is_staged_in_order() {
     assert_eq!(machine.sim.races()[0].address, at(host));
 }
 
-/// What is captured has the shape that it would have had at once, and knows page-locked memory.
-#[test]
-fn graphs_copy_and_fill_as_streams_do() {
-    let bench = Bench::new();
-    let (machine, memory, stream) = (&bench.machine, bench.memory, bench.stream);
-    let host = bench.pinned(64);
-    let relaxed = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-    ok(call!(machine, cuStreamBeginCapture(stream, relaxed)));
-    ok(call!(machine, cuMemsetD2D8Async(memory, 4, 7, 2, 2, stream)));
-    // SAFETY: zero is a copy of nothing.
-    let mut copy: CUDA_MEMCPY3D_st = unsafe { std::mem::zeroed() };
-    (copy.srcMemoryType, copy.dstMemoryType) =
-        (CUmemorytype::CU_MEMORYTYPE_DEVICE, CUmemorytype::CU_MEMORYTYPE_HOST);
-    (copy.srcDevice, copy.srcPitch, copy.srcHeight) = (memory, 4, 2);
-    (copy.dstHost, copy.dstPitch, copy.dstHeight) = (host.cast(), 3, 3);
-    (copy.WidthInBytes, copy.Height, copy.Depth) = (2, 2, 2);
-    ok(call!(machine, cuMemcpy3DAsync(&copy, stream)));
-    ok(call!(machine, cuMemcpyHtoDAsync(memory + 64, host.cast(), 12, stream)));
-    let (status, graph) = ask!(machine, null_mut(), cuStreamEndCapture(stream;));
-    ok(status);
-    let (status, exec) = ask!(machine, null_mut(), cuGraphInstantiateWithFlags(; graph, 0));
-    ok(status);
-    ok(call!(machine, cuMemsetD8(memory + 8, 5, 8)));
-    ok(call!(machine, cuCtxSynchronize()));
-    ok(call!(machine, cuGraphLaunch(exec, stream)));
-    assert_eq!(read(host, 0), 0);
-    ok(machine.sync(stream));
-    assert_eq!(bench.bytes(memory), [7, 7, 0, 0, 7, 7, 0, 0]);
-    let copied = [7, 7, 0, 7, 7, 0, 0, 0, 0, 5, 5, 0];
-    assert_eq!(bench.bytes(memory + 64), copied);
-    assert_eq!(machine.sim.races(), []);
-}
-
 #[test]
 fn memory_of_the_host_is_known_by_what_it_is() {
     let bench = Bench::new();
