@@ -209,6 +209,16 @@ impl Context {
         }
     }
 
+    /// What reports call the context: its group's name, and `primary` or `borrowed` where it owns
+    /// none.
+    pub(crate) fn label(&self) -> &str {
+        match self.group() {
+            Some(group) => group.name(),
+            None if self.is_green() => "borrowed",
+            None => "primary",
+        }
+    }
+
     /// The driver's handle. For a green context it is the one that `cuCtxFromGreenCtx` gives.
     #[must_use]
     #[doc(alias = "cuCtxFromGreenCtx")]

@@ -12,6 +12,7 @@ use crate::device::{Device, DeviceState};
 use crate::error::{Error, Result, check};
 use crate::event::{self, Event};
 use crate::fork::Process;
+use crate::graph;
 use crate::green;
 use crate::registry::Registry;
 use crate::report::Reporter;
@@ -50,6 +51,7 @@ pub(crate) struct Inner {
     contexts: Registry<context::Inner>,
     streams: Registry<stream::Inner>,
     events: Registry<event::Inner>,
+    graphs: Registry<graph::Inner>,
     /// Shared with functions that wait in a stream, which must not keep the driver.
     reporter: Arc<Reporter>,
     /// The process in which the driver was initialised.
@@ -143,6 +145,7 @@ impl Driver {
             contexts: Registry::new(),
             streams: Registry::new(),
             events: Registry::new(),
+            graphs: Registry::new(),
             reporter: Arc::new(Reporter::new()),
             process,
         });
@@ -275,6 +278,10 @@ impl Driver {
 
     pub(crate) fn events(&self) -> &Registry<event::Inner> {
         &self.inner.events
+    }
+
+    pub(crate) fn graphs(&self) -> &Registry<graph::Inner> {
+        &self.inner.graphs
     }
 }
 

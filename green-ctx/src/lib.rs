@@ -59,6 +59,7 @@ mod elastic;
 mod error;
 mod event;
 mod fork;
+mod graph;
 mod green;
 pub mod guide;
 mod launch;
@@ -85,6 +86,9 @@ pub use driver::{Driver, DriverInfo};
 pub use elastic::{Active, Partition, PartitionSet, Plan, PlanError, PreparedPlan, SwitchOptions};
 pub use error::{Error, ErrorKind, NotEnoughSms, Result};
 pub use event::{Event, EventOptions};
+pub use graph::{
+    Audit, CaptureMode, Graph, GraphCache, GraphExec, NodeAudit, NodeKind, Place, RetargetError,
+};
 pub use launch::{Argument, Arguments, DevicePointer, LaunchConfig};
 pub use library::{Kernel, Library};
 pub use memory::{DeviceBuffer, Element};

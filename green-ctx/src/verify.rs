@@ -171,21 +171,13 @@ pub fn partitions(contexts: &[Context], stay: Duration) -> Result<Report> {
         compute_capability: device.compute_capability()?,
         partitions: partitions
             .map(|((context, (_, sm_count)), blocks)| PartitionReport {
-                name: name(context).to_owned(),
+                name: context.label().to_owned(),
                 requested: context.group().and_then(|group| group.requested()),
                 sm_count: *sm_count,
                 blocks,
             })
             .collect(),
     })
-}
-
-fn name(context: &Context) -> &str {
-    match context.group() {
-        Some(group) => group.name(),
-        None if context.is_green() => "borrowed",
-        None => "primary",
-    }
 }
 
 /// Launches the probe on every stream before waiting for any.

@@ -1,0 +1,289 @@
+//! Graphs: captured once, moved to partitions, launched often.
+#![allow(unsafe_code, reason = "calls the driver")]
+
+mod audit;
+mod cache;
+mod capture;
+mod exec;
+mod node;
+mod retarget;
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::mem;
+use std::ptr;
+use std::sync::Arc;
+
+use green_ctx_sys::{CUgraph, CUgraph_st};
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::context::Context;
+use crate::device::Device;
+use crate::driver::Driver;
+use crate::error::{Error, Result, call};
+use crate::owner::Ownership;
+use crate::raw::Raw;
+use node::Node;
+
+pub use audit::{Audit, NodeAudit, Place};
+pub use cache::GraphCache;
+pub use capture::CaptureMode;
+pub use exec::GraphExec;
+pub use node::NodeKind;
+pub use retarget::RetargetError;
+
+/// A graph: work that was captured from streams, or built elsewhere. Clones share it; the last one
+/// destroys it, unless it is borrowed.
+///
+/// Each node that uses SMs has a context, the one of the stream that it was captured on, and runs on
+/// that context's SMs whatever stream launches the graph (recorded on an H200, driver 580.159.04).
+/// [`retarget`](Graph::retarget) gives a copy that runs in another partition, and
+/// [`audit`](Graph::audit) tells where each node runs. A graph keeps the partitions that its kernels
+/// run in, as they were when the object was made; who changes the graph elsewhere sees to the rest.
+///
+/// # Example
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use green_ctx::{CaptureMode, Driver, LaunchConfig, Library, StreamOptions, sim::Sim};
+/// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+/// # let device = driver.device(0)?;
+/// # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
+/// # let step = Library::from_ptx(&device, ptx)?.kernel("step")?;
+/// # let mut groups = device.resources().sm()?.split([16, 64])?.groups.into_iter();
+/// # let mut partition = || -> Result<_, Box<dyn std::error::Error>> {
+/// #     Ok(device.create_context(groups.next().ok_or("two groups")?)?)
+/// # };
+/// # let (small, large) = (partition()?, partition()?);
+/// let stream = small.create_stream(StreamOptions::default())?;
+/// let graph = stream.capture(CaptureMode::default(), || {
+///     // SAFETY: the kernel takes no parameters.
+///     unsafe { stream.launch(&step, LaunchConfig::new(64, 128), ()) }
+/// })?;
+///
+/// // The same work on the other partition's SMs.
+/// let moved = graph.retarget(&large)?.instantiate()?;
+/// let stream = large.create_stream(StreamOptions::default())?;
+/// // SAFETY: the graph's kernel reaches no memory.
+/// unsafe { stream.launch_graph(&moved) }?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[doc(alias = "CUgraph")]
+pub struct Graph {
+    inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    raw: Raw<CUgraph_st>,
+    /// Graphs are not synchronised by the driver (cuda.h, "Graph object thread safety").
+    calls: Mutex<()>,
+    homes: Homes,
+    /// Keeps the device initialised.
+    primary: Context,
+    ownership: Ownership,
+}
+
+/// Where the kernels of a graph run.
+#[derive(Clone, Default)]
+struct Homes {
+    /// The contexts that objects of this crate stand for, which are kept.
+    ours: Vec<Context>,
+    /// Whether some run in contexts that no object stands for.
+    others: bool,
+}
+
+impl Homes {
+    fn of(driver: &Driver, nodes: &[Node]) -> Result<Homes> {
+        let mut homes = Homes::default();
+        for node in nodes.iter().filter(|node| node.kind == NodeKind::Kernel) {
+            let raw = node.kernel(driver.api())?.ctx;
+            if homes.ours.last().is_some_and(|last| last.as_raw() == raw) {
+                continue;
+            }
+            match driver.find_context(raw) {
+                Some(context) if !homes.ours.contains(&context) => homes.ours.push(context),
+                Some(_) => {}
+                None => homes.others = true,
+            }
+        }
+        Ok(homes)
+    }
+}
+
+impl Graph {
+    /// Takes over a graph that was made elsewhere: the last handle destroys it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::AlreadyOwned`] for a graph that an object of this crate stands for,
+    /// [`Error::InvalidRequest`] for a null handle, [`Error::Forked`], [`Error::Driver`]. The graph
+    /// stays the caller's then.
+    ///
+    /// # Safety
+    ///
+    /// `raw` must be a living graph of the device's driver that is no child of another, and nobody
+    /// else may destroy it, or use it on another thread during a call of this crate. The contexts of
+    /// its nodes must be alive.
+    pub unsafe fn from_raw_owned(device: &Device, raw: CUgraph) -> Result<Graph> {
+        let raw = handle(device, raw)?;
+        if device.driver().graphs().find(raw.address()).is_some() {
+            return Err(Error::AlreadyOwned { what: "graph" });
+        }
+        // Nothing of this object is the graph's end yet, so that an error leaves it as it was.
+        let mut graph = Graph::unknown(device, raw, Ownership::borrowed(()))?;
+        if let Some(inner) = Arc::get_mut(&mut graph.inner) {
+            inner.ownership = Ownership::Owned;
+        }
+        let (inner, late) = device.driver().graphs().get_or_enter(raw.address(), graph.inner);
+        let Some(mut late) = late else { return Ok(Graph { inner }) };
+        // Another thread was first, and its object stands for the graph.
+        match Arc::get_mut(&mut late) {
+            Some(late) => late.ownership = Ownership::borrowed(()),
+            None => mem::forget(late),
+        }
+        Err(Error::AlreadyOwned { what: "graph" })
+    }
+
+    /// Uses a graph that is somebody else's, such as PyTorch's
+    /// (`torch.cuda.CUDAGraph(keep_graph=True).raw_cuda_graph()`). Nothing destroys it; `owner` is
+    /// kept until the last handle of the result is gone. A graph that an object of this crate stands
+    /// for already is that object, and `owner` is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidRequest`] for a null handle, [`Error::Forked`], [`Error::Driver`].
+    ///
+    /// # Safety
+    ///
+    /// `raw` must be a living graph of the device's driver, and stay alive until `owner` is dropped.
+    /// Nobody may use it on another thread during a call of this crate. The contexts of its nodes
+    /// must be alive.
+    pub unsafe fn from_raw_borrowed(
+        device: &Device,
+        raw: CUgraph,
+        owner: impl Send + Sync + 'static,
+    ) -> Result<Graph> {
+        let raw = handle(device, raw)?;
+        if let Some(inner) = device.driver().graphs().find(raw.address()) {
+            return Ok(Graph { inner });
+        }
+        let graph = Graph::unknown(device, raw, Ownership::borrowed(owner))?;
+        let (inner, late) = device.driver().graphs().get_or_enter(raw.address(), graph.inner);
+        drop(late);
+        Ok(Graph { inner })
+    }
+
+    /// An object for a graph of which it is not known where its kernels run. Not in the registry.
+    fn unknown(device: &Device, raw: Raw<CUgraph_st>, ownership: Ownership) -> Result<Graph> {
+        let nodes = node::walk(device.api(), raw.as_ptr())?;
+        let homes = Homes::of(device.driver(), &nodes)?;
+        let primary = device.primary_context()?;
+        Ok(Graph { inner: Arc::new(Inner::new(raw, homes, primary, ownership)) })
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        self.inner.primary.device()
+    }
+
+    /// The driver's handle.
+    #[must_use]
+    pub fn as_raw(&self) -> CUgraph {
+        self.inner.raw.as_ptr()
+    }
+
+    /// How many nodes the graph has, those of child graphs not counted.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`].
+    #[doc(alias = "cuGraphGetNodes")]
+    pub fn node_count(&self) -> Result<usize> {
+        let _alone = self.alone();
+        node::count(self.device().api(), self.as_raw())
+    }
+
+    /// A copy of the graph, whose kernels are about to go to other homes.
+    fn copy(&self, homes: Homes) -> Result<Graph> {
+        let mut raw = ptr::null_mut();
+        {
+            let _alone = self.alone();
+            // SAFETY: the graph is alive and used by nobody else meanwhile; the pointer is to a live
+            // handle.
+            unsafe { call!(self.device().api(), cuGraphClone(&raw mut raw, self.as_raw())) }?;
+        }
+        let raw = Raw::new(raw).ok_or(Error::null("cuGraphClone"))?;
+        let primary = self.inner.primary.clone();
+        Ok(Graph::enter(Inner::new(raw, homes, primary, Ownership::Owned)))
+    }
+
+    fn enter(inner: Inner) -> Graph {
+        let inner = Arc::new(inner);
+        let driver = inner.primary.device().driver();
+        driver.graphs().enter(inner.raw.address(), &inner);
+        Graph { inner }
+    }
+
+    /// While it lives, no other thread uses the graph through this crate.
+    fn alone(&self) -> MutexGuard<'_, ()> {
+        self.inner.calls.lock()
+    }
+}
+
+/// Refuses what no object can stand for.
+fn handle(device: &Device, raw: CUgraph) -> Result<Raw<CUgraph_st>> {
+    device.driver().check_process()?;
+    Raw::new(raw).ok_or_else(|| Error::InvalidRequest("the graph's handle is null".to_owned()))
+}
+
+impl Inner {
+    fn new(raw: Raw<CUgraph_st>, homes: Homes, primary: Context, ownership: Ownership) -> Inner {
+        Inner { raw, calls: Mutex::new(()), homes, primary, ownership }
+    }
+
+    fn driver(&self) -> &Driver {
+        self.primary.device().driver()
+    }
+
+    fn destroy(&self) -> Result<()> {
+        // SAFETY: nobody else has the handle, and this is its only end.
+        unsafe { call!(self.driver().api(), cuGraphDestroy(self.raw.as_ptr())) }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.driver().is_forked() {
+            // Not even the owner: what it does was meant for the parent.
+            return mem::forget(mem::replace(&mut self.ownership, Ownership::Owned));
+        }
+        // Forgotten before it is given up: the driver may use the address again at once.
+        self.driver().graphs().forget(self.raw.address(), self);
+        if self.ownership.is_owned() {
+            self.driver().report(self.destroy());
+        }
+    }
+}
+
+impl PartialEq for Graph {
+    fn eq(&self, other: &Graph) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl Eq for Graph {}
+
+impl Hash for Graph {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.inner).hash(state);
+    }
+}
+
+impl fmt::Debug for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Graph").field("raw", &self.as_raw()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,142 @@
+//! Where the nodes of a graph run.
+#![allow(unsafe_code, reason = "calls the driver")]
+
+use std::fmt;
+
+use green_ctx_sys::CUcontext;
+
+use super::Graph;
+use super::node::{self, Node, NodeKind};
+use crate::context::Context;
+use crate::driver::Driver;
+use crate::error::Result;
+
+/// Where each node of a graph runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Audit {
+    /// The nodes in the driver's order, those of a child graph after the child's node.
+    pub nodes: Vec<NodeAudit>,
+}
+
+/// One node of a graph.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct NodeAudit {
+    /// The node's place in the graph: `3`, and `3.0` in the child graph that node 3 is.
+    pub node: String,
+    /// What it does.
+    pub kind: NodeKind,
+    /// The name of a kernel, where the driver tells (from CUDA 12.3 on).
+    pub kernel: Option<String>,
+    /// Where it runs. `None` for what [uses no SMs](NodeKind::uses_sms), and where the driver does
+    /// not tell: before CUDA 13.2 it tells of kernels only.
+    pub place: Option<Place>,
+}
+
+/// The SMs that a node may use: those of a context.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Place {
+    /// The name of the partition's group; `primary` for the primary context, and `borrowed` for one
+    /// that was made elsewhere.
+    pub context: String,
+    /// The context's number, as [`Context::id`](crate::Context::id) gives it.
+    pub context_id: u64,
+    /// The context's SMs.
+    pub sm_count: u32,
+}
+
+impl Graph {
+    /// Lists the nodes, with the context and the SMs that each one has.
+    ///
+    /// What conditional nodes decide about is not looked into: the driver does not tell.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`](crate::Error::Driver).
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{CaptureMode, Driver, LaunchConfig, Library, StreamOptions, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
+    /// # let step = Library::from_ptx(&device, ptx)?.kernel("step")?;
+    /// # let stream = device.primary_context()?.create_stream(StreamOptions::default())?;
+    /// let graph = stream.capture(CaptureMode::default(), || {
+    ///     // SAFETY: the kernel takes no parameters.
+    ///     unsafe { stream.launch(&step, LaunchConfig::new(64, 128), ()) }
+    /// })?;
+    /// let audit = graph.audit()?;
+    /// assert_eq!(audit.to_string(), "0  kernel step  132 SMs of primary\n");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias("cuGraphKernelNodeGetParams", "cuGraphNodeGetParams"))]
+    pub fn audit(&self) -> Result<Audit> {
+        let driver = self.device().driver();
+        let _alone = self.alone();
+        let mut nodes = Vec::new();
+        let mut last: Option<(CUcontext, Place)> = None;
+        for node in node::walk(driver.api(), self.as_raw())? {
+            let place = match node.context(driver.api())? {
+                None => None,
+                Some(raw) => match &last {
+                    Some((known, place)) if *known == raw => Some(place.clone()),
+                    _ => Some(last.insert((raw, Place::of(self, raw)?)).1.clone()),
+                },
+            };
+            nodes.push(NodeAudit::new(driver, &node, place)?);
+        }
+        Ok(Audit { nodes })
+    }
+}
+
+impl NodeAudit {
+    fn new(driver: &Driver, node: &Node, place: Option<Place>) -> Result<NodeAudit> {
+        let kernel = match node.kind {
+            NodeKind::Kernel => node::kernel_name(driver.api(), node.kernel(driver.api())?.func),
+            _ => None,
+        };
+        Ok(NodeAudit { node: node.name(), kind: node.kind, kernel, place })
+    }
+}
+
+impl Place {
+    /// The place of a node of a graph.
+    fn of(graph: &Graph, raw: CUcontext) -> Result<Place> {
+        // SAFETY: whoever has a graph sees to it that the contexts of its nodes are alive.
+        let context =
+            unsafe { Context::from_raw_borrowed(graph.device().driver(), raw, graph.clone()) }?;
+        let (context_id, sm_count) = (context.id()?, context.sm_count()?);
+        Ok(Place { context: context.label().to_owned(), context_id, sm_count })
+    }
+}
+
+impl fmt::Display for Audit {
+    /// A line a node.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.nodes.iter().try_for_each(|node| writeln!(f, "{node}"))
+    }
+}
+
+impl fmt::Display for NodeAudit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NodeAudit { node, kind, kernel, place } = self;
+        write!(f, "{node}  {kind}")?;
+        if let Some(kernel) = kernel {
+            write!(f, " {kernel}")?;
+        }
+        match place {
+            Some(Place { context, sm_count, .. }) => write!(f, "  {sm_count} SMs of {context}"),
+            None if kind.uses_sms() => write!(f, "  where, the driver does not tell"),
+            None => write!(f, "  no SMs"),
+        }
+    }
+}

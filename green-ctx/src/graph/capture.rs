@@ -1,0 +1,115 @@
+//! Capturing what a stream is given.
+#![allow(unsafe_code, reason = "calls the driver")]
+
+use std::mem;
+use std::ptr;
+
+use green_ctx_sys::{CUgraph, CUgraph_st, CUstreamCaptureMode};
+
+use super::{Graph, Homes, Inner, node};
+use crate::driver::Driver;
+use crate::error::{Error, Result, call};
+use crate::owner::Ownership;
+use crate::raw::Raw;
+use crate::stream::Stream;
+
+/// Which calls that cannot be captured a capture forbids, since they would wait for work that is
+/// never submitted: freeing memory, asking whether an event is done, making an executable graph.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[doc(alias = "CUstreamCaptureMode")]
+pub enum CaptureMode {
+    /// On every thread of the process.
+    #[default]
+    Global,
+    /// On the thread that captures.
+    ThreadLocal,
+    /// None.
+    Relaxed,
+}
+
+impl CaptureMode {
+    const fn as_raw(self) -> CUstreamCaptureMode {
+        match self {
+            CaptureMode::Global => CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL,
+            CaptureMode::ThreadLocal => CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+            CaptureMode::Relaxed => CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED,
+        }
+    }
+}
+
+/// A stream that is being captured, until it is ended.
+struct Capturing<'a> {
+    stream: &'a Stream,
+}
+
+impl<'a> Capturing<'a> {
+    fn begin(stream: &'a Stream, mode: CaptureMode) -> Result<Capturing<'a>> {
+        // SAFETY: the stream is alive.
+        unsafe { call!(stream.driver().api(), cuStreamBeginCapture(stream.raw(), mode.as_raw())) }?;
+        Ok(Capturing { stream })
+    }
+
+    fn end(self) -> Result<Raw<CUgraph_st>> {
+        let stream = self.stream;
+        mem::forget(self);
+        end(stream)
+    }
+}
+
+impl Drop for Capturing<'_> {
+    /// What was captured is not wanted: the work failed, or panicked.
+    fn drop(&mut self) {
+        // An error says that the capture was spoiled, and there is no graph.
+        if let Ok(graph) = end(self.stream) {
+            self.stream.driver().report(destroy(self.stream.driver(), graph.as_ptr()));
+        }
+    }
+}
+
+fn end(stream: &Stream) -> Result<Raw<CUgraph_st>> {
+    let mut graph = ptr::null_mut();
+    // SAFETY: the stream is alive, the pointer is to a live handle.
+    unsafe { call!(stream.driver().api(), cuStreamEndCapture(stream.raw(), &raw mut graph)) }?;
+    Raw::new(graph).ok_or(Error::null("cuStreamEndCapture"))
+}
+
+fn destroy(driver: &Driver, graph: CUgraph) -> Result<()> {
+    // SAFETY: the graph was made by ending a capture, and nobody else has it.
+    unsafe { call!(driver.api(), cuGraphDestroy(graph)) }
+}
+
+impl Stream {
+    /// Captures what `work` submits to this stream, and to streams that wait for it, as a graph.
+    /// Nothing of it runs. The graph's nodes run on the SMs of the streams' contexts.
+    ///
+    /// # Errors
+    ///
+    /// What `work` returns, and [`Error::Driver`]: where the stream is being captured already, and
+    /// where a call spoiled the capture. The capture has ended then, and there is no graph.
+    ///
+    /// # Example
+    ///
+    /// [`Graph`] has one.
+    #[doc(alias("cuStreamBeginCapture", "cuStreamEndCapture"))]
+    pub fn capture<E: From<Error>>(
+        &self,
+        mode: CaptureMode,
+        work: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Graph, E> {
+        self.driver().check_process()?;
+        let device = self.context().device();
+        let primary = device.primary_context()?;
+        let capturing = Capturing::begin(self, mode)?;
+        work()?;
+        let raw = capturing.end()?;
+        // Owned from here on, whatever fails.
+        let homes = Homes { ours: vec![self.context().clone()], others: false };
+        let mut inner = Inner::new(raw, homes, primary, Ownership::Owned);
+        let nodes = node::walk(device.api(), raw.as_ptr())?;
+        let found = Homes::of(device.driver(), &nodes)?;
+        let others = found.ours.into_iter().filter(|context| context != self.context());
+        inner.homes.ours.extend(others);
+        inner.homes.others = found.others;
+        Ok(Graph::enter(inner))
+    }
+}

@@ -1,0 +1,213 @@
+//! What a graph is made of.
+#![allow(unsafe_code, reason = "calls the driver")]
+
+use std::ffi::CStr;
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::ptr;
+
+use green_ctx_sys::{
+    Api, CUDA_KERNEL_NODE_PARAMS_v2, CUcontext, CUfunction, CUgraph, CUgraphNode,
+    CUgraphNodeParams, CUgraphNodeType,
+};
+
+use crate::error::{Result, call};
+
+/// What a node of a graph does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[doc(alias = "CUgraphNodeType")]
+pub enum NodeKind {
+    /// Launches a kernel.
+    Kernel,
+    /// Copies memory. From and to device memory it runs on SMs (recorded on an H200, driver
+    /// 580.159.04).
+    Memcpy,
+    /// Fills memory, on SMs (recorded on an H200, driver 580.159.04).
+    Memset,
+    /// Calls a function on the host.
+    Host,
+    /// Is a graph itself.
+    ChildGraph,
+    /// Nothing: others wait for it.
+    Empty,
+    /// Waits for an event.
+    EventWait,
+    /// Records an event.
+    EventRecord,
+    /// Signals a semaphore of another interface.
+    SemaphoreSignal,
+    /// Waits for a semaphore of another interface.
+    SemaphoreWait,
+    /// Allocates memory.
+    MemAlloc,
+    /// Frees memory.
+    MemFree,
+    /// Writes, compares and waits for values in memory.
+    BatchMemOp,
+    /// Decides on the device what runs.
+    Conditional,
+    /// A kind that this version does not know, by its number in cuda.h.
+    Unknown(u32),
+}
+
+impl NodeKind {
+    fn from_raw(raw: CUgraphNodeType) -> NodeKind {
+        match raw {
+            CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL => NodeKind::Kernel,
+            CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMCPY => NodeKind::Memcpy,
+            CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMSET => NodeKind::Memset,
+            CUgraphNodeType::CU_GRAPH_NODE_TYPE_HOST => NodeKind::Host,
+            CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH => NodeKind::ChildGraph,
+            CUgraphNodeType::CU_GRAPH_NODE_TYPE_EMPTY => NodeKind::Empty,
+            CUgraphNodeType::CU_GRAPH_NODE_TYPE_WAIT_EVENT => NodeKind::EventWait,
+            CUgraphNodeType::CU_GRAPH_NODE_TYPE_EVENT_RECORD => NodeKind::EventRecord,
+            CUgraphNodeType::CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL => NodeKind::SemaphoreSignal,
+            CUgraphNodeType::CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT => NodeKind::SemaphoreWait,
+            CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_ALLOC => NodeKind::MemAlloc,
+            CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_FREE => NodeKind::MemFree,
+            CUgraphNodeType::CU_GRAPH_NODE_TYPE_BATCH_MEM_OP => NodeKind::BatchMemOp,
+            CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL => NodeKind::Conditional,
+            other => NodeKind::Unknown(other.0),
+        }
+    }
+
+    /// Whether such a node runs on the SMs of its context.
+    #[must_use]
+    pub const fn uses_sms(self) -> bool {
+        matches!(
+            self,
+            NodeKind::Kernel | NodeKind::Memcpy | NodeKind::Memset | NodeKind::Conditional
+        )
+    }
+}
+
+impl fmt::Display for NodeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NodeKind::Kernel => "kernel",
+            NodeKind::Memcpy => "memcpy",
+            NodeKind::Memset => "memset",
+            NodeKind::Host => "host function",
+            NodeKind::ChildGraph => "child graph",
+            NodeKind::Empty => "empty",
+            NodeKind::EventWait => "event wait",
+            NodeKind::EventRecord => "event record",
+            NodeKind::SemaphoreSignal => "semaphore signal",
+            NodeKind::SemaphoreWait => "semaphore wait",
+            NodeKind::MemAlloc => "memory allocation",
+            NodeKind::MemFree => "memory free",
+            NodeKind::BatchMemOp => "batch of memory operations",
+            NodeKind::Conditional => "conditional",
+            NodeKind::Unknown(number) => return write!(f, "kind {number}"),
+        })
+    }
+}
+
+/// A node of a graph, or of a child graph in it. It is good for as long as nobody changes the graph.
+pub(super) struct Node {
+    pub(super) raw: CUgraphNode,
+    pub(super) kind: NodeKind,
+    /// Its place among the graph's nodes, in the driver's order; in a child graph after that of the
+    /// child's node.
+    path: Vec<usize>,
+}
+
+impl Node {
+    /// The place as text: `3`, and `3.0` in a child graph.
+    pub(super) fn name(&self) -> String {
+        let places: Vec<String> = self.path.iter().map(ToString::to_string).collect();
+        places.join(".")
+    }
+
+    /// What a kernel node launches. The arrays that it points to are the node's.
+    pub(super) fn kernel(&self, api: &Api) -> Result<CUDA_KERNEL_NODE_PARAMS_v2> {
+        let mut params = MaybeUninit::zeroed();
+        // SAFETY: the node is alive and launches a kernel, the pointer is to a value of this type.
+        unsafe { call!(api, cuGraphKernelNodeGetParams(self.raw, params.as_mut_ptr())) }?;
+        // SAFETY: integers and pointers may be zero, and the driver has filled them in.
+        Ok(unsafe { params.assume_init() })
+    }
+
+    /// The context of a node that uses SMs; `None` where the driver does not tell. Before CUDA 13.2
+    /// it tells of kernels only.
+    pub(super) fn context(&self, api: &Api) -> Result<Option<CUcontext>> {
+        if self.kind == NodeKind::Kernel {
+            return Ok(Some(self.kernel(api)?.ctx));
+        }
+        let (true, Ok(_)) = (self.kind.uses_sms(), api.cuGraphNodeGetParams()) else {
+            return Ok(None);
+        };
+        let mut params = MaybeUninit::<CUgraphNodeParams>::zeroed();
+        // SAFETY: the node is alive, the pointer is to a value of this type.
+        unsafe { call!(api, cuGraphNodeGetParams(self.raw, params.as_mut_ptr())) }?;
+        // SAFETY: integers and pointers may be zero.
+        let params = unsafe { params.assume_init() };
+        let kinds = params.__bindgen_anon_1;
+        Ok(Some(match self.kind {
+            // SAFETY: the driver has filled in the parameters of the node's kind.
+            NodeKind::Memcpy => unsafe { kinds.memcpy.copyCtx },
+            // SAFETY: as above.
+            NodeKind::Memset => unsafe { kinds.memset.ctx },
+            // SAFETY: as above.
+            _ => unsafe { kinds.conditional.ctx },
+        }))
+    }
+}
+
+/// The name of a kernel, where the driver tells.
+pub(super) fn kernel_name(api: &Api, function: CUfunction) -> Option<String> {
+    let get = api.cuFuncGetName().ok()?;
+    let mut name = ptr::null();
+    // SAFETY: the function is alive, since a node has it; the pointer is to a live pointer.
+    let status = unsafe { get(&raw mut name, function) };
+    if name.is_null() || status != green_ctx_sys::CUresult::CUDA_SUCCESS {
+        return None;
+    }
+    // SAFETY: the driver keeps a terminated name for as long as the function is loaded.
+    let name = unsafe { CStr::from_ptr(name) };
+    Some(name.to_string_lossy().into_owned())
+}
+
+/// How many nodes a graph has.
+pub(super) fn count(api: &Api, graph: CUgraph) -> Result<usize> {
+    let mut count = 0;
+    // SAFETY: the graph is alive, the pointer is to a live number; without an array it is filled in.
+    unsafe { call!(api, cuGraphGetNodes(graph, ptr::null_mut(), &raw mut count)) }?;
+    Ok(count)
+}
+
+/// Every node of a graph, those of child graphs after the child's node.
+pub(super) fn walk(api: &Api, graph: CUgraph) -> Result<Vec<Node>> {
+    let mut nodes = Vec::new();
+    descend(api, graph, &[], &mut nodes)?;
+    Ok(nodes)
+}
+
+fn descend(api: &Api, graph: CUgraph, above: &[usize], into: &mut Vec<Node>) -> Result<()> {
+    let mut count = count(api, graph)?;
+    if count == 0 {
+        // The driver takes no array without room.
+        return Ok(());
+    }
+    let mut handles = vec![ptr::null_mut(); count];
+    // SAFETY: the graph is alive, and the array has room for so many nodes.
+    unsafe { call!(api, cuGraphGetNodes(graph, handles.as_mut_ptr(), &raw mut count)) }?;
+    handles.truncate(count);
+    for (index, raw) in handles.into_iter().enumerate() {
+        let mut kind = CUgraphNodeType::CU_GRAPH_NODE_TYPE_EMPTY;
+        // SAFETY: the node is alive, the pointer is to a live value.
+        unsafe { call!(api, cuGraphNodeGetType(raw, &raw mut kind)) }?;
+        let path = [above, &[index]].concat();
+        let kind = NodeKind::from_raw(kind);
+        into.push(Node { raw, kind, path: path.clone() });
+        if kind == NodeKind::ChildGraph {
+            let mut child = ptr::null_mut();
+            // SAFETY: the node is alive and a child graph's, the pointer is to a live handle.
+            unsafe { call!(api, cuGraphChildGraphNodeGetGraph(raw, &raw mut child)) }?;
+            descend(api, child, &path, into)?;
+        }
+    }
+    Ok(())
+}
