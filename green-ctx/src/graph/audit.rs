@@ -101,7 +101,7 @@ impl Graph {
 impl NodeAudit {
     fn new(driver: &Driver, node: &Node, place: Option<Place>) -> Result<NodeAudit> {
         let kernel = match node.kind {
-            NodeKind::Kernel => node::kernel_name(driver.api(), node.kernel(driver.api())?.func),
+            NodeKind::Kernel => node::kernel_name(driver.api(), node.kernel(driver.api())?.func)?,
             _ => None,
         };
         Ok(NodeAudit { node: node.name(), kind: node.kind, kernel, place })

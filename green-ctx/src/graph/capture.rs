@@ -66,7 +66,19 @@ impl Drop for Capturing<'_> {
     }
 }
 
+/// Ends a capture; it has ended then, whatever the driver says of it.
 fn end(stream: &Stream) -> Result<Raw<CUgraph_st>> {
+    end_once(stream).inspect_err(|_| {
+        // The call may report what earlier work did wrong, and leave the stream as it was.
+        if stream.is_capturing().unwrap_or(false)
+            && let Ok(graph) = end_once(stream)
+        {
+            stream.driver().report(destroy(stream.driver(), graph.as_ptr()));
+        }
+    })
+}
+
+fn end_once(stream: &Stream) -> Result<Raw<CUgraph_st>> {
     let mut graph = ptr::null_mut();
     // SAFETY: the stream is alive, the pointer is to a live handle.
     unsafe { call!(stream.driver().api(), cuStreamEndCapture(stream.raw(), &raw mut graph)) }?;

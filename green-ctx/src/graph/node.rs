@@ -11,7 +11,7 @@ use green_ctx_sys::{
     CUgraphNodeParams, CUgraphNodeType,
 };
 
-use crate::error::{Result, call};
+use crate::error::{Result, call, check};
 
 /// What a node of a graph does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -156,18 +156,18 @@ impl Node {
     }
 }
 
-/// The name of a kernel, where the driver tells.
-pub(super) fn kernel_name(api: &Api, function: CUfunction) -> Option<String> {
-    let get = api.cuFuncGetName().ok()?;
+/// The name of a kernel; `None` before CUDA 12.3, where the driver does not tell.
+pub(super) fn kernel_name(api: &Api, function: CUfunction) -> Result<Option<String>> {
+    let Ok(get) = api.cuFuncGetName() else { return Ok(None) };
     let mut name = ptr::null();
     // SAFETY: the function is alive, since a node has it; the pointer is to a live pointer.
-    let status = unsafe { get(&raw mut name, function) };
-    if name.is_null() || status != green_ctx_sys::CUresult::CUDA_SUCCESS {
-        return None;
+    check("cuFuncGetName", unsafe { get(&raw mut name, function) })?;
+    if name.is_null() {
+        return Ok(None);
     }
     // SAFETY: the driver keeps a terminated name for as long as the function is loaded.
     let name = unsafe { CStr::from_ptr(name) };
-    Some(name.to_string_lossy().into_owned())
+    Ok(Some(name.to_string_lossy().into_owned()))
 }
 
 /// How many nodes a graph has.

@@ -149,7 +149,7 @@ impl Mover<'_> {
         if node.kernel(api)?.ctx == self.context.as_raw() {
             return Ok(());
         }
-        let (node, kernel) = (node.name(), node::kernel_name(api, params.func));
+        let (node, kernel) = (node.name(), node::kernel_name(api, params.func)?);
         Err(RetargetError::Stayed { node, kernel })
     }
 
@@ -180,13 +180,10 @@ impl Mover<'_> {
         node: &Node,
         params: &CUDA_KERNEL_NODE_PARAMS_v2,
     ) -> Result<(), RetargetError> {
-        let refuse = |what, needed, fit| RetargetError::DoesNotFit {
-            node: node.name(),
-            kernel: node::kernel_name(self.api, params.func),
-            what,
-            needed,
-            fit,
-            sm_count: self.sm_count,
+        let refuse = |what, needed, fit| {
+            let (node, kernel) = (node.name(), node::kernel_name(self.api, params.func)?);
+            let sm_count = self.sm_count;
+            Err(RetargetError::DoesNotFit { node, kernel, what, needed, fit, sm_count })
         };
         let cooperative = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
         // SAFETY: the attribute is a number, which the driver has filled in.
@@ -195,7 +192,7 @@ impl Mover<'_> {
             let blocks = blocks.into_iter().map(u64::from).product();
             let fit = self.resident_blocks(params)?;
             if blocks > fit {
-                return Err(refuse("blocks", blocks, fit));
+                return refuse("blocks", blocks, fit);
             }
         }
         if !self.has_clusters {
@@ -206,7 +203,7 @@ impl Mover<'_> {
         // SAFETY: the attribute is three numbers, which the driver has filled in.
         let sides = unsafe { value.clusterDim };
         if sides.x.max(sides.y).max(sides.z) > 1 && self.resident_clusters(params, value)? == 0 {
-            return Err(refuse("clusters", 1, 0));
+            return refuse("clusters", 1, 0);
         }
         Ok(())
     }

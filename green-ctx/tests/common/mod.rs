@@ -10,12 +10,15 @@ pub(crate) type Outcome = Result<(), Box<dyn std::error::Error>>;
 /// the test's own otherwise.
 #[allow(dead_code, reason = "not every test binary runs on hardware")]
 pub(crate) fn device() -> Result<Device, Box<dyn std::error::Error>> {
-    let driver = if std::env::var("GREEN_CTX_DRIVER").is_ok_and(|driver| driver == "cuda") {
-        Driver::load()?
-    } else {
-        Driver::simulated(&Sim::new("h200@13.0")?)?
-    };
+    let driver =
+        if is_real() { Driver::load()? } else { Driver::simulated(&Sim::new("h200@13.0")?)? };
     Ok(driver.device(0)?)
+}
+
+/// Whether the tests are to run on the installed driver.
+#[allow(dead_code, reason = "not every test binary runs on hardware")]
+pub(crate) fn is_real() -> bool {
+    std::env::var("GREEN_CTX_DRIVER").is_ok_and(|driver| driver == "cuda")
 }
 
 /// A simulated driver and its device.

@@ -7,5 +7,6 @@ mod common;
 mod raw;
 
 mod foreign;
+mod graph;
 mod partition;
 mod scenario;

@@ -105,5 +105,7 @@ fn count(live: Live) -> u64 {
         + live.events
         + live.libraries
         + live.modules
+        + live.graphs
+        + live.graph_executables
         + live.allocations
 }

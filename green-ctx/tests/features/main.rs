@@ -11,6 +11,7 @@ mod raw;
 
 mod contexts;
 mod errors;
+mod graphs;
 mod nested;
 mod ownership;
 mod recycling;

@@ -6,6 +6,8 @@ mod common;
 
 mod busy;
 mod context;
+mod graph;
+mod plans;
 mod resource;
 mod split;
 mod stream;

@@ -1,0 +1,358 @@
+//! Graphs: captured, looked at, moved to another partition, kept.
+
+use std::ptr;
+
+use green_ctx::sys::{CUgraph, CUmodule};
+use green_ctx::{
+    CaptureMode, Context, Error, Graph, GraphCache, Kernel, LaunchConfig, NodeKind, RetargetError,
+    Stream, StreamOptions, Version,
+};
+
+use crate::common::{Outcome, partition};
+use crate::{COMPOSITION, LONG, Machine, PTX, each_driver, launch, raw};
+
+/// The first driver that tells the contexts of copies and fills.
+const NODES: Version = Version::new(13, 2);
+
+/// Runs a test on the drivers that have partitions of two sizes at once.
+fn each_composing_driver(test: impl Fn(&Machine) -> Outcome) -> Outcome {
+    each_driver(|machine| if machine.has(COMPOSITION) { test(machine) } else { Ok(()) })
+}
+
+fn stream(context: &Context) -> green_ctx::Result<Stream> {
+    context.create_stream(StreamOptions::default())
+}
+
+/// A graph of one launch of a kernel, captured in a context.
+fn captured(context: &Context, kernel: &Kernel) -> green_ctx::Result<Graph> {
+    let stream = stream(context)?;
+    stream.capture(CaptureMode::default(), || launch(&stream, kernel))
+}
+
+/// Runs a graph on a stream of a context, and returns how many SMs each of its kernels ran on.
+fn run(machine: &Machine, graph: &Graph, on: &Context) -> green_ctx::Result<Vec<usize>> {
+    let (exec, stream) = (graph.instantiate()?, stream(on)?);
+    machine.sim.clear_trace();
+    // SAFETY: the kernels of these tests reach no memory.
+    unsafe { stream.launch_graph(&exec) }?;
+    stream.synchronize()?;
+    Ok(machine.sim.launches().iter().map(|launch| launch.sms.len()).collect())
+}
+
+/// A kernel that has a block for each SM of the device.
+fn wide(stream: &Stream, kernel: &Kernel) -> green_ctx::Result<()> {
+    // SAFETY: the kernel has no parameters and reaches no memory.
+    unsafe { stream.launch(kernel, LaunchConfig::new(132, 1024), ()) }
+}
+
+#[test]
+fn a_graph_runs_where_it_was_captured() -> Outcome {
+    each_composing_driver(|machine| {
+        let kernel = machine.kernel(LONG)?;
+        let (small, large) = (partition(&machine.device, 16)?, partition(&machine.device, 64)?);
+        let (first, second) = (stream(&small)?, stream(&large)?);
+        let graph = first.capture(CaptureMode::default(), || {
+            wide(&first, &kernel)?;
+            // To the other partition and back.
+            second.wait_for(&first)?;
+            wide(&second, &kernel)?;
+            first.wait_for(&second)
+        })?;
+        assert_eq!(graph.node_count()?, 2);
+        let audit = graph.audit()?;
+        let name = |context: &Context| context.group().map(|group| group.name().to_owned());
+        for (node, context) in audit.nodes.iter().zip([&small, &large]) {
+            let place = node.place.as_ref().ok_or("a kernel has a place")?;
+            assert_eq!(node.kernel.as_deref(), Some("work"));
+            assert_eq!(Some(place.context.clone()), name(context));
+            assert_eq!((place.context_id, place.sm_count), (context.id()?, context.sm_count()?));
+        }
+        for context in [&small, &large, &machine.device.primary_context()?] {
+            assert_eq!(run(machine, &graph, context)?, [16, 64]);
+        }
+        // It keeps both partitions.
+        drop((first, second));
+        let large = large.close().expect_err("the graph has it").context;
+        drop(graph);
+        for context in [small, large] {
+            context.close()?;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_graph_is_moved_and_stays_what_it_was() -> Outcome {
+    each_composing_driver(|machine| {
+        let Machine { device, .. } = machine;
+        let kernel = machine.kernel(LONG)?;
+        let (small, large) = (partition(device, 16)?, partition(device, 64)?);
+        let first = stream(&small)?;
+        let inner = first.capture(CaptureMode::default(), || wide(&first, &kernel))?;
+        let graph = first.capture(CaptureMode::default(), || wide(&first, &kernel))?;
+        add_child(&graph, &inner)?;
+        let moved = graph.retarget(&large)?;
+        let everywhere = graph.retarget(&device.primary_context()?)?;
+        for (graph, sms) in [(&moved, 64), (&graph, 16), (&everywhere, 132)] {
+            assert_eq!(run(machine, graph, &small)?, [sms, sms]);
+            let names: Vec<_> = graph.audit()?.nodes.iter().map(|n| n.node.clone()).collect();
+            assert_eq!(names, ["0", "1", "1.0"]);
+        }
+        // The copy does without the graph, and without its partition.
+        drop((graph, inner, everywhere, first));
+        small.close()?;
+        assert_eq!(run(machine, &moved, &large)?, [64, 64]);
+        Ok(())
+    })
+}
+
+/// Makes a graph a child of another, after its first node.
+fn add_child(graph: &Graph, child: &Graph) -> green_ctx::Result<()> {
+    let api = graph.device().driver().api();
+    let mut node = ptr::null_mut();
+    let add = api.cuGraphAddChildGraphNode()?;
+    // SAFETY: both graphs are alive, the pointer is to a live handle.
+    let status = unsafe { add(&raw mut node, graph.as_raw(), ptr::null(), 0, child.as_raw()) };
+    raw::ok("cuGraphAddChildGraphNode", status)
+}
+
+#[test]
+fn copies_and_fills_move_too() -> Outcome {
+    each_composing_driver(|machine| {
+        let Machine { device, .. } = machine;
+        let (small, large) = (partition(device, 16)?, partition(device, 64)?);
+        let stream = stream(&small)?;
+        let memory = green_ctx::DeviceBuffer::<u32>::zeroed(device, 64)?;
+        let api = device.driver().api();
+        let (fill, copy) = (api.cuMemsetD32Async()?, api.cuMemcpyDtoDAsync()?);
+        let graph = stream.capture(CaptureMode::default(), || {
+            // SAFETY: the buffer has these 32 values, and outlives the graph's launches.
+            raw::ok("fill", unsafe { fill(memory.as_raw(), 7, 32, stream.as_raw()) })?;
+            let to = memory.as_raw() + 128;
+            // SAFETY: as above.
+            raw::ok("copy", unsafe { copy(to, memory.as_raw(), 128, stream.as_raw()) })
+        })?;
+        let moved = graph.retarget(&large)?;
+        let audit = moved.audit()?;
+        let kinds: Vec<_> = audit.nodes.iter().map(|node| node.kind).collect();
+        assert_eq!(kinds, [NodeKind::Memset, NodeKind::Memcpy]);
+        for node in &audit.nodes {
+            let sms = node.place.as_ref().map(|place| place.sm_count);
+            assert_eq!(sms, machine.has(NODES).then_some(64), "{node}");
+        }
+        assert_eq!(run(machine, &moved, &large)?, [0; 0]);
+        assert_eq!(memory.read(&stream)?, [7; 64]);
+        Ok(())
+    })
+}
+
+/// A function of a module that was loaded by itself has no kernel that could be named in its place.
+#[test]
+fn functions_of_modules_move_too() -> Outcome {
+    each_composing_driver(|machine| {
+        let Machine { device, .. } = machine;
+        let (small, large) = (partition(device, 16)?, partition(device, 64)?);
+        let module = Module::load(device)?;
+        let stream = stream(&small)?;
+        let graph = stream.capture(CaptureMode::default(), || module.launch(&stream))?;
+        assert_eq!(run(machine, &graph.retarget(&large)?, &large)?, [64]);
+        assert_eq!(run(machine, &graph, &large)?, [16]);
+        Ok(())
+    })
+}
+
+struct Module<'a> {
+    raw: CUmodule,
+    device: &'a green_ctx::Device,
+}
+
+impl Module<'_> {
+    fn load(device: &green_ctx::Device) -> green_ctx::Result<Module<'_>> {
+        let context = device.primary_context()?;
+        let _current = context.make_current()?;
+        let text = std::ffi::CString::new(PTX).expect("text without NUL");
+        let (mut raw, load) = (ptr::null_mut(), device.driver().api().cuModuleLoadData()?);
+        // SAFETY: the text is terminated, the pointer is to a live handle.
+        raw::ok("cuModuleLoadData", unsafe { load(&raw mut raw, text.as_ptr().cast()) })?;
+        Ok(Module { raw, device })
+    }
+
+    fn launch(&self, stream: &Stream) -> green_ctx::Result<()> {
+        let api = self.device.driver().api();
+        let (mut function, get) = (ptr::null_mut(), api.cuModuleGetFunction()?);
+        // SAFETY: the module is alive, the name is terminated.
+        raw::ok("get", unsafe { get(&raw mut function, self.raw, c"work".as_ptr()) })?;
+        let (launch, none) = (api.cuLaunchKernel()?, ptr::null_mut());
+        // SAFETY: function and stream are alive, and the kernel has no parameters.
+        let status =
+            unsafe { launch(function, 132, 1, 1, 1024, 1, 1, 0, stream.as_raw(), none, none) };
+        raw::ok("cuLaunchKernel", status)
+    }
+}
+
+impl Drop for Module<'_> {
+    fn drop(&mut self) {
+        let context = self.device.primary_context().expect("a device");
+        let _current = context.make_current().expect("a living context");
+        let unload = self.device.driver().api().cuModuleUnload().expect("as old as CUDA");
+        // SAFETY: nobody uses the module any more.
+        assert_eq!(unsafe { unload(self.raw) }, green_ctx::CUresult::CUDA_SUCCESS);
+    }
+}
+
+#[test]
+fn a_kernel_whose_blocks_do_not_fit_is_not_moved() -> Outcome {
+    each_composing_driver(|machine| {
+        let Machine { device, .. } = machine;
+        let kernel = machine.kernel(LONG)?;
+        let (small, large) = (partition(device, 16)?, partition(device, 64)?);
+        let stream = stream(&large)?;
+        for blocks in [32, 33] {
+            let graph = stream.capture(CaptureMode::default(), || {
+                launch(&stream, &kernel)?;
+                cooperative(&stream, &kernel, blocks)
+            })?;
+            match graph.retarget(&small) {
+                Ok(moved) if blocks == 32 => assert_eq!(run(machine, &moved, &small)?[1], 16),
+                Err(error) if blocks == 33 => assert_eq!(
+                    error.to_string(),
+                    "node 1 (work) needs 33 blocks at the same time, and the partition's 16 SMs hold 32"
+                ),
+                other => return Err(format!("{blocks} blocks: {other:?}").into()),
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Launches as many blocks of 1024 threads that wait for each other; an SM holds two.
+fn cooperative(stream: &Stream, kernel: &Kernel, blocks: u32) -> green_ctx::Result<()> {
+    let launch = stream.context().device().driver().api().cuLaunchCooperativeKernel()?;
+    let (function, none) = (kernel.as_raw().cast(), ptr::null_mut());
+    // SAFETY: kernel and stream are alive, and the kernel has no parameters.
+    let status = unsafe { launch(function, blocks, 1, 1, 1024, 1, 1, 0, stream.as_raw(), none) };
+    raw::ok("cuLaunchCooperativeKernel", status)
+}
+
+#[test]
+fn what_fails_in_a_capture_ends_it() -> Outcome {
+    each_driver(|machine| {
+        let kernel = machine.kernel(LONG)?;
+        let partition = partition(&machine.device, 16)?;
+        let stream = stream(&partition)?;
+        let failed = stream.capture(CaptureMode::Relaxed, || {
+            launch(&stream, &kernel)?;
+            Err::<(), Box<dyn std::error::Error>>("no more".into())
+        });
+        assert_eq!(failed.expect_err("the work failed").to_string(), "no more");
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            stream.capture(CaptureMode::Global, || -> green_ctx::Result<()> { panic!("no more") })
+        }));
+        assert!(panicked.is_err());
+        // A question spoils a strict capture, which has no graph then.
+        let spoiled = stream.capture(CaptureMode::Global, || {
+            let _ = stream.is_idle();
+            Ok::<(), Error>(())
+        });
+        assert!(spoiled.expect_err("it was spoiled").is_misuse());
+        let twice = stream.capture(CaptureMode::Global, || {
+            let again = stream.capture(CaptureMode::Global, || Ok::<(), Error>(()));
+            assert!(again.expect_err("it is being captured").status().is_some());
+            Ok::<(), Error>(())
+        });
+        // Whatever the driver says of the second, the stream can be used again.
+        drop(twice);
+        assert!(!stream.is_capturing()?);
+        assert_eq!(captured(&partition, &kernel)?.node_count()?, 1);
+        Ok(())
+    })
+}
+
+#[test]
+fn one_handle_one_graph() -> Outcome {
+    each_driver(|machine| {
+        let Machine { device, .. } = machine;
+        let kernel = machine.kernel(LONG)?;
+        let partition = partition(device, 16)?;
+        let graph = captured(&partition, &kernel)?;
+        // SAFETY: `graph` keeps it.
+        let same = unsafe { Graph::from_raw_borrowed(device, graph.as_raw(), ()) }?;
+        assert_eq!(same, graph);
+        // SAFETY: the graph is alive; here it is refused.
+        let twice = unsafe { Graph::from_raw_owned(device, graph.as_raw()) };
+        assert!(matches!(twice, Err(Error::AlreadyOwned { what: "graph" })), "{twice:?}");
+        // SAFETY: null is refused.
+        let null = unsafe { Graph::from_raw_borrowed(device, ptr::null_mut(), ()) };
+        assert_eq!(null.expect_err("null").to_string(), "the graph's handle is null");
+
+        // Somebody else's: a copy, whose kernels keep the partition all the same.
+        let raw = clone_raw(&graph)?;
+        // SAFETY: it was made just now, and is destroyed below.
+        let borrowed = unsafe { Graph::from_raw_borrowed(device, raw, ()) }?;
+        drop((graph, same));
+        let partition = partition.close().expect_err("the borrowed graph has it").context;
+        drop(borrowed);
+        // SAFETY: nobody else has it.
+        let owned = unsafe { Graph::from_raw_owned(device, raw) }?;
+        assert_eq!(owned.node_count()?, 1);
+        drop(owned);
+        partition.close()?;
+        Ok(())
+    })
+}
+
+fn clone_raw(graph: &Graph) -> green_ctx::Result<CUgraph> {
+    let (mut raw, clone) = (ptr::null_mut(), graph.device().driver().api().cuGraphClone()?);
+    // SAFETY: the graph is alive, the pointer is to a live handle.
+    raw::ok("cuGraphClone", unsafe { clone(&raw mut raw, graph.as_raw()) })?;
+    Ok(raw)
+}
+
+#[test]
+fn a_cache_makes_one_executable_for_each_partition() -> Outcome {
+    each_composing_driver(|machine| {
+        let Machine { device, .. } = machine;
+        let kernel = machine.kernel(LONG)?;
+        let (small, large) = (partition(device, 16)?, partition(device, 64)?);
+        let graphs = [captured(&small, &kernel)?, captured(&large, &kernel)?];
+        let cache = GraphCache::new();
+        for graph in &graphs {
+            for context in [&small, &large] {
+                cache.get(graph, context)?;
+            }
+        }
+        assert_eq!(cache.len(), 4);
+        let again = machine.without_calls(|| cache.get(&graphs[0], &large))?;
+        assert_ne!(again, cache.get(&graphs[1], &large)?);
+
+        cache.forget_graph(&graphs[1]);
+        assert_eq!(cache.len(), 2);
+        drop((graphs, again));
+        let large = large.close().expect_err("the cache keeps it").context;
+        cache.forget(&large);
+        large.close()?;
+        cache.clear();
+        assert!(cache.is_empty());
+        small.close()?;
+        Ok(())
+    })
+}
+
+#[test]
+fn graphs_of_two_devices_do_not_meet() -> Outcome {
+    each_driver(|machine| {
+        let kernel = machine.kernel(LONG)?;
+        let partition = partition(&machine.device, 16)?;
+        let graph = captured(&partition, &kernel)?;
+        let other = Machine::new("h200@13.0")?;
+        let elsewhere = other.device.primary_context()?;
+        let error = graph.retarget(&elsewhere).expect_err("another device");
+        assert!(matches!(error, RetargetError::Error(Error::DeviceMismatch { .. })), "{error}");
+        let (exec, stream) = (graph.instantiate()?, stream(&elsewhere)?);
+        // SAFETY: it is refused.
+        let error = unsafe { stream.launch_graph(&exec) }.expect_err("another device");
+        assert!(matches!(error, Error::DeviceMismatch { .. }), "{error}");
+        assert!(matches!(exec.upload(&stream), Err(Error::DeviceMismatch { .. })));
+        Ok(())
+    })
+}

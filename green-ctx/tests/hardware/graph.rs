@@ -1,0 +1,175 @@
+//! Graphs: captured in one partition, run in another.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use green_ctx::{
+    CaptureMode, Context, Device, DeviceBuffer, Error, Graph, GraphCache, GraphExec, Kernel,
+    LaunchConfig, PartitionSet, Plan, RetargetError, SplitRequest, Stream, StreamOptions,
+    SwitchOptions, verify,
+};
+
+use crate::busy::busy_kernel;
+use crate::common::{Outcome, device, partition};
+
+/// Blocks that an H200 takes in eight turns, an SM two at a time.
+const BLOCKS: u32 = 1056;
+/// How long each of them stays at least.
+const STAY_NS: u64 = 100_000;
+
+/// The probe, and where its blocks write.
+struct Probe {
+    kernel: Kernel,
+    results: DeviceBuffer<u64>,
+}
+
+impl Probe {
+    fn load(device: &Device) -> green_ctx::Result<Probe> {
+        let results = DeviceBuffer::zeroed(device, BLOCKS as usize * 3)?;
+        Ok(Probe { kernel: busy_kernel(device)?, results })
+    }
+
+    /// Clears the results and launches the probe, both in the order of a stream.
+    fn submit(&self, stream: &Stream) -> green_ctx::Result<()> {
+        let fill = stream.context().device().driver().api().cuMemsetD32Async()?;
+        // SAFETY: the buffer has these words, and lives until the work is done.
+        let status =
+            unsafe { fill(self.results.as_raw(), u32::MAX, BLOCKS as usize * 6, stream.as_raw()) };
+        assert_eq!(status, green_ctx::CUresult::CUDA_SUCCESS);
+        let arguments = (self.results.as_argument(), STAY_NS);
+        // SAFETY: the kernel's two parameters; each block writes three words, which the buffer has,
+        // and the tests keep it until the work is done.
+        unsafe { stream.launch(&self.kernel, LaunchConfig::new(BLOCKS, 1024), arguments) }
+    }
+
+    fn captured(&self, stream: &Stream) -> green_ctx::Result<Graph> {
+        stream.capture(CaptureMode::default(), || self.submit(stream))
+    }
+
+    /// Launches a graph of the probe and tells the SMs that its blocks ran on.
+    fn sms(&self, graph: &GraphExec, stream: &Stream) -> green_ctx::Result<BTreeSet<u32>> {
+        // SAFETY: the probe and its buffer are there, and nothing else uses them.
+        unsafe { stream.launch_graph(graph) }?;
+        let words = self.results.read(stream)?;
+        // The id is the first word's low half.
+        Ok(words.chunks_exact(3).map(|block| block[0] as u32).collect())
+    }
+}
+
+/// The SMs of contexts, as verification sees them.
+fn sms_of(contexts: &[Context]) -> green_ctx::Result<Vec<BTreeSet<u32>>> {
+    let report = verify::partitions(contexts, Duration::from_millis(1))?;
+    assert!(report.ok());
+    Ok(report.partitions.iter().map(verify::PartitionReport::observed_sms).collect())
+}
+
+fn stream(context: &Context) -> green_ctx::Result<Stream> {
+    context.create_stream(StreamOptions::default())
+}
+
+#[test]
+fn a_graph_runs_where_it_is_moved_whatever_stream_launches_it() -> Outcome {
+    let device = device()?;
+    let (a, b) = (partition(&device, 32)?, partition(&device, 16)?);
+    let primary = device.primary_context()?;
+    let expected = sms_of(&[a.clone(), b.clone()])?;
+    let probe = Probe::load(&device)?;
+    let streams = [stream(&primary)?, stream(&a)?, stream(&b)?];
+    let captured = [probe.captured(&streams[0])?, probe.captured(&streams[2])?];
+    for graph in &captured {
+        let home = graph.instantiate()?;
+        let moved = graph.retarget(&a)?;
+        assert!(
+            moved
+                .audit()?
+                .nodes
+                .iter()
+                .any(|node| { node.place.as_ref().is_some_and(|place| place.sm_count == 32) })
+        );
+        let again = graph.retarget(&b)?.instantiate()?;
+        let moved = moved.instantiate()?;
+        for stream in &streams {
+            assert_eq!(probe.sms(&moved, stream)?, expected[0]);
+            assert_eq!(probe.sms(&again, stream)?, expected[1]);
+        }
+        // The original stays where it is.
+        let count = if *graph == captured[0] { device.sm_count()? } else { 16 };
+        assert_eq!(probe.sms(&home, &streams[0])?.len(), count as usize);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_cached_graph_follows_the_active_plan() -> Outcome {
+    let device = device()?;
+    let all = device.resources().sm()?.split(SplitRequest::new().rest("all"))?.remainder;
+    let plan =
+        |name, decode| Plan::new(name, SplitRequest::new().group("decode", decode).rest("prefill"));
+    let set = PartitionSet::new(all.ok_or("no SMs are free")?, plan("day", 16))?;
+    let plans = [set.plan("day")?, set.prepare(plan("night", 64))?];
+    let probe = Probe::load(&device)?;
+    let graph = probe.captured(&stream(&device.primary_context()?)?)?;
+    let cache = GraphCache::new();
+    for round in 0..6 {
+        set.switch(&plans[round % 2], SwitchOptions::default())?;
+        let active = set.active();
+        let decode = active.partition("decode").ok_or("decode")?;
+        let exec = cache.get(&graph, decode.context())?;
+        let sms = probe.sms(&exec, decode.stream())?;
+        assert_eq!(sms.len(), [16, 64][round % 2]);
+    }
+    assert_eq!(cache.len(), 2);
+    Ok(())
+}
+
+/// On hardware such a graph would never end.
+#[test]
+fn a_cooperative_kernel_that_does_not_fit_is_not_moved() -> Outcome {
+    let device = device()?;
+    let (small, primary) = (partition(&device, 8)?, device.primary_context()?);
+    let (probe, stream) = (Probe::load(&device)?, stream(&primary)?);
+    let launch = device.driver().api().cuLaunchCooperativeKernel()?;
+    let (mut to, mut stay) = (probe.results.as_raw(), 0_u64);
+    let mut captured = |blocks| {
+        stream.capture(CaptureMode::default(), || {
+            let mut arguments = [(&raw mut to).cast(), (&raw mut stay).cast()];
+            let (function, raw) = (probe.kernel.as_raw().cast(), stream.as_raw());
+            // SAFETY: kernel and stream are alive, and there is an argument for each parameter.
+            let status = unsafe {
+                launch(function, blocks, 1, 1, 1024, 1, 1, 0, raw, arguments.as_mut_ptr())
+            };
+            assert_eq!(status, green_ctx::CUresult::CUDA_SUCCESS);
+            Ok::<(), Error>(())
+        })
+    };
+    let (fits, too_many) = (captured(16)?, captured(17)?);
+    let error = too_many.retarget(&small).expect_err("8 SMs hold 16 blocks");
+    assert!(
+        matches!(error, RetargetError::DoesNotFit { needed: 17, fit: 16, sm_count: 8, .. }),
+        "{error}"
+    );
+    let stream = small.create_stream(StreamOptions::default())?;
+    assert!(probe.sms(&fits.retarget(&small)?.instantiate()?, &stream)?.len() >= 8);
+    Ok(())
+}
+
+/// Graphs are moved and made executable while another thread captures in the strictest mode.
+#[test]
+fn moving_a_graph_does_not_spoil_a_capture() -> Outcome {
+    let device = device()?;
+    let small = partition(&device, 8)?;
+    let probe = Probe::load(&device)?;
+    let own = stream(&device.primary_context()?)?;
+    let graph = probe.captured(&own)?;
+    let mut made = None;
+    let captured = own.capture(CaptureMode::Global, || {
+        made = Some(graph.retarget(&small)?.instantiate());
+        Ok::<(), RetargetError>(())
+    });
+    let captured = captured.map_err(|error| format!("the capture was spoiled: {error}"))?;
+    assert_eq!(captured.node_count()?, 0);
+    let made = made.ok_or("it ran")??;
+    assert_eq!(probe.sms(&made, &stream(&small)?)?.len(), 8);
+    drop(made);
+    Ok(())
+}
