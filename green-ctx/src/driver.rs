@@ -18,6 +18,7 @@ use crate::registry::Registry;
 use crate::report::Reporter;
 use crate::resource::Fences;
 use crate::stream::{self, Stream};
+use crate::watch::Checks;
 
 /// A loaded and initialised CUDA driver. Clones share it.
 ///
@@ -52,6 +53,7 @@ pub(crate) struct Inner {
     streams: Registry<stream::Inner>,
     events: Registry<event::Inner>,
     graphs: Registry<graph::Inner>,
+    checks: Checks,
     /// Shared with functions that wait in a stream, which must not keep the driver.
     reporter: Arc<Reporter>,
     /// The process in which the driver was initialised.
@@ -146,6 +148,7 @@ impl Driver {
             streams: Registry::new(),
             events: Registry::new(),
             graphs: Registry::new(),
+            checks: Checks::default(),
             reporter: Arc::new(Reporter::new()),
             process,
         });
@@ -282,6 +285,12 @@ impl Driver {
 
     pub(crate) fn graphs(&self) -> &Registry<graph::Inner> {
         &self.inner.graphs
+    }
+
+    /// What launches are checked for.
+    #[inline]
+    pub(crate) fn checks(&self) -> &Checks {
+        &self.inner.checks
     }
 }
 

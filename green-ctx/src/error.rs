@@ -8,6 +8,7 @@ use green_ctx_sys::{CUresult, LoadError, Unsupported, Version};
 
 use crate::resource::Holder;
 use crate::stream::DefaultStream;
+use crate::watch::Escape;
 
 /// The result of an operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -112,6 +113,10 @@ pub enum Error {
          end the capture first"
     )]
     Capturing,
+    /// A launch that is checked ([`Driver::check_launches`](crate::Driver::check_launches)) would run
+    /// outside of the partition that it should be in. Nothing was launched.
+    #[error("{0}")]
+    Escapes(Box<Escape>),
     /// A function of the program panicked where the driver had called it.
     #[error("a function submitted to a stream panicked: {message}")]
     HostPanic {
@@ -181,6 +186,7 @@ impl Error {
             | Error::DefaultStream { .. }
             | Error::AlreadyOwned { .. }
             | Error::Capturing
+            | Error::Escapes(_)
             | Error::HostPanic { .. }
             | Error::GuardOrder => ErrorKind::InvalidRequest,
             Error::Driver { .. } | Error::WrongProvision { .. } => ErrorKind::Driver,

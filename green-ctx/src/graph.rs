@@ -25,7 +25,7 @@ use crate::owner::Ownership;
 use crate::raw::Raw;
 use node::Node;
 
-pub use audit::{Audit, NodeAudit, Place};
+pub use audit::{Audit, NodeAudit};
 pub use cache::GraphCache;
 pub use capture::CaptureMode;
 pub use exec::GraphExec;

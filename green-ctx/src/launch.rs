@@ -8,6 +8,7 @@ use crate::error::{Error, Result, call};
 use crate::library::Kernel;
 use crate::memory::{DeviceBuffer, Element};
 use crate::stream::Stream;
+use crate::watch::{self, Launched};
 
 /// How many blocks of how many threads run, and with how much shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +64,9 @@ impl Stream {
         }
         if kernel.library().driver() != self.driver() {
             return Err(Error::DeviceMismatch { what: "the kernel and the stream" });
+        }
+        if self.driver().checks().are_armed() {
+            watch::check(self, &Launched::Kernel(kernel.name()))?;
         }
         let LaunchConfig { grid, block, shared_bytes } = config;
         arguments.with_pointers(|pointers| {

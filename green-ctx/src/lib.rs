@@ -67,6 +67,7 @@ mod library;
 mod lock;
 mod memory;
 mod owner;
+mod place;
 mod probe;
 mod raw;
 mod recycle;
@@ -78,6 +79,7 @@ mod serialize;
 mod stream;
 mod trace;
 pub mod verify;
+mod watch;
 
 pub use context::{CloseError, CloseReason, Context};
 pub use current::Current;
@@ -87,11 +89,12 @@ pub use elastic::{Active, Partition, PartitionSet, Plan, PlanError, PreparedPlan
 pub use error::{Error, ErrorKind, NotEnoughSms, Result};
 pub use event::{Event, EventOptions};
 pub use graph::{
-    Audit, CaptureMode, Graph, GraphCache, GraphExec, NodeAudit, NodeKind, Place, RetargetError,
+    Audit, CaptureMode, Graph, GraphCache, GraphExec, NodeAudit, NodeKind, RetargetError,
 };
 pub use launch::{Argument, Arguments, DevicePointer, LaunchConfig};
 pub use library::{Kernel, Library};
 pub use memory::{DeviceBuffer, Element};
+pub use place::Place;
 pub use probe::Block;
 pub use recycle::ContextCounts;
 pub use resource::{
@@ -100,6 +103,7 @@ pub use resource::{
     WorkqueueResource, WorkqueueScope,
 };
 pub use stream::{DefaultStream, Stream, StreamOptions};
+pub use watch::{Escape, EscapeKind, Watch, Watching};
 
 /// The raw bindings, for what this crate does not wrap.
 pub use green_ctx_sys as sys;

@@ -20,6 +20,7 @@ pub(crate) use ledger::Ledger;
 pub use level::Resources;
 pub(crate) use level::{describe, provisioned};
 pub(crate) use nested::Parent;
+pub(crate) use raw::sm_count_of;
 pub use sm::{LimitSource, SmResource};
 pub use split::{PlannedGroup, Split, SplitPlan, SplitRequest};
 pub use structure::{LocalityDomain, PerGroup};

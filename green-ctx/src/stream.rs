@@ -24,6 +24,7 @@ use crate::raw::Raw;
 use crate::resource::Resources;
 
 pub use default::DefaultStream;
+pub(crate) use foreign::context_of;
 
 /// A stream of one context. Clones share it; the last one destroys it.
 ///

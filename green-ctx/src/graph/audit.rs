@@ -7,9 +7,9 @@ use green_ctx_sys::CUcontext;
 
 use super::Graph;
 use super::node::{self, Node, NodeKind};
-use crate::context::Context;
 use crate::driver::Driver;
 use crate::error::Result;
+use crate::place::Place;
 
 /// Where each node of a graph runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,20 +34,6 @@ pub struct NodeAudit {
     /// Where it runs. `None` for what [uses no SMs](NodeKind::uses_sms), and where the driver does
     /// not tell: before CUDA 13.2 it tells of kernels only.
     pub place: Option<Place>,
-}
-
-/// The SMs that a node may use: those of a context.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Place {
-    /// The name of the partition's group; `primary` for the primary context, and `borrowed` for one
-    /// that was made elsewhere.
-    pub context: String,
-    /// The context's number, as [`Context::id`](crate::Context::id) gives it.
-    pub context_id: u64,
-    /// The context's SMs.
-    pub sm_count: u32,
 }
 
 impl Graph {
@@ -89,12 +75,18 @@ impl Graph {
                 None => None,
                 Some(raw) => match &last {
                     Some((known, place)) if *known == raw => Some(place.clone()),
-                    _ => Some(last.insert((raw, Place::of(self, raw)?)).1.clone()),
+                    _ => Some(last.insert((raw, self.place(raw)?)).1.clone()),
                 },
             };
             nodes.push(NodeAudit::new(driver, &node, place)?);
         }
         Ok(Audit { nodes })
+    }
+
+    /// The place of one of its nodes.
+    fn place(&self, raw: CUcontext) -> Result<Place> {
+        // SAFETY: whoever has a graph sees to it that the contexts of its nodes are alive.
+        unsafe { Place::of_raw(self.device().driver(), raw) }
     }
 }
 
@@ -105,17 +97,6 @@ impl NodeAudit {
             _ => None,
         };
         Ok(NodeAudit { node: node.name(), kind: node.kind, kernel, place })
-    }
-}
-
-impl Place {
-    /// The place of a node of a graph.
-    fn of(graph: &Graph, raw: CUcontext) -> Result<Place> {
-        // SAFETY: whoever has a graph sees to it that the contexts of its nodes are alive.
-        let context =
-            unsafe { Context::from_raw_borrowed(graph.device().driver(), raw, graph.clone()) }?;
-        let (context_id, sm_count) = (context.id()?, context.sm_count()?);
-        Ok(Place { context: context.label().to_owned(), context_id, sm_count })
     }
 }
 
@@ -134,7 +115,7 @@ impl fmt::Display for NodeAudit {
             write!(f, " {kernel}")?;
         }
         match place {
-            Some(Place { context, sm_count, .. }) => write!(f, "  {sm_count} SMs of {context}"),
+            Some(place) => write!(f, "  {place}"),
             None if kind.uses_sms() => write!(f, "  where, the driver does not tell"),
             None => write!(f, "  no SMs"),
         }

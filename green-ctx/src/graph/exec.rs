@@ -17,6 +17,7 @@ use crate::driver::Driver;
 use crate::error::{Error, Result, call};
 use crate::raw::Raw;
 use crate::stream::Stream;
+use crate::watch::{self, Launched};
 
 /// A graph that can be launched. Clones share it; the last one destroys it, and a launch goes on all
 /// the same.
@@ -127,6 +128,10 @@ impl Stream {
     #[doc(alias = "cuGraphLaunch")]
     pub unsafe fn launch_graph(&self, graph: &GraphExec) -> Result<()> {
         graph.check(self)?;
+        if self.driver().checks().are_armed() {
+            let Homes { ours, others } = &graph.inner.homes;
+            watch::check(self, &Launched::Graph(ours, *others))?;
+        }
         let _alone = graph.inner.calls.lock();
         // SAFETY: both handles are alive, and the graph is used by nobody else meanwhile. The rest is
         // this function's contract.

@@ -5,7 +5,7 @@ use std::mem;
 use std::ptr;
 
 use green_ctx_sys::{
-    Api, CUdevResource, CUdevResourceDesc, CUdevResourceType, CUdevSmResource,
+    Api, CUcontext, CUdevResource, CUdevResourceDesc, CUdevResourceType, CUdevSmResource,
     CUdevWorkqueueConfigResource, CUgreenCtx_st,
 };
 
@@ -49,10 +49,36 @@ pub(super) fn of_context(context: &Context, kind: CUdevResourceType) -> Result<C
     if let Some(resource) = context.with_green(|green| of_green(api, green, kind)) {
         return resource;
     }
+    // SAFETY: the context is alive.
+    unsafe { of_raw_context(api, context.as_raw(), kind) }
+}
+
+/// What a context was provisioned with, whoever made it.
+///
+/// # Safety
+///
+/// The context must be alive, and one of the functions' driver.
+unsafe fn of_raw_context(
+    api: &Api,
+    context: CUcontext,
+    kind: CUdevResourceType,
+) -> Result<CUdevResource> {
     let mut resource = empty();
-    // SAFETY: the context is alive, the pointer is to a live structure.
-    unsafe { call!(api, cuCtxGetDevResource(context.as_raw(), &raw mut resource, kind)) }?;
+    // SAFETY: the context is alive by this function's contract, the pointer is to a live structure.
+    unsafe { call!(api, cuCtxGetDevResource(context, &raw mut resource, kind)) }?;
     Ok(resource)
+}
+
+/// How many SMs a context has, whoever made it.
+///
+/// # Safety
+///
+/// The context must be alive, and one of the functions' driver.
+pub(crate) unsafe fn sm_count_of(api: &Api, context: CUcontext) -> Result<u32> {
+    // SAFETY: this function's contract.
+    let resource =
+        unsafe { of_raw_context(api, context, CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM) }?;
+    Ok(sm_part(&resource).smCount)
 }
 
 /// What a green context was provisioned with. No other thread may use the handle meanwhile.

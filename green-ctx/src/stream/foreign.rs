@@ -161,7 +161,7 @@ fn handle(driver: &Driver, raw: CUstream) -> Result<Raw<CUstream_st>> {
 /// # Safety
 ///
 /// The stream must be alive.
-unsafe fn context_of(
+pub(crate) unsafe fn context_of(
     driver: &Driver,
     stream: Raw<CUstream_st>,
 ) -> Result<(Raw<CUctx_st>, Option<Raw<CUgreenCtx_st>>)> {

@@ -11,3 +11,4 @@ mod plans;
 mod resource;
 mod split;
 mod stream;
+mod watch;

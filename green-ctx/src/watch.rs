@@ -1,0 +1,272 @@
+//! Watching that work stays where it was put.
+#![allow(unsafe_code, reason = "calls the driver")]
+
+mod launches;
+
+use std::fmt;
+use std::sync::Arc;
+
+use green_ctx_sys::{CUcontext, CUstream};
+use parking_lot::Mutex;
+
+use crate::context::Context;
+use crate::current;
+use crate::driver::Driver;
+use crate::error::{Error, Result};
+use crate::graph::{Graph, NodeAudit};
+use crate::place::Place;
+use crate::raw::Raw;
+use crate::stream::{DefaultStream, Stream, context_of};
+
+pub use launches::Watching;
+pub(crate) use launches::{Checks, Launched, check};
+
+/// Watches that what a section of a program submits stays in one partition. Clones share it.
+///
+/// Streams, graphs and contexts are handed to it by name, and what would run elsewhere is collected.
+/// It asks the driver, not the objects: `cuStreamGetGreenCtx`, and the contexts of a graph's nodes.
+/// [`launches`](Watch::launches) watches every launch that a thread makes through this crate too.
+///
+/// # Example
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use green_ctx::{Driver, SplitRequest, StreamOptions, Watch, sim::Sim};
+/// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+/// # let device = driver.device(0)?;
+/// let request = SplitRequest::new().group("decode", 16);
+/// let group = device.resources().sm()?.split(request)?.groups.remove(0);
+/// let decode = device.create_context(group)?;
+/// let ours = decode.create_stream(StreamOptions::default())?;
+/// let pooled = device.primary_context()?.create_stream(StreamOptions::default())?;
+///
+/// let watch = Watch::new(&decode);
+/// assert!(watch.stream("attention", &ours)?);
+/// assert!(!watch.stream("sampling", &pooled)?);
+/// let escapes = watch.escapes();
+/// assert_eq!(escapes.len(), 1);
+/// assert_eq!(
+///     escapes[0].to_string(),
+///     "sampling escapes decode: a stream of the primary context, 132 SMs of primary"
+/// );
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Watch {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    expected: Context,
+    escapes: Mutex<Vec<Escape>>,
+}
+
+/// Something that would run outside of the partition that it should be in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Escape {
+    /// What it was called when it was handed over; for a launch the kernel's name, or `a graph`.
+    pub name: String,
+    /// The partition that it should be in.
+    pub expected: String,
+    /// What it is.
+    pub kind: EscapeKind,
+    /// Where it would run; `None` for a default stream where no context is current. Of a graph it is
+    /// the first of its places that is outside.
+    pub place: Option<Place>,
+}
+
+/// What runs outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum EscapeKind {
+    /// A default-stream token: its stream is one of whatever context is current.
+    DefaultStream,
+    /// A stream of the primary context, such as those of other libraries' pools.
+    PrimaryStream,
+    /// A stream of another partition.
+    OtherStream,
+    /// A context.
+    Context,
+    /// A graph, with the nodes that are outside.
+    Graph {
+        /// The nodes that are outside.
+        nodes: Vec<NodeAudit>,
+    },
+    /// An executable graph of which kernels are outside.
+    GraphLaunch,
+}
+
+impl Watch {
+    /// A watch for a partition.
+    #[must_use]
+    pub fn new(partition: &Context) -> Watch {
+        let expected = partition.clone();
+        Watch { inner: Arc::new(Inner { expected, escapes: Mutex::default() }) }
+    }
+
+    /// The partition.
+    #[must_use]
+    pub fn partition(&self) -> &Context {
+        &self.inner.expected
+    }
+
+    /// What would run outside, of all that was handed over so far, in that order.
+    #[must_use]
+    pub fn escapes(&self) -> Vec<Escape> {
+        self.inner.escapes.lock().clone()
+    }
+
+    /// Checks a stream, and tells whether it is inside.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DeviceMismatch`] for a stream of another driver, and [`Error::Driver`]. Nothing is
+    /// collected then.
+    #[doc(alias = "cuStreamGetGreenCtx")]
+    pub fn stream(&self, name: &str, stream: &Stream) -> Result<bool> {
+        self.check_driver(stream.driver(), "the stream and the watch")?;
+        // SAFETY: the handle keeps its stream.
+        unsafe { self.raw_stream(name, stream.raw()) }
+    }
+
+    /// Checks a stream that is somebody else's, default-stream tokens included, and tells whether it
+    /// is inside. A token stands for a stream of the context that is current on this thread.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`]. Nothing is collected then.
+    ///
+    /// # Safety
+    ///
+    /// `raw` must be a living stream of the partition's driver, or a token.
+    #[doc(alias = "cuStreamGetGreenCtx")]
+    pub unsafe fn raw_stream(&self, name: &str, raw: CUstream) -> Result<bool> {
+        let driver = self.driver();
+        let token = DefaultStream::from_raw(raw);
+        let (None, Some(handle)) = (token, Raw::new(raw)) else {
+            let current = current::get(driver)?;
+            return self.judge(name, current, || EscapeKind::DefaultStream);
+        };
+        // SAFETY: the stream is alive by this function's contract.
+        let (context, green) = unsafe { context_of(driver, handle) }?;
+        self.judge(name, context.as_ptr(), || match green {
+            Some(_) => EscapeKind::OtherStream,
+            None => EscapeKind::PrimaryStream,
+        })
+    }
+
+    /// Checks a context, and tells whether it is the partition.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DeviceMismatch`] for a context of another driver, and [`Error::Driver`].
+    pub fn context(&self, name: &str, context: &Context) -> Result<bool> {
+        self.check_driver(context.device().driver(), "the context and the watch")?;
+        self.judge(name, context.as_raw(), || EscapeKind::Context)
+    }
+
+    /// Checks the nodes of a graph, and tells whether all that use SMs are inside, as far as the
+    /// driver tells: before CUDA 13.2 it tells of kernels only.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DeviceMismatch`] for a graph of another driver, and [`Error::Driver`].
+    #[doc(alias = "cuGraphKernelNodeGetParams")]
+    pub fn graph(&self, name: &str, graph: &Graph) -> Result<bool> {
+        self.check_driver(graph.device().driver(), "the graph and the watch")?;
+        let inside = self.inner.expected.id()?;
+        let mut nodes = graph.audit()?.nodes;
+        let is_outside =
+            |node: &NodeAudit| node.place.as_ref().is_some_and(|place| place.context_id != inside);
+        nodes.retain(is_outside);
+        let Some(first) = nodes.first() else { return Ok(true) };
+        let place = first.place.clone();
+        self.collect(Escape::new(name, &self.inner.expected, EscapeKind::Graph { nodes }, place));
+        Ok(false)
+    }
+
+    /// Collects what runs in another context than the partition.
+    fn judge(
+        &self,
+        name: &str,
+        found: CUcontext,
+        kind: impl FnOnce() -> EscapeKind,
+    ) -> Result<bool> {
+        let expected = &self.inner.expected;
+        if found == expected.as_raw() {
+            return Ok(true);
+        }
+        // SAFETY: whoever is judged is alive, and its context with it; a current one is, by the rules
+        // of whoever made it so.
+        let place = || unsafe { Place::of_raw(self.driver(), found) };
+        let place = if found.is_null() { None } else { Some(place()?) };
+        self.collect(Escape::new(name, expected, kind(), place));
+        Ok(false)
+    }
+
+    fn collect(&self, escape: Escape) {
+        crate::trace::event!(WARN, escape = %escape, "work escapes its partition");
+        self.inner.escapes.lock().push(escape);
+    }
+
+    fn driver(&self) -> &Driver {
+        self.inner.expected.device().driver()
+    }
+
+    fn check_driver(&self, driver: &Driver, what: &'static str) -> Result<()> {
+        if driver == self.driver() { Ok(()) } else { Err(Error::DeviceMismatch { what }) }
+    }
+}
+
+impl Escape {
+    fn new(name: &str, expected: &Context, kind: EscapeKind, place: Option<Place>) -> Escape {
+        Escape { name: name.to_owned(), expected: expected.label().to_owned(), kind, place }
+    }
+}
+
+impl fmt::Display for Escape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Escape { name, expected, kind, place } = self;
+        write!(f, "{name} escapes {expected}: {kind}")?;
+        match place {
+            Some(place) => write!(f, ", {place}"),
+            None => f.write_str(", and no context is current"),
+        }
+    }
+}
+
+impl fmt::Display for EscapeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EscapeKind::DefaultStream => f.write_str("the default stream of the current context"),
+            EscapeKind::PrimaryStream => f.write_str("a stream of the primary context"),
+            EscapeKind::OtherStream => f.write_str("a stream of another partition"),
+            EscapeKind::Context => f.write_str("another context"),
+            EscapeKind::Graph { nodes } => {
+                f.write_str("a graph whose nodes ")?;
+                for (index, node) in nodes.iter().enumerate() {
+                    let comma = if index == 0 { "" } else { ", " };
+                    write!(f, "{comma}{}", node.node)?;
+                    if let Some(kernel) = &node.kernel {
+                        write!(f, " ({kernel})")?;
+                    }
+                }
+                f.write_str(" are elsewhere")
+            }
+            EscapeKind::GraphLaunch => f.write_str("a graph whose kernels are elsewhere"),
+        }
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch")
+            .field("partition", &self.inner.expected.label())
+            .field("escapes", &self.inner.escapes.lock().len())
+            .finish_non_exhaustive()
+    }
+}

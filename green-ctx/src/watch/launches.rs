@@ -1,0 +1,169 @@
+//! Checking each launch that is made through this crate.
+#![allow(unsafe_code, reason = "calls the driver")]
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, ThreadId};
+
+use parking_lot::Mutex;
+
+use super::{Escape, EscapeKind, Watch};
+use crate::context::Context;
+use crate::driver::Driver;
+use crate::error::{Error, Result};
+use crate::place::Place;
+use crate::raw::Raw;
+use crate::stream::{Stream, context_of};
+
+/// While it lives, every launch that its thread makes through this crate, of a kernel or a graph, is
+/// checked by its [`Watch`]. What escapes is collected, and launched all the same.
+#[must_use = "launches are watched only while it lives"]
+pub struct Watching {
+    watch: Watch,
+    /// It is one thread's section.
+    _thread: PhantomData<*const ()>,
+}
+
+impl Watch {
+    /// Watches every launch that this thread makes through this crate, while the guard lives. Guards
+    /// of several watches collect each for its own partition.
+    pub fn launches(&self) -> Watching {
+        let checks = self.driver().checks();
+        checks.watches.lock().push((thread::current().id(), self.clone()));
+        checks.armed.fetch_add(1, Ordering::Relaxed);
+        Watching { watch: self.clone(), _thread: PhantomData }
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        let checks = self.watch.driver().checks();
+        checks.armed.fetch_sub(1, Ordering::Relaxed);
+        let thread = thread::current().id();
+        let is_ours = |(id, watch): &(ThreadId, Watch)| {
+            *id == thread && Arc::ptr_eq(&watch.inner, &self.watch.inner)
+        };
+        let mut watches = checks.watches.lock();
+        let index = watches.iter().rposition(is_ours);
+        let ended = index.map(|index| watches.swap_remove(index));
+        // Outside of the lock: it may be the last handle of the partition.
+        drop(watches);
+        drop(ended);
+    }
+}
+
+/// What a driver's launches are checked for.
+#[derive(Default)]
+pub(crate) struct Checks {
+    /// How many sections there are, and one more while [`Driver::check_launches`] is on.
+    armed: AtomicUsize,
+    strict: AtomicUsize,
+    watches: Mutex<Vec<(ThreadId, Watch)>>,
+}
+
+/// What is about to be launched.
+pub(crate) enum Launched<'a> {
+    Kernel(&'a str),
+    /// A graph whose kernels run in these contexts; and whether there are others.
+    Graph(&'a [Context], bool),
+}
+
+impl Checks {
+    /// Whether launches are checked. This is all that a launch pays for that are not.
+    #[inline]
+    pub(crate) fn are_armed(&self) -> bool {
+        self.armed.load(Ordering::Relaxed) != 0
+    }
+}
+
+impl Driver {
+    /// Has every launch that is made through this crate checked, on any thread, or no longer: a
+    /// switch for debugging. A launch then asks the driver where the stream's work runs, and is
+    /// refused with [`Error::Escapes`] where that is no partition, where it is another context than
+    /// the stream's object says, and where kernels of a graph run elsewhere than the stream's work.
+    pub fn check_launches(&self, on: bool) {
+        let checks = self.checks();
+        let was = checks.strict.swap(usize::from(on), Ordering::Relaxed) != 0;
+        match (was, on) {
+            (false, true) => drop(checks.armed.fetch_add(1, Ordering::Relaxed)),
+            (true, false) => drop(checks.armed.fetch_sub(1, Ordering::Relaxed)),
+            _ => {}
+        }
+    }
+}
+
+/// Checks a launch on a stream.
+#[cold]
+pub(crate) fn check(stream: &Stream, launched: &Launched<'_>) -> Result<()> {
+    let checks = stream.driver().checks();
+    let thread = thread::current().id();
+    let ours: Vec<Watch> = {
+        let watches = checks.watches.lock();
+        watches.iter().filter(|(id, _)| *id == thread).map(|(_, watch)| watch.clone()).collect()
+    };
+    for watch in ours {
+        if let Some(escape) = escape(stream, launched, watch.partition())? {
+            watch.collect(escape);
+        }
+    }
+    if checks.strict.load(Ordering::Relaxed) == 0 {
+        return Ok(());
+    }
+    let home = stream.context();
+    let escape = if home.is_green() {
+        escape(stream, launched, home)?
+    } else {
+        let (kind, place) = (EscapeKind::PrimaryStream, Some(Place::of(home)?));
+        let escape = Escape::new(launched.name(), home, kind, place);
+        Some(Escape { expected: "every partition".to_owned(), ..escape })
+    };
+    escape.map_or(Ok(()), |escape| Err(Error::Escapes(Box::new(escape))))
+}
+
+/// What of a launch is outside of a partition.
+fn escape(stream: &Stream, launched: &Launched<'_>, expected: &Context) -> Result<Option<Escape>> {
+    let driver = stream.driver();
+    let found = |kind, place| Some(Escape::new(launched.name(), expected, kind, place));
+    match *launched {
+        Launched::Kernel(_) => {
+            let raw = Raw::new(stream.raw()).ok_or(Error::null("cuStreamCreate"))?;
+            // SAFETY: the handle keeps its stream.
+            let (context, green) = unsafe { context_of(driver, raw) }?;
+            if context.as_ptr() == expected.as_raw() {
+                return Ok(None);
+            }
+            let kind = match green {
+                Some(_) => EscapeKind::OtherStream,
+                None => EscapeKind::PrimaryStream,
+            };
+            // SAFETY: the stream keeps its context.
+            let place = unsafe { Place::of_raw(driver, context.as_ptr()) }?;
+            Ok(found(kind, Some(place)))
+        }
+        Launched::Graph(contexts, others) => {
+            let outside = contexts.iter().find(|context| *context != expected);
+            let place = outside.map(Place::of).transpose()?;
+            if place.is_none() && !others {
+                return Ok(None);
+            }
+            Ok(found(EscapeKind::GraphLaunch, place))
+        }
+    }
+}
+
+impl Launched<'_> {
+    fn name(&self) -> &str {
+        match self {
+            Launched::Kernel(name) => name,
+            Launched::Graph(..) => "a graph",
+        }
+    }
+}
+
+impl fmt::Debug for Watching {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watching").field("watch", &self.watch).finish_non_exhaustive()
+    }
+}
