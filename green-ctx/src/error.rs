@@ -6,6 +6,7 @@ use std::fmt;
 
 use green_ctx_sys::{CUresult, LoadError, Unsupported, Version};
 
+use crate::fit::DoesNotFit;
 use crate::resource::Holder;
 use crate::stream::DefaultStream;
 use crate::watch::Escape;
@@ -83,6 +84,9 @@ pub enum Error {
         /// How they differ.
         problem: String,
     },
+    /// The SMs of a stream's context have no room for a launch whose blocks have to be there at once.
+    #[error("{0}")]
+    DoesNotFit(Box<DoesNotFit>),
     /// A context made current by a guard was not the thread's current one when the guard ended.
     #[error("a guard ended out of order: another context is current")]
     GuardOrder,
@@ -183,6 +187,7 @@ impl Error {
             | Error::InvalidRequest(_)
             | Error::DeviceMismatch { .. }
             | Error::Arguments { .. }
+            | Error::DoesNotFit(_)
             | Error::DefaultStream { .. }
             | Error::AlreadyOwned { .. }
             | Error::Capturing

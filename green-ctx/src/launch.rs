@@ -4,30 +4,42 @@
 use std::ffi::c_void;
 use std::ptr;
 
+use green_ctx_sys::{
+    CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue,
+    CUlaunchAttributeValue_union__bindgen_ty_1 as ClusterSides, CUlaunchConfig, CUstream,
+};
+
 use crate::error::{Error, Result, call};
+use crate::fit;
 use crate::library::Kernel;
 use crate::memory::{DeviceBuffer, Element};
 use crate::stream::Stream;
 use crate::watch::{self, Launched};
 
-/// How many blocks of how many threads run, and with how much shared memory.
+/// The sides of a grid, of a block or of a cluster.
+pub(crate) type Shape = (u32, u32, u32);
+
+/// How many blocks of how many threads run, with how much shared memory, and which of them have to be
+/// there at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a configuration does nothing until passed to a launch"]
 pub struct LaunchConfig {
-    grid: (u32, u32, u32),
-    block: (u32, u32, u32),
-    shared_bytes: u32,
+    pub(crate) grid: Shape,
+    pub(crate) block: Shape,
+    pub(crate) shared_bytes: u32,
+    pub(crate) cluster: Option<Shape>,
+    pub(crate) cooperative: bool,
 }
 
 impl LaunchConfig {
     /// A grid of blocks, in one dimension.
     pub const fn new(blocks: u32, threads_per_block: u32) -> LaunchConfig {
-        LaunchConfig { grid: (blocks, 1, 1), block: (threads_per_block, 1, 1), shared_bytes: 0 }
+        LaunchConfig::with_shape((blocks, 1, 1), (threads_per_block, 1, 1))
     }
 
     /// A grid in three dimensions.
     pub const fn with_shape(grid: (u32, u32, u32), block: (u32, u32, u32)) -> LaunchConfig {
-        LaunchConfig { grid, block, shared_bytes: 0 }
+        LaunchConfig { grid, block, shared_bytes: 0, cluster: None, cooperative: false }
     }
 
     /// Sets the dynamic shared memory of each block, in bytes.
@@ -35,10 +47,63 @@ impl LaunchConfig {
         self.shared_bytes = bytes;
         self
     }
+
+    /// Launches in clusters of so many blocks in each dimension: those of a cluster run at the same
+    /// time, on SMs that lie together. The grid must be made of whole clusters. Needs compute
+    /// capability 9.0.
+    #[doc(alias = "CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION")]
+    pub const fn cluster(mut self, blocks: (u32, u32, u32)) -> LaunchConfig {
+        self.cluster = Some(blocks);
+        self
+    }
+
+    /// Whether the launch is cooperative: all blocks of the grid run at the same time, and may wait
+    /// for each other.
+    #[doc(alias = "CU_LAUNCH_ATTRIBUTE_COOPERATIVE")]
+    pub const fn cooperative(mut self, cooperative: bool) -> LaunchConfig {
+        self.cooperative = cooperative;
+        self
+    }
+
+    /// The configuration in the driver's form, with another grid and without attributes.
+    pub(crate) fn driver_config(&self, grid: Shape, stream: CUstream) -> CUlaunchConfig {
+        CUlaunchConfig {
+            gridDimX: grid.0,
+            gridDimY: grid.1,
+            gridDimZ: grid.2,
+            blockDimX: self.block.0,
+            blockDimY: self.block.1,
+            blockDimZ: self.block.2,
+            sharedMemBytes: self.shared_bytes,
+            hStream: stream,
+            attrs: ptr::null_mut(),
+            numAttrs: 0,
+        }
+    }
+}
+
+fn attribute(id: CUlaunchAttributeID) -> CUlaunchAttribute {
+    CUlaunchAttribute { id, pad: [0; 4], value: CUlaunchAttributeValue { pad: [0; 64] } }
+}
+
+pub(crate) fn cluster_attribute((x, y, z): Shape) -> CUlaunchAttribute {
+    let mut attribute = attribute(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
+    attribute.value.clusterDim = ClusterSides { x, y, z };
+    attribute
+}
+
+fn cooperative_attribute() -> CUlaunchAttribute {
+    let mut attribute = attribute(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE);
+    attribute.value.cooperative = 1;
+    attribute
 }
 
 impl Stream {
     /// Launches a kernel on this stream: it runs on the SMs of the stream's context.
+    ///
+    /// A cooperative launch, or one in clusters, is first held against what fits there
+    /// ([`Kernel::fit`]). So is one that a capture takes: as part of a graph a cooperative launch that
+    /// does not fit would never end (recorded on an H200, driver 580.159.04).
     ///
     /// # Errors
     ///
@@ -47,12 +112,17 @@ impl Stream {
     /// [`Error::Driver`] for a configuration that the device cannot run. Errors of the running
     /// kernel come from later calls.
     ///
+    /// Of a cooperative launch or one in clusters also [`Error::DoesNotFit`], for a cooperative grid
+    /// of more blocks than are there at once and for clusters of which not one is there, and
+    /// [`Error::InvalidRequest`], for sides of 0 and for clusters that do not divide the grid or that
+    /// the kernel is not made for.
+    ///
     /// # Safety
     ///
     /// The arguments must be what the kernel expects in each place, memory that it reaches must stay
     /// alive until it is done, and it must not race with other work on that memory.
     #[inline]
-    #[doc(alias = "cuLaunchKernel")]
+    #[doc(alias("cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel"))]
     pub unsafe fn launch<A: Arguments>(
         &self,
         kernel: &Kernel,
@@ -68,8 +138,13 @@ impl Stream {
         if self.driver().checks().are_armed() {
             watch::check(self, &Launched::Kernel(kernel.name()))?;
         }
-        let LaunchConfig { grid, block, shared_bytes } = config;
+        let LaunchConfig { grid, block, shared_bytes, cluster, cooperative } = config;
         arguments.with_pointers(|pointers| {
+            if cooperative | cluster.is_some() {
+                // SAFETY: there is a pointer for each parameter, to a value of its size. The rest is
+                // this function's contract.
+                return unsafe { self.launch_together(kernel, config, pointers) };
+            }
             // SAFETY: kernel and stream are alive; there is a pointer for each parameter, to a value
             // of its size, which the driver copies during the call. The rest is this function's
             // contract.
@@ -92,6 +167,42 @@ impl Stream {
                 )
             }
         })
+    }
+
+    /// A launch of blocks that have to be there at once.
+    ///
+    /// # Safety
+    ///
+    /// As for `launch`; there must be a pointer for each parameter, to a value of its size.
+    #[cold]
+    unsafe fn launch_together(
+        &self,
+        kernel: &Kernel,
+        config: LaunchConfig,
+        pointers: &mut [*mut c_void],
+    ) -> Result<()> {
+        fit::check_launch(self, kernel, config)?;
+        let mut attributes = Vec::with_capacity(2);
+        attributes.extend(config.cluster.map(cluster_attribute));
+        attributes.extend(config.cooperative.then(cooperative_attribute));
+        let config = CUlaunchConfig {
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: attributes.len() as u32,
+            ..config.driver_config(config.grid, self.raw())
+        };
+        // SAFETY: kernel and stream are alive, the configuration has as many live attributes as it
+        // says; of the parameters see above.
+        unsafe {
+            call!(
+                self.driver().api(),
+                cuLaunchKernelEx(
+                    &raw const config,
+                    kernel.as_function(),
+                    pointers.as_mut_ptr(),
+                    ptr::null_mut(),
+                )
+            )
+        }
     }
 }
 

@@ -46,7 +46,8 @@
 //! - `tracing`: spans for making, splitting and closing partitions, events for failed clean-ups and
 //!   for contexts that are used again, for the crate `tracing`; the target is `green_ctx`.
 //! - `serde`: [`verify::Report`] and its parts, [`SplitPlan`], [`NotEnoughSms`], [`ContextCounts`],
-//!   [`DriverInfo`] and what they are made of can be written down and read again.
+//!   [`DriverInfo`], [`Fit`], [`DoesNotFit`] and what they are made of can be written down and read
+//!   again.
 
 #![deny(unsafe_code)]
 
@@ -58,6 +59,7 @@ mod driver;
 mod elastic;
 mod error;
 mod event;
+mod fit;
 mod fork;
 mod graph;
 mod green;
@@ -88,6 +90,7 @@ pub use driver::{Driver, DriverInfo};
 pub use elastic::{Active, Partition, PartitionSet, Plan, PlanError, PreparedPlan, SwitchOptions};
 pub use error::{Error, ErrorKind, NotEnoughSms, Result};
 pub use event::{Event, EventOptions};
+pub use fit::{ClusterFit, DoesNotFit, Fit};
 pub use graph::{
     Audit, CaptureMode, Graph, GraphCache, GraphExec, NodeAudit, NodeKind, RetargetError,
 };

@@ -6,6 +6,7 @@ mod common;
 #[path = "../interop/raw.rs"]
 mod raw;
 
+mod fit;
 mod foreign;
 mod graph;
 mod partition;

@@ -6,6 +6,7 @@ mod common;
 
 mod busy;
 mod context;
+mod fit;
 mod graph;
 mod plans;
 mod resource;

@@ -3,10 +3,13 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use green_ctx::{ContextCounts, Error, Granularity, SplitPlan, SplitRequest, Uuid, verify};
+use green_ctx::{
+    ContextCounts, Error, Granularity, LaunchConfig, Library, SplitPlan, SplitRequest,
+    StreamOptions, Uuid, verify,
+};
 use serde_json::{Value, json};
 
-use crate::common::{Outcome, simulated};
+use crate::common::{Outcome, partition, simulated};
 
 fn there_and_back<T>(value: &T) -> Result<Value, Box<dyn std::error::Error>>
 where
@@ -54,6 +57,26 @@ fn a_shortage_survives() -> Outcome {
     };
     let written = there_and_back(&*shortage)?;
     assert_eq!(written["holders"], json!([{ "name": "decode", "sm_count": 100 }]));
+    Ok(())
+}
+
+#[test]
+fn a_fit_survives() -> Outcome {
+    let (_sim, device) = simulated("h200")?;
+    let library = Library::from_ptx(&device, include_str!("../../src/probe.ptx"))?;
+    let kernel = library.kernel("green_ctx_probe")?;
+    let context = partition(&device, 8)?;
+    let config = LaunchConfig::new(34, 1024).cluster((2, 1, 1)).cooperative(true);
+    let written = there_and_back(&kernel.fit(&context, config)?)?;
+    assert_eq!(written["cluster"], json!([2, 1, 1]));
+    assert_eq!(written["clusters"][3], json!({ "size": 8, "count": 2 }));
+    let stream = context.create_stream(StreamOptions::default())?;
+    // SAFETY: refused before anything runs.
+    let Err(Error::DoesNotFit(told)) = (unsafe { stream.launch(&kernel, config, (0_u64, 0_u64)) })
+    else {
+        return Err("it does not fit".into());
+    };
+    assert_eq!(there_and_back(&*told)?["fit"], written);
     Ok(())
 }
 

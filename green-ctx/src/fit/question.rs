@@ -1,0 +1,242 @@
+//! The driver's answers about a kernel in one shape on a context's SMs.
+#![allow(unsafe_code, reason = "calls the driver")]
+
+use std::fmt;
+
+use green_ctx_sys::{
+    Api, CUdevice_attribute, CUfunction_attribute, CUlaunchConfig, CUresult, CUstream,
+};
+
+use super::{ClusterFit, Fit, Sides, blocks};
+use crate::capture::Relaxed;
+use crate::context::Context;
+use crate::current::Scope;
+use crate::error::{Error, Result, call, check};
+use crate::launch::{LaunchConfig, Shape, cluster_attribute};
+use crate::library::Kernel;
+
+/// The sizes of clusters that are asked about.
+const SIZES: [u32; 5] = [1, 2, 4, 8, 16];
+
+/// A kernel in one shape, and where it is to run.
+pub(super) struct Question<'a> {
+    pub(super) kernel: &'a Kernel,
+    pub(super) context: &'a Context,
+    /// The stream that it is to run in; null for any of the context's.
+    pub(super) stream: CUstream,
+    pub(super) config: LaunchConfig,
+}
+
+impl Question<'_> {
+    /// Asks while the context is current, which the question about blocks needs (recorded on an H200,
+    /// driver 580.159.04). The first question about a kernel may load it: whether that would spoil
+    /// somebody's capture is not recorded, so that captures forbid this thread nothing meanwhile.
+    pub(super) fn ask<R>(&self, ask: impl FnOnce(&Self) -> Result<R>) -> Result<R> {
+        self.check_sides()?;
+        let driver = self.context.device().driver();
+        driver.check_process()?;
+        let _relaxed = Relaxed::enter(driver)?;
+        let _scope = Scope::enter(driver, self.context.as_raw())?;
+        ask(self)
+    }
+
+    fn api(&self) -> &Api {
+        self.context.device().api()
+    }
+
+    fn invalid(&self, problem: fmt::Arguments<'_>) -> Error {
+        Error::InvalidRequest(format!("kernel {} {problem}", self.kernel.name()))
+    }
+
+    fn check_sides(&self) -> Result<()> {
+        let LaunchConfig { grid, block, cluster, .. } = self.config;
+        let shapes = [("a grid", Some(grid)), ("a block", Some(block)), ("a cluster", cluster)];
+        for (what, shape) in shapes {
+            if let Some((x, y, z)) = shape.filter(|&(x, y, z)| x == 0 || y == 0 || z == 0) {
+                return Err(self.invalid(format_args!("cannot run in {what} of {x} × {y} × {z}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The cluster that is launched: what the configuration says, or what the kernel requires.
+    pub(super) fn cluster(&self) -> Result<Option<Shape>> {
+        let (given, required) = (self.config.cluster, self.required_cluster()?);
+        if let (Some(given), Some(required)) = (given, required)
+            && given != required
+        {
+            let (given, required) = (Sides(given), Sides(required));
+            return Err(self.invalid(format_args!(
+                "requires clusters of {required} blocks and cannot run in clusters of {given}"
+            )));
+        }
+        let Some(cluster) = given.or(required) else {
+            if self.must_cluster()? {
+                return Err(
+                    self.invalid(format_args!("runs in clusters only, of a size to be set"))
+                );
+            }
+            return Ok(None);
+        };
+        let grid = self.config.grid;
+        let sides = [(grid.0, cluster.0), (grid.1, cluster.1), (grid.2, cluster.2)];
+        if sides.iter().any(|(grid, cluster)| !grid.is_multiple_of(*cluster)) {
+            let (grid, cluster) = (Sides(grid), Sides(cluster));
+            return Err(self.invalid(format_args!(
+                "cannot run in clusters of {cluster} blocks, which do not divide a grid of {grid}"
+            )));
+        }
+        Ok(Some(cluster))
+    }
+
+    /// The cluster that the kernel was compiled for, or that was set on it.
+    fn required_cluster(&self) -> Result<Option<Shape>> {
+        use CUfunction_attribute as Attribute;
+        let x = self.attribute(Attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH)?;
+        if x == 0 {
+            return Ok(None);
+        }
+        let y = self.attribute(Attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT)?;
+        let z = self.attribute(Attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH)?;
+        Ok(Some((x, y, z)).filter(|_| y != 0 && z != 0))
+    }
+
+    /// Whether the kernel is launched in clusters or not at all.
+    fn must_cluster(&self) -> Result<bool> {
+        let must = CUfunction_attribute::CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET;
+        Ok(self.attribute(must)? != 0)
+    }
+
+    fn attribute(&self, attribute: CUfunction_attribute) -> Result<u32> {
+        let (kernel, device) = (self.kernel.as_raw(), self.context.device().as_raw());
+        let mut value = 0;
+        // SAFETY: the kernel is alive, the pointer is to a live integer.
+        unsafe {
+            call!(self.api(), cuKernelGetAttribute(&raw mut value, attribute, kernel, device))
+        }?;
+        Ok(u32::try_from(value).unwrap_or(0))
+    }
+
+    /// The blocks of the grid.
+    pub(super) fn blocks(&self) -> u64 {
+        let (x, y, z) = self.config.grid;
+        u64::from(x).saturating_mul(u64::from(y)).saturating_mul(u64::from(z))
+    }
+
+    /// How many blocks an SM holds, and how many there are at once on all.
+    pub(super) fn room(&self, cluster: Option<Shape>) -> Result<(u32, u32)> {
+        let per_sm = self.blocks_per_sm()?;
+        let resident = match cluster {
+            // What the driver answers about clusters of such blocks is not recorded.
+            _ if per_sm == 0 => 0,
+            Some(cluster) => {
+                let clusters = self.active_clusters(self.config.grid, cluster)?;
+                clusters.saturating_mul(blocks(cluster))
+            }
+            None => per_sm.saturating_mul(self.context.sm_count()?),
+        };
+        Ok((per_sm, resident))
+    }
+
+    fn blocks_per_sm(&self) -> Result<u32> {
+        let LaunchConfig { block, shared_bytes, .. } = self.config;
+        let threads = i32::try_from(blocks(block)).unwrap_or(i32::MAX);
+        let function = self.kernel.as_function();
+        let mut count = 0;
+        // SAFETY: the kernel is alive, and taken for a function as launches take it (recorded on an
+        // H200, driver 580.159.04); the pointer is to a live integer.
+        unsafe {
+            call!(
+                self.api(),
+                cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                    &raw mut count,
+                    function,
+                    threads,
+                    shared_bytes as usize,
+                )
+            )
+        }?;
+        Ok(u32::try_from(count).unwrap_or(0))
+    }
+
+    /// How many clusters there can be at once; 0 for a size that the kernel or the device does not
+    /// allow.
+    fn active_clusters(&self, grid: Shape, cluster: Shape) -> Result<u32> {
+        let function = self.api().cuOccupancyMaxActiveClusters()?;
+        let mut attribute = cluster_attribute(cluster);
+        let config = CUlaunchConfig {
+            attrs: &raw mut attribute,
+            numAttrs: 1,
+            ..self.config.driver_config(grid, self.stream)
+        };
+        let mut count = 0;
+        // SAFETY: the kernel and the stream are alive; the pointers are to a live integer and a live
+        // configuration with one live attribute.
+        let status =
+            unsafe { function(&raw mut count, self.kernel.as_function(), &raw const config) };
+        if status == CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE {
+            return Ok(0);
+        }
+        check("cuOccupancyMaxActiveClusters", status)?;
+        Ok(u32::try_from(count).unwrap_or(0))
+    }
+
+    /// The blocks of the largest cluster that fits. Asked as recorded, without a cluster, but for a
+    /// kernel that has to be given one.
+    fn largest_cluster(&self, give_one: bool) -> Result<u32> {
+        let mut attribute = cluster_attribute((1, 1, 1));
+        let config = CUlaunchConfig {
+            attrs: &raw mut attribute,
+            numAttrs: u32::from(give_one),
+            ..self.config.driver_config(self.config.grid, self.stream)
+        };
+        let function = self.kernel.as_function();
+        let mut size = 0;
+        // SAFETY: the kernel and the stream are alive; the pointers are to a live integer and a live
+        // configuration with one live attribute at most.
+        unsafe {
+            call!(
+                self.api(),
+                cuOccupancyMaxPotentialClusterSize(&raw mut size, function, &raw const config)
+            )
+        }?;
+        Ok(u32::try_from(size).unwrap_or(0))
+    }
+
+    /// Everything there is to say, for the cluster that is launched.
+    pub(super) fn fit(&self, cluster: Option<Shape>) -> Result<Fit> {
+        let LaunchConfig { block, shared_bytes, .. } = self.config;
+        let (blocks_per_sm, resident_blocks) = self.room(cluster)?;
+        let mut fit = Fit {
+            kernel: self.kernel.name().to_owned(),
+            blocks: self.blocks(),
+            threads: blocks(block),
+            shared_bytes,
+            cluster,
+            sm_count: self.context.sm_count()?,
+            blocks_per_sm,
+            resident_blocks,
+            clusters: Vec::new(),
+            largest_cluster: 0,
+        };
+        let clusters = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH;
+        if blocks_per_sm == 0 || self.context.device().attribute(clusters)? == 0 {
+            return Ok(fit);
+        }
+        let required = self.required_cluster()?;
+        let shapes = match required {
+            Some(required) => vec![required],
+            None => SIZES.map(|size| (size, 1, 1)).to_vec(),
+        };
+        for shape in shapes {
+            // Of as many clusters as in the recorded questions; the answer does not depend on it.
+            let grid = (shape.0.saturating_mul(64), shape.1, shape.2);
+            let count = self.active_clusters(grid, shape)?;
+            if count > 0 {
+                fit.clusters.push(ClusterFit { size: blocks(shape), count });
+            }
+        }
+        fit.largest_cluster = self.largest_cluster(required.is_none() && self.must_cluster()?)?;
+        Ok(fit)
+    }
+}

@@ -1,0 +1,341 @@
+//! What fits on a context's SMs, and launches held against it before they are submitted.
+
+use std::ptr;
+
+use green_ctx::sys::{
+    CUfunction_attribute, CUgraph, CUkernelNodeAttrValue_v1, CUlaunchAttribute,
+    CUlaunchAttributeID, CUlaunchAttributeValue,
+    CUlaunchAttributeValue_union__bindgen_ty_1 as ClusterSides, CUlaunchConfig,
+    CUstreamCaptureMode,
+};
+use green_ctx::{
+    ClusterFit, Context, Device, DeviceBuffer, DoesNotFit, Error, ErrorKind, Fit, Kernel,
+    LaunchConfig, Library, Stream, StreamOptions,
+};
+
+use crate::common::{Outcome, partition, simulated};
+use crate::raw::ok;
+use crate::{Machine, each_driver};
+
+fn probe(device: &Device) -> green_ctx::Result<Kernel> {
+    Library::from_ptx(device, include_str!("../../src/probe.ptx"))?.kernel("green_ctx_probe")
+}
+
+fn stream(context: &Context) -> green_ctx::Result<Stream> {
+    context.create_stream(StreamOptions::default())
+}
+
+/// Launches the probe, which stays for a microsecond.
+fn launch(stream: &Stream, kernel: &Kernel, config: LaunchConfig) -> green_ctx::Result<()> {
+    let results = DeviceBuffer::<u64>::zeroed(stream.context().device(), 3 * 512)?;
+    // SAFETY: the kernel's two parameters, with room for more blocks than the tests launch.
+    unsafe { stream.launch(kernel, config, (results.as_argument(), 1000_u64)) }?;
+    stream.synchronize()
+}
+
+fn told(error: Error) -> Result<DoesNotFit, Box<dyn std::error::Error>> {
+    match error {
+        Error::DoesNotFit(told) => Ok(*told),
+        other => Err(other.into()),
+    }
+}
+
+fn clusters(fit: &Fit) -> Vec<(u32, u32)> {
+    fit.clusters.iter().map(|ClusterFit { size, count, .. }| (*size, *count)).collect()
+}
+
+/// How many clusters there can be on a stream's context, asked by the stream and with nothing current.
+fn by_the_stream(stream: &Stream, kernel: &Kernel, size: u32) -> green_ctx::Result<u32> {
+    let mut attribute = CUlaunchAttribute {
+        id: CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+        pad: [0; 4],
+        value: CUlaunchAttributeValue { pad: [0; 64] },
+    };
+    attribute.value.clusterDim = ClusterSides { x: size, y: 1, z: 1 };
+    let config = CUlaunchConfig {
+        gridDimX: size,
+        gridDimY: 1,
+        gridDimZ: 1,
+        blockDimX: 1024,
+        blockDimY: 1,
+        blockDimZ: 1,
+        sharedMemBytes: 0,
+        hStream: stream.as_raw(),
+        attrs: &raw mut attribute,
+        numAttrs: 1,
+    };
+    let ask = stream.context().device().driver().api().cuOccupancyMaxActiveClusters()?;
+    let (function, mut count) = (kernel.as_raw().cast(), -1);
+    // SAFETY: the handles are alive, the pointers are to live values.
+    ok("cuOccupancyMaxActiveClusters", unsafe {
+        ask(&raw mut count, function, &raw const config)
+    })?;
+    Ok(u32::try_from(count).expect("a count"))
+}
+
+/// Blocks of 1024 threads: two an SM, as recorded on an H200 (`launch/occupancy`,
+/// `launch/cooperative-*`, and of the whole device `launch/clusters-primary-*`). How many clusters a
+/// partition has depends on which SMs it has.
+#[test]
+fn the_numbers_are_the_drivers() -> Outcome {
+    each_driver(|machine| {
+        let Machine { device, .. } = machine;
+        let kernel = probe(device)?;
+        let split = device.resources().sm()?.split(crate::of([64]).rest("rest"))?;
+        let mut contexts = crate::contexts(device, split)?;
+        contexts.push(device.primary_context()?);
+        let config = LaunchConfig::new(100, 1024);
+        for (context, sms) in contexts.iter().zip([64, 68, 132]) {
+            let fit = kernel.fit(context, config)?;
+            assert_eq!((fit.kernel.as_str(), fit.blocks), ("green_ctx_probe", 100));
+            assert_eq!((fit.threads, fit.shared_bytes, fit.cluster), (1024, 0, None));
+            assert_eq!((fit.sm_count, fit.blocks_per_sm, fit.resident_blocks), (sms, 2, 2 * sms));
+            if sms == 132 {
+                assert_eq!(clusters(&fit), [(1, 264), (2, 132), (4, 62), (8, 30)]);
+            }
+            let stream = stream(context)?;
+            assert_eq!((fit.clusters.len(), fit.largest_cluster), (4, 8));
+            for (size, count) in clusters(&fit) {
+                assert_eq!(count, by_the_stream(&stream, &kernel, size)?, "{size} on {sms}");
+                let config = LaunchConfig::new(64 * size, 1024).cluster((size, 1, 1));
+                let fit = kernel.fit(context, config)?;
+                assert_eq!(fit.resident_blocks, size * count);
+                assert_eq!(fit.persistent_grid(), (size * count, 1, 1));
+                assert_eq!(fit.collective_blocks(3), count / 3 * size);
+            }
+        }
+        let shaped = LaunchConfig::with_shape((8, 4, 1), (1024, 1, 1)).cluster((2, 2, 1));
+        let fit = kernel.fit(&contexts[2], shaped)?;
+        assert_eq!((fit.resident_blocks, fit.persistent_grid()), (248, (124, 2, 1)));
+        assert_eq!((fit.collective_blocks(0), fit.collective_blocks(5)), (248, 48));
+        // What is asked beyond the block takes its share.
+        let fit = kernel.fit(&contexts[0], LaunchConfig::new(1, 32).shared_bytes(16_384))?;
+        assert_eq!((fit.blocks_per_sm, fit.resident_blocks), (13, 13 * 64));
+        Ok(())
+    })
+}
+
+#[test]
+fn larger_clusters_have_to_be_allowed() -> Outcome {
+    each_driver(|machine| {
+        let Machine { device, .. } = machine;
+        let (kernel, primary) = (probe(device)?, device.primary_context()?);
+        let green = partition(device, 64)?;
+        let config = LaunchConfig::new(64, 1024).cluster((16, 1, 1));
+        let refused = launch(&stream(&primary)?, &kernel, config).expect_err("it is not allowed");
+        assert_eq!(told(refused)?.fit.largest_cluster, 8);
+
+        let allow = CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
+        let set = machine.driver().api().cuKernelSetAttribute()?;
+        // SAFETY: the kernel is alive.
+        ok("cuKernelSetAttribute", unsafe { set(allow, 1, kernel.as_raw(), device.as_raw()) })?;
+        // As recorded: 14 on the whole device, and none within 64 SMs.
+        let fit = kernel.fit(&primary, config)?;
+        assert_eq!((fit.resident_blocks, fit.largest_cluster), (14 * 16, 16));
+        assert_eq!(clusters(&fit).last(), Some(&(16, 14)));
+        launch(&stream(&primary)?, &kernel, config)?;
+        let refused = launch(&stream(&green)?, &kernel, config).expect_err("none fits");
+        assert_eq!(
+            refused.to_string(),
+            "kernel green_ctx_probe does not fit in clusters of 16 blocks on 64 SMs: not one \
+             cluster is there at once; clusters of 1, 2, 4, 8 blocks would fit"
+        );
+        Ok(())
+    })
+}
+
+#[test]
+fn what_does_not_fit_is_not_submitted() -> Outcome {
+    each_driver(|machine| {
+        let Machine { sim, device } = machine;
+        let (kernel, context) = (probe(device)?, partition(device, 64)?);
+        let stream = stream(&context)?;
+        let cooperative = |blocks| LaunchConfig::new(blocks, 1024).cooperative(true);
+        launch(&stream, &kernel, cooperative(128))?;
+        assert_eq!(sim.launches().len(), 1);
+
+        let (result, calls) = machine.calls(|| launch(&stream, &kernel, cooperative(129)));
+        let error = result.expect_err("one block too many");
+        assert!(!calls.contains_key("cuLaunchKernelEx"), "{calls:?}");
+        assert!(!calls.contains_key("cuLaunchKernel"), "{calls:?}");
+        assert_eq!((error.kind(), error.status()), (ErrorKind::InvalidRequest, None));
+        assert!(error.is_misuse() && !error.is_sticky() && !error.is_unsupported());
+        assert_eq!(
+            error.to_string(),
+            "a cooperative grid of 129 blocks of kernel green_ctx_probe does not fit on 64 SMs: \
+             128 blocks are there at once, 2 of 1024 threads an SM"
+        );
+        let told = told(error)?;
+        assert!(told.cooperative);
+        assert_eq!(told.fit, kernel.fit(&context, cooperative(129))?);
+
+        let whole = self::stream(&device.primary_context()?)?;
+        let clustered = cooperative(248).cluster((8, 1, 1));
+        let error = launch(&whole, &kernel, clustered).expect_err("one cluster too many");
+        assert_eq!(
+            error.to_string(),
+            "a cooperative grid of 248 blocks of kernel green_ctx_probe does not fit in clusters of \
+             8 blocks on 132 SMs: 30 clusters, 240 blocks, are there at once"
+        );
+        let error = launch(&stream, &kernel, LaunchConfig::new(1, 1025).cooperative(true))
+            .expect_err("no SM runs it");
+        assert!(
+            error.to_string().ends_with(
+                "on 64 SMs: no SM holds a block of 1025 threads with 0 bytes of dynamic shared memory"
+            ),
+            "{error}"
+        );
+        assert_eq!(sim.launches().len(), 1, "nothing was submitted");
+        launch(&whole, &kernel, cooperative(264))?;
+        Ok(())
+    })
+}
+
+/// The hot path: one call, whatever else a launch can be.
+#[test]
+fn a_plain_launch_is_one_call() -> Outcome {
+    each_driver(|machine| {
+        let kernel = machine.kernel(std::time::Duration::ZERO)?;
+        let stream = stream(&partition(&machine.device, 8)?)?;
+        for config in [LaunchConfig::new(1, 32), LaunchConfig::new(1, 32).cooperative(false)] {
+            // SAFETY: the kernel has no parameters and reaches no memory.
+            let (result, calls) = machine.calls(|| unsafe { stream.launch(&kernel, config, ()) });
+            result?;
+            assert_eq!(calls.into_iter().collect::<Vec<_>>(), [("cuLaunchKernel", 1)]);
+        }
+        let config = LaunchConfig::new(4, 32).cooperative(true).cluster((2, 1, 1));
+        // SAFETY: as above.
+        let (result, calls) = machine.calls(|| unsafe { stream.launch(&kernel, config, ()) });
+        result?;
+        assert_eq!((calls.get("cuLaunchKernelEx"), calls.get("cuLaunchKernel")), (Some(&1), None));
+        assert!(size_of::<LaunchConfig>() <= 48);
+        Ok(())
+    })
+}
+
+#[test]
+fn what_is_current_makes_no_difference() -> Outcome {
+    each_driver(|machine| {
+        let Machine { device, .. } = machine;
+        let kernel = probe(device)?;
+        let (small, large) = (partition(device, 8)?, device.primary_context()?);
+        let config = LaunchConfig::new(1, 1024).cluster((1, 1, 1));
+        let alone = kernel.fit(&small, config)?;
+        assert_eq!((Context::current(machine.driver())?, alone.resident_blocks), (None, 16));
+        let _current = large.make_current()?;
+        assert_eq!(kernel.fit(&small, config)?, alone);
+        let stream = stream(&small)?;
+        let error = launch(&stream, &kernel, LaunchConfig::new(17, 1024).cooperative(true))
+            .expect_err("17 blocks on 8 SMs");
+        assert_eq!(told(error)?.fit.sm_count, 8);
+        assert_eq!(Context::current(machine.driver())?, Some(large.clone()));
+        Ok(())
+    })
+}
+
+/// Reads an attribute of the only node of a graph.
+fn node_attribute(
+    machine: &Machine,
+    graph: CUgraph,
+    id: CUlaunchAttributeID,
+) -> Result<CUkernelNodeAttrValue_v1, Box<dyn std::error::Error>> {
+    let api = machine.driver().api();
+    let (mut node, mut count) = (ptr::null_mut(), 1);
+    let nodes = api.cuGraphGetNodes()?;
+    // SAFETY: the graph is alive, and there is room for one node.
+    ok("cuGraphGetNodes", unsafe { nodes(graph, &raw mut node, &raw mut count) })?;
+    assert_eq!(count, 1);
+    let mut value = CUkernelNodeAttrValue_v1 { pad: [0; 64] };
+    let get = api.cuGraphKernelNodeGetAttribute()?;
+    // SAFETY: the node is alive, the pointer is to a live value.
+    ok("cuGraphKernelNodeGetAttribute", unsafe { get(node, id, &raw mut value) })?;
+    Ok(value)
+}
+
+#[test]
+fn a_capture_takes_what_fits_and_is_not_harmed_by_what_does_not() -> Outcome {
+    each_driver(|machine| {
+        let Machine { sim, device } = machine;
+        let (kernel, context) = (probe(device)?, partition(device, 64)?);
+        let stream = stream(&context)?;
+        let api = machine.driver().api();
+        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+        let begin = api.cuStreamBeginCapture()?;
+        // SAFETY: the stream is alive.
+        ok("cuStreamBeginCapture", unsafe { begin(stream.as_raw(), mode) })?;
+        let config = |blocks| LaunchConfig::new(blocks, 1024).cooperative(true).cluster((4, 1, 1));
+        let most = kernel.fit(&context, config(4))?.cooperative_blocks();
+        // SAFETY: the kernel does not run.
+        let error = unsafe { stream.launch(&kernel, config(most + 4), (0_u64, 0_u64)) };
+        assert_eq!(told(error.expect_err("one cluster too many"))?.fit.resident_blocks, most);
+        // SAFETY: as above.
+        unsafe { stream.launch(&kernel, config(most), (0_u64, 0_u64)) }?;
+        let mut graph = ptr::null_mut();
+        let end = api.cuStreamEndCapture()?;
+        // SAFETY: the stream is alive, the pointer is to a live handle.
+        ok("cuStreamEndCapture", unsafe { end(stream.as_raw(), &raw mut graph) })?;
+        let cooperative = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+        let value = node_attribute(machine, graph, cooperative)?;
+        // SAFETY: every value is a union of plain numbers.
+        assert_eq!(unsafe { value.cooperative }, 1);
+        let cluster = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+        let value = node_attribute(machine, graph, cluster)?;
+        // SAFETY: as above.
+        let sides = unsafe { value.clusterDim };
+        assert_eq!((sides.x, sides.y, sides.z), (4, 1, 1));
+        let destroy = api.cuGraphDestroy()?;
+        // SAFETY: it was made above, and nobody else has it.
+        ok("cuGraphDestroy", unsafe { destroy(graph) })?;
+        assert!(sim.launches().is_empty());
+        Ok(())
+    })
+}
+
+#[test]
+fn a_kernel_of_another_driver_is_refused() -> Outcome {
+    each_driver(|machine| {
+        let kernel = probe(&machine.device)?;
+        let (_other, device) = simulated("h200@13.0")?;
+        let context = partition(&device, 8)?;
+        let error = kernel.fit(&context, LaunchConfig::new(1, 32)).expect_err("another driver's");
+        assert!(matches!(error, Error::DeviceMismatch { .. }), "{error}");
+        Ok(())
+    })
+}
+
+#[test]
+fn parts_without_clusters_have_none() -> Outcome {
+    let (sim, device) = simulated("a100@13.0")?;
+    let (kernel, context) = (probe(&device)?, partition(&device, 16)?);
+    let fit = kernel.fit(&context, LaunchConfig::new(40, 1024))?;
+    assert_eq!((fit.sm_count, fit.resident_blocks), (16, 32));
+    assert_eq!((fit.clusters.len(), fit.largest_cluster), (0, 0));
+    let stream = stream(&context)?;
+    launch(&stream, &kernel, LaunchConfig::new(32, 1024).cooperative(true))?;
+    let clusters = LaunchConfig::new(32, 1024).cluster((2, 1, 1));
+    let error = launch(&stream, &kernel, clusters).expect_err("there are no clusters");
+    assert!(error.to_string().ends_with("nor is one of any other size"), "{error}");
+    assert_eq!(sim.launches().len(), 1);
+    Ok(())
+}
+
+#[test]
+fn a_fit_prints_as_lines() -> Outcome {
+    let (_sim, device) = simulated("h200@13.0")?;
+    let (kernel, context) = (probe(&device)?, partition(&device, 16)?);
+    let config = LaunchConfig::new(264, 1024).shared_bytes(1024).cluster((4, 1, 1));
+    let text = kernel.fit(&context, config)?.to_string();
+    assert_eq!(
+        text,
+        "kernel green_ctx_probe, blocks of 1024 threads and 1024 bytes of dynamic shared memory, \
+         clusters of 4 blocks, on 16 SMs\n  \
+         blocks at once: 32, 2 an SM; asked for: 264\n  \
+         largest cooperative grid: 32 blocks\n  \
+         grid for a persistent kernel: 32\n  \
+         blocks of a collective: 32\n  \
+         clusters at once: 32 of 1, 16 of 2, 8 of 4, 4 of 8"
+    );
+    let text = kernel.fit(&context, LaunchConfig::new(1, 2000))?.to_string();
+    assert!(text.ends_with("clusters at once: none"), "{text}");
+    Ok(())
+}

@@ -1,0 +1,336 @@
+//! What fits at once on a partition, and launches that are refused because they do not.
+
+use std::collections::BTreeSet;
+
+use green_ctx::sys::{CUgraph, CUgraphExec, CUstreamCaptureMode};
+use green_ctx::{
+    CUresult, Context, Device, DeviceBuffer, Error, Fit, Granularity, Kernel, LaunchConfig,
+    Library, SplitRequest, Stream, StreamOptions,
+};
+
+use crate::busy::busy_kernel;
+use crate::common::{Outcome, device, partition};
+
+/// The words that a block of the probe writes: its SM, its start and its end.
+const WORDS: usize = 3;
+/// How long a block stays, in nanoseconds: longer than all blocks of a launch take to begin.
+const STAY: u64 = 2_000_000;
+
+/// A partition with a stream, the probe, and room for what its blocks write.
+struct Bench {
+    context: Context,
+    stream: Stream,
+    kernel: Kernel,
+    results: DeviceBuffer<u64>,
+}
+
+impl Bench {
+    fn new(device: &Device, sm_count: u32) -> green_ctx::Result<Bench> {
+        Bench::on(device, partition(device, sm_count)?)
+    }
+
+    fn on(device: &Device, context: Context) -> green_ctx::Result<Bench> {
+        let stream = context.create_stream(StreamOptions::default())?;
+        let (kernel, results) = (busy_kernel(device)?, DeviceBuffer::zeroed(device, 2048 * WORDS)?);
+        Ok(Bench { context, stream, kernel, results })
+    }
+
+    fn fit(&self, config: LaunchConfig) -> green_ctx::Result<Fit> {
+        self.kernel.fit(&self.context, config)
+    }
+
+    fn launch(&self, config: LaunchConfig) -> green_ctx::Result<()> {
+        // SAFETY: the kernel's two parameters, with room for more blocks than the tests launch; the
+        // buffer is freed only after the work, since freeing waits for it.
+        unsafe { self.stream.launch(&self.kernel, config, (self.results.as_argument(), STAY)) }
+    }
+
+    /// Launches what has to be there at once, and looks whether it was.
+    #[track_caller]
+    fn runs_at_once(&self, config: LaunchConfig, blocks: u32) -> Outcome {
+        self.launch(config)?;
+        self.was_at_once(blocks)
+    }
+
+    /// Whether so many blocks ran, each of them while all others did, and where.
+    #[track_caller]
+    fn was_at_once(&self, blocks: u32) -> Outcome {
+        let words = self.results.read(&self.stream)?;
+        let written = words.chunks_exact(WORDS).filter(|block| block[2] > 0);
+        let ran: Vec<&[u64]> = written.collect();
+        assert_eq!(ran.len(), blocks as usize);
+        let last_start = ran.iter().map(|block| block[1]).max();
+        let first_end = ran.iter().map(|block| block[2]).min();
+        assert!(last_start < first_end, "a block began only after another's end");
+        let sms: BTreeSet<u64> = ran.iter().map(|block| block[0] & 0xFFFF_FFFF).collect();
+        assert!(sms.len() <= self.context.sm_count()? as usize, "{sms:?}");
+        Ok(())
+    }
+
+    /// Checks that a launch is refused, and says why.
+    #[track_caller]
+    fn refused(&self, config: LaunchConfig) -> Result<Fit, Box<dyn std::error::Error>> {
+        let error = self.launch(config).expect_err("it does not fit");
+        assert!(error.is_misuse(), "{error}");
+        let Error::DoesNotFit(told) = error else { return Err(error.into()) };
+        assert_eq!(told.fit, self.fit(config)?);
+        // Nothing was submitted.
+        assert!(self.stream.is_idle()?);
+        Ok(told.fit)
+    }
+}
+
+#[test]
+fn what_fits_is_the_partitions() -> Outcome {
+    let device = device()?;
+    let primary = Bench::on(&device, device.primary_context()?)?;
+    for sm_count in [8, 64] {
+        let bench = Bench::new(&device, sm_count)?;
+        for threads in [32, 1024] {
+            let config = LaunchConfig::new(1, threads);
+            let (fit, all) = (bench.fit(config)?, primary.fit(config)?);
+            assert_eq!((fit.sm_count, all.sm_count), (sm_count, device.sm_count()?));
+            // An SM holds as many wherever it is.
+            assert!(fit.blocks_per_sm > 0 && fit.blocks_per_sm == all.blocks_per_sm, "{fit}");
+            for fit in [&fit, &all] {
+                assert_eq!(fit.resident_blocks, fit.blocks_per_sm * fit.sm_count, "{fit}");
+                assert_eq!(fit.cooperative_blocks(), fit.resident_blocks);
+                assert_eq!(fit.persistent_grid(), (fit.resident_blocks, 1, 1));
+                assert_eq!(fit.collective_blocks(1), fit.resident_blocks);
+                assert!(fit.collective_blocks(3) * 3 <= fit.resident_blocks, "{fit}");
+                assert!(fit.fits_at_once());
+                let in_clusters: Vec<u32> =
+                    fit.clusters.iter().map(|cluster| cluster.size * cluster.count).collect();
+                assert!(in_clusters.iter().all(|blocks| *blocks <= fit.resident_blocks), "{fit}");
+                if threads == 1024 {
+                    // The larger the clusters, the fewer of the blocks find a place in one.
+                    assert_eq!(in_clusters[0], fit.resident_blocks, "{fit}");
+                    assert!(in_clusters.is_sorted_by(|fewer, more| fewer >= more), "{fit}");
+                }
+                let largest = fit.clusters.last().map(|cluster| cluster.size);
+                assert_eq!(largest, Some(fit.largest_cluster), "{fit}");
+            }
+        }
+        let beyond =
+            LaunchConfig::new(bench.fit(LaunchConfig::new(1, 32))?.resident_blocks + 1, 32);
+        assert!(!bench.fit(beyond)?.fits_at_once());
+    }
+    Ok(())
+}
+
+#[test]
+fn a_cooperative_grid_that_just_fits_runs() -> Outcome {
+    let device = device()?;
+    for threads in [32, 1024] {
+        let bench = Bench::new(&device, 8)?;
+        let most = bench.fit(LaunchConfig::new(1, threads))?.cooperative_blocks();
+        let config = |blocks| LaunchConfig::new(blocks, threads).cooperative(true);
+        bench.runs_at_once(config(most), most)?;
+        let fit = bench.refused(config(most + 1))?;
+        assert_eq!((fit.blocks, fit.resident_blocks), (u64::from(most) + 1, most));
+        // Another shape of as many blocks is as well refused.
+        bench.refused(LaunchConfig::with_shape((1, most, 2), (threads, 1, 1)).cooperative(true))?;
+        // A launch that need not be there at once runs with any number.
+        bench.launch(LaunchConfig::new(most + 1, threads).cooperative(false))?;
+        bench.stream.synchronize()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_persistent_grid_is_there_at_once() -> Outcome {
+    let device = device()?;
+    let bench = Bench::new(&device, 16)?;
+    let grid = bench.fit(LaunchConfig::new(1, 1024))?.persistent_grid();
+    bench.runs_at_once(LaunchConfig::with_shape(grid, (1024, 1, 1)), grid.0)
+}
+
+#[test]
+fn clusters_that_just_fit_run() -> Outcome {
+    let device = device()?;
+    let bench = Bench::new(&device, 16)?;
+    let sizes = bench.fit(LaunchConfig::new(1, 1024))?.clusters;
+    assert!(sizes.iter().any(|cluster| cluster.size > 1), "{sizes:?}");
+    for cluster in sizes {
+        let bench = Bench::on(&device, bench.context.clone())?;
+        let config = |clusters: u32| {
+            LaunchConfig::new(clusters * cluster.size, 1024).cluster((cluster.size, 1, 1))
+        };
+        let fit = bench.fit(config(1))?;
+        assert_eq!(fit.resident_blocks, cluster.size * cluster.count);
+        assert_eq!(fit.persistent_grid(), (fit.resident_blocks, 1, 1));
+        let most = fit.resident_blocks;
+        bench.runs_at_once(config(cluster.count).cooperative(true), most)?;
+        bench.refused(config(cluster.count + 1).cooperative(true))?;
+        // Clusters that wait for no other may be more than there is room for.
+        bench.launch(config(cluster.count + 1))?;
+        bench.stream.synchronize()?;
+    }
+    // More blocks in a cluster than any device has SMs.
+    let fit = bench.refused(LaunchConfig::new(1024, 1024).cluster((1024, 1, 1)))?;
+    assert_eq!(fit.resident_blocks, 0);
+    assert_eq!(fit.persistent_grid().0, 0);
+    Ok(())
+}
+
+#[test]
+fn clusters_that_a_small_partition_has_no_room_for_are_refused() -> Outcome {
+    let device = device()?;
+    let request = SplitRequest::from([2]).granularity(Granularity::Fine);
+    let group = device.resources().sm()?.split(request)?.groups.remove(0);
+    let bench = Bench::on(&device, device.create_context(group)?)?;
+    // 8192 threads on two SMs of 2048.
+    let fit = bench.refused(LaunchConfig::new(8, 1024).cluster((8, 1, 1)))?;
+    assert_eq!((fit.sm_count, fit.resident_blocks), (2, 0), "{fit}");
+    assert!(fit.clusters.iter().all(|cluster| cluster.size < 8), "{fit}");
+    bench.runs_at_once(LaunchConfig::new(4, 1024).cooperative(true), 4)
+}
+
+#[test]
+fn what_no_sm_runs_does_not_fit() -> Outcome {
+    let device = device()?;
+    let bench = Bench::new(&device, 8)?;
+    for config in [LaunchConfig::new(1, 2048), LaunchConfig::new(1, 32).shared_bytes(1 << 20)] {
+        let fit = bench.fit(config)?;
+        assert_eq!((fit.blocks_per_sm, fit.resident_blocks, fit.largest_cluster), (0, 0, 0));
+        assert!(!fit.fits_at_once() && fit.clusters.is_empty(), "{fit}");
+        for config in [config.cooperative(true), config.cluster((1, 1, 1))] {
+            bench.refused(config)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn shapes_that_make_no_sense_are_told() -> Outcome {
+    let device = device()?;
+    let bench = Bench::new(&device, 8)?;
+    let with_shape = LaunchConfig::with_shape;
+    for (config, problem) in [
+        (LaunchConfig::new(0, 32), "a grid of 0 × 1 × 1"),
+        (with_shape((1, 1, 1), (32, 0, 1)), "a block of 32 × 0 × 1"),
+        (LaunchConfig::new(4, 32).cluster((2, 1, 0)), "a cluster of 2 × 1 × 0"),
+        (LaunchConfig::new(5, 32).cluster((2, 1, 1)), "2 blocks, which do not divide a grid of 5"),
+        (
+            with_shape((4, 3, 1), (32, 1, 1)).cluster((2, 2, 1)),
+            "2 × 2 × 1 blocks, which do not divide a grid of 4 × 3 × 1",
+        ),
+    ] {
+        let launched = bench.launch(config.cooperative(true));
+        for error in [bench.fit(config).expect_err(problem), launched.expect_err(problem)] {
+            assert!(matches!(error, Error::InvalidRequest(_)) && error.is_misuse(), "{error:?}");
+            let text = error.to_string();
+            assert!(text.starts_with("kernel green_ctx_probe cannot"), "{text}");
+            assert!(text.contains(problem), "{text}");
+        }
+    }
+    assert!(bench.stream.is_idle()?);
+    Ok(())
+}
+
+/// Kernels that require clusters of two, and clusters of a size that the launch says.
+const CLUSTERED: &str = "
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry pairs()
+.explicitcluster
+.reqnctapercluster 2, 1, 1
+{ ret; }
+.visible .entry any_size()
+.explicitcluster
+{ ret; }
+";
+
+#[test]
+fn a_kernels_own_clusters_count() -> Outcome {
+    let device = device()?;
+    let context = partition(&device, 8)?;
+    let stream = context.create_stream(StreamOptions::default())?;
+    let library = Library::from_ptx(&device, CLUSTERED)?;
+    let (pairs, any_size) = (library.kernel("pairs")?, library.kernel("any_size")?);
+    // SAFETY: the kernels have no parameters and reach no memory.
+    let launch = |kernel: &Kernel, config| unsafe { stream.launch(kernel, config, ()) };
+
+    let config = |blocks| LaunchConfig::new(blocks, 32).cooperative(true);
+    let fit = pairs.fit(&context, config(2))?;
+    assert_eq!(fit.cluster, Some((2, 1, 1)));
+    assert_eq!(fit.clusters.len(), 1, "{fit}");
+    assert_eq!(fit.resident_blocks, 2 * fit.clusters[0].count);
+    launch(&pairs, config(fit.resident_blocks))?;
+    let error = launch(&pairs, config(fit.resident_blocks + 2)).expect_err("one pair more");
+    assert!(matches!(error, Error::DoesNotFit(_)), "{error:?}");
+    for (config, problem) in [
+        (config(3), "cannot run in clusters of 2 blocks, which do not divide a grid of 3"),
+        (config(4).cluster((4, 1, 1)), "requires clusters of 2 blocks and cannot"),
+    ] {
+        let error = launch(&pairs, config).expect_err(problem);
+        assert!(matches!(error, Error::InvalidRequest(_)), "{error:?}");
+        assert!(error.to_string().contains(problem), "{error}");
+    }
+
+    let error = launch(&any_size, config(2)).expect_err("no size was said");
+    assert!(error.to_string().contains("in clusters only"), "{error}");
+    let config = config(8).cluster((4, 1, 1));
+    let fit = any_size.fit(&context, config)?;
+    assert!(fit.fits_at_once() && fit.largest_cluster >= 4, "{fit}");
+    launch(&any_size, config)?;
+    stream.synchronize()?;
+    Ok(())
+}
+
+#[track_caller]
+fn ok(status: CUresult) {
+    assert_eq!(status, CUresult::CUDA_SUCCESS, "{status}");
+}
+
+/// Captures what is submitted to a stream, in the strictest mode.
+fn captured(stream: &Stream, work: impl FnOnce() -> Outcome) -> Result<CUgraph, Error> {
+    let api = stream.context().device().driver().api();
+    let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+    // SAFETY: the stream is alive.
+    ok(unsafe { api.cuStreamBeginCapture()?(stream.as_raw(), mode) });
+    let worked = work();
+    let mut graph = std::ptr::null_mut();
+    // SAFETY: the stream is alive, the pointer is to a live handle.
+    ok(unsafe { api.cuStreamEndCapture()?(stream.as_raw(), &raw mut graph) });
+    worked.expect("the capture took it");
+    Ok(graph)
+}
+
+/// As a node of a graph, a cooperative launch that does not fit is taken and never ends (recorded on
+/// an H200).
+#[test]
+fn captures_take_only_what_fits() -> Outcome {
+    let device = device()?;
+    let bench = Bench::new(&device, 8)?;
+    let other = partition(&device, 8)?;
+    let api = device.driver().api();
+    let config = |blocks| LaunchConfig::new(blocks, 1024).cooperative(true);
+    let mut most = 0;
+    let graph = captured(&bench.stream, || {
+        // The kernel was not used before: this loads it.
+        most = bench.fit(config(1))?.cooperative_blocks();
+        assert_eq!(bench.kernel.fit(&other, config(1))?.cooperative_blocks(), most);
+        let error = bench.launch(config(most + 1)).expect_err("it does not fit");
+        assert!(matches!(error, Error::DoesNotFit(_)), "{error:?}");
+        bench.launch(config(most))?;
+        Ok(())
+    })?;
+    let (mut count, mut exec): (usize, CUgraphExec) = (0, std::ptr::null_mut());
+    // SAFETY: the graph is alive; only the number of nodes is asked for.
+    ok(unsafe { api.cuGraphGetNodes()?(graph, std::ptr::null_mut(), &raw mut count) });
+    assert_eq!(count, 1);
+    let current = bench.context.make_current()?;
+    // SAFETY: the graph is alive, the pointer is to a live handle.
+    ok(unsafe { api.cuGraphInstantiateWithFlags()?(&raw mut exec, graph, 0) });
+    drop(current);
+    // SAFETY: both handles are alive, and so is what the kernel writes to.
+    ok(unsafe { api.cuGraphLaunch()?(exec, bench.stream.as_raw()) });
+    bench.was_at_once(most)?;
+    // SAFETY: it was made above, and is done.
+    ok(unsafe { api.cuGraphExecDestroy()?(exec) });
+    // SAFETY: it was made above.
+    ok(unsafe { api.cuGraphDestroy()?(graph) });
+    Ok(())
+}
