@@ -3,13 +3,15 @@
 //! 1. [`partitions`]: what a partition is, how a device is cut, what a partition does not promise.
 //! 2. [`ownership`]: the ledger, groups and contexts, when SMs are free, contexts that are used again.
 //! 3. [`explicit_model`]: why nothing depends on the current context, and how to meet code that does.
-//! 4. [`versions`]: what each driver from CUDA 12.4 on can do, and what an older one says instead.
-//! 5. `testing`, with the feature `sim`: programs that use partitions, tested without a GPU.
+//! 4. [`fit`]: what a partition holds at once, and launches that would hang.
+//! 5. [`versions`]: what each driver from CUDA 12.4 on can do, and what an older one says instead.
+//! 6. `testing`, with the feature `sim`: programs that use partitions, tested without a GPU.
 //!
 //! What is said of the driver names its source: the header (`cuda.h`), NVIDIA's documentation, or a
 //! record of hardware in `tests/conformance/records` of the repository.
 
 pub mod explicit_model;
+pub mod fit;
 pub mod ownership;
 pub mod partitions;
 #[cfg(feature = "sim")]
