@@ -1,5 +1,6 @@
 //! How much of a kernel fits on a context's SMs at once, asked before anything is launched.
 
+mod occupancy;
 mod question;
 
 use std::fmt;
@@ -10,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::launch::{LaunchConfig, Shape};
 use crate::library::Kernel;
 use crate::stream::Stream;
+pub(crate) use occupancy::Occupancy;
 use question::Question;
 
 /// What fits at once of a kernel in one shape on a context's SMs, by the driver's account.

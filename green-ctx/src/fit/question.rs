@@ -3,16 +3,15 @@
 
 use std::fmt;
 
-use green_ctx_sys::{
-    Api, CUdevice_attribute, CUfunction_attribute, CUlaunchConfig, CUresult, CUstream,
-};
+use green_ctx_sys::{Api, CUdevice_attribute, CUfunction_attribute, CUstream};
 
+use super::occupancy::Occupancy;
 use super::{ClusterFit, Fit, Sides, blocks};
 use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::current::Scope;
-use crate::error::{Error, Result, call, check};
-use crate::launch::{LaunchConfig, Shape, cluster_attribute};
+use crate::error::{Error, Result, call};
+use crate::launch::{LaunchConfig, Shape};
 use crate::library::Kernel;
 
 /// The sizes of clusters that are asked about.
@@ -125,82 +124,12 @@ impl Question<'_> {
 
     /// How many blocks an SM holds, and how many there are at once on all.
     pub(super) fn room(&self, cluster: Option<Shape>) -> Result<(u32, u32)> {
-        let per_sm = self.blocks_per_sm()?;
-        let resident = match cluster {
-            // What the driver answers about clusters of such blocks is not recorded.
-            _ if per_sm == 0 => 0,
-            Some(cluster) => {
-                let clusters = self.active_clusters(self.config.grid, cluster)?;
-                clusters.saturating_mul(blocks(cluster))
-            }
-            None => per_sm.saturating_mul(self.context.sm_count()?),
-        };
-        Ok((per_sm, resident))
+        self.occupancy().room(cluster, self.context.sm_count()?)
     }
 
-    fn blocks_per_sm(&self) -> Result<u32> {
-        let LaunchConfig { block, shared_bytes, .. } = self.config;
-        let threads = i32::try_from(blocks(block)).unwrap_or(i32::MAX);
-        let function = self.kernel.as_function();
-        let mut count = 0;
-        // SAFETY: the kernel is alive, and taken for a function as launches take it (recorded on an
-        // H200, driver 580.159.04); the pointer is to a live integer.
-        unsafe {
-            call!(
-                self.api(),
-                cuOccupancyMaxActiveBlocksPerMultiprocessor(
-                    &raw mut count,
-                    function,
-                    threads,
-                    shared_bytes as usize,
-                )
-            )
-        }?;
-        Ok(u32::try_from(count).unwrap_or(0))
-    }
-
-    /// How many clusters there can be at once; 0 for a size that the kernel or the device does not
-    /// allow.
-    fn active_clusters(&self, grid: Shape, cluster: Shape) -> Result<u32> {
-        let function = self.api().cuOccupancyMaxActiveClusters()?;
-        let mut attribute = cluster_attribute(cluster);
-        let config = CUlaunchConfig {
-            attrs: &raw mut attribute,
-            numAttrs: 1,
-            ..self.config.driver_config(grid, self.stream)
-        };
-        let mut count = 0;
-        // SAFETY: the kernel and the stream are alive; the pointers are to a live integer and a live
-        // configuration with one live attribute.
-        let status =
-            unsafe { function(&raw mut count, self.kernel.as_function(), &raw const config) };
-        if status == CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE {
-            return Ok(0);
-        }
-        check("cuOccupancyMaxActiveClusters", status)?;
-        Ok(u32::try_from(count).unwrap_or(0))
-    }
-
-    /// The blocks of the largest cluster that fits. Asked as recorded, without a cluster, but for a
-    /// kernel that has to be given one.
-    fn largest_cluster(&self, give_one: bool) -> Result<u32> {
-        let mut attribute = cluster_attribute((1, 1, 1));
-        let config = CUlaunchConfig {
-            attrs: &raw mut attribute,
-            numAttrs: u32::from(give_one),
-            ..self.config.driver_config(self.config.grid, self.stream)
-        };
-        let function = self.kernel.as_function();
-        let mut size = 0;
-        // SAFETY: the kernel and the stream are alive; the pointers are to a live integer and a live
-        // configuration with one live attribute at most.
-        unsafe {
-            call!(
-                self.api(),
-                cuOccupancyMaxPotentialClusterSize(&raw mut size, function, &raw const config)
-            )
-        }?;
-        Ok(u32::try_from(size).unwrap_or(0))
+    fn occupancy(&self) -> Occupancy<'_> {
+        let (api, function) = (self.api(), self.kernel.as_function());
+        Occupancy { api, function, stream: self.stream, config: self.config }
     }
 
     /// Everything there is to say, for the cluster that is launched.
@@ -231,12 +160,13 @@ impl Question<'_> {
         for shape in shapes {
             // Of as many clusters as in the recorded questions; the answer does not depend on it.
             let grid = (shape.0.saturating_mul(64), shape.1, shape.2);
-            let count = self.active_clusters(grid, shape)?;
+            let count = self.occupancy().active_clusters(grid, shape)?;
             if count > 0 {
                 fit.clusters.push(ClusterFit { size: blocks(shape), count });
             }
         }
-        fit.largest_cluster = self.largest_cluster(required.is_none() && self.must_cluster()?)?;
+        let give_one = required.is_none() && self.must_cluster()?;
+        fit.largest_cluster = self.occupancy().largest_cluster(give_one)?;
         Ok(fit)
     }
 }

@@ -6,7 +6,7 @@ use std::ptr;
 
 use green_ctx_sys::{
     Api, CUDA_KERNEL_NODE_PARAMS_v2, CUDA_MEMCPY3D_v2, CUDA_MEMSET_NODE_PARAMS_v1,
-    CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig,
+    CUlaunchAttributeID, CUlaunchAttributeValue,
 };
 
 use super::node::{self, Node, NodeKind};
@@ -14,6 +14,8 @@ use super::{Graph, Homes};
 use crate::context::Context;
 use crate::current::Scope;
 use crate::error::{Error, Result, call};
+use crate::fit::Occupancy;
+use crate::launch::{LaunchConfig, Shape};
 use crate::trace;
 
 /// Why a graph was not moved. The graph is what it was, and there is no copy.
@@ -36,7 +38,7 @@ pub enum RetargetError {
     /// the partition has too few. On hardware such a graph would never end (recorded on an H200,
     /// driver 580.159.04).
     #[error(
-        "node {node} ({}) needs {needed} {what} at the same time, and the partition's {sm_count} SMs \
+        "node {node} ({}) needs {needed} blocks at the same time, and the partition's {sm_count} SMs \
          hold {fit}", kernel.as_deref().unwrap_or("a kernel")
     )]
     DoesNotFit {
@@ -44,12 +46,10 @@ pub enum RetargetError {
         node: String,
         /// The kernel's name, where the driver tells.
         kernel: Option<String>,
-        /// What does not fit: `blocks`, or `clusters`.
-        what: &'static str,
-        /// How many of them must be there at once.
+        /// How many blocks must be there at once.
         needed: u64,
         /// How many the partition holds at once.
-        fit: u64,
+        fit: u32,
         /// The partition's SMs.
         sm_count: u32,
     },
@@ -180,32 +180,43 @@ impl Mover<'_> {
         node: &Node,
         params: &CUDA_KERNEL_NODE_PARAMS_v2,
     ) -> Result<(), RetargetError> {
-        let refuse = |what, needed, fit| {
-            let (node, kernel) = (node.name(), node::kernel_name(self.api, params.func)?);
-            let sm_count = self.sm_count;
-            Err(RetargetError::DoesNotFit { node, kernel, what, needed, fit, sm_count })
-        };
-        let cooperative = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
-        // SAFETY: the attribute is a number, which the driver has filled in.
-        if unsafe { self.attribute(node, cooperative)?.cooperative } != 0 {
-            let blocks = [params.gridDimX, params.gridDimY, params.gridDimZ];
-            let blocks = blocks.into_iter().map(u64::from).product();
-            let fit = self.resident_blocks(params)?;
-            if blocks > fit {
-                return refuse("blocks", blocks, fit);
-            }
-        }
-        if !self.has_clusters {
+        let (grid, block) = (
+            (params.gridDimX, params.gridDimY, params.gridDimZ),
+            (params.blockDimX, params.blockDimY, params.blockDimZ),
+        );
+        let config = LaunchConfig::with_shape(grid, block).shared_bytes(params.sharedMemBytes);
+        let (api, function) = (self.api, params.func);
+        let occupancy = Occupancy { api, function, stream: ptr::null_mut(), config };
+        let cluster = self.cluster(node)?;
+        let cooperative = self.is_cooperative(node)?;
+        if !cooperative && cluster.is_none() {
             return Ok(());
         }
-        let cluster = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-        let value = self.attribute(node, cluster)?;
-        // SAFETY: the attribute is three numbers, which the driver has filled in.
-        let sides = unsafe { value.clusterDim };
-        if sides.x.max(sides.y).max(sides.z) > 1 && self.resident_clusters(params, value)? == 0 {
-            return refuse("clusters", 1, 0);
+        let (_, fit) = occupancy.room(cluster, self.sm_count)?;
+        // All blocks of the grid, or those of one cluster.
+        let (x, y, z) = if cooperative { grid } else { cluster.unwrap_or((1, 1, 1)) };
+        let needed = u64::from(x) * u64::from(y) * u64::from(z);
+        if needed <= u64::from(fit) {
+            return Ok(());
         }
-        Ok(())
+        let (node, kernel) = (node.name(), node::kernel_name(api, function)?);
+        Err(RetargetError::DoesNotFit { node, kernel, needed, fit, sm_count: self.sm_count })
+    }
+
+    fn is_cooperative(&self, node: &Node) -> Result<bool> {
+        let value = self.attribute(node, CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE)?;
+        // SAFETY: the attribute is a number, which the driver has filled in.
+        Ok(unsafe { value.cooperative } != 0)
+    }
+
+    fn cluster(&self, node: &Node) -> Result<Option<Shape>> {
+        if !self.has_clusters {
+            return Ok(None);
+        }
+        let id = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+        // SAFETY: the attribute is three numbers, which the driver has filled in.
+        let sides = unsafe { self.attribute(node, id)?.clusterDim };
+        Ok(Some((sides.x, sides.y, sides.z)).filter(|&(x, y, z)| x.max(y).max(z) > 1))
     }
 
     fn attribute(&self, node: &Node, id: CUlaunchAttributeID) -> Result<CUlaunchAttributeValue> {
@@ -216,58 +227,5 @@ impl Mover<'_> {
         }?;
         // SAFETY: bytes that may all be zero, and that the driver has filled in.
         Ok(unsafe { value.assume_init() })
-    }
-
-    /// How many of a kernel's blocks are on the context's SMs at the same time.
-    fn resident_blocks(&self, params: &CUDA_KERNEL_NODE_PARAMS_v2) -> Result<u64> {
-        let threads = params.blockDimX * params.blockDimY * params.blockDimZ;
-        let (threads, shared) = (threads.cast_signed(), params.sharedMemBytes as usize);
-        let mut blocks = 0;
-        // SAFETY: the function is alive, since a node has it; the pointer is to a live number.
-        unsafe {
-            call!(
-                self.api,
-                cuOccupancyMaxActiveBlocksPerMultiprocessor(
-                    &raw mut blocks,
-                    params.func,
-                    threads,
-                    shared
-                )
-            )
-        }?;
-        Ok(u64::from(blocks.unsigned_abs()) * u64::from(self.sm_count))
-    }
-
-    /// How many of a kernel's clusters are on the context's SMs at the same time.
-    fn resident_clusters(
-        &self,
-        params: &CUDA_KERNEL_NODE_PARAMS_v2,
-        value: CUlaunchAttributeValue,
-    ) -> Result<u64> {
-        let id = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-        let mut attribute = CUlaunchAttribute { id, pad: [0; 4], value };
-        let config = CUlaunchConfig {
-            gridDimX: params.gridDimX,
-            gridDimY: params.gridDimY,
-            gridDimZ: params.gridDimZ,
-            blockDimX: params.blockDimX,
-            blockDimY: params.blockDimY,
-            blockDimZ: params.blockDimZ,
-            sharedMemBytes: params.sharedMemBytes,
-            // The default stream of the current context.
-            hStream: ptr::null_mut(),
-            attrs: &raw mut attribute,
-            numAttrs: 1,
-        };
-        let mut clusters = 0;
-        // SAFETY: the function is alive, the configuration has one attribute, which lives on, and the
-        // pointer is to a live number.
-        unsafe {
-            call!(
-                self.api,
-                cuOccupancyMaxActiveClusters(&raw mut clusters, params.func, &raw const config)
-            )
-        }?;
-        Ok(u64::from(clusters.unsigned_abs()))
     }
 }

@@ -44,10 +44,10 @@
 //! | a collective | [`collective_blocks`](crate::Fit::collective_blocks) | blocks spin on peers that have no room |
 //!
 //! [`Stream::launch`](crate::Stream::launch) holds cooperative launches and those in clusters against
-//! their stream's context before anything is submitted, those that a capture takes too; nobody looks
-//! again when the nodes of a graph are moved to a smaller partition. A plain launch may have any number
-//! of blocks and is not looked at: whether its blocks wait for each other, as those of a collective do,
-//! only the program knows.
+//! their stream's context before anything is submitted, those that a capture takes too, and
+//! [`Graph::retarget`](crate::Graph::retarget) holds the kernels of a graph against the partition that
+//! they are to go to. A plain launch may have any number of blocks and is not looked at: whether its
+//! blocks wait for each other, as those of a collective do, only the program knows.
 //!
 //! The numbers are those of SMs with nothing else on them. Work that ends makes room; work that stays,
 //! such as another persistent kernel of the same partition, does not.
