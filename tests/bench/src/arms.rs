@@ -1,0 +1,131 @@
+//! The arms: what is measured, each on its own.
+
+mod contexts;
+mod latency;
+mod launch;
+mod memory;
+mod switch;
+
+use clap::ValueEnum;
+
+use crate::date;
+use crate::measure::timer;
+use crate::report::{ArmReport, FORMAT, Figure, Report, Sample};
+use crate::setup::{Bench, Result, chain};
+
+pub(crate) use latency::MODES;
+
+/// One arm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Arm {
+    /// Contexts that are made and destroyed, and used again
+    Contexts,
+    /// Switches between plans
+    Switch,
+    /// Memory, and where kernels run, after many switches
+    Memory,
+    /// Launches on streams of each kind
+    Launch,
+    /// A small kernel beside a saturating load
+    Latency,
+}
+
+/// What an arm found.
+#[derive(Default)]
+pub(crate) struct Found {
+    pub(crate) samples: Vec<Sample>,
+    pub(crate) figures: Vec<Figure>,
+}
+
+impl Arm {
+    /// All of them, in the order in which they run.
+    pub(crate) fn all() -> Vec<Arm> {
+        Arm::value_variants().to_vec()
+    }
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Arm::Contexts => "contexts",
+            Arm::Switch => "switch",
+            Arm::Memory => "memory",
+            Arm::Launch => "launch",
+            Arm::Latency => "latency",
+        }
+    }
+
+    fn about(self) -> &'static str {
+        match self {
+            Arm::Contexts => contexts::ABOUT,
+            Arm::Switch => switch::ABOUT,
+            Arm::Memory => memory::ABOUT,
+            Arm::Launch => launch::ABOUT,
+            Arm::Latency => latency::ABOUT,
+        }
+    }
+
+    fn run(self, bench: &Bench) -> Result<Found> {
+        match self {
+            Arm::Contexts => contexts::run(bench),
+            Arm::Switch => switch::run(bench),
+            Arm::Memory => memory::run(bench),
+            Arm::Launch => launch::run(bench),
+            Arm::Latency => latency::run(bench),
+        }
+    }
+}
+
+/// Runs arms, one after the other; one that breaks off says so and leaves the others alone.
+pub(crate) fn run(bench: &Bench, arms: &[Arm], commit: &str) -> Result<Report> {
+    let timer = timer();
+    let arms = arms
+        .iter()
+        .map(|arm| {
+            bench.progress.step(arm.name());
+            let start = bench.progress.seconds();
+            let (found, error) = match arm.run(bench) {
+                Ok(found) => (found, None),
+                Err(failure) => (Found::default(), Some(chain(&*failure))),
+            };
+            if let Some(error) = &error {
+                bench.progress.step(&format!("{} broke off: {error}", arm.name()));
+            }
+            let Found { samples, figures } = found;
+            let seconds = bench.progress.seconds() - start;
+            let (name, about) = (arm.name().to_owned(), arm.about().to_owned());
+            ArmReport { name, about, seconds, samples, figures, error }
+        })
+        .collect();
+    let device = &bench.device;
+    Ok(Report {
+        format: FORMAT,
+        simulated: bench.simulated,
+        quick: bench.quick,
+        device: device.name()?,
+        sm_count: device.sm_count()?,
+        compute_capability: device.compute_capability()?.to_string(),
+        cuda: device.driver().version().to_string(),
+        driver: if bench.simulated { None } else { kernel_driver() },
+        processor: processor(),
+        commit: commit.to_owned(),
+        date: date::today(),
+        seconds: bench.progress.seconds(),
+        timer,
+        arms,
+    })
+}
+
+/// The version of the driver's part in the kernel, where the system tells it.
+fn kernel_driver() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/driver/nvidia/version").ok()?;
+    let is_version = |word: &&str| {
+        word.contains('.') && word.chars().all(|letter| letter == '.' || letter.is_ascii_digit())
+    };
+    text.lines().next()?.split_whitespace().find(is_version).map(str::to_owned)
+}
+
+/// The host's processor, where the system tells it.
+fn processor() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("model name"))?;
+    line.split_once(':').map(|(_, name)| name.trim().to_owned())
+}

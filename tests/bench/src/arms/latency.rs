@@ -1,0 +1,166 @@
+//! A small kernel beside a saturating load, and what the load loses.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use green_ctx::{SplitRequest, Stream, StreamOptions};
+
+use super::Found;
+use crate::load::{Load, Running};
+use crate::measure::{Times, figure};
+use crate::report::Unit;
+use crate::setup::{Bench, Result};
+
+pub(super) const ABOUT: &str = "Host time from launching an addition of 256 × 256 numbers until it is \
+    done, asked at irregular moments, while a thread keeps several launches of a load in flight: both on \
+    plain streams, the addition on a stream of the highest priority, and the addition in a partition of \
+    16 SMs with the load on all others. `persistent` has as many blocks as the SMs hold at once, which \
+    stay for the whole 1.5 ms, as those of cuBLAS's matrix products do; `waves` has 16 times as many, \
+    of a sixteenth of the time; `gemm` is cuBLAS's product of 8192³ in bf16.";
+
+/// The small kernel's partition.
+const SMS: u32 = 16;
+/// The lowest number is the highest priority; the driver clamps it to its range.
+const HIGHEST: i32 = -100;
+/// The longest pause before a sample.
+const PAUSE: Duration = Duration::from_micros(400);
+
+/// How the small kernel and the load share the device.
+pub(crate) const MODES: [&str; 3] = ["plain", "high priority", "partition"];
+/// The figure of a load that runs alone.
+const LOAD_ALONE: &str = "load alone";
+
+/// The streams of one mode: the small kernel's and the load's.
+struct Streams {
+    small: Stream,
+    load: Stream,
+}
+
+pub(super) fn run(bench: &Bench) -> Result<Found> {
+    let mut found = Found::default();
+    let modes = streams(bench)?;
+    for (mode, streams) in MODES.iter().zip(&modes) {
+        let times = samples(bench, &streams.small, None)?;
+        found.samples.push(times.sample(format!("no load: {mode}")));
+    }
+    for load in &bench.loads.prepare(bench)? {
+        let name = load.name();
+        bench.progress.step(&format!("  {name}: {LOAD_ALONE}"));
+        let alone = load.run(bench, &modes[0].load, |running| {
+            let rate = Rate::start(bench, running);
+            while !rate.is_told()? {
+                thread::sleep(Duration::from_millis(1));
+            }
+            Ok(rate.end())
+        })?;
+        found.figures.push(figure(format!("{name}: {LOAD_ALONE}"), Unit::PerSecond, alone));
+        for (mode, streams) in MODES.iter().zip(&modes) {
+            let (times, rate) = beside(bench, load, mode, streams)?;
+            let name = format!("{name}: {mode}");
+            found.samples.push(times.sample(&name));
+            found.figures.push(figure(format!("{name}, load"), Unit::PerSecond, rate));
+            let lost = (1.0 - rate / alone) * 100.0;
+            found.figures.push(figure(format!("{name}, load lost"), Unit::Percent, lost));
+        }
+    }
+    Ok(found)
+}
+
+/// The streams of each mode, in the order of [`MODES`].
+fn streams(bench: &Bench) -> Result<[Streams; 3]> {
+    let request = SplitRequest::new().group("small", SMS).rest("load");
+    let split = bench.device.resources().sm()?.split(request)?;
+    let mut groups = split.groups.into_iter().chain(split.remainder);
+    let mut partition = || -> Result<Stream> {
+        let group = groups.next().ok_or("the device has no SMs for both")?;
+        let context = bench.device.create_context(group)?;
+        Ok(context.create_stream(StreamOptions::default())?)
+    };
+    let partition = Streams { small: partition()?, load: partition()? };
+    let high = bench.primary.create_stream(StreamOptions::default().priority(HIGHEST))?;
+    Ok([
+        Streams { small: bench.plain_stream()?, load: bench.plain_stream()? },
+        Streams { small: high, load: bench.plain_stream()? },
+        partition,
+    ])
+}
+
+/// The small kernel's times beside a load, and the load's launches a second.
+fn beside(bench: &Bench, load: &Load<'_>, mode: &str, streams: &Streams) -> Result<(Times, f64)> {
+    bench.progress.step(&format!("  {}: {mode}", load.name()));
+    load.run(bench, &streams.load, |running| {
+        let rate = Rate::start(bench, running);
+        let times = samples(bench, &streams.small, Some(&rate))?;
+        Ok((times, rate.end()))
+    })
+}
+
+/// The small kernel's times; beside a load, until that one's rate can be told.
+fn samples(bench: &Bench, stream: &Stream, load: Option<&Rate<'_>>) -> Result<Times> {
+    let (count, warm_up) = (bench.count(2000, 30), bench.count(20, 2));
+    let mut pauses = Pauses(0x2545_f491_4f6c_dd1d);
+    let mut times = Times::with_capacity(16 * count);
+    let small = || -> green_ctx::Result<()> {
+        bench.kernels.add(stream)?;
+        stream.synchronize()
+    };
+    for _ in 0..warm_up {
+        small()?;
+    }
+    let is_told = || load.map_or(Ok(true), Rate::is_told);
+    while !is_told()? || times.len() < count {
+        pauses.pause();
+        times.take(small)?;
+        bench.progress.at(times.len(), count);
+    }
+    Ok(times)
+}
+
+/// Pauses of irregular length, the same in every run: a small kernel that always follows the end of
+/// the last one would meet the load at the same point each time.
+struct Pauses(u64);
+
+impl Pauses {
+    fn pause(&mut self) {
+        // Marsaglia's xorshift.
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        let nanoseconds = self.0 % PAUSE.as_nanos() as u64;
+        let end = Instant::now() + Duration::from_nanos(nanoseconds);
+        while Instant::now() < end {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// How fast a load runs from now on.
+struct Rate<'a> {
+    running: &'a Running<'a>,
+    start: Instant,
+    done: u64,
+    /// How long it is looked at, at least.
+    window: Duration,
+}
+
+impl<'a> Rate<'a> {
+    /// The least launches that a rate is told of.
+    const LEAST: u64 = 4;
+
+    fn start(bench: &Bench, running: &'a Running<'a>) -> Rate<'a> {
+        let window = Duration::from_millis(bench.count(1000, 20) as u64);
+        Rate { running, start: Instant::now(), done: running.done(), window }
+    }
+
+    /// Whether it can be told; an error where the load broke off.
+    fn is_told(&self) -> Result<bool> {
+        self.running.check()?;
+        let launches = self.running.done() - self.done;
+        Ok(launches >= Self::LEAST && self.start.elapsed() >= self.window)
+    }
+
+    /// Launches a second.
+    fn end(self) -> f64 {
+        (self.running.done() - self.done) as f64 / self.start.elapsed().as_secs_f64()
+    }
+}

@@ -1,0 +1,209 @@
+//! cuBLAS's matrix product, where the library is to be had. It is opened by its C interface: the
+//! types and numbers are those of `cublas_api.h` and `library_types.h`.
+#![allow(unsafe_code, reason = "calls cuBLAS")]
+
+use std::ffi::{OsString, c_int, c_void};
+use std::path::Path;
+use std::ptr;
+
+use green_ctx::sys::CUstream;
+use green_ctx::{Current, Device, DeviceBuffer, Stream};
+use libloading::Library;
+
+use crate::setup::{Failure, Result};
+
+/// Rows and columns of each matrix.
+const SIDE: usize = 8192;
+/// `CUDA_R_16BF`.
+const BF16: c_int = 14;
+/// `CUBLAS_COMPUTE_32F`.
+const COMPUTE_F32: c_int = 68;
+/// `CUBLAS_OP_N`.
+const AS_IT_IS: c_int = 0;
+/// `CUBLAS_GEMM_DEFAULT`.
+const ANY_ALGORITHM: c_int = -1;
+
+type Handle = *mut c_void;
+type Create = unsafe extern "C" fn(*mut Handle) -> c_int;
+type Destroy = unsafe extern "C" fn(Handle) -> c_int;
+type SetStream = unsafe extern "C" fn(Handle, CUstream) -> c_int;
+type GemmEx = unsafe extern "C" fn(
+    Handle,
+    c_int,
+    c_int,
+    c_int,
+    c_int,
+    c_int,
+    *const c_void,
+    u64,
+    c_int,
+    c_int,
+    u64,
+    c_int,
+    c_int,
+    *const c_void,
+    u64,
+    c_int,
+    c_int,
+    c_int,
+    c_int,
+) -> c_int;
+
+/// The library.
+pub(crate) struct Cublas {
+    create: Create,
+    destroy: Destroy,
+    set_stream: SetStream,
+    gemm: GemmEx,
+    /// Never unloaded while it is in use: the functions are its.
+    _libraries: Vec<Library>,
+}
+
+impl Cublas {
+    /// Opens the library at a path or in a folder, or wherever the system finds it.
+    pub(crate) fn open(path: Option<&Path>) -> Result<Cublas> {
+        let mut failure = Failure::from("there is no cuBLAS");
+        for version in ["13", "12"] {
+            let in_folder = |name: &str| {
+                let file = format!("lib{name}.so.{version}");
+                match path {
+                    Some(path) if path.is_dir() => path.join(file).into_os_string(),
+                    Some(path) if name == "cublas" => path.as_os_str().to_owned(),
+                    Some(path) => path.with_file_name(file).into_os_string(),
+                    None => OsString::from(file),
+                }
+            };
+            match Cublas::load(&in_folder("cublasLt"), &in_folder("cublas")) {
+                Ok(cublas) => return Ok(cublas),
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+
+    fn load(lt: &OsString, cublas: &OsString) -> Result<Cublas> {
+        // cuBLAS finds the other by its name once it is loaded; it may know where it is, too.
+        // SAFETY: NVIDIA's library, whose initialisers ask nothing of their caller.
+        let lt = unsafe { Library::new(lt) }.ok();
+        // SAFETY: as above.
+        let library = unsafe { Library::new(cublas) }?;
+        // SAFETY: the function's type in `cublas_api.h`.
+        let create = *unsafe { library.get::<Create>(b"cublasCreate_v2\0") }?;
+        // SAFETY: as above.
+        let destroy = *unsafe { library.get::<Destroy>(b"cublasDestroy_v2\0") }?;
+        // SAFETY: as above; a runtime's stream is a driver's.
+        let set_stream = *unsafe { library.get::<SetStream>(b"cublasSetStream_v2\0") }?;
+        // SAFETY: as above; an address of the device is a pointer's size.
+        let gemm = *unsafe { library.get::<GemmEx>(b"cublasGemmEx\0") }?;
+        let _libraries = lt.into_iter().chain([library]).collect();
+        Ok(Cublas { create, destroy, set_stream, gemm, _libraries })
+    }
+}
+
+/// A product of two matrices of 8192 × 8192, in bf16.
+pub(crate) struct Product<'a> {
+    cublas: &'a Cublas,
+    factors: [DeviceBuffer<u16>; 2],
+    product: DeviceBuffer<u16>,
+}
+
+impl<'a> Product<'a> {
+    pub(crate) fn new(cublas: &'a Cublas, device: &Device) -> Result<Product<'a>> {
+        let factors = [numbers(1), numbers(2)];
+        let [first, second] = factors.map(|factor| DeviceBuffer::from_slice(device, &factor));
+        let product = DeviceBuffer::zeroed(device, SIDE * SIDE)?;
+        Ok(Product { cublas, factors: [first?, second?], product })
+    }
+
+    /// Makes it ready to run on a stream, from this thread.
+    pub(crate) fn on<'b>(&'b self, stream: &Stream) -> Result<Runs<'b>> {
+        let current = stream.context().make_current()?;
+        let mut handle = ptr::null_mut();
+        // SAFETY: the pointer is to a live handle.
+        check("cublasCreate", unsafe { (self.cublas.create)(&raw mut handle) })?;
+        let runs = Runs { product: self, handle, _stream: stream.clone(), _current: current };
+        // SAFETY: the handle was made above, and the stream is of the context that is current.
+        check("cublasSetStream", unsafe { (self.cublas.set_stream)(handle, stream.as_raw()) })?;
+        Ok(runs)
+    }
+}
+
+/// A product that is ready to run on a stream.
+pub(crate) struct Runs<'a> {
+    product: &'a Product<'a>,
+    handle: Handle,
+    _stream: Stream,
+    /// The context of the stream; last, since the handle is of it.
+    _current: Current,
+}
+
+impl Runs<'_> {
+    /// Launches it.
+    pub(crate) fn launch(&self) -> Result<()> {
+        let Product { cublas, factors: [a, b], product } = self.product;
+        let (one, zero) = (1f32, 0f32);
+        let side = SIDE as c_int;
+        let (one, zero) = (ptr::from_ref(&one).cast(), ptr::from_ref(&zero).cast());
+        let (a, b, product) = (a.as_raw(), b.as_raw(), product.as_raw());
+        // SAFETY: three matrices of this side in bf16, which outlive the work, since freeing them
+        // waits for it; the factors are on the host, as cuBLAS expects unless told otherwise.
+        let status = unsafe {
+            (cublas.gemm)(
+                self.handle,
+                AS_IT_IS,
+                AS_IT_IS,
+                side,
+                side,
+                side,
+                one,
+                a,
+                BF16,
+                side,
+                b,
+                BF16,
+                side,
+                zero,
+                product,
+                BF16,
+                side,
+                COMPUTE_F32,
+                ANY_ALGORITHM,
+            )
+        };
+        check("cublasGemmEx", status)
+    }
+}
+
+impl Drop for Runs<'_> {
+    fn drop(&mut self) {
+        // SAFETY: made by `on`, and destroyed once, while its context is current.
+        let status = unsafe { (self.product.cublas.destroy)(self.handle) };
+        if let Err(failure) = check("cublasDestroy", status) {
+            eprintln!("{failure}");
+        }
+    }
+}
+
+fn check(call: &str, status: c_int) -> Result<()> {
+    match status {
+        0 => Ok(()),
+        status => Err(format!("{call} failed: status {status}").into()),
+    }
+}
+
+/// Numbers between -1 and 1, the same for each seed. Zeros would cost the GPU less power, and with
+/// it less time.
+fn numbers(seed: u64) -> Vec<u16> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (0..SIDE * SIDE)
+        .map(|_| {
+            // Marsaglia's xorshift.
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            let number = (state >> 40) as f32 / (1 << 23) as f32 - 1.0;
+            // The upper half of a float is the same number in bf16, cut off.
+            (number.to_bits() >> 16) as u16
+        })
+        .collect()
+}

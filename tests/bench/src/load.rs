@@ -1,0 +1,224 @@
+//! Loads that saturate the SMs that they run on.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use green_ctx::{Device, Event, EventOptions, Stream};
+
+use crate::gemm::{Cublas, Product};
+use crate::kernels::Kernels;
+use crate::progress::Progress;
+use crate::setup::{Bench, Failure, Result};
+
+/// What a launch of a load on the whole device takes: about as much as a product of 8192³ in bf16 on
+/// an H200.
+const TARGET: Duration = Duration::from_micros(1500);
+/// The same in a quick run.
+const QUICK_TARGET: Duration = Duration::from_micros(100);
+/// Launches that are in flight.
+const IN_FLIGHT: usize = 4;
+/// How often the thread of a load looks whether a launch is done. Rarely, since it shares the driver
+/// with whoever is measured.
+const POLL: Duration = Duration::from_micros(100);
+/// How many times as many blocks as the SMs hold at once.
+const WAVES: u32 = 16;
+
+/// The kind of a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    /// FMA, in as many blocks as the SMs hold at once
+    Persistent,
+    /// FMA, in 16 times as many blocks as the SMs hold at once
+    Waves,
+    /// cuBLAS's product of 8192³ in bf16
+    Gemm,
+}
+
+/// The loads that were asked for.
+pub(crate) struct Loads {
+    kinds: Vec<Kind>,
+    cublas: Option<Cublas>,
+}
+
+impl Loads {
+    /// Finds what the loads need. Without kinds: those of FMA, and the product where cuBLAS is.
+    pub(crate) fn open(
+        kinds: &[Kind],
+        cublas: Option<&Path>,
+        progress: &Progress,
+    ) -> Result<Loads> {
+        let is_needed = kinds.contains(&Kind::Gemm) || cublas.is_some();
+        if !kinds.is_empty() && !is_needed {
+            return Ok(Loads { kinds: kinds.to_vec(), cublas: None });
+        }
+        let cublas = match Cublas::open(cublas) {
+            Ok(cublas) => Some(cublas),
+            Err(failure) if is_needed => return Err(failure),
+            Err(_) => {
+                progress.step("no cuBLAS found: the loads are those of FMA");
+                None
+            }
+        };
+        let kinds = match kinds {
+            [] if cublas.is_some() => Kind::value_variants().to_vec(),
+            [] => vec![Kind::Persistent, Kind::Waves],
+            kinds => kinds.to_vec(),
+        };
+        Ok(Loads { kinds, cublas })
+    }
+
+    /// Makes the loads ready to run.
+    pub(crate) fn prepare(&self, bench: &Bench) -> Result<Vec<Load<'_>>> {
+        let target = if bench.quick { QUICK_TARGET } else { TARGET };
+        let (sms, rounds) = (bench.device.sm_count()?, bench.rounds(target));
+        let load = |kind: &Kind| match (kind, &self.cublas) {
+            (Kind::Persistent, _) => Ok(Load::Persistent { sms, rounds }),
+            (Kind::Waves, _) => Ok(Load::Waves { sms, rounds: (rounds / WAVES).max(1) }),
+            (Kind::Gemm, Some(cublas)) => Ok(Load::Gemm(Product::new(cublas, &bench.device)?)),
+            (Kind::Gemm, None) => Err(Failure::from("there is no cuBLAS")),
+        };
+        self.kinds.iter().map(load).collect()
+    }
+}
+
+/// One load, ready to run.
+pub(crate) enum Load<'a> {
+    /// So many rounds of each block where it has the whole device.
+    Persistent {
+        sms: u32,
+        rounds: u32,
+    },
+    /// So many rounds of each block.
+    Waves {
+        sms: u32,
+        rounds: u32,
+    },
+    Gemm(Product<'a>),
+}
+
+/// A load that runs.
+pub(crate) struct Running<'a> {
+    state: &'a State,
+}
+
+#[derive(Default)]
+struct State {
+    done: AtomicU64,
+    stop: AtomicBool,
+    ended: AtomicBool,
+}
+
+impl Load<'_> {
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Load::Persistent { .. } => "persistent",
+            Load::Waves { .. } => "waves",
+            Load::Gemm(_) => "gemm",
+        }
+    }
+
+    /// Keeps launches of this load in flight on a stream, from a thread of its own, while something
+    /// else is done.
+    pub(crate) fn run<T>(
+        &self,
+        bench: &Bench,
+        stream: &Stream,
+        meanwhile: impl FnOnce(&Running<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let (state, kernels, device) = (State::default(), &bench.kernels, &bench.device);
+        thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let _ended = Ended(&state);
+                self.keep_in_flight(device, kernels, stream, &state)
+            });
+            while state.done.load(Ordering::Relaxed) < IN_FLIGHT as u64
+                && !state.ended.load(Ordering::Acquire)
+            {
+                thread::sleep(Duration::from_millis(1));
+            }
+            let result = meanwhile(&Running { state: &state });
+            state.stop.store(true, Ordering::Relaxed);
+            // Its failure is why the other failed, where both did.
+            thread.join().map_err(|_| "the load's thread panicked")??;
+            result
+        })
+    }
+
+    fn keep_in_flight(
+        &self,
+        device: &Device,
+        kernels: &Kernels,
+        stream: &Stream,
+        state: &State,
+    ) -> Result<()> {
+        let launch = self.launcher(kernels, stream)?;
+        let event = || device.create_event(EventOptions::default());
+        let events: Vec<Event> =
+            (0..IN_FLIGHT).map(|_| event()).collect::<green_ctx::Result<_>>()?;
+        for (launched, event) in events.iter().cycle().enumerate() {
+            if launched >= IN_FLIGHT {
+                while !event.is_complete()? {
+                    thread::sleep(POLL);
+                }
+                state.done.fetch_add(1, Ordering::Relaxed);
+            }
+            if state.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            launch()?;
+            stream.record(event)?;
+        }
+        Ok(stream.synchronize()?)
+    }
+
+    /// What launches it on a stream, to be used on this thread.
+    fn launcher<'a>(
+        &'a self,
+        kernels: &'a Kernels,
+        stream: &'a Stream,
+    ) -> Result<Box<dyn Fn() -> Result<()> + 'a>> {
+        let own = stream.context().sm_count()?;
+        Ok(match self {
+            Load::Persistent { sms, rounds } => {
+                // As much work on fewer SMs, which each have more of it then.
+                let rounds = u64::from(*rounds) * u64::from(*sms) / u64::from(own.max(1));
+                let rounds = u32::try_from(rounds)?;
+                Box::new(move || Ok(kernels.busy(stream, own, 1, rounds)?))
+            }
+            Load::Waves { sms, rounds } => {
+                Box::new(move || Ok(kernels.busy(stream, *sms, WAVES, *rounds)?))
+            }
+            Load::Gemm(product) => {
+                let runs = product.on(stream)?;
+                Box::new(move || runs.launch())
+            }
+        })
+    }
+}
+
+impl Running<'_> {
+    /// Launches that are done.
+    pub(crate) fn done(&self) -> u64 {
+        self.state.done.load(Ordering::Relaxed)
+    }
+
+    /// Tells where the load has broken off.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.state.ended.load(Ordering::Acquire) {
+            return Err("the load broke off".into());
+        }
+        Ok(())
+    }
+}
+
+/// Tells that the thread has ended, by a panic too.
+struct Ended<'a>(&'a State);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.ended.store(true, Ordering::Release);
+    }
+}

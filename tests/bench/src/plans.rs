@@ -1,0 +1,74 @@
+//! Sets of plans to switch among.
+
+use std::sync::Arc;
+
+use green_ctx::{Device, PartitionSet, Plan, PreparedPlan, SplitRequest};
+
+use crate::setup::Result;
+
+/// A set that has all of a device's SMs, and so many plans of two partitions each. No two plans have
+/// a partition in common.
+pub(crate) fn prepare(
+    device: &Device,
+    plans: u32,
+) -> Result<(PartitionSet, Vec<Arc<PreparedPlan>>)> {
+    let sms = device.resources().sm()?;
+    let unit = sms.min_partition().max(sms.alignment()).max(1);
+    // From a few units to three quarters of the device.
+    let most = sms.sm_count() / unit * 3 / 4;
+    if most <= plans {
+        return Err(format!("{} SMs are too few for {plans} plans", sms.sm_count()).into());
+    }
+    let plan = |index: u32| {
+        let count = (1 + (index + 1) * (most - 1) / plans) * unit;
+        let request = SplitRequest::new().group("decode", count).rest("prefill");
+        Plan::new(format!("decode on {count}"), request)
+    };
+    let all = sms.split(SplitRequest::new().rest("all"))?.remainder.ok_or("no SMs are free")?;
+    let set = PartitionSet::new(all, plan(0))?;
+    for index in 1..plans {
+        set.prepare(plan(index))?;
+    }
+    let plans = set.plans();
+    Ok((set, plans))
+}
+
+/// The plans of a set, one after the other and again.
+pub(crate) struct Turns<'a> {
+    plans: &'a [Arc<PreparedPlan>],
+    at: usize,
+}
+
+impl<'a> Turns<'a> {
+    /// Begins at the active plan.
+    pub(crate) fn new(set: &PartitionSet, plans: &'a [Arc<PreparedPlan>]) -> Turns<'a> {
+        let active = set.active();
+        let at = plans.iter().position(|plan| Arc::ptr_eq(plan, &active)).unwrap_or(0);
+        Turns { plans, at }
+    }
+
+    /// The place of the plan whose turn it is.
+    pub(crate) fn at(&self) -> usize {
+        self.at
+    }
+
+    /// The plan whose turn it is.
+    pub(crate) fn plan(&self) -> &'a Arc<PreparedPlan> {
+        &self.plans[self.at]
+    }
+
+    /// Passes the turn on.
+    pub(crate) fn next(&mut self) -> &'a Arc<PreparedPlan> {
+        self.at = (self.at + 1) % self.plans.len();
+        self.plan()
+    }
+}
+
+/// Waits for the work of all plans.
+pub(crate) fn settle(plans: &[Arc<PreparedPlan>]) -> Result<()> {
+    let partitions = plans.iter().flat_map(|plan| plan.partitions());
+    for partition in partitions {
+        partition.stream().synchronize()?;
+    }
+    Ok(())
+}

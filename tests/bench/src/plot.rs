@@ -1,0 +1,107 @@
+//! The picture of a report: distributions on axes of powers of ten, one panel a topic.
+//!
+//! The same report gives the same text, with no reference to anything outside of it. The white
+//! ground is part of the picture, so that it reads on dark pages too.
+
+#[path = "../../../green-ctx/src/verify/svg/canvas.rs"]
+#[allow(dead_code, reason = "the library's own, of which this needs a part")]
+mod canvas;
+mod panel;
+
+use self::canvas::{Canvas, Escaped, Number, shortened};
+use self::panel::Row;
+use crate::arms::{Arm, MODES};
+use crate::report::Report;
+
+const WIDTH: f64 = 960.0;
+const MARGIN: f64 = 28.0;
+/// The colours of writing and of second thoughts.
+const INK: &str = "#1a1a1a";
+const SOFT: &str = "#5f6368";
+const RED: &str = "#c00000";
+
+/// Draws all panels that the report has something for.
+pub(crate) fn render(report: &Report) -> String {
+    let mut body = Canvas::default();
+    let mut y = head(&mut body, report);
+    for (title, rows) in panels(report) {
+        if !rows.is_empty() {
+            y = panel::draw(&mut body, y + 30.0, title, &rows);
+        }
+    }
+    y = key(&mut body, y + 34.0);
+
+    let mut page = Canvas::default();
+    let (width, height, title) = (Number(WIDTH), Number((y + 16.0).ceil()), Escaped(TITLE));
+    page.put(format_args!(
+        r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" font-family="'Helvetica Neue', Arial, sans-serif" role="img">"#
+    ));
+    page.put(format_args!("<title>{title}</title>"));
+    page.put(format_args!(r##"<rect width="{width}" height="{height}" rx="8" fill="#ffffff"/>"##));
+    let mut picture = page.into_string();
+    picture.push_str(&body.into_string());
+    picture.push_str("</svg>\n");
+    picture
+}
+
+const TITLE: &str = "What partitions cost and what they buy";
+
+/// Writes title and origin, and returns where they end.
+fn head(canvas: &mut Canvas, report: &Report) -> f64 {
+    let bold = format!(r#"font-size="21" font-weight="bold" fill="{INK}""#);
+    canvas.text(MARGIN, 44.0, &bold, TITLE);
+    let soft = format!(r#"font-size="13" fill="{SOFT}""#);
+    canvas.text(MARGIN, 66.0, &soft, &shortened(&report.machine(), 140));
+    if !report.simulated {
+        return 70.0;
+    }
+    let red = format!(r#"class="simulated" font-size="13" font-weight="bold" fill="{RED}""#);
+    canvas.text(MARGIN, 88.0, &red, "On a simulated driver: the times say nothing of a GPU's.");
+    92.0
+}
+
+/// The panels with their rows.
+fn panels(report: &Report) -> Vec<(&'static str, Vec<Row<'_>>)> {
+    vec![
+        (
+            "A small kernel, from its launch until it is done, beside a saturating load",
+            latency(report),
+        ),
+        ("Switching plans, and making, using again and dropping partitions", costs(report)),
+        ("Graphs moved to another partition, by their number of kernel nodes", graphs(report)),
+    ]
+}
+
+/// The small kernel's times: a colour a mode, and what the load loses.
+fn latency(report: &Report) -> Vec<Row<'_>> {
+    let Some(arm) = report.arm(Arm::Latency.name()) else { return Vec::new() };
+    arm.samples
+        .iter()
+        .map(|sample| {
+            let mode = MODES.iter().position(|mode| sample.name.ends_with(mode)).unwrap_or(0);
+            let lost = report.figure(&arm.name, &format!("{}, load lost", sample.name));
+            let note = lost.map(|lost| format!("the load loses {lost:.0} %"));
+            Row { sample, colour: mode, note }
+        })
+        .collect()
+}
+
+fn costs(report: &Report) -> Vec<Row<'_>> {
+    let row = |colour| move |sample| Row { sample, colour, note: None };
+    let samples = |arm: Arm| report.arm(arm.name()).map_or([].as_slice(), |arm| &arm.samples);
+    let switch = samples(Arm::Switch).iter().map(row(3));
+    switch.chain(samples(Arm::Contexts).iter().map(row(4))).collect()
+}
+
+fn graphs(_report: &Report) -> Vec<Row<'_>> {
+    Vec::new()
+}
+
+/// Says what the marks mean, and returns where that ends.
+fn key(canvas: &mut Canvas, y: f64) -> f64 {
+    let soft = format!(r#"class="key" font-size="11" fill="{SOFT}""#);
+    let text = "Dot: median. Bar: from the median to p99. Line: from the least to the most. \
+        Axes are logarithmic.";
+    canvas.text(MARGIN, y, &soft, text);
+    y
+}

@@ -1,0 +1,173 @@
+//! What a run writes down.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The format that is written here, and the only one that is read.
+pub(crate) const FORMAT: u32 = 1;
+
+/// All of one run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Report {
+    pub(crate) format: u32,
+    /// Whether the driver was a simulated one, whose times say nothing of a GPU's.
+    pub(crate) simulated: bool,
+    /// Whether few samples were taken.
+    pub(crate) quick: bool,
+    pub(crate) device: String,
+    pub(crate) sm_count: u32,
+    pub(crate) compute_capability: String,
+    /// The newest CUDA version that the driver supports.
+    pub(crate) cuda: String,
+    /// The version of the driver's part in the kernel, where the system tells it.
+    pub(crate) driver: Option<String>,
+    /// The host's processor, where the system tells it.
+    pub(crate) processor: Option<String>,
+    pub(crate) commit: String,
+    pub(crate) date: String,
+    /// How long all arms took.
+    pub(crate) seconds: f64,
+    /// What reading the clock twice takes, which is in every time that was taken call by call.
+    pub(crate) timer: Sample,
+    pub(crate) arms: Vec<ArmReport>,
+}
+
+/// What one arm found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ArmReport {
+    pub(crate) name: String,
+    /// What was done, in a sentence.
+    pub(crate) about: String,
+    pub(crate) seconds: f64,
+    pub(crate) samples: Vec<Sample>,
+    pub(crate) figures: Vec<Figure>,
+    /// Why it broke off; what it had found until then is lost.
+    pub(crate) error: Option<String>,
+}
+
+/// The distribution of one thing that was measured many times.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Sample {
+    pub(crate) name: String,
+    pub(crate) unit: Unit,
+    pub(crate) count: usize,
+    pub(crate) min: f64,
+    pub(crate) p50: f64,
+    pub(crate) p90: f64,
+    pub(crate) p99: f64,
+    pub(crate) max: f64,
+}
+
+/// One number.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Figure {
+    pub(crate) name: String,
+    pub(crate) unit: Unit,
+    pub(crate) value: f64,
+}
+
+/// What a number counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Unit {
+    #[serde(rename = "ns")]
+    Nanoseconds,
+    #[serde(rename = "bytes")]
+    Bytes,
+    #[serde(rename = "1/s")]
+    PerSecond,
+    #[serde(rename = "%")]
+    Percent,
+    #[serde(rename = "times")]
+    Times,
+    #[serde(rename = "count")]
+    Count,
+}
+
+impl Unit {
+    /// A value of this unit, as people read it.
+    pub(crate) fn show(self, value: f64) -> Shown {
+        Shown { unit: self, value }
+    }
+}
+
+/// A value with its unit, to be printed.
+pub(crate) struct Shown {
+    unit: Unit,
+    value: f64,
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = self.value;
+        let scaled = |f: &mut fmt::Formatter<'_>, value: f64, unit: &str| {
+            // Three digits, whatever the size.
+            match value.abs() {
+                size if size < 9.995 => write!(f, "{value:.2} {unit}"),
+                size if size < 99.95 => write!(f, "{value:.1} {unit}"),
+                _ => write!(f, "{value:.0} {unit}"),
+            }
+        };
+        match self.unit {
+            Unit::Nanoseconds if value.abs() < 999.5 => scaled(f, value, "ns"),
+            Unit::Nanoseconds if value.abs() < 999.5e3 => scaled(f, value / 1e3, "µs"),
+            Unit::Nanoseconds if value.abs() < 999.5e6 => scaled(f, value / 1e6, "ms"),
+            Unit::Nanoseconds => scaled(f, value / 1e9, "s"),
+            Unit::Bytes if value.abs() < 1024.0 => write!(f, "{value:.0} bytes"),
+            Unit::Bytes if value.abs() < 1024.0 * 1024.0 => scaled(f, value / 1024.0, "KiB"),
+            Unit::Bytes => scaled(f, value / (1024.0 * 1024.0), "MiB"),
+            Unit::PerSecond => scaled(f, value, "/s"),
+            Unit::Percent => write!(f, "{value:.1} %"),
+            Unit::Times => scaled(f, value, "×"),
+            Unit::Count => write!(f, "{value:.0}"),
+        }
+    }
+}
+
+impl Report {
+    /// A sample, by the arm's name and its own.
+    pub(crate) fn sample(&self, arm: &str, name: &str) -> Option<&Sample> {
+        self.arm(arm)?.samples.iter().find(|sample| sample.name == name)
+    }
+
+    /// The value of a figure, by the arm's name and its own.
+    pub(crate) fn figure(&self, arm: &str, name: &str) -> Option<f64> {
+        let figures = &self.arm(arm)?.figures;
+        figures.iter().find(|figure| figure.name == name).map(|figure| figure.value)
+    }
+
+    /// The arm of this name.
+    pub(crate) fn arm(&self, name: &str) -> Option<&ArmReport> {
+        self.arms.iter().find(|arm| arm.name == name)
+    }
+
+    /// What was measured on, in a line.
+    pub(crate) fn machine(&self) -> String {
+        let Report { device, sm_count, cuda, commit, date, .. } = self;
+        let driver = match &self.driver {
+            _ if self.simulated => format!("simulated driver (CUDA {cuda})"),
+            Some(driver) => format!("driver {driver} (CUDA {cuda})"),
+            None => format!("CUDA {cuda}"),
+        };
+        let host = self.processor.as_deref().map_or(String::new(), |name| format!(", host {name}"));
+        format!("{device}, {sm_count} SMs, {driver}{host}, {date}, commit {commit}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_shown_with_three_digits() {
+        let shown = |unit: Unit, value: f64| unit.show(value).to_string();
+        assert_eq!(shown(Unit::Nanoseconds, 8.123), "8.12 ns");
+        assert_eq!(shown(Unit::Nanoseconds, 999.7), "1.00 µs");
+        assert_eq!(shown(Unit::Nanoseconds, 1_520_000.0), "1.52 ms");
+        assert_eq!(shown(Unit::Nanoseconds, 33_200.0), "33.2 µs");
+        assert_eq!(shown(Unit::Bytes, 0.0), "0 bytes");
+        assert_eq!(shown(Unit::Bytes, -4.0 * 1024.0 * 1024.0), "-4.00 MiB");
+        assert_eq!(shown(Unit::PerSecond, 616.2), "616 /s");
+        assert_eq!(shown(Unit::Percent, 17.66), "17.7 %");
+    }
+}

@@ -1,0 +1,204 @@
+//! The command on the simulated driver: what it writes, draws, judges, and how it ends. No time is
+//! judged here.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+const ARMS: [&str; 5] = ["contexts", "switch", "memory", "launch", "latency"];
+
+fn bench(arguments: &[&str]) -> std::io::Result<Output> {
+    Command::new(env!("CARGO_BIN_EXE_green-ctx-bench")).args(arguments).output()
+}
+
+/// A file of a test's own.
+fn file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+/// Runs arms on the simulator, and returns the file and what is in it.
+fn run(name: &str, arguments: &[&str]) -> Result<(String, Value), Box<dyn std::error::Error>> {
+    let path = file(name).display().to_string();
+    let base = ["run", "--driver", "sim", "--commit", "abc1234", "--out", &path];
+    let output = bench(&[base.as_slice(), arguments].concat())?;
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let report = serde_json::from_str(&std::fs::read_to_string(&path)?)?;
+    Ok((path, report))
+}
+
+fn arm<'a>(report: &'a mut Value, name: &str) -> &'a mut Value {
+    let arms = report["arms"].as_array_mut().expect("arms");
+    arms.iter_mut().find(|arm| arm["name"] == name).expect("the arm was run")
+}
+
+/// The sample or figure of this name.
+fn entry<'a>(report: &'a mut Value, arm_name: &str, what: &str, name: &str) -> &'a mut Value {
+    let entries = arm(report, arm_name)[what].as_array_mut().expect("a list");
+    entries.iter_mut().find(|entry| entry["name"] == name).expect("an entry of this name")
+}
+
+#[test]
+fn every_arm_runs_and_is_drawn() -> Outcome {
+    let (path, mut report) = run("all.json", &["--load", "persistent,waves"])?;
+    assert_eq!(report["simulated"], true);
+    assert_eq!(report["quick"], true);
+    assert_eq!(report["device"], "NVIDIA H200");
+    assert_eq!(report["commit"], "abc1234");
+    let arms = report["arms"].as_array().expect("arms");
+    assert_eq!(arms.iter().map(|arm| &arm["name"]).collect::<Vec<_>>(), ARMS);
+    for arm in arms {
+        assert_eq!(arm["error"], Value::Null, "{}", arm["name"]);
+        for sample in arm["samples"].as_array().expect("samples") {
+            let value = |name: &str| sample[name].as_f64().expect("a number");
+            assert!(value("count") >= 1.0, "{sample}");
+            assert!(value("min") <= value("p50") && value("p50") <= value("p90"), "{sample}");
+            assert!(value("p90") <= value("p99") && value("p99") <= value("max"), "{sample}");
+        }
+    }
+    // What is no time is the same on the simulator as on a GPU.
+    let mut figure = |arm: &str, name: &str| {
+        entry(&mut report, arm, "figures", name)["value"].as_f64().expect("a number")
+    };
+    assert_eq!(figure("memory", "device memory grown"), 0.0);
+    assert_eq!(figure("memory", "launches"), 400.0);
+    assert_eq!(figure("memory", "launches seen"), 400.0);
+    assert_eq!(figure("memory", "launches missing"), 0.0);
+    assert_eq!(figure("memory", "launches off their SMs"), 0.0);
+    assert_eq!(figure("memory", "contexts made meanwhile"), 0.0);
+    assert_eq!(figure("contexts", "made: contexts that the driver made"), 5.0);
+    assert_eq!(figure("contexts", "made: device memory lost a partition"), f64::from(4 << 20));
+    assert_eq!(figure("contexts", "recycled: contexts that the driver made"), 0.0);
+    assert_eq!(figure("contexts", "recycled: device memory lost a partition"), 0.0);
+    assert!(figure("latency", "persistent: load alone") > 0.0);
+    assert!(figure("latency", "waves: partition, load") > 0.0);
+
+    let picture = file("all.svg").display().to_string();
+    assert_eq!(bench(&["plot", &path, "--out", &picture])?.status.code(), Some(0));
+    let picture = std::fs::read_to_string(picture)?;
+    assert!(!picture.contains("NaN") && !picture.contains("inf"));
+    let document = roxmltree::Document::parse(&picture)?;
+    let with = |class: &str| {
+        document.descendants().filter(|node| node.attribute("class") == Some(class)).count()
+    };
+    assert_eq!(with("panel"), 2);
+    assert_eq!(with("simulated"), 1);
+    let drawn: usize = ["contexts", "switch", "latency"]
+        .map(|name| arm(&mut report, name)["samples"].as_array().map_or(0, Vec::len))
+        .iter()
+        .sum();
+    assert!(drawn > 20, "{drawn}");
+    assert_eq!((with("median"), with("bar"), with("range")), (drawn, drawn, drawn));
+
+    let table = String::from_utf8(bench(&["table", &path])?.stdout)?;
+    assert!(table.contains("simulated driver (CUDA 13.0)"));
+    for arm in report["arms"].as_array().expect("arms") {
+        for entry in ["samples", "figures"].map(|list| arm[list].as_array().expect("a list")) {
+            for name in entry.iter().map(|entry| entry["name"].as_str().expect("a name")) {
+                assert!(table.contains(&format!("| {name} ")), "{name}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn simulated_times_are_not_judged() -> Outcome {
+    let (path, _) = run("simulated.json", &["--arms", "launch"])?;
+    let output = bench(&["check", &path])?;
+    assert_eq!(output.status.code(), Some(2));
+    assert!(output.stdout.is_empty());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("nothing to judge"));
+    Ok(())
+}
+
+/// Sets what the goals look at to values that just hold.
+fn meet_the_goals(report: &mut Value) {
+    report["simulated"] = json!(false);
+    let mut set = |arm: &str, name: &str, values: Value| {
+        let sample = entry(report, arm, "samples", name);
+        for (key, value) in values.as_object().expect("values") {
+            sample[key] = value.clone();
+        }
+    };
+    for state in ["idle", "in flight"] {
+        let fenced = json!({"p50": 3000.0, "p99": 10_000.0});
+        set("switch", &format!("two plans, fences, {state}"), fenced);
+        set("switch", &format!("two plans, no fences, {state}"), json!({"p50": 300.0}));
+    }
+    set("switch", "active plan read", json!({"p50": 20.0}));
+    set("latency", "persistent: partition", json!({"p99": 50_000.0}));
+    set("latency", "persistent: plain", json!({"p99": 1_000_000.0}));
+    set("latency", "persistent: high priority", json!({"p99": 1_000_000.0}));
+}
+
+#[test]
+fn each_goal_is_judged() -> Outcome {
+    let (path, mut report) =
+        run("goals.json", &["--arms", "switch,memory,latency", "--load", "persistent"])?;
+    meet_the_goals(&mut report);
+    let judge = |report: &Value| -> Result<(Option<i32>, String), Box<dyn std::error::Error>> {
+        std::fs::write(&path, report.to_string())?;
+        let output = bench(&["check", &path])?;
+        Ok((output.status.code(), String::from_utf8(output.stdout)?))
+    };
+    let (status, text) = judge(&report)?;
+    assert_eq!(status, Some(0), "{text}");
+    assert_eq!(text.matches("| holds").count(), 12, "{text}");
+
+    let worse = [
+        ("switch", "samples", "two plans, fences, idle", "p50", 3001.0),
+        ("switch", "samples", "two plans, fences, in flight", "p99", 10_001.0),
+        ("switch", "samples", "two plans, no fences, idle", "p50", 301.0),
+        ("switch", "samples", "active plan read", "p50", 21.0),
+        ("memory", "figures", "device memory grown", "value", 1.0),
+        ("memory", "figures", "launches missing", "value", 1.0),
+        ("memory", "figures", "launches off their SMs", "value", 1.0),
+        ("latency", "samples", "persistent: plain", "p99", 999_000.0),
+        ("latency", "samples", "persistent: high priority", "p99", 999_000.0),
+    ];
+    for (arm, list, name, key, value) in worse {
+        let mut report = report.clone();
+        entry(&mut report, arm, list, name)[key] = json!(value);
+        let (status, text) = judge(&report)?;
+        assert_eq!(status, Some(1), "{name}: {text}");
+        assert_eq!(text.matches("DOES NOT HOLD").count(), 1, "{name}: {text}");
+    }
+
+    // What was not measured does not hold.
+    report["arms"].as_array_mut().expect("arms").retain(|arm| arm["name"] != "memory");
+    let (status, text) = judge(&report)?;
+    assert_eq!((status, text.matches("not measured").count()), (Some(1), 3), "{text}");
+    Ok(())
+}
+
+#[test]
+fn only_the_arms_that_are_asked_for_run() -> Outcome {
+    let (_, report) = run("some.json", &["--arms", "launch,contexts"])?;
+    let arms = report["arms"].as_array().expect("arms");
+    assert_eq!(arms.iter().map(|arm| &arm["name"]).collect::<Vec<_>>(), ["launch", "contexts"]);
+    Ok(())
+}
+
+#[test]
+fn bad_usage_is_2_and_no_driver_3() -> Outcome {
+    let garbage = file("garbage.json").display().to_string();
+    std::fs::write(&garbage, "{}")?;
+    for arguments in [
+        ["run", "--driver", "opencl"].as_slice(),
+        &["run", "--driver", "sim", "--arms", "everything"],
+        &["run", "--driver", "sim", "--load", "gemm", "--cublas", "/no/such"],
+        &["check", "/no/such.json"],
+        &["check", &garbage],
+        &["plot", &garbage, "--out", "/no/such/folder.svg"],
+    ] {
+        let output = bench(arguments)?;
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+    }
+    let output = bench(&["run", "--driver", "cuda:/no/such/libcuda.so.1"])?;
+    assert_eq!(output.status.code(), Some(3));
+    Ok(())
+}
