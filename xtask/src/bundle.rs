@@ -17,6 +17,7 @@ const PARTS: &[(&str, &str, &str)] = &[
     ("hardware", "test", "hardware"),
     ("endurance", "test", "endurance"),
     ("calls", "bench", "calls"),
+    ("green-ctx-bench", "bin", "green-ctx-bench"),
 ];
 
 /// Builds everything in release mode and fills the folder anew.

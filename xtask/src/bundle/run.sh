@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Runs on a GPU host what the bundle holds, and leaves the results in a folder:
-#   ./run.sh [RESULTS] [verify|conformance|tests|benches ...]
+#   ./run.sh [RESULTS] [verify|conformance|tests|benches|bench ...]
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 results=${1:-results}
 shift || true
-parts=${*:-verify conformance tests benches}
+parts=${*:-verify conformance tests benches bench}
 mkdir -p "$results"
 failed=0
 
@@ -42,8 +42,14 @@ for part in $parts; do
             GREEN_CTX_DRIVER=cuda GREEN_CTX_RATIOS=$results/calls.json \
                 step benches "$here/calls" --bench --quiet | tee "$results/calls.txt"
             ;;
+        bench)
+            step bench "$here/green-ctx-bench" run --driver cuda --commit @COMMIT@ \
+                ${CUBLAS:+--cublas "$CUBLAS"} --out "$results/bench.json"
+            step bench-plot "$here/green-ctx-bench" plot "$results/bench.json" --out "$results/bench.svg"
+            step bench-check "$here/green-ctx-bench" check "$results/bench.json"
+            ;;
         *)
-            echo "unknown part $part; there are verify, conformance, tests and benches"
+            echo "unknown part $part; there are verify, conformance, tests, benches and bench"
             failed=1
             ;;
     esac
