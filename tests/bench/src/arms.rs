@@ -1,6 +1,7 @@
 //! The arms: what is measured, each on its own.
 
 mod contexts;
+mod graphs;
 mod latency;
 mod launch;
 mod memory;
@@ -26,6 +27,8 @@ pub(crate) enum Arm {
     Memory,
     /// Launches on streams of each kind
     Launch,
+    /// Graphs that are moved to a partition
+    Graphs,
     /// A small kernel beside a saturating load
     Latency,
 }
@@ -49,6 +52,7 @@ impl Arm {
             Arm::Switch => "switch",
             Arm::Memory => "memory",
             Arm::Launch => "launch",
+            Arm::Graphs => "graphs",
             Arm::Latency => "latency",
         }
     }
@@ -59,6 +63,7 @@ impl Arm {
             Arm::Switch => switch::ABOUT,
             Arm::Memory => memory::ABOUT,
             Arm::Launch => launch::ABOUT,
+            Arm::Graphs => graphs::ABOUT,
             Arm::Latency => latency::ABOUT,
         }
     }
@@ -69,6 +74,7 @@ impl Arm {
             Arm::Switch => switch::run(bench),
             Arm::Memory => memory::run(bench),
             Arm::Launch => launch::run(bench),
+            Arm::Graphs => graphs::run(bench),
             Arm::Latency => latency::run(bench),
         }
     }

@@ -60,7 +60,8 @@ pub(crate) fn run(report: &Report) -> Result<u8> {
         return Ok(USAGE);
     }
     if report.quick {
-        eprintln!("note: a quick run, of few samples");
+        eprintln!("green-ctx-bench: a quick run has too few samples to judge");
+        return Ok(USAGE);
     }
     let goals = goals(report);
     print(&table::goals(&goals))?;
@@ -93,7 +94,8 @@ pub(crate) fn goals(report: &Report) -> Vec<Goal> {
     at_most(what("launches missing"), Unit::Count, 0.0, memory("launches missing"));
     at_most(what("launches off their SMs"), Unit::Count, 0.0, memory("launches off their SMs"));
 
-    // The load that the goal was set with is the product; without cuBLAS, the one most like it.
+    // The goal was set beside the product; without cuBLAS, it is the load of the same duration whose
+    // blocks stay to the end.
     let p99 = |load: &str, mode: &str| {
         report.sample(Arm::Latency.name(), &format!("{load}: {mode}")).map(|sample| sample.p99)
     };

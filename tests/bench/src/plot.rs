@@ -80,7 +80,7 @@ fn latency(report: &Report) -> Vec<Row<'_>> {
         .map(|sample| {
             let mode = MODES.iter().position(|mode| sample.name.ends_with(mode)).unwrap_or(0);
             let lost = report.figure(&arm.name, &format!("{}, load lost", sample.name));
-            let note = lost.map(|lost| format!("the load loses {lost:.0} %"));
+            let note = lost.map(|lost| format!("load loses {lost:.0} %"));
             Row { sample, colour: mode, note }
         })
         .collect()
@@ -93,14 +93,27 @@ fn costs(report: &Report) -> Vec<Row<'_>> {
     switch.chain(samples(Arm::Contexts).iter().map(row(4))).collect()
 }
 
-fn graphs(_report: &Report) -> Vec<Row<'_>> {
-    Vec::new()
+/// A colour for each number of nodes.
+fn graphs(report: &Report) -> Vec<Row<'_>> {
+    let Some(arm) = report.arm(Arm::Graphs.name()) else { return Vec::new() };
+    let nodes = |name: &'_ str| name.split(' ').next().map(str::to_owned);
+    let mut colour = 0;
+    let mut former = None;
+    arm.samples
+        .iter()
+        .map(|sample| {
+            let nodes = nodes(&sample.name);
+            colour += usize::from(former.is_some() && former != nodes);
+            former = nodes;
+            Row { sample, colour, note: None }
+        })
+        .collect()
 }
 
 /// Says what the marks mean, and returns where that ends.
 fn key(canvas: &mut Canvas, y: f64) -> f64 {
     let soft = format!(r#"class="key" font-size="11" fill="{SOFT}""#);
-    let text = "Dot: median. Bar: from the median to p99. Line: from the least to the most. \
+    let text = "Dot and first number: median. Bar: from there to p99. Line: from the least to the most. \
         Axes are logarithmic.";
     canvas.text(MARGIN, y, &soft, text);
     y

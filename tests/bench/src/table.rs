@@ -8,12 +8,11 @@ pub(crate) fn render(report: &Report) -> String {
     let mut out = format!("{}.\n\n", report.machine());
     if report.simulated {
         out += "On a simulated driver: the times say nothing of a GPU's.\n\n";
+    } else if report.quick {
+        out += "A quick run, of too few samples to judge.\n\n";
     } else {
         out += &goals(&check::goals(report));
         out.push('\n');
-    }
-    if report.quick {
-        out += "A quick run, of few samples.\n\n";
     }
     let timer = timings(std::slice::from_ref(&report.timer));
     out += &format!("The clock itself, in every time that was taken call by call:\n\n{timer}\n");

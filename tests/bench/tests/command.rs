@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
-const ARMS: [&str; 5] = ["contexts", "switch", "memory", "launch", "latency"];
+const ARMS: [&str; 6] = ["contexts", "switch", "memory", "launch", "graphs", "latency"];
 
 fn bench(arguments: &[&str]) -> std::io::Result<Output> {
     Command::new(env!("CARGO_BIN_EXE_green-ctx-bench")).args(arguments).output()
@@ -83,13 +83,13 @@ fn every_arm_runs_and_is_drawn() -> Outcome {
     let with = |class: &str| {
         document.descendants().filter(|node| node.attribute("class") == Some(class)).count()
     };
-    assert_eq!(with("panel"), 2);
+    assert_eq!(with("panel"), 3);
     assert_eq!(with("simulated"), 1);
-    let drawn: usize = ["contexts", "switch", "latency"]
+    let drawn: usize = ["contexts", "switch", "graphs", "latency"]
         .map(|name| arm(&mut report, name)["samples"].as_array().map_or(0, Vec::len))
         .iter()
         .sum();
-    assert!(drawn > 20, "{drawn}");
+    assert!(drawn > 35, "{drawn}");
     assert_eq!((with("median"), with("bar"), with("range")), (drawn, drawn, drawn));
 
     let table = String::from_utf8(bench(&["table", &path])?.stdout)?;
@@ -105,18 +105,24 @@ fn every_arm_runs_and_is_drawn() -> Outcome {
 }
 
 #[test]
-fn simulated_times_are_not_judged() -> Outcome {
-    let (path, _) = run("simulated.json", &["--arms", "launch"])?;
-    let output = bench(&["check", &path])?;
-    assert_eq!(output.status.code(), Some(2));
-    assert!(output.stdout.is_empty());
-    assert!(String::from_utf8_lossy(&output.stderr).contains("nothing to judge"));
+fn simulated_times_and_quick_runs_are_not_judged() -> Outcome {
+    let (path, mut report) = run("simulated.json", &["--arms", "launch"])?;
+    for why in ["nothing to judge", "too few samples"] {
+        let output = bench(&["check", &path])?;
+        assert_eq!(output.status.code(), Some(2));
+        assert!(output.stdout.is_empty());
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(text.contains(why), "{text}");
+        report["simulated"] = json!(false);
+        std::fs::write(&path, report.to_string())?;
+    }
     Ok(())
 }
 
 /// Sets what the goals look at to values that just hold.
 fn meet_the_goals(report: &mut Value) {
     report["simulated"] = json!(false);
+    report["quick"] = json!(false);
     let mut set = |arm: &str, name: &str, values: Value| {
         let sample = entry(report, arm, "samples", name);
         for (key, value) in values.as_object().expect("values") {

@@ -15,8 +15,7 @@ pub(super) const ABOUT: &str = "Host time from launching an addition of 256 × 2
     done, asked at irregular moments, while a thread keeps several launches of a load in flight: both on \
     plain streams, the addition on a stream of the highest priority, and the addition in a partition of \
     16 SMs with the load on all others. `persistent` has as many blocks as the SMs hold at once, which \
-    stay for the whole 1.5 ms, as those of cuBLAS's matrix products do; `waves` has 16 times as many, \
-    of a sixteenth of the time; `gemm` is cuBLAS's product of 8192³ in bf16.";
+    stay for the whole 1.5 ms; `waves` has 16 times as many, of a sixteenth of the time; `gemm` is cuBLAS's product of 8192³ in bf16.";
 
 /// The small kernel's partition.
 const SMS: u32 = 16;

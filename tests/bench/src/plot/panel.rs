@@ -2,11 +2,15 @@
 
 use super::canvas::{Canvas, Colour, Number, shortened};
 use super::{INK, MARGIN, SOFT, WIDTH};
-use crate::report::{Sample, Unit};
+use crate::report::Sample;
 
-/// Where the axis begins and ends; names stand before it, numbers behind it.
-const LEFT: f64 = MARGIN + 250.0;
-const RIGHT: f64 = WIDTH - MARGIN - 210.0;
+/// Where the axis begins and ends; names stand before it.
+const LEFT: f64 = MARGIN + 236.0;
+const RIGHT: f64 = WIDTH - MARGIN - 252.0;
+/// Where the medians, the p99 and the notes stand; notes end there.
+const MEDIANS: f64 = RIGHT + 14.0;
+const P99S: f64 = RIGHT + 74.0;
+const NOTES: f64 = WIDTH - MARGIN;
 const ROW: f64 = 22.0;
 
 /// One sample's row.
@@ -112,13 +116,13 @@ fn row(canvas: &mut Canvas, axis: &Axis, y: f64, row: &Row<'_>) {
         Number(p50),
     ));
 
-    let [p50, p99] = [sample.p50, sample.p99].map(|value| Unit::show(sample.unit, value));
+    let [p50, p99] = [sample.p50, sample.p99].map(|value| sample.unit.show(value).to_string());
     let numbers = format!(r#"font-size="11" fill="{INK}""#);
-    let (x, text) = (RIGHT + 12.0, format!("{p50}, p99 {p99}"));
-    canvas.text(x, y + 4.0, &numbers, &text);
+    canvas.text(MEDIANS, y + 4.0, &numbers, &p50);
+    canvas.text(P99S, y + 4.0, &numbers, &format!("p99 {p99}"));
     if let Some(note) = note {
         let soft = format!(r#"font-size="11" text-anchor="end" fill="{SOFT}""#);
-        canvas.text(WIDTH - 12.0, y + 4.0, &soft, note);
+        canvas.text(NOTES, y + 4.0, &soft, note);
     }
 }
 
@@ -126,6 +130,7 @@ fn row(canvas: &mut Canvas, axis: &Axis, y: f64, row: &Row<'_>) {
 mod tests {
     use super::*;
     use crate::measure::sample;
+    use crate::report::Unit;
 
     #[test]
     fn an_axis_holds_all_values() {
