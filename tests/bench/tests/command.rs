@@ -173,6 +173,19 @@ fn each_goal_is_judged() -> Outcome {
         assert_eq!(text.matches("DOES NOT HOLD").count(), 1, "{name}: {text}");
     }
 
+    // Where the product was measured, it is what counts.
+    let mut product = report.clone();
+    let samples = arm(&mut product, "latency")["samples"].as_array_mut().expect("samples");
+    for (mode, p99) in [("partition", 50_000.0), ("plain", 999_000.0), ("high priority", 2e6)] {
+        let mut sample = samples[0].clone();
+        sample["name"] = json!(format!("gemm: {mode}"));
+        sample["p99"] = json!(p99);
+        samples.push(sample);
+    }
+    let (status, text) = judge(&product)?;
+    assert_eq!((status, text.matches("beside gemm").count()), (Some(1), 2), "{text}");
+    assert_eq!(text.matches("DOES NOT HOLD").count(), 1, "{text}");
+
     // What was not measured does not hold.
     report["arms"].as_array_mut().expect("arms").retain(|arm| arm["name"] != "memory");
     let (status, text) = judge(&report)?;
