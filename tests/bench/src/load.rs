@@ -139,8 +139,9 @@ impl Load<'_> {
             {
                 thread::sleep(Duration::from_millis(1));
             }
+            let stop = Stop(&state);
             let result = meanwhile(&Running { state: &state });
-            state.stop.store(true, Ordering::Relaxed);
+            drop(stop);
             // Its failure is why the other failed, where both did.
             thread.join().map_err(|_| "the load's thread panicked")??;
             result
@@ -211,6 +212,15 @@ impl Running<'_> {
             return Err("the load broke off".into());
         }
         Ok(())
+    }
+}
+
+/// Tells the thread to stop, where a panic ends what is done meanwhile too: the scope waits for it.
+struct Stop<'a>(&'a State);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.stop.store(true, Ordering::Relaxed);
     }
 }
 
