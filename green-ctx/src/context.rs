@@ -9,7 +9,7 @@ use std::hash::{Hash, Hasher};
 use std::mem;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use green_ctx_sys::{CUcontext, CUctx_st, CUgreenCtx, CUgreenCtx_st};
 use parking_lot::Mutex;
@@ -18,6 +18,7 @@ use crate::capture::Relaxed;
 use crate::current::{self, Current, Scope};
 use crate::device::Device;
 use crate::driver::Driver;
+use crate::elastic::Turns;
 use crate::error::{Error, Result, call};
 use crate::event::{Event, EventOptions};
 use crate::green;
@@ -86,6 +87,8 @@ struct Green {
     workqueue: Option<WorkqueueConfig>,
     /// Whether what ran on the SMs before is done, so that new streams need not wait for it.
     settled: AtomicBool,
+    /// Its streams, where others have its SMs by turns.
+    turns: OnceLock<Arc<Turns>>,
     /// Keeps the device initialised.
     _primary: Context,
 }
@@ -134,6 +137,7 @@ impl Context {
             raw: green,
             calls: Mutex::new(()),
             settled: AtomicBool::new(group.fences().is_empty()),
+            turns: OnceLock::new(),
             group,
             workqueue,
             _primary: primary,
@@ -332,9 +336,19 @@ impl Context {
         })
     }
 
+    /// Has every stream that is made from now on take turns with those of other contexts.
+    pub(crate) fn take_turns(&self, turns: &Arc<Turns>) {
+        if let Kind::Green(green) = &self.inner.kind {
+            let _taken_once = green.turns.set(Arc::clone(turns));
+        }
+    }
+
     /// Makes a new stream wait for what still runs on the context's SMs since before it was made.
     pub(crate) fn fence(&self, stream: &Stream) -> Result<()> {
         let Kind::Green(green) = &self.inner.kind else { return Ok(()) };
+        if let Some(turns) = green.turns.get() {
+            turns.join(stream)?;
+        }
         if green.settled.load(Ordering::Relaxed) {
             return Ok(());
         }

@@ -1,6 +1,9 @@
 //! Plans: prepared, switched between, retired; what waits for what, and what failures leave.
 
 mod common;
+#[allow(dead_code, reason = "handles that other tests need too")]
+#[path = "interop/raw.rs"]
+mod raw;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -84,7 +87,7 @@ fn a_switch_makes_nothing_and_waits_for_nothing_on_the_host() -> Outcome {
         assert_eq!(calls.get(function), None, "{function}");
     }
     // Each partition gives up SMs and takes some over.
-    assert_eq!(calls.get("cuGreenCtxRecordEvent"), Some(&200));
+    assert_eq!(calls.get("cuEventRecord"), Some(&200));
     sim.clear_calls();
     set.switch(&plans[1], SwitchOptions::default().fence(false))?;
     set.switch(&plans[1], SwitchOptions::default())?;
@@ -137,7 +140,38 @@ fn work_on_sms_that_a_plan_left_alone_is_waited_for() -> Outcome {
     // All SMs are in use again: nothing is left to wait for but the plan itself.
     sim.clear_calls();
     set.switch(&set.plan("wide")?, SwitchOptions::default())?;
-    assert_eq!(sim.calls().get("cuGreenCtxRecordEvent"), Some(&2));
+    assert_eq!(sim.calls().get("cuEventRecord"), Some(&2));
+    Ok(())
+}
+
+/// Whoever made a stream, and whether it is still there or not: its work is waited for.
+#[test]
+fn every_stream_of_a_partition_takes_part() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let set = set(&device, plan("day", 16))?;
+    let plans = [set.plan("day")?, set.prepare(plan("night", 64))?];
+    let (old, new) = (work(&sim, &device, "old")?, work(&sim, &device, "new")?);
+    for (round, who) in ["the context", "somebody else", "one that is gone"].iter().enumerate() {
+        set.switch(&plans[round % 2], SwitchOptions::default())?;
+        let prefill = Arc::clone(set.active().partition("prefill").ok_or("prefill")?);
+        let stream = match *who {
+            "somebody else" => {
+                let raw = raw::stream(prefill.context())?;
+                // SAFETY: it was made just now, and nobody else has it.
+                unsafe { Stream::from_raw_owned(prefill.context(), raw) }?
+            }
+            _ => prefill.context().create_stream(StreamOptions::default())?,
+        };
+        launch(&stream, &old)?;
+        let kept = (*who != "one that is gone").then_some(stream);
+        set.switch(&plans[(round + 1) % 2], SwitchOptions::default())?;
+        launch(&self::stream(&set, "prefill")?, &new)?;
+        let launches = sim.launches();
+        let [.., before, after] = &launches[..] else { return Err("two launches".into()) };
+        assert!(before.happens_before(after), "the work of {who} was not waited for");
+        drop(kept);
+        device.primary_context()?.synchronize()?;
+    }
     Ok(())
 }
 

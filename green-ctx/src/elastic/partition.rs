@@ -1,18 +1,15 @@
 //! One partition of a prepared plan.
 
 use std::fmt;
-use std::mem;
-use std::sync::{Arc, Weak};
-
-use parking_lot::Mutex;
+use std::sync::Arc;
 
 use super::plan::PlanError;
+use super::turns::Turns;
 use crate::context::Context;
 use crate::error::Result;
-use crate::event::{Event, EventOptions};
 use crate::recycle::Place;
 use crate::resource::SmGroup;
-use crate::stream::{self, Stream, StreamOptions};
+use crate::stream::{Stream, StreamOptions};
 
 /// A partition of a prepared plan: a context on its SMs, with a stream.
 pub struct Partition {
@@ -27,12 +24,7 @@ pub(super) struct Lane {
     place: Place,
     context: Context,
     stream: Stream,
-    /// Stands for the work up to the last switch away from here.
-    done: Event,
-    /// What new streams wait for.
-    held_by: Mutex<Vec<Event>>,
-    /// The streams that were made besides the first, as long as they live.
-    more: Mutex<Vec<Weak<stream::Inner>>>,
+    turns: Arc<Turns>,
 }
 
 impl Lane {
@@ -40,10 +32,10 @@ impl Lane {
         let device = group.device().clone();
         let place = group.place().clone();
         let context = device.create_context(group)?;
+        let turns = Arc::<Turns>::default();
+        context.take_turns(&turns);
         let stream = context.create_stream(StreamOptions::default())?;
-        let done = device.create_event(EventOptions::default())?;
-        let (held_by, more) = (Mutex::default(), Mutex::default());
-        Ok(Lane { place, context, stream, done, held_by, more })
+        Ok(Lane { place, context, stream, turns })
     }
 
     pub(super) fn place(&self) -> &Place {
@@ -62,42 +54,24 @@ impl Lane {
         self.place.members.iter().all(has)
     }
 
-    /// The streams that live.
-    fn streams(&self) -> Vec<Stream> {
-        let mut more = self.more.lock();
-        more.retain(|stream| stream.strong_count() > 0);
-        let others = more.iter().filter_map(Weak::upgrade).map(Stream::from_inner);
-        std::iter::once(self.stream.clone()).chain(others).collect()
-    }
-
-    /// Whether one of its streams is being captured.
-    pub(super) fn is_capturing(&self) -> Result<bool> {
-        for stream in self.streams() {
-            if stream.is_capturing()? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
     /// Records the work up to now.
     pub(super) fn record(&self) -> Result<()> {
-        self.context.record(&self.done)
+        self.turns.record(&self.context)
     }
 
     /// Whether the work that was recorded last is done.
     pub(super) fn is_done(&self) -> Result<bool> {
-        self.done.is_complete()
+        for event in self.turns.events() {
+            if !event.is_complete()? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
-    /// Makes what is submitted here from now on, to streams that are there and to those that are
-    /// made later, wait for what was recorded in others.
+    /// Makes what is submitted here from now on wait for what was recorded in others.
     pub(super) fn wait_for(&self, others: &[&Lane]) -> Result<()> {
-        // First, so that a stream that is made too late to be held finds the events here.
-        let events = others.iter().map(|other| other.done.clone()).collect();
-        let former = mem::replace(&mut *self.held_by.lock(), events);
-        drop(former);
-        others.iter().try_for_each(|other| self.context.wait(&other.done))
+        self.turns.wait_for(others.iter().flat_map(|other| other.turns.events()).collect())
     }
 }
 
@@ -128,8 +102,8 @@ impl Partition {
         self.lane.context.group().map_or(0, SmGroup::sm_count)
     }
 
-    /// The context. A stream that is made with it directly does not wait for the work of a former
-    /// plan: use [`create_stream`](Partition::create_stream).
+    /// The context. Its streams take part in switches, whoever makes them, from the moment on when an
+    /// object of this crate stands for them.
     #[must_use]
     pub fn context(&self) -> &Context {
         &self.lane.context
@@ -142,22 +116,18 @@ impl Partition {
         &self.lane.stream
     }
 
-    /// Makes one more stream, which takes part in switches as the first one does.
+    /// Makes one more stream. As all streams of the partition it waits for the work of former plans
+    /// on its SMs, and later plans wait for its work.
     ///
     /// # Errors
     ///
     /// [`Error::Driver`](crate::Error::Driver).
     pub fn create_stream(&self, options: StreamOptions) -> Result<Stream> {
-        let stream = self.lane.context.create_stream(options)?;
-        // Noted before it waits: a switch at this moment either holds it or has left its events.
-        self.lane.more.lock().push(stream.downgrade());
-        let held_by = self.lane.held_by.lock().clone();
-        held_by.iter().try_for_each(|event| stream.wait(event))?;
-        Ok(stream)
+        self.lane.context.create_stream(options)
     }
 
     pub(super) fn refuse_capture(&self) -> Result<(), PlanError> {
-        if self.lane.is_capturing()? {
+        if self.lane.turns.are_capturing()? {
             return Err(PlanError::Capturing { partition: self.name.to_string() });
         }
         Ok(())
