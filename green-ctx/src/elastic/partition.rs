@@ -22,6 +22,8 @@ pub struct Partition {
 /// between them does not touch it.
 pub(super) struct Lane {
     place: Place,
+    /// The place's units, a bit each: a switch asks for what overlaps.
+    units: Vec<u64>,
     context: Context,
     stream: Stream,
     turns: Arc<Turns>,
@@ -35,7 +37,8 @@ impl Lane {
         let turns = Arc::<Turns>::default();
         context.take_turns(&turns);
         let stream = context.create_stream(StreamOptions::default())?;
-        Ok(Lane { place, context, stream, turns })
+        let units = bits(&place.members);
+        Ok(Lane { place, units, context, stream, turns })
     }
 
     pub(super) fn place(&self) -> &Place {
@@ -44,14 +47,15 @@ impl Lane {
 
     /// Whether some SMs of one are SMs of the other too.
     pub(super) fn overlaps(&self, other: &Lane) -> bool {
-        let (ours, theirs) = (&self.place.members, &other.place.members);
-        ours.iter().any(|unit| theirs.binary_search(unit).is_ok())
+        self.units.iter().zip(&other.units).any(|(ours, theirs)| ours & theirs != 0)
     }
 
     /// Whether others have all of its SMs between them.
-    pub(super) fn is_within(&self, others: &[&Arc<Lane>]) -> bool {
-        let has = |unit| others.iter().any(|lane| lane.place.members.binary_search(unit).is_ok());
-        self.place.members.iter().all(has)
+    pub(super) fn is_within(&self, others: &[Arc<Lane>]) -> bool {
+        self.units.iter().enumerate().all(|(index, ours)| {
+            let theirs = others.iter().filter_map(|other| other.units.get(index));
+            ours & !theirs.fold(0, |all, units| all | units) == 0
+        })
     }
 
     /// Records the work up to now.
@@ -61,18 +65,22 @@ impl Lane {
 
     /// Whether the work that was recorded last is done.
     pub(super) fn is_done(&self) -> Result<bool> {
-        for event in self.turns.events() {
-            if !event.is_complete()? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        self.turns.are_done()
     }
 
-    /// Makes what is submitted here from now on wait for what was recorded in others.
-    pub(super) fn wait_for(&self, others: &[&Lane]) -> Result<()> {
-        self.turns.wait_for(others.iter().flat_map(|other| other.turns.events()).collect())
+    /// Makes what is submitted here from now on wait for what was recorded in others. Only one thread
+    /// at a time may call it, of all that share the SMs.
+    pub(super) fn wait_for<'a>(&self, others: impl Iterator<Item = &'a Arc<Lane>>) -> Result<()> {
+        self.turns.wait_for(others.map(|other| &*other.turns))
     }
+}
+
+/// Numbers as the bits of words.
+fn bits(numbers: &[usize]) -> Vec<u64> {
+    const WORD: usize = u64::BITS as usize;
+    let mut words = vec![0; numbers.iter().max().map_or(0, |most| most / WORD + 1)];
+    numbers.iter().for_each(|number| words[number / WORD] |= 1 << (number % WORD));
+    words
 }
 
 impl Partition {

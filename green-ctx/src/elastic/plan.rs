@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::partition::Partition;
+use super::partition::{Lane, Partition};
 use crate::error::Error;
 use crate::resource::SplitRequest;
 
@@ -39,10 +39,11 @@ impl Plan {
 
 /// A plan whose contexts and streams are there. Work can be submitted to its partitions while it is
 /// the active one; what is submitted to a plan that is not competes with the active one for SMs.
-#[derive(Debug)]
 pub struct PreparedPlan {
     pub(super) name: Arc<str>,
     pub(super) partitions: Vec<Arc<Partition>>,
+    /// What the partitions run on, in their order.
+    pub(super) lanes: Vec<Arc<Lane>>,
 }
 
 impl PreparedPlan {
@@ -62,6 +63,15 @@ impl PreparedPlan {
     #[must_use]
     pub fn partition(&self, name: &str) -> Option<&Arc<Partition>> {
         self.partitions.iter().find(|partition| partition.name() == name)
+    }
+}
+
+impl fmt::Debug for PreparedPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PreparedPlan")
+            .field("name", &self.name)
+            .field("partitions", &self.partitions)
+            .finish_non_exhaustive()
     }
 }
 

@@ -300,27 +300,27 @@ fn fence(
     left: &[Arc<Lane>],
     next: &PreparedPlan,
 ) -> Result<Vec<Arc<Lane>>, PlanError> {
-    let lanes: Vec<&Arc<Lane>> = next.partitions().iter().map(|new| new.lane()).collect();
-    let stays = |lane: &Arc<Lane>| lanes.iter().any(|new| Arc::ptr_eq(new, lane));
-    let mut going: Vec<Arc<Lane>> = Vec::new();
-    for old in former.partitions().iter().filter(|old| !stays(old.lane())) {
-        old.refuse_capture()?;
-        old.lane().record()?;
-        going.push(Arc::clone(old.lane()));
-    }
-    let is_new = |lane: &&Arc<Lane>| !going.iter().any(|other| Arc::ptr_eq(other, lane));
-    let earlier = left.iter().filter(|lane| !stays(lane)).filter(is_new);
-    let earlier: Vec<Arc<Lane>> = earlier.map(Arc::clone).collect();
-    going.extend(earlier);
-    for new in next.partitions() {
-        let others = going.iter().filter(|old| new.lane().overlaps(old));
-        let others: Vec<&Lane> = others.map(|old| &**old).collect();
-        if !others.is_empty() {
-            new.refuse_capture()?;
-            new.lane().wait_for(&others)?;
+    let has = |lanes: &[Arc<Lane>], lane| lanes.iter().any(|other| Arc::ptr_eq(other, lane));
+    let mut going = Vec::with_capacity(former.lanes.len() + left.len());
+    for (old, lane) in former.partitions().iter().zip(&former.lanes) {
+        if !has(&next.lanes, lane) {
+            old.refuse_capture()?;
+            lane.record()?;
+            going.push(Arc::clone(lane));
         }
     }
-    going.retain(|old| !old.is_within(&lanes));
+    for lane in left {
+        if !has(&next.lanes, lane) && !has(&going, lane) {
+            going.push(Arc::clone(lane));
+        }
+    }
+    for (new, lane) in next.partitions().iter().zip(&next.lanes) {
+        if going.iter().any(|old| lane.overlaps(old)) {
+            new.refuse_capture()?;
+            lane.wait_for(going.iter().filter(|old| lane.overlaps(old)))?;
+        }
+    }
+    going.retain(|old| !old.is_within(&next.lanes));
     Ok(going)
 }
 
@@ -343,8 +343,9 @@ fn build(
         let (name, requested) = (Arc::from(group.name()), group.requested());
         Ok(Arc::new(Partition::new(name, requested, lane_of(lanes, group)?)))
     };
-    let partitions = groups.into_iter().map(partition).collect::<Result<_>>()?;
-    Ok(Arc::new(PreparedPlan { name, partitions }))
+    let partitions = groups.into_iter().map(partition).collect::<Result<Vec<_>>>()?;
+    let lanes = partitions.iter().map(|partition| Arc::clone(partition.lane())).collect();
+    Ok(Arc::new(PreparedPlan { name, partitions, lanes }))
 }
 
 /// What runs on a group's SMs: made for another plan, or now.

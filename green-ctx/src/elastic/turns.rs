@@ -1,5 +1,6 @@
 //! The streams of a partition that has its SMs by turns.
 
+use std::mem;
 use std::sync::Weak;
 
 use parking_lot::Mutex;
@@ -17,6 +18,8 @@ use crate::stream::{self, Stream};
 /// 580.159.04).
 #[derive(Default)]
 pub(crate) struct Turns {
+    /// Held while the driver is called for the streams of one context: a stream that ends meanwhile
+    /// asks for nothing here, and one that is made waits for a moment.
     state: Mutex<State>,
 }
 
@@ -51,70 +54,77 @@ impl Turns {
         held_by.iter().try_for_each(|event| stream.wait(event))
     }
 
-    /// The streams that live, each with its event.
-    fn members(&self) -> Vec<(Stream, Event)> {
-        let (mut living, mut gone) = (Vec::new(), Vec::new());
-        let mut state = self.state.lock();
-        while let Some(Member { stream, done }) = state.members.get(living.len()) {
-            if let Some(stream) = stream.upgrade() {
-                living.push((Stream::from_inner(stream), done.clone()));
-            } else {
-                gone.push(state.members.swap_remove(living.len()));
-                state.some_left = true;
-            }
-        }
-        // Outside of the lock: the last handle of an event destroys it.
-        drop(state);
-        drop(gone);
-        living
-    }
-
     /// Whether one of the streams is being captured.
     pub(super) fn are_capturing(&self) -> Result<bool> {
-        for (stream, _) in self.members() {
-            if stream.is_capturing()? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        let mut capturing = false;
+        self.state.lock().each_stream(|stream, _| {
+            capturing |= stream.is_capturing()?;
+            Ok(())
+        })?;
+        Ok(capturing)
     }
 
     /// Records the work up to now.
     pub(super) fn record(&self, context: &Context) -> Result<()> {
-        for (stream, done) in self.members() {
-            stream.record(&done)?;
-        }
-        let (some_left, departed) = {
-            let state = self.state.lock();
-            (state.some_left, state.departed.clone())
-        };
-        if some_left {
+        let mut state = self.state.lock();
+        state.each_stream(Stream::record)?;
+        if state.some_left {
             // The context knows of their work, the streams that are left do not.
-            let device = context.device();
-            let event =
-                departed.map_or_else(|| device.create_event(EventOptions::default()), Ok)?;
-            context.record(&event)?;
-            let mut state = self.state.lock();
-            (state.some_left, state.departed) = (false, Some(event));
+            let departed = match &state.departed {
+                Some(event) => event.clone(),
+                None => context.device().create_event(EventOptions::default())?,
+            };
+            context.record(&departed)?;
+            (state.some_left, state.departed) = (false, Some(departed));
+        }
+        Ok(())
+    }
+
+    /// Whether the work that was recorded last is done.
+    pub(super) fn are_done(&self) -> Result<bool> {
+        let state = self.state.lock();
+        for event in state.events() {
+            if !event.is_complete()? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Makes what is submitted from now on, to streams that are there and to those that are made
+    /// later, wait for what was recorded in others. Only one thread at a time may call it, of all that
+    /// take turns.
+    pub(super) fn wait_for<'a>(&self, others: impl Iterator<Item = &'a Turns>) -> Result<()> {
+        let mut state = self.state.lock();
+        // First, so that a stream that comes too late to be held finds the events here.
+        let mut held_by = mem::take(&mut state.held_by);
+        held_by.clear();
+        others.for_each(|other| held_by.extend(other.state.lock().events().cloned()));
+        let held =
+            state.each_stream(|stream, _| held_by.iter().try_for_each(|event| stream.wait(event)));
+        state.held_by = held_by;
+        held
+    }
+}
+
+impl State {
+    /// Does something with each stream that lives, and its event.
+    fn each_stream(&mut self, mut act: impl FnMut(&Stream, &Event) -> Result<()>) -> Result<()> {
+        let mut index = 0;
+        while let Some(Member { stream, done }) = self.members.get(index) {
+            if let Some(stream) = stream.upgrade() {
+                act(&Stream::from_inner(stream), done)?;
+                index += 1;
+            } else {
+                self.members.swap_remove(index);
+                self.some_left = true;
+            }
         }
         Ok(())
     }
 
     /// What stands for the work that was recorded last.
-    pub(super) fn events(&self) -> Vec<Event> {
-        let state = self.state.lock();
-        state.members.iter().map(|member| &member.done).chain(&state.departed).cloned().collect()
-    }
-
-    /// Makes what is submitted from now on, to streams that are there and to those that are made
-    /// later, wait for events.
-    pub(super) fn wait_for(&self, events: Vec<Event>) -> Result<()> {
-        // First, so that a stream that is made too late to be held finds the events here.
-        let former = std::mem::replace(&mut self.state.lock().held_by, events.clone());
-        drop(former);
-        for (stream, _) in self.members() {
-            events.iter().try_for_each(|event| stream.wait(event))?;
-        }
-        Ok(())
+    fn events(&self) -> impl Iterator<Item = &Event> {
+        self.members.iter().map(|member| &member.done).chain(&self.departed)
     }
 }

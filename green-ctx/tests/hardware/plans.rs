@@ -20,10 +20,11 @@ fn plan(name: &str, decode: u32) -> Plan {
     Plan::new(name, SplitRequest::new().group("decode", decode).rest("prefill"))
 }
 
+/// The plans of day and night.
+type Plans = [Arc<PreparedPlan>; 2];
+
 /// A set of all SMs, and its two plans.
-fn set(
-    device: &Device,
-) -> Result<(PartitionSet, [Arc<PreparedPlan>; 2]), Box<dyn std::error::Error>> {
+fn set(device: &Device) -> Result<(PartitionSet, Plans), Box<dyn std::error::Error>> {
     let all = device.resources().sm()?.split(SplitRequest::new().rest("all"))?.remainder;
     let set = PartitionSet::new(all.ok_or("no SMs are free")?, plan("day", 16))?;
     let plans = [set.plan("day")?, set.prepare(plan("night", 64))?];

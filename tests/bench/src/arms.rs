@@ -5,6 +5,7 @@ mod graphs;
 mod latency;
 mod launch;
 mod memory;
+mod moved;
 mod switch;
 
 use clap::ValueEnum;
@@ -29,6 +30,8 @@ pub(crate) enum Arm {
     Launch,
     /// Graphs that are moved to a partition
     Graphs,
+    /// A captured graph's results and time, in the partition that it was moved to
+    Moved,
     /// A small kernel beside a saturating load
     Latency,
 }
@@ -53,6 +56,7 @@ impl Arm {
             Arm::Memory => "memory",
             Arm::Launch => "launch",
             Arm::Graphs => "graphs",
+            Arm::Moved => "moved",
             Arm::Latency => "latency",
         }
     }
@@ -64,6 +68,7 @@ impl Arm {
             Arm::Memory => memory::ABOUT,
             Arm::Launch => launch::ABOUT,
             Arm::Graphs => graphs::ABOUT,
+            Arm::Moved => moved::ABOUT,
             Arm::Latency => latency::ABOUT,
         }
     }
@@ -75,6 +80,7 @@ impl Arm {
             Arm::Memory => memory::run(bench),
             Arm::Launch => launch::run(bench),
             Arm::Graphs => graphs::run(bench),
+            Arm::Moved => moved::run(bench),
             Arm::Latency => latency::run(bench),
         }
     }

@@ -94,6 +94,16 @@ pub(crate) fn goals(report: &Report) -> Vec<Goal> {
     at_most(what("launches missing"), Unit::Count, 0.0, memory("launches missing"));
     at_most(what("launches off their SMs"), Unit::Count, 0.0, memory("launches off their SMs"));
 
+    let moved = |name: &str| report.figure(Arm::Moved.name(), name);
+    let product = moved("products in the graph").filter(|products| *products > 0.0);
+    let of_product = |name: &str| product.and(moved(name));
+    let what = |rest: &str| format!("graph with a product, moved to 32 SMs: {rest}");
+    at_most(what("numbers that differ"), Unit::Count, 0.0, of_product("numbers that differ"));
+    at_most(what("SMs that are not its own"), Unit::Count, 0.0, of_product("SMs not its own"));
+    at_most(what("SMs not used"), Unit::Count, 0.0, of_product("own SMs not used"));
+    let ratio = of_product("moved to captured there");
+    at_most(what("time, to the same graph captured there"), Unit::Times, 1.02, ratio);
+
     // The goal was set beside the product; without cuBLAS, it is the load of the same duration whose
     // blocks stay to the end.
     let p99 = |load: &str, mode: &str| {

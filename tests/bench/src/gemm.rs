@@ -12,8 +12,6 @@ use libloading::Library;
 
 use crate::setup::{Failure, Result};
 
-/// Rows and columns of each matrix.
-const SIDE: usize = 8192;
 /// `CUDA_R_16BF`.
 const BF16: c_int = 14;
 /// `CUBLAS_COMPUTE_32F`.
@@ -23,9 +21,13 @@ const AS_IT_IS: c_int = 0;
 /// `CUBLAS_GEMM_DEFAULT`.
 const ANY_ALGORITHM: c_int = -1;
 
+/// What cuBLAS has for itself on this architecture, in bytes (its documentation, "cuBLAS Context").
+const WORKSPACE: usize = 32 << 20;
+
 type Handle = *mut c_void;
 type Create = unsafe extern "C" fn(*mut Handle) -> c_int;
 type Destroy = unsafe extern "C" fn(Handle) -> c_int;
+type SetWorkspace = unsafe extern "C" fn(Handle, u64, usize) -> c_int;
 type SetStream = unsafe extern "C" fn(Handle, CUstream) -> c_int;
 type GemmEx = unsafe extern "C" fn(
     Handle,
@@ -54,6 +56,7 @@ pub(crate) struct Cublas {
     create: Create,
     destroy: Destroy,
     set_stream: SetStream,
+    set_workspace: SetWorkspace,
     gemm: GemmEx,
     /// Never unloaded while it is in use: the functions are its.
     _libraries: Vec<Library>,
@@ -94,25 +97,36 @@ impl Cublas {
         // SAFETY: as above; a runtime's stream is a driver's.
         let set_stream = *unsafe { library.get::<SetStream>(b"cublasSetStream_v2\0") }?;
         // SAFETY: as above; an address of the device is a pointer's size.
+        let set_workspace = *unsafe { library.get::<SetWorkspace>(b"cublasSetWorkspace_v2\0") }?;
+        // SAFETY: as above; an address of the device is a pointer's size.
         let gemm = *unsafe { library.get::<GemmEx>(b"cublasGemmEx\0") }?;
         let _libraries = lt.into_iter().chain([library]).collect();
-        Ok(Cublas { create, destroy, set_stream, gemm, _libraries })
+        Ok(Cublas { create, destroy, set_stream, set_workspace, gemm, _libraries })
     }
 }
 
-/// A product of two matrices of 8192 × 8192, in bf16.
+/// A product of two square matrices, in bf16.
 pub(crate) struct Product<'a> {
     cublas: &'a Cublas,
+    /// Rows and columns of each matrix.
+    side: usize,
+    workspace: DeviceBuffer<u8>,
     factors: [DeviceBuffer<u16>; 2],
     product: DeviceBuffer<u16>,
 }
 
 impl<'a> Product<'a> {
-    pub(crate) fn new(cublas: &'a Cublas, device: &Device) -> Result<Product<'a>> {
-        let factors = [numbers(1), numbers(2)];
+    pub(crate) fn new(cublas: &'a Cublas, device: &Device, side: usize) -> Result<Product<'a>> {
+        let factors = [numbers(1, side), numbers(2, side)];
         let [first, second] = factors.map(|factor| DeviceBuffer::from_slice(device, &factor));
-        let product = DeviceBuffer::zeroed(device, SIDE * SIDE)?;
-        Ok(Product { cublas, factors: [first?, second?], product })
+        let product = DeviceBuffer::zeroed(device, side * side)?;
+        let workspace = DeviceBuffer::zeroed(device, WORKSPACE)?;
+        Ok(Product { cublas, side, workspace, factors: [first?, second?], product })
+    }
+
+    /// What the last one gave.
+    pub(crate) fn product(&self) -> &DeviceBuffer<u16> {
+        &self.product
     }
 
     /// Makes it ready to run on a stream, from this thread.
@@ -124,6 +138,11 @@ impl<'a> Product<'a> {
         let runs = Runs { product: self, handle, _stream: stream.clone(), _current: current };
         // SAFETY: the handle was made above, and the stream is of the context that is current.
         check("cublasSetStream", unsafe { (self.cublas.set_stream)(handle, stream.as_raw()) })?;
+        let (workspace, bytes) = (self.workspace.as_raw(), self.workspace.len());
+        // Its own would become nodes of a graph that allocate, which cannot be copied.
+        // SAFETY: so many bytes, which outlive the work, since freeing them waits for it.
+        let status = unsafe { (self.cublas.set_workspace)(handle, workspace, bytes) };
+        check("cublasSetWorkspace", status)?;
         Ok(runs)
     }
 }
@@ -138,12 +157,11 @@ pub(crate) struct Runs<'a> {
 }
 
 impl Runs<'_> {
-    /// Launches it.
-    pub(crate) fn launch(&self) -> Result<()> {
-        let Product { cublas, factors: [a, b], product } = self.product;
-        let (one, zero) = (1f32, 0f32);
-        let side = SIDE as c_int;
-        let (one, zero) = (ptr::from_ref(&one).cast(), ptr::from_ref(&zero).cast());
+    /// Launches it. What was there before counts as often as is said.
+    pub(crate) fn launch(&self, before: f32) -> Result<()> {
+        let Product { cublas, side, factors: [a, b], product, .. } = self.product;
+        let (one, side) = (1f32, c_int::try_from(*side)?);
+        let (one, before) = (ptr::from_ref(&one).cast(), ptr::from_ref(&before).cast());
         let (a, b, product) = (a.as_raw(), b.as_raw(), product.as_raw());
         // SAFETY: three matrices of this side in bf16, which outlive the work, since freeing them
         // waits for it; the factors are on the host, as cuBLAS expects unless told otherwise.
@@ -162,7 +180,7 @@ impl Runs<'_> {
                 b,
                 BF16,
                 side,
-                zero,
+                before,
                 product,
                 BF16,
                 side,
@@ -193,9 +211,9 @@ fn check(call: &str, status: c_int) -> Result<()> {
 
 /// Numbers between -1 and 1, the same for each seed. Zeros would cost the GPU less power, and with
 /// it less time.
-fn numbers(seed: u64) -> Vec<u16> {
+fn numbers(seed: u64, side: usize) -> Vec<u16> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (0..SIDE * SIDE)
+    (0..side * side)
         .map(|_| {
             // Marsaglia's xorshift.
             state ^= state << 13;

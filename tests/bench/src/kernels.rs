@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "launches kernels")]
 
 use green_ctx::sim::Sim;
-use green_ctx::sys::CUdevice_attribute;
+use green_ctx::sys::{CUdevice_attribute, CUdeviceptr};
 use green_ctx::{Device, DeviceBuffer, Kernel, LaunchConfig, Library, Result, Stream};
 
 const PTX: &str = include_str!("kernels.ptx");
@@ -20,6 +20,7 @@ pub(crate) struct Kernels {
     add: Kernel,
     busy: Kernel,
     mark: Kernel,
+    halve: Kernel,
     terms: [DeviceBuffer<f32>; 2],
     sums: DeviceBuffer<f32>,
     /// Threads of a block of which an SM holds exactly two, and nothing beside them.
@@ -44,6 +45,7 @@ impl Kernels {
             add: kernel("bench_add")?,
             busy: kernel("bench_busy")?,
             mark: kernel("bench_mark")?,
+            halve: kernel("bench_halve")?,
             terms: [numbers()?, numbers()?],
             sums: DeviceBuffer::zeroed(device, NUMBERS as usize)?,
             half: u32::try_from(threads).unwrap_or(0) / 2,
@@ -81,6 +83,16 @@ impl Kernels {
         unsafe { stream.launch(&self.busy, config, (self.sums.as_argument(), rounds)) }
     }
 
+    /// Halves numbers in bf16 and adds one to each, a thread a number.
+    pub(crate) fn halve(&self, stream: &Stream, numbers: &DeviceBuffer<u16>) -> Result<()> {
+        const THREADS: usize = 256;
+        let blocks = u32::try_from(numbers.len() / THREADS).unwrap_or(u32::MAX);
+        let config = LaunchConfig::new(blocks, THREADS as u32);
+        // SAFETY: the kernel's parameter, with a number for every thread; freeing them waits for the
+        // device's work.
+        unsafe { stream.launch(&self.halve, config, (numbers.as_argument(),)) }
+    }
+
     /// Launches the marking kernel with as many blocks as the stream's partition has SMs, which mark
     /// this place.
     pub(crate) fn mark(
@@ -104,6 +116,11 @@ impl Marks {
     pub(crate) fn new(device: &Device, places: usize, blocks: u32) -> Result<Marks> {
         let buffer = DeviceBuffer::zeroed(device, places * blocks as usize)?;
         Ok(Marks { buffer, blocks })
+    }
+
+    /// Where the marks are, and how many bytes they have.
+    pub(crate) fn memory(&self) -> (CUdeviceptr, usize) {
+        (self.buffer.as_raw(), 4 * self.buffer.len())
     }
 
     fn places(&self) -> usize {

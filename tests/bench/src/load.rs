@@ -13,6 +13,8 @@ use crate::kernels::Kernels;
 use crate::progress::Progress;
 use crate::setup::{Bench, Failure, Result};
 
+/// Rows and columns of the product's matrices.
+const SIDE: usize = 8192;
 /// What a launch of a load on the whole device takes: about as much as a product of 8192³ in bf16 on
 /// an H200.
 const TARGET: Duration = Duration::from_micros(1500);
@@ -70,6 +72,11 @@ impl Loads {
         Ok(Loads { kinds, cublas })
     }
 
+    /// cuBLAS, where it was found and is needed.
+    pub(crate) fn cublas(&self) -> Option<&Cublas> {
+        self.cublas.as_ref()
+    }
+
     /// Makes the loads ready to run.
     pub(crate) fn prepare(&self, bench: &Bench) -> Result<Vec<Load<'_>>> {
         let target = if bench.quick { QUICK_TARGET } else { TARGET };
@@ -77,7 +84,9 @@ impl Loads {
         let load = |kind: &Kind| match (kind, &self.cublas) {
             (Kind::Persistent, _) => Ok(Load::Persistent { sms, rounds }),
             (Kind::Waves, _) => Ok(Load::Waves { sms, rounds: (rounds / WAVES).max(1) }),
-            (Kind::Gemm, Some(cublas)) => Ok(Load::Gemm(Product::new(cublas, &bench.device)?)),
+            (Kind::Gemm, Some(cublas)) => {
+                Ok(Load::Gemm(Product::new(cublas, &bench.device, SIDE)?))
+            }
             (Kind::Gemm, None) => Err(Failure::from("there is no cuBLAS")),
         };
         self.kinds.iter().map(load).collect()
@@ -194,7 +203,7 @@ impl Load<'_> {
             }
             Load::Gemm(product) => {
                 let runs = product.on(stream)?;
-                Box::new(move || runs.launch())
+                Box::new(move || runs.launch(0.0))
             }
         })
     }

@@ -69,6 +69,10 @@ fn panels(report: &Report) -> Vec<(&'static str, Vec<Row<'_>>)> {
         ),
         ("Switching plans, and making, using again and dropping partitions", costs(report)),
         ("Graphs moved to another partition, by their number of kernel nodes", graphs(report)),
+        (
+            "A graph with cuBLAS's product: on all SMs, moved to 32, and captured there",
+            moved(report),
+        ),
     ]
 }
 
@@ -108,6 +112,13 @@ fn graphs(report: &Report) -> Vec<Row<'_>> {
             Row { sample, colour, note: None }
         })
         .collect()
+}
+
+fn moved(report: &Report) -> Vec<Row<'_>> {
+    let Some(arm) = report.arm(Arm::Moved.name()) else { return Vec::new() };
+    let has_product = report.figure(&arm.name, "products in the graph") == Some(1.0);
+    let rows = arm.samples.iter().map(|sample| Row { sample, colour: 2, note: None });
+    if has_product { rows.collect() } else { Vec::new() }
 }
 
 /// Says what the marks mean, and returns where that ends.

@@ -1,0 +1,136 @@
+//! A captured graph that is moved to a partition, against the same one captured there.
+#![allow(unsafe_code, reason = "calls the driver and launches graphs")]
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use green_ctx::sys::{CUdeviceptr, CUresult};
+use green_ctx::{
+    CaptureMode, Context, EventOptions, Graph, GraphExec, Stream, StreamOptions, verify,
+};
+
+use super::Found;
+use crate::gemm::Product;
+use crate::kernels::Marks;
+use crate::measure::{Times, figure, median};
+use crate::report::Unit;
+use crate::setup::{Bench, Result};
+
+pub(super) const ABOUT: &str = "A graph of two fills, cuBLAS's product of 4096³ in bf16 added to what the \
+    first one left, an elementwise kernel on it, and a kernel with a block for each SM of the device, \
+    which marks where it ran: captured on a plain stream and moved to a partition of 32 SMs, and captured \
+    in that partition. Device time of each in turn, between two events. Without cuBLAS the product is \
+    left out.";
+
+const SMS: u32 = 32;
+/// Rows and columns of the product's matrices.
+const SIDE: usize = 4096;
+
+/// What the graphs work on.
+struct Work<'a> {
+    bench: &'a Bench,
+    product: Option<Product<'a>>,
+    marks: Marks,
+}
+
+pub(super) fn run(bench: &Bench) -> Result<Found> {
+    let split = bench.device.resources().sm()?.split([SMS])?;
+    let groups = split.groups.into_iter().map(|group| bench.device.create_context(group));
+    let contexts: Vec<Context> = groups.collect::<green_ctx::Result<_>>()?;
+    let own = verify::partitions(&contexts, Duration::from_millis(1))?.partitions[0].observed_sms();
+    let (plain, stream) =
+        (bench.plain_stream()?, contexts[0].create_stream(StreamOptions::default())?);
+
+    let product = bench.loads.cublas().map(|cublas| Product::new(cublas, &bench.device, SIDE));
+    let marks = Marks::new(&bench.device, 1, bench.device.sm_count()?)?;
+    let work = Work { bench, product: product.transpose()?, marks };
+    let captured = work.capture(&plain)?;
+    let moved = captured.retarget(&contexts[0])?.instantiate()?;
+    let there = work.capture(&stream)?.instantiate()?;
+    let captured = captured.instantiate()?;
+
+    let expected = work.results(&captured, &plain)?;
+    let (numbers, sms) = work.results(&moved, &stream)?;
+    let differ = numbers.iter().zip(&expected.0).filter(|(a, b)| a != b).count();
+    let (times, ratio) = work.times([&captured, &moved, &there], &[&plain, &stream, &stream])?;
+
+    let mut found = Found::default();
+    let count = |name, value: usize| figure(name, Unit::Count, value as f64);
+    found.figures = vec![
+        count("products in the graph", usize::from(work.product.is_some())),
+        count("numbers compared", numbers.len()),
+        count("numbers that differ", differ),
+        count("SMs where it was captured", expected.1.len()),
+        count("SMs not its own", sms.difference(&own).count()),
+        count("own SMs not used", own.difference(&sms).count()),
+        figure("moved to captured there", Unit::Times, ratio),
+    ];
+    let names = ["on all SMs", "moved", "captured there"];
+    found.samples = names.into_iter().zip(times).map(|(name, times)| times.sample(name)).collect();
+    Ok(found)
+}
+
+impl Work<'_> {
+    fn capture(&self, stream: &Stream) -> Result<Graph> {
+        let Work { bench, product, marks } = self;
+        let runs = product.as_ref().map(|product| product.on(stream)).transpose()?;
+        stream.capture(CaptureMode::Relaxed, || {
+            fill(stream, marks.memory())?;
+            if let (Some(product), Some(runs)) = (product, &runs) {
+                let numbers = product.product();
+                fill(stream, (numbers.as_raw(), 2 * numbers.len()))?;
+                runs.launch(1.0)?;
+                bench.kernels.halve(stream, numbers)?;
+            }
+            Ok(bench.kernels.mark(stream, marks, 0, bench.device.sm_count()?)?)
+        })
+    }
+
+    /// What a launch leaves: the numbers, and the SMs that it was seen on.
+    fn results(&self, graph: &GraphExec, stream: &Stream) -> Result<(Vec<u16>, BTreeSet<u32>)> {
+        self.launch(graph, stream)?;
+        let marks = self.marks.read(stream)?;
+        let sms = marks.into_iter().flatten().flatten().collect();
+        let numbers = self.product.as_ref().map(|product| product.product().read(stream));
+        Ok((numbers.transpose()?.unwrap_or_default(), sms))
+    }
+
+    fn launch(&self, graph: &GraphExec, stream: &Stream) -> Result<()> {
+        // SAFETY: the kernels and their memory are this object's and the bench's; freeing memory
+        // waits for the device's work. Launches come one after the other.
+        Ok(unsafe { stream.launch_graph(graph) }?)
+    }
+
+    /// The times of graphs on their streams, in turn, and the median ratio of the last two.
+    fn times(&self, graphs: [&GraphExec; 3], streams: &[&Stream; 3]) -> Result<([Times; 3], f64)> {
+        let count = self.bench.count(200, 3);
+        let mut times = [(); 3].map(|()| Times::with_capacity(count));
+        let timed = || self.bench.device.create_event(EventOptions::default().timing(true));
+        let (start, end) = (timed()?, timed()?);
+        for round in 0..count + 1 {
+            for ((graph, stream), times) in graphs.into_iter().zip(streams).zip(&mut times) {
+                stream.record(&start)?;
+                self.launch(graph, stream)?;
+                stream.record(&end)?;
+                end.synchronize()?;
+                if round > 0 {
+                    times.push(end.elapsed_since(&start)?);
+                }
+            }
+        }
+        let ratio = median(times[1].ratios(&times[2]));
+        Ok((times, ratio))
+    }
+}
+
+/// Fills memory with a pattern.
+fn fill(stream: &Stream, (address, bytes): (CUdeviceptr, usize)) -> Result<()> {
+    let fill = stream.context().device().driver().api().cuMemsetD8Async()?;
+    // SAFETY: a buffer of so many bytes; freeing it waits for the device's work.
+    let status = unsafe { fill(address, 0, bytes, stream.as_raw()) };
+    if status == CUresult::CUDA_SUCCESS {
+        Ok(())
+    } else {
+        Err(format!("cuMemsetD8Async failed: {status}").into())
+    }
+}
