@@ -48,11 +48,16 @@
 //! - `serde`: [`verify::Report`] and its parts, [`SplitPlan`], [`NotEnoughSms`], [`ContextCounts`],
 //!   [`DriverInfo`], [`Fit`], [`DoesNotFit`] and what they are made of can be written down and read
 //!   again.
+//! - `cudarc`: streams as those of the crate `cudarc`, for its kernels and cuBLAS in partitions, and its
+//!   devices, contexts and streams as this crate's; the module `cudarc`. The CUDA version of cudarc's
+//!   headers and how it loads the driver are chosen with cudarc's own features.
 
 #![deny(unsafe_code)]
 
 mod capture;
 mod context;
+#[cfg(feature = "cudarc")]
+pub mod cudarc;
 mod current;
 mod device;
 mod driver;

@@ -193,7 +193,7 @@ impl Bench {
                 command.args(["--config", &format!("target.'cfg(all())'.runner = '{VALGRIND}'")]);
             }
             // What one test waits for would spoil the graph that another captures.
-            command.args(["--", "--test-threads=1"]);
+            command.args(["--", "--test-threads=1"]).env("GREEN_CTX_SIM_DEVICES", "2");
             self.load_library(&mut command);
             self.run_on(spec, &mut command, &[])?;
         }

@@ -242,6 +242,8 @@ impl SmResource {
     /// The units that a request is met from.
     fn units_for(&self, request: &SplitRequest) -> Result<(Cut, Arc<Units>)> {
         request.validate()?;
+        #[cfg(feature = "cudarc")]
+        crate::cudarc::reclaim(self.device.driver());
         if self.is_green {
             let reason = "these SMs are a context's own; split the device's, or the group that \
                           `Context::close` of a partition gives back";

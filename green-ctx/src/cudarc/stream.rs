@@ -1,0 +1,201 @@
+//! A stream of this crate as cudarc's, and when it goes.
+#![allow(unsafe_code, reason = "gives raw handles to cudarc")]
+
+use std::fmt;
+use std::mem::{self, ManuallyDrop};
+use std::ops::Deref;
+use std::sync::{Arc, Weak};
+
+use ::cudarc::driver::{CudaContext, CudaStream};
+use parking_lot::Mutex;
+
+use super::{answer, shared};
+use crate::context::Context;
+use crate::current::Scope;
+use crate::driver::Driver;
+use crate::error::{Error, Result};
+use crate::stream::Stream;
+
+/// A stream of this crate as cudarc's, from [`Stream::to_cudarc`].
+///
+/// It is used as the `Arc<CudaStream>` that it leads to, and keeps the [`Stream`], and with it the
+/// partition, until it is dropped and nothing of cudarc's has that `Arc` any more; the
+/// [module's page](crate::cudarc) says more.
+#[must_use = "dropping it lets go of the stream"]
+pub struct CudarcStream {
+    kept: ManuallyDrop<Kept>,
+}
+
+/// What a [`CudarcStream`] is made of, to be dropped by [`Kept::end`].
+struct Kept {
+    /// Never unique while anybody else has it: there is always this one.
+    theirs: Arc<CudaStream>,
+    /// Keeps cudarc in the mode in which it orders streams.
+    tracking: Arc<CudaStream>,
+    primary: Context,
+    ours: Stream,
+}
+
+/// Streams whose [`CudarcStream`] is gone and that something of cudarc's still has.
+static WAITING: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
+
+/// The streams that keep cudarc ordering streams, one a context: streams that do nothing take room on
+/// the device too.
+static TRACKING: Mutex<Vec<(Weak<CudaContext>, Weak<CudaStream>)>> = Mutex::new(Vec::new());
+
+impl Stream {
+    /// This stream as cudarc's, in cudarc's context of the same device. The stream is not cudarc's to
+    /// destroy, and stays alive while anything of cudarc's has it.
+    ///
+    /// The first for a context waits for all of the device's work, as cudarc's first own stream does;
+    /// it is made before memory that several streams share. The calling thread's current context
+    /// stays what it was.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidRequest`] where `context` is not the device's primary one
+    /// (`CudaContext::new`), where this stream is one of a context that `cuCtxCreate` made, and where
+    /// cudarc has loaded another driver library; [`Error::DeviceMismatch`] for a context of another
+    /// device, [`Error::Forked`], [`Error::Driver`].
+    ///
+    /// # Example
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use cudarc::driver::CudaContext;
+    /// # use green_ctx::{Device, Driver, StreamOptions};
+    /// # let cuda = CudaContext::new(0)?;
+    /// # let device = Device::from_cudarc(&Driver::load()?, &cuda)?;
+    /// # let group = device.resources().sm()?.split([16])?.groups.remove(0);
+    /// let partition = device.create_context(group)?;
+    /// let stream = partition.create_stream(StreamOptions::default())?.to_cudarc(&cuda)?;
+    /// let memory = stream.alloc_zeros::<f32>(1 << 20)?;
+    /// // Both ways around, it is one stream.
+    /// assert_eq!(&Stream::from_cudarc(device.driver(), &stream)?, stream.stream());
+    /// # use green_ctx::Stream;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn to_cudarc(&self, context: &Arc<CudaContext>) -> Result<CudarcStream> {
+        let device = self.context().device();
+        let driver = device.driver();
+        reclaim(driver);
+        let (theirs, primary) = shared(driver, context)?;
+        if theirs != *device {
+            return Err(Error::DeviceMismatch { what: "the stream and cudarc's context" });
+        }
+        if context.cu_ctx().addr() != primary.as_raw().addr() {
+            let reason = "cudarc's context is not the device's primary one; `CudaContext::new` \
+                          gives that";
+            return Err(Error::InvalidRequest(reason.to_owned()));
+        }
+        if !self.context().is_green() && *self.context() != primary {
+            let reason = "the stream is neither one of a partition nor one of the primary context, \
+                          which cudarc's context is";
+            return Err(Error::InvalidRequest(reason.to_owned()));
+        }
+        let tracking = {
+            // cudarc makes its context current, and leaves it there, unless it is already.
+            let _scope = Scope::enter(driver, primary.as_raw())?;
+            tracking(context)?
+        };
+        // SAFETY: the stream is alive, and `Kept` keeps it until nobody has the result. A green
+        // context's stream works with what is the primary context's (recorded on an H200, driver
+        // 580.159.04). It does not order work with that of this crate; who submits both does, as with
+        // two handles of one stream.
+        let theirs = unsafe { context.wrap_borrowed_stream(self.as_raw().cast()) };
+        let kept = Kept { theirs, tracking, primary, ours: self.clone() };
+        Ok(CudarcStream { kept: ManuallyDrop::new(kept) })
+    }
+}
+
+/// cudarc's own stream that goes with a context.
+fn tracking(context: &Arc<CudaContext>) -> Result<Arc<CudaStream>> {
+    // The address is the context's for as long as somebody knows it weakly.
+    let of_context = |(known, _): &&(Weak<CudaContext>, _)| known.as_ptr() == Arc::as_ptr(context);
+    let found = TRACKING.lock().iter().filter(of_context).find_map(|(_, stream)| stream.upgrade());
+    if let Some(stream) = found {
+        return Ok(stream);
+    }
+    let stream = answer("CudaContext::new_stream", context.new_stream())?;
+    let mut known = TRACKING.lock();
+    known.retain(|(_, stream)| stream.strong_count() > 0);
+    known.push((Arc::downgrade(context), Arc::downgrade(&stream)));
+    Ok(stream)
+}
+
+impl CudarcStream {
+    /// The stream that this one is.
+    #[must_use]
+    pub fn stream(&self) -> &Stream {
+        &self.kept.ours
+    }
+
+    /// cudarc's object, for what takes an `Arc` of it, such as `CudaBlas::new`. The stream stays
+    /// alive while it lives.
+    #[must_use]
+    pub fn cudarc(&self) -> Arc<CudaStream> {
+        Arc::clone(&self.kept.theirs)
+    }
+}
+
+impl Deref for CudarcStream {
+    type Target = Arc<CudaStream>;
+
+    fn deref(&self) -> &Arc<CudaStream> {
+        &self.kept.theirs
+    }
+}
+
+impl Drop for CudarcStream {
+    fn drop(&mut self) {
+        // SAFETY: nobody uses the field afterwards.
+        let kept = unsafe { ManuallyDrop::take(&mut self.kept) };
+        if kept.ours.driver().is_forked() {
+            // Nothing of it is this process's, and the list's lock may be held for ever.
+            return mem::forget(kept);
+        }
+        if let Err(kept) = kept.end() {
+            WAITING.lock().push(kept);
+        }
+    }
+}
+
+impl Kept {
+    /// Lets go of everything, unless somebody else has cudarc's object.
+    fn end(self) -> Result<(), Kept> {
+        let Kept { theirs, tracking, primary, ours } = self;
+        // Its last handle, and not only seen to be: nobody can come by another meanwhile.
+        let theirs = match Arc::try_unwrap(theirs) {
+            Ok(theirs) => theirs,
+            Err(theirs) => return Err(Kept { theirs, tracking, primary, ours }),
+        };
+        let driver = ours.driver();
+        // As it was, the thread's current context stays: cudarc makes its own current before it
+        // destroys, unless it is already.
+        let scope = Scope::enter(driver, primary.as_raw());
+        drop((theirs, tracking));
+        driver.report(scope.map(drop));
+        Ok(())
+    }
+}
+
+/// Lets go of streams whose [`CudarcStream`] was dropped while something of cudarc's had them, where
+/// that is gone now, and returns how many still wait. What could want their SMs does so by itself.
+pub fn reclaim(driver: &Driver) -> usize {
+    if driver.is_forked() {
+        return 0;
+    }
+    let waiting = mem::take(&mut *WAITING.lock());
+    // Ended without the lock: that calls the driver.
+    let waiting: Vec<Kept> = waiting.into_iter().filter_map(|kept| kept.end().err()).collect();
+    let mut list = WAITING.lock();
+    list.extend(waiting);
+    list.len()
+}
+
+impl fmt::Debug for CudarcStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CudarcStream").field("stream", self.stream()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,331 @@
+//! Partitions of green-ctx in cudarc, and cudarc's objects in green-ctx, on one driver library.
+
+use std::error::Error;
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+use cudarc::driver::sys::{self, CUresult, CUstreamCaptureMode};
+use cudarc::driver::{CudaContext, DriverError, LaunchConfig, PushKernelArg};
+use cudarc::nvrtc::Ptx;
+use green_ctx::cudarc::{CudarcStream, reclaim};
+use green_ctx::sim::Sim;
+use green_ctx::{
+    CloseReason, Context, DefaultStream, Device, Driver, Error as Failure, EventOptions, Stream,
+    StreamOptions,
+};
+
+type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
+
+/// cudarc's context and this crate's device, with nothing left of an earlier test.
+fn machine() -> Result<(Arc<CudaContext>, Device)> {
+    let cuda = CudaContext::new(0)?;
+    let device = Device::from_cudarc(&Driver::load()?, &cuda)?;
+    assert_eq!(device.resources().sm()?.free(), 132);
+    Ok((cuda, device))
+}
+
+/// Nothing is held any more, by the ledger, by cudarc or in the driver.
+fn finish(cuda: Arc<CudaContext>, device: &Device) -> Result {
+    cuda.check_err()?;
+    drop(cuda);
+    assert_eq!(reclaim(device.driver()), 0);
+    assert_eq!(device.resources().sm()?.free(), 132);
+    device.release_idle();
+    assert!(!primary_is_active()?);
+    Ok(())
+}
+
+fn partition(device: &Device, sm_count: u32) -> Result<Context> {
+    let group = device.resources().sm()?.split([sm_count])?.groups.remove(0);
+    Ok(device.create_context(group)?)
+}
+
+fn shared(context: &Context, cuda: &Arc<CudaContext>) -> green_ctx::Result<CudarcStream> {
+    context.create_stream(StreamOptions::default())?.to_cudarc(cuda)
+}
+
+fn primary_is_active() -> Result<bool> {
+    let (mut flags, mut active) = (0, 0);
+    // SAFETY: both pointers are to live integers.
+    unsafe { sys::cuDevicePrimaryCtxGetState(0, &mut flags, &mut active).result()? };
+    Ok(active != 0)
+}
+
+fn current() -> Result<usize> {
+    let mut raw = null_mut();
+    // SAFETY: the pointer is to a live handle.
+    unsafe { sys::cuCtxGetCurrent(&mut raw).result()? };
+    Ok(raw.addr())
+}
+
+/// The green context that the driver says a stream is of, as a number.
+fn green_of(stream: &CudarcStream) -> Result<usize> {
+    let mut green = null_mut();
+    // SAFETY: the stream is alive, the pointer is to a live handle.
+    unsafe { sys::cuStreamGetGreenCtx(stream.cu_stream(), &mut green).result()? };
+    Ok(green.addr())
+}
+
+#[test]
+fn what_cudarc_submits_runs_in_the_partition() -> Result {
+    let (cuda, device) = machine()?;
+    let context = partition(&device, 16)?;
+    let stream = shared(&context, &cuda)?;
+    assert_eq!(stream.stream().context(), &context);
+    assert_eq!(Some(green_of(&stream)?), context.as_raw_green().map(|green| green.addr()));
+
+    let numbers: Vec<u32> = (0..1000).collect();
+    let mut memory = stream.clone_htod(&numbers)?;
+    assert_eq!(stream.clone_dtoh(&memory)?, numbers);
+    stream.memset_zeros(&mut memory)?;
+    assert_eq!(stream.clone_dtoh(&memory)?, [0; 1000]);
+
+    // Blocks of 1024 threads that have to fit at once, of which an SM holds two: how many do tells
+    // which SMs the launch is for.
+    let text = ".version 7.0 .target sm_52 .address_size 64
+        .visible .entry nothing(.param .u64 to) { ret; }";
+    let nothing = cuda.load_module(Ptx::from_src(text))?.load_function("nothing")?;
+    let fits = |stream: &cudarc::driver::CudaStream, blocks| {
+        let shape =
+            LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (1024, 1, 1), shared_mem_bytes: 0 };
+        // SAFETY: the kernel has one parameter, which it does not use.
+        unsafe { stream.launch_builder(&nothing).arg(&memory).launch_cooperative(shape) }.map(drop)
+    };
+    let too_large = Err(DriverError(CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE));
+    assert_eq!((fits(&stream, 32), fits(&stream, 33)), (Ok(()), too_large));
+    // cudarc's own stream is on all SMs, and so is one that it makes from the partition's.
+    for whole in [cuda.new_stream()?, stream.fork()?] {
+        assert_eq!((fits(&whole, 264), fits(&whole, 265)), (Ok(()), too_large));
+        whole.synchronize()?;
+    }
+    stream.synchronize()?;
+    drop((nothing, memory, stream, context));
+    finish(cuda, &device)
+}
+
+#[test]
+fn partitions_share_memory_in_order() -> Result {
+    let (cuda, device) = machine()?;
+    let first = shared(&partition(&device, 16)?, &cuda)?;
+    let second = shared(&partition(&device, 32)?, &cuda)?;
+    assert!(cuda.is_managing_stream_synchronization());
+    // cudarc waits where the streams differ. A missing wait would be in the library's report.
+    let mut memory = first.clone_htod(&[1u8; 64])?;
+    for _ in 0..2 {
+        second.memset_zeros(&mut memory)?;
+        assert_eq!(first.clone_dtoh(&memory)?, [0; 64]);
+        first.memcpy_htod(&[2; 64], &mut memory)?;
+        let copy = second.clone_dtod(&memory)?;
+        assert_eq!(second.clone_dtoh(&copy)?, [2; 64]);
+    }
+    drop((first, memory, second));
+    assert_eq!(reclaim(device.driver()), 0);
+    assert!(!cuda.is_managing_stream_synchronization());
+    finish(cuda, &device)
+}
+
+#[test]
+fn a_graph_of_a_partition_is_captured() -> Result {
+    let (cuda, device) = machine()?;
+    // SAFETY: the memory is used in one stream alone.
+    unsafe { cuda.disable_event_tracking() };
+    let stream = shared(&partition(&device, 16)?, &cuda)?;
+    let mut memory = stream.clone_htod(&[1u8; 64])?;
+    stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
+    stream.memset_zeros(&mut memory)?;
+    let graph = stream.end_capture(sys::CUgraphInstantiate_flags(0))?.ok_or("there is a graph")?;
+    assert_eq!(stream.clone_dtoh(&memory)?, [1; 64]);
+    graph.launch()?;
+    assert_eq!(stream.clone_dtoh(&memory)?, [0; 64]);
+    // The graph and the memory keep the stream.
+    drop(stream);
+    assert_eq!(reclaim(device.driver()), 1);
+    graph.launch()?;
+    drop(graph);
+    assert_eq!(reclaim(device.driver()), 1);
+    drop(memory);
+    finish(cuda, &device)
+}
+
+#[test]
+fn the_partition_ends_with_the_last_of_either() -> Result {
+    let (cuda, device) = machine()?;
+    let sms = device.resources().sm()?;
+    for cudarc_first in [true, false] {
+        let context = partition(&device, 120)?;
+        let stream = shared(&context, &cuda)?;
+        let raw = stream.stream().as_raw();
+        let memory = stream.clone_htod(&[1u8, 2, 3])?;
+        drop(context);
+        if cudarc_first {
+            drop((memory, stream));
+        } else {
+            let theirs = stream.cudarc();
+            drop(stream);
+            // Both cudarc's memory and its stream have the partition now.
+            assert!(device.driver().find_stream(raw).is_some());
+            assert!(matches!(sms.split([16]), Err(Failure::NotEnoughSms(_))));
+            assert_eq!(theirs.clone_dtoh(&memory)?, [1, 2, 3]);
+            drop(theirs);
+            assert!(matches!(sms.split([16]), Err(Failure::NotEnoughSms(_))));
+            // Nobody tells that they are gone; who asks for SMs finds out.
+            drop(memory);
+            assert_eq!(sms.free(), 12);
+            drop(sms.split([120])?);
+        }
+        assert_eq!(device.driver().find_stream(raw), None);
+        assert_eq!(sms.free(), 132);
+    }
+    finish(cuda, &device)
+}
+
+#[test]
+fn closing_says_what_cudarc_has() -> Result {
+    let (cuda, device) = machine()?;
+    let context = partition(&device, 16)?;
+    let stream = shared(&context, &cuda)?;
+    let memory = stream.alloc_zeros::<u8>(64)?;
+    drop(stream);
+    let refused = context.close().expect_err("cudarc's memory has the stream");
+    assert!(matches!(refused.reason, CloseReason::Shared));
+    drop(memory);
+    let group = refused.context.close()?.ok_or("a partition has a group")?;
+    assert_eq!(group.sm_count(), 16);
+    drop(group);
+    finish(cuda, &device)
+}
+
+#[test]
+fn cudarcs_context_may_go_first() -> Result {
+    let (cuda, device) = machine()?;
+    let stream = shared(&partition(&device, 16)?, &cuda)?;
+    drop(cuda);
+    let memory = stream.clone_htod(&[5u64; 10])?;
+    assert_eq!(stream.clone_dtoh(&memory)?, [5; 10]);
+    drop(memory);
+    let ours = stream.stream().clone();
+    // What is left is this crate's: it keeps the primary context.
+    drop(stream);
+    assert!(primary_is_active()?);
+    ours.synchronize()?;
+    drop(ours);
+    finish(CudaContext::new(0)?, &device)
+}
+
+#[test]
+fn the_current_context_stays() -> Result {
+    let (cuda, device) = machine()?;
+    let context = partition(&device, 16)?;
+    let ours = context.create_stream(StreamOptions::default())?;
+    // SAFETY: no context at all is a context to have.
+    unsafe { sys::cuCtxSetCurrent(null_mut()).result()? };
+    for in_partition in [false, true] {
+        let guard = if in_partition { Some(context.make_current()?) } else { None };
+        let before = current()?;
+        let stream = ours.to_cudarc(&cuda)?;
+        assert_eq!(current()?, before);
+        drop(stream);
+        assert_eq!(current()?, before);
+        drop(guard);
+    }
+    drop((ours, context));
+    finish(cuda, &device)
+}
+
+#[test]
+fn cudarcs_streams_are_streams_of_ours() -> Result {
+    let (cuda, device) = machine()?;
+    let driver = device.driver();
+    assert_eq!(device, driver.device(0)?);
+    let primary = Context::from_cudarc(driver, &cuda)?;
+    assert_eq!(primary, device.primary_context()?);
+
+    let theirs = cuda.new_stream()?;
+    let ours = Stream::from_cudarc(driver, &theirs)?;
+    assert_eq!(ours, Stream::from_cudarc(driver, &theirs)?);
+    assert_eq!(ours.context(), &primary);
+    // A partition waits for cudarc's stream, and the reverse.
+    let lane = partition(&device, 16)?.create_stream(StreamOptions::default())?;
+    lane.wait_for(&ours)?;
+    ours.wait_for(&lane)?;
+    let event = device.create_event(EventOptions::default())?;
+    ours.record(&event)?;
+    // cudarc's object is kept until ours is gone.
+    drop((theirs, cuda));
+    ours.synchronize()?;
+    assert!(event.is_complete()?);
+    drop((ours, lane, event, primary));
+
+    let cuda = CudaContext::new(0)?;
+    let token = Stream::from_cudarc(driver, &cuda.default_stream()).err();
+    assert!(matches!(token, Some(Failure::DefaultStream { token: DefaultStream::Null })));
+    let token = Stream::from_cudarc(driver, &cuda.per_thread_stream()).err();
+    assert!(matches!(token, Some(Failure::DefaultStream { token: DefaultStream::PerThread })));
+    let stream = shared(&partition(&device, 16)?, &cuda)?;
+    assert_eq!(&Stream::from_cudarc(driver, &stream)?, stream.stream());
+    drop(stream);
+    finish(cuda, &device)
+}
+
+#[test]
+fn what_does_not_belong_together_is_refused() -> Result {
+    let (cuda, device) = machine()?;
+    let driver = device.driver();
+    let other = CudaContext::new_non_primary(0, 0)?;
+    let ours = partition(&device, 16)?.create_stream(StreamOptions::default())?;
+    let invalid = |result: green_ctx::Result<_>| {
+        let Some(Failure::InvalidRequest(reason)) = result.map(|_: CudarcStream| ()).err() else {
+            panic!("it was not refused, or otherwise");
+        };
+        reason
+    };
+    assert!(invalid(ours.to_cudarc(&other)).contains("is not the device's primary one"));
+
+    let second = CudaContext::new(1)?;
+    assert_eq!(Device::from_cudarc(driver, &second)?, driver.device(1)?);
+    assert!(matches!(ours.to_cudarc(&second).err(), Some(Failure::DeviceMismatch { .. })));
+    drop(second);
+
+    // A context that is no primary one is still one of the device's.
+    assert_eq!(Device::from_cudarc(driver, &other)?, device);
+    let borrowed = Context::from_cudarc(driver, &other)?;
+    assert_ne!(borrowed, device.primary_context()?);
+    drop(other);
+    let foreign = borrowed.create_stream(StreamOptions::default())?;
+    assert!(invalid(foreign.to_cudarc(&cuda)).contains("neither one of a partition"));
+    drop((foreign, borrowed));
+
+    // Another driver library, which knows nothing of cudarc's handles. Under a memory checker, where
+    // there is no room for a range of its own, its first simulator has the numbers of the other's.
+    let _first = Sim::new("h200")?;
+    let simulated = Driver::simulated(&Sim::new("h200")?)?;
+    let theirs = partition(&simulated.device(0)?, 16)?.create_stream(StreamOptions::default())?;
+    assert!(invalid(theirs.to_cudarc(&cuda)).contains("another driver library"));
+    let refused = Device::from_cudarc(&simulated, &cuda).err();
+    assert!(matches!(refused, Some(Failure::InvalidRequest(_))));
+    drop((ours, theirs));
+    finish(cuda, &device)
+}
+
+#[test]
+fn threads_share_and_drop_streams() -> Result {
+    let (cuda, device) = machine()?;
+    let context = partition(&device, 64)?;
+    std::thread::scope(|scope| {
+        for number in 0..4u64 {
+            let (cuda, context) = (&cuda, &context);
+            scope.spawn(move || {
+                for _ in 0..10 {
+                    let stream = shared(context, cuda).expect("a stream");
+                    let memory = stream.clone_htod(&[number; 10]).expect("memory");
+                    drop(stream);
+                    let back = memory.stream().clone_dtoh(&memory).expect("numbers");
+                    assert_eq!(back, [number; 10]);
+                }
+            });
+        }
+    });
+    assert_eq!(reclaim(device.driver()), 0);
+    drop(context);
+    finish(cuda, &device)
+}
