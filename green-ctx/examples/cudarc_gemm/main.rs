@@ -1,0 +1,331 @@
+//! A product through cuBLAS in one partition, beside an addition that memory bounds in another, both
+//! through cudarc. Needs a GPU and libcublas.
+//!
+//! ```text
+//! cargo run --release --example cudarc_gemm --features cudarc -- --sms 104
+//! ```
+//!
+//! Where the partitions lie is proved by a kernel that writes down its SMs; that cuBLAS keeps to its
+//! own by a product that waits while they are held, and does not while the others are. The results
+//! are compared with the host's.
+
+mod measure;
+mod work;
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+
+use cudarc::driver::{CudaContext, sys::CUdevice_attribute as Attribute};
+use cudarc::nvrtc::Ptx;
+use green_ctx::cudarc::CudarcStream;
+use green_ctx::verify::{self, PartitionReport, Report};
+use green_ctx::{Context, Device, Driver, ErrorKind, SplitRequest, StreamOptions};
+use serde_json::{Value, json};
+
+use crate::measure::{Confinement, Lane, Times};
+use crate::work::{Addition, Hold, Product, Result};
+
+const USAGE: &str = "\
+Runs a product in one partition beside an addition in another.
+
+  --sms N      the SMs of the product, three quarters unless given; the addition gets the rest
+  --size N     the rows and columns of the matrices, 4096 unless given
+  --device N   the device, 0 unless given
+  --json       one JSON object instead of text
+
+Exit status:
+  0  everything is as it should be
+  1  a result was wrong, or something ran on SMs of the other partition
+  2  bad usage
+  3  no driver, no device or no libcublas, or one that failed";
+
+/// What is asked for.
+struct Options {
+    sms: Option<u32>,
+    size: usize,
+    device: u32,
+    json: bool,
+}
+
+fn main() -> ExitCode {
+    let options = match parse(std::env::args().skip(1)) {
+        Ok(Some(options)) => options,
+        Ok(None) => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        Err(wrong) => {
+            eprintln!("error: {wrong}\n\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    let findings = match prepare(&options).and_then(|driver| run(&driver, &options)) {
+        Ok(findings) => findings,
+        Err(error) => {
+            let status = status(&*error);
+            match options.json {
+                true => println!("{}", json!({ "error": error.to_string(), "status": status })),
+                false => eprintln!("error: {error}"),
+            }
+            return ExitCode::from(status);
+        }
+    };
+    match options.json {
+        true => println!("{}", findings.to_json()),
+        false => findings.print(),
+    }
+    ExitCode::from(u8::from(!findings.ok()))
+}
+
+fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>> {
+    let mut options = Options { sms: None, size: 4096, device: 0, json: false };
+    while let Some(argument) = arguments.next() {
+        let mut number = |range: std::ops::RangeInclusive<u32>| -> Result<u32> {
+            let text = arguments.next().ok_or_else(|| format!("{argument} wants a number"))?;
+            let number = text.parse().ok().filter(|number| range.contains(number));
+            number.ok_or_else(|| {
+                let (from, to) = range.into_inner();
+                format!("{argument} is a number from {from} to {to}, not {text}").into()
+            })
+        };
+        match argument.as_str() {
+            "--sms" => options.sms = Some(number(1..=10_000)?),
+            // Sums of up to 16384 products of small integers are exact in f32.
+            "--size" => options.size = number(64..=16_384)?.next_multiple_of(8) as usize,
+            "--device" => options.device = number(0..=1000)?,
+            "--json" => options.json = true,
+            "--help" | "-h" => return Ok(None),
+            _ => return Err(format!("there is no argument {argument}").into()),
+        }
+    }
+    Ok(Some(options))
+}
+
+/// The exit status of a failure: bad usage where asking otherwise helps.
+fn status(error: &(dyn std::error::Error + Send + Sync + 'static)) -> u8 {
+    match error.downcast_ref::<green_ctx::Error>().map(green_ctx::Error::kind) {
+        Some(ErrorKind::InvalidRequest | ErrorKind::Unavailable) => 2,
+        _ => 3,
+    }
+}
+
+/// Finds what the example needs. cudarc panics where a library is missing, so that is asked before.
+fn prepare(options: &Options) -> Result<Driver> {
+    let driver = Driver::load().map_err(|error| match std::error::Error::source(&error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    })?;
+    driver.device(options.device)?;
+    // SAFETY: loading the driver or cuBLAS runs nothing but their own start-up code.
+    let found = unsafe { cudarc::driver::sys::is_culib_present() };
+    if !found {
+        return Err("cudarc finds no libcuda.so, though there is a driver".into());
+    }
+    // SAFETY: as above.
+    let found = unsafe { cudarc::cublas::sys::is_culib_present() };
+    if !found {
+        return Err(
+            "there is no libcublas.so of CUDA 12 or 13 where libraries are looked for; add \
+                    its folder to LD_LIBRARY_PATH. Of NVIDIA's Python packages it is \
+                    site-packages/nvidia/cublas/lib or site-packages/nvidia/cu13/lib"
+                .into(),
+        );
+    }
+    Ok(driver)
+}
+
+/// What the example found out.
+struct Findings {
+    report: Report,
+    size: usize,
+    /// The operations of a product, and the bytes of an addition.
+    amounts: (f64, f64),
+    /// In partitions: alone, and beside each other.
+    apart: (Times, Times),
+    /// On two streams that share all SMs.
+    shared: (Times, Times),
+    addition_sms: BTreeSet<u32>,
+    confinement: Confinement,
+    product_is_right: bool,
+    addition_is_right: bool,
+}
+
+fn run(driver: &Driver, options: &Options) -> Result<Findings> {
+    let cuda = CudaContext::new(options.device as usize)?;
+    let device = Device::from_cudarc(driver, &cuda)?;
+    let sms = device.sm_count()?;
+    let product_sms = options.sms.unwrap_or(sms / 4 * 3);
+    let request = SplitRequest::new().group("product", product_sms).rest("addition");
+    let split = device.resources().sm()?.split(request)?;
+    let contexts: Vec<Context> = split
+        .groups
+        .into_iter()
+        .chain(split.remainder)
+        .map(|group| device.create_context(group))
+        .collect::<green_ctx::Result<_>>()?;
+    let [products, additions] = contexts.as_slice() else {
+        let all = format!("a product on {product_sms} SMs leaves none of {sms} for the addition");
+        return Err(green_ctx::Error::InvalidRequest(all).into());
+    };
+    let report = verify::partitions(&contexts, verify::DEFAULT_STAY)?;
+
+    let lane = |context: &Context| -> Result<(CudarcStream, Lane)> {
+        let stream = context.create_stream(StreamOptions::default())?.to_cudarc(&cuda)?;
+        let lane = Lane { stream: stream.cudarc(), sm_count: context.sm_count()? };
+        Ok((stream, lane))
+    };
+    // The first of each pair keeps the partition's stream.
+    let ((_first, product_lane), (_second, addition_lane)) = (lane(products)?, lane(additions)?);
+    let ((_third, product_side), (_fourth, addition_side)) = (lane(products)?, lane(additions)?);
+
+    let module = cuda.load_module(Ptx::from_src(work::PTX))?;
+    let mut product = Product::new(&product_lane.stream, options.size)?;
+    let mut addition = Addition::new(&addition_lane.stream, &module)?;
+    let threads = cuda
+        .attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)
+        .map(|threads| threads.unsigned_abs())?;
+    let mut hold = Hold::new(&addition_side.stream, &module, threads)?;
+
+    let blas = work::blas(&product_lane.stream, Some(product_lane.sm_count))?;
+    let apart =
+        measure::both((&mut product, &blas, &product_lane), (&mut addition, &addition_lane))?;
+    let mut product_is_right = product.take(&product_lane.stream)?;
+    let addition_sms = addition.take_sms(&addition_lane.stream)?;
+    let confinement = measure::confinement(
+        (&mut product, &blas, &product_lane),
+        apart.0.product,
+        &mut hold,
+        (&product_side, &addition_side),
+    )?;
+    product_is_right &= product.take(&product_lane.stream)?;
+
+    // The same without partitions, on cudarc's own streams.
+    let whole = || -> Result<Lane> { Ok(Lane { stream: cuda.new_stream()?, sm_count: sms }) };
+    let (product_lane, addition_lane) = (whole()?, whole()?);
+    let blas = work::blas(&product_lane.stream, None)?;
+    let shared =
+        measure::both((&mut product, &blas, &product_lane), (&mut addition, &addition_lane))?;
+    product_is_right &= product.take(&product_lane.stream)?;
+    Ok(Findings {
+        report,
+        size: options.size,
+        amounts: (product.operations(), addition.bytes()),
+        apart,
+        shared,
+        addition_sms,
+        confinement,
+        product_is_right,
+        addition_is_right: addition.is_right(&addition_lane.stream)?,
+    })
+}
+
+impl Findings {
+    /// Whether the addition's own kernel ran on the SMs that the probe found in its partition, and on
+    /// no others.
+    fn addition_is_confined(&self) -> bool {
+        self.report.partitions.get(1).map(PartitionReport::observed_sms).as_ref()
+            == Some(&self.addition_sms)
+    }
+
+    fn ok(&self) -> bool {
+        self.report.ok()
+            && self.addition_is_confined()
+            && self.confinement.holds()
+            && self.product_is_right
+            && self.addition_is_right
+    }
+
+    fn print(&self) {
+        let Findings { report, size, confinement, .. } = self;
+        let yes = |yes: bool| if yes { "yes" } else { "NO" };
+        println!("{}, {}", report.device_name, report.driver);
+        for partition in &report.partitions {
+            let seen = ranges(&partition.observed_sms());
+            println!("{:<9} {:>4} SMs: {seen}", partition.name, partition.sm_count);
+        }
+        println!("partitions disjoint and complete (probe)     {}", yes(report.ok()));
+        println!(
+            "addition on its SMs only (its own kernel)    {}",
+            yes(self.addition_is_confined())
+        );
+        println!(
+            "product waits for its SMs only               {}: {:.1} ms while its own were held for \
+             {:.0} ms, {:.1} ms while the others were",
+            yes(confinement.holds()),
+            confinement.own,
+            confinement.hold,
+            confinement.other
+        );
+        println!("product as on the host (a sample, exact)     {}", yes(self.product_is_right));
+        println!("addition as on the host (all, exact)         {}", yes(self.addition_is_right));
+        println!();
+        println!("{:<44}{:>28}{:>28}", "", "alone", "beside the other");
+        let sms = |index: usize| report.partitions.get(index).map_or(0, |part| part.sm_count);
+        for (name, product_sms, addition_sms, times) in [
+            ("partitions", sms(0), sms(1), self.apart),
+            ("all SMs shared", report.sm_count, report.sm_count, self.shared),
+        ] {
+            let (alone, beside) = times;
+            let work = format!("{name}: product {size}², {product_sms} SMs");
+            let rate = self.amounts.0 / 1e9;
+            println!("{work:<44}{}", row(alone.product, beside.product, rate, "TFLOP/s"));
+            let work = format!("{name}: addition, {addition_sms} SMs");
+            let rate = self.amounts.1 / 1e6;
+            println!("{work:<44}{}", row(alone.addition, beside.addition, rate, "GB/s"));
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        let times = |(alone, beside): (Times, Times)| {
+            json!({
+                "product": { "alone_ms": alone.product, "beside_ms": beside.product },
+                "addition": { "alone_ms": alone.addition, "beside_ms": beside.addition },
+            })
+        };
+        let partition = |partition: &PartitionReport| {
+            json!({
+                "name": partition.name,
+                "sm_count": partition.sm_count,
+                "sms": partition.observed_sms(),
+            })
+        };
+        let partitions: Vec<Value> = self.report.partitions.iter().map(partition).collect();
+        json!({
+            "ok": self.ok(),
+            "driver": self.report.driver.to_string(),
+            "device": self.report.device_name,
+            "sm_count": self.report.sm_count,
+            "partitions": partitions,
+            "disjoint": self.report.disjoint(),
+            "addition_sms": self.addition_sms,
+            "confinement": {
+                "ok": self.confinement.holds(),
+                "hold_ms": self.confinement.hold,
+                "own_ms": self.confinement.own,
+                "other_ms": self.confinement.other,
+            },
+            "results": { "product": self.product_is_right, "addition": self.addition_is_right },
+            "size": self.size,
+            "operations_per_product": self.amounts.0,
+            "bytes_per_addition": self.amounts.1,
+            "partitioned": times(self.apart),
+            "shared": times(self.shared),
+        })
+    }
+}
+
+/// Two times in milliseconds, and what is done in them; `rate` is how much of it a millisecond is.
+fn row(alone: f64, beside: f64, rate: f64, unit: &str) -> String {
+    let cell = |ms: f64| format!("{ms:8.3} ms {:7.0} {unit:<7}", rate / ms);
+    format!("{:>28}{:>28}", cell(alone), cell(beside))
+}
+
+/// SM ids, in few words.
+fn ranges(sms: &BTreeSet<u32>) -> String {
+    let starts = sms.iter().filter(|&&sm| sm == 0 || !sms.contains(&(sm - 1)));
+    let range = |&start: &u32| match (start..).find(|sm| !sms.contains(&(sm + 1))) {
+        Some(end) if end > start => format!("{start}-{end}"),
+        _ => start.to_string(),
+    };
+    starts.map(range).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,130 @@
+//! How long things take, alone and beside each other.
+
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cudarc::cublas::CudaBlas;
+use cudarc::driver::{CudaStream, DriverError};
+
+use crate::work::{Addition, Hold, Product, Result};
+
+/// How long each measurement goes on.
+const WINDOW: Duration = Duration::from_secs(1);
+/// How much work is submitted at a time.
+const BATCH: Duration = Duration::from_millis(5);
+
+/// Where one kind of work goes.
+pub(crate) struct Lane {
+    pub(crate) stream: Arc<CudaStream>,
+    /// The SMs that its kernels find.
+    pub(crate) sm_count: u32,
+}
+
+/// The milliseconds that a product and an addition take.
+#[derive(Clone, Copy)]
+pub(crate) struct Times {
+    pub(crate) product: f64,
+    pub(crate) addition: f64,
+}
+
+/// Measures both works alone, and then beside each other.
+pub(crate) fn both(
+    product: (&mut Product, &CudaBlas, &Lane),
+    addition: (&mut Addition, &Lane),
+) -> Result<(Times, Times)> {
+    let (matrices, blas, products) = product;
+    let (vectors, additions) = addition;
+    let mut multiply = || matrices.submit(blas, &products.stream);
+    let mut add = || vectors.submit(&additions.stream, additions.sm_count);
+
+    let batches = (batch(&products.stream, &mut multiply)?, batch(&additions.stream, &mut add)?);
+    let alone = Times {
+        product: pace(&products.stream, batches.0, &mut multiply)?,
+        addition: pace(&additions.stream, batches.1, &mut add)?,
+    };
+    let start = Barrier::new(2);
+    let (product, addition) = thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            start.wait();
+            pace(&additions.stream, batches.1, &mut add)
+        });
+        start.wait();
+        let product = pace(&products.stream, batches.0, &mut multiply);
+        (product, other.join().unwrap_or_else(|_| Err("a thread panicked".into())))
+    });
+    Ok((alone, Times { product: product?, addition: addition? }))
+}
+
+/// How many times a work is submitted at once.
+fn batch(stream: &CudaStream, submit: &mut impl FnMut() -> Result) -> Result<u32> {
+    // The first one loads what it needs.
+    submit()?;
+    stream.synchronize()?;
+    let start = Instant::now();
+    submit()?;
+    stream.synchronize()?;
+    let times = BATCH.as_secs_f64() / start.elapsed().as_secs_f64().max(1e-6);
+    Ok(times.clamp(1.0, 200.0) as u32)
+}
+
+/// The milliseconds that a work takes while there is always more of it in the stream.
+fn pace(stream: &CudaStream, batch: u32, submit: &mut impl FnMut() -> Result) -> Result<f64> {
+    let (start, mut count, mut before) = (Instant::now(), 0u32, None);
+    while start.elapsed() < WINDOW {
+        for _ in 0..batch {
+            submit()?;
+        }
+        count += batch;
+        // One batch is in the stream while the one before it is waited for.
+        let end = stream.record_event(None)?;
+        before.replace(end).map_or(Ok::<(), DriverError>(()), |end| end.synchronize())?;
+    }
+    stream.synchronize()?;
+    Ok(start.elapsed().as_secs_f64() * 1e3 / f64::from(count))
+}
+
+/// How long a product took while SMs were held, in milliseconds.
+pub(crate) struct Confinement {
+    /// For how long they were held.
+    pub(crate) hold: f64,
+    /// While those of its own partition were.
+    pub(crate) own: f64,
+    /// While those of the other partition were.
+    pub(crate) other: f64,
+}
+
+impl Confinement {
+    /// Whether the product waited for its own SMs, and for no others: it ran there and nowhere else.
+    pub(crate) fn holds(&self) -> bool {
+        self.own > self.hold / 2.0 && self.other < self.hold / 2.0
+    }
+}
+
+/// Times a product while all SMs of its partition are held, and while those of the other are.
+/// `sides` are further streams of the two partitions, for who holds them.
+pub(crate) fn confinement(
+    product: (&mut Product, &CudaBlas, &Lane),
+    alone: f64,
+    hold: &mut Hold,
+    sides: (&Lane, &Lane),
+) -> Result<Confinement> {
+    let (matrices, blas, lane) = product;
+    let held = 200.0 + 20.0 * alone;
+    let mut timed = |side: &Lane| -> Result<f64> {
+        hold.submit(&side.stream, side.sm_count, (held * 1e6) as u64)?;
+        // Until it is there.
+        thread::sleep(Duration::from_millis(20));
+        let start = Instant::now();
+        matrices.submit(blas, &lane.stream)?;
+        lane.stream.synchronize()?;
+        let elapsed = start.elapsed();
+        side.stream.synchronize()?;
+        let sms = hold.take_sms(&side.stream)?;
+        if sms.len() != side.sm_count as usize {
+            return Err(format!("{} of {} SMs were held", sms.len(), side.sm_count).into());
+        }
+        Ok(elapsed.as_secs_f64() * 1e3)
+    };
+    Ok(Confinement { hold: held, own: timed(sides.0)?, other: timed(sides.1)? })
+}

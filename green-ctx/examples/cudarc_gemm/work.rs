@@ -1,0 +1,232 @@
+//! What is run: a product through cuBLAS, an addition that memory bounds, and a kernel that holds SMs.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use cudarc::cublas::sys::{
+    self as cublas, cublasComputeType_t, cublasGemmAlgo_t, cublasOperation_t, cudaDataType,
+};
+use cudarc::cublas::{CudaBlas, result};
+use cudarc::driver::{
+    CudaFunction, CudaModule, CudaSlice, CudaStream, DevicePtr, DevicePtrMut, LaunchConfig,
+    PushKernelArg,
+};
+
+/// What any step gives.
+pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Text for any GPU from compute capability 5.2 on; the driver compiles it.
+pub(crate) const PTX: &str = include_str!("kernels.ptx");
+
+/// More than any GPU has SM ids.
+const SM_IDS: usize = 4096;
+/// The numbers that the addition has on each side.
+const NUMBERS: usize = 64 << 20;
+/// How many elements of the product are compared with the host's.
+const SAMPLES: usize = 1000;
+
+/// A cuBLAS handle on a stream. It is told how many SMs its kernels will find, since it takes the
+/// device's number otherwise; `None` leaves that as it is.
+pub(crate) fn blas(stream: &Arc<CudaStream>, sm_count: Option<u32>) -> Result<CudaBlas> {
+    let blas = CudaBlas::new(Arc::clone(stream))?;
+    if let Some(count) = sm_count {
+        // SAFETY: the handle is alive.
+        unsafe { cublas::cublasSetSmCountTarget(*blas.handle(), i32::try_from(count)?) }
+            .result()?;
+    }
+    Ok(blas)
+}
+
+/// The product of two square matrices of bf16, summed up in f32.
+///
+/// The elements are small integers, so that every sum is exact, in whatever order it is made.
+pub(crate) struct Product {
+    size: usize,
+    a: CudaSlice<u16>,
+    b: CudaSlice<u16>,
+    c: CudaSlice<f32>,
+}
+
+impl Product {
+    pub(crate) fn new(stream: &Arc<CudaStream>, size: usize) -> Result<Product> {
+        let matrix = |seed| -> Vec<u16> {
+            (0..size * size).map(|index| bf16(element(seed, index))).collect()
+        };
+        Ok(Product {
+            size,
+            a: stream.clone_htod(&matrix(1))?,
+            b: stream.clone_htod(&matrix(2))?,
+            c: stream.alloc_zeros(size * size)?,
+        })
+    }
+
+    /// The operations of one product.
+    pub(crate) fn operations(&self) -> f64 {
+        2.0 * (self.size as f64).powi(3)
+    }
+
+    pub(crate) fn submit(&mut self, blas: &CudaBlas, stream: &CudaStream) -> Result {
+        let (size, one, zero) = (i32::try_from(self.size)?, 1f32, 0f32);
+        let (a, _reads_a) = self.a.device_ptr(stream);
+        let (b, _reads_b) = self.b.device_ptr(stream);
+        let (c, _writes_c) = self.c.device_ptr_mut(stream);
+        let (input, output) = (cudaDataType::CUDA_R_16BF, cudaDataType::CUDA_R_32F);
+        let plain = cublasOperation_t::CUBLAS_OP_N;
+        // cuBLAS has columns where these matrices have rows: it is asked for the transposed product,
+        // which is that of the transposed matrices the other way around.
+        // SAFETY: the handle is on this stream; each matrix has size times size elements of the type
+        // that is named; both factors live past the call, which reads them.
+        unsafe {
+            result::gemm_ex(
+                *blas.handle(),
+                plain,
+                plain,
+                size,
+                size,
+                size,
+                (&raw const one).cast(),
+                b as *const _,
+                input,
+                size,
+                a as *const _,
+                input,
+                size,
+                (&raw const zero).cast(),
+                c as *mut _,
+                output,
+                size,
+                cublasComputeType_t::CUBLAS_COMPUTE_32F,
+                cublasGemmAlgo_t::CUBLAS_GEMM_DFALT,
+            )
+        }?;
+        Ok(())
+    }
+
+    /// Whether the product on the device is right, as far as a sample of it tells; it is cleared for
+    /// the next one.
+    pub(crate) fn take(&mut self, stream: &Arc<CudaStream>) -> Result<bool> {
+        let product = stream.clone_dtoh(&self.c)?;
+        stream.memset_zeros(&mut self.c)?;
+        let size = self.size;
+        // A step that has no divisor in common with the number of elements: rows and columns vary.
+        Ok((0..SAMPLES).map(|sample| sample * 7_368_787 % (size * size)).all(|index| {
+            let (row, column) = (index / size, index % size);
+            let sum: i32 =
+                (0..size).map(|k| element(1, row * size + k) * element(2, k * size + column)).sum();
+            product[index] == sum as f32
+        }))
+    }
+}
+
+/// An element of a matrix, from -4 to 4.
+fn element(seed: u64, index: usize) -> i32 {
+    let mixed = (index as u64 ^ (seed << 48)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    ((mixed >> 40) % 9) as i32 - 4
+}
+
+/// A small integer as bf16, which is the upper half of an f32.
+fn bf16(value: i32) -> u16 {
+    ((value as f32).to_bits() >> 16) as u16
+}
+
+/// One vector added to another, again and again: three accesses to memory for an addition.
+pub(crate) struct Addition {
+    function: CudaFunction,
+    y: CudaSlice<u32>,
+    x: CudaSlice<u32>,
+    seen: CudaSlice<u32>,
+    passes: u32,
+}
+
+impl Addition {
+    pub(crate) fn new(stream: &Arc<CudaStream>, module: &Arc<CudaModule>) -> Result<Addition> {
+        let x: Vec<u32> = (0..NUMBERS as u32).map(number).collect();
+        Ok(Addition {
+            function: module.load_function("add")?,
+            y: stream.alloc_zeros(NUMBERS)?,
+            x: stream.clone_htod(&x)?,
+            seen: stream.alloc_zeros(SM_IDS)?,
+            passes: 0,
+        })
+    }
+
+    /// The bytes that one pass reads and writes.
+    pub(crate) fn bytes(&self) -> f64 {
+        3.0 * size_of::<u32>() as f64 * NUMBERS as f64
+    }
+
+    pub(crate) fn submit(&mut self, stream: &CudaStream, sm_count: u32) -> Result {
+        let shape = LaunchConfig {
+            // Eight blocks of 256 threads fit on an SM: the grid is made for the partition.
+            grid_dim: (sm_count * 8, 1, 1),
+            block_dim: (256, 1, 1),
+            shared_mem_bytes: 0,
+        };
+        let pieces = (NUMBERS / 4) as u32;
+        let mut launch = stream.launch_builder(&self.function);
+        launch.arg(&mut self.y).arg(&self.x).arg(&pieces).arg(&mut self.seen);
+        // SAFETY: the kernel's four parameters; both vectors have four times as many numbers as
+        // there are pieces, and the last one a number for each SM id.
+        unsafe { launch.launch(shape) }?;
+        self.passes = self.passes.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Whether every number is right after all passes so far.
+    pub(crate) fn is_right(&self, stream: &Arc<CudaStream>) -> Result<bool> {
+        let sums = stream.clone_dtoh(&self.y)?;
+        Ok((0..).zip(sums).all(|(index, sum)| sum == number(index).wrapping_mul(self.passes)))
+    }
+
+    /// The SMs that the passes ran on since this was asked last.
+    pub(crate) fn take_sms(&mut self, stream: &Arc<CudaStream>) -> Result<BTreeSet<u32>> {
+        take_sms(&mut self.seen, stream)
+    }
+}
+
+fn number(index: u32) -> u32 {
+    index.wrapping_mul(0x9e37_79b9) | 1
+}
+
+/// A kernel that takes all room on SMs for a while.
+pub(crate) struct Hold {
+    function: CudaFunction,
+    seen: CudaSlice<u32>,
+    threads: u32,
+}
+
+impl Hold {
+    /// `threads` is how many an SM has room for.
+    pub(crate) fn new(
+        stream: &Arc<CudaStream>,
+        module: &Arc<CudaModule>,
+        threads: u32,
+    ) -> Result<Hold> {
+        let function = module.load_function("hold")?;
+        Ok(Hold { function, seen: stream.alloc_zeros(SM_IDS)?, threads })
+    }
+
+    pub(crate) fn submit(&mut self, stream: &CudaStream, sm_count: u32, ns: u64) -> Result {
+        let shape = LaunchConfig {
+            grid_dim: (sm_count * 2, 1, 1),
+            block_dim: (self.threads / 2, 1, 1),
+            shared_mem_bytes: 0,
+        };
+        let mut launch = stream.launch_builder(&self.function);
+        launch.arg(&mut self.seen).arg(&ns);
+        // SAFETY: the kernel's two parameters, the first with a number for each SM id.
+        unsafe { launch.launch(shape) }?;
+        Ok(())
+    }
+
+    /// The SMs that were held since this was asked last.
+    pub(crate) fn take_sms(&mut self, stream: &Arc<CudaStream>) -> Result<BTreeSet<u32>> {
+        take_sms(&mut self.seen, stream)
+    }
+}
+
+fn take_sms(seen: &mut CudaSlice<u32>, stream: &Arc<CudaStream>) -> Result<BTreeSet<u32>> {
+    let marks = stream.clone_dtoh(seen)?;
+    stream.memset_zeros(seen)?;
+    Ok((0..).zip(marks).filter(|(_, mark)| *mark != 0).map(|(sm, _)| sm).collect())
+}
