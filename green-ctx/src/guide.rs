@@ -6,10 +6,13 @@
 //! 4. [`fit`]: what a partition holds at once, and launches that would hang.
 //! 5. [`versions`]: what each driver from CUDA 12.4 on can do, and what an older one says instead.
 //! 6. `testing`, with the feature `sim`: programs that use partitions, tested without a GPU.
+//! 7. `cudarc`, with the feature `cudarc`: that crate's kernels, cuBLAS and NVRTC in partitions.
 //!
 //! What is said of the driver names its source: the header (`cuda.h`), NVIDIA's documentation, or a
 //! record of hardware in `tests/conformance/records` of the repository.
 
+#[cfg(feature = "cudarc")]
+pub mod cudarc;
 pub mod explicit_model;
 pub mod fit;
 pub mod ownership;
