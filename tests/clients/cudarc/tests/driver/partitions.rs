@@ -329,3 +329,28 @@ fn threads_share_and_drop_streams() -> Result {
     drop(context);
     finish(cuda, &device)
 }
+
+#[test]
+fn a_forked_child_leaves_cudarc_alone() -> Result {
+    let (cuda, device) = machine()?;
+    let stream = shared(&partition(&device, 16)?, &cuda)?;
+    // SAFETY: the child is one thread, as no other test runs beside this one, and it ends without
+    // the handlers of the parent.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let told = matches!(stream.stream().to_cudarc(&cuda).err(), Some(Failure::Forked));
+        drop(stream);
+        // cudarc's own stream, which goes with ours, was not destroyed.
+        let quiet = cuda.is_managing_stream_synchronization() && reclaim(device.driver()) == 0;
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(if told && quiet { 0 } else { 1 }) };
+    }
+    assert!(child > 0, "the fork failed");
+    let mut status = 0;
+    // SAFETY: the child is ours, the pointer is to a live integer.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+    drop(stream);
+    assert!(!cuda.is_managing_stream_synchronization());
+    finish(cuda, &device)
+}
