@@ -10,4 +10,5 @@ mod fit;
 mod foreign;
 mod graph;
 mod partition;
+mod plans;
 mod scenario;
