@@ -124,6 +124,10 @@ impl State {
             }
             Effect::Fill { address, pattern, len } => {
                 if let Some(memory) = self.standing_memory(address, len) {
+                    if let [byte] = pattern[..] {
+                        memory.fill(byte);
+                        return;
+                    }
                     let chunks = memory.chunks_exact_mut(pattern.len());
                     chunks.for_each(|chunk| chunk.copy_from_slice(&pattern));
                 }

@@ -14,6 +14,7 @@ use crate::effects::{Effect, Written, scatter};
 use crate::image::KernelInfo;
 use crate::kernel::{DURATION, KernelCall, blocks, end_ns};
 use crate::launch::Shape;
+use crate::memory::Kind;
 use crate::pointer::{Answer, Kept};
 use crate::race::{Accessor, joined};
 pub(crate) use crate::rows::Rows;
@@ -97,9 +98,30 @@ impl Turn {
     }
 }
 
-/// How long a copy or a fill takes, in nanoseconds.
-fn transfer_ns(len: usize) -> u64 {
-    cost::COPY + len as u64 * 1000 / cost::COPY_BYTES
+/// How long a copy or a fill takes, in nanoseconds, of which so many bytes are done in a microsecond.
+fn transfer_ns(len: usize, bytes: u64) -> u64 {
+    cost::COPY + len as u64 * 1000 / bytes
+}
+
+/// How many bytes a copy moves in a microsecond. As recorded, copies on a device run on the SMs of
+/// the turn's context, and those of graphs are slower; what else moves does not need SMs.
+fn copy_rate(state: &State, turn: &Turn, copy: &Copy) -> u64 {
+    let device = |place: &Place| match place {
+        Place::Device(address) => {
+            let found = state.allocation(*address).map(|(_, allocation)| allocation);
+            let found = found.filter(|allocation| allocation.kind == Kind::Device);
+            found.map(|allocation| state.physical(allocation.device))
+        }
+        Place::Host(_) => None,
+    };
+    match (device(&copy.from), device(&copy.to)) {
+        (Some(from), Some(to)) if from == to => {
+            let sms = state.contexts[&turn.context].sms.ids.len();
+            let in_graph = turn.graph_launch.is_some();
+            if in_graph { cost::NODE_COPY_ON_DEVICE } else { cost::COPY_ON_DEVICE }.of(sms)
+        }
+        _ => cost::LINK_BYTES,
+    }
 }
 
 /// Takes work into a stream that was looked up already: into its capture, or to be done. Returns
@@ -134,7 +156,7 @@ pub(crate) fn perform<'a>(
         Work::Kernel(work) => return Ok(run_kernel(driver, state, turn, work)),
         Work::Copy(mut copy) => {
             state.recognise(&mut copy);
-            let end = start + transfer_ns(copy.from_rows.len());
+            let end = start + transfer_ns(copy.from_rows.len(), copy_rate(&state, turn, &copy));
             let operation = state.operation(turn, stream, Accessor::Copy, end);
             for (place, rows, write) in
                 [(&copy.from, copy.from_rows, false), (&copy.to, copy.to_rows, true)]
@@ -163,7 +185,8 @@ pub(crate) fn perform<'a>(
             end
         }
         Work::Fill(Fill { to, pattern, rows }) => {
-            let end = start + transfer_ns(rows.len());
+            let sms = state.contexts[&turn.context].sms.ids.len();
+            let end = start + transfer_ns(rows.len(), cost::FILL.of(sms));
             let operation = state.operation(turn, stream, Accessor::Fill, end);
             for row in rows.at(to) {
                 state.touch(&operation, row.clone(), true);
@@ -182,11 +205,20 @@ pub(crate) fn perform<'a>(
     Ok((state, end))
 }
 
-/// When a launch is given up whose blocks wait for each other and do not fit at once, which only a
-/// graph lets happen. It never begins nor ends on hardware, as recorded, and whoever waits for it
-/// waits for ever; here the device fails in the end, as one with a watchdog does (header,
-/// `CUDA_ERROR_LAUNCH_TIMEOUT`), so that a test does not hang.
+/// When work is given up that never ends, which only a graph lets happen.
 const WATCHDOG: u64 = 3_600_000_000_000;
+
+impl State {
+    /// Notes work that never ends: a launch whose blocks wait for each other and do not fit at once
+    /// (recorded), or a body of a graph that repeats for ever. Whoever waits for it on hardware waits
+    /// for ever; here the device fails in the end, as one with a watchdog does (header,
+    /// `CUDA_ERROR_LAUNCH_TIMEOUT`), so that a test does not hang. Returns when.
+    pub(crate) fn never_ends(&mut self, start: u64, device: usize) -> u64 {
+        let end = start.saturating_add(WATCHDOG);
+        self.later(end, device, Effect::Fault(CUresult::CUDA_ERROR_LAUNCH_TIMEOUT));
+        end
+    }
+}
 
 fn run_kernel<'a>(
     driver: &'a Driver,
@@ -201,8 +233,7 @@ fn run_kernel<'a>(
     let all_sms = Arc::clone(&context.sms.ids);
     let start_ns = turn.start.time;
     if shape.cooperative && blocks(grid) > all_sms.len() as u64 * u64::from(blocks_per_sm) {
-        let end = start_ns.saturating_add(WATCHDOG);
-        state.later(end, device, Effect::Fault(CUresult::CUDA_ERROR_LAUNCH_TIMEOUT));
+        let end = state.never_ends(start_ns, device);
         return (state, end);
     }
     let mut end = end_ns(start_ns, DURATION, grid, &all_sms, blocks_per_sm);

@@ -21,5 +21,6 @@ mod resource;
 mod settings;
 mod stream;
 mod structured;
+mod transfer;
 mod version;
 mod workqueue;
