@@ -424,11 +424,11 @@ functions! {
     cuGraphAddEventWaitNode = "cuGraphAddEventWaitNode" 11010 [PFN_cuGraphAddEventWaitNode_v11010] (out: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, event: CUevent) => graph::event::add_wait;
     cuGraphEventWaitNodeGetEvent = "cuGraphEventWaitNodeGetEvent" 11010 [PFN_cuGraphEventWaitNodeGetEvent_v11010] (node: CUgraphNode, out: *mut CUevent) => graph::event::get_wait;
     cuGraphEventWaitNodeSetEvent = "cuGraphEventWaitNodeSetEvent" 11010 [PFN_cuGraphEventWaitNodeSetEvent_v11010] (node: CUgraphNode, event: CUevent) => graph::event::set_wait;
-    cuGraphAddMemAllocNode = "cuGraphAddMemAllocNode" 11040 [PFN_cuGraphAddMemAllocNode_v11040] (out: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, params: *mut CUDA_MEM_ALLOC_NODE_PARAMS) => unsimulated::add_mem_alloc_node;
-    cuGraphMemAllocNodeGetParams = "cuGraphMemAllocNodeGetParams" 11040 [PFN_cuGraphMemAllocNodeGetParams_v11040] (node: CUgraphNode, out: *mut CUDA_MEM_ALLOC_NODE_PARAMS) => unsimulated::mem_alloc_node_get_params;
-    cuGraphAddMemFreeNode = "cuGraphAddMemFreeNode" 11040 [PFN_cuGraphAddMemFreeNode_v11040] (out: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, address: CUdeviceptr) => unsimulated::add_mem_free_node;
-    cuGraphMemFreeNodeGetParams = "cuGraphMemFreeNodeGetParams" 11040 [PFN_cuGraphMemFreeNodeGetParams_v11040] (node: CUgraphNode, out: *mut CUdeviceptr) => unsimulated::mem_free_node_get_params;
-    cuGraphConditionalHandleCreate = "cuGraphConditionalHandleCreate" 12030 [PFN_cuGraphConditionalHandleCreate_v12030] (out: *mut CUgraphConditionalHandle, graph: CUgraph, context: CUcontext, value: c_uint, flags: c_uint) => unsimulated::conditional_handle_create;
+    cuGraphAddMemAllocNode = "cuGraphAddMemAllocNode" 11040 [PFN_cuGraphAddMemAllocNode_v11040] (out: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, params: *mut CUDA_MEM_ALLOC_NODE_PARAMS) => graph::allocation::add;
+    cuGraphMemAllocNodeGetParams = "cuGraphMemAllocNodeGetParams" 11040 [PFN_cuGraphMemAllocNodeGetParams_v11040] (node: CUgraphNode, out: *mut CUDA_MEM_ALLOC_NODE_PARAMS) => graph::allocation::get_params;
+    cuGraphAddMemFreeNode = "cuGraphAddMemFreeNode" 11040 [PFN_cuGraphAddMemFreeNode_v11040] (out: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, address: CUdeviceptr) => graph::allocation::add_free;
+    cuGraphMemFreeNodeGetParams = "cuGraphMemFreeNodeGetParams" 11040 [PFN_cuGraphMemFreeNodeGetParams_v11040] (node: CUgraphNode, out: *mut CUdeviceptr) => graph::allocation::get_free_params;
+    cuGraphConditionalHandleCreate = "cuGraphConditionalHandleCreate" 12030 [PFN_cuGraphConditionalHandleCreate_v12030] (out: *mut CUgraphConditionalHandle, graph: CUgraph, context: CUcontext, value: c_uint, flags: c_uint) => graph::conditional::create_handle;
     cuGraphDebugDotPrint = "cuGraphDebugDotPrint" 11030 [PFN_cuGraphDebugDotPrint_v11030] (graph: CUgraph, path: *const c_char, flags: c_uint) => graph::dot::print;
 
     cuGraphInstantiateWithFlags = "cuGraphInstantiateWithFlags" 11040 [PFN_cuGraphInstantiateWithFlags_v11040] (out: *mut CUgraphExec, graph: CUgraph, flags: c_ulonglong) => graph::exec::instantiate;

@@ -3,7 +3,9 @@
 //! A handle that is none of a graph, a node or an executable is answered with
 //! `CUDA_ERROR_INVALID_VALUE` (cuda.h names no other error for them).
 
+pub(crate) mod allocation;
 pub(crate) mod child;
+pub(crate) mod conditional;
 pub(crate) mod dot;
 pub(crate) mod edge;
 pub(crate) mod event;
@@ -78,10 +80,28 @@ impl State {
         for node in graph.nodes {
             self.remove_node(node);
         }
+        self.conditions.retain(|_, condition| condition.graph() != handle);
     }
 
-    /// A copy of a graph, with copies of the graphs of its child nodes.
+    /// Whether a graph is the only one of its kind: with a conditional handle, or with nodes that
+    /// decide, allocate or free in it or in a child.
+    fn is_single(&self, graph: usize) -> bool {
+        let nodes = self.graphs.get(&graph).map_or(&[][..], |graph| &graph.nodes);
+        let actions = nodes.iter().filter_map(|node| self.nodes.get(node)).map(|node| &node.action);
+        let single = |action: &Action| match *action {
+            Action::Child(child) => self.is_single(child),
+            ref other => other.is_single(),
+        };
+        self.conditions.values().any(|condition| condition.graph() == graph)
+            || actions.into_iter().any(single)
+    }
+
+    /// A copy of a graph, with copies of the graphs of its child nodes. As recorded, there is none of
+    /// a graph with a conditional handle, or with nodes that decide, allocate or free.
     pub(crate) fn clone_graph(&mut self, original: usize, owner: Owner) -> Answer<usize> {
+        if self.is_single(original) {
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        }
         let Graph { nodes, objects, .. } = self.graph(original)?;
         let (nodes, objects) = (nodes.clone(), objects.clone());
         let clone = self.add_graph(owner);
@@ -158,6 +178,7 @@ pub(crate) fn destroy(driver: &Driver, graph: Ptr<CUgraph_st>) -> Answer {
     }
     state.not_captured_into(graph)?;
     state.remove_graph(graph);
+    state.drop_unused_addresses();
     Ok(())
 }
 

@@ -14,7 +14,8 @@
 //!
 //! Time is virtual: a call advances it a little, waiting moves it to the end of what is waited
 //! for, and a run of a single-threaded program gives the same times every time. Launches do not
-//! slow each other down, even on the same SMs.
+//! slow each other down, even on the same SMs. Fills, and copies on a device, take the longer the
+//! fewer SMs their context has; copies from and to the host take as long on few SMs as on many.
 //!
 //! What work does is there when virtual time has come to its end, as on a GPU: what a kernel wrote,
 //! its failure, a copy to the device, a fill, a callback. A program that does not wait for work sees
@@ -34,9 +35,10 @@
 //! the recorded one nothing is recorded; they differ from it as the headers say. Of the other parts
 //! nothing is recorded either: they have the numbers of data sheets, and answer by the H200's rules.
 //! [`Profile::provenance`] says it of each group of data. Not recorded are times (round figures of
-//! a recorded part), device attributes and memory sizes (from data sheets), and what no case asks,
-//! where the functions' documentation is followed. [`Topology`] says which groups and cluster
-//! capacities are recorded and which follow from a rule.
+//! a recorded part; roughly how fills and copies slow down on few SMs is recorded), device attributes
+//! and memory sizes (from data sheets), and what no case asks, where the functions' documentation is
+//! followed. [`Topology`] says which groups and cluster capacities are recorded and which follow from
+//! a rule.
 //!
 //! # What kernels are made of
 //!
@@ -66,6 +68,16 @@
 //! they begin. [`Launch::happens_before`] knows the edges of a graph: what a graph's nodes do beside
 //! each other is unordered, and all of it comes after what was in the stream before and before what
 //! comes into it later. [`Launch::graph_launch`] says which launches of kernels belong together.
+//!
+//! Until it is instantiated, a node is moved by setting what was read from it with another context
+//! current, as recorded: kernels of libraries and of modules, fills and copies, in children and clones
+//! too. An executable's nodes stay in their contexts.
+//!
+//! Conditional nodes choose their body by the value that the launch begins with, since what sets it
+//! is a function of the device that no closure has: an endless `while` is told as
+//! `CUDA_ERROR_LAUNCH_TIMEOUT`. Nodes that allocate have their addresses from when they are added, and
+//! the memory is there from a launch on until a node or the program frees it. It takes room while it
+//! is there, where hardware keeps it for later launches.
 //!
 //! Memory that was freed before the launch fails the device as a wrong address in a kernel does. A
 //! programmatic edge orders as an ordinary one. A captured `cuStreamWriteValue32` or
@@ -112,10 +124,9 @@
 //! - `cuDeviceGetLuid`
 //! - `cuStreamGetAttribute`, `cuStreamSetAttribute` of the access policy window and the memory
 //!   synchronisation domains
-//! - `cuMemAllocAsync`, `cuMemFreeAsync` in a capture, `cuGraphAddMemAllocNode`,
-//!   `cuGraphAddMemFreeNode`
-//! - `cuGraphConditionalHandleCreate`, and `cuGraphAddNode` of semaphores, allocations, batches of
-//!   operations on memory and conditions
+//! - `cuMemAllocAsync`, `cuMemFreeAsync` in a capture, and nodes that allocate for more devices than
+//!   one
+//! - `cuGraphAddNode` of semaphores and batches of operations on memory
 //! - copies of nodes from or to CUDA arrays
 //! - `cuMemPoolCreate` of host and of managed memory
 //! - `cuPointerGetAttribute` of peer-to-peer tokens, RDMA, access flags and mappings

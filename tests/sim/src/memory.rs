@@ -14,6 +14,7 @@ use std::ops::Range;
 
 use green_ctx_sys::CUresult;
 
+use crate::effects::Effect;
 use crate::memory::backing::Memory;
 use crate::pointer::Answer;
 use crate::race::{Accessor, History};
@@ -25,12 +26,15 @@ pub(crate) struct Allocation {
     /// The device that it is of, or whose context was current when it was made.
     pub(crate) device: usize,
     pub(crate) kind: Kind,
-    /// Whether the program freed it in stream order, and the stream is not there yet.
+    /// Whether the program freed it in stream order, and the stream is not there yet, or it is a
+    /// graph's and not allocated at present.
     pub(crate) freed: bool,
     /// The pool that it is from. It was made in stream order then, and freeing it waits for nothing.
     pub(crate) pool: Option<usize>,
     /// Whether it holds a variable of a module, and is not the program's to free.
     pub(crate) of_module: bool,
+    /// Whether a node of a graph allocates it, which keeps its address.
+    of_graph: bool,
     /// Unlike every other allocation's.
     id: u64,
     /// The flags that memory of the host was made or registered with.
@@ -93,6 +97,7 @@ impl State {
             freed: false,
             pool: None,
             of_module: false,
+            of_graph: false,
             id: self.buffers,
             flags: 0,
             // Of managed memory it is asked for from the start, as recorded.
@@ -105,15 +110,81 @@ impl State {
     }
 
     fn allocate(&mut self, device: usize, len: usize) -> Answer<u64> {
+        let memory = self.fitting(device, len)?;
+        self.devices[device].allocated += len as u64;
+        Ok(self.add_memory(device, Kind::Device, memory))
+    }
+
+    /// Memory that a device has room for.
+    fn fitting(&self, device: usize, len: usize) -> Answer<Memory> {
         if len == 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         if len as u64 > self.free_bytes(device) {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
-        let memory = Memory::device(len).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-        self.devices[device].allocated += len as u64;
-        Ok(self.add_memory(device, Kind::Device, memory))
+        Memory::device(len).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+    }
+
+    /// An address for memory that a node of a graph allocates whenever it is launched. Nobody can
+    /// use or free it before.
+    pub(crate) fn reserve(&mut self, device: usize, len: usize) -> Answer<u64> {
+        let memory = self.fitting(device, len)?;
+        let address = self.add_memory(device, Kind::Device, memory);
+        if let Some(allocation) = self.memory.get_mut(&address) {
+            (allocation.freed, allocation.of_graph) = (true, true);
+        }
+        Ok(address)
+    }
+
+    /// Whether memory that a node allocates is there at present; `None` where no node allocates it.
+    pub(crate) fn is_reserved_memory_there(&self, address: u64) -> Option<bool> {
+        let allocation = self.memory.get(&address).filter(|allocation| allocation.of_graph);
+        allocation.map(|allocation| !allocation.freed)
+    }
+
+    /// Brings memory that a node allocates to its address, or takes it away, in its turn of a launch
+    /// that was found to be possible.
+    pub(crate) fn set_reserved_memory(&mut self, turn: &Turn, address: u64, there: bool) {
+        if self.is_reserved_memory_there(address) == Some(true) {
+            // An executable that frees by itself does so before it allocates.
+            let _ = self.release(address);
+        }
+        let what = if there { Accessor::Allocation } else { Accessor::Free };
+        let time = turn.start.time;
+        let operation = self.operation(turn, self.stream_id(turn.stream), what, time);
+        self.touch(&operation, self.extent(address), true);
+        let Some(allocation) = self.memory.get_mut(&address) else { return };
+        let device = allocation.device;
+        if there {
+            allocation.freed = false;
+            self.devices[device].allocated += allocation.memory.len() as u64;
+        } else {
+            self.drop_later(time, device, address);
+        }
+    }
+
+    /// Drops what was released, when that has come to pass. The address of a node stays its own.
+    fn drop_later(&mut self, time: u64, device: usize, address: u64) {
+        let of_graph = self.memory.get_mut(&address).is_some_and(|allocation| allocation.of_graph);
+        if of_graph && self.is_allocated_by_node(address) {
+            return;
+        }
+        if let Some(allocation) = self.memory.get_mut(&address) {
+            allocation.of_graph = false;
+        }
+        self.later(time, device, Effect::Release(address));
+    }
+
+    /// Drops the addresses of nodes that are gone, where no memory is.
+    pub(crate) fn drop_unused_addresses(&mut self) {
+        let reserved = self.memory.iter().filter(|(_, memory)| memory.of_graph && memory.freed);
+        let reserved: Vec<(u64, usize)> =
+            reserved.map(|(address, memory)| (*address, memory.device)).collect();
+        for (address, device) in reserved {
+            let time = self.busy(self.devices[device].primary).time;
+            self.drop_later(time, device, address);
+        }
     }
 
     /// Memory for a variable of a module, which begins with `init`. It is in no account of the
@@ -206,6 +277,18 @@ impl State {
         }
         let found = self.memory(address, len).map(|(_, bytes)| bytes);
         found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// Refuses memory that a node cannot be about: none, and none that another node allocates.
+    pub(crate) fn node_target(&self, address: u64, len: usize) -> Answer {
+        let found = self.allocation(address).filter(|(_, memory)| memory.of_graph);
+        let fits = found.is_some_and(|(base, memory)| {
+            usize::try_from(address - base)
+                .ok()
+                .and_then(|offset| offset.checked_add(len))
+                .is_some_and(|end| end <= memory.len())
+        });
+        if fits { Ok(()) } else { self.target(address, len).map(drop) }
     }
 
     /// The stream of an operation that names none, with the host kept from captures.

@@ -14,6 +14,7 @@ use crate::clock::VectorClock;
 use crate::context::{Context, LIMITS};
 use crate::effects::Effects;
 use crate::event::Event;
+use crate::graph::conditional::Condition;
 use crate::graph::exec::Exec;
 use crate::graph::user_object::{Known, Unheld};
 use crate::graph::{Graph, Node};
@@ -55,6 +56,7 @@ pub(crate) struct State {
     pub(crate) graphs: Table<Graph>,
     pub(crate) nodes: Table<Node>,
     pub(crate) executables: Table<Exec>,
+    pub(crate) conditions: Table<Condition>,
     pub(crate) memory: BTreeMap<u64, Allocation>,
     /// How many allocations there have been.
     pub(crate) buffers: u64,
@@ -152,6 +154,7 @@ impl State {
             graphs: Table::default(),
             nodes: Table::default(),
             executables: Table::default(),
+            conditions: Table::default(),
             memory: BTreeMap::new(),
             buffers: 0,
             pools: Pools::default(),

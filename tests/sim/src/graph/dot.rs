@@ -26,9 +26,9 @@ fn describe(state: &State, graph: usize, text: &mut String) -> Answer {
         for edge in &node.after {
             let _ = writeln!(text, "\"n{:x}\" -> \"n{handle:x}\";", edge.from);
         }
-        if let Action::Child(child) = node.action {
-            let _ = writeln!(text, "subgraph \"cluster_{handle:x}\" {{");
-            describe(state, child, text)?;
+        for graph in node.action.graphs() {
+            let _ = writeln!(text, "subgraph \"cluster_{graph:x}\" {{");
+            describe(state, *graph, text)?;
             text.push_str("}\n");
         }
     }

@@ -251,7 +251,8 @@ pub(crate) fn add_plain(
 
 /// Removes edges, which have to be there: with the same data where data is given, with any where
 /// none is, as recorded. A mistake leaves those before it removed, as it does where edges are added
-/// (not recorded of this function).
+/// (not recorded of this function). A graph with nodes that allocate or free keeps its edges (cuda.h,
+/// `cuGraphRemoveDependencies`; the error is the one that such nodes are kept with).
 pub(crate) fn remove(
     driver: &Driver,
     graph: Ptr<CUgraph_st>,
@@ -263,6 +264,10 @@ pub(crate) fn remove(
     let mut state = driver.state();
     let pairs = read_pairs(&state, graph, from, to, data, count)?;
     let graph = graph.address();
+    let actions = state.graph(graph)?.nodes.iter().map(|node| &state.nodes[node].action);
+    if actions.into_iter().any(|action| matches!(action, Action::Allocate(_) | Action::Free(_))) {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
     for (to, edge) in pairs {
         is_within(&state, graph, to, edge)?;
         let is_meant =

@@ -13,7 +13,7 @@ use super::memcpy::Memcpy;
 use super::memset::Memset;
 use super::node::{Action, OTHER_KIND};
 use super::user_object::Held;
-use super::{Graph, event, host, kernel, update};
+use super::{Graph, conditional, event, host, kernel, update};
 use crate::clock::Moment;
 use crate::driver::Driver;
 use crate::handle;
@@ -21,7 +21,7 @@ use crate::pointer::{Answer, Ptr};
 use crate::state::State;
 
 /// The flags of instantiation (cuda.h, `CUgraphInstantiate_flags`).
-const AUTO_FREE: u64 = flag(Flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
+pub(super) const AUTO_FREE: u64 = flag(Flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
 const UPLOAD: u64 = flag(Flags::CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD);
 const DEVICE_LAUNCH: u64 = flag(Flags::CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH);
 pub(super) const NODE_PRIORITY: u64 = flag(Flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY);
@@ -59,8 +59,8 @@ pub(super) struct Step {
     pub(super) context: usize,
     /// The numbers of the steps that it comes after, in the order of the node's edges.
     pub(super) after: Vec<usize>,
-    /// What a child graph's node launches.
-    pub(super) child: Option<Plan>,
+    /// What it launches: one of a child graph, one for each body of a conditional node.
+    pub(super) children: Vec<Plan>,
     pub(super) enabled: bool,
 }
 
@@ -85,25 +85,29 @@ impl Refusal {
 impl Plan {
     /// Whether it holds user objects, or a child does.
     pub(super) fn holds(&self) -> bool {
-        let mut children = self.steps.iter().filter_map(|step| step.child.as_ref());
+        let mut children = self.steps.iter().flat_map(|step| &step.children);
         !self.objects.is_empty() || children.any(Plan::holds)
     }
 
     /// The step of a node of the graph that was instantiated, or of a graph in it.
     pub(super) fn find(&self, node: usize) -> Option<&Step> {
-        let children = || self.steps.iter().filter_map(|step| step.child.as_ref());
+        let children = || self.steps.iter().flat_map(|step| &step.children);
         self.steps
             .iter()
             .find(|step| step.node == node)
             .or_else(|| children().find_map(|child| child.find(node)))
     }
 
+    fn has(&self, node: usize) -> bool {
+        self.find(node).is_some()
+    }
+
     fn find_mut(&mut self, node: usize) -> Option<&mut Step> {
         if let Some(index) = self.steps.iter().position(|step| step.node == node) {
             return self.steps.get_mut(index);
         }
-        let children = self.steps.iter_mut().filter_map(|step| step.child.as_mut());
-        children.into_iter().find_map(|child| child.find_mut(node))
+        let mut children = self.steps.iter_mut().flat_map(|step| &mut step.children);
+        children.find_map(|child| child.find_mut(node))
     }
 
     /// Every step, those of child graphs included.
@@ -111,7 +115,7 @@ impl Plan {
         let mut all = Vec::new();
         for step in &self.steps {
             all.push(step);
-            all.extend(step.child.iter().flat_map(Plan::all));
+            all.extend(step.children.iter().flat_map(Plan::all));
         }
         all
     }
@@ -140,10 +144,13 @@ impl State {
                     waiting.push(handle);
                     continue;
                 };
-                let child = match node.action {
-                    Action::Child(child) => Some(self.plan(child)?),
-                    _ => None,
-                };
+                let graphs = node.action.graphs().iter();
+                let children: Vec<Plan> =
+                    graphs.map(|graph| self.plan(*graph)).collect::<Result<_, _>>()?;
+                if let Action::Conditional(_) = node.action {
+                    conditional::check_bodies(&children, node.context)
+                        .map_err(|(node, result)| Refusal::invalid(node, result))?;
+                }
                 self.can_run(node.context).map_err(Refusal::of(handle))?;
                 places.insert(handle, plan.steps.len());
                 plan.steps.push(Step {
@@ -151,7 +158,7 @@ impl State {
                     action: node.action.clone(),
                     context: node.context,
                     after,
-                    child,
+                    children,
                     enabled: true,
                 });
             }
@@ -174,13 +181,22 @@ impl State {
     }
 
     /// Instantiates with flags of which these are known. As recorded, it needs a current context,
-    /// and is one of the calls that captures forbid.
+    /// is one of the calls that captures forbid, and makes one executable at a time of a graph with
+    /// conditional nodes or nodes that allocate.
     fn instantiate(&mut self, graph: usize, flags: u64, known: u64) -> Result<usize, Refusal> {
         self.graph(graph).map_err(Refusal::of(0))?;
         check_flags(flags, known).map_err(Refusal::of(0))?;
         self.current().map_err(Refusal::of(0))?;
         self.no_strict_capture().map_err(Refusal::of(0))?;
+        if self.has_unused_condition(graph) {
+            let result = CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED;
+            return Err(Refusal::invalid(0, result));
+        }
         let plan = self.plan(graph)?;
+        let mut single = plan.all().into_iter().filter(|step| step.action.is_single());
+        if single.any(|step| self.executables.values().any(|exec| exec.plan.has(step.node))) {
+            return Err(Refusal::of(0)(CUresult::CUDA_ERROR_NOT_SUPPORTED));
+        }
         if flags & DEVICE_LAUNCH != 0 {
             fits_the_device(&plan)?;
         }
@@ -222,7 +238,7 @@ fn fits_the_device(plan: &Plan) -> Result<(), Refusal> {
     let is_work = |step: &&&Step| {
         matches!(step.action, Action::Kernel(_) | Action::Memcpy(_) | Action::Memset(_))
     };
-    let other = steps.iter().find(|step| !is_work(step) && step.child.is_none());
+    let other = steps.iter().find(|step| !is_work(step) && step.children.is_empty());
     if let Some(other) = other {
         let result = CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED;
         return Err(Refusal::invalid(other.node, result));
@@ -294,6 +310,7 @@ pub(crate) fn destroy(driver: &Driver, exec: Ptr<CUgraphExec_st>) -> Answer {
     let removed = state.executables.remove(&exec.address());
     let Exec { plan, done, .. } = removed.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     state.let_go(plan, done.time);
+    state.drop_unused_addresses();
     Ok(())
 }
 
@@ -337,6 +354,8 @@ pub(super) fn change_kernel(
     })
 }
 
+/// Replaces what a node copies. As recorded of copies and fills alike, what is the same as before is
+/// accepted with every context, and stays where it is.
 pub(super) fn change_memcpy(
     state: &mut State,
     exec: usize,
@@ -350,7 +369,9 @@ pub(super) fn change_memcpy(
         if !present.is_linear() || !memcpy.is_linear() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        Ok((Action::Memcpy(memcpy), context_or(state, context, step.context)?))
+        let context = context_or(state, context, step.context)?;
+        let context = if memcpy.is_like(present) { step.context } else { context };
+        Ok((Action::Memcpy(memcpy), context))
     })
 }
 
@@ -362,9 +383,11 @@ pub(super) fn change_memset(
     context: usize,
 ) -> Answer {
     state.change(exec, node, |state, step| {
-        let Action::Memset(_) = &step.action else { return Err(OTHER_KIND) };
+        let Action::Memset(present) = &step.action else { return Err(OTHER_KIND) };
         let memset = Memset::read(state, params)?;
-        Ok((Action::Memset(memset), context_or(state, context, step.context)?))
+        let context = context_or(state, context, step.context)?;
+        let context = if memset == *present { step.context } else { context };
+        Ok((Action::Memset(memset), context))
     })
 }
 
@@ -391,11 +414,12 @@ pub(super) fn change_event(
 pub(super) fn change_child(state: &mut State, exec: usize, node: usize, child: usize) -> Answer {
     let found = state.executable(exec)?;
     let step = found.plan.find(node).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let plan = step.child.as_ref().ok_or(OTHER_KIND)?;
+    let Action::Child(_) = step.action else { return Err(OTHER_KIND) };
+    let plan = step.children.first().ok_or(OTHER_KIND)?;
     state.graph(child)?;
     let plan = update::updated(state, plan, child, found.flags)
         .map_err(|_| CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE)?;
-    state.step_mut(exec, node, |step| step.child = Some(plan));
+    state.step_mut(exec, node, |step| step.children = vec![plan]);
     Ok(())
 }
 

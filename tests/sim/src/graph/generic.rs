@@ -1,15 +1,16 @@
 //! The functions for nodes of every kind, with their parameters in a tagged union.
 
 use green_ctx_sys::{
-    CUDA_HOST_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v2, CUDA_MEMCPY3D_v2,
-    CUDA_MEMSET_NODE_PARAMS_v1, CUctx_st, CUevent_st, CUgraph_st, CUgraphEdgeData, CUgraphExec_st,
-    CUgraphNode_st, CUgraphNodeParams, CUgraphNodeType, CUresult,
+    CUDA_CONDITIONAL_NODE_PARAMS, CUDA_HOST_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v2,
+    CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY3D_v2, CUDA_MEMSET_NODE_PARAMS_v1, CUctx_st, CUevent_st,
+    CUgraph_st, CUgraphEdgeData, CUgraphExec_st, CUgraphNode_st, CUgraphNodeParams,
+    CUgraphNodeType, CUresult,
 };
 
 use super::memcpy::Memcpy;
 use super::memset::Memset;
 use super::node::{Action, OTHER_KIND, Place};
-use super::{Owner, child, event, exec, host, kernel, memcpy, memset};
+use super::{Owner, allocation, child, conditional, event, exec, host, kernel, memcpy, memset};
 use crate::driver::Driver;
 use crate::handle;
 use crate::pointer::{Answer, Ptr};
@@ -61,6 +62,14 @@ impl Params {
         self.at::<*mut CUevent_st>(0).follow()
     }
 
+    fn allocation(self) -> Ptr<CUDA_MEM_ALLOC_NODE_PARAMS> {
+        self.at(0)
+    }
+
+    fn conditional(self) -> Ptr<CUDA_CONDITIONAL_NODE_PARAMS> {
+        self.at(0)
+    }
+
     /// The graph, and who is to own it.
     fn child(self) -> Answer<(usize, u32)> {
         Ok((self.at::<*mut CUgraph_st>(0).read()?.addr(), self.at(8).read()?))
@@ -71,8 +80,8 @@ impl Params {
 const CLONE: u32 = 0;
 const MOVE: u32 = 1;
 
-/// What the kinds answer that are not simulated: semaphores, allocations, batches of operations on
-/// memory, conditions. Numbers that no header knows are invalid.
+/// What the kinds answer that are not simulated, semaphores and batches of operations on memory, and
+/// those whose parameters stay. Numbers that no header knows are invalid.
 fn unsimulated(kind: CUgraphNodeType) -> CUresult {
     if kind.name().is_some() {
         CUresult::CUDA_ERROR_NOT_SUPPORTED
@@ -115,6 +124,15 @@ fn read(state: &mut State, params: Params, parent: usize) -> Answer<(Action, usi
                 _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
             };
             Ok((Action::Child(child), 0))
+        }
+        CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL => {
+            conditional::read(state, params.conditional(), parent)
+        }
+        CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_ALLOC => {
+            Ok((allocation::read(state, params.allocation())?, 0))
+        }
+        CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_FREE => {
+            Ok((allocation::read_free(state, params.at(0).read()?, parent)?, 0))
         }
         kind => Err(unsimulated(kind)),
     }
@@ -253,6 +271,9 @@ pub(crate) fn get_params(
             let event = event::event_of(&action)?;
             params.at(0).write(handle::pointer::<CUevent_st>(event))
         }
+        Action::Conditional(conditional) => conditional.write(context.addr(), params.conditional()),
+        Action::Allocate(allocate) => allocate.write(params.allocation()),
+        Action::Free(address) => params.at(0).write(address),
         Action::Empty => Ok(()),
     }
 }

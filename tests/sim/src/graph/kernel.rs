@@ -9,6 +9,7 @@ use green_ctx_sys::{
 };
 
 use super::node::{Action, OTHER_KIND, Place};
+use crate::crash;
 use crate::driver::Driver;
 use crate::handle;
 use crate::launch::{Shape, read_params};
@@ -216,7 +217,9 @@ pub(super) fn read(
     Ok((kernel, context))
 }
 
-/// Replaces what a node launches.
+/// Replaces what a node launches. To name a function where no context is current ends the process
+/// (recorded of that and of a `CUkernel` with a context, one after the other; which of them it was
+/// is not).
 pub(super) fn set(
     state: &mut State,
     node: usize,
@@ -225,6 +228,10 @@ pub(super) fn set(
     let found = state.node(node)?;
     let Action::Kernel(present) = &found.action else { return Err(OTHER_KIND) };
     let present = present.clone();
+    if !params.read()?.func.is_null() && state.current_handle().is_none() {
+        crash::segmentation_fault();
+        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+    }
     let (kernel, context) = read(state, params, Some(&present))?;
     state.set_action(node, Action::Kernel(kernel), context);
     Ok(())

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use green_ctx_sys::{CUgraphExec_st, CUresult, CUstream_st};
 use parking_lot::MutexGuard;
 
-use super::exec::{Plan, Step};
+use super::allocation::Allocate;
+use super::conditional::Choice;
+use super::exec::{Exec, Plan, Step};
 use super::node::Action;
 use crate::clock::{Moment, Tick, VectorClock, cost};
 use crate::driver::Driver;
@@ -94,13 +96,20 @@ fn run_step<'a>(
             state.set_event(event, begin.clone());
             return Ok((state, begin));
         }
-        Action::Child(_) => {
-            return match &step.child {
-                Some(child) => run_plan(driver, state, launch, child, begin),
-                None => Ok((state, begin)),
+        Action::Child(_) => return run_body(driver, state, launch, step.children.first(), begin),
+        Action::Conditional(ref conditional) => {
+            let body = match conditional.choice() {
+                Choice::Body(body) => step.children.get(body),
+                Choice::Nothing => None,
+                Choice::Endless => {
+                    let device = state.contexts[&step.context].device;
+                    begin.time = state.never_ends(begin.time, device);
+                    None
+                }
             };
+            return run_body(driver, state, launch, body, begin);
         }
-        Action::Kernel(_) | Action::Memcpy(_) | Action::Memset(_) | Action::Host(_) => {}
+        _ => {}
     }
     let context = if step.context == 0 { launch.context } else { step.context };
     let tick = state.name_operation(launch.stream, &begin.clock);
@@ -113,6 +122,13 @@ fn run_step<'a>(
         tick,
         graph_launch: Some(launch.number),
     };
+    match step.action {
+        Action::Allocate(Allocate { address, .. }) => {
+            state.set_reserved_memory(&turn, address, true)
+        }
+        Action::Free(address) => state.set_reserved_memory(&turn, address, false),
+        _ => {}
+    }
     for work in step.action.works() {
         if !state.has_memory_of(&work) {
             // Memory that was freed meanwhile is an address like any other wrong one on a device.
@@ -126,6 +142,20 @@ fn run_step<'a>(
         done.time = done.time.max(end);
     }
     Ok((state, done))
+}
+
+/// Does the nodes of a graph within another, if there is one to do.
+fn run_body<'a>(
+    driver: &'a Driver,
+    state: MutexGuard<'a, State>,
+    launch: Launch,
+    body: Option<&Plan>,
+    begin: Moment,
+) -> Answer<(MutexGuard<'a, State>, Moment)> {
+    match body {
+        Some(body) => run_plan(driver, state, launch, body, begin),
+        None => Ok((state, begin)),
+    }
 }
 
 /// Does the nodes of a graph, each when those that it comes after are over.
@@ -161,7 +191,8 @@ pub(crate) fn launch(
     let mut state = driver.state();
     state.now += cost::LAUNCH;
     let exec = exec.address();
-    let plan = Arc::clone(&state.executable(exec)?.plan);
+    let &Exec { ref plan, flags, .. } = state.executable(exec)?;
+    let plan = Arc::clone(plan);
     let stream = state.stream(stream.address())?;
     for step in plan.all() {
         if step.context != 0 {
@@ -171,6 +202,7 @@ pub(crate) fn launch(
     if state.capturing(stream)?.is_some() {
         return state.not_captured(stream);
     }
+    state.can_allocate(&plan, flags)?;
     let mut start = state.next_start(stream);
     start.join(&state.executable(exec)?.done);
     state.graph_launches += 1;

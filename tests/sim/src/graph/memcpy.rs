@@ -72,13 +72,24 @@ impl End {
         rows.checked_mul(self.pitch)?.checked_add(in_row)
     }
 
+    /// Whether it is the same place, with rows of the same kind.
+    fn is_like(&self, other: &End) -> bool {
+        let layout = |end: &End| (end.kind, end.offset, end.pitch, end.rows);
+        let same_place = match (&self.place, &other.place) {
+            (Place::Device(one), Place::Device(other)) => one == other,
+            (Place::Host(one), Place::Host(other)) => one.pointer().raw() == other.pointer().raw(),
+            _ => false,
+        };
+        same_place && layout(self) == layout(other)
+    }
+
     /// Refuses memory that is not there, and rows that overlap.
     fn check(&self, state: &State, size: [usize; 3]) -> Answer {
         let end = self.end(size).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         match (&self.place, self.row(0, 0)) {
             (Place::Device(address), Place::Device(first)) => {
                 let before = (first - address) as usize;
-                state.target(first, end - before).map(drop)
+                state.node_target(first, end - before)
             }
             (Place::Host(host), _) => host.pointer().given().map(drop),
             _ => Ok(()),
@@ -112,6 +123,13 @@ impl Memcpy {
         self.height == 1 && self.depth == 1
     }
 
+    /// Whether it is the same copy.
+    pub(super) fn is_like(&self, other: &Memcpy) -> bool {
+        let size = |copy: &Memcpy| (copy.width, copy.height, copy.depth);
+        let same_size = size(self) == size(other);
+        same_size && self.from.is_like(&other.from) && self.to.is_like(&other.to)
+    }
+
     /// What kinds of memory it copies from and to.
     pub(super) fn kinds(&self) -> [CUmemorytype; 2] {
         [self.from.kind, self.to.kind]
@@ -132,7 +150,7 @@ impl Memcpy {
             let place = match kind {
                 CUmemorytype::CU_MEMORYTYPE_HOST => Place::Host(params.held(host).into()),
                 CUmemorytype::CU_MEMORYTYPE_DEVICE => Place::Device(device),
-                CUmemorytype::CU_MEMORYTYPE_UNIFIED if state.target(device, 1).is_ok() => {
+                CUmemorytype::CU_MEMORYTYPE_UNIFIED if state.node_target(device, 1).is_ok() => {
                     Place::Device(device)
                 }
                 CUmemorytype::CU_MEMORYTYPE_UNIFIED => {
@@ -211,7 +229,9 @@ impl Memcpy {
     }
 }
 
-/// Replaces what a node copies; it stays in its context.
+/// Replaces what a node copies. Where no context is named it moves to the current one, as recorded.
+/// Where none is current either it leaves the one that it had, as recorded, and has none of its own
+/// (which of the others it goes to is not recorded).
 pub(super) fn set(
     state: &mut State,
     node: usize,
@@ -222,7 +242,13 @@ pub(super) fn set(
     if !matches!(found.action, Action::Memcpy(_)) {
         return Err(OTHER_KIND);
     }
-    let context = context.unwrap_or(found.context);
+    let context = match context.or_else(|| state.current_handle()) {
+        Some(context) => {
+            state.context(context)?;
+            context
+        }
+        None => 0,
+    };
     let memcpy = Memcpy::read(state, params)?;
     state.set_action(node, Action::Memcpy(memcpy), context);
     Ok(())

@@ -57,7 +57,7 @@ impl Memset {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let rows = (value.height - 1).checked_mul(pitch).and_then(|rows| rows.checked_add(row));
-        state.target(value.dst, rows.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)?;
+        state.node_target(value.dst, rows.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)?;
         Ok(Memset {
             to: value.dst,
             value: value.value,
@@ -90,7 +90,9 @@ impl Memset {
     }
 }
 
-/// Replaces what a node fills; it stays in its context.
+/// Replaces what a node fills. Where no context is named it moves to the current one, as recorded.
+/// Where none is current either it leaves the one that it had, as recorded, and has none of its own
+/// (which of the others it goes to is not recorded).
 pub(super) fn set(
     state: &mut State,
     node: usize,
@@ -101,7 +103,13 @@ pub(super) fn set(
     if !matches!(found.action, Action::Memset(_)) {
         return Err(OTHER_KIND);
     }
-    let context = context.unwrap_or(found.context);
+    let context = match context.or_else(|| state.current_handle()) {
+        Some(context) => {
+            state.context(context)?;
+            context
+        }
+        None => 0,
+    };
     let memset = Memset::read(state, params)?;
     state.set_action(node, Action::Memset(memset), context);
     Ok(())

@@ -2,6 +2,8 @@
 
 use green_ctx_sys::{CUgraph_st, CUgraphNode_st, CUgraphNodeType, CUresult};
 
+use super::allocation::Allocate;
+use super::conditional::Conditional;
 use super::edge::Edge;
 use super::kernel::Kernel;
 use super::memcpy::Memcpy;
@@ -36,6 +38,10 @@ pub(crate) enum Action {
     Host(Callback),
     /// Launches the graph with this handle.
     Child(usize),
+    Conditional(Conditional),
+    Allocate(Allocate),
+    /// Frees the memory at an address.
+    Free(u64),
     Empty,
     /// Waits for, or records, the event with this handle.
     WaitEvent(usize),
@@ -50,6 +56,9 @@ impl Action {
             Action::Memset(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMSET,
             Action::Host(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_HOST,
             Action::Child(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH,
+            Action::Conditional(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL,
+            Action::Allocate(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+            Action::Free(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_FREE,
             Action::Empty => CUgraphNodeType::CU_GRAPH_NODE_TYPE_EMPTY,
             Action::WaitEvent(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_WAIT_EVENT,
             Action::RecordEvent(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_EVENT_RECORD,
@@ -63,9 +72,34 @@ impl Action {
             Action::Memcpy(copy) => copy.rows().map(Work::Copy).collect(),
             Action::Memset(fill) => fill.rows().map(Work::Fill).collect(),
             Action::Host(callback) => vec![Work::Call(callback.clone())],
-            Action::Child(_) | Action::Empty | Action::WaitEvent(_) | Action::RecordEvent(_) => {
-                Vec::new()
-            }
+            Action::Child(_)
+            | Action::Conditional(_)
+            | Action::Allocate(_)
+            | Action::Free(_)
+            | Action::Empty
+            | Action::WaitEvent(_)
+            | Action::RecordEvent(_) => Vec::new(),
+        }
+    }
+
+    /// Whether a graph with such a node is not cloned, and has one executable at a time.
+    pub(super) fn is_single(&self) -> bool {
+        matches!(self, Action::Conditional(_) | Action::Allocate(_) | Action::Free(_))
+    }
+
+    /// The graphs that it decides between.
+    pub(super) fn bodies(&self) -> &[usize] {
+        match self {
+            Action::Conditional(conditional) => &conditional.bodies,
+            _ => &[],
+        }
+    }
+
+    /// The graphs that are its own.
+    pub(super) fn graphs(&self) -> &[usize] {
+        match self {
+            Action::Child(child) => std::slice::from_ref(child),
+            other => other.bodies(),
         }
     }
 }
@@ -114,10 +148,10 @@ impl State {
         }
     }
 
-    /// Removes a node and the graph that it is made of, leaving edges and the list of nodes alone.
+    /// Removes a node and the graphs that it is made of, leaving edges and the list of nodes alone.
     pub(super) fn remove_node(&mut self, handle: usize) {
-        if let Some(Node { action: Action::Child(child), .. }) = self.nodes.remove(&handle) {
-            self.remove_graph(child);
+        if let Some(node) = self.nodes.remove(&handle) {
+            node.action.graphs().iter().for_each(|graph| self.remove_graph(*graph));
         }
     }
 
@@ -198,11 +232,14 @@ pub(crate) fn get_type(
     out.write(state.node(node.address())?.action.kind())
 }
 
-/// Removes a node, and the edges to and from it.
+/// Removes a node, and the edges to and from it. Nodes that allocate and free stay, as recorded.
 pub(crate) fn destroy(driver: &Driver, node: Ptr<CUgraphNode_st>) -> Answer {
     let mut state = driver.state();
     let handle = node.address();
-    let graph = state.node(handle)?.graph;
+    let Node { graph, ref action, .. } = *state.node(handle)?;
+    if matches!(action, Action::Allocate(_) | Action::Free(_)) {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
     state.not_captured_into(graph)?;
     state.remove_node(handle);
     let Some(graph) = state.graphs.get_mut(&graph) else { return Ok(()) };

@@ -76,6 +76,14 @@ pub(super) fn allowed(
             let same_device = device(Some(present.target())) == device(Some(next.target()));
             require(same_device && same_context && (linear || same_shape), parameters)
         }
+        (Action::Conditional(present), Action::Conditional(next)) => {
+            require(same_context && present.is_like(next), parameters)
+        }
+        // Other memory is refused (not recorded).
+        (Action::Allocate(_), Action::Allocate(_)) | (Action::Free(_), Action::Free(_)) => {
+            let other = Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
+            require(step.action.is_same_memory(action), other)
+        }
         (present, next) => {
             let changed = Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
             require(present.kind() == next.kind(), changed)
@@ -147,9 +155,10 @@ pub(super) fn updated(
         let Ok(node) = state.node(handle) else { return Err(Mismatch::topology(0)) };
         allowed(state, step, &node.action, node.context, flags)
             .map_err(|result| Mismatch::new(result, handle))?;
-        if let (Some(plan), Action::Child(child)) = (&step.child, &node.action) {
-            step.child = Some(self::updated(state, plan, *child, flags)?);
-        }
+        let graphs = step.children.iter().zip(node.action.graphs());
+        step.children = graphs
+            .map(|(plan, graph)| self::updated(state, plan, *graph, flags))
+            .collect::<Result<_, _>>()?;
         step.action = node.action.clone();
         step.context = node.context;
     }

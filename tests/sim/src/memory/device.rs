@@ -5,7 +5,6 @@ use green_ctx_sys::{CUmemAttach_flags, CUresult, CUstream_st};
 use super::Kind;
 use super::backing::Memory;
 use crate::driver::Driver;
-use crate::effects::Effect;
 use crate::pointer::{Answer, Ptr};
 use crate::race::Accessor;
 use crate::state::State;
@@ -44,13 +43,14 @@ pub(crate) fn free(driver: &Driver, address: u64) -> Answer {
     let current = state.current()?;
     state.no_strict_capture()?;
     let allocation = state.memory.get(&address).filter(|allocation| !allocation.on_host());
-    let ordered = allocation.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.pool.is_some();
+    let allocation = allocation.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let ordered = allocation.pool.is_some() || allocation.of_graph;
     let device = state.release(address)?;
     if ordered {
         let extent = state.extent(address);
         state.touch_by_host(current, extent);
         let time = state.busy(state.devices[device].primary).time;
-        state.later(time, device, Effect::Release(address));
+        state.drop_later(time, device, address);
         return Ok(());
     }
     let busy = state.busy(state.devices[device].primary);
@@ -89,7 +89,7 @@ pub(crate) fn free_async(driver: &Driver, address: u64, stream: Ptr<CUstream_st>
     let device = state.release(address)?;
     // What was submitted before still finds the memory; nobody else gets the address meanwhile.
     let time = state.touch_whole(stream, address, Accessor::Free);
-    state.later(time, device, Effect::Release(address));
+    state.drop_later(time, device, address);
     Ok(())
 }
 

@@ -196,7 +196,11 @@ pub(crate) fn set_current(driver: &Driver, ordinal: i32, pool: Ptr<CUmemPoolHand
 
 /// The device that a location names. Where there is no such device, which error says so depends on
 /// the function, as recorded.
-fn device_at(state: &State, location: Ptr<CUmemLocation_st>, missing: CUresult) -> Answer<usize> {
+pub(crate) fn device_at(
+    state: &State,
+    location: Ptr<CUmemLocation_st>,
+    missing: CUresult,
+) -> Answer<usize> {
     // A location is its type and, for a device, the device's ordinal.
     let [kind, ordinal] = location.cast::<[i32; 2]>().read()?;
     match CUmemLocationType(kind as u32) {

@@ -1,7 +1,10 @@
 //! Graphs, as programs make, change and launch them.
 
+mod allocation;
 mod capture;
+mod conditional;
 mod launch;
+mod moving;
 mod node;
 mod order;
 mod update;

@@ -1,0 +1,177 @@
+//! Nodes that allocate and free memory.
+//!
+//! A node that allocates has its address from when it is added until it and the executables with it
+//! are gone. The memory is there from a launch of the node on, until another node or the program
+//! frees it.
+
+use std::collections::BTreeMap;
+
+use green_ctx_sys::{
+    CUDA_MEM_ALLOC_NODE_PARAMS, CUgraph_st, CUgraphNode_st, CUmemAllocationHandleType,
+    CUmemAllocationType, CUmemLocation, CUmemLocation_st__bindgen_ty_1, CUmemLocationType,
+    CUmemPoolProps, CUresult,
+};
+
+use super::exec::{AUTO_FREE, Plan};
+use super::node::{Action, OTHER_KIND, Place};
+use crate::driver::Driver;
+use crate::memory::pool::device_at;
+use crate::pointer::{Answer, Ptr};
+use crate::state::State;
+
+/// What a node allocates.
+#[derive(Clone, Copy)]
+pub(crate) struct Allocate {
+    pub(super) address: u64,
+    bytes: usize,
+    device: usize,
+}
+
+impl Allocate {
+    /// The parameters of its node.
+    pub(super) fn write(self, out: Ptr<CUDA_MEM_ALLOC_NODE_PARAMS>) -> Answer {
+        out.write(CUDA_MEM_ALLOC_NODE_PARAMS {
+            poolProps: CUmemPoolProps {
+                allocType: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+                handleTypes: CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
+                location: CUmemLocation {
+                    type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
+                    __bindgen_anon_1: CUmemLocation_st__bindgen_ty_1 { id: self.device as i32 },
+                },
+                win32SecurityAttributes: std::ptr::null_mut(),
+                maxSize: 0,
+                usage: 0,
+                gpuDirectRDMACapable: 0,
+                reserved: [0; 53],
+            },
+            accessDescs: std::ptr::null(),
+            accessDescCount: 0,
+            bytesize: self.bytes,
+            dptr: self.address,
+        })
+    }
+}
+
+/// Reads the parameters of a node that allocates, and writes the address there that it has from now
+/// on. That other devices reach the memory is not simulated.
+pub(super) fn read(state: &mut State, params: Ptr<CUDA_MEM_ALLOC_NODE_PARAMS>) -> Answer<Action> {
+    let value = params.read()?;
+    let CUmemPoolProps { allocType, handleTypes, .. } = value.poolProps;
+    let location = params.cast::<u8>().element(std::mem::offset_of!(CUmemPoolProps, location));
+    let device = device_at(state, location.cast(), CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    if allocType != CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED
+        || handleTypes != CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE
+    {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if value.accessDescCount != 0 {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    let address = state.reserve(device, value.bytesize)?;
+    params.write(CUDA_MEM_ALLOC_NODE_PARAMS { dptr: address, ..value })?;
+    Ok(Action::Allocate(Allocate { address, bytes: value.bytesize, device }))
+}
+
+/// Reads what a node frees: memory that a node allocates, of this graph or another. As recorded, a
+/// graph frees it once, and need not do so after it was allocated.
+pub(super) fn read_free(state: &State, address: u64, graph: usize) -> Answer<Action> {
+    let free = Action::Free(address);
+    let nodes = state.graph(graph)?.nodes.iter().filter_map(|node| state.nodes.get(node));
+    let twice = nodes.into_iter().any(|node| node.action.is_same_memory(&free));
+    if twice || state.is_reserved_memory_there(address).is_none() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    Ok(free)
+}
+
+impl Action {
+    /// Whether both allocate, or both free, the memory at one address.
+    pub(super) fn is_same_memory(&self, other: &Action) -> bool {
+        match (self, other) {
+            (Action::Allocate(one), Action::Allocate(other)) => one.address == other.address,
+            (Action::Free(one), Action::Free(other)) => one == other,
+            _ => false,
+        }
+    }
+}
+
+impl State {
+    /// Whether a node allocates the memory at an address, be it in an executable only.
+    pub(crate) fn is_allocated_by_node(&self, address: u64) -> bool {
+        let is_its = |action: &Action| match action {
+            Action::Allocate(allocate) => allocate.address == address,
+            _ => false,
+        };
+        let mut steps = self.executables.values().flat_map(|exec| exec.plan.all());
+        self.nodes.values().any(|node| is_its(&node.action))
+            || steps.any(|step| is_its(&step.action))
+    }
+
+    /// Refuses to launch what allocates memory that is there already, as recorded, unless the
+    /// executable frees it by itself; or what frees memory that is not there (not recorded).
+    pub(super) fn can_allocate(&self, plan: &Plan, flags: u64) -> Answer {
+        let invalid = Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        let mut changed = BTreeMap::new();
+        for step in plan.all() {
+            let (address, wanted) = match step.action {
+                Action::Allocate(Allocate { address, .. }) => (address, true),
+                Action::Free(address) => (address, false),
+                _ => continue,
+            };
+            let Some(present) = self.is_reserved_memory_there(address) else { return invalid };
+            let is_there = changed.get(&address).copied();
+            let frees_itself = wanted && flags & AUTO_FREE != 0 && is_there.is_none();
+            if is_there.unwrap_or(present) == wanted && !frees_itself {
+                return invalid;
+            }
+            let len = self.allocation(address).map_or(0, |(_, memory)| memory.len());
+            let device = self.memory.get(&address).map_or(0, |memory| memory.device);
+            if wanted && !present && len as u64 > self.free_bytes(device) {
+                return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+            }
+            changed.insert(address, wanted);
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn add(
+    driver: &Driver,
+    out: Ptr<*mut CUgraphNode_st>,
+    graph: Ptr<CUgraph_st>,
+    after: Ptr<*mut CUgraphNode_st>,
+    count: usize,
+    params: Ptr<CUDA_MEM_ALLOC_NODE_PARAMS>,
+) -> Answer {
+    Place::new(out, graph, after, count).add(driver, |state| Ok((read(state, params)?, 0)))
+}
+
+pub(crate) fn add_free(
+    driver: &Driver,
+    out: Ptr<*mut CUgraphNode_st>,
+    graph: Ptr<CUgraph_st>,
+    after: Ptr<*mut CUgraphNode_st>,
+    count: usize,
+    address: u64,
+) -> Answer {
+    Place::new(out, graph, after, count)
+        .add(driver, |state| Ok((read_free(state, address, graph.address())?, 0)))
+}
+
+pub(crate) fn get_params(
+    driver: &Driver,
+    node: Ptr<CUgraphNode_st>,
+    out: Ptr<CUDA_MEM_ALLOC_NODE_PARAMS>,
+) -> Answer {
+    match driver.state().node(node.address())?.action {
+        Action::Allocate(allocate) => allocate.write(out),
+        _ => Err(OTHER_KIND),
+    }
+}
+
+pub(crate) fn get_free_params(driver: &Driver, node: Ptr<CUgraphNode_st>, out: Ptr<u64>) -> Answer {
+    match driver.state().node(node.address())?.action {
+        Action::Free(address) => out.write(address),
+        _ => Err(OTHER_KIND),
+    }
+}
