@@ -64,6 +64,8 @@ macro_rules! calls {
     };
 }
 
+mod graph;
+
 calls! {
     cuDeviceGetName(name: &mut [c_char; 128], device: CUdevice)
         => (name.as_mut_ptr(), 128, device);

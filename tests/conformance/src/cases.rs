@@ -17,6 +17,7 @@ mod resource;
 mod split;
 mod stream;
 mod symbols;
+mod transfer;
 
 use crate::answer::{Answer, Failure, Outcome};
 use crate::gpu::Gpu;
@@ -144,6 +145,7 @@ pub fn all() -> Vec<Case> {
         function::cases,
         occupancy::cases,
         graph::cases,
+        transfer::cases,
     ] {
         let mut topic = topic();
         // Neighbours share a process, so those that want one of their own come last.

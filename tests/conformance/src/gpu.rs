@@ -264,6 +264,27 @@ impl Gpu {
         Ok(blocks.iter().map(|block| block.sm).collect::<BTreeSet<_>>().into_iter().collect())
     }
 
+    /// How long the device takes for what is submitted to a stream, in milliseconds: the best of
+    /// five times.
+    pub(crate) fn fastest(
+        &self,
+        stream: CUstream,
+        submit: impl Fn() -> Result<(), Failure>,
+    ) -> Result<f32, Failure> {
+        let (start, end) = (self.event()?, self.event()?);
+        let mut fastest = f32::INFINITY;
+        for _ in 0..5 {
+            self.cuEventRecord(start, stream)?.must()?;
+            submit()?;
+            self.cuEventRecord(end, stream)?.must()?;
+            self.cuStreamSynchronize(stream)?.must()?;
+            fastest = fastest.min(self.cuEventElapsedTime(start, end)?.must()?);
+        }
+        self.cuEventDestroy(start)?.must()?;
+        self.cuEventDestroy(end)?.must()?;
+        Ok(fastest)
+    }
+
     /// How many clusters of a size can be active at once, as the driver reckons for a stream.
     pub(crate) fn clusters(
         &self,
@@ -372,6 +393,11 @@ pub(crate) fn probe_params(memory: CUdeviceptr, duration: Duration) -> Params {
 /// The kernels as the driver takes them.
 pub(crate) fn ptx() -> &'static core::ffi::CStr {
     core::ffi::CStr::from_bytes_until_nul(PTX.as_bytes()).unwrap_or(c"")
+}
+
+/// What of a time is the same in every run: roughly how it compares with another.
+pub(crate) fn compared(time: f32, with: f32) -> Value {
+    json!({ "over_1.5_times": time > 1.5 * with, "over_5_times": time > 5.0 * with })
 }
 
 /// A stream that stands for a context's default one.

@@ -1,11 +1,15 @@
 //! Graphs: their nodes and edges, executables, where the nodes run, and captures that make graphs.
 
+mod allocation;
 mod capture;
+mod conditional;
 mod exec;
 mod kernel;
+mod moving;
 mod node;
 mod partition;
 mod structure;
+mod transfer;
 mod update;
 
 use core::ptr::null_mut;
@@ -33,6 +37,10 @@ pub(super) fn cases() -> Vec<Case> {
         exec::cases,
         update::cases,
         partition::cases,
+        moving::cases,
+        transfer::cases,
+        conditional::cases,
+        allocation::cases,
         capture::cases,
     ]
     .iter()

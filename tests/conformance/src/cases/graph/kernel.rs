@@ -136,7 +136,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// The first three numbers of an attribute's value.
-fn numbers(value: &CUlaunchAttributeValue) -> [i32; 3] {
+pub(super) fn numbers(value: &CUlaunchAttributeValue) -> [i32; 3] {
     // SAFETY: the value is plain bytes, all of them written before or by the driver.
     let bytes = unsafe { value.pad };
     [0, 4, 8].map(|at| {
@@ -146,7 +146,7 @@ fn numbers(value: &CUlaunchAttributeValue) -> [i32; 3] {
 }
 
 /// A value of numbers.
-fn value(numbers: &[i32]) -> CUlaunchAttributeValue {
+pub(super) fn value(numbers: &[i32]) -> CUlaunchAttributeValue {
     let mut pad = [0; 64];
     for (index, byte) in numbers.iter().flat_map(|number| number.to_ne_bytes()).enumerate() {
         pad[index] = core::ffi::c_char::from_ne_bytes([byte]);

@@ -9,14 +9,14 @@ use crate::answer::{Answer, Failure, Outcome};
 use crate::gpu::{Gpu, LONG, SHORT, THREADS, probe_params};
 
 /// Two partitions of 32 SMs.
-struct Pair {
-    greens: [CUgreenCtx; 2],
-    contexts: [CUcontext; 2],
-    streams: [CUstream; 2],
+pub(super) struct Pair {
+    pub(super) greens: [CUgreenCtx; 2],
+    pub(super) contexts: [CUcontext; 2],
+    pub(super) streams: [CUstream; 2],
 }
 
 impl Pair {
-    fn new(gpu: &Gpu) -> Result<Pair, Failure> {
+    pub(super) fn new(gpu: &Gpu) -> Result<Pair, Failure> {
         let split = gpu.split(&gpu.device_resource()?, 0, 2, 32)?.must()?;
         let greens = [gpu.green(&split.groups[..1])?, gpu.green(&split.groups[1..2])?];
         Ok(Pair {
@@ -164,7 +164,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Launches the probe of a node in a stream, which may be capturing.
-fn launch(gpu: &Gpu, stream: CUstream, probe: &ProbeNode) -> Result<(), Failure> {
+pub(super) fn launch(gpu: &Gpu, stream: CUstream, probe: &ProbeNode) -> Result<(), Failure> {
     let mut params = probe_params(probe.memory, SHORT);
     gpu.cuLaunchKernel(gpu.probe()?, probe.blocks, THREADS, stream, &mut params)?.must()
 }

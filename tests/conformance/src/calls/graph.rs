@@ -1,0 +1,24 @@
+//! The functions of graph nodes that allocate, free or decide.
+
+use core::ptr::null_mut;
+
+use green_ctx_sys::*;
+
+use super::{Calls, Reply};
+
+calls! {
+    cuGraphAddMemAllocNode(
+        graph: CUgraph, after: &[CUgraphNode], params: &mut CUDA_MEM_ALLOC_NODE_PARAMS)
+        -> (node: CUgraphNode = null_mut())
+        => (&raw mut node, graph, after.as_ptr(), after.len(), params);
+    cuGraphMemAllocNodeGetParams(node: CUgraphNode, params: &mut CUDA_MEM_ALLOC_NODE_PARAMS)
+        => (node, params);
+    cuGraphAddMemFreeNode(graph: CUgraph, after: &[CUgraphNode], address: CUdeviceptr)
+        -> (node: CUgraphNode = null_mut())
+        => (&raw mut node, graph, after.as_ptr(), after.len(), address);
+    cuGraphMemFreeNodeGetParams(node: CUgraphNode) -> (address: CUdeviceptr = 0)
+        => (node, &raw mut address);
+    cuGraphConditionalHandleCreate(graph: CUgraph, context: CUcontext, value: u32, flags: u32)
+        -> (handle: CUgraphConditionalHandle = 0)
+        => (&raw mut handle, graph, context, value, flags);
+}
