@@ -104,7 +104,7 @@ fn transfer_ns(len: usize, bytes: u64) -> u64 {
 }
 
 /// How many bytes a copy moves in a microsecond. As recorded, copies on a device run on the SMs of
-/// the turn's context, and those of graphs are slower; what else moves does not need SMs.
+/// the turn's context, and what else moves does not need SMs. Those of graphs were slower on an H200.
 fn copy_rate(state: &State, turn: &Turn, copy: &Copy) -> u64 {
     let device = |place: &Place| match place {
         Place::Device(address) => {

@@ -50,17 +50,21 @@ fn what_was_read_moves_a_function_of_a_module() {
     }
 }
 
-/// How long a graph of one node takes in a stream of the primary context, in microseconds.
-fn time(machine: &Machine, exec: CUgraphExec) -> f32 {
+/// How long work takes in a stream of the primary context, in microseconds.
+fn time_of(machine: &Machine, submit: impl FnOnce(CUstream)) -> f32 {
     let [start, end] = [(); 2].map(|()| machine.event());
     let stream = machine.stream(NON_BLOCKING);
     ok(call!(machine, cuEventRecord(start, stream)));
-    machine.launch_graph(exec, stream);
+    submit(stream);
     ok(call!(machine, cuEventRecord(end, stream)));
     ok(machine.sync(stream));
     let (status, time) = ask!(machine, 0.0, cuEventElapsedTime(; start, end));
     ok(status);
     time * 1000.0
+}
+
+fn time(machine: &Machine, exec: CUgraphExec) -> f32 {
+    time_of(machine, |stream| machine.launch_graph(exec, stream))
 }
 
 /// A fill or a copy of [`BYTES`] bytes on the device, which is set again with what it had.
@@ -172,4 +176,17 @@ fn fills_and_copies_of_an_executable_stay() {
         ok(node.set_in(exec, BYTES / 2, primary));
         assert!(time(&machine, exec) < whole);
     }
+}
+
+/// On an H200 a copy within a device took half as long again as a node as in a stream.
+#[test]
+fn a_graph_copies_more_slowly_than_a_stream() {
+    let (machine, primary) = Machine::with_primary();
+    let node = Node::new(&machine, true, primary);
+    let (from, to) = (node.from.expect("it copies"), node.to);
+    let in_graph = time(&machine, machine.instantiate(node.graph));
+    let in_stream = time_of(&machine, |stream| {
+        ok(call!(machine, cuMemcpyDtoDAsync(to, from, BYTES, stream)));
+    });
+    assert!(in_graph > 1.4 * in_stream, "{in_graph} µs in a graph, {in_stream} in a stream");
 }
