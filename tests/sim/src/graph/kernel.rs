@@ -217,9 +217,8 @@ pub(super) fn read(
     Ok((kernel, context))
 }
 
-/// Replaces what a node launches. To name a function where no context is current ends the process
-/// (recorded of that and of a `CUkernel` with a context, one after the other; which of them it was
-/// is not).
+/// Replaces what a node launches. To name a function where no context is current ends the process,
+/// as recorded.
 pub(super) fn set(
     state: &mut State,
     node: usize,
