@@ -2,7 +2,10 @@
 
 use std::ptr;
 
-use green_ctx::sys::{CUgraph, CUmodule};
+use green_ctx::sys::{
+    CUDA_CONDITIONAL_NODE_PARAMS, CUDA_MEM_ALLOC_NODE_PARAMS, CUgraph, CUgraphConditionalNodeType,
+    CUgraphNodeParams, CUgraphNodeType, CUmemAllocationType, CUmemLocationType, CUmodule,
+};
 use green_ctx::{
     CaptureMode, Context, Error, Graph, GraphCache, Kernel, LaunchConfig, NodeKind, RetargetError,
     Stream, StreamOptions, Version,
@@ -353,6 +356,79 @@ fn graphs_of_two_devices_do_not_meet() -> Outcome {
         let error = unsafe { stream.launch_graph(&exec) }.expect_err("another device");
         assert!(matches!(error, Error::DeviceMismatch { .. }), "{error}");
         assert!(matches!(exec.upload(&stream), Err(Error::DeviceMismatch { .. })));
+        Ok(())
+    })
+}
+
+/// A raw graph that a test builds by hand.
+fn built(device: &green_ctx::Device) -> green_ctx::Result<CUgraph> {
+    let (mut raw, create) = (ptr::null_mut(), device.driver().api().cuGraphCreate()?);
+    // SAFETY: the pointer is to a live handle.
+    raw::ok("cuGraphCreate", unsafe { create(&raw mut raw, 0) })?;
+    Ok(raw)
+}
+
+#[test]
+fn what_no_copy_can_have_is_named() -> Outcome {
+    each_driver(|machine| {
+        let Machine { device, .. } = machine;
+        let partition = partition(device, 16)?;
+        let api = device.driver().api();
+
+        let raw = built(device)?;
+        // SAFETY: integers and pointers may be zero.
+        let mut params: CUDA_MEM_ALLOC_NODE_PARAMS = unsafe { std::mem::zeroed() };
+        params.poolProps.allocType = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+        params.poolProps.location.type_ = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+        params.bytesize = 1024;
+        let (mut node, add) = (ptr::null_mut(), api.cuGraphAddMemAllocNode()?);
+        {
+            let _current = device.primary_context()?.make_current()?;
+            // SAFETY: the graph is alive, the pointers are to live values.
+            let status = unsafe { add(&raw mut node, raw, ptr::null(), 0, &raw mut params) };
+            raw::ok("cuGraphAddMemAllocNode", status)?;
+        }
+        // SAFETY: it was made just now, and nobody else has it.
+        let graph = unsafe { Graph::from_raw_owned(device, raw) }?;
+        let live = machine.sim.live();
+        let error = graph.retarget(&partition).expect_err("an allocation");
+        assert!(matches!(&error, RetargetError::Immovable { kind: NodeKind::MemAlloc, .. }));
+        assert!(
+            error.to_string().starts_with("node 0 (memory allocation) cannot be moved"),
+            "{error}"
+        );
+        assert_eq!(machine.sim.live(), live, "something was made");
+        assert_eq!(graph.audit()?.to_string(), "0  memory allocation  no SMs\n");
+
+        let raw = built(device)?;
+        let primary = device.primary_context()?;
+        let (mut handle, create) = (0, api.cuGraphConditionalHandleCreate()?);
+        // SAFETY: graph and context are alive, the pointer is to a live handle; 1 means that every
+        // launch begins with the default.
+        let status = unsafe { create(&raw mut handle, raw, primary.as_raw(), 1, 1) };
+        raw::ok("cuGraphConditionalHandleCreate", status)?;
+        // SAFETY: integers and pointers may be zero.
+        let mut params: CUgraphNodeParams = unsafe { std::mem::zeroed() };
+        params.type_ = CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL;
+        params.__bindgen_anon_1.conditional = CUDA_CONDITIONAL_NODE_PARAMS {
+            handle,
+            type_: CUgraphConditionalNodeType::CU_GRAPH_COND_TYPE_IF,
+            size: 1,
+            phGraph_out: ptr::null_mut(),
+            ctx: primary.as_raw(),
+        };
+        let (mut node, add) = (ptr::null_mut(), api.cuGraphAddNode()?);
+        let none = ptr::null();
+        // SAFETY: the graph is alive, the pointers are to live values.
+        let status = unsafe { add(&raw mut node, raw, none, ptr::null(), 0, &raw mut params) };
+        raw::ok("cuGraphAddNode", status)?;
+        // SAFETY: it was made just now, and nobody else has it.
+        let graph = unsafe { Graph::from_raw_owned(device, raw) }?;
+        let error = graph.retarget(&partition).expect_err("a condition");
+        assert!(matches!(&error, RetargetError::Immovable { kind: NodeKind::Conditional, .. }));
+        let place = graph.audit()?.nodes.remove(0).place;
+        let told = machine.has(NODES).then_some("primary");
+        assert_eq!(place.as_ref().map(|place| place.context.as_str()), told);
         Ok(())
     })
 }
