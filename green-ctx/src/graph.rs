@@ -39,7 +39,8 @@ pub use retarget::RetargetError;
 /// that context's SMs whatever stream launches the graph (recorded on an H200, driver 580.159.04).
 /// [`retarget`](Graph::retarget) gives a copy that runs in another partition, and
 /// [`audit`](Graph::audit) tells where each node runs. A graph keeps the partitions that its kernels
-/// run in, as they were when the object was made; who changes the graph elsewhere sees to the rest.
+/// run in, as they were when the object was made; who changes the graph elsewhere sees to the rest. The
+/// [manual](crate::guide::graphs) says what can be moved, and where to launch.
 ///
 /// # Example
 ///

@@ -2,21 +2,27 @@
 //!
 //! 1. [`partitions`]: what a partition is, how a device is cut, what a partition does not promise.
 //! 2. [`ownership`]: the ledger, groups and contexts, when SMs are free, contexts that are used again.
-//! 3. [`explicit_model`]: why nothing depends on the current context, and how to meet code that does.
-//! 4. [`fit`]: what a partition holds at once, and launches that would hang.
-//! 5. [`versions`]: what each driver from CUDA 12.4 on can do, and what an older one says instead.
-//! 6. `testing`, with the feature `sim`: programs that use partitions, tested without a GPU.
-//! 7. `cudarc`, with the feature `cudarc`: that crate's kernels, cuBLAS and NVRTC in partitions.
+//! 3. [`plans`]: the same SMs divided in several ways, and switching between them.
+//! 4. [`graphs`]: captured graphs that move to another partition, and what cannot be moved.
+//! 5. [`explicit_model`]: why nothing depends on the current context, and how to meet code that does.
+//! 6. [`fit`]: what a partition holds at once, and launches that would hang.
+//! 7. [`escapes`]: finding work that runs outside of its partition.
+//! 8. [`versions`]: what each driver from CUDA 12.4 on can do, and what an older one says instead.
+//! 9. `testing`, with the feature `sim`: programs that use partitions, tested without a GPU.
+//! 10. `cudarc`, with the feature `cudarc`: that crate's kernels, cuBLAS and NVRTC in partitions.
 //!
 //! What is said of the driver names its source: the header (`cuda.h`), NVIDIA's documentation, or a
 //! record of hardware in `tests/conformance/records` of the repository.
 
 #[cfg(feature = "cudarc")]
 pub mod cudarc;
+pub mod escapes;
 pub mod explicit_model;
 pub mod fit;
+pub mod graphs;
 pub mod ownership;
 pub mod partitions;
+pub mod plans;
 #[cfg(feature = "sim")]
 pub mod testing;
 pub mod versions;

@@ -46,8 +46,8 @@
 //! - `tracing`: spans for making, splitting and closing partitions, events for failed clean-ups and
 //!   for contexts that are used again, for the crate `tracing`; the target is `green_ctx`.
 //! - `serde`: [`verify::Report`] and its parts, [`SplitPlan`], [`NotEnoughSms`], [`ContextCounts`],
-//!   [`DriverInfo`], [`Fit`], [`DoesNotFit`] and what they are made of can be written down and read
-//!   again.
+//!   [`DriverInfo`], [`Fit`], [`DoesNotFit`], [`Audit`], [`Escape`] and what they are made of can be
+//!   written down and read again.
 //! - `cudarc`: streams as those of the crate `cudarc`, for its kernels and cuBLAS in partitions, and its
 //!   devices, contexts and streams as this crate's; the module `cudarc`. The CUDA version of cudarc's
 //!   headers and how it loads the driver are chosen with cudarc's own features.

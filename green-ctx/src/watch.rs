@@ -25,7 +25,8 @@ pub(crate) use launches::{Checks, Launched, check};
 ///
 /// Streams, graphs and contexts are handed to it by name, and what would run elsewhere is collected.
 /// It asks the driver, not the objects: `cuStreamGetGreenCtx`, and the contexts of a graph's nodes.
-/// [`launches`](Watch::launches) watches every launch that a thread makes through this crate too.
+/// [`launches`](Watch::launches) watches every launch that a thread makes through this crate too. The
+/// [manual](crate::guide::escapes) says what none of this finds.
 ///
 /// # Example
 ///

@@ -27,7 +27,7 @@ use crate::trace;
 /// the SMs that it takes over. A partition that has the same SMs in both plans is the same, and waits
 /// for nothing.
 ///
-/// Clones share the set. It runs on the simulated driver so far, and has not run on hardware yet.
+/// Clones share the set. The [manual](crate::guide::plans) says what waits for what.
 ///
 /// # Example
 ///

@@ -59,9 +59,12 @@
 //! at once, and what is submitted to the new partition's streams waits, on the device, for the work
 //! that was there before. Nobody waits on the host; [`close`](crate::Context::close) does.
 //!
-//! One thing escapes a fence: a graph whose kernels run in a partition counts as work of the stream
-//! that it was launched in, and not of the partition (recorded on an H200). Launch graphs on streams of
-//! the partition that their kernels are in, or wait for them before the partition goes.
+//! One thing escapes a fence: a graph counts as work of the stream that it was launched in, and not of
+//! the partition that its kernels run in (recorded on an H200). Launch [graphs](super::graphs) on streams
+//! of that partition, or wait for them before the partition goes.
+//!
+//! Where the same SMs go back and forth between divisions, [`plans`](super::plans) do it without giving
+//! anything back.
 //!
 //! # Contexts are used again
 //!

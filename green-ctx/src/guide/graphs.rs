@@ -1,0 +1,129 @@
+//! Graphs: captured once, run in whichever partition is to have them.
+//!
+//! A captured graph stays where it was captured. Each node that uses SMs has the context of its stream,
+//! and runs on that context's SMs whatever stream launches the graph (recorded on an H200, driver
+//! 580.159.04). A graph that was captured before there were partitions, or by a library that knows of
+//! none, runs on all SMs, and nothing says so. [`audit`](crate::Graph::audit) does, and
+//! [`retarget`](crate::Graph::retarget) gives a copy that runs elsewhere:
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use green_ctx::{CaptureMode, Driver, LaunchConfig, Library, SplitRequest, StreamOptions, sim::Sim};
+//! # let device = Driver::simulated(&Sim::new("h200@13.0")?)?.device(0)?;
+//! # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
+//! # let step = Library::from_ptx(&device, ptx)?.kernel("step")?;
+//! let anywhere = device.primary_context()?.create_stream(StreamOptions::default())?;
+//! let graph = anywhere.capture(CaptureMode::default(), || {
+//!     // SAFETY: the kernel takes no parameters.
+//!     unsafe { anywhere.launch(&step, LaunchConfig::new(64, 128), ()) }
+//! })?;
+//! assert_eq!(graph.audit()?.to_string(), "0  kernel step  132 SMs of primary\n");
+//!
+//! let request = SplitRequest::new().group("decode", 16);
+//! let decode = device.create_context(device.resources().sm()?.split(request)?.groups.remove(0))?;
+//! let moved = graph.retarget(&decode)?;
+//! assert_eq!(moved.audit()?.to_string(), "0  kernel step  16 SMs of decode\n");
+//!
+//! let stream = decode.create_stream(StreamOptions::default())?;
+//! let moved = moved.instantiate()?;
+//! // SAFETY: the graph's kernel reaches no memory.
+//! unsafe { stream.launch_graph(&moved) }?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What can be moved
+//!
+//! | nodes | |
+//! |---|---|
+//! | kernels of libraries, functions of modules | move; cluster, cooperative launch and priority stay as they are |
+//! | copies and fills | move: they run on SMs too, from and to device memory (recorded on an H200) |
+//! | child graphs | move, by the same rules |
+//! | host functions, events, semaphores, batches of memory operations | use no SMs and are copied |
+//! | allocations and frees | are refused: the memory's address is the original graph's |
+//! | conditional nodes | are refused: no driver so far copies a graph that has one (recorded on an H200) |
+//! | cooperative kernels and clusters that the partition has no [room](super::fit) for | are refused: such a graph never ends (recorded on an H200) |
+//!
+//! [`RetargetError`](crate::RetargetError) names the node; the original is what it was, and there is no
+//! copy. What cannot be moved is captured anew, on a stream of the partition. Where each kernel ended up
+//! is read back from the driver, which also takes contexts that it does not use.
+//!
+//! # Where to launch
+//!
+//! Launch a graph on a stream of the partition that it runs in. It would run there from any stream, but
+//! counts as work of the stream that launched it: what waits for the *partition*, as the
+//! [fence](super::ownership#when-sms-are-free) of SMs that change hands and a [switch](super::plans) do,
+//! does not see launches from elsewhere (recorded on an H200).
+//!
+//! # One executable for each partition
+//!
+//! An executable cannot be moved. [`GraphCache`](crate::GraphCache) keeps one for each graph and partition,
+//! so that a copy and an instantiation (1.3 ms for 500 kernels on an H200) are paid for once, and a graph
+//! follows a [plan](super::plans) for the price of a look-up:
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # use green_ctx::{CaptureMode, Driver, GraphCache, LaunchConfig, Library, PartitionSet, Plan, SplitRequest, StreamOptions, SwitchOptions, sim::Sim};
+//! # let device = Driver::simulated(&Sim::new("h200@13.0")?)?.device(0)?;
+//! # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
+//! # let step = Library::from_ptx(&device, ptx)?.kernel("step")?;
+//! # let anywhere = device.primary_context()?.create_stream(StreamOptions::default())?;
+//! # let graph = anywhere.capture(CaptureMode::default(), || {
+//! #     // SAFETY: the kernel takes no parameters.
+//! #     unsafe { anywhere.launch(&step, LaunchConfig::new(64, 128), ()) }
+//! # })?;
+//! # let all = device.resources().sm()?.split(SplitRequest::new().rest("all"))?.remainder;
+//! # let plan = |name, decode| {
+//! #     Plan::new(name, SplitRequest::new().group("decode", decode).rest("prefill"))
+//! # };
+//! # let set = PartitionSet::new(all.ok_or("no SMs are free")?, plan("day", 16))?;
+//! # let plans = [set.prepare(plan("night", 64))?, set.plan("day")?];
+//! let cache = GraphCache::new();
+//! for plan in plans.iter().cycle().take(6) {
+//!     set.switch(plan, SwitchOptions::default())?;
+//!     let active = set.active();
+//!     let decode = active.partition("decode").ok_or("every plan has one")?;
+//!     let exec = cache.get(&graph, decode.context())?;
+//!     // SAFETY: the graph's kernel reaches no memory.
+//!     unsafe { decode.stream().launch_graph(&exec) }?;
+//! }
+//! assert_eq!(cache.len(), 2);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! An executable keeps its partition, and the cache its executables: [`forget`](crate::GraphCache::forget)
+//! a partition before it is to be closed. It is of the graph as it was; who changes a graph through its
+//! raw handle calls [`forget_graph`](crate::GraphCache::forget_graph).
+//!
+//! # PyTorch's graphs, and others
+//!
+//! [`Graph::from_raw_borrowed`](crate::Graph::from_raw_borrowed) takes in a graph that somebody else
+//! made. PyTorch hands its own out where it was asked to keep it:
+//!
+//! ```python
+//! graph = torch.cuda.CUDAGraph(keep_graph=True)
+//! with torch.cuda.graph(graph):
+//!     output = model(input)
+//! address = graph.raw_cuda_graph()
+//! ```
+//!
+//! ```
+//! use green_ctx::sys::CUgraph;
+//! use green_ctx::{Context, Graph, GraphExec, RetargetError};
+//!
+//! /// A graph of PyTorch's, in a partition. `owner` keeps the `CUDAGraph` meanwhile.
+//! fn moved(
+//!     address: usize,
+//!     owner: impl Send + Sync + 'static,
+//!     partition: &Context,
+//! ) -> Result<GraphExec, RetargetError> {
+//!     // SAFETY: the graph is alive while its owner is, and nobody else uses it meanwhile.
+//!     let graph = unsafe { Graph::from_raw_borrowed(partition.device(), address as CUgraph, owner) }?;
+//!     Ok(graph.retarget(partition)?.instantiate()?)
+//! }
+//! ```
+//!
+//! What comes of it does not keep the `CUDAGraph`, and works on its memory: keep it for as long as the
+//! executable is launched. All copies of a graph use the same memory, so that launches of them must
+//! wait for each other.

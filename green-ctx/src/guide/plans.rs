@@ -1,0 +1,134 @@
+//! Plans: the same SMs, divided in one way now and in another a moment later.
+//!
+//! What a job needs changes faster than a context can be made, which takes 800 µs and waits for all work
+//! of the device (recorded on an H200, driver 580.159.04). A [`PartitionSet`] owns the SMs of one group.
+//! It has the contexts and streams of several *plans* ready, one of which is active, and switches between
+//! them:
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use green_ctx::{Driver, PartitionSet, Plan, SplitRequest, SwitchOptions, sim::Sim};
+//!
+//! let device = Driver::simulated(&Sim::new("h200@13.0")?)?.device(0)?;
+//! let all = device.resources().sm()?.split(SplitRequest::new().rest("elastic"))?.remainder;
+//! let plan = |name, decode| {
+//!     Plan::new(name, SplitRequest::new().group("decode", decode).rest("prefill"))
+//! };
+//! let set = PartitionSet::new(all.ok_or("no SMs are free")?, plan("day", 16))?;
+//! let night = set.prepare(plan("night", 64))?;
+//!
+//! set.switch(&night, SwitchOptions::default())?;
+//! // Who submits something asks for the partition each time. This takes no lock.
+//! let active = set.active();
+//! let decode = active.partition("decode").ok_or("every plan has one")?;
+//! assert_eq!((active.name(), decode.sm_count()), ("night", 64));
+//! let stream = decode.stream();
+//! # let _ = stream;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`prepare`](crate::PartitionSet::prepare) makes the contexts that no other plan has, at a context's price:
+//! prepare plans before there is work to disturb. In the
+//! [background](crate::PartitionSet::prepare_in_background) only the calling thread goes on.
+//!
+//! # What a switch does
+//!
+//! 1. Each stream of a partition that gives up SMs records its work in an event.
+//! 2. Each stream of a partition that takes some of them over waits for those events, on the device.
+//! 3. The new plan is the active one.
+//!
+//! Nothing is made, nothing is allocated on the device, and the host waits for nothing. On an H200 a
+//! switch takes 1.4 µs (driver 580.159.04; two partitions with a stream each). A partition of the same
+//! SMs in both plans is the same one, with the same streams: it waits for nothing, and nobody waits for
+//! it.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # use green_ctx::{Driver, LaunchConfig, Library, PartitionSet, Plan, SplitRequest, SwitchOptions, sim::Sim};
+//! # let sim = Sim::new("h200@13.0")?;
+//! # let device = Driver::simulated(&sim)?.device(0)?;
+//! # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
+//! # let step = Library::from_ptx(&device, ptx)?.kernel("step")?;
+//! # let all = device.resources().sm()?.split(SplitRequest::new().rest("all"))?.remainder;
+//! # let plan = |name, decode| {
+//! #     Plan::new(name, SplitRequest::new().group("decode", decode).rest("prefill"))
+//! # };
+//! # let set = PartitionSet::new(all.ok_or("no SMs are free")?, plan("day", 16))?;
+//! # let night = set.prepare(plan("night", 64))?;
+//! let launch_on = |name: &str| -> Result<(), Box<dyn std::error::Error>> {
+//!     let active = set.active();
+//!     let stream = active.partition(name).ok_or("no such partition")?.stream();
+//!     // SAFETY: the kernel takes no parameters.
+//!     Ok(unsafe { stream.launch(&step, LaunchConfig::new(64, 128), ()) }?)
+//! };
+//! launch_on("prefill")?;
+//! set.switch(&night, SwitchOptions::default())?;
+//! // It has SMs that were prefill's, and comes after the work on them.
+//! launch_on("decode")?;
+//! let launches = sim.launches();
+//! assert!(launches[0].happens_before(&launches[1]));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A plan may leave SMs unused. Their old work is not forgotten: whichever later plan takes them waits.
+//!
+//! # What takes part
+//!
+//! Every stream of a partition that an object of this crate stands for: its first one, those made later,
+//! those taken in [from raw handles](crate::Stream::from_raw_borrowed), and the work of streams that are
+//! gone. Not so:
+//!
+//! - **Streams that only other libraries know.** Take them in.
+//! - **Graphs launched on streams of other contexts**, which are work of those streams:
+//!   [`graphs`](super::graphs) says where to launch.
+//! - **Work for a plan that is no longer active.** Who keeps a partition or a stream and goes on with it
+//!   after the switch works beside the new plan, on the same SMs, and nothing orders the two.
+//!
+//! # Captures
+//!
+//! Recording and waiting would become part of a graph that is being captured. So a switch asks the
+//! streams of each partition that gives up or takes over SMs before it does either, and refuses:
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # use green_ctx::{CaptureMode, Driver, PartitionSet, Plan, PlanError, SplitRequest, SwitchOptions, sim::Sim};
+//! # let device = Driver::simulated(&Sim::new("h200@13.0")?)?.device(0)?;
+//! # let all = device.resources().sm()?.split(SplitRequest::new().rest("all"))?.remainder;
+//! # let plan = |name, decode| {
+//! #     Plan::new(name, SplitRequest::new().group("decode", decode).rest("prefill"))
+//! # };
+//! # let set = PartitionSet::new(all.ok_or("no SMs are free")?, plan("day", 16))?;
+//! # let night = set.prepare(plan("night", 64))?;
+//! # let stream = set.active().partitions()[0].stream().clone();
+//! let captured = stream.capture(CaptureMode::default(), || {
+//!     set.switch(&night, SwitchOptions::default())
+//! });
+//! assert!(matches!(captured, Err(PlanError::Capturing { .. })));
+//! assert_eq!(set.active().name(), "day");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A capture that another thread begins in the middle of a switch may be overlooked: let a lock of the
+//! program's keep the two apart, or capture on streams of the primary context and
+//! [move](super::graphs) the graph.
+//!
+//! # Draining, and switching without fences
+//!
+//! With [`SwitchOptions::drain`] the host waits first, before anything changes, until the active plan's
+//! work is done, at most as long as it is told. After that the error is [`PlanError::NotDrained`], and the
+//! plan stays. Without [fences](crate::SwitchOptions::fence) the new plan's work begins beside the old
+//! one's, on the same SMs, and memory that both use is the program's affair.
+//!
+//! # Retiring
+//!
+//! [`retire`](crate::PartitionSet::retire) forgets a plan that is not the active one. Its contexts go when
+//! nobody has a partition or a stream of them any more, and are
+//! [used again](super::ownership#contexts-are-used-again). The SMs stay the set's until it is gone, and
+//! every partition and stream that somebody has kept.
+//!
+//! [`PartitionSet`]: crate::PartitionSet
+//! [`PlanError::NotDrained`]: crate::PlanError::NotDrained
+//! [`SwitchOptions::drain`]: crate::SwitchOptions::drain
