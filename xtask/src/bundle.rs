@@ -18,6 +18,7 @@ const PARTS: &[(&str, &str, &str)] = &[
     ("endurance", "test", "endurance"),
     ("calls", "bench", "calls"),
     ("green-ctx-bench", "bin", "green-ctx-bench"),
+    ("cudarc_gemm", "example", "cudarc_gemm"),
 ];
 
 /// Builds everything in release mode and fills the folder anew.
@@ -58,6 +59,7 @@ fn build() -> Result<Vec<(String, String, PathBuf)>, Failure> {
     let mut executables = Vec::new();
     for arguments in [
         "build --release --bins",
+        "build --release --example cudarc_gemm",
         "test --release --no-run --test hardware --test endurance",
         "bench --no-run --bench calls",
     ] {

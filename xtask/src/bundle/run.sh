@@ -1,17 +1,21 @@
 #!/usr/bin/env bash
 # Runs on a GPU host what the bundle holds, and leaves the results in a folder:
-#   ./run.sh [RESULTS] [verify|conformance|tests|benches|bench ...]
+#   ./run.sh [RESULTS] [verify|conformance|tests|benches|bench|cudarc ...]
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 results=${1:-results}
 shift || true
-parts=${*:-verify conformance tests benches bench}
+parts=${*:-verify conformance tests benches bench cudarc}
 mkdir -p "$results"
 failed=0
 
 step() { # name, command...
     echo "== $1"
     "${@:2}" || { echo "== $1: FAILED ($?)"; failed=1; }
+}
+
+kept() { # file, command...; what it prints goes to the file too, and the status is the command's
+    "${@:2}" | tee "$1"
 }
 
 {
@@ -40,7 +44,7 @@ for part in $parts; do
             ;;
         benches)
             GREEN_CTX_DRIVER=cuda GREEN_CTX_RATIOS=$results/calls.json \
-                step benches "$here/calls" --bench --quiet | tee "$results/calls.txt"
+                step benches kept "$results/calls.txt" "$here/calls" --bench --quiet
             ;;
         bench)
             step bench "$here/green-ctx-bench" run --driver cuda --commit @COMMIT@ \
@@ -48,8 +52,18 @@ for part in $parts; do
             step bench-plot "$here/green-ctx-bench" plot "$results/bench.json" --out "$results/bench.svg"
             step bench-check "$here/green-ctx-bench" check "$results/bench.json"
             ;;
+        cudarc)
+            if [ -n "${CUBLAS:-}" ]; then
+                folder=$CUBLAS
+                [ -d "$folder" ] || folder=$(dirname "$folder")
+                LD_LIBRARY_PATH=$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
+                    step cudarc kept "$results/cudarc.json" "$here/cudarc_gemm" --json
+            else
+                echo "== cudarc: left out; CUBLAS is the path of a libcublas.so, or of its folder"
+            fi
+            ;;
         *)
-            echo "unknown part $part; there are verify, conformance, tests, benches and bench"
+            echo "unknown part $part; there are verify, conformance, tests, benches, bench and cudarc"
             failed=1
             ;;
     esac
