@@ -115,7 +115,8 @@ pub enum PlanError {
         /// How long was waited, in milliseconds.
         milliseconds: u128,
     },
-    /// A stream of the active plan is being captured, which recording its work would spoil.
+    /// A stream of a partition that gives up or takes over SMs, or that is to be drained, is being
+    /// captured, which recording its work or making it wait would spoil.
     #[error("a stream of partition {partition} is being captured; end the capture first")]
     Capturing {
         /// The partition.

@@ -210,8 +210,8 @@ impl PartitionSet {
     ///
     /// [`PlanError::Unknown`] for a plan that this set has not, or has retired;
     /// [`PlanError::NotDrained`]; [`PlanError::Capturing`] where a partition that gives up or takes
-    /// over SMs has a stream that is being captured; and the driver's. The active plan is what it was
-    /// then.
+    /// over SMs, or with [`drain`](SwitchOptions::drain) any of the active plan, has a stream that is
+    /// being captured; and the driver's. The active plan is what it was then.
     pub fn switch(
         &self,
         plan: &Arc<PreparedPlan>,
