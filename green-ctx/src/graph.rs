@@ -21,7 +21,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::driver::Driver;
 use crate::error::{Error, Result, call};
-use crate::owner::Ownership;
+use crate::owner::Owner;
 use crate::raw::Raw;
 use node::Node;
 
@@ -81,9 +81,12 @@ pub(crate) struct Inner {
     /// Graphs are not synchronised by the driver (cuda.h, "Graph object thread safety").
     calls: Mutex<()>,
     homes: Homes,
+    /// What keeps the memory that a borrowed graph uses; its copies use the same.
+    owner: Option<Owner>,
     /// Keeps the device initialised.
     primary: Context,
-    ownership: Ownership,
+    /// Whether this object destroys the graph.
+    owned: bool,
 }
 
 /// Where the kernels of a graph run.
@@ -93,6 +96,8 @@ struct Homes {
     ours: Vec<Context>,
     /// Whether some run in contexts that no object stands for.
     others: bool,
+    /// Where the graph was captured: its copies and fills may run there.
+    captured: Option<Context>,
 }
 
 impl Homes {
@@ -133,15 +138,13 @@ impl Graph {
             return Err(Error::AlreadyOwned { what: "graph" });
         }
         // Nothing of this object is the graph's end yet, so that an error leaves it as it was.
-        let mut graph = Graph::unknown(device, raw, Ownership::borrowed(()))?;
-        if let Some(inner) = Arc::get_mut(&mut graph.inner) {
-            inner.ownership = Ownership::Owned;
-        }
-        let (inner, late) = device.driver().graphs().get_or_enter(raw.address(), graph.inner);
+        let mut inner = Inner::unknown(device, raw)?;
+        inner.owned = true;
+        let (inner, late) = device.driver().graphs().get_or_enter(raw.address(), Arc::new(inner));
         let Some(mut late) = late else { return Ok(Graph { inner }) };
         // Another thread was first, and its object stands for the graph.
         match Arc::get_mut(&mut late) {
-            Some(late) => late.ownership = Ownership::borrowed(()),
+            Some(late) => late.owned = false,
             None => mem::forget(late),
         }
         Err(Error::AlreadyOwned { what: "graph" })
@@ -170,18 +173,11 @@ impl Graph {
         if let Some(inner) = device.driver().graphs().find(raw.address()) {
             return Ok(Graph { inner });
         }
-        let graph = Graph::unknown(device, raw, Ownership::borrowed(owner))?;
-        let (inner, late) = device.driver().graphs().get_or_enter(raw.address(), graph.inner);
+        let mut inner = Inner::unknown(device, raw)?;
+        inner.owner = Some(Arc::new(owner));
+        let (inner, late) = device.driver().graphs().get_or_enter(raw.address(), Arc::new(inner));
         drop(late);
         Ok(Graph { inner })
-    }
-
-    /// An object for a graph of which it is not known where its kernels run. Not in the registry.
-    fn unknown(device: &Device, raw: Raw<CUgraph_st>, ownership: Ownership) -> Result<Graph> {
-        let nodes = node::walk(device.api(), raw.as_ptr())?;
-        let homes = Homes::of(device.driver(), &nodes)?;
-        let primary = device.primary_context()?;
-        Ok(Graph { inner: Arc::new(Inner::new(raw, homes, primary, ownership)) })
     }
 
     /// The device.
@@ -217,8 +213,9 @@ impl Graph {
             unsafe { call!(self.device().api(), cuGraphClone(&raw mut raw, self.as_raw())) }?;
         }
         let raw = Raw::new(raw).ok_or(Error::null("cuGraphClone"))?;
-        let primary = self.inner.primary.clone();
-        Ok(Graph::enter(Inner::new(raw, homes, primary, Ownership::Owned)))
+        let mut inner = Inner::new(raw, homes, self.inner.primary.clone());
+        (inner.owned, inner.owner) = (true, self.inner.owner.clone());
+        Ok(Graph::enter(inner))
     }
 
     fn enter(inner: Inner) -> Graph {
@@ -241,8 +238,16 @@ fn handle(device: &Device, raw: CUgraph) -> Result<Raw<CUgraph_st>> {
 }
 
 impl Inner {
-    fn new(raw: Raw<CUgraph_st>, homes: Homes, primary: Context, ownership: Ownership) -> Inner {
-        Inner { raw, calls: Mutex::new(()), homes, primary, ownership }
+    /// A graph that is somebody else's, until said otherwise.
+    fn new(raw: Raw<CUgraph_st>, homes: Homes, primary: Context) -> Inner {
+        Inner { raw, calls: Mutex::new(()), homes, owner: None, primary, owned: false }
+    }
+
+    /// A graph of which it is not known where its kernels run.
+    fn unknown(device: &Device, raw: Raw<CUgraph_st>) -> Result<Inner> {
+        let nodes = node::walk(device.api(), raw.as_ptr())?;
+        let homes = Homes::of(device.driver(), &nodes)?;
+        Ok(Inner::new(raw, homes, device.primary_context()?))
     }
 
     fn driver(&self) -> &Driver {
@@ -259,11 +264,11 @@ impl Drop for Inner {
     fn drop(&mut self) {
         if self.driver().is_forked() {
             // Not even the owner: what it does was meant for the parent.
-            return mem::forget(mem::replace(&mut self.ownership, Ownership::Owned));
+            return mem::forget(self.owner.take());
         }
         // Forgotten before it is given up: the driver may use the address again at once.
         self.driver().graphs().forget(self.raw.address(), self);
-        if self.ownership.is_owned() {
+        if self.owned {
             self.driver().report(self.destroy());
         }
     }

@@ -302,23 +302,25 @@ fn fence(
 ) -> Result<Vec<Arc<Lane>>, PlanError> {
     let has = |lanes: &[Arc<Lane>], lane| lanes.iter().any(|other| Arc::ptr_eq(other, lane));
     let mut going = Vec::with_capacity(former.lanes.len() + left.len());
-    for (old, lane) in former.partitions().iter().zip(&former.lanes) {
-        if !has(&next.lanes, lane) {
-            old.refuse_capture()?;
-            lane.record()?;
-            going.push(Arc::clone(lane));
-        }
-    }
+    going.extend(former.lanes.iter().filter(|lane| !has(&next.lanes, lane)).cloned());
+    let recorded_now = going.len();
     for lane in left {
         if !has(&next.lanes, lane) && !has(&going, lane) {
             going.push(Arc::clone(lane));
         }
     }
-    for (new, lane) in next.partitions().iter().zip(&next.lanes) {
-        if going.iter().any(|old| lane.overlaps(old)) {
-            new.refuse_capture()?;
-            lane.wait_for(going.iter().filter(|old| lane.overlaps(old)))?;
-        }
+    let gives_up = |lane| !has(&next.lanes, lane);
+    let takes_over = |lane: &Arc<Lane>| going.iter().any(|old| lane.overlaps(old));
+    // All are asked before anything is recorded, so that a refused switch has done nothing.
+    for old in former.partitions().iter().filter(|old| gives_up(old.lane())) {
+        old.refuse_capture()?;
+    }
+    for new in next.partitions().iter().filter(|new| takes_over(new.lane())) {
+        new.refuse_capture()?;
+    }
+    going[..recorded_now].iter().try_for_each(|lane| lane.record())?;
+    for lane in next.lanes.iter().filter(|lane| takes_over(lane)) {
+        lane.wait_for(going.iter().filter(|old| lane.overlaps(old)))?;
     }
     going.retain(|old| !old.is_within(&next.lanes));
     Ok(going)

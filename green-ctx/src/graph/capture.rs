@@ -9,7 +9,6 @@ use green_ctx_sys::{CUgraph, CUgraph_st, CUstreamCaptureMode};
 use super::{Graph, Homes, Inner, node};
 use crate::driver::Driver;
 use crate::error::{Error, Result, call};
-use crate::owner::Ownership;
 use crate::raw::Raw;
 use crate::stream::Stream;
 
@@ -115,13 +114,11 @@ impl Stream {
         work()?;
         let raw = capturing.end()?;
         // Owned from here on, whatever fails.
-        let homes = Homes { ours: vec![self.context().clone()], others: false };
-        let mut inner = Inner::new(raw, homes, primary, Ownership::Owned);
+        let mut inner = Inner::new(raw, Homes::default(), primary);
+        inner.owned = true;
         let nodes = node::walk(device.api(), raw.as_ptr())?;
-        let found = Homes::of(device.driver(), &nodes)?;
-        let others = found.ours.into_iter().filter(|context| context != self.context());
-        inner.homes.ours.extend(others);
-        inner.homes.others = found.others;
+        inner.homes = Homes::of(device.driver(), &nodes)?;
+        inner.homes.captured = Some(self.context().clone());
         Ok(Graph::enter(inner))
     }
 }

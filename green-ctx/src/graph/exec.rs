@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::fmt;
+use std::mem;
 use std::ptr;
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use crate::current::Scope;
 use crate::device::Device;
 use crate::driver::Driver;
 use crate::error::{Error, Result, call};
+use crate::owner::Owner;
 use crate::raw::Raw;
 use crate::stream::Stream;
 use crate::watch::{self, Launched};
@@ -35,6 +37,8 @@ struct Inner {
     /// Executable graphs are not synchronised by the driver (cuda.h, "Graph object thread safety").
     calls: Mutex<()>,
     homes: Homes,
+    /// What keeps the memory that a borrowed graph uses.
+    owner: Option<Owner>,
     /// Keeps the device initialised.
     primary: Context,
 }
@@ -66,8 +70,10 @@ impl Graph {
             }?;
         }
         let raw = Raw::new(raw).ok_or(Error::null("cuGraphInstantiateWithFlags"))?;
-        let (homes, primary) = (self.inner.homes.clone(), self.inner.primary.clone());
-        let inner = Inner { raw, calls: Mutex::new(()), homes, primary };
+        let graph = &self.inner;
+        let (homes, owner, primary) =
+            (graph.homes.clone(), graph.owner.clone(), graph.primary.clone());
+        let inner = Inner { raw, calls: Mutex::new(()), homes, owner, primary };
         Ok(GraphExec { inner: Arc::new(inner) })
     }
 }
@@ -129,7 +135,7 @@ impl Stream {
     pub unsafe fn launch_graph(&self, graph: &GraphExec) -> Result<()> {
         graph.check(self)?;
         if self.driver().checks().are_armed() {
-            let Homes { ours, others } = &graph.inner.homes;
+            let Homes { ours, others, .. } = &graph.inner.homes;
             watch::check(self, &Launched::Graph(ours, *others))?;
         }
         let _alone = graph.inner.calls.lock();
@@ -152,9 +158,11 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if !self.driver().is_forked() {
-            self.driver().report(self.destroy());
+        if self.driver().is_forked() {
+            // Not even the owner: what it does was meant for the parent.
+            return mem::forget(self.owner.take());
         }
+        self.driver().report(self.destroy());
     }
 }
 

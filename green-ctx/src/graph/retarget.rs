@@ -94,7 +94,7 @@ impl Graph {
             let nodes = node::walk(device.api(), self.as_raw())?;
             nodes.iter().try_for_each(refuse)?;
         }
-        let homes = Homes { ours: vec![context.clone()], others: false };
+        let homes = Homes { ours: vec![context.clone()], ..Homes::default() };
         let copy = self.copy(homes)?;
         let has_clusters = device.compute_capability()?.major >= 9;
         let sm_count = context.sm_count()?;

@@ -124,6 +124,5 @@
 //! }
 //! ```
 //!
-//! What comes of it does not keep the `CUDAGraph`, and works on its memory: keep it for as long as the
-//! executable is launched. All copies of a graph use the same memory, so that launches of them must
-//! wait for each other.
+//! What comes of it works on the memory of the `CUDAGraph`, and keeps the owner for that. All copies of a
+//! graph use the same memory, so that launches of them must wait for each other.

@@ -1,6 +1,7 @@
 //! Graphs: captured, looked at, moved to another partition, kept.
 
 use std::ptr;
+use std::sync::Arc;
 
 use green_ctx::sys::{
     CUDA_CONDITIONAL_NODE_PARAMS, CUDA_MEM_ALLOC_NODE_PARAMS, CUgraph, CUgraphConditionalNodeType,
@@ -300,6 +301,29 @@ fn one_handle_one_graph() -> Outcome {
         assert_eq!(owned.node_count()?, 1);
         drop(owned);
         partition.close()?;
+        Ok(())
+    })
+}
+
+/// Whoever has the memory that a graph uses is kept by all that comes of it.
+#[test]
+fn an_owner_outlives_what_comes_of_a_borrowed_graph() -> Outcome {
+    each_driver(|machine| {
+        let Machine { device, .. } = machine;
+        let kernel = machine.kernel(LONG)?;
+        let partition = partition(device, 16)?;
+        let original = captured(&partition, &kernel)?;
+        let (owner, raw) = (Arc::new(()), clone_raw(&original)?);
+        // SAFETY: it was made just now, and is destroyed below.
+        let borrowed = unsafe { Graph::from_raw_borrowed(device, raw, Arc::clone(&owner)) }?;
+        let moved = borrowed.retarget(&partition)?;
+        let exec = moved.instantiate()?;
+        drop((borrowed, moved));
+        assert_eq!(Arc::strong_count(&owner), 2, "the executable does not keep the owner");
+        drop(exec);
+        assert_eq!(Arc::strong_count(&owner), 1);
+        // SAFETY: nobody else has it.
+        drop(unsafe { Graph::from_raw_owned(device, raw) }?);
         Ok(())
     })
 }
