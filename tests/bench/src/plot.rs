@@ -84,7 +84,8 @@ fn latency(report: &Report) -> Vec<Row<'_>> {
         .map(|sample| {
             let mode = MODES.iter().position(|mode| sample.name.ends_with(mode)).unwrap_or(0);
             let lost = report.figure(&arm.name, &format!("{}, load lost", sample.name));
-            let note = lost.map(|lost| format!("load loses {lost:.0} %"));
+            // Adding zero makes a rounded -0 a plain one.
+            let note = lost.map(|lost| format!("load loses {:.0} %", lost.round() + 0.0));
             Row { sample, colour: mode, note }
         })
         .collect()
