@@ -1,0 +1,3 @@
+//! PyTorch in partitions of one GPU's SMs.
+
+#![deny(unsafe_code)]
