@@ -1,0 +1,96 @@
+//! What can go wrong between partitions and PyTorch.
+
+use std::path::PathBuf;
+
+use green_ctx::{CUresult, Error};
+
+/// The result of an operation of this crate.
+pub type Result<T, E = TorchError> = std::result::Result<T, E>;
+
+/// Why an operation failed. Unless said otherwise, nothing was created or changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TorchError {
+    /// No PyTorch is loaded in this process.
+    #[error("no PyTorch is loaded in this process: import torch first, or name libtorch's folder")]
+    NotLoaded,
+    /// There is no libtorch in a folder.
+    #[error("there is no libtorch in {}: it is the folder with libtorch_cuda.so", folder.display())]
+    NotFound {
+        /// The folder that was given.
+        folder: PathBuf,
+    },
+    /// The library is there and cannot be loaded.
+    #[error("{} cannot be loaded", path.display())]
+    NotALibrary {
+        /// The library's path.
+        path: PathBuf,
+        /// What the system's loader said.
+        source: libloading::Error,
+    },
+    /// PyTorch was built without CUDA.
+    #[error(
+        "this PyTorch was built without CUDA, it has no libtorch_cuda: install a build for CUDA, \
+         which `torch.version.cuda` tells"
+    )]
+    CpuBuild,
+    /// PyTorch lacks a function that is needed.
+    #[error("this PyTorch has no {function}: PyTorch {needs} or newer is needed")]
+    TooOld {
+        /// The function.
+        function: &'static str,
+        /// The version of PyTorch that has it.
+        needs: &'static str,
+    },
+    /// A function of libtorch failed. It has told the reason on standard error.
+    #[error("{call} of PyTorch failed with {code}; PyTorch told the reason on standard error")]
+    Call {
+        /// The function.
+        call: &'static str,
+        /// Its answer.
+        code: i32,
+    },
+    /// A partition was to be left that this thread has not entered.
+    #[error(
+        "this thread has not entered the partition: enter it first, and leave it once for that"
+    )]
+    NotEntered,
+    /// A partition was to be left while another that was entered later is not left. Nothing was
+    /// changed.
+    #[error("this thread entered another partition later: leave that one first")]
+    NotInnermost,
+    /// Torch's current stream was to be put back while a guard that was made later lives.
+    #[error("torch's current stream was changed again by a guard that still lives: end that first")]
+    StreamOrder,
+    /// A partition was to be left while a context that was made current later is current. Nothing
+    /// was changed.
+    #[error("another context was made current in the partition and still is: end that first")]
+    ContextOrder,
+    /// What was asked for cannot be.
+    #[error("{0}")]
+    InvalidRequest(String),
+    /// The driver, or what green-ctx makes of it, failed.
+    #[error(transparent)]
+    Driver(#[from] Error),
+}
+
+/// Turns a driver's answer into a result.
+#[inline]
+pub(crate) fn check(call: &'static str, status: CUresult) -> green_ctx::Result<()> {
+    if status == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(Error::Driver { call, status }) }
+}
+
+/// Calls a driver function by name: looks it up, calls it, checks the answer; a
+/// [`green_ctx::Result`].
+///
+/// Expands to a call of a foreign function, so it stands in an `unsafe` block at the call site, with
+/// the reason why the arguments are right.
+macro_rules! call {
+    ($api:expr, $function:ident($($argument:expr),* $(,)?)) => {
+        match $api.$function() {
+            Ok(function) => $crate::error::check(stringify!($function), function($($argument),*)),
+            Err(lacking) => Err(green_ctx::Error::from(lacking)),
+        }
+    };
+}
+pub(crate) use call;

@@ -1,0 +1,1 @@
+//! What `torch.cuda.cudart()` offers, without the CUDA runtime.

@@ -1,0 +1,267 @@
+//! Entering a partition: PyTorch's work of this thread runs there until it is left.
+//!
+//! [`enter`] makes a partition's stream PyTorch's current one, the partition's context the thread's,
+//! and the partition's device PyTorch's current device; [`leave`] puts back what was. Both keep the
+//! order: what was submitted before comes before what is submitted inside, and that before what is
+//! submitted afterwards. The order is kept by events on the device, also while a stream is captured
+//! into a graph, which then has the partition's work in it.
+//!
+//! - **Nesting.** A thread can enter several partitions, and one several times; each is left once, the
+//!   innermost first. Other partitions' [`leave`] is [`TorchError::NotInnermost`] and changes nothing.
+//! - **Without entering.** [`leave`] is [`TorchError::NotEntered`] and changes nothing.
+//! - **Threads.** Each has its own: what one thread has entered, no other sees. A thread that ends
+//!   leaves what it has entered, without the order.
+//! - **Failures.** Where [`enter`] fails, nothing has changed. Where [`leave`] fails, all the same
+//!   what was current before is again, as far as it can be; that the order is kept is not certain
+//!   then. The exceptions are errors that say so: [`TorchError::NotEntered`],
+//!   [`TorchError::NotInnermost`], [`TorchError::StreamOrder`] and [`TorchError::ContextOrder`] leave
+//!   everything as it is.
+//! - **Changing the device inside.** PyTorch then makes another context current in the partition's
+//!   place. [`leave`] puts back what was current before all the same.
+//!
+//! A thread keeps one event a device for the next time; [`release_idle`] gives them back.
+
+mod current;
+mod previous;
+
+use std::cell::RefCell;
+use std::marker::PhantomData;
+
+use green_ctx::{Context, Device, Event, EventOptions, Stream};
+
+use crate::error::{Result, TorchError};
+use crate::libtorch::Torch;
+use crate::stream::{Switched, raw_stream};
+use current::Slot;
+use previous::{Previous, record_raw};
+
+/// A partition that this thread has entered.
+struct Frame {
+    stream: Stream,
+    previous: Previous,
+    /// Recorded where the work comes from, on the way in and on the way back.
+    event: Event,
+    slot: Slot,
+    switched: Switched,
+}
+
+#[derive(Default)]
+struct Thread {
+    frames: Vec<Frame>,
+    /// Events for the next partition that is entered, at most one a device.
+    spares: Vec<Event>,
+}
+
+thread_local! {
+    static THREAD: RefCell<Thread> = RefCell::default();
+}
+
+/// Uses what the thread has. No foreign code may run in `work`, since it could come back here.
+fn with_thread<R>(work: impl FnOnce(&mut Thread) -> R) -> Result<R> {
+    THREAD
+        .try_with(|thread| work(&mut thread.borrow_mut()))
+        .map_err(|_| TorchError::InvalidRequest("the thread is ending".to_owned()))
+}
+
+/// Enters a partition on this thread: PyTorch's work is submitted to `stream` from now on, which is
+/// one of `context`'s, and comes after the work submitted so far to what was PyTorch's current stream
+/// of the device.
+///
+/// # Errors
+///
+/// [`TorchError::TooOld`], [`TorchError::Call`] and [`TorchError::Driver`];
+/// [`TorchError::InvalidRequest`] for a stream of another context. Nothing has changed then.
+pub fn enter(torch: &Torch, context: &Context, stream: &Stream) -> Result<()> {
+    if stream.context() != context {
+        let message = "the stream is not one of the partition's".to_owned();
+        return Err(TorchError::InvalidRequest(message));
+    }
+    let device = context.device();
+    // Refuses in a process that was forked since the driver was loaded.
+    device.driver().device(device.ordinal())?;
+    let previous = Previous::find(torch, device)?;
+    let event = event(device)?;
+    previous.record(&event)?;
+    let mut slot = Slot::push(context)?;
+    let switched = match Switched::to(torch, stream) {
+        Ok(switched) => switched,
+        Err(error) => {
+            torch.report(slot.pop());
+            return Err(error);
+        }
+    };
+    // The last step makes the stream part of a capture, if there is one: nothing can fail after it.
+    let ready = slot.hold().and_then(|()| Ok(stream.wait(&event)?));
+    let frame = Frame { stream: stream.clone(), previous, event, slot, switched };
+    if let Err(error) = ready {
+        frame.undo();
+        return Err(error);
+    }
+    with_thread(|thread| thread.frames.push(frame))
+}
+
+/// Leaves the partition that this thread entered last, which must be `context`: what was current in
+/// PyTorch and in the driver before is again, and what is submitted there from now on comes after the
+/// work submitted to the partition's stream so far. Where another stream of the device is current in
+/// PyTorch when the partition is left, after that stream's work too.
+///
+/// # Errors
+///
+/// [`TorchError::NotEntered`], [`TorchError::NotInnermost`], [`TorchError::StreamOrder`] and
+/// [`TorchError::ContextOrder`], after which the partition is still entered; [`TorchError::Call`] and
+/// [`TorchError::Driver`], after which it is left.
+pub fn leave(context: &Context) -> Result<()> {
+    let driver = context.device().driver();
+    driver.device(context.device().ordinal())?;
+    // Out of the list while calls are made.
+    let mut frame = with_thread(|thread| {
+        let entered = |frame: &Frame| frame.stream.context() == context;
+        match thread.frames.pop() {
+            Some(frame) if entered(&frame) => Ok(frame),
+            other => {
+                let outer = thread.frames.iter().any(entered);
+                thread.frames.extend(other);
+                Err(if outer { TorchError::NotInnermost } else { TorchError::NotEntered })
+            }
+        }
+    })??;
+    let ready = frame.switched.check_order().and_then(|()| frame.slot.check());
+    if let Err(TorchError::StreamOrder | TorchError::ContextOrder) = ready {
+        with_thread(|thread| thread.frames.push(frame))?;
+        return ready;
+    }
+    // Where the driver could not tell, the partition is left all the same.
+    let torch = frame.switched.torch().clone();
+    let left = frame.leave();
+    if left.is_err() {
+        torch.report(ready);
+        return left;
+    }
+    ready
+}
+
+/// Enters a partition until the result is dropped, a panic or not: [`enter`] and [`leave`].
+///
+/// What [`leave`] returns goes to [the hook](Torch::on_cleanup_failure) then.
+///
+/// # Errors
+///
+/// As [`enter`].
+pub fn entered(torch: &Torch, context: &Context, stream: &Stream) -> Result<Entered> {
+    enter(torch, context, stream)?;
+    let (torch, context) = (torch.clone(), context.clone());
+    Ok(Entered { torch, context, _thread: PhantomData })
+}
+
+/// Leaves a partition when it is dropped; made by [`entered`].
+#[derive(Debug)]
+#[must_use = "the partition is left when this is dropped"]
+pub struct Entered {
+    torch: Torch,
+    context: Context,
+    /// What is entered is the thread's.
+    _thread: PhantomData<*const ()>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.torch.report(leave(&self.context));
+    }
+}
+
+/// How many partitions this thread has entered and not left.
+#[must_use]
+pub fn depth() -> usize {
+    with_thread(|thread| thread.frames.len()).unwrap_or_default()
+}
+
+/// The partition that this thread entered last and has not left.
+#[must_use]
+pub fn innermost() -> Option<Context> {
+    let context = |thread: &mut Thread| Some(thread.frames.last()?.stream.context().clone());
+    with_thread(context).ok().flatten()
+}
+
+/// Destroys the events that this thread keeps for the next partition that it enters. They keep the
+/// driver and the device's primary context, as every event does.
+pub fn release_idle() {
+    let spares = with_thread(|thread| std::mem::take(&mut thread.spares));
+    // Outside of the thread's list: the driver's hook may hear of it.
+    drop(spares);
+}
+
+/// An event of a device: the one that the thread has, or a new one.
+fn event(device: &Device) -> Result<Event> {
+    let spare = with_thread(|thread| {
+        let of_device = |event: &Event| event.context().device() == device;
+        let found = thread.spares.iter().position(of_device);
+        found.map(|index| thread.spares.swap_remove(index))
+    })?;
+    spare.map_or_else(|| Ok(device.create_event(EventOptions::default())?), Ok)
+}
+
+/// Keeps an event for the next time; gives back one too many.
+fn keep(event: Event) -> Option<Event> {
+    let kept = with_thread(|thread| {
+        let device = event.context().device();
+        if thread.spares.iter().any(|spare| spare.context().device() == device) {
+            return Some(event);
+        }
+        thread.spares.push(event);
+        None
+    });
+    kept.ok().flatten()
+}
+
+impl Frame {
+    /// Puts back what was, where entering failed half-way.
+    fn undo(mut self) {
+        let torch = self.switched.torch().clone();
+        torch.report(self.switched.back());
+        torch.report(self.slot.pop());
+    }
+
+    /// Puts back what was and keeps the order. Whatever fails, the rest is done.
+    fn leave(mut self) -> Result<()> {
+        let torch = self.switched.torch().clone();
+        let recorded = self.stream.record(&self.event);
+        let other = self.other(&torch);
+        let restored = self.switched.back();
+        let popped = self.slot.pop();
+        let waits =
+            recorded.map_err(TorchError::from).and_then(|()| self.previous.wait(&self.event));
+        let other_waits = other.and_then(|other| match other {
+            Some(other) => self.previous.wait(&other),
+            None => Ok(()),
+        });
+        let mut failures =
+            [waits, other_waits, restored, popped].into_iter().filter(Result::is_err);
+        if let Some(first) = failures.next() {
+            failures.for_each(|other| torch.report(other));
+            return first;
+        }
+        drop(keep(self.event));
+        Ok(())
+    }
+
+    /// An event of the work in the stream that is current in PyTorch instead of the partition's.
+    fn other(&self, torch: &Torch) -> Result<Option<Event>> {
+        let device = self.stream.context().device();
+        let current = torch.current_stream(device.ordinal())?;
+        if current == raw_stream(&self.stream) || self.previous.is(current.cast()) {
+            return Ok(None);
+        }
+        let other = event(device)?;
+        record_raw(&other, current.cast())?;
+        Ok(Some(other))
+    }
+}
+
+impl Drop for Thread {
+    /// What the thread has not left, the innermost first.
+    fn drop(&mut self) {
+        while let Some(frame) = self.frames.pop() {
+            drop(frame);
+        }
+    }
+}
