@@ -82,7 +82,7 @@ impl Slot {
         let top = get(driver);
         let first = pop(driver);
         if first.is_ok() {
-            return Ok(());
+            return top.map(drop);
         }
         // The call may also report what earlier work did wrong (cuda.h): where it has not popped, it
         // is made again, and the error is told all the same.

@@ -1,0 +1,256 @@
+//! The error codes of the CUDA runtime.
+
+use std::fmt;
+
+use green_ctx::CUresult;
+
+/// An error code of the CUDA runtime, a `cudaError_t`. Codes that no header has yet are values like
+/// any other.
+///
+/// The driver's codes are the same numbers wherever both have an error, from CUDA 10.1 on
+/// (driver_types.h and cuda.h of CUDA 13.5); their names differ.
+///
+/// # Example
+///
+/// ```
+/// use green_ctx_torch::runtime::ErrorCode;
+///
+/// let code = ErrorCode(2);
+/// assert_eq!(code.name(), Some("cudaErrorMemoryAllocation"));
+/// assert_eq!(code.to_string(), "cudaErrorMemoryAllocation (2): not enough memory");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ErrorCode(pub u32);
+
+impl ErrorCode {
+    /// No error.
+    pub const SUCCESS: ErrorCode = ErrorCode(0);
+
+    /// Every code of CUDA 13.5, ascending.
+    pub fn all() -> impl ExactSizeIterator<Item = ErrorCode> {
+        CODES.iter().map(|(code, ..)| ErrorCode(*code))
+    }
+
+    /// The name in the header, `cudaErrorInvalidValue` for 1; `None` for a code that CUDA 13.5 does
+    /// not have.
+    #[must_use]
+    pub fn name(self) -> Option<&'static str> {
+        self.row().map(|(_, name, _)| *name)
+    }
+
+    /// What the code means, in a few words; `an error that CUDA 13.5 does not have` for another code.
+    #[must_use]
+    pub fn text(self) -> &'static str {
+        self.row().map_or("an error that CUDA 13.5 does not have", |(.., text)| text)
+    }
+
+    fn row(self) -> Option<&'static (u32, &'static str, &'static str)> {
+        let index = CODES.binary_search_by_key(&self.0, |(code, ..)| *code).ok()?;
+        CODES.get(index)
+    }
+}
+
+impl From<CUresult> for ErrorCode {
+    fn from(status: CUresult) -> ErrorCode {
+        ErrorCode(status.0)
+    }
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ErrorCode(code) = self;
+        match self.row() {
+            Some((_, name, text)) => write!(f, "{name} ({code}): {text}"),
+            None => write!(f, "{code}: {}", self.text()),
+        }
+    }
+}
+
+/// Codes and names of driver_types.h, CUDA 13.5.
+const CODES: &[(u32, &str, &str)] = &[
+    (0, "cudaSuccess", "no error"),
+    (1, "cudaErrorInvalidValue", "an argument is outside of what the call takes"),
+    (2, "cudaErrorMemoryAllocation", "not enough memory"),
+    (3, "cudaErrorInitializationError", "the driver or the runtime could not be initialised"),
+    (4, "cudaErrorCudartUnloading", "the driver is shutting down"),
+    (5, "cudaErrorProfilerDisabled", "no profiler can be started in this run"),
+    (6, "cudaErrorProfilerNotInitialized", "the profiler was not initialised (no longer given)"),
+    (7, "cudaErrorProfilerAlreadyStarted", "the profiler runs already (no longer given)"),
+    (8, "cudaErrorProfilerAlreadyStopped", "the profiler does not run (no longer given)"),
+    (9, "cudaErrorInvalidConfiguration", "the device has no room for such a launch at any time"),
+    (10, "cudaErrorVersionTranslation", "the newer driver's answer means nothing to the runtime"),
+    (12, "cudaErrorInvalidPitchValue", "a pitch is outside of what the call takes"),
+    (13, "cudaErrorInvalidSymbol", "there is no symbol of this name"),
+    (16, "cudaErrorInvalidHostPointer", "a pointer is not to host memory (no longer given)"),
+    (17, "cudaErrorInvalidDevicePointer", "a pointer is not to device memory (no longer given)"),
+    (18, "cudaErrorInvalidTexture", "the texture is not valid"),
+    (19, "cudaErrorInvalidTextureBinding", "the texture is not bound"),
+    (20, "cudaErrorInvalidChannelDescriptor", "the format of the channels is not valid"),
+    (21, "cudaErrorInvalidMemcpyDirection", "the direction of the copy is not valid"),
+    (22, "cudaErrorAddressOfConstant", "an address of constant memory was taken (no longer given)"),
+    (23, "cudaErrorTextureFetchFailed", "a texture could not be read (no longer given)"),
+    (24, "cudaErrorTextureNotBound", "a texture that was read is not bound (no longer given)"),
+    (25, "cudaErrorSynchronizationError", "waiting failed (no longer given)"),
+    (26, "cudaErrorInvalidFilterSetting", "only textures of floats are filtered linearly"),
+    (27, "cudaErrorInvalidNormSetting", "the type cannot be read as a normalised float"),
+    (28, "cudaErrorMixedDeviceExecution", "device and emulated code were mixed (no longer given)"),
+    (31, "cudaErrorNotYetImplemented", "the call is not implemented (no longer given)"),
+    (32, "cudaErrorMemoryValueTooLarge", "an address has more than 32 bits (no longer given)"),
+    (34, "cudaErrorStubLibrary", "the driver that was loaded is a stub for linking"),
+    (35, "cudaErrorInsufficientDriver", "the driver is older than the runtime"),
+    (36, "cudaErrorCallRequiresNewerDriver", "the driver is older than the call"),
+    (37, "cudaErrorInvalidSurface", "the surface is not valid"),
+    (43, "cudaErrorDuplicateVariableName", "several variables have one name"),
+    (44, "cudaErrorDuplicateTextureName", "several textures have one name"),
+    (45, "cudaErrorDuplicateSurfaceName", "several surfaces have one name"),
+    (46, "cudaErrorDevicesUnavailable", "every device is busy or closed to this process"),
+    (49, "cudaErrorIncompatibleDriverContext", "the runtime cannot use the current context"),
+    (52, "cudaErrorMissingConfiguration", "the launch was not configured"),
+    (53, "cudaErrorPriorLaunchFailure", "an earlier launch failed (no longer given)"),
+    (65, "cudaErrorLaunchMaxDepthExceeded", "kernels that launch kernels are nested too deeply"),
+    (66, "cudaErrorLaunchFileScopedTex", "a kernel launched by a kernel uses a file's texture"),
+    (67, "cudaErrorLaunchFileScopedSurf", "a kernel launched by a kernel uses a file's surface"),
+    (68, "cudaErrorSyncDepthExceeded", "a kernel waits for its kernels at too deep a level"),
+    (69, "cudaErrorLaunchPendingCountExceeded", "too many launches of kernels by kernels wait"),
+    (98, "cudaErrorInvalidDeviceFunction", "the kernel is not there for this device"),
+    (100, "cudaErrorNoDevice", "the driver finds no device"),
+    (101, "cudaErrorInvalidDevice", "there is no such device, or it cannot do this"),
+    (102, "cudaErrorDeviceNotLicensed", "the device has no licence for this"),
+    (103, "cudaErrorSoftwareValidityNotEstablished", "a self-test of the software failed"),
+    (127, "cudaErrorStartupFailure", "the runtime could not start"),
+    (200, "cudaErrorInvalidKernelImage", "the device code is not valid"),
+    (201, "cudaErrorDeviceUninitialized", "no context is current, or a destroyed one"),
+    (205, "cudaErrorMapBufferObjectFailed", "the buffer could not be mapped"),
+    (206, "cudaErrorUnmapBufferObjectFailed", "the buffer could not be unmapped"),
+    (207, "cudaErrorArrayIsMapped", "the array is mapped and cannot be destroyed"),
+    (208, "cudaErrorAlreadyMapped", "the resource is mapped already"),
+    (209, "cudaErrorNoKernelImageForDevice", "no device code is for this device"),
+    (210, "cudaErrorAlreadyAcquired", "the resource is taken already"),
+    (211, "cudaErrorNotMapped", "the resource is not mapped"),
+    (212, "cudaErrorNotMappedAsArray", "the resource is not mapped as an array"),
+    (213, "cudaErrorNotMappedAsPointer", "the resource is not mapped as memory"),
+    (214, "cudaErrorECCUncorrectable", "a memory error was found that cannot be corrected"),
+    (215, "cudaErrorUnsupportedLimit", "the device does not have this limit"),
+    (216, "cudaErrorDeviceAlreadyInUse", "the device is another thread's alone"),
+    (217, "cudaErrorPeerAccessUnsupported", "the devices do not reach each other's memory"),
+    (218, "cudaErrorInvalidPtx", "the PTX could not be compiled"),
+    (219, "cudaErrorInvalidGraphicsContext", "the OpenGL or DirectX context failed"),
+    (220, "cudaErrorNvlinkUncorrectable", "an NVLink error was found that cannot be corrected"),
+    (221, "cudaErrorJitCompilerNotFound", "the compiler of PTX was not found"),
+    (222, "cudaErrorUnsupportedPtxVersion", "the PTX is newer than the driver's compiler"),
+    (223, "cudaErrorJitCompilationDisabled", "compiling PTX is turned off"),
+    (224, "cudaErrorUnsupportedExecAffinity", "the device cannot limit SMs this way"),
+    (225, "cudaErrorUnsupportedDevSideSync", "the PTX waits for the device on the device"),
+    (226, "cudaErrorContained", "work failed, and the failure was contained"),
+    (227, "cudaErrorInsufficientLoaderVersion", "the loader is too old for the fat binary"),
+    (300, "cudaErrorInvalidSource", "the kernel's source is not valid"),
+    (301, "cudaErrorFileNotFound", "the file was not found"),
+    (302, "cudaErrorSharedObjectSymbolNotFound", "a shared library lacks a symbol"),
+    (303, "cudaErrorSharedObjectInitFailed", "a shared library could not be initialised"),
+    (304, "cudaErrorOperatingSystem", "a call of the operating system failed"),
+    (400, "cudaErrorInvalidResourceHandle", "a handle is not valid"),
+    (401, "cudaErrorIllegalState", "the state of what is used does not allow this"),
+    (402, "cudaErrorLossyQuery", "the answer would leave out what matters"),
+    (500, "cudaErrorSymbolNotFound", "there is nothing of this name"),
+    (600, "cudaErrorNotReady", "the work is not done yet, which is no failure"),
+    (700, "cudaErrorIllegalAddress", "a kernel used an address that is not valid"),
+    (
+        701,
+        "cudaErrorLaunchOutOfResources",
+        "a launch needs more registers or memory than there are",
+    ),
+    (702, "cudaErrorLaunchTimeout", "a kernel took longer than the system allows"),
+    (703, "cudaErrorLaunchIncompatibleTexturing", "the launch's mode of texturing does not match"),
+    (704, "cudaErrorPeerAccessAlreadyEnabled", "access to the other device is on already"),
+    (705, "cudaErrorPeerAccessNotEnabled", "access to the other device is not on"),
+    (708, "cudaErrorSetOnActiveProcess", "the setting has to be made before CUDA is used"),
+    (709, "cudaErrorContextIsDestroyed", "the context was destroyed, or not made yet"),
+    (710, "cudaErrorAssert", "an assertion in a kernel failed"),
+    (711, "cudaErrorTooManyPeers", "too many devices were given access to each other"),
+    (712, "cudaErrorHostMemoryAlreadyRegistered", "the host memory is registered already"),
+    (713, "cudaErrorHostMemoryNotRegistered", "the host memory is not registered"),
+    (714, "cudaErrorHardwareStackError", "a kernel's stack is corrupt or too small"),
+    (715, "cudaErrorIllegalInstruction", "a kernel met an instruction that is not valid"),
+    (716, "cudaErrorMisalignedAddress", "a kernel used an address that is not aligned"),
+    (717, "cudaErrorInvalidAddressSpace", "a kernel used an address of the wrong kind of memory"),
+    (718, "cudaErrorInvalidPc", "a kernel's program counter is not valid"),
+    (719, "cudaErrorLaunchFailure", "a kernel failed"),
+    (
+        720,
+        "cudaErrorCooperativeLaunchTooLarge",
+        "the blocks of a cooperative launch do not fit at once",
+    ),
+    (721, "cudaErrorTensorMemoryLeak", "a kernel ended without freeing its tensor memory"),
+    (800, "cudaErrorNotPermitted", "this is not permitted"),
+    (801, "cudaErrorNotSupported", "the device or the system does not support this"),
+    (802, "cudaErrorSystemNotReady", "the system is not ready for CUDA: a daemon may not run"),
+    (803, "cudaErrorSystemDriverMismatch", "the display driver and the CUDA driver do not match"),
+    (804, "cudaErrorCompatNotSupportedOnDevice", "the device has no forward compatibility"),
+    (805, "cudaErrorMpsConnectionFailed", "MPS could not be reached"),
+    (806, "cudaErrorMpsRpcFailure", "a call between MPS and this process failed"),
+    (807, "cudaErrorMpsServerNotReady", "MPS takes no new processes now"),
+    (808, "cudaErrorMpsMaxClientsReached", "MPS has no room for another process"),
+    (809, "cudaErrorMpsMaxConnectionsReached", "MPS has no room for another connection"),
+    (810, "cudaErrorMpsClientTerminated", "MPS ended this process's use of the device"),
+    (811, "cudaErrorCdpNotSupported", "kernels cannot launch kernels in this configuration"),
+    (812, "cudaErrorCdpVersionMismatch", "versions of kernels that launch kernels do not match"),
+    (900, "cudaErrorStreamCaptureUnsupported", "this cannot be done while the stream is captured"),
+    (901, "cudaErrorStreamCaptureInvalidated", "the capture was spoiled by an earlier error"),
+    (902, "cudaErrorStreamCaptureMerge", "two captures would become one"),
+    (903, "cudaErrorStreamCaptureUnmatched", "the capture was begun in another stream"),
+    (904, "cudaErrorStreamCaptureUnjoined", "a stream of the capture was not joined to the first"),
+    (905, "cudaErrorStreamCaptureIsolation", "captured work would wait for work outside"),
+    (906, "cudaErrorStreamCaptureImplicit", "the default stream would wait for captured work"),
+    (907, "cudaErrorCapturedEvent", "the event was recorded in a capture"),
+    (908, "cudaErrorStreamCaptureWrongThread", "the capture was begun on another thread"),
+    (909, "cudaErrorTimeout", "waiting took too long"),
+    (910, "cudaErrorGraphExecUpdateFailure", "the executable graph cannot be changed like this"),
+    (911, "cudaErrorExternalDevice", "a device other than the GPU failed"),
+    (912, "cudaErrorInvalidClusterSize", "the clusters of the launch are not possible"),
+    (913, "cudaErrorFunctionNotLoaded", "the function is not loaded"),
+    (914, "cudaErrorInvalidResourceType", "a resource is not of the type that the call takes"),
+    (
+        915,
+        "cudaErrorInvalidResourceConfiguration",
+        "the resources cannot be cut or combined like this",
+    ),
+    (917, "cudaErrorStreamDetached", "the stream's green context was destroyed"),
+    (918, "cudaErrorGraphRecaptureFailure", "a graph could not be captured again"),
+    (919, "cudaErrorFabricNotReady", "the fabric between the GPUs is not ready yet"),
+    (999, "cudaErrorUnknown", "an error of unknown reason"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_in_order() {
+        assert!(CODES.is_sorted_by(|(one, ..), (next, ..)| one < next));
+        let mut names: Vec<_> = ErrorCode::all().filter_map(ErrorCode::name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), ErrorCode::all().len());
+    }
+
+    #[test]
+    fn unknown_codes_are_values() {
+        let code = ErrorCode(916);
+        assert_eq!(code.name(), None);
+        assert_eq!(code.to_string(), "916: an error that CUDA 13.5 does not have");
+    }
+
+    #[test]
+    fn errors_of_the_driver_have_the_same_numbers() {
+        // The driver calls them CUDA_ERROR_INVALID_CONTEXT and CUDA_ERROR_LAUNCH_FAILED.
+        for (status, name) in [
+            (CUresult::CUDA_SUCCESS, "cudaSuccess"),
+            (CUresult::CUDA_ERROR_OUT_OF_MEMORY, "cudaErrorMemoryAllocation"),
+            (CUresult::CUDA_ERROR_INVALID_CONTEXT, "cudaErrorDeviceUninitialized"),
+            (CUresult::CUDA_ERROR_LAUNCH_FAILED, "cudaErrorLaunchFailure"),
+            (CUresult::CUDA_ERROR_STREAM_DETACHED, "cudaErrorStreamDetached"),
+        ] {
+            assert_eq!(ErrorCode::from(status).name(), Some(name));
+        }
+    }
+}

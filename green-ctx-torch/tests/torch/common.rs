@@ -1,0 +1,168 @@
+//! A simulated H200, a PyTorch of this test's own, and kernels that share memory.
+#![allow(unsafe_code, reason = "submits to raw streams, as PyTorch does")]
+
+use std::ffi::c_void;
+use std::ptr;
+
+use green_ctx::sim::{Launch, Race, Sim};
+use green_ctx::sys::CUcontext;
+use green_ctx::{
+    CUresult, Context, Device, DeviceBuffer, Driver, Kernel, Library, Stream, StreamOptions,
+};
+use green_ctx_torch::Torch;
+
+use crate::fake;
+
+/// Any test's result: `?` on every error.
+pub(crate) type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+const PTX: &str = "
+    .version 5.0
+    .target sm_52
+    .address_size 64
+    .visible .entry produce(.param .u64 to) { ret; }
+    .visible .entry consume(.param .u64 from) { ret; }
+";
+/// How long a kernel takes; longer than a test's calls.
+const LONG_NS: u64 = 50_000_000;
+
+/// A machine on which PyTorch runs, with two partitions.
+pub(crate) struct Machine {
+    pub(crate) sim: Sim,
+    pub(crate) device: Device,
+    pub(crate) primary: Context,
+    pub(crate) torch: Torch,
+    pub(crate) partitions: [Context; 2],
+    produce: Kernel,
+    consume: Kernel,
+    buffer: DeviceBuffer<u64>,
+}
+
+impl Machine {
+    pub(crate) fn new() -> Result<Machine, Box<dyn std::error::Error>> {
+        let sim = Sim::builder("h200@13.0").devices(2).build()?;
+        let device = Driver::simulated(&sim)?.device(0)?;
+        sim.register_kernel("produce", |kernel| {
+            kernel.set_duration_ns(LONG_NS);
+            let _ = kernel.write(kernel.param_u64(0).unwrap_or(0), &[7; 64]);
+        });
+        sim.register_kernel("consume", |kernel| {
+            kernel.set_duration_ns(LONG_NS);
+            let mut bytes = [0; 64];
+            let _ = kernel.read(kernel.param_u64(0).unwrap_or(0), &mut bytes);
+        });
+        let library = Library::from_ptx(&device, PTX)?;
+        let (produce, consume) = (library.kernel("produce")?, library.kernel("consume")?);
+        let buffer = DeviceBuffer::zeroed(&device, 8)?;
+        let mut groups = device.resources().sm()?.split([16, 24])?.groups.into_iter();
+        let mut partition = || -> Result<Context, Box<dyn std::error::Error>> {
+            Ok(device.create_context(groups.next().ok_or("two groups were asked for")?)?)
+        };
+        let partitions = [partition()?, partition()?];
+        let primary = device.primary_context()?;
+        Ok(Machine { sim, device, primary, torch: torch(), partitions, produce, consume, buffer })
+    }
+
+    /// A stream of a partition.
+    pub(crate) fn stream(&self, partition: usize) -> green_ctx::Result<Stream> {
+        self.partitions[partition].create_stream(StreamOptions::default())
+    }
+
+    /// A stream as one of PyTorch's pool.
+    pub(crate) fn pool_stream(&self) -> green_ctx::Result<Stream> {
+        self.primary.create_stream(StreamOptions::default())
+    }
+
+    /// What PyTorch does when it runs an operator that writes the tensor.
+    pub(crate) fn produce(&self) -> Outcome {
+        self.launch(&self.produce, &self.buffer)
+    }
+
+    /// What PyTorch does when it runs an operator that reads the tensor.
+    pub(crate) fn consume(&self) -> Outcome {
+        self.launch(&self.consume, &self.buffer)
+    }
+
+    /// Both, with another tensor.
+    pub(crate) fn consume_and_produce(&self, buffer: &DeviceBuffer<u64>) -> Outcome {
+        self.launch(&self.consume, buffer)?;
+        self.launch(&self.produce, buffer)
+    }
+
+    /// Submits a kernel to PyTorch's current stream.
+    fn launch(&self, kernel: &Kernel, buffer: &DeviceBuffer<u64>) -> Outcome {
+        let stream = self.torch.current_stream(0)?;
+        let launch = self.device.driver().api().cuLaunchKernel()?;
+        let mut address = buffer.as_raw();
+        let mut parameters = [(&raw mut address).cast::<c_void>()];
+        let function = kernel.as_raw().cast();
+        // SAFETY: the kernel takes an address, and the buffer outlives it.
+        let status = unsafe {
+            launch(
+                function,
+                264,
+                1,
+                1,
+                128,
+                1,
+                1,
+                0,
+                stream.cast(),
+                parameters.as_mut_ptr(),
+                ptr::null_mut(),
+            )
+        };
+        ok(status)
+    }
+
+    /// How many SMs each launch ran on, in the order of submission.
+    pub(crate) fn sms(&self) -> Vec<usize> {
+        self.sim.launches().iter().map(|launch| launch.sms.len()).collect()
+    }
+
+    /// The launches, each of which must come after all before it.
+    pub(crate) fn ordered(&self, count: usize) -> Vec<Launch> {
+        let launches = self.sim.launches();
+        assert_eq!(launches.len(), count);
+        for pair in launches.windows(2) {
+            assert!(pair[0].happens_before(&pair[1]), "{pair:?}");
+        }
+        assert_eq!(self.sim.races(), Vec::<Race>::new());
+        launches
+    }
+
+    /// The thread's current context.
+    pub(crate) fn current(&self) -> CUcontext {
+        let mut current = ptr::null_mut();
+        let get = self.device.driver().api().cuCtxGetCurrent().expect("every driver has it");
+        // SAFETY: the pointer is to a live handle.
+        let status = unsafe { get(&raw mut current) };
+        assert_eq!(status, CUresult::CUDA_SUCCESS);
+        current
+    }
+
+    /// Puts a context in the place of the current one, as the CUDA runtime does.
+    pub(crate) fn replace_current(&self, context: &Context) -> Outcome {
+        let set = self.device.driver().api().cuCtxSetCurrent()?;
+        // SAFETY: the context is alive.
+        ok(unsafe { set(context.as_raw()) })
+    }
+
+    /// Takes the current context off the thread's stack.
+    pub(crate) fn pop_current(&self) -> Outcome {
+        let pop = self.device.driver().api().cuCtxPopCurrent()?;
+        let mut popped = ptr::null_mut();
+        // SAFETY: the pointer is to a live handle.
+        ok(unsafe { pop(&raw mut popped) })
+    }
+}
+
+/// A PyTorch for this thread.
+pub(crate) fn torch() -> Torch {
+    // SAFETY: the functions do what libtorch's do, and are part of this program.
+    unsafe { Torch::from_lookup(fake::lookup) }
+}
+
+pub(crate) fn ok(status: CUresult) -> Outcome {
+    if status == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(status.to_string().into()) }
+}

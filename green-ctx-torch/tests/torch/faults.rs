@@ -1,0 +1,280 @@
+//! Entering and leaving with each call of the driver and of libtorch failed in turn: what was current
+//! is current again, somebody is told, nothing is leaked, and the same works afterwards.
+#![allow(unsafe_code, reason = "sets PyTorch's streams")]
+
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use green_ctx::sim::Fault;
+use green_ctx::{CUresult, Context, Stream};
+use green_ctx_torch::{TorchError, raw_stream, scope};
+
+use crate::common::{Machine, Outcome};
+use crate::fake;
+
+const STATUSES: [CUresult; 2] =
+    [CUresult::CUDA_ERROR_OUT_OF_MEMORY, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS];
+
+/// What is to fail.
+#[derive(Clone, Copy, Debug)]
+enum Failing {
+    Driver(&'static str, u64, CUresult),
+    Torch(usize),
+}
+
+/// What is current when a partition is entered.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Start {
+    /// A stream of PyTorch's pool.
+    Pool,
+    /// The default stream, with the device's context current.
+    Default,
+    /// The default stream, and no context.
+    Bare,
+    /// The default stream, inside of the other partition.
+    Nested,
+    /// A stream of PyTorch's pool, and another context in the partition's place at the end.
+    Replaced,
+    /// A stream of PyTorch's pool, and another stream current at the end.
+    Side,
+}
+
+struct Case {
+    machine: Machine,
+    start: Start,
+    pool: Stream,
+    side: Stream,
+    stream: Stream,
+    other: Stream,
+    told: Arc<AtomicU64>,
+}
+
+impl Case {
+    fn new(start: Start) -> Result<Case, Box<dyn std::error::Error>> {
+        let machine = Machine::new()?;
+        let (pool, stream, other) =
+            (machine.pool_stream()?, machine.stream(0)?, machine.stream(1)?);
+        let side = machine.stream(0)?;
+        let told = Arc::new(AtomicU64::new(0));
+        let (driver, torch) = (Arc::clone(&told), Arc::clone(&told));
+        machine.device.driver().on_cleanup_failure(move |_| {
+            driver.fetch_add(1, Ordering::Relaxed);
+        });
+        machine.torch.on_cleanup_failure(move |_| {
+            torch.fetch_add(1, Ordering::Relaxed);
+        });
+        let case = Case { machine, start, pool, side, stream, other, told };
+        match start {
+            Start::Pool | Start::Replaced | Start::Side => {
+                fake::set_own(raw_stream(&case.pool), 0);
+            }
+            Start::Nested => {
+                scope::enter(&case.machine.torch, case.other.context(), &case.other)?;
+                // SAFETY: the default stream is always there.
+                unsafe { case.machine.torch.set_current_stream(ptr::null_mut(), 0) }?;
+            }
+            Start::Default | Start::Bare => {}
+        }
+        Ok(case)
+    }
+
+    fn enter(&self) -> green_ctx_torch::Result<()> {
+        scope::enter(&self.machine.torch, self.stream.context(), &self.stream)
+    }
+
+    /// What a program does inside.
+    fn inside(&self) -> Outcome {
+        match self.start {
+            Start::Replaced => self.machine.replace_current(&self.machine.primary),
+            Start::Side => {
+                let side = raw_stream(&self.side);
+                // SAFETY: the stream lives as long as the case.
+                let set = unsafe { self.machine.torch.set_current_stream(side, 0) };
+                Ok(set?)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn leave(&self) -> green_ctx_torch::Result<()> {
+        scope::leave(self.stream.context())
+    }
+
+    fn state(&self) -> (fake::TorchStream, usize, usize) {
+        (fake::current(0), self.machine.current().addr(), scope::depth())
+    }
+
+    fn end(self) -> Outcome {
+        if self.start == Start::Nested {
+            scope::leave(self.other.context())?;
+        }
+        fake::set_own(ptr::null_mut(), 0);
+        scope::release_idle();
+        Ok(())
+    }
+}
+
+/// The calls that `work` makes, of the driver and of libtorch.
+fn calls(
+    case: &Case,
+    work: impl FnOnce() -> Outcome,
+) -> Result<Vec<Failing>, Box<dyn std::error::Error>> {
+    case.machine.sim.clear_calls();
+    case.machine.sim.record_calls(true);
+    fake::take_calls();
+    work()?;
+    let torch = fake::take_calls().len();
+    let log = case.machine.sim.call_log();
+    case.machine.sim.record_calls(false);
+    let driver = log.iter().enumerate().flat_map(|(index, call)| {
+        let nth = log[..=index].iter().filter(|c| c.function == call.function).count() as u64;
+        STATUSES.map(|status| Failing::Driver(call.function, nth, status))
+    });
+    Ok(driver.chain((1..=torch).map(Failing::Torch)).collect())
+}
+
+fn arm(case: &Case, failing: Failing) -> Outcome {
+    case.told.store(0, Ordering::Relaxed);
+    match failing {
+        Failing::Driver(function, nth, status) => {
+            case.machine.sim.fail(Fault::on(function).nth(nth).with(status))?;
+        }
+        Failing::Torch(nth) => fake::fail(nth),
+    }
+    Ok(())
+}
+
+/// Whether somebody was told of what failed.
+fn check_told(case: &Case, failing: Failing, result: green_ctx_torch::Result<()>, what: &str) {
+    case.machine.sim.clear_faults();
+    fake::fail(0);
+    match (result, failing) {
+        (Ok(()), _) => assert!(case.told.load(Ordering::Relaxed) > 0, "{what}: nobody was told"),
+        (Err(TorchError::Driver(error)), Failing::Driver(function, _, status)) => {
+            assert_eq!(error.status(), Some(status), "{what}");
+            assert!(error.to_string().starts_with(function), "{what}: {error}");
+        }
+        (Err(TorchError::Call { code: 1, .. }), Failing::Torch(_)) => {}
+        (Err(error), _) => panic!("{what}: {error}"),
+    }
+}
+
+fn current(case: &Case) -> green_ctx::Result<Option<green_ctx::Current>> {
+    let primary = &case.machine.primary;
+    let current =
+        matches!(case.start, Start::Default | Start::Pool | Start::Replaced | Start::Side);
+    current.then(|| Context::make_current(primary)).transpose()
+}
+
+/// Fails each call of entering and of leaving in turn.
+fn exhaust(start: Start) -> Outcome {
+    let plain = Case::new(start)?;
+    let (entering, leaving) = {
+        let _current = current(&plain)?;
+        let entering = calls(&plain, || Ok(plain.enter()?))?;
+        plain.inside()?;
+        (entering, calls(&plain, || Ok(plain.leave()?))?)
+    };
+    plain.end()?;
+    assert!(entering.len() >= 10 && leaving.len() >= 10, "{entering:?} {leaving:?}");
+    for (failing, on_the_way_in) in entering
+        .into_iter()
+        .map(|call| (call, true))
+        .chain(leaving.into_iter().map(|call| (call, false)))
+    {
+        let what = format!("{start:?}, {failing:?}, on the way in: {on_the_way_in}");
+        let case = Case::new(start)?;
+        let live = case.machine.sim.live();
+        {
+            let _current = current(&case)?;
+            let before = case.state();
+            let guards = fake::guards();
+            if on_the_way_in {
+                arm(&case, failing)?;
+                let result = case.enter();
+                let entered = result.is_ok();
+                check_told(&case, failing, result, &what);
+                if entered {
+                    case.leave()?;
+                }
+            } else {
+                case.enter()?;
+                case.inside()?;
+                arm(&case, failing)?;
+                let result = case.leave();
+                check_told(&case, failing, result, &what);
+            }
+            let (stream, context, depth) = case.state();
+            assert_eq!((context, depth), (before.1, before.2), "{what}");
+            let stuck = matches!(failing, Failing::Torch(_)) && fake::guards() > guards;
+            if stuck {
+                // PyTorch itself could not put its stream back.
+                let inside = if start == Start::Side { &case.side } else { &case.stream };
+                assert_eq!(stream.raw, raw_stream(inside).addr(), "{what}");
+                fake::set_own(ptr::null_mut(), 0);
+                continue;
+            }
+            assert_eq!((stream, fake::guards()), (before.0, guards), "{what}");
+            case.machine.sim.clear_trace();
+            case.machine.sim.clear_races();
+            again(&case).map_err(|error| format!("{what}: {error}"))?;
+            assert_eq!(case.state(), before, "{what}");
+        }
+        let (sim, told) = (case.machine.sim.clone(), Arc::clone(&case.told));
+        scope::release_idle();
+        let left = sim.live();
+        let leaked = left.events + left.primary_retains - live.events - live.primary_retains;
+        assert!(leaked <= told.load(Ordering::Relaxed), "{what}: {left:?} {live:?}");
+        case.end()?;
+    }
+    Ok(())
+}
+
+/// The same work once more, in order.
+fn again(case: &Case) -> Outcome {
+    let machine = &case.machine;
+    // As PyTorch, which makes the device's context current where the thread has none.
+    let launch = || -> Outcome {
+        let _device =
+            machine.current().is_null().then(|| machine.primary.make_current()).transpose()?;
+        machine.produce()
+    };
+    launch()?;
+    case.enter()?;
+    launch()?;
+    case.leave()?;
+    launch()?;
+    machine.ordered(3);
+    Ok(())
+}
+
+#[test]
+fn from_a_stream_of_the_pool() -> Outcome {
+    exhaust(Start::Pool)
+}
+
+#[test]
+fn from_the_default_stream() -> Outcome {
+    exhaust(Start::Default)
+}
+
+#[test]
+fn from_the_default_stream_without_a_context() -> Outcome {
+    exhaust(Start::Bare)
+}
+
+#[test]
+fn from_another_partitions_default_stream() -> Outcome {
+    exhaust(Start::Nested)
+}
+
+#[test]
+fn with_another_context_in_the_partitions_place() -> Outcome {
+    exhaust(Start::Replaced)
+}
+
+#[test]
+fn with_another_stream_current_inside() -> Outcome {
+    exhaust(Start::Side)
+}

@@ -1,0 +1,12 @@
+//! Partitions under PyTorch: a simulated driver, and a libtorch that is only its C functions for
+//! streams.
+
+mod common;
+mod fake;
+
+mod faults;
+mod guard;
+mod loading;
+mod nesting;
+mod order;
+mod runtime;

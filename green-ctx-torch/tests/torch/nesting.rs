@@ -1,0 +1,242 @@
+//! Which partition can be left when, and what is current then.
+#![allow(unsafe_code, reason = "sets PyTorch's streams")]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+
+use green_ctx::{CloseReason, Context, Stream};
+use green_ctx_torch::{Torch, TorchError, raw_stream, scope};
+
+use crate::common::{Machine, Outcome};
+use crate::fake::{self, TorchStream};
+
+fn enter(machine: &Machine, stream: &Stream) -> green_ctx_torch::Result<()> {
+    scope::enter(&machine.torch, stream.context(), stream)
+}
+
+/// What is current: in PyTorch, in the driver, and which partitions are entered.
+fn state(machine: &Machine) -> (TorchStream, usize, usize, Option<Context>) {
+    (fake::current(0), machine.current().addr(), scope::depth(), scope::innermost())
+}
+
+#[test]
+fn partitions_nest() -> Outcome {
+    let machine = Machine::new()?;
+    let _primary = machine.primary.make_current()?;
+    let (first, second) = (machine.stream(0)?, machine.stream(1)?);
+    let again = machine.stream(0)?;
+    let mut states = vec![state(&machine)];
+    for stream in [&first, &second, &again, &again] {
+        enter(&machine, stream)?;
+        assert_eq!(fake::current(0).raw, raw_stream(stream).addr());
+        assert_eq!(machine.current(), stream.context().as_raw());
+        states.push(state(&machine));
+    }
+    assert_eq!(scope::depth(), 4);
+    for stream in [&again, &again, &second, &first] {
+        assert_eq!(Some(state(&machine)), states.pop());
+        scope::leave(stream.context())?;
+    }
+    assert_eq!([state(&machine)], states[..]);
+    assert_eq!(fake::guards(), 0);
+    Ok(())
+}
+
+#[test]
+fn only_the_innermost_can_be_left() -> Outcome {
+    let machine = Machine::new()?;
+    let (first, second) = (machine.stream(0)?, machine.stream(1)?);
+    assert!(matches!(scope::leave(first.context()), Err(TorchError::NotEntered)));
+    enter(&machine, &first)?;
+    assert!(matches!(scope::leave(second.context()), Err(TorchError::NotEntered)));
+    enter(&machine, &second)?;
+    let before = state(&machine);
+    assert!(matches!(scope::leave(first.context()), Err(TorchError::NotInnermost)));
+    assert_eq!(state(&machine), before);
+    scope::leave(second.context())?;
+    scope::leave(first.context())?;
+    assert!(matches!(scope::leave(first.context()), Err(TorchError::NotEntered)));
+    Ok(())
+}
+
+#[test]
+fn threads_do_not_see_each_other() -> Outcome {
+    let machine = Machine::new()?;
+    let stream = machine.stream(0)?;
+    enter(&machine, &stream)?;
+    std::thread::scope(|threads| {
+        let other = threads.spawn(|| {
+            assert_eq!((scope::depth(), scope::innermost()), (0, None));
+            assert!(matches!(scope::leave(stream.context()), Err(TorchError::NotEntered)));
+            assert_eq!(fake::current(0), fake::DEFAULT);
+        });
+        other.join().expect("no panic");
+    });
+    assert_eq!(scope::depth(), 1);
+    scope::leave(stream.context())?;
+    Ok(())
+}
+
+#[test]
+fn a_stream_of_another_context_is_refused() -> Outcome {
+    let machine = Machine::new()?;
+    let before = state(&machine);
+    let refused = scope::enter(&machine.torch, &machine.partitions[1], &machine.stream(0)?);
+    assert!(matches!(refused, Err(TorchError::InvalidRequest(_))));
+    assert_eq!(state(&machine), before);
+    Ok(())
+}
+
+#[test]
+fn a_partition_that_is_entered_cannot_be_closed() -> Outcome {
+    let Machine { torch, partitions: [partition, _], .. } = Machine::new()?;
+    let stream = partition.create_stream(green_ctx::StreamOptions::default())?;
+    scope::enter(&torch, &partition, &stream)?;
+    drop(stream);
+    let closed = partition.close();
+    let Err(error) = closed else { panic!("the thread has it") };
+    assert!(matches!(error.reason, CloseReason::Shared));
+    scope::leave(&error.context)?;
+    error.context.close()?;
+    Ok(())
+}
+
+#[test]
+fn what_was_made_current_inside_comes_first() -> Outcome {
+    let machine = Machine::new()?;
+    let (first, second) = (machine.stream(0)?, machine.stream(1)?);
+    enter(&machine, &first)?;
+    let guard = machine.torch.guard(&second)?;
+    let before = state(&machine);
+    assert!(matches!(scope::leave(first.context()), Err(TorchError::StreamOrder)));
+    assert_eq!(state(&machine), before);
+    drop(guard);
+    for context in [&machine.primary, second.context()] {
+        let current = context.make_current()?;
+        let before = state(&machine);
+        assert!(matches!(scope::leave(first.context()), Err(TorchError::ContextOrder)));
+        assert_eq!(state(&machine), before);
+        drop(current);
+    }
+    scope::leave(first.context())?;
+    assert_eq!((fake::current(0), machine.current()), (fake::DEFAULT, ptr::null_mut()));
+    Ok(())
+}
+
+/// PyTorch changes its device inside: the runtime puts that device's primary context in the place of
+/// the partition's.
+#[test]
+fn another_context_in_the_partitions_place() -> Outcome {
+    let machine = Machine::new()?;
+    let second = machine.device.driver().device(1)?.primary_context()?;
+    let stream = machine.stream(0)?;
+    for below in
+        [None, Some(&machine.primary), Some(&machine.partitions[1]), Some(stream.context())]
+    {
+        for inside in [&machine.primary, &second] {
+            let _below = below.map(Context::make_current).transpose()?;
+            let before = state(&machine);
+            enter(&machine, &stream)?;
+            machine.replace_current(inside)?;
+            scope::leave(stream.context())?;
+            assert_eq!(state(&machine), before, "{below:?}, {inside:?}");
+        }
+    }
+    Ok(())
+}
+
+/// Somebody takes the partition's context off the thread's stack.
+#[test]
+fn nothing_in_the_partitions_place() -> Outcome {
+    let machine = Machine::new()?;
+    let second = machine.device.driver().device(1)?.primary_context()?;
+    let stream = machine.stream(0)?;
+    for below in [&[][..], &[&machine.primary], &[&second, &machine.primary]] {
+        let mut guards: Vec<_> =
+            below.iter().map(|context| context.make_current()).collect::<Result<_, _>>()?;
+        let before = state(&machine);
+        enter(&machine, &stream)?;
+        machine.pop_current()?;
+        scope::leave(stream.context())?;
+        assert_eq!(state(&machine), before, "{below:?}");
+        while guards.pop().is_some() {}
+        assert_eq!(machine.current(), ptr::null_mut());
+    }
+    Ok(())
+}
+
+/// PyTorch's guards change the device, which puts a primary context in the partition's place.
+#[test]
+fn guards_that_change_the_device() -> Outcome {
+    let machine = Machine::new()?;
+    let second = machine.device.driver().device(1)?.primary_context()?;
+    let _second = second.make_current()?;
+    let (api, primary) = (machine.device.driver().clone(), machine.primary.clone());
+    fake::on_device_change(move || {
+        let set = api.api().cuCtxSetCurrent().expect("every driver has it");
+        // SAFETY: the context is alive.
+        let _status = unsafe { set(primary.as_raw()) };
+    });
+    let (before, stream) = (state(&machine), machine.stream(0)?);
+    enter(&machine, &stream)?;
+    assert_eq!(machine.current(), stream.context().as_raw());
+    scope::leave(stream.context())?;
+    assert_eq!(state(&machine), before);
+    fake::on_device_change(|| {});
+    Ok(())
+}
+
+#[test]
+fn a_panic_leaves_the_partition() -> Outcome {
+    let machine = Machine::new()?;
+    let (before, stream) = (state(&machine), machine.stream(0)?);
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        let _entered = scope::entered(&machine.torch, stream.context(), &stream);
+        assert_eq!(scope::innermost().as_ref(), Some(stream.context()));
+        std::panic::resume_unwind(Box::new(()));
+    }));
+    assert!(result.is_err());
+    assert_eq!(state(&machine), before);
+    Ok(())
+}
+
+/// A thread that ends leaves what it has entered, and the SMs come back.
+#[test]
+fn a_thread_that_ends() -> Outcome {
+    let Machine { sim, device, torch, partitions, primary, .. } = Machine::new()?;
+    let [first, second] = &partitions;
+    let run = |torch: &Torch| -> green_ctx_torch::Result<()> {
+        for context in [first, second, first] {
+            let stream = context.create_stream(green_ctx::StreamOptions::default())?;
+            scope::enter(torch, context, &stream)?;
+        }
+        Ok(())
+    };
+    std::thread::scope(|threads| threads.spawn(|| run(&torch)).join().expect("no panic"))?;
+    drop(partitions);
+    assert_eq!(device.resources().sm()?.free(), device.sm_count()?);
+    let live = sim.live();
+    assert_eq!((live.streams, live.events), (0, 0));
+    drop(primary);
+    Ok(())
+}
+
+/// Entering again makes nothing new, and what is kept for that can be given back.
+#[test]
+fn one_event_is_used_again() -> Outcome {
+    let machine = Machine::new()?;
+    let stream = machine.stream(0)?;
+    let events = machine.sim.live().events;
+    enter(&machine, &stream)?;
+    scope::leave(stream.context())?;
+    machine.sim.clear_calls();
+    for _ in 0..10 {
+        enter(&machine, &stream)?;
+        scope::leave(stream.context())?;
+    }
+    assert_eq!(machine.sim.calls().get("cuEventCreate"), None);
+    assert_eq!(machine.sim.live().events, events + 1);
+    scope::release_idle();
+    assert_eq!(machine.sim.live().events, events);
+    Ok(())
+}

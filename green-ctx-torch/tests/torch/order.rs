@@ -1,0 +1,234 @@
+//! What was submitted before a partition is entered comes before what is submitted inside, and that
+//! before what is submitted afterwards.
+#![allow(unsafe_code, reason = "sets PyTorch's streams")]
+
+use std::ptr;
+
+use green_ctx::{
+    CaptureMode, Context, DefaultStream, DeviceBuffer, EventOptions, Stream, StreamOptions,
+};
+use green_ctx_torch::{raw_stream, scope};
+
+use crate::common::{Machine, Outcome};
+use crate::fake;
+
+/// Writes the tensor, reads and writes it in a partition, reads it afterwards.
+fn there_and_back(machine: &Machine, stream: &Stream) -> Outcome {
+    let before = (fake::current(0), machine.current());
+    machine.produce()?;
+    scope::enter(&machine.torch, stream.context(), stream)?;
+    assert_eq!(machine.torch.current_stream(0)?, raw_stream(stream));
+    assert_eq!(machine.current(), stream.context().as_raw());
+    machine.consume()?;
+    machine.produce()?;
+    scope::leave(stream.context())?;
+    assert_eq!((fake::current(0), machine.current()), before);
+    machine.consume()?;
+    machine.produce()
+}
+
+#[test]
+fn from_every_stream_that_can_be_current() -> Outcome {
+    type Start = fn(&Machine) -> Result<Vec<Stream>, Box<dyn std::error::Error>>;
+    let starts: [(&str, Start); 4] = [
+        ("the default stream", |_| Ok(Vec::new())),
+        ("a stream of PyTorch's pool", |machine| {
+            let stream = machine.pool_stream()?;
+            fake::set_own(raw_stream(&stream), 0);
+            Ok(vec![stream])
+        }),
+        ("a stream from outside", |machine| {
+            let stream = machine.pool_stream()?;
+            // SAFETY: the stream lives until the test ends.
+            unsafe { machine.torch.set_current_stream(raw_stream(&stream), 0) }?;
+            Ok(vec![stream])
+        }),
+        ("a stream of a partition", |machine| {
+            let stream = machine.stream(1)?;
+            fake::set_own(raw_stream(&stream), 0);
+            Ok(vec![stream])
+        }),
+    ];
+    for (name, start) in starts {
+        let machine = Machine::new()?;
+        fake::set_own(ptr::null_mut(), 0);
+        let _primary = machine.primary.make_current()?;
+        let _streams = start(&machine)?;
+        there_and_back(&machine, &machine.stream(0)?)
+            .map_err(|error| format!("{name}: {error}"))?;
+        let launches = machine.ordered(5);
+        assert_eq!(launches[1].sms.len(), 16, "{name}");
+        assert_eq!(launches[2].sms.len(), 16, "{name}");
+        assert_eq!(launches[0].sms, launches[3].sms, "{name}");
+    }
+    Ok(())
+}
+
+/// A guard alone orders nothing, which the simulated driver sees.
+#[test]
+fn a_guard_alone_races() -> Outcome {
+    let machine = Machine::new()?;
+    let _primary = machine.primary.make_current()?;
+    let stream = machine.stream(0)?;
+    machine.produce()?;
+    {
+        let _guard = machine.torch.guard(&stream)?;
+        machine.consume()?;
+    }
+    assert_eq!(machine.sim.races().len(), 1);
+    Ok(())
+}
+
+/// PyTorch's default stream of a device is that of its primary context, where the thread has no
+/// context of the device.
+#[test]
+fn the_default_stream_without_a_context_of_the_device() -> Outcome {
+    for other in [false, true] {
+        let machine = Machine::new()?;
+        let second = machine.device.driver().device(1)?.primary_context()?;
+        let _current = if other { Some(second.make_current()?) } else { None };
+        let (before, stream) = (machine.current(), machine.stream(0)?);
+        let as_torch = |work: &dyn Fn() -> Outcome| -> Outcome {
+            let _device = machine.primary.make_current()?;
+            work()
+        };
+        as_torch(&|| machine.produce())?;
+        scope::enter(&machine.torch, stream.context(), &stream)?;
+        machine.consume()?;
+        scope::leave(stream.context())?;
+        assert_eq!(machine.current(), before);
+        as_torch(&|| machine.produce())?;
+        machine.ordered(3);
+    }
+    Ok(())
+}
+
+/// The default stream of a partition's context, which is another one than the device's.
+#[test]
+fn the_default_stream_inside() -> Outcome {
+    let machine = Machine::new()?;
+    let _primary = machine.primary.make_current()?;
+    let stream = machine.stream(0)?;
+    machine.produce()?;
+    scope::enter(&machine.torch, stream.context(), &stream)?;
+    let entered = stream.context();
+    // A partition entered from it, as after `with torch.cuda.stream(torch.cuda.default_stream())`.
+    // SAFETY: the default stream is always there.
+    unsafe { machine.torch.set_current_stream(ptr::null_mut(), 0) }?;
+    wait_inside(&machine, entered, &stream)?;
+    machine.produce()?;
+    let inner = machine.stream(1)?;
+    scope::enter(&machine.torch, inner.context(), &inner)?;
+    machine.consume()?;
+    scope::leave(inner.context())?;
+    machine.produce()?;
+    scope::leave(entered)?;
+    machine.consume()?;
+    machine.ordered(5);
+    assert_eq!(machine.sms(), [132, 16, 24, 16, 132]);
+    Ok(())
+}
+
+/// Orders the partition's default stream after its stream, as a program has to.
+fn wait_inside(machine: &Machine, context: &Context, stream: &Stream) -> Outcome {
+    let done = machine.device.create_event(EventOptions::default())?;
+    stream.record(&done)?;
+    let _current = context.make_current()?;
+    Ok(DefaultStream::Legacy.wait(&done)?)
+}
+
+/// Another stream that is left current inside is waited for too.
+#[test]
+fn another_stream_is_current_when_the_partition_is_left() -> Outcome {
+    let machine = Machine::new()?;
+    let _primary = machine.primary.make_current()?;
+    let stream = machine.stream(0)?;
+    let side = stream.context().create_stream(StreamOptions::default())?;
+    machine.produce()?;
+    scope::enter(&machine.torch, stream.context(), &stream)?;
+    machine.consume()?;
+    side.wait_for(&stream)?;
+    // SAFETY: the stream lives until the test ends.
+    unsafe { machine.torch.set_current_stream(raw_stream(&side), 0) }?;
+    machine.produce()?;
+    scope::leave(stream.context())?;
+    assert_eq!(fake::current(0), fake::DEFAULT);
+    machine.consume()?;
+    machine.ordered(4);
+    Ok(())
+}
+
+/// A partition entered while a stream is captured takes part in the capture, and only there.
+#[test]
+fn inside_a_capture() -> Outcome {
+    let machine = Machine::new()?;
+    let _primary = machine.primary.make_current()?;
+    let (capturing, stream) = (machine.pool_stream()?, machine.stream(0)?);
+    let inner = machine.stream(1)?;
+    // Used before: the thread's event is none of the capture's.
+    there_and_back(&machine, &stream)?;
+    machine.primary.synchronize()?;
+    machine.sim.clear_trace();
+    fake::set_own(raw_stream(&capturing), 0);
+    let graph = capturing.capture(CaptureMode::Global, || -> Outcome {
+        machine.produce()?;
+        scope::enter(&machine.torch, stream.context(), &stream)?;
+        machine.consume()?;
+        scope::enter(&machine.torch, inner.context(), &inner)?;
+        machine.produce()?;
+        scope::leave(inner.context())?;
+        machine.consume()?;
+        scope::leave(stream.context())?;
+        machine.produce()
+    })?;
+    assert_eq!(machine.sim.launches().len(), 0, "nothing of a capture runs");
+    assert!(!stream.is_capturing()? && !inner.is_capturing()?);
+    let exec = graph.instantiate()?;
+    // SAFETY: the kernels' memory is there until the test ends.
+    unsafe { capturing.launch_graph(&exec) }?;
+    capturing.synchronize()?;
+    machine.ordered(5);
+    assert_eq!(machine.sms(), [132, 16, 24, 16, 132]);
+    // And after a capture outside of one.
+    machine.sim.clear_trace();
+    machine.sim.clear_races();
+    there_and_back(&machine, &stream)?;
+    machine.ordered(5);
+    Ok(())
+}
+
+/// Threads that enter the same partition at the same time do not disturb each other's order.
+#[test]
+fn threads_share_a_partition() -> Outcome {
+    let machine = Machine::new()?;
+    let stream = machine.stream(0)?;
+    let run = || -> Outcome {
+        let tensor = DeviceBuffer::zeroed(&machine.device, 8)?;
+        for _ in 0..20 {
+            let own = machine.pool_stream()?;
+            // The tensor is the thread's, the stream another one each time.
+            let last = machine.device.create_event(EventOptions::default())?;
+            fake::set_own(raw_stream(&own), 0);
+            machine.consume_and_produce(&tensor)?;
+            scope::enter(&machine.torch, stream.context(), &stream)?;
+            assert_eq!(scope::depth(), 1);
+            machine.consume_and_produce(&tensor)?;
+            scope::leave(stream.context())?;
+            machine.consume_and_produce(&tensor)?;
+            own.record(&last)?;
+            last.synchronize()?;
+            fake::set_own(ptr::null_mut(), 0);
+        }
+        Ok(())
+    };
+    std::thread::scope(|threads| -> Outcome {
+        let running: Vec<_> =
+            (0..4).map(|_| threads.spawn(|| run().map_err(|error| error.to_string()))).collect();
+        for thread in running {
+            thread.join().expect("no panic")?;
+        }
+        Ok(())
+    })?;
+    assert_eq!(machine.sim.races(), []);
+    Ok(())
+}
