@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use green_ctx::{CUresult, Error};
+use green_ctx::{CUresult, Device, Error};
 
 /// The result of an operation of this crate.
 pub type Result<T, E = TorchError> = std::result::Result<T, E>;
@@ -72,6 +72,13 @@ pub enum TorchError {
     /// The driver, or what green-ctx makes of it, failed.
     #[error(transparent)]
     Driver(#[from] Error),
+}
+
+/// Refuses to go on in a process that was forked since the driver was loaded.
+#[inline]
+pub(crate) fn check_process(device: &Device) -> Result<()> {
+    device.driver().device(device.ordinal())?;
+    Ok(())
 }
 
 /// Turns a driver's answer into a result.

@@ -9,9 +9,9 @@ use std::ffi::c_void;
 use std::ptr;
 
 use green_ctx::sys::CUstream;
-use green_ctx::{Context, Device, Driver};
+use green_ctx::{Context, Device};
 
-use crate::error::{Result, call};
+use crate::error::{Result, call, check_process};
 
 pub use code::ErrorCode;
 
@@ -124,6 +124,7 @@ pub unsafe fn host_unregister(device: &Device, address: *mut c_void) -> Result<(
 #[doc(alias("cudaStreamCreate", "cuStreamCreate"))]
 pub fn create_stream(context: &Context) -> Result<*mut c_void> {
     let mut stream: CUstream = ptr::null_mut();
+    check_process(context.device())?;
     let driver = context.device().driver();
     let _current = context.make_current()?;
     // SAFETY: the pointer is to a live handle, a context is current.
@@ -139,10 +140,11 @@ pub fn create_stream(context: &Context) -> Result<*mut c_void> {
 ///
 /// # Safety
 ///
-/// `stream` must be alive, and nothing may use it afterwards; no object of green-ctx stands for it.
+/// `stream` must be alive and of the device, and nothing may use it afterwards; no object of green-ctx stands for it.
 #[doc(alias("cudaStreamDestroy", "cuStreamDestroy"))]
-pub unsafe fn destroy_stream(driver: &Driver, stream: *mut c_void) -> Result<()> {
+pub unsafe fn destroy_stream(device: &Device, stream: *mut c_void) -> Result<()> {
+    check_process(device)?;
     // SAFETY: as this function's own contract.
-    unsafe { call!(driver.api(), cuStreamDestroy(stream.cast())) }?;
+    unsafe { call!(device.driver().api(), cuStreamDestroy(stream.cast())) }?;
     Ok(())
 }

@@ -29,7 +29,7 @@ use std::marker::PhantomData;
 
 use green_ctx::{Context, Device, Event, EventOptions, Stream};
 
-use crate::error::{Result, TorchError};
+use crate::error::{Result, TorchError, check_process};
 use crate::libtorch::Torch;
 use crate::stream::{Switched, raw_stream};
 use current::Slot;
@@ -77,8 +77,7 @@ pub fn enter(torch: &Torch, context: &Context, stream: &Stream) -> Result<()> {
         return Err(TorchError::InvalidRequest(message));
     }
     let device = context.device();
-    // Refuses in a process that was forked since the driver was loaded.
-    device.driver().device(device.ordinal())?;
+    check_process(device)?;
     let previous = Previous::find(torch, device)?;
     let event = event(device)?;
     previous.record(&event)?;
@@ -111,8 +110,7 @@ pub fn enter(torch: &Torch, context: &Context, stream: &Stream) -> Result<()> {
 /// [`TorchError::ContextOrder`], after which the partition is still entered; [`TorchError::Call`] and
 /// [`TorchError::Driver`], after which it is left.
 pub fn leave(context: &Context) -> Result<()> {
-    let driver = context.device().driver();
-    driver.device(context.device().ordinal())?;
+    check_process(context.device())?;
     // Out of the list while calls are made.
     let mut frame = with_thread(|thread| {
         let entered = |frame: &Frame| frame.stream.context() == context;
@@ -165,7 +163,10 @@ pub struct Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        self.torch.report(leave(&self.context));
+        // What the parent has entered is not the child's to leave.
+        if check_process(self.context.device()).is_ok() {
+            self.torch.report(leave(&self.context));
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::mem;
 
 use green_ctx::Stream;
 
-use crate::error::{Result, TorchError};
+use crate::error::{Result, TorchError, check_process};
 use crate::libtorch::{RawGuard, Torch};
 
 /// A stream's handle as PyTorch takes it, for `torch.cuda.ExternalStream` and for
@@ -38,15 +38,21 @@ impl Torch {
     ///
     /// # Errors
     ///
-    /// [`TorchError::TooOld`] and [`TorchError::Call`].
+    /// [`TorchError::TooOld`] and [`TorchError::Call`]; [`TorchError::Driver`] in a process that was
+    /// forked since the driver was loaded.
     pub fn guard(&self, stream: &Stream) -> Result<StreamGuard> {
+        check_process(stream.context().device())?;
         Ok(StreamGuard { switched: Some(Switched::to(self, stream)?) })
     }
 }
 
 impl Drop for StreamGuard {
     fn drop(&mut self) {
-        if let Some(switched) = self.switched.take() {
+        let Some(switched) = self.switched.take() else { return };
+        if check_process(switched.stream.context().device()).is_err() {
+            // What is current in the parent is not the child's to put back.
+            mem::forget(switched);
+        } else {
             let torch = switched.torch.clone();
             torch.report(switched.back());
         }
@@ -64,7 +70,7 @@ thread_local! {
 pub(crate) struct Switched {
     torch: Torch,
     /// While it is current nothing may destroy it.
-    _stream: Stream,
+    stream: Stream,
     guard: RawGuard,
     /// Its place in the order in which streams are put back.
     depth: usize,
@@ -79,8 +85,8 @@ impl Switched {
         let guard = unsafe { torch.create_guard(raw_stream(stream), device) }?;
         let depth = DEPTH.get();
         DEPTH.set(depth + 1);
-        let torch = torch.clone();
-        Ok(Switched { torch, _stream: stream.clone(), guard, depth, _thread: PhantomData })
+        let (torch, stream) = (torch.clone(), stream.clone());
+        Ok(Switched { torch, stream, guard, depth, _thread: PhantomData })
     }
 
     pub(crate) fn torch(&self) -> &Torch {

@@ -7,7 +7,7 @@ use std::ptr;
 use green_ctx::sys::{CUcontext, CUctx_st};
 use green_ctx::{Context, Driver};
 
-use crate::error::{Result, TorchError, call};
+use crate::error::{Result, TorchError, call, check_process};
 
 /// A place on the thread's stack of contexts, for a partition's context.
 ///
@@ -104,6 +104,9 @@ impl Drop for Slot {
     /// The thread ends. What is not certainly off its stack is kept for good.
     fn drop(&mut self) {
         let Some(context) = self.context.take() else { return };
+        if check_process(context.device()).is_err() {
+            return mem::forget(context);
+        }
         let driver = context.device().driver();
         let current = get(driver).is_ok_and(|current| current == context.as_raw());
         if !current || pop(driver).is_err() {

@@ -249,6 +249,21 @@ fn again(case: &Case) -> Outcome {
     Ok(())
 }
 
+/// Of several failures the first is returned, and the hook hears of the others.
+#[test]
+fn two_failures_at_once() -> Outcome {
+    let case = Case::new(Start::Default)?;
+    let _current = current(&case)?;
+    case.enter()?;
+    arm(&case, Failing::Driver("cuCtxPopCurrent", 1, STATUSES[0]))?;
+    arm(&case, Failing::Driver("cuEventRecord", 1, STATUSES[0]))?;
+    let Err(TorchError::Driver(error)) = case.leave() else { panic!("two calls fail") };
+    assert!(error.to_string().starts_with("cuEventRecord"), "{error}");
+    assert_eq!(case.told.load(Ordering::Relaxed), 1);
+    assert_eq!(case.machine.current(), case.machine.primary.as_raw());
+    case.end()
+}
+
 #[test]
 fn from_a_stream_of_the_pool() -> Outcome {
     exhaust(Start::Pool)

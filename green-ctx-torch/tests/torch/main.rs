@@ -6,6 +6,7 @@ mod fake;
 
 mod faults;
 mod guard;
+#[cfg(target_os = "linux")]
 mod loading;
 mod nesting;
 mod order;

@@ -200,13 +200,29 @@ fn a_panic_leaves_the_partition() -> Outcome {
     Ok(())
 }
 
+/// Where PyTorch's current stream is one of green-ctx, the program can drop it inside.
+#[test]
+fn the_stream_that_comes_back_is_kept() -> Outcome {
+    let machine = Machine::new()?;
+    let (previous, stream) = (machine.stream(1)?, machine.stream(0)?);
+    fake::set_own(raw_stream(&previous), 0);
+    enter(&machine, &stream)?;
+    let live = machine.sim.live().streams;
+    drop(previous);
+    assert_eq!(machine.sim.live().streams, live);
+    scope::leave(stream.context())?;
+    assert_eq!(machine.sim.live().streams, live - 1);
+    fake::set_own(ptr::null_mut(), 0);
+    Ok(())
+}
+
 /// A thread that ends leaves what it has entered, and the SMs come back.
 #[test]
 fn a_thread_that_ends() -> Outcome {
     let Machine { sim, device, torch, partitions, primary, .. } = Machine::new()?;
     let [first, second] = &partitions;
     let run = |torch: &Torch| -> green_ctx_torch::Result<()> {
-        for context in [first, second, first] {
+        for context in [first, first, second] {
             let stream = context.create_stream(green_ctx::StreamOptions::default())?;
             scope::enter(torch, context, &stream)?;
         }

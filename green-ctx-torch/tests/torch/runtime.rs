@@ -60,7 +60,7 @@ fn streams() -> Outcome {
         assert_eq!((stream.context(), raw_stream(&stream)), (context, raw));
         drop(stream);
         // SAFETY: nothing uses it any more.
-        unsafe { runtime::destroy_stream(driver, raw) }?;
+        unsafe { runtime::destroy_stream(&machine.device, raw) }?;
         assert_eq!(machine.sim.live().streams, live);
     }
     Ok(())
