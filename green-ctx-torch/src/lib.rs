@@ -1,4 +1,36 @@
 //! PyTorch in partitions of one GPU's SMs.
+//!
+//! PyTorch submits work to a current stream, one a thread and device. A partition's stream made
+//! current, and what PyTorch does on that thread runs on the partition's SMs:
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use green_ctx::{Driver, SplitRequest, StreamOptions};
+//! use green_ctx_torch::{Torch, scope};
+//!
+//! // The PyTorch of this process; `Torch::load_from` takes libtorch's folder.
+//! let torch = Torch::find()?;
+//! let device = Driver::load()?.device(0)?;
+//!
+//! let split = device.resources().sm()?.split(SplitRequest::new().group("decode", 16))?;
+//! let group = split.groups.into_iter().next().ok_or("one group was asked for")?;
+//! let decode = device.create_context(group)?;
+//! let stream = decode.create_stream(StreamOptions::default())?;
+//! {
+//!     let _decode = scope::entered(&torch, &decode, &stream)?;
+//!     // What PyTorch does on this thread now runs on 16 SMs, after what it was given before.
+//! }
+//! // What it does now comes after that.
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! - [`Torch`]: libtorch's stable C functions, found at run time (PyTorch 2.10 and newer).
+//! - [`Torch::guard`] makes a stream current and keeps no order; [`scope`] makes a partition's stream
+//!   and context current and keeps the order.
+//! - [`runtime`]: what `torch.cuda.cudart()` offers, through the driver.
+//!
+//! Not yet run on hardware.
 
 #![deny(unsafe_code)]
 

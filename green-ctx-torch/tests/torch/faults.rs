@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use green_ctx::sim::Fault;
-use green_ctx::{CUresult, Context, Stream};
+use green_ctx::{CUresult, CaptureMode, Context, Stream};
 use green_ctx_torch::{TorchError, raw_stream, scope};
 
 use crate::common::{Machine, Outcome};
@@ -262,6 +262,34 @@ fn two_failures_at_once() -> Outcome {
     assert_eq!(case.told.load(Ordering::Relaxed), 1);
     assert_eq!(case.machine.current(), case.machine.primary.as_raw());
     case.end()
+}
+
+/// A partition that cannot be entered while a stream is captured takes no part in the capture, which
+/// goes on.
+#[test]
+fn a_capture_survives() -> Outcome {
+    let plain = Case::new(Start::Pool)?;
+    let entering = calls(&plain, || Ok(plain.enter()?))?;
+    plain.leave()?;
+    plain.end()?;
+    for failing in entering {
+        let case = Case::new(Start::Pool)?;
+        let graph = case.pool.capture(CaptureMode::Relaxed, || -> Outcome {
+            case.machine.produce()?;
+            arm(&case, failing)?;
+            let result = case.enter();
+            let entered = result.is_ok();
+            check_told(&case, failing, result, &format!("{failing:?}"));
+            assert_eq!(case.stream.is_capturing()?, entered, "{failing:?}");
+            if entered {
+                case.leave()?;
+            }
+            case.machine.consume()
+        });
+        assert_eq!(graph?.node_count()?, 2, "{failing:?}");
+        case.end()?;
+    }
+    Ok(())
 }
 
 #[test]
