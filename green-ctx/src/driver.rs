@@ -234,8 +234,9 @@ impl Driver {
         self.inner.reporter.set(Arc::new(hook));
     }
 
-    /// Reports a failed clean-up to the hook.
-    pub(crate) fn report(&self, result: Result<()>) {
+    /// Reports a failed clean-up to the hook of [`on_cleanup_failure`](Driver::on_cleanup_failure), for
+    /// code that builds on this crate. `Ok` is nothing to report.
+    pub fn report(&self, result: Result<()>) {
         self.inner.reporter.report(result);
     }
 
