@@ -34,6 +34,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod allocator;
 mod error;
 mod libtorch;
 pub mod runtime;

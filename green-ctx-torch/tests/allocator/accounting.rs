@@ -1,0 +1,173 @@
+//! Who has how much.
+
+use std::ptr::{null_mut, without_provenance_mut};
+
+use green_ctx::StreamOptions;
+use green_ctx::sys::{CUcontext, CUstream_st};
+use green_ctx_torch::allocator::c;
+
+use crate::machine::{Machine, Outcome, alloc, free, snapshot};
+use crate::raw::{self, Green};
+
+#[test]
+fn each_partition_has_an_account() -> Outcome {
+    let machine = Machine::new()?;
+    let (decode, prefill) = (machine.stream("decode", 16)?, machine.stream("prefill", 64)?);
+    let primary = machine.device.primary_context()?.create_stream(StreamOptions::default())?;
+    let blocks = [
+        (alloc(1000, decode.as_raw()), decode.as_raw()),
+        (alloc(500, decode.as_raw()), decode.as_raw()),
+        (alloc(300, prefill.as_raw()), prefill.as_raw()),
+        (alloc(70, primary.as_raw()), primary.as_raw()),
+        (alloc(30, null_mut()), null_mut()),
+    ];
+    assert!(blocks.iter().all(|(block, _)| !block.is_null()));
+    let usage = |name| machine.allocator.partition(name);
+    let bytes = |name| usage(name).current_bytes;
+    assert_eq!([bytes("decode"), bytes("prefill"), bytes("primary")], [1500, 300, 100]);
+    assert_eq!(c::green_ctx_torch_current_bytes(0), 1900);
+    assert_eq!(machine.sim.live().allocated_bytes, 1900);
+    free(blocks[0].0, blocks[0].1);
+    assert_eq!((bytes("decode"), usage("decode").current_blocks), (500, 1));
+    assert_eq!((usage("decode").peak_bytes, usage("decode").peak_blocks), (1500, 2));
+    assert_eq!(
+        (c::green_ctx_torch_current_bytes(0), c::green_ctx_torch_peak_bytes(0)),
+        (900, 1900)
+    );
+    assert_eq!(c::green_ctx_torch_reset_peak(0), 0);
+    assert_eq!((c::green_ctx_torch_peak_bytes(0), usage("decode").peak_bytes), (900, 500));
+
+    let told = snapshot();
+    assert_eq!(told["total"]["current_bytes"], 900);
+    assert_eq!(told["total"]["allocations"], 5);
+    assert_eq!(told["partitions"]["decode"]["current_bytes"], 500);
+    assert_eq!(told["partitions"]["prefill"]["current_blocks"], 1);
+    let told_of = told["blocks"].as_array().ok_or("a list")?;
+    let block = told_of.iter().find(|block| block["bytes"] == 300).ok_or("a block")?;
+    assert_eq!(block["partition"], "prefill");
+    assert_eq!(block["address"], blocks[2].0.addr() as u64);
+    assert_eq!(block["stream"], prefill.as_raw().addr() as u64);
+    blocks[1..].iter().for_each(|(block, stream)| free(*block, *stream));
+    drop((decode, prefill, primary));
+    machine.end()
+}
+
+#[test]
+fn streams_of_others_lead_to_their_partition() -> Outcome {
+    let machine = Machine::new()?;
+    let decode = machine.partition("decode", 16)?;
+    let primary = machine.device.primary_context()?;
+    let elsewhere = Green::create(&machine.device)?;
+    let streams = [raw::stream(&decode)?, raw::stream(&primary)?, elsewhere.stream()?];
+    let blocks = streams.map(|stream| alloc(64, stream));
+    for name in ["decode", "primary", "borrowed"] {
+        assert_eq!(machine.allocator.partition(name).current_bytes, 64, "{name}");
+    }
+    // A token stands for a stream of the context that is current.
+    let (in_decode, in_primary) = {
+        let _current = decode.make_current()?;
+        let block = alloc(100, null_mut());
+        assert_eq!(machine.allocator.partition("decode").current_bytes, 164);
+        (block, alloc(100, without_provenance_mut(1)))
+    };
+    assert_eq!(machine.allocator.partition("decode").current_bytes, 264);
+    // Freed where another context is current, or none, they go back in their own stream's order.
+    free(in_decode, null_mut());
+    {
+        let _current = primary.make_current()?;
+        free(in_primary, without_provenance_mut(1));
+    }
+    assert_eq!(machine.sim.races(), []);
+    blocks.into_iter().zip(streams).for_each(|(block, stream)| free(block, stream));
+    for stream in streams {
+        raw::destroy_stream(&machine.device, stream)?;
+    }
+    drop((decode, primary, elsewhere));
+    machine.end()
+}
+
+#[test]
+fn nothing_and_nobody_s() -> Outcome {
+    let machine = Machine::new()?;
+    let stream = machine.stream("decode", 16)?;
+    assert!(alloc(0, stream.as_raw()).is_null());
+    free(null_mut(), stream.as_raw());
+    assert_eq!(machine.allocator.usage(), Default::default());
+    let calls_of = |calls: &[&str]| calls.iter().any(|call| machine.sim.calls().contains_key(call));
+    assert!(!calls_of(&["cuMemAllocFromPoolAsync", "cuMemFreeAsync"]));
+    drop(stream);
+    machine.end()
+}
+
+#[test]
+fn a_block_keeps_its_partition() -> Outcome {
+    let machine = Machine::new()?;
+    let stream = machine.stream("decode", 16)?;
+    let raw = stream.as_raw();
+    let block = alloc(64, raw);
+    drop(stream);
+    assert_eq!(machine.device.resources().sm()?.free(), 116, "the partition is alive");
+    free(block, raw);
+    assert_eq!(machine.device.resources().sm()?.free(), 132);
+    machine.end()
+}
+
+/// A context that somebody else made current on this thread.
+fn enter(machine: &Machine, context: CUcontext) -> green_ctx::Result<()> {
+    let push = machine.device.driver().api().cuCtxPushCurrent()?;
+    // SAFETY: the context is alive.
+    raw::ok("cuCtxPushCurrent", unsafe { push(context) })
+}
+
+fn leave(machine: &Machine) -> green_ctx::Result<()> {
+    let mut context = null_mut();
+    let pop = machine.device.driver().api().cuCtxPopCurrent()?;
+    // SAFETY: the pointer is to a live handle.
+    raw::ok("cuCtxPopCurrent", unsafe { pop(&raw mut context) })
+}
+
+#[test]
+fn a_default_stream_that_cannot_be_named_is_waited_for() -> Outcome {
+    let machine = Machine::new()?;
+    let elsewhere = Green::create(&machine.device)?;
+    let fill = machine.device.driver().api().cuMemsetD8Async()?;
+    let waiting = || machine.allocator.snapshot().waiting.len();
+    let mut blocks = [null_mut(); 3];
+    enter(&machine, elsewhere.context)?;
+    for block in &mut blocks {
+        *block = alloc(64, null_mut());
+        // SAFETY: the block has 64 bytes.
+        raw::ok("cuMemsetD8Async", unsafe { fill(block.addr() as u64, 1, 64, null_mut()) })?;
+    }
+    assert_eq!(machine.allocator.partition("borrowed").current_bytes, 192);
+    free(blocks[0], null_mut());
+    assert_eq!(waiting(), 0);
+    leave(&machine)?;
+    free(blocks[1], null_mut());
+    assert_eq!(waiting(), 1, "its stream cannot be named here");
+    enter(&machine, elsewhere.context)?;
+    free(alloc(8, null_mut()), null_mut());
+    leave(&machine)?;
+    assert_eq!(waiting(), 0, "it could be named for a moment");
+    free(blocks[2], null_mut());
+    machine.allocator.empty_cache()?;
+    assert_eq!((waiting(), machine.allocator.current_bytes()), (0, 0));
+    assert_eq!(machine.sim.races(), []);
+    drop(elsewhere);
+    machine.end()
+}
+
+#[test]
+fn a_per_thread_stream_is_its_thread_s() -> Outcome {
+    let machine = Machine::new()?;
+    let per_thread = without_provenance_mut::<CUstream_st>(2).addr();
+    let token = || without_provenance_mut(per_thread);
+    let block = std::thread::scope(|scope| {
+        scope.spawn(|| alloc(64, token()).addr()).join().map_err(|_| "a panic")
+    })?;
+    free(without_provenance_mut(block), token());
+    assert_eq!(machine.allocator.snapshot().waiting.len(), 1);
+    machine.allocator.empty_cache()?;
+    assert_eq!(machine.allocator.current_bytes(), 0);
+    machine.end()
+}
