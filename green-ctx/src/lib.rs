@@ -55,6 +55,9 @@
 #![deny(unsafe_code)]
 
 mod capture;
+#[cfg(feature = "cli")]
+#[doc(hidden)]
+pub mod cli;
 mod context;
 #[cfg(feature = "cudarc")]
 pub mod cudarc;

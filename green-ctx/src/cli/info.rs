@@ -2,28 +2,17 @@
 
 use std::fmt::Write;
 
-use green_ctx::sim::{Profile, Source};
-use green_ctx::{Device, Driver, Granularity, Result, Version};
 use serde::Serialize;
 
-use crate::Options;
-use crate::failure::Failure;
-use crate::output::{DeviceObject, DriverObject, Outcome};
+use super::Options;
+use super::failure::Failure;
+use super::output::{DeviceObject, DriverObject, Outcome};
+use crate::sim::{Profile, Source};
+use crate::{Device, Driver, Granularity, Result, Version};
 
 pub(crate) fn run(options: &Options) -> Result<Outcome, Failure> {
     let driver = options.driver.load()?;
-    let devices: Vec<Device> = match options.device {
-        Some(ordinal) => vec![driver.device(ordinal)?],
-        None => driver.devices().collect(),
-    };
-    let devices = devices.iter().map(DeviceInfo::of).collect::<Result<Vec<_>>>()?;
-    let info = Info {
-        driver: DriverObject::of(&driver),
-        provenance: provenance(&driver),
-        sources: sources(&driver),
-        abilities: Ability::ALL.map(|ability| ability.on(&driver)),
-        devices,
-    };
+    let info = Info::of(&driver, options.device)?;
     if options.json {
         return Outcome::json(&info, 0);
     }
@@ -32,7 +21,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome, Failure> {
 
 /// The whole of the answer; serialised as it is.
 #[derive(Serialize)]
-struct Info {
+pub(crate) struct Info {
     driver: DriverObject,
     /// Where a simulated driver's answers come from.
     provenance: Option<String>,
@@ -40,6 +29,23 @@ struct Info {
     sources: Option<Vec<SourceObject>>,
     abilities: [AbilityObject; Ability::ALL.len()],
     devices: Vec<DeviceInfo>,
+}
+
+impl Info {
+    /// Of one device, or of all.
+    pub(crate) fn of(driver: &Driver, device: Option<u32>) -> Result<Info> {
+        let devices: Vec<Device> = match device {
+            Some(ordinal) => vec![driver.device(ordinal)?],
+            None => driver.devices().collect(),
+        };
+        Ok(Info {
+            driver: DriverObject::of(driver),
+            provenance: provenance(driver),
+            sources: sources(driver),
+            abilities: Ability::ALL.map(|ability| ability.on(driver)),
+            devices: devices.iter().map(DeviceInfo::of).collect::<Result<_>>()?,
+        })
+    }
 }
 
 #[derive(Serialize)]

@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use green_ctx::sim::{Sim, Spec};
-use green_ctx::{CUresult, Device, Driver, Error, LoadError, Result};
+use crate::sim::{Sim, Spec};
+use crate::{CUresult, Device, Driver, Error, LoadError, Result};
 
 /// The value of `--driver`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,15 +7,14 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use green_ctx::verify::{self, PartitionReport, Report};
-use green_ctx::{Device, Result};
 use serde::Serialize;
 
 use self::picture::Picture;
-use crate::Options;
-use crate::counts::{Request, ranges};
-use crate::failure::{Failure, NOT_VERIFIED};
-use crate::output::{Align, DeviceObject, DriverObject, Outcome, heading, table, yes_or_no};
+use super::Options;
+use super::counts::{Request, ranges};
+use super::failure::{Failure, NOT_VERIFIED};
+use super::output::{Align, DeviceObject, DriverObject, Outcome, heading, table, yes_or_no};
+use crate::verify::{self, PartitionReport, Report};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -47,7 +46,7 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
 
     let status = if report.ok() { 0 } else { NOT_VERIFIED };
     if options.json {
-        return Outcome::json(&Answer::of(&device, &report)?, status);
+        return Outcome::json(&Answer::of(&report), status);
     }
     let mut text = heading(device.driver(), &DeviceObject::of(&device)?);
     text.push_str(&describe(&report));
@@ -59,7 +58,7 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
 }
 
 #[derive(Serialize)]
-struct Answer<'a> {
+pub(crate) struct Answer<'a> {
     driver: DriverObject,
     device: DeviceObject,
     partitions: Vec<Partition<'a>>,
@@ -78,8 +77,8 @@ struct Partition<'a> {
     end_ns: u64,
 }
 
-impl Answer<'_> {
-    fn of<'a>(device: &Device, report: &'a Report) -> Result<Answer<'a>> {
+impl<'a> Answer<'a> {
+    pub(crate) fn of(report: &'a Report) -> Answer<'a> {
         let partition = |partition: &'a PartitionReport| Partition {
             name: &partition.name,
             requested: partition.requested,
@@ -88,14 +87,19 @@ impl Answer<'_> {
             start_ns: partition.start_ns(),
             end_ns: partition.end_ns(),
         };
-        Ok(Answer {
-            driver: DriverObject::of(device.driver()),
-            device: DeviceObject::of(device)?,
+        Answer {
+            driver: report.driver.clone().into(),
+            device: DeviceObject {
+                ordinal: report.ordinal,
+                name: report.device_name.clone(),
+                sm_count: report.sm_count,
+                compute_capability: report.compute_capability.to_string(),
+            },
             partitions: report.partitions.iter().map(partition).collect(),
             disjoint: report.disjoint(),
             concurrent: report.concurrent(),
             ok: report.ok(),
-        })
+        }
     }
 }
 
@@ -168,8 +172,8 @@ fn verdict(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use green_ctx::Driver;
-    use green_ctx::sim::{Sim, Spec};
+    use crate::Driver;
+    use crate::sim::{Sim, Spec};
 
     fn report() -> Report {
         let sim = Sim::new(Spec::default()).expect("a simulated driver");

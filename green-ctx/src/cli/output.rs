@@ -1,13 +1,12 @@
 //! What commands print: tables, JSON, errors.
 
-use std::env;
+use std::ffi::OsString;
 use std::io::{self, Write};
-use std::process::ExitCode;
 
-use green_ctx::{Device, Driver, Result};
 use serde::Serialize;
 
-use crate::failure::Failure;
+use super::failure::Failure;
+use crate::{Device, Driver, DriverInfo, Result};
 
 /// What a command has to show in the end.
 pub(crate) struct Outcome {
@@ -37,7 +36,7 @@ pub(crate) fn finish(outcome: &Outcome) -> Result<u8, Failure> {
 }
 
 /// Tells a failure: in words on standard error, or as JSON on standard output.
-pub(crate) fn fail(failure: &Failure, json: bool) -> ExitCode {
+pub(crate) fn fail(failure: &Failure, json: bool) -> u8 {
     let status = failure.status();
     let layers = failure.chain();
     let told = json && {
@@ -50,15 +49,13 @@ pub(crate) fn fail(failure: &Failure, json: bool) -> ExitCode {
         // Where standard error is closed, the exit status has to do.
         let _ = io::stderr().write_all(text.as_bytes());
     }
-    ExitCode::from(status)
+    status
 }
 
 /// Whether `--json` is among arguments that could not be read.
-pub(crate) fn json_is_wanted() -> bool {
-    env::args_os()
-        .skip(1)
-        .take_while(|argument| argument != "--")
-        .any(|argument| argument == "--json")
+pub(crate) fn json_is_wanted(arguments: &[OsString]) -> bool {
+    let mut options = arguments.iter().skip(1).take_while(|argument| *argument != "--");
+    options.any(|argument| argument == "--json")
 }
 
 #[derive(Serialize)]
@@ -82,7 +79,12 @@ pub(crate) struct DriverObject {
 
 impl DriverObject {
     pub(crate) fn of(driver: &Driver) -> DriverObject {
-        let info = driver.info();
+        DriverObject::from(driver.info())
+    }
+}
+
+impl From<DriverInfo> for DriverObject {
+    fn from(info: DriverInfo) -> DriverObject {
         DriverObject {
             kind: if info.profile.is_some() { "simulated" } else { "cuda" },
             version: info.version.to_string(),

@@ -1,6 +1,5 @@
-//! `green-ctx`: what a GPU's SMs can be split into, and proof of where partitions run.
-
-#![forbid(unsafe_code)]
+//! The command `green-ctx`: what a GPU's SMs can be split into, and proof of where partitions run.
+//! For the program of that name and for `python -m green_ctx_torch`; not an interface to build on.
 
 mod counts;
 mod driver;
@@ -10,13 +9,15 @@ mod output;
 mod split;
 mod verify;
 
-use std::process::ExitCode;
+use std::ffi::OsString;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::driver::Choice;
-use crate::failure::Failure;
-use crate::output::Outcome;
+use self::driver::Choice;
+use self::failure::Failure;
+use self::output::Outcome;
+use crate::Driver;
+use crate::verify::Report;
 
 /// Splits a GPU's SMs into partitions, and proves where each one runs.
 #[derive(Parser)]
@@ -66,31 +67,55 @@ const EXIT_STATUS: &str = "Exit status:
   2  bad usage: a wrong argument, a split that does not fit, a file that cannot be written
   3  no usable driver, a driver too old for the request, or a driver that failed";
 
-fn main() -> ExitCode {
+/// Runs the command with its arguments, of which the first is the program's name, and returns the
+/// exit status. It prints to the process's standard output and error.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let json = output::json_is_wanted(&arguments);
     // Help and version go to standard output, everything else is bad usage.
-    let arguments = match parse() {
+    let arguments = match parse(arguments) {
         Ok(arguments) => arguments,
-        Err(error) if error.use_stderr() && output::json_is_wanted() => {
+        Err(error) if error.use_stderr() && json => {
             return output::fail(&Failure::Usage(error), true);
         }
         Err(error) => {
             // There is nobody left to tell where this cannot be printed.
             let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { failure::BAD_USAGE } else { 0 });
+            return if error.use_stderr() { failure::BAD_USAGE } else { 0 };
         }
     };
     let json = arguments.options.json;
-    match run(&arguments).and_then(|outcome| output::finish(&outcome)) {
-        Ok(status) => ExitCode::from(status),
+    match answer(&arguments).and_then(|outcome| output::finish(&outcome)) {
+        Ok(status) => status,
         Err(failure) => output::fail(&failure, json),
     }
 }
 
-fn parse() -> Result<Arguments, clap::Error> {
-    Arguments::from_arg_matches(&Arguments::command().try_get_matches()?)
+/// What `green-ctx --json info` prints of a driver, for one device or for all.
+///
+/// # Errors
+///
+/// As the calls that ask.
+pub fn info(driver: &Driver, device: Option<u32>) -> crate::Result<String> {
+    Ok(to_json(&info::Info::of(driver, device)?))
 }
 
-fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
+/// What `green-ctx --json verify` prints of a report.
+#[must_use]
+pub fn verified(report: &Report) -> String {
+    to_json(&verify::Answer::of(report))
+}
+
+/// Numbers, text and lists of them: nothing that cannot be JSON.
+fn to_json(object: &impl serde::Serialize) -> String {
+    serde_json::to_string(object).unwrap_or_default()
+}
+
+fn parse(arguments: Vec<OsString>) -> Result<Arguments, clap::Error> {
+    Arguments::from_arg_matches(&Arguments::command().try_get_matches_from(arguments)?)
+}
+
+fn answer(arguments: &Arguments) -> Result<Outcome, Failure> {
     let Arguments { options, command } = arguments;
     match command {
         Command::Info => info::run(options),
