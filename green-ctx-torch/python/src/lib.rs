@@ -1,6 +1,38 @@
 //! The native part of the Python module `green_ctx_torch`.
 
+mod command;
+mod device;
+mod division;
+mod fault;
+mod gil;
+mod graph;
+mod partition;
+mod partitions;
+mod plan;
+mod report;
+mod stream;
+mod torch;
+
 use pyo3::prelude::*;
 
 #[pymodule]
-mod _native {}
+mod _native {
+    #[pymodule_export]
+    use crate::command::{_main, info};
+    #[pymodule_export]
+    use crate::graph::{RetargetedGraph, retarget};
+    #[pymodule_export]
+    use crate::partition::Partition;
+    #[pymodule_export]
+    use crate::partitions::{Partitions, partition};
+    #[pymodule_export]
+    use crate::plan::{PartitionSet, Plan};
+    #[pymodule_export]
+    use crate::report::{Report, verify};
+    #[pymodule_export]
+    use crate::stream::Stream;
+
+    #[pymodule_export]
+    #[allow(non_upper_case_globals, reason = "what Python calls a module's version")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+}

@@ -1,0 +1,14 @@
+"""The command ``green-ctx``: ``python -m green_ctx_torch``."""
+
+import sys
+
+from green_ctx_torch import _native
+
+
+def main() -> int:
+    """Runs the command with the process's arguments, and returns its exit status."""
+    return _native._main(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

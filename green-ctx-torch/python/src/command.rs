@@ -1,0 +1,28 @@
+//! What the command `green-ctx` does.
+
+use std::ffi::OsString;
+
+use green_ctx::{Driver, cli};
+use pyo3::prelude::*;
+
+use crate::gil::blocking;
+
+/// The driver, the devices and what they can be split into, as `green-ctx --json info` tells.
+#[pyfunction]
+#[pyo3(signature = (device=None))]
+pub(crate) fn info(py: Python<'_>, device: Option<i64>) -> PyResult<Bound<'_, PyAny>> {
+    let json = blocking(py, move || match device {
+        None => Ok(cli::info(&Driver::load()?, None)?),
+        Some(ordinal) => {
+            let device = crate::device::device(ordinal)?;
+            Ok(cli::info(device.driver(), Some(device.ordinal()))?)
+        }
+    })?;
+    py.import("json")?.call_method1("loads", (json,))
+}
+
+/// Runs the command with its arguments, without the program's name, and returns the exit status.
+#[pyfunction]
+pub(crate) fn _main(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
+    py.detach(|| cli::run(std::iter::once(OsString::from("green-ctx")).chain(arguments)))
+}

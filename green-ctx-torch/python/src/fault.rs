@@ -1,0 +1,92 @@
+//! Errors as Python's exceptions: `ValueError` for what was asked for wrongly, `RuntimeError` for what
+//! cannot be now or failed.
+
+use std::error::Error as StdError;
+
+use green_ctx::{Error, ErrorKind, PlanError, RetargetError};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+
+/// Why a call failed, until there is a GIL to make an exception with.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Fault {
+    /// An argument is wrong.
+    #[error("{0}")]
+    Value(String),
+    /// The arguments are right, and it cannot be now.
+    #[error("{0}")]
+    State(String),
+    /// The library refused, or the driver failed.
+    #[error(transparent)]
+    Library(#[from] Error),
+    /// A plan was not prepared, switched to or retired.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A graph was not moved.
+    #[error(transparent)]
+    Retarget(#[from] RetargetError),
+}
+
+impl Fault {
+    pub(crate) fn value(message: impl Into<String>) -> Fault {
+        Fault::Value(message.into())
+    }
+
+    pub(crate) fn state(message: impl Into<String>) -> Fault {
+        Fault::State(message.into())
+    }
+
+    /// Whether the arguments are to blame, so that others can succeed at this moment.
+    fn is_value(&self) -> bool {
+        match self {
+            Fault::Value(_) => true,
+            Fault::State(_) => false,
+            Fault::Library(error)
+            | Fault::Plan(PlanError::Error(error))
+            | Fault::Retarget(RetargetError::Error(error)) => is_value(error),
+            Fault::Plan(error) => matches!(
+                error,
+                PlanError::Unknown { .. }
+                    | PlanError::Exists { .. }
+                    | PlanError::TwoOfOneName { .. }
+            ),
+            Fault::Retarget(error) => {
+                matches!(error, RetargetError::Immovable { .. } | RetargetError::DoesNotFit { .. })
+            }
+        }
+    }
+}
+
+fn is_value(error: &Error) -> bool {
+    match error {
+        // What a thread or a stream is just doing, not what was given.
+        Error::Capturing | Error::GuardOrder | Error::HostPanic { .. } | Error::Escapes(_) => false,
+        // More than there are, whoever holds them.
+        Error::NotEnoughSms(shortage) => {
+            let requested: u64 = shortage.requested.iter().flatten().copied().map(u64::from).sum();
+            requested > u64::from(shortage.total) || error.kind() == ErrorKind::InvalidRequest
+        }
+        error => error.kind() == ErrorKind::InvalidRequest,
+    }
+}
+
+impl From<Fault> for PyErr {
+    fn from(fault: Fault) -> PyErr {
+        let mut message = fault.to_string();
+        let mut source = fault.source();
+        while let Some(error) = source {
+            message = format!("{message}: {error}");
+            source = error.source();
+        }
+        if fault.is_value() {
+            PyValueError::new_err(message)
+        } else {
+            PyRuntimeError::new_err(message)
+        }
+    }
+}
+
+/// The name of an object's type, for messages.
+pub(crate) fn kind(object: &Bound<'_, PyAny>) -> String {
+    object.get_type().name().map_or_else(|_| "?".to_owned(), |name| name.to_string())
+}

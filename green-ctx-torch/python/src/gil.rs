@@ -1,0 +1,70 @@
+//! The rule for the GIL and our locks, and what keeps to it.
+//!
+//! **Whatever can block runs without the GIL, and no lock of ours is waited for with it.** Two threads
+//! wait for each other for ever where one holds a lock and wants the GIL, and the other holds the GIL
+//! and wants the lock. PyTorch knows this of its `cudaMutex`, which its caching allocator holds while
+//! it frees memory, and which is taken with the GIL held; NCCL's watchdog and it waited for each other
+//! until PyTorch let the GIL go first. The ledger, the registries and the driver's own locks are such
+//! locks: a thread that makes a context holds one for a millisecond, and a callback that the driver
+//! waits for may want the GIL.
+//!
+//! So, in this crate:
+//! - a call of `green_ctx` that is more than reading a field goes through [`blocking`];
+//! - what ends in the driver when it is dropped is in a [`Held`], since Python drops with the GIL held;
+//! - no lock of ours is held while Python runs, which may let another thread go on anywhere: what is
+//!   shared here is in an `ArcSwap`, which has no lock, or in Python's own objects;
+//! - raw handles are read once, without the GIL, since reading enters them in a registry.
+
+use std::ops::Deref;
+
+use pyo3::prelude::*;
+
+use crate::fault::Fault;
+
+/// Runs without the GIL what can block.
+pub(crate) fn blocking<T: Send>(
+    py: Python<'_>,
+    call: impl FnOnce() -> Result<T, Fault> + Send,
+) -> PyResult<T> {
+    py.detach(call).map_err(PyErr::from)
+}
+
+/// Something of `green_ctx` in a Python object: it ends without the GIL.
+pub(crate) struct Held<T: Send>(Option<T>);
+
+impl<T: Send> Held<T> {
+    pub(crate) fn new(value: T) -> Held<T> {
+        Held(Some(value))
+    }
+
+    /// The value, to be dropped without the GIL.
+    pub(crate) fn into_inner(mut self) -> T {
+        match self.0.take() {
+            Some(value) => value,
+            None => unreachable!("only what ends it takes it"),
+        }
+    }
+}
+
+impl<T: Send> Deref for Held<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        match &self.0 {
+            Some(value) => value,
+            None => unreachable!("only what ends it takes it"),
+        }
+    }
+}
+
+impl<T: Send> Drop for Held<T> {
+    fn drop(&mut self) {
+        let value = &mut self.0;
+        if value.is_none() {
+            return;
+        }
+        // Where the interpreter is ending there is no GIL to let go, and it is dropped as it is.
+        let _ended = Python::try_attach(|py| py.detach(|| drop(value.take())));
+    }
+}

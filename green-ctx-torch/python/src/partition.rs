@@ -1,0 +1,216 @@
+//! Partitions as Python objects.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use green_ctx::{Context, SmGroup, StreamOptions};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+
+use crate::fault::Fault;
+use crate::gil::{Held, blocking};
+use crate::stream::{Stream, kept};
+use crate::torch;
+
+/// What a partition is as long as it is not closed.
+pub(crate) struct Live {
+    home: Home,
+    raw_stream: usize,
+    raw_context: usize,
+}
+
+enum Home {
+    /// Made for itself: a context and its first stream.
+    Own(Context, green_ctx::Stream),
+    /// Of a plan, whose others may share its SMs by turns.
+    Planned(Arc<green_ctx::Partition>),
+}
+
+impl Live {
+    pub(crate) fn own(context: Context) -> Result<Live, Fault> {
+        let stream = context.create_stream(StreamOptions::default())?;
+        Ok(Live::new(Home::Own(context, stream)))
+    }
+
+    pub(crate) fn planned(partition: Arc<green_ctx::Partition>) -> Live {
+        Live::new(Home::Planned(partition))
+    }
+
+    fn new(home: Home) -> Live {
+        let mut live = Live { home, raw_stream: 0, raw_context: 0 };
+        live.raw_stream = live.stream().as_raw().addr();
+        live.raw_context = live.context().as_raw().addr();
+        live
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        match &self.home {
+            Home::Own(context, _) => context.group().map_or("", SmGroup::name),
+            Home::Planned(partition) => partition.name(),
+        }
+    }
+
+    pub(crate) fn requested(&self) -> Option<u32> {
+        match &self.home {
+            Home::Own(context, _) => context.group().and_then(SmGroup::requested),
+            Home::Planned(partition) => partition.requested(),
+        }
+    }
+
+    pub(crate) fn sm_count(&self) -> u32 {
+        self.context().group().map_or(0, SmGroup::sm_count)
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        match &self.home {
+            Home::Own(context, _) => context,
+            Home::Planned(partition) => partition.context(),
+        }
+    }
+
+    pub(crate) fn stream(&self) -> &green_ctx::Stream {
+        match &self.home {
+            Home::Own(_, stream) => stream,
+            Home::Planned(partition) => partition.stream(),
+        }
+    }
+
+    fn create_stream(&self, priority: i32) -> Result<(green_ctx::Stream, usize, i32), Fault> {
+        let options = StreamOptions::default().priority(priority);
+        let stream = self.context().create_stream(options)?;
+        let (raw, priority) = (stream.as_raw().addr(), stream.priority()?);
+        Ok((stream, raw, priority))
+    }
+}
+
+/// Some of a GPU's SMs, and a stream whose work runs on them and nowhere else.
+///
+/// `with partition:` makes its stream torch's current one.
+#[pyclass(frozen, module = "green_ctx_torch")]
+pub(crate) struct Partition {
+    /// `None` once it is closed.
+    open: ArcSwapOption<Open>,
+    name: String,
+    requested: Option<u32>,
+    sm_count: u32,
+    device: u32,
+}
+
+/// What closing takes away.
+struct Open {
+    live: Held<Arc<Live>>,
+    stream: PyOnceLock<Py<PyAny>>,
+}
+
+impl Partition {
+    pub(crate) fn new(live: Arc<Live>) -> Partition {
+        let (name, requested) = (live.name().to_owned(), live.requested());
+        let (sm_count, device) = (live.sm_count(), live.context().device().ordinal());
+        let open = Open { live: Held::new(live), stream: PyOnceLock::new() };
+        let open = ArcSwapOption::from_pointee(open);
+        Partition { open, name, requested, sm_count, device }
+    }
+
+    /// What there is to work with.
+    pub(crate) fn live(&self) -> PyResult<Arc<Live>> {
+        self.with(|open| Arc::clone(&open.live))
+    }
+
+    pub(crate) fn end(&self) {
+        self.open.store(None);
+    }
+
+    fn with<R>(&self, ask: impl FnOnce(&Open) -> R) -> PyResult<R> {
+        let open = self.open.load();
+        match open.as_ref() {
+            Some(open) => Ok(ask(open)),
+            None => Err(Fault::state(format!(
+                "partition {} is closed; make a new one with green_ctx_torch.partition",
+                self.name
+            ))
+            .into()),
+        }
+    }
+}
+
+#[pymethods]
+impl Partition {
+    /// The name that it was given.
+    #[getter]
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The SMs that were asked for; None for the rest.
+    #[getter]
+    fn requested(&self) -> Option<u32> {
+        self.requested
+    }
+
+    /// The SMs that it has: as many as were asked for, or the next count that the device can give.
+    #[getter]
+    fn sm_count(&self) -> u32 {
+        self.sm_count
+    }
+
+    /// The device's ordinal.
+    #[getter]
+    fn device(&self) -> u32 {
+        self.device
+    }
+
+    /// Whether it is closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.open.load().is_none()
+    }
+
+    /// The partition's stream as a torch.cuda.ExternalStream, made when first asked for.
+    #[getter]
+    fn stream(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.with(|open| {
+            let make = || torch::external_stream(py, open.live.raw_stream, open.live.stream());
+            kept(py, &open.stream, make)
+        })?
+    }
+
+    /// The driver's handle of the partition's stream, a CUstream.
+    #[getter]
+    fn raw_stream(&self) -> PyResult<usize> {
+        self.with(|open| open.live.raw_stream)
+    }
+
+    /// The driver's handle of the partition's context, a CUcontext.
+    #[getter]
+    fn raw_context(&self) -> PyResult<usize> {
+        self.with(|open| open.live.raw_context)
+    }
+
+    /// Makes one more stream. Lower priorities run first; the driver clamps them to its range, 0 to
+    /// -5 on an H200.
+    #[pyo3(signature = (priority=0))]
+    fn create_stream(&self, py: Python<'_>, priority: i32) -> PyResult<Stream> {
+        let live = self.live()?;
+        let (stream, raw, priority) = blocking(py, move || live.create_stream(priority))?;
+        Ok(Stream::new(stream, raw, priority))
+    }
+
+    /// The protocol by which other libraries take a stream: version and address.
+    fn __cuda_stream__(&self) -> PyResult<(u32, usize)> {
+        Ok((0, self.raw_stream()?))
+    }
+
+    /// Gives the SMs back, as soon as no stream of the partition is held any more. Work that still
+    /// runs goes on, and whoever gets the SMs next waits for it on the device.
+    fn close(&self) {
+        self.end();
+    }
+
+    fn __repr__(&self) -> String {
+        let Partition { name, sm_count, device, .. } = self;
+        match self.closed() {
+            true => format!("<Partition {name}: closed>"),
+            false => format!("<Partition {name}: {sm_count} SMs of device {device}>"),
+        }
+    }
+}

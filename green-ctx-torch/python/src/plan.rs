@@ -1,0 +1,348 @@
+//! Plans: divisions of the same SMs, of which one is active.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use green_ctx::{Granularity, PreparedPlan, SplitRequest, SwitchOptions};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::device::device;
+use crate::division::Division;
+use crate::fault::Fault;
+use crate::gil::{Held, blocking};
+use crate::partition::{Live, Partition};
+use crate::partitions::Partitions;
+use crate::report;
+
+/// The longest that a switch waits, a year: a deadline has to be a time that there is.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// A prepared division of a set: a name and partitions.
+#[pyclass(frozen, module = "green_ctx_torch")]
+pub(crate) struct Plan {
+    prepared: Held<Arc<PreparedPlan>>,
+    partitions: Py<Partitions>,
+}
+
+impl Plan {
+    pub(crate) fn each(&self, py: Python<'_>) -> PyResult<Vec<Py<Partition>>> {
+        self.partitions.get().each(py)
+    }
+}
+
+#[pymethods]
+impl Plan {
+    /// The name.
+    #[getter]
+    fn name(&self) -> &str {
+        self.prepared.name()
+    }
+
+    /// The partitions by name. Work can be submitted to them while the plan is the active one.
+    #[getter]
+    fn partitions(&self, py: Python<'_>) -> Py<Partitions> {
+        self.partitions.clone_ref(py)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!("<Plan {}: {}>", self.name(), self.partitions.bind(py).repr()?))
+    }
+}
+
+/// SMs that are divided by one plan at a time:
+///
+///     plans = PartitionSet({
+///         "day": {"decode": 16, "prefill": "rest"},
+///         "night": {"decode": 64, "prefill": "rest"},
+///     })
+///     plans.switch("night").partitions["decode"].stream
+///
+/// The plans' contexts and streams are there from the start, so that a switch costs a few events. The
+/// first plan is the active one. The set takes all SMs of the device that are free, or `sm_count`.
+///
+/// Errors are those of `partition`. Nothing is created then.
+#[pyclass(frozen, module = "green_ctx_torch")]
+pub(crate) struct PartitionSet {
+    /// `None` once it is closed.
+    open: ArcSwapOption<Held<Arc<green_ctx::PartitionSet>>>,
+    /// From names to [`Plan`].
+    plans: Py<PyDict>,
+    device: u32,
+    sm_count: u32,
+    fine: bool,
+}
+
+/// A division with its name.
+struct Wish {
+    name: String,
+    division: Division,
+}
+
+impl Wish {
+    fn read(name: &Bound<'_, PyAny>, division: &Bound<'_, PyAny>) -> PyResult<Wish> {
+        Ok(Wish { name: name.extract()?, division: Division::read(division)? })
+    }
+
+    fn plan(&self, fine: bool) -> green_ctx::Plan {
+        green_ctx::Plan::new(self.name.as_str(), self.division.request(fine))
+    }
+
+    fn no_rest(&self, rest: &str) -> Fault {
+        let name = &self.name;
+        Fault::value(format!("no SMs remain for {rest} in plan {name}: the others take all"))
+    }
+}
+
+/// What the partitions of a plan are.
+pub(crate) fn living(plan: &PreparedPlan) -> Vec<Arc<Live>> {
+    let live = |partition: &Arc<_>| Arc::new(Live::planned(Arc::clone(partition)));
+    plan.partitions().iter().map(live).collect()
+}
+
+impl PartitionSet {
+    fn set(&self) -> PyResult<Arc<green_ctx::PartitionSet>> {
+        match self.open.load().as_ref() {
+            Some(set) => Ok(Arc::clone(set)),
+            None => Err(Fault::state("the set of plans is closed; make a new one").into()),
+        }
+    }
+
+    /// The object for a plan: the one there is, so that its streams are the same every time.
+    fn object(&self, py: Python<'_>, prepared: Prepared) -> PyResult<Py<Plan>> {
+        let Prepared { plan, order } = prepared;
+        let plans = self.plans.bind(py);
+        if let Some(known) = plans.get_item(plan.name())? {
+            let known = known.cast_into::<Plan>()?;
+            if Arc::ptr_eq(&known.get().prepared, &plan) {
+                return Ok(known.unbind());
+            }
+        }
+        let mut living = py.detach(|| living(&plan));
+        // Of one name and unknown, as from `prepare` on another thread: the library's order.
+        living.sort_by_key(|live| order.iter().position(|name| name == live.name()));
+        let name = plan.name().to_owned();
+        let partitions = Py::new(py, Partitions::new(py, living)?)?;
+        let plan = Py::new(py, Plan { prepared: plan, partitions })?;
+        plans.set_item(name, &plan)?;
+        Ok(plan)
+    }
+}
+
+#[pymethods]
+impl PartitionSet {
+    #[new]
+    #[pyo3(signature = (plans, device=0, *, sm_count=None, fine=false))]
+    fn new(
+        py: Python<'_>,
+        plans: &Bound<'_, PyAny>,
+        device: i64,
+        sm_count: Option<i64>,
+        fine: bool,
+    ) -> PyResult<PartitionSet> {
+        let mut wishes = Vec::new();
+        for pair in plans.call_method0("items")?.try_iter()? {
+            let (name, division): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair?.extract()?;
+            wishes.push(Wish::read(&name, &division)?);
+        }
+        let (set, prepared) = blocking(py, move || make(device, sm_count, fine, &wishes))?;
+        let (device, sm_count) = (set.device().ordinal(), set.sm_count());
+        let open = ArcSwapOption::from_pointee(Held::new(set));
+        let plans = PyDict::new(py).unbind();
+        let set = PartitionSet { open, plans, device, sm_count, fine };
+        for prepared in prepared {
+            set.object(py, prepared)?;
+        }
+        Ok(set)
+    }
+
+    /// The device's ordinal.
+    #[getter]
+    fn device(&self) -> u32 {
+        self.device
+    }
+
+    /// The SMs that the plans divide.
+    #[getter]
+    fn sm_count(&self) -> u32 {
+        self.sm_count
+    }
+
+    /// The names of the plans that are prepared.
+    #[getter]
+    fn plans<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let set = self.set()?;
+        let plans = py.detach(move || {
+            let names = |plan: &Arc<PreparedPlan>| plan.name().to_owned();
+            set.plans().iter().map(names).collect::<Vec<_>>()
+        });
+        PyTuple::new(py, plans)
+    }
+
+    /// The plan that is active.
+    #[getter]
+    pub(crate) fn active(&self, py: Python<'_>) -> PyResult<Py<Plan>> {
+        let set = self.set()?;
+        let active = py.detach(move || Prepared::of(Arc::clone(&set.active())));
+        self.object(py, active)
+    }
+
+    /// Prepares one more plan: makes the contexts and streams that no other plan has.
+    fn prepare(
+        &self,
+        py: Python<'_>,
+        name: &Bound<'_, PyAny>,
+        division: &Bound<'_, PyAny>,
+    ) -> PyResult<Py<Plan>> {
+        let (set, wish, fine) = (self.set()?, Wish::read(name, division)?, self.fine);
+        let prepared = blocking(py, move || prepare(&set, &wish, fine))?;
+        self.object(py, prepared)
+    }
+
+    /// Makes a plan the active one, and returns it. What is submitted to its partitions from now on
+    /// waits, on the device, for the former plan's work on the SMs that they take over; without
+    /// `fence` nothing does. With `drain_ms` the host waits first, at most that long, until the
+    /// former plan's work is done; RuntimeError where it is not, and nothing has changed then.
+    #[pyo3(signature = (name, fence=true, drain_ms=None))]
+    fn switch(
+        &self,
+        py: Python<'_>,
+        name: String,
+        fence: bool,
+        drain_ms: Option<f64>,
+    ) -> PyResult<Py<Plan>> {
+        let set = self.set()?;
+        let mut options = SwitchOptions::default().fence(fence);
+        if let Some(milliseconds) = drain_ms {
+            let at_most = match Duration::try_from_secs_f64(milliseconds / 1e3) {
+                Ok(at_most) => at_most.min(LONGEST),
+                Err(_) if milliseconds > 0.0 => LONGEST,
+                Err(_) => {
+                    let reason = format!("drain_ms is {milliseconds}; wait for 0 ms or longer");
+                    return Err(Fault::value(reason).into());
+                }
+            };
+            options = options.drain(at_most);
+        }
+        let active = blocking(py, move || {
+            let plan = set.plan(&name)?;
+            set.switch(&plan, options)?;
+            Ok(Prepared::of(plan))
+        })?;
+        self.object(py, active)
+    }
+
+    /// Forgets a plan, which must not be the active one, and closes its partitions.
+    fn retire(&self, py: Python<'_>, name: String) -> PyResult<()> {
+        let set = self.set()?;
+        let retired = name.clone();
+        blocking(py, move || Ok(set.retire(&retired)?))?;
+        let plans = self.plans.bind(py);
+        if let Some(plan) = plans.get_item(&name)? {
+            plans.del_item(&name)?;
+            plan.cast::<Plan>()?.get().partitions.get().close(py)?;
+        }
+        Ok(())
+    }
+
+    /// Closes the partitions of all plans, and gives the SMs back.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.open.store(None);
+        let plans = self.plans.bind(py);
+        for plan in plans.values() {
+            plan.cast::<Plan>()?.get().partitions.get().close(py)?;
+        }
+        plans.clear();
+        Ok(())
+    }
+
+    /// Whether it is closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.open.load().is_none()
+    }
+
+    fn __enter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        if self.closed() {
+            return Ok("<PartitionSet: closed>".to_owned());
+        }
+        let active = self.active(py)?;
+        Ok(format!("<PartitionSet: {} SMs, {} is active>", self.sm_count, active.get().name()))
+    }
+}
+
+/// A plan, and its partitions' names in the order in which they were asked for.
+struct Prepared {
+    plan: Held<Arc<PreparedPlan>>,
+    order: Vec<String>,
+}
+
+impl Prepared {
+    /// Of a plan that there is an object for.
+    fn of(plan: Arc<PreparedPlan>) -> Prepared {
+        Prepared { plan: Held::new(plan), order: Vec::new() }
+    }
+}
+
+fn make(
+    ordinal: i64,
+    sm_count: Option<i64>,
+    fine: bool,
+    wishes: &[Wish],
+) -> Result<(Arc<green_ctx::PartitionSet>, Vec<Prepared>), Fault> {
+    let Some((first, others)) = wishes.split_first() else {
+        return Err(Fault::value("a set needs at least one plan"));
+    };
+    let device = device(ordinal)?;
+    let granularity = if fine { Granularity::Fine } else { Granularity::Coarse };
+    let request = SplitRequest::new().granularity(granularity);
+    let request = match sm_count.map(|count| (count, u32::try_from(count))) {
+        None => request.rest("plans"),
+        Some((_, Ok(count))) => request.group("plans", count),
+        Some((count, Err(_))) => {
+            return Err(Fault::value(format!("sm_count is {count}; ask for 1 or more")));
+        }
+    };
+    let split = device.resources().sm()?.split(request)?;
+    let Some(group) = split.groups.into_iter().chain(split.remainder).next() else {
+        return Err(Fault::state("no SMs of the device are free for a set of plans"));
+    };
+    if let Some(rest) = first.division.rest() {
+        if group.plan(first.division.request(fine))?.remainder == 0 {
+            return Err(first.no_rest(rest));
+        }
+    }
+    let set = Arc::new(green_ctx::PartitionSet::new(group, first.plan(fine))?);
+    let active = Arc::clone(&set.active());
+    let mut all = vec![prepared(active, first)];
+    for wish in others {
+        all.push(prepare(&set, wish, fine)?);
+    }
+    report::note_set(&set);
+    Ok((set, all))
+}
+
+fn prepare(set: &green_ctx::PartitionSet, wish: &Wish, fine: bool) -> Result<Prepared, Fault> {
+    let plan = set.prepare(wish.plan(fine))?;
+    match wish.division.rest() {
+        Some(rest) if plan.partition(rest).is_none() => {
+            set.retire(plan.name())?;
+            Err(wish.no_rest(rest))
+        }
+        _ => Ok(prepared(plan, wish)),
+    }
+}
+
+fn prepared(plan: Arc<PreparedPlan>, wish: &Wish) -> Prepared {
+    Prepared { plan: Held::new(plan), order: wish.division.names() }
+}
