@@ -4,6 +4,7 @@
 use std::error::Error as StdError;
 
 use green_ctx::{Error, ErrorKind, PlanError, RetargetError};
+use green_ctx_torch::TorchError;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -25,6 +26,9 @@ pub(crate) enum Fault {
     /// A graph was not moved.
     #[error(transparent)]
     Retarget(#[from] RetargetError),
+    /// PyTorch is too old or of another kind, or what this thread has entered is not as it was.
+    #[error(transparent)]
+    Torch(#[from] TorchError),
 }
 
 impl Fault {
@@ -43,7 +47,9 @@ impl Fault {
             Fault::State(_) => false,
             Fault::Library(error)
             | Fault::Plan(PlanError::Error(error))
-            | Fault::Retarget(RetargetError::Error(error)) => is_value(error),
+            | Fault::Retarget(RetargetError::Error(error))
+            | Fault::Torch(TorchError::Driver(error)) => is_value(error),
+            Fault::Torch(error) => matches!(error, TorchError::InvalidRequest(_)),
             Fault::Plan(error) => matches!(
                 error,
                 PlanError::Unknown { .. }

@@ -5,7 +5,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyInt;
 
-use crate::fault::kind;
+use crate::fault::{Fault, kind};
 use crate::gil::{Held, blocking};
 use crate::partition::Partition;
 
@@ -65,7 +65,7 @@ pub(crate) fn retarget(
     partition: &Bound<'_, Partition>,
 ) -> PyResult<RetargetedGraph> {
     let raw: usize = if graph.is_instance_of::<PyInt>() {
-        graph.extract()?
+        graph.extract().map_err(|_| Fault::value(format!("{graph} is no address of a graph")))?
     } else if graph.hasattr("raw_cuda_graph")? {
         graph.call_method0("raw_cuda_graph")?.extract()?
     } else {

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use green_ctx::{Context, SmGroup, StreamOptions};
+use green_ctx_torch::{TorchError, scope};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use pyo3::types::PyTuple;
 
 use crate::fault::Fault;
 use crate::gil::{Held, blocking};
@@ -94,6 +96,7 @@ pub(crate) struct Partition {
     requested: Option<u32>,
     sm_count: u32,
     device: u32,
+    raw_context: usize,
 }
 
 /// What closing takes away.
@@ -106,9 +109,10 @@ impl Partition {
     pub(crate) fn new(live: Arc<Live>) -> Partition {
         let (name, requested) = (live.name().to_owned(), live.requested());
         let (sm_count, device) = (live.sm_count(), live.context().device().ordinal());
+        let raw_context = live.raw_context;
         let open = Open { live: Held::new(live), stream: PyOnceLock::new() };
         let open = ArcSwapOption::from_pointee(open);
-        Partition { open, name, requested, sm_count, device }
+        Partition { open, name, requested, sm_count, device, raw_context }
     }
 
     /// What there is to work with.
@@ -183,7 +187,7 @@ impl Partition {
     /// The driver's handle of the partition's context, a CUcontext.
     #[getter]
     fn raw_context(&self) -> PyResult<usize> {
-        self.with(|open| open.live.raw_context)
+        self.with(|_| self.raw_context)
     }
 
     /// Makes one more stream. Lower priorities run first; the driver clamps them to its range, 0 to
@@ -198,6 +202,29 @@ impl Partition {
     /// The protocol by which other libraries take a stream: version and address.
     fn __cuda_stream__(&self) -> PyResult<(u32, usize)> {
         Ok((0, self.raw_stream()?))
+    }
+
+    /// Has torch's work of this thread run in the partition until the end of the block, after what was
+    /// submitted before and before what is submitted afterwards.
+    fn __enter__(this: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        let py = this.py();
+        let torch = torch::libtorch(py)?;
+        let live = this.get().live()?;
+        blocking(py, move || Ok(scope::enter(&torch, live.context(), live.stream())?))?;
+        Ok(this)
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        let raw = self.raw_context;
+        blocking(py, move || {
+            let innermost = scope::innermost();
+            match innermost.filter(|context| context.as_raw().addr() == raw) {
+                Some(context) => Ok(scope::leave(&context)?),
+                None if scope::depth() == 0 => Err(TorchError::NotEntered.into()),
+                None => Err(TorchError::NotInnermost.into()),
+            }
+        })
     }
 
     /// Gives the SMs back, as soon as no stream of the partition is held any more. Work that still

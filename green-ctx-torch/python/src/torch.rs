@@ -1,10 +1,12 @@
 //! What is asked of PyTorch's Python side, when it is first needed: the module imports without it.
 
+use green_ctx_torch::{Torch, TorchError};
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::gil::Held;
+use crate::fault::Fault;
+use crate::gil::{Held, blocking};
 
 /// Keeps alive what a torch stream stands on.
 #[pyclass(frozen, module = "green_ctx_torch._native")]
@@ -18,14 +20,7 @@ pub(crate) fn external_stream(
     raw: usize,
     stream: &green_ctx::Stream,
 ) -> PyResult<Py<PyAny>> {
-    let torch = py.import("torch").map_err(|error| {
-        let missing = PyImportError::new_err(
-            "torch is needed for a torch stream, and cannot be imported; install it, or use the \
-             raw address or __cuda_stream__",
-        );
-        missing.set_cause(py, Some(error));
-        missing
-    })?;
+    let torch = import(py)?;
     let options = PyDict::new(py);
     options.set_item("device", stream.context().device().ordinal())?;
     let class = torch.getattr("cuda")?.getattr("ExternalStream")?;
@@ -36,4 +31,29 @@ pub(crate) fn external_stream(
         Owner { _kept: Held::new(stream.clone()) }.into_pyobject(py)?,
     )?;
     Ok(made.unbind())
+}
+
+/// libtorch's functions in this process; imports torch where they are not there yet.
+pub(crate) fn libtorch(py: Python<'_>) -> PyResult<Torch> {
+    let find = || match Torch::find() {
+        Ok(torch) => Ok(Some(torch)),
+        Err(TorchError::NotLoaded) => Ok(None),
+        Err(error) => Err(Fault::from(error)),
+    };
+    if let Some(torch) = blocking(py, find)? {
+        return Ok(torch);
+    }
+    import(py)?;
+    blocking(py, || Ok(Torch::find()?))
+}
+
+fn import(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
+    py.import("torch").map_err(|error| {
+        let missing = PyImportError::new_err(
+            "torch is needed for this and cannot be imported; install it, or use the raw stream, \
+             which is there without",
+        );
+        missing.set_cause(py, Some(error));
+        missing
+    })
 }

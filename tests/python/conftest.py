@@ -1,0 +1,54 @@
+"""What the tests share. `cargo xtask clients` runs them, on the simulated libcuda.so.1."""
+
+import gc
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import green_ctx_torch
+import pytest
+
+FAKE_TORCH = str(Path(__file__).parent / "fake_torch")
+
+if "GREEN_CTX_SIM" not in os.environ:
+    pytest.exit("these tests are for the simulated driver: run `cargo xtask clients`", 2)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left():
+    """All SMs are free again after each test."""
+    yield
+    gc.collect()
+    with green_ctx_torch.partition({"all": 132}) as parts:
+        assert parts["all"].sm_count == 132
+
+
+@pytest.fixture
+def fake_torch(monkeypatch):
+    """The stand-in for torch."""
+    monkeypatch.syspath_prepend(FAKE_TORCH)
+    import torch
+
+    yield torch
+    for name in ["torch", "torch.cuda"]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def python():
+    """Runs a program in a Python of its own, which must end well, and returns what it prints."""
+
+    def run(program, *arguments, status=0, **variables):
+        command = [sys.executable, "-c", program] if program else [sys.executable]
+        done = subprocess.run(
+            [*command, *arguments],
+            env=os.environ | variables,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == status, done.stderr
+        return done.stdout
+
+    return run

@@ -1,0 +1,23 @@
+"""What green_ctx_torch uses of torch.cuda, with torch's signatures."""
+
+
+class ExternalStream:
+    """Remembers what it was made of; owns nothing, like torch's."""
+
+    made = 0
+
+    def __init__(self, stream_ptr, device=None):
+        assert type(stream_ptr) is int and type(device) is int
+        self.cuda_stream = stream_ptr
+        self.device_index = device
+        ExternalStream.made += 1
+
+
+class CUDAGraph:
+    """A graph that was captured elsewhere."""
+
+    def __init__(self, raw):
+        self._raw = raw
+
+    def raw_cuda_graph(self):
+        return self._raw

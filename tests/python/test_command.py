@@ -1,0 +1,32 @@
+"""The command `green-ctx`, as the module runs it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+COMMAND = ("", "-m", "green_ctx_torch")
+
+
+def test_it_verifies(python):
+    told = json.loads(python(*COMMAND, "--json", "verify", "--counts", "16,24"))
+    assert told["ok"] and told["driver"]["kind"] == "cuda"
+    assert [part["sm_count"] for part in told["partitions"]] == [16, 24, 92]
+
+
+def test_statuses_are_the_commands(python):
+    told = json.loads(python(*COMMAND, "--json", "split", "--counts", "200", status=2))
+    assert told["error"]["kind"] == "invalid_request"
+    told = json.loads(python(*COMMAND, "--json", "split", status=2))
+    assert told["error"]["kind"] == "usage"
+    python(*COMMAND, "--driver", "cuda:/nowhere/libcuda.so.1", "info", status=3)
+
+
+def test_help_names_the_command(python):
+    assert "Usage: green-ctx" in python(*COMMAND, "--help")
+
+
+def test_the_script_is_installed():
+    script = Path(sys.executable).with_name("green-ctx")
+    done = subprocess.run([script, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("green-ctx ")

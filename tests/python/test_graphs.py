@@ -1,0 +1,91 @@
+"""Captured graphs in partitions."""
+
+import driver
+import pytest
+from green_ctx_torch import partition, retarget
+
+
+@pytest.fixture
+def parts():
+    with partition({"a": 8, "b": "rest"}) as parts:
+        yield parts
+
+
+@pytest.fixture
+def memory(parts):
+    stream = parts["b"].raw_stream
+    memory = driver.Memory(64, stream)
+    memory.fill(0, stream)
+    driver.synchronize(stream)
+    yield memory
+    memory.free(stream)
+
+
+@pytest.fixture
+def graph(parts, memory):
+    stream = parts["a"].raw_stream
+    graph = driver.capture(stream, lambda: memory.fill(7, stream))
+    yield graph
+    driver.destroy_graph(graph)
+
+
+def test_a_graph_is_replayed_in_the_partition(parts, memory, graph):
+    b = parts["b"]
+    moved = retarget(graph, b)
+    assert moved.partition is b and moved.raw != graph
+    assert memory.read(b.raw_stream) == bytes(64)
+    go_on = driver.hold(b.raw_stream)
+    moved.replay()
+    # It is in the partition's stream, behind what holds that.
+    assert not driver.is_done(b.raw_stream)
+    go_on()
+    assert memory.read(b.raw_stream) == bytes([7]) * 64
+
+
+def test_a_torch_graph_is_kept(parts, graph, fake_torch):
+    class Kept(fake_torch.cuda.CUDAGraph):
+        alive = 0
+
+        def __init__(self, raw):
+            super().__init__(raw)
+            Kept.alive += 1
+
+        def __del__(self):
+            Kept.alive -= 1
+
+    moved = retarget(Kept(graph), parts["b"])
+    assert Kept.alive == 1
+    moved.replay()
+    driver.synchronize(parts["b"].raw_stream)
+    del moved
+    assert Kept.alive == 0
+
+
+def test_what_is_no_graph_is_refused(parts):
+    with pytest.raises(ValueError, match="the graph's handle is null"):
+        retarget(0, parts["a"])
+    with pytest.raises(ValueError, match="-1 is no address"):
+        retarget(-1, parts["a"])
+    for wrong in [None, "graph", 1.0]:
+        with pytest.raises(TypeError, match="a graph is a torch.cuda.CUDAGraph"):
+            retarget(wrong, parts["a"])
+    with pytest.raises(TypeError):
+        retarget(1, "a")
+
+
+def test_an_error_of_the_graph_is_its_own(parts):
+    class Released:
+        def raw_cuda_graph(self):
+            raise RuntimeError("keep_graph must be true")
+
+    with pytest.raises(RuntimeError, match="keep_graph"):
+        retarget(Released(), parts["a"])
+
+
+def test_a_closed_partition_takes_no_graph(parts, graph):
+    moved = retarget(graph, parts["a"])
+    parts["a"].close()
+    with pytest.raises(RuntimeError, match="partition a is closed"):
+        moved.replay()
+    with pytest.raises(RuntimeError, match="partition a is closed"):
+        retarget(graph, parts["a"])

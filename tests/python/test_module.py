@@ -1,0 +1,62 @@
+"""The module itself."""
+
+import green_ctx_torch
+
+
+def test_it_imports_without_torch_and_without_a_driver(python):
+    program = """
+import sys
+sys.modules["torch"] = None
+import green_ctx_torch
+assert "libcuda" not in open("/proc/self/maps").read()
+print(green_ctx_torch.__version__)
+"""
+    assert python(program).strip() == green_ctx_torch.__version__
+
+
+def test_what_is_exported_is_there():
+    for name in green_ctx_torch.__all__:
+        assert getattr(green_ctx_torch, name).__doc__
+
+
+def test_a_driver_that_is_missing_is_a_runtime_error(python):
+    program = """
+import green_ctx_torch as module
+for ask in [module.info, module.verify, lambda: module.partition({"a": 8}),
+            lambda: module.PartitionSet({"day": {"a": 8}})]:
+    try:
+        ask()
+    except RuntimeError as error:
+        print(error)
+"""
+    told = python(program, LD_LIBRARY_PATH="/nowhere").splitlines()
+    assert len(told) == 4 and all(line.startswith("no usable CUDA driver: ") for line in told)
+
+
+def test_a_driver_without_devices_is_a_runtime_error(python):
+    program = """
+import green_ctx_torch as module
+try:
+    module.partition({"a": 8})
+except RuntimeError as error:
+    print(error)
+"""
+    assert "CUDA_ERROR_NO_DEVICE" in python(program, GREEN_CTX_SIM_DEVICES="0")
+
+
+def test_a_process_that_was_forked_is_told(python):
+    program = """
+import os
+import green_ctx_torch as module
+parts = module.partition({"a": 8})
+if os.fork() == 0:
+    try:
+        module.partition({"b": 8})
+    except RuntimeError as error:
+        assert "forked" in str(error)
+        os._exit(7)
+    os._exit(1)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
+assert parts["a"].raw_stream
+"""
+    python(program)

@@ -1,0 +1,166 @@
+"""Partitions: what they have, what they refuse, when they end."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+
+import driver
+import pytest
+from green_ctx_torch import Partitions, partition
+
+
+def test_a_device_is_divided_by_name():
+    with partition({"decode": 16, "prefill": "rest"}) as parts:
+        assert isinstance(parts, Mapping) and isinstance(parts, Partitions)
+        assert list(parts) == ["decode", "prefill"] and len(parts) == 2
+        assert "decode" in parts and "train" not in parts
+        assert dict(parts)["decode"] is parts["decode"] is parts.get("decode")
+        assert parts.get("train") is None and parts.get("train", 1) == 1
+        decode, prefill = parts.values()
+        assert [name for name, _ in parts.items()] == list(parts.keys())
+        assert (decode.name, decode.requested, decode.sm_count) == ("decode", 16, 16)
+        assert (prefill.name, prefill.requested, prefill.sm_count) == ("prefill", None, 116)
+        assert decode.device == 0 and not decode.closed
+        assert repr(decode) == "<Partition decode: 16 SMs of device 0>"
+        with pytest.raises(KeyError, match="there are decode, prefill"):
+            parts["train"]
+    assert decode.closed and prefill.closed
+
+
+def test_the_order_is_the_one_given():
+    with partition([("rest", "rest"), ("b", 8), ("a", 24)]) as parts:
+        assert [part.sm_count for part in parts.values()] == [100, 8, 24]
+        assert list(parts) == ["rest", "b", "a"]
+
+
+def test_counts_are_rounded_up_and_both_are_told():
+    with partition({"a": 17}) as parts:
+        assert (parts["a"].requested, parts["a"].sm_count) == (17, 24)
+    with partition({"a": 17}, fine=True) as parts:
+        assert (parts["a"].requested, parts["a"].sm_count) == (17, 18)
+
+
+def test_whatever_is_a_whole_number_is_a_count():
+    class Number:
+        def __index__(self):
+            return 8
+
+    with partition({"a": Number()}) as parts:
+        assert parts["a"].sm_count == 8
+
+
+@pytest.mark.parametrize(
+    ("division", "told"),
+    [
+        ({"a": 0}, "group a asks for 0 SMs; ask for 1 or more"),
+        ({"a": -3}, "group a asks for -3 SMs; ask for 1 or more"),
+        ({"a": 133}, "a group of 133 SMs does not fit"),
+        ({"a": 64, "b": 64, "c": 64}, "3 groups of 40 would fit"),
+        ({"a": 1 << 70}, "no device has as many"),
+        ({"a": "half"}, "group a asks for 'half'; a count is a number of SMs, or \"rest\""),
+        ({"a": "16"}, "group a asks for '16'"),
+        ({"a": 132, "b": "rest"}, "no SMs remain for b: the others take all 132 of the device"),
+        ({"a": "rest", "b": "rest"}, "both a and b ask for the rest"),
+        ([("a", 8), ("a", 16)], "two partitions are named a"),
+        ({}, "at least one group"),
+    ],
+)
+def test_a_wrong_division_is_a_value_error(division, told):
+    with pytest.raises(ValueError) as raised:
+        partition(division)
+    assert told in str(raised.value)
+
+
+@pytest.mark.parametrize("division", [{"a": 1.5}, {"a": True}, {"a": None}, {8: 8}, "a", 16, None])
+def test_a_division_of_something_else_is_a_type_error(division):
+    with pytest.raises(TypeError):
+        partition(division)
+
+
+@pytest.mark.parametrize("device", [-1, 1, 1 << 40])
+def test_a_device_that_is_not_there_is_a_value_error(device):
+    with pytest.raises(ValueError, match=f"there is no device {device}"):
+        partition({"a": 8}, device=device)
+
+
+def test_what_others_hold_is_a_runtime_error_that_names_them():
+    with partition({"decode": 16, "prefill": 100}):
+        with pytest.raises(RuntimeError, match="held by decode .16 SMs., prefill .100 SMs."):
+            partition({"a": 24})
+        with pytest.raises(RuntimeError, match="no SMs remain for b"):
+            partition({"a": 16, "b": "rest"})
+        with pytest.raises(RuntimeError, match="coarse units, of which some are held"):
+            partition({"a": 2}, fine=True)
+        # Nothing was taken.
+        with partition({"a": 16}) as parts:
+            assert parts["a"].sm_count == 16
+
+
+def test_handles_are_the_drivers():
+    with partition({"a": 8, "b": 8}) as parts:
+        a, b = parts.values()
+        assert a.__cuda_stream__() == (0, a.raw_stream)
+        assert len({a.raw_stream, a.raw_context, b.raw_stream, b.raw_context}) == 4
+        driver.synchronize(a.raw_stream)
+        stream = a.create_stream(-3)
+        assert stream.priority == -3 and a.create_stream().priority == 0
+        assert stream.__cuda_stream__() == (0, stream.raw)
+        assert stream.raw != a.raw_stream and hex(stream.raw) in repr(stream)
+        driver.synchronize(stream.raw)
+
+
+def test_a_closed_partition_says_so():
+    parts = partition({"a": 8})
+    a = parts["a"]
+    a.close()
+    a.close()
+    parts.close()
+    assert a.closed and repr(a) == "<Partition a: closed>"
+    assert (a.name, a.requested, a.sm_count, a.device) == ("a", 8, 8, 0)
+    for use in [
+        lambda: a.raw_stream,
+        lambda: a.raw_context,
+        lambda: a.stream,
+        a.create_stream,
+        a.__cuda_stream__,
+    ]:
+        with pytest.raises(RuntimeError, match="partition a is closed; make a new one"):
+            use()
+
+
+def test_sms_come_back_with_the_last_stream():
+    parts = partition({"a": 132})
+    stream = parts["a"].create_stream()
+    parts.close()
+    with pytest.raises(RuntimeError, match="held by a"):
+        partition({"b": 8})
+    driver.synchronize(stream.raw)
+    del stream
+    partition({"b": 132}).close()
+
+
+def test_partitions_that_nobody_holds_are_gone():
+    partition({"a": 132})
+    partition({"b": 132}).close()
+
+
+def test_an_error_in_the_block_closes_too():
+    with pytest.raises(ZeroDivisionError):
+        with partition({"a": 132}):
+            1 / 0
+    partition({"a": 132}).close()
+
+
+def test_contexts_are_used_again():
+    # Each costs 4 to 5 MiB of device memory for ever, so that there must not be one a round.
+    report = subprocess.run(
+        [sys.executable, "-c", CHURN], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    assert report.strip() == "1"
+
+
+CHURN = """
+import ctypes, green_ctx_torch
+raw = {green_ctx_torch.partition({"a": 16})["a"].raw_context for _ in range(200)}
+print(len(raw))
+"""

@@ -1,0 +1,131 @@
+"""Plans: prepared, switched, retired."""
+
+import driver
+import pytest
+from green_ctx_torch import PartitionSet, partition
+
+DAY = {"decode": 16, "prefill": "rest"}
+NIGHT = {"prefill": "rest", "decode": 64}
+
+
+def counts(plan):
+    return {name: part.sm_count for name, part in plan.partitions.items()}
+
+
+def test_the_first_plan_is_the_active_one():
+    with PartitionSet({"day": DAY, "night": NIGHT}) as plans:
+        assert plans.plans == ("day", "night") and plans.sm_count == 132 and plans.device == 0
+        assert plans.active.name == "day" and counts(plans.active) == {"decode": 16, "prefill": 116}
+        assert repr(plans) == "<PartitionSet: 132 SMs, day is active>"
+        active = plans.switch("night")
+        assert active is plans.active and active.name == "night"
+        assert counts(active) == {"decode": 64, "prefill": 68}
+        assert list(active.partitions) == ["prefill", "decode"]
+        # The objects, and with them torch's streams, are the same every time.
+        assert plans.switch("day") is plans.switch("day") is not active
+        with pytest.raises(RuntimeError, match="held by plans"):
+            partition({"a": 8})
+
+
+def test_a_plan_is_prepared_and_retired():
+    with PartitionSet({"day": DAY}) as plans:
+        noon = plans.prepare("noon", {"decode": 100, "prefill": 32})
+        part = noon.partitions["decode"]
+        assert plans.plans == ("day", "noon") and plans.active.name == "day"
+        assert noon is plans.switch("noon")
+        with pytest.raises(RuntimeError, match="plan noon is the active one"):
+            plans.retire("noon")
+        plans.switch("day")
+        assert part.raw_stream
+        plans.retire("noon")
+        assert part.closed and plans.plans == ("day",)
+        with pytest.raises(ValueError, match="there is no plan noon; there are day"):
+            plans.switch("noon")
+        assert plans.prepare("noon", NIGHT) is not noon
+
+
+def test_a_switch_orders_the_work_on_the_sms_that_change_hands():
+    # The simulator finds an access that nothing puts in order, which fails the whole run.
+    with PartitionSet({"day": {"a": 64, "b": "rest"}, "night": {"all": "rest"}}) as plans:
+        a = plans.active.partitions["a"].raw_stream
+        memory = driver.Memory(64, a)
+        memory.fill(1, a)
+        every = plans.switch("night").partitions["all"].raw_stream
+        memory.fill(2, every)
+        assert memory.read(every) == bytes([2]) * 64
+        memory.free(every)
+
+
+def test_a_plan_takes_some_of_the_sms():
+    with PartitionSet({"day": {"a": 16, "b": "rest"}}, sm_count=64) as plans:
+        assert plans.sm_count == 64 and counts(plans.active) == {"a": 16, "b": 48}
+        with partition({"c": "rest"}) as parts:
+            assert parts["c"].sm_count == 68
+
+
+@pytest.mark.parametrize(
+    ("ask", "told"),
+    [
+        (lambda plans: plans.prepare("day", NIGHT), "there is a plan day already"),
+        (lambda plans: plans.prepare("a", {"a": 133}), "plans has 132 SMs"),
+        (lambda plans: plans.prepare("a", {"a": 0}), "asks for 0 SMs"),
+        (lambda plans: plans.prepare("a", {}), "at least one group"),
+        (lambda plans: plans.prepare("a", {"a": 132, "b": "rest"}), "no SMs remain for b in plan a"),
+        (lambda plans: plans.switch("a"), "there is no plan a; there are day"),
+        (lambda plans: plans.retire("a"), "there is no plan a; there are day"),
+        (lambda plans: plans.switch("day", drain_ms=-1), "drain_ms is -1; wait for 0 ms or longer"),
+        (lambda plans: plans.switch("day", drain_ms=float("nan")), "drain_ms is NaN"),
+    ],
+)
+def test_what_is_wrong_is_a_value_error_and_changes_nothing(ask, told):
+    with PartitionSet({"day": DAY}) as plans:
+        with pytest.raises(ValueError) as raised:
+            ask(plans)
+        assert told in str(raised.value)
+        assert plans.plans == ("day",) and counts(plans.active) == {"decode": 16, "prefill": 116}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"plans": {}}, "at least one plan"),
+        ({"plans": {"day": {"a": 132, "b": "rest"}}}, "no SMs remain for b in plan day"),
+        ({"plans": {"day": DAY, "night": {"a": 200}}}, "plans has 132 SMs"),
+        ({"plans": {"day": DAY}, "sm_count": -1}, "sm_count is -1"),
+        ({"plans": {"day": DAY}, "sm_count": 133}, "a group of 133 SMs does not fit"),
+        ({"plans": {"day": DAY}, "device": 3}, "there is no device 3"),
+    ],
+)
+def test_a_set_that_cannot_be_takes_nothing(arguments, told):
+    with pytest.raises(ValueError) as raised:
+        PartitionSet(**arguments)
+    assert told in str(raised.value)
+
+
+def test_a_switch_that_waits_too_short_is_refused():
+    with PartitionSet({"day": DAY, "night": NIGHT}) as plans:
+        stream = plans.active.partitions["decode"].raw_stream
+        go_on = driver.hold(stream)
+        with pytest.raises(RuntimeError, match="decode was not done with its work within 20 ms"):
+            plans.switch("night", drain_ms=20)
+        assert plans.active.name == "day"
+        go_on()
+        plans.switch("night", drain_ms=1e300)
+        assert plans.active.name == "night"
+
+
+def test_a_closed_set_says_so():
+    plans = PartitionSet({"day": DAY})
+    part = plans.active.partitions["decode"]
+    plans.close()
+    plans.close()
+    assert plans.closed and part.closed and repr(plans) == "<PartitionSet: closed>"
+    for use in [
+        lambda: plans.active,
+        lambda: plans.plans,
+        lambda: plans.switch("day"),
+        lambda: plans.retire("day"),
+        lambda: plans.prepare("a", DAY),
+    ]:
+        with pytest.raises(RuntimeError, match="the set of plans is closed"):
+            use()

@@ -1,0 +1,89 @@
+"""Proof of where partitions run, and what there is."""
+
+import json
+from xml.etree import ElementTree
+
+import pytest
+from green_ctx_torch import PartitionSet, info, partition, verify
+
+
+def names(report):
+    return [part["name"] for part in json.loads(report.to_json())["partitions"]]
+
+
+def test_partitions_are_verified():
+    with partition({"a": 16, "b": "rest"}) as parts:
+        report = verify(parts)
+        assert report.ok and report.disjoint and report.complete and report.concurrent
+        assert repr(report) == "<Report: verified: a on 16 of 16 SMs, b on 116 of 116 SMs>"
+        told = json.loads(report.to_json())
+        assert told["ok"] and told["device"]["name"] == "NVIDIA H200"
+        observed = [set(part["observed_sms"]) for part in told["partitions"]]
+        assert [len(sms) for sms in observed] == [16, 116] and not observed[0] & observed[1]
+        assert [part["requested"] for part in told["partitions"]] == [16, None]
+
+
+def test_the_picture_is_what_a_notebook_shows():
+    with partition({"a": 16, "b": "rest"}) as parts:
+        report = verify(parts)
+        picture = ElementTree.fromstring(report.to_svg())
+        assert picture.tag.endswith("svg") and report._repr_svg_() == report.to_svg()
+
+
+def test_a_partition_given_twice_is_not_disjoint():
+    with partition({"a": 16}) as parts:
+        report = verify([parts["a"], parts["a"]])
+        assert not report.ok and not report.disjoint
+        assert "NOT verified" in repr(report) and "some SMs shared" in repr(report)
+
+
+def test_partitions_are_given_in_many_ways():
+    with partition({"a": 8, "b": 8}) as parts:
+        a, b = parts.values()
+        assert names(verify(a)) == ["a"]
+        assert names(verify([b, a])) == names(verify({"x": b, "y": a})) == ["b", "a"]
+        assert names(verify(part for part in parts.values())) == ["a", "b"]
+        plans = PartitionSet({"day": {"c": 16, "d": "rest"}, "night": {"e": "rest"}})
+        with plans:
+            assert names(verify(plans)) == names(verify(plans.active)) == ["c", "d"]
+            # All that are open, and of plans those of the active one.
+            assert names(verify()) == ["a", "b", "c", "d"]
+            plans.switch("night")
+            a.close()
+            assert names(verify()) == ["b", "e"]
+
+
+def test_partitions_of_plans_have_their_own_names():
+    # Those of the same SMs share a context, which has one name.
+    with PartitionSet({"day": {"a": 16, "b": 100}, "night": {"x": 16, "y": 80}}) as plans:
+        assert names(verify(plans)) == ["a", "b"]
+        plans.switch("night")
+        assert names(verify(plans)) == ["x", "y"]
+
+
+def test_nothing_to_verify_is_a_value_error():
+    for given in [None, [], {}]:
+        with pytest.raises(ValueError, match="nothing to verify|no partitions of device 0 are open"):
+            verify(given)
+    with pytest.raises(ValueError, match="there is no device 1"):
+        verify(device=1)
+    for given in [1, [1], {"a": 8}]:
+        with pytest.raises(TypeError):
+            verify(given)
+    parts = partition({"a": 8})
+    parts.close()
+    with pytest.raises(RuntimeError, match="partition a is closed"):
+        verify(parts)
+
+
+def test_info_is_what_the_command_tells(python):
+    told = info()
+    command = python("", "-m", "green_ctx_torch", "--json", "info")
+    assert told == json.loads(command)
+    assert told["driver"]["version"] == "13.0"
+    assert [device["sm_count"] for device in told["devices"]] == [132]
+    assert info(0) == told
+    with pytest.raises(ValueError, match="there is no device 2"):
+        info(2)
+    with pytest.raises(ValueError, match="there is no device -1"):
+        info(-1)

@@ -1,0 +1,109 @@
+"""Threads: who waits lets the others go on."""
+
+import random
+import threading
+
+import driver
+from green_ctx_torch import PartitionSet, partition, verify
+
+DAY = {"decode": 16, "prefill": "rest"}
+NIGHT = {"decode": 64, "prefill": "rest"}
+
+
+def all_at_once(count, work):
+    """Runs a function on threads, and raises what any of them raised."""
+    failures = []
+    start = threading.Barrier(count)
+
+    def run(index):
+        try:
+            start.wait()
+            work(index)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=[index], daemon=True) for index in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), "a thread waits for ever"
+    if failures:
+        raise failures[0]
+
+
+def test_threads_make_and_close_partitions():
+    def work(index):
+        chance = random.Random(index)
+        for _ in range(50):
+            with partition({f"a{index}": 8, f"b{index}": 8}) as parts:
+                streams = [part.create_stream() for part in parts.values()]
+                if chance.random() < 0.1:
+                    assert verify(parts).ok
+                for stream in streams:
+                    driver.synchronize(stream.raw)
+                if chance.random() < 0.5:
+                    del streams
+
+    # Eight times 16 of 132 SMs: they all fit, so that no thread may fail.
+    all_at_once(8, work)
+
+
+def test_threads_share_partitions():
+    with partition({"a": 16, "b": "rest"}) as parts:
+
+        def work(index):
+            for _ in range(100):
+                stream = parts["ab"[index % 2]].create_stream()
+                assert parts["a"].raw_stream != stream.raw
+
+        all_at_once(8, work)
+
+
+def test_one_thread_closes_what_others_use():
+    for _ in range(20):
+        a = partition({"a": 16})["a"]
+
+        def work(index):
+            if index == 0:
+                a.close()
+                return
+            try:
+                for _ in range(20):
+                    a.create_stream()
+            except RuntimeError as error:
+                assert "partition a is closed" in str(error)
+
+        all_at_once(4, work)
+
+
+def test_threads_switch_and_ask():
+    with PartitionSet({"day": DAY, "night": NIGHT}) as plans:
+
+        def work(index):
+            for turn in range(50):
+                if index % 2:
+                    plans.switch(["day", "night"][turn % 2])
+                else:
+                    assert plans.active.name in plans.plans
+
+        all_at_once(8, work)
+
+
+def test_a_switch_that_waits_lets_python_go_on():
+    with PartitionSet({"day": DAY, "night": NIGHT}) as plans:
+        # The work is done when Python has run: with the GIL held there would be no end.
+        called = threading.Event()
+        driver.launch(plans.active.partitions["decode"].raw_stream, called.set)
+        plans.switch("night", drain_ms=20_000)
+        assert called.is_set() and plans.active.name == "night"
+
+
+def test_a_report_that_waits_lets_python_go_on():
+    with partition({"a": 16}) as parts, partition({"b": 16}):
+        called = threading.Event()
+        driver.launch(parts["a"].raw_stream, called.set)
+        # The probe's context waits for its stream, and the driver for nobody's GIL.
+        assert verify(parts).ok
+        driver.synchronize(parts["a"].raw_stream)
+        assert called.is_set()
