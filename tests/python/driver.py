@@ -1,9 +1,10 @@
 """The simulated driver's own functions, for tests that submit work."""
 
 import ctypes
-import threading
+from contextlib import contextmanager
+from functools import cache
 
-NOT_READY = 600
+PTX = b".version 7.0 .target sm_52 .address_size 64 .visible .entry work() { ret; }"
 
 _cuda = ctypes.CDLL("libcuda.so.1")
 _HostFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -24,18 +25,19 @@ def launch(raw_stream, function):
     call("cuLaunchHostFunc", ctypes.c_void_p(raw_stream), submitted, None)
 
 
-def hold(raw_stream):
-    """Holds up what is submitted to a stream from now on, until what is returned is called."""
-    go_on = threading.Event()
-    launch(raw_stream, go_on.wait)
-    return go_on.set
+@cache
+def _kernel():
+    library, kernel = ctypes.c_void_p(), ctypes.c_void_p()
+    call("cuLibraryLoadData", ctypes.byref(library), PTX, None, None, 0, None, None, 0)
+    call("cuLibraryGetKernel", ctypes.byref(kernel), library, b"work")
+    return kernel
 
 
-def is_done(raw_stream):
-    """Whether a stream has nothing to do."""
-    status = _cuda.cuStreamQuery(ctypes.c_void_p(raw_stream))
-    assert status in (0, NOT_READY), f"cuStreamQuery answered {status}"
-    return status == 0
+def keep_busy(raw_stream):
+    """Launches a kernel of many blocks, which the simulated device works on for a while."""
+    grid, block, shared = (1 << 12, 1, 1), (1024, 1, 1), 0
+    stream = ctypes.c_void_p(raw_stream)
+    call("cuLaunchKernel", _kernel(), *grid, *block, shared, stream, None, None)
 
 
 def synchronize(raw_stream):
@@ -79,3 +81,14 @@ def capture(raw_stream, submit):
 def destroy_graph(raw):
     """Ends a graph that was captured."""
     call("cuGraphDestroy", ctypes.c_void_p(raw))
+
+
+@contextmanager
+def primary_context():
+    """Has the device's primary context current, as PyTorch has."""
+    context = ctypes.c_void_p()
+    call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+    call("cuCtxPushCurrent_v2", context)
+    yield
+    call("cuCtxPopCurrent_v2", ctypes.byref(context))
+    call("cuDevicePrimaryCtxRelease_v2", 0)

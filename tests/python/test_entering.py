@@ -53,7 +53,7 @@ def test_the_block_has_the_partitions_stream(current):
 
 def test_work_is_ordered_both_ways(current):
     # The simulator finds an access that nothing puts in order, which fails the whole run.
-    with partition({"a": 8}) as parts:
+    with partition({"a": 8}) as parts, driver.primary_context():
         a = parts["a"]
         memory = driver.Memory(64, None)
         memory.fill(1, None)

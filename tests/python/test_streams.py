@@ -32,6 +32,16 @@ def test_without_torch_the_error_says_what_to_do():
             with pytest.raises(ImportError, match="install it, or use the raw stream") as raised:
                 ask()
             assert isinstance(raised.value.__cause__, ModuleNotFoundError)
-        with pytest.raises(ImportError, match="torch is needed"):
-            with parts["a"]:
-                pass
+
+
+def test_a_partition_is_not_entered_without_torch(python):
+    program = """
+import green_ctx_torch
+parts = green_ctx_torch.partition({"a": 8})
+try:
+    with parts["a"]:
+        raise AssertionError
+except ImportError as error:
+    print(error)
+"""
+    assert "torch is needed" in python(program)

@@ -36,14 +36,19 @@ def test_threads_make_and_close_partitions():
     def work(index):
         chance = random.Random(index)
         for _ in range(50):
+            streams = []
             with partition({f"a{index}": 8, f"b{index}": 8}) as parts:
-                streams = [part.create_stream() for part in parts.values()]
+                streams += [part.create_stream() for part in parts.values()]
+                raw = [stream.raw for stream in streams]
                 if chance.random() < 0.1:
                     assert verify(parts).ok
-                for stream in streams:
-                    driver.synchronize(stream.raw)
                 if chance.random() < 0.5:
-                    del streams
+                    streams.clear()
+                    raw = [part.raw_stream for part in parts.values()]
+                for address in raw:
+                    driver.synchronize(address)
+            # Streams that are left keep the SMs.
+            streams.clear()
 
     # Eight times 16 of 132 SMs: they all fit, so that no thread may fail.
     all_at_once(8, work)

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::{Failure, artifacts, cargo, workspace_root};
+use crate::{Failure, artifacts, cargo, wheel, workspace_root};
 
 /// The most that the folder may hold, in bytes.
 const LIMIT: u64 = 60 << 20;
@@ -37,21 +37,26 @@ pub(crate) fn run() -> Result<(), Failure> {
             .iter()
             .find(|(built_name, built_kind, _)| built_name == name && built_kind == kind)
             .ok_or_else(|| Failure::new(format!("cargo built no {kind} {name}")))?;
-        let target = folder.join(file);
-        std::fs::copy(source, &target)
-            .map_err(|error| Failure::io("copying to", &target, error))?;
-        let size = std::fs::metadata(&target)
-            .map_err(|error| Failure::io("reading", &target, error))?
-            .len();
-        println!("{:>6.1} MiB  {file}", size as f64 / f64::from(1 << 20));
-        total += size;
+        total += add(&folder, file, source)?;
     }
+    let wheel = wheel::build()?;
+    let file = wheel.file_name().unwrap_or_default().to_string_lossy();
+    total += add(&folder, &file, &wheel)?;
     write_script(&folder)?;
     if total > LIMIT {
         return Err(Failure::new(format!("the bundle has {total} bytes, the limit is {LIMIT}")));
     }
     println!("{}: {:.1} MiB", folder.display(), total as f64 / f64::from(1 << 20));
     Ok(())
+}
+
+/// Copies a file into the bundle, and returns its size in bytes.
+fn add(folder: &Path, file: &str, source: &Path) -> Result<u64, Failure> {
+    let target = folder.join(file);
+    let size = std::fs::copy(source, &target)
+        .map_err(|error| Failure::io("copying to", &target, error))?;
+    println!("{:>6.1} MiB  {file}", size as f64 / f64::from(1 << 20));
+    Ok(size)
 }
 
 /// Builds, and returns each executable with its target's name and kind.

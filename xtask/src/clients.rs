@@ -1,5 +1,7 @@
 //! `cargo xtask clients`: programs that know nothing of the simulator, on its `libcuda.so.1`.
 
+pub(crate) mod module;
+
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -54,6 +56,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         ("cuda.core and cuda.bindings", Bench::python),
         ("the C program", Bench::c),
         ("cudarc", Bench::cudarc),
+        ("the Python module green_ctx_torch", Bench::module),
     ] {
         match client(&bench)? {
             None => {}
@@ -257,13 +260,13 @@ fn left(report: &str) -> impl Iterator<Item = (&str, &str)> {
 }
 
 /// Whether a program is there and does this.
-fn answers(program: &OsStr, arguments: &[&str]) -> bool {
+pub(crate) fn answers(program: &OsStr, arguments: &[&str]) -> bool {
     let mut command = Command::new(program);
     command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }
 
-fn succeed(command: &mut Command) -> Result<(), Failure> {
+pub(crate) fn succeed(command: &mut Command) -> Result<(), Failure> {
     let status = command
         .status()
         .map_err(|error| Failure::new(format!("{command:?} could not be run: {error}")))?;

@@ -5,6 +5,7 @@ mod clients;
 mod regen;
 mod sim_lib;
 mod test;
+mod wheel;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -23,6 +24,8 @@ enum Task {
     Clients(clients::Options),
     /// Build the simulated driver as a libcuda.so.1, and print its path and how to use it.
     SimLib,
+    /// Build the Python module as a wheel for other machines, in target/wheels.
+    Wheel,
     /// Gather in target/gpu-bundle what runs on a GPU host that has no Rust.
     GpuBundle,
 }
@@ -33,6 +36,7 @@ fn main() -> ExitCode {
         Task::Test(options) => test::run(&options),
         Task::Clients(options) => clients::run(&options),
         Task::SimLib => sim_lib::run(),
+        Task::Wheel => wheel::run(),
         Task::GpuBundle => bundle::run(),
     };
     match result {

@@ -9,7 +9,7 @@
 What runs in one partition never takes SMs of another. Memory and caches are shared.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping as _Mapping
 
 from green_ctx_torch._native import (
     Partition,
@@ -41,4 +41,4 @@ __all__ = [
     "verify",
 ]
 
-Mapping.register(Partitions)
+_Mapping.register(Partitions)

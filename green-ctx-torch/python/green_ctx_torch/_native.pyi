@@ -1,8 +1,25 @@
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal, Protocol, SupportsIndex, TypeAlias, final
+from typing import Any, Literal, Protocol, SupportsIndex, TypeAlias, TypeVar, final, overload
 
 import torch
 
+__all__ = [
+    "Partition",
+    "PartitionSet",
+    "Partitions",
+    "Plan",
+    "Report",
+    "RetargetedGraph",
+    "Stream",
+    "__version__",
+    "_main",
+    "info",
+    "partition",
+    "retarget",
+    "verify",
+]
+
+_T = TypeVar("_T")
 _Count: TypeAlias = SupportsIndex | Literal["rest"]
 _Division: TypeAlias = Mapping[str, _Count] | Iterable[tuple[str, _Count]]
 
@@ -50,6 +67,12 @@ class Partitions(Mapping[str, Partition]):
     def __getitem__(self, name: str, /) -> Partition: ...
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[str]: ...
+    @overload
+    def get(self, key: str, /) -> Partition | None: ...
+    @overload
+    def get(self, key: str, /, default: None) -> Partition | None: ...
+    @overload
+    def get(self, key: str, /, default: Partition | _T) -> Partition | _T: ...
     def close(self) -> None: ...
     def __enter__(self) -> Partitions: ...
     def __exit__(self, *_exception: object) -> None: ...

@@ -84,7 +84,7 @@ impl Partitions {
     }
 
     /// The partition of a name, or a default where there is none.
-    #[pyo3(signature = (key, default=None))]
+    #[pyo3(signature = (key, /, default=None))]
     fn get(
         &self,
         py: Python<'_>,

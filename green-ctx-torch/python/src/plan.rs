@@ -317,10 +317,10 @@ fn make(
     let Some(group) = split.groups.into_iter().chain(split.remainder).next() else {
         return Err(Fault::state("no SMs of the device are free for a set of plans"));
     };
-    if let Some(rest) = first.division.rest() {
-        if group.plan(first.division.request(fine))?.remainder == 0 {
-            return Err(first.no_rest(rest));
-        }
+    if let Some(rest) = first.division.rest()
+        && group.plan(first.division.request(fine))?.remainder == 0
+    {
+        return Err(first.no_rest(rest));
     }
     let set = Arc::new(green_ctx::PartitionSet::new(group, first.plan(fine))?);
     let active = Arc::clone(&set.active());

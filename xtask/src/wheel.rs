@@ -1,0 +1,62 @@
+//! `cargo xtask wheel`: the Python module as a wheel for other machines.
+
+use std::path::{Path, PathBuf};
+
+use crate::clients::{module, succeed};
+use crate::{Failure, workspace_root};
+
+/// The most that the wheel may hold, in bytes.
+const LIMIT: u64 = 5 << 20;
+
+/// The oldest C library that the wheel runs with, by its tag. The linker is Zig's, which links against
+/// that version's symbols whatever this machine has, and maturin looks at the result's symbols.
+const COMPATIBILITY: &str = "manylinux_2_28";
+
+/// Where wheels go.
+const FOLDER: &str = "target/wheels";
+
+/// Builds the wheel and says where it is.
+pub(crate) fn run() -> Result<(), Failure> {
+    let wheel = build()?;
+    println!("{}: {:.1} MiB", wheel.display(), size(&wheel)? as f64 / f64::from(1 << 20));
+    Ok(())
+}
+
+/// Builds the wheel, the only one in its folder then, and returns its path.
+pub(crate) fn build() -> Result<PathBuf, Failure> {
+    let environment = module::environment().map_err(Failure::new)?;
+    let folder = workspace_root().join(FOLDER);
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder)
+            .map_err(|error| Failure::io("emptying", &folder, error))?;
+    }
+    let mut command = environment.python();
+    command
+        .args(["-m", "maturin", "build", "--release", "--strip", "--locked", "--zig"])
+        .args(["--compatibility", COMPATIBILITY, "--manifest-path"])
+        .arg("green-ctx-torch/python/Cargo.toml")
+        .args(["--out", FOLDER]);
+    succeed(&mut command)?;
+    let wheel = only_wheel(&folder)?;
+    let size = size(&wheel)?;
+    if size > LIMIT {
+        let wheel = wheel.display();
+        return Err(Failure::new(format!("{wheel} has {size} bytes, the limit is {LIMIT}")));
+    }
+    Ok(wheel)
+}
+
+fn only_wheel(folder: &Path) -> Result<PathBuf, Failure> {
+    let entries =
+        std::fs::read_dir(folder).map_err(|error| Failure::io("listing", folder, error))?;
+    let paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    match paths.as_slice() {
+        [wheel] if wheel.to_string_lossy().contains(COMPATIBILITY) => Ok(wheel.clone()),
+        _ => Err(Failure::new(format!("maturin made {paths:?}, not one {COMPATIBILITY} wheel"))),
+    }
+}
+
+fn size(path: &Path) -> Result<u64, Failure> {
+    let about = std::fs::metadata(path).map_err(|error| Failure::io("reading", path, error))?;
+    Ok(about.len())
+}
