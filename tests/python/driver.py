@@ -6,8 +6,9 @@ from functools import cache
 
 PTX = b".version 7.0 .target sm_52 .address_size 64 .visible .entry work() { ret; }"
 
+_system = ctypes.CDLL(None)
 _cuda = ctypes.CDLL("libcuda.so.1")
-_HostFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+# As long as the process: the driver uses them when it pleases.
 _submitted = []
 
 
@@ -15,14 +16,6 @@ def call(name, *arguments):
     """Calls a driver function, which must succeed."""
     status = getattr(_cuda, name)(*arguments)
     assert status == 0, f"{name} answered {status}"
-
-
-def launch(raw_stream, function):
-    """Has a stream call a Python function, which takes the GIL for that."""
-    submitted = _HostFunction(lambda _: function())
-    # As long as the process: the driver calls it when it pleases.
-    _submitted.append(submitted)
-    call("cuLaunchHostFunc", ctypes.c_void_p(raw_stream), submitted, None)
 
 
 @cache
@@ -38,6 +31,17 @@ def keep_busy(raw_stream):
     grid, block, shared = (1 << 12, 1, 1), (1024, 1, 1), 0
     stream = ctypes.c_void_p(raw_stream)
     call("cuLaunchKernel", _kernel(), *grid, *block, shared, stream, None, None)
+
+
+def hold(raw_stream):
+    """Has a stream wait until what is returned is called. The simulated driver waits on the thread
+    that calls it next, in whichever function of its own, and without looking at the GIL."""
+    semaphore = ctypes.create_string_buffer(64)
+    assert _system.sem_init(semaphore, 0, 0) == 0
+    wait = ctypes.cast(_system.sem_wait, ctypes.c_void_p)
+    call("cuLaunchHostFunc", ctypes.c_void_p(raw_stream), wait, semaphore)
+    _submitted.append(semaphore)
+    return lambda: _system.sem_post(semaphore)
 
 
 def synchronize(raw_stream):

@@ -2,6 +2,7 @@
 
 import random
 import threading
+from pathlib import Path
 
 import driver
 from green_ctx_torch import PartitionSet, partition, verify
@@ -95,20 +96,50 @@ def test_threads_switch_and_ask():
         all_at_once(8, work)
 
 
-def test_a_switch_that_waits_lets_python_go_on():
-    with PartitionSet({"day": DAY, "night": NIGHT}) as plans:
-        # The work is done when Python has run: with the GIL held there would be no end.
-        called = threading.Event()
-        driver.launch(plans.active.partitions["decode"].raw_stream, called.set)
-        plans.switch("night", drain_ms=20_000)
-        assert called.is_set() and plans.active.name == "night"
+def test_what_waits_lets_python_go_on(python):
+    folder = str(Path(__file__).parent)
+    calls = "partition plans prepare switch verify info retarget end"
+    assert python(WAITS, folder).split() == calls.split()
 
 
-def test_a_report_that_waits_lets_python_go_on():
-    with partition({"a": 16}) as parts, partition({"b": 16}):
-        called = threading.Event()
-        driver.launch(parts["a"].raw_stream, called.set)
-        # The probe's context waits for its stream, and the driver for nobody's GIL.
-        assert verify(parts).ok
-        driver.synchronize(parts["a"].raw_stream)
-        assert called.is_set()
+# Each call meets a driver that waits until another thread of Python has had its turn. With the GIL
+# held there is no end, which the test would not wait for.
+WAITS = """
+import sys, threading, time
+sys.path.append(sys.argv[1])
+import driver
+from green_ctx_torch import PartitionSet, info, partition, retarget, verify
+
+DAY, NIGHT = {"a": 8, "b": 8}, {"a": 16}
+holder = partition({"holder": 8})["holder"]
+
+def waits(name, call):
+    go_on = driver.hold(holder.raw_stream)
+    def other():
+        time.sleep(0.1)
+        go_on()
+    thread = threading.Thread(target=other)
+    start = time.monotonic()
+    thread.start()
+    result = call()
+    assert time.monotonic() - start >= 0.09, f"{name} did not wait"
+    thread.join()
+    print(name, flush=True)
+    return result
+
+parts = waits("partition", lambda: partition({"c": 8, "d": 8}))
+plans = waits("plans", lambda: PartitionSet({"day": DAY}, sm_count=16))
+waits("prepare", lambda: plans.prepare("night", NIGHT))
+driver.keep_busy(plans.active.partitions["a"].raw_stream)
+waits("switch", lambda: plans.switch("night", drain_ms=60_000))
+waits("verify", lambda: verify(parts))
+waits("info", info)
+stream = parts["c"].raw_stream
+memory = driver.Memory(64, stream)
+graph = driver.capture(stream, lambda: memory.fill(1, stream))
+waits("retarget", lambda: retarget(graph, parts["d"]))
+plans = [plans]
+waits("end", plans.clear)
+memory.free(stream)
+driver.destroy_graph(graph)
+"""
