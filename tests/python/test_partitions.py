@@ -91,6 +91,9 @@ def test_what_others_hold_is_a_runtime_error_that_names_them():
             partition({"a": 16, "b": "rest"})
         with pytest.raises(RuntimeError, match="coarse units, of which some are held"):
             partition({"a": 2}, fine=True)
+        # That would be too much whoever held them.
+        with pytest.raises(ValueError, match="a group of 133 SMs does not fit"):
+            partition({"a": 133})
         # Nothing was taken.
         with partition({"a": 16}) as parts:
             assert parts["a"].sm_count == 16

@@ -21,6 +21,9 @@ const PARTS: &[(&str, &str, &str)] = &[
     ("cudarc_gemm", "example", "cudarc_gemm"),
 ];
 
+/// The folder of the Python module, for hosts with PyTorch.
+const TORCH: &str = "torch";
+
 /// Builds everything in release mode and fills the folder anew.
 pub(crate) fn run() -> Result<(), Failure> {
     let folder = workspace_root().join("target/gpu-bundle");
@@ -39,9 +42,10 @@ pub(crate) fn run() -> Result<(), Failure> {
             .ok_or_else(|| Failure::new(format!("cargo built no {kind} {name}")))?;
         total += add(&folder, file, source)?;
     }
-    let wheel = wheel::build()?;
+    let (wheel, torch) = (wheel::build()?, folder.join(TORCH));
+    std::fs::create_dir_all(&torch).map_err(|error| Failure::io("creating", &torch, error))?;
     let file = wheel.file_name().unwrap_or_default().to_string_lossy();
-    total += add(&folder, &file, &wheel)?;
+    total += add(&torch, &file, &wheel)?;
     write_script(&folder)?;
     if total > LIMIT {
         return Err(Failure::new(format!("the bundle has {total} bytes, the limit is {LIMIT}")));

@@ -26,10 +26,8 @@ pub(crate) fn external_stream(
     let class = torch.getattr("cuda")?.getattr("ExternalStream")?;
     let made = class.call((raw,), Some(&options))?;
     // torch owns no external stream, and would use it after its end.
-    made.setattr(
-        "_green_ctx_owner",
-        Owner { _kept: Held::new(stream.clone()) }.into_pyobject(py)?,
-    )?;
+    let owner = Owner { _kept: Held::new(stream.clone()) }.into_pyobject(py)?;
+    made.setattr("_green_ctx_owner", owner)?;
     Ok(made.unbind())
 }
 
