@@ -2,11 +2,11 @@
 //!
 //! **Whatever can block runs without the GIL, and no lock of ours is waited for with it.** Two threads
 //! wait for each other for ever where one holds a lock and wants the GIL, and the other holds the GIL
-//! and wants the lock. PyTorch knows this of its `cudaMutex`, which its caching allocator holds while
-//! it frees memory, and which is taken with the GIL held; NCCL's watchdog and it waited for each other
-//! until PyTorch let the GIL go first. The ledger, the registries and the driver's own locks are such
-//! locks: a thread that makes a context holds one for a millisecond, and a callback that the driver
-//! waits for may want the GIL.
+//! and wants the lock. PyTorch meets this with its `cudaMutex`: freeing a tensor can take it deep
+//! within, with the GIL held, so whoever else takes it tries, and lets the GIL go between two tries
+//! (`THCPModule_cudaLockMutex` in torch/csrc/cuda/Module.cpp). The ledger, the registries and the
+//! driver's own locks are such locks too: a thread that makes a context holds them for a millisecond,
+//! and a function that the driver calls meanwhile may be Python's.
 //!
 //! So, in this crate:
 //! - a call of `green_ctx` that is more than reading a field goes through [`blocking`];
