@@ -9,8 +9,6 @@
 What runs in one partition never takes SMs of another. Memory and caches are shared.
 """
 
-from collections.abc import Mapping as _Mapping
-
 from green_ctx_torch._native import (
     Partition,
     PartitionSet,
@@ -40,5 +38,3 @@ __all__ = [
     "retarget",
     "verify",
 ]
-
-_Mapping.register(Partitions)

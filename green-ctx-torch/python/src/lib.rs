@@ -13,10 +13,13 @@ mod report;
 mod stream;
 mod torch;
 
-use pyo3::prelude::*;
+use pyo3::pymodule;
 
 #[pymodule]
 mod _native {
+    use pyo3::prelude::*;
+    use pyo3::types::PyMapping;
+
     #[pymodule_export]
     use crate::command::{_main, info};
     #[pymodule_export]
@@ -35,4 +38,9 @@ mod _native {
     #[pymodule_export]
     #[allow(non_upper_case_globals, reason = "what Python calls a module's version")]
     const __version__: &str = env!("CARGO_PKG_VERSION");
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        PyMapping::register::<Partitions>(module.py())
+    }
 }
