@@ -9,7 +9,11 @@
 What runs in one partition never takes SMs of another. Memory and caches are shared.
 """
 
+from collections.abc import Mapping
+
+from green_ctx_torch import flashinfer, green_contexts, sglang
 from green_ctx_torch._native import (
+    GreenContext,
     Partition,
     PartitionSet,
     Partitions,
@@ -25,6 +29,8 @@ from green_ctx_torch._native import (
 )
 
 __all__ = [
+    "SUPPORTED",
+    "GreenContext",
     "Partition",
     "PartitionSet",
     "Partitions",
@@ -33,8 +39,22 @@ __all__ = [
     "RetargetedGraph",
     "Stream",
     "__version__",
+    "flashinfer",
+    "green_contexts",
     "info",
     "partition",
     "retarget",
+    "sglang",
     "verify",
 ]
+
+Mapping.register(Partitions)
+
+SUPPORTED: bool
+"""As `torch.cuda.green_contexts.SUPPORTED`; see `green_contexts`."""
+
+
+def __getattr__(name: str) -> bool:
+    if name == "SUPPORTED":
+        return green_contexts.SUPPORTED
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,14 +1,17 @@
 //! The native part of the Python module `green_ctx_torch`.
 
+mod argument;
 mod command;
 mod device;
 mod division;
 mod fault;
 mod gil;
 mod graph;
+mod green_context;
 mod partition;
 mod partitions;
 mod plan;
+mod provision;
 mod report;
 mod stream;
 mod torch;
@@ -25,11 +28,15 @@ mod _native {
     #[pymodule_export]
     use crate::graph::{RetargetedGraph, retarget};
     #[pymodule_export]
+    use crate::green_context::GreenContext;
+    #[pymodule_export]
     use crate::partition::Partition;
     #[pymodule_export]
     use crate::partitions::{Partitions, partition};
     #[pymodule_export]
     use crate::plan::{PartitionSet, Plan};
+    #[pymodule_export]
+    use crate::provision::{sm_limits, split_green, supported};
     #[pymodule_export]
     use crate::report::{Report, verify};
     #[pymodule_export]

@@ -1,0 +1,282 @@
+"""`flashinfer.green_ctx`, on partitions that own their SMs.
+
+The functions take, return and round as FlashInfer's do. What differs:
+
+- Two calls never give out the same SMs: what is held is an error that says who holds it, where
+  FlashInfer's contexts share SMs in silence. The remainder is held as well as the groups.
+- Resources describe until `create_green_ctx_streams` makes partitions of them. A second call for
+  the same resource gives one more stream of its partition, and no second context.
+- A partition goes when the last of its resource and its streams does, and its context is used
+  again. FlashInfer never destroys one. Keep a stream as long as tensors are recorded on it.
+- Too few SMs are an error in `split_resource` already, which in FlashInfer gives empty resources.
+- On devices of capability 8.x counts are multiples of 4, since partitions of one process are cut
+  from the same pieces. FlashInfer's are multiples of 2.
+
+`CUdevice` is cuda-python's where that is installed. `CUdevResource` is always the one of this
+module: cuda-python's cannot own anything, and naming SMs does not keep others away from them.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+from . import _native
+
+if TYPE_CHECKING:
+    import torch as _torch
+
+__all__ = [
+    "CUdevResource",
+    "CUdevResourceType",
+    "CUdevSmResource",
+    "CUdevice",
+    "create_green_ctx_streams",
+    "get_cudevice",
+    "get_device_resource",
+    "get_sm_count_constraint",
+    "split_device_green_ctx",
+    "split_device_green_ctx_by_sm_count",
+    "split_resource",
+    "split_resource_by_sm_count",
+]
+
+#: What the driver answers where FlashInfer would ask it for too many SMs: programs look for it.
+_TOO_MANY = "CUDA error code=915(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION)"
+
+_CONSTRAINTS = {6: (1, 1), 7: (2, 2), 8: (4, 2)}
+
+
+class CUdevice(int):
+    """A device, where cuda-python is absent: its ordinal."""
+
+    __slots__ = ()
+
+
+class CUdevResourceType(IntEnum):
+    """What a resource is, numbered as in `cuda.h`."""
+
+    CU_DEV_RESOURCE_TYPE_INVALID = 0
+    CU_DEV_RESOURCE_TYPE_SM = 1
+
+
+class CUdevSmResource:
+    """The SMs of a resource, with the fields of `cuda.h`."""
+
+    __slots__ = ("minSmPartitionSize", "smCoscheduledAlignment", "smCount")
+
+    smCount: int
+    minSmPartitionSize: int
+    smCoscheduledAlignment: int
+
+    def __init__(self, count: int, minimum: int, alignment: int) -> None:
+        self.smCount = count
+        self.minSmPartitionSize = minimum
+        self.smCoscheduledAlignment = alignment
+
+    def __repr__(self) -> str:
+        return f"CUdevSmResource(smCount={self.smCount})"
+
+
+class CUdevResource:
+    """SMs of a device: how many, and from `create_green_ctx_streams` on the partition of them."""
+
+    __slots__ = ("_context", "_device", "sm")
+
+    sm: CUdevSmResource
+    _device: int
+    _context: _native.GreenContext | None
+
+    def __init__(self, device: int, sm: CUdevSmResource) -> None:
+        self.sm = sm
+        self._device = device
+        self._context = None
+
+    @property
+    def type(self) -> CUdevResourceType:
+        """That these are SMs; invalid for a remainder of none."""
+        return CUdevResourceType(1 if self.sm.smCount else 0)
+
+    @property
+    def context(self) -> _native.GreenContext | None:
+        """The partition that was made of these SMs, or None."""
+        return self._context
+
+    def _piece(self, count: int) -> CUdevResource:
+        minimum, alignment = self.sm.minSmPartitionSize, self.sm.smCoscheduledAlignment
+        return CUdevResource(self._device, CUdevSmResource(count, minimum, alignment))
+
+    def __repr__(self) -> str:
+        return f"CUdevResource(type={self.type.name}, sm={self.sm!r})"
+
+
+def get_sm_count_constraint(major: int, minor: int) -> tuple[int, int]:
+    """The least SMs of a partition and what its count is a multiple of, by compute capability."""
+    if major >= 9:
+        return (8, 8)
+    if major not in _CONSTRAINTS:
+        raise ValueError(f"Unsupported CUDA capability: {major}.{minor}; there are 6.0 and newer")
+    return _CONSTRAINTS[major]
+
+
+def get_cudevice(dev: _torch.device | int) -> Any:
+    """The device's handle: cuda-python's `CUdevice` where that is installed."""
+    ordinal = _ordinal(dev)
+    _native.sm_limits(ordinal)
+    try:
+        from cuda.bindings import driver
+    except ImportError:
+        return CUdevice(ordinal)
+    return driver.CUdevice(ordinal)
+
+
+def get_device_resource(cu_dev: Any) -> CUdevResource:
+    """All SMs of a device. Nothing is taken."""
+    ordinal = int(cu_dev)
+    count, minimum, alignment, _ = _native.sm_limits(ordinal)
+    return CUdevResource(ordinal, CUdevSmResource(count, minimum, alignment))
+
+
+def split_resource(
+    resource: CUdevResource, num_groups: int, min_count: int
+) -> tuple[list[CUdevResource], CUdevResource]:
+    """So many equal groups of at least `min_count` SMs, and the remainder. Nothing is taken."""
+    num_groups = _count("num_groups", num_groups)
+    min_count = _count("min_count", min_count)
+    rounded = _rounded(_ours(resource), min_count)
+    needed, available = num_groups * rounded, resource.sm.smCount
+    if needed > available:
+        raise RuntimeError(
+            f"{_TOO_MANY}: {num_groups} groups of {rounded} SMs need {needed} and there are "
+            f"{available}; ask for at most {available // rounded} groups, or for smaller ones"
+        )
+    groups = [resource._piece(rounded) for _ in range(num_groups)]
+    return groups, resource._piece(available - needed)
+
+
+def split_resource_by_sm_count(
+    cu_dev: Any, resource: CUdevResource, sm_counts: Sequence[int]
+) -> tuple[list[CUdevResource], CUdevResource]:
+    """A group of at least so many SMs for each count, and the remainder. Nothing is taken."""
+    groups: list[CUdevResource] = []
+    for sm_count in sm_counts:
+        [group], resource = split_resource(resource, 1, sm_count)
+        groups.append(group)
+    return groups, resource
+
+
+def create_green_ctx_streams(
+    cu_dev: Any, resources: Iterable[CUdevResource]
+) -> list[_torch.cuda.Stream]:
+    """A stream for each resource, in a partition of that many SMs.
+
+    Partitions are made of the resources that have none yet: of all of them or, with an error, of
+    none.
+    """
+    device, resources = int(cu_dev), [_ours(resource) for resource in resources]
+    for resource in resources:
+        if resource._device != device:
+            raise RuntimeError(
+                f"the resource is of device {resource._device} and not of {device}; get it with "
+                f"get_device_resource of the same device"
+            )
+        if not resource.sm.smCount:
+            raise RuntimeError(
+                "CUDA error code=914(CUDA_ERROR_INVALID_RESOURCE_TYPE): a resource has no SMs; "
+                "ask for less, so that some remain for it"
+            )
+    fresh = list({id(piece): piece for piece in resources if piece._context is None}.values())
+    try:
+        if fresh:
+            contexts = _native.split_green(device, [piece.sm.smCount for piece in fresh])
+            for piece, context in zip(fresh, contexts, strict=True):
+                piece._context = context
+        return [piece._context.Stream() for piece in resources if piece._context is not None]
+    except BaseException:
+        for piece in fresh:
+            piece._context = None
+        raise
+
+
+def split_device_green_ctx(
+    dev: _torch.device | int, num_groups: int, min_count: int
+) -> tuple[list[_torch.cuda.Stream], list[CUdevResource]]:
+    """Partitions of equal groups and of the remainder: `num_groups + 1` streams and resources.
+
+    Raises `RuntimeError` where the device has too few SMs, or none for the remainder.
+    """
+    cu_dev = get_cudevice(dev)
+    groups, remaining = split_resource(get_device_resource(cu_dev), num_groups, min_count)
+    resources = [*groups, remaining]
+    return create_green_ctx_streams(cu_dev, resources), resources
+
+
+def split_device_green_ctx_by_sm_count(
+    dev: _torch.device | int, sm_counts: Sequence[int]
+) -> tuple[list[_torch.cuda.Stream], list[CUdevResource]]:
+    """A partition for each count and for the remainder: `len(sm_counts) + 1` streams and resources.
+
+    Raises `ValueError` for no counts and for one that is not positive, `RuntimeError` where the
+    device has too few SMs, or none for the remainder.
+    """
+    counts = [_count("SM count", count) for count in sm_counts]
+    if not counts:
+        raise ValueError("sm_counts is empty; name the SMs of one partition at least")
+    cu_dev = get_cudevice(dev)
+    resource = get_device_resource(cu_dev)
+    rounded = [_rounded(resource, count) for count in counts]
+    if sum(rounded) > resource.sm.smCount:
+        raise RuntimeError(
+            f"{_TOO_MANY}: the counts {counts}, rounded to {rounded}, add up to {sum(rounded)} SMs "
+            f"and the device has {resource.sm.smCount}; ask for smaller or fewer partitions"
+        )
+    groups, remaining = split_resource_by_sm_count(cu_dev, resource, counts)
+    resources = [*groups, remaining]
+    return create_green_ctx_streams(cu_dev, resources), resources
+
+
+def _rounded(resource: CUdevResource, count: int) -> int:
+    """The count that the driver would give: up to whole pieces, or to all there are."""
+    total, (_, minimum, _, unit) = resource.sm.smCount, _native.sm_limits(resource._device)
+    rounded = -(-max(count, minimum) // unit) * unit
+    return total if count <= total < rounded else rounded
+
+
+def _count(name: str, value: int) -> int:
+    """A positive count."""
+    try:
+        count = operator.index(value)
+    except TypeError:
+        message = f"{name} must be an int, such as 16, and is a {type(value).__name__}"
+        raise TypeError(message) from None
+    if count <= 0:
+        raise ValueError(f"{name} must be positive, got {count}")
+    return count
+
+
+def _ours(resource: CUdevResource) -> CUdevResource:
+    """A resource of this module, which alone can own SMs."""
+    if not isinstance(resource, CUdevResource):
+        raise TypeError(
+            f"a {type(resource).__name__} owns no SMs; use the resources of "
+            f"green_ctx_torch.flashinfer.get_device_resource and split_resource"
+        )
+    return resource
+
+
+def _ordinal(dev: Any) -> int:
+    """Which device a `torch.device` or an ordinal names."""
+    if isinstance(dev, int):
+        return int(dev)
+    kind, index = getattr(dev, "type", None), getattr(dev, "index", None)
+    if kind is None or callable(index):
+        message = f"dev must be a torch.device such as torch.device('cuda:0'), not {dev!r}"
+        raise TypeError(message)
+    if kind != "cuda":
+        raise ValueError(f"dev is {dev}; only CUDA devices have SMs: pass torch.device('cuda:0')")
+    if index is None:
+        index = sys.modules["torch"].cuda.current_device()
+    return operator.index(index)

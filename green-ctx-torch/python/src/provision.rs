@@ -1,0 +1,211 @@
+//! What the drop-ins make contexts of: counts as the driver would round them, from the ledger.
+
+use std::error::Error as StdError;
+
+use green_ctx::{
+    Context, Device, Driver, Error, Granularity, Provision, SmGroup, SplitRequest, Version,
+    WorkqueueOptions, WorkqueueScope,
+};
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+
+use crate::argument::Whole;
+use crate::device::device;
+use crate::fault::Fault;
+use crate::gil::blocking;
+use crate::green_context::GreenContext;
+
+/// The first driver that has green contexts.
+const OLDEST: Version = Version::new(12, 4);
+
+/// How a device's SMs can be cut.
+#[derive(Clone, Copy)]
+pub(crate) struct Limits {
+    total: u32,
+    min: u32,
+    alignment: u32,
+    /// The piece of which the counts of partitions are made.
+    unit: u32,
+}
+
+impl Limits {
+    /// The count that the driver would give: whole pieces, or all that there are.
+    fn rounded(self, count: u32) -> u32 {
+        let rounded = count.max(self.min).next_multiple_of(self.unit.max(1));
+        if count <= self.total { rounded.min(self.total) } else { rounded }
+    }
+}
+
+/// What is known of devices, so that asking is no driver call. Only taken without the GIL.
+static KNOWN: Mutex<Vec<(u32, Limits)>> = Mutex::new(Vec::new());
+
+/// A device and how it can be cut.
+pub(crate) fn limits(ordinal: i64) -> Result<(Device, Limits), Fault> {
+    let device = device(ordinal).map_err(runtime)?;
+    let known = KNOWN.lock().iter().find(|(known, _)| *known == device.ordinal()).copied();
+    if let Some((_, limits)) = known {
+        return Ok((device, limits));
+    }
+    let sms = device.resources().sm().map_err(runtime)?;
+    let units = sms.unit_counts(Granularity::Coarse).map_err(runtime)?;
+    let limits = Limits {
+        total: sms.sm_count(),
+        min: sms.min_partition(),
+        alignment: sms.alignment(),
+        unit: units.first().copied().unwrap_or(sms.alignment()),
+    };
+    KNOWN.lock().push((device.ordinal(), limits));
+    Ok((device, limits))
+}
+
+/// The originals raise RuntimeError for all that fails.
+pub(crate) fn runtime(error: impl StdError) -> Fault {
+    let mut message = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let told = error.to_string();
+        // A transparent error tells its source as its own.
+        if !message.ends_with(&told) {
+            message = format!("{message}: {told}");
+        }
+        source = error.source();
+    }
+    Fault::state(message)
+}
+
+/// What a green context is asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Request {
+    num_sms: Option<i64>,
+    workqueue: Option<(WorkqueueScope, Option<i64>)>,
+}
+
+impl Request {
+    pub(crate) fn read(
+        num_sms: Option<Whole>,
+        scope: Option<&str>,
+        limit: Option<Whole>,
+    ) -> Result<Request, Fault> {
+        let scope = match scope {
+            None => None,
+            Some("device_ctx") => Some(WorkqueueScope::Device),
+            Some("balanced") => Some(WorkqueueScope::GreenContextBalanced),
+            Some(other) => {
+                return Err(Fault::value(format!(
+                    "workqueue_scope must be 'device_ctx' or 'balanced', got '{other}'"
+                )));
+            }
+        };
+        if num_sms.is_none() && scope.is_none() {
+            return Err(Fault::state(
+                "At least one of num_sms or workqueue_scope must be specified, such as num_sms=16",
+            ));
+        }
+        if limit.is_some() && scope.is_none() {
+            return Err(Fault::state(
+                "workqueue_concurrency_limit requires workqueue_scope to be set, such as 'balanced'",
+            ));
+        }
+        let workqueue = scope.map(|scope| (scope, limit.map(|limit| limit.0)));
+        Ok(Request { num_sms: num_sms.map(|count| count.0), workqueue })
+    }
+
+    /// The SMs asked for.
+    pub(crate) fn sm_count(self) -> Option<u32> {
+        self.num_sms.and_then(|count| u32::try_from(count).ok())
+    }
+
+    pub(crate) fn create(self, ordinal: i64) -> Result<Context, Fault> {
+        let (device, limits) = limits(ordinal)?;
+        let wanted = self.num_sms.map(|count| checked(count, limits)).transpose()?;
+        let workqueue = match self.workqueue {
+            None => None,
+            Some((scope, limit)) => {
+                let all = device.resources().workqueue().map_err(runtime)?;
+                let mut options = WorkqueueOptions::default().scope(scope);
+                if let Some(limit) = limit {
+                    // What fits no u32 is refused as the greatest one is.
+                    let limit = u32::try_from(limit.max(0)).unwrap_or(u32::MAX);
+                    options = options.concurrency_limit(limit);
+                }
+                Some(all.configure(options).map_err(runtime)?)
+            }
+        };
+        let group = take(&device, wanted, limits).map_err(runtime)?;
+        let provision: Provision = match workqueue {
+            Some(workqueue) => group.with_workqueue(workqueue),
+            None => group.into(),
+        };
+        device.create_context(provision).map_err(runtime)
+    }
+}
+
+/// The SMs of a context: rounded up as the driver does or, where so many are not free, the next count
+/// that is. Without a count all of the device's, which stay everybody's.
+fn take(device: &Device, wanted: Option<u32>, limits: Limits) -> green_ctx::Result<SmGroup> {
+    let group = |count| SplitRequest::new().group("GreenContext", count);
+    let sms = device.resources().sm()?;
+    let split = match wanted {
+        None => sms.split(group(limits.total).overlapping(true)),
+        Some(count) => match sms.split(group(limits.rounded(count))) {
+            Err(Error::NotEnoughSms(_)) => sms.split(group(count)),
+            split => split,
+        },
+    };
+    let first = split?.groups.into_iter().next();
+    first.ok_or_else(|| Error::InvalidRequest("the split gave no group".to_owned()))
+}
+
+/// A count that the device has.
+fn checked(count: i64, limits: Limits) -> Result<u32, Fault> {
+    let known = u32::try_from(count).ok().filter(|known| (1..=limits.total).contains(known));
+    known.ok_or_else(|| {
+        let total = limits.total;
+        Fault::state(format!(
+            "Invalid number of SMs requested for green context: {count} (device has {total} SMs); \
+             ask for 1 to {total}"
+        ))
+    })
+}
+
+/// Whether the installed driver has green contexts.
+#[pyfunction]
+pub(crate) fn supported(py: Python<'_>) -> bool {
+    py.detach(|| Driver::load().is_ok_and(|driver| driver.version() >= OLDEST))
+}
+
+/// A device's SMs, the least of a partition, the alignment, and of what counts are multiples.
+#[pyfunction]
+pub(crate) fn sm_limits(py: Python<'_>, device: Whole) -> PyResult<(u32, u32, u32, u32)> {
+    let Limits { total, min, alignment, unit } = blocking(py, || Ok(limits(device.0)?.1))?;
+    Ok((total, min, alignment, unit))
+}
+
+/// Contexts of these counts, or of at least as many SMs: all of them, or with an error none.
+#[pyfunction]
+#[pyo3(signature = (device, counts, exact=true))]
+pub(crate) fn split_green(
+    py: Python<'_>,
+    device: Whole,
+    counts: Vec<u32>,
+    exact: bool,
+) -> PyResult<Vec<GreenContext>> {
+    blocking(py, move || {
+        let (device, _) = limits(device.0)?;
+        let request = counts
+            .iter()
+            .fold(SplitRequest::new(), |request, count| request.group("GreenContext", *count));
+        let split = device.resources().sm().and_then(|sms| sms.split(request)).map_err(runtime)?;
+        let given: Vec<u32> = split.groups.iter().map(|group| group.sm_count()).collect();
+        if exact && given != counts {
+            return Err(Fault::state(format!(
+                "{counts:?} SMs are asked for, and of what is free the device can give {given:?}; \
+                 ask for these"
+            )));
+        }
+        let contexts = split.groups.into_iter().zip(counts).map(|(group, count)| {
+            Ok(GreenContext::new(device.create_context(group).map_err(runtime)?, Some(count)))
+        });
+        contexts.collect()
+    })
+}
