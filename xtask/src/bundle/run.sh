@@ -1,21 +1,18 @@
 #!/usr/bin/env bash
 # Runs on a GPU host what the bundle holds, and leaves the results in a folder:
-#   ./run.sh [RESULTS] [verify|conformance|tests|benches|bench|cudarc ...]
+#   ./run.sh [RESULTS] [verify|conformance|tests|benches|bench|torch ...]
+# The part torch wants a Python with torch, python3 or $TORCH_PYTHON, and runs when it is named.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 results=${1:-results}
 shift || true
-parts=${*:-verify conformance tests benches bench cudarc}
+parts=${*:-verify conformance tests benches bench}
 mkdir -p "$results"
 failed=0
 
 step() { # name, command...
     echo "== $1"
     "${@:2}" || { echo "== $1: FAILED ($?)"; failed=1; }
-}
-
-kept() { # file, command...; what it prints goes to the file too, and the status is the command's
-    "${@:2}" | tee "$1"
 }
 
 {
@@ -44,7 +41,7 @@ for part in $parts; do
             ;;
         benches)
             GREEN_CTX_DRIVER=cuda GREEN_CTX_RATIOS=$results/calls.json \
-                step benches kept "$results/calls.txt" "$here/calls" --bench --quiet
+                step benches "$here/calls" --bench --quiet | tee "$results/calls.txt"
             ;;
         bench)
             step bench "$here/green-ctx-bench" run --driver cuda --commit @COMMIT@ \
@@ -52,18 +49,23 @@ for part in $parts; do
             step bench-plot "$here/green-ctx-bench" plot "$results/bench.json" --out "$results/bench.svg"
             step bench-check "$here/green-ctx-bench" check "$results/bench.json"
             ;;
-        cudarc)
-            if [ -n "${CUBLAS:-}" ]; then
-                folder=$CUBLAS
-                [ -d "$folder" ] || folder=$(dirname "$folder")
-                LD_LIBRARY_PATH=$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
-                    step cudarc kept "$results/cudarc.json" "$here/cudarc_gemm" --json
+        torch)
+            python=${TORCH_PYTHON:-python3}
+            site=$(cd "$results" && pwd)/site
+            rm -rf "$site"
+            # In a folder of its own: the machine's Python stays as it is. It may have no pip.
+            if "$python" -m pip --version >/dev/null 2>&1; then
+                step torch-install "$python" -m pip install --quiet --no-index --no-deps \
+                    --target "$site" "$here"/torch/*.whl
             else
-                echo "== cudarc: left out; CUBLAS is the path of a libcublas.so, or of its folder"
+                step torch-install "$python" -m zipfile -e "$here"/torch/*.whl "$site"
             fi
+            PYTHONPATH=$site step torch "$python" "$here/torch/test_torch.py" "$results/torch.json"
+            PYTHONPATH=$site step decode-beside-prefill "$python" \
+                "$here/torch/decode_beside_prefill.py" | tee "$results/decode_beside_prefill.txt"
             ;;
         *)
-            echo "unknown part $part; there are verify, conformance, tests, benches, bench and cudarc"
+            echo "unknown part $part; there are verify, conformance, tests, benches, bench and torch"
             failed=1
             ;;
     esac

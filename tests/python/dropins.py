@@ -1,0 +1,88 @@
+"""What the tests of the drop-ins share: a torch that is little more than its streams."""
+
+import ctypes
+import functools
+import os
+import subprocess
+import sys
+import tempfile
+import types
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parent
+
+
+@functools.cache
+def load_libtorch():
+    """Compiles and loads the functions that libtorch has, for everybody to find."""
+    library = Path(tempfile.mkdtemp()) / "libtorch_cuda.so"
+    source = FOLDER / "fake_torch/libtorch.c"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    return ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
+
+
+class Stream:
+    """torch.cuda.ExternalStream: it owns nothing."""
+
+    def __init__(self, stream_ptr, device=None):
+        self.cuda_stream = stream_ptr
+        self.device = device
+
+
+class Torch(types.SimpleNamespace):
+    """The module torch, of a version that has what is needed."""
+
+    def __init__(self):
+        cuda = types.SimpleNamespace(ExternalStream=Stream, current_device=lambda: 0)
+        version = types.SimpleNamespace(cuda="13.0")
+        super().__init__(cuda=cuda, version=version, __version__="2.11.0+cu130")
+        self._libtorch = load_libtorch()
+
+    @staticmethod
+    def device(kind, index=None):
+        return types.SimpleNamespace(type=kind, index=index)
+
+    def current(self, device=0):
+        """The raw handle of the current stream; 0 for the default stream."""
+        stream = ctypes.c_void_p()
+        assert self._libtorch.aoti_torch_get_current_cuda_stream(device, ctypes.byref(stream)) == 0
+        return stream.value or 0
+
+    def make_current(self, raw, device=0):
+        assert self._libtorch.torch_set_current_cuda_stream(ctypes.c_void_p(raw), device) == 0
+
+
+@pytest.fixture
+def torch(monkeypatch):
+    """The module torch for one test."""
+    torch = Torch()
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    return torch
+
+
+def run(program, *arguments, tmp_path, driver="h200@13.0", capture=True):
+    """Runs a program of this folder in a process of its own, and returns what the simulated driver
+    tells of it at the end."""
+    report = tmp_path / "report"
+    report.unlink(missing_ok=True)
+    environment = {
+        **os.environ,
+        "GREEN_CTX_SIM": driver,
+        "GREEN_CTX_SIM_REPORT": str(report),
+        "PYTHONPATH": os.pathsep.join([str(FOLDER), os.environ.get("PYTHONPATH", "")]),
+    }
+    command = [sys.executable, FOLDER / "programs" / program, *arguments]
+    done = subprocess.run(command, env=environment, capture_output=capture, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return report.read_text()
+
+
+def calls(report, function):
+    """How often the driver's function was called."""
+    for line in report.splitlines():
+        name, _, count = line.strip().rstrip(",").partition(": ")
+        if name.strip('"') == function:
+            return int(count)
+    return 0

@@ -1,0 +1,78 @@
+"""Runs checks and measurements one after the other, and writes what they tell as JSON."""
+
+import gc
+import json
+import statistics
+import sys
+import time
+import traceback
+
+CHECKS = []
+MEASUREMENTS = []
+
+
+def check(function):
+    """Marks what must hold. What it returns is written beside the verdict."""
+    CHECKS.append(function)
+    return function
+
+
+def measurement(function):
+    """Marks what is measured. It returns numbers, and `holds` where one of them must be met."""
+    MEASUREMENTS.append(function)
+    return function
+
+
+def per_call(call, number, rounds=5, between=None):
+    """Microseconds that one call takes: the median of some rounds' means."""
+    means = []
+    for _ in range(rounds):
+        start = time.perf_counter_ns()
+        for _ in range(number):
+            call()
+        means.append((time.perf_counter_ns() - start) / number / 1000)
+        if between is not None:
+            between()
+    return round(statistics.median(means), 3)
+
+
+def run(about, path=None):
+    """Runs everything, prints a line for each, and returns whether all of it held."""
+    result = {**about, "checks": {}, "measurements": {}}
+    for kind, functions in (("checks", CHECKS), ("measurements", MEASUREMENTS)):
+        for function in functions:
+            name = function.__name__
+            try:
+                told = function() or {}
+                entry = {"ok": told.pop("holds", True), **told}
+            except Exception as error:
+                entry = {"ok": False, "error": f"{type(error).__name__}: {error}"}
+                traceback.print_exc()
+            # Nobody holds SMs when the next one begins.
+            gc.collect()
+            result[kind][name] = entry
+            details = {key: value for key, value in entry.items() if key != "ok"}
+            print("ok    " if entry["ok"] else "FAILED", name, details or "", flush=True)
+    entries = [*result["checks"].values(), *result["measurements"].values()]
+    result["ok"] = all(entry["ok"] for entry in entries)
+    if path is not None:
+        with open(path, "w") as file:
+            json.dump(result, file, indent=1)
+    return result["ok"]
+
+
+def raises(kind, call, *words):
+    """That a call raises this type, with these words in its message. Returns the message."""
+    try:
+        call()
+    except kind as error:
+        for word in words:
+            assert word in str(error), f"{word!r} is not in {error}"
+        return str(error)
+    raise AssertionError(f"{call} raised no {kind}")
+
+
+def skip(reason):
+    """What a check returns that could not run."""
+    print("skipped:", reason, file=sys.stderr)
+    return {"skipped": reason}

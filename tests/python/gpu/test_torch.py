@@ -1,0 +1,422 @@
+"""green_ctx_torch beside torch itself, on a GPU: `python test_torch.py [RESULTS.json]`.
+
+Needs torch 2.11; CuPy and cuda.core where they are installed. Exits with 1 where something that
+must hold does not.
+"""
+
+import ctypes
+import sys
+import threading
+
+import torch
+from harness import check, raises, run, skip
+from probe import blocks, launch, sms
+
+import green_ctx_torch
+from green_ctx_torch import GreenContext, _native, flashinfer, sglang
+
+TOTAL = torch.cuda.get_device_properties(0).multi_processor_count
+SIZE = 4096
+
+torch.manual_seed(0)
+A = torch.randn(SIZE, SIZE, device="cuda", dtype=torch.bfloat16)
+B = torch.randn(SIZE, SIZE, device="cuda", dtype=torch.bfloat16)
+PLAIN = A @ B
+torch.cuda.synchronize()
+
+
+def same(result, expected=PLAIN):
+    torch.cuda.synchronize()
+    return torch.equal(result, expected)
+
+
+def time_of(work, number=10):
+    """Milliseconds that the work takes on the current stream, once it is warm."""
+    stream = torch.cuda.current_stream()
+    work()
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record(stream)
+    for _ in range(number):
+        work()
+    end.record(stream)
+    end.synchronize()
+    return start.elapsed_time(end) / number
+
+
+class Entered:
+    """`set_context` and `pop_context` as a block."""
+
+    def __init__(self, context):
+        self.context = context
+
+    def __enter__(self):
+        self.context.set_context()
+        return self.context
+
+    def __exit__(self, *_):
+        self.context.pop_context()
+
+
+@check
+def torch_says_the_same_of_support():
+    assert green_ctx_torch.SUPPORTED is True
+    assert torch.cuda.green_contexts.SUPPORTED is True
+
+
+@check
+def a_product_in_a_context_is_the_same():
+    context = GreenContext.create(16, 0)
+    before = torch.cuda.current_stream()
+    context.set_context()
+    inside = torch.cuda.current_stream()
+    result = A @ B
+    context.pop_context()
+    assert torch.cuda.current_stream() == before
+    assert inside != before and inside.cuda_stream != 0
+    # Read on the stream from before without a wait of ours: pop_context ordered it.
+    assert torch.equal(result, PLAIN)
+    return {"sm_count": context.sm_count, "requested": context.requested}
+
+
+@check
+def torch_and_ours_give_as_many_sms():
+    told = {}
+    for count in (1, 8, 12, 16, 17, 64, 120, TOTAL):
+        theirs = torch.cuda.green_contexts.GreenContext.create(count, 0)
+        theirs.set_context()
+        seen = len(sms(torch.cuda.current_stream()))
+        theirs.pop_context()
+        del theirs
+        ours = GreenContext.create(count, 0)
+        with Entered(ours):
+            assert len(sms()) == ours.sm_count
+        told[count] = (seen, ours.sm_count)
+        del ours
+    assert all(theirs == ours for theirs, ours in told.values()), told
+    return {"torch_and_ours": {str(count): pair for count, pair in told.items()}}
+
+
+@check
+def work_runs_on_the_partition_and_nowhere_else():
+    first, second = GreenContext.create(16), GreenContext.create(24)
+    with Entered(first):
+        inside_first = sms()
+    with Entered(second):
+        inside_second = sms()
+    assert len(inside_first) == 16 and len(inside_second) == 24
+    assert not inside_first & inside_second
+    assert sms(first.Stream()) == inside_first
+    assert len(sms()) == TOTAL
+    return {"first": sorted(inside_first), "second": sorted(inside_second)}
+
+
+@check
+def two_of_torchs_own_share_sms():
+    theirs = [torch.cuda.green_contexts.GreenContext.create(16, 0) for _ in range(2)]
+    seen = [sms(context.Stream()) for context in theirs]
+    return {"shared_by_torchs": sorted(seen[0] & seen[1])}
+
+
+@check
+def an_eighth_of_the_sms_is_slower():
+    context = GreenContext.create(TOTAL // 8)
+    everywhere = time_of(lambda: A @ B)
+    with Entered(context):
+        partition = time_of(lambda: A @ B)
+    again = time_of(lambda: A @ B)
+    assert partition > 3 * everywhere, (partition, everywhere)
+    assert again < 1.5 * everywhere, (again, everywhere)
+    return {"all_ms": round(everywhere, 3), "eighth_ms": round(partition, 3)}
+
+
+@check
+def streams_run_in_the_context():
+    context = GreenContext.create(16)
+    stream = context.Stream()
+    assert isinstance(stream, torch.cuda.Stream) and stream.device.index == 0
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        result = A @ B
+    torch.cuda.current_stream().wait_stream(stream)
+    assert same(result)
+    assert sms(stream) == sms(context.Stream())
+
+
+@check
+def a_stream_keeps_its_context():
+    stream = GreenContext.create(16).Stream()
+    assert len(sms(stream)) == 16
+
+
+@check
+def contexts_nest():
+    outer, inner = GreenContext.create(16), GreenContext.create(24)
+    plain = torch.cuda.current_stream()
+    outer.set_context()
+    first = torch.cuda.current_stream()
+    seen = [len(sms())]
+    inner.set_context()
+    seen.append(len(sms()))
+    result = A @ B
+    inner.pop_context()
+    assert torch.cuda.current_stream() == first
+    seen.append(len(sms()))
+    outer.set_context()
+    result = result + 0
+    outer.pop_context()
+    outer.pop_context()
+    assert torch.cuda.current_stream() == plain
+    seen.append(len(sms()))
+    assert seen == [16, 24, 16, TOTAL], seen
+    assert same(result)
+
+
+@check
+def what_a_program_gets_wrong():
+    context = GreenContext.create(8)
+    message = raises(RuntimeError, context.pop_context, "pop_context", "set_context")
+    plain = torch.cuda.current_stream()
+    try:
+        with context:
+            raise KeyError("in the partition")
+    except KeyError:
+        pass
+    assert torch.cuda.current_stream() == plain
+    messages = [message]
+    context.close()
+    messages.append(raises(RuntimeError, context.set_context, "closed"))
+    for kind, arguments in (
+        (RuntimeError, (0,)),
+        (RuntimeError, (-1,)),
+        (RuntimeError, (TOTAL + 1,)),
+        (TypeError, ("16",)),
+        (RuntimeError, (16, 99)),
+    ):
+        messages.append(raises(kind, lambda: GreenContext.create(*arguments)))
+    # Nothing is held.
+    assert GreenContext.create(TOTAL).sm_count == TOTAL
+    return {"messages": messages}
+
+
+@check
+def a_graph_captured_inside_of_a_context():
+    context = GreenContext.create(16)
+    out = blocks()
+    graph = torch.cuda.CUDAGraph()
+    with Entered(context):
+        A @ B
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
+            result = A @ B
+            launch(out, torch.cuda.current_stream())
+    result.zero_()
+    graph.replay()
+    assert same(result)
+    assert len(set(out.tolist())) == 16
+    return {"sms": sorted(set(out.tolist()))}
+
+
+@check
+def a_context_set_inside_of_a_capture():
+    context = GreenContext.create(16)
+    out = blocks()
+    with Entered(context):
+        A @ B
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        doubled = A + A
+        context.set_context()
+        product = doubled @ B
+        launch(out, torch.cuda.current_stream())
+        context.pop_context()
+        result = product + product
+    result.zero_()
+    graph.replay()
+    assert same(result, ((A + A) @ B) * 2)
+    assert len(set(out.tolist())) == 16
+
+
+@check
+def two_threads_in_two_contexts():
+    plain = torch.cuda.current_stream()
+    told, failures = {}, []
+
+    def work(count):
+        try:
+            context = GreenContext.create(count)
+            for _ in range(20):
+                with Entered(context):
+                    result = A @ B
+                    seen = sms()
+                assert len(seen) == count and same(result)
+            told[count] = seen
+        except BaseException as error:
+            failures.append(f"{count}: {error!r}")
+
+    threads = [threading.Thread(target=work, args=(count,)) for count in (16, 24)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures
+    assert not told[16] & told[24]
+    assert torch.cuda.current_stream() == plain
+
+
+@check
+def verified_by_the_probe_of_the_library():
+    parts = green_ctx_torch.partition({"decode": 16, "prefill": "rest"})
+    report = green_ctx_torch.verify(parts)
+    assert report.ok
+    for part in parts.values():
+        assert len(sms(part.stream)) == part.sm_count
+        with part:
+            assert len(sms()) == part.sm_count
+            result = A @ B
+        assert same(result)
+        part.close()
+
+
+@check
+def a_captured_graph_moves_to_a_partition():
+    parts = green_ctx_torch.partition({"small": 16})
+    small = parts["small"]
+    out = blocks()
+    a, b = A.clone(), B.clone()
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    with torch.cuda.graph(graph):
+        result = torch.softmax(torch.relu(a @ b), dim=-1)
+        launch(out, torch.cuda.current_stream())
+    graph.instantiate()
+    graph.replay()
+    torch.cuda.synchronize()
+    expected, everywhere = result.clone(), set(out.tolist())
+    before = time_of(graph.replay)
+
+    moved = green_ctx_torch.retarget(graph, small)
+    result.zero_()
+    out.fill_(-1)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(small.stream):
+        moved.replay()
+        after = time_of(moved.replay)
+    assert same(result, expected)
+    inside = set(out.tolist())
+    assert len(everywhere) == TOTAL and inside == sms(small.stream) and len(inside) == 16
+    assert after > 2 * before, (after, before)
+    # The original stays as it was.
+    graph.replay()
+    assert same(result, expected) and set(out.tolist()) == everywhere
+    return {"all_ms": round(before, 3), "moved_ms": round(after, 3), "sms": sorted(inside)}
+
+
+@check
+def cupy_takes_our_stream():
+    try:
+        import cupy
+    except ImportError as error:
+        return skip(f"no CuPy: {error}")
+    context = GreenContext.create(16)
+    stream = cupy.cuda.Stream.from_external(context)
+    with stream:
+        total = cupy.arange(1000).sum()
+    stream.synchronize()
+    assert int(total) == 499500
+    assert stream.ptr == context.raw_stream
+    return {"cupy": cupy.__version__}
+
+
+@check
+def cuda_core_takes_our_stream():
+    try:
+        from cuda.core import Device
+    except ImportError as error:
+        return skip(f"no cuda.core: {error}")
+    device = Device(0)
+    device.set_current()
+    parts = green_ctx_torch.partition({"small": 16})
+    stream = device.create_stream(parts["small"])
+    assert int(stream.handle) == parts["small"].raw_stream
+    context = GreenContext.create(16)
+    other = device.create_stream(context)
+    assert int(other.handle) == context.raw_stream
+    other.sync()
+    stream.sync()
+
+
+@check
+def flashinfers_functions():
+    device = torch.device("cuda:0")
+    streams, resources = flashinfer.split_device_green_ctx(device, 2, 16)
+    counts = [resource.sm.smCount for resource in resources]
+    assert counts == [16, 16, TOTAL - 32], counts
+    seen = [sms(stream) for stream in streams]
+    assert [len(each) for each in seen] == counts
+    assert len(set.union(*seen)) == TOTAL
+    for stream in streams:
+        with torch.cuda.stream(stream):
+            result = A @ B
+        assert same(result)
+    del streams, stream, resources
+    _, resources = flashinfer.split_device_green_ctx_by_sm_count(device, [7, 16, 24])
+    assert [resource.sm.smCount for resource in resources] == [8, 16, 24, TOTAL - 48]
+
+
+@check
+def sglangs_function():
+    a, b = sglang.create_greenctx_stream_by_value(16, 24, 0)
+    seen = sms(a), sms(b)
+    assert [len(each) for each in seen] == [16, 24] and not seen[0] & seen[1]
+
+
+@check
+def a_limited_pool_of_memory():
+    path = _native.__file__
+    functions = ctypes.CDLL(path)
+    for name in ("green_ctx_torch_current_bytes", "green_ctx_torch_peak_bytes"):
+        getattr(functions, name).restype = ctypes.c_uint64
+    set_limit = functions.green_ctx_torch_set_limit
+    set_limit.argtypes = (ctypes.c_int, ctypes.c_uint64)
+
+    def allocate(mib):
+        return torch.empty(mib << 20, dtype=torch.uint8, device="cuda")
+
+    memory = torch.cuda.memory.CUDAPluggableAllocator(
+        path, "green_ctx_torch_alloc", "green_ctx_torch_free"
+    )
+    limit = 64 << 20
+    assert set_limit(0, limit) == 0
+    part = green_ctx_torch.partition({"small": 16})["small"]
+    pool = torch.cuda.MemPool(memory.allocator())
+    with part, torch.cuda.use_mem_pool(pool):
+        held = [allocate(8) for _ in range(4)]
+        for number, tensor in enumerate(held):
+            tensor.fill_(number)
+        current = functions.green_ctx_torch_current_bytes(0)
+        assert 32 << 20 <= current <= limit, current
+        message = raises(torch.OutOfMemoryError, lambda: allocate(64), "out of memory")
+        # What there was is whole, and what fits is still given.
+        assert [int(tensor[-1]) for tensor in held] == [0, 1, 2, 3]
+        small = allocate(1)
+    peak = functions.green_ctx_torch_peak_bytes(0)
+    assert peak <= limit
+    # Outside of the pool nothing is limited.
+    allocate(128)
+    del held, tensor, small, pool
+    torch.cuda.empty_cache()
+    assert functions.green_ctx_torch_current_bytes(0) == 0
+    assert set_limit(0, 2**64 - 1) == 0
+    part.close()
+    return {"current": current, "peak": peak, "limit": limit, "message": message.splitlines()[0]}
+
+
+if __name__ == "__main__":
+    import measurements  # noqa: F401
+
+    about = {
+        "device": torch.cuda.get_device_name(0),
+        "torch": torch.__version__,
+        "driver": green_ctx_torch.info()["driver"]["version"],
+    }
+    sys.exit(0 if run(about, *sys.argv[1:2]) else 1)

@@ -1,0 +1,18 @@
+"""Makes contexts of a few sizes over and over, uses each and lets it go."""
+
+import sys
+
+import dropins
+
+from green_ctx_torch import GreenContext
+
+torch = sys.modules["torch"] = dropins.Torch()
+for cycle in range(int(sys.argv[1])):
+    context = GreenContext.create((8, 16, 24, 32)[cycle % 4])
+    context.set_context()
+    context.pop_context()
+    stream = context.Stream()
+    if cycle % 3 == 0:
+        context.close()
+    del context, stream
+assert GreenContext.create(132).sm_count == 132

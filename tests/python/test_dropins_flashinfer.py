@@ -1,0 +1,193 @@
+"""`green_ctx_torch.flashinfer`, as `flashinfer.green_ctx` has it."""
+
+import sys
+from types import ModuleType
+
+import pytest
+from dropins import torch  # noqa: F401
+from green_ctx_torch import GreenContext, flashinfer
+
+
+def counts(resources):
+    return [resource.sm.smCount for resource in resources]
+
+
+def all_free():
+    return GreenContext.create(132).sm_count == 132
+
+
+@pytest.mark.parametrize(
+    ("major", "constraint"),
+    [(6, (1, 1)), (7, (2, 2)), (8, (4, 2)), (9, (8, 8)), (10, (8, 8)), (12, (8, 8))],
+)
+def test_constraints(major, constraint):
+    assert flashinfer.get_sm_count_constraint(major, 0) == constraint
+
+
+def test_a_capability_without_green_contexts():
+    with pytest.raises(ValueError, match="Unsupported CUDA capability: 5.2"):
+        flashinfer.get_sm_count_constraint(5, 2)
+
+
+def test_the_device(torch):
+    assert int(flashinfer.get_cudevice(torch.device("cuda", 0))) == 0
+    assert int(flashinfer.get_cudevice(torch.device("cuda"))) == 0
+    assert int(flashinfer.get_cudevice(0)) == 0
+    with pytest.raises(RuntimeError, match="no device 3"):
+        flashinfer.get_cudevice(torch.device("cuda", 3))
+    with pytest.raises(ValueError, match="only CUDA devices"):
+        flashinfer.get_cudevice(torch.device("cpu"))
+    with pytest.raises(TypeError, match=r"torch\.device"):
+        flashinfer.get_cudevice("cuda:0")
+
+
+def test_the_device_is_cuda_pythons_where_that_is_installed(monkeypatch):
+    class CUdevice:
+        def __init__(self, value):
+            self.value = value
+
+        def __int__(self):
+            return self.value
+
+    driver = ModuleType("cuda.bindings.driver")
+    driver.CUdevice = CUdevice
+    bindings = ModuleType("cuda.bindings")
+    bindings.driver = driver
+    monkeypatch.setitem(sys.modules, "cuda", ModuleType("cuda"))
+    monkeypatch.setitem(sys.modules, "cuda.bindings", bindings)
+    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", driver)
+    device = flashinfer.get_cudevice(0)
+    assert type(device) is CUdevice
+    assert counts([flashinfer.get_device_resource(device)]) == [132]
+
+
+def test_resources_describe():
+    resource = flashinfer.get_device_resource(0)
+    assert resource.type == flashinfer.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM == 1
+    assert resource.sm.smCount == 132
+    assert resource.sm.minSmPartitionSize == resource.sm.smCoscheduledAlignment == 8
+    groups, remaining = flashinfer.split_resource(resource, 2, 16)
+    assert counts(groups) == [16, 16] and counts([remaining]) == [100]
+    assert groups[0].context is None
+    assert all_free()
+
+
+@pytest.mark.parametrize(
+    ("count", "given", "remaining"),
+    [(1, 8, 124), (7, 8, 124), (10, 16, 116), (16, 16, 116), (17, 24, 108), (129, 132, 0), (132, 132, 0)],
+)
+def test_counts_are_rounded_up(count, given, remaining):
+    [group], rest = flashinfer.split_resource(flashinfer.get_device_resource(0), 1, count)
+    assert (group.sm.smCount, rest.sm.smCount) == (given, remaining)
+    assert rest.type == (1 if remaining else 0)
+
+
+@pytest.mark.parametrize(
+    ("groups", "count", "kind", "words"),
+    [
+        (3, 64, RuntimeError, "code=915.*3 groups of 64 SMs need 192 and there are 132.*most 2"),
+        (1, 133, RuntimeError, "code=915"),
+        (0, 16, ValueError, "num_groups must be positive"),
+        (-1, 16, ValueError, "num_groups must be positive"),
+        (1, 0, ValueError, "min_count must be positive"),
+        ("2", 16, TypeError, "num_groups must be an int, such as 16, and is a str"),
+        (2, 16.0, TypeError, "min_count must be an int"),
+    ],
+)
+def test_what_cannot_be_split(groups, count, kind, words, torch):
+    with pytest.raises(kind, match=words):
+        flashinfer.split_resource(flashinfer.get_device_resource(0), groups, count)
+    with pytest.raises(kind, match=words):
+        flashinfer.split_device_green_ctx(torch.device("cuda", 0), groups, count)
+    assert all_free()
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3])
+@pytest.mark.parametrize("count", [16, 32])
+def test_equal_groups(groups, count, torch):
+    streams, resources = flashinfer.split_device_green_ctx(torch.device("cuda", 0), groups, count)
+    assert counts(resources) == [count] * groups + [132 - groups * count]
+    assert len({stream.cuda_stream for stream in streams}) == groups + 1
+    assert all(isinstance(stream, torch.cuda.ExternalStream) for stream in streams)
+    assert [resource.context.sm_count for resource in resources] == counts(resources)
+
+
+def test_groups_by_count(torch):
+    device = torch.device("cuda", 0)
+    streams, resources = flashinfer.split_device_green_ctx_by_sm_count(device, [7, 16, 24])
+    assert counts(resources) == [8, 16, 24, 84]
+    assert len(streams) == 4
+    # The remainder is held too.
+    with pytest.raises(RuntimeError, match="held by"):
+        flashinfer.split_device_green_ctx_by_sm_count(device, [8])
+    del streams
+    with pytest.raises(RuntimeError, match="held by"):
+        GreenContext.create(8)
+    del resources
+    assert all_free()
+
+
+def test_streams_keep_their_partitions(torch):
+    streams, resources = flashinfer.split_device_green_ctx(torch.device("cuda", 0), 1, 64)
+    del resources
+    with pytest.raises(RuntimeError, match="held by"):
+        GreenContext.create(8)
+    del streams
+    assert all_free()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "kind", "words"),
+    [
+        ([], ValueError, "sm_counts is empty"),
+        ([16, 0], ValueError, "SM count must be positive, got 0"),
+        ([16, -8], ValueError, "SM count must be positive, got -8"),
+        ([16, "8"], TypeError, "SM count must be an int"),
+        ([64, 64, 64], RuntimeError, r"code=915.*rounded to \[64, 64, 64\], add up to 192 SMs"),
+        ([132], RuntimeError, "code=914.*no SMs"),
+        ([128], RuntimeError, r"do not fit"),
+    ],
+)
+def test_what_is_no_list_of_counts(wanted, kind, words, torch):
+    with pytest.raises(kind, match=words):
+        flashinfer.split_device_green_ctx_by_sm_count(torch.device("cuda", 0), wanted)
+    assert all_free()
+
+
+def test_streams_of_some_resources(torch):
+    device = flashinfer.get_cudevice(0)
+    groups, remaining = flashinfer.split_resource(flashinfer.get_device_resource(device), 2, 16)
+    [first] = flashinfer.create_green_ctx_streams(device, groups[:1])
+    # Once more: another stream, and no other context.
+    again, other, other_too = flashinfer.create_green_ctx_streams(device, [*groups, groups[1]])
+    raw = [stream.cuda_stream for stream in (first, again, other, other_too)]
+    assert len(set(raw)) == 4
+    assert groups[0].context.raw_context != groups[1].context.raw_context
+    assert remaining.context is None
+    assert GreenContext.create(100).sm_count == 100
+
+
+def test_a_remainder_can_be_split_again(torch):
+    device = flashinfer.get_cudevice(0)
+    whole = flashinfer.get_device_resource(device)
+    groups, remaining = flashinfer.split_resource_by_sm_count(device, whole, [8, 24])
+    more, remaining = flashinfer.split_resource(remaining, 2, 32)
+    assert counts([*groups, *more, remaining]) == [8, 24, 32, 32, 36]
+    streams = flashinfer.create_green_ctx_streams(device, [*groups, *more, remaining])
+    assert len(streams) == 5
+
+
+def test_resources_of_somebody_else():
+    with pytest.raises(TypeError, match="owns no SMs"):
+        flashinfer.create_green_ctx_streams(0, [object()])
+    resource = flashinfer.get_device_resource(0)
+    with pytest.raises(RuntimeError, match="is of device 0 and not of 1"):
+        flashinfer.create_green_ctx_streams(1, [resource])
+
+
+def test_nothing_is_left_where_torch_is_missing():
+    groups, _ = flashinfer.split_resource(flashinfer.get_device_resource(0), 2, 16)
+    with pytest.raises(ImportError, match="torch is needed"):
+        flashinfer.create_green_ctx_streams(0, groups)
+    assert all(group.context is None for group in groups)
+    assert all_free()
