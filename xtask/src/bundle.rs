@@ -18,11 +18,17 @@ const PARTS: &[(&str, &str, &str)] = &[
     ("endurance", "test", "endurance"),
     ("calls", "bench", "calls"),
     ("green-ctx-bench", "bin", "green-ctx-bench"),
-    ("cudarc_gemm", "example", "cudarc_gemm"),
 ];
 
-/// The folder of the Python module, for hosts with PyTorch.
-const TORCH: &str = "torch";
+/// The programs that run with torch, and the folder that they go into.
+const SCRIPTS: &[&str] = &[
+    "tests/python/gpu/test_torch.py",
+    "tests/python/gpu/measurements.py",
+    "tests/python/gpu/harness.py",
+    "tests/python/gpu/probe.py",
+    "green-ctx-torch/examples/decode_beside_prefill.py",
+];
+const SCRIPTS_FOLDER: &str = "torch";
 
 /// Builds everything in release mode and fills the folder anew.
 pub(crate) fn run() -> Result<(), Failure> {
@@ -42,10 +48,15 @@ pub(crate) fn run() -> Result<(), Failure> {
             .ok_or_else(|| Failure::new(format!("cargo built no {kind} {name}")))?;
         total += add(&folder, file, source)?;
     }
-    let (wheel, torch) = (wheel::build()?, folder.join(TORCH));
-    std::fs::create_dir_all(&torch).map_err(|error| Failure::io("creating", &torch, error))?;
+    let wheel = wheel::build()?;
     let file = wheel.file_name().unwrap_or_default().to_string_lossy();
-    total += add(&torch, &file, &wheel)?;
+    total += add(&folder, &file, &wheel)?;
+    let scripts = folder.join(SCRIPTS_FOLDER);
+    std::fs::create_dir(&scripts).map_err(|error| Failure::io("creating", &scripts, error))?;
+    for script in SCRIPTS {
+        let (_, file) = script.rsplit_once('/').unwrap_or_default();
+        total += add(&scripts, file, &workspace_root().join(script))?;
+    }
     write_script(&folder)?;
     if total > LIMIT {
         return Err(Failure::new(format!("the bundle has {total} bytes, the limit is {LIMIT}")));
@@ -68,7 +79,6 @@ fn build() -> Result<Vec<(String, String, PathBuf)>, Failure> {
     let mut executables = Vec::new();
     for arguments in [
         "build --release --bins",
-        "build --release --example cudarc_gemm",
         "test --release --no-run --test hardware --test endurance",
         "bench --no-run --bench calls",
     ] {

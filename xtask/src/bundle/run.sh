@@ -56,9 +56,9 @@ for part in $parts; do
             # In a folder of its own: the machine's Python stays as it is. It may have no pip.
             if "$python" -m pip --version >/dev/null 2>&1; then
                 step torch-install "$python" -m pip install --quiet --no-index --no-deps \
-                    --target "$site" "$here"/torch/*.whl
+                    --target "$site" "$here"/*.whl
             else
-                step torch-install "$python" -m zipfile -e "$here"/torch/*.whl "$site"
+                step torch-install "$python" -m zipfile -e "$here"/*.whl "$site"
             fi
             PYTHONPATH=$site step torch "$python" "$here/torch/test_torch.py" "$results/torch.json"
             PYTHONPATH=$site step decode-beside-prefill "$python" \
