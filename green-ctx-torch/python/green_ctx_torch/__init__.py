@@ -9,7 +9,7 @@
 What runs in one partition never takes SMs of another. Memory and caches are shared.
 """
 
-from collections.abc import Mapping
+from collections import abc as _abc
 
 from green_ctx_torch import flashinfer, green_contexts, sglang
 from green_ctx_torch._native import (
@@ -48,7 +48,7 @@ __all__ = [
     "verify",
 ]
 
-Mapping.register(Partitions)
+_abc.Mapping.register(Partitions)
 
 SUPPORTED: bool
 """As `torch.cuda.green_contexts.SUPPORTED`; see `green_contexts`."""

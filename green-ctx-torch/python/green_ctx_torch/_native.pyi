@@ -1,9 +1,29 @@
-from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Literal, Protocol, SupportsIndex, TypeAlias, final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Protocol, SupportsIndex, TypeAlias, TypeVar, final, overload
 
 import torch
 
+__all__ = [
+    "GreenContext",
+    "Partition",
+    "PartitionSet",
+    "Partitions",
+    "Plan",
+    "Report",
+    "RetargetedGraph",
+    "Stream",
+    "__version__",
+    "_main",
+    "info",
+    "partition",
+    "retarget",
+    "sm_limits",
+    "split_green",
+    "supported",
+    "verify",
+]
+
+_T = TypeVar("_T")
 _Count: TypeAlias = SupportsIndex | Literal["rest"]
 _Division: TypeAlias = Mapping[str, _Count] | Iterable[tuple[str, _Count]]
 
@@ -33,6 +53,8 @@ class Partition:
     def create_stream(self, priority: int = 0) -> Stream: ...
     def __cuda_stream__(self) -> tuple[int, int]: ...
     def close(self) -> None: ...
+    def __enter__(self) -> Partition: ...
+    def __exit__(self, *_exception: object) -> None: ...
 
 @final
 class Stream:
@@ -48,7 +70,14 @@ class Stream:
 class Partitions(Mapping[str, Partition]):
     def __getitem__(self, name: str, /) -> Partition: ...
     def __len__(self) -> int: ...
-    def __iter__(self) -> Any: ...
+    def __iter__(self) -> Iterator[str]: ...
+    # What a Mapping has, and that None is a default.
+    @overload  # type: ignore[override]
+    def get(self, key: str, /) -> Partition | None: ...
+    @overload
+    def get(self, key: str, /, default: None) -> Partition | None: ...
+    @overload
+    def get(self, key: str, /, default: Partition | _T) -> Partition | _T: ...
     def close(self) -> None: ...
     def __enter__(self) -> Partitions: ...
     def __exit__(self, *_exception: object) -> None: ...

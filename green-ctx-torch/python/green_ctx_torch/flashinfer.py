@@ -20,13 +20,16 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Iterable, Sequence
-from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from enum import IntEnum as _IntEnum
+from typing import TYPE_CHECKING
 
 from . import _native
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable as _Iterable
+    from collections.abc import Sequence as _Sequence
+    from typing import Any as _Any
+
     import torch as _torch
 
 __all__ = [
@@ -56,7 +59,7 @@ class CUdevice(int):
     __slots__ = ()
 
 
-class CUdevResourceType(IntEnum):
+class CUdevResourceType(_IntEnum):
     """What a resource is, numbered as in `cuda.h`."""
 
     CU_DEV_RESOURCE_TYPE_INVALID = 0
@@ -122,7 +125,7 @@ def get_sm_count_constraint(major: int, minor: int) -> tuple[int, int]:
     return _CONSTRAINTS[major]
 
 
-def get_cudevice(dev: _torch.device | int) -> Any:
+def get_cudevice(dev: _torch.device | int) -> _Any:
     """The device's handle: cuda-python's `CUdevice` where that is installed."""
     ordinal = _ordinal(dev)
     _native.sm_limits(ordinal)
@@ -133,7 +136,7 @@ def get_cudevice(dev: _torch.device | int) -> Any:
     return driver.CUdevice(ordinal)
 
 
-def get_device_resource(cu_dev: Any) -> CUdevResource:
+def get_device_resource(cu_dev: _Any) -> CUdevResource:
     """All SMs of a device. Nothing is taken."""
     ordinal = int(cu_dev)
     count, minimum, alignment, _ = _native.sm_limits(ordinal)
@@ -158,7 +161,7 @@ def split_resource(
 
 
 def split_resource_by_sm_count(
-    cu_dev: Any, resource: CUdevResource, sm_counts: Sequence[int]
+    cu_dev: _Any, resource: CUdevResource, sm_counts: _Sequence[int]
 ) -> tuple[list[CUdevResource], CUdevResource]:
     """A group of at least so many SMs for each count, and the remainder. Nothing is taken."""
     groups: list[CUdevResource] = []
@@ -169,7 +172,7 @@ def split_resource_by_sm_count(
 
 
 def create_green_ctx_streams(
-    cu_dev: Any, resources: Iterable[CUdevResource]
+    cu_dev: _Any, resources: _Iterable[CUdevResource]
 ) -> list[_torch.cuda.Stream]:
     """A stream for each resource, in a partition of that many SMs.
 
@@ -215,7 +218,7 @@ def split_device_green_ctx(
 
 
 def split_device_green_ctx_by_sm_count(
-    dev: _torch.device | int, sm_counts: Sequence[int]
+    dev: _torch.device | int, sm_counts: _Sequence[int]
 ) -> tuple[list[_torch.cuda.Stream], list[CUdevResource]]:
     """A partition for each count and for the remainder: `len(sm_counts) + 1` streams and resources.
 
@@ -267,7 +270,7 @@ def _ours(resource: CUdevResource) -> CUdevResource:
     return resource
 
 
-def _ordinal(dev: Any) -> int:
+def _ordinal(dev: _Any) -> int:
     """Which device a `torch.device` or an ordinal names."""
     if isinstance(dev, int):
         return int(dev)
