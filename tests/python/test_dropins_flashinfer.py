@@ -177,6 +177,16 @@ def test_a_remainder_can_be_split_again(torch):
     assert len(streams) == 5
 
 
+def test_counts_that_the_pieces_do_not_add_up_to(torch):
+    groups, remaining = flashinfer.split_resource(flashinfer.get_device_resource(0), 2, 64)
+    assert counts([remaining]) == [4]
+    with pytest.raises(RuntimeError, match=r"\[64, 64\] SMs are asked for.*can give \[64, 68\]"):
+        flashinfer.create_green_ctx_streams(0, groups)
+    with pytest.raises(RuntimeError, match="do not fit"):
+        flashinfer.create_green_ctx_streams(0, [*groups, remaining])
+    assert all_free()
+
+
 def test_resources_of_somebody_else():
     with pytest.raises(TypeError, match="owns no SMs"):
         flashinfer.create_green_ctx_streams(0, [object()])

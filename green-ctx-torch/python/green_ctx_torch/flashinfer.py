@@ -9,6 +9,8 @@ The functions take, return and round as FlashInfer's do. What differs:
 - A partition goes when the last of its resource and its streams does, and its context is used
   again. FlashInfer never destroys one. Keep a stream as long as tensors are recorded on it.
 - Too few SMs are an error in `split_resource` already, which in FlashInfer gives empty resources.
+- An H200 is cut into 15 pieces of 8 SMs and one of 12. What they do not add up to, such as 64, 64
+  and a remainder of 4, is an error; FlashInfer gives that.
 - On devices of capability 8.x counts are multiples of 4, since partitions of one process are cut
   from the same pieces. FlashInfer's are multiples of 2.
 
