@@ -4,6 +4,7 @@ import statistics
 import time
 
 import torch
+import torch.cuda.green_contexts
 from harness import measurement, per_call
 
 import green_ctx_torch
