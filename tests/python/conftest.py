@@ -9,6 +9,9 @@ from pathlib import Path
 import green_ctx_torch
 import pytest
 
+# A program for machines with a GPU and torch.
+collect_ignore = ["gpu"]
+
 FAKE_TORCH = str(Path(__file__).parent / "fake_torch")
 
 if "GREEN_CTX_SIM" not in os.environ:

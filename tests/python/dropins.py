@@ -1,26 +1,15 @@
 """What the tests of the drop-ins share: a torch that is little more than its streams."""
 
-import ctypes
-import functools
 import os
 import subprocess
 import sys
-import tempfile
 import types
 from pathlib import Path
 
+import libtorch
 import pytest
 
 FOLDER = Path(__file__).parent
-
-
-@functools.cache
-def load_libtorch():
-    """Compiles and loads the functions that libtorch has, for everybody to find."""
-    library = Path(tempfile.mkdtemp()) / "libtorch_cuda.so"
-    source = FOLDER / "fake_torch/libtorch.c"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
-    return ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
 
 
 class Stream:
@@ -38,20 +27,14 @@ class Torch(types.SimpleNamespace):
         cuda = types.SimpleNamespace(ExternalStream=Stream, current_device=lambda: 0)
         version = types.SimpleNamespace(cuda="13.0")
         super().__init__(cuda=cuda, version=version, __version__="2.11.0+cu130")
-        self._libtorch = load_libtorch()
+        libtorch.load()
 
     @staticmethod
     def device(kind, index=None):
         return types.SimpleNamespace(type=kind, index=index)
 
-    def current(self, device=0):
-        """The raw handle of the current stream; 0 for the default stream."""
-        stream = ctypes.c_void_p()
-        assert self._libtorch.aoti_torch_get_current_cuda_stream(device, ctypes.byref(stream)) == 0
-        return stream.value or 0
-
-    def make_current(self, raw, device=0):
-        assert self._libtorch.torch_set_current_cuda_stream(ctypes.c_void_p(raw), device) == 0
+    current = staticmethod(libtorch.current)
+    make_current = staticmethod(libtorch.make_current)
 
 
 @pytest.fixture
@@ -59,7 +42,8 @@ def torch(monkeypatch):
     """The module torch for one test."""
     torch = Torch()
     monkeypatch.setitem(sys.modules, "torch", torch)
-    return torch
+    yield torch
+    assert torch.current() == 0
 
 
 def run(program, *arguments, tmp_path, driver="h200@13.0", capture=True):

@@ -1,37 +1,18 @@
 """`with partition:`, with a stand-in for libtorch."""
 
-import ctypes
-import shutil
-import subprocess
 import threading
-from pathlib import Path
 
 import driver
+import libtorch
 import pytest
 from green_ctx_torch import partition
 
-SOURCE = Path(__file__).parent / "fake_torch" / "libtorch.c"
-
-
-@pytest.fixture(scope="module")
-def libtorch(tmp_path_factory):
-    """The library, among whose names the process looks for libtorch's functions."""
-    if shutil.which("cc") is None:
-        pytest.skip("there is no C compiler")
-    library = tmp_path_factory.mktemp("libtorch") / "libtorch.so"
-    command = ["cc", "-shared", "-fPIC", "-Wall", "-Werror", "-o", library, SOURCE]
-    subprocess.run(command, check=True)
-    return ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
-
-
 @pytest.fixture
-def current(libtorch):
+def current():
     """torch's current stream of the thread."""
 
     def current():
-        stream = ctypes.c_void_p()
-        assert libtorch.aoti_torch_get_current_cuda_stream(0, ctypes.byref(stream)) == 0
-        return stream.value
+        return libtorch.current() or None
 
     assert current() is None
     yield current

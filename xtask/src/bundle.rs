@@ -18,9 +18,13 @@ const PARTS: &[(&str, &str, &str)] = &[
     ("endurance", "test", "endurance"),
     ("calls", "bench", "calls"),
     ("green-ctx-bench", "bin", "green-ctx-bench"),
+    ("cudarc_gemm", "example", "cudarc_gemm"),
 ];
 
-/// The programs that run with torch, and the folder that they go into.
+/// The folder of the Python module and of what runs with it, for hosts with PyTorch.
+const TORCH: &str = "torch";
+
+/// What runs with PyTorch.
 const SCRIPTS: &[&str] = &[
     "tests/python/gpu/test_torch.py",
     "tests/python/gpu/measurements.py",
@@ -28,7 +32,6 @@ const SCRIPTS: &[&str] = &[
     "tests/python/gpu/probe.py",
     "green-ctx-torch/examples/decode_beside_prefill.py",
 ];
-const SCRIPTS_FOLDER: &str = "torch";
 
 /// Builds everything in release mode and fills the folder anew.
 pub(crate) fn run() -> Result<(), Failure> {
@@ -48,14 +51,13 @@ pub(crate) fn run() -> Result<(), Failure> {
             .ok_or_else(|| Failure::new(format!("cargo built no {kind} {name}")))?;
         total += add(&folder, file, source)?;
     }
-    let wheel = wheel::build()?;
+    let (wheel, torch) = (wheel::build()?, folder.join(TORCH));
+    std::fs::create_dir_all(&torch).map_err(|error| Failure::io("creating", &torch, error))?;
     let file = wheel.file_name().unwrap_or_default().to_string_lossy();
-    total += add(&folder, &file, &wheel)?;
-    let scripts = folder.join(SCRIPTS_FOLDER);
-    std::fs::create_dir(&scripts).map_err(|error| Failure::io("creating", &scripts, error))?;
+    total += add(&torch, &file, &wheel)?;
     for script in SCRIPTS {
         let (_, file) = script.rsplit_once('/').unwrap_or_default();
-        total += add(&scripts, file, &workspace_root().join(script))?;
+        total += add(&torch, file, &workspace_root().join(script))?;
     }
     write_script(&folder)?;
     if total > LIMIT {
@@ -79,6 +81,7 @@ fn build() -> Result<Vec<(String, String, PathBuf)>, Failure> {
     let mut executables = Vec::new();
     for arguments in [
         "build --release --bins",
+        "build --release --example cudarc_gemm",
         "test --release --no-run --test hardware --test endurance",
         "bench --no-run --bench calls",
     ] {

@@ -9,8 +9,6 @@
 What runs in one partition never takes SMs of another. Memory and caches are shared.
 """
 
-from collections import abc as _abc
-
 from green_ctx_torch import flashinfer, green_contexts, sglang
 from green_ctx_torch._native import (
     GreenContext,
@@ -47,8 +45,6 @@ __all__ = [
     "sglang",
     "verify",
 ]
-
-_abc.Mapping.register(Partitions)
 
 SUPPORTED: bool
 """As `torch.cuda.green_contexts.SUPPORTED`; see `green_contexts`."""

@@ -47,7 +47,7 @@ impl DeviceId {
             DeviceId::Ordinal(ordinal) => Ok(ordinal),
             DeviceId::Current => {
                 let modules = py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?;
-                match modules.get_item("torch")? {
+                match modules.get_item("torch")?.filter(|torch| !torch.is_none()) {
                     None => Ok(0),
                     Some(torch) => torch.getattr("cuda")?.call_method0("current_device")?.extract(),
                 }

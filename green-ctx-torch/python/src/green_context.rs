@@ -1,11 +1,10 @@
 //! `torch.cuda.green_contexts.GreenContext`, on partitions that own their SMs.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
-use green_ctx::{Context, Device, SmGroup, StreamOptions};
-use green_ctx_torch::{Torch, TorchError, scope};
+use green_ctx::{Context, SmGroup, StreamOptions};
+use green_ctx_torch::{Torch, scope};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 
@@ -74,24 +73,21 @@ impl Open {
 pub(crate) struct GreenContext {
     /// `None` once it is closed.
     open: ArcSwapOption<Held<Open>>,
-    /// How often it is set, on all threads.
-    entered: AtomicUsize,
     raw_context: usize,
     requested: Option<u32>,
     sm_count: u32,
-    device: Held<Device>,
+    device: u32,
 }
 
 impl GreenContext {
     /// Of a context that was made for so many SMs. Reads raw handles, so without the GIL.
     pub(crate) fn new(context: Context, requested: Option<u32>) -> GreenContext {
-        let device = Held::new(context.device().clone());
+        let device = context.device().ordinal();
         let (raw_context, sm_count) =
             (context.as_raw().addr(), context.group().map_or(0, SmGroup::sm_count));
         let open = Open { context, own: OnceLock::new(), given: Mutex::default() };
         let open = ArcSwapOption::from_pointee(Held::new(open));
-        let entered = AtomicUsize::new(0);
-        GreenContext { open, entered, raw_context, requested, sm_count, device }
+        GreenContext { open, raw_context, requested, sm_count, device }
     }
 
     fn make(py: Python<'_>, request: Request, device: DeviceId) -> PyResult<GreenContext> {
@@ -108,41 +104,29 @@ impl GreenContext {
         })
     }
 
-    fn enter(&self) -> Result<(), Fault> {
+    fn enter(&self, torch: &Torch) -> Result<(), Fault> {
         let open = self.live()?;
-        let torch = Torch::find().map_err(runtime)?;
-        scope::enter(&torch, &open.context, &open.own()?.stream).map_err(runtime)?;
-        self.entered.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+        scope::enter(torch, &open.context, &open.own()?.stream).map_err(runtime)
     }
 
     fn leave(&self) -> Result<(), Fault> {
-        let left = match self.live() {
-            Ok(open) => scope::leave(&open.context),
-            Err(closed) => scope::leave(&self.still_set().ok_or(closed)?),
-        };
-        match &left {
-            Err(TorchError::NotEntered) => Err(Fault::state(
-                "pop_context without set_context: the context is not set on this thread; call \
-                 set_context on the same thread first",
-            )),
-            Err(TorchError::NotInnermost) => Err(Fault::state(
-                "pop_context out of order: another context was set on this thread since; call \
-                 pop_context of that one first",
-            )),
-            Err(TorchError::StreamOrder | TorchError::ContextOrder) => left.map_err(runtime),
-            _ => {
-                self.entered.fetch_sub(1, Ordering::Relaxed);
-                left.map_err(runtime)
-            }
+        // Not asked of `live`: a context that was closed while it is set can be left.
+        let innermost = scope::innermost();
+        let set = innermost.filter(|context| context.as_raw().addr() == self.raw_context);
+        if let Some(context) = set {
+            return scope::leave(&context).map_err(runtime);
         }
-    }
-
-    /// The context of a closed object, which lives as long as it is set somewhere.
-    fn still_set(&self) -> Option<Context> {
-        let set = self.entered.load(Ordering::Relaxed) > 0;
-        let raw = std::ptr::with_exposed_provenance_mut(self.raw_context);
-        set.then(|| self.device.driver().find_context(raw)).flatten()
+        self.live()?;
+        Err(Fault::state(match scope::depth() {
+            0 => {
+                "pop_context without set_context: no context is set on this thread; call \
+                 set_context on the same thread first"
+            }
+            _ => {
+                "pop_context of a context that is not the one set last on this thread; call \
+                 pop_context of that one first"
+            }
+        }))
     }
 }
 
@@ -203,7 +187,10 @@ impl GreenContext {
     /// Makes the context current on this thread, and a stream of its own torch's current one. That
     /// stream waits for what was submitted to the one that was current.
     fn set_context(&self, py: Python<'_>) -> PyResult<()> {
-        blocking(py, || self.enter())
+        // First: a closed context is no reason to import torch.
+        self.live()?;
+        let torch = torch::libtorch(py)?;
+        blocking(py, || self.enter(&torch))
     }
 
     /// Puts back what was current before `set_context`. The stream that was waits for what was
@@ -252,7 +239,7 @@ impl GreenContext {
     /// The device's ordinal.
     #[getter]
     fn device_id(&self) -> u32 {
-        self.device.ordinal()
+        self.device
     }
 
     /// Whether it is closed.
@@ -298,7 +285,7 @@ impl GreenContext {
         match self.closed() {
             true => "<GreenContext: closed>".to_owned(),
             false => {
-                let device = self.device.ordinal();
+                let device = self.device;
                 format!("<GreenContext: {} SMs of device {device}>", self.sm_count)
             }
         }

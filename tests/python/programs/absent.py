@@ -34,6 +34,6 @@ context = GreenContext.create(16)
 for call in (context.set_context, context.pop_context):
     try:
         call()
-    except RuntimeError as error:
+    except (ImportError, RuntimeError) as error:
         print(error)
 print(GreenContext.create(116).sm_count)

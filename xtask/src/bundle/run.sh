@@ -1,18 +1,22 @@
 #!/usr/bin/env bash
 # Runs on a GPU host what the bundle holds, and leaves the results in a folder:
-#   ./run.sh [RESULTS] [verify|conformance|tests|benches|bench|torch ...]
+#   ./run.sh [RESULTS] [verify|conformance|tests|benches|bench|cudarc|torch ...]
 # The part torch wants a Python with torch, python3 or $TORCH_PYTHON, and runs when it is named.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 results=${1:-results}
 shift || true
-parts=${*:-verify conformance tests benches bench}
+parts=${*:-verify conformance tests benches bench cudarc}
 mkdir -p "$results"
 failed=0
 
 step() { # name, command...
     echo "== $1"
     "${@:2}" || { echo "== $1: FAILED ($?)"; failed=1; }
+}
+
+kept() { # file, command...; what it prints goes to the file too, and the status is the command's
+    "${@:2}" | tee "$1"
 }
 
 {
@@ -41,13 +45,23 @@ for part in $parts; do
             ;;
         benches)
             GREEN_CTX_DRIVER=cuda GREEN_CTX_RATIOS=$results/calls.json \
-                step benches "$here/calls" --bench --quiet | tee "$results/calls.txt"
+                step benches kept "$results/calls.txt" "$here/calls" --bench --quiet
             ;;
         bench)
             step bench "$here/green-ctx-bench" run --driver cuda --commit @COMMIT@ \
                 ${CUBLAS:+--cublas "$CUBLAS"} --out "$results/bench.json"
             step bench-plot "$here/green-ctx-bench" plot "$results/bench.json" --out "$results/bench.svg"
             step bench-check "$here/green-ctx-bench" check "$results/bench.json"
+            ;;
+        cudarc)
+            if [ -n "${CUBLAS:-}" ]; then
+                folder=$CUBLAS
+                [ -d "$folder" ] || folder=$(dirname "$folder")
+                LD_LIBRARY_PATH=$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
+                    step cudarc kept "$results/cudarc.json" "$here/cudarc_gemm" --json
+            else
+                echo "== cudarc: left out; CUBLAS is the path of a libcublas.so, or of its folder"
+            fi
             ;;
         torch)
             python=${TORCH_PYTHON:-python3}
@@ -56,16 +70,20 @@ for part in $parts; do
             # In a folder of its own: the machine's Python stays as it is. It may have no pip.
             if "$python" -m pip --version >/dev/null 2>&1; then
                 step torch-install "$python" -m pip install --quiet --no-index --no-deps \
-                    --target "$site" "$here"/*.whl
+                    --target "$site" "$here"/torch/*.whl
             else
-                step torch-install "$python" -m zipfile -e "$here"/*.whl "$site"
+                step torch-install "$python" -m zipfile -e "$here"/torch/*.whl "$site"
             fi
-            PYTHONPATH=$site step torch "$python" "$here/torch/test_torch.py" "$results/torch.json"
-            PYTHONPATH=$site step decode-beside-prefill "$python" \
-                "$here/torch/decode_beside_prefill.py" | tee "$results/decode_beside_prefill.txt"
+            export PYTHONPATH=$site
+            step torch "$python" "$here/torch/test_torch.py" "$results/torch.json"
+            step decode-beside-prefill kept "$results/decode_beside_prefill.txt" \
+                "$python" "$here/torch/decode_beside_prefill.py"
+            unset PYTHONPATH
+            rm -rf "$site"
             ;;
         *)
-            echo "unknown part $part; there are verify, conformance, tests, benches, bench and torch"
+            echo "unknown part $part; there are verify, conformance, tests, benches, bench, cudarc" \
+                "and torch"
             failed=1
             ;;
     esac
