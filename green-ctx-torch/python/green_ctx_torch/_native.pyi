@@ -1,9 +1,20 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Protocol, SupportsIndex, TypeAlias, TypeVar, final, overload
+from typing import (
+    Any,
+    Literal,
+    Protocol,
+    SupportsIndex,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    final,
+    overload,
+)
 
 import torch
 
 __all__ = [
+    "Allocator",
     "GreenContext",
     "Partition",
     "PartitionSet",
@@ -14,12 +25,23 @@ __all__ = [
     "Stream",
     "__version__",
     "_main",
+    "error_name",
+    "error_text",
+    "host_register",
+    "host_unregister",
     "info",
+    "library_path",
+    "memory_info",
     "partition",
+    "profiler_start",
+    "profiler_stop",
     "retarget",
     "sm_limits",
     "split_green",
     "supported",
+    "stream_create",
+    "stream_destroy",
+    "torch_allocator",
     "verify",
 ]
 
@@ -199,3 +221,67 @@ def verify(
 ) -> Report: ...
 def info(device: int | None = None) -> dict[str, Any]: ...
 def _main(arguments: list[str]) -> int: ...
+
+class _Usage(TypedDict):
+    current_bytes: int
+    peak_bytes: int
+    current_blocks: int
+    peak_blocks: int
+    allocations: int
+    refusals: int
+    failures: int
+    limit_bytes: int | None
+
+class _Block(TypedDict):
+    address: int
+    bytes: int
+    partition: str
+    stream: int
+    recorded: list[int]
+    graphs: int
+    shareable: bool
+
+class _Snapshot(TypedDict):
+    device: int
+    total: _Usage
+    partitions: dict[str, _Usage]
+    pool_bytes: int | None
+    shareable: bool
+    blocks: list[_Block]
+    waiting: list[_Block]
+    last_error: str | None
+
+@final
+class Allocator:
+    def __new__(cls, device: int = 0) -> Allocator: ...
+    @property
+    def device(self) -> int: ...
+    @property
+    def limit(self) -> int | None: ...
+    @limit.setter
+    def limit(self, bytes: int | None, /) -> None: ...
+    def set_partition_limit(self, name: str, bytes: int | None) -> None: ...
+    def set_shareable(self, shareable: bool) -> None: ...
+    def set_release_threshold(self, bytes: int) -> None: ...
+    @property
+    def current_bytes(self) -> int: ...
+    @property
+    def peak_bytes(self) -> int: ...
+    def reset_peak(self) -> None: ...
+    def usage(self, partition: str | None = None) -> _Usage: ...
+    def snapshot(self) -> _Snapshot: ...
+    def ipc_handle(self, address: int) -> bytes: ...
+    def empty_cache(self) -> None: ...
+    def mem_pool(self) -> torch.cuda.MemPool: ...
+
+def library_path() -> str: ...
+def torch_allocator() -> torch.cuda.memory.CUDAPluggableAllocator: ...
+def error_name(code: int) -> str | None: ...
+def error_text(code: int) -> str: ...
+def profiler_start(device: int = 0) -> None: ...
+def profiler_stop(device: int = 0) -> None: ...
+def memory_info(device: int = 0) -> tuple[int, int]: ...
+def host_register(address: int, bytes: int, flags: int = 0, device: int = 0) -> None: ...
+def host_unregister(address: int, device: int = 0) -> None: ...
+def stream_create(partition: Partition | None = None, device: int = 0) -> int: ...
+def stream_destroy(stream: int, device: int = 0) -> None: ...

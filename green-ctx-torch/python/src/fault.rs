@@ -5,6 +5,7 @@ use std::error::Error as StdError;
 
 use green_ctx::{Error, ErrorKind, PlanError, RetargetError};
 use green_ctx_torch::TorchError;
+use green_ctx_torch::allocator::AllocatorError;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -29,6 +30,9 @@ pub(crate) enum Fault {
     /// PyTorch is too old or of another kind, or what this thread has entered is not as it was.
     #[error(transparent)]
     Torch(#[from] TorchError),
+    /// The allocator refused.
+    #[error(transparent)]
+    Allocator(#[from] AllocatorError),
 }
 
 impl Fault {
@@ -48,8 +52,15 @@ impl Fault {
             Fault::Library(error)
             | Fault::Plan(PlanError::Error(error))
             | Fault::Retarget(RetargetError::Error(error))
-            | Fault::Torch(TorchError::Driver(error)) => is_value(error),
+            | Fault::Torch(TorchError::Driver(error))
+            | Fault::Allocator(AllocatorError::Driver(error)) => is_value(error),
             Fault::Torch(error) => matches!(error, TorchError::InvalidRequest(_)),
+            Fault::Allocator(error) => matches!(
+                error,
+                AllocatorError::InvalidRequest(_)
+                    | AllocatorError::UnknownBlock { .. }
+                    | AllocatorError::NotShareable { .. }
+            ),
             Fault::Plan(error) => matches!(
                 error,
                 PlanError::Unknown { .. }
@@ -90,6 +101,11 @@ impl From<Fault> for PyErr {
             PyRuntimeError::new_err(message)
         }
     }
+}
+
+/// A number that cannot be negative, as the type that is needed.
+pub(crate) fn unsigned<T: TryFrom<i64>>(what: &str, number: i64) -> Result<T, Fault> {
+    T::try_from(number).map_err(|_| Fault::value(format!("{what} cannot be {number}")))
 }
 
 /// The name of an object's type, for messages.

@@ -1,5 +1,6 @@
 //! The native part of the Python module `green_ctx_torch`.
 
+mod allocator;
 mod argument;
 mod command;
 mod device;
@@ -13,6 +14,7 @@ mod partitions;
 mod plan;
 mod provision;
 mod report;
+mod runtime;
 mod stream;
 mod torch;
 
@@ -23,6 +25,8 @@ mod _native {
     use pyo3::prelude::*;
     use pyo3::types::PyMapping;
 
+    #[pymodule_export]
+    use crate::allocator::{Allocator, library_path, torch_allocator};
     #[pymodule_export]
     use crate::command::{_main, info};
     #[pymodule_export]
@@ -39,6 +43,11 @@ mod _native {
     use crate::provision::{sm_limits, split_green, supported};
     #[pymodule_export]
     use crate::report::{Report, verify};
+    #[pymodule_export]
+    use crate::runtime::{
+        error_name, error_text, host_register, host_unregister, memory_info, profiler_start,
+        profiler_stop, stream_create, stream_destroy,
+    };
     #[pymodule_export]
     use crate::stream::Stream;
 

@@ -46,11 +46,15 @@ pub(crate) fn libtorch(py: Python<'_>) -> PyResult<Torch> {
 }
 
 fn import(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
+    import_or(py, "use the raw stream, which is there without")
+}
+
+/// torch, or an error that says what to do instead of installing it.
+pub(crate) fn import_or<'py>(py: Python<'py>, instead: &str) -> PyResult<Bound<'py, PyModule>> {
     py.import("torch").map_err(|error| {
-        let missing = PyImportError::new_err(
-            "torch is needed for this and cannot be imported; install it, or use the raw stream, \
-             which is there without",
-        );
+        let missing = PyImportError::new_err(format!(
+            "torch is needed for this and cannot be imported; install it, or {instead}"
+        ));
         missing.set_cause(py, Some(error));
         missing
     })

@@ -1,0 +1,16 @@
+"""An allocator for torch's memory that knows partitions.
+
+    import torch
+    from green_ctx_torch.allocator import Allocator
+
+    allocator = Allocator()
+    allocator.set_partition_limit("decode", 2 << 30)
+    with torch.cuda.use_mem_pool(allocator.mem_pool()):
+        ...  # past the limit: torch.OutOfMemoryError
+
+torch calls the C functions green_ctx_torch_* of the file that library_path() names.
+"""
+
+from green_ctx_torch._native import Allocator, library_path, torch_allocator
+
+__all__ = ["Allocator", "library_path", "torch_allocator"]

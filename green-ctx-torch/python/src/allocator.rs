@@ -1,0 +1,217 @@
+//! The allocator for PyTorch's memory: the state behind this library's C functions, and torch's objects
+//! that call them.
+
+use green_ctx_torch::allocator::{Allocator as Shared, Usage, c};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict};
+
+use crate::device::device;
+use crate::fault::{Fault, unsigned};
+use crate::gil::{Held, blocking};
+use crate::stream::kept;
+use crate::torch;
+
+/// The allocator of a device, which the library's C functions use too: every object for the device
+/// stands for the same.
+#[pyclass(frozen, module = "green_ctx_torch.allocator")]
+pub(crate) struct Allocator {
+    shared: Held<Shared>,
+    device: u32,
+}
+
+impl Allocator {
+    fn ask<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&Shared) -> Result<T, Fault> + Send,
+    ) -> PyResult<T> {
+        let shared = &*self.shared;
+        blocking(py, || {
+            // In a forked process a thread that is gone may hold the lock for ever: refused before.
+            shared.device().driver().device(self.device)?;
+            call(shared)
+        })
+    }
+}
+
+#[pymethods]
+impl Allocator {
+    #[new]
+    #[pyo3(signature = (device=0))]
+    fn new(py: Python<'_>, device: i64) -> PyResult<Allocator> {
+        let (shared, device) = blocking(py, || {
+            let known = self::device(device)?;
+            let ordinal = unsigned("a device", device)?;
+            Ok((Shared::global(ordinal)?, known.ordinal()))
+        })?;
+        Ok(Allocator { shared: Held::new(shared), device })
+    }
+
+    /// The device's ordinal.
+    #[getter]
+    fn device(&self) -> u32 {
+        self.device
+    }
+
+    /// The most bytes that may be in use; None for no limit, as at first. What is in use stays.
+    #[getter]
+    fn limit(&self, py: Python<'_>) -> PyResult<Option<u64>> {
+        self.ask(py, |shared| Ok(shared.limit()))
+    }
+
+    #[setter]
+    fn set_limit(&self, py: Python<'_>, bytes: Option<i64>) -> PyResult<()> {
+        self.ask(py, |shared| {
+            shared.set_limit(limit(bytes)?);
+            Ok(())
+        })
+    }
+
+    /// Limits the bytes that may be in use on streams of partitions of a name; None for no limit.
+    /// "primary" stands for what is in no partition, "borrowed" for green contexts of others.
+    fn set_partition_limit(&self, py: Python<'_>, name: &str, bytes: Option<i64>) -> PyResult<()> {
+        self.ask(py, |shared| {
+            shared.set_partition_limit(name, limit(bytes)?);
+            Ok(())
+        })
+    }
+
+    /// Whether blocks are allocated from now on so that they have IPC handles, and are slower to free.
+    fn set_shareable(&self, py: Python<'_>, shareable: bool) -> PyResult<()> {
+        self.ask(py, |shared| {
+            shared.set_shareable(shareable);
+            Ok(())
+        })
+    }
+
+    /// How many bytes that are not in use are kept when work is waited for; 64 MiB at first.
+    fn set_release_threshold(&self, py: Python<'_>, bytes: i64) -> PyResult<()> {
+        self.ask(py, |shared| Ok(shared.set_release_threshold(unsigned("a threshold", bytes)?)?))
+    }
+
+    /// The bytes in use.
+    #[getter]
+    fn current_bytes(&self, py: Python<'_>) -> PyResult<u64> {
+        self.ask(py, |shared| Ok(shared.current_bytes()))
+    }
+
+    /// The most bytes that were in use since the peak was last reset.
+    #[getter]
+    fn peak_bytes(&self, py: Python<'_>) -> PyResult<u64> {
+        self.ask(py, |shared| Ok(shared.peak_bytes()))
+    }
+
+    /// Lets all peaks begin again at what is in use.
+    fn reset_peak(&self, py: Python<'_>) -> PyResult<()> {
+        self.ask(py, |shared| {
+            shared.reset_peak();
+            Ok(())
+        })
+    }
+
+    /// Bytes and blocks in use, their peaks, what was refused, and the limit: in total, or on streams of
+    /// partitions of a name.
+    #[pyo3(signature = (partition=None))]
+    fn usage<'py>(&self, py: Python<'py>, partition: Option<&str>) -> PyResult<Bound<'py, PyDict>> {
+        let usage = self.ask(py, |shared| {
+            Ok(partition.map_or_else(|| shared.usage(), |name| shared.partition(name)))
+        })?;
+        dictionary(py, &usage)
+    }
+
+    /// Everything that there is to tell, at one moment: usage in total and of each partition, every
+    /// block, what the C functions could not do last.
+    fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let json = self.ask(py, |shared| Ok(shared.snapshot().to_json()))?;
+        py.import("json")?.call_method1("loads", (json,))
+    }
+
+    /// The handle by which another process opens the block that an address is in, which was allocated
+    /// while the allocator was shareable.
+    fn ipc_handle<'py>(&self, py: Python<'py>, address: i64) -> PyResult<Bound<'py, PyBytes>> {
+        let handle =
+            self.ask(py, |shared| Ok(shared.ipc_handle(unsigned("an address", address)?)?))?;
+        Ok(PyBytes::new(py, &handle))
+    }
+
+    /// Gives back to the device what is not in use. torch keeps freed memory for itself:
+    /// torch.cuda.empty_cache() comes first.
+    fn empty_cache(&self, py: Python<'_>) -> PyResult<()> {
+        self.ask(py, |shared| Ok(shared.empty_cache()?))
+    }
+
+    /// A new torch.cuda.MemPool of the device, for torch.cuda.use_mem_pool.
+    fn mem_pool<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let allocator = torch_allocator(py)?.bind(py).call_method0("allocator")?;
+        let cuda = import_torch(py)?.getattr("cuda")?;
+        // A pool is of the device that is current when it is made (aten/src/ATen/cuda/MemPool.cpp).
+        let current = cuda.call_method1("device", (self.device,))?;
+        current.call_method0("__enter__")?;
+        let made = cuda.call_method1("MemPool", (allocator,));
+        current.call_method1("__exit__", (py.None(), py.None(), py.None()))?;
+        made
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<Allocator of device {}>", self.device)
+    }
+}
+
+/// The file of the library that exports the allocator's C functions: this module's own.
+#[pyfunction]
+pub(crate) fn library_path(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    py.import("green_ctx_torch._native")?.getattr("__file__")
+}
+
+/// The allocator as a torch.cuda.memory.CUDAPluggableAllocator, for all devices, made when first asked
+/// for. It is kept, since a torch.cuda.MemPool does not keep its allocator.
+#[pyfunction]
+pub(crate) fn torch_allocator(py: Python<'_>) -> PyResult<Py<PyAny>> {
+    static KEPT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    kept(py, &KEPT, || {
+        let memory = import_torch(py)?.getattr("cuda")?.getattr("memory")?;
+        let names = (library_path(py)?, "green_ctx_torch_alloc", "green_ctx_torch_free");
+        let made = memory.getattr("CUDAPluggableAllocator")?.call1(names)?;
+        let hooks = made.call_method0("allocator")?;
+        for (setter, function) in [
+            ("set_init_fn", c::green_ctx_torch_init as *const ()),
+            ("set_reset_fn", c::green_ctx_torch_reset as *const ()),
+            ("set_memory_fraction_fn", c::green_ctx_torch_memory_fraction as *const ()),
+            ("set_base_alloc_fn", c::green_ctx_torch_base_alloc as *const ()),
+            ("set_record_stream_fn", c::green_ctx_torch_record_stream as *const ()),
+        ] {
+            // Some versions of torch lack some of them.
+            if let Some(set) = hooks.getattr_opt(setter)? {
+                set.call1((function.addr(),))?;
+            }
+        }
+        Ok(made.unbind())
+    })
+}
+
+fn import_torch(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
+    torch::import_or(py, "call the C functions of green_ctx_torch.allocator.library_path()")
+}
+
+fn limit(bytes: Option<i64>) -> Result<Option<u64>, Fault> {
+    bytes.map(|bytes| unsigned("a limit", bytes)).transpose()
+}
+
+/// A usage under the names that a snapshot has.
+fn dictionary<'py>(py: Python<'py>, usage: &Usage) -> PyResult<Bound<'py, PyDict>> {
+    let told = PyDict::new(py);
+    for (name, value) in [
+        ("current_bytes", usage.current_bytes),
+        ("peak_bytes", usage.peak_bytes),
+        ("current_blocks", usage.current_blocks),
+        ("peak_blocks", usage.peak_blocks),
+        ("allocations", usage.allocations),
+        ("refusals", usage.refusals),
+        ("failures", usage.failures),
+    ] {
+        told.set_item(name, value)?;
+    }
+    told.set_item("limit_bytes", usage.limit_bytes)?;
+    Ok(told)
+}

@@ -1,0 +1,130 @@
+//! What `torch.cuda.cudart()` offers, without the CUDA runtime.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use green_ctx::DefaultStream;
+use green_ctx_torch::runtime::{self, ErrorCode};
+use pyo3::prelude::*;
+
+use crate::device::device;
+use crate::fault::{Fault, unsigned};
+use crate::gil::blocking;
+use crate::partition::Partition;
+
+/// The name of an error code, cudaErrorInvalidValue for 1; None for one that CUDA 13.5 does not have.
+#[pyfunction]
+pub(crate) fn error_name(code: i64) -> Option<&'static str> {
+    // No code is as large as what stands here for the others.
+    ErrorCode(u32::try_from(code).unwrap_or(u32::MAX)).name()
+}
+
+/// What an error code means, in a few words.
+#[pyfunction]
+pub(crate) fn error_text(code: i64) -> &'static str {
+    ErrorCode(u32::try_from(code).unwrap_or(u32::MAX)).text()
+}
+
+/// Has the profiler that the program runs under collect from now on; without one nothing happens.
+#[pyfunction]
+#[pyo3(signature = (device=0))]
+pub(crate) fn profiler_start(py: Python<'_>, device: i64) -> PyResult<()> {
+    blocking(py, || Ok(runtime::profiler_start(&self::device(device)?)?))
+}
+
+/// Has the profiler that the program runs under collect no longer.
+#[pyfunction]
+#[pyo3(signature = (device=0))]
+pub(crate) fn profiler_stop(py: Python<'_>, device: i64) -> PyResult<()> {
+    blocking(py, || Ok(runtime::profiler_stop(&self::device(device)?)?))
+}
+
+/// The bytes of a device's memory that are free, and that there are.
+#[pyfunction]
+#[pyo3(signature = (device=0))]
+pub(crate) fn memory_info(py: Python<'_>, device: i64) -> PyResult<(u64, u64)> {
+    let memory = blocking(py, || Ok(runtime::memory_info(&self::device(device)?)?))?;
+    Ok((memory.free, memory.total))
+}
+
+/// Page-locks memory of the host, which must stay where it is until it is unregistered. The flags are
+/// cudaHostRegister's: 1 for all contexts, 2 mapped, 4 of a device, 8 only read.
+#[pyfunction]
+#[pyo3(signature = (address, bytes, flags=0, device=0))]
+pub(crate) fn host_register(
+    py: Python<'_>,
+    address: i64,
+    bytes: i64,
+    flags: i64,
+    device: i64,
+) -> PyResult<()> {
+    blocking(py, || {
+        let (begin, bytes) = (memory(address)?, unsigned("a size", bytes)?);
+        if bytes == 0 {
+            return Err(Fault::value("no bytes cannot be registered"));
+        }
+        let flags = unsigned("a set of flags", flags)?;
+        let device = self::device(device)?;
+        // SAFETY: the memory is there and stays there, as this function's documentation demands.
+        Ok(unsafe { runtime::host_register(&device, begin, bytes, flags) }?)
+    })
+}
+
+/// Ends what host_register did for an address. No work on a device may use the memory any more.
+#[pyfunction]
+#[pyo3(signature = (address, device=0))]
+pub(crate) fn host_unregister(py: Python<'_>, address: i64, device: i64) -> PyResult<()> {
+    blocking(py, || {
+        let (begin, device) = (memory(address)?, self::device(device)?);
+        // SAFETY: nothing uses the memory, as this function's documentation demands.
+        Ok(unsafe { runtime::host_unregister(&device, begin) }?)
+    })
+}
+
+/// Makes a stream of a partition, or of a device outside of partitions, and returns its handle, a
+/// CUstream. It is the caller's to destroy, before the partition is closed.
+#[pyfunction]
+#[pyo3(signature = (partition=None, device=0))]
+pub(crate) fn stream_create(
+    py: Python<'_>,
+    partition: Option<Bound<'_, Partition>>,
+    device: i64,
+) -> PyResult<usize> {
+    let live = partition.map(|partition| partition.get().live()).transpose()?;
+    blocking(py, move || {
+        let stream = match live {
+            Some(live) => runtime::create_stream(live.context()),
+            None => runtime::create_stream(&self::device(device)?.primary_context()?),
+        }?;
+        Ok(stream.addr())
+    })
+}
+
+/// Destroys a stream that stream_create made, which nothing may use afterwards. What was submitted to
+/// it goes on.
+#[pyfunction]
+#[pyo3(signature = (stream, device=0))]
+pub(crate) fn stream_destroy(py: Python<'_>, stream: i64, device: i64) -> PyResult<()> {
+    blocking(py, || {
+        let raw: *mut c_void = ptr::without_provenance_mut(unsigned("a stream", stream)?);
+        if DefaultStream::from_raw(raw.cast()).is_some() {
+            return Err(Fault::value(format!("{stream} is a default stream, which stays")));
+        }
+        let device = self::device(device)?;
+        if device.driver().find_stream(raw.cast()).is_some() {
+            return Err(Fault::value(format!(
+                "stream {stream:#x} ends with the object that it is of; drop that, or close its \
+                 partition"
+            )));
+        }
+        // SAFETY: no object stands for it, and the rest is as this function's documentation demands.
+        Ok(unsafe { runtime::destroy_stream(&device, raw) }?)
+    })
+}
+
+fn memory(address: i64) -> Result<*mut c_void, Fault> {
+    match unsigned("an address", address)? {
+        0 => Err(Fault::value("there is no memory at address 0")),
+        address => Ok(ptr::without_provenance_mut(address)),
+    }
+}
