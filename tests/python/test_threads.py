@@ -98,17 +98,17 @@ def test_threads_switch_and_ask():
 
 def test_what_waits_lets_python_go_on(python):
     folder = str(Path(__file__).parent)
-    calls = "partition plans prepare switch verify info retarget end"
+    calls = "partition plans prepare switch verify info retarget end unregister"
     assert python(WAITS, folder).split() == calls.split()
 
 
 # Each call meets a driver that waits until another thread of Python has had its turn. With the GIL
 # held there is no end, which the test would not wait for.
 WAITS = """
-import sys, threading, time
+import ctypes, sys, threading, time
 sys.path.append(sys.argv[1])
 import driver
-from green_ctx_torch import PartitionSet, info, partition, retarget, verify
+from green_ctx_torch import PartitionSet, info, partition, retarget, runtime, verify
 
 DAY, NIGHT = {"a": 8, "b": 8}, {"a": 16}
 holder = partition({"holder": 8})["holder"]
@@ -140,6 +140,9 @@ graph = driver.capture(stream, lambda: memory.fill(1, stream))
 waits("retarget", lambda: retarget(graph, parts["d"]))
 plans = [plans]
 waits("end", plans.clear)
+host = ctypes.create_string_buffer(64)
+runtime.host_register(ctypes.addressof(host), 64)
+waits("unregister", lambda: runtime.host_unregister(ctypes.addressof(host)))
 memory.free(stream)
 driver.destroy_graph(graph)
 """

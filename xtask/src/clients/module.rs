@@ -13,8 +13,9 @@ const ENVIRONMENT: &str = "target/python-venv";
 const PROJECT: &str = "green-ctx-torch";
 
 /// What stays for as long as the module is loaded: contexts for the next partitions of the same SMs,
-/// and the kernel that the tests launch.
-const LEAVES: &[&str] = &["green_contexts", "libraries"];
+/// the kernel that the tests launch, and the allocator's pool with its stream and context.
+const LEAVES: &[&str] =
+    &["green_contexts", "libraries", "memory_pools: 1", "streams: 1", "primary_retains: 1"];
 
 /// The environment's Python, or what it lacks.
 pub(crate) fn environment() -> Result<Environment, String> {

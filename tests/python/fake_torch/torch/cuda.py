@@ -1,5 +1,10 @@
 """What green_ctx_torch uses of torch.cuda, with torch's signatures."""
 
+from torch import memory as memory
+from torch.memory import MemPool as MemPool
+from torch.memory import current_device as current_device
+from torch.memory import device as device
+
 
 class ExternalStream:
     """Remembers what it was made of; owns nothing, like torch's."""

@@ -1,0 +1,264 @@
+"""The allocator: its Python class, and the C functions that torch calls."""
+
+import ctypes
+import gc
+import re
+from pathlib import Path
+
+import driver
+import pytest
+from green_ctx_torch import partition
+from green_ctx_torch.allocator import Allocator, library_path, torch_allocator
+
+EXPORTS = re.compile(r"pub (?:unsafe )?extern \"C\" fn (green_ctx_torch_\w+)")
+SOURCE = Path(__file__).parents[2] / "green-ctx-torch/src/allocator/c.rs"
+
+
+class Library:
+    """The C functions, as torch has them: of the file, by name."""
+
+    def __init__(self):
+        self.functions = ctypes.CDLL(library_path())
+        self._alloc = self.functions.green_ctx_torch_alloc
+        self._alloc.restype = ctypes.c_void_p
+        self._alloc.argtypes = [ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+        self._free = self.functions.green_ctx_torch_free
+        self._free.restype = None
+        self._free.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+
+    def alloc(self, size, raw_stream):
+        return self._alloc(size, 0, raw_stream)
+
+    def free(self, address, raw_stream):
+        self._free(address, 0, 0, raw_stream)
+
+
+library = Library()
+
+
+@pytest.fixture
+def allocator():
+    """The allocator of device 0, as it is at first."""
+    allocator = Allocator()
+    allocator.reset_peak()
+    yield allocator
+    allocator.limit = None
+    for name in allocator.snapshot()["partitions"]:
+        allocator.set_partition_limit(name, None)
+    allocator.set_shareable(False)
+    assert allocator.current_bytes == 0 and not allocator.snapshot()["waiting"]
+
+
+@pytest.fixture
+def parts():
+    with partition({"decode": 16, "prefill": "rest"}) as parts:
+        yield parts
+
+
+def test_every_function_is_exported():
+    names = EXPORTS.findall(SOURCE.read_text())
+    assert len(names) > 15
+    for name in names:
+        assert getattr(library.functions, name)
+
+
+def test_a_limit_gives_null(allocator, parts):
+    stream = parts["decode"].raw_stream
+    assert allocator.limit is None
+    allocator.limit = 1000
+    refusals = allocator.usage()["refusals"]
+    block = library.alloc(600, stream)
+    assert block and library.alloc(401, stream) is None
+    assert allocator.limit == 1000 and allocator.usage()["limit_bytes"] == 1000
+    assert allocator.usage()["refusals"] == refusals + 1
+    assert "600 of the 1000 bytes of the allocator" in allocator.snapshot()["last_error"]
+    allocator.limit = None
+    other = library.alloc(401, stream)
+    assert other
+    for address in [block, other]:
+        library.free(address, stream)
+
+
+def test_each_partition_has_an_account(allocator, parts):
+    decode, prefill = parts["decode"].raw_stream, parts["prefill"].raw_stream
+    allocator.set_partition_limit("decode", 100)
+    assert library.alloc(101, decode) is None
+    assert "partition decode" in allocator.snapshot()["last_error"]
+    blocks = {library.alloc(100, decode): decode, library.alloc(5000, prefill): prefill}
+    # Outside of partitions there is an account too.
+    blocks[library.alloc(7, None)] = None
+    assert allocator.current_bytes == 5107
+    current = {name: allocator.usage(name)["current_bytes"] for name in ("decode", "prefill")}
+    assert current == {"decode": 100, "prefill": 5000}
+    assert allocator.usage("primary")["current_bytes"] == 7
+    for address, stream in blocks.items():
+        library.free(address, stream)
+    assert allocator.current_bytes == 0 and allocator.peak_bytes == 5107
+    assert allocator.usage("decode")["peak_bytes"] == 100
+    allocator.reset_peak()
+    assert allocator.peak_bytes == allocator.usage("decode")["peak_bytes"] == 0
+
+
+def test_a_snapshot_tells_all(allocator, parts):
+    stream = parts["decode"].raw_stream
+    block = library.alloc(4096, stream)
+    snapshot = allocator.snapshot()
+    assert snapshot["device"] == allocator.device == 0
+    assert snapshot["total"] == allocator.usage()
+    for name, usage in snapshot["partitions"].items():
+        assert usage == allocator.usage(name)
+    assert snapshot["blocks"] == [
+        {
+            "address": block,
+            "bytes": 4096,
+            "partition": "decode",
+            "stream": stream,
+            "recorded": [],
+            "graphs": 0,
+            "shareable": False,
+        }
+    ]
+    assert snapshot["pool_bytes"] >= 4096
+    library.free(block, stream)
+
+
+def test_every_object_is_the_same_allocator(allocator):
+    other = Allocator(device=0)
+    other.limit = 5
+    assert allocator.limit == 5
+    del other
+    gc.collect()
+    assert Allocator().limit == 5 and library.alloc(6, None) is None
+
+
+def test_memory_goes_back(python, tmp_path):
+    report = tmp_path / "report"
+    program = """
+import ctypes
+from green_ctx_torch.allocator import Allocator, library_path
+allocator = Allocator()
+allocator.empty_cache()
+alloc = ctypes.CDLL(library_path()).green_ctx_torch_alloc
+alloc.restype = ctypes.c_void_p
+assert alloc(ctypes.c_size_t(64), 0, None)
+allocator.set_release_threshold(1 << 40)
+allocator.empty_cache()
+"""
+    python(program, GREEN_CTX_SIM_REPORT=str(report))
+    told = report.read_text()
+    # Where nothing was allocated there is nothing to give back.
+    assert '"cuMemPoolTrimTo": 1' in told
+    # Two when the pool is made, and then the threshold.
+    assert '"cuMemPoolSetAttribute": 3' in told
+
+
+def test_blocks_with_ipc_handles(allocator, parts):
+    stream = parts["decode"].raw_stream
+    pooled = library.alloc(64, stream)
+    with pytest.raises(ValueError, match="make the allocator shareable before"):
+        allocator.ipc_handle(pooled)
+    allocator.set_shareable(True)
+    shared = library.alloc(64, stream)
+    handle = allocator.ipc_handle(shared)
+    assert type(handle) is bytes and len(handle) == 64
+    assert allocator.ipc_handle(shared + 63) == handle
+    for address in [pooled, shared]:
+        library.free(address, stream)
+    with pytest.raises(ValueError, match="there is no block at"):
+        allocator.ipc_handle(shared)
+
+
+def test_wrong_arguments_change_nothing(allocator):
+    allocator.limit = 10
+    for wrong in [
+        lambda: Allocator(-1),
+        lambda: Allocator(1),
+        lambda: setattr(allocator, "limit", -1),
+        lambda: allocator.set_partition_limit("decode", -1),
+        lambda: allocator.set_release_threshold(-1),
+        lambda: allocator.ipc_handle(-1),
+    ]:
+        with pytest.raises(ValueError):
+            wrong()
+    with pytest.raises(TypeError):
+        allocator.limit = 1.5
+    assert allocator.limit == 10
+
+
+def test_torch_is_told_of_the_functions(python):
+    fake_torch = str(Path(__file__).parent / "fake_torch")
+    told = python(TORCH, fake_torch, GREEN_CTX_SIM_DEVICES="2")
+    assert told.split() == ["made", "called", "pools"]
+
+
+# In a Python of its own: what torch is given is kept for as long as the process lives.
+TORCH = """
+import ctypes, sys
+sys.path.insert(0, sys.argv[1])
+import torch
+from green_ctx_torch.allocator import Allocator, library_path, torch_allocator
+
+allocator = torch_allocator()
+assert allocator is torch_allocator()
+assert allocator.made_of == (
+    library_path(), "green_ctx_torch_alloc", "green_ctx_torch_free")
+print("made")
+
+# The addresses are those of the functions with torch's signatures.
+hooks = allocator.allocator().hooks
+library = ctypes.CDLL(library_path())
+for name, address in hooks.items():
+    function = getattr(library, f"green_ctx_torch_{name}")
+    assert ctypes.cast(function, ctypes.c_void_p).value == address
+assert set(hooks) == {"reset", "memory_fraction", "base_alloc", "record_stream"}
+ctypes.CFUNCTYPE(None, ctypes.c_double, ctypes.c_int)(hooks["memory_fraction"])(0.0, 0)
+assert Allocator().limit == 0
+print("called")
+
+pools = [Allocator(device).mem_pool() for device in (1, 0)]
+assert [pool.device for pool in pools] == [1, 0]
+assert all(pool.allocator is allocator.allocator() for pool in pools)
+assert torch.cuda.current_device() == 0
+torch.cuda.MemPool = None
+try:
+    Allocator(1).mem_pool()
+except TypeError:
+    assert torch.cuda.current_device() == 0
+    print("pools")
+"""
+
+
+def test_without_torch_the_error_says_what_to_do():
+    for ask in [torch_allocator, Allocator().mem_pool]:
+        with pytest.raises(ImportError, match="install it, or call the C functions of"):
+            ask()
+
+
+def test_a_process_that_was_forked_is_told(python):
+    program = """
+import os
+from green_ctx_torch.allocator import Allocator
+allocator = Allocator()
+if os.fork() == 0:
+    for ask in [Allocator, allocator.snapshot, lambda: allocator.limit]:
+        try:
+            ask()
+        except RuntimeError as error:
+            assert "forked" in str(error)
+        else:
+            os._exit(1)
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
+"""
+    python(program)
+
+
+def test_a_driver_that_is_missing_is_a_runtime_error(python):
+    program = """
+from green_ctx_torch.allocator import Allocator
+try:
+    Allocator()
+except RuntimeError as error:
+    print(error)
+"""
+    assert python(program, LD_LIBRARY_PATH="/nowhere").startswith("no usable CUDA driver: ")
