@@ -28,6 +28,7 @@ const TORCH: &str = "torch";
 const SCRIPTS: &[&str] = &[
     "tests/python/gpu/test_torch.py",
     "tests/python/gpu/measurements.py",
+    "tests/python/gpu/memory.py",
     "tests/python/gpu/harness.py",
     "tests/python/gpu/probe.py",
     "green-ctx-torch/examples/decode_beside_prefill.py",

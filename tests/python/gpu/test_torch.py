@@ -4,7 +4,6 @@ Needs torch 2.11; CuPy and cuda.core where they are installed. Exits with 1 wher
 must hold does not.
 """
 
-import ctypes
 import sys
 import threading
 
@@ -14,7 +13,7 @@ from harness import check, raises, run, skip
 from probe import blocks, launch, sms
 
 import green_ctx_torch
-from green_ctx_torch import GreenContext, _native, flashinfer, sglang
+from green_ctx_torch import GreenContext, flashinfer, sglang
 
 TOTAL = torch.cuda.get_device_properties(0).multi_processor_count
 SIZE = 4096
@@ -375,50 +374,9 @@ def sglangs_function():
     assert [len(each) for each in seen] == [16, 24] and not seen[0] & seen[1]
 
 
-@check
-def a_limited_pool_of_memory():
-    path = _native.__file__
-    functions = ctypes.CDLL(path)
-    for name in ("green_ctx_torch_current_bytes", "green_ctx_torch_peak_bytes"):
-        getattr(functions, name).restype = ctypes.c_uint64
-    set_limit = functions.green_ctx_torch_set_limit
-    set_limit.argtypes = (ctypes.c_int, ctypes.c_uint64)
-
-    def allocate(mib):
-        return torch.empty(mib << 20, dtype=torch.uint8, device="cuda")
-
-    memory = torch.cuda.memory.CUDAPluggableAllocator(
-        path, "green_ctx_torch_alloc", "green_ctx_torch_free"
-    )
-    limit = 64 << 20
-    assert set_limit(0, limit) == 0
-    part = green_ctx_torch.partition({"small": 16})["small"]
-    pool = torch.cuda.MemPool(memory.allocator())
-    with part, torch.cuda.use_mem_pool(pool):
-        held = [allocate(8) for _ in range(4)]
-        for number, tensor in enumerate(held):
-            tensor.fill_(number)
-        current = functions.green_ctx_torch_current_bytes(0)
-        assert 32 << 20 <= current <= limit, current
-        message = raises(torch.OutOfMemoryError, lambda: allocate(64), "out of memory")
-        # What there was is whole, and what fits is still given.
-        assert [int(tensor[-1]) for tensor in held] == [0, 1, 2, 3]
-        small = allocate(1)
-    peak = functions.green_ctx_torch_peak_bytes(0)
-    assert peak <= limit
-    # Outside of the pool nothing is limited.
-    allocate(128)
-    del held, tensor, small, pool
-    torch.cuda.empty_cache()
-    left = functions.green_ctx_torch_current_bytes(0)
-    assert set_limit(0, 2**64 - 1) == 0
-    part.close()
-    message = message.splitlines()[0]
-    return {"current": current, "peak": peak, "limit": limit, "left": left, "message": message}
-
-
 if __name__ == "__main__":
     import measurements  # noqa: F401
+    import memory  # noqa: F401
 
     about = {
         "device": torch.cuda.get_device_name(0),
