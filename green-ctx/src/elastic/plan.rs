@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::partition::{Lane, Partition};
 use crate::error::Error;
-use crate::resource::SplitRequest;
+use crate::resource::{Parent, SplitRequest};
 
 /// A named division of the SMs of a [`PartitionSet`](super::PartitionSet).
 ///
@@ -44,9 +45,33 @@ pub struct PreparedPlan {
     pub(super) partitions: Vec<Arc<Partition>>,
     /// What the partitions run on, in their order.
     pub(super) lanes: Vec<Arc<Lane>>,
+    /// The SMs that the plan divides.
+    base: Arc<Parent>,
+    /// Whether its set has forgotten it.
+    retired: AtomicBool,
 }
 
 impl PreparedPlan {
+    pub(super) fn new(
+        name: Arc<str>,
+        partitions: Vec<Arc<Partition>>,
+        base: &Arc<Parent>,
+    ) -> PreparedPlan {
+        let lanes = partitions.iter().map(|partition| Arc::clone(partition.lane())).collect();
+        let (base, retired) = (Arc::clone(base), AtomicBool::new(false));
+        PreparedPlan { name, partitions, lanes, base, retired }
+    }
+
+    /// Whether it is one of the plans of the set that has these SMs.
+    pub(super) fn is_of(&self, base: &Arc<Parent>) -> bool {
+        Arc::ptr_eq(&self.base, base) && !self.retired.load(Ordering::Relaxed)
+    }
+
+    /// Has its set know it no more. Only while no plan is switched to.
+    pub(super) fn retire(&self) {
+        self.retired.store(true, Ordering::Relaxed);
+    }
+
     /// The name.
     #[must_use]
     pub fn name(&self) -> &str {

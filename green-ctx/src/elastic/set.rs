@@ -219,28 +219,28 @@ impl PartitionSet {
     ) -> Result<(), PlanError> {
         let mut ended = Vec::new();
         let mut left = self.inner.switching.lock();
+        if !plan.is_of(&self.inner.base) {
+            return Err(unknown(plan.name(), &self.inner.plans.lock()));
+        }
         {
-            let plans = self.inner.plans.lock();
-            if !plans.iter().any(|known| Arc::ptr_eq(known, plan)) {
-                return Err(unknown(plan.name(), &plans));
+            // Let go of before the new plan is stored, which is dearer while somebody reads.
+            let former = self.inner.active.load();
+            if Arc::ptr_eq(&former, plan) {
+                return Ok(());
             }
-        }
-        let former = self.inner.active.load();
-        if Arc::ptr_eq(&former, plan) {
-            return Ok(());
-        }
-        if let Some(at_most) = options.drain {
-            self.drain(&former, at_most)?;
-        }
-        if options.fence {
-            let leaves = fence(&former, &left, plan)?;
-            ended = mem::replace(&mut *left, leaves);
+            if let Some(at_most) = options.drain {
+                self.drain(&former, at_most)?;
+            }
+            if options.fence {
+                let leaves = fence(&former, &left, plan)?;
+                ended = mem::replace(&mut *left, leaves);
+            }
+            trace::event!(DEBUG, from = former.name(), to = plan.name(), "another plan is active");
         }
         self.inner.active.store(Arc::clone(plan));
         // Outside of the lock: the end of a lane is the end of a context.
         drop(left);
         drop(ended);
-        trace::event!(DEBUG, from = former.name(), to = plan.name(), "another plan is active");
         Ok(())
     }
 
@@ -259,6 +259,7 @@ impl PartitionSet {
             return Err(PlanError::Active { name: name.to_owned() });
         }
         let retired = plans.remove(index);
+        retired.retire();
         // Outside of the locks: the end of a plan is the end of contexts.
         drop((plans, no_switch));
         drop(retired);
@@ -346,8 +347,7 @@ fn build(
         Ok(Arc::new(Partition::new(name, requested, lane_of(lanes, group)?)))
     };
     let partitions = groups.into_iter().map(partition).collect::<Result<Vec<_>>>()?;
-    let lanes = partitions.iter().map(|partition| Arc::clone(partition.lane())).collect();
-    Ok(Arc::new(PreparedPlan { name, partitions, lanes }))
+    Ok(Arc::new(PreparedPlan::new(name, partitions, base)))
 }
 
 /// What runs on a group's SMs: made for another plan, or now.
