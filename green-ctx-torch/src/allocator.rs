@@ -84,12 +84,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use green_ctx::sys::{CUdeviceptr, CUstream};
-use green_ctx::{Device, Driver};
+use green_ctx::{Device, Driver, RelaxedCapture};
 use parking_lot::Mutex;
 
 use account::Accounts;
 use block::{Block, Waiting};
-use capture::{Capture, Relaxed};
+use capture::Capture;
 use place::Place;
 use source::Source;
 
@@ -232,7 +232,7 @@ impl Allocator {
         }
         let inner = &*self.inner;
         let driver = inner.checked_driver()?;
-        let _relaxed = Relaxed::enter(driver)?;
+        let _relaxed = RelaxedCapture::enter(driver)?;
         inner.give_back_waiting(false);
         let source = inner.source()?;
         // SAFETY: the stream is alive by this function's contract.
@@ -318,7 +318,7 @@ impl Allocator {
         if !inner.books.lock().has(address) {
             return Err(AllocatorError::UnknownBlock { address });
         }
-        let _relaxed = Relaxed::enter(driver)?;
+        let _relaxed = RelaxedCapture::enter(driver)?;
         // SAFETY: the stream is alive by this function's contract.
         let (place, _) = unsafe { Place::find(inner.source()?.primary(), stream) }?;
         let hold = match place.capture(driver)? {
@@ -425,7 +425,7 @@ impl Allocator {
     #[doc(alias = "cuMemPoolTrimTo")]
     pub fn empty_cache(&self) -> Result<()> {
         let driver = self.inner.checked_driver()?;
-        let _relaxed = Relaxed::enter(driver)?;
+        let _relaxed = RelaxedCapture::enter(driver)?;
         self.inner.give_back_waiting(true);
         Ok(self.inner.source.get().map_or(Ok(()), Source::trim)?)
     }

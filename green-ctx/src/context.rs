@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use green_ctx_sys::{CUcontext, CUctx_st, CUgreenCtx, CUgreenCtx_st};
 use parking_lot::Mutex;
 
-use crate::capture::Relaxed;
+use crate::capture::RelaxedCapture;
 use crate::current::{self, Current, Scope};
 use crate::device::Device;
 use crate::driver::Driver;
@@ -444,7 +444,7 @@ impl Inner {
         unsafe {
             call!(self.device.api(), cuGreenCtxRecordEvent(green.raw.as_ptr(), event.raw()))
         }?;
-        let _relaxed = Relaxed::enter(self.device.driver())?;
+        let _relaxed = RelaxedCapture::enter(self.device.driver())?;
         if event.is_complete()? {
             return Ok(None);
         }

@@ -91,6 +91,7 @@ mod trace;
 pub mod verify;
 mod watch;
 
+pub use capture::RelaxedCapture;
 pub use context::{CloseError, CloseReason, Context};
 pub use current::Current;
 pub use device::{ComputeCapability, Device, Uuid};

@@ -7,39 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::{mem, ptr};
 
 use green_ctx::sys::{
-    CUdriverProcAddressQueryResult, CUgraph, CUresult, CUstream, CUstreamCaptureMode,
-    CUstreamCaptureStatus, Version,
+    CUdriverProcAddressQueryResult, CUgraph, CUresult, CUstream, CUstreamCaptureStatus, Version,
 };
 use green_ctx::{Driver, Error, Result};
 
 use super::call::{call, check};
-
-/// While it lives, this thread may allocate, free and wait outside of the captures of others. Without
-/// it such a call spoils a graph that another thread captures in global mode (cuda.h,
-/// `cuThreadExchangeStreamCaptureMode`).
-pub(super) struct Relaxed<'a> {
-    driver: &'a Driver,
-    former: CUstreamCaptureMode,
-}
-
-impl<'a> Relaxed<'a> {
-    pub(super) fn enter(driver: &'a Driver) -> Result<Relaxed<'a>> {
-        let former = exchange(driver, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)?;
-        Ok(Relaxed { driver, former })
-    }
-}
-
-impl Drop for Relaxed<'_> {
-    fn drop(&mut self) {
-        self.driver.report(exchange(self.driver, self.former).map(drop));
-    }
-}
-
-fn exchange(driver: &Driver, mut mode: CUstreamCaptureMode) -> Result<CUstreamCaptureMode> {
-    // SAFETY: the pointer is to a live value.
-    unsafe { call!(driver.api(), cuThreadExchangeStreamCaptureMode(&raw mut mode)) }?;
-    Ok(mode)
-}
 
 /// How a stream takes part in a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

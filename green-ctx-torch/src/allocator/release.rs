@@ -5,11 +5,11 @@ use std::mem;
 use std::sync::atomic::Ordering;
 
 use green_ctx::sys::CUstream;
-use green_ctx::{Driver, Error, Result};
+use green_ctx::{Driver, Error, RelaxedCapture, Result};
 
 use super::Inner;
 use super::block::Waiting;
-use super::capture::{Capture, Hold, Relaxed};
+use super::capture::{Capture, Hold};
 use super::place::Place;
 use super::source::Source;
 
@@ -37,7 +37,7 @@ impl Inner {
         waiting: &mut Waiting,
         stream: CUstream,
     ) -> Result<bool> {
-        let _relaxed = Relaxed::enter(driver)?;
+        let _relaxed = RelaxedCapture::enter(driver)?;
         let source = self.source()?;
         // SAFETY: the stream is alive by this function's contract.
         let (on, _) = unsafe { Place::find(source.primary(), stream) }?;
@@ -77,7 +77,7 @@ impl Inner {
             return;
         }
         let driver = self.device.driver();
-        let ready = self.source().and_then(|source| Ok((source, Relaxed::enter(driver)?)));
+        let ready = self.source().and_then(|source| Ok((source, RelaxedCapture::enter(driver)?)));
         let (source, _relaxed) = match ready {
             Ok(ready) => ready,
             Err(error) => return driver.report(Err(error)),

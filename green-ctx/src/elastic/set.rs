@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::partition::{Lane, Partition};
 use super::plan::{Plan, PlanError, PreparedPlan};
-use crate::capture::Relaxed;
+use crate::capture::RelaxedCapture;
 use crate::device::Device;
 use crate::error::Result;
 use crate::resource::{Parent, SmGroup};
@@ -290,7 +290,7 @@ impl PartitionSet {
 
 fn is_done(device: &Device, lane: &Lane) -> Result<bool> {
     // Another thread's capture must not be spoiled by the question.
-    let _relaxed = Relaxed::enter(device.driver())?;
+    let _relaxed = RelaxedCapture::enter(device.driver())?;
     lane.is_done()
 }
 

@@ -7,7 +7,7 @@ use green_ctx_sys::{Api, CUdevice_attribute, CUfunction_attribute, CUstream};
 
 use super::occupancy::Occupancy;
 use super::{ClusterFit, Fit, Sides, blocks};
-use crate::capture::Relaxed;
+use crate::capture::RelaxedCapture;
 use crate::context::Context;
 use crate::current::Scope;
 use crate::error::{Error, Result, call};
@@ -34,7 +34,7 @@ impl Question<'_> {
         self.check_sides()?;
         let driver = self.context.device().driver();
         driver.check_process()?;
-        let _relaxed = Relaxed::enter(driver)?;
+        let _relaxed = RelaxedCapture::enter(driver)?;
         let _scope = Scope::enter(driver, self.context.as_raw())?;
         ask(self)
     }

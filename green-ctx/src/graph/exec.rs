@@ -10,7 +10,7 @@ use green_ctx_sys::{CUgraphExec, CUgraphExec_st};
 use parking_lot::Mutex;
 
 use super::{Graph, Homes};
-use crate::capture::Relaxed;
+use crate::capture::RelaxedCapture;
 use crate::context::Context;
 use crate::current::Scope;
 use crate::device::Device;
@@ -62,7 +62,7 @@ impl Graph {
             // It needs a current context, and spoils captures in stricter modes (both recorded on an
             // H200, driver 580.159.04).
             let _scope = Scope::enter(driver, self.inner.primary.as_raw())?;
-            let _relaxed = Relaxed::enter(driver)?;
+            let _relaxed = RelaxedCapture::enter(driver)?;
             // SAFETY: the graph is alive and used by nobody else meanwhile; the pointer is to a live
             // handle.
             unsafe {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use green_ctx_sys::{Api, CUdevice, CUevent, CUevent_st};
 
-use crate::capture::Relaxed;
+use crate::capture::RelaxedCapture;
 use crate::device::Device;
 use crate::driver::{Driver, WeakDriver};
 use crate::error::{Result, call, check_done};
@@ -123,7 +123,7 @@ impl Fences {
         if self.fences.is_empty() {
             return;
         }
-        let relaxed = Relaxed::enter(driver);
+        let relaxed = RelaxedCapture::enter(driver);
         match &relaxed {
             Ok(_) => self.fences.retain(|fence| !fence.is_over(driver)),
             Err(_) => driver.report(relaxed.map(drop)),
@@ -132,7 +132,7 @@ impl Fences {
 
     /// Whether nothing is left to wait for.
     pub(crate) fn are_done(&self, driver: &Driver) -> Result<bool> {
-        let _relaxed = Relaxed::enter(driver)?;
+        let _relaxed = RelaxedCapture::enter(driver)?;
         for fence in &self.fences {
             if !fence.is_done(driver.api())? {
                 return Ok(false);
