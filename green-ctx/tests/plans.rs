@@ -199,6 +199,27 @@ fn a_partition_that_stays_is_the_same_and_is_not_stalled() -> Outcome {
     Ok(())
 }
 
+/// Contexts that wait to be used again elsewhere do not part what two plans could share.
+#[test]
+fn plans_share_partitions_whatever_contexts_wait() -> Outcome {
+    let (_sim, device) = simulated("h200")?;
+    {
+        // A context on the second and third unit, which is used again for the first plan.
+        let mut groups = device.resources().sm()?.split([8, 16])?.groups.into_iter();
+        let _first = groups.next();
+        drop(device.create_context(groups.next().ok_or("two groups")?)?);
+    }
+    let set = set(&device, plan("day", 16))?;
+    let reused = device.context_counts().reused;
+    assert_eq!(reused, 1, "the first plan was to use the context again");
+    let request = SplitRequest::new().group("decode", 16).group("draft", 32).rest("prefill");
+    let next = set.prepare(Plan::new("next", request))?;
+    let active = set.active();
+    let [before, after] = [&active, &next].map(|plan| plan.partition("decode"));
+    assert_eq!(before.ok_or("decode")?.context(), after.ok_or("decode")?.context());
+    Ok(())
+}
+
 #[test]
 fn draining_waits_on_the_host_and_gives_up_in_time() -> Outcome {
     let (sim, device) = simulated("h200")?;

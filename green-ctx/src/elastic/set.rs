@@ -334,7 +334,10 @@ fn build(
     plan: Plan,
 ) -> Result<Arc<PreparedPlan>, PlanError> {
     let Plan { name, request } = plan;
-    let split = base.divide(&request)?;
+    // Plans that want as many SMs have the same ones, and a switch between them leaves those alone.
+    let living: Vec<_> = lanes.lock().iter().filter_map(Weak::upgrade).collect();
+    let places: Vec<_> = living.iter().map(|lane| lane.place().clone()).collect();
+    let split = base.divide(&request, &places)?;
     let groups: Vec<SmGroup> = split.groups.into_iter().chain(split.remainder).collect();
     for (index, group) in groups.iter().enumerate() {
         if groups[..index].iter().any(|other| other.name() == group.name()) {

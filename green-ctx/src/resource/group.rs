@@ -139,7 +139,7 @@ impl SmGroup {
         if self.needs_driver(&request) {
             return Parent::split(self, &request);
         }
-        match self.choose(&request) {
+        match self.choose(&request, &[]) {
             Ok(chosen) => Ok(self.divide(chosen)),
             Err(error) => Err(Box::new(SplitError { group: self, error })),
         }
@@ -156,7 +156,7 @@ impl SmGroup {
         if self.needs_driver(&request) {
             return Parent::plan(self, &request);
         }
-        Ok(SplitPlan::new(self.units.size(), self.sm_count, self.choose(&request)?))
+        Ok(SplitPlan::new(self.units.size(), self.sm_count, self.choose(&request, &[])?))
     }
 
     /// Whether only the driver's structured split can do it: such a request, or any of SMs that are
@@ -165,14 +165,15 @@ impl SmGroup {
         request.is_structured() || matches!(self.place.cut, Cut::Structured { .. })
     }
 
-    pub(super) fn choose(&self, request: &SplitRequest) -> Result<Vec<Chosen>> {
+    /// Chooses units for a request, places that are in use by turns before all others.
+    pub(super) fn choose(&self, request: &SplitRequest, by_turns: &[Place]) -> Result<Vec<Chosen>> {
         self.check_request(request)?;
         check_version(&self.device, COMPOSITION, "splitting a group")?;
         if Some(request.granularity) != self.place.cut.granularity() {
             return Err(Error::CutInUse { held: self.place.cut.to_string() });
         }
         let ledger = self.device.state().ledger.lock();
-        ledger.plan_within(&self.units, &self.place, &self.name, request)
+        ledger.plan_within(&self.units, &self.place, &self.name, request, by_turns)
     }
 
     /// Refuses what no group can be split into.

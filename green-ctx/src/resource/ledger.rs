@@ -104,7 +104,7 @@ impl Ledger {
             }
             self.free(units.counts().len())
         };
-        self.assign(units, cut, request, free.clone()).map_err(|fit| {
+        self.assign(units, cut, request, free.clone(), &[]).map_err(|fit| {
             let holders = if request.overlapping { Vec::new() } else { self.holders(units) };
             self.shortage(
                 units,
@@ -116,17 +116,19 @@ impl Ledger {
         })
     }
 
-    /// Chooses among a group's units for every group of a request.
+    /// Chooses among a group's units for every group of a request, places that are in use by turns
+    /// before all others.
     pub(crate) fn plan_within(
         &self,
         units: &Units,
         place: &Place,
         name: &str,
         request: &SplitRequest,
+        by_turns: &[Place],
     ) -> Result<Vec<Chosen>> {
         let mut free = vec![false; units.counts().len()];
         place.members.iter().for_each(|index| free[*index] = true);
-        self.assign(units, &place.cut, request, free.clone()).map_err(|fit| {
+        self.assign(units, &place.cut, request, free.clone(), by_turns).map_err(|fit| {
             let within = Some(name.to_owned());
             let shortage = NotEnoughSms { fit, within, ..NotEnoughSms::default() };
             self.shortage(units, &place.cut, request, free, shortage)
@@ -140,6 +142,7 @@ impl Ledger {
         cut: &Cut,
         request: &SplitRequest,
         mut free: Vec<bool>,
+        by_turns: &[Place],
     ) -> Result<Vec<Chosen>, usize> {
         let (counts, size) = (units.counts(), units.size());
         let mut chosen = Vec::with_capacity(request.groups.len() + 1);
@@ -154,12 +157,19 @@ impl Ledger {
                 }
             };
             let Some(mut members) = members else { return Err(chosen.len()) };
-            // As many SMs elsewhere are better where a context for them waits to be used again.
-            let given = members.iter().map(|index| counts[*index]).sum();
-            if let Cut::Equal { .. } = cut
-                && let Some(preferred) = self.recycler.prefer(cut, given, &free)
-            {
-                members = preferred.to_vec();
+            // As many SMs elsewhere are better where there is a context for them: one that others use
+            // by turns, or one that waits to be used again.
+            let count = |members: &[usize]| members.iter().map(|index| counts[*index]).sum::<u32>();
+            let given = count(&members);
+            if let Cut::Equal { .. } = cut {
+                let fits = |members: &&[usize]| {
+                    count(members) == given && members.iter().all(|index| free[*index])
+                };
+                let by_turns = by_turns.iter().map(|place| place.members.as_slice()).find(fits);
+                let waiting = || self.recycler.prefer(cut, given, &free);
+                if let Some(preferred) = by_turns.or_else(waiting) {
+                    members = preferred.to_vec();
+                }
             }
             members.iter().for_each(|index| free[*index] = false);
             let origin = Origin::Requested(group.sm_count);
@@ -217,7 +227,7 @@ impl Ledger {
         };
         let fits = |counts: &Vec<u32>| {
             let request = SplitRequest::from(counts.iter().copied());
-            self.assign(units, cut, &request, free.to_vec()).is_ok()
+            self.assign(units, cut, &request, free.to_vec(), &[]).is_ok()
         };
         if !fits(&reduced(0)) {
             return Vec::new();

@@ -22,7 +22,7 @@ use super::structure::{GroupParams, STRUCTURED};
 use super::unit::{Cut, Units};
 use crate::error::{Error, Result};
 use crate::green;
-use crate::recycle::RawGreen;
+use crate::recycle::{Place, RawGreen};
 
 /// A group that others were split out of.
 pub(crate) struct Parent {
@@ -60,13 +60,18 @@ impl Parent {
         Arc::new(Parent { group, context: None, fences: Mutex::default() })
     }
 
-    /// Divides the group by count, whatever others have of it.
-    pub(crate) fn divide(self: &Arc<Self>, request: &SplitRequest) -> Result<Split> {
+    /// Divides the group by count, whatever others have of it; where there is a choice, into places
+    /// that are in use by turns already.
+    pub(crate) fn divide(
+        self: &Arc<Self>,
+        request: &SplitRequest,
+        by_turns: &[Place],
+    ) -> Result<Split> {
         if self.group.needs_driver(request) {
             let reason = "a structured request cannot be a plan; plans divide by count";
             return Err(Error::InvalidRequest(reason.to_owned()));
         }
-        let chosen = self.group.choose(request)?;
+        let chosen = self.group.choose(request, by_turns)?;
         let gone = self.fences.lock().clone();
         let fences = self.group.fences().with(gone);
         let hold = |_: &Chosen| (fences.clone(), Hold::Parent(Arc::clone(self)));
