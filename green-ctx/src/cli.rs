@@ -13,7 +13,7 @@ use std::ffi::OsString;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use self::driver::Choice;
+pub use self::driver::Choice;
 use self::failure::Failure;
 use self::output::Outcome;
 use crate::Driver;

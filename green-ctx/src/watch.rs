@@ -154,10 +154,7 @@ impl Watch {
         };
         // SAFETY: the stream is alive by this function's contract.
         let (context, green) = unsafe { context_of(driver, handle) }?;
-        self.judge(name, context.as_ptr(), || match green {
-            Some(_) => EscapeKind::OtherStream,
-            None => EscapeKind::PrimaryStream,
-        })
+        self.judge(name, context.as_ptr(), || EscapeKind::of_stream(green.is_some()))
     }
 
     /// Checks a context, and tells whether it is the partition.
@@ -220,6 +217,13 @@ impl Watch {
 
     fn check_driver(&self, driver: &Driver, what: &'static str) -> Result<()> {
         if driver == self.driver() { Ok(()) } else { Err(Error::DeviceMismatch { what }) }
+    }
+}
+
+impl EscapeKind {
+    /// A stream that is outside, of a green context or not.
+    fn of_stream(is_green: bool) -> EscapeKind {
+        if is_green { EscapeKind::OtherStream } else { EscapeKind::PrimaryStream }
     }
 }
 

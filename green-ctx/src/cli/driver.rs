@@ -9,7 +9,7 @@ use crate::{CUresult, Device, Driver, Error, LoadError, Result};
 
 /// The value of `--driver`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Choice {
+pub enum Choice {
     /// The installed driver, or the simulated one where there is none.
     Auto,
     /// The installed driver.
@@ -42,8 +42,18 @@ impl FromStr for Choice {
 impl Choice {
     /// Loads the driver. A fall back to the simulated one is noted on standard error.
     pub(crate) fn load(&self) -> Result<Driver> {
+        self.load_with(|spec| Driver::simulated(&Sim::new(spec)?))
+    }
+
+    /// Loads the driver, a simulated one as the caller makes it. A fall back to that is noted on
+    /// standard error.
+    ///
+    /// # Errors
+    ///
+    /// As [`Driver::load`], and what `simulated` returns.
+    pub fn load_with(&self, simulated: impl FnOnce(Spec) -> Result<Driver>) -> Result<Driver> {
         match self {
-            Choice::Auto => installed_or_simulated(),
+            Choice::Auto => installed_or_simulated(simulated),
             Choice::Installed => Driver::load(),
             Choice::Library(path) => Driver::load_from(path),
             Choice::Simulated(spec) => simulated(*spec),
@@ -56,7 +66,7 @@ impl Choice {
     }
 }
 
-fn installed_or_simulated() -> Result<Driver> {
+fn installed_or_simulated(simulated: impl FnOnce(Spec) -> Result<Driver>) -> Result<Driver> {
     let missing = match Driver::load() {
         Ok(driver) if driver.devices().next().is_none() => "the NVIDIA driver has no device",
         Err(error) if error.status() == Some(CUresult::CUDA_ERROR_NO_DEVICE) => {
@@ -70,10 +80,6 @@ fn installed_or_simulated() -> Result<Driver> {
     // Every output says it too, where standard error is closed.
     let _ = writeln!(io::stderr(), "note: {missing}; using the {}", driver.info());
     Ok(driver)
-}
-
-fn simulated(spec: Spec) -> Result<Driver> {
-    Driver::simulated(&Sim::new(spec)?)
 }
 
 #[cfg(test)]

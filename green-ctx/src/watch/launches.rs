@@ -134,10 +134,7 @@ fn escape(stream: &Stream, launched: &Launched<'_>, expected: &Context) -> Resul
             if context.as_ptr() == expected.as_raw() {
                 return Ok(None);
             }
-            let kind = match green {
-                Some(_) => EscapeKind::OtherStream,
-                None => EscapeKind::PrimaryStream,
-            };
+            let kind = EscapeKind::of_stream(green.is_some());
             // SAFETY: the stream keeps its context.
             let place = unsafe { Place::of_raw(driver, context.as_ptr()) }?;
             Ok(found(kind, Some(place)))

@@ -22,9 +22,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
+use green_ctx::cli::Choice;
 
 use crate::arms::Arm;
-use crate::driver::Choice;
 use crate::report::Report;
 use crate::setup::{Bench, Failure, Result};
 
