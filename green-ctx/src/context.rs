@@ -2,33 +2,35 @@
 #![allow(unsafe_code, reason = "calls the driver")]
 
 mod close;
+mod fencing;
 mod foreign;
+mod guests;
+mod streams;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::mem;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 use green_ctx_sys::{CUcontext, CUctx_st, CUgreenCtx, CUgreenCtx_st};
 use parking_lot::Mutex;
 
-use crate::capture::RelaxedCapture;
 use crate::current::{self, Current, Scope};
 use crate::device::Device;
 use crate::driver::Driver;
-use crate::elastic::Turns;
 use crate::error::{Error, Result, call};
-use crate::event::{Event, EventOptions};
+use crate::event::Event;
 use crate::green;
 use crate::raw::Raw;
 use crate::recycle::RawGreen;
-use crate::resource::{Fence, Provision, Resources, SmGroup, WorkqueueConfig};
+use crate::resource::{Provision, Resources, SmGroup, WorkqueueConfig};
 use crate::stream::{Stream, StreamOptions};
 use crate::trace;
 
 pub use close::{CloseError, CloseReason};
+use fencing::Fencing;
+pub(crate) use streams::Streams;
 
 /// A context: the device's primary one, or a green one that runs on its own SMs. Clones share it.
 ///
@@ -68,6 +70,13 @@ pub(crate) struct Inner {
     /// Dropped after the context itself, which stands on it.
     kind: Kind,
     device: Device,
+    streams: Streams,
+}
+
+impl Inner {
+    fn new(raw: Raw<CUctx_st>, kind: Kind, device: Device) -> Inner {
+        Inner { raw, kind, device, streams: Streams::default() }
+    }
 }
 
 enum Kind {
@@ -85,10 +94,7 @@ struct Green {
     calls: Mutex<()>,
     group: SmGroup,
     workqueue: Option<WorkqueueConfig>,
-    /// Whether what ran on the SMs before is done, so that new streams need not wait for it.
-    settled: AtomicBool,
-    /// Its streams, where others have its SMs by turns.
-    turns: OnceLock<Arc<Turns>>,
+    fencing: Fencing,
     /// Keeps the device initialised.
     _primary: Context,
 }
@@ -107,7 +113,7 @@ impl Context {
         // SAFETY: the pointer is to a live handle, the device comes from the driver.
         unsafe { call!(device.api(), cuDevicePrimaryCtxRetain(&raw mut raw, device.as_raw())) }?;
         let raw = Raw::new(raw).ok_or(Error::null("cuDevicePrimaryCtxRetain"))?;
-        let fresh = Arc::new(Inner { raw, kind: Kind::Primary, device: device.clone() });
+        let fresh = Arc::new(Inner::new(raw, Kind::Primary, device.clone()));
         // Another thread may have been first, with the same handle. Dropping ours releases what it
         // retained.
         let (inner, late) = device.driver().contexts().get_or_enter(raw.address(), fresh);
@@ -136,14 +142,13 @@ impl Context {
         let green = Green {
             raw: green,
             calls: Mutex::new(()),
-            settled: AtomicBool::new(group.fences().is_empty()),
-            turns: OnceLock::new(),
+            fencing: Fencing::new(group.fences()),
             group,
             workqueue,
             _primary: primary,
         };
         let kind = Kind::Green(green);
-        Ok(Context::enter(Inner { raw: context, kind, device: device.clone() }))
+        Ok(Context::enter(Inner::new(context, kind, device.clone())))
     }
 
     fn enter(inner: Inner) -> Context {
@@ -172,7 +177,7 @@ impl Context {
     /// Whether this is a green context, a partition with SMs of its own.
     #[must_use]
     pub fn is_green(&self) -> bool {
-        self.as_raw_green().is_some()
+        self.inner.green().is_some()
     }
 
     /// The context's number, unique in the process and never used again.
@@ -184,7 +189,7 @@ impl Context {
     pub fn id(&self) -> Result<u64> {
         let mut id = 0;
         // SAFETY: the context is alive, the pointer is to a live integer.
-        unsafe { call!(self.device().api(), cuCtxGetId(self.as_raw(), &raw mut id)) }?;
+        unsafe { call!(self.device().api(), cuCtxGetId(self.raw(), &raw mut id)) }?;
         Ok(id)
     }
 
@@ -224,15 +229,32 @@ impl Context {
     }
 
     /// The driver's handle. For a green context it is the one that `cuCtxFromGreenCtx` gives.
+    ///
+    /// Work may reach the context's default stream from now on. That stream waits, as all others of
+    /// the context, for what still runs on its SMs since before; a driver that fails at that tells
+    /// [`Driver::on_cleanup_failure`].
     #[must_use]
     #[doc(alias = "cuCtxFromGreenCtx")]
     pub fn as_raw(&self) -> CUcontext {
+        self.device().driver().report(self.expose());
+        self.raw()
+    }
+
+    /// The driver's handle, for calls of this crate that submit no work to the default stream.
+    #[inline]
+    pub(crate) fn raw(&self) -> CUcontext {
         self.inner.raw.as_ptr()
     }
 
     /// The driver's handle of a green context, `None` for a primary one.
     #[must_use]
     pub fn as_raw_green(&self) -> Option<CUgreenCtx> {
+        self.device().driver().report(self.expose());
+        self.raw_green()
+    }
+
+    /// The driver's handle of a green context, for calls of this crate.
+    pub(crate) fn raw_green(&self) -> Option<CUgreenCtx> {
         self.inner.green().map(|(raw, _)| raw.as_ptr())
     }
 
@@ -266,7 +288,7 @@ impl Context {
         });
         // SAFETY: both handles are alive.
         recorded
-            .unwrap_or_else(|| unsafe { call!(api, cuCtxRecordEvent(self.as_raw(), event.raw())) })
+            .unwrap_or_else(|| unsafe { call!(api, cuCtxRecordEvent(self.raw(), event.raw())) })
     }
 
     /// Makes the work that is submitted from now on to the streams that this context has wait for
@@ -285,7 +307,7 @@ impl Context {
             unsafe { call!(api, cuGreenCtxWaitEvent(green.as_ptr(), event.raw())) }
         });
         // SAFETY: both handles are alive.
-        waits.unwrap_or_else(|| unsafe { call!(api, cuCtxWaitEvent(self.as_raw(), event.raw())) })
+        waits.unwrap_or_else(|| unsafe { call!(api, cuCtxWaitEvent(self.raw(), event.raw())) })
     }
 
     /// Waits until all work of this context is done.
@@ -338,27 +360,10 @@ impl Context {
         })
     }
 
-    /// Has every stream that is made from now on take turns with those of other contexts.
-    pub(crate) fn take_turns(&self, turns: &Arc<Turns>) {
-        if let Kind::Green(green) = &self.inner.kind {
-            let _taken_once = green.turns.set(Arc::clone(turns));
-        }
-    }
-
-    /// Makes a new stream wait for what still runs on the context's SMs since before it was made.
-    pub(crate) fn fence(&self, stream: &Stream) -> Result<()> {
-        let Kind::Green(green) = &self.inner.kind else { return Ok(()) };
-        if let Some(turns) = green.turns.get() {
-            turns.join(stream)?;
-        }
-        if green.settled.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        if green.group.fences().are_done(self.device().driver())? {
-            green.settled.store(true, Ordering::Relaxed);
-            return Ok(());
-        }
-        green.group.fences().wait(|fence| stream.wait_raw(fence.raw()))
+    /// The streams of the context that objects stand for.
+    #[inline]
+    pub(crate) fn streams(&self) -> &Streams {
+        &self.inner.streams
     }
 
     /// Runs a call on the raw green context while no other thread makes one; `None` for a primary
@@ -393,13 +398,14 @@ impl Inner {
     /// What `close` does once no other handle lives.
     fn close(&mut self) -> Result<Option<SmGroup>, CloseReason> {
         match mem::replace(&mut self.kind, Kind::Closed) {
-            Kind::Green(green) => {
-                let ready = self.ready_to_close();
+            Kind::Green(mut green) => {
+                let ready = self.ready_to_close(&green);
                 if let Err(reason) = ready {
                     self.kind = Kind::Green(green);
                     return Err(reason);
                 }
-                self.leave(&green);
+                green.group.add_fences(green.fencing.take_pending());
+                self.leave(&mut green);
                 Ok(Some(green.group))
             }
             Kind::Primary => {
@@ -414,13 +420,14 @@ impl Inner {
         }
     }
 
-    fn ready_to_close(&self) -> Result<(), CloseReason> {
+    fn ready_to_close(&self, green: &Green) -> Result<(), CloseReason> {
         if current::get(self.device.driver())? == self.raw.as_ptr() {
             // Whoever gets the context next would find it current on a thread of somebody else.
             return Err(CloseReason::Current);
         }
         // The group is handed out as free, so its work must be done.
-        Ok(self.synchronize()?)
+        self.synchronize()?;
+        Ok(green.fencing.synchronize_guests()?)
     }
 
     /// Releases the reference that `retain_primary` took.
@@ -430,40 +437,29 @@ impl Inner {
     }
 
     /// Leaves the driver's context to whoever asks for its SMs next.
-    fn leave(&self, green: &Green) {
+    fn leave(&self, green: &mut Green) {
+        // What else there is of the context goes first.
+        green.fencing.end_guests();
         let raw = RawGreen { green: green.raw, context: self.raw };
         let (place, sm_count) = (green.group.place(), green.group.sm_count());
         green::leave(&self.device, raw, place, green.workqueue, sm_count);
     }
 
-    /// A fence for the work that still runs on the context's SMs; `None` where none does.
-    fn running(&self, green: &Green) -> Result<Option<Arc<Fence>>> {
-        let event = self.device.create_event(EventOptions::default())?;
-        // Covers the work of streams that are destroyed already (recorded on an H200).
-        // SAFETY: both handles are alive, and no other thread has the context.
-        unsafe {
-            call!(self.device.api(), cuGreenCtxRecordEvent(green.raw.as_ptr(), event.raw()))
-        }?;
-        let _relaxed = RelaxedCapture::enter(self.device.driver())?;
-        if event.is_complete()? {
-            return Ok(None);
-        }
-        Fence::new(&self.device, event).map(Arc::new).map(Some)
-    }
-
     /// What the last handle of a green context does.
     fn give_up(&self, mut green: Green) {
         let driver = self.device.driver();
-        match self.running(&green) {
-            Ok(running) => {
-                green.group.add_fences(running);
-                self.leave(&green);
+        green.group.add_fences(green.fencing.take_pending());
+        match green.record_last(&self.device) {
+            Ok(fences) => {
+                green.group.add_fences(fences);
+                self.leave(&mut green);
             }
             Err(error) => {
                 // The device may have failed: nobody shall get this context again. Its SMs go back
                 // when its work is done, as far as that can still be found out.
                 driver.report(Err(error));
                 driver.report(self.synchronize());
+                green.fencing.end_guests();
                 green::destroy(driver, vec![RawGreen { green: green.raw, context: self.raw }]);
             }
         }

@@ -43,7 +43,8 @@ pub struct Current {
 
 impl Current {
     pub(crate) fn enter(context: &Context) -> Result<Current> {
-        push(context.device().driver(), context.as_raw())?;
+        context.expose()?;
+        push(context.device().driver(), context.raw())?;
         Ok(Current { context: Some(context.clone()), _thread: PhantomData })
     }
 }
@@ -55,12 +56,12 @@ impl Drop for Current {
         if driver.is_forked() {
             return;
         }
-        let result = pop(driver, context.as_raw());
+        let result = pop(driver, context.raw());
         let stays = match &result {
             Ok(()) => false,
             // Below another context.
             Err(Error::GuardOrder) => true,
-            Err(_) => get(driver).is_ok_and(|current| current == context.as_raw()),
+            Err(_) => get(driver).is_ok_and(|current| current == context.raw()),
         };
         driver.report(result);
         if stays {

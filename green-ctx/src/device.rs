@@ -15,9 +15,10 @@ use crate::current;
 use crate::driver::Driver;
 use crate::error::{Error, Result, call, check};
 use crate::event::{Event, EventOptions};
+use crate::fence::Fences;
 use crate::green;
 use crate::recycle::ContextCounts;
-use crate::resource::{Cut, Fences, Ledger, Provision, Resources, Units};
+use crate::resource::{Cut, Ledger, Provision, Resources, Units};
 
 /// One GPU. Cheap to clone, and equal to every other handle of the same GPU.
 ///

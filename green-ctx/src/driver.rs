@@ -16,7 +16,7 @@ use crate::graph;
 use crate::green;
 use crate::registry::Registry;
 use crate::report::Reporter;
-use crate::resource::Fences;
+use crate::fence::Fences;
 use crate::stream::{self, Stream};
 use crate::watch::Checks;
 

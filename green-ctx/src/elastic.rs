@@ -3,9 +3,9 @@
 mod partition;
 mod plan;
 mod set;
-mod turns;
+mod shared;
+mod switch;
 
 pub use partition::Partition;
 pub use plan::{Plan, PlanError, PreparedPlan};
 pub use set::{Active, PartitionSet, SwitchOptions};
-pub(crate) use turns::Turns;

@@ -105,7 +105,7 @@ impl Homes {
         let mut homes = Homes::default();
         for node in nodes.iter().filter(|node| node.kind == NodeKind::Kernel) {
             let raw = node.kernel(driver.api())?.ctx;
-            if homes.ours.last().is_some_and(|last| last.as_raw() == raw) {
+            if homes.ours.last().is_some_and(|last| last.raw() == raw) {
                 continue;
             }
             match driver.find_context(raw) {

@@ -67,6 +67,7 @@ mod driver;
 mod elastic;
 mod error;
 mod event;
+mod fence;
 mod fit;
 mod fork;
 mod graph;

@@ -41,7 +41,7 @@ impl Place {
 
     pub(crate) fn of(context: &Context) -> Result<Place> {
         // SAFETY: the handle keeps its context.
-        unsafe { Place::of_raw(context.device().driver(), context.as_raw()) }
+        unsafe { Place::of_raw(context.device().driver(), context.raw()) }
     }
 }
 

@@ -1,7 +1,6 @@
 //! Resources: SMs and workqueues, described, split into groups, owned.
 
 mod choose;
-mod fence;
 mod group;
 mod ledger;
 mod level;
@@ -13,7 +12,6 @@ mod structure;
 mod unit;
 mod workqueue;
 
-pub(crate) use fence::{Fence, Fences};
 pub use group::{SmGroup, SplitError};
 pub use ledger::Holder;
 pub(crate) use ledger::Ledger;

@@ -10,7 +10,7 @@ use std::hash::{Hash, Hasher};
 use std::mem;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use green_ctx_sys::{CUevent, CUstream, CUstream_flags, CUstream_st, Version};
 
@@ -59,6 +59,8 @@ pub struct Stream {
 pub(crate) struct Inner {
     raw: Raw<CUstream_st>,
     context: Context,
+    /// The stream's number among those of its context.
+    slot: usize,
     /// Whether the raw handle has been given out, and with it entered in the registry: nobody can
     /// look up a handle that nobody was given, and entering costs as much as all else that making a
     /// stream adds to the driver's call.
@@ -88,20 +90,25 @@ impl Stream {
         Stream { inner }
     }
 
-    pub(crate) fn downgrade(&self) -> Weak<Inner> {
-        Arc::downgrade(&self.inner)
-    }
-
     pub(crate) fn create(context: &Context, options: StreamOptions) -> Result<Stream> {
         context.device().driver().check_process()?;
         let raw = create_raw(context, options.priority)
             .inspect_err(|error| context.device().note(error))?;
         let raw = Raw::new(raw).ok_or(Error::null("cuStreamCreateWithPriority"))?;
-        let (context, known) = (context.clone(), AtomicBool::new(false));
-        let inner = Inner { raw, context, known, ownership: Ownership::Owned };
-        let stream = Stream { inner: Arc::new(inner) };
-        stream.context().fence(&stream)?;
+        let stream = Stream::enter(raw, context.clone(), false, Ownership::Owned);
+        stream.context().hold_new(&stream)?;
         Ok(stream)
+    }
+
+    /// An object for a raw stream, among the streams of its context.
+    fn enter(
+        raw: Raw<CUstream_st>,
+        context: Context,
+        known: bool,
+        ownership: Ownership,
+    ) -> Stream {
+        let (slot, known) = (context.streams().enter(raw), AtomicBool::new(known));
+        Stream { inner: Arc::new(Inner { raw, context, slot, known, ownership }) }
     }
 
     /// The context that the stream's work runs in.
@@ -168,8 +175,14 @@ impl Stream {
     #[doc(alias = "cuEventRecord")]
     pub fn record(&self, event: &Event) -> Result<()> {
         event.check_driver(self.driver())?;
+        self.record_raw(event.raw())
+    }
+
+    /// Records an event of this driver that its owner keeps alive.
+    #[inline]
+    pub(crate) fn record_raw(&self, event: CUevent) -> Result<()> {
         // SAFETY: both handles are alive.
-        unsafe { call!(self.driver().api(), cuEventRecord(event.raw(), self.raw())) }
+        unsafe { call!(self.driver().api(), cuEventRecord(event, self.raw())) }
     }
 
     /// Makes the work submitted from now on wait for an event.
@@ -261,7 +274,8 @@ impl Stream {
     }
 }
 
-fn create_raw(context: &Context, priority: i32) -> Result<CUstream> {
+/// Makes a stream that does not synchronise with the default stream.
+pub(crate) fn create_raw(context: &Context, priority: i32) -> Result<CUstream> {
     let driver = context.device().driver();
     let api = driver.api();
     let flags = CUstream_flags::CU_STREAM_NON_BLOCKING.0;
@@ -281,7 +295,7 @@ fn create_raw(context: &Context, priority: i32) -> Result<CUstream> {
     if let Some(result) = created {
         result?;
     } else {
-        let _scope = Scope::enter(driver, context.as_raw())?;
+        let _scope = Scope::enter(driver, context.raw())?;
         // SAFETY: the pointer is to a live handle.
         unsafe { call!(api, cuStreamCreateWithPriority(&raw mut raw, flags, priority)) }?;
     }
@@ -307,6 +321,7 @@ impl Drop for Inner {
             return mem::forget(mem::replace(&mut self.ownership, Ownership::Owned));
         }
         // Forgotten before it is given up: the driver may use the address again at once.
+        self.context.streams().leave(self.slot);
         if *self.known.get_mut() {
             self.driver().streams().forget(self.raw.address(), self);
         }

@@ -164,7 +164,7 @@ impl Watch {
     /// [`Error::DeviceMismatch`] for a context of another driver, and [`Error::Driver`].
     pub fn context(&self, name: &str, context: &Context) -> Result<bool> {
         self.check_driver(context.device().driver(), "the context and the watch")?;
-        self.judge(name, context.as_raw(), || EscapeKind::Context)
+        self.judge(name, context.raw(), || EscapeKind::Context)
     }
 
     /// Checks the nodes of a graph, and tells whether all that use SMs are inside, as far as the
@@ -195,7 +195,7 @@ impl Watch {
         kind: impl FnOnce() -> EscapeKind,
     ) -> Result<bool> {
         let expected = &self.inner.expected;
-        if found == expected.as_raw() {
+        if found == expected.raw() {
             return Ok(true);
         }
         // SAFETY: whoever is judged is alive, and its context with it; a current one is, by the rules

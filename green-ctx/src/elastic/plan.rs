@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::partition::{Lane, Partition};
+use super::partition::Partition;
+use super::shared::SharedContext;
+use crate::device::Device;
 use crate::error::Error;
 use crate::resource::{Parent, SplitRequest};
 
@@ -44,7 +46,7 @@ pub struct PreparedPlan {
     pub(super) name: Arc<str>,
     pub(super) partitions: Vec<Arc<Partition>>,
     /// What the partitions run on, in their order.
-    pub(super) lanes: Vec<Arc<Lane>>,
+    pub(super) contexts: Vec<Arc<SharedContext>>,
     /// The SMs that the plan divides.
     base: Arc<Parent>,
     /// Whether its set has forgotten it.
@@ -57,9 +59,13 @@ impl PreparedPlan {
         partitions: Vec<Arc<Partition>>,
         base: &Arc<Parent>,
     ) -> PreparedPlan {
-        let lanes = partitions.iter().map(|partition| Arc::clone(partition.lane())).collect();
+        let contexts = partitions.iter().map(|partition| Arc::clone(partition.shared())).collect();
         let (base, retired) = (Arc::clone(base), AtomicBool::new(false));
-        PreparedPlan { name, partitions, lanes, base, retired }
+        PreparedPlan { name, partitions, contexts, base, retired }
+    }
+
+    pub(super) fn device(&self) -> &Device {
+        self.base.group().device()
     }
 
     /// Whether it is one of the plans of the set that has these SMs.
@@ -141,7 +147,7 @@ pub enum PlanError {
         milliseconds: u128,
     },
     /// A stream of a partition that gives up or takes over SMs, or that is to be drained, is being
-    /// captured, which recording its work or making it wait would spoil.
+    /// captured, which recording its work or making it wait would invalidate.
     #[error("a stream of partition {partition} is being captured; end the capture first")]
     Capturing {
         /// The partition.

@@ -1,7 +1,6 @@
 //! A set of plans for the same SMs, of which one is active.
 
 use std::fmt;
-use std::mem;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
@@ -10,9 +9,10 @@ use std::time::{Duration, Instant};
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 
-use super::partition::{Lane, Partition};
+use super::partition::Partition;
 use super::plan::{Plan, PlanError, PreparedPlan};
-use crate::capture::RelaxedCapture;
+use super::shared::SharedContext;
+use super::switch::{self, Former};
 use crate::device::Device;
 use crate::error::Result;
 use crate::resource::{Parent, SmGroup};
@@ -60,11 +60,11 @@ struct Inner {
     base: Arc<Parent>,
     active: ArcSwap<PreparedPlan>,
     plans: Mutex<Vec<Arc<PreparedPlan>>>,
-    /// What runs on which SMs, in plans that are prepared or in use.
-    lanes: Mutex<Vec<Weak<Lane>>>,
-    /// Held over a switch, so that they come one after the other. What plans before the active one
-    /// left on SMs that no later plan has used: whoever takes those waits for it.
-    switching: Mutex<Vec<Arc<Lane>>>,
+    /// The contexts of plans that are prepared or in use.
+    contexts: Mutex<Vec<Weak<SharedContext>>>,
+    /// What former plans may have left unfinished. Held over a switch, so that they come one after the
+    /// other.
+    switching: Mutex<Former>,
 }
 
 /// How to switch. With fences, and without waiting on the host.
@@ -117,13 +117,13 @@ impl PartitionSet {
     /// As [`prepare`](PartitionSet::prepare); the group's SMs are free again then.
     pub fn new(group: SmGroup, first: Plan) -> Result<PartitionSet, PlanError> {
         let base = Parent::of(group);
-        let lanes = Mutex::default();
-        let first = build(&base, &lanes, first)?;
+        let contexts = Mutex::default();
+        let first = build(&base, &contexts, first)?;
         let inner = Inner {
             base,
             active: ArcSwap::new(Arc::clone(&first)),
             plans: Mutex::new(vec![first]),
-            lanes,
+            contexts,
             switching: Mutex::default(),
         };
         Ok(PartitionSet { inner: Arc::new(inner) })
@@ -170,7 +170,7 @@ impl PartitionSet {
         if has(&self.inner.plans.lock()) {
             return Err(exists());
         }
-        let prepared = build(&self.inner.base, &self.inner.lanes, plan)?;
+        let prepared = build(&self.inner.base, &self.inner.contexts, plan)?;
         let mut plans = self.inner.plans.lock();
         if has(&plans) {
             // Another thread prepared one of this name meanwhile. Ours ends outside of the lock.
@@ -217,7 +217,7 @@ impl PartitionSet {
         plan: &Arc<PreparedPlan>,
         options: SwitchOptions,
     ) -> Result<(), PlanError> {
-        let mut ended = Vec::new();
+        let ended;
         let mut left = self.inner.switching.lock();
         if !plan.is_of(&self.inner.base) {
             return Err(unknown(plan.name(), &self.inner.plans.lock()));
@@ -231,14 +231,14 @@ impl PartitionSet {
             if let Some(at_most) = options.drain {
                 self.drain(&former, at_most)?;
             }
-            if options.fence {
-                let leaves = fence(&former, &left, plan)?;
-                ended = mem::replace(&mut *left, leaves);
-            }
+            ended = match options.fence {
+                true => left.fence(&former, plan)?,
+                false => left.note(&former, plan),
+            };
             trace::event!(DEBUG, from = former.name(), to = plan.name(), "another plan is active");
         }
         self.inner.active.store(Arc::clone(plan));
-        // Outside of the lock: the end of a lane is the end of a context.
+        // Outside of the lock: it may be the end of a context.
         drop(left);
         drop(ended);
         Ok(())
@@ -250,7 +250,7 @@ impl PartitionSet {
     ///
     /// [`PlanError::Unknown`], and [`PlanError::Active`] for the active one.
     pub fn retire(&self, name: &str) -> Result<(), PlanError> {
-        let no_switch = self.inner.switching.lock();
+        let mut left = self.inner.switching.lock();
         let mut plans = self.inner.plans.lock();
         let Some(index) = plans.iter().position(|plan| plan.name() == name) else {
             return Err(unknown(name, &plans));
@@ -260,9 +260,15 @@ impl PartitionSet {
         }
         let retired = plans.remove(index);
         retired.retire();
+        let done = left.settle(self.device());
+        let contexts: Vec<_> = self.inner.contexts.lock().iter().filter_map(Weak::upgrade).collect();
         // Outside of the locks: the end of a plan is the end of contexts.
-        drop((plans, no_switch));
-        drop(retired);
+        drop((plans, left));
+        drop((retired, done));
+        // What the retired plan's contexts stood for is needed no longer where it is done.
+        for context in contexts {
+            self.device().driver().report(context.context().settle());
+        }
         Ok(())
     }
 
@@ -271,10 +277,10 @@ impl PartitionSet {
         let end = Instant::now() + at_most;
         for partition in plan.partitions() {
             partition.refuse_capture()?;
-            partition.lane().record()?;
+            partition.shared().record()?;
         }
         for partition in plan.partitions() {
-            while !is_done(self.device(), partition.lane())? {
+            while !switch::is_done(self.device(), partition.shared())? {
                 if Instant::now() >= end {
                     return Err(PlanError::NotDrained {
                         partition: partition.name().to_owned(),
@@ -288,55 +294,16 @@ impl PartitionSet {
     }
 }
 
-fn is_done(device: &Device, lane: &Lane) -> Result<bool> {
-    // Another thread's capture must not be spoiled by the question.
-    let _relaxed = RelaxedCapture::enter(device.driver())?;
-    lane.is_done()
-}
-
-/// Makes the partitions of a plan wait for those whose SMs they take over: the former plan's, and
-/// what plans before it left where it used nothing. Returns what is left that way now.
-fn fence(
-    former: &PreparedPlan,
-    left: &[Arc<Lane>],
-    next: &PreparedPlan,
-) -> Result<Vec<Arc<Lane>>, PlanError> {
-    let has = |lanes: &[Arc<Lane>], lane| lanes.iter().any(|other| Arc::ptr_eq(other, lane));
-    let mut going = Vec::with_capacity(former.lanes.len() + left.len());
-    going.extend(former.lanes.iter().filter(|lane| !has(&next.lanes, lane)).cloned());
-    let recorded_now = going.len();
-    for lane in left {
-        if !has(&next.lanes, lane) && !has(&going, lane) {
-            going.push(Arc::clone(lane));
-        }
-    }
-    let gives_up = |lane| !has(&next.lanes, lane);
-    let takes_over = |lane: &Arc<Lane>| going.iter().any(|old| lane.overlaps(old));
-    // All are asked before anything is recorded, so that a refused switch has done nothing.
-    for old in former.partitions().iter().filter(|old| gives_up(old.lane())) {
-        old.refuse_capture()?;
-    }
-    for new in next.partitions().iter().filter(|new| takes_over(new.lane())) {
-        new.refuse_capture()?;
-    }
-    going[..recorded_now].iter().try_for_each(|lane| lane.record())?;
-    for lane in next.lanes.iter().filter(|lane| takes_over(lane)) {
-        lane.wait_for(going.iter().filter(|old| lane.overlaps(old)))?;
-    }
-    going.retain(|old| !old.is_within(&next.lanes));
-    Ok(going)
-}
-
-/// Chooses a plan's SMs, and finds or makes what runs on them.
+/// Chooses a plan's SMs, and finds or makes their contexts.
 fn build(
     base: &Arc<Parent>,
-    lanes: &Mutex<Vec<Weak<Lane>>>,
+    contexts: &Mutex<Vec<Weak<SharedContext>>>,
     plan: Plan,
 ) -> Result<Arc<PreparedPlan>, PlanError> {
     let Plan { name, request } = plan;
     // Plans that want as many SMs have the same ones, and a switch between them leaves those alone.
-    let living: Vec<_> = lanes.lock().iter().filter_map(Weak::upgrade).collect();
-    let places: Vec<_> = living.iter().map(|lane| lane.place().clone()).collect();
+    let living: Vec<_> = contexts.lock().iter().filter_map(Weak::upgrade).collect();
+    let places: Vec<_> = living.iter().map(|context| context.place().clone()).collect();
     let split = base.divide(&request, &places)?;
     let groups: Vec<SmGroup> = split.groups.into_iter().chain(split.remainder).collect();
     for (index, group) in groups.iter().enumerate() {
@@ -347,31 +314,36 @@ fn build(
     }
     let partition = |group: SmGroup| {
         let (name, requested) = (Arc::from(group.name()), group.requested());
-        Ok(Arc::new(Partition::new(name, requested, lane_of(lanes, group)?)))
+        Ok(Arc::new(Partition::new(name, requested, context_of(contexts, group)?)))
     };
     let partitions = groups.into_iter().map(partition).collect::<Result<Vec<_>>>()?;
     Ok(Arc::new(PreparedPlan::new(name, partitions, base)))
 }
 
-/// What runs on a group's SMs: made for another plan, or now.
-fn lane_of(lanes: &Mutex<Vec<Weak<Lane>>>, group: SmGroup) -> Result<Arc<Lane>> {
+/// The context of a group's SMs: made for another plan, or now.
+fn context_of(
+    contexts: &Mutex<Vec<Weak<SharedContext>>>,
+    group: SmGroup,
+) -> Result<Arc<SharedContext>> {
     let place = group.place().clone();
-    let find = |living: &[Arc<Lane>]| living.iter().find(|lane| *lane.place() == place).cloned();
+    let find = |living: &[Arc<SharedContext>]| {
+        living.iter().find(|context| *context.place() == place).cloned()
+    };
     // Handles that turn out to be the last ones end outside of the lock.
-    let living: Vec<_> = lanes.lock().iter().filter_map(Weak::upgrade).collect();
-    if let Some(lane) = find(&living) {
-        return Ok(lane);
+    let living: Vec<_> = contexts.lock().iter().filter_map(Weak::upgrade).collect();
+    if let Some(context) = find(&living) {
+        return Ok(context);
     }
-    let fresh = Arc::new(Lane::create(group)?);
-    let mut known = lanes.lock();
+    let fresh = Arc::new(SharedContext::create(group)?);
+    let mut known = contexts.lock();
     let living: Vec<_> = known.iter().filter_map(Weak::upgrade).collect();
-    let lane = find(&living).unwrap_or_else(|| {
-        known.retain(|lane| lane.strong_count() > 0);
+    let context = find(&living).unwrap_or_else(|| {
+        known.retain(|context| context.strong_count() > 0);
         known.push(Arc::downgrade(&fresh));
         Arc::clone(&fresh)
     });
     drop(known);
-    Ok(lane)
+    Ok(context)
 }
 
 fn unknown(name: &str, plans: &[Arc<PreparedPlan>]) -> PlanError {

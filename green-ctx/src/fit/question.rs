@@ -35,7 +35,7 @@ impl Question<'_> {
         let driver = self.context.device().driver();
         driver.check_process()?;
         let _relaxed = RelaxedCapture::enter(driver)?;
-        let _scope = Scope::enter(driver, self.context.as_raw())?;
+        let _scope = Scope::enter(driver, self.context.raw())?;
         ask(self)
     }
 

@@ -138,6 +138,43 @@ impl Stream {
             let Homes { ours, others, .. } = &graph.inner.homes;
             watch::check(self, &Launched::Graph(ours, *others))?;
         }
+        let home = self.context();
+        if graph.inner.homes.ours.iter().any(|context| context != home) {
+            // SAFETY: this function's contract.
+            return unsafe { self.launch_as_guest(graph) };
+        }
+        // SAFETY: this function's contract.
+        unsafe { self.launch_raw(graph) }
+    }
+
+    /// Launches a graph with nodes in other partitions. They run beside those partitions' streams, so
+    /// the launch waits for what those wait for, and counts as work of theirs.
+    ///
+    /// # Safety
+    ///
+    /// As [`launch_graph`](Stream::launch_graph).
+    #[cold]
+    unsafe fn launch_as_guest(&self, graph: &GraphExec) -> Result<()> {
+        if self.is_capturing()? {
+            // It becomes part of another graph, and does not run now.
+            // SAFETY: this function's contract.
+            return unsafe { self.launch_raw(graph) };
+        }
+        let others = || graph.inner.homes.ours.iter().filter(|context| *context != self.context());
+        others().try_for_each(|context| context.expect_guest(self))?;
+        // SAFETY: this function's contract.
+        unsafe { self.launch_raw(graph) }?;
+        others().try_for_each(|context| context.note_guest(self)).inspect_err(|_| {
+            // Nothing stands for the launch: it must be over before anybody takes the SMs.
+            self.driver().report(self.synchronize());
+        })
+    }
+
+    /// # Safety
+    ///
+    /// As [`launch_graph`](Stream::launch_graph).
+    #[inline]
+    unsafe fn launch_raw(&self, graph: &GraphExec) -> Result<()> {
         let _alone = graph.inner.calls.lock();
         // SAFETY: both handles are alive, and the graph is used by nobody else meanwhile. The rest is
         // this function's contract.

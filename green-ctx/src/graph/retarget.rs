@@ -102,7 +102,7 @@ impl Graph {
         {
             // The node goes to the context that is current, whatever context is given with it
             // (recorded on an H200, driver 580.159.04).
-            let _scope = Scope::enter(device.driver(), context.as_raw())?;
+            let _scope = Scope::enter(device.driver(), context.raw())?;
             for node in node::walk(device.api(), copy.as_raw())? {
                 mover.apply(&node)?;
             }
@@ -146,7 +146,7 @@ impl Mover<'_> {
         let params = node.kernel(api)?;
         self.check_fit(node, &params)?;
         self.set_kernel(node, &params)?;
-        if node.kernel(api)?.ctx == self.context.as_raw() {
+        if node.kernel(api)?.ctx == self.context.raw() {
             return Ok(());
         }
         let (node, kernel) = (node.name(), node::kernel_name(api, params.func)?);

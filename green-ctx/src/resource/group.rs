@@ -4,7 +4,7 @@ use std::fmt;
 use std::mem;
 use std::sync::Arc;
 
-use super::fence::{Fence, Fences};
+use crate::fence::{Fence, Fences};
 use super::ledger::{Chosen, Origin};
 use super::nested::Parent;
 use super::sm::{COMPOSITION, check_version};

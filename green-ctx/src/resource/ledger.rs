@@ -5,7 +5,7 @@ use std::mem;
 use std::sync::Arc;
 
 use super::choose::choose;
-use super::fence::{self, Fence, Fences};
+use crate::fence::{self, Fence, Fences};
 use super::split::SplitRequest;
 use super::unit::{Cut, Units};
 use crate::error::{Error, NotEnoughSms, Result};

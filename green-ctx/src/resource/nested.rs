@@ -12,7 +12,7 @@ use std::sync::Arc;
 use green_ctx_sys::CUdevResourceType;
 use parking_lot::Mutex;
 
-use super::fence::{Fence, Fences};
+use crate::fence::{Fence, Fences};
 use super::group::{Hold, SmGroup, SplitError};
 use super::ledger::{self, Chosen};
 use super::raw;

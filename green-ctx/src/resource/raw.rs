@@ -50,7 +50,7 @@ pub(super) fn of_context(context: &Context, kind: CUdevResourceType) -> Result<C
         return resource;
     }
     // SAFETY: the context is alive.
-    unsafe { of_raw_context(api, context.as_raw(), kind) }
+    unsafe { of_raw_context(api, context.raw(), kind) }
 }
 
 /// What a context was provisioned with, whoever made it.

@@ -7,7 +7,7 @@ use green_ctx_sys::{
     CUdevResource, CUdevResourceType, CUdevSmResource, CUdevSmResourceGroup_flags, Version,
 };
 
-use super::fence::Fences;
+use crate::fence::Fences;
 use super::group::Hold;
 use super::ledger::Chosen;
 use super::raw;

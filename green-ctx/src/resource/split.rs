@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::fence::Fences;
+use crate::fence::Fences;
 use super::group::{Hold, SmGroup};
 use super::ledger::{Chosen, Origin};
 use super::structure::{LocalityDomain, PerGroup, Structure};

@@ -5,14 +5,13 @@ use std::ffi::{CStr, c_int, c_void};
 use std::mem;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use green_ctx_sys::{
     CUcontext, CUctx_st, CUdriverProcAddressQueryResult, CUgreenCtx_st, CUresult, CUstream,
     CUstream_st,
 };
 
-use super::{DefaultStream, Inner, Stream};
+use super::{DefaultStream, Stream};
 use crate::context::Context;
 use crate::driver::Driver;
 use crate::error::{Error, Result, call, check};
@@ -65,7 +64,7 @@ impl Stream {
         }
         // SAFETY: the stream is alive by this function's contract.
         let (found, _) = unsafe { context_of(driver, raw) }?;
-        if found.as_ptr() != context.as_raw() {
+        if found.as_ptr() != context.raw() {
             return Err(Error::InvalidRequest("the stream is one of another context".to_owned()));
         }
         // Nothing of this object is the stream's end yet, so that an error leaves it as it was.
@@ -140,9 +139,8 @@ impl Stream {
     /// An object for a foreign handle, not yet in the registry.
     fn foreign(raw: Raw<CUstream_st>, context: Context, ownership: Ownership) -> Result<Stream> {
         // Others have the handle: it goes into the registry at once.
-        let inner = Inner { raw, context, known: AtomicBool::new(true), ownership };
-        let stream = Stream { inner: Arc::new(inner) };
-        stream.context().fence(&stream)?;
+        let stream = Stream::enter(raw, context, true, ownership);
+        stream.context().hold_new(&stream)?;
         Ok(stream)
     }
 }
@@ -187,8 +185,8 @@ pub(crate) unsafe fn context_of(
     // 580.159.04. Where that holds, a context of this crate is found without a call, which other
     // threads' calls on it would have to be kept from.
     let ours = driver.contexts().find(green.address()).map(Context::from_inner);
-    if let Some(ours) = ours.filter(|ours| ours.as_raw_green() == Some(green.as_ptr())) {
-        return Ok((Raw::new(ours.as_raw()).ok_or(Error::null("cuCtxFromGreenCtx"))?, Some(green)));
+    if let Some(ours) = ours.filter(|ours| ours.raw_green() == Some(green.as_ptr())) {
+        return Ok((Raw::new(ours.raw()).ok_or(Error::null("cuCtxFromGreenCtx"))?, Some(green)));
     }
     // SAFETY: the green context is alive, since its stream is used; the pointer is to a live handle.
     unsafe { call!(api, cuCtxFromGreenCtx(&raw mut context, green.as_ptr())) }?;

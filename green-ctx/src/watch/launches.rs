@@ -131,7 +131,7 @@ fn escape(stream: &Stream, launched: &Launched<'_>, expected: &Context) -> Resul
             let raw = Raw::new(stream.raw()).ok_or(Error::null("cuStreamCreate"))?;
             // SAFETY: the handle keeps its stream.
             let (context, green) = unsafe { context_of(driver, raw) }?;
-            if context.as_ptr() == expected.as_raw() {
+            if context.as_ptr() == expected.raw() {
                 return Ok(None);
             }
             let kind = EscapeKind::of_stream(green.is_some());

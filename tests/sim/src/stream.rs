@@ -324,8 +324,10 @@ pub(crate) fn wait_event(
         return Ok(());
     }
     let recorded = state.events.get(&event.address()).and_then(|event| event.recorded.as_ref());
+    // Who waits for the stream's context does not wait for this until there is work behind it, as
+    // recorded.
     if let (Some(recorded), Some(stream)) = (recorded, state.streams.get_mut(&handle)) {
-        stream.hold(handle, &mut state.contexts, recorded);
+        stream.tail.join(recorded);
     }
     Ok(())
 }

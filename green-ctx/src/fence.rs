@@ -1,8 +1,16 @@
-//! Fences: what has to be done before SMs that were given back are really free.
+//! Fences: what must be done before other work may run on certain SMs.
+//!
+//! A context has one fence, which is recorded when the context gives up its SMs, and recorded again
+//! in place each time it does. Whoever runs on those SMs next waits for it on the device. Each record
+//! covers what the former ones covered, so that a fence that is not done stands for all of the
+//! context's earlier work.
 #![allow(unsafe_code, reason = "calls the driver")]
+
+mod pending;
 
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use green_ctx_sys::{Api, CUdevice, CUevent, CUevent_st};
 
@@ -10,39 +18,74 @@ use crate::capture::RelaxedCapture;
 use crate::device::Device;
 use crate::driver::{Driver, WeakDriver};
 use crate::error::{Result, call, check_done};
-use crate::event::Event;
+use crate::event::{Event, EventOptions};
 use crate::raw::Raw;
 
-/// An event of work that still ran on SMs when their group went back.
+pub(crate) use pending::Pending;
+
+/// An event for the work that a context has submitted.
 ///
 /// The driver owns the ledger, and the ledger keeps fences: a fence that kept its driver, as an
-/// [`Event`] does, would keep it for ever. What it needs of the device it holds by a reference of its
-/// own to the primary context.
+/// [`Event`](crate::Event) does, would keep it for ever. What it needs of the device it holds by a
+/// reference of its own to the primary context.
 pub(crate) struct Fence {
     event: Raw<CUevent_st>,
+    /// How often the event was recorded. Who has waited for it has waited for the records until then.
+    records: AtomicU64,
     device: CUdevice,
     driver: WeakDriver,
 }
 
 impl Fence {
-    /// Takes an event over that nobody else has.
-    pub(crate) fn new(device: &Device, event: Event) -> Result<Fence> {
+    /// A fence that stands for nothing yet.
+    pub(crate) fn new(device: &Device) -> Result<Fence> {
+        Fence::of(device, device.create_event(EventOptions::default())?)
+    }
+
+    /// A fence of a recorded event that nobody else has; `None` where what it stands for is done.
+    pub(crate) fn unless_done(device: &Device, event: Event) -> Result<Option<Fence>> {
+        let is_done = {
+            let _relaxed = RelaxedCapture::enter(device.driver())?;
+            event.is_complete()?
+        };
+        if is_done { Ok(None) } else { Fence::of(device, event).map(Some) }
+    }
+
+    fn of(device: &Device, event: Event) -> Result<Fence> {
         let mut primary = ptr::null_mut();
         // SAFETY: the pointer is to a live handle, the device comes from the driver.
         unsafe {
             call!(device.api(), cuDevicePrimaryCtxRetain(&raw mut primary, device.as_raw()))
         }?;
         let (driver, device) = (device.driver().downgrade(), device.as_raw());
-        Ok(Fence { event: event.into_raw(), device, driver })
+        Ok(Fence { event: event.into_raw(), records: AtomicU64::new(0), device, driver })
     }
 
     pub(crate) fn raw(&self) -> CUevent {
         self.event.as_ptr()
     }
 
-    fn is_done(&self, api: &Api) -> Result<bool> {
+    /// Notes that the event was recorded.
+    pub(crate) fn note_record(&self) {
+        self.records.fetch_add(1, Ordering::Release);
+    }
+
+    /// How often it was recorded.
+    pub(crate) fn records(&self) -> u64 {
+        self.records.load(Ordering::Acquire)
+    }
+
+    /// Whether the work that it stands for is done. The question invalidates captures of other
+    /// threads in global mode (recorded on an H200), unless the thread's mode is relaxed.
+    pub(crate) fn is_done(&self, api: &Api) -> Result<bool> {
         // SAFETY: the event is alive.
         check_done("cuEventQuery", unsafe { api.cuEventQuery()?(self.raw()) })
+    }
+
+    /// Waits on the host until the work that it stands for is done.
+    pub(crate) fn synchronize(&self, api: &Api) -> Result<()> {
+        // SAFETY: the event is alive.
+        unsafe { call!(api, cuEventSynchronize(self.raw())) }
     }
 
     /// Whether nothing needs to wait for the fence any more. One that cannot tell is kept, which is
@@ -81,8 +124,8 @@ impl Drop for Fence {
     }
 }
 
-/// The fences of a group. Whoever takes its SMs gets them at once, and what is submitted there waits
-/// for these on the device.
+/// The fences of a group, each once. Whoever takes its SMs gets them at once, and what is submitted
+/// there waits for these on the device.
 #[derive(Clone, Default)]
 pub(crate) struct Fences {
     fences: Vec<Arc<Fence>>,
@@ -94,18 +137,28 @@ pub(crate) type Shared = Option<Arc<Vec<Arc<Fence>>>>;
 impl Fences {
     /// The fences of several units, each once.
     pub(crate) fn gather<'a>(shared: impl IntoIterator<Item = &'a Arc<Fence>>) -> Fences {
-        let mut fences: Vec<Arc<Fence>> = Vec::new();
-        for fence in shared {
-            if !fences.iter().any(|known| Arc::ptr_eq(known, fence)) {
-                fences.push(Arc::clone(fence));
-            }
-        }
-        Fences { fences }
+        let mut fences = Fences::default();
+        fences.union(shared.into_iter().map(Arc::clone));
+        fences
     }
 
     /// These fences and more.
-    pub(crate) fn with(&self, more: Vec<Arc<Fence>>) -> Fences {
-        Fences::gather(self.fences.iter().chain(&more))
+    pub(crate) fn with(&self, more: impl IntoIterator<Item = Arc<Fence>>) -> Fences {
+        let mut fences = self.clone();
+        fences.union(more);
+        fences
+    }
+
+    fn union(&mut self, more: impl IntoIterator<Item = Arc<Fence>>) {
+        for fence in more {
+            if !self.fences.iter().any(|known| Arc::ptr_eq(known, &fence)) {
+                self.fences.push(fence);
+            }
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Fence>> {
+        self.fences.iter()
     }
 
     pub(crate) fn into_iter(self) -> impl Iterator<Item = Arc<Fence>> {
@@ -114,8 +167,8 @@ impl Fences {
 
     /// Adds fences, and lets go of those that are done.
     pub(crate) fn add(&mut self, driver: &Driver, more: impl IntoIterator<Item = Arc<Fence>>) {
+        self.union(more);
         self.settle(driver);
-        self.fences.extend(more);
     }
 
     /// Lets go of fences that are done.
@@ -128,22 +181,6 @@ impl Fences {
             Ok(_) => self.fences.retain(|fence| !fence.is_over(driver)),
             Err(_) => driver.report(relaxed.map(drop)),
         }
-    }
-
-    /// Whether nothing is left to wait for.
-    pub(crate) fn are_done(&self, driver: &Driver) -> Result<bool> {
-        let _relaxed = RelaxedCapture::enter(driver)?;
-        for fence in &self.fences {
-            if !fence.is_done(driver.api())? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Makes something wait for each fence.
-    pub(crate) fn wait(&self, wait: impl FnMut(&Fence) -> Result<()>) -> Result<()> {
-        self.fences.iter().map(AsRef::as_ref).try_for_each(wait)
     }
 
     pub(crate) fn is_empty(&self) -> bool {

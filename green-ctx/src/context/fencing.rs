@@ -1,0 +1,261 @@
+//! What orders a partition's work with that of others on its SMs.
+//!
+//! Leaving: one fence stands for all work of the context, recorded on its only stream or, where there
+//! are or were several, on the whole context. Coming: its streams wait for the fences of others, a
+//! lone stream for each of them, several by a wait of the whole context, and streams that are made
+//! later for what is still pending.
+//!
+//! A record of the whole context covers work, and not what its streams wait for (recorded on an H200,
+//! driver 580.159.04). So nobody may conclude from a context's fence that what the context waited for
+//! is done: what is pending is handed on with the SMs.
+#![allow(unsafe_code, reason = "calls the driver")]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use green_ctx_sys::CUevent;
+
+use super::guests::Guests;
+use super::{Context, Green, Kind};
+use crate::capture::RelaxedCapture;
+use crate::current::Scope;
+use crate::device::Device;
+use crate::error::{Result, call};
+use crate::event::EventOptions;
+use crate::fence::{Fence, Fences, Pending};
+use crate::stream::{DefaultStream, Stream};
+
+/// A green context's side of fencing.
+pub(super) struct Fencing {
+    /// What the context's streams wait for.
+    pending: Pending,
+    /// Stands for the context's work up to its last record, if it is one that is recorded while it
+    /// lives.
+    work: OnceLock<Arc<Fence>>,
+    /// Graphs that streams of other contexts launched, and that run here.
+    guests: OnceLock<Guests>,
+    /// Whether the context's handle has been given out: from then on there may be work in its default
+    /// stream, and in streams that no object stands for.
+    exposed: AtomicBool,
+}
+
+impl Fencing {
+    pub(super) fn new(fences: &Fences) -> Fencing {
+        Fencing {
+            pending: Pending::new(fences),
+            work: OnceLock::new(),
+            guests: OnceLock::new(),
+            exposed: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes out what is pending, done or not.
+    pub(super) fn take_pending(&self) -> impl Iterator<Item = Arc<Fence>> + use<> {
+        self.pending.take()
+    }
+
+    /// Waits on the host until the graphs that others launched here are done.
+    pub(super) fn synchronize_guests(&self) -> Result<()> {
+        self.guests.get().map_or(Ok(()), Guests::synchronize)
+    }
+
+    /// Ends what stands for those graphs.
+    pub(super) fn end_guests(&mut self) {
+        drop(self.guests.take());
+    }
+}
+
+impl Green {
+    /// Records all work of the context, that of others' graphs included, when no handle is left.
+    /// Returns what stands for it.
+    pub(super) fn record_last(&self, device: &Device) -> Result<Vec<Arc<Fence>>> {
+        // Covers the work of streams that are destroyed already (recorded on an H200, driver
+        // 580.159.04).
+        let record = |event| {
+            // SAFETY: both handles are alive, and no other thread has the context.
+            unsafe { call!(device.api(), cuGreenCtxRecordEvent(self.raw.as_ptr(), event)) }
+        };
+        let Fencing { work, guests, .. } = &self.fencing;
+        let work = match work.get() {
+            Some(fence) => {
+                record(fence.raw())?;
+                fence.note_record();
+                Some(Arc::clone(fence))
+            }
+            None => {
+                let event = device.create_event(EventOptions::default())?;
+                record(event.raw())?;
+                Fence::unless_done(device, event)?.map(Arc::new)
+            }
+        };
+        guests.get().map_or(Ok(()), Guests::record)?;
+        let guests = guests.get().map(|guests| Arc::clone(guests.fence()));
+        Ok(work.into_iter().chain(guests).collect())
+    }
+}
+
+impl Context {
+    fn fencing(&self) -> Option<&Fencing> {
+        match &self.inner.kind {
+            Kind::Green(green) => Some(&green.fencing),
+            Kind::Primary | Kind::Borrowed(_) | Kind::Closed => None,
+        }
+    }
+
+    /// Makes a new stream wait for what the context's streams wait for.
+    #[inline]
+    pub(crate) fn hold_new(&self, stream: &Stream) -> Result<()> {
+        match self.fencing() {
+            Some(fencing) if !fencing.pending.is_empty() => self.hold_stream(fencing, stream),
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn hold_stream(&self, fencing: &Fencing, stream: &Stream) -> Result<()> {
+        let driver = self.device().driver();
+        let fences = fencing.pending.settle(driver)?;
+        if fences.is_empty() || !stream.is_capturing()? {
+            return fences.iter().try_for_each(|fence| stream.wait_raw(fence.raw()));
+        }
+        // A wait would become part of the capture, or invalidate it: the host waits instead.
+        let _relaxed = RelaxedCapture::enter(driver)?;
+        fences.iter().try_for_each(|fence| fence.synchronize(driver.api()))
+    }
+
+    /// Notes that the context's handle is given out, and makes its default stream wait as the others
+    /// do.
+    #[inline]
+    pub(crate) fn expose(&self) -> Result<()> {
+        match self.fencing() {
+            Some(fencing) if !fencing.exposed.load(Ordering::Relaxed) => {
+                // In one order with `Pending::add` and the look at this by `hold`: either that sees
+                // the context exposed, or the fence is seen here.
+                fencing.exposed.store(true, Ordering::SeqCst);
+                self.hold_default_stream(fencing)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn hold_default_stream(&self, fencing: &Fencing) -> Result<()> {
+        let driver = self.device().driver();
+        if fencing.pending.is_empty() || driver.is_forked() {
+            return Ok(());
+        }
+        let fences = fencing.pending.settle(driver)?;
+        let _scope = Scope::enter(driver, self.raw())?;
+        let stream = DefaultStream::Legacy.as_raw();
+        fences.iter().try_for_each(|fence| {
+            // SAFETY: the token is looked up in the current context, the event is alive; 0 is the
+            // only flag outside of a capture.
+            unsafe { call!(driver.api(), cuStreamWaitEvent(stream, fence.raw(), 0)) }
+        })
+    }
+
+    /// Whether the context's only work can be that of its first stream.
+    fn is_lone(&self, fencing: &Fencing) -> bool {
+        !fencing.exposed.load(Ordering::SeqCst) && self.inner.streams.is_lone()
+    }
+
+    /// Whether a stream of the context that an object stands for is being captured. Recording the
+    /// context, or making it wait, would invalidate the capture.
+    pub(crate) fn has_captures(&self) -> Result<bool> {
+        self.inner.streams.are_capturing(self.device().api())
+    }
+
+    /// Makes the fence that the context's work is recorded in, for a context that shares its SMs in
+    /// time. Once only.
+    pub(crate) fn prepare_fence(&self) -> Result<()> {
+        let Some(fencing) = self.fencing() else { return Ok(()) };
+        let fence = Arc::new(Fence::new(self.device())?);
+        fencing.work.get_or_init(|| fence);
+        Ok(())
+    }
+
+    /// Records the context's work up to now, once its fence is prepared. `first` is the stream that
+    /// was made first.
+    pub(crate) fn record_work(&self, first: &Stream) -> Result<()> {
+        let Some(fencing) = self.fencing() else { return Ok(()) };
+        let Some(fence) = fencing.work.get() else { return Ok(()) };
+        if self.is_lone(fencing) {
+            first.record_raw(fence.raw())?;
+        } else {
+            self.record_whole(fence.raw())?;
+        }
+        fence.note_record();
+        fencing.guests.get().map_or(Ok(()), Guests::record)
+    }
+
+    /// The fences of the work that was recorded last.
+    pub(crate) fn work(&self) -> impl Iterator<Item = &Arc<Fence>> {
+        let fencing = self.fencing();
+        let guests = fencing.and_then(|fencing| fencing.guests.get()).map(Guests::fence);
+        fencing.and_then(|fencing| fencing.work.get()).into_iter().chain(guests)
+    }
+
+    /// Whether all streams wait for the last record of a fence already.
+    pub(crate) fn waits_for(&self, fence: &Arc<Fence>) -> bool {
+        self.fencing().is_some_and(|fencing| fencing.pending.covers(fence))
+    }
+
+    /// Makes what is submitted from now on wait for a fence: in streams that there are, those that no
+    /// object stands for included, and in those that are made later. `first` is the stream that was
+    /// made first. Only one thread at a time may call it.
+    pub(crate) fn hold(&self, fence: &Arc<Fence>, first: &Stream) -> Result<()> {
+        let Some(fencing) = self.fencing() else { return Ok(()) };
+        let record = fence.records();
+        // First, so that a stream that comes too late to be held finds the fence here.
+        fencing.pending.add(fence);
+        if self.is_lone(fencing) {
+            first.wait_raw(fence.raw())?;
+        } else {
+            self.wait_whole(fence.raw())?;
+        }
+        fencing.pending.note_wait(fence, record);
+        Ok(())
+    }
+
+    /// Forgets what its streams wait for as far as it is done.
+    pub(crate) fn settle(&self) -> Result<()> {
+        let Some(fencing) = self.fencing() else { return Ok(()) };
+        fencing.pending.settle(self.device().driver()).map(drop)
+    }
+
+    /// Prepares for a graph that runs here and that a stream of another context is about to launch:
+    /// the stream waits for what this context's streams wait for.
+    pub(crate) fn expect_guest(&self, launching: &Stream) -> Result<()> {
+        let Some(fencing) = self.fencing() else { return Ok(()) };
+        if fencing.guests.get().is_none() {
+            let fresh = Guests::new(self)?;
+            // Where another thread was first, ours ends here.
+            fencing.guests.get_or_init(|| fresh);
+        }
+        let fences = fencing.pending.settle(self.device().driver())?;
+        fences.iter().try_for_each(|fence| launching.wait_raw(fence.raw()))
+    }
+
+    /// Has what a stream of another context was given up to now count as this context's work too.
+    pub(crate) fn note_guest(&self, launching: &Stream) -> Result<()> {
+        let guests = self.fencing().and_then(|fencing| fencing.guests.get());
+        guests.map_or(Ok(()), |guests| guests.note(launching))
+    }
+
+    fn record_whole(&self, event: CUevent) -> Result<()> {
+        let api = self.device().api();
+        self.with_green(|green| {
+            // SAFETY: both handles are alive.
+            unsafe { call!(api, cuGreenCtxRecordEvent(green.as_ptr(), event)) }
+        })
+        .unwrap_or(Ok(()))
+    }
+
+    fn wait_whole(&self, event: CUevent) -> Result<()> {
+        let api = self.device().api();
+        self.with_green(|green| {
+            // SAFETY: both handles are alive.
+            unsafe { call!(api, cuGreenCtxWaitEvent(green.as_ptr(), event)) }
+        })
+        .unwrap_or(Ok(()))
+    }
+}

@@ -1,0 +1,123 @@
+//! What a switch between plans has to fence.
+
+use std::mem;
+use std::sync::Arc;
+
+use super::plan::{PlanError, PreparedPlan};
+use super::shared::SharedContext;
+use crate::capture::RelaxedCapture;
+use crate::device::Device;
+use crate::error::Result;
+
+/// The contexts of former plans whose work may not be done. Whoever comes to their SMs waits for it,
+/// however many switches later: that a context in between has waited for it says nothing, since a
+/// record of a whole context does not cover what its streams wait for (recorded on an H200, driver
+/// 580.159.04).
+#[derive(Default)]
+pub(super) struct Former {
+    left: Vec<Left>,
+}
+
+struct Left {
+    context: Arc<SharedContext>,
+    /// Whether its work was recorded when its plan ceased to be the active one.
+    recorded: bool,
+}
+
+impl Former {
+    /// Fences a switch: the next plan's partitions wait for all work of contexts that are not the
+    /// plan's and that have SMs of theirs, unless they do already. Returns what needs to be kept no
+    /// longer, to be dropped outside of locks.
+    pub(super) fn fence(
+        &mut self,
+        from: &PreparedPlan,
+        to: &PreparedPlan,
+    ) -> Result<Vec<Arc<SharedContext>>, PlanError> {
+        let device = to.device();
+        let is_next = |context: &Arc<SharedContext>| has(&to.contexts, context);
+        // Who gives up SMs now, or did so in a switch without fences, is recorded.
+        let unrecorded = self.left.iter().filter(|left| !left.recorded).map(|left| &left.context);
+        let mut going: Vec<&Arc<SharedContext>> = Vec::with_capacity(from.contexts.len());
+        going.extend(from.contexts.iter().chain(unrecorded).filter(|context| !is_next(context)));
+        let mut carried: Vec<&Arc<SharedContext>> = Vec::new();
+        let recorded = self.left.iter().filter(|left| left.recorded).map(|left| &left.context);
+        for context in recorded.filter(|context| !is_next(context)) {
+            if !going.iter().any(|other| Arc::ptr_eq(other, context)) && !is_done(device, context)?
+            {
+                carried.push(context);
+            }
+        }
+        // All are asked before anything is recorded, so that a refused switch has done nothing.
+        for context in &going {
+            refuse_capture(context, from)?;
+        }
+        for new in &to.partitions {
+            let context = new.shared();
+            let gets_sms = going.iter().any(|old| context.overlaps(old));
+            let waits = |old: &&Arc<SharedContext>| {
+                context.overlaps(old) && !context.waits_for(old)
+            };
+            if gets_sms || carried.iter().any(waits) {
+                new.refuse_capture()?;
+            }
+        }
+        going.iter().try_for_each(|context| context.record())?;
+        for new in &to.contexts {
+            let old = going.iter().chain(&carried).filter(|old| new.overlaps(old));
+            old.into_iter().try_for_each(|old| new.wait_for(old))?;
+        }
+        let left = going.into_iter().chain(carried);
+        let left = left.map(|context| Left { context: Arc::clone(context), recorded: true });
+        let left = left.collect();
+        Ok(mem::replace(&mut self.left, left).into_iter().map(|left| left.context).collect())
+    }
+
+    /// Notes a switch that fences nothing: the next one that does makes up for it.
+    pub(super) fn note(
+        &mut self,
+        from: &PreparedPlan,
+        to: &PreparedPlan,
+    ) -> Vec<Arc<SharedContext>> {
+        let left = mem::take(&mut self.left);
+        let (back, mut left): (Vec<_>, Vec<_>) =
+            left.into_iter().partition(|left| has(&to.contexts, &left.context));
+        for context in from.contexts.iter().filter(|context| !has(&to.contexts, context)) {
+            match left.iter_mut().find(|left| Arc::ptr_eq(&left.context, context)) {
+                Some(left) => left.recorded = false,
+                None => left.push(Left { context: Arc::clone(context), recorded: false }),
+            }
+        }
+        self.left = left;
+        back.into_iter().map(|left| left.context).collect()
+    }
+
+    /// Takes out what is done.
+    pub(super) fn settle(&mut self, device: &Device) -> Vec<Arc<SharedContext>> {
+        let is_over = |left: &mut Left| {
+            // Who cannot tell is kept, and the next switch asks again.
+            left.recorded && is_done(device, &left.context).unwrap_or(false)
+        };
+        self.left.extract_if(.., is_over).map(|left| left.context).collect()
+    }
+}
+
+/// Whether what was recorded last in a context is done. The question must not invalidate another
+/// thread's capture.
+pub(super) fn is_done(device: &Device, context: &SharedContext) -> Result<bool> {
+    let _relaxed = RelaxedCapture::enter(device.driver())?;
+    context.is_done()
+}
+
+fn has(contexts: &[Arc<SharedContext>], context: &Arc<SharedContext>) -> bool {
+    contexts.iter().any(|other| Arc::ptr_eq(other, context))
+}
+
+/// Refuses to record a context that has a capture.
+fn refuse_capture(context: &Arc<SharedContext>, plan: &PreparedPlan) -> Result<(), PlanError> {
+    if !context.has_captures()? {
+        return Ok(());
+    }
+    let named = plan.partitions.iter().find(|partition| Arc::ptr_eq(partition.shared(), context));
+    let partition = named.map_or("of a former plan", |partition| partition.name());
+    Err(PlanError::Capturing { partition: partition.to_owned() })
+}
