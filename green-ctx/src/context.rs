@@ -287,8 +287,7 @@ impl Context {
             unsafe { call!(api, cuGreenCtxRecordEvent(green.as_ptr(), event.raw())) }
         });
         // SAFETY: both handles are alive.
-        recorded
-            .unwrap_or_else(|| unsafe { call!(api, cuCtxRecordEvent(self.raw(), event.raw())) })
+        recorded.unwrap_or_else(|| unsafe { call!(api, cuCtxRecordEvent(self.raw(), event.raw())) })
     }
 
     /// Makes the work that is submitted from now on to the streams that this context has wait for

@@ -11,12 +11,12 @@ use crate::context::{self, Context};
 use crate::device::{Device, DeviceState};
 use crate::error::{Error, Result, check};
 use crate::event::{self, Event};
+use crate::fence::Fences;
 use crate::fork::Process;
 use crate::graph;
 use crate::green;
 use crate::registry::Registry;
 use crate::report::Reporter;
-use crate::fence::Fences;
 use crate::stream::{self, Stream};
 use crate::watch::Checks;
 

@@ -9,8 +9,8 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::mem;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use green_ctx_sys::{CUevent, CUstream, CUstream_flags, CUstream_st, Version};
 
@@ -101,12 +101,7 @@ impl Stream {
     }
 
     /// An object for a raw stream, among the streams of its context.
-    fn enter(
-        raw: Raw<CUstream_st>,
-        context: Context,
-        known: bool,
-        ownership: Ownership,
-    ) -> Stream {
+    fn enter(raw: Raw<CUstream_st>, context: Context, known: bool, ownership: Ownership) -> Stream {
         let (slot, known) = (context.streams().enter(raw), AtomicBool::new(known));
         Stream { inner: Arc::new(Inner { raw, context, slot, known, ownership }) }
     }

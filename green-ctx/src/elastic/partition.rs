@@ -18,7 +18,11 @@ pub struct Partition {
 }
 
 impl Partition {
-    pub(super) fn new(name: Arc<str>, requested: Option<u32>, shared: Arc<SharedContext>) -> Partition {
+    pub(super) fn new(
+        name: Arc<str>,
+        requested: Option<u32>,
+        shared: Arc<SharedContext>,
+    ) -> Partition {
         Partition { name, requested, shared }
     }
 

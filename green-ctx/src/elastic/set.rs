@@ -261,7 +261,8 @@ impl PartitionSet {
         let retired = plans.remove(index);
         retired.retire();
         let done = left.settle(self.device());
-        let contexts: Vec<_> = self.inner.contexts.lock().iter().filter_map(Weak::upgrade).collect();
+        let contexts: Vec<_> =
+            self.inner.contexts.lock().iter().filter_map(Weak::upgrade).collect();
         // Outside of the locks: the end of a plan is the end of contexts.
         drop((plans, left));
         drop((retired, done));

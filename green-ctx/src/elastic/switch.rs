@@ -54,9 +54,8 @@ impl Former {
         for new in &to.partitions {
             let context = new.shared();
             let gets_sms = going.iter().any(|old| context.overlaps(old));
-            let waits = |old: &&Arc<SharedContext>| {
-                context.overlaps(old) && !context.waits_for(old)
-            };
+            let waits =
+                |old: &&Arc<SharedContext>| context.overlaps(old) && !context.waits_for(old);
             if gets_sms || carried.iter().any(waits) {
                 new.refuse_capture()?;
             }

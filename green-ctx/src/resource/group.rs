@@ -4,7 +4,6 @@ use std::fmt;
 use std::mem;
 use std::sync::Arc;
 
-use crate::fence::{Fence, Fences};
 use super::ledger::{Chosen, Origin};
 use super::nested::Parent;
 use super::sm::{COMPOSITION, check_version};
@@ -13,6 +12,7 @@ use super::unit::{Cut, Units};
 use super::workqueue::{Provision, Workqueue};
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::fence::{Fence, Fences};
 use crate::recycle::Place;
 
 /// SMs of a device that are this object's alone. It becomes a partition with

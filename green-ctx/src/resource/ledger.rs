@@ -5,10 +5,10 @@ use std::mem;
 use std::sync::Arc;
 
 use super::choose::choose;
-use crate::fence::{self, Fence, Fences};
 use super::split::SplitRequest;
 use super::unit::{Cut, Units};
 use crate::error::{Error, NotEnoughSms, Result};
+use crate::fence::{self, Fence, Fences};
 use crate::recycle::{Place, Recycler};
 
 /// One device's account of its units. Empty until the first group is taken, and again when the last

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use green_ctx_sys::CUdevResourceType;
 use parking_lot::Mutex;
 
-use crate::fence::{Fence, Fences};
 use super::group::{Hold, SmGroup, SplitError};
 use super::ledger::{self, Chosen};
 use super::raw;
@@ -21,6 +20,7 @@ use super::split::{Split, SplitPlan, SplitRequest};
 use super::structure::{GroupParams, STRUCTURED};
 use super::unit::{Cut, Units};
 use crate::error::{Error, Result};
+use crate::fence::{Fence, Fences};
 use crate::green;
 use crate::recycle::{Place, RawGreen};
 

@@ -7,7 +7,6 @@ use green_ctx_sys::{
     CUdevResource, CUdevResourceType, CUdevSmResource, CUdevSmResourceGroup_flags, Version,
 };
 
-use crate::fence::Fences;
 use super::group::Hold;
 use super::ledger::Chosen;
 use super::raw;
@@ -16,6 +15,7 @@ use super::structure::{Coscheduling, LocalityDomain};
 use super::unit::{Cut, Granularity, Units};
 use crate::device::{ComputeCapability, Device};
 use crate::error::{Error, Result};
+use crate::fence::Fences;
 
 /// The SMs of a device, or those that a context or a stream was provisioned with: how many there
 /// are, how they may be cut, how many are free.

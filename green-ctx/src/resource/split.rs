@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::fence::Fences;
 use super::group::{Hold, SmGroup};
 use super::ledger::{Chosen, Origin};
 use super::structure::{LocalityDomain, PerGroup, Structure};
 use super::unit::{Granularity, Units};
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::fence::Fences;
 
 /// How to split SMs: groups with names and counts, and what happens to the rest.
 ///

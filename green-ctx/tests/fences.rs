@@ -1,0 +1,484 @@
+//! What waits for what when SMs change hands: by switches of plans, when partitions end, and when
+//! graphs run in several.
+
+mod common;
+#[allow(dead_code, reason = "handles that other tests need too")]
+#[path = "interop/raw.rs"]
+mod raw;
+
+use std::ptr;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use common::{Outcome, partition, simulated};
+use green_ctx::sim::{Launch, Sim};
+use green_ctx::{
+    CUresult, CaptureMode, Context, DefaultStream, Device, EventOptions, Graph, GraphExec, Kernel,
+    LaunchConfig, Library, PartitionSet, Plan, PreparedPlan, SplitRequest, Stream, StreamOptions,
+    SwitchOptions,
+};
+
+/// A kernel that fills its partition and runs so long.
+fn work(sim: &Sim, device: &Device, name: &str, ns: u64) -> Result<Kernel, green_ctx::Error> {
+    sim.register_kernel(name, move |call| call.set_duration_ns(ns));
+    let ptx = format!(".version 7.0 .target sm_52 .visible .entry {name}() {{ ret; }}");
+    Library::from_ptx(device, &ptx)?.kernel(name)
+}
+
+const LONG: u64 = 1_000_000_000;
+const SHORT: u64 = 1_000;
+
+fn launch(stream: &Stream, kernel: &Kernel) -> green_ctx::Result<()> {
+    // SAFETY: the kernel takes no parameters.
+    unsafe { stream.launch(kernel, LaunchConfig::new(200, 32), ()) }
+}
+
+/// Launches on the default stream of a context.
+fn launch_on_default(context: &Context, kernel: &Kernel) -> green_ctx::Result<()> {
+    let _current = context.make_current()?;
+    let launch = context.device().driver().api().cuLaunchKernel()?;
+    let (stream, none) = (DefaultStream::Legacy.as_raw(), ptr::null_mut());
+    // SAFETY: the kernel is alive and takes no parameters; the token is of the current context.
+    raw::ok("cuLaunchKernel", unsafe {
+        launch(kernel.as_raw().cast(), 200, 1, 1, 32, 1, 1, 0, stream, none, ptr::null_mut())
+    })
+}
+
+/// Two launches of different contexts that were on one SM at the same time, if there are any.
+fn conflict(launches: &[Launch]) -> Option<(&Launch, &Launch)> {
+    let mut pairs = launches
+        .iter()
+        .enumerate()
+        .flat_map(|(index, first)| launches[index + 1..].iter().map(move |second| (first, second)));
+    pairs.find(|(first, second)| {
+        let shares = first.sms.iter().any(|sm| second.sms.contains(sm));
+        first.context != second.context && shares && first.overlaps(second)
+    })
+}
+
+fn assert_no_conflict(sim: &Sim, launched: usize) {
+    let launches = sim.launches();
+    assert_eq!(launches.len(), launched);
+    assert!(conflict(&launches).is_none(), "{:?}", conflict(&launches));
+}
+
+/// A set of all SMs of a device with several plans, the first of them active.
+fn set<const N: usize>(
+    device: &Device,
+    plans: [(&str, SplitRequest); N],
+) -> Result<(PartitionSet, Vec<Arc<PreparedPlan>>), Box<dyn std::error::Error>> {
+    let all = device.resources().sm()?.split(SplitRequest::new().rest("all"))?.remainder;
+    let mut plans = plans.into_iter().map(|(name, request)| Plan::new(name, request));
+    let set = PartitionSet::new(all.ok_or("no SMs")?, plans.next().ok_or("no plan")?)?;
+    let mut prepared = vec![Arc::clone(&set.active())];
+    for plan in plans {
+        prepared.push(set.prepare(plan)?);
+    }
+    Ok((set, prepared))
+}
+
+fn stream_of(plan: &PreparedPlan, name: &str) -> Result<Stream, Box<dyn std::error::Error>> {
+    Ok(plan.partition(name).ok_or("no such partition")?.stream().clone())
+}
+
+fn context_of(plan: &PreparedPlan, name: &str) -> Result<Context, Box<dyn std::error::Error>> {
+    Ok(plan.partition(name).ok_or("no such partition")?.context().clone())
+}
+
+fn request(groups: &[(&str, u32)]) -> SplitRequest {
+    groups.iter().fold(SplitRequest::new(), |request, (name, sms)| request.group(*name, *sms))
+}
+
+const FENCED: fn() -> SwitchOptions = SwitchOptions::default;
+
+#[test]
+fn a_fence_outlives_the_next_switch() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let (set, plans) = set(
+        &device,
+        [
+            ("a", request(&[("x", 16), ("l", 40)])),
+            ("b", request(&[("y", 32)])),
+            ("c", request(&[("y", 32), ("z", 16)])),
+        ],
+    )?;
+    let (old, new) = (work(&sim, &device, "old", LONG)?, work(&sim, &device, "new", SHORT)?);
+    launch(&stream_of(&plans[0], "x")?, &old)?;
+    set.switch(&plans[1], FENCED())?;
+    set.switch(&plans[2], FENCED())?;
+    let late = context_of(&plans[2], "y")?.create_stream(StreamOptions::default())?;
+    launch(&late, &new)?;
+    assert_no_conflict(&sim, 2);
+    Ok(())
+}
+
+/// However many plans come between, whether streams ran anything meanwhile or not, and whether one
+/// stream or several have to wait.
+#[test]
+fn work_is_waited_for_until_it_is_done() -> Outcome {
+    for several in [false, true] {
+        let (sim, device) = simulated("h200")?;
+        let (set, plans) = set(
+            &device,
+            [
+                ("a", request(&[("wide", 64)])),
+                ("b", request(&[("narrow", 16), ("other", 48)])),
+                ("c", request(&[("middle", 32)])),
+                ("d", request(&[("broad", 40)])),
+            ],
+        )?;
+        let (old, new) = (work(&sim, &device, "old", LONG)?, work(&sim, &device, "new", SHORT)?);
+        let mut more = Vec::new();
+        if several {
+            for plan in &plans {
+                for partition in plan.partitions() {
+                    more.push(partition.create_stream(StreamOptions::default())?);
+                }
+            }
+        }
+        launch(&stream_of(&plans[0], "wide")?, &old)?;
+        for plan in [1, 3, 1, 2] {
+            set.switch(&plans[plan], FENCED())?;
+        }
+        launch(&stream_of(&plans[2], "middle")?, &new)?;
+        for stream in &more {
+            if stream.context() == &context_of(&plans[2], "middle")? {
+                launch(stream, &new)?;
+            }
+        }
+        assert_no_conflict(&sim, 2 + usize::from(several));
+    }
+    Ok(())
+}
+
+/// A partition that keeps its SMs has nothing to wait for, so that its captures are no obstacle.
+#[test]
+fn a_partition_that_stays_may_be_captured() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let (set, plans) = set(
+        &device,
+        [
+            ("a", request(&[("x", 16), ("l", 40)])),
+            ("b", request(&[("y", 32)])),
+            ("c", request(&[("y", 32), ("z", 16)])),
+        ],
+    )?;
+    let kernel = work(&sim, &device, "old", LONG)?;
+    launch(&stream_of(&plans[0], "x")?, &kernel)?;
+    set.switch(&plans[1], FENCED())?;
+    let stream = stream_of(&plans[1], "y")?;
+    let graph = stream.capture(CaptureMode::Relaxed, || {
+        set.switch(&plans[2], FENCED()).expect("y waits already");
+        launch(&stream, &kernel)
+    })?;
+    assert_eq!(graph.node_count()?, 1);
+    Ok(())
+}
+
+/// A switch without fences leaves it to the next one with fences to make up for it.
+#[test]
+fn a_switch_without_fences_is_made_up_for() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let (set, plans) = set(
+        &device,
+        [("a", request(&[("x", 64)])), ("b", request(&[("y", 32)])), ("c", request(&[("z", 48)]))],
+    )?;
+    let (old, new) = (work(&sim, &device, "old", LONG)?, work(&sim, &device, "new", SHORT)?);
+    launch(&stream_of(&plans[0], "x")?, &old)?;
+    set.switch(&plans[1], FENCED().fence(false))?;
+    set.switch(&plans[2], FENCED())?;
+    launch(&stream_of(&plans[2], "z")?, &new)?;
+    assert_no_conflict(&sim, 2);
+    Ok(())
+}
+
+/// Streams end, and foreign ones are adopted, on one thread while another switches; their owners use
+/// the partition when they are dropped. Nobody waits for ever.
+#[test]
+fn owners_may_use_the_partition_while_plans_are_switched() -> Outcome {
+    struct Owner {
+        context: Context,
+        raw: green_ctx::sys::CUstream,
+    }
+    // SAFETY: a stream's handle is of the process, not of a thread.
+    unsafe impl Send for Owner {}
+    // SAFETY: as above.
+    unsafe impl Sync for Owner {}
+    impl Drop for Owner {
+        fn drop(&mut self) {
+            drop(self.context.create_stream(StreamOptions::default()));
+            raw::destroy_stream(self.context.device(), self.raw).expect("it is nobody else's");
+        }
+    }
+    let (end, ended) = mpsc::channel();
+    thread::spawn(move || {
+        let outcome = || -> Outcome {
+            let (_sim, device) = simulated("h200")?;
+            let plan = |sms| SplitRequest::new().group("decode", sms).rest("prefill");
+            let (set, plans) = set(&device, [("day", plan(16)), ("night", plan(64))])?;
+            let contexts = [context_of(&plans[0], "decode")?, context_of(&plans[1], "decode")?];
+            thread::scope(|scope| {
+                let adopting = scope.spawn(|| -> green_ctx::Result<()> {
+                    for round in 0..2000 {
+                        let context = &contexts[round % 2];
+                        let green = context.as_raw_green().expect("a green context");
+                        let raw = raw::stream_of(&device, green)?;
+                        let owner = Owner { context: context.clone(), raw };
+                        // SAFETY: the owner keeps the stream and its context.
+                        drop(unsafe { Stream::from_raw_borrowed(device.driver(), raw, owner) }?);
+                    }
+                    Ok(())
+                });
+                for round in 1.. {
+                    set.switch(&plans[round % 2], FENCED()).expect("no capture");
+                    if adopting.is_finished() {
+                        break;
+                    }
+                }
+                adopting.join().expect("no panic")
+            })?;
+            Ok(())
+        };
+        let _ = end.send(outcome().map_err(|error| error.to_string()));
+    });
+    Ok(ended.recv_timeout(Duration::from_secs(60)).map_err(|_| "a deadlock")??)
+}
+
+#[test]
+fn streams_that_come_and_go_leave_nothing() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let plan = |sms| SplitRequest::new().group("decode", sms).rest("prefill");
+    let (set, plans) = set(&device, [("day", plan(16)), ("night", plan(64))])?;
+    set.switch(&plans[1], FENCED())?;
+    let decode = context_of(&plans[1], "decode")?;
+    let before = sim.live();
+    for _ in 0..10_000 {
+        drop(decode.create_stream(StreamOptions::default())?);
+    }
+    set.switch(&plans[0], FENCED())?;
+    assert_eq!(sim.live(), before);
+
+    // One foreign stream, adopted again and again, costs a switch as much as if it were adopted once.
+    let decode = context_of(&plans[0], "decode")?;
+    let raw = raw::stream(&decode)?;
+    for _ in 0..10_000 {
+        // SAFETY: the stream is destroyed below, and its context is kept.
+        drop(unsafe { Stream::from_raw_borrowed(device.driver(), raw, ()) }?);
+    }
+    sim.clear_calls();
+    set.switch(&plans[1], FENCED())?;
+    assert!(sim.calls().values().sum::<u64>() < 20, "{:?}", sim.calls());
+    raw::destroy_stream(&device, raw)?;
+    assert_eq!(sim.live(), before);
+    Ok(())
+}
+
+#[test]
+fn many_streams_are_fenced_at_once() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let plan = |sms| SplitRequest::new().group("decode", sms).rest("prefill");
+    let (set, plans) = set(&device, [("day", plan(16)), ("night", plan(64))])?;
+    let mut streams = Vec::new();
+    for partition in plans.iter().flat_map(|plan| plan.partitions()) {
+        for _ in 1..128 {
+            streams.push(partition.create_stream(StreamOptions::default())?);
+        }
+    }
+    sim.clear_calls();
+    set.switch(&plans[1], FENCED())?;
+    let mut calls = sim.calls();
+    calls.remove("cuStreamIsCapturing");
+    assert!(calls.values().sum::<u64>() <= 8, "{calls:?}");
+    Ok(())
+}
+
+#[test]
+fn plans_that_come_and_go_leave_nothing() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let plan = |sms| SplitRequest::new().group("decode", sms).rest("prefill");
+    let (set, plans) = set(&device, [("day", plan(16))])?;
+    let kernel = work(&sim, &device, "old", SHORT)?;
+    let before = sim.live();
+    for round in 0..200 {
+        let next = set.prepare(Plan::new("next", plan(24 + 8 * (round % 5))))?;
+        set.switch(&next, FENCED())?;
+        launch(&stream_of(&next, "decode")?, &kernel)?;
+        set.switch(&plans[0], FENCED())?;
+        drop(next);
+        device.primary_context()?.synchronize()?;
+        set.retire("next")?;
+    }
+    device.release_idle();
+    let live = sim.live();
+    assert!(live.events <= before.events + 4, "{live:?} after {before:?}");
+    assert!(live.primary_retains <= before.primary_retains + 4, "{live:?} after {before:?}");
+    Ok(())
+}
+
+/// A graph of one kernel in each of two partitions, captured by a fork, launched on the first.
+fn forked(
+    first: &Stream,
+    second: &Stream,
+    kernel: &Kernel,
+) -> Result<Graph, Box<dyn std::error::Error>> {
+    Ok(first.capture(CaptureMode::Relaxed, || {
+        second.wait_for(first)?;
+        launch(second, kernel)?;
+        launch(first, kernel)?;
+        first.wait_for(second)
+    })?)
+}
+
+fn launch_graph(stream: &Stream, graph: &GraphExec) -> green_ctx::Result<()> {
+    // SAFETY: the graph's kernels take no parameters.
+    unsafe { stream.launch_graph(graph) }
+}
+
+#[test]
+fn a_graph_is_waited_for_by_who_gets_its_sms() -> Outcome {
+    for close in [true, false] {
+        let (sim, device) = simulated("h200")?;
+        let (here, there) = (partition(&device, 16)?, partition(&device, 32)?);
+        let (old, new) = (work(&sim, &device, "old", LONG)?, work(&sim, &device, "new", SHORT)?);
+        let stream = here.create_stream(StreamOptions::default())?;
+        let graph = {
+            let other = there.create_stream(StreamOptions::default())?;
+            forked(&stream, &other, &old)?
+        };
+        let exec = graph.instantiate()?;
+        launch_graph(&stream, &exec)?;
+        drop((graph, exec));
+        let next = if close {
+            device.create_context(there.close()?.ok_or("a group")?)?
+        } else {
+            drop(there);
+            partition(&device, 32)?
+        };
+        launch(&next.create_stream(StreamOptions::default())?, &new)?;
+        assert_no_conflict(&sim, 3);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_graph_of_another_partition_takes_part_in_switches() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let (set, plans) = set(
+        &device,
+        [
+            ("a", request(&[("stays", 16), ("goes", 32)])),
+            ("b", request(&[("stays", 16), ("comes", 48)])),
+        ],
+    )?;
+    let (old, new) = (work(&sim, &device, "old", LONG)?, work(&sim, &device, "new", SHORT)?);
+    let [stays, goes] = ["stays", "goes"].map(|name| stream_of(&plans[0], name));
+    let (stays, goes) = (stays?, goes?);
+    let exec = forked(&stays, &goes, &old)?.instantiate()?;
+    launch_graph(&stays, &exec)?;
+    set.switch(&plans[1], FENCED())?;
+    launch(&stream_of(&plans[1], "comes")?, &new)?;
+    assert_no_conflict(&sim, 3);
+
+    // The other way: what the graph comes to waits for what ran there before.
+    sim.clear_trace();
+    let comes = stream_of(&plans[1], "comes")?;
+    launch(&comes, &old)?;
+    set.switch(&plans[0], FENCED())?;
+    launch_graph(&stays, &exec)?;
+    assert_no_conflict(&sim, 3);
+    Ok(())
+}
+
+#[test]
+fn graphs_launched_elsewhere_leave_nothing() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let (here, there) = (partition(&device, 16)?, partition(&device, 32)?);
+    let kernel = work(&sim, &device, "old", SHORT)?;
+    let stream = here.create_stream(StreamOptions::default())?;
+    let other = there.create_stream(StreamOptions::default())?;
+    let exec = forked(&stream, &other, &kernel)?.instantiate()?;
+    launch_graph(&stream, &exec)?;
+    let before = sim.live();
+    for _ in 0..1000 {
+        launch_graph(&stream, &exec)?;
+    }
+    assert_eq!(sim.live(), before);
+    Ok(())
+}
+
+#[test]
+fn default_streams_are_fenced_when_sms_change_hands() -> Outcome {
+    for (before, after) in [(true, false), (false, true), (true, true)] {
+        let (sim, device) = simulated("h200")?;
+        let (old, new) = (work(&sim, &device, "old", LONG)?, work(&sim, &device, "new", SHORT)?);
+        let run = |context: &Context, kernel: &Kernel, on_default: bool| match on_default {
+            true => launch_on_default(context, kernel),
+            false => launch(&context.create_stream(StreamOptions::default())?, kernel),
+        };
+        let first = partition(&device, 32)?;
+        run(&first, &old, before)?;
+        drop(first);
+        // Of other SMs than the first had, so that the context is another one.
+        let second = partition(&device, 48)?;
+        run(&second, &new, after)?;
+        assert_no_conflict(&sim, 2);
+    }
+    Ok(())
+}
+
+#[test]
+fn default_streams_take_part_in_switches() -> Outcome {
+    for (before, after) in [(true, false), (false, true), (true, true)] {
+        let (sim, device) = simulated("h200")?;
+        let plan = |sms| SplitRequest::new().group("decode", sms).rest("prefill");
+        let (set, plans) = set(&device, [("day", plan(16)), ("night", plan(64))])?;
+        let (old, new) = (work(&sim, &device, "old", LONG)?, work(&sim, &device, "new", SHORT)?);
+        let run = |plan: &PreparedPlan, name: &str, kernel: &Kernel, on_default: bool| -> Outcome {
+            match on_default {
+                true => Ok(launch_on_default(&context_of(plan, name)?, kernel)?),
+                false => Ok(launch(&stream_of(plan, name)?, kernel)?),
+            }
+        };
+        run(&plans[0], "prefill", &old, before)?;
+        set.switch(&plans[1], FENCED())?;
+        run(&plans[1], "decode", &new, after)?;
+        // And once more, now that the contexts' handles are out.
+        run(&plans[1], "prefill", &old, before)?;
+        set.switch(&plans[0], FENCED())?;
+        run(&plans[0], "prefill", &new, after)?;
+        assert_no_conflict(&sim, 4);
+    }
+    Ok(())
+}
+
+/// A stream that is being captured is adopted: the capture goes on, and the stream is fenced all the
+/// same.
+#[test]
+fn adopting_a_captured_stream_leaves_the_capture() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let (old, new) = (work(&sim, &device, "old", LONG)?, work(&sim, &device, "new", SHORT)?);
+    let first = partition(&device, 32)?;
+    launch(&first.create_stream(StreamOptions::default())?, &old)?;
+    drop(first);
+    let second = partition(&device, 32)?;
+    let raw = raw::stream(&second)?;
+    let api = device.driver().api();
+    let (begin, end) = (api.cuStreamBeginCapture()?, api.cuStreamEndCapture()?);
+    let mode = green_ctx::sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+    // SAFETY: the stream is alive.
+    assert_eq!(unsafe { begin(raw, mode) }, CUresult::CUDA_SUCCESS);
+    // SAFETY: it was made above, and nobody else has it.
+    let stream = unsafe { Stream::from_raw_owned(&second, raw) }?;
+    let mut graph = ptr::null_mut();
+    // SAFETY: the stream is alive, the pointer is to a live handle.
+    assert_eq!(unsafe { end(raw, &raw mut graph) }, CUresult::CUDA_SUCCESS);
+    // SAFETY: it was captured above, and nobody else has it.
+    drop(unsafe { Graph::from_raw_owned(&device, graph) }?);
+    launch(&stream, &new)?;
+    assert_no_conflict(&sim, 2);
+    let event = device.create_event(EventOptions::default())?;
+    stream.record(&event)?;
+    Ok(())
+}
