@@ -243,7 +243,7 @@ pub use fault::Fault;
 pub use functions::exports;
 pub use kernel::{Block, IllegalAddress, KernelCall};
 pub use live::Live;
-pub use profile::{Origin, Profile, Provenance, Record, Source};
+pub use profile::{Origin, Profile, Provenance, Record, Source, TransferRate, TransferRates};
 pub use race::{Access, Accessor, Race};
 pub use sim::{Builder, GetProcAddress, Sim, SimError};
 pub use spec::{Spec, SpecError, VERSIONS};
