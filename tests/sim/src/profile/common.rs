@@ -13,7 +13,7 @@ pub(super) const GREEN_CONTEXT_BYTES: u64 = 4 * MIB;
 /// The default of `CUDA_DEVICE_MAX_CONNECTIONS` in CUDA's documentation.
 pub(super) const WORKQUEUE_LIMIT: u32 = 8;
 
-/// As recorded on an H200.
+/// As recorded on an H100 and an H200.
 pub(super) const STREAM_PRIORITIES: (i32, i32) = (0, -5);
 
 /// As measured on an H200, for parts on which nothing was measured.
