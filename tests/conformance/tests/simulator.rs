@@ -11,6 +11,9 @@ use green_ctx_conformance::{Options, Record, all, run};
 use green_ctx_sim::Profile;
 use serde_json::json;
 
+/// The names of cases that some record lacks, since they have not been put to that device yet.
+const UNRECORDED: &str = include_str!("../unrecorded.txt");
+
 /// What a real driver answered, and what the simulated driver of the same part and version does.
 struct Pair {
     profile: &'static Profile,
@@ -77,7 +80,10 @@ fn pairs() -> Result<&'static [Pair], Box<dyn Error>> {
 fn the_simulator_answers_as_the_records_do() -> Result<(), Box<dyn Error>> {
     let mut text = String::new();
     for Pair { profile, recorded, simulated } in pairs()? {
-        let differences = recorded.differences(simulated);
+        let mut differences = recorded.differences(simulated);
+        differences.retain(|difference| {
+            difference.expected.is_some() || !UNRECORDED.lines().any(|name| name == difference.case)
+        });
         if !differences.is_empty() {
             let (differing, all) = (differences.len(), recorded.cases.len());
             writeln!(text, "{}: {differing} of {all} cases differ:", profile.name)?;
@@ -94,9 +100,27 @@ fn the_simulator_answers_as_the_records_do() -> Result<(), Box<dyn Error>> {
 fn the_records_hold_every_case_and_no_other() -> Result<(), Box<dyn Error>> {
     let cases = all();
     let expected: BTreeSet<&str> = cases.iter().map(|case| case.name()).collect();
+    let unrecorded: BTreeSet<&str> = UNRECORDED.lines().collect();
+    let mut missing = BTreeSet::new();
     for Pair { profile, recorded, .. } in pairs()? {
         let found: BTreeSet<&str> = recorded.cases.keys().map(String::as_str).collect();
-        assert_eq!(expected, found, "{}", profile.name);
+        let others: Vec<_> = found.difference(&expected).collect();
+        assert!(others.is_empty(), "{}: no such cases: {others:?}", profile.name);
+        missing.extend(expected.difference(&found).copied());
+    }
+    assert_eq!(missing, unrecorded, "unrecorded.txt lists the cases that a record lacks");
+    Ok(())
+}
+
+/// Of what is not recorded yet the simulator answers every question.
+#[test]
+fn unrecorded_cases_are_answered() -> Result<(), Box<dyn Error>> {
+    for Pair { profile, simulated, .. } in pairs()? {
+        for name in UNRECORDED.lines() {
+            let answer = &simulated.cases[name];
+            let unanswered = ["failed", "unsupported", "died"].map(|fact| answer.get(fact));
+            assert_eq!(unanswered, [None; 3], "{}: {name}", profile.name);
+        }
     }
     Ok(())
 }
