@@ -1,7 +1,7 @@
 //! Testing: programs that use partitions, tested where there is no GPU.
 //!
 //! The simulated driver (package `green-ctx-sim`, reached through the feature `sim`) answers as an H200
-//! does, in all cases that were recorded on one, and shows what no GPU shows. In a program's
+//! or an H100 does in every case that was recorded on them, and shows what no GPU shows. In a program's
 //! `Cargo.toml`:
 //!
 //! ```toml
@@ -117,7 +117,7 @@
 //! # }
 //! ```
 //!
-//! `h200` is played as it was recorded; `a100`, `b200`, `h100`, `l40s`, `rtx5080`, `rtx5090` and `thor`
+//! `h100` and `h200` answer as recorded; `a100`, `b200`, `l40s`, `rtx5080`, `rtx5090` and `thor`
 //! follow from documentation, and [`Profile::provenance`](crate::sim::Profile) says of each group of
 //! data where it comes from.
 //!

@@ -16,8 +16,8 @@
 //! | 13.4 | *locality domains* |
 //!
 //! What is in italics is built from the header and documentation, runs on the simulated driver, and
-//! has **not yet run on hardware**. The rest is recorded on an H200 with driver 580.159.04 (CUDA 13.0);
-//! what 12.4 to 12.8 do differently follows from their headers.
+//! has **not yet run on hardware**. The rest is recorded on an H100 and an H200 with driver 580.159.04
+//! (CUDA 13.0); what 12.4 to 12.8 do differently follows from their headers.
 //!
 //! One thing to watch for on 13.1 and newer, where nothing is recorded: contexts of several units put
 //! pieces of one split together, among them the odd one that was left over. Headers from 13.1 on say

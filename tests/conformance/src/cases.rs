@@ -4,6 +4,7 @@ mod capture;
 mod composition;
 mod context;
 mod event;
+mod fence;
 mod function;
 mod graph;
 mod launch;
@@ -140,6 +141,7 @@ pub fn all() -> Vec<Case> {
         misuse::cases,
         poison::cases,
         lifetime::cases,
+        fence::cases,
         capture::cases,
         library::cases,
         function::cases,

@@ -3,7 +3,8 @@
 //! Nothing here reads a real clock: time is what the simulator says it is, so that every run of a
 //! single-threaded program gives the same times.
 
-/// How long things take, in nanoseconds; the round figures of a recorded H200.
+/// How long things take on every part, in nanoseconds; the round figures of a recorded H200. What a
+/// device's memory takes is in [`Profile::transfer`](crate::Profile::transfer).
 pub(crate) mod cost {
     /// Any call that does not say otherwise.
     pub(crate) const CALL: u64 = 100;
@@ -23,27 +24,6 @@ pub(crate) mod cost {
     pub(crate) const COPY: u64 = 1_000;
     /// Copied between host and device in a microsecond, in bytes, whatever the number of SMs.
     pub(crate) const LINK_BYTES: u64 = 50_000;
-    /// What a fill writes in a microsecond: 1 GiB took 240 µs on 132 SMs, 648 on 32 and 2570 on 8.
-    pub(crate) const FILL: Rate = Rate { per_sm: 52_000, most: 4_474_000 };
-    /// What a stream's copy on a device moves: 1 GiB took 512, 974 and 3334 µs.
-    pub(crate) const COPY_ON_DEVICE: Rate = Rate { per_sm: 37_000, most: 2_097_000 };
-    /// What a graph's copy on a device moves: 1 GiB took 798, 2748 and 9799 µs.
-    pub(crate) const NODE_COPY_ON_DEVICE: Rate = Rate { per_sm: 13_000, most: 1_345_000 };
-
-    /// How much work on memory SMs do in a microsecond, in bytes.
-    #[derive(Clone, Copy)]
-    pub(crate) struct Rate {
-        per_sm: u64,
-        /// What the memory allows.
-        most: u64,
-    }
-
-    impl Rate {
-        /// What so many SMs do together.
-        pub(crate) fn of(self, sms: usize) -> u64 {
-            (self.per_sm * sms as u64).clamp(1, self.most)
-        }
-    }
 }
 
 /// The name of one operation: whose it is, a stream's or that of a branch of graphs in a stream, and

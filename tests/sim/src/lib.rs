@@ -30,15 +30,20 @@
 //!
 //! # Where the answers come from
 //!
-//! The H200 is played as its record says: every case that was put to the real driver is put to the
-//! simulated one too and compared (package green-ctx-conformance). Of the driver versions other than
-//! the recorded one nothing is recorded; they differ from it as the headers say. Of the other parts
-//! nothing is recorded either: they have the numbers of data sheets, and answer by the H200's rules.
-//! [`Profile::provenance`] says it of each group of data. Not recorded are times (round figures of
-//! a recorded part; roughly how fills and copies slow down on few SMs is recorded), device attributes
-//! and memory sizes (from data sheets), and what no case asks, where the functions' documentation is
-//! followed. [`Topology`] says which groups and cluster capacities are recorded and which follow from
-//! a rule.
+//! The H200 and the H100 answer as real ones did: every case that was recorded on them, with driver
+//! 580.159.04 (CUDA 13.0), is put to the simulated driver too and compared (package
+//! green-ctx-conformance). Other driver versions differ from the recorded one as the headers say. The
+//! other parts are not recorded: they have the numbers of data sheets, and answer by the H200's rules.
+//! [`Profile::provenance`] has the source of each group of data.
+//!
+//! These are in no record:
+//!
+//! - Times, which are round figures of an H200. How much longer a memset or a copy takes on few SMs is
+//!   recorded roughly, and [`Profile::transfer`] gives those ratios.
+//! - Device attributes and memory sizes, which are from data sheets.
+//! - What no case asks. The functions' documentation is followed there.
+//!
+//! [`Topology`] says which groups and cluster capacities are recorded and which follow from a rule.
 //!
 //! # What kernels are made of
 //!
@@ -243,7 +248,7 @@ pub use fault::Fault;
 pub use functions::exports;
 pub use kernel::{Block, IllegalAddress, KernelCall};
 pub use live::Live;
-pub use profile::{Origin, Profile, Provenance, Record, Source};
+pub use profile::{Origin, Profile, Provenance, Record, Source, TransferRate, TransferRates};
 pub use race::{Access, Accessor, Race};
 pub use sim::{Builder, GetProcAddress, Sim, SimError};
 pub use spec::{Spec, SpecError, VERSIONS};

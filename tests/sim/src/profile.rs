@@ -10,9 +10,11 @@ mod provenance;
 mod rtx5080;
 mod rtx5090;
 mod thor;
+mod transfer;
 
 pub(crate) use h200::H200;
 pub use provenance::{Origin, Provenance, Record, Source};
+pub use transfer::{TransferRate, TransferRates};
 
 use crate::topology::Topology;
 
@@ -58,6 +60,8 @@ pub struct Profile {
     pub alignment: u32,
     /// The largest cluster that runs without opting in, in blocks; 1 on a part without clusters.
     pub max_cluster: u32,
+    /// How fast the device sets and copies its memory.
+    pub transfer: TransferRates,
     /// How many stream-ordered workloads the workqueues of a device are for, unless told otherwise.
     pub workqueue_limit: u32,
     /// The stream priorities, from the least to the greatest.
@@ -144,7 +148,7 @@ mod tests {
         assert!(names.is_sorted_by(|one, next| one < next), "{names:?}");
         assert!(Profile::all().iter().all(|profile| !profile.provenance.sources.is_empty()));
         let recorded = Profile::all().iter().filter(|part| part.provenance.recorded.is_some());
-        assert_eq!(recorded.map(|part| part.name).collect::<Vec<_>>(), ["h200"]);
+        assert_eq!(recorded.map(|part| part.name).collect::<Vec<_>>(), ["h100", "h200"]);
     }
 
     #[test]

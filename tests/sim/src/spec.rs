@@ -154,7 +154,7 @@ impl FromStr for Spec {
 }
 
 impl Default for Spec {
-    /// An H200 with driver 13.0, the part and version that the records are of.
+    /// An H200 with driver 13.0, which is recorded.
     fn default() -> Spec {
         static RECORDED: Profile = H200;
         Spec { profile: &RECORDED, version: DEFAULT_VERSION }

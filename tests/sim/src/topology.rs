@@ -1,8 +1,8 @@
 //! Which SMs a device has, how they hang together, and how the driver cuts them up.
 //!
 //! The rules that turn a [`Topology`] into splits and clusters are the ones that reproduce every
-//! recorded split of an H200 and every recorded number of clusters. That other parts follow them too
-//! is not recorded: what is their own are the numbers.
+//! recorded split of an H100 and an H200 and every recorded number of clusters. That other parts
+//! follow them too is not recorded: what is their own are the numbers.
 
 mod gpc;
 #[cfg(test)]

@@ -104,7 +104,7 @@ fn transfer_ns(len: usize, bytes: u64) -> u64 {
 }
 
 /// How many bytes a copy moves in a microsecond. As recorded, copies on a device run on the SMs of
-/// the turn's context, and what else moves does not need SMs. Those of graphs were slower on an H200.
+/// the turn's context, and other copies do not need SMs. Graphs may copy more slowly than streams.
 fn copy_rate(state: &State, turn: &Turn, copy: &Copy) -> u64 {
     let device = |place: &Place| match place {
         Place::Device(address) => {
@@ -117,8 +117,8 @@ fn copy_rate(state: &State, turn: &Turn, copy: &Copy) -> u64 {
     match (device(&copy.from), device(&copy.to)) {
         (Some(from), Some(to)) if from == to => {
             let sms = state.contexts[&turn.context].sms.ids.len();
-            let in_graph = turn.graph_launch.is_some();
-            if in_graph { cost::NODE_COPY_ON_DEVICE } else { cost::COPY_ON_DEVICE }.of(sms)
+            let rates = &state.profile.transfer;
+            if turn.graph_launch.is_some() { rates.graph_copy } else { rates.copy }.with(sms)
         }
         _ => cost::LINK_BYTES,
     }
@@ -186,7 +186,7 @@ pub(crate) fn perform<'a>(
         }
         Work::Fill(Fill { to, pattern, rows }) => {
             let sms = state.contexts[&turn.context].sms.ids.len();
-            let end = start + transfer_ns(rows.len(), cost::FILL.of(sms));
+            let end = start + transfer_ns(rows.len(), state.profile.transfer.memset.with(sms));
             let operation = state.operation(turn, stream, Accessor::Fill, end);
             for row in rows.at(to) {
                 state.touch(&operation, row.clone(), true);

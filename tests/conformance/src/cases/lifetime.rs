@@ -300,10 +300,10 @@ fn sms_then_destroy(gpu: &Gpu, green: CUgreenCtx) -> Result<Vec<u32>, Failure> {
 }
 
 /// A handle on its way to another thread.
-struct Sent<T>(T);
+pub(super) struct Sent<T>(pub(super) T);
 
-// SAFETY: the driver's handles belong to no thread; using one context on two threads at the same
-// time is what the case asks.
+// SAFETY: the driver's handles belong to no thread; using one context on several threads is what the
+// cases ask.
 unsafe impl<T> Send for Sent<T> {}
 
 /// One green context current on two threads at the same time, each launching on its own stream.

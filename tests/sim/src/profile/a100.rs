@@ -44,6 +44,7 @@ pub(super) const A100: Profile = Profile {
     min_partition: 4,
     alignment: 2,
     max_cluster: 1,
+    transfer: common::TRANSFER,
     workqueue_limit: common::WORKQUEUE_LIMIT,
     stream_priorities: common::STREAM_PRIORITIES,
     attributes: &[

@@ -61,6 +61,7 @@ pub(super) const B200: Profile = Profile {
     min_partition: 8,
     alignment: 8,
     max_cluster: 8,
+    transfer: common::TRANSFER,
     workqueue_limit: common::WORKQUEUE_LIMIT,
     stream_priorities: common::STREAM_PRIORITIES,
     attributes: &[

@@ -1,6 +1,6 @@
 //! What parts have in common: of all, of an architecture, of a kind of product.
 
-use super::{MIB, Origin, Source};
+use super::{MIB, Origin, Source, TransferRates, h200};
 
 /// Attributes by number, with their values.
 type Attributes = &'static [(u32, i32)];
@@ -13,8 +13,11 @@ pub(super) const GREEN_CONTEXT_BYTES: u64 = 4 * MIB;
 /// The default of `CUDA_DEVICE_MAX_CONNECTIONS` in CUDA's documentation.
 pub(super) const WORKQUEUE_LIMIT: u32 = 8;
 
-/// As recorded on an H200.
+/// As recorded on an H100 and an H200.
 pub(super) const STREAM_PRIORITIES: (i32, i32) = (0, -5);
+
+/// As measured on an H200, for parts on which nothing was measured.
+pub(super) const TRANSFER: TransferRates = h200::TRANSFER;
 
 pub(super) const WORKQUEUES: Source = Source {
     data: "workqueue limit",
@@ -38,9 +41,9 @@ pub(super) const LIMITS: Source = Source {
 
 /// Of parts that were not recorded.
 pub(super) const AS_ON_H200: Source = Source {
-    data: "rules of splits, contexts' memory, statuses",
+    data: "rules of splits, contexts' memory, transfer rates, statuses",
     origin: Origin::Modelled,
-    from: "those of the recorded H200",
+    from: "those recorded on an H200",
 };
 
 /// Attributes of every part, from the technical specifications of the CUDA programming guide, and

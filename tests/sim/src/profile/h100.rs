@@ -1,37 +1,67 @@
-//! NVIDIA H100 (SXM5, 80 GB). Nothing was recorded on one.
+//! NVIDIA H100 (SXM5, 80 GB), recorded case by case.
 //!
-//! It is the chip of the H200 with as many SMs, so that the H200's topology is taken over: which
-//! SMs a group has differs from part to part in any case. Minimum, alignment and 132 SMs are as a
-//! user's driver prints them (<https://github.com/NVIDIA/cuda-python/issues/2765>).
+//! It has the chip of the H200, with as many SMs and slower memory. Every recorded case has the
+//! H200's answer, SM ids and clusters included, except seven: they compare the time of a copy on few
+//! SMs with the time on all of them.
 
 use super::h200;
-use super::{MIB, Origin, Profile, Provenance, Source, common};
+use super::{
+    MIB, Origin, Profile, Provenance, Record, Source, TransferRate, TransferRates, common,
+};
+
+/// Bytes per microsecond. The record has no times, only how they compare: on 8 SMs a copy takes 1.5
+/// to 5 times as long as on all of them, on 32 SMs at most 1.5 times, in a graph as in a stream; a
+/// memset takes over 5 times and 1.5 to 5 times as long.
+///
+/// For memsets and a stream's copies these are the H200's rates, with limits that are lower by the
+/// ratio of the parts' memory bandwidths, 3.35 to 4.92. A graph's copies at such a rate would take 8.8
+/// times as long on 8 SMs, so they have the rate of a stream's.
+const TRANSFER: TransferRates = TransferRates {
+    memset: TransferRate { per_sm: 52_000, limit: 3_050_000 },
+    copy: COPY,
+    graph_copy: COPY,
+};
+
+const COPY: TransferRate = TransferRate { per_sm: 37_000, limit: 1_430_000 };
 
 pub(super) const H100: Profile = Profile {
     name: "h100",
     device_name: "NVIDIA H100 80GB HBM3",
     provenance: Provenance {
-        recorded: None,
+        recorded: Some(Record { driver: "580.159.04", version: 13_000 }),
         sources: &[
             Source {
-                data: "SM count",
-                origin: Origin::Documented,
-                from: "the white paper of the H100 architecture",
+                data: "SM ids, splits and clusters",
+                origin: Origin::Recorded,
+                from: "the conformance record",
+            },
+            Source {
+                data: "symbols, statuses and priorities",
+                origin: Origin::Recorded,
+                from: "the conformance record",
             },
             Source {
                 data: "memory and attributes",
                 origin: Origin::Documented,
                 from: "the data sheet of the H100 and the CUDA programming guide",
             },
-            Source {
-                data: "SM ids, splits and clusters",
-                origin: Origin::Modelled,
-                from: "the record of the H200, which is the same chip",
-            },
             common::USABLE_MEMORY,
-            common::LIMITS,
             common::WORKQUEUES,
-            common::AS_ON_H200,
+            Source {
+                data: "transfer rates",
+                origin: Origin::Modelled,
+                from: "those of the H200, fitted to the recorded ratios",
+            },
+            Source {
+                data: "memory that contexts take",
+                origin: Origin::Modelled,
+                from: "measured on an H200",
+            },
+            Source {
+                data: "splits in no case",
+                origin: Origin::Modelled,
+                from: "the rules that give the recorded ones",
+            },
         ],
     },
     first_driver: 0,
@@ -43,6 +73,7 @@ pub(super) const H100: Profile = Profile {
     min_partition: 8,
     alignment: 8,
     max_cluster: 8,
+    transfer: TRANSFER,
     workqueue_limit: common::WORKQUEUE_LIMIT,
     stream_priorities: common::STREAM_PRIORITIES,
     attributes: &[

@@ -67,6 +67,7 @@ pub(super) const THOR: Profile = Profile {
     min_partition: 2,
     alignment: 2,
     max_cluster: 8,
+    transfer: common::TRANSFER,
     workqueue_limit: common::WORKQUEUE_LIMIT,
     stream_priorities: common::STREAM_PRIORITIES,
     attributes: &[

@@ -76,6 +76,41 @@ fn waiting_for_a_capturing_stream_spoils_the_capture() {
     assert_eq!(call!(machine, cuStreamBeginCapture(null_mut(), GLOBAL)), unsupported);
 }
 
+/// Events of a whole context are refused while one of its streams captures, in every mode, and so is
+/// waiting for an event of a capture (cuda.h, `cuGreenCtxRecordEvent` and `cuGreenCtxWaitEvent`; not
+/// recorded).
+#[test]
+fn events_of_a_context_invalidate_its_captures() {
+    let (machine, _) = Machine::with_primary();
+    let (green, other) = (machine.green_of(8), machine.green_of(8));
+    let stream = machine.green_stream(green);
+    let event = machine.event();
+    let unsupported = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    let invalidated = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    for mode in [GLOBAL, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, RELAXED] {
+        for call in [
+            &(|| call!(machine, cuGreenCtxRecordEvent(green, event))) as &dyn Fn() -> CUresult,
+            &|| call!(machine, cuGreenCtxWaitEvent(green, event)),
+            &|| {
+                ok(call!(machine, cuEventRecord(event, stream)));
+                call!(machine, cuGreenCtxWaitEvent(other, event))
+            },
+        ] {
+            begin(&machine, stream, mode);
+            assert_eq!(call(), unsupported);
+            assert_eq!(status(&machine, stream), 2);
+            assert_eq!(end(&machine, stream), (invalidated, null_mut()));
+        }
+        let event = machine.event();
+        begin(&machine, stream, mode);
+        ok(call!(machine, cuGreenCtxRecordEvent(other, event)));
+        ok(call!(machine, cuGreenCtxWaitEvent(other, event)));
+        let (ended, graph) = end(&machine, stream);
+        ok(ended);
+        ok(call!(machine, cuGraphDestroy(graph)));
+    }
+}
+
 #[test]
 fn events_take_other_streams_into_a_capture() {
     let (machine, _) = Machine::with_primary();

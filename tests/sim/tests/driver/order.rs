@@ -176,6 +176,35 @@ fn synchronising_a_context_waits_for_the_waits_of_its_streams() {
     }
 }
 
+/// A green context's default stream is one of its streams: events of the whole cover it, and it waits
+/// for what the whole waits for. So do streams made while the context was current (cuda.h,
+/// `cuGreenCtxRecordEvent` and `cuGreenCtxWaitEvent`; not recorded).
+#[test]
+fn contexts_record_and_hold_every_kind_of_stream() {
+    let legacy: fn(&Machine) -> CUstream = |_| std::ptr::without_provenance_mut(1);
+    let made = [legacy, |machine| machine.stream(0), |machine| machine.stream(NON_BLOCKING)];
+    for stream in made {
+        let pair = Pair::new();
+        let machine = &pair.machine;
+        machine.sim.register_kernel("nothing", |kernel| kernel.set_duration_ns(1_000_000));
+        let (event, whole) = (machine.event(), machine.event());
+        pair.launch(0);
+        ok(call!(machine, cuEventRecord(event, pair.streams[0])));
+        ok(machine.push(machine.context(pair.greens[1])));
+        let stream = stream(machine);
+        ok(call!(machine, cuGreenCtxWaitEvent(pair.greens[1], event)));
+        ok(machine.launch(pair.kernel, 8, stream, &[]));
+        ok(machine.pop());
+        ok(call!(machine, cuGreenCtxRecordEvent(pair.greens[1], whole)));
+        ok(call!(machine, cuEventSynchronize(event)));
+        assert_eq!(call!(machine, cuEventQuery(whole)), CUresult::CUDA_ERROR_NOT_READY);
+        ok(call!(machine, cuEventSynchronize(whole)));
+        let launches = machine.sim.launches();
+        assert!(launches[0].happens_before(&launches[1]));
+        assert!(launches[0].end_ns <= launches[1].start_ns);
+    }
+}
+
 /// The legacy stream waits for what a blocking stream waits for.
 #[test]
 fn the_legacy_stream_waits_for_the_waits_of_blocking_streams() {

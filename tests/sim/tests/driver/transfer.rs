@@ -40,6 +40,21 @@ fn few_sms_fill_and_copy_slowly() {
     assert!(copy[0] > fill[0], "a copy reads what it writes");
 }
 
+/// As recorded: the memory of an H100 is slower, so that fewer SMs are as fast as it is.
+#[test]
+fn few_sms_of_an_h100_copy_less_slowly() {
+    let machine = Machine::with_devices("h100", 1);
+    ok(machine.push(machine.retain()));
+    let [to, from] = [(); 2].map(|()| ask!(machine, 0, cuMemAlloc(; BYTES)).1);
+    let fill = times(&machine, |stream| call!(machine, cuMemsetD8Async(to, 7, BYTES, stream)));
+    let copy = times(&machine, |stream| call!(machine, cuMemcpyDtoDAsync(to, from, BYTES, stream)));
+    let slower = |[all, some, few]: [f32; 3]| (some / all, few / all);
+    let (some, few) = slower(copy);
+    assert!(some > 1.0 && some <= 1.5 && few > 1.5 && few <= 5.0, "copies: {some}, {few}");
+    let (some, few) = slower(fill);
+    assert!(some > 1.5 && some <= 5.0 && few > 5.0, "fills: {some}, {few}");
+}
+
 /// As recorded: what goes between host and device needs no SMs.
 #[test]
 fn the_host_is_as_far_from_few_sms() {
