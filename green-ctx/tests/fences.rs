@@ -46,7 +46,7 @@ fn launch_on_default(context: &Context, kernel: &Kernel) -> green_ctx::Result<()
     })
 }
 
-/// Two launches of different contexts that were on one SM at the same time, if there are any.
+/// Two launches of different kernels that were on one SM at the same time, if there are any.
 fn conflict(launches: &[Launch]) -> Option<(&Launch, &Launch)> {
     let mut pairs = launches
         .iter()
@@ -54,7 +54,7 @@ fn conflict(launches: &[Launch]) -> Option<(&Launch, &Launch)> {
         .flat_map(|(index, first)| launches[index + 1..].iter().map(move |second| (first, second)));
     pairs.find(|(first, second)| {
         let shares = first.sms.iter().any(|sm| second.sms.contains(sm));
-        first.context != second.context && shares && first.overlaps(second)
+        first.kernel != second.kernel && shares && first.overlaps(second)
     })
 }
 
@@ -221,13 +221,16 @@ fn owners_may_use_the_partition_while_plans_are_switched() -> Outcome {
             let contexts = [context_of(&plans[0], "decode")?, context_of(&plans[1], "decode")?];
             thread::scope(|scope| {
                 let adopting = scope.spawn(|| -> green_ctx::Result<()> {
-                    for round in 0..2000 {
+                    for round in 0..4000 {
                         let context = &contexts[round % 2];
                         let green = context.as_raw_green().expect("a green context");
-                        let raw = raw::stream_of(&device, green)?;
-                        let owner = Owner { context: context.clone(), raw };
-                        // SAFETY: the owner keeps the stream and its context.
-                        drop(unsafe { Stream::from_raw_borrowed(device.driver(), raw, owner) }?);
+                        let adopt = |_| {
+                            let raw = raw::stream_of(&device, green)?;
+                            let owner = Owner { context: context.clone(), raw };
+                            // SAFETY: the owner keeps the stream and its context.
+                            unsafe { Stream::from_raw_borrowed(device.driver(), raw, owner) }
+                        };
+                        drop((0..16).map(adopt).collect::<Result<Vec<_>, _>>()?);
                     }
                     Ok(())
                 });
@@ -299,17 +302,22 @@ fn plans_that_come_and_go_leave_nothing() -> Outcome {
     let (sim, device) = simulated("h200")?;
     let plan = |sms| SplitRequest::new().group("decode", sms).rest("prefill");
     let (set, plans) = set(&device, [("day", plan(16))])?;
-    let kernel = work(&sim, &device, "old", SHORT)?;
+    let kernel = work(&sim, &device, "old", LONG)?;
     let before = sim.live();
-    for round in 0..200 {
-        let next = set.prepare(Plan::new("next", plan(24 + 8 * (round % 5))))?;
-        set.switch(&next, FENCED())?;
-        launch(&stream_of(&next, "decode")?, &kernel)?;
-        set.switch(&plans[0], FENCED())?;
-        drop(next);
-        device.primary_context()?.synchronize()?;
-        set.retire("next")?;
-    }
+    let rounds = |count| -> Outcome {
+        for round in 0..count {
+            let next = set.prepare(Plan::new("next", plan(24 + 8 * (round % 5))))?;
+            set.switch(&next, FENCED())?;
+            launch(&stream_of(&next, "decode")?, &kernel)?;
+            set.switch(&plans[0], FENCED())?;
+            drop(next);
+            set.retire("next")?;
+        }
+        Ok(())
+    };
+    rounds(200)?;
+    device.primary_context()?.synchronize()?;
+    rounds(1)?;
     device.release_idle();
     let live = sim.live();
     assert!(live.events <= before.events + 4, "{live:?} after {before:?}");
@@ -417,10 +425,12 @@ fn default_streams_are_fenced_when_sms_change_hands() -> Outcome {
             true => launch_on_default(context, kernel),
             false => launch(&context.create_stream(StreamOptions::default())?, kernel),
         };
+        // Of other SMs than the first, so that the context is another one; made before, since that
+        // waits for all work of the device.
+        drop(partition(&device, 48)?);
         let first = partition(&device, 32)?;
         run(&first, &old, before)?;
         drop(first);
-        // Of other SMs than the first had, so that the context is another one.
         let second = partition(&device, 48)?;
         run(&second, &new, after)?;
         assert_no_conflict(&sim, 2);
