@@ -100,11 +100,17 @@ impl Context {
         if self.green { NON_BLOCKING } else { 0 }
     }
 
-    /// Notes what was submitted to one of its streams, or what that stream now waits for.
+    /// Notes what was submitted to one of its streams, or what the whole context waits for.
     pub(crate) fn submitted(&mut self, flags: u32, stream: usize, done: &Moment) {
         self.busy.join(done);
+        self.awaited(flags, stream, done);
+    }
+
+    /// Notes what one of its streams now waits for. Who waits for the context does not wait for this
+    /// until there is work behind it, as recorded.
+    pub(crate) fn awaited(&mut self, flags: u32, stream: usize, event: &Moment) {
         if flags & NON_BLOCKING == 0 && stream != self.legacy {
-            self.blocking.join(done);
+            self.blocking.join(event);
         }
     }
 }
@@ -234,6 +240,14 @@ impl State {
         self.spoil_captures(&captures)
     }
 
+    /// The same for the streams of the context itself: recording a primary context and making it wait
+    /// leaves captures of green ones alone, as recorded.
+    fn own_not_capturing(&mut self, handle: usize) -> Answer {
+        let own = self.streams.values().filter(|stream| stream.context == handle);
+        let captures: Vec<usize> = own.filter_map(|stream| stream.capture).collect();
+        self.spoil_captures(&captures)
+    }
+
     /// Sets the flags that the contexts of a device share.
     pub(crate) fn set_flags(&mut self, device: usize, flags: u32) -> Answer {
         if flags & !KNOWN_FLAGS != 0 {
@@ -261,7 +275,7 @@ impl State {
 
     /// Records everything submitted to a context in an event.
     pub(crate) fn record_context(&mut self, handle: usize, event: usize) -> Answer {
-        self.not_capturing(handle)?;
+        self.own_not_capturing(handle)?;
         let device = self.contexts[&handle].device;
         if self.event(event)?.device != device {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
@@ -276,11 +290,13 @@ impl State {
     /// that are created later do not wait, as recorded.
     pub(crate) fn fence_context(&mut self, handle: usize, event: usize) -> Answer {
         self.event(event)?;
-        self.not_capturing(handle)?;
+        self.own_not_capturing(handle)?;
         if let Some(capture) =
             self.events[&event].captured.as_ref().map(|captured| captured.capture)
         {
-            self.spoil_captures(&[capture])?;
+            return self
+                .spoil_captures(&[capture])
+                .map_err(|_| CUresult::CUDA_ERROR_CAPTURED_EVENT);
         }
         let Some(recorded) = self.events[&event].recorded.clone() else { return Ok(()) };
         self.hold_context(handle, &recorded);

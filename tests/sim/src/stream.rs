@@ -324,10 +324,11 @@ pub(crate) fn wait_event(
         return Ok(());
     }
     let recorded = state.events.get(&event.address()).and_then(|event| event.recorded.as_ref());
-    // Who waits for the stream's context does not wait for this until there is work behind it, as
-    // recorded.
     if let (Some(recorded), Some(stream)) = (recorded, state.streams.get_mut(&handle)) {
         stream.tail.join(recorded);
+        if let Some(context) = state.contexts.get_mut(&stream.context) {
+            context.awaited(stream.flags, handle, recorded);
+        }
     }
     Ok(())
 }

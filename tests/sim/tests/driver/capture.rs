@@ -77,8 +77,7 @@ fn waiting_for_a_capturing_stream_spoils_the_capture() {
 }
 
 /// Events of a whole context are refused while one of its streams captures, in every mode, and so is
-/// waiting for an event of a capture (cuda.h, `cuGreenCtxRecordEvent` and `cuGreenCtxWaitEvent`; not
-/// recorded).
+/// waiting for an event of a capture (recorded on an H200).
 #[test]
 fn events_of_a_context_invalidate_its_captures() {
     let (machine, _) = Machine::with_primary();
@@ -88,16 +87,18 @@ fn events_of_a_context_invalidate_its_captures() {
     let unsupported = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     let invalidated = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     for mode in [GLOBAL, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, RELAXED] {
-        for call in [
-            &(|| call!(machine, cuGreenCtxRecordEvent(green, event))) as &dyn Fn() -> CUresult,
-            &|| call!(machine, cuGreenCtxWaitEvent(green, event)),
-            &|| {
-                ok(call!(machine, cuEventRecord(event, stream)));
-                call!(machine, cuGreenCtxWaitEvent(other, event))
-            },
-        ] {
+        let record: &dyn Fn() -> CUresult = &|| call!(machine, cuGreenCtxRecordEvent(green, event));
+        let wait: &dyn Fn() -> CUresult = &|| call!(machine, cuGreenCtxWaitEvent(green, event));
+        let wait_for_captured: &dyn Fn() -> CUresult = &|| {
+            ok(call!(machine, cuEventRecord(event, stream)));
+            call!(machine, cuGreenCtxWaitEvent(other, event))
+        };
+        let captured = CUresult::CUDA_ERROR_CAPTURED_EVENT;
+        for (call, status_of_call) in
+            [(record, unsupported), (wait, unsupported), (wait_for_captured, captured)]
+        {
             begin(&machine, stream, mode);
-            assert_eq!(call(), unsupported);
+            assert_eq!(call(), status_of_call);
             assert_eq!(status(&machine, stream), 2);
             assert_eq!(end(&machine, stream), (invalidated, null_mut()));
         }
