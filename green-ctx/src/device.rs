@@ -16,6 +16,7 @@ use crate::driver::Driver;
 use crate::error::{Error, Result, call, check};
 use crate::event::{Event, EventOptions};
 use crate::green;
+use crate::primary::ShareSlots;
 use crate::recycle::ContextCounts;
 use crate::resource::{Cut, Fences, Ledger, Provision, Resources, Units};
 
@@ -45,6 +46,8 @@ pub(crate) struct DeviceState {
     raw: CUdevice,
     /// The primary context while a handle of it lives.
     primary: Mutex<Weak<context::Inner>>,
+    /// How events find what keeps the primary context.
+    primary_shares: ShareSlots,
     /// Whether the device's contexts are lost, as far as somebody has seen it.
     failed: AtomicBool,
     pub(crate) ledger: Mutex<Ledger>,
@@ -62,6 +65,7 @@ impl DeviceState {
         Ok(DeviceState {
             raw,
             primary: Mutex::new(Weak::new()),
+            primary_shares: ShareSlots::default(),
             failed: AtomicBool::new(false),
             ledger: Mutex::new(Ledger::default()),
             units: Mutex::new(Vec::new()),
@@ -320,6 +324,10 @@ impl Device {
         }
         made.push((cut.clone(), Arc::clone(&fresh)));
         Ok(fresh)
+    }
+
+    pub(crate) fn primary_shares(&self) -> &ShareSlots {
+        &self.state().primary_shares
     }
 
     /// Notes where an error means that the device's contexts are lost: none is used again.
