@@ -22,6 +22,7 @@ use crate::elastic::Turns;
 use crate::error::{Error, Result, call};
 use crate::event::{Event, EventOptions};
 use crate::green;
+use crate::primary::PrimaryShares;
 use crate::raw::Raw;
 use crate::recycle::RawGreen;
 use crate::resource::{Fence, Provision, Resources, SmGroup, WorkqueueConfig};
@@ -90,7 +91,7 @@ struct Green {
     /// Its streams, where others have its SMs by turns.
     turns: OnceLock<Arc<Turns>>,
     /// Keeps the device initialised.
-    _primary: Context,
+    _primary: Arc<PrimaryShares>,
 }
 
 impl Context {
@@ -130,7 +131,7 @@ impl Context {
             sms = group.sm_count()
         );
         device.driver().check_process()?;
-        let primary = device.primary_context()?;
+        let primary = PrimaryShares::of(device)?;
         let workqueue = workqueue.map(|workqueue| workqueue.config());
         let RawGreen { green, context } = green::obtain(device, &group, workqueue)?;
         let green = Green {
