@@ -103,6 +103,11 @@ impl Context {
         Arc::downgrade(&self.inner)
     }
 
+    /// Whether a weak handle is one of this context, living or not.
+    pub(crate) fn is(&self, other: &Weak<Inner>) -> bool {
+        ptr::eq(Arc::as_ptr(&self.inner), other.as_ptr())
+    }
+
     pub(crate) fn retain_primary(device: &Device) -> Result<Context> {
         let mut raw = ptr::null_mut();
         // SAFETY: the pointer is to a live handle, the device comes from the driver.
