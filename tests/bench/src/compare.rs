@@ -22,7 +22,7 @@ pub(crate) struct Compare {
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
 
-    /// Show only figures whose name has this in it
+    /// Show only figures whose name contains this
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
 

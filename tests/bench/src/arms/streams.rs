@@ -12,7 +12,7 @@ use crate::plans::{self, Turns};
 use crate::setup::{Bench, Result};
 
 pub(super) const ABOUT: &str = "Host time of a switch between two plans, one of 16 SMs and the rest, one \
-    of 64 and the rest, where each partition has so many streams: with fences, idle and with work in \
+    of 64 and the rest, by the number of streams in each partition: with fences, idle and with work in \
     flight on every stream of the plan that is left, and without fences. Times were taken call by call.";
 
 /// The SMs of each plan's first partition: by day and by night.
