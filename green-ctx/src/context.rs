@@ -22,6 +22,7 @@ use crate::driver::Driver;
 use crate::error::{Error, Result, call};
 use crate::event::Event;
 use crate::green;
+use crate::primary::PrimaryShares;
 use crate::raw::Raw;
 use crate::recycle::RawGreen;
 use crate::resource::{Provision, Resources, SmGroup, WorkqueueConfig};
@@ -96,7 +97,7 @@ struct Green {
     workqueue: Option<WorkqueueConfig>,
     fencing: Fencing,
     /// Keeps the device initialised.
-    _primary: Context,
+    _primary: Arc<PrimaryShares>,
 }
 
 impl Context {
@@ -106,6 +107,11 @@ impl Context {
 
     pub(crate) fn downgrade(&self) -> Weak<Inner> {
         Arc::downgrade(&self.inner)
+    }
+
+    /// Whether a weak handle is one of this context, living or not.
+    pub(crate) fn is(&self, other: &Weak<Inner>) -> bool {
+        ptr::eq(Arc::as_ptr(&self.inner), other.as_ptr())
     }
 
     pub(crate) fn retain_primary(device: &Device) -> Result<Context> {
@@ -136,7 +142,7 @@ impl Context {
             sms = group.sm_count()
         );
         device.driver().check_process()?;
-        let primary = device.primary_context()?;
+        let primary = PrimaryShares::of(device)?;
         let workqueue = workqueue.map(|workqueue| workqueue.config());
         let RawGreen { green, context } = green::obtain(device, &group, workqueue)?;
         let green = Green {

@@ -17,6 +17,7 @@ use crate::error::{Error, Result, call, check};
 use crate::event::{Event, EventOptions};
 use crate::fence::Fences;
 use crate::green;
+use crate::primary::ShareSlots;
 use crate::recycle::ContextCounts;
 use crate::resource::{Cut, Ledger, Provision, Resources, Units};
 
@@ -46,6 +47,8 @@ pub(crate) struct DeviceState {
     raw: CUdevice,
     /// The primary context while a handle of it lives.
     primary: Mutex<Weak<context::Inner>>,
+    /// How events find what keeps the primary context.
+    primary_shares: ShareSlots,
     /// Whether the device's contexts are lost, as far as somebody has seen it.
     failed: AtomicBool,
     pub(crate) ledger: Mutex<Ledger>,
@@ -63,6 +66,7 @@ impl DeviceState {
         Ok(DeviceState {
             raw,
             primary: Mutex::new(Weak::new()),
+            primary_shares: ShareSlots::default(),
             failed: AtomicBool::new(false),
             ledger: Mutex::new(Ledger::default()),
             units: Mutex::new(Vec::new()),
@@ -321,6 +325,10 @@ impl Device {
         }
         made.push((cut.clone(), Arc::clone(&fresh)));
         Ok(fresh)
+    }
+
+    pub(crate) fn primary_shares(&self) -> &ShareSlots {
+        &self.state().primary_shares
     }
 
     /// Notes where an error means that the device's contexts are lost: none is used again.

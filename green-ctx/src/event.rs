@@ -18,6 +18,7 @@ use crate::device::Device;
 use crate::driver::Driver;
 use crate::error::{Error, Result, call, check_done};
 use crate::owner::Ownership;
+use crate::primary::PrimaryRef;
 use crate::raw::Raw;
 
 /// An event of one device. Clones share it; the last one destroys it.
@@ -32,8 +33,8 @@ pub struct Event {
 
 pub(crate) struct Inner {
     raw: Raw<CUevent_st>,
-    driver: Driver,
-    context: Context,
+    /// Keeps the primary context, and with it the driver.
+    primary: PrimaryRef,
     /// Whether the raw handle has been given out, and with it entered in the registry, as a stream's
     /// is.
     known: AtomicBool,
@@ -74,26 +75,25 @@ impl Event {
     }
 
     pub(crate) fn create(device: &Device, options: EventOptions) -> Result<Event> {
-        device.driver().check_process()?;
-        let context = device.primary_context()?;
+        let primary = PrimaryRef::of(device)?;
         let driver = device.driver();
         let mut raw = ptr::null_mut();
         {
             // The driver makes events in the current context.
-            let _scope = Scope::enter(driver, context.as_raw())?;
+            let _scope = Scope::enter(driver, primary.context().as_raw())?;
             // SAFETY: the pointer is to a live handle.
             unsafe { call!(driver.api(), cuEventCreate(&raw mut raw, options.flags())) }?;
         }
         let raw = Raw::new(raw).ok_or(Error::null("cuEventCreate"))?;
-        let (driver, known) = (driver.clone(), AtomicBool::new(false));
-        let inner = Inner { raw, driver, context, known, ownership: Ownership::Owned };
+        let known = AtomicBool::new(false);
+        let inner = Inner { raw, primary, known, ownership: Ownership::Owned };
         Ok(Event { inner: Arc::new(inner) })
     }
 
     /// The context that the event belongs to: its device's primary one.
     #[must_use]
     pub fn context(&self) -> &Context {
-        &self.inner.context
+        self.inner.primary.context()
     }
 
     /// The driver's handle. [`Driver::find_event`] leads back from it.
@@ -167,8 +167,9 @@ impl Event {
         Ok(Duration::try_from_secs_f64(f64::from(milliseconds) / 1e3).unwrap_or_default())
     }
 
+    #[inline]
     fn driver(&self) -> &Driver {
-        &self.inner.driver
+        self.inner.driver()
     }
 
     /// Refuses to be used with another driver, to which the handle would mean something else.
@@ -183,24 +184,29 @@ impl Event {
 }
 
 impl Inner {
+    #[inline]
+    fn driver(&self) -> &Driver {
+        self.primary.context().device().driver()
+    }
+
     fn destroy(&self) -> Result<()> {
         // SAFETY: nobody else has the handle, and this is its only end.
-        unsafe { call!(self.driver.api(), cuEventDestroy(self.raw.as_ptr())) }
+        unsafe { call!(self.driver().api(), cuEventDestroy(self.raw.as_ptr())) }
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if self.driver.is_forked() {
+        if self.driver().is_forked() {
             // Not even the owner: what it does was meant for the parent.
             return mem::forget(mem::replace(&mut self.ownership, Ownership::Owned));
         }
         // Forgotten before it is given up: the driver may use the address again at once.
         if *self.known.get_mut() {
-            self.driver.events().forget(self.raw.address(), self);
+            self.driver().events().forget(self.raw.address(), self);
         }
         if self.ownership.is_owned() {
-            self.driver.report(self.destroy());
+            self.driver().report(self.destroy());
         }
     }
 }

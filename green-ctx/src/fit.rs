@@ -1,5 +1,6 @@
 //! How much of a kernel fits on a context's SMs at once, asked before anything is launched.
 
+mod known;
 mod occupancy;
 mod question;
 
@@ -11,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::launch::{LaunchConfig, Shape};
 use crate::library::Kernel;
 use crate::stream::Stream;
+pub(crate) use known::KnownFits;
 pub(crate) use occupancy::Occupancy;
 use question::Question;
 
@@ -261,8 +263,14 @@ impl Kernel {
 /// Refuses a cooperative or clustered launch for which the stream's context has no room. A captured
 /// one would only show when the graph is launched: a cooperative node that does not fit never ends
 /// (recorded on an H200, driver 580.159.04).
+///
+/// A launch that fitted once in this context is not asked about again.
 pub(crate) fn check_launch(stream: &Stream, kernel: &Kernel, config: LaunchConfig) -> Result<()> {
     let context = stream.context();
+    stream.driver().check_process()?;
+    if kernel.known_fits().contains(context, config) {
+        return Ok(());
+    }
     Question { kernel, context, stream: stream.raw(), config }.ask(|question| {
         let cluster = question.cluster()?;
         let (_, resident) = question.room(cluster)?;
@@ -271,6 +279,7 @@ pub(crate) fn check_launch(stream: &Stream, kernel: &Kernel, config: LaunchConfi
             false => resident > 0,
         };
         if fits {
+            kernel.known_fits().insert(context, config);
             return Ok(());
         }
         let fit = question.fit(cluster)?;

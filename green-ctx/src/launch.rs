@@ -105,6 +105,13 @@ impl Stream {
     /// ([`Kernel::fit`]). So is one that a capture takes: as part of a graph a cooperative launch that
     /// does not fit would never end (recorded on an H200, driver 580.159.04).
     ///
+    /// That a launch fits is remembered by kernel, context and configuration, so that repeating it is
+    /// one driver call. An attribute of the kernel that raw calls change afterwards
+    /// (`cuKernelSetAttribute`, `cuFuncSetAttribute`) is not noticed there: a launch that fits no
+    /// longer is then left to the driver, which refuses it outside of captures. A kernel that is taken
+    /// from its library again, by [`Library::kernel`](crate::Library::kernel), remembers nothing, and
+    /// [`Kernel::fit`] always asks. That a launch does not fit is never remembered.
+    ///
     /// # Errors
     ///
     /// [`Error::Arguments`] when the number or a size of the arguments is not that of the kernel's
@@ -174,7 +181,7 @@ impl Stream {
     /// # Safety
     ///
     /// As for `launch`; there must be a pointer for each parameter, to a value of its size.
-    #[cold]
+    #[inline(never)]
     unsafe fn launch_together(
         &self,
         kernel: &Kernel,
@@ -182,9 +189,14 @@ impl Stream {
         pointers: &mut [*mut c_void],
     ) -> Result<()> {
         fit::check_launch(self, kernel, config)?;
-        let mut attributes = Vec::with_capacity(2);
-        attributes.extend(config.cluster.map(cluster_attribute));
-        attributes.extend(config.cooperative.then(cooperative_attribute));
+        // Both on the stack, of which one may be left out.
+        let cluster = cluster_attribute(config.cluster.unwrap_or((1, 1, 1)));
+        let mut attributes = [cluster, cooperative_attribute()];
+        let attributes = match (config.cluster, config.cooperative) {
+            (Some(_), true) => &mut attributes[..],
+            (Some(_), false) => &mut attributes[..1],
+            (None, _) => &mut attributes[1..],
+        };
         let config = CUlaunchConfig {
             attrs: attributes.as_mut_ptr(),
             numAttrs: attributes.len() as u32,

@@ -79,6 +79,7 @@ mod lock;
 mod memory;
 mod owner;
 mod place;
+mod primary;
 mod probe;
 mod raw;
 mod recycle;

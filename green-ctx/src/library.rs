@@ -13,6 +13,7 @@ use crate::current::Scope;
 use crate::device::Device;
 use crate::driver::Driver;
 use crate::error::{Error, Result, call, check};
+use crate::fit::KnownFits;
 use crate::raw::Raw;
 
 /// Kernels that were loaded together. They belong to no context and run in any of the device's.
@@ -120,7 +121,8 @@ impl Library {
         unsafe { call!(api, cuLibraryGetKernel(&raw mut raw, self.as_raw(), text.as_ptr())) }?;
         let raw = Raw::new(raw).ok_or(Error::null("cuLibraryGetKernel"))?;
         let parameters = self.parameters(raw)?;
-        let inner = KernelInner { raw, name: name.to_owned(), parameters, library: self.clone() };
+        let (name, library, fits) = (name.to_owned(), self.clone(), KnownFits::default());
+        let inner = KernelInner { raw, name, parameters, library, fits };
         Ok(Kernel { inner: Arc::new(inner) })
     }
 
@@ -193,6 +195,7 @@ struct KernelInner {
     name: String,
     parameters: Vec<usize>,
     library: Library,
+    fits: KnownFits,
 }
 
 impl Kernel {
@@ -221,6 +224,12 @@ impl Kernel {
     #[must_use]
     pub fn as_raw(&self) -> CUkernel {
         self.inner.raw.as_ptr()
+    }
+
+    /// The launches that were found to fit.
+    #[inline]
+    pub(crate) fn known_fits(&self) -> &KnownFits {
+        &self.inner.fits
     }
 
     /// The handle in the form that launches take: the driver accepts a kernel for a function, and

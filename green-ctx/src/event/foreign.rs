@@ -11,6 +11,7 @@ use super::{Event, Inner};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::owner::Ownership;
+use crate::primary::PrimaryRef;
 use crate::raw::Raw;
 
 impl Event {
@@ -98,13 +99,12 @@ impl Event {
     /// An object for a foreign handle, not yet in the registry. Of the driver's calls only the one
     /// for the context is made, before there is an object that could end the event.
     fn foreign(device: &Device, raw: CUevent, ownership: Ownership) -> Result<Arc<Inner>> {
-        let driver = device.driver();
-        driver.check_process()?;
+        device.driver().check_process()?;
         let raw = Raw::new(raw)
             .ok_or_else(|| Error::InvalidRequest("the event's handle is null".to_owned()))?;
-        let context = device.primary_context()?;
+        let primary = PrimaryRef::of(device)?;
         // Others have the handle: it goes into the registry at once.
         let known = AtomicBool::new(true);
-        Ok(Arc::new(Inner { raw, driver: driver.clone(), context, known, ownership }))
+        Ok(Arc::new(Inner { raw, primary, known, ownership }))
     }
 }

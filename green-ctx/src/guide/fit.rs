@@ -49,5 +49,9 @@
 //! they are to go to. A plain launch may have any number of blocks and is not looked at: whether its
 //! blocks wait for each other, as those of a collective do, only the program knows.
 //!
+//! That a launch fits is asked once for a kernel, a context and a configuration, so that repeating a
+//! launch is one driver call. Attributes of the kernel are therefore set before its first launch:
+//! [`Stream::launch`](crate::Stream::launch) says what becomes of later changes.
+//!
 //! The numbers are those of SMs with nothing else on them. Work that ends makes room; work that stays,
 //! such as another persistent kernel of the same partition, does not.

@@ -213,6 +213,121 @@ fn a_plain_launch_is_one_call() -> Outcome {
     })
 }
 
+/// How many driver calls a launch makes.
+fn calls(
+    machine: &Machine,
+    stream: &Stream,
+    kernel: &Kernel,
+    config: LaunchConfig,
+) -> Result<u64, Box<dyn std::error::Error>> {
+    // SAFETY: the kernel has no parameters and reaches no memory.
+    let (result, calls) = machine.calls(|| unsafe { stream.launch(kernel, config, ()) });
+    result?;
+    assert_eq!(calls.get("cuLaunchKernelEx"), Some(&1));
+    Ok(calls.values().sum())
+}
+
+#[test]
+fn a_repeated_launch_asks_nothing() -> Outcome {
+    each_driver(|machine| {
+        let Machine { device, .. } = machine;
+        let kernel = machine.kernel(std::time::Duration::ZERO)?;
+        let context = partition(device, 16)?;
+        let stream = stream(&context)?;
+        let calls =
+            |stream: &Stream, kernel: &Kernel, config| calls(machine, stream, kernel, config);
+
+        let base = LaunchConfig::new(8, 32);
+        let shapes = [
+            base.cooperative(true),
+            base.cluster((2, 1, 1)),
+            base.cluster((2, 1, 1)).cooperative(true),
+            base.cluster((4, 1, 1)),
+            base.cooperative(true).shared_bytes(1024),
+            LaunchConfig::new(16, 32).cooperative(true),
+            LaunchConfig::new(8, 64).cooperative(true),
+        ];
+        // Each shape asks for itself, whatever others are known.
+        for config in shapes {
+            assert!(calls(&stream, &kernel, config)? > 1, "{config:?}");
+        }
+        for config in shapes {
+            assert_eq!(calls(&stream, &kernel, config)?, 1, "{config:?}");
+            // For every stream of the context, and every handle of the kernel.
+            let other = context.create_stream(StreamOptions::default())?;
+            assert_eq!(calls(&other, &kernel.clone(), config)?, 1, "{config:?}");
+        }
+        // Taken again from its library, a kernel remembers nothing.
+        let again = kernel.library().kernel(kernel.name())?;
+        assert!(calls(&stream, &again, shapes[0])? > 1);
+        Ok(())
+    })
+}
+
+/// The driver's context is recycled, and the new object may be where the former one was.
+#[test]
+fn another_context_asks_again() -> Outcome {
+    each_driver(|machine| {
+        let Machine { sim, device } = machine;
+        let kernel = machine.kernel(std::time::Duration::ZERO)?;
+        let config = LaunchConfig::new(8, 32).cooperative(true);
+        let other = partition(device, 16)?;
+        for _ in 0..100 {
+            let context = partition(device, 16)?;
+            let raw = stream(&context)?;
+            assert!(calls(machine, &raw, &kernel, config)? > 1);
+            assert_eq!(calls(machine, &raw, &kernel, config)?, 1);
+            assert!(calls(machine, &stream(&other)?, &kernel, config)? >= 1);
+        }
+        // What is remembered keeps no context.
+        drop(other);
+        device.release_idle();
+        assert_eq!(sim.live().green_contexts, 0);
+        Ok(())
+    })
+}
+
+#[test]
+fn few_shapes_are_remembered() -> Outcome {
+    each_driver(|machine| {
+        let kernel = machine.kernel(std::time::Duration::ZERO)?;
+        let stream = stream(&partition(&machine.device, 16)?)?;
+        let config = |blocks| LaunchConfig::new(blocks, 32).cooperative(true);
+        for blocks in 1..=17 {
+            assert!(calls(machine, &stream, &kernel, config(blocks))? > 1);
+        }
+        // The last 16 are there, and the first one is not.
+        for blocks in 2..=17 {
+            assert_eq!(calls(machine, &stream, &kernel, config(blocks))?, 1);
+        }
+        assert!(calls(machine, &stream, &kernel, config(1))? > 1);
+        Ok(())
+    })
+}
+
+#[test]
+fn a_refusal_is_not_remembered() -> Outcome {
+    each_driver(|machine| {
+        let Machine { device, .. } = machine;
+        let (kernel, primary) = (probe(device)?, device.primary_context()?);
+        let stream = stream(&primary)?;
+        let config = LaunchConfig::new(64, 1024).cluster((16, 1, 1));
+        for _ in 0..2 {
+            let refused = launch(&stream, &kernel, config).expect_err("it is not allowed");
+            assert_eq!(told(refused)?.fit.largest_cluster, 8);
+        }
+        let allow = CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
+        let set = machine.driver().api().cuKernelSetAttribute()?;
+        // SAFETY: the kernel is alive.
+        ok("cuKernelSetAttribute", unsafe { set(allow, 1, kernel.as_raw(), device.as_raw()) })?;
+        launch(&stream, &kernel, config)?;
+        // What fits in one partition is held against each other one.
+        let green = partition(device, 64)?;
+        assert!(launch(&self::stream(&green)?, &kernel, config).is_err());
+        Ok(())
+    })
+}
+
 #[test]
 fn what_is_current_makes_no_difference() -> Outcome {
     each_driver(|machine| {

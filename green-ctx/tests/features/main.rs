@@ -11,6 +11,7 @@ mod raw;
 
 mod contexts;
 mod errors;
+mod events;
 mod fit;
 mod graphs;
 mod nested;

@@ -1,11 +1,13 @@
 //! The arms: what is measured, each on its own.
 
+mod churn;
 mod contexts;
 mod graphs;
 mod latency;
 mod launch;
 mod memory;
 mod moved;
+mod streams;
 mod switch;
 
 use clap::ValueEnum;
@@ -24,6 +26,10 @@ pub(crate) enum Arm {
     Contexts,
     /// Switches between plans
     Switch,
+    /// Switches between plans whose partitions have many streams
+    Streams,
+    /// Streams that are created and dropped between switches
+    Churn,
     /// Memory, and where kernels run, after many switches
     Memory,
     /// Launches on streams of each kind
@@ -53,6 +59,8 @@ impl Arm {
         match self {
             Arm::Contexts => "contexts",
             Arm::Switch => "switch",
+            Arm::Streams => "streams",
+            Arm::Churn => "churn",
             Arm::Memory => "memory",
             Arm::Launch => "launch",
             Arm::Graphs => "graphs",
@@ -65,6 +73,8 @@ impl Arm {
         match self {
             Arm::Contexts => contexts::ABOUT,
             Arm::Switch => switch::ABOUT,
+            Arm::Streams => streams::ABOUT,
+            Arm::Churn => churn::ABOUT,
             Arm::Memory => memory::ABOUT,
             Arm::Launch => launch::ABOUT,
             Arm::Graphs => graphs::ABOUT,
@@ -77,6 +87,8 @@ impl Arm {
         match self {
             Arm::Contexts => contexts::run(bench),
             Arm::Switch => switch::run(bench),
+            Arm::Streams => streams::run(bench),
+            Arm::Churn => churn::run(bench),
             Arm::Memory => memory::run(bench),
             Arm::Launch => launch::run(bench),
             Arm::Graphs => graphs::run(bench),

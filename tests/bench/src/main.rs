@@ -4,6 +4,7 @@
 
 mod arms;
 mod check;
+mod compare;
 mod date;
 mod driver;
 mod gemm;
@@ -25,6 +26,7 @@ use clap::Parser;
 use green_ctx::cli::Choice;
 
 use crate::arms::Arm;
+use crate::compare::Compare;
 use crate::report::Report;
 use crate::setup::{Bench, Failure, Result};
 
@@ -62,6 +64,9 @@ enum Command {
         /// What `run` wrote
         file: PathBuf,
     },
+    /// Run two builds in turn, several times, and print each figure of the second to that of the
+    /// first.
+    Compare(Compare),
 }
 
 #[derive(clap::Args)]
@@ -99,6 +104,10 @@ struct Run {
     /// Where to write the figures, as JSON
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+
+    /// Print the figures as JSON in place of the table
+    #[arg(long)]
+    json: bool,
 }
 
 fn main() -> ExitCode {
@@ -113,6 +122,7 @@ fn main() -> ExitCode {
         Command::Table { file } => {
             read(&file).and_then(|report| print(&table::render(&report)).map(|()| 0))
         }
+        Command::Compare(options) => compare::run(&options).map(|()| 0),
     };
     match result {
         Ok(status) => ExitCode::from(status),
@@ -137,11 +147,11 @@ fn run(options: &Run) -> Result<u8> {
     };
     let arms = if options.arms.is_empty() { Arm::all() } else { options.arms.clone() };
     let report = arms::run(&bench, &arms, &options.commit)?;
+    let json = format!("{}\n", serde_json::to_string_pretty(&report)?);
     if let Some(path) = &options.out {
-        let text = serde_json::to_string_pretty(&report)?;
-        write(path, &format!("{text}\n"))?;
+        write(path, &json)?;
     }
-    print(&table::render(&report))?;
+    print(&if options.json { json } else { table::render(&report) })?;
     Ok(if report.arms.iter().any(|arm| arm.error.is_some()) { FAILED } else { 0 })
 }
 

@@ -19,15 +19,25 @@ pub(crate) fn prepare(
     if most <= plans {
         return Err(format!("{} SMs are too few for {plans} plans", sms.sm_count()).into());
     }
-    let plan = |index: u32| {
-        let count = (1 + (index + 1) * (most - 1) / plans) * unit;
-        let request = SplitRequest::new().group("decode", count).rest("prefill");
+    let counts = (0..plans).map(|index| (1 + (index + 1) * (most - 1) / plans) * unit);
+    of_counts(device, &counts.collect::<Vec<_>>())
+}
+
+/// A set that has all of a device's SMs, and a plan for each of these counts of the first partition.
+pub(crate) fn of_counts(
+    device: &Device,
+    counts: &[u32],
+) -> Result<(PartitionSet, Vec<Arc<PreparedPlan>>)> {
+    let plan = |count: &u32| {
+        let request = SplitRequest::new().group("decode", *count).rest("prefill");
         Plan::new(format!("decode on {count}"), request)
     };
+    let (first, others) = counts.split_first().ok_or("a set has at least one plan")?;
+    let sms = device.resources().sm()?;
     let all = sms.split(SplitRequest::new().rest("all"))?.remainder.ok_or("no SMs are free")?;
-    let set = PartitionSet::new(all, plan(0))?;
-    for index in 1..plans {
-        set.prepare(plan(index))?;
+    let set = PartitionSet::new(all, plan(first))?;
+    for count in others {
+        set.prepare(plan(count))?;
     }
     let plans = set.plans();
     Ok((set, plans))

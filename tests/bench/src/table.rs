@@ -65,7 +65,7 @@ fn timings(samples: &[Sample]) -> String {
 }
 
 /// A table whose first row is its head.
-fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
+pub(crate) fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
     let mut widths = [3; COLUMNS];
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
-const ARMS: [&str; 7] = ["contexts", "switch", "memory", "launch", "graphs", "moved", "latency"];
+const ARMS: [&str; 9] =
+    ["contexts", "switch", "streams", "churn", "memory", "launch", "graphs", "moved", "latency"];
 
 fn bench(arguments: &[&str]) -> std::io::Result<Output> {
     Command::new(env!("CARGO_BIN_EXE_green-ctx-bench")).args(arguments).output()
@@ -209,6 +210,30 @@ fn only_the_arms_that_are_asked_for_run() -> Outcome {
     let (_, report) = run("some.json", &["--arms", "launch,contexts"])?;
     let arms = report["arms"].as_array().expect("arms");
     assert_eq!(arms.iter().map(|arm| &arm["name"]).collect::<Vec<_>>(), ["launch", "contexts"]);
+    Ok(())
+}
+
+#[test]
+fn builds_are_compared_figure_by_figure() -> Outcome {
+    let this = env!("CARGO_BIN_EXE_green-ctx-bench");
+    let arms = ["run", "--driver", "sim", "--arms", "contexts", "--load", "persistent"];
+    let command = ["compare", this, this, "--rounds", "2", "--only", "contexts: made", "--"];
+    let output = bench(&[command.as_slice(), &arms].concat())?;
+    let text = String::from_utf8(output.stdout)?;
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    // A count is the same in both builds, which are one.
+    let made = "contexts: made: contexts that the driver made";
+    let row = text.lines().find(|line| line.contains(made)).expect("the figure");
+    assert!(row.contains("| 1.000   | 1.000 | 1.000 |"), "{row}");
+    assert!(!text.contains("recycled"), "{text}");
+
+    for arguments in [
+        ["compare", "/no/such", this, "--", "run"].as_slice(),
+        // What it prints is no report, and it ends with an error.
+        &["compare", this, this, "--", "check", "/no/such.json"],
+    ] {
+        assert_eq!(bench(arguments)?.status.code(), Some(2), "{arguments:?}");
+    }
     Ok(())
 }
 

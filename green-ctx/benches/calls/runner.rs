@@ -1,0 +1,172 @@
+//! How a call is measured: Criterion's samples, and batches of all sides in turn.
+
+use std::fmt;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use criterion::Criterion;
+use serde_json::{Value, json};
+
+/// Calls between two untimed clean-ups: as many launches as a driver queues without making the
+/// caller wait.
+pub(crate) const BATCH: u64 = 256;
+
+/// Pairs of batches behind a ratio.
+const PAIRS: usize = 400;
+
+/// One side of a comparison: does this many calls and returns the time of what is measured.
+pub(crate) type Side<'a> = &'a mut dyn FnMut(u64) -> Duration;
+
+/// Measures calls and collects what it finds.
+pub(crate) struct Runner<'a> {
+    /// `None` in a quick run.
+    criterion: Option<&'a mut Criterion>,
+    filter: Option<String>,
+    /// Whether standard output is for the JSON alone.
+    json: bool,
+    found: Vec<Value>,
+}
+
+impl<'a> Runner<'a> {
+    /// Has Criterion sample each side first.
+    pub(crate) fn sampling(criterion: &'a mut Criterion) -> Runner<'a> {
+        Runner { criterion: Some(criterion), filter: None, json: false, found: Vec::new() }
+    }
+
+    /// Takes interleaved batches alone, where the environment or the command line asks for that.
+    pub(crate) fn quick() -> Option<Runner<'static>> {
+        let arguments: Vec<String> = std::env::args().skip(1).collect();
+        let json = arguments.iter().any(|argument| argument == "--json");
+        if !json && std::env::var_os("GREEN_CTX_QUICK").is_none() {
+            return None;
+        }
+        let filter = arguments.into_iter().find(|argument| !argument.starts_with('-'));
+        Some(Runner { criterion: None, filter, json, found: Vec::new() })
+    }
+
+    /// Whether only interleaved batches are taken.
+    pub(crate) fn is_quick(&self) -> bool {
+        self.criterion.is_none()
+    }
+
+    /// Compares a call through the table of functions with the same call through the safe interface.
+    pub(crate) fn compare(
+        &mut self,
+        name: &str,
+        mut raw: impl FnMut(u64) -> Duration,
+        mut safe: impl FnMut(u64) -> Duration,
+    ) {
+        if !self.sample(name, &mut [("raw", &mut raw), ("safe", &mut safe)]) {
+            return;
+        }
+        let pairs = if self.is_quick() { PAIRS / 2 } else { PAIRS };
+        let [raw, safe] = interleaved(pairs, |side| {
+            let batch = if side == 0 { raw(BATCH) } else { safe(BATCH) };
+            batch.as_nanos() as f64 / BATCH as f64
+        });
+        let added = median(raw.iter().zip(&safe).map(|(raw, safe)| safe - raw));
+        let (raw, safe) = (median(raw), median(safe));
+        let percent = added / raw * 100.0;
+        self.line(format_args!(
+            "{name:<28} raw {raw:8.1} ns  safe {safe:8.1} ns  added {added:6.1} ns  {percent:5.1} %"
+        ));
+        self.found(json!({
+            "call": name, "raw_ns": raw, "safe_ns": safe, "added_ns": added,
+            "added_percent": percent,
+        }));
+    }
+
+    /// Measures a call that has no other side, this many times between two readings of the clock.
+    pub(crate) fn single<T>(&mut self, name: &str, calls: u64, mut call: impl FnMut() -> T) {
+        let mut side = |calls| {
+            let start = Instant::now();
+            (0..calls).for_each(|_| drop(black_box(call())));
+            start.elapsed()
+        };
+        if !self.sample(name, &mut [("safe", &mut side)]) {
+            return;
+        }
+        const BATCHES: usize = 200;
+        let time = median((0..BATCHES).map(|_| side(calls).as_nanos() as f64 / calls as f64));
+        self.line(format_args!("{name:<40} {time:8.1} ns"));
+        self.found(json!({ "call": name, "safe_ns": time }));
+    }
+
+    /// Has Criterion sample each side, unless the run is quick. Returns whether the filter picks this
+    /// call.
+    pub(crate) fn sample(&mut self, name: &str, sides: &mut [(&str, Side<'_>)]) -> bool {
+        let Some(criterion) = &mut self.criterion else { return self.picks(name) };
+        let mut picked = false;
+        let mut group = criterion.benchmark_group(name);
+        for (side, batch) in sides {
+            group.bench_function(*side, |bencher| {
+                picked = true;
+                bencher.iter_custom(|iterations| in_batches(iterations, batch));
+            });
+        }
+        group.finish();
+        picked
+    }
+
+    /// Whether the filter of a quick run picks this call. Criterion does not tell about its own.
+    pub(crate) fn picks(&self, name: &str) -> bool {
+        self.filter.as_ref().is_none_or(|filter| name.contains(filter))
+    }
+
+    /// Prints a line of the table.
+    pub(crate) fn line(&self, line: fmt::Arguments<'_>) {
+        if !self.json {
+            println!("{line}");
+        }
+    }
+
+    /// Keeps figures, by the name of their call.
+    pub(crate) fn found(&mut self, figures: Value) {
+        self.found.push(figures);
+    }
+
+    /// Writes the figures as JSON, where that was asked for.
+    pub(crate) fn finish(&mut self, device: &str, driver: &str) {
+        let calls = std::mem::take(&mut self.found);
+        let report = json!({ "driver": driver, "device": device, "calls": calls });
+        if self.json {
+            println!("{report:#}");
+        }
+        if let Some(path) = std::env::var_os("GREEN_CTX_RATIOS") {
+            std::fs::write(path, format!("{report:#}\n")).expect("the file can be written");
+        }
+    }
+}
+
+fn in_batches(iterations: u64, side: &mut dyn FnMut(u64) -> Duration) -> Duration {
+    let mut total = Duration::ZERO;
+    let mut left = iterations;
+    while left > 0 {
+        let batch = left.min(BATCH);
+        total += side(batch);
+        left -= batch;
+    }
+    total
+}
+
+/// The values of several sides, which come in one order and then in the reverse one: whoever comes
+/// later finds warmer caches.
+pub(crate) fn interleaved<const SIDES: usize>(
+    rounds: usize,
+    mut measure: impl FnMut(usize) -> f64,
+) -> [Vec<f64>; SIDES] {
+    let mut values = [(); SIDES].map(|()| Vec::with_capacity(rounds));
+    for round in 0..rounds {
+        for place in 0..SIDES {
+            let side = if round % 2 == 0 { place } else { SIDES - 1 - place };
+            values[side].push(measure(side));
+        }
+    }
+    values
+}
+
+pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

@@ -1,0 +1,164 @@
+//! Two builds, measured in turn on one machine.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::measure::median;
+use crate::setup::Result;
+use crate::{print, table};
+
+#[derive(clap::Args)]
+pub(crate) struct Compare {
+    /// The binary of the former build: this program, or the benchmark `calls` of green-ctx
+    old: PathBuf,
+
+    /// The binary of the new build
+    new: PathBuf,
+
+    /// How often each runs; both orders come equally often where this is even
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+
+    /// Show only figures whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+
+    /// What to pass to both; `--json` is added
+    #[arg(last = true, value_name = "ARGUMENT")]
+    arguments: Vec<String>,
+}
+
+/// The values of a figure, one a round.
+#[derive(Default)]
+struct Pair {
+    old: Vec<f64>,
+    new: Vec<f64>,
+}
+
+/// Runs both builds and prints a table.
+pub(crate) fn run(options: &Compare) -> Result<()> {
+    let mut pairs = BTreeMap::<String, Pair>::new();
+    for round in 0..options.rounds {
+        eprintln!("round {} of {}", round + 1, options.rounds);
+        // In the order old, new, new, old, so that a drift counts for neither.
+        let old_first = round % 2 == 0;
+        for is_old in [old_first, !old_first] {
+            let binary = if is_old { &options.old } else { &options.new };
+            for (name, value) in figures(&measure(binary, &options.arguments)?) {
+                let pair = pairs.entry(name).or_default();
+                (if is_old { &mut pair.old } else { &mut pair.new }).push(value);
+            }
+        }
+    }
+    if let Some(only) = &options.only {
+        pairs.retain(|name, _| name.contains(only));
+    }
+    print(&render(&pairs))
+}
+
+/// Runs a build's own measurement.
+fn measure(binary: &Path, arguments: &[String]) -> Result<Value> {
+    let about = |problem: String| format!("{}: {problem}", binary.display());
+    let output = Command::new(binary)
+        .args(arguments)
+        .arg("--json")
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| about(error.to_string()))?;
+    if !output.status.success() {
+        return Err(about(output.status.to_string()).into());
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| about(error.to_string()).into())
+}
+
+/// The figures of this program's report, or of the calls'.
+fn figures(report: &Value) -> Vec<(String, f64)> {
+    let list = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
+    let name = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
+    let mut figures = Vec::new();
+    for arm in list(report, "arms") {
+        let arm_name = name(&arm, "name");
+        for sample in list(&arm, "samples") {
+            for key in ["p50", "p99"] {
+                let name = format!("{arm_name}: {}: {key}", name(&sample, "name"));
+                figures.extend(sample[key].as_f64().map(|value| (name, value)));
+            }
+        }
+        for figure in list(&arm, "figures") {
+            let name = format!("{arm_name}: {}", name(&figure, "name"));
+            figures.extend(figure["value"].as_f64().map(|value| (name, value)));
+        }
+    }
+    for call in list(report, "calls") {
+        for (key, value) in call.as_object().into_iter().flatten() {
+            let name = format!("{}: {key}", name(&call, "call"));
+            figures.extend(value.as_f64().map(|value| (name, value)));
+        }
+    }
+    figures
+}
+
+fn render(pairs: &BTreeMap<String, Pair>) -> String {
+    let mut rows = vec![["figure", "old", "new", "new/old", "least", "most"].map(str::to_owned)];
+    for (name, Pair { old, new }) in pairs {
+        let shown = |values: &[f64]| match values {
+            [] => "-".to_owned(),
+            values => number(median(values.to_vec())),
+        };
+        let ratios: Vec<f64> = old.iter().zip(new).map(|(old, new)| new / old).collect();
+        // A ratio to 0 says nothing, and a build may lack a figure.
+        let ratios = if ratios.iter().all(|ratio| ratio.is_finite()) { ratios } else { Vec::new() };
+        let end = |pick: fn(f64, f64) -> f64| {
+            ratios
+                .iter()
+                .copied()
+                .reduce(pick)
+                .map_or("-".to_owned(), |ratio| format!("{ratio:.3}"))
+        };
+        let ratio = match &*ratios {
+            [] => "-".to_owned(),
+            ratios => format!("{:.3}", median(ratios.to_vec())),
+        };
+        rows.push([name.clone(), shown(old), shown(new), ratio, end(f64::min), end(f64::max)]);
+    }
+    table::table(&rows)
+}
+
+/// A value with enough digits to tell it from its neighbour.
+fn number(value: f64) -> String {
+    if value.abs() >= 1000.0 { format!("{value:.0}") } else { format!("{value:.2}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn figures_of_both_reports_are_found() {
+        let sample = json!({ "name": "idle", "p50": 1.0, "p99": 2.0, "max": 3.0 });
+        let figure = json!({ "name": "memory", "unit": "bytes", "value": 4.0 });
+        let arm = json!({ "name": "switch", "samples": [sample], "figures": [figure] });
+        let found = figures(&json!({ "arms": [arm] }));
+        let expected =
+            [("switch: idle: p50", 1.0), ("switch: idle: p99", 2.0), ("switch: memory", 4.0)];
+        assert_eq!(found, expected.map(|(name, value)| (name.to_owned(), value)));
+
+        let call = json!({ "call": "launch", "raw_ns": 5.0 });
+        assert_eq!(figures(&json!({ "calls": [call] })), [("launch: raw_ns".to_owned(), 5.0)]);
+    }
+
+    #[test]
+    fn ratios_are_of_the_same_round() {
+        let pair = Pair { old: vec![100.0, 200.0, 400.0], new: vec![110.0, 180.0, 400.0] };
+        let pairs =
+            BTreeMap::from([("call".to_owned(), pair), ("gone".to_owned(), Pair::default())]);
+        let text = render(&pairs);
+        assert!(text.contains("| call   | 200.00 | 180.00 | 1.000   | 0.900 | 1.100 |"), "{text}");
+        assert!(text.contains("| gone   | -      | -      | -       | -     | -     |"), "{text}");
+    }
+}
