@@ -56,15 +56,29 @@ struct Inner {
 impl Library {
     /// Loads PTX text, which the driver compiles for the device that a kernel first runs on.
     ///
+    /// Only comments and white space may come before the text's `.version`, with which a PTX module
+    /// begins. [`from_image`](Library::from_image) takes other formats.
+    ///
     /// # Errors
     ///
-    /// [`Error::InvalidRequest`] for text with a NUL, and [`Error::Driver`]. A driver may look at
-    /// the text later: text that is not PTX is then an error of [`kernel`](Library::kernel).
+    /// [`Error::InvalidRequest`] for text that does not begin as PTX and for text with a NUL; the
+    /// driver is not called then. [`Error::Driver`] otherwise. A driver may compile the text later: a
+    /// mistake in it is then an error of [`kernel`](Library::kernel).
     #[doc(alias = "cuLibraryLoadData")]
     pub fn from_ptx(device: &Device, ptx: &str) -> Result<Library> {
+        if !begins_as_ptx(ptx) {
+            return Err(Error::InvalidRequest(
+                "the text is not PTX: a PTX module begins with `.version`, after comments and \
+                 white space only"
+                    .to_owned(),
+            ));
+        }
         let text = CString::new(ptx)
             .map_err(|_| Error::InvalidRequest("the PTX text contains a NUL".to_owned()))?;
-        // SAFETY: a terminated text is an image that the driver can find the end of.
+        // SAFETY: the driver knows other formats by their first bytes, and finds the end of text by its
+        // NUL (cuda.h, `cuModuleLoadData`). Assumed is that no other format begins with a comment, white
+        // space or `.version`: cubins and Tile IR begin with `0x7f`, fat binaries and bitcode with
+        // bytes that are not UTF-8.
         unsafe { Library::from_image(device, text.as_ptr().cast()) }
     }
 
@@ -157,6 +171,26 @@ impl Library {
     pub fn as_raw(&self) -> CUlibrary {
         self.inner.raw.as_ptr()
     }
+}
+
+/// Whether a text begins as a PTX module does: with the directive `.version`, after comments and white
+/// space (PTX ISA, "PTX Module Directives: .version" and "Comments").
+fn begins_as_ptx(text: &str) -> bool {
+    let mut rest = text;
+    loop {
+        rest = rest.trim_ascii_start();
+        let after = if let Some(line) = rest.strip_prefix("//") {
+            line.split_once('\n')
+        } else if let Some(comment) = rest.strip_prefix("/*") {
+            comment.split_once("*/")
+        } else {
+            break;
+        };
+        // A comment without an end is all that is left.
+        rest = after.map_or("", |(_, after)| after);
+    }
+    rest.strip_prefix(".version")
+        .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_whitespace()))
 }
 
 impl Inner {

@@ -13,6 +13,7 @@ mod contexts;
 mod errors;
 mod fit;
 mod graphs;
+mod libraries;
 mod nested;
 mod ownership;
 mod recycling;
