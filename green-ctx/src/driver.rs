@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use green_ctx_sys::{Api, CUcontext, CUevent, CUstream, GetProcAddress, Version};
 use parking_lot::Mutex;
 
+use crate::capture::RelaxedCapture;
 use crate::context::{self, Context};
 use crate::device::{Device, DeviceState};
 use crate::error::{Error, Result, check};
@@ -330,6 +331,8 @@ impl Drop for Inner {
         if self.is_forked() {
             return;
         }
+        // A program may capture without this crate.
+        let relaxed = RelaxedCapture::of(&self.api, &self.reporter);
         for device in &self.devices {
             let idle = device.ledger.lock().recycler.drain();
             for raw in idle {
@@ -339,6 +342,7 @@ impl Drop for Inner {
             let fences = Fences::gather(fences.iter().flat_map(|fences| fences.iter()));
             fences.end(&self.api, |result| self.reporter.report(result));
         }
+        self.reporter.report(relaxed.map(drop));
     }
 }
 

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use green_ctx_sys::{CUgraph, CUgraph_st};
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::capture::RelaxedCapture;
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver::Driver;
@@ -208,6 +209,7 @@ impl Graph {
         let mut raw = ptr::null_mut();
         {
             let _alone = self.alone();
+            let _relaxed = RelaxedCapture::enter(self.device().driver())?;
             // SAFETY: the graph is alive and used by nobody else meanwhile; the pointer is to a live
             // handle.
             unsafe { call!(self.device().api(), cuGraphClone(&raw mut raw, self.as_raw())) }?;
@@ -269,7 +271,7 @@ impl Drop for Inner {
         // Forgotten before it is given up: the driver may use the address again at once.
         self.driver().graphs().forget(self.raw.address(), self);
         if self.owned {
-            self.driver().report(self.destroy());
+            self.driver().clean_up(|| self.destroy());
         }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use green_ctx_sys::{CUfunction, CUkern_st, CUkernel, CUlib_st, CUlibrary, CUresult};
 
+use crate::capture::RelaxedCapture;
 use crate::context::Context;
 use crate::current::Scope;
 use crate::device::Device;
@@ -98,6 +99,8 @@ impl Library {
         let driver = device.driver();
         let mut raw = ptr::null_mut();
         let (no_options, no_values) = (ptr::null_mut(), ptr::null_mut());
+        // Whether loading would invalidate the capture of another thread is not recorded.
+        let _relaxed = RelaxedCapture::enter(driver)?;
         // SAFETY: the image is whole by this function's contract; no options are given.
         unsafe {
             call!(
@@ -130,6 +133,8 @@ impl Library {
         let text = CString::new(name)
             .map_err(|_| Error::InvalidRequest("the kernel's name contains a NUL".to_owned()))?;
         let mut raw = ptr::null_mut();
+        // A driver may compile the text only now.
+        let _relaxed = RelaxedCapture::enter(&self.inner.driver)?;
         // SAFETY: the library is alive, the name is terminated.
         unsafe { call!(api, cuLibraryGetKernel(&raw mut raw, self.as_raw(), text.as_ptr())) }?;
         let raw = Raw::new(raw).ok_or(Error::null("cuLibraryGetKernel"))?;
@@ -205,7 +210,7 @@ impl Drop for Inner {
         if self.driver.is_forked() {
             return;
         }
-        self.driver.report(self.unload());
+        self.driver.clean_up(|| self.unload());
     }
 }
 

@@ -58,9 +58,10 @@ impl<'a> Capturing<'a> {
 impl Drop for Capturing<'_> {
     /// What was captured is not wanted: the work failed, or panicked.
     fn drop(&mut self) {
-        // An error says that the capture was spoiled, and there is no graph.
+        // An error says that the capture was invalidated, and there is no graph.
         if let Ok(graph) = end(self.stream) {
-            self.stream.driver().report(destroy(self.stream.driver(), graph.as_ptr()));
+            let driver = self.stream.driver();
+            driver.clean_up(|| destroy(driver, graph.as_ptr()));
         }
     }
 }
@@ -72,7 +73,8 @@ fn end(stream: &Stream) -> Result<Raw<CUgraph_st>> {
         if stream.is_capturing().unwrap_or(false)
             && let Ok(graph) = end_once(stream)
         {
-            stream.driver().report(destroy(stream.driver(), graph.as_ptr()));
+            let driver = stream.driver();
+            driver.clean_up(|| destroy(driver, graph.as_ptr()));
         }
     })
 }
@@ -96,7 +98,7 @@ impl Stream {
     /// # Errors
     ///
     /// What `work` returns, and [`Error::Driver`]: where the stream is being captured already, and
-    /// where a call spoiled the capture. The capture has ended then, and there is no graph.
+    /// where a call invalidated the capture. The capture has ended then, and there is no graph.
     ///
     /// # Example
     ///

@@ -59,7 +59,7 @@ impl Graph {
         let mut raw = ptr::null_mut();
         {
             let _alone = self.alone();
-            // It needs a current context, and spoils captures in stricter modes (both recorded on an
+            // It needs a current context, and invalidates captures in stricter modes (both recorded on an
             // H200, driver 580.159.04).
             let _scope = Scope::enter(driver, self.inner.primary.as_raw())?;
             let _relaxed = RelaxedCapture::enter(driver)?;
@@ -101,6 +101,7 @@ impl GraphExec {
     pub fn upload(&self, stream: &Stream) -> Result<()> {
         self.check(stream)?;
         let _alone = self.inner.calls.lock();
+        let _relaxed = RelaxedCapture::enter(stream.driver())?;
         // SAFETY: both handles are alive, and the graph is used by nobody else meanwhile.
         unsafe { call!(stream.driver().api(), cuGraphUpload(self.as_raw(), stream.raw())) }
     }
@@ -162,7 +163,7 @@ impl Drop for Inner {
             // Not even the owner: what it does was meant for the parent.
             return mem::forget(self.owner.take());
         }
-        self.driver().report(self.destroy());
+        self.driver().clean_up(|| self.destroy());
     }
 }
 

@@ -9,6 +9,7 @@ mod common;
 #[path = "../interop/raw.rs"]
 mod raw;
 
+mod captures;
 mod contexts;
 mod errors;
 mod fit;
