@@ -13,7 +13,7 @@ use crate::device::{Device, DeviceState};
 use crate::error::{Error, Result, check};
 use crate::event::{self, Event};
 use crate::fork::Process;
-use crate::graph;
+use crate::graph::{self, Captures};
 use crate::green;
 use crate::registry::Registry;
 use crate::report::Reporter;
@@ -55,6 +55,7 @@ pub(crate) struct Inner {
     events: Registry<event::Inner>,
     graphs: Registry<graph::Inner>,
     checks: Checks,
+    captures: Captures,
     /// Shared with functions that wait in a stream, which must not keep the driver.
     reporter: Arc<Reporter>,
     /// The process in which the driver was initialised.
@@ -150,6 +151,7 @@ impl Driver {
             events: Registry::new(),
             graphs: Registry::new(),
             checks: Checks::default(),
+            captures: Captures::default(),
             reporter: Arc::new(Reporter::new()),
             process,
         });
@@ -287,6 +289,12 @@ impl Driver {
 
     pub(crate) fn graphs(&self) -> &Registry<graph::Inner> {
         &self.inner.graphs
+    }
+
+    /// The captures that have been begun and not ended.
+    #[inline]
+    pub(crate) fn captures(&self) -> &Captures {
+        &self.inner.captures
     }
 
     /// What launches are checked for.

@@ -4,8 +4,10 @@
 mod audit;
 mod cache;
 mod capture;
+mod contexts;
 mod exec;
 mod node;
+mod participants;
 mod retarget;
 
 use std::fmt;
@@ -24,24 +26,26 @@ use crate::driver::Driver;
 use crate::error::{Error, Result, call};
 use crate::owner::Owner;
 use crate::raw::Raw;
-use node::Node;
 
 pub use audit::{Audit, NodeAudit};
 pub use cache::GraphCache;
 pub use capture::CaptureMode;
+pub(crate) use contexts::Contexts;
 pub use exec::GraphExec;
 pub use node::NodeKind;
+pub(crate) use participants::{Captures, stream_ends};
 pub use retarget::RetargetError;
 
-/// A graph: work that was captured from streams, or built elsewhere. Clones share it; the last one
+/// A graph: work that was captured from streams, or a foreign graph. Clones share it; the last one
 /// destroys it, unless it is borrowed.
 ///
 /// Each node that uses SMs has a context, the one of the stream that it was captured on, and runs on
 /// that context's SMs whatever stream launches the graph (recorded on an H200, driver 580.159.04).
 /// [`retarget`](Graph::retarget) gives a copy that runs in another partition, and
-/// [`audit`](Graph::audit) tells where each node runs. A graph keeps the partitions that its kernels
-/// run in, as they were when the object was made; who changes the graph elsewhere sees to the rest. The
-/// [manual](crate::guide::graphs) says what can be moved, and where to launch.
+/// [`audit`](Graph::audit) lists where each node runs. A graph keeps the [contexts](Graph::contexts) that
+/// its nodes run in, as they were when the object was made; whoever changes the graph through its raw
+/// handle sees to the rest. The [manual](crate::guide::graphs) says what can be moved, and where to
+/// launch.
 ///
 /// # Example
 ///
@@ -81,7 +85,7 @@ pub(crate) struct Inner {
     raw: Raw<CUgraph_st>,
     /// Graphs are not synchronised by the driver (cuda.h, "Graph object thread safety").
     calls: Mutex<()>,
-    homes: Homes,
+    contexts: Contexts,
     /// What keeps the memory that a borrowed graph uses; its copies use the same.
     owner: Option<Owner>,
     /// Keeps the device initialised.
@@ -90,37 +94,8 @@ pub(crate) struct Inner {
     owned: bool,
 }
 
-/// Where the kernels of a graph run.
-#[derive(Clone, Default)]
-struct Homes {
-    /// The contexts that objects of this crate stand for, which are kept.
-    ours: Vec<Context>,
-    /// Whether some run in contexts that no object stands for.
-    others: bool,
-    /// Where the graph was captured: its copies and fills may run there.
-    captured: Option<Context>,
-}
-
-impl Homes {
-    fn of(driver: &Driver, nodes: &[Node]) -> Result<Homes> {
-        let mut homes = Homes::default();
-        for node in nodes.iter().filter(|node| node.kind == NodeKind::Kernel) {
-            let raw = node.kernel(driver.api())?.ctx;
-            if homes.ours.last().is_some_and(|last| last.as_raw() == raw) {
-                continue;
-            }
-            match driver.find_context(raw) {
-                Some(context) if !homes.ours.contains(&context) => homes.ours.push(context),
-                Some(_) => {}
-                None => homes.others = true,
-            }
-        }
-        Ok(homes)
-    }
-}
-
 impl Graph {
-    /// Takes over a graph that was made elsewhere: the last handle destroys it.
+    /// Takes over a foreign graph: the last handle destroys it.
     ///
     /// # Errors
     ///
@@ -138,7 +113,7 @@ impl Graph {
         if device.driver().graphs().find(raw.address()).is_some() {
             return Err(Error::AlreadyOwned { what: "graph" });
         }
-        // Nothing of this object is the graph's end yet, so that an error leaves it as it was.
+        // This object does not destroy the graph yet, so that an error leaves it as it was.
         let mut inner = Inner::unknown(device, raw)?;
         inner.owned = true;
         let (inner, late) = device.driver().graphs().get_or_enter(raw.address(), Arc::new(inner));
@@ -193,6 +168,16 @@ impl Graph {
         self.inner.raw.as_ptr()
     }
 
+    /// The contexts of this crate that the graph keeps alive: those that its nodes run in, and those whose
+    /// streams took part in its [capture](Stream::capture).
+    ///
+    /// Before CUDA 13.2 the driver reports the contexts of kernels only. A graph that was not captured
+    /// through this crate keeps no more than those then.
+    #[must_use]
+    pub fn contexts(&self) -> &[Context] {
+        self.inner.contexts.kept()
+    }
+
     /// How many nodes the graph has, those of child graphs not counted.
     ///
     /// # Errors
@@ -204,8 +189,8 @@ impl Graph {
         node::count(self.device().api(), self.as_raw())
     }
 
-    /// A copy of the graph, whose kernels are about to go to other homes.
-    fn copy(&self, homes: Homes) -> Result<Graph> {
+    /// A copy of the graph, whose nodes are about to go to other contexts.
+    fn copy(&self, contexts: Contexts) -> Result<Graph> {
         let mut raw = ptr::null_mut();
         {
             let _alone = self.alone();
@@ -215,7 +200,7 @@ impl Graph {
             unsafe { call!(self.device().api(), cuGraphClone(&raw mut raw, self.as_raw())) }?;
         }
         let raw = Raw::new(raw).ok_or(Error::null("cuGraphClone"))?;
-        let mut inner = Inner::new(raw, homes, self.inner.primary.clone());
+        let mut inner = Inner::new(raw, contexts, self.inner.primary.clone());
         (inner.owned, inner.owner) = (true, self.inner.owner.clone());
         Ok(Graph::enter(inner))
     }
@@ -241,15 +226,15 @@ fn handle(device: &Device, raw: CUgraph) -> Result<Raw<CUgraph_st>> {
 
 impl Inner {
     /// A graph that is somebody else's, until said otherwise.
-    fn new(raw: Raw<CUgraph_st>, homes: Homes, primary: Context) -> Inner {
-        Inner { raw, calls: Mutex::new(()), homes, owner: None, primary, owned: false }
+    fn new(raw: Raw<CUgraph_st>, contexts: Contexts, primary: Context) -> Inner {
+        Inner { raw, calls: Mutex::new(()), contexts, owner: None, primary, owned: false }
     }
 
-    /// A graph of which it is not known where its kernels run.
+    /// A graph that was not captured through this crate.
     fn unknown(device: &Device, raw: Raw<CUgraph_st>) -> Result<Inner> {
         let nodes = node::walk(device.api(), raw.as_ptr())?;
-        let homes = Homes::of(device.driver(), &nodes)?;
-        Ok(Inner::new(raw, homes, device.primary_context()?))
+        let contexts = Contexts::of(device.driver(), &nodes)?;
+        Ok(Inner::new(raw, contexts, device.primary_context()?))
     }
 
     fn driver(&self) -> &Driver {

@@ -176,11 +176,7 @@ impl Watch {
     #[doc(alias = "cuGraphKernelNodeGetParams")]
     pub fn graph(&self, name: &str, graph: &Graph) -> Result<bool> {
         self.check_driver(graph.device().driver(), "the graph and the watch")?;
-        let inside = self.inner.expected.id()?;
-        let mut nodes = graph.audit()?.nodes;
-        let is_outside =
-            |node: &NodeAudit| node.place.as_ref().is_some_and(|place| place.context_id != inside);
-        nodes.retain(is_outside);
+        let nodes = graph.outside(&self.inner.expected)?;
         let Some(first) = nodes.first() else { return Ok(true) };
         let place = first.place.clone();
         self.collect(Escape::new(name, &self.inner.expected, EscapeKind::Graph { nodes }, place));

@@ -3,13 +3,16 @@
 
 use std::fmt;
 
-use green_ctx_sys::CUcontext;
+use green_ctx_sys::CUctx_st;
 
 use super::Graph;
+use super::contexts::is_outside;
 use super::node::{self, Node, NodeKind};
+use crate::context::Context;
 use crate::driver::Driver;
 use crate::error::Result;
 use crate::place::Place;
+use crate::raw::Raw;
 
 /// Where each node of a graph runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,37 +69,66 @@ impl Graph {
     /// ```
     #[doc(alias("cuGraphKernelNodeGetParams", "cuGraphNodeGetParams"))]
     pub fn audit(&self) -> Result<Audit> {
-        let driver = self.device().driver();
-        let _alone = self.alone();
-        let mut nodes = Vec::new();
-        let mut last: Option<(CUcontext, Place)> = None;
-        for node in node::walk(driver.api(), self.as_raw())? {
-            let place = match node.context(driver.api())? {
-                None => None,
-                Some(raw) => match &last {
-                    Some((known, place)) if *known == raw => Some(place.clone()),
-                    _ => Some(last.insert((raw, self.place(raw)?)).1.clone()),
-                },
-            };
-            nodes.push(NodeAudit::new(driver, &node, place)?);
-        }
+        let nodes = self.audit_where(|_| true)?;
         Ok(Audit { nodes })
     }
 
+    /// The nodes that run in another context than the one expected, as far as the driver reports it.
+    pub(crate) fn outside(&self, expected: &Context) -> Result<Vec<NodeAudit>> {
+        self.audit_where(|context| context.is_some_and(|raw| is_outside(raw, expected)))
+    }
+
+    /// The nodes that are chosen by their contexts.
+    fn audit_where(
+        &self,
+        is_chosen: impl Fn(Option<Raw<CUctx_st>>) -> bool,
+    ) -> Result<Vec<NodeAudit>> {
+        let mut nodes = self.chosen(is_chosen)?;
+        // Outside of the lock: to look a context up may give its last handle.
+        let mut last: Option<(Raw<CUctx_st>, Place)> = None;
+        for (node, context) in &mut nodes {
+            let Some(raw) = *context else { continue };
+            if last.as_ref().is_none_or(|(known, _)| known.address() != raw.address()) {
+                last = Some((raw, self.place(raw)?));
+            }
+            node.place = last.as_ref().map(|(_, place)| place.clone());
+        }
+        Ok(nodes.into_iter().map(|(node, _)| node).collect())
+    }
+
+    /// The nodes that are chosen by their contexts, without their places.
+    fn chosen(
+        &self,
+        is_chosen: impl Fn(Option<Raw<CUctx_st>>) -> bool,
+    ) -> Result<Vec<(NodeAudit, Option<Raw<CUctx_st>>)>> {
+        let driver = self.device().driver();
+        let _alone = self.alone();
+        let mut chosen = Vec::new();
+        for node in node::walk(driver.api(), self.as_raw())? {
+            let context = node.context(driver.api())?;
+            if is_chosen(context) {
+                chosen.push((NodeAudit::new(driver, &node)?, context));
+            }
+        }
+        Ok(chosen)
+    }
+
     /// The place of one of its nodes.
-    fn place(&self, raw: CUcontext) -> Result<Place> {
-        // SAFETY: whoever has a graph sees to it that the contexts of its nodes are alive.
-        unsafe { Place::of_raw(self.device().driver(), raw) }
+    fn place(&self, raw: Raw<CUctx_st>) -> Result<Place> {
+        // SAFETY: the graph keeps the contexts of its nodes; of foreign ones whoever made it a graph of
+        // this crate sees to that.
+        unsafe { Place::of_raw(self.device().driver(), raw.as_ptr()) }
     }
 }
 
 impl NodeAudit {
-    fn new(driver: &Driver, node: &Node, place: Option<Place>) -> Result<NodeAudit> {
+    /// The node, of which it is not said yet where it runs.
+    fn new(driver: &Driver, node: &Node) -> Result<NodeAudit> {
         let kernel = match node.kind {
             NodeKind::Kernel => node::kernel_name(driver.api(), node.kernel(driver.api())?.func)?,
             _ => None,
         };
-        Ok(NodeAudit { node: node.name(), kind: node.kind, kernel, place })
+        Ok(NodeAudit { node: node.name(), kind: node.kind, kernel, place: None })
     }
 }
 

@@ -7,11 +7,12 @@ use std::mem::MaybeUninit;
 use std::ptr;
 
 use green_ctx_sys::{
-    Api, CUDA_KERNEL_NODE_PARAMS_v2, CUcontext, CUfunction, CUgraph, CUgraphNode,
-    CUgraphNodeParams, CUgraphNodeType,
+    Api, CUDA_KERNEL_NODE_PARAMS_v2, CUctx_st, CUfunction, CUgraph, CUgraphNode, CUgraphNodeParams,
+    CUgraphNodeType,
 };
 
 use crate::error::{Result, call, check};
+use crate::raw::Raw;
 
 /// What a node of a graph does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,7 +25,7 @@ pub enum NodeKind {
     /// Copies memory. From and to device memory it runs on SMs (recorded on an H200, driver
     /// 580.159.04).
     Memcpy,
-    /// Fills memory, on SMs (recorded on an H200, driver 580.159.04).
+    /// Sets memory, on SMs (recorded on an H200, driver 580.159.04).
     Memset,
     /// Calls a function on the host.
     Host,
@@ -130,11 +131,11 @@ impl Node {
         Ok(unsafe { params.assume_init() })
     }
 
-    /// The context of a node that uses SMs; `None` where the driver does not tell. Before CUDA 13.2
-    /// it tells of kernels only.
-    pub(super) fn context(&self, api: &Api) -> Result<Option<CUcontext>> {
+    /// The context of a node that uses SMs; `None` where the driver does not report it. Before CUDA 13.2
+    /// it reports those of kernels only.
+    pub(super) fn context(&self, api: &Api) -> Result<Option<Raw<CUctx_st>>> {
         if self.kind == NodeKind::Kernel {
-            return Ok(Some(self.kernel(api)?.ctx));
+            return Ok(Raw::new(self.kernel(api)?.ctx));
         }
         let (true, Ok(_)) = (self.kind.uses_sms(), api.cuGraphNodeGetParams()) else {
             return Ok(None);
@@ -145,7 +146,7 @@ impl Node {
         // SAFETY: integers and pointers may be zero.
         let params = unsafe { params.assume_init() };
         let kinds = params.__bindgen_anon_1;
-        Ok(Some(match self.kind {
+        Ok(Raw::new(match self.kind {
             // SAFETY: the driver has filled in the parameters of the node's kind.
             NodeKind::Memcpy => unsafe { kinds.memcpy.copyCtx },
             // SAFETY: as above.

@@ -10,7 +10,7 @@ use green_ctx_sys::{
 };
 
 use super::node::{self, Node, NodeKind};
-use super::{Graph, Homes};
+use super::{Contexts, Graph};
 use crate::context::Context;
 use crate::current::Scope;
 use crate::error::{Error, Result, call};
@@ -67,7 +67,7 @@ pub enum RetargetError {
 }
 
 impl Graph {
-    /// A copy of the graph whose kernels, copies and fills run on the SMs of another context, those
+    /// A copy of the graph whose kernels, copies and memsets run on the SMs of another context, those
     /// in child graphs included. What uses no SMs (host functions, events, semaphores, batches of
     /// memory operations) is copied as it is.
     ///
@@ -94,8 +94,7 @@ impl Graph {
             let nodes = node::walk(device.api(), self.as_raw())?;
             nodes.iter().try_for_each(refuse)?;
         }
-        let homes = Homes { ours: vec![context.clone()], ..Homes::default() };
-        let copy = self.copy(homes)?;
+        let copy = self.copy(Contexts::only(context))?;
         let has_clusters = device.compute_capability()?.major >= 9;
         let sm_count = context.sm_count()?;
         let mover = Mover { api: device.api(), context, sm_count, has_clusters };
@@ -168,7 +167,7 @@ impl Mover<'_> {
 
     fn memset(&self, node: &Node) -> Result<()> {
         let mut params = MaybeUninit::<CUDA_MEMSET_NODE_PARAMS_v1>::zeroed();
-        // SAFETY: the node is alive and fills, the pointer is to a value of this type.
+        // SAFETY: the node is alive and a memset, the pointer is to a value of this type.
         unsafe { call!(self.api, cuGraphMemsetNodeGetParams(node.raw, params.as_mut_ptr())) }?;
         // SAFETY: the node is alive, and the parameters are its own.
         unsafe { call!(self.api, cuGraphMemsetNodeSetParams(node.raw, params.as_ptr())) }

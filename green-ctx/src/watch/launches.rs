@@ -13,6 +13,7 @@ use super::{Escape, EscapeKind, Watch};
 use crate::context::Context;
 use crate::driver::Driver;
 use crate::error::{Error, Result};
+use crate::graph::Contexts;
 use crate::place::Place;
 use crate::raw::Raw;
 use crate::stream::{Stream, context_of};
@@ -66,8 +67,8 @@ pub(crate) struct Checks {
 /// What is about to be launched.
 pub(crate) enum Launched<'a> {
     Kernel(&'a str),
-    /// A graph whose kernels run in these contexts; and whether there are others.
-    Graph(&'a [Context], bool),
+    /// A graph whose nodes run in these contexts.
+    Graph(&'a Contexts),
 }
 
 impl Checks {
@@ -139,13 +140,12 @@ fn escape(stream: &Stream, launched: &Launched<'_>, expected: &Context) -> Resul
             let place = unsafe { Place::of_raw(driver, context.as_ptr()) }?;
             Ok(found(kind, Some(place)))
         }
-        Launched::Graph(contexts, others) => {
-            let outside = contexts.iter().find(|context| *context != expected);
-            let place = outside.map(Place::of).transpose()?;
-            if place.is_none() && !others {
-                return Ok(None);
-            }
-            Ok(found(EscapeKind::GraphLaunch, place))
+        Launched::Graph(contexts) => {
+            let Some(context) = contexts.outside(expected) else { return Ok(None) };
+            // SAFETY: the graph keeps the contexts of its nodes; of foreign ones whoever launches it
+            // sees to that.
+            let place = unsafe { Place::of_raw(driver, context.as_ptr()) }?;
+            Ok(found(EscapeKind::GraphLaunch, Some(place)))
         }
     }
 }

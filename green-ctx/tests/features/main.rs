@@ -13,6 +13,7 @@ mod captures;
 mod contexts;
 mod errors;
 mod fit;
+mod graph_contexts;
 mod graphs;
 mod libraries;
 mod nested;
@@ -23,6 +24,7 @@ mod resources;
 mod splitting;
 mod streams;
 mod structured;
+mod watching;
 mod workqueues;
 
 use std::collections::{BTreeMap, BTreeSet};
