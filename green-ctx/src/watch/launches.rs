@@ -30,6 +30,8 @@ pub struct Watching {
 impl Watch {
     /// Watches every launch that this thread makes through this crate, while the guard lives. Guards
     /// of several watches collect each for its own partition.
+    ///
+    /// A launch into a stream that is being captured is none: its graph is checked when it is launched.
     pub fn launches(&self) -> Watching {
         let checks = self.driver().checks();
         checks.watches.lock().push((thread::current().id(), self.clone()));
@@ -83,7 +85,11 @@ impl Driver {
     /// Has every launch that is made through this crate checked, on any thread, or no longer: a
     /// switch for debugging. A launch then asks the driver where the stream's work runs, and is
     /// refused with [`Error::Escapes`] where that is no partition, where it is another context than
-    /// the stream's object says, and where kernels of a graph run elsewhere than the stream's work.
+    /// the stream's object says, and where nodes of a graph run elsewhere than the stream's work, as
+    /// far as the driver reports it: before CUDA 13.2 of kernels only.
+    ///
+    /// A launch into a stream that is being captured is none: a graph may be captured anywhere and then
+    /// [moved](crate::Graph::retarget), and is checked when it is launched.
     pub fn check_launches(&self, on: bool) {
         let checks = self.checks();
         let was = checks.strict.swap(usize::from(on), Ordering::Relaxed) != 0;
@@ -98,6 +104,11 @@ impl Driver {
 /// Checks a launch on a stream.
 #[cold]
 pub(crate) fn check(stream: &Stream, launched: &Launched<'_>) -> Result<()> {
+    // What a capture takes is no launch. Its graph may be moved before it is launched, and is checked
+    // then. The question invalidates no capture (cuda.h, `cuStreamIsCapturing`).
+    if stream.is_capturing()? {
+        return Ok(());
+    }
     let checks = stream.driver().checks();
     let thread = thread::current().id();
     let ours: Vec<Watch> = {

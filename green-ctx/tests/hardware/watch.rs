@@ -135,3 +135,34 @@ fn checked_launches_are_refused_outside_of_partitions() -> Outcome {
     device.primary_context()?.synchronize()?;
     Ok(())
 }
+
+/// The manual's way: capture on any stream, move the graph, and launch it in the partition.
+#[test]
+fn a_captured_launch_is_checked_when_the_graph_is_launched() -> Outcome {
+    let device = device()?;
+    let driver = device.driver().clone();
+    let ours = partition(&device, 16)?;
+    let kernel = Library::from_ptx(&device, PTX)?.kernel("step")?;
+    let (inside, pooled) = (stream(&ours)?, stream(&device.primary_context()?)?);
+    let watch = Watch::new(&ours);
+    driver.check_launches(true);
+    let checked = || -> Outcome {
+        let _watching = watch.launches();
+        let graph = captured(&pooled, &kernel)?;
+        assert_eq!(watch.escapes(), []);
+        let (moved, exec) = (graph.retarget(&ours)?.instantiate()?, graph.instantiate()?);
+        // SAFETY: the graph's kernel takes no parameters.
+        unsafe { inside.launch_graph(&moved) }?;
+        assert_eq!(watch.escapes(), []);
+        // SAFETY: as above.
+        let error = unsafe { inside.launch_graph(&exec) }.expect_err("all SMs");
+        assert!(matches!(&error, Error::Escapes(escape) if escape.kind == EscapeKind::GraphLaunch));
+        assert_eq!(watch.escapes().len(), 1);
+        Ok(())
+    };
+    let outcome = checked();
+    driver.check_launches(false);
+    outcome?;
+    device.primary_context()?.synchronize()?;
+    Ok(())
+}
