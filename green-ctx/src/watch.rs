@@ -4,6 +4,7 @@
 mod launches;
 
 use std::fmt;
+use std::mem;
 use std::sync::Arc;
 
 use green_ctx_sys::{CUcontext, CUstream};
@@ -27,6 +28,10 @@ pub(crate) use launches::{Checks, Launched, check};
 /// It asks the driver, not the objects: `cuStreamGetGreenCtx`, and the contexts of a graph's nodes.
 /// [`launches`](Watch::launches) watches every launch that a thread makes through this crate too. The
 /// [manual](crate::guide::escapes) says what none of this finds.
+///
+/// A watch keeps the first [`MAX_ESCAPES`](Watch::MAX_ESCAPES) and counts the
+/// [rest](Watch::omitted_escapes). One that lives long is emptied with
+/// [`take_escapes`](Watch::take_escapes).
 ///
 /// # Example
 ///
@@ -60,7 +65,16 @@ pub struct Watch {
 
 struct Inner {
     expected: Context,
-    escapes: Mutex<Vec<Escape>>,
+    escapes: Mutex<Escapes>,
+}
+
+/// What escaped.
+#[derive(Default)]
+struct Escapes {
+    /// The first ones since they were last taken, at most [`Watch::MAX_ESCAPES`].
+    kept: Vec<Escape>,
+    /// How many came when there was no room.
+    omitted: u64,
 }
 
 /// Something that would run outside of the partition that it should be in.
@@ -97,11 +111,14 @@ pub enum EscapeKind {
         /// The nodes that are outside.
         nodes: Vec<NodeAudit>,
     },
-    /// An executable graph of which kernels are outside.
+    /// An executable graph of which nodes are outside.
     GraphLaunch,
 }
 
 impl Watch {
+    /// How many escapes a watch keeps at most.
+    pub const MAX_ESCAPES: usize = 1000;
+
     /// A watch for a partition.
     #[must_use]
     pub fn new(partition: &Context) -> Watch {
@@ -115,10 +132,23 @@ impl Watch {
         &self.inner.expected
     }
 
-    /// What would run outside, of all that was handed over so far, in that order.
+    /// What would run outside, in the order in which it was handed over or launched: the first
+    /// [`MAX_ESCAPES`](Watch::MAX_ESCAPES) since they were last [taken](Watch::take_escapes).
     #[must_use]
     pub fn escapes(&self) -> Vec<Escape> {
-        self.inner.escapes.lock().clone()
+        self.inner.escapes.lock().kept.clone()
+    }
+
+    /// Takes the [escapes](Watch::escapes) out, so that there is room for as many again.
+    #[must_use = "the watch does not keep them any more"]
+    pub fn take_escapes(&self) -> Vec<Escape> {
+        mem::take(&mut self.inner.escapes.lock().kept)
+    }
+
+    /// How many escapes were not kept since the watch was made, because there was no room.
+    #[must_use]
+    pub fn omitted_escapes(&self) -> u64 {
+        self.inner.escapes.lock().omitted
     }
 
     /// Checks a stream, and tells whether it is inside.
@@ -204,7 +234,12 @@ impl Watch {
 
     fn collect(&self, escape: Escape) {
         crate::trace::event!(WARN, escape = %escape, "work escapes its partition");
-        self.inner.escapes.lock().push(escape);
+        let mut escapes = self.inner.escapes.lock();
+        if escapes.kept.len() < Watch::MAX_ESCAPES {
+            escapes.kept.push(escape);
+        } else {
+            escapes.omitted += 1;
+        }
     }
 
     fn driver(&self) -> &Driver {
@@ -258,7 +293,7 @@ impl fmt::Display for EscapeKind {
                 }
                 f.write_str(" are elsewhere")
             }
-            EscapeKind::GraphLaunch => f.write_str("a graph whose kernels are elsewhere"),
+            EscapeKind::GraphLaunch => f.write_str("a graph with nodes elsewhere"),
         }
     }
 }
@@ -267,7 +302,7 @@ impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Watch")
             .field("partition", &self.inner.expected.label())
-            .field("escapes", &self.inner.escapes.lock().len())
+            .field("escapes", &self.inner.escapes.lock().kept.len())
             .finish_non_exhaustive()
     }
 }

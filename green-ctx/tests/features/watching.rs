@@ -134,3 +134,33 @@ fn a_context_that_is_adopted_later_is_the_one_of_its_graphs() -> Outcome {
         Ok(())
     })
 }
+
+#[test]
+fn a_watch_keeps_the_first_escapes_and_counts_the_rest() -> Outcome {
+    each_driver(|machine| {
+        let ours = partition(&machine.device, 16)?;
+        let primary = machine.device.primary_context()?;
+        let watch = Watch::new(&ours);
+        let escape = |count: usize| -> green_ctx::Result<()> {
+            for index in 0..count {
+                assert!(!watch.context(&index.to_string(), &primary)?);
+            }
+            Ok(())
+        };
+        escape(Watch::MAX_ESCAPES + 5)?;
+        let names = |escapes: &[green_ctx::Escape]| {
+            let names = escapes.iter().map(|escape| escape.name.parse::<usize>());
+            names.collect::<Result<Vec<_>, _>>()
+        };
+        let first: Vec<usize> = (0..Watch::MAX_ESCAPES).collect();
+        assert_eq!(names(&watch.escapes())?, first);
+        assert_eq!(watch.omitted_escapes(), 5);
+        // Taken, they are kept no longer, and there is room again. The count goes on.
+        assert_eq!(names(&watch.take_escapes())?, first);
+        assert_eq!(watch.take_escapes(), []);
+        escape(2)?;
+        assert_eq!(names(&watch.escapes())?, [0, 1]);
+        assert_eq!(watch.omitted_escapes(), 5);
+        Ok(())
+    })
+}

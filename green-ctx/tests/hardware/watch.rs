@@ -96,9 +96,7 @@ fn a_section_s_launches_are_watched() -> Outcome {
         said,
         [
             format!("step escapes {ours}: a stream of another partition, 32 SMs of {other}"),
-            format!(
-                "a graph escapes {ours}: a graph whose kernels are elsewhere, 32 SMs of {other}"
-            ),
+            format!("a graph escapes {ours}: a graph with nodes elsewhere, 32 SMs of {other}"),
         ]
     );
     device.primary_context()?.synchronize()?;
