@@ -126,7 +126,7 @@ impl Graph {
         Err(Error::AlreadyOwned { what: "graph" })
     }
 
-    /// Uses a graph that is somebody else's, such as PyTorch's
+    /// Uses a foreign graph, such as PyTorch's
     /// (`torch.cuda.CUDAGraph(keep_graph=True).raw_cuda_graph()`). Nothing destroys it; `owner` is
     /// kept until the last handle of the result is gone. A graph that an object of this crate stands
     /// for already is that object, and `owner` is dropped.
@@ -169,7 +169,7 @@ impl Graph {
     }
 
     /// The contexts of this crate that the graph keeps alive: those that its nodes run in, and those whose
-    /// streams took part in its [capture](Stream::capture).
+    /// streams took part in its [capture](crate::Stream::capture).
     ///
     /// Before CUDA 13.2 the driver reports the contexts of kernels only. A graph that was not captured
     /// through this crate keeps no more than those then.
@@ -225,7 +225,7 @@ fn handle(device: &Device, raw: CUgraph) -> Result<Raw<CUgraph_st>> {
 }
 
 impl Inner {
-    /// A graph that is somebody else's, until said otherwise.
+    /// A graph that is not destroyed here, until said otherwise.
     fn new(raw: Raw<CUgraph_st>, contexts: Contexts, primary: Context) -> Inner {
         Inner { raw, calls: Mutex::new(()), contexts, owner: None, primary, owned: false }
     }

@@ -91,7 +91,7 @@ impl Library {
     ///
     /// # Safety
     ///
-    /// `image` must point to a whole image of one of these formats: the driver is not told its
+    /// `image` must point to a whole image of one of these formats: the driver does not get its
     /// length.
     #[doc(alias = "cuLibraryLoadData")]
     pub unsafe fn from_image(device: &Device, image: *const c_void) -> Result<Library> {

@@ -151,7 +151,7 @@ impl Watch {
         self.inner.escapes.lock().omitted
     }
 
-    /// Checks a stream, and tells whether it is inside.
+    /// Checks a stream, and returns whether it is inside.
     ///
     /// # Errors
     ///
@@ -164,8 +164,7 @@ impl Watch {
         unsafe { self.raw_stream(name, stream.raw()) }
     }
 
-    /// Checks a stream that is somebody else's, default-stream tokens included, and tells whether it
-    /// is inside. A token stands for a stream of the context that is current on this thread.
+    /// Checks a foreign stream, default-stream tokens included, and returns whether it is inside. A token stands for a stream of the context that is current on this thread.
     ///
     /// # Errors
     ///
@@ -187,7 +186,7 @@ impl Watch {
         self.judge(name, context.as_ptr(), || EscapeKind::of_stream(green.is_some()))
     }
 
-    /// Checks a context, and tells whether it is the partition.
+    /// Checks a context, and returns whether it is the partition.
     ///
     /// # Errors
     ///
@@ -197,8 +196,8 @@ impl Watch {
         self.judge(name, context.as_raw(), || EscapeKind::Context)
     }
 
-    /// Checks the nodes of a graph, and tells whether all that use SMs are inside, as far as the
-    /// driver tells: before CUDA 13.2 it tells of kernels only.
+    /// Checks the nodes of a graph, and returns whether all that use SMs are inside, as far as the
+    /// driver reports their contexts: before CUDA 13.2 it reports those of kernels only.
     ///
     /// # Errors
     ///

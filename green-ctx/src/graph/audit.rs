@@ -32,17 +32,17 @@ pub struct NodeAudit {
     pub node: String,
     /// What it does.
     pub kind: NodeKind,
-    /// The name of a kernel, where the driver tells (from CUDA 12.3 on).
+    /// The name of a kernel, where the driver reports it (from CUDA 12.3 on).
     pub kernel: Option<String>,
-    /// Where it runs. `None` for what [uses no SMs](NodeKind::uses_sms), and where the driver does
-    /// not tell: before CUDA 13.2 it tells of kernels only.
+    /// Where it runs. `None` for what [uses no SMs](NodeKind::uses_sms), and where the driver does not
+    /// report it: before CUDA 13.2 it reports the contexts of kernels only.
     pub place: Option<Place>,
 }
 
 impl Graph {
     /// Lists the nodes, with the context and the SMs that each one has.
     ///
-    /// What conditional nodes decide about is not looked into: the driver does not tell.
+    /// What conditional nodes decide about is not looked into: the driver does not report it.
     ///
     /// # Errors
     ///
@@ -148,7 +148,7 @@ impl fmt::Display for NodeAudit {
         }
         match place {
             Some(place) => write!(f, "  {place}"),
-            None if kind.uses_sms() => write!(f, "  where, the driver does not tell"),
+            None if kind.uses_sms() => write!(f, "  in a context that the driver does not report"),
             None => write!(f, "  no SMs"),
         }
     }

@@ -157,7 +157,7 @@ impl Node {
     }
 }
 
-/// The name of a kernel; `None` before CUDA 12.3, where the driver does not tell.
+/// The name of a kernel; `None` before CUDA 12.3, where the driver does not report it.
 pub(super) fn kernel_name(api: &Api, function: CUfunction) -> Result<Option<String>> {
     let Ok(get) = api.cuFuncGetName() else { return Ok(None) };
     let mut name = ptr::null();

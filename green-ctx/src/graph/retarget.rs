@@ -44,7 +44,7 @@ pub enum RetargetError {
     DoesNotFit {
         /// The node's place in the graph.
         node: String,
-        /// The kernel's name, where the driver tells.
+        /// The kernel's name, where the driver reports it.
         kernel: Option<String>,
         /// How many blocks must be there at once.
         needed: u64,
@@ -58,7 +58,7 @@ pub enum RetargetError {
     Stayed {
         /// The node's place in the graph.
         node: String,
-        /// The kernel's name, where the driver tells.
+        /// The kernel's name, where the driver reports it.
         kernel: Option<String>,
     },
     /// The driver failed, or graph and context are of different devices.
