@@ -15,7 +15,7 @@ use crate::current;
 use crate::driver::Driver;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, NodeAudit};
-use crate::place::Place;
+use crate::location::Location;
 use crate::raw::Raw;
 use crate::stream::{DefaultStream, Stream, context_of};
 
@@ -89,8 +89,8 @@ pub struct Escape {
     /// What it is.
     pub kind: EscapeKind,
     /// Where it would run; `None` for a default stream where no context is current. Of a graph it is
-    /// the first of its places that is outside.
-    pub place: Option<Place>,
+    /// the first of its locations that is outside.
+    pub location: Option<Location>,
 }
 
 /// What runs outside.
@@ -207,8 +207,13 @@ impl Watch {
         self.check_driver(graph.device().driver(), "the graph and the watch")?;
         let nodes = graph.outside(&self.inner.expected)?;
         let Some(first) = nodes.first() else { return Ok(true) };
-        let place = first.place.clone();
-        self.collect(Escape::new(name, &self.inner.expected, EscapeKind::Graph { nodes }, place));
+        let location = first.location.clone();
+        self.collect(Escape::new(
+            name,
+            &self.inner.expected,
+            EscapeKind::Graph { nodes },
+            location,
+        ));
         Ok(false)
     }
 
@@ -225,9 +230,9 @@ impl Watch {
         }
         // SAFETY: whoever is judged is alive, and its context with it; a current one is, by the rules
         // of whoever made it so.
-        let place = || unsafe { Place::of_raw(self.driver(), found) };
-        let place = if found.is_null() { None } else { Some(place()?) };
-        self.collect(Escape::new(name, expected, kind(), place));
+        let location = || unsafe { Location::of_raw(self.driver(), found) };
+        let location = if found.is_null() { None } else { Some(location()?) };
+        self.collect(Escape::new(name, expected, kind(), location));
         Ok(false)
     }
 
@@ -258,17 +263,17 @@ impl EscapeKind {
 }
 
 impl Escape {
-    fn new(name: &str, expected: &Context, kind: EscapeKind, place: Option<Place>) -> Escape {
-        Escape { name: name.to_owned(), expected: expected.label().to_owned(), kind, place }
+    fn new(name: &str, expected: &Context, kind: EscapeKind, location: Option<Location>) -> Escape {
+        Escape { name: name.to_owned(), expected: expected.label().to_owned(), kind, location }
     }
 }
 
 impl fmt::Display for Escape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Escape { name, expected, kind, place } = self;
+        let Escape { name, expected, kind, location } = self;
         write!(f, "{name} escapes {expected}: {kind}")?;
-        match place {
-            Some(place) => write!(f, ", {place}"),
+        match location {
+            Some(location) => write!(f, ", {location}"),
             None => f.write_str(", and no context is current"),
         }
     }

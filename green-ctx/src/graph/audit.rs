@@ -11,7 +11,7 @@ use super::node::{self, Node, NodeKind};
 use crate::context::Context;
 use crate::driver::Driver;
 use crate::error::Result;
-use crate::place::Place;
+use crate::location::Location;
 use crate::raw::Raw;
 
 /// Where each node of a graph runs.
@@ -28,7 +28,7 @@ pub struct Audit {
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct NodeAudit {
-    /// The node's place in the graph: `3`, and `3.0` in the child graph that node 3 is.
+    /// The node's position in the graph: `3`, and `3.0` in the child graph that node 3 is.
     pub node: String,
     /// What it does.
     pub kind: NodeKind,
@@ -36,7 +36,7 @@ pub struct NodeAudit {
     pub kernel: Option<String>,
     /// Where it runs. `None` for what [uses no SMs](NodeKind::uses_sms), and where the driver does not
     /// report it: before CUDA 13.2 it reports the contexts of kernels only.
-    pub place: Option<Place>,
+    pub location: Option<Location>,
 }
 
 impl Graph {
@@ -85,18 +85,18 @@ impl Graph {
     ) -> Result<Vec<NodeAudit>> {
         let mut nodes = self.chosen(is_chosen)?;
         // Outside of the lock: to look a context up may give its last handle.
-        let mut last: Option<(Raw<CUctx_st>, Place)> = None;
+        let mut last: Option<(Raw<CUctx_st>, Location)> = None;
         for (node, context) in &mut nodes {
             let Some(raw) = *context else { continue };
             if last.as_ref().is_none_or(|(known, _)| known.address() != raw.address()) {
-                last = Some((raw, self.place(raw)?));
+                last = Some((raw, self.location(raw)?));
             }
-            node.place = last.as_ref().map(|(_, place)| place.clone());
+            node.location = last.as_ref().map(|(_, location)| location.clone());
         }
         Ok(nodes.into_iter().map(|(node, _)| node).collect())
     }
 
-    /// The nodes that are chosen by their contexts, without their places.
+    /// The nodes that are chosen by their contexts, without their locations.
     fn chosen(
         &self,
         is_chosen: impl Fn(Option<Raw<CUctx_st>>) -> bool,
@@ -113,11 +113,11 @@ impl Graph {
         Ok(chosen)
     }
 
-    /// The place of one of its nodes.
-    fn place(&self, raw: Raw<CUctx_st>) -> Result<Place> {
+    /// The location of one of its nodes.
+    fn location(&self, raw: Raw<CUctx_st>) -> Result<Location> {
         // SAFETY: the graph keeps the contexts of its nodes; of foreign ones whoever made it a graph of
         // this crate sees to that.
-        unsafe { Place::of_raw(self.device().driver(), raw.as_ptr()) }
+        unsafe { Location::of_raw(self.device().driver(), raw.as_ptr()) }
     }
 }
 
@@ -128,7 +128,7 @@ impl NodeAudit {
             NodeKind::Kernel => node::kernel_name(driver.api(), node.kernel(driver.api())?.func)?,
             _ => None,
         };
-        Ok(NodeAudit { node: node.name(), kind: node.kind, kernel, place: None })
+        Ok(NodeAudit { node: node.name(), kind: node.kind, kernel, location: None })
     }
 }
 
@@ -141,13 +141,13 @@ impl fmt::Display for Audit {
 
 impl fmt::Display for NodeAudit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let NodeAudit { node, kind, kernel, place } = self;
+        let NodeAudit { node, kind, kernel, location } = self;
         write!(f, "{node}  {kind}")?;
         if let Some(kernel) = kernel {
             write!(f, " {kernel}")?;
         }
-        match place {
-            Some(place) => write!(f, "  {place}"),
+        match location {
+            Some(location) => write!(f, "  {location}"),
             None if kind.uses_sms() => write!(f, "  in a context that the driver does not report"),
             None => write!(f, "  no SMs"),
         }

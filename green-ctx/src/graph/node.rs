@@ -110,16 +110,16 @@ impl fmt::Display for NodeKind {
 pub(super) struct Node {
     pub(super) raw: CUgraphNode,
     pub(super) kind: NodeKind,
-    /// Its place among the graph's nodes, in the driver's order; in a child graph after that of the
+    /// Its position among the graph's nodes, in the driver's order; in a child graph after that of the
     /// child's node.
     path: Vec<usize>,
 }
 
 impl Node {
-    /// The place as text: `3`, and `3.0` in a child graph.
+    /// The position as text: `3`, and `3.0` in a child graph.
     pub(super) fn name(&self) -> String {
-        let places: Vec<String> = self.path.iter().map(ToString::to_string).collect();
-        places.join(".")
+        let indices: Vec<String> = self.path.iter().map(ToString::to_string).collect();
+        indices.join(".")
     }
 
     /// What a kernel node launches. The arrays that it points to are the node's.

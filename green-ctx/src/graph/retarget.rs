@@ -27,7 +27,7 @@ pub enum RetargetError {
         "node {node} ({kind}) cannot be moved: {reason}; capture the graph on a stream of the partition instead"
     )]
     Immovable {
-        /// The node's place in the graph, as in [`NodeAudit::node`](super::NodeAudit::node).
+        /// The node's position in the graph, as in [`NodeAudit::node`](super::NodeAudit::node).
         node: String,
         /// What the node does.
         kind: NodeKind,
@@ -42,7 +42,7 @@ pub enum RetargetError {
          hold {fit}", kernel.as_deref().unwrap_or("a kernel")
     )]
     DoesNotFit {
-        /// The node's place in the graph.
+        /// The node's position in the graph.
         node: String,
         /// The kernel's name, where the driver reports it.
         kernel: Option<String>,
@@ -56,7 +56,7 @@ pub enum RetargetError {
     /// The driver took the new context without an error, and kept the old one.
     #[error("node {node} ({}) stayed in its context", kernel.as_deref().unwrap_or("a kernel"))]
     Stayed {
-        /// The node's place in the graph.
+        /// The node's position in the graph.
         node: String,
         /// The kernel's name, where the driver reports it.
         kernel: Option<String>,

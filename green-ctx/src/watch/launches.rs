@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::driver::Driver;
 use crate::error::{Error, Result};
 use crate::graph::Contexts;
-use crate::place::Place;
+use crate::location::Location;
 use crate::raw::Raw;
 use crate::stream::{Stream, context_of};
 
@@ -123,12 +123,12 @@ pub(crate) fn check(stream: &Stream, launched: &Launched<'_>) -> Result<()> {
     if checks.strict.load(Ordering::Relaxed) == 0 {
         return Ok(());
     }
-    let home = stream.context();
-    let escape = if home.is_green() {
-        escape(stream, launched, home)?
+    let context = stream.context();
+    let escape = if context.is_green() {
+        escape(stream, launched, context)?
     } else {
-        let (kind, place) = (EscapeKind::PrimaryStream, Some(Place::of(home)?));
-        let escape = Escape::new(launched.name(), home, kind, place);
+        let (kind, location) = (EscapeKind::PrimaryStream, Some(Location::of(context)?));
+        let escape = Escape::new(launched.name(), context, kind, location);
         Some(Escape { expected: "every partition".to_owned(), ..escape })
     };
     escape.map_or(Ok(()), |escape| Err(Error::Escapes(Box::new(escape))))
@@ -137,7 +137,7 @@ pub(crate) fn check(stream: &Stream, launched: &Launched<'_>) -> Result<()> {
 /// What of a launch is outside of a partition.
 fn escape(stream: &Stream, launched: &Launched<'_>, expected: &Context) -> Result<Option<Escape>> {
     let driver = stream.driver();
-    let found = |kind, place| Some(Escape::new(launched.name(), expected, kind, place));
+    let found = |kind, location| Some(Escape::new(launched.name(), expected, kind, location));
     match *launched {
         Launched::Kernel(_) => {
             let raw = Raw::new(stream.raw()).ok_or(Error::null("cuStreamCreate"))?;
@@ -148,15 +148,15 @@ fn escape(stream: &Stream, launched: &Launched<'_>, expected: &Context) -> Resul
             }
             let kind = EscapeKind::of_stream(green.is_some());
             // SAFETY: the stream keeps its context.
-            let place = unsafe { Place::of_raw(driver, context.as_ptr()) }?;
-            Ok(found(kind, Some(place)))
+            let location = unsafe { Location::of_raw(driver, context.as_ptr()) }?;
+            Ok(found(kind, Some(location)))
         }
         Launched::Graph(contexts) => {
             let Some(context) = contexts.outside(expected) else { return Ok(None) };
             // SAFETY: the graph keeps the contexts of its nodes; of foreign ones whoever launches it
             // sees to that.
-            let place = unsafe { Place::of_raw(driver, context.as_ptr()) }?;
-            Ok(found(EscapeKind::GraphLaunch, Some(place)))
+            let location = unsafe { Location::of_raw(driver, context.as_ptr()) }?;
+            Ok(found(EscapeKind::GraphLaunch, Some(location)))
         }
     }
 }

@@ -61,8 +61,8 @@ fn four_planted_escapes_are_named_and_nothing_else() -> Outcome {
     let named: Vec<_> = escapes.iter().map(|escape| escape.name.as_str()).collect();
     assert_eq!(named, ["sampling", "prefetch", "warm-up step", "a library"]);
     let all = device.sm_count()?;
-    let places: Vec<_> = escapes.iter().flat_map(|e| &e.place).map(|p| p.sm_count).collect();
-    assert_eq!(places, [all, 32, all, all]);
+    let counts: Vec<_> = escapes.iter().flat_map(|e| &e.location).map(|p| p.sm_count).collect();
+    assert_eq!(counts, [all, 32, all, all]);
     assert_eq!(escapes[0].kind, EscapeKind::PrimaryStream);
     assert_eq!(escapes[1].kind, EscapeKind::OtherStream);
     let EscapeKind::Graph { nodes } = &escapes[2].kind else { return Err("a graph".into()) };
