@@ -14,10 +14,10 @@ use crate::report::Reporter;
 /// wait. Without it, a question about any event, and every call that waits, would invalidate the graph
 /// that another thread captures in global mode (recorded on an H200, driver 580.159.04).
 ///
-/// Dropping a handle of this crate needs none, nor do buffers, libraries, graphs, partitions and plans:
-/// they do this themselves. [`Stream`](crate::Stream)s and [`Event`](crate::Event)s that are asked or
-/// waited for keep to the thread's mode. What a capture's own streams cannot be asked invalidates it in
-/// every mode.
+/// Dropping a handle of this crate needs no guard, nor do buffers, libraries, graphs, partitions and
+/// plans: they relax the mode themselves. Queries and waits of a [`Stream`](crate::Stream) or an
+/// [`Event`](crate::Event) use the thread's mode. A query of the captured stream itself invalidates its
+/// capture in every mode.
 ///
 /// # Example
 ///
@@ -59,13 +59,13 @@ impl<'a> RelaxedCapture<'a> {
 }
 
 impl Driver {
-    /// Does what the end of a handle takes, and reports what fails of it. It invalidates no capture of
-    /// another thread: nobody chooses when a handle is dropped by its last owner.
+    /// Runs the clean-up of a handle and reports its failure. It invalidates no capture of another
+    /// thread, which cannot know when the last owner drops a handle.
     pub(crate) fn clean_up(&self, end: impl FnOnce() -> Result<()>) {
         let relaxed = RelaxedCapture::enter(self);
-        // Also where the mode could not be changed: otherwise something would be leaked for certain.
+        // Also where the mode could not be changed: otherwise the handle would leak for certain.
         let ended = end();
-        // The hook is the program's and has the thread's own mode.
+        // The hook is the program's code and runs in the thread's own mode.
         self.report(relaxed.map(drop));
         self.report(ended);
     }

@@ -31,7 +31,7 @@ impl Watch {
     /// Watches every launch that this thread makes through this crate, while the guard lives. Guards
     /// of several watches collect each for its own partition.
     ///
-    /// A launch into a stream that is being captured is none: its graph is checked when it is launched.
+    /// A launch into a stream that is being captured is not checked: its graph is checked when it is launched.
     pub fn launches(&self) -> Watching {
         let checks = self.driver().checks();
         checks.watches.lock().push((thread::current().id(), self.clone()));
@@ -88,7 +88,7 @@ impl Driver {
     /// the stream's object says, and where nodes of a graph run elsewhere than the stream's work, as
     /// far as the driver reports it: before CUDA 13.2 of kernels only.
     ///
-    /// A launch into a stream that is being captured is none: a graph may be captured anywhere and then
+    /// A launch into a stream that is being captured is not checked: a graph may be captured anywhere and then
     /// [moved](crate::Graph::retarget), and is checked when it is launched.
     pub fn check_launches(&self, on: bool) {
         let checks = self.checks();
@@ -104,8 +104,7 @@ impl Driver {
 /// Checks a launch on a stream.
 #[cold]
 pub(crate) fn check(stream: &Stream, launched: &Launched<'_>) -> Result<()> {
-    // What a capture takes is no launch. Its graph may be moved before it is launched, and is checked
-    // then. The question invalidates no capture (cuda.h, `cuStreamIsCapturing`).
+    // A capture runs nothing. Its graph may be moved before it is launched, and is checked then. The question invalidates no capture (cuda.h, `cuStreamIsCapturing`).
     if stream.is_capturing()? {
         return Ok(());
     }
