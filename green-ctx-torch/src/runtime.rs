@@ -9,7 +9,7 @@ use std::ffi::c_void;
 use std::ptr;
 
 use green_ctx::sys::CUstream;
-use green_ctx::{Context, Device};
+use green_ctx::{Context, Device, RelaxedCapture};
 
 use crate::error::{Result, call, check_process};
 
@@ -70,7 +70,7 @@ pub fn profiler_stop(device: &Device) -> Result<()> {
 
 /// Page-locks memory of the host, so that copies of it can overlap with other work. `flags` are the
 /// runtime's `cudaHostRegister…`, which are the driver's: 1 for all contexts, 2 mapped, 4 of a device,
-/// 8 only read.
+/// 8 only read. Captures of other threads go on.
 ///
 /// # Errors
 ///
@@ -88,13 +88,15 @@ pub unsafe fn host_register(
     flags: u32,
 ) -> Result<()> {
     let primary = device.primary_context()?;
+    let _relaxed = RelaxedCapture::enter(device.driver())?;
     let _current = primary.make_current()?;
     // SAFETY: the memory is there by this function's contract.
     unsafe { call!(device.driver().api(), cuMemHostRegister(address, bytes, flags)) }?;
     Ok(())
 }
 
-/// Ends what [`host_register`] did; `address` is the one that was given there.
+/// Ends what [`host_register`] did; `address` is the one that was given there. Captures of other threads
+/// go on.
 ///
 /// # Errors
 ///
@@ -106,6 +108,7 @@ pub unsafe fn host_register(
 #[doc(alias("cudaHostUnregister", "cuMemHostUnregister"))]
 pub unsafe fn host_unregister(device: &Device, address: *mut c_void) -> Result<()> {
     let primary = device.primary_context()?;
+    let _relaxed = RelaxedCapture::enter(device.driver())?;
     let _current = primary.make_current()?;
     // SAFETY: as this function's own contract; the driver knows which memory is registered.
     unsafe { call!(device.driver().api(), cuMemHostUnregister(address)) }?;

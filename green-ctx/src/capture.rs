@@ -4,14 +4,20 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use green_ctx_sys::CUstreamCaptureMode;
+use green_ctx_sys::{Api, CUstreamCaptureMode};
 
 use crate::driver::Driver;
 use crate::error::{Result, call};
+use crate::report::Reporter;
 
-/// While it lives, captures of others forbid this thread nothing: it may ask what is done, allocate,
-/// free and wait. Without it, a question about any event, and every call that waits, would spoil the
-/// graph that another thread captures in global mode (recorded on an H200, driver 580.159.04).
+/// While it lives, captures forbid this thread nothing: it may ask what is done, allocate, free and
+/// wait. Without it, a question about any event, and every call that waits, would invalidate the graph
+/// that another thread captures in global mode (recorded on an H200, driver 580.159.04).
+///
+/// Dropping a handle of this crate needs no guard, nor do buffers, libraries, graphs, partitions and
+/// plans: they relax the mode themselves. Queries and waits of a [`Stream`](crate::Stream) or an
+/// [`Event`](crate::Event) use the thread's mode. A query of the captured stream itself invalidates its
+/// capture in every mode.
 ///
 /// # Example
 ///
@@ -28,7 +34,8 @@ use crate::error::{Result, call};
 #[doc(alias = "cuThreadExchangeStreamCaptureMode")]
 #[must_use = "captures forbid nothing only while it lives"]
 pub struct RelaxedCapture<'a> {
-    driver: &'a Driver,
+    api: &'a Api,
+    reporter: &'a Reporter,
     former: CUstreamCaptureMode,
     /// The mode is the thread's.
     _thread: PhantomData<*const ()>,
@@ -41,14 +48,32 @@ impl<'a> RelaxedCapture<'a> {
     ///
     /// [`Error::Driver`](crate::Error::Driver).
     pub fn enter(driver: &'a Driver) -> Result<RelaxedCapture<'a>> {
-        let former = exchange(driver, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)?;
-        Ok(RelaxedCapture { driver, former, _thread: PhantomData })
+        RelaxedCapture::of(driver.api(), driver.reporter())
+    }
+
+    /// The same for a driver that is ending, of which there is no handle any more.
+    pub(crate) fn of(api: &'a Api, reporter: &'a Reporter) -> Result<RelaxedCapture<'a>> {
+        let former = exchange(api, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)?;
+        Ok(RelaxedCapture { api, reporter, former, _thread: PhantomData })
+    }
+}
+
+impl Driver {
+    /// Runs the clean-up of a handle and reports its failure. It invalidates no capture of another
+    /// thread, which cannot know when the last owner drops a handle.
+    pub(crate) fn clean_up(&self, end: impl FnOnce() -> Result<()>) {
+        let relaxed = RelaxedCapture::enter(self);
+        // Also where the mode could not be changed: otherwise the handle would leak for certain.
+        let ended = end();
+        // The hook is the program's code and runs in the thread's own mode.
+        self.report(relaxed.map(drop));
+        self.report(ended);
     }
 }
 
 impl Drop for RelaxedCapture<'_> {
     fn drop(&mut self) {
-        self.driver.report(exchange(self.driver, self.former).map(drop));
+        self.reporter.report(exchange(self.api, self.former).map(drop));
     }
 }
 
@@ -59,8 +84,8 @@ impl fmt::Debug for RelaxedCapture<'_> {
 }
 
 /// Sets the thread's mode and returns the former one.
-fn exchange(driver: &Driver, mut mode: CUstreamCaptureMode) -> Result<CUstreamCaptureMode> {
+fn exchange(api: &Api, mut mode: CUstreamCaptureMode) -> Result<CUstreamCaptureMode> {
     // SAFETY: the pointer is to a live value.
-    unsafe { call!(driver.api(), cuThreadExchangeStreamCaptureMode(&raw mut mode)) }?;
+    unsafe { call!(api, cuThreadExchangeStreamCaptureMode(&raw mut mode)) }?;
     Ok(mode)
 }

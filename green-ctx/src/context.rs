@@ -16,6 +16,7 @@ use std::sync::{Arc, Weak};
 use green_ctx_sys::{CUcontext, CUctx_st, CUgreenCtx, CUgreenCtx_st};
 use parking_lot::Mutex;
 
+use crate::capture::RelaxedCapture;
 use crate::current::{self, Current, Scope};
 use crate::device::Device;
 use crate::driver::Driver;
@@ -116,6 +117,8 @@ impl Context {
 
     pub(crate) fn retain_primary(device: &Device) -> Result<Context> {
         let mut raw = ptr::null_mut();
+        // The first reference brings the context up.
+        let _relaxed = RelaxedCapture::enter(device.driver())?;
         // SAFETY: the pointer is to a live handle, the device comes from the driver.
         unsafe { call!(device.api(), cuDevicePrimaryCtxRetain(&raw mut raw, device.as_raw())) }?;
         let raw = Raw::new(raw).ok_or(Error::null("cuDevicePrimaryCtxRetain"))?;
@@ -315,11 +318,12 @@ impl Context {
         waits.unwrap_or_else(|| unsafe { call!(api, cuCtxWaitEvent(self.raw(), event.raw())) })
     }
 
-    /// Waits until all work of this context is done.
+    /// Waits until all work of this context is done. Captures of other contexts' streams go on.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`], errors of the work included.
+    /// [`Error::Driver`], errors of the work included, and where a stream of this context is being
+    /// captured; its capture is invalidated.
     #[doc(alias = "cuCtxSynchronize")]
     pub fn synchronize(&self) -> Result<()> {
         self.inner.synchronize()
@@ -394,6 +398,7 @@ impl Inner {
 
     fn synchronize(&self) -> Result<()> {
         let driver = self.device.driver();
+        let _relaxed = RelaxedCapture::enter(driver)?;
         let _scope = Scope::enter(driver, self.raw.as_ptr())?;
         // SAFETY: takes no arguments; the context is current.
         unsafe { call!(driver.api(), cuCtxSynchronize()) }
@@ -481,7 +486,7 @@ impl Drop for Inner {
         self.device.driver().contexts().forget(self.raw.address(), self);
         match mem::replace(&mut self.kind, Kind::Closed) {
             Kind::Green(green) => self.give_up(green),
-            Kind::Primary => self.device.driver().report(self.release()),
+            Kind::Primary => self.device.driver().clean_up(|| self.release()),
             Kind::Borrowed(_) | Kind::Closed => {}
         }
     }

@@ -7,13 +7,14 @@ use std::sync::{Arc, OnceLock, Weak};
 use green_ctx_sys::{Api, CUcontext, CUevent, CUstream, GetProcAddress, Version};
 use parking_lot::Mutex;
 
+use crate::capture::RelaxedCapture;
 use crate::context::{self, Context};
 use crate::device::{Device, DeviceState};
 use crate::error::{Error, Result, check};
 use crate::event::{self, Event};
 use crate::fence::Fences;
 use crate::fork::Process;
-use crate::graph;
+use crate::graph::{self, Captures};
 use crate::green;
 use crate::registry::Registry;
 use crate::report::Reporter;
@@ -54,6 +55,7 @@ pub(crate) struct Inner {
     events: Registry<event::Inner>,
     graphs: Registry<graph::Inner>,
     checks: Checks,
+    captures: Captures,
     /// Shared with functions that wait in a stream, which must not keep the driver.
     reporter: Arc<Reporter>,
     /// The process in which the driver was initialised.
@@ -149,6 +151,7 @@ impl Driver {
             events: Registry::new(),
             graphs: Registry::new(),
             checks: Checks::default(),
+            captures: Captures::default(),
             reporter: Arc::new(Reporter::new()),
             process,
         });
@@ -288,6 +291,12 @@ impl Driver {
         &self.inner.graphs
     }
 
+    /// The captures that have been begun and not ended.
+    #[inline]
+    pub(crate) fn captures(&self) -> &Captures {
+        &self.inner.captures
+    }
+
     /// What launches are checked for.
     #[inline]
     pub(crate) fn checks(&self) -> &Checks {
@@ -330,6 +339,8 @@ impl Drop for Inner {
         if self.is_forked() {
             return;
         }
+        // A program may capture without this crate.
+        let relaxed = RelaxedCapture::of(&self.api, &self.reporter);
         for device in &self.devices {
             let idle = device.ledger.lock().recycler.drain();
             for raw in idle {
@@ -339,6 +350,7 @@ impl Drop for Inner {
             let fences = Fences::gather(fences.iter().flat_map(|fences| fences.iter()));
             fences.end(&self.api, |result| self.reporter.report(result));
         }
+        self.reporter.report(relaxed.map(drop));
     }
 }
 

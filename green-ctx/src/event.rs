@@ -80,7 +80,7 @@ impl Event {
         let mut raw = ptr::null_mut();
         {
             // The driver makes events in the current context.
-            let _scope = Scope::enter(driver, primary.context().as_raw())?;
+            let _scope = Scope::enter(driver, primary.context().raw())?;
             // SAFETY: the pointer is to a live handle.
             unsafe { call!(driver.api(), cuEventCreate(&raw mut raw, options.flags())) }?;
         }

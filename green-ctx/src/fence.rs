@@ -53,10 +53,13 @@ impl Fence {
 
     fn of(device: &Device, event: Event) -> Result<Fence> {
         let mut primary = ptr::null_mut();
-        // SAFETY: the pointer is to a live handle, the device comes from the driver.
-        unsafe {
-            call!(device.api(), cuDevicePrimaryCtxRetain(&raw mut primary, device.as_raw()))
-        }?;
+        {
+            let _relaxed = RelaxedCapture::enter(device.driver())?;
+            // SAFETY: the pointer is to a live handle, the device comes from the driver.
+            unsafe {
+                call!(device.api(), cuDevicePrimaryCtxRetain(&raw mut primary, device.as_raw()))
+            }?;
+        }
         let (driver, device) = (device.driver().downgrade(), device.as_raw());
         Ok(Fence { event: event.into_raw(), records: AtomicU64::new(0), device, driver })
     }
@@ -102,15 +105,17 @@ impl Fence {
 
     /// Lets go of the event and of the primary context.
     fn end(&self, api: &Api) -> [Result<()>; 2] {
-        let destroy = || {
-            // SAFETY: nobody else has the handle, and a fence ends once.
-            unsafe { call!(api, cuEventDestroy(self.raw())) }
-        };
-        let release = || {
-            // SAFETY: the reference is the fence's own, and a fence ends once.
-            unsafe { call!(api, cuDevicePrimaryCtxRelease(self.device)) }
-        };
-        [destroy(), release()]
+        [self.destroy(api), self.release(api)]
+    }
+
+    fn destroy(&self, api: &Api) -> Result<()> {
+        // SAFETY: nobody else has the handle, and a fence ends once.
+        unsafe { call!(api, cuEventDestroy(self.raw())) }
+    }
+
+    fn release(&self, api: &Api) -> Result<()> {
+        // SAFETY: the reference is the fence's own, and a fence ends once.
+        unsafe { call!(api, cuDevicePrimaryCtxRelease(self.device)) }
     }
 }
 
@@ -119,7 +124,8 @@ impl Drop for Fence {
         // A driver that is ending has ended its fences itself.
         let Some(driver) = self.driver.upgrade() else { return };
         if !driver.is_forked() {
-            self.end(driver.api()).into_iter().for_each(|result| driver.report(result));
+            driver.report(self.destroy(driver.api()));
+            driver.clean_up(|| self.release(driver.api()));
         }
     }
 }

@@ -4,8 +4,10 @@
 mod audit;
 mod cache;
 mod capture;
+mod contexts;
 mod exec;
 mod node;
+mod participants;
 mod retarget;
 
 use std::fmt;
@@ -17,30 +19,33 @@ use std::sync::Arc;
 use green_ctx_sys::{CUgraph, CUgraph_st};
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::capture::RelaxedCapture;
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver::Driver;
 use crate::error::{Error, Result, call};
 use crate::owner::Owner;
 use crate::raw::Raw;
-use node::Node;
 
 pub use audit::{Audit, NodeAudit};
 pub use cache::GraphCache;
 pub use capture::CaptureMode;
+pub(crate) use contexts::Contexts;
 pub use exec::GraphExec;
 pub use node::NodeKind;
+pub(crate) use participants::{Captures, stream_ends};
 pub use retarget::RetargetError;
 
-/// A graph: work that was captured from streams, or built elsewhere. Clones share it; the last one
+/// A graph: work that was captured from streams, or a foreign graph. Clones share it; the last one
 /// destroys it, unless it is borrowed.
 ///
 /// Each node that uses SMs has a context, the one of the stream that it was captured on, and runs on
 /// that context's SMs whatever stream launches the graph (recorded on an H200, driver 580.159.04).
 /// [`retarget`](Graph::retarget) gives a copy that runs in another partition, and
-/// [`audit`](Graph::audit) tells where each node runs. A graph keeps the partitions that its kernels
-/// run in, as they were when the object was made; who changes the graph elsewhere sees to the rest. The
-/// [manual](crate::guide::graphs) says what can be moved, and where to launch.
+/// [`audit`](Graph::audit) lists where each node runs. A graph keeps the [contexts](Graph::contexts) that
+/// its nodes run in, as they were when the object was made; whoever changes the graph through its raw
+/// handle sees to the rest. The [manual](crate::guide::graphs) says what can be moved, and where to
+/// launch.
 ///
 /// # Example
 ///
@@ -80,7 +85,7 @@ pub(crate) struct Inner {
     raw: Raw<CUgraph_st>,
     /// Graphs are not synchronised by the driver (cuda.h, "Graph object thread safety").
     calls: Mutex<()>,
-    homes: Homes,
+    contexts: Contexts,
     /// What keeps the memory that a borrowed graph uses; its copies use the same.
     owner: Option<Owner>,
     /// Keeps the device initialised.
@@ -89,37 +94,8 @@ pub(crate) struct Inner {
     owned: bool,
 }
 
-/// Where the kernels of a graph run.
-#[derive(Clone, Default)]
-struct Homes {
-    /// The contexts that objects of this crate stand for, which are kept.
-    ours: Vec<Context>,
-    /// Whether some run in contexts that no object stands for.
-    others: bool,
-    /// Where the graph was captured: its copies and fills may run there.
-    captured: Option<Context>,
-}
-
-impl Homes {
-    fn of(driver: &Driver, nodes: &[Node]) -> Result<Homes> {
-        let mut homes = Homes::default();
-        for node in nodes.iter().filter(|node| node.kind == NodeKind::Kernel) {
-            let raw = node.kernel(driver.api())?.ctx;
-            if homes.ours.last().is_some_and(|last| last.raw() == raw) {
-                continue;
-            }
-            match driver.find_context(raw) {
-                Some(context) if !homes.ours.contains(&context) => homes.ours.push(context),
-                Some(_) => {}
-                None => homes.others = true,
-            }
-        }
-        Ok(homes)
-    }
-}
-
 impl Graph {
-    /// Takes over a graph that was made elsewhere: the last handle destroys it.
+    /// Takes over a foreign graph: the last handle destroys it.
     ///
     /// # Errors
     ///
@@ -137,7 +113,7 @@ impl Graph {
         if device.driver().graphs().find(raw.address()).is_some() {
             return Err(Error::AlreadyOwned { what: "graph" });
         }
-        // Nothing of this object is the graph's end yet, so that an error leaves it as it was.
+        // This object does not destroy the graph yet, so that an error leaves it as it was.
         let mut inner = Inner::unknown(device, raw)?;
         inner.owned = true;
         let (inner, late) = device.driver().graphs().get_or_enter(raw.address(), Arc::new(inner));
@@ -150,7 +126,7 @@ impl Graph {
         Err(Error::AlreadyOwned { what: "graph" })
     }
 
-    /// Uses a graph that is somebody else's, such as PyTorch's
+    /// Uses a foreign graph, such as PyTorch's
     /// (`torch.cuda.CUDAGraph(keep_graph=True).raw_cuda_graph()`). Nothing destroys it; `owner` is
     /// kept until the last handle of the result is gone. A graph that an object of this crate stands
     /// for already is that object, and `owner` is dropped.
@@ -192,6 +168,16 @@ impl Graph {
         self.inner.raw.as_ptr()
     }
 
+    /// The contexts of this crate that the graph keeps alive: those that its nodes run in, and those whose
+    /// streams took part in its [capture](crate::Stream::capture).
+    ///
+    /// Before CUDA 13.2 the driver reports the contexts of kernels only. A graph that was not captured
+    /// through this crate keeps no more than those then.
+    #[must_use]
+    pub fn contexts(&self) -> &[Context] {
+        self.inner.contexts.kept()
+    }
+
     /// How many nodes the graph has, those of child graphs not counted.
     ///
     /// # Errors
@@ -203,17 +189,18 @@ impl Graph {
         node::count(self.device().api(), self.as_raw())
     }
 
-    /// A copy of the graph, whose kernels are about to go to other homes.
-    fn copy(&self, homes: Homes) -> Result<Graph> {
+    /// A copy of the graph, whose nodes are about to go to other contexts.
+    fn copy(&self, contexts: Contexts) -> Result<Graph> {
         let mut raw = ptr::null_mut();
         {
             let _alone = self.alone();
+            let _relaxed = RelaxedCapture::enter(self.device().driver())?;
             // SAFETY: the graph is alive and used by nobody else meanwhile; the pointer is to a live
             // handle.
             unsafe { call!(self.device().api(), cuGraphClone(&raw mut raw, self.as_raw())) }?;
         }
         let raw = Raw::new(raw).ok_or(Error::null("cuGraphClone"))?;
-        let mut inner = Inner::new(raw, homes, self.inner.primary.clone());
+        let mut inner = Inner::new(raw, contexts, self.inner.primary.clone());
         (inner.owned, inner.owner) = (true, self.inner.owner.clone());
         Ok(Graph::enter(inner))
     }
@@ -238,16 +225,16 @@ fn handle(device: &Device, raw: CUgraph) -> Result<Raw<CUgraph_st>> {
 }
 
 impl Inner {
-    /// A graph that is somebody else's, until said otherwise.
-    fn new(raw: Raw<CUgraph_st>, homes: Homes, primary: Context) -> Inner {
-        Inner { raw, calls: Mutex::new(()), homes, owner: None, primary, owned: false }
+    /// A graph that is not destroyed here, until said otherwise.
+    fn new(raw: Raw<CUgraph_st>, contexts: Contexts, primary: Context) -> Inner {
+        Inner { raw, calls: Mutex::new(()), contexts, owner: None, primary, owned: false }
     }
 
-    /// A graph of which it is not known where its kernels run.
+    /// A graph that was not captured through this crate.
     fn unknown(device: &Device, raw: Raw<CUgraph_st>) -> Result<Inner> {
         let nodes = node::walk(device.api(), raw.as_ptr())?;
-        let homes = Homes::of(device.driver(), &nodes)?;
-        Ok(Inner::new(raw, homes, device.primary_context()?))
+        let contexts = Contexts::of(device.driver(), &nodes)?;
+        Ok(Inner::new(raw, contexts, device.primary_context()?))
     }
 
     fn driver(&self) -> &Driver {
@@ -269,7 +256,7 @@ impl Drop for Inner {
         // Forgotten before it is given up: the driver may use the address again at once.
         self.driver().graphs().forget(self.raw.address(), self);
         if self.owned {
-            self.driver().report(self.destroy());
+            self.driver().clean_up(|| self.destroy());
         }
     }
 }

@@ -88,7 +88,7 @@ pub(crate) fn destroy(driver: &Driver, contexts: Vec<RawGreen>) {
 }
 
 fn destroy_one(driver: &Driver, green: Raw<CUgreenCtx_st>) {
-    driver.report(destroy_raw(driver.api(), green));
+    driver.clean_up(|| destroy_raw(driver.api(), green));
 }
 
 /// Destroys a context of a driver that is ending itself.

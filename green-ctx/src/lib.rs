@@ -75,10 +75,10 @@ mod green;
 pub mod guide;
 mod launch;
 mod library;
+mod location;
 mod lock;
 mod memory;
 mod owner;
-mod place;
 mod primary;
 mod probe;
 mod raw;
@@ -107,8 +107,8 @@ pub use graph::{
 };
 pub use launch::{Argument, Arguments, DevicePointer, LaunchConfig};
 pub use library::{Kernel, Library};
+pub use location::Location;
 pub use memory::{DeviceBuffer, Element};
-pub use place::Place;
 pub use probe::Block;
 pub use recycle::ContextCounts;
 pub use resource::{

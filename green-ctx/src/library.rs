@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use green_ctx_sys::{CUfunction, CUkern_st, CUkernel, CUlib_st, CUlibrary, CUresult};
 
+use crate::capture::RelaxedCapture;
 use crate::context::Context;
 use crate::current::Scope;
 use crate::device::Device;
@@ -57,15 +58,29 @@ struct Inner {
 impl Library {
     /// Loads PTX text, which the driver compiles for the device that a kernel first runs on.
     ///
+    /// Only comments and white space may come before the text's `.version`, with which a PTX module
+    /// begins. [`from_image`](Library::from_image) takes other formats.
+    ///
     /// # Errors
     ///
-    /// [`Error::InvalidRequest`] for text with a NUL, and [`Error::Driver`]. A driver may look at
-    /// the text later: text that is not PTX is then an error of [`kernel`](Library::kernel).
+    /// [`Error::InvalidRequest`] for text that does not begin as PTX and for text with a NUL; the
+    /// driver is not called then. [`Error::Driver`] otherwise. A driver may compile the text later: a
+    /// mistake in it is then an error of [`kernel`](Library::kernel).
     #[doc(alias = "cuLibraryLoadData")]
     pub fn from_ptx(device: &Device, ptx: &str) -> Result<Library> {
+        if !begins_as_ptx(ptx) {
+            return Err(Error::InvalidRequest(
+                "the text is not PTX: a PTX module begins with `.version`, after comments and \
+                 white space only"
+                    .to_owned(),
+            ));
+        }
         let text = CString::new(ptx)
             .map_err(|_| Error::InvalidRequest("the PTX text contains a NUL".to_owned()))?;
-        // SAFETY: a terminated text is an image that the driver can find the end of.
+        // SAFETY: the driver knows other formats by their first bytes, and finds the end of text by its
+        // NUL (cuda.h, `cuModuleLoadData`). Assumed is that no other format begins with a comment, white
+        // space or `.version`: cubins and Tile IR begin with `0x7f`, fat binaries and bitcode with
+        // bytes that are not UTF-8.
         unsafe { Library::from_image(device, text.as_ptr().cast()) }
     }
 
@@ -77,7 +92,7 @@ impl Library {
     ///
     /// # Safety
     ///
-    /// `image` must point to a whole image of one of these formats: the driver is not told its
+    /// `image` must point to a whole image of one of these formats: the driver does not get its
     /// length.
     #[doc(alias = "cuLibraryLoadData")]
     pub unsafe fn from_image(device: &Device, image: *const c_void) -> Result<Library> {
@@ -85,6 +100,8 @@ impl Library {
         let driver = device.driver();
         let mut raw = ptr::null_mut();
         let (no_options, no_values) = (ptr::null_mut(), ptr::null_mut());
+        // Whether loading would invalidate the capture of another thread is not recorded.
+        let _relaxed = RelaxedCapture::enter(driver)?;
         // SAFETY: the image is whole by this function's contract; no options are given.
         unsafe {
             call!(
@@ -117,6 +134,8 @@ impl Library {
         let text = CString::new(name)
             .map_err(|_| Error::InvalidRequest("the kernel's name contains a NUL".to_owned()))?;
         let mut raw = ptr::null_mut();
+        // A driver may compile the text only now.
+        let _relaxed = RelaxedCapture::enter(&self.inner.driver)?;
         // SAFETY: the library is alive, the name is terminated.
         unsafe { call!(api, cuLibraryGetKernel(&raw mut raw, self.as_raw(), text.as_ptr())) }?;
         let raw = Raw::new(raw).ok_or(Error::null("cuLibraryGetKernel"))?;
@@ -161,6 +180,26 @@ impl Library {
     }
 }
 
+/// Whether a text begins as a PTX module does: with the directive `.version`, after comments and white
+/// space (PTX ISA, "PTX Module Directives: .version" and "Comments").
+fn begins_as_ptx(text: &str) -> bool {
+    let mut rest = text;
+    loop {
+        rest = rest.trim_ascii_start();
+        let after = if let Some(line) = rest.strip_prefix("//") {
+            line.split_once('\n')
+        } else if let Some(comment) = rest.strip_prefix("/*") {
+            comment.split_once("*/")
+        } else {
+            break;
+        };
+        // A comment without an end is all that is left.
+        rest = after.map_or("", |(_, after)| after);
+    }
+    rest.strip_prefix(".version")
+        .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_whitespace()))
+}
+
 impl Inner {
     fn unload(&self) -> Result<()> {
         // SAFETY: nobody else has the handle, and this is its only end.
@@ -173,7 +212,7 @@ impl Drop for Inner {
         if self.driver.is_forked() {
             return;
         }
-        self.driver.report(self.unload());
+        self.driver.clean_up(|| self.unload());
     }
 }
 

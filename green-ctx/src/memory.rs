@@ -6,15 +6,19 @@ use std::marker::PhantomData;
 
 use green_ctx_sys::CUdeviceptr;
 
+use crate::capture::RelaxedCapture;
 use crate::context::Context;
 use crate::current::Scope;
 use crate::device::Device;
 use crate::driver::Driver;
 use crate::error::{Error, Result, call};
-use crate::stream::Stream;
+use crate::stream::{Stream, StreamOptions};
 
 /// Device memory that holds a fixed number of plain values, freed when dropped. Freeing waits for the
 /// device's work (recorded on an H200, driver 580.159.04).
+///
+/// Buffers can be made, read and dropped while streams are captured, on any thread and in any mode.
+/// Nothing of that becomes part of the graph.
 ///
 /// It is enough for results and small inputs, and no array type: programs that want one use another
 /// library, on streams of this one.
@@ -52,20 +56,20 @@ macro_rules! elements {
 elements!(u8, i8, u16, i16, u32, i32, u64, i64, f32, f64);
 
 impl<T: Element> DeviceBuffer<T> {
-    /// Allocates `len` values, all zero.
+    /// Allocates `len` values, all zero. They are written by the primary context, which has all SMs.
     ///
     /// # Errors
     ///
     /// [`Error::InvalidRequest`] for no values or more than can be addressed, and [`Error::Driver`]
     /// when there is not enough memory.
-    #[doc(alias("cuMemAlloc", "cuMemsetD8"))]
+    #[doc(alias("cuMemAlloc", "cuMemsetD8Async"))]
     pub fn zeroed(device: &Device, len: usize) -> Result<DeviceBuffer<T>> {
         let buffer = DeviceBuffer::<T>::allocate(device, len)?;
-        let scope = buffer.scope()?;
-        // SAFETY: the allocation has this many bytes.
-        unsafe { call!(buffer.driver().api(), cuMemsetD8(buffer.raw, 0, buffer.byte_len())) }?;
-        buffer.settle()?;
-        drop(scope);
+        buffer.write(|stream| {
+            let (api, bytes) = (buffer.driver().api(), buffer.byte_len());
+            // SAFETY: the allocation has this many bytes, the stream is alive.
+            unsafe { call!(api, cuMemsetD8Async(buffer.raw, 0, bytes, stream.raw())) }
+        })?;
         Ok(buffer)
     }
 
@@ -74,17 +78,16 @@ impl<T: Element> DeviceBuffer<T> {
     /// # Errors
     ///
     /// As [`zeroed`](DeviceBuffer::zeroed).
-    #[doc(alias("cuMemAlloc", "cuMemcpyHtoD"))]
+    #[doc(alias("cuMemAlloc", "cuMemcpyHtoDAsync"))]
     pub fn from_slice(device: &Device, values: &[T]) -> Result<DeviceBuffer<T>> {
         let buffer = DeviceBuffer::<T>::allocate(device, values.len())?;
-        let scope = buffer.scope()?;
         let source = values.as_ptr().cast();
-        // SAFETY: both sides have this many bytes.
-        unsafe {
-            call!(buffer.driver().api(), cuMemcpyHtoD(buffer.raw, source, buffer.byte_len()))
-        }?;
-        buffer.settle()?;
-        drop(scope);
+        buffer.write(|stream| {
+            let (api, bytes) = (buffer.driver().api(), buffer.byte_len());
+            // SAFETY: both sides have this many bytes and live past the wait in `write`, the stream is
+            // alive.
+            unsafe { call!(api, cuMemcpyHtoDAsync(buffer.raw, source, bytes, stream.raw())) }
+        })?;
         Ok(buffer)
     }
 
@@ -96,6 +99,7 @@ impl<T: Element> DeviceBuffer<T> {
         let context = device.primary_context()?;
         let mut raw = 0;
         {
+            let _relaxed = RelaxedCapture::enter(device.driver())?;
             let _scope = Scope::enter(device.driver(), context.as_raw())?;
             // SAFETY: the pointer is to a live address.
             unsafe { call!(device.api(), cuMemAlloc(&raw mut raw, bytes)) }?;
@@ -112,6 +116,7 @@ impl<T: Element> DeviceBuffer<T> {
     pub fn read(&self, stream: &Stream) -> Result<Vec<T>> {
         let mut values = vec![T::default(); self.len];
         let target = values.as_mut_ptr().cast();
+        let _relaxed = RelaxedCapture::enter(self.driver())?;
         // SAFETY: both sides have this many bytes, and both live past the wait below.
         let copied = unsafe {
             call!(
@@ -148,19 +153,18 @@ impl<T: Element> DeviceBuffer<T> {
         self.context.device().driver()
     }
 
-    fn scope(&self) -> Result<Scope<'_>> {
-        Scope::enter(self.driver(), self.context.as_raw())
-    }
-
-    /// Waits for what was done on the default stream, with which no stream of this crate
-    /// synchronises.
-    fn settle(&self) -> Result<()> {
-        // SAFETY: null is the default stream of the current context, which the caller has set.
-        unsafe { call!(self.driver().api(), cuStreamSynchronize(std::ptr::null_mut())) }
+    /// Submits a write to a stream of its own and waits for it. The context's default stream would wait
+    /// for all its blocking streams, and invalidate their captures.
+    fn write(&self, submit: impl FnOnce(&Stream) -> Result<()>) -> Result<()> {
+        let stream = self.context.create_stream(StreamOptions::default())?;
+        let _relaxed = RelaxedCapture::enter(self.driver())?;
+        let submitted = submit(&stream);
+        // Also after a failure: the driver may have begun to read the values.
+        submitted.and(stream.synchronize())
     }
 
     fn free(&self) -> Result<()> {
-        let _scope = self.scope()?;
+        let _scope = Scope::enter(self.driver(), self.context.as_raw())?;
         // SAFETY: allocated by `allocate`, freed once.
         unsafe { call!(self.driver().api(), cuMemFree(self.raw)) }
     }
@@ -171,7 +175,7 @@ impl<T: Element> Drop for DeviceBuffer<T> {
         if self.driver().is_forked() {
             return;
         }
-        self.driver().report(self.free());
+        self.driver().clean_up(|| self.free());
     }
 }
 

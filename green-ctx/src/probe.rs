@@ -83,7 +83,7 @@ impl Drop for Running<'_> {
     fn drop(&mut self) {
         if !self.finished && !self.stream.driver().is_forked() {
             // The kernel may still write to the buffer.
-            self.stream.driver().report(self.stream.synchronize());
+            self.stream.driver().clean_up(|| self.stream.synchronize());
         }
     }
 }

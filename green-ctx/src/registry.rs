@@ -22,6 +22,11 @@ impl<T> Registry<T> {
         self.entries.lock().get(&address).and_then(Weak::upgrade)
     }
 
+    /// The living objects.
+    pub(crate) fn living(&self) -> Vec<Arc<T>> {
+        self.entries.lock().values().filter_map(Weak::upgrade).collect()
+    }
+
     /// Enters an object under its handle. An older entry can only be that of an object that is
     /// being dropped, since the driver gives an address out again only after its destruction.
     pub(crate) fn enter(&self, address: usize, object: &Arc<T>) {
@@ -85,8 +90,10 @@ mod tests {
             registry.enter(1, &object);
             assert_eq!(registry.find(1).as_deref(), Some(&7));
             assert_eq!(registry.find(2), None);
+            assert_eq!(registry.living(), [Arc::clone(&object)]);
             drop(object);
             assert_eq!(registry.find(1), None);
+            assert_eq!(registry.living(), []);
         });
     }
 

@@ -19,6 +19,7 @@ use crate::current::Scope;
 use crate::driver::Driver;
 use crate::error::{Error, Result, call, check_done};
 use crate::event::{Event, EventOptions};
+use crate::graph;
 use crate::owner::Ownership;
 use crate::raw::Raw;
 use crate::resource::Resources;
@@ -315,6 +316,7 @@ impl Drop for Inner {
             // Not even the owner: what it does was meant for the parent.
             return mem::forget(mem::replace(&mut self.ownership, Ownership::Owned));
         }
+        graph::stream_ends(&self.context, self.raw.as_ptr());
         // Forgotten before it is given up: the driver may use the address again at once.
         self.context.streams().leave(self.slot);
         if *self.known.get_mut() {

@@ -4,6 +4,7 @@
 mod launches;
 
 use std::fmt;
+use std::mem;
 use std::sync::Arc;
 
 use green_ctx_sys::{CUcontext, CUstream};
@@ -14,7 +15,7 @@ use crate::current;
 use crate::driver::Driver;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, NodeAudit};
-use crate::place::Place;
+use crate::location::Location;
 use crate::raw::Raw;
 use crate::stream::{DefaultStream, Stream, context_of};
 
@@ -27,6 +28,10 @@ pub(crate) use launches::{Checks, Launched, check};
 /// It asks the driver, not the objects: `cuStreamGetGreenCtx`, and the contexts of a graph's nodes.
 /// [`launches`](Watch::launches) watches every launch that a thread makes through this crate too. The
 /// [manual](crate::guide::escapes) says what none of this finds.
+///
+/// A watch keeps the first [`MAX_ESCAPES`](Watch::MAX_ESCAPES) and counts the
+/// [rest](Watch::omitted_escapes). One that lives long is emptied with
+/// [`take_escapes`](Watch::take_escapes).
 ///
 /// # Example
 ///
@@ -60,7 +65,16 @@ pub struct Watch {
 
 struct Inner {
     expected: Context,
-    escapes: Mutex<Vec<Escape>>,
+    escapes: Mutex<Escapes>,
+}
+
+/// What escaped.
+#[derive(Default)]
+struct Escapes {
+    /// The first ones since they were last taken, at most [`Watch::MAX_ESCAPES`].
+    kept: Vec<Escape>,
+    /// How many came when there was no room.
+    omitted: u64,
 }
 
 /// Something that would run outside of the partition that it should be in.
@@ -75,8 +89,8 @@ pub struct Escape {
     /// What it is.
     pub kind: EscapeKind,
     /// Where it would run; `None` for a default stream where no context is current. Of a graph it is
-    /// the first of its places that is outside.
-    pub place: Option<Place>,
+    /// the first of its locations that is outside.
+    pub location: Option<Location>,
 }
 
 /// What runs outside.
@@ -97,11 +111,14 @@ pub enum EscapeKind {
         /// The nodes that are outside.
         nodes: Vec<NodeAudit>,
     },
-    /// An executable graph of which kernels are outside.
+    /// An executable graph of which nodes are outside.
     GraphLaunch,
 }
 
 impl Watch {
+    /// How many escapes a watch keeps at most.
+    pub const MAX_ESCAPES: usize = 1000;
+
     /// A watch for a partition.
     #[must_use]
     pub fn new(partition: &Context) -> Watch {
@@ -115,13 +132,26 @@ impl Watch {
         &self.inner.expected
     }
 
-    /// What would run outside, of all that was handed over so far, in that order.
+    /// What would run outside, in the order in which it was handed over or launched: the first
+    /// [`MAX_ESCAPES`](Watch::MAX_ESCAPES) since they were last [taken](Watch::take_escapes).
     #[must_use]
     pub fn escapes(&self) -> Vec<Escape> {
-        self.inner.escapes.lock().clone()
+        self.inner.escapes.lock().kept.clone()
     }
 
-    /// Checks a stream, and tells whether it is inside.
+    /// Takes the [escapes](Watch::escapes) out, so that there is room for as many again.
+    #[must_use = "the watch does not keep them any more"]
+    pub fn take_escapes(&self) -> Vec<Escape> {
+        mem::take(&mut self.inner.escapes.lock().kept)
+    }
+
+    /// How many escapes were not kept since the watch was made, because there was no room.
+    #[must_use]
+    pub fn omitted_escapes(&self) -> u64 {
+        self.inner.escapes.lock().omitted
+    }
+
+    /// Checks a stream, and returns whether it is inside.
     ///
     /// # Errors
     ///
@@ -134,8 +164,7 @@ impl Watch {
         unsafe { self.raw_stream(name, stream.raw()) }
     }
 
-    /// Checks a stream that is somebody else's, default-stream tokens included, and tells whether it
-    /// is inside. A token stands for a stream of the context that is current on this thread.
+    /// Checks a foreign stream, default-stream tokens included, and returns whether it is inside. A token stands for a stream of the context that is current on this thread.
     ///
     /// # Errors
     ///
@@ -157,7 +186,7 @@ impl Watch {
         self.judge(name, context.as_ptr(), || EscapeKind::of_stream(green.is_some()))
     }
 
-    /// Checks a context, and tells whether it is the partition.
+    /// Checks a context, and returns whether it is the partition.
     ///
     /// # Errors
     ///
@@ -167,8 +196,8 @@ impl Watch {
         self.judge(name, context.raw(), || EscapeKind::Context)
     }
 
-    /// Checks the nodes of a graph, and tells whether all that use SMs are inside, as far as the
-    /// driver tells: before CUDA 13.2 it tells of kernels only.
+    /// Checks the nodes of a graph, and returns whether all that use SMs are inside, as far as the
+    /// driver reports their contexts: before CUDA 13.2 it reports those of kernels only.
     ///
     /// # Errors
     ///
@@ -176,14 +205,15 @@ impl Watch {
     #[doc(alias = "cuGraphKernelNodeGetParams")]
     pub fn graph(&self, name: &str, graph: &Graph) -> Result<bool> {
         self.check_driver(graph.device().driver(), "the graph and the watch")?;
-        let inside = self.inner.expected.id()?;
-        let mut nodes = graph.audit()?.nodes;
-        let is_outside =
-            |node: &NodeAudit| node.place.as_ref().is_some_and(|place| place.context_id != inside);
-        nodes.retain(is_outside);
+        let nodes = graph.outside(&self.inner.expected)?;
         let Some(first) = nodes.first() else { return Ok(true) };
-        let place = first.place.clone();
-        self.collect(Escape::new(name, &self.inner.expected, EscapeKind::Graph { nodes }, place));
+        let location = first.location.clone();
+        self.collect(Escape::new(
+            name,
+            &self.inner.expected,
+            EscapeKind::Graph { nodes },
+            location,
+        ));
         Ok(false)
     }
 
@@ -200,15 +230,20 @@ impl Watch {
         }
         // SAFETY: whoever is judged is alive, and its context with it; a current one is, by the rules
         // of whoever made it so.
-        let place = || unsafe { Place::of_raw(self.driver(), found) };
-        let place = if found.is_null() { None } else { Some(place()?) };
-        self.collect(Escape::new(name, expected, kind(), place));
+        let location = || unsafe { Location::of_raw(self.driver(), found) };
+        let location = if found.is_null() { None } else { Some(location()?) };
+        self.collect(Escape::new(name, expected, kind(), location));
         Ok(false)
     }
 
     fn collect(&self, escape: Escape) {
         crate::trace::event!(WARN, escape = %escape, "work escapes its partition");
-        self.inner.escapes.lock().push(escape);
+        let mut escapes = self.inner.escapes.lock();
+        if escapes.kept.len() < Watch::MAX_ESCAPES {
+            escapes.kept.push(escape);
+        } else {
+            escapes.omitted += 1;
+        }
     }
 
     fn driver(&self) -> &Driver {
@@ -228,17 +263,17 @@ impl EscapeKind {
 }
 
 impl Escape {
-    fn new(name: &str, expected: &Context, kind: EscapeKind, place: Option<Place>) -> Escape {
-        Escape { name: name.to_owned(), expected: expected.label().to_owned(), kind, place }
+    fn new(name: &str, expected: &Context, kind: EscapeKind, location: Option<Location>) -> Escape {
+        Escape { name: name.to_owned(), expected: expected.label().to_owned(), kind, location }
     }
 }
 
 impl fmt::Display for Escape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Escape { name, expected, kind, place } = self;
+        let Escape { name, expected, kind, location } = self;
         write!(f, "{name} escapes {expected}: {kind}")?;
-        match place {
-            Some(place) => write!(f, ", {place}"),
+        match location {
+            Some(location) => write!(f, ", {location}"),
             None => f.write_str(", and no context is current"),
         }
     }
@@ -262,7 +297,7 @@ impl fmt::Display for EscapeKind {
                 }
                 f.write_str(" are elsewhere")
             }
-            EscapeKind::GraphLaunch => f.write_str("a graph whose kernels are elsewhere"),
+            EscapeKind::GraphLaunch => f.write_str("a graph with nodes elsewhere"),
         }
     }
 }
@@ -271,7 +306,7 @@ impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Watch")
             .field("partition", &self.inner.expected.label())
-            .field("escapes", &self.inner.escapes.lock().len())
+            .field("escapes", &self.inner.escapes.lock().kept.len())
             .finish_non_exhaustive()
     }
 }

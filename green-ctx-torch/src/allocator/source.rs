@@ -8,7 +8,7 @@ use green_ctx::sys::{
     CUmemLocation_st__bindgen_ty_1, CUmemLocationType, CUmemPool_attribute, CUmemPoolHandle_st,
     CUmemPoolProps, CUstream,
 };
-use green_ctx::{Context, Device, Driver, Result, Stream, StreamOptions};
+use green_ctx::{Context, Device, Driver, RelaxedCapture, Result, Stream, StreamOptions};
 
 use super::call::{Handle, call};
 
@@ -159,7 +159,7 @@ impl Source {
     }
 
     /// Waits until all work of the device is done, that of green contexts included (cuda.h,
-    /// `cuCtxSynchronize`). Captures of the device's streams are spoiled.
+    /// `cuCtxSynchronize`). Captures of the device's streams are invalidated.
     pub(super) fn synchronize(&self) -> Result<()> {
         self.primary.synchronize()
     }
@@ -180,6 +180,10 @@ impl Drop for Source {
             // A forked child: nothing of it is this process's.
             return;
         }
-        device.driver().report(self.destroy());
+        // Allocators end where nobody chooses to, and captures of other threads go on.
+        let relaxed = RelaxedCapture::enter(device.driver());
+        let destroyed = self.destroy();
+        device.driver().report(relaxed.map(drop));
+        device.driver().report(destroyed);
     }
 }

@@ -1,7 +1,7 @@
 //! What the CUDA runtime would do, done by the driver.
 #![allow(unsafe_code, reason = "passes raw pointers")]
 
-use green_ctx::{CUresult, Stream};
+use green_ctx::{CUresult, CaptureMode, Stream, StreamOptions};
 use green_ctx_torch::runtime::{self, ErrorCode};
 use green_ctx_torch::{TorchError, raw_stream};
 
@@ -44,6 +44,23 @@ fn host_memory() -> Outcome {
     // SAFETY: as above.
     let again = unsafe { runtime::host_unregister(device, address) };
     assert_eq!(code(again), Some("cudaErrorHostMemoryNotRegistered"));
+    Ok(())
+}
+
+#[test]
+fn host_memory_beside_a_capture() -> Outcome {
+    let machine = Machine::new()?;
+    let stream = machine.primary.create_stream(StreamOptions::default())?;
+    let mut memory = vec![0u8; 1 << 16];
+    let address = memory.as_mut_ptr().cast();
+    let graph = stream.capture(CaptureMode::Global, || {
+        // SAFETY: the memory is there until the test ends, and no work uses it.
+        unsafe { runtime::host_register(&machine.device, address, memory.len(), 0) }?;
+        // SAFETY: as above.
+        unsafe { runtime::host_unregister(&machine.device, address) }?;
+        Ok::<(), TorchError>(())
+    })?;
+    assert_eq!(graph.node_count()?, 0);
     Ok(())
 }
 

@@ -3,13 +3,16 @@
 
 use std::fmt;
 
-use green_ctx_sys::CUcontext;
+use green_ctx_sys::CUctx_st;
 
 use super::Graph;
+use super::contexts::is_outside;
 use super::node::{self, Node, NodeKind};
+use crate::context::Context;
 use crate::driver::Driver;
 use crate::error::Result;
-use crate::place::Place;
+use crate::location::Location;
+use crate::raw::Raw;
 
 /// Where each node of a graph runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,21 +28,21 @@ pub struct Audit {
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct NodeAudit {
-    /// The node's place in the graph: `3`, and `3.0` in the child graph that node 3 is.
+    /// The node's position in the graph: `3`, and `3.0` in the child graph that node 3 is.
     pub node: String,
     /// What it does.
     pub kind: NodeKind,
-    /// The name of a kernel, where the driver tells (from CUDA 12.3 on).
+    /// The name of a kernel, where the driver reports it (from CUDA 12.3 on).
     pub kernel: Option<String>,
-    /// Where it runs. `None` for what [uses no SMs](NodeKind::uses_sms), and where the driver does
-    /// not tell: before CUDA 13.2 it tells of kernels only.
-    pub place: Option<Place>,
+    /// Where it runs. `None` for what [uses no SMs](NodeKind::uses_sms), and where the driver does not
+    /// report it: before CUDA 13.2 it reports the contexts of kernels only.
+    pub location: Option<Location>,
 }
 
 impl Graph {
     /// Lists the nodes, with the context and the SMs that each one has.
     ///
-    /// What conditional nodes decide about is not looked into: the driver does not tell.
+    /// What conditional nodes decide about is not looked into: the driver does not report it.
     ///
     /// # Errors
     ///
@@ -66,37 +69,66 @@ impl Graph {
     /// ```
     #[doc(alias("cuGraphKernelNodeGetParams", "cuGraphNodeGetParams"))]
     pub fn audit(&self) -> Result<Audit> {
-        let driver = self.device().driver();
-        let _alone = self.alone();
-        let mut nodes = Vec::new();
-        let mut last: Option<(CUcontext, Place)> = None;
-        for node in node::walk(driver.api(), self.as_raw())? {
-            let place = match node.context(driver.api())? {
-                None => None,
-                Some(raw) => match &last {
-                    Some((known, place)) if *known == raw => Some(place.clone()),
-                    _ => Some(last.insert((raw, self.place(raw)?)).1.clone()),
-                },
-            };
-            nodes.push(NodeAudit::new(driver, &node, place)?);
-        }
+        let nodes = self.audit_where(|_| true)?;
         Ok(Audit { nodes })
     }
 
-    /// The place of one of its nodes.
-    fn place(&self, raw: CUcontext) -> Result<Place> {
-        // SAFETY: whoever has a graph sees to it that the contexts of its nodes are alive.
-        unsafe { Place::of_raw(self.device().driver(), raw) }
+    /// The nodes that run in another context than the one expected, as far as the driver reports it.
+    pub(crate) fn outside(&self, expected: &Context) -> Result<Vec<NodeAudit>> {
+        self.audit_where(|context| context.is_some_and(|raw| is_outside(raw, expected)))
+    }
+
+    /// The nodes that are chosen by their contexts.
+    fn audit_where(
+        &self,
+        is_chosen: impl Fn(Option<Raw<CUctx_st>>) -> bool,
+    ) -> Result<Vec<NodeAudit>> {
+        let mut nodes = self.chosen(is_chosen)?;
+        // Outside of the lock: to look a context up may give its last handle.
+        let mut last: Option<(Raw<CUctx_st>, Location)> = None;
+        for (node, context) in &mut nodes {
+            let Some(raw) = *context else { continue };
+            if last.as_ref().is_none_or(|(known, _)| known.address() != raw.address()) {
+                last = Some((raw, self.location(raw)?));
+            }
+            node.location = last.as_ref().map(|(_, location)| location.clone());
+        }
+        Ok(nodes.into_iter().map(|(node, _)| node).collect())
+    }
+
+    /// The nodes that are chosen by their contexts, without their locations.
+    fn chosen(
+        &self,
+        is_chosen: impl Fn(Option<Raw<CUctx_st>>) -> bool,
+    ) -> Result<Vec<(NodeAudit, Option<Raw<CUctx_st>>)>> {
+        let driver = self.device().driver();
+        let _alone = self.alone();
+        let mut chosen = Vec::new();
+        for node in node::walk(driver.api(), self.as_raw())? {
+            let context = node.context(driver.api())?;
+            if is_chosen(context) {
+                chosen.push((NodeAudit::new(driver, &node)?, context));
+            }
+        }
+        Ok(chosen)
+    }
+
+    /// The location of one of its nodes.
+    fn location(&self, raw: Raw<CUctx_st>) -> Result<Location> {
+        // SAFETY: the graph keeps the contexts of its nodes; of foreign ones whoever made it a graph of
+        // this crate sees to that.
+        unsafe { Location::of_raw(self.device().driver(), raw.as_ptr()) }
     }
 }
 
 impl NodeAudit {
-    fn new(driver: &Driver, node: &Node, place: Option<Place>) -> Result<NodeAudit> {
+    /// The node, of which it is not said yet where it runs.
+    fn new(driver: &Driver, node: &Node) -> Result<NodeAudit> {
         let kernel = match node.kind {
             NodeKind::Kernel => node::kernel_name(driver.api(), node.kernel(driver.api())?.func)?,
             _ => None,
         };
-        Ok(NodeAudit { node: node.name(), kind: node.kind, kernel, place })
+        Ok(NodeAudit { node: node.name(), kind: node.kind, kernel, location: None })
     }
 }
 
@@ -109,14 +141,14 @@ impl fmt::Display for Audit {
 
 impl fmt::Display for NodeAudit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let NodeAudit { node, kind, kernel, place } = self;
+        let NodeAudit { node, kind, kernel, location } = self;
         write!(f, "{node}  {kind}")?;
         if let Some(kernel) = kernel {
             write!(f, " {kernel}")?;
         }
-        match place {
-            Some(place) => write!(f, "  {place}"),
-            None if kind.uses_sms() => write!(f, "  where, the driver does not tell"),
+        match location {
+            Some(location) => write!(f, "  {location}"),
+            None if kind.uses_sms() => write!(f, "  in a context that the driver does not report"),
             None => write!(f, "  no SMs"),
         }
     }

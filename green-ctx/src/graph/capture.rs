@@ -6,7 +6,9 @@ use std::ptr;
 
 use green_ctx_sys::{CUgraph, CUgraph_st, CUstreamCaptureMode};
 
-use super::{Graph, Homes, Inner, node};
+use super::participants::{self, Noted};
+use super::{Contexts, Graph, Inner, node};
+use crate::context::Context;
 use crate::driver::Driver;
 use crate::error::{Error, Result, call};
 use crate::raw::Raw;
@@ -39,28 +41,36 @@ impl CaptureMode {
 /// A stream that is being captured, until it is ended.
 struct Capturing<'a> {
     stream: &'a Stream,
+    noted: Option<Noted<'a>>,
 }
 
 impl<'a> Capturing<'a> {
     fn begin(stream: &'a Stream, mode: CaptureMode) -> Result<Capturing<'a>> {
         // SAFETY: the stream is alive.
         unsafe { call!(stream.driver().api(), cuStreamBeginCapture(stream.raw(), mode.as_raw())) }?;
-        Ok(Capturing { stream })
+        // Ended from here on, whatever fails.
+        let mut capturing = Capturing { stream, noted: None };
+        capturing.noted = participants::note(stream)?;
+        Ok(capturing)
     }
 
-    fn end(self) -> Result<Raw<CUgraph_st>> {
+    /// Ends the capture. The graph may run work in the contexts that are returned with it.
+    fn end(mut self) -> Result<(Raw<CUgraph_st>, Vec<Context>)> {
+        let noted = self.noted.take();
+        let contexts = noted.as_ref().map_or(Ok(Vec::new()), Noted::contexts)?;
         let stream = self.stream;
         mem::forget(self);
-        end(stream)
+        Ok((end(stream)?, contexts))
     }
 }
 
 impl Drop for Capturing<'_> {
     /// What was captured is not wanted: the work failed, or panicked.
     fn drop(&mut self) {
-        // An error says that the capture was spoiled, and there is no graph.
+        // An error says that the capture was invalidated, and there is no graph.
         if let Ok(graph) = end(self.stream) {
-            self.stream.driver().report(destroy(self.stream.driver(), graph.as_ptr()));
+            let driver = self.stream.driver();
+            driver.clean_up(|| destroy(driver, graph.as_ptr()));
         }
     }
 }
@@ -72,7 +82,8 @@ fn end(stream: &Stream) -> Result<Raw<CUgraph_st>> {
         if stream.is_capturing().unwrap_or(false)
             && let Ok(graph) = end_once(stream)
         {
-            stream.driver().report(destroy(stream.driver(), graph.as_ptr()));
+            let driver = stream.driver();
+            driver.clean_up(|| destroy(driver, graph.as_ptr()));
         }
     })
 }
@@ -96,7 +107,7 @@ impl Stream {
     /// # Errors
     ///
     /// What `work` returns, and [`Error::Driver`]: where the stream is being captured already, and
-    /// where a call spoiled the capture. The capture has ended then, and there is no graph.
+    /// where a call invalidated the capture. The capture has ended then, and there is no graph.
     ///
     /// # Example
     ///
@@ -112,13 +123,14 @@ impl Stream {
         let primary = device.primary_context()?;
         let capturing = Capturing::begin(self, mode)?;
         work()?;
-        let raw = capturing.end()?;
+        let (raw, participants) = capturing.end()?;
         // Owned from here on, whatever fails.
-        let mut inner = Inner::new(raw, Homes::default(), primary);
+        let mut inner = Inner::new(raw, Contexts::default(), primary);
         inner.owned = true;
         let nodes = node::walk(device.api(), raw.as_ptr())?;
-        inner.homes = Homes::of(device.driver(), &nodes)?;
-        inner.homes.captured = Some(self.context().clone());
+        inner.contexts = Contexts::of(device.driver(), &nodes)?;
+        inner.contexts.keep(participants);
+        inner.contexts.keep([self.context().clone()]);
         Ok(Graph::enter(inner))
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use green_ctx_sys::{CUgraphExec, CUgraphExec_st};
 use parking_lot::Mutex;
 
-use super::{Graph, Homes};
+use super::{Contexts, Graph};
 use crate::capture::RelaxedCapture;
 use crate::context::Context;
 use crate::current::Scope;
@@ -24,7 +24,7 @@ use crate::watch::{self, Launched};
 /// A graph that can be launched. Clones share it; the last one destroys it, and a launch goes on all
 /// the same.
 ///
-/// It is of the graph as it was when it was made, and keeps the partitions that its kernels run in.
+/// It is of the graph as it was when it was made, and keeps the contexts that its nodes run in.
 /// Launches of one executable come one after the other, whatever streams they are made on.
 #[derive(Clone)]
 #[doc(alias = "CUgraphExec")]
@@ -36,7 +36,7 @@ struct Inner {
     raw: Raw<CUgraphExec_st>,
     /// Executable graphs are not synchronised by the driver (cuda.h, "Graph object thread safety").
     calls: Mutex<()>,
-    homes: Homes,
+    contexts: Contexts,
     /// What keeps the memory that a borrowed graph uses.
     owner: Option<Owner>,
     /// Keeps the device initialised.
@@ -59,7 +59,7 @@ impl Graph {
         let mut raw = ptr::null_mut();
         {
             let _alone = self.alone();
-            // It needs a current context, and spoils captures in stricter modes (both recorded on an
+            // It needs a current context, and invalidates captures in stricter modes (both recorded on an
             // H200, driver 580.159.04).
             let _scope = Scope::enter(driver, self.inner.primary.as_raw())?;
             let _relaxed = RelaxedCapture::enter(driver)?;
@@ -71,9 +71,9 @@ impl Graph {
         }
         let raw = Raw::new(raw).ok_or(Error::null("cuGraphInstantiateWithFlags"))?;
         let graph = &self.inner;
-        let (homes, owner, primary) =
-            (graph.homes.clone(), graph.owner.clone(), graph.primary.clone());
-        let inner = Inner { raw, calls: Mutex::new(()), homes, owner, primary };
+        let (contexts, owner, primary) =
+            (graph.contexts.clone(), graph.owner.clone(), graph.primary.clone());
+        let inner = Inner { raw, calls: Mutex::new(()), contexts, owner, primary };
         Ok(GraphExec { inner: Arc::new(inner) })
     }
 }
@@ -91,6 +91,12 @@ impl GraphExec {
         self.inner.raw.as_ptr()
     }
 
+    /// The contexts of this crate that the executable keeps alive, [those](Graph::contexts) of its graph.
+    #[must_use]
+    pub fn contexts(&self) -> &[Context] {
+        self.inner.contexts.kept()
+    }
+
     /// Brings what the first launch needs to the device, in the order of a stream, so that the launch
     /// does not pay for it.
     ///
@@ -101,6 +107,7 @@ impl GraphExec {
     pub fn upload(&self, stream: &Stream) -> Result<()> {
         self.check(stream)?;
         let _alone = self.inner.calls.lock();
+        let _relaxed = RelaxedCapture::enter(stream.driver())?;
         // SAFETY: both handles are alive, and the graph is used by nobody else meanwhile.
         unsafe { call!(stream.driver().api(), cuGraphUpload(self.as_raw(), stream.raw())) }
     }
@@ -128,18 +135,18 @@ impl Stream {
     ///
     /// # Safety
     ///
-    /// The functions, memory and events that the graph's nodes use must stay alive until it is done,
-    /// and it must not race with other work on that memory.
+    /// The functions, memory and events that the graph's nodes use must stay alive until it is done, and
+    /// so must the contexts that they run in and that the executable does not
+    /// [keep](GraphExec::contexts). It must not race with other work on that memory.
     #[inline]
     #[doc(alias = "cuGraphLaunch")]
     pub unsafe fn launch_graph(&self, graph: &GraphExec) -> Result<()> {
         graph.check(self)?;
         if self.driver().checks().are_armed() {
-            let Homes { ours, others, .. } = &graph.inner.homes;
-            watch::check(self, &Launched::Graph(ours, *others))?;
+            watch::check(self, &Launched::Graph(&graph.inner.contexts))?;
         }
         let home = self.context();
-        if graph.inner.homes.ours.iter().any(|context| context != home) {
+        if graph.contexts().iter().any(|context| context != home) {
             // SAFETY: this function's contract.
             return unsafe { self.launch_as_guest(graph) };
         }
@@ -160,7 +167,7 @@ impl Stream {
             // SAFETY: this function's contract.
             return unsafe { self.launch_raw(graph) };
         }
-        let others = || graph.inner.homes.ours.iter().filter(|context| *context != self.context());
+        let others = || graph.contexts().iter().filter(|context| *context != self.context());
         others().try_for_each(|context| context.expect_guest(self))?;
         // SAFETY: this function's contract.
         unsafe { self.launch_raw(graph) }?;
@@ -199,7 +206,7 @@ impl Drop for Inner {
             // Not even the owner: what it does was meant for the parent.
             return mem::forget(self.owner.take());
         }
-        self.driver().report(self.destroy());
+        self.driver().clean_up(|| self.destroy());
     }
 }
 

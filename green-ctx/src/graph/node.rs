@@ -7,11 +7,12 @@ use std::mem::MaybeUninit;
 use std::ptr;
 
 use green_ctx_sys::{
-    Api, CUDA_KERNEL_NODE_PARAMS_v2, CUcontext, CUfunction, CUgraph, CUgraphNode,
-    CUgraphNodeParams, CUgraphNodeType,
+    Api, CUDA_KERNEL_NODE_PARAMS_v2, CUctx_st, CUfunction, CUgraph, CUgraphNode, CUgraphNodeParams,
+    CUgraphNodeType,
 };
 
 use crate::error::{Result, call, check};
+use crate::raw::Raw;
 
 /// What a node of a graph does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,7 +25,7 @@ pub enum NodeKind {
     /// Copies memory. From and to device memory it runs on SMs (recorded on an H200, driver
     /// 580.159.04).
     Memcpy,
-    /// Fills memory, on SMs (recorded on an H200, driver 580.159.04).
+    /// Sets memory, on SMs (recorded on an H200, driver 580.159.04).
     Memset,
     /// Calls a function on the host.
     Host,
@@ -109,16 +110,16 @@ impl fmt::Display for NodeKind {
 pub(super) struct Node {
     pub(super) raw: CUgraphNode,
     pub(super) kind: NodeKind,
-    /// Its place among the graph's nodes, in the driver's order; in a child graph after that of the
+    /// Its position among the graph's nodes, in the driver's order; in a child graph after that of the
     /// child's node.
     path: Vec<usize>,
 }
 
 impl Node {
-    /// The place as text: `3`, and `3.0` in a child graph.
+    /// The position as text: `3`, and `3.0` in a child graph.
     pub(super) fn name(&self) -> String {
-        let places: Vec<String> = self.path.iter().map(ToString::to_string).collect();
-        places.join(".")
+        let indices: Vec<String> = self.path.iter().map(ToString::to_string).collect();
+        indices.join(".")
     }
 
     /// What a kernel node launches. The arrays that it points to are the node's.
@@ -130,11 +131,11 @@ impl Node {
         Ok(unsafe { params.assume_init() })
     }
 
-    /// The context of a node that uses SMs; `None` where the driver does not tell. Before CUDA 13.2
-    /// it tells of kernels only.
-    pub(super) fn context(&self, api: &Api) -> Result<Option<CUcontext>> {
+    /// The context of a node that uses SMs; `None` where the driver does not report it. Before CUDA 13.2
+    /// it reports those of kernels only.
+    pub(super) fn context(&self, api: &Api) -> Result<Option<Raw<CUctx_st>>> {
         if self.kind == NodeKind::Kernel {
-            return Ok(Some(self.kernel(api)?.ctx));
+            return Ok(Raw::new(self.kernel(api)?.ctx));
         }
         let (true, Ok(_)) = (self.kind.uses_sms(), api.cuGraphNodeGetParams()) else {
             return Ok(None);
@@ -145,7 +146,7 @@ impl Node {
         // SAFETY: integers and pointers may be zero.
         let params = unsafe { params.assume_init() };
         let kinds = params.__bindgen_anon_1;
-        Ok(Some(match self.kind {
+        Ok(Raw::new(match self.kind {
             // SAFETY: the driver has filled in the parameters of the node's kind.
             NodeKind::Memcpy => unsafe { kinds.memcpy.copyCtx },
             // SAFETY: as above.
@@ -156,7 +157,7 @@ impl Node {
     }
 }
 
-/// The name of a kernel; `None` before CUDA 12.3, where the driver does not tell.
+/// The name of a kernel; `None` before CUDA 12.3, where the driver does not report it.
 pub(super) fn kernel_name(api: &Api, function: CUfunction) -> Result<Option<String>> {
     let Ok(get) = api.cuFuncGetName() else { return Ok(None) };
     let mut name = ptr::null();

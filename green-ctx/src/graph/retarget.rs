@@ -10,7 +10,7 @@ use green_ctx_sys::{
 };
 
 use super::node::{self, Node, NodeKind};
-use super::{Graph, Homes};
+use super::{Contexts, Graph};
 use crate::context::Context;
 use crate::current::Scope;
 use crate::error::{Error, Result, call};
@@ -27,7 +27,7 @@ pub enum RetargetError {
         "node {node} ({kind}) cannot be moved: {reason}; capture the graph on a stream of the partition instead"
     )]
     Immovable {
-        /// The node's place in the graph, as in [`NodeAudit::node`](super::NodeAudit::node).
+        /// The node's position in the graph, as in [`NodeAudit::node`](super::NodeAudit::node).
         node: String,
         /// What the node does.
         kind: NodeKind,
@@ -42,9 +42,9 @@ pub enum RetargetError {
          hold {fit}", kernel.as_deref().unwrap_or("a kernel")
     )]
     DoesNotFit {
-        /// The node's place in the graph.
+        /// The node's position in the graph.
         node: String,
-        /// The kernel's name, where the driver tells.
+        /// The kernel's name, where the driver reports it.
         kernel: Option<String>,
         /// How many blocks must be there at once.
         needed: u64,
@@ -56,9 +56,9 @@ pub enum RetargetError {
     /// The driver took the new context without an error, and kept the old one.
     #[error("node {node} ({}) stayed in its context", kernel.as_deref().unwrap_or("a kernel"))]
     Stayed {
-        /// The node's place in the graph.
+        /// The node's position in the graph.
         node: String,
-        /// The kernel's name, where the driver tells.
+        /// The kernel's name, where the driver reports it.
         kernel: Option<String>,
     },
     /// The driver failed, or graph and context are of different devices.
@@ -67,7 +67,7 @@ pub enum RetargetError {
 }
 
 impl Graph {
-    /// A copy of the graph whose kernels, copies and fills run on the SMs of another context, those
+    /// A copy of the graph whose kernels, copies and memsets run on the SMs of another context, those
     /// in child graphs included. What uses no SMs (host functions, events, semaphores, batches of
     /// memory operations) is copied as it is.
     ///
@@ -94,8 +94,7 @@ impl Graph {
             let nodes = node::walk(device.api(), self.as_raw())?;
             nodes.iter().try_for_each(refuse)?;
         }
-        let homes = Homes { ours: vec![context.clone()], ..Homes::default() };
-        let copy = self.copy(homes)?;
+        let copy = self.copy(Contexts::only(context))?;
         let has_clusters = device.compute_capability()?.major >= 9;
         let sm_count = context.sm_count()?;
         let mover = Mover { api: device.api(), context, sm_count, has_clusters };
@@ -168,7 +167,7 @@ impl Mover<'_> {
 
     fn memset(&self, node: &Node) -> Result<()> {
         let mut params = MaybeUninit::<CUDA_MEMSET_NODE_PARAMS_v1>::zeroed();
-        // SAFETY: the node is alive and fills, the pointer is to a value of this type.
+        // SAFETY: the node is alive and a memset, the pointer is to a value of this type.
         unsafe { call!(self.api, cuGraphMemsetNodeGetParams(node.raw, params.as_mut_ptr())) }?;
         // SAFETY: the node is alive, and the parameters are its own.
         unsafe { call!(self.api, cuGraphMemsetNodeSetParams(node.raw, params.as_ptr())) }

@@ -49,14 +49,20 @@
 //!
 //! # What each one finds
 //!
-//! **A watch** is for one partition and one section of a program. It tells default-stream tokens, which
+//! **A watch** is for one partition and one section of a program. It finds default-stream tokens, which
 //! stand for a stream of whatever context is current ([`raw_stream`](crate::Watch::raw_stream)), streams of
 //! the primary context, streams of other partitions, and [graphs](super::graphs), with each node that is
-//! elsewhere. Hand it the streams that other libraries use: it cannot find them by itself.
+//! elsewhere. Hand it the streams that other libraries use: it cannot find them by itself. It keeps the first
+//! [1000](crate::Watch::MAX_ESCAPES) escapes and [counts](crate::Watch::omitted_escapes) the rest; a watch
+//! that lives long is emptied with [`take_escapes`](crate::Watch::take_escapes).
 //!
 //! **Checked launches** are for debugging. A launch is refused on a stream that is in no partition, on one
-//! that is elsewhere than its object says, and of a graph whose kernels are elsewhere than the stream. That
+//! that is elsewhere than its object says, and of a graph whose nodes are elsewhere than the stream. That
 //! costs a few questions to the driver each time; while nothing is checked, a launch pays for one branch.
+//!
+//! Neither looks at launches into a stream that is being captured. A graph can be captured anywhere and
+//! then moved, and it is judged when it is launched: by the contexts of its nodes, in the same way by
+//! [`Watch::graph`](crate::Watch::graph) and at each launch.
 //!
 //! **Verification** proves that the driver's partitions are what they say: disjoint, and as large as they
 //! should be. It runs a kernel of its own, and says nothing about the program's.
@@ -64,11 +70,11 @@
 //! # What none of them finds
 //!
 //! - **Launches that do not go through this crate**, unless their stream or graph is handed to a watch.
-//! - **Copies and fills in graphs**, before CUDA 13.2: the driver tells of kernels only, and
+//! - **Copies and memsets in graphs**, before CUDA 13.2: the driver reports the contexts of kernels only, and
 //!   [`audit`](crate::Graph::audit) says so. With 13.2 it has not run on hardware yet. Those in a graph
 //!   that was [moved](crate::Graph::retarget) have been moved with the kernels.
-//! - **What conditional nodes decide about**: the driver does not tell.
-//! - **What was changed behind a graph's object.** A launch is judged by where the graph's kernels were
+//! - **What conditional nodes decide about**: the driver does not report it.
+//! - **What was changed behind a graph's object.** A launch is judged by where the graph's nodes were
 //!   when the object was made; [`Watch::graph`](crate::Watch::graph) asks anew.
-//! - **Copies and fills that are submitted to a stream**, of which no launch tells. They are where their
+//! - **Copies and memsets that are submitted to a stream**, which are no launches. They are where their
 //!   stream is.

@@ -37,7 +37,7 @@
 //! | nodes | |
 //! |---|---|
 //! | kernels of libraries, functions of modules | move; cluster, cooperative launch and priority stay as they are |
-//! | copies and fills | move: they run on SMs too, from and to device memory (recorded on an H200) |
+//! | copies and memsets | move: they run on SMs too, from and to device memory (recorded on an H200) |
 //! | child graphs | move, by the same rules |
 //! | host functions, events, semaphores, batches of memory operations | use no SMs and are copied |
 //! | allocations and frees | are refused: the memory's address is the original graph's |
@@ -47,6 +47,14 @@
 //! [`RetargetError`](crate::RetargetError) names the node; the original is what it was, and there is no
 //! copy. What cannot be moved is captured anew, on a stream of the partition. Where each kernel ended up
 //! is read back from the driver, which also takes contexts that it does not use.
+//!
+//! # What a graph keeps
+//!
+//! A graph, and an executable made from it, keeps the partitions that its nodes run in
+//! ([`contexts`](crate::Graph::contexts)): closing one of them is refused while the graph lives. A graph
+//! that [`Stream::capture`](crate::Stream::capture) makes keeps the contexts of all streams that took part.
+//! Of a foreign graph the driver reports the contexts of kernels, and from CUDA 13.2 on those of copies and
+//! memsets; whoever hands it over keeps the rest.
 //!
 //! # Where to launch
 //!

@@ -12,7 +12,7 @@
 //! | 12.5 | uneven, named and nested splits: contexts of several units; events on a whole primary context; streams without a push |
 //! | 13.0 | the driver says the smallest partition and the alignment; before, [the rule for the architecture](crate::SmResource::limits_from) does |
 //! | 13.1 | *structured splits, workqueues, a stream's own resource* |
-//! | 13.2 | *where a graph's copies and fills run, in [`audit`](crate::Graph::audit)* |
+//! | 13.2 | *where a graph's copies and memsets run, in [`audit`](crate::Graph::audit)* |
 //! | 13.4 | *locality domains* |
 //!
 //! What is in italics is built from the header and documentation, runs on the simulated driver, and

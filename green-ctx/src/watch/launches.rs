@@ -13,7 +13,8 @@ use super::{Escape, EscapeKind, Watch};
 use crate::context::Context;
 use crate::driver::Driver;
 use crate::error::{Error, Result};
-use crate::place::Place;
+use crate::graph::Contexts;
+use crate::location::Location;
 use crate::raw::Raw;
 use crate::stream::{Stream, context_of};
 
@@ -29,6 +30,8 @@ pub struct Watching {
 impl Watch {
     /// Watches every launch that this thread makes through this crate, while the guard lives. Guards
     /// of several watches collect each for its own partition.
+    ///
+    /// A launch into a stream that is being captured is not checked: its graph is checked when it is launched.
     pub fn launches(&self) -> Watching {
         let checks = self.driver().checks();
         checks.watches.lock().push((thread::current().id(), self.clone()));
@@ -66,8 +69,8 @@ pub(crate) struct Checks {
 /// What is about to be launched.
 pub(crate) enum Launched<'a> {
     Kernel(&'a str),
-    /// A graph whose kernels run in these contexts; and whether there are others.
-    Graph(&'a [Context], bool),
+    /// A graph whose nodes run in these contexts.
+    Graph(&'a Contexts),
 }
 
 impl Checks {
@@ -82,7 +85,11 @@ impl Driver {
     /// Has every launch that is made through this crate checked, on any thread, or no longer: a
     /// switch for debugging. A launch then asks the driver where the stream's work runs, and is
     /// refused with [`Error::Escapes`] where that is no partition, where it is another context than
-    /// the stream's object says, and where kernels of a graph run elsewhere than the stream's work.
+    /// the stream's object says, and where nodes of a graph run elsewhere than the stream's work, as
+    /// far as the driver reports it: before CUDA 13.2 of kernels only.
+    ///
+    /// A launch into a stream that is being captured is not checked: a graph may be captured anywhere and then
+    /// [moved](crate::Graph::retarget), and is checked when it is launched.
     pub fn check_launches(&self, on: bool) {
         let checks = self.checks();
         let was = checks.strict.swap(usize::from(on), Ordering::Relaxed) != 0;
@@ -97,6 +104,10 @@ impl Driver {
 /// Checks a launch on a stream.
 #[cold]
 pub(crate) fn check(stream: &Stream, launched: &Launched<'_>) -> Result<()> {
+    // A capture runs nothing. Its graph may be moved before it is launched, and is checked then. The question invalidates no capture (cuda.h, `cuStreamIsCapturing`).
+    if stream.is_capturing()? {
+        return Ok(());
+    }
     let checks = stream.driver().checks();
     let thread = thread::current().id();
     let ours: Vec<Watch> = {
@@ -111,12 +122,12 @@ pub(crate) fn check(stream: &Stream, launched: &Launched<'_>) -> Result<()> {
     if checks.strict.load(Ordering::Relaxed) == 0 {
         return Ok(());
     }
-    let home = stream.context();
-    let escape = if home.is_green() {
-        escape(stream, launched, home)?
+    let context = stream.context();
+    let escape = if context.is_green() {
+        escape(stream, launched, context)?
     } else {
-        let (kind, place) = (EscapeKind::PrimaryStream, Some(Place::of(home)?));
-        let escape = Escape::new(launched.name(), home, kind, place);
+        let (kind, location) = (EscapeKind::PrimaryStream, Some(Location::of(context)?));
+        let escape = Escape::new(launched.name(), context, kind, location);
         Some(Escape { expected: "every partition".to_owned(), ..escape })
     };
     escape.map_or(Ok(()), |escape| Err(Error::Escapes(Box::new(escape))))
@@ -125,7 +136,7 @@ pub(crate) fn check(stream: &Stream, launched: &Launched<'_>) -> Result<()> {
 /// What of a launch is outside of a partition.
 fn escape(stream: &Stream, launched: &Launched<'_>, expected: &Context) -> Result<Option<Escape>> {
     let driver = stream.driver();
-    let found = |kind, place| Some(Escape::new(launched.name(), expected, kind, place));
+    let found = |kind, location| Some(Escape::new(launched.name(), expected, kind, location));
     match *launched {
         Launched::Kernel(_) => {
             let raw = Raw::new(stream.raw()).ok_or(Error::null("cuStreamCreate"))?;
@@ -136,16 +147,15 @@ fn escape(stream: &Stream, launched: &Launched<'_>, expected: &Context) -> Resul
             }
             let kind = EscapeKind::of_stream(green.is_some());
             // SAFETY: the stream keeps its context.
-            let place = unsafe { Place::of_raw(driver, context.as_ptr()) }?;
-            Ok(found(kind, Some(place)))
+            let location = unsafe { Location::of_raw(driver, context.as_ptr()) }?;
+            Ok(found(kind, Some(location)))
         }
-        Launched::Graph(contexts, others) => {
-            let outside = contexts.iter().find(|context| *context != expected);
-            let place = outside.map(Place::of).transpose()?;
-            if place.is_none() && !others {
-                return Ok(None);
-            }
-            Ok(found(EscapeKind::GraphLaunch, place))
+        Launched::Graph(contexts) => {
+            let Some(context) = contexts.outside(expected) else { return Ok(None) };
+            // SAFETY: the graph keeps the contexts of its nodes; of foreign ones whoever launches it
+            // sees to that.
+            let location = unsafe { Location::of_raw(driver, context.as_ptr()) }?;
+            Ok(found(EscapeKind::GraphLaunch, Some(location)))
         }
     }
 }

@@ -15,7 +15,7 @@ use green_ctx::{
 use crate::common::{Outcome, partition};
 use crate::{COMPOSITION, LONG, Machine, PTX, each_driver, launch, raw};
 
-/// The first driver that tells the contexts of copies and fills.
+/// The first driver that reports the contexts of copies and memsets.
 const NODES: Version = Version::new(13, 2);
 
 /// Runs a test on the drivers that have partitions of two sizes at once.
@@ -66,10 +66,13 @@ fn a_graph_runs_where_it_was_captured() -> Outcome {
         let audit = graph.audit()?;
         let name = |context: &Context| context.group().map(|group| group.name().to_owned());
         for (node, context) in audit.nodes.iter().zip([&small, &large]) {
-            let place = node.place.as_ref().ok_or("a kernel has a place")?;
+            let location = node.location.as_ref().ok_or("a kernel has a location")?;
             assert_eq!(node.kernel.as_deref(), Some("work"));
-            assert_eq!(Some(place.context.clone()), name(context));
-            assert_eq!((place.context_id, place.sm_count), (context.id()?, context.sm_count()?));
+            assert_eq!(Some(location.context.clone()), name(context));
+            assert_eq!(
+                (location.context_id, location.sm_count),
+                (context.id()?, context.sm_count()?)
+            );
         }
         for context in [&small, &large, &machine.device.primary_context()?] {
             assert_eq!(run(machine, &graph, context)?, [16, 64]);
@@ -121,7 +124,7 @@ fn add_child(graph: &Graph, child: &Graph) -> green_ctx::Result<()> {
 }
 
 #[test]
-fn copies_and_fills_move_too() -> Outcome {
+fn copies_and_memsets_move_too() -> Outcome {
     each_composing_driver(|machine| {
         let Machine { device, .. } = machine;
         let (small, large) = (partition(device, 16)?, partition(device, 64)?);
@@ -141,7 +144,7 @@ fn copies_and_fills_move_too() -> Outcome {
         let kinds: Vec<_> = audit.nodes.iter().map(|node| node.kind).collect();
         assert_eq!(kinds, [NodeKind::Memset, NodeKind::Memcpy]);
         for node in &audit.nodes {
-            let sms = node.place.as_ref().map(|place| place.sm_count);
+            let sms = node.location.as_ref().map(|location| location.sm_count);
             assert_eq!(sms, machine.has(NODES).then_some(64), "{node}");
         }
         assert_eq!(run(machine, &moved, &large)?, [0; 0]);
@@ -450,9 +453,9 @@ fn what_no_copy_can_have_is_named() -> Outcome {
         let graph = unsafe { Graph::from_raw_owned(device, raw) }?;
         let error = graph.retarget(&partition).expect_err("a condition");
         assert!(matches!(&error, RetargetError::Immovable { kind: NodeKind::Conditional, .. }));
-        let place = graph.audit()?.nodes.remove(0).place;
-        let told = machine.has(NODES).then_some("primary");
-        assert_eq!(place.as_ref().map(|place| place.context.as_str()), told);
+        let location = graph.audit()?.nodes.remove(0).location;
+        let reported = machine.has(NODES).then_some("primary");
+        assert_eq!(location.as_ref().map(|location| location.context.as_str()), reported);
         Ok(())
     })
 }

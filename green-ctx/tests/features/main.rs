@@ -9,11 +9,14 @@ mod common;
 #[path = "../interop/raw.rs"]
 mod raw;
 
+mod captures;
 mod contexts;
 mod errors;
 mod events;
 mod fit;
+mod graph_contexts;
 mod graphs;
+mod libraries;
 mod nested;
 mod ownership;
 mod recycling;
@@ -22,6 +25,7 @@ mod resources;
 mod splitting;
 mod streams;
 mod structured;
+mod watching;
 mod workqueues;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -79,13 +79,9 @@ fn a_graph_runs_where_it_is_moved_whatever_stream_launches_it() -> Outcome {
     for graph in &captured {
         let home = graph.instantiate()?;
         let moved = graph.retarget(&a)?;
-        assert!(
-            moved
-                .audit()?
-                .nodes
-                .iter()
-                .any(|node| { node.place.as_ref().is_some_and(|place| place.sm_count == 32) })
-        );
+        assert!(moved.audit()?.nodes.iter().any(|node| {
+            node.location.as_ref().is_some_and(|location| location.sm_count == 32)
+        }));
         let again = graph.retarget(&b)?.instantiate()?;
         let moved = moved.instantiate()?;
         for stream in &streams {

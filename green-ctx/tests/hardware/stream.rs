@@ -131,8 +131,13 @@ fn a_library_refuses_what_is_not_there() -> Outcome {
         Library::from_ptx(&device, "a\0b").expect_err("a NUL").kind(),
         ErrorKind::InvalidRequest
     );
+    assert_eq!(
+        Library::from_ptx(&device, "not PTX").expect_err("no `.version`").kind(),
+        ErrorKind::InvalidRequest
+    );
     // A driver looks at the text only when it is asked for a kernel (recorded on an H200).
-    let error = Library::from_ptx(&device, "not PTX").and_then(|library| library.kernel("any"));
+    let wrong = Library::from_ptx(&device, ".version not PTX");
+    let error = wrong.and_then(|library| library.kernel("any"));
     assert_eq!(error.expect_err("not PTX").kind(), ErrorKind::Driver);
     let library = Library::from_ptx(&device, include_str!("../../src/probe.ptx"))?;
     assert_eq!(library.kernel("missing").expect_err("no such kernel").kind(), ErrorKind::Driver);

@@ -61,8 +61,8 @@ fn four_planted_escapes_are_named_and_nothing_else() -> Outcome {
     let named: Vec<_> = escapes.iter().map(|escape| escape.name.as_str()).collect();
     assert_eq!(named, ["sampling", "prefetch", "warm-up step", "a library"]);
     let all = device.sm_count()?;
-    let places: Vec<_> = escapes.iter().flat_map(|e| &e.place).map(|p| p.sm_count).collect();
-    assert_eq!(places, [all, 32, all, all]);
+    let counts: Vec<_> = escapes.iter().flat_map(|e| &e.location).map(|p| p.sm_count).collect();
+    assert_eq!(counts, [all, 32, all, all]);
     assert_eq!(escapes[0].kind, EscapeKind::PrimaryStream);
     assert_eq!(escapes[1].kind, EscapeKind::OtherStream);
     let EscapeKind::Graph { nodes } = &escapes[2].kind else { return Err("a graph".into()) };
@@ -96,9 +96,7 @@ fn a_section_s_launches_are_watched() -> Outcome {
         said,
         [
             format!("step escapes {ours}: a stream of another partition, 32 SMs of {other}"),
-            format!(
-                "a graph escapes {ours}: a graph whose kernels are elsewhere, 32 SMs of {other}"
-            ),
+            format!("a graph escapes {ours}: a graph with nodes elsewhere, 32 SMs of {other}"),
         ]
     );
     device.primary_context()?.synchronize()?;
@@ -132,6 +130,37 @@ fn checked_launches_are_refused_outside_of_partitions() -> Outcome {
     driver.check_launches(false);
     outcome?;
     launch(&pooled, &kernel)?;
+    device.primary_context()?.synchronize()?;
+    Ok(())
+}
+
+/// The manual's way: capture on any stream, move the graph, and launch it in the partition.
+#[test]
+fn a_captured_launch_is_checked_when_the_graph_is_launched() -> Outcome {
+    let device = device()?;
+    let driver = device.driver().clone();
+    let ours = partition(&device, 16)?;
+    let kernel = Library::from_ptx(&device, PTX)?.kernel("step")?;
+    let (inside, pooled) = (stream(&ours)?, stream(&device.primary_context()?)?);
+    let watch = Watch::new(&ours);
+    driver.check_launches(true);
+    let checked = || -> Outcome {
+        let _watching = watch.launches();
+        let graph = captured(&pooled, &kernel)?;
+        assert_eq!(watch.escapes(), []);
+        let (moved, exec) = (graph.retarget(&ours)?.instantiate()?, graph.instantiate()?);
+        // SAFETY: the graph's kernel takes no parameters.
+        unsafe { inside.launch_graph(&moved) }?;
+        assert_eq!(watch.escapes(), []);
+        // SAFETY: as above.
+        let error = unsafe { inside.launch_graph(&exec) }.expect_err("all SMs");
+        assert!(matches!(&error, Error::Escapes(escape) if escape.kind == EscapeKind::GraphLaunch));
+        assert_eq!(watch.escapes().len(), 1);
+        Ok(())
+    };
+    let outcome = checked();
+    driver.check_launches(false);
+    outcome?;
     device.primary_context()?.synchronize()?;
     Ok(())
 }

@@ -14,9 +14,9 @@ use crate::resource::sm_count_of;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Place {
+pub struct Location {
     /// The name of the partition's group; `primary` for the primary context, and `borrowed` for one
-    /// that was made elsewhere.
+    /// that this crate did not make.
     pub context: String,
     /// The context's number, as [`Context::id`] gives it.
     pub context_id: u64,
@@ -24,11 +24,11 @@ pub struct Place {
     pub sm_count: u32,
 }
 
-impl Place {
+impl Location {
     /// # Safety
     ///
     /// The context must be alive, and one of this driver.
-    pub(crate) unsafe fn of_raw(driver: &Driver, raw: CUcontext) -> Result<Place> {
+    pub(crate) unsafe fn of_raw(driver: &Driver, raw: CUcontext) -> Result<Location> {
         let known = driver.find_context(raw);
         let context = known.as_ref().map_or("borrowed", Context::label).to_owned();
         let mut context_id = 0;
@@ -36,16 +36,16 @@ impl Place {
         unsafe { call!(driver.api(), cuCtxGetId(raw, &raw mut context_id)) }?;
         // SAFETY: as above.
         let sm_count = unsafe { sm_count_of(driver.api(), raw) }?;
-        Ok(Place { context, context_id, sm_count })
+        Ok(Location { context, context_id, sm_count })
     }
 
-    pub(crate) fn of(context: &Context) -> Result<Place> {
+    pub(crate) fn of(context: &Context) -> Result<Location> {
         // SAFETY: the handle keeps its context.
-        unsafe { Place::of_raw(context.device().driver(), context.raw()) }
+        unsafe { Location::of_raw(context.device().driver(), context.raw()) }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} SMs of {}", self.sm_count, self.context)
     }
