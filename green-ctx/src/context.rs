@@ -21,10 +21,11 @@ use crate::driver::Driver;
 use crate::elastic::Turns;
 use crate::error::{Error, Result, call};
 use crate::event::{Event, EventOptions};
-use crate::green;
+use crate::green::{self, RawGreen};
+use crate::group::SmGroup;
+use crate::ledger::WorkqueueConfig;
 use crate::raw::Raw;
-use crate::recycle::RawGreen;
-use crate::resource::{Fence, Provision, Resources, SmGroup, WorkqueueConfig};
+use crate::resource::fence::Fence;
 use crate::stream::{Stream, StreamOptions};
 use crate::trace;
 
@@ -115,24 +116,15 @@ impl Context {
         Ok(Context { inner })
     }
 
-    pub(crate) fn create_green(device: &Device, provision: Provision) -> Result<Context> {
-        let Provision { group, workqueue } = provision;
-        if group.device() != device {
-            return Err(Error::DeviceMismatch { what: "the group and the context" });
-        }
-        if workqueue.as_ref().is_some_and(|workqueue| workqueue.device() != device) {
-            return Err(Error::DeviceMismatch { what: "the workqueue and the context" });
-        }
-        trace::span!(
-            "create_context",
-            device = device.ordinal(),
-            group = group.name(),
-            sms = group.sm_count()
-        );
-        device.driver().check_process()?;
-        let primary = device.primary_context()?;
-        let workqueue = workqueue.map(|workqueue| workqueue.config());
-        let RawGreen { green, context } = green::obtain(device, &group, workqueue)?;
+    /// A green context that was made for a group, or used again.
+    pub(crate) fn of_green(
+        raw: RawGreen,
+        group: SmGroup,
+        workqueue: Option<WorkqueueConfig>,
+        primary: Context,
+    ) -> Context {
+        let device = group.device().clone();
+        let RawGreen { green, context } = raw;
         let green = Green {
             raw: green,
             calls: Mutex::new(()),
@@ -143,7 +135,7 @@ impl Context {
             _primary: primary,
         };
         let kind = Kind::Green(green);
-        Ok(Context::enter(Inner { raw: context, kind, device: device.clone() }))
+        Context::enter(Inner { raw: context, kind, device })
     }
 
     fn enter(inner: Inner) -> Context {
@@ -186,21 +178,6 @@ impl Context {
         // SAFETY: the context is alive, the pointer is to a live integer.
         unsafe { call!(self.device().api(), cuCtxGetId(self.as_raw(), &raw mut id)) }?;
         Ok(id)
-    }
-
-    /// How many SMs the context's work runs on, by the driver's own account.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Driver`].
-    #[doc(alias("cuCtxGetDevResource", "cuGreenCtxGetDevResource"))]
-    pub fn sm_count(&self) -> Result<u32> {
-        Ok(self.resources().sm()?.sm_count())
-    }
-
-    /// What the context was provisioned with: SMs, and workqueues from CUDA 13.1 on.
-    pub fn resources(&self) -> Resources {
-        Resources::from(self)
     }
 
     /// The SMs that the context owns; `None` for a primary context, which runs on all of them, and
@@ -432,8 +409,8 @@ impl Inner {
     /// Leaves the driver's context to whoever asks for its SMs next.
     fn leave(&self, green: &Green) {
         let raw = RawGreen { green: green.raw, context: self.raw };
-        let (place, sm_count) = (green.group.place(), green.group.sm_count());
-        green::leave(&self.device, raw, place, green.workqueue, sm_count);
+        let (location, sm_count) = (green.group.location(), green.group.sm_count());
+        green::leave(&self.device, raw, location, green.workqueue, sm_count);
     }
 
     /// A fence for the work that still runs on the context's SMs; `None` where none does.
@@ -464,7 +441,7 @@ impl Inner {
                 // when its work is done, as far as that can still be found out.
                 driver.report(Err(error));
                 driver.report(self.synchronize());
-                green::destroy(driver, vec![RawGreen { green: green.raw, context: self.raw }]);
+                driver.report(green::destroy_raw(driver.api(), green.raw));
             }
         }
     }

@@ -16,7 +16,7 @@ use crate::graph;
 use crate::green;
 use crate::registry::Registry;
 use crate::report::Reporter;
-use crate::resource::Fences;
+use crate::resource::fence::Fences;
 use crate::stream::{self, Stream};
 use crate::watch::Checks;
 
@@ -332,12 +332,11 @@ impl Drop for Inner {
         }
         for device in &self.devices {
             let idle = device.ledger.lock().recycler.drain();
-            for raw in idle {
-                self.reporter.report(green::destroy_raw(&self.api, raw.green));
+            for idle in idle {
+                self.reporter.report(green::destroy_raw(&self.api, idle.raw.green));
             }
             let fences = device.ledger.lock().fences();
-            let fences = Fences::gather(fences.iter().flat_map(|fences| fences.iter()));
-            fences.end(&self.api, |result| self.reporter.report(result));
+            Fences::from(fences).end(&self.api, |result| self.reporter.report(result));
         }
     }
 }

@@ -6,9 +6,9 @@ use std::fmt;
 use green_ctx_sys::CUcontext;
 
 use crate::context::Context;
+use crate::dev_resource::sm_count_of;
 use crate::driver::Driver;
 use crate::error::{Result, call};
-use crate::resource::sm_count_of;
 
 /// The SMs that work may use: those of a context.
 #[derive(Clone, Debug, PartialEq, Eq)]

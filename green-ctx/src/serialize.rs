@@ -8,7 +8,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::device::{ComputeCapability, Uuid};
-use crate::resource::{Granularity, Holder, PlannedGroup, SplitPlan};
+use crate::ledger::{Granularity, Holder, PlannedGroup, SplitPlan};
 
 /// A version as its text, `13.0`: the bindings know no serde.
 pub(crate) mod version {

@@ -21,7 +21,6 @@ use crate::error::{Error, Result, call, check_done};
 use crate::event::{Event, EventOptions};
 use crate::owner::Ownership;
 use crate::raw::Raw;
-use crate::resource::Resources;
 
 pub use default::DefaultStream;
 pub(crate) use foreign::context_of;
@@ -109,11 +108,6 @@ impl Stream {
     #[doc(alias("cuStreamGetCtx", "cuStreamGetGreenCtx"))]
     pub fn context(&self) -> &Context {
         &self.inner.context
-    }
-
-    /// What the stream's work runs on.
-    pub fn resources(&self) -> Resources {
-        Resources::from(self)
     }
 
     /// The driver's handle. [`Driver::find_stream`] leads back from it.

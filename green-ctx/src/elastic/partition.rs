@@ -7,8 +7,8 @@ use super::plan::PlanError;
 use super::turns::Turns;
 use crate::context::Context;
 use crate::error::Result;
-use crate::recycle::Place;
-use crate::resource::SmGroup;
+use crate::group::SmGroup;
+use crate::ledger::Location;
 use crate::stream::{Stream, StreamOptions};
 
 /// A partition of a prepared plan: a context on its SMs, with a stream.
@@ -21,8 +21,8 @@ pub struct Partition {
 /// What runs on certain SMs. Plans that have a partition of the same SMs share one, so that switching
 /// between them does not touch it.
 pub(super) struct Lane {
-    place: Place,
-    /// The place's units, a bit each: a switch asks for what overlaps.
+    location: Location,
+    /// The location's units, a bit each: a switch asks for what overlaps.
     units: Vec<u64>,
     context: Context,
     stream: Stream,
@@ -32,17 +32,17 @@ pub(super) struct Lane {
 impl Lane {
     pub(super) fn create(group: SmGroup) -> Result<Lane> {
         let device = group.device().clone();
-        let place = group.place().clone();
+        let location = group.location().clone();
         let context = device.create_context(group)?;
         let turns = Arc::<Turns>::default();
         context.take_turns(&turns);
         let stream = context.create_stream(StreamOptions::default())?;
-        let units = bits(&place.members);
-        Ok(Lane { place, units, context, stream, turns })
+        let units = bits(&location.members);
+        Ok(Lane { location, units, context, stream, turns })
     }
 
-    pub(super) fn place(&self) -> &Place {
-        &self.place
+    pub(super) fn location(&self) -> &Location {
+        &self.location
     }
 
     /// Whether some SMs of one are SMs of the other too.

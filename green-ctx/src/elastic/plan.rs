@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::partition::{Lane, Partition};
 use crate::error::Error;
-use crate::resource::{Parent, SplitRequest};
+use crate::group::Parent;
+use crate::ledger::SplitRequest;
 
 /// A named division of the SMs of a [`PartitionSet`](super::PartitionSet).
 ///

@@ -15,7 +15,7 @@ use super::plan::{Plan, PlanError, PreparedPlan};
 use crate::capture::RelaxedCapture;
 use crate::device::Device;
 use crate::error::Result;
-use crate::resource::{Parent, SmGroup};
+use crate::group::{Parent, SmGroup};
 use crate::trace;
 
 /// The SMs of one group, divided by one plan at a time.
@@ -336,8 +336,8 @@ fn build(
     let Plan { name, request } = plan;
     // Plans that want as many SMs have the same ones, and a switch between them leaves those alone.
     let living: Vec<_> = lanes.lock().iter().filter_map(Weak::upgrade).collect();
-    let places: Vec<_> = living.iter().map(|lane| lane.place().clone()).collect();
-    let split = base.divide(&request, &places)?;
+    let shared: Vec<_> = living.iter().map(|lane| lane.location().clone()).collect();
+    let split = base.divide(&request, &shared)?;
     let groups: Vec<SmGroup> = split.groups.into_iter().chain(split.remainder).collect();
     for (index, group) in groups.iter().enumerate() {
         if groups[..index].iter().any(|other| other.name() == group.name()) {
@@ -355,8 +355,9 @@ fn build(
 
 /// What runs on a group's SMs: made for another plan, or now.
 fn lane_of(lanes: &Mutex<Vec<Weak<Lane>>>, group: SmGroup) -> Result<Arc<Lane>> {
-    let place = group.place().clone();
-    let find = |living: &[Arc<Lane>]| living.iter().find(|lane| *lane.place() == place).cloned();
+    let location = group.location().clone();
+    let find =
+        |living: &[Arc<Lane>]| living.iter().find(|lane| *lane.location() == location).cloned();
     // Handles that turn out to be the last ones end outside of the lock.
     let living: Vec<_> = lanes.lock().iter().filter_map(Weak::upgrade).collect();
     if let Some(lane) = find(&living) {
