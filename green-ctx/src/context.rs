@@ -20,12 +20,12 @@ use crate::device::Device;
 use crate::driver::Driver;
 use crate::elastic::Turns;
 use crate::error::{Error, Result, call};
-use crate::event::{Event, EventOptions};
+use crate::event::Event;
 use crate::green::{self, RawGreen};
 use crate::group::SmGroup;
 use crate::ledger::WorkqueueConfig;
+use crate::quarantine::Stuck;
 use crate::raw::Raw;
-use crate::resource::fence::Fence;
 use crate::stream::{Stream, StreamOptions};
 use crate::trace;
 
@@ -37,6 +37,9 @@ pub use close::{CloseError, CloseReason};
 /// included, gives its SMs back to the device. What still runs on them goes on: whoever takes them
 /// next gets them at once, and new work there waits for it on the device. The driver's context is
 /// kept for the next partition of the same SMs ([`Device::context_counts`]).
+///
+/// Where the driver refuses to record that work, as it does while a foreign stream of the context is
+/// being captured, nobody gets the SMs until a split has tried again with success.
 ///
 /// # Example
 ///
@@ -413,37 +416,35 @@ impl Inner {
         green::leave(&self.device, raw, location, green.workqueue, sm_count);
     }
 
-    /// A fence for the work that still runs on the context's SMs; `None` where none does.
-    fn running(&self, green: &Green) -> Result<Option<Arc<Fence>>> {
-        let event = self.device.create_event(EventOptions::default())?;
-        // Covers the work of streams that are destroyed already (recorded on an H200).
-        // SAFETY: both handles are alive, and no other thread has the context.
-        unsafe {
-            call!(self.device.api(), cuGreenCtxRecordEvent(green.raw.as_ptr(), event.raw()))
-        }?;
-        let _relaxed = RelaxedCapture::enter(self.device.driver())?;
-        if event.is_complete()? {
-            return Ok(None);
-        }
-        Fence::new(&self.device, event).map(Arc::new).map(Some)
-    }
-
     /// What the last handle of a green context does.
     fn give_up(&self, mut green: Green) {
-        let driver = self.device.driver();
-        match self.running(&green) {
+        match green::record(&self.device, green.raw) {
             Ok(running) => {
                 green.group.add_fences(running);
                 self.leave(&green);
             }
             Err(error) => {
-                // The device may have failed: nobody shall get this context again. Its SMs go back
-                // when its work is done, as far as that can still be found out.
-                driver.report(Err(error));
-                driver.report(self.synchronize());
-                driver.report(green::destroy_raw(driver.api(), green.raw));
+                self.device.driver().report(Err(error));
+                self.give_up_unrecorded(green);
             }
         }
+    }
+
+    /// What the last handle does when the work could not be recorded: nobody knows then when the SMs
+    /// are really free, unless all of the work is done.
+    fn give_up_unrecorded(&self, mut green: Green) {
+        let driver = self.device.driver();
+        let done = RelaxedCapture::enter(driver).and_then(|_relaxed| self.synchronize());
+        let raw = RawGreen { green: green.raw, context: self.raw };
+        if done.is_ok() || self.device.has_failed() {
+            driver.report(done);
+            // Nothing runs any more. Why recording failed is not known, so nobody else gets the
+            // context.
+            return driver.report(green::destroy_raw(driver.api(), raw.green));
+        }
+        let (location, sm_count) = (green.group.location().clone(), green.group.sm_count());
+        let stuck = Stuck { location, workqueue: green.workqueue, sm_count, raw };
+        green.group.quarantine(vec![stuck]);
     }
 }
 

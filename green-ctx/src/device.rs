@@ -17,6 +17,7 @@ use crate::error::{Error, Result, call, check};
 use crate::event::{Event, EventOptions};
 use crate::green::{self, RawGreen};
 use crate::ledger::{ContextCounts, Cut, Ledger};
+use crate::quarantine::Quarantine;
 use crate::resource::fence::{Fence, Fences};
 use crate::units::Units;
 
@@ -49,6 +50,7 @@ pub(crate) struct DeviceState {
     /// Whether the device's contexts are lost, as far as somebody has seen it.
     failed: AtomicBool,
     pub(crate) ledger: Mutex<Ledger<Arc<Fence>, RawGreen>>,
+    pub(crate) quarantine: Quarantine,
     /// What the device was cut into so far. The pieces stay good, even when the primary context was
     /// released meanwhile (recorded on an H200).
     units: Mutex<Vec<(Cut, Arc<Units>)>>,
@@ -65,6 +67,7 @@ impl DeviceState {
             primary: Mutex::new(Weak::new()),
             failed: AtomicBool::new(false),
             ledger: Mutex::new(Ledger::default()),
+            quarantine: Quarantine::default(),
             units: Mutex::new(Vec::new()),
         })
     }
@@ -228,14 +231,22 @@ impl Device {
     }
 
     /// Destroys all idle contexts, and returns how many they were. What is kept to tell whether work
-    /// of dropped partitions is done goes too, where it is done.
+    /// of dropped partitions is done goes too, where it is done. Before that it tries again to record
+    /// the work of contexts for which this has failed.
     #[doc(alias = "cuGreenCtxDestroy")]
     pub fn release_idle(&self) -> usize {
+        self.retry_quarantine();
         let idle = self.state().ledger.lock().recycler.drain();
         let count = idle.len();
         green::destroy(&self.driver, idle);
         self.settle_fences();
         count
+    }
+
+    /// Tries again to record the work that SMs in quarantine wait for.
+    #[inline]
+    pub(crate) fn retry_quarantine(&self) {
+        self.state().quarantine.retry(self);
     }
 
     /// Lets go of fences in the ledger whose work is done.

@@ -337,6 +337,7 @@ impl Drop for Inner {
             }
             let fences = device.ledger.lock().fences();
             Fences::from(fences).end(&self.api, |result| self.reporter.report(result));
+            device.quarantine.end(&self.api, |result| self.reporter.report(result));
         }
     }
 }

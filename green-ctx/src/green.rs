@@ -1,19 +1,38 @@
 //! The driver's green contexts that nobody uses any more: left for the next owner, or destroyed.
 #![allow(unsafe_code, reason = "calls the driver")]
 
+use std::sync::Arc;
+
 use green_ctx_sys::{Api, CUctx_st, CUgreenCtx_st};
 
+use crate::capture::RelaxedCapture;
 use crate::device::Device;
 use crate::driver::Driver;
 use crate::error::{Result, call};
+use crate::event::EventOptions;
 use crate::ledger::{Idle, Location, WorkqueueConfig};
 use crate::raw::Raw;
+use crate::resource::fence::Fence;
 
 /// A driver's green context with the handle that other calls take.
 #[derive(Clone, Copy)]
 pub(crate) struct RawGreen {
     pub(crate) green: Raw<CUgreenCtx_st>,
     pub(crate) context: Raw<CUctx_st>,
+}
+
+/// A fence for the work that still runs in a context that nobody uses any more; `None` where none
+/// does.
+pub(crate) fn record(device: &Device, green: Raw<CUgreenCtx_st>) -> Result<Option<Arc<Fence>>> {
+    let _relaxed = RelaxedCapture::enter(device.driver())?;
+    let event = device.create_event(EventOptions::default())?;
+    // Covers the work of streams that are destroyed already (recorded on an H200).
+    // SAFETY: both handles are alive, and no other thread has the context.
+    unsafe { call!(device.api(), cuGreenCtxRecordEvent(green.as_ptr(), event.raw())) }?;
+    if event.is_complete()? {
+        return Ok(None);
+    }
+    Fence::new(device, event).map(Arc::new).map(Some)
 }
 
 /// Leaves a context that nobody uses any more to whoever asks for its SMs next.

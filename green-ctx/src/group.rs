@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::mem;
+use std::slice;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -9,6 +10,7 @@ use parking_lot::Mutex;
 use crate::device::Device;
 use crate::green::{self, RawGreen};
 use crate::ledger::{Chosen, Location, Origin};
+use crate::quarantine::{Case, Stuck, record_again};
 use crate::resource::fence::{Fence, Fences};
 use crate::units::Units;
 
@@ -113,6 +115,26 @@ impl SmGroup {
         self.fences.add(self.device.driver(), more);
     }
 
+    /// Gives the SMs back to whoever accounts for them, but not to be used until the work of certain
+    /// contexts could be recorded.
+    pub(crate) fn quarantine(&mut self, contexts: Vec<Stuck>) {
+        let mut members = mem::take(&mut self.location.members);
+        let fences = mem::take(&mut self.fences);
+        let state = self.device.state();
+        match &self.hold {
+            Hold::Ledger => {
+                let names = state.ledger.lock().quarantine(&members);
+                drop(names);
+                state.quarantine.add(Case { contexts, members, fences });
+            }
+            Hold::Shared => {
+                members.clear();
+                state.quarantine.add(Case { contexts, members, fences });
+            }
+            Hold::Parent(parent) => parent.quarantine(contexts, &fences),
+        }
+    }
+
     /// Hands units over to smaller groups. Returns what each of them waits for, and who accounts for
     /// it. Nothing can fail any more; what none of them gets goes back.
     pub(crate) fn hand_over(mut self, chosen: &[Chosen]) -> (Fences, Hold) {
@@ -146,7 +168,7 @@ impl Drop for SmGroup {
             }
             Hold::Parent(parent) => {
                 self.fences.settle(self.device.driver());
-                parent.leave(mem::take(&mut self.fences));
+                parent.leave(&self.fences);
             }
         }
     }
@@ -169,17 +191,31 @@ pub(crate) struct Parent {
     context: Option<RawGreen>,
     /// What still ran on the SMs of the children that are gone.
     fences: Mutex<Vec<Arc<Fence>>>,
+    /// The contexts of children that are gone whose work could not be recorded.
+    stuck: Mutex<Vec<Tried>>,
+}
+
+/// A context whose work could not be recorded.
+struct Tried {
+    context: Stuck,
+    /// Whether a thread tries it again at the moment.
+    is_tried: bool,
 }
 
 impl Parent {
     /// A group that the driver split in a context that was made for it.
     pub(crate) fn split_in(group: SmGroup, context: RawGreen) -> Arc<Parent> {
-        Arc::new(Parent { group, context: Some(context), fences: Mutex::default() })
+        Parent::new(group, Some(context))
     }
 
     /// A group to be divided more than once, whose parts may share SMs with each other.
     pub(crate) fn of(group: SmGroup) -> Arc<Parent> {
-        Arc::new(Parent { group, context: None, fences: Mutex::default() })
+        Parent::new(group, None)
+    }
+
+    fn new(group: SmGroup, context: Option<RawGreen>) -> Arc<Parent> {
+        let (fences, stuck) = Default::default();
+        Arc::new(Parent { group, context, fences, stuck })
     }
 
     pub(crate) fn group(&self) -> &SmGroup {
@@ -194,16 +230,9 @@ impl Parent {
     }
 
     /// Takes the fences of a child that goes, and lets go of those that are done.
-    fn leave(&self, fences: Fences) {
-        let known = {
-            let mut all = self.fences.lock();
-            for fence in fences.as_slice() {
-                if !all.contains(fence) {
-                    all.push(Arc::clone(fence));
-                }
-            }
-            all.clone()
-        };
+    fn leave(&self, fences: &Fences) {
+        self.add_fences(fences.as_slice());
+        let known = self.fences.lock().clone();
         // Asked without the lock, and while all are still in the list: whoever takes SMs meanwhile
         // waits for them.
         let mut running = Fences::gather(&known);
@@ -213,6 +242,59 @@ impl Parent {
         let done: Vec<_> = self.fences.lock().extract_if(.., is_done).collect();
         drop(done);
     }
+
+    fn add_fences(&self, fences: &[Arc<Fence>]) {
+        let mut all = self.fences.lock();
+        for fence in fences {
+            if !all.contains(fence) {
+                all.push(Arc::clone(fence));
+            }
+        }
+    }
+
+    /// Takes the contexts of a child that goes, whose work could not be recorded.
+    fn quarantine(&self, contexts: Vec<Stuck>, fences: &Fences) {
+        let tried = contexts.into_iter().map(|context| Tried { context, is_tried: false });
+        self.stuck.lock().extend(tried);
+        self.leave(fences);
+    }
+
+    /// Tries again to record the work of contexts for which that has failed. Returns the units of
+    /// those for which it still does.
+    pub(crate) fn retry_quarantine(&self) -> Vec<usize> {
+        let again: Vec<Stuck> = {
+            let mut stuck = self.stuck.lock();
+            let waiting = stuck.iter_mut().filter(|stuck| !stuck.is_tried);
+            waiting
+                .map(|stuck| {
+                    stuck.is_tried = true;
+                    stuck.context.clone()
+                })
+                .collect()
+        };
+        for context in again {
+            let recorded = record_again(self.group.device(), &context);
+            // The fence first: at each moment there is one of them for whoever takes SMs.
+            if let Ok(Some(fence)) = &recorded {
+                self.add_fences(slice::from_ref(fence));
+            }
+            let mut stuck = self.stuck.lock();
+            let address = context.raw.green.address();
+            let same = |stuck: &Tried| stuck.context.raw.green.address() == address;
+            let Some(index) = stuck.iter().position(same) else { continue };
+            let ended = match recorded {
+                Ok(_) => Some(stuck.remove(index)),
+                Err(_) => {
+                    stuck[index].is_tried = false;
+                    None
+                }
+            };
+            drop(stuck);
+            drop(ended);
+        }
+        let stuck = self.stuck.lock();
+        stuck.iter().flat_map(|stuck| &stuck.context.location.members).copied().collect()
+    }
 }
 
 impl Drop for Parent {
@@ -221,10 +303,17 @@ impl Drop for Parent {
         if device.driver().is_forked() {
             return;
         }
+        if !self.stuck.get_mut().is_empty() {
+            self.retry_quarantine();
+        }
         self.group.add_fences(mem::take(self.fences.get_mut()));
         // The context first: whoever gets the SMs next shall find it.
         if let Some(context) = self.context {
             green::leave(&device, context, self.group.location(), None, self.group.sm_count());
+        }
+        let stuck = mem::take(self.stuck.get_mut());
+        if !stuck.is_empty() {
+            self.group.quarantine(stuck.into_iter().map(|stuck| stuck.context).collect());
         }
     }
 }

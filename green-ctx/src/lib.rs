@@ -82,6 +82,7 @@ mod memory;
 mod owner;
 mod place;
 mod probe;
+mod quarantine;
 mod raw;
 mod registry;
 mod report;

@@ -240,7 +240,8 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
     }
 
     fn add_pending(&mut self, members: &[usize], fences: &[F]) {
-        for fence in fences {
+        // Without a unit, nobody would ever take the fence.
+        for fence in fences.iter().filter(|_| !members.is_empty()) {
             let units = UnitSet::of(self.units.len(), members);
             match self.pending.iter_mut().find(|pending| pending.fence == *fence) {
                 Some(pending) => pending.units.add(&units),

@@ -46,7 +46,7 @@ impl SmGroup {
         if self.needs_driver(&request) {
             return nested::split(self, &request);
         }
-        let chosen = match self.choose(&request, &[]) {
+        let chosen = match self.choose(&request, &[], &[]) {
             Ok(chosen) => chosen,
             Err(error) => return Err(Box::new(SplitError { group: self, error })),
         };
@@ -67,7 +67,7 @@ impl SmGroup {
         if self.needs_driver(&request) {
             return nested::plan(self, &request);
         }
-        let chosen = self.choose(&request, &[])?;
+        let chosen = self.choose(&request, &[], &[])?;
         Ok(SplitPlan::new(self.units().counts().size(), self.sm_count(), chosen))
     }
 
@@ -77,8 +77,14 @@ impl SmGroup {
         request.is_structured() || matches!(self.location().cut, Cut::Structured { .. })
     }
 
-    /// Chooses units for a request that was checked, preferred locations before all others.
-    fn choose(&self, request: &SplitRequest, preferred: &[Location]) -> Result<Vec<Chosen>> {
+    /// Chooses units for a request that was checked: preferred locations before all others, and no
+    /// units in quarantine.
+    fn choose(
+        &self,
+        request: &SplitRequest,
+        preferred: &[Location],
+        quarantined: &[usize],
+    ) -> Result<Vec<Chosen>> {
         check_version(self.device(), COMPOSITION, "splitting a group")?;
         let location = self.location();
         if Some(request.granularity) != location.cut.granularity() {
@@ -86,7 +92,7 @@ impl SmGroup {
         }
         let units = self.units().counts();
         let ledger = self.device().state().ledger.lock();
-        Ok(ledger.choose_within(units, location, self.name(), request, preferred, &[])?)
+        Ok(ledger.choose_within(units, location, self.name(), request, preferred, quarantined)?)
     }
 
     /// Refuses what no group can be split into.
@@ -114,7 +120,10 @@ impl Parent {
         }
         let group = self.group();
         group.check_request(request)?;
-        let chosen = group.choose(request, preferred)?;
+        let quarantined = self.retry_quarantine();
+        let chosen = group.choose(request, preferred, &quarantined)?;
+        // After the choice: a context whose work is recorded meanwhile has left its fence before its
+        // SMs were free to be chosen.
         let fences = self.fences();
         let hold = |_: &Chosen| (fences.clone(), Hold::Parent(Arc::clone(self)));
         Ok(Split::of(group.device(), group.units(), chosen, hold))

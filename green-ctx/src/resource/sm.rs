@@ -161,7 +161,8 @@ impl SmResource {
         structure::locality_domain(self.flags(), self.sms.localityDomainId).filter(|_| known)
     }
 
-    /// The SMs that no group holds: of a device's, since those of a partition are all its own.
+    /// Free SMs: those that no group holds, and whose last work is recorded, so that the next owner can
+    /// wait for it. A partition's SMs are never free.
     #[must_use]
     pub fn free(&self) -> u32 {
         if self.is_green {
@@ -251,6 +252,7 @@ impl SmResource {
         request.validate()?;
         #[cfg(feature = "cudarc")]
         crate::cudarc::reclaim(self.device.driver());
+        self.device.retry_quarantine();
         if self.is_green {
             let reason = "these SMs are a context's own; split the device's, or the group that \
                           `Context::close` of a partition gives back";
