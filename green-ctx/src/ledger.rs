@@ -18,6 +18,8 @@ mod cut;
 mod recycle;
 mod refusal;
 mod request;
+#[cfg(feature = "serde")]
+mod serialize;
 mod structure;
 
 pub(crate) use account::Ledger;

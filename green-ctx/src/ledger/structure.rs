@@ -3,7 +3,6 @@
 use std::fmt;
 
 use super::refusal::Refusal;
-use super::request::{RequestedGroup, SplitRequest};
 
 /// One value for all groups of a request, or one for each.
 ///
@@ -135,30 +134,29 @@ impl Structure {
         locality.as_ref().map_or(Ok(()), |values| values.check("a locality domain", groups))
     }
 
-    /// The groups of a request as the driver takes them. Refuses what the header rules out, before
-    /// the driver is asked.
-    pub(crate) fn groups(
+    /// One group of a request as the driver takes it. Refuses what the header rules out, before the
+    /// driver is asked.
+    pub(super) fn group(
         &self,
-        request: &SplitRequest,
+        index: usize,
+        name: &str,
+        sm_count: Option<u32>,
         device: Coscheduling,
-    ) -> Result<Vec<GroupParams>, Refusal> {
-        let group = |(index, group): (usize, &RequestedGroup)| {
-            let pick = |values: &Option<PerGroup<u32>>| {
-                values.as_ref().and_then(|values| values.of(index)).unwrap_or(0)
-            };
-            let coscheduled = match pick(&self.coscheduled) {
-                0 => device.default,
-                count => count,
-            };
-            let mut params = GroupParams::plain(group.sm_count.unwrap_or(0), coscheduled);
-            params.preferred = pick(&self.preferred);
-            params.backfill =
-                self.backfill.as_ref().and_then(|values| values.of(index)).unwrap_or(false);
-            params.locality = self.locality.as_ref().and_then(|values| values.of(index));
-            validate(&group.name, params, device)?;
-            Ok(params)
+    ) -> Result<GroupParams, Refusal> {
+        let pick = |values: &Option<PerGroup<u32>>| {
+            values.as_ref().and_then(|values| values.of(index)).unwrap_or(0)
         };
-        request.groups.iter().enumerate().map(group).collect()
+        let coscheduled = match pick(&self.coscheduled) {
+            0 => device.default,
+            count => count,
+        };
+        let mut params = GroupParams::plain(sm_count.unwrap_or(0), coscheduled);
+        params.preferred = pick(&self.preferred);
+        params.backfill =
+            self.backfill.as_ref().and_then(|values| values.of(index)).unwrap_or(false);
+        params.locality = self.locality.as_ref().and_then(|values| values.of(index));
+        validate(name, params, device)?;
+        Ok(params)
     }
 }
 
@@ -196,67 +194,4 @@ fn validate(name: &str, group: GroupParams, device: Coscheduling) -> Result<(), 
         ));
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const H200: Coscheduling = Coscheduling { default: 8, most: 32 };
-
-    fn groups(request: SplitRequest) -> Result<Vec<GroupParams>, Refusal> {
-        request.validate()?;
-        request.structure.groups(&request, H200)
-    }
-
-    fn refusal(request: SplitRequest) -> String {
-        match groups(request) {
-            Err(Refusal::InvalidRequest(reason)) => reason,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn one_value_is_for_all_groups_and_a_list_for_each() {
-        let given = groups(SplitRequest::from([16, 32]).coscheduled(16)).expect("valid");
-        assert_eq!(given.iter().map(|group| group.coscheduled).collect::<Vec<_>>(), [16, 16]);
-        let given = groups(SplitRequest::from([16, 32]).coscheduled([4, 32])).expect("valid");
-        assert_eq!(given.iter().map(|group| group.coscheduled).collect::<Vec<_>>(), [4, 32]);
-        let given = groups(SplitRequest::from([16, 20]).backfill([false, true])).expect("valid");
-        assert_eq!(given.iter().map(|group| group.backfill).collect::<Vec<_>>(), [false, true]);
-    }
-
-    #[test]
-    fn lists_must_be_as_long_as_the_request() {
-        let wrong = [
-            SplitRequest::from([16, 16, 16]).coscheduled([8, 8]),
-            SplitRequest::from([16, 16, 16]).preferred_coscheduled(vec![8; 4]),
-            SplitRequest::from([16, 16, 16]).backfill([true]),
-            SplitRequest::from([16, 16, 16]).locality_domain(Vec::new()),
-        ];
-        for (request, count) in wrong.into_iter().zip([2, 4, 1, 0]) {
-            let error = refusal(request);
-            assert!(error.contains(&format!("given for {count} groups, and the request has 3")));
-        }
-    }
-
-    #[test]
-    fn counts_follow_the_header() {
-        assert!(groups(SplitRequest::from([20]).backfill(true)).is_ok());
-        assert!(groups(SplitRequest::from([20]).coscheduled(4)).is_ok());
-        assert!(groups(SplitRequest::new().group("all", None).coscheduled(8)).is_ok());
-        for (request, needle) in [
-            (SplitRequest::from([20]).coscheduled(8), "ask for 16 or 24"),
-            (SplitRequest::from([4]).coscheduled(8), "ask for 8, or"),
-            // The device's own alignment is what a count without a wish is measured by.
-            (SplitRequest::from([20]).backfill(false), "ask for 16 or 24"),
-            (SplitRequest::from([17]).backfill(true), "16 or 18"),
-            (SplitRequest::from([16]).coscheduled(7), "7 co-scheduled SMs"),
-            (SplitRequest::from([64]).coscheduled(64), "an even count up to 32"),
-            (SplitRequest::from([64]).preferred_coscheduled(34), "34 preferred co-scheduled SMs"),
-        ] {
-            let error = refusal(request);
-            assert!(error.contains(needle), "{error}");
-        }
-    }
 }

@@ -57,7 +57,7 @@ fn pieces(group: &SmGroup, request: &SplitRequest) -> Result<Pieces> {
     check_version(device, needs.max(STRUCTURED), call)?;
     let sms = SmResource::of_device(device)?;
     let groups: Arc<[GroupParams]> = if request.is_structured() {
-        request.structure.groups(request, sms.coscheduling()?)?.into()
+        request.structured_groups(sms.coscheduling()?)?.into()
     } else {
         plain_groups(request, alignment(group, &sms))
     };

@@ -302,7 +302,7 @@ impl SmResource {
         let device = &self.device;
         let (needs, call) = structure::needs(&request.structure);
         check_version(device, needs, call)?;
-        let groups: Arc<[_]> = request.structure.groups(request, self.coscheduling()?)?.into();
+        let groups: Arc<[_]> = request.structured_groups(self.coscheduling()?)?.into();
         let cut = Cut::Structured { within: None, groups: Arc::clone(&groups) };
         let units = device.units(&cut, || {
             let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
