@@ -14,7 +14,7 @@ use super::{Graph, Homes};
 use crate::context::Context;
 use crate::current::Scope;
 use crate::error::{Error, Result, call};
-use crate::fit::Occupancy;
+use crate::fit::occupancy::Occupancy;
 use crate::launch::{LaunchConfig, Shape};
 use crate::trace;
 
