@@ -6,7 +6,7 @@ use green_ctx_sys::{CUresult, LoadError, Unsupported, Version};
 
 use crate::fit::DoesNotFit;
 use crate::ledger::{NotEnoughSms, Refusal};
-use crate::stream::DefaultStream;
+use crate::stream::token::DefaultStream;
 use crate::watch::Escape;
 
 /// The result of an operation of this crate.

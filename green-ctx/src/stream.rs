@@ -4,6 +4,7 @@
 mod default;
 mod foreign;
 mod host;
+pub(crate) mod token;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -22,8 +23,8 @@ use crate::event::{Event, EventOptions};
 use crate::owner::Ownership;
 use crate::raw::Raw;
 
-pub use default::DefaultStream;
 pub(crate) use foreign::context_of;
+pub use token::DefaultStream;
 
 /// A stream of one context. Clones share it; the last one destroys it.
 ///
