@@ -7,7 +7,7 @@ use green_ctx_sys::{CUresult, LoadError, Unsupported, Version};
 use crate::fit::DoesNotFit;
 use crate::ledger::{NotEnoughSms, Refusal};
 use crate::stream::token::DefaultStream;
-use crate::watch::Escape;
+use crate::watch::escape::Escape;
 
 /// The result of an operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

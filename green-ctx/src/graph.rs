@@ -5,6 +5,7 @@ mod audit;
 mod cache;
 mod capture;
 mod exec;
+pub(crate) mod listing;
 mod node;
 mod retarget;
 
@@ -25,11 +26,10 @@ use crate::owner::Owner;
 use crate::raw::Raw;
 use node::Node;
 
-pub use audit::{Audit, NodeAudit};
 pub use cache::GraphCache;
 pub use capture::CaptureMode;
 pub use exec::GraphExec;
-pub use node::NodeKind;
+pub use listing::{Audit, NodeAudit, NodeKind};
 pub use retarget::RetargetError;
 
 /// A graph: work that was captured from streams, or built elsewhere. Clones share it; the last one

@@ -9,7 +9,8 @@ use green_ctx_sys::{
     CUlaunchAttributeID, CUlaunchAttributeValue,
 };
 
-use super::node::{self, Node, NodeKind};
+use super::listing::NodeKind;
+use super::node::{self, Node};
 use super::{Graph, Homes};
 use crate::context::Context;
 use crate::current::Scope;
