@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::plan::PlanError;
+use super::failure::PlanError;
 use super::turns::Turns;
 use crate::context::Context;
 use crate::error::Result;

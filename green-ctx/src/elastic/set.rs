@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 
+use super::failure::PlanError;
 use super::partition::{Lane, Partition};
-use super::plan::{Plan, PlanError, PreparedPlan};
+use super::plan::{Plan, PreparedPlan};
 use crate::capture::RelaxedCapture;
 use crate::device::Device;
 use crate::error::Result;
