@@ -18,7 +18,6 @@ use crate::capture::RelaxedCapture;
 use crate::current::{self, Current, Scope};
 use crate::device::Device;
 use crate::driver::Driver;
-use crate::elastic::Turns;
 use crate::error::{Error, Result, call};
 use crate::event::Event;
 use crate::green::{self, RawGreen};
@@ -28,6 +27,7 @@ use crate::quarantine::Stuck;
 use crate::raw::Raw;
 use crate::stream::{Stream, StreamOptions};
 use crate::trace;
+use crate::turns::Turns;
 
 pub use close::{CloseError, CloseReason};
 

@@ -4,10 +4,8 @@ mod failure;
 mod partition;
 mod plan;
 mod set;
-mod turns;
 
 pub use failure::PlanError;
 pub use partition::Partition;
 pub use plan::{Plan, PreparedPlan};
 pub use set::{Active, PartitionSet, SwitchOptions};
-pub(crate) use turns::Turns;

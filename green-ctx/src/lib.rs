@@ -91,6 +91,7 @@ mod resource;
 mod serialize;
 mod stream;
 mod trace;
+mod turns;
 mod units;
 pub mod verify;
 mod watch;

@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::failure::PlanError;
-use super::turns::Turns;
 use crate::context::Context;
 use crate::error::Result;
 use crate::group::SmGroup;
 use crate::ledger::Location;
 use crate::stream::{Stream, StreamOptions};
+use crate::turns::Turns;
 
 /// A partition of a prepared plan: a context on its SMs, with a stream.
 pub struct Partition {

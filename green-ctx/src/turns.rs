@@ -55,7 +55,7 @@ impl Turns {
     }
 
     /// Whether one of the streams is being captured.
-    pub(super) fn are_capturing(&self) -> Result<bool> {
+    pub(crate) fn are_capturing(&self) -> Result<bool> {
         let mut capturing = false;
         self.state.lock().each_stream(|stream, _| {
             capturing |= stream.is_capturing()?;
@@ -65,7 +65,7 @@ impl Turns {
     }
 
     /// Records the work up to now.
-    pub(super) fn record(&self, context: &Context) -> Result<()> {
+    pub(crate) fn record(&self, context: &Context) -> Result<()> {
         let mut state = self.state.lock();
         state.each_stream(Stream::record)?;
         if state.some_left {
@@ -81,7 +81,7 @@ impl Turns {
     }
 
     /// Whether the work that was recorded last is done.
-    pub(super) fn are_done(&self) -> Result<bool> {
+    pub(crate) fn are_done(&self) -> Result<bool> {
         let state = self.state.lock();
         for event in state.events() {
             if !event.is_complete()? {
@@ -94,7 +94,7 @@ impl Turns {
     /// Makes what is submitted from now on, to streams that are there and to those that are made
     /// later, wait for what was recorded in others. Only one thread at a time may call it, of all that
     /// take turns.
-    pub(super) fn wait_for<'a>(&self, others: impl Iterator<Item = &'a Turns>) -> Result<()> {
+    pub(crate) fn wait_for<'a>(&self, others: impl Iterator<Item = &'a Turns>) -> Result<()> {
         let mut state = self.state.lock();
         // First, so that a stream that comes too late to be held finds the events here.
         let mut held_by = mem::take(&mut state.held_by);
