@@ -22,11 +22,12 @@ use crate::device::Device;
 use crate::driver::Driver;
 use crate::error::{Error, Result, call};
 use crate::event::Event;
-use crate::green;
+use crate::green::{self, RawGreen};
+use crate::group::SmGroup;
+use crate::ledger::WorkqueueConfig;
 use crate::primary::PrimaryShares;
+use crate::quarantine::Stuck;
 use crate::raw::Raw;
-use crate::recycle::RawGreen;
-use crate::resource::{Provision, Resources, SmGroup, WorkqueueConfig};
 use crate::stream::{Stream, StreamOptions};
 use crate::trace;
 
@@ -40,6 +41,9 @@ pub(crate) use streams::Streams;
 /// included, gives its SMs back to the device. What still runs on them goes on: whoever takes them
 /// next gets them at once, and new work there waits for it on the device. The driver's context is
 /// kept for the next partition of the same SMs ([`Device::context_counts`]).
+///
+/// Where the driver refuses to record that work, as it does while a foreign stream of the context is
+/// being captured, nobody gets the SMs until a split has tried again with success.
 ///
 /// # Example
 ///
@@ -130,24 +134,15 @@ impl Context {
         Ok(Context { inner })
     }
 
-    pub(crate) fn create_green(device: &Device, provision: Provision) -> Result<Context> {
-        let Provision { group, workqueue } = provision;
-        if group.device() != device {
-            return Err(Error::DeviceMismatch { what: "the group and the context" });
-        }
-        if workqueue.as_ref().is_some_and(|workqueue| workqueue.device() != device) {
-            return Err(Error::DeviceMismatch { what: "the workqueue and the context" });
-        }
-        trace::span!(
-            "create_context",
-            device = device.ordinal(),
-            group = group.name(),
-            sms = group.sm_count()
-        );
-        device.driver().check_process()?;
-        let primary = PrimaryShares::of(device)?;
-        let workqueue = workqueue.map(|workqueue| workqueue.config());
-        let RawGreen { green, context } = green::obtain(device, &group, workqueue)?;
+    /// A green context that was made for a group, or used again.
+    pub(crate) fn of_green(
+        raw: RawGreen,
+        group: SmGroup,
+        workqueue: Option<WorkqueueConfig>,
+        primary: Arc<PrimaryShares>,
+    ) -> Context {
+        let device = group.device().clone();
+        let RawGreen { green, context } = raw;
         let green = Green {
             raw: green,
             calls: Mutex::new(()),
@@ -157,7 +152,7 @@ impl Context {
             _primary: primary,
         };
         let kind = Kind::Green(green);
-        Ok(Context::enter(Inner::new(context, kind, device.clone())))
+        Context::enter(Inner::new(context, kind, device))
     }
 
     fn enter(inner: Inner) -> Context {
@@ -200,21 +195,6 @@ impl Context {
         // SAFETY: the context is alive, the pointer is to a live integer.
         unsafe { call!(self.device().api(), cuCtxGetId(self.raw(), &raw mut id)) }?;
         Ok(id)
-    }
-
-    /// How many SMs the context's work runs on, by the driver's own account.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Driver`].
-    #[doc(alias("cuCtxGetDevResource", "cuGreenCtxGetDevResource"))]
-    pub fn sm_count(&self) -> Result<u32> {
-        Ok(self.resources().sm()?.sm_count())
-    }
-
-    /// What the context was provisioned with: SMs, and workqueues from CUDA 13.1 on.
-    pub fn resources(&self) -> Resources {
-        Resources::from(self)
     }
 
     /// The SMs that the context owns; `None` for a primary context, which runs on all of them, and
@@ -451,28 +431,46 @@ impl Inner {
         // What else there is of the context goes first.
         green.fencing.end_guests();
         let raw = RawGreen { green: green.raw, context: self.raw };
-        let (place, sm_count) = (green.group.place(), green.group.sm_count());
-        green::leave(&self.device, raw, place, green.workqueue, sm_count);
+        let (placement, sm_count) = (green.group.placement(), green.group.sm_count());
+        green::leave(&self.device, raw, placement, green.workqueue, sm_count);
     }
 
     /// What the last handle of a green context does.
     fn give_up(&self, mut green: Green) {
         let driver = self.device.driver();
+        // What the context itself still waited for, and graphs of others, come first: recording its
+        // own work covers neither.
         green.group.add_fences(green.fencing.take_pending());
-        match green.record_last(&self.device) {
-            Ok(fences) => {
-                green.group.add_fences(fences);
+        let guests = green.fencing.record_guests(driver);
+        green.group.add_fences(guests);
+        match green.record(&self.device) {
+            Ok(running) => {
+                green.group.add_fences(running);
                 self.leave(&mut green);
             }
             Err(error) => {
-                // The device may have failed: nobody shall get this context again. Its SMs go back
-                // when its work is done, as far as that can still be found out.
                 driver.report(Err(error));
-                driver.report(self.synchronize());
-                green.fencing.end_guests();
-                green::destroy(driver, vec![RawGreen { green: green.raw, context: self.raw }]);
+                self.give_up_unrecorded(green);
             }
         }
+    }
+
+    /// What the last handle does when the work could not be recorded: nobody knows then when the SMs
+    /// are really free, unless all of the work is done.
+    fn give_up_unrecorded(&self, mut green: Green) {
+        let driver = self.device.driver();
+        green.fencing.end_guests();
+        let done = RelaxedCapture::enter(driver).and_then(|_relaxed| self.synchronize());
+        let raw = RawGreen { green: green.raw, context: self.raw };
+        if done.is_ok() || self.device.has_failed() {
+            driver.report(done);
+            // Nothing runs any more. Why recording failed is not known, so nobody else gets the
+            // context.
+            return driver.clean_up(|| green::destroy_raw(driver.api(), raw.green));
+        }
+        let (placement, sm_count) = (green.group.placement().clone(), green.group.sm_count());
+        let stuck = Stuck { placement, workqueue: green.workqueue, sm_count, raw };
+        green.group.quarantine(vec![stuck]);
     }
 }
 

@@ -15,11 +15,12 @@ use crate::current;
 use crate::driver::Driver;
 use crate::error::{Error, Result, call, check};
 use crate::event::{Event, EventOptions};
-use crate::fence::Fences;
-use crate::green;
+use crate::fence::{Fence, Fences};
+use crate::green::{self, RawGreen};
+use crate::ledger::{ContextCounts, Cut, Ledger};
 use crate::primary::ShareSlots;
-use crate::recycle::ContextCounts;
-use crate::resource::{Cut, Ledger, Provision, Resources, Units};
+use crate::quarantine::Quarantine;
+use crate::units::Units;
 
 /// One GPU. Cheap to clone, and equal to every other handle of the same GPU.
 ///
@@ -51,7 +52,8 @@ pub(crate) struct DeviceState {
     primary_shares: ShareSlots,
     /// Whether the device's contexts are lost, as far as somebody has seen it.
     failed: AtomicBool,
-    pub(crate) ledger: Mutex<Ledger>,
+    pub(crate) ledger: Mutex<Ledger<Arc<Fence>, RawGreen>>,
+    pub(crate) quarantine: Quarantine,
     /// What the device was cut into so far. The pieces stay good, even when the primary context was
     /// released meanwhile (recorded on an H200).
     units: Mutex<Vec<(Cut, Arc<Units>)>>,
@@ -69,6 +71,7 @@ impl DeviceState {
             primary_shares: ShareSlots::default(),
             failed: AtomicBool::new(false),
             ledger: Mutex::new(Ledger::default()),
+            quarantine: Quarantine::default(),
             units: Mutex::new(Vec::new()),
         })
     }
@@ -217,45 +220,6 @@ impl Device {
         Ok(fresh)
     }
 
-    /// What the device has: SMs to be split, and workqueues from CUDA 13.1 on.
-    pub fn resources(&self) -> Resources {
-        Resources::from(self)
-    }
-
-    /// Creates a green context on a group's SMs, with a workqueue of its own if one is added
-    /// ([`SmGroup::with_workqueue`](crate::SmGroup::with_workqueue)). The group comes back from
-    /// [`Context::close`], or returns its SMs when the last handle of the context goes.
-    ///
-    /// The first context of certain SMs takes about 800 µs on an H200 and 4 to 5 MiB of device
-    /// memory, which the driver does not give back, and it waits for all work that runs on the device
-    /// (measured and recorded with driver 580.159.04). It is used again for every later one of the
-    /// same SMs, which a split prefers.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) for another device's group or workqueue, and
-    /// [`Error::Driver`](crate::Error::Driver); the group's SMs are free again then.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use green_ctx::{Driver, sim::Sim};
-    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
-    /// let device = driver.device(0)?;
-    /// let split = device.resources().sm()?.split([16, 24])?;
-    /// for group in split.groups {
-    ///     let context = device.create_context(group)?;
-    ///     println!("a partition of {} SMs", context.sm_count()?);
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[doc(alias = "cuGreenCtxCreate")]
-    pub fn create_context(&self, provision: impl Into<Provision>) -> Result<Context> {
-        Context::create_green(self, provision.into())
-    }
-
     /// How many green contexts were made, used again, and wait to be.
     #[must_use]
     pub fn context_counts(&self) -> ContextCounts {
@@ -271,9 +235,11 @@ impl Device {
     }
 
     /// Destroys all idle contexts, and returns how many they were. What is kept to tell whether work
-    /// of dropped partitions is done goes too, where it is done.
+    /// of dropped partitions is done goes too, where it is done. Before that it tries again to record
+    /// the work of contexts for which this has failed.
     #[doc(alias = "cuGreenCtxDestroy")]
     pub fn release_idle(&self) -> usize {
+        self.retry_quarantine();
         let idle = self.state().ledger.lock().recycler.drain();
         let count = idle.len();
         green::destroy(&self.driver, idle);
@@ -281,15 +247,19 @@ impl Device {
         count
     }
 
+    /// Tries again to record the work that SMs in quarantine wait for.
+    #[inline]
+    pub(crate) fn retry_quarantine(&self) {
+        self.state().quarantine.retry(self);
+    }
+
     /// Lets go of fences in the ledger whose work is done.
     fn settle_fences(&self) {
         let mut fences = self.state().ledger.lock().fences();
         // Asked without the lock, as whoever takes the SMs meanwhile gets the fences too.
-        fences.retain(|fences| {
-            let mut fences = Fences::gather(fences.iter());
-            fences.settle(&self.driver);
-            fences.is_empty()
-        });
+        let mut running = Fences::gather(&fences);
+        running.settle(&self.driver);
+        fences.retain(|fence| !running.as_slice().contains(fence));
         let done = self.state().ledger.lock().take_fences(&fences);
         drop(done);
     }

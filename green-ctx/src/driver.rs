@@ -343,12 +343,12 @@ impl Drop for Inner {
         let relaxed = RelaxedCapture::of(&self.api, &self.reporter);
         for device in &self.devices {
             let idle = device.ledger.lock().recycler.drain();
-            for raw in idle {
-                self.reporter.report(green::destroy_raw(&self.api, raw.green));
+            for idle in idle {
+                self.reporter.report(green::destroy_raw(&self.api, idle.raw.green));
             }
             let fences = device.ledger.lock().fences();
-            let fences = Fences::gather(fences.iter().flat_map(|fences| fences.iter()));
-            fences.end(&self.api, |result| self.reporter.report(result));
+            Fences::from(fences).end(&self.api, |result| self.reporter.report(result));
+            device.quarantine.end(&self.api, |result| self.reporter.report(result));
         }
         self.reporter.report(relaxed.map(drop));
     }

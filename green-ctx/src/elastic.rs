@@ -1,11 +1,13 @@
 //! Partitions that move: the same SMs divided in one way now and in another a moment later.
 
+mod failure;
 mod partition;
 mod plan;
 mod set;
 mod shared;
 mod switch;
 
+pub use failure::PlanError;
 pub use partition::Partition;
-pub use plan::{Plan, PlanError, PreparedPlan};
+pub use plan::{Plan, PreparedPlan};
 pub use set::{Active, PartitionSet, SwitchOptions};

@@ -2,14 +2,12 @@
 
 mod hint;
 
-use std::fmt;
-
 use green_ctx_sys::{CUresult, LoadError, Unsupported, Version};
 
 use crate::fit::DoesNotFit;
-use crate::resource::Holder;
-use crate::stream::DefaultStream;
-use crate::watch::Escape;
+use crate::ledger::{NotEnoughSms, Refusal};
+use crate::stream::token::DefaultStream;
+use crate::watch::escape::Escape;
 
 /// The result of an operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -179,7 +177,9 @@ impl Error {
             Error::Simulator(_) => ErrorKind::NoDriver,
             Error::NoSuchDevice { count: 0, .. } => ErrorKind::NoDriver,
             Error::Unsupported { .. } => ErrorKind::Unsupported,
-            Error::NotEnoughSms(shortage) if shortage.holders.is_empty() => {
+            Error::NotEnoughSms(shortage)
+                if shortage.holders.is_empty() && shortage.quarantined == 0 =>
+            {
                 ErrorKind::InvalidRequest
             }
             Error::NotEnoughSms(_) | Error::CutInUse { .. } => ErrorKind::Unavailable,
@@ -236,81 +236,19 @@ impl Error {
     }
 }
 
-impl From<Unsupported> for Error {
-    fn from(Unsupported { call, needs, found }: Unsupported) -> Error {
-        Error::Unsupported { call, needs, found }
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Error {
+        match refusal {
+            Refusal::InvalidRequest(reason) => Error::InvalidRequest(reason),
+            Refusal::NotEnoughSms(shortage) => Error::NotEnoughSms(shortage),
+            Refusal::CutInUse { held } => Error::CutInUse { held },
+        }
     }
 }
 
-/// Which groups did not fit, and what would.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct NotEnoughSms {
-    /// The group that was to be split; `None` for the device.
-    pub within: Option<String>,
-    /// The counts that were asked for, in SMs; `None` for as many as there are.
-    pub requested: Vec<Option<u32>>,
-    /// How many of them fit, in the order given.
-    pub fit: usize,
-    /// The SMs that are free.
-    pub free: u32,
-    /// The device's SMs.
-    pub total: u32,
-    /// The smallest piece that the device was cut into, in SMs; for a structured request the least
-    /// that is scheduled together.
-    pub unit: u32,
-    /// The nearest counts that as many groups could have now, in SMs; empty where so many groups fit
-    /// at no count.
-    pub nearest: Vec<u32>,
-    /// Who holds the SMs that are not free.
-    pub holders: Vec<Holder>,
-}
-
-impl fmt::Display for NotEnoughSms {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let NotEnoughSms { within, requested, fit, free, total, unit, nearest, holders } = self;
-        let requested: Vec<String> = requested
-            .iter()
-            .map(|count| {
-                count.map_or_else(|| "any number of".to_owned(), |count| count.to_string())
-            })
-            .collect();
-        match requested.as_slice() {
-            [one] => write!(f, "a group of {one} SMs does not fit")?,
-            [first, rest @ ..] if rest.iter().all(|count| count == first) => {
-                write!(f, "{} groups of {first} SMs do not fit, {fit} fit", requested.len())?;
-            }
-            counts => {
-                write!(f, "groups of {} SMs do not fit, ", counts.join(", "))?;
-                match fit {
-                    0 => write!(f, "not even the first fits")?,
-                    fit => write!(f, "the first {fit} fit")?,
-                }
-            }
-        }
-        match within {
-            Some(name) => write!(f, ": {name} has {free} SMs, in units of {unit}")?,
-            None => write!(f, ": {free} of the device's {total} SMs are free, in units of {unit}")?,
-        }
-        match nearest.as_slice() {
-            [] => {}
-            [one] => write!(f, "; a group of {one} would fit")?,
-            [first, rest @ ..] if rest.iter().all(|count| count == first) => {
-                write!(f, "; {} groups of {first} would fit", nearest.len())?;
-            }
-            counts => {
-                let counts: Vec<String> = counts.iter().map(ToString::to_string).collect();
-                write!(f, "; groups of {} would fit", counts.join(", "))?;
-            }
-        }
-        if let Some((first, rest)) = holders.split_first() {
-            write!(f, "; the rest is held by {first}")?;
-            for holder in rest {
-                write!(f, ", {holder}")?;
-            }
-        }
-        Ok(())
+impl From<Unsupported> for Error {
+    fn from(Unsupported { call, needs, found }: Unsupported) -> Error {
+        Error::Unsupported { call, needs, found }
     }
 }
 

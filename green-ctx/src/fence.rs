@@ -119,6 +119,13 @@ impl Fence {
     }
 }
 
+/// A fence is equal to itself alone.
+impl PartialEq for Fence {
+    fn eq(&self, other: &Fence) -> bool {
+        ptr::eq(self, other)
+    }
+}
+
 impl Drop for Fence {
     fn drop(&mut self) {
         // A driver that is ending has ended its fences itself.
@@ -137,8 +144,11 @@ pub(crate) struct Fences {
     fences: Vec<Arc<Fence>>,
 }
 
-/// The fences of one unit, shared with the units that were given back with it.
-pub(crate) type Shared = Option<Arc<Vec<Arc<Fence>>>>;
+impl From<Vec<Arc<Fence>>> for Fences {
+    fn from(fences: Vec<Arc<Fence>>) -> Fences {
+        Fences { fences }
+    }
+}
 
 impl Fences {
     /// The fences of several units, each once.
@@ -167,10 +177,6 @@ impl Fences {
         self.fences.iter()
     }
 
-    pub(crate) fn into_iter(self) -> impl Iterator<Item = Arc<Fence>> {
-        self.fences.into_iter()
-    }
-
     /// Adds fences, and lets go of those that are done.
     pub(crate) fn add(&mut self, driver: &Driver, more: impl IntoIterator<Item = Arc<Fence>>) {
         self.union(more);
@@ -189,13 +195,8 @@ impl Fences {
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.fences.is_empty()
-    }
-
-    /// The form in which the ledger keeps them.
-    pub(crate) fn share(self) -> Shared {
-        if self.fences.is_empty() { None } else { Some(Arc::new(self.fences)) }
+    pub(crate) fn as_slice(&self) -> &[Arc<Fence>] {
+        &self.fences
     }
 
     /// Ends the fences of a driver that is ending itself, which nobody else has any more.

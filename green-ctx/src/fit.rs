@@ -1,20 +1,11 @@
 //! How much of a kernel fits on a context's SMs at once, asked before anything is launched.
 
-mod known;
-mod occupancy;
+pub(crate) mod check;
+pub(crate) mod known;
+pub(crate) mod occupancy;
 mod question;
 
 use std::fmt;
-use std::ptr;
-
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::launch::{LaunchConfig, Shape};
-use crate::library::Kernel;
-use crate::stream::Stream;
-pub(crate) use known::KnownFits;
-pub(crate) use occupancy::Occupancy;
-use question::Question;
 
 /// What fits at once of a kernel in one shape on a context's SMs, by the driver's account.
 ///
@@ -217,7 +208,7 @@ impl fmt::Display for DoesNotFit {
 }
 
 /// The sides of a grid, a block or a cluster.
-struct Sides(Shape);
+struct Sides((u32, u32, u32));
 
 impl fmt::Display for Sides {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -229,60 +220,6 @@ impl fmt::Display for Sides {
 }
 
 /// The number of blocks of a shape, or of its threads.
-fn blocks((x, y, z): Shape) -> u32 {
+fn blocks((x, y, z): (u32, u32, u32)) -> u32 {
     x.saturating_mul(y).saturating_mul(z)
-}
-
-impl Kernel {
-    /// What of this kernel fits at once on a context's SMs, in a configuration that is not launched.
-    /// Whether the configuration asks for a cooperative launch makes no difference.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InvalidRequest`] for a grid, a block or a cluster with a side of 0, for clusters that
-    /// do not divide the grid, and for others than the kernel requires; [`Error::DeviceMismatch`] for
-    /// a kernel of another driver; [`Error::Driver`]. What does not fit is no error here: the numbers
-    /// say so.
-    #[doc(alias(
-        "cuOccupancyMaxActiveBlocksPerMultiprocessor",
-        "cuOccupancyMaxActiveClusters",
-        "cuOccupancyMaxPotentialClusterSize"
-    ))]
-    pub fn fit(&self, context: &Context, config: LaunchConfig) -> Result<Fit> {
-        if self.library().driver() != context.device().driver() {
-            return Err(Error::DeviceMismatch { what: "the kernel and the context" });
-        }
-        // The null stream stands for the context that is current, as recorded.
-        Question { kernel: self, context, stream: ptr::null_mut(), config }.ask(|question| {
-            let cluster = question.cluster()?;
-            question.fit(cluster)
-        })
-    }
-}
-
-/// Refuses a cooperative or clustered launch for which the stream's context has no room. A captured
-/// one would only show when the graph is launched: a cooperative node that does not fit never ends
-/// (recorded on an H200, driver 580.159.04).
-///
-/// A launch that fitted once in this context is not asked about again.
-pub(crate) fn check_launch(stream: &Stream, kernel: &Kernel, config: LaunchConfig) -> Result<()> {
-    let context = stream.context();
-    stream.driver().check_process()?;
-    if kernel.known_fits().contains(context, config) {
-        return Ok(());
-    }
-    Question { kernel, context, stream: stream.raw(), config }.ask(|question| {
-        let cluster = question.cluster()?;
-        let (_, resident) = question.room(cluster)?;
-        let fits = match config.cooperative {
-            true => question.blocks() <= u64::from(resident),
-            false => resident > 0,
-        };
-        if fits {
-            kernel.known_fits().insert(context, config);
-            return Ok(());
-        }
-        let fit = question.fit(cluster)?;
-        Err(Error::DoesNotFit(Box::new(DoesNotFit { cooperative: config.cooperative, fit })))
-    })
 }

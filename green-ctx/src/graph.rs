@@ -6,6 +6,7 @@ mod cache;
 mod capture;
 mod contexts;
 mod exec;
+pub(crate) mod listing;
 mod node;
 mod participants;
 mod retarget;
@@ -27,12 +28,11 @@ use crate::error::{Error, Result, call};
 use crate::owner::Owner;
 use crate::raw::Raw;
 
-pub use audit::{Audit, NodeAudit};
 pub use cache::GraphCache;
 pub use capture::CaptureMode;
 pub(crate) use contexts::Contexts;
 pub use exec::GraphExec;
-pub use node::NodeKind;
+pub use listing::{Audit, NodeAudit, NodeKind};
 pub(crate) use participants::{Captures, stream_ends};
 pub use retarget::RetargetError;
 

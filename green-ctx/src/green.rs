@@ -1,98 +1,67 @@
-//! The driver's green contexts: made or used again, left for the next, destroyed.
+//! The driver's green contexts that nobody uses any more: left for the next owner, or destroyed.
 #![allow(unsafe_code, reason = "calls the driver")]
 
-use std::ptr;
+use std::sync::Arc;
 
-use green_ctx_sys::{CUgreenCtx_st, CUgreenCtxCreate_flags};
+use green_ctx_sys::{Api, CUctx_st, CUevent, CUgreenCtx_st};
 
+use crate::capture::RelaxedCapture;
 use crate::device::Device;
 use crate::driver::Driver;
-use crate::error::{Error, Result, call};
+use crate::error::{Result, call};
+use crate::event::EventOptions;
+use crate::fence::Fence;
+use crate::ledger::{Idle, Placement, WorkqueueConfig};
 use crate::raw::Raw;
-use crate::recycle::{Idle, Place, RawGreen};
-use crate::resource::{SmGroup, WorkqueueConfig, describe, provisioned};
-use crate::trace;
 
-/// A context of a group's SMs: one that waits to be used again, or a new one.
-pub(crate) fn obtain(
-    device: &Device,
-    group: &SmGroup,
-    workqueue: Option<WorkqueueConfig>,
-) -> Result<RawGreen> {
-    if device.has_failed() {
-        // None of them can be used again.
-        device.release_idle();
-    }
-    let idle = device.state().ledger.lock().recycler.take(group.place(), workqueue);
-    match idle {
-        Some(raw) => {
-            trace::event!(DEBUG, sms = group.sm_count(), "a context is used again");
-            Ok(raw)
-        }
-        None => create(device, group, workqueue),
-    }
+/// A driver's green context with the handle that other calls take.
+#[derive(Clone, Copy)]
+pub(crate) struct RawGreen {
+    pub(crate) green: Raw<CUgreenCtx_st>,
+    pub(crate) context: Raw<CUctx_st>,
 }
 
-/// Creates a green context on a group's SMs, and looks at what the driver gave it.
-fn create(
-    device: &Device,
-    group: &SmGroup,
-    workqueue: Option<WorkqueueConfig>,
-) -> Result<RawGreen> {
-    let descriptor = describe(group, workqueue)?;
-    let flags = CUgreenCtxCreate_flags::CU_GREEN_CTX_DEFAULT_STREAM.0;
-    let mut raw = ptr::null_mut();
-    // SAFETY: the descriptor was generated for this device just now. The flag is the one that every
-    // driver before 13.3 requires.
-    unsafe {
-        call!(device.api(), cuGreenCtxCreate(&raw mut raw, descriptor, device.as_raw(), flags))
-    }?;
-    let green = Raw::new(raw).ok_or(Error::null("cuGreenCtxCreate"))?;
-    device.state().ledger.lock().recycler.count_created();
-    finish(device, group, green).inspect_err(|_| destroy_one(device.driver(), green))
+/// A fence for the work that still runs in a context that nobody uses any more; `None` where none
+/// does.
+pub(crate) fn record(device: &Device, green: Raw<CUgreenCtx_st>) -> Result<Option<Arc<Fence>>> {
+    let event = device.create_event(EventOptions::default())?;
+    record_in(device, green, event.raw())?;
+    Ok(Fence::unless_done(device, event)?.map(Arc::new))
 }
 
-/// The rest of the creation, which the caller undoes where it fails.
-fn finish(device: &Device, group: &SmGroup, green: Raw<CUgreenCtx_st>) -> Result<RawGreen> {
-    let mut raw = ptr::null_mut();
-    // SAFETY: the green context is alive, the pointer is to a live handle.
-    unsafe { call!(device.api(), cuCtxFromGreenCtx(&raw mut raw, green.as_ptr())) }?;
-    let context = Raw::new(raw).ok_or(Error::null("cuCtxFromGreenCtx"))?;
-    let (expected, found) = (group.sm_count(), provisioned(device, green)?);
-    if found == expected {
-        Ok(RawGreen { green, context })
-    } else {
-        Err(Error::WrongProvision { expected, found })
-    }
+/// Records the work of a context that nobody uses any more in an event. That covers the work of streams
+/// which are destroyed already (recorded on an H200, driver 580.159.04).
+pub(crate) fn record_in(device: &Device, green: Raw<CUgreenCtx_st>, event: CUevent) -> Result<()> {
+    let _relaxed = RelaxedCapture::enter(device.driver())?;
+    // SAFETY: both handles are alive, and no other thread has the context.
+    unsafe { call!(device.api(), cuGreenCtxRecordEvent(green.as_ptr(), event)) }
 }
 
 /// Leaves a context that nobody uses any more to whoever asks for its SMs next.
 pub(crate) fn leave(
     device: &Device,
     raw: RawGreen,
-    place: &Place,
+    placement: &Placement,
     workqueue: Option<WorkqueueConfig>,
     sm_count: u32,
 ) {
     if device.has_failed() {
-        return destroy(device.driver(), vec![raw]);
+        return device.driver().clean_up(|| destroy_raw(device.api(), raw.green));
     }
-    let idle = Idle { place: place.clone(), workqueue, sm_count, raw };
+    let idle = Idle { placement: placement.clone(), workqueue, sm_count, raw };
     let surplus = device.state().ledger.lock().recycler.put(idle);
     destroy(device.driver(), surplus);
 }
 
-/// Destroys contexts that nobody else has.
-pub(crate) fn destroy(driver: &Driver, contexts: Vec<RawGreen>) {
-    contexts.into_iter().for_each(|raw| destroy_one(driver, raw.green));
+/// Destroys contexts that nobody uses.
+pub(crate) fn destroy(driver: &Driver, contexts: Vec<Idle<RawGreen>>) {
+    for idle in contexts {
+        driver.clean_up(|| destroy_raw(driver.api(), idle.raw.green));
+    }
 }
 
-fn destroy_one(driver: &Driver, green: Raw<CUgreenCtx_st>) {
-    driver.clean_up(|| destroy_raw(driver.api(), green));
-}
-
-/// Destroys a context of a driver that is ending itself.
-pub(crate) fn destroy_raw(api: &green_ctx_sys::Api, green: Raw<CUgreenCtx_st>) -> Result<()> {
+/// Destroys a context that nobody else has.
+pub(crate) fn destroy_raw(api: &Api, green: Raw<CUgreenCtx_st>) -> Result<()> {
     // SAFETY: the callers own the handle, and nobody has it afterwards.
     unsafe { call!(api, cuGreenCtxDestroy(green.as_ptr())) }
 }

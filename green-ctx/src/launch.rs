@@ -10,7 +10,7 @@ use green_ctx_sys::{
 };
 
 use crate::error::{Error, Result, call};
-use crate::fit;
+use crate::fit::check as fit;
 use crate::library::Kernel;
 use crate::memory::{DeviceBuffer, Element};
 use crate::stream::Stream;

@@ -62,6 +62,7 @@ mod context;
 #[cfg(feature = "cudarc")]
 pub mod cudarc;
 mod current;
+mod dev_resource;
 mod device;
 mod driver;
 mod elastic;
@@ -72,8 +73,10 @@ mod fit;
 mod fork;
 mod graph;
 mod green;
+mod group;
 pub mod guide;
 mod launch;
+mod ledger;
 mod library;
 mod location;
 mod lock;
@@ -81,8 +84,8 @@ mod memory;
 mod owner;
 mod primary;
 mod probe;
+mod quarantine;
 mod raw;
-mod recycle;
 mod registry;
 mod report;
 mod resource;
@@ -90,6 +93,7 @@ mod resource;
 mod serialize;
 mod stream;
 mod trace;
+mod units;
 pub mod verify;
 mod watch;
 
@@ -99,22 +103,25 @@ pub use current::Current;
 pub use device::{ComputeCapability, Device, Uuid};
 pub use driver::{Driver, DriverInfo};
 pub use elastic::{Active, Partition, PartitionSet, Plan, PlanError, PreparedPlan, SwitchOptions};
-pub use error::{Error, ErrorKind, NotEnoughSms, Result};
+pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventOptions};
 pub use fit::{ClusterFit, DoesNotFit, Fit};
 pub use graph::{
     Audit, CaptureMode, Graph, GraphCache, GraphExec, NodeAudit, NodeKind, RetargetError,
 };
+pub use group::SmGroup;
 pub use launch::{Argument, Arguments, DevicePointer, LaunchConfig};
+pub use ledger::{
+    ContextCounts, Granularity, Holder, LocalityDomain, NotEnoughSms, PerGroup, PlannedGroup,
+    SplitPlan, SplitRequest, WorkqueueScope,
+};
 pub use library::{Kernel, Library};
 pub use location::Location;
 pub use memory::{DeviceBuffer, Element};
 pub use probe::Block;
-pub use recycle::ContextCounts;
 pub use resource::{
-    Granularity, Holder, LimitSource, LocalityDomain, PerGroup, PlannedGroup, Provision, Resources,
-    SmGroup, SmResource, Split, SplitError, SplitPlan, SplitRequest, Workqueue, WorkqueueOptions,
-    WorkqueueResource, WorkqueueScope,
+    LimitSource, Provision, Resources, SmResource, Split, SplitError, Workqueue, WorkqueueOptions,
+    WorkqueueResource,
 };
 pub use stream::{DefaultStream, Stream, StreamOptions};
 pub use watch::{Escape, EscapeKind, Watch, Watching};

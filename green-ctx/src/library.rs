@@ -14,7 +14,7 @@ use crate::current::Scope;
 use crate::device::Device;
 use crate::driver::Driver;
 use crate::error::{Error, Result, call, check};
-use crate::fit::KnownFits;
+use crate::fit::known::KnownFits;
 use crate::raw::Raw;
 
 /// Kernels that were loaded together. They belong to no context and run in any of the device's.

@@ -1,14 +1,8 @@
 //! Where work runs, in a form that can be written down.
-#![allow(unsafe_code, reason = "calls the driver")]
+
+mod lookup;
 
 use std::fmt;
-
-use green_ctx_sys::CUcontext;
-
-use crate::context::Context;
-use crate::driver::Driver;
-use crate::error::{Result, call};
-use crate::resource::sm_count_of;
 
 /// The SMs that work may use: those of a context.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,31 +12,10 @@ pub struct Location {
     /// The name of the partition's group; `primary` for the primary context, and `borrowed` for one
     /// that this crate did not make.
     pub context: String,
-    /// The context's number, as [`Context::id`] gives it.
+    /// The context's number, as [`Context::id`](crate::Context::id) gives it.
     pub context_id: u64,
     /// The context's SMs.
     pub sm_count: u32,
-}
-
-impl Location {
-    /// # Safety
-    ///
-    /// The context must be alive, and one of this driver.
-    pub(crate) unsafe fn of_raw(driver: &Driver, raw: CUcontext) -> Result<Location> {
-        let known = driver.find_context(raw);
-        let context = known.as_ref().map_or("borrowed", Context::label).to_owned();
-        let mut context_id = 0;
-        // SAFETY: the context is alive by this function's contract, the pointer is to a live number.
-        unsafe { call!(driver.api(), cuCtxGetId(raw, &raw mut context_id)) }?;
-        // SAFETY: as above.
-        let sm_count = unsafe { sm_count_of(driver.api(), raw) }?;
-        Ok(Location { context, context_id, sm_count })
-    }
-
-    pub(crate) fn of(context: &Context) -> Result<Location> {
-        // SAFETY: the handle keeps its context.
-        unsafe { Location::of_raw(context.device().driver(), context.raw()) }
-    }
 }
 
 impl fmt::Display for Location {

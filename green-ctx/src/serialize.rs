@@ -1,14 +1,11 @@
 //! How reports are written down and read again, with the feature `serde`. Versions, compute
-//! capabilities, UUIDs and granularities are the text that they print as.
-
-use std::sync::Arc;
+//! capabilities and UUIDs are the text that they print as.
 
 use green_ctx_sys::Version;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::device::{ComputeCapability, Uuid};
-use crate::resource::{Granularity, Holder, PlannedGroup, SplitPlan};
 
 /// A version as its text, `13.0`: the bindings know no serde.
 pub(crate) mod version {
@@ -72,78 +69,6 @@ fn uuid(text: &str) -> Option<Uuid> {
     let number = u128::from_str_radix(&digits, 16).ok()?;
     let uuid = Uuid(number.to_be_bytes());
     (uuid.to_string() == text.to_ascii_lowercase().replacen("gpu", "GPU", 1)).then_some(uuid)
-}
-
-impl Serialize for Granularity {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Granularity {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Granularity, D::Error> {
-        let text = String::deserialize(from)?;
-        Granularity::ALL
-            .into_iter()
-            .find(|granularity| granularity.to_string() == text)
-            .ok_or_else(|| D::Error::unknown_variant(&text, &["coarse", "fine", "largest-cluster"]))
-    }
-}
-
-/// The form in which each type with a shared name is written: serde shares no names unless asked to
-/// with a feature that would be everybody's.
-macro_rules! with_text_for_name {
-    ($type:ident as $form:ident { $($field:ident: $field_type:ty),* }) => {
-        #[derive(Serialize, Deserialize)]
-        struct $form {
-            name: String,
-            $($field: $field_type),*
-        }
-
-        impl Serialize for $type {
-            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-                let $type { name, $($field),* } = self;
-                $form { name: name.to_string(), $($field: *$field),* }.serialize(to)
-            }
-        }
-
-        impl<'de> Deserialize<'de> for $type {
-            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<$type, D::Error> {
-                let $form { name, $($field),* } = $form::deserialize(from)?;
-                Ok($type { name: Arc::from(name), $($field),* })
-            }
-        }
-    };
-}
-with_text_for_name!(Holder as HolderForm { sm_count: u32 });
-with_text_for_name!(PlannedGroup as PlannedGroupForm { requested: Option<u32>, sm_count: u32 });
-
-#[derive(Serialize)]
-struct SplitPlanForm<'a> {
-    unit: u32,
-    groups: &'a [PlannedGroup],
-    remainder: u32,
-}
-
-impl Serialize for SplitPlan {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let SplitPlan { unit, groups, remainder } = self;
-        SplitPlanForm { unit: *unit, groups, remainder: *remainder }.serialize(to)
-    }
-}
-
-#[derive(Deserialize)]
-struct OwnedSplitPlanForm {
-    unit: u32,
-    groups: Vec<PlannedGroup>,
-    remainder: u32,
-}
-
-impl<'de> Deserialize<'de> for SplitPlan {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<SplitPlan, D::Error> {
-        let OwnedSplitPlanForm { unit, groups, remainder } = OwnedSplitPlanForm::deserialize(from)?;
-        Ok(SplitPlan { unit, groups, remainder })
-    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 mod default;
 mod foreign;
 mod host;
+pub(crate) mod token;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -22,10 +23,9 @@ use crate::event::{Event, EventOptions};
 use crate::graph;
 use crate::owner::Ownership;
 use crate::raw::Raw;
-use crate::resource::Resources;
 
-pub use default::DefaultStream;
 pub(crate) use foreign::context_of;
+pub use token::DefaultStream;
 
 /// A stream of one context. Clones share it; the last one destroys it.
 ///
@@ -112,11 +112,6 @@ impl Stream {
     #[doc(alias("cuStreamGetCtx", "cuStreamGetGreenCtx"))]
     pub fn context(&self) -> &Context {
         &self.inner.context
-    }
-
-    /// What the stream's work runs on.
-    pub fn resources(&self) -> Resources {
-        Resources::from(self)
     }
 
     /// The driver's handle. [`Driver::find_stream`] leads back from it.

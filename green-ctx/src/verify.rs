@@ -9,8 +9,8 @@ use crate::context::Context;
 use crate::device::{ComputeCapability, Device};
 use crate::driver::DriverInfo;
 use crate::error::{Error, Result};
+use crate::ledger::SplitRequest;
 use crate::probe::{Block, Probe};
-use crate::resource::SplitRequest;
 use crate::stream::{Stream, StreamOptions};
 
 /// How long each block of the probe stays on its SM, unless asked otherwise.

@@ -393,3 +393,34 @@ fn fences_are_what_makes_shared_memory_safe() -> Outcome {
     }
     Ok(())
 }
+
+/// What is kept to wait for the work of plans that are gone is let go of as that work ends.
+#[test]
+fn plans_that_come_and_go_leave_nothing() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let set = set(&device, plan("home", 16))?;
+    let home = set.plan("home")?;
+    let kernel = work(&sim, &device, "work")?;
+    let mut live = None;
+    for round in 0..200 {
+        let other = set.prepare(plan("other", 64))?;
+        set.switch(&other, SwitchOptions::default())?;
+        let stream = other.partitions()[0].stream().clone();
+        launch(&stream, &kernel)?;
+        set.switch(&home, SwitchOptions::default())?;
+        set.retire("other")?;
+        drop(other);
+        // The work goes on when its partition is gone, and is over before the next round.
+        drop(stream);
+        device.primary_context()?.synchronize()?;
+        device.release_idle();
+        let known = *live.get_or_insert(sim.live());
+        let now = sim.live();
+        let growth = [
+            now.events.saturating_sub(known.events),
+            now.primary_retains.saturating_sub(known.primary_retains),
+        ];
+        assert!(growth.iter().all(|more| *more <= 4), "round {round}: {known:?}, then {now:?}");
+    }
+    Ok(())
+}

@@ -20,9 +20,10 @@ use super::{Context, Green, Kind};
 use crate::capture::RelaxedCapture;
 use crate::current::Scope;
 use crate::device::Device;
+use crate::driver::Driver;
 use crate::error::{Result, call};
-use crate::event::EventOptions;
 use crate::fence::{Fence, Fences, Pending};
+use crate::green;
 use crate::stream::{DefaultStream, Stream};
 
 /// A green context's side of fencing.
@@ -59,6 +60,17 @@ impl Fencing {
         self.guests.get().map_or(Ok(()), Guests::synchronize)
     }
 
+    /// Records those graphs when no handle of the context is left.
+    pub(super) fn record_guests(&self, driver: &Driver) -> Option<Arc<Fence>> {
+        let guests = self.guests.get()?;
+        if let Err(error) = guests.record() {
+            // Nobody else can wait for them then: the host does.
+            driver.report(Err(error));
+            driver.report(guests.synchronize());
+        }
+        Some(Arc::clone(guests.fence()))
+    }
+
     /// Ends what stands for those graphs.
     pub(super) fn end_guests(&mut self) {
         drop(self.guests.take());
@@ -66,31 +78,14 @@ impl Fencing {
 }
 
 impl Green {
-    /// Records all work of the context, that of others' graphs included, when no handle is left.
-    /// Returns what stands for it.
-    pub(super) fn record_last(&self, device: &Device) -> Result<Vec<Arc<Fence>>> {
-        // Covers the work of streams that are destroyed already (recorded on an H200, driver
-        // 580.159.04).
-        let record = |event| {
-            // SAFETY: both handles are alive, and no other thread has the context.
-            unsafe { call!(device.api(), cuGreenCtxRecordEvent(self.raw.as_ptr(), event)) }
+    /// Records all work of the context when no handle is left; `None` where all of it is done.
+    pub(super) fn record(&self, device: &Device) -> Result<Option<Arc<Fence>>> {
+        let Some(fence) = self.fencing.work.get() else {
+            return green::record(device, self.raw);
         };
-        let Fencing { work, guests, .. } = &self.fencing;
-        let work = match work.get() {
-            Some(fence) => {
-                record(fence.raw())?;
-                fence.note_record();
-                Some(Arc::clone(fence))
-            }
-            None => {
-                let event = device.create_event(EventOptions::default())?;
-                record(event.raw())?;
-                Fence::unless_done(device, event)?.map(Arc::new)
-            }
-        };
-        guests.get().map_or(Ok(()), Guests::record)?;
-        let guests = guests.get().map(|guests| Arc::clone(guests.fence()));
-        Ok(work.into_iter().chain(guests).collect())
+        green::record_in(device, self.raw, fence.raw())?;
+        fence.note_record();
+        Ok(Some(Arc::clone(fence)))
     }
 }
 

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::plan::PlanError;
+use super::failure::PlanError;
 use super::shared::SharedContext;
 use crate::context::Context;
 use crate::error::Result;
-use crate::resource::SmGroup;
+use crate::group::SmGroup;
 use crate::stream::{Stream, StreamOptions};
 
 /// A partition of a prepared plan: a context on its SMs, with a stream.

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::partition::Partition;
 use super::shared::SharedContext;
 use crate::device::Device;
-use crate::error::Error;
-use crate::resource::{Parent, SplitRequest};
+use crate::group::Parent;
+use crate::ledger::SplitRequest;
 
 /// A named division of the SMs of a [`PartitionSet`](super::PartitionSet).
 ///
@@ -103,64 +103,5 @@ impl fmt::Debug for PreparedPlan {
             .field("name", &self.name)
             .field("partitions", &self.partitions)
             .finish_non_exhaustive()
-    }
-}
-
-/// Why a plan was not prepared, switched to or retired. The active plan is what it was.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PlanError {
-    /// No plan of this name is prepared.
-    #[error("there is no plan {name}; there {}", prepared(known))]
-    Unknown {
-        /// The name that was asked for.
-        name: String,
-        /// The names that there are.
-        known: Vec<String>,
-    },
-    /// A plan of this name is prepared already.
-    #[error("there is a plan {name} already; retire it first")]
-    Exists {
-        /// The name.
-        name: String,
-    },
-    /// Two partitions of the plan have one name.
-    #[error("plan {plan} has two partitions named {partition}")]
-    TwoOfOneName {
-        /// The plan's name.
-        plan: String,
-        /// The partitions' name.
-        partition: String,
-    },
-    /// The active plan cannot be retired.
-    #[error("plan {name} is the active one; switch to another first")]
-    Active {
-        /// The name.
-        name: String,
-    },
-    /// The work of the active plan was not done in time.
-    #[error("partition {partition} was not done with its work within {milliseconds} ms")]
-    NotDrained {
-        /// The partition that was still busy.
-        partition: String,
-        /// How long was waited, in milliseconds.
-        milliseconds: u128,
-    },
-    /// A stream of a partition that gives up or takes over SMs, or that is to be drained, is being
-    /// captured, which recording its work or making it wait would invalidate.
-    #[error("a stream of partition {partition} is being captured; end the capture first")]
-    Capturing {
-        /// The partition.
-        partition: String,
-    },
-    /// The request cannot be met, or the driver failed.
-    #[error(transparent)]
-    Error(#[from] Error),
-}
-
-fn prepared(known: &[String]) -> impl fmt::Display {
-    match known {
-        [] => "is none".to_owned(),
-        known => format!("are {}", known.join(", ")),
     }
 }

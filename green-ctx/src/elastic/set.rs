@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 
+use super::failure::PlanError;
 use super::partition::Partition;
-use super::plan::{Plan, PlanError, PreparedPlan};
+use super::plan::{Plan, PreparedPlan};
 use super::shared::SharedContext;
 use super::switch::{self, Former};
 use crate::device::Device;
 use crate::error::Result;
-use crate::resource::{Parent, SmGroup};
+use crate::group::{Parent, SmGroup};
 use crate::trace;
 
 /// The SMs of one group, divided by one plan at a time.
@@ -304,8 +305,8 @@ fn build(
     let Plan { name, request } = plan;
     // Plans that want as many SMs have the same ones, and a switch between them leaves those alone.
     let living: Vec<_> = contexts.lock().iter().filter_map(Weak::upgrade).collect();
-    let places: Vec<_> = living.iter().map(|context| context.place().clone()).collect();
-    let split = base.divide(&request, &places)?;
+    let shared: Vec<_> = living.iter().map(|context| context.placement().clone()).collect();
+    let split = base.divide(&request, &shared)?;
     let groups: Vec<SmGroup> = split.groups.into_iter().chain(split.remainder).collect();
     for (index, group) in groups.iter().enumerate() {
         if groups[..index].iter().any(|other| other.name() == group.name()) {
@@ -326,9 +327,9 @@ fn context_of(
     contexts: &Mutex<Vec<Weak<SharedContext>>>,
     group: SmGroup,
 ) -> Result<Arc<SharedContext>> {
-    let place = group.place().clone();
+    let placement = group.placement().clone();
     let find = |living: &[Arc<SharedContext>]| {
-        living.iter().find(|context| *context.place() == place).cloned()
+        living.iter().find(|context| *context.placement() == placement).cloned()
     };
     // Handles that turn out to be the last ones end outside of the lock.
     let living: Vec<_> = contexts.lock().iter().filter_map(Weak::upgrade).collect();

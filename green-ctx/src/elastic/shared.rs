@@ -5,15 +5,15 @@ use std::sync::Arc;
 use crate::context::Context;
 use crate::error::Result;
 use crate::fence::Fence;
-use crate::recycle::Place;
-use crate::resource::SmGroup;
+use crate::group::SmGroup;
+use crate::ledger::Placement;
 use crate::stream::{Stream, StreamOptions};
 
 /// A context on certain SMs of a set, with its first stream. Plans that have a partition of the same
 /// SMs share it, so that switching between them does not touch it.
 pub(super) struct SharedContext {
-    place: Place,
-    /// The place's units, a bit each: a switch asks for what overlaps.
+    placement: Placement,
+    /// The units, a bit each: a switch asks for what overlaps.
     units: Vec<u64>,
     context: Context,
     stream: Stream,
@@ -22,16 +22,16 @@ pub(super) struct SharedContext {
 impl SharedContext {
     pub(super) fn create(group: SmGroup) -> Result<SharedContext> {
         let device = group.device().clone();
-        let place = group.place().clone();
+        let placement = group.placement().clone();
         let context = device.create_context(group)?;
         context.prepare_fence()?;
         let stream = context.create_stream(StreamOptions::default())?;
-        let units = bits(&place.members);
-        Ok(SharedContext { place, units, context, stream })
+        let units = bits(&placement.members);
+        Ok(SharedContext { placement, units, context, stream })
     }
 
-    pub(super) fn place(&self) -> &Place {
-        &self.place
+    pub(super) fn placement(&self) -> &Placement {
+        &self.placement
     }
 
     pub(super) fn context(&self) -> &Context {

@@ -3,7 +3,8 @@
 use std::mem;
 use std::sync::Arc;
 
-use super::plan::{PlanError, PreparedPlan};
+use super::failure::PlanError;
+use super::plan::PreparedPlan;
 use super::shared::SharedContext;
 use crate::capture::RelaxedCapture;
 use crate::device::Device;

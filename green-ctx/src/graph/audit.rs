@@ -1,43 +1,17 @@
-//! Where the nodes of a graph run.
+//! Asking where the nodes of a graph run.
 #![allow(unsafe_code, reason = "calls the driver")]
-
-use std::fmt;
 
 use green_ctx_sys::CUctx_st;
 
 use super::Graph;
 use super::contexts::is_outside;
-use super::node::{self, Node, NodeKind};
+use super::listing::{Audit, NodeAudit, NodeKind};
+use super::node::{self, Node};
 use crate::context::Context;
 use crate::driver::Driver;
 use crate::error::Result;
 use crate::location::Location;
 use crate::raw::Raw;
-
-/// Where each node of a graph runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Audit {
-    /// The nodes in the driver's order, those of a child graph after the child's node.
-    pub nodes: Vec<NodeAudit>,
-}
-
-/// One node of a graph.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct NodeAudit {
-    /// The node's position in the graph: `3`, and `3.0` in the child graph that node 3 is.
-    pub node: String,
-    /// What it does.
-    pub kind: NodeKind,
-    /// The name of a kernel, where the driver reports it (from CUDA 12.3 on).
-    pub kernel: Option<String>,
-    /// Where it runs. `None` for what [uses no SMs](NodeKind::uses_sms), and where the driver does not
-    /// report it: before CUDA 13.2 it reports the contexts of kernels only.
-    pub location: Option<Location>,
-}
 
 impl Graph {
     /// Lists the nodes, with the context and the SMs that each one has.
@@ -129,27 +103,5 @@ impl NodeAudit {
             _ => None,
         };
         Ok(NodeAudit { node: node.name(), kind: node.kind, kernel, location: None })
-    }
-}
-
-impl fmt::Display for Audit {
-    /// A line a node.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.nodes.iter().try_for_each(|node| writeln!(f, "{node}"))
-    }
-}
-
-impl fmt::Display for NodeAudit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let NodeAudit { node, kind, kernel, location } = self;
-        write!(f, "{node}  {kind}")?;
-        if let Some(kernel) = kernel {
-            write!(f, " {kernel}")?;
-        }
-        match location {
-            Some(location) => write!(f, "  {location}"),
-            None if kind.uses_sms() => write!(f, "  in a context that the driver does not report"),
-            None => write!(f, "  no SMs"),
-        }
     }
 }

@@ -2,7 +2,6 @@
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::ffi::CStr;
-use std::fmt;
 use std::mem::MaybeUninit;
 use std::ptr;
 
@@ -11,100 +10,9 @@ use green_ctx_sys::{
     CUgraphNodeType,
 };
 
+use super::listing::NodeKind;
 use crate::error::{Result, call, check};
 use crate::raw::Raw;
-
-/// What a node of a graph does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[doc(alias = "CUgraphNodeType")]
-pub enum NodeKind {
-    /// Launches a kernel.
-    Kernel,
-    /// Copies memory. From and to device memory it runs on SMs (recorded on an H200, driver
-    /// 580.159.04).
-    Memcpy,
-    /// Sets memory, on SMs (recorded on an H200, driver 580.159.04).
-    Memset,
-    /// Calls a function on the host.
-    Host,
-    /// Is a graph itself.
-    ChildGraph,
-    /// Nothing: others wait for it.
-    Empty,
-    /// Waits for an event.
-    EventWait,
-    /// Records an event.
-    EventRecord,
-    /// Signals a semaphore of another interface.
-    SemaphoreSignal,
-    /// Waits for a semaphore of another interface.
-    SemaphoreWait,
-    /// Allocates memory.
-    MemAlloc,
-    /// Frees memory.
-    MemFree,
-    /// Writes, compares and waits for values in memory.
-    BatchMemOp,
-    /// Decides on the device what runs.
-    Conditional,
-    /// A kind that this version does not know, by its number in cuda.h.
-    Unknown(u32),
-}
-
-impl NodeKind {
-    fn from_raw(raw: CUgraphNodeType) -> NodeKind {
-        match raw {
-            CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL => NodeKind::Kernel,
-            CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMCPY => NodeKind::Memcpy,
-            CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMSET => NodeKind::Memset,
-            CUgraphNodeType::CU_GRAPH_NODE_TYPE_HOST => NodeKind::Host,
-            CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH => NodeKind::ChildGraph,
-            CUgraphNodeType::CU_GRAPH_NODE_TYPE_EMPTY => NodeKind::Empty,
-            CUgraphNodeType::CU_GRAPH_NODE_TYPE_WAIT_EVENT => NodeKind::EventWait,
-            CUgraphNodeType::CU_GRAPH_NODE_TYPE_EVENT_RECORD => NodeKind::EventRecord,
-            CUgraphNodeType::CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL => NodeKind::SemaphoreSignal,
-            CUgraphNodeType::CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT => NodeKind::SemaphoreWait,
-            CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_ALLOC => NodeKind::MemAlloc,
-            CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_FREE => NodeKind::MemFree,
-            CUgraphNodeType::CU_GRAPH_NODE_TYPE_BATCH_MEM_OP => NodeKind::BatchMemOp,
-            CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL => NodeKind::Conditional,
-            other => NodeKind::Unknown(other.0),
-        }
-    }
-
-    /// Whether such a node runs on the SMs of its context.
-    #[must_use]
-    pub const fn uses_sms(self) -> bool {
-        matches!(
-            self,
-            NodeKind::Kernel | NodeKind::Memcpy | NodeKind::Memset | NodeKind::Conditional
-        )
-    }
-}
-
-impl fmt::Display for NodeKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            NodeKind::Kernel => "kernel",
-            NodeKind::Memcpy => "memcpy",
-            NodeKind::Memset => "memset",
-            NodeKind::Host => "host function",
-            NodeKind::ChildGraph => "child graph",
-            NodeKind::Empty => "empty",
-            NodeKind::EventWait => "event wait",
-            NodeKind::EventRecord => "event record",
-            NodeKind::SemaphoreSignal => "semaphore signal",
-            NodeKind::SemaphoreWait => "semaphore wait",
-            NodeKind::MemAlloc => "memory allocation",
-            NodeKind::MemFree => "memory free",
-            NodeKind::BatchMemOp => "batch of memory operations",
-            NodeKind::Conditional => "conditional",
-            NodeKind::Unknown(number) => return write!(f, "kind {number}"),
-        })
-    }
-}
 
 /// A node of a graph, or of a child graph in it. It is good for as long as nobody changes the graph.
 pub(super) struct Node {

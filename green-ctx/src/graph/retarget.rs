@@ -9,12 +9,13 @@ use green_ctx_sys::{
     CUlaunchAttributeID, CUlaunchAttributeValue,
 };
 
-use super::node::{self, Node, NodeKind};
+use super::listing::NodeKind;
+use super::node::{self, Node};
 use super::{Contexts, Graph};
 use crate::context::Context;
 use crate::current::Scope;
 use crate::error::{Error, Result, call};
-use crate::fit::Occupancy;
+use crate::fit::occupancy::Occupancy;
 use crate::launch::{LaunchConfig, Shape};
 use crate::trace;
 

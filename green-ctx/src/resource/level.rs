@@ -1,15 +1,14 @@
 //! Resources at their three levels: of a device, of a context, of a stream.
+#![allow(unsafe_code, reason = "calls the driver")]
 
-use green_ctx_sys::{CUdevResource, CUdevResourceDesc, CUdevResourceType, CUgreenCtx_st};
+use green_ctx_sys::{CUdevResource, CUdevResourceType};
 
-use super::group::SmGroup;
-use super::raw;
 use super::sm::SmResource;
-use super::workqueue::{self, Config, WorkqueueResource};
+use super::workqueue::WorkqueueResource;
 use crate::context::Context;
+use crate::dev_resource;
 use crate::device::Device;
-use crate::error::Result;
-use crate::raw::Raw;
+use crate::error::{Result, call};
 use crate::stream::Stream;
 
 /// What a device has, or what a context or a stream was provisioned with. Asking makes no driver call
@@ -99,9 +98,9 @@ impl Resources {
     fn fetch(&self, kind: CUdevResourceType) -> Result<CUdevResource> {
         self.device().driver().check_process()?;
         match &self.of {
-            Level::Device(device) => raw::of_device(device, kind),
-            Level::Context(context) => raw::of_context(context, kind),
-            Level::Stream(stream) => raw::of_stream(stream, kind),
+            Level::Device(device) => dev_resource::of_device(device.api(), device.as_raw(), kind),
+            Level::Context(context) => of_context(context, kind),
+            Level::Stream(stream) => of_stream(stream, kind),
         }
     }
 
@@ -122,20 +121,55 @@ impl Resources {
     }
 }
 
-/// Generates the driver's descriptor of a group, with a workqueue of its own if it has one.
-pub(crate) fn describe(group: &SmGroup, workqueue: Option<Config>) -> Result<CUdevResourceDesc> {
-    let members = group.place().members.iter();
-    let mut resources: Vec<CUdevResource> =
-        members.map(|index| group.units().resource(*index)).collect();
-    if let Some(config) = workqueue {
-        resources.push(workqueue::provide(group.device(), config)?);
+impl Device {
+    /// What the device has: SMs to be split, and workqueues from CUDA 13.1 on.
+    pub fn resources(&self) -> Resources {
+        Resources::from(self)
     }
-    raw::describe(group.device(), resources)
 }
 
-/// How many SMs a green context has, by the driver's account. No other thread may use the handle
-/// meanwhile.
-pub(crate) fn provisioned(device: &Device, green: Raw<CUgreenCtx_st>) -> Result<u32> {
-    let resource = raw::of_green(device.api(), green, CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM)?;
-    Ok(raw::sm_part(&resource).smCount)
+impl Context {
+    /// How many SMs the context's work runs on, by the driver's own account.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`].
+    #[doc(alias("cuCtxGetDevResource", "cuGreenCtxGetDevResource"))]
+    pub fn sm_count(&self) -> Result<u32> {
+        Ok(self.resources().sm()?.sm_count())
+    }
+
+    /// What the context was provisioned with: SMs, and workqueues from CUDA 13.1 on.
+    pub fn resources(&self) -> Resources {
+        Resources::from(self)
+    }
+}
+
+impl Stream {
+    /// What the stream's work runs on.
+    pub fn resources(&self) -> Resources {
+        Resources::from(self)
+    }
+}
+
+/// What a context was provisioned with.
+fn of_context(context: &Context, kind: CUdevResourceType) -> Result<CUdevResource> {
+    let api = context.device().api();
+    if let Some(resource) = context.with_green(|green| dev_resource::of_green(api, green, kind)) {
+        return resource;
+    }
+    // SAFETY: the context is alive.
+    unsafe { dev_resource::of_raw_context(api, context.as_raw(), kind) }
+}
+
+/// What a stream's work runs on. The header of 13.1 has a call for SMs and none for workqueues.
+fn of_stream(stream: &Stream, kind: CUdevResourceType) -> Result<CUdevResource> {
+    let api = stream.context().device().api();
+    if kind != CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM || api.cuStreamGetDevResource().is_err() {
+        return of_context(stream.context(), kind);
+    }
+    let mut resource = dev_resource::empty();
+    // SAFETY: the stream is alive, the pointer is to a live structure.
+    unsafe { call!(api, cuStreamGetDevResource(stream.raw(), &raw mut resource, kind)) }?;
+    Ok(resource)
 }

@@ -7,15 +7,18 @@ use green_ctx_sys::{
     CUdevResource, CUdevResourceType, CUdevSmResource, CUdevSmResourceGroup_flags, Version,
 };
 
-use super::group::Hold;
-use super::ledger::Chosen;
-use super::raw;
-use super::split::{Split, SplitPlan, SplitRequest};
-use super::structure::{Coscheduling, LocalityDomain};
-use super::unit::{Cut, Granularity, Units};
+use super::cut::{self, Input};
+use super::split::Split;
+use super::structure;
+use crate::dev_resource;
 use crate::device::{ComputeCapability, Device};
 use crate::error::{Error, Result};
 use crate::fence::Fences;
+use crate::group::Hold;
+use crate::ledger::{
+    Chosen, Coscheduling, Cut, Granularity, LocalityDomain, SplitPlan, SplitRequest,
+};
+use crate::units::Units;
 
 /// The SMs of a device, or those that a context or a stream was provisioned with: how many there
 /// are, how they may be cut, how many are free.
@@ -88,7 +91,11 @@ pub(super) const COMPOSITION: Version = Version::new(12, 5);
 
 impl SmResource {
     pub(super) fn of_device(device: &Device) -> Result<SmResource> {
-        let resource = raw::of_device(device, CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM)?;
+        let resource = dev_resource::of_device(
+            device.api(),
+            device.as_raw(),
+            CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM,
+        )?;
         SmResource::new(device, &resource, false)
     }
 
@@ -97,7 +104,7 @@ impl SmResource {
         resource: &CUdevResource,
         is_green: bool,
     ) -> Result<SmResource> {
-        let sms = *raw::sm_part(resource);
+        let sms = *dev_resource::sm_part(resource);
         let (min_partition, alignment, limits_from) = if device.driver().version() >= LIMITS {
             (sms.minSmPartitionSize, sms.smCoscheduledAlignment, LimitSource::Driver)
         } else {
@@ -151,17 +158,18 @@ impl SmResource {
     #[doc(alias = "localityDomainId")]
     pub fn locality_domain(&self) -> Option<LocalityDomain> {
         let known = self.device.driver().version() >= DOMAINS;
-        LocalityDomain::from_raw(self.flags(), self.sms.localityDomainId).filter(|_| known)
+        structure::locality_domain(self.flags(), self.sms.localityDomainId).filter(|_| known)
     }
 
-    /// The SMs that no group holds: of a device's, since those of a partition are all its own.
+    /// Free SMs: those that no group holds, and whose last work is recorded, so that the next owner can
+    /// wait for it. A partition's SMs are never free.
     #[must_use]
     pub fn free(&self) -> u32 {
         if self.is_green {
             return 0;
         }
-        let free = self.device.state().ledger.lock().free_sms();
-        free.unwrap_or(self.sm_count())
+        let counts = self.device.state().ledger.lock().sm_counts();
+        counts.map_or(self.sm_count(), |counts| counts.free)
     }
 
     /// The pieces that the device is cut into at a granularity, each in SMs: equal ones, and at the
@@ -172,7 +180,7 @@ impl SmResource {
     /// [`Error::Driver`].
     #[doc(alias = "cuDevSmResourceSplitByCount")]
     pub fn unit_counts(&self, granularity: Granularity) -> Result<Vec<u32>> {
-        Ok(self.smallest(granularity)?.1.counts().to_vec())
+        Ok(self.smallest(granularity)?.1.counts().counts().to_vec())
     }
 
     /// What a split would give now, without taking anything.
@@ -186,13 +194,13 @@ impl SmResource {
         let (chosen, free) = {
             let ledger = self.device.state().ledger.lock();
             let free = match request.overlapping {
-                true => units.counts().iter().sum(),
-                false => ledger.free_sms().unwrap_or(self.sm_count()),
+                true => units.counts().total(),
+                false => ledger.sm_counts().map_or(self.sm_count(), |counts| counts.free),
             };
-            (ledger.plan(&units, &cut, &request)?, free)
+            (ledger.choose(units.counts(), &cut, &request)?, free)
         };
         check_composition(&self.device, &chosen)?;
-        Ok(SplitPlan::new(units.size(), free, chosen))
+        Ok(SplitPlan::new(units.counts().size(), free, chosen))
     }
 
     /// Takes groups of SMs. Each has the count asked for, or the next that the device can give, and
@@ -218,24 +226,24 @@ impl SmResource {
         crate::trace::span!("split", device = self.device.ordinal());
         let request = request.into();
         let (cut, units) = self.units_for(&request)?;
-        let (chosen, fences): (Vec<_>, Vec<_>) = {
+        let (chosen, taken): (Vec<_>, Vec<_>) = {
             let mut ledger = self.device.state().ledger.lock();
-            let chosen = ledger.plan(&units, &cut, &request)?;
+            let chosen = ledger.choose(units.counts(), &cut, &request)?;
             check_composition(&self.device, &chosen)?;
             let take = |chosen| {
-                let fences = match request.overlapping {
-                    true => Vec::new(),
-                    false => ledger.take(&units, &chosen),
+                let taken = match request.overlapping {
+                    true => None,
+                    false => Some(ledger.take(units.counts(), &chosen)),
                 };
-                (chosen, fences)
+                (chosen, taken)
             };
             chosen.into_iter().map(take).unzip()
         };
         let hold = if request.overlapping { Hold::Shared } else { Hold::Ledger };
-        let mut fences = fences.into_iter();
+        let mut taken = taken.into_iter().flatten();
         Ok(Split::of(&self.device, &units, chosen, |_| {
-            let fences = fences.next().unwrap_or_default();
-            (Fences::gather(fences.iter().flat_map(|fences| fences.iter())), hold.clone())
+            let fences = taken.next().map_or_else(Vec::new, |taken| taken.fences);
+            (Fences::from(fences), hold.clone())
         }))
     }
 
@@ -244,6 +252,7 @@ impl SmResource {
         request.validate()?;
         #[cfg(feature = "cudarc")]
         crate::cudarc::reclaim(self.device.driver());
+        self.device.retry_quarantine();
         if self.is_green {
             let reason = "these SMs are a context's own; split the device's, or the group that \
                           `Context::close` of a partition gives back";
@@ -261,7 +270,7 @@ impl SmResource {
             return Ok((smallest, units));
         };
         let equal = request.groups.iter().all(|group| group.sm_count == Some(size));
-        let alone = size <= units.size() && request.rest.is_none();
+        let alone = size <= units.counts().size() && request.rest.is_none();
         if !equal || alone || size > self.sm_count() {
             return Ok((smallest, units));
         }
@@ -271,7 +280,8 @@ impl SmResource {
         };
         let granularity = request.granularity;
         let (cut, sized) = self.equal(Cut::Equal { granularity, size, pieces })?;
-        let made = sized.counts().iter().filter(|count| **count == sized.size()).count();
+        let (counts, size) = (sized.counts().counts(), sized.counts().size());
+        let made = counts.iter().filter(|count| **count == size).count();
         if made < request.groups.len() && !self.device.state().ledger.lock().is_cut(&cut) {
             // What would fit, and whether a newer driver could do it, shows in the smallest pieces.
             return Ok((smallest, units));
@@ -284,19 +294,22 @@ impl SmResource {
     }
 
     fn equal(&self, cut: Cut) -> Result<(Cut, Arc<Units>)> {
-        let units = self.device.units(&cut, || Units::equal(&self.device, &cut))?;
+        let units = self.device.units(&cut, || cut::equal(&self.device, &cut))?;
         Ok((cut, units))
     }
 
     fn structured(&self, request: &SplitRequest) -> Result<(Cut, Arc<Units>)> {
         let device = &self.device;
-        let (needs, call) = request.structure.needs();
+        let (needs, call) = structure::needs(&request.structure);
         check_version(device, needs, call)?;
-        let groups: Arc<[_]> = request.structure.groups(request, self.coscheduling()?)?.into();
+        let groups: Arc<[_]> = request.structured_groups(self.coscheduling()?)?.into();
         let cut = Cut::Structured { within: None, groups: Arc::clone(&groups) };
         let units = device.units(&cut, || {
-            let whole = raw::of_device(device, CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM)?;
-            Units::structured(self, request, &groups, &whole, None)
+            let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
+            let resource = dev_resource::of_device(device.api(), device.as_raw(), kind)?;
+            let (total, alignment) = (self.sm_count(), self.alignment);
+            let input = Input { resource, within: None, total, alignment };
+            cut::structured(device, &input, request, &groups)
         })?;
         Ok((cut, units))
     }
@@ -305,10 +318,6 @@ impl SmResource {
     pub(super) fn coscheduling(&self) -> Result<Coscheduling> {
         let most = if self.device.compute_capability()?.major >= 9 { 32 } else { 2 };
         Ok(Coscheduling { default: self.alignment, most })
-    }
-
-    pub(super) fn device(&self) -> &Device {
-        &self.device
     }
 }
 
@@ -331,7 +340,7 @@ pub(super) fn check_version(device: &Device, needs: Version, call: &'static str)
 
 /// A 12.4 driver takes one resource a descriptor.
 fn check_composition(device: &Device, chosen: &[Chosen]) -> Result<()> {
-    if chosen.iter().all(|group| group.place.members.len() == 1) {
+    if chosen.iter().all(|group| group.placement.members.len() == 1) {
         return Ok(());
     }
     check_version(device, COMPOSITION, "cuDevResourceGenerateDesc with several resources")

@@ -1,14 +1,11 @@
-//! Structured requests: how the SMs of a group are scheduled together, from CUDA 13.1 on.
-
-use std::fmt;
+//! Structured requests in the driver's form, from CUDA 13.1 on.
 
 use green_ctx_sys::{
     CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID_ANY, CU_DEV_SM_RESOURCE_GROUP_PARAMS,
     CUdevSmResourceGroup_flags as Flags, Version,
 };
 
-use super::split::SplitRequest;
-use crate::error::{Error, Result};
+use crate::ledger::{GroupParams, LocalityDomain, Structure};
 
 /// The first driver with `cuDevSmResourceSplit`.
 pub(super) const STRUCTURED: Version = Version::new(13, 1);
@@ -17,296 +14,42 @@ const LOCALITY: Version = Version::new(13, 4);
 /// The number that stands for any domain, unsigned as the fields that it goes into.
 const ANY_DOMAIN: u32 = CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID_ANY.cast_unsigned();
 
-/// One value for all groups of a request, or one for each.
-///
-/// A value turns into the former, a list into the latter; a list must be as long as the request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PerGroup<T>(Values<T>);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Values<T> {
-    All(T),
-    Each(Vec<T>),
-}
-
-impl<T> From<T> for PerGroup<T> {
-    fn from(value: T) -> PerGroup<T> {
-        PerGroup(Values::All(value))
+/// The first driver that can do what a structure asks for, and what it is that an older one lacks.
+pub(super) fn needs(structure: &Structure) -> (Version, &'static str) {
+    match structure.locality {
+        Some(_) => (LOCALITY, "cuDevSmResourceSplit with a locality domain"),
+        None => (STRUCTURED, "cuDevSmResourceSplit"),
     }
 }
 
-impl<T> From<Vec<T>> for PerGroup<T> {
-    fn from(values: Vec<T>) -> PerGroup<T> {
-        PerGroup(Values::Each(values))
-    }
-}
-
-impl<T, const N: usize> From<[T; N]> for PerGroup<T> {
-    fn from(values: [T; N]) -> PerGroup<T> {
-        PerGroup(Values::Each(values.into()))
-    }
-}
-
-impl<T: Copy> PerGroup<T> {
-    /// Refuses a list of another length than the request's.
-    fn check(&self, what: &str, groups: usize) -> Result<()> {
-        match &self.0 {
-            Values::Each(values) if values.len() != groups => Err(Error::InvalidRequest(format!(
-                "{what} is given for {} groups, and the request has {groups}; give one value for \
-                 all, or as many as there are groups",
-                values.len()
-            ))),
-            _ => Ok(()),
-        }
-    }
-
-    /// The value for a group of a checked request.
-    fn of(&self, group: usize) -> Option<T> {
-        match &self.0 {
-            Values::All(value) => Some(*value),
-            Values::Each(values) => values.get(group).copied(),
-        }
-    }
-}
-
-/// A part of the device whose SMs are near to one memory, from CUDA 13.4 on.
-///
-/// From the header; not yet run on hardware.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[doc(alias = "CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID")]
-pub enum LocalityDomain {
-    /// Any SMs that belong to some domain.
-    Any,
-    /// The SMs of the domain of this number.
-    Id(u32),
-}
-
-impl LocalityDomain {
-    /// The domain that a resource tells, if its flags say that it has one.
-    pub(super) fn from_raw(flags: Flags, id: u32) -> Option<LocalityDomain> {
-        let has = flags.0 & Flags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID.0 != 0;
-        has.then_some(match id {
-            ANY_DOMAIN => LocalityDomain::Any,
-            id => LocalityDomain::Id(id),
-        })
-    }
-}
-
-/// What of a request needs the driver's structured split.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Structure {
-    pub(super) coscheduled: Option<PerGroup<u32>>,
-    pub(super) preferred: Option<PerGroup<u32>>,
-    pub(super) backfill: Option<PerGroup<bool>>,
-    pub(super) locality: Option<PerGroup<LocalityDomain>>,
-}
-
-/// One group of a structured split, as the driver takes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct GroupParams {
-    /// 0 for as many as there are.
-    pub(super) sm_count: u32,
-    /// Never 0, which means other counts to other drivers where the group is to have as many SMs as
-    /// there are (NVIDIA/cuda-python, pull request 2389).
-    pub(super) coscheduled: u32,
-    preferred: u32,
-    flags: u32,
-    locality: u32,
-}
-
-impl GroupParams {
-    /// A group without wishes but that for its count.
-    pub(super) fn plain(sm_count: u32, coscheduled: u32) -> GroupParams {
-        GroupParams { sm_count, coscheduled, preferred: 0, flags: 0, locality: 0 }
-    }
-
-    pub(super) fn raw(self) -> CU_DEV_SM_RESOURCE_GROUP_PARAMS {
-        CU_DEV_SM_RESOURCE_GROUP_PARAMS {
-            smCount: self.sm_count,
-            coscheduledSmCount: self.coscheduled,
-            preferredCoscheduledSmCount: self.preferred,
-            flags: self.flags,
-            localityDomainId: self.locality,
-            reserved: [0; 11],
-        }
-    }
-
-    fn is_backfilled(self) -> bool {
-        self.flags & Flags::CU_DEV_SM_RESOURCE_GROUP_BACKFILL.0 != 0
-    }
-}
-
-/// The count alone, for messages.
-impl fmt::Display for GroupParams {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.sm_count {
-            0 => f.write_str("any number of"),
-            count => write!(f, "{count}"),
-        }
-    }
-}
-
-/// What a device makes of co-scheduled counts.
-#[derive(Clone, Copy)]
-pub(super) struct Coscheduling {
-    /// The count where none is asked for, in SMs.
-    pub(super) default: u32,
-    /// The largest count, in SMs.
-    pub(super) most: u32,
-}
-
-impl Structure {
-    /// Whether nothing needs a structured split.
-    pub(super) fn is_empty(&self) -> bool {
-        *self == Structure::default()
-    }
-
-    /// Refuses lists of other lengths than the request's.
-    pub(super) fn check(&self, groups: usize) -> Result<()> {
-        let Structure { coscheduled, preferred, backfill, locality } = self;
-        let check = |values: &Option<PerGroup<u32>>, what| {
-            values.as_ref().map_or(Ok(()), |values| values.check(what, groups))
-        };
-        check(coscheduled, "a co-scheduled count")?;
-        check(preferred, "a preferred co-scheduled count")?;
-        backfill.as_ref().map_or(Ok(()), |values| values.check("backfill", groups))?;
-        locality.as_ref().map_or(Ok(()), |values| values.check("a locality domain", groups))
-    }
-
-    /// The first driver that can do it, and what it is that an older one lacks.
-    pub(super) fn needs(&self) -> (Version, &'static str) {
-        match self.locality {
-            Some(_) => (LOCALITY, "cuDevSmResourceSplit with a locality domain"),
-            None => (STRUCTURED, "cuDevSmResourceSplit"),
-        }
-    }
-
-    /// The groups of a request as the driver takes them. Refuses what the header rules out, before
-    /// the driver is asked.
-    pub(super) fn groups(
-        &self,
-        request: &SplitRequest,
-        device: Coscheduling,
-    ) -> Result<Vec<GroupParams>> {
-        let group = |(index, group): (usize, &super::split::RequestedGroup)| {
-            let pick = |values: &Option<PerGroup<u32>>| {
-                values.as_ref().and_then(|values| values.of(index)).unwrap_or(0)
+/// One group as the driver takes it.
+pub(super) fn params(group: GroupParams) -> CU_DEV_SM_RESOURCE_GROUP_PARAMS {
+    let backfill = if group.backfill { Flags::CU_DEV_SM_RESOURCE_GROUP_BACKFILL.0 } else { 0 };
+    let (local, domain) = match group.locality {
+        None => (0, 0),
+        Some(domain) => {
+            let number = match domain {
+                LocalityDomain::Any => ANY_DOMAIN,
+                LocalityDomain::Id(number) => number,
             };
-            let coscheduled = match pick(&self.coscheduled) {
-                0 => device.default,
-                count => count,
-            };
-            let mut params = GroupParams::plain(group.sm_count.unwrap_or(0), coscheduled);
-            params.preferred = pick(&self.preferred);
-            if self.backfill.as_ref().and_then(|values| values.of(index)) == Some(true) {
-                params.flags |= Flags::CU_DEV_SM_RESOURCE_GROUP_BACKFILL.0;
-            }
-            if let Some(domain) = self.locality.as_ref().and_then(|values| values.of(index)) {
-                params.flags |= Flags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID.0;
-                params.locality = match domain {
-                    LocalityDomain::Any => ANY_DOMAIN,
-                    LocalityDomain::Id(id) => id,
-                };
-            }
-            validate(&group.name, params, device)?;
-            Ok(params)
-        };
-        request.groups.iter().enumerate().map(group).collect()
+            (Flags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID.0, number)
+        }
+    };
+    CU_DEV_SM_RESOURCE_GROUP_PARAMS {
+        smCount: group.sm_count,
+        coscheduledSmCount: group.coscheduled,
+        preferredCoscheduledSmCount: group.preferred,
+        flags: backfill | local,
+        localityDomainId: domain,
+        reserved: [0; 11],
     }
 }
 
-/// The header's rules for one group: even counts, and multiples of what is scheduled together unless
-/// the rest is filled up.
-fn validate(name: &str, group: GroupParams, device: Coscheduling) -> Result<()> {
-    let most = device.most;
-    let wrong = |reason: String| Err(Error::InvalidRequest(format!("group {name} {reason}")));
-    for (what, count) in
-        [("co-scheduled", group.coscheduled), ("preferred co-scheduled", group.preferred)]
-    {
-        if !count.is_multiple_of(2) || count > most {
-            return wrong(format!(
-                "asks for {count} {what} SMs; on this device it can be an even count up to {most}"
-            ));
-        }
-    }
-    let count = group.sm_count;
-    if !count.is_multiple_of(2) {
-        let (less, more) = (count - 1, count.saturating_add(1));
-        return wrong(format!(
-            "asks for {count} SMs; a structured group has an even count: {less} or {more}"
-        ));
-    }
-    let step = group.coscheduled.max(1);
-    if !group.is_backfilled() && !count.is_multiple_of(step) {
-        let less = count / step * step;
-        let nearest = match less {
-            0 => step.to_string(),
-            less => format!("{less} or {}", less.saturating_add(step)),
-        };
-        return wrong(format!(
-            "asks for {count} SMs, of which {step} at a time are scheduled together; ask for \
-             {nearest}, or let it be filled up with other SMs (backfill)"
-        ));
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const H200: Coscheduling = Coscheduling { default: 8, most: 32 };
-
-    fn groups(request: SplitRequest) -> Result<Vec<GroupParams>> {
-        request.validate()?;
-        request.structure.groups(&request, H200)
-    }
-
-    fn refusal(request: SplitRequest) -> String {
-        groups(request).expect_err("it cannot be").to_string()
-    }
-
-    #[test]
-    fn one_value_is_for_all_groups_and_a_list_for_each() {
-        let given = groups(SplitRequest::from([16, 32]).coscheduled(16)).expect("valid");
-        assert_eq!(given.iter().map(|group| group.coscheduled).collect::<Vec<_>>(), [16, 16]);
-        let given = groups(SplitRequest::from([16, 32]).coscheduled([4, 32])).expect("valid");
-        assert_eq!(given.iter().map(|group| group.coscheduled).collect::<Vec<_>>(), [4, 32]);
-        let given = groups(SplitRequest::from([16, 20]).backfill([false, true])).expect("valid");
-        assert_eq!(given.iter().map(|group| group.flags).collect::<Vec<_>>(), [0, 1]);
-    }
-
-    #[test]
-    fn lists_must_be_as_long_as_the_request() {
-        let wrong = [
-            SplitRequest::from([16, 16, 16]).coscheduled([8, 8]),
-            SplitRequest::from([16, 16, 16]).preferred_coscheduled(vec![8; 4]),
-            SplitRequest::from([16, 16, 16]).backfill([true]),
-            SplitRequest::from([16, 16, 16]).locality_domain(Vec::new()),
-        ];
-        for (request, count) in wrong.into_iter().zip([2, 4, 1, 0]) {
-            let error = refusal(request);
-            assert!(error.contains(&format!("given for {count} groups, and the request has 3")));
-        }
-    }
-
-    #[test]
-    fn counts_follow_the_header() {
-        assert!(groups(SplitRequest::from([20]).backfill(true)).is_ok());
-        assert!(groups(SplitRequest::from([20]).coscheduled(4)).is_ok());
-        assert!(groups(SplitRequest::new().group("all", None).coscheduled(8)).is_ok());
-        for (request, needle) in [
-            (SplitRequest::from([20]).coscheduled(8), "ask for 16 or 24"),
-            (SplitRequest::from([4]).coscheduled(8), "ask for 8, or"),
-            // The device's own alignment is what a count without a wish is measured by.
-            (SplitRequest::from([20]).backfill(false), "ask for 16 or 24"),
-            (SplitRequest::from([17]).backfill(true), "16 or 18"),
-            (SplitRequest::from([16]).coscheduled(7), "7 co-scheduled SMs"),
-            (SplitRequest::from([64]).coscheduled(64), "an even count up to 32"),
-            (SplitRequest::from([64]).preferred_coscheduled(34), "34 preferred co-scheduled SMs"),
-        ] {
-            let error = refusal(request);
-            assert!(error.contains(needle), "{error}");
-        }
-    }
+/// The domain that a resource reports, if its flags say that it has one.
+pub(super) fn locality_domain(flags: Flags, number: u32) -> Option<LocalityDomain> {
+    let has = flags.0 & Flags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID.0 != 0;
+    has.then_some(match number {
+        ANY_DOMAIN => LocalityDomain::Any,
+        number => LocalityDomain::Id(number),
+    })
 }

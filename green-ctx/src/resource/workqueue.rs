@@ -2,61 +2,37 @@
 //!
 //! Everything here follows the header of CUDA 13.1 and newer and has not run on hardware yet.
 
-use std::fmt;
-
 use green_ctx_sys::{CUdevResource, CUdevResourceType, CUdevWorkqueueConfigScope, Version};
 
-use super::group::SmGroup;
-use super::{raw, sm};
+use super::sm;
+use crate::dev_resource;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::ledger::{WorkqueueConfig as Config, WorkqueueScope};
 
 /// The first driver with workqueues.
 const WORKQUEUES: Version = Version::new(13, 1);
 const CALL: &str = "the workqueue resource";
 
-/// Who shares the queues that a context's work goes through.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-#[doc(alias = "CUdevWorkqueueConfigScope")]
-pub enum WorkqueueScope {
-    /// All contexts of the device share all queues: what the driver does unless told otherwise.
-    #[default]
-    Device,
-    /// Queues of its own where that is possible, apart from those of other contexts of this scope.
-    GreenContextBalanced,
-}
-
-impl WorkqueueScope {
-    fn from_raw(raw: CUdevWorkqueueConfigScope) -> Result<WorkqueueScope> {
-        match raw {
-            CUdevWorkqueueConfigScope::CU_WORKQUEUE_SCOPE_DEVICE_CTX => Ok(WorkqueueScope::Device),
-            CUdevWorkqueueConfigScope::CU_WORKQUEUE_SCOPE_GREEN_CTX_BALANCED => {
-                Ok(WorkqueueScope::GreenContextBalanced)
-            }
-            other => Err(Error::InvalidRequest(format!(
-                "the driver reports the workqueue scope {}, which this crate does not know",
-                other.0
-            ))),
+fn scope_of(raw: CUdevWorkqueueConfigScope) -> Result<WorkqueueScope> {
+    match raw {
+        CUdevWorkqueueConfigScope::CU_WORKQUEUE_SCOPE_DEVICE_CTX => Ok(WorkqueueScope::Device),
+        CUdevWorkqueueConfigScope::CU_WORKQUEUE_SCOPE_GREEN_CTX_BALANCED => {
+            Ok(WorkqueueScope::GreenContextBalanced)
         }
-    }
-
-    fn raw(self) -> CUdevWorkqueueConfigScope {
-        match self {
-            WorkqueueScope::Device => CUdevWorkqueueConfigScope::CU_WORKQUEUE_SCOPE_DEVICE_CTX,
-            WorkqueueScope::GreenContextBalanced => {
-                CUdevWorkqueueConfigScope::CU_WORKQUEUE_SCOPE_GREEN_CTX_BALANCED
-            }
-        }
+        other => Err(Error::InvalidRequest(format!(
+            "the driver reports the workqueue scope {}, which this crate does not know",
+            other.0
+        ))),
     }
 }
 
-impl fmt::Display for WorkqueueScope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            WorkqueueScope::Device => "device",
-            WorkqueueScope::GreenContextBalanced => "green-context balanced",
-        })
+fn raw_scope(scope: WorkqueueScope) -> CUdevWorkqueueConfigScope {
+    match scope {
+        WorkqueueScope::Device => CUdevWorkqueueConfigScope::CU_WORKQUEUE_SCOPE_DEVICE_CTX,
+        WorkqueueScope::GreenContextBalanced => {
+            CUdevWorkqueueConfigScope::CU_WORKQUEUE_SCOPE_GREEN_CTX_BALANCED
+        }
     }
 }
 
@@ -118,33 +94,12 @@ impl WorkqueueOptions {
 }
 
 /// A configuration of workqueues for a context that is to be made
-/// ([`SmGroup::with_workqueue`]). Contexts that are made with clones of it have the same
+/// ([`SmGroup::with_workqueue`](crate::SmGroup::with_workqueue)). Contexts that are made with clones of it have the same
 /// configuration, each its own queues as far as the scope says.
 #[derive(Clone, Debug)]
 pub struct Workqueue {
     device: Device,
     config: Config,
-}
-
-/// What makes a configuration; contexts of one are as good as each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Config {
-    limit: u32,
-    scope: WorkqueueScope,
-}
-
-/// What a context is made of: SMs, and a workqueue if it has one of its own.
-#[derive(Debug)]
-#[must_use = "a context is made of it with `Device::create_context`"]
-pub struct Provision {
-    pub(crate) group: SmGroup,
-    pub(crate) workqueue: Option<Workqueue>,
-}
-
-impl From<SmGroup> for Provision {
-    fn from(group: SmGroup) -> Provision {
-        Provision { group, workqueue: None }
-    }
 }
 
 impl WorkqueueResource {
@@ -155,8 +110,8 @@ impl WorkqueueResource {
     ) -> Result<WorkqueueResource> {
         sm::check_version(device, WORKQUEUES, CALL)?;
         let mut resource = fetch(CUdevResourceType::CU_DEV_RESOURCE_TYPE_WORKQUEUE_CONFIG)?;
-        let part = raw::workqueue_part(&mut resource);
-        let scope = WorkqueueScope::from_raw(part.sharingScope)?;
+        let part = dev_resource::workqueue_part(&mut resource);
+        let scope = scope_of(part.sharingScope)?;
         let config = Config { limit: part.wqConcurrencyLimit, scope };
         Ok(WorkqueueResource { device: device.clone(), config })
     }
@@ -247,9 +202,9 @@ impl Workqueue {
 /// The resource of a configuration: the device's own, changed in place as the header says.
 pub(super) fn provide(device: &Device, config: Config) -> Result<CUdevResource> {
     let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_WORKQUEUE_CONFIG;
-    let mut resource = raw::of_device(device, kind)?;
-    let part = raw::workqueue_part(&mut resource);
+    let mut resource = dev_resource::of_device(device.api(), device.as_raw(), kind)?;
+    let part = dev_resource::workqueue_part(&mut resource);
     part.wqConcurrencyLimit = config.limit;
-    part.sharingScope = config.scope.raw();
+    part.sharingScope = raw_scope(config.scope);
     Ok(resource)
 }

@@ -6,6 +6,7 @@ mod common;
 
 mod fault;
 mod foreign;
+mod quarantine;
 mod raw;
 #[cfg(feature = "serde")]
 mod reports;

@@ -6,51 +6,41 @@ use std::ptr;
 
 use green_ctx_sys::{
     Api, CUcontext, CUdevResource, CUdevResourceDesc, CUdevResourceType, CUdevSmResource,
-    CUdevWorkqueueConfigResource, CUgreenCtx_st,
+    CUdevWorkqueueConfigResource, CUdevice, CUgreenCtx_st,
 };
 
-use crate::context::Context;
-use crate::device::Device;
 use crate::error::{Error, Result, call};
 use crate::raw::Raw;
-use crate::stream::Stream;
 
 /// A resource for the driver to fill in.
-pub(super) fn empty() -> CUdevResource {
+pub(crate) fn empty() -> CUdevResource {
     // SAFETY: integers, bytes and a pointer: all zeros is a value, the invalid resource.
     unsafe { mem::zeroed() }
 }
 
 /// The part of an SM resource that tells about SMs.
-pub(super) fn sm_part(resource: &CUdevResource) -> &CUdevSmResource {
+pub(crate) fn sm_part(resource: &CUdevResource) -> &CUdevSmResource {
     // SAFETY: every member of the union is integers and bytes, so that any bytes are a value.
     unsafe { &resource.__bindgen_anon_1.sm }
 }
 
 /// The part of a workqueue configuration that tells about queues.
-pub(super) fn workqueue_part(resource: &mut CUdevResource) -> &mut CUdevWorkqueueConfigResource {
+pub(crate) fn workqueue_part(resource: &mut CUdevResource) -> &mut CUdevWorkqueueConfigResource {
     // SAFETY: as above.
     unsafe { &mut resource.__bindgen_anon_1.wqConfig }
 }
 
 /// A resource of the whole device.
-pub(super) fn of_device(device: &Device, kind: CUdevResourceType) -> Result<CUdevResource> {
+pub(crate) fn of_device(
+    api: &Api,
+    device: CUdevice,
+    kind: CUdevResourceType,
+) -> Result<CUdevResource> {
     let mut resource = empty();
-    // SAFETY: the pointer is to a live structure, of the size that it has on every driver.
-    unsafe {
-        call!(device.api(), cuDeviceGetDevResource(device.as_raw(), &raw mut resource, kind))
-    }?;
+    // SAFETY: the pointer is to a live structure, of the size that it has on every driver; the driver
+    // checks the device.
+    unsafe { call!(api, cuDeviceGetDevResource(device, &raw mut resource, kind)) }?;
     Ok(resource)
-}
-
-/// What a context was provisioned with.
-pub(super) fn of_context(context: &Context, kind: CUdevResourceType) -> Result<CUdevResource> {
-    let api = context.device().api();
-    if let Some(resource) = context.with_green(|green| of_green(api, green, kind)) {
-        return resource;
-    }
-    // SAFETY: the context is alive.
-    unsafe { of_raw_context(api, context.raw(), kind) }
 }
 
 /// What a context was provisioned with, whoever made it.
@@ -58,7 +48,7 @@ pub(super) fn of_context(context: &Context, kind: CUdevResourceType) -> Result<C
 /// # Safety
 ///
 /// The context must be alive, and one of the functions' driver.
-unsafe fn of_raw_context(
+pub(crate) unsafe fn of_raw_context(
     api: &Api,
     context: CUcontext,
     kind: CUdevResourceType,
@@ -82,7 +72,7 @@ pub(crate) unsafe fn sm_count_of(api: &Api, context: CUcontext) -> Result<u32> {
 }
 
 /// What a green context was provisioned with. No other thread may use the handle meanwhile.
-pub(super) fn of_green(
+pub(crate) fn of_green(
     api: &Api,
     green: Raw<CUgreenCtx_st>,
     kind: CUdevResourceType,
@@ -93,33 +83,15 @@ pub(super) fn of_green(
     Ok(resource)
 }
 
-/// What a stream's work runs on. The header of 13.1 has a call for SMs and none for workqueues.
-pub(super) fn of_stream(stream: &Stream, kind: CUdevResourceType) -> Result<CUdevResource> {
-    let api = stream.context().device().api();
-    if kind != CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM || api.cuStreamGetDevResource().is_err() {
-        return of_context(stream.context(), kind);
-    }
-    let mut resource = empty();
-    // SAFETY: the stream is alive, the pointer is to a live structure.
-    unsafe { call!(api, cuStreamGetDevResource(stream.raw(), &raw mut resource, kind)) }?;
-    Ok(resource)
-}
-
 /// Generates the driver's descriptor of some resources. It is never freed: the driver has no call
 /// for it.
-pub(super) fn describe(
-    device: &Device,
-    mut resources: Vec<CUdevResource>,
-) -> Result<CUdevResourceDesc> {
+pub(crate) fn describe(api: &Api, mut resources: Vec<CUdevResource>) -> Result<CUdevResourceDesc> {
     // There are few resources: a device has at most a few hundred SMs.
     let count = u32::try_from(resources.len()).unwrap_or(u32::MAX);
     let mut descriptor = ptr::null_mut();
     // SAFETY: as many live structures as the count says, each written by the driver.
     unsafe {
-        call!(
-            device.api(),
-            cuDevResourceGenerateDesc(&raw mut descriptor, resources.as_mut_ptr(), count)
-        )
+        call!(api, cuDevResourceGenerateDesc(&raw mut descriptor, resources.as_mut_ptr(), count))
     }?;
     if descriptor.is_null() {
         // A null descriptor would be accepted for a context (recorded on an H200).

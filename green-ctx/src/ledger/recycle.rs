@@ -4,44 +4,56 @@
 //! back (measured on an H200, driver 580.159.04). So the last handle of a partition leaves the
 //! driver's context here, and the next partition of the same SMs gets it for the price of a look-up.
 
-use green_ctx_sys::{CUctx_st, CUgreenCtx_st};
+use std::fmt;
 
-use crate::raw::Raw;
-use crate::resource::{Cut, WorkqueueConfig};
-
-/// A driver's green context with the handle that other calls take.
-#[derive(Clone, Copy)]
-pub(crate) struct RawGreen {
-    pub(crate) green: Raw<CUgreenCtx_st>,
-    pub(crate) context: Raw<CUctx_st>,
-}
-
-/// Which SMs a context runs on: units of a device that was cut in some way.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub(crate) cut: Cut,
-    /// The units' indices, in order.
-    pub(crate) members: Vec<usize>,
-}
+use super::cut::{Cut, Placement};
 
 /// How many idle contexts a device keeps unless told otherwise.
 const DEFAULT_LIMIT: usize = 64;
 
-/// One device's idle contexts, oldest first. Pure bookkeeping, no driver call: whoever takes a
-/// context out owns it.
-pub(crate) struct Recycler {
-    idle: Vec<Idle>,
+/// One device's idle contexts, oldest first: whoever takes a context out owns it.
+pub(crate) struct Recycler<C> {
+    idle: Vec<Idle<C>>,
     limit: usize,
     created: u64,
     reused: u64,
 }
 
 /// A context that nobody uses, and what it was made of.
-pub(crate) struct Idle {
-    pub(crate) place: Place,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Idle<C> {
+    pub(crate) placement: Placement,
     pub(crate) workqueue: Option<WorkqueueConfig>,
     pub(crate) sm_count: u32,
-    pub(crate) raw: RawGreen,
+    pub(crate) raw: C,
+}
+
+/// What makes a workqueue; contexts of one configuration are as good as each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WorkqueueConfig {
+    pub(crate) limit: u32,
+    pub(crate) scope: WorkqueueScope,
+}
+
+/// Who shares the queues that a context's work goes through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[doc(alias = "CUdevWorkqueueConfigScope")]
+pub enum WorkqueueScope {
+    /// All contexts of the device share all queues: what the driver does unless told otherwise.
+    #[default]
+    Device,
+    /// Queues of its own where that is possible, apart from those of other contexts of this scope.
+    GreenContextBalanced,
+}
+
+impl fmt::Display for WorkqueueScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WorkqueueScope::Device => "device",
+            WorkqueueScope::GreenContextBalanced => "green-context balanced",
+        })
+    }
 }
 
 /// How many contexts a device has made, and how often one was used again.
@@ -58,48 +70,51 @@ pub struct ContextCounts {
     pub idle: usize,
 }
 
-impl Default for Recycler {
-    fn default() -> Recycler {
+impl<C> Default for Recycler<C> {
+    fn default() -> Recycler<C> {
         Recycler { idle: Vec::new(), limit: DEFAULT_LIMIT, created: 0, reused: 0 }
     }
 }
 
-impl Recycler {
+impl<C> Recycler<C> {
     /// The idle context of exactly these SMs and this workqueue, if there is one.
     pub(crate) fn take(
         &mut self,
-        place: &Place,
+        placement: &Placement,
         workqueue: Option<WorkqueueConfig>,
-    ) -> Option<RawGreen> {
-        let fits = |idle: &Idle| idle.place == *place && idle.workqueue == workqueue;
+    ) -> Option<Idle<C>> {
+        let fits = |idle: &Idle<C>| idle.placement == *placement && idle.workqueue == workqueue;
         let index = self.idle.iter().position(fits)?;
         self.reused += 1;
-        Some(self.idle.remove(index).raw)
+        Some(self.idle.remove(index))
     }
 
     /// Keeps a context. Returns those to destroy, the oldest, where there are more than the limit.
-    pub(crate) fn put(&mut self, idle: Idle) -> Vec<RawGreen> {
+    #[must_use = "they are to be destroyed"]
+    pub(crate) fn put(&mut self, idle: Idle<C>) -> Vec<Idle<C>> {
         self.idle.push(idle);
         self.overflow()
     }
 
     /// Sets how many contexts are kept. Returns those to destroy.
-    pub(crate) fn set_limit(&mut self, limit: usize) -> Vec<RawGreen> {
+    #[must_use = "they are to be destroyed"]
+    pub(crate) fn set_limit(&mut self, limit: usize) -> Vec<Idle<C>> {
         self.limit = limit;
         self.overflow()
     }
 
     /// Takes all contexts out, to be destroyed.
-    pub(crate) fn drain(&mut self) -> Vec<RawGreen> {
-        self.idle.drain(..).map(|idle| idle.raw).collect()
+    #[must_use = "they are to be destroyed"]
+    pub(crate) fn drain(&mut self) -> Vec<Idle<C>> {
+        std::mem::take(&mut self.idle)
     }
 
     /// The units of an idle context of this count that are all free, if there is one.
-    pub(crate) fn prefer(&self, cut: &Cut, sm_count: u32, free: &[bool]) -> Option<&[usize]> {
+    pub(super) fn prefer(&self, cut: &Cut, sm_count: u32, free: &[bool]) -> Option<&[usize]> {
         self.idle
             .iter()
-            .filter(|idle| idle.sm_count == sm_count && idle.place.cut == *cut)
-            .map(|idle| idle.place.members.as_slice())
+            .filter(|idle| idle.sm_count == sm_count && idle.placement.cut == *cut)
+            .map(|idle| idle.placement.members.as_slice())
             .find(|members| members.iter().all(|index| free[*index]))
     }
 
@@ -111,8 +126,8 @@ impl Recycler {
         ContextCounts { created: self.created, reused: self.reused, idle: self.idle.len() }
     }
 
-    fn overflow(&mut self) -> Vec<RawGreen> {
+    fn overflow(&mut self) -> Vec<Idle<C>> {
         let surplus = self.idle.len().saturating_sub(self.limit);
-        self.idle.drain(..surplus).map(|idle| idle.raw).collect()
+        self.idle.drain(..surplus).collect()
     }
 }

@@ -1,0 +1,37 @@
+//! The ledger: which of a device's SMs are free, held or quarantined. Bookkeeping without a driver.
+//!
+//! A device is cut into units, and every group of SMs is a choice of units. `cut` says into what a
+//! device is cut, `request` what is asked for, `structure` what of a request needs the driver's
+//! structured split. `choose` picks units for one count, `assign` for a whole request, and `refusal`
+//! is the answer where they do not suffice. `account` keeps who has which unit, and which fences the
+//! next owner of a free unit waits for; `recycle` keeps the contexts that nobody uses.
+//!
+//! Nothing here calls the driver, takes a lock or imports another module of the crate, so that unit
+//! tests and the model checker (`tests/model`) run the very source. Whoever has a ledger keeps it under
+//! a lock. So nothing whose end could run foreign code ends in here: what a call displaces, it returns.
+#![forbid(unsafe_code)]
+
+mod account;
+mod assign;
+mod choose;
+mod cut;
+#[cfg(test)]
+mod properties;
+mod recycle;
+mod refusal;
+mod request;
+#[cfg(feature = "serde")]
+mod serialize;
+mod structure;
+
+pub(crate) use account::Ledger;
+pub(crate) use assign::{Chosen, Origin, each_its_own};
+pub use cut::Granularity;
+pub(crate) use cut::{Cut, Placement, UnitCounts};
+pub use recycle::{ContextCounts, WorkqueueScope};
+pub(crate) use recycle::{Idle, WorkqueueConfig};
+pub(crate) use refusal::Refusal;
+pub use refusal::{Holder, NotEnoughSms};
+pub use request::{PlannedGroup, SplitPlan, SplitRequest};
+pub(crate) use structure::{Coscheduling, GroupParams, Structure};
+pub use structure::{LocalityDomain, PerGroup};

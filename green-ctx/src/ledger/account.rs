@@ -1,0 +1,327 @@
+//! Who has which of a device's units, and what the next owner of a free one waits for.
+
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
+
+use super::assign::{Chosen, Supply};
+use super::cut::{Cut, Placement, UnitCounts, UnitSet};
+use super::recycle::Recycler;
+use super::refusal::{Holder, NotEnoughSms, Refusal};
+use super::request::SplitRequest;
+
+/// One device's account of its units, with fences `F` and driver contexts `C`.
+///
+/// Each unit is free, held by a group of some name, or quarantined: its last owner's work could not be
+/// recorded, so that nobody knows when it is done. Cloning a fence is cheap, and two are equal only if
+/// they are the same one. The device is cut as the groups that are out ask for; a new cut begins when
+/// every unit is free.
+pub(crate) struct Ledger<F, C> {
+    cut: Cut,
+    /// The SMs of each unit; empty until the first group is taken.
+    counts: Vec<u32>,
+    units: Vec<Unit>,
+    held: usize,
+    quarantined: usize,
+    /// What still runs on free units, each fence once.
+    pending: Vec<Pending<F>>,
+    /// Contexts that nobody uses, of units that may be free or not.
+    pub(crate) recycler: Recycler<C>,
+}
+
+enum Unit {
+    Free,
+    Held(Arc<str>),
+    Quarantined,
+}
+
+/// A fence, and the free units whose next owner waits for it.
+struct Pending<F> {
+    fence: F,
+    units: UnitSet,
+}
+
+/// How many SMs are in which state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SmCounts {
+    pub(crate) free: u32,
+    pub(crate) held: u32,
+    pub(crate) quarantined: u32,
+}
+
+/// What a group gets with its units.
+#[must_use = "the fences are to be waited for, and to be dropped without the ledger's lock"]
+pub(crate) struct Taken<F> {
+    /// What still runs there, each fence once.
+    pub(crate) fences: Vec<F>,
+    /// The former cut, where this began a new one.
+    _former: Option<Cut>,
+}
+
+impl<F, C> Default for Ledger<F, C> {
+    fn default() -> Ledger<F, C> {
+        Ledger {
+            cut: Cut::default(),
+            counts: Vec::new(),
+            units: Vec::new(),
+            held: 0,
+            quarantined: 0,
+            pending: Vec::new(),
+            recycler: Recycler::default(),
+        }
+    }
+}
+
+impl<F: Clone + PartialEq, C> Ledger<F, C> {
+    /// Chooses units of the device for every group of a request, and takes none.
+    pub(crate) fn choose(
+        &self,
+        units: &UnitCounts,
+        cut: &Cut,
+        request: &SplitRequest,
+    ) -> Result<Vec<Chosen>, Refusal> {
+        let count = units.counts().len();
+        if request.overlapping {
+            let supply = self.supply(units, cut, vec![true; count], &[]);
+            return supply.assign(request, NotEnoughSms::default);
+        }
+        if self.is_out() && self.cut != *cut {
+            return Err(Refusal::CutInUse { held: self.describe_cut() });
+        }
+        let free = match self.is_out() {
+            true => self.units.iter().map(|unit| matches!(unit, Unit::Free)).collect(),
+            false => vec![true; count],
+        };
+        self.supply(units, cut, free, &[]).assign(request, || NotEnoughSms {
+            holders: self.holders(),
+            quarantined: self.sm_counts().map_or(0, |sms| sms.quarantined),
+            ..NotEnoughSms::default()
+        })
+    }
+
+    /// Chooses among a group's units for every group of a request. Locations that are preferred come
+    /// before all others of their count, and units in quarantine are not chosen.
+    pub(crate) fn choose_within(
+        &self,
+        units: &UnitCounts,
+        group: &Placement,
+        name: &str,
+        request: &SplitRequest,
+        preferred: &[Placement],
+        quarantined: &[usize],
+    ) -> Result<Vec<Chosen>, Refusal> {
+        let mut free = vec![false; units.counts().len()];
+        group.members.iter().for_each(|index| free[*index] = true);
+        quarantined.iter().for_each(|index| free[*index] = false);
+        self.supply(units, &group.cut, free, preferred).assign(request, || NotEnoughSms {
+            within: Some(name.to_owned()),
+            quarantined: quarantined.iter().map(|index| units.counts()[*index]).sum(),
+            ..NotEnoughSms::default()
+        })
+    }
+
+    fn supply<'a>(
+        &'a self,
+        units: &'a UnitCounts,
+        cut: &'a Cut,
+        free: Vec<bool>,
+        preferred: &'a [Placement],
+    ) -> Supply<'a, C> {
+        Supply { units, cut, free, preferred, recycler: &self.recycler }
+    }
+
+    /// Enters a chosen group's units as held, and returns their fences. The choice must have been made
+    /// under the same lock.
+    pub(crate) fn take(&mut self, units: &UnitCounts, chosen: &Chosen) -> Taken<F> {
+        let Placement { cut, members } = &chosen.placement;
+        let former = if self.is_out() { None } else { self.start(cut, units) };
+        for index in members {
+            debug_assert!(matches!(self.units[*index], Unit::Free));
+            self.units[*index] = Unit::Held(Arc::clone(&chosen.name));
+        }
+        self.held += members.len();
+        Taken { fences: self.take_pending(members), _former: former }
+    }
+
+    /// Takes the fences of some units out.
+    fn take_pending(&mut self, members: &[usize]) -> Vec<F> {
+        let mut fences = Vec::new();
+        if self.pending.is_empty() {
+            return fences;
+        }
+        let taken = UnitSet::of(self.units.len(), members);
+        let mut index = 0;
+        while let Some(pending) = self.pending.get_mut(index) {
+            let waits = pending.units.remove(&taken);
+            if pending.units.is_empty() {
+                fences.push(self.pending.remove(index).fence);
+                continue;
+            }
+            if waits {
+                fences.push(pending.fence.clone());
+            }
+            index += 1;
+        }
+        fences
+    }
+
+    /// Enters units that are held as held under another name. Returns the names that they had.
+    #[must_use = "the last of a name is to be dropped without the ledger's lock"]
+    pub(crate) fn rename(&mut self, chosen: &Chosen) -> Vec<Arc<str>> {
+        let change = |ledger: &mut Self, index: usize| {
+            mem::replace(&mut ledger.units[index], Unit::Held(Arc::clone(&chosen.name)))
+        };
+        self.leave(&chosen.placement.members, change)
+    }
+
+    /// Begins to give out units of a cut, when all are free. Returns the former cut.
+    fn start(&mut self, cut: &Cut, units: &UnitCounts) -> Option<Cut> {
+        if self.cut == *cut && self.counts == units.counts() {
+            return None;
+        }
+        let count = units.counts().len();
+        self.counts.clear();
+        self.counts.extend_from_slice(units.counts());
+        self.units.clear();
+        self.units.resize_with(count, || Unit::Free);
+        // How units of one cut lie in those of another is not known: each unit waits for whatever is
+        // still running anywhere.
+        self.pending.iter_mut().for_each(|pending| pending.units = UnitSet::all(count));
+        Some(mem::replace(&mut self.cut, cut.clone()))
+    }
+
+    /// Takes units back, with what must be done before they are really free. Returns the names that
+    /// they were held under.
+    #[must_use = "the last of a name is to be dropped without the ledger's lock"]
+    pub(crate) fn give_back(&mut self, members: &[usize], fences: &[F]) -> Vec<Arc<str>> {
+        self.held -= members.len();
+        self.add_pending(members, fences);
+        self.leave(members, |ledger, index| mem::replace(&mut ledger.units[index], Unit::Free))
+    }
+
+    /// Takes units back whose work could not be recorded: nobody gets them until
+    /// [`end_quarantine`](Ledger::end_quarantine). Returns the names that they were held under.
+    #[must_use = "the last of a name is to be dropped without the ledger's lock"]
+    pub(crate) fn quarantine(&mut self, members: &[usize]) -> Vec<Arc<str>> {
+        self.held -= members.len();
+        self.quarantined += members.len();
+        self.leave(members, |ledger, index| {
+            mem::replace(&mut ledger.units[index], Unit::Quarantined)
+        })
+    }
+
+    /// Frees units that are quarantined, with what must be done before they are really free.
+    pub(crate) fn end_quarantine(&mut self, members: &[usize], fences: &[F]) {
+        self.quarantined -= members.len();
+        self.add_pending(members, fences);
+        for index in members {
+            debug_assert!(matches!(self.units[*index], Unit::Quarantined));
+            self.units[*index] = Unit::Free;
+        }
+    }
+
+    /// Changes units that are held, and returns each name that they had once.
+    fn leave(
+        &mut self,
+        members: &[usize],
+        change: impl Fn(&mut Self, usize) -> Unit,
+    ) -> Vec<Arc<str>> {
+        let mut names: Vec<Arc<str>> = Vec::new();
+        for index in members {
+            let former = change(self, *index);
+            debug_assert!(matches!(former, Unit::Held(_)));
+            if let Unit::Held(name) = former
+                && !names.iter().any(|known| Arc::ptr_eq(known, &name))
+            {
+                names.push(name);
+            }
+        }
+        names
+    }
+
+    fn add_pending(&mut self, members: &[usize], fences: &[F]) {
+        // Without a unit, nobody would ever take the fence.
+        for fence in fences.iter().filter(|_| !members.is_empty()) {
+            let units = UnitSet::of(self.units.len(), members);
+            match self.pending.iter_mut().find(|pending| pending.fence == *fence) {
+                Some(pending) => pending.units.add(&units),
+                None => self.pending.push(Pending { fence: fence.clone(), units }),
+            }
+        }
+    }
+
+    /// The fences of the units that are free, each once.
+    pub(crate) fn fences(&self) -> Vec<F> {
+        self.pending.iter().map(|pending| pending.fence.clone()).collect()
+    }
+
+    /// Takes those fences out that are among the given ones.
+    #[must_use = "the last of a fence is to be dropped without the ledger's lock"]
+    pub(crate) fn take_fences(&mut self, which: &[F]) -> Vec<F> {
+        let taken = self.pending.extract_if(.., |pending| which.contains(&pending.fence));
+        taken.map(|pending| pending.fence).collect()
+    }
+
+    /// Whether groups of this cut are out.
+    pub(crate) fn is_cut(&self, cut: &Cut) -> bool {
+        self.is_out() && self.cut == *cut
+    }
+
+    /// How many SMs are in which state; `None` where all are free.
+    pub(crate) fn sm_counts(&self) -> Option<SmCounts> {
+        if !self.is_out() {
+            return None;
+        }
+        let mut sms = SmCounts::default();
+        for (unit, count) in self.units.iter().zip(&self.counts) {
+            *match unit {
+                Unit::Free => &mut sms.free,
+                Unit::Held(_) => &mut sms.held,
+                Unit::Quarantined => &mut sms.quarantined,
+            } += count;
+        }
+        Some(sms)
+    }
+
+    /// Whether some unit is not free, so that the cut must stay as it is.
+    fn is_out(&self) -> bool {
+        self.held + self.quarantined > 0
+    }
+
+    #[cold]
+    fn describe_cut(&self) -> String {
+        let cut = &self.cut;
+        match self.sm_counts() {
+            Some(SmCounts { quarantined, .. }) if quarantined > 0 => {
+                format!("{cut} ({quarantined} SMs wait for work that could not be recorded)")
+            }
+            _ => cut.to_string(),
+        }
+    }
+
+    /// Who holds what, in the order of the units.
+    fn holders(&self) -> Vec<Holder> {
+        let mut holders: Vec<Holder> = Vec::new();
+        for (unit, sm_count) in self.units.iter().zip(&self.counts) {
+            let Unit::Held(name) = unit else { continue };
+            // Units of one group share one name object, so that two groups of the same name stay two
+            // holders.
+            match holders.iter_mut().find(|holder| Arc::ptr_eq(&holder.name, name)) {
+                Some(holder) => holder.sm_count += sm_count,
+                None => holders.push(Holder { name: Arc::clone(name), sm_count: *sm_count }),
+            }
+        }
+        holders
+    }
+}
+
+impl<F, C> fmt::Debug for Ledger<F, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ledger")
+            .field("cut", &self.cut)
+            .field("held", &self.held)
+            .field("quarantined", &self.quarantined)
+            .field("pending", &self.pending.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,31 @@
+//! Asking the driver where work runs.
+#![allow(unsafe_code, reason = "calls the driver")]
+
+use green_ctx_sys::CUcontext;
+
+use super::Location;
+use crate::context::Context;
+use crate::dev_resource::sm_count_of;
+use crate::driver::Driver;
+use crate::error::{Result, call};
+
+impl Location {
+    /// # Safety
+    ///
+    /// The context must be alive, and one of this driver.
+    pub(crate) unsafe fn of_raw(driver: &Driver, raw: CUcontext) -> Result<Location> {
+        let known = driver.find_context(raw);
+        let context = known.as_ref().map_or("borrowed", Context::label).to_owned();
+        let mut context_id = 0;
+        // SAFETY: the context is alive by this function's contract, the pointer is to a live number.
+        unsafe { call!(driver.api(), cuCtxGetId(raw, &raw mut context_id)) }?;
+        // SAFETY: as above.
+        let sm_count = unsafe { sm_count_of(driver.api(), raw) }?;
+        Ok(Location { context, context_id, sm_count })
+    }
+
+    pub(crate) fn of(context: &Context) -> Result<Location> {
+        // SAFETY: the handle keeps its context.
+        unsafe { Location::of_raw(context.device().driver(), context.raw()) }
+    }
+}

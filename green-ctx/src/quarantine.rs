@@ -1,0 +1,107 @@
+//! Contexts whose last work could not be recorded, and the SMs that wait for it.
+//!
+//! The last handle of a partition records its work, so that whoever gets the SMs next can wait for it.
+//! The driver refuses that while a stream of the context that is not this crate's is being captured,
+//! and may refuse it for other reasons. Such a context is neither destroyed nor used again, and its
+//! SMs are nobody's, until recording has succeeded after all: it is tried again before each split.
+
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use green_ctx_sys::Api;
+use parking_lot::Mutex;
+
+use crate::device::Device;
+use crate::error::Result;
+use crate::fence::{Fence, Fences};
+use crate::green::{self, RawGreen};
+use crate::ledger::Idle;
+
+/// A context that is in use no more, and what it was made of.
+pub(crate) type Stuck = Idle<RawGreen>;
+
+/// A device's units in quarantine, and the contexts whose work they wait for.
+#[derive(Default)]
+pub(crate) struct Quarantine {
+    /// How many cases there are, those that are being tried included.
+    count: AtomicUsize,
+    cases: Mutex<Vec<Case>>,
+}
+
+/// Units that are freed together, once the work of all contexts is recorded.
+pub(crate) struct Case {
+    pub(crate) contexts: Vec<Stuck>,
+    /// The units in the device's ledger; none for SMs that other groups have too.
+    pub(crate) members: Vec<usize>,
+    /// What else runs there.
+    pub(crate) fences: Fences,
+}
+
+impl Quarantine {
+    /// Adds units that are quarantined in the ledger already.
+    pub(crate) fn add(&self, case: Case) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.cases.lock().push(case);
+    }
+
+    /// Tries again to record the work of every context. The ledger frees what no work is unknown of
+    /// any more, and the contexts are kept to be used again.
+    #[inline]
+    pub(crate) fn retry(&self, device: &Device) {
+        if self.count.load(Ordering::Relaxed) > 0 {
+            self.retry_all(device);
+        }
+    }
+
+    #[cold]
+    fn retry_all(&self, device: &Device) {
+        // Taken out while they are tried, so that no other thread tries the same ones and the driver is
+        // called without the lock. The ledger keeps the units meanwhile.
+        let cases = mem::take(&mut *self.cases.lock());
+        for mut case in cases {
+            case.contexts.retain(|context| match record_again(device, context) {
+                Ok(fence) => {
+                    case.fences.add(device.driver(), fence);
+                    false
+                }
+                Err(_) => true,
+            });
+            if !case.contexts.is_empty() {
+                self.cases.lock().push(case);
+                continue;
+            }
+            let mut ledger = device.state().ledger.lock();
+            ledger.end_quarantine(&case.members, case.fences.as_slice());
+            drop(ledger);
+            self.count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Destroys the contexts of a driver that is ending itself. That it fails, as recording did, is
+    /// not reported again.
+    pub(crate) fn end(&self, api: &Api, mut report: impl FnMut(Result<()>)) {
+        for case in mem::take(&mut *self.cases.lock()) {
+            for context in case.contexts {
+                let _ignored = green::destroy_raw(api, context.raw.green);
+            }
+            case.fences.end(api, &mut report);
+        }
+    }
+}
+
+/// Tries to record a context's work, and leaves it to be used again where that succeeds. When the
+/// device has failed nothing runs any more, and the context is destroyed.
+pub(crate) fn record_again(device: &Device, context: &Stuck) -> Result<Option<Arc<Fence>>> {
+    let recorded = if device.has_failed() {
+        Ok(None)
+    } else {
+        green::record(device, context.raw.green).inspect_err(|error| device.note(error))
+    };
+    if recorded.is_err() && !device.has_failed() {
+        return recorded;
+    }
+    let Stuck { placement, workqueue, sm_count, raw } = context;
+    green::leave(device, *raw, placement, *workqueue, *sm_count);
+    Ok(recorded.unwrap_or_default())
+}

@@ -1,0 +1,93 @@
+//! The driver's green contexts: used again, or made.
+#![allow(unsafe_code, reason = "calls the driver")]
+
+use std::ptr;
+
+use green_ctx_sys::{
+    CUdevResource, CUdevResourceDesc, CUdevResourceType, CUgreenCtx_st, CUgreenCtxCreate_flags,
+};
+
+use super::workqueue;
+use crate::dev_resource;
+use crate::device::Device;
+use crate::error::{Error, Result, call};
+use crate::green::{self, RawGreen};
+use crate::ledger::{Placement, WorkqueueConfig};
+use crate::raw::Raw;
+use crate::trace;
+use crate::units::Units;
+
+/// A context of a group's SMs: one that waits to be used again, or a new one.
+pub(super) fn obtain(
+    device: &Device,
+    units: &Units,
+    placement: &Placement,
+    workqueue: Option<WorkqueueConfig>,
+    sm_count: u32,
+) -> Result<RawGreen> {
+    if device.has_failed() {
+        // None of them can be used again.
+        device.release_idle();
+    }
+    let idle = device.state().ledger.lock().recycler.take(placement, workqueue);
+    match idle {
+        Some(idle) => {
+            trace::event!(DEBUG, sms = sm_count, "a context is used again");
+            Ok(idle.raw)
+        }
+        None => create(device, units, placement, workqueue, sm_count),
+    }
+}
+
+/// Creates a green context on a group's SMs, and looks at what the driver gave it.
+fn create(
+    device: &Device,
+    units: &Units,
+    placement: &Placement,
+    workqueue: Option<WorkqueueConfig>,
+    sm_count: u32,
+) -> Result<RawGreen> {
+    let descriptor = describe(device, units, placement, workqueue)?;
+    let flags = CUgreenCtxCreate_flags::CU_GREEN_CTX_DEFAULT_STREAM.0;
+    let mut raw = ptr::null_mut();
+    // SAFETY: the descriptor was generated for this device just now. The flag is the one that every
+    // driver before 13.3 requires.
+    unsafe {
+        call!(device.api(), cuGreenCtxCreate(&raw mut raw, descriptor, device.as_raw(), flags))
+    }?;
+    let green = Raw::new(raw).ok_or(Error::null("cuGreenCtxCreate"))?;
+    device.state().ledger.lock().recycler.count_created();
+    finish(device, sm_count, green)
+        .inspect_err(|_| device.driver().report(green::destroy_raw(device.api(), green)))
+}
+
+/// The rest of the creation, which the caller undoes where it fails.
+fn finish(device: &Device, expected: u32, green: Raw<CUgreenCtx_st>) -> Result<RawGreen> {
+    let mut raw = ptr::null_mut();
+    // SAFETY: the green context is alive, the pointer is to a live handle.
+    unsafe { call!(device.api(), cuCtxFromGreenCtx(&raw mut raw, green.as_ptr())) }?;
+    let context = Raw::new(raw).ok_or(Error::null("cuCtxFromGreenCtx"))?;
+    let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
+    let resource = dev_resource::of_green(device.api(), green, kind)?;
+    let found = dev_resource::sm_part(&resource).smCount;
+    if found == expected {
+        Ok(RawGreen { green, context })
+    } else {
+        Err(Error::WrongProvision { expected, found })
+    }
+}
+
+/// Generates the driver's descriptor of some units, with a workqueue if there is to be one.
+fn describe(
+    device: &Device,
+    units: &Units,
+    placement: &Placement,
+    workqueue: Option<WorkqueueConfig>,
+) -> Result<CUdevResourceDesc> {
+    let members = placement.members.iter();
+    let mut resources: Vec<CUdevResource> = members.map(|index| units.resource(*index)).collect();
+    if let Some(config) = workqueue {
+        resources.push(workqueue::provide(device, config)?);
+    }
+    dev_resource::describe(device.api(), resources)
+}
