@@ -15,6 +15,8 @@ mod account;
 mod assign;
 mod choose;
 mod cut;
+#[cfg(test)]
+mod properties;
 mod recycle;
 mod refusal;
 mod request;
