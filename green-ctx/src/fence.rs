@@ -42,16 +42,8 @@ impl Fence {
         Fence::of(device, device.create_event(EventOptions::default())?)
     }
 
-    /// A fence of a recorded event that nobody else has; `None` where what it stands for is done.
-    pub(crate) fn unless_done(device: &Device, event: Event) -> Result<Option<Fence>> {
-        let is_done = {
-            let _relaxed = RelaxedCapture::enter(device.driver())?;
-            event.is_complete()?
-        };
-        if is_done { Ok(None) } else { Fence::of(device, event).map(Some) }
-    }
-
-    fn of(device: &Device, event: Event) -> Result<Fence> {
+    /// A fence of an event that nobody else has.
+    pub(crate) fn of(device: &Device, event: Event) -> Result<Fence> {
         let mut primary = ptr::null_mut();
         {
             let _relaxed = RelaxedCapture::enter(device.driver())?;

@@ -24,15 +24,18 @@ pub(crate) struct RawGreen {
 /// A fence for the work that still runs in a context that nobody uses any more; `None` where none
 /// does.
 pub(crate) fn record(device: &Device, green: Raw<CUgreenCtx_st>) -> Result<Option<Arc<Fence>>> {
+    let _relaxed = RelaxedCapture::enter(device.driver())?;
     let event = device.create_event(EventOptions::default())?;
     record_in(device, green, event.raw())?;
-    Ok(Fence::unless_done(device, event)?.map(Arc::new))
+    if event.is_complete()? {
+        return Ok(None);
+    }
+    Fence::of(device, event).map(Arc::new).map(Some)
 }
 
 /// Records the work of a context that nobody uses any more in an event. That covers the work of streams
 /// which are destroyed already (recorded on an H200, driver 580.159.04).
 pub(crate) fn record_in(device: &Device, green: Raw<CUgreenCtx_st>, event: CUevent) -> Result<()> {
-    let _relaxed = RelaxedCapture::enter(device.driver())?;
     // SAFETY: both handles are alive, and no other thread has the context.
     unsafe { call!(device.api(), cuGreenCtxRecordEvent(green.as_ptr(), event)) }
 }

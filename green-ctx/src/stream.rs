@@ -60,8 +60,8 @@ pub struct Stream {
 pub(crate) struct Inner {
     raw: Raw<CUstream_st>,
     context: Context,
-    /// The stream's number among those of its context.
-    slot: usize,
+    /// The stream's number among those of its context, if that counts them.
+    slot: Option<usize>,
     /// Whether the raw handle has been given out, and with it entered in the registry: nobody can
     /// look up a handle that nobody was given, and entering costs as much as all else that making a
     /// stream adds to the driver's call.
@@ -103,7 +103,7 @@ impl Stream {
 
     /// An object for a raw stream, among the streams of its context.
     fn enter(raw: Raw<CUstream_st>, context: Context, known: bool, ownership: Ownership) -> Stream {
-        let (slot, known) = (context.streams().enter(raw), AtomicBool::new(known));
+        let (slot, known) = (context.enter_stream(raw), AtomicBool::new(known));
         Stream { inner: Arc::new(Inner { raw, context, slot, known, ownership }) }
     }
 
@@ -313,7 +313,9 @@ impl Drop for Inner {
         }
         graph::stream_ends(&self.context, self.raw.as_ptr());
         // Forgotten before it is given up: the driver may use the address again at once.
-        self.context.streams().leave(self.slot);
+        if let Some(slot) = self.slot {
+            self.context.leave_stream(slot);
+        }
         if *self.known.get_mut() {
             self.driver().streams().forget(self.raw.address(), self);
         }

@@ -30,27 +30,50 @@ pub(crate) fn all(runner: &mut Runner<'_>, bench: &Bench) {
     current(runner, &partitions);
 }
 
+/// Events, for which the driver wants a current context: made while the primary one is current, and where
+/// none is, so that each call pushes and pops it, in both arms alike.
 fn events(runner: &mut Runner<'_>, bench: &Bench) {
     let device = bench.driver.device(0).expect("a device");
     let primary = device.primary_context().expect("a primary context");
     let create = bench.driver.api().cuEventCreate().expect("every driver");
     let destroy = bench.driver.api().cuEventDestroy().expect("every driver");
     let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING.0;
+    let make = || {
+        let mut event: CUevent = ptr::null_mut();
+        // SAFETY: the pointer is to a live handle, and a context is current.
+        ok(unsafe { create(&raw mut event, flags) });
+        event
+    };
+    // SAFETY: each event was created above and is destroyed once.
+    let end = |event: CUevent| ok(unsafe { destroy(event) });
+    let safe_event = || drop(device.create_event(EventOptions::default()).expect("an event"));
+
     let raw = |_: usize| {
-        // Once for all events of a batch, as a program that calls the driver itself does.
         let _current = primary.make_current().expect("a living context");
-        timed(BATCH, || {
-            let mut event: CUevent = ptr::null_mut();
-            // SAFETY: the pointer is to a live handle, and a context is current.
-            ok(unsafe { create(&raw mut event, flags) });
-            // SAFETY: the event was created above and is destroyed once.
-            ok(unsafe { destroy(event) });
-        })
+        timed(BATCH, || end(make()))
     };
     let safe = |_: usize| {
-        timed(BATCH, || drop(device.create_event(EventOptions::default()).expect("an event")))
+        let _current = primary.make_current().expect("a living context");
+        timed(BATCH, safe_event)
     };
     compare(runner, "two threads: event", &raw, &safe);
+
+    let (push, pop) = (bench.driver.api().cuCtxPushCurrent(), bench.driver.api().cuCtxPopCurrent());
+    let (push, pop) = (push.expect("every driver"), pop.expect("every driver"));
+    let raw = |_: usize| {
+        let context = primary.as_raw();
+        timed(BATCH, || {
+            // SAFETY: the context is alive.
+            ok(unsafe { push(context) });
+            let event = make();
+            let mut popped = ptr::null_mut();
+            // SAFETY: the pointer is to a live handle.
+            ok(unsafe { pop(&raw mut popped) });
+            end(event);
+        })
+    };
+    let safe = |_: usize| timed(BATCH, safe_event);
+    compare(runner, "two threads: event, none current", &raw, &safe);
 }
 
 fn streams<'a>(

@@ -5,17 +5,18 @@
 //! lone stream for each of them, several by a wait of the whole context, and streams that are made
 //! later for what is still pending.
 //!
-//! A record of the whole context covers work, and not what its streams wait for (recorded on an H200,
-//! driver 580.159.04). So nobody may conclude from a context's fence that what the context waited for
-//! is done: what is pending is handed on with the SMs.
+//! A record of one stream covers what the stream waits for. A record of the whole context covers what
+//! the whole context waits for, and not what single streams of it wait for (recorded on an H200, driver
+//! 580.159.04): such waits are made once more, of the whole, before it.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use green_ctx_sys::CUevent;
+use green_ctx_sys::{CUevent, CUstream_st};
 
 use super::guests::Guests;
+use super::streams::Streams;
 use super::{Context, Green, Kind};
 use crate::capture::RelaxedCapture;
 use crate::current::Scope;
@@ -24,15 +25,15 @@ use crate::driver::Driver;
 use crate::error::{Result, call};
 use crate::fence::{Fence, Fences, Pending};
 use crate::green;
+use crate::raw::Raw;
 use crate::stream::{DefaultStream, Stream};
 
 /// A green context's side of fencing.
 pub(super) struct Fencing {
     /// What the context's streams wait for.
     pending: Pending,
-    /// Stands for the context's work up to its last record, if it is one that is recorded while it
-    /// lives.
-    work: OnceLock<Arc<Fence>>,
+    /// Of a context that shares its SMs in time.
+    shared: OnceLock<Shared>,
     /// Graphs that streams of other contexts launched, and that run here.
     guests: OnceLock<Guests>,
     /// Whether the context's handle has been given out: from then on there may be work in its default
@@ -40,11 +41,19 @@ pub(super) struct Fencing {
     exposed: AtomicBool,
 }
 
+/// What a context has that is recorded while it lives, since it shares its SMs in time.
+struct Shared {
+    /// Stands for the context's work up to its last record.
+    work: Arc<Fence>,
+    /// The streams that objects stand for.
+    streams: Streams,
+}
+
 impl Fencing {
     pub(super) fn new(fences: &Fences) -> Fencing {
         Fencing {
             pending: Pending::new(fences),
-            work: OnceLock::new(),
+            shared: OnceLock::new(),
             guests: OnceLock::new(),
             exposed: AtomicBool::new(false),
         }
@@ -80,12 +89,12 @@ impl Fencing {
 impl Green {
     /// Records all work of the context when no handle is left; `None` where all of it is done.
     pub(super) fn record(&self, device: &Device) -> Result<Option<Arc<Fence>>> {
-        let Some(fence) = self.fencing.work.get() else {
+        let Some(Shared { work, .. }) = self.fencing.shared.get() else {
             return green::record(device, self.raw);
         };
-        green::record_in(device, self.raw, fence.raw())?;
-        fence.note_record();
-        Ok(Some(Arc::clone(fence)))
+        green::record_in(device, self.raw, work.raw())?;
+        work.note_record();
+        Ok(Some(Arc::clone(work)))
     }
 }
 
@@ -150,35 +159,58 @@ impl Context {
 
     /// Whether the context's only work can be that of its first stream.
     fn is_lone(&self, fencing: &Fencing) -> bool {
-        !fencing.exposed.load(Ordering::SeqCst) && self.inner.streams.is_lone()
+        let is_lone = || fencing.shared.get().is_some_and(|shared| shared.streams.is_lone());
+        !fencing.exposed.load(Ordering::SeqCst) && is_lone()
     }
 
     /// Whether a stream of the context that an object stands for is being captured. Recording the
     /// context, or making it wait, would invalidate the capture.
     pub(crate) fn has_captures(&self) -> Result<bool> {
-        self.inner.streams.are_capturing(self.device().api())
+        self.shared().map_or(Ok(false), |shared| shared.streams.are_capturing(self.device().api()))
     }
 
-    /// Makes the fence that the context's work is recorded in, for a context that shares its SMs in
-    /// time. Once only.
-    pub(crate) fn prepare_fence(&self) -> Result<()> {
+    /// Prepares a new context for sharing its SMs in time, before it has a stream.
+    pub(crate) fn share_sms(&self) -> Result<()> {
         let Some(fencing) = self.fencing() else { return Ok(()) };
-        let fence = Arc::new(Fence::new(self.device())?);
-        fencing.work.get_or_init(|| fence);
+        let work = Arc::new(Fence::new(self.device())?);
+        fencing.shared.get_or_init(|| Shared { work, streams: Streams::default() });
         Ok(())
     }
 
-    /// Records the context's work up to now, once its fence is prepared. `first` is the stream that
-    /// was made first.
+    fn shared(&self) -> Option<&Shared> {
+        self.fencing()?.shared.get()
+    }
+
+    /// Counts a stream in, where the context shares its SMs in time. Returns the number by which it
+    /// leaves.
+    #[inline]
+    pub(crate) fn enter_stream(&self, stream: Raw<CUstream_st>) -> Option<usize> {
+        self.shared().map(|shared| shared.streams.enter(stream))
+    }
+
+    /// Counts a stream out, before it is destroyed.
+    pub(crate) fn leave_stream(&self, slot: usize) {
+        if let Some(shared) = self.shared() {
+            shared.streams.leave(slot);
+        }
+    }
+
+    /// Records the work up to now of a context that shares its SMs in time, with all that the context
+    /// waits for: when the fence is done, so is that. `first` is the stream that was made first.
     pub(crate) fn record_work(&self, first: &Stream) -> Result<()> {
         let Some(fencing) = self.fencing() else { return Ok(()) };
-        let Some(fence) = fencing.work.get() else { return Ok(()) };
+        let Some(Shared { work, .. }) = fencing.shared.get() else { return Ok(()) };
         if self.is_lone(fencing) {
-            first.record_raw(fence.raw())?;
+            first.record_raw(work.raw())?;
         } else {
-            self.record_whole(fence.raw())?;
+            for waited_for in fencing.pending.not_whole() {
+                let record = waited_for.records();
+                self.wait_whole(waited_for.raw())?;
+                fencing.pending.note_wait(&waited_for, record, true);
+            }
+            self.record_whole(work.raw())?;
         }
-        fence.note_record();
+        work.note_record();
         fencing.guests.get().map_or(Ok(()), Guests::record)
     }
 
@@ -186,7 +218,7 @@ impl Context {
     pub(crate) fn work(&self) -> impl Iterator<Item = &Arc<Fence>> {
         let fencing = self.fencing();
         let guests = fencing.and_then(|fencing| fencing.guests.get()).map(Guests::fence);
-        fencing.and_then(|fencing| fencing.work.get()).into_iter().chain(guests)
+        self.shared().map(|shared| &shared.work).into_iter().chain(guests)
     }
 
     /// Whether all streams wait for the last record of a fence already.
@@ -202,12 +234,13 @@ impl Context {
         let record = fence.records();
         // First, so that a stream that comes too late to be held finds the fence here.
         fencing.pending.add(fence);
-        if self.is_lone(fencing) {
-            first.wait_raw(fence.raw())?;
-        } else {
+        let whole = !self.is_lone(fencing);
+        if whole {
             self.wait_whole(fence.raw())?;
+        } else {
+            first.wait_raw(fence.raw())?;
         }
-        fencing.pending.note_wait(fence, record);
+        fencing.pending.note_wait(fence, record, whole);
         Ok(())
     }
 

@@ -101,7 +101,7 @@ impl Context {
             return Ok(primary);
         }
         let kind = Kind::Borrowed(Borrowed { green, calls: Mutex::new(()), _owner: owner });
-        let fresh = Arc::new(Inner::new(raw, kind, device));
+        let fresh = Arc::new(Inner { raw, kind, device });
         let (inner, late) = driver.contexts().get_or_enter(raw.address(), fresh);
         drop(late);
         Ok(Context { inner })

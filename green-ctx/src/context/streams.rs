@@ -7,13 +7,13 @@ use parking_lot::Mutex;
 use crate::error::{Result, call};
 use crate::raw::Raw;
 
-/// The raw handles of a context's streams. A stream is here from its making until just before it is
-/// destroyed.
+/// The raw handles of the streams of a context that shares its SMs in time. A stream is here from its
+/// making until just before it is destroyed.
 ///
 /// Under the lock no object ends and no driver call waits: the driver is only asked whether a stream
 /// is being captured, which keeps the handle alive meanwhile.
 #[derive(Default)]
-pub(crate) struct Streams {
+pub(super) struct Streams {
     list: Mutex<List>,
 }
 
@@ -29,7 +29,7 @@ struct List {
 
 impl Streams {
     /// Enters a stream. Returns the number by which it leaves.
-    pub(crate) fn enter(&self, stream: Raw<CUstream_st>) -> usize {
+    pub(super) fn enter(&self, stream: Raw<CUstream_st>) -> usize {
         let mut list = self.list.lock();
         list.entered += 1;
         if let Some(slot) = list.empty.pop() {
@@ -41,7 +41,7 @@ impl Streams {
     }
 
     /// Removes a stream.
-    pub(crate) fn leave(&self, slot: usize) {
+    pub(super) fn leave(&self, slot: usize) {
         let mut list = self.list.lock();
         list.slots[slot] = None;
         list.empty.push(slot);

@@ -218,7 +218,7 @@ impl PartitionSet {
         plan: &Arc<PreparedPlan>,
         options: SwitchOptions,
     ) -> Result<(), PlanError> {
-        let ended;
+        let mut ended = Vec::new();
         let mut left = self.inner.switching.lock();
         if !plan.is_of(&self.inner.base) {
             return Err(unknown(plan.name(), &self.inner.plans.lock()));
@@ -232,10 +232,11 @@ impl PartitionSet {
             if let Some(at_most) = options.drain {
                 self.drain(&former, at_most)?;
             }
-            ended = match options.fence {
-                true => left.fence(&former, plan)?,
-                false => left.note(&former, plan),
-            };
+            if options.fence {
+                ended = left.fence(&former, plan)?;
+            } else {
+                left.note(&former, plan);
+            }
             trace::event!(DEBUG, from = former.name(), to = plan.name(), "another plan is active");
         }
         self.inner.active.store(Arc::clone(plan));

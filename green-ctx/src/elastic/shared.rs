@@ -24,7 +24,7 @@ impl SharedContext {
         let device = group.device().clone();
         let placement = group.placement().clone();
         let context = device.create_context(group)?;
-        context.prepare_fence()?;
+        context.share_sms()?;
         let stream = context.create_stream(StreamOptions::default())?;
         let units = bits(&placement.members);
         Ok(SharedContext { placement, units, context, stream })
@@ -46,6 +46,14 @@ impl SharedContext {
     /// Whether some SMs of one are SMs of the other too.
     pub(super) fn overlaps(&self, other: &SharedContext) -> bool {
         self.units.iter().zip(&other.units).any(|(ours, theirs)| ours & theirs != 0)
+    }
+
+    /// Whether others have all of its SMs between them.
+    pub(super) fn is_within(&self, others: &[Arc<SharedContext>]) -> bool {
+        self.units.iter().enumerate().all(|(index, ours)| {
+            let theirs = others.iter().filter_map(|other| other.units.get(index));
+            ours & !theirs.fold(0, |all, units| all | units) == 0
+        })
     }
 
     /// Whether a stream of it is being captured.

@@ -10,10 +10,8 @@ use crate::capture::RelaxedCapture;
 use crate::device::Device;
 use crate::error::Result;
 
-/// The contexts of former plans whose work may not be done. Whoever comes to their SMs waits for it,
-/// however many switches later: that a context in between has waited for it says nothing, since a
-/// record of a whole context does not cover what its streams wait for (recorded on an H200, driver
-/// 580.159.04).
+/// The contexts of former plans whose work may not be done, on SMs that no later plan has used. Where
+/// one has, its contexts wait for that work, and their own fences stand for it.
 #[derive(Default)]
 pub(super) struct Former {
     left: Vec<Left>,
@@ -43,8 +41,7 @@ impl Former {
         let mut carried: Vec<&Arc<SharedContext>> = Vec::new();
         let recorded = self.left.iter().filter(|left| left.recorded).map(|left| &left.context);
         for context in recorded.filter(|context| !is_next(context)) {
-            if !going.iter().any(|other| Arc::ptr_eq(other, context)) && !is_done(device, context)?
-            {
+            if !is_done(device, context)? {
                 carried.push(context);
             }
         }
@@ -63,32 +60,22 @@ impl Former {
         }
         going.iter().try_for_each(|context| context.record())?;
         for new in &to.contexts {
-            let old = going.iter().chain(&carried).filter(|old| new.overlaps(old));
-            old.into_iter().try_for_each(|old| new.wait_for(old))?;
+            let mut old = going.iter().chain(&carried).filter(|old| new.overlaps(old));
+            old.try_for_each(|old| new.wait_for(old))?;
         }
-        let left = going.into_iter().chain(carried);
-        let left = left.map(|context| Left { context: Arc::clone(context), recorded: true });
-        let left = left.collect();
-        Ok(mem::replace(&mut self.left, left).into_iter().map(|left| left.context).collect())
+        let kept = going.into_iter().chain(carried).filter(|old| !old.is_within(&to.contexts));
+        let kept = kept.map(|old| Left { context: Arc::clone(old), recorded: true }).collect();
+        let ended = mem::replace(&mut self.left, kept);
+        Ok(ended.into_iter().map(|left| left.context).collect())
     }
 
     /// Notes a switch that fences nothing: the next one that does makes up for it.
-    pub(super) fn note(
-        &mut self,
-        from: &PreparedPlan,
-        to: &PreparedPlan,
-    ) -> Vec<Arc<SharedContext>> {
-        let left = mem::take(&mut self.left);
-        let (back, mut left): (Vec<_>, Vec<_>) =
-            left.into_iter().partition(|left| has(&to.contexts, &left.context));
+    pub(super) fn note(&mut self, from: &PreparedPlan, to: &PreparedPlan) {
+        // The next plan has what is dropped here, so that nothing ends.
+        self.left.retain(|left| !has(&to.contexts, &left.context));
         for context in from.contexts.iter().filter(|context| !has(&to.contexts, context)) {
-            match left.iter_mut().find(|left| Arc::ptr_eq(&left.context, context)) {
-                Some(left) => left.recorded = false,
-                None => left.push(Left { context: Arc::clone(context), recorded: false }),
-            }
+            self.left.push(Left { context: Arc::clone(context), recorded: false });
         }
-        self.left = left;
-        back.into_iter().map(|left| left.context).collect()
     }
 
     /// Takes out what is done.

@@ -27,6 +27,8 @@ struct Wait {
     fence: Arc<Fence>,
     /// The record that every stream of the context waits for; 0 where some may not.
     record: u64,
+    /// Whether the context waits as a whole: only then does a record of the whole cover the wait.
+    whole: bool,
 }
 
 impl Pending {
@@ -47,18 +49,24 @@ impl Pending {
     pub(crate) fn add(&self, fence: &Arc<Fence>) {
         let mut waits = self.waits.lock();
         match waits.iter_mut().find(|wait| Arc::ptr_eq(&wait.fence, fence)) {
-            Some(wait) => wait.record = 0,
-            None => waits.push(Wait { fence: Arc::clone(fence), record: 0 }),
+            Some(wait) => (wait.record, wait.whole) = (0, false),
+            None => waits.push(Wait { fence: Arc::clone(fence), record: 0, whole: false }),
         }
         self.any.store(true, Ordering::Release);
     }
 
-    /// Notes that every stream that there is waits for a record of a fence.
-    pub(crate) fn note_wait(&self, fence: &Arc<Fence>, record: u64) {
+    /// Notes that every stream that there is waits for a record of a fence, or the whole context does.
+    pub(crate) fn note_wait(&self, fence: &Arc<Fence>, record: u64, whole: bool) {
         let mut waits = self.waits.lock();
         if let Some(wait) = waits.iter_mut().find(|wait| Arc::ptr_eq(&wait.fence, fence)) {
-            wait.record = record;
+            (wait.record, wait.whole) = (record, whole);
         }
+    }
+
+    /// What some streams wait for, but not the context as a whole.
+    pub(crate) fn not_whole(&self) -> Vec<Arc<Fence>> {
+        let waits = self.waits.lock();
+        waits.iter().filter(|wait| !wait.whole).map(|wait| Arc::clone(&wait.fence)).collect()
     }
 
     /// Whether every stream waits for the fence's last record.
