@@ -1,6 +1,6 @@
 //! What the registry is made of. It names these things through here, so that its very source can
 //! also be compiled for a model checker, whose makes of them are where threads change over
-//! (`tests/registry_model`).
+//! (`tests/model`).
 
 pub(crate) use std::sync::{Arc, Weak};
 #[cfg(test)]

@@ -63,6 +63,11 @@
 //! the partition that its kernels run in (recorded on an H200). Launch [graphs](super::graphs) on streams
 //! of that partition, or wait for them before the partition goes.
 //!
+//! Where the driver refuses to record that work, nobody gets the SMs: they are neither free nor held
+//! until a later split has tried again with success, and the clean-up hook hears of it. A foreign stream
+//! of the partition that is still being captured when the last handle goes is such a reason; end the
+//! capture first. [`NotEnoughSms::quarantined`](crate::NotEnoughSms::quarantined) counts them.
+//!
 //! Where the same SMs go back and forth between divisions, [`plans`](super::plans) do it without giving
 //! anything back.
 //!

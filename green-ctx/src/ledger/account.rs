@@ -58,6 +58,32 @@ pub(crate) struct Taken<F> {
     _former: Option<Cut>,
 }
 
+/// The names that units were held under, each once. Most often there is one, for which nothing is
+/// allocated.
+#[derive(Default)]
+#[must_use = "the last of a name is to be dropped without the ledger's lock"]
+pub(crate) struct Names {
+    first: Option<Arc<str>>,
+    others: Vec<Arc<str>>,
+}
+
+impl Names {
+    fn add(&mut self, name: Arc<str>) {
+        match &self.first {
+            None => self.first = Some(name),
+            Some(first) if Arc::ptr_eq(first, &name) => {}
+            Some(_) if self.others.iter().any(|other| Arc::ptr_eq(other, &name)) => {}
+            Some(_) => self.others.push(name),
+        }
+    }
+
+    /// The name, if there is one alone.
+    #[cfg(test)]
+    pub(crate) fn only(&self) -> Option<&Arc<str>> {
+        self.first.as_ref().filter(|_| self.others.is_empty())
+    }
+}
+
 impl<F, C> Default for Ledger<F, C> {
     fn default() -> Ledger<F, C> {
         Ledger {
@@ -166,8 +192,7 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
     }
 
     /// Enters units that are held as held under another name. Returns the names that they had.
-    #[must_use = "the last of a name is to be dropped without the ledger's lock"]
-    pub(crate) fn rename(&mut self, chosen: &Chosen) -> Vec<Arc<str>> {
+    pub(crate) fn rename(&mut self, chosen: &Chosen) -> Names {
         let change = |ledger: &mut Self, index: usize| {
             mem::replace(&mut ledger.units[index], Unit::Held(Arc::clone(&chosen.name)))
         };
@@ -192,8 +217,7 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
 
     /// Takes units back, with what must be done before they are really free. Returns the names that
     /// they were held under.
-    #[must_use = "the last of a name is to be dropped without the ledger's lock"]
-    pub(crate) fn give_back(&mut self, members: &[usize], fences: &[F]) -> Vec<Arc<str>> {
+    pub(crate) fn give_back(&mut self, members: &[usize], fences: &[F]) -> Names {
         self.held -= members.len();
         self.add_pending(members, fences);
         self.leave(members, |ledger, index| mem::replace(&mut ledger.units[index], Unit::Free))
@@ -201,8 +225,7 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
 
     /// Takes units back whose work could not be recorded: nobody gets them until
     /// [`end_quarantine`](Ledger::end_quarantine). Returns the names that they were held under.
-    #[must_use = "the last of a name is to be dropped without the ledger's lock"]
-    pub(crate) fn quarantine(&mut self, members: &[usize]) -> Vec<Arc<str>> {
+    pub(crate) fn quarantine(&mut self, members: &[usize]) -> Names {
         self.held -= members.len();
         self.quarantined += members.len();
         self.leave(members, |ledger, index| {
@@ -221,19 +244,13 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
     }
 
     /// Changes units that are held, and returns each name that they had once.
-    fn leave(
-        &mut self,
-        members: &[usize],
-        change: impl Fn(&mut Self, usize) -> Unit,
-    ) -> Vec<Arc<str>> {
-        let mut names: Vec<Arc<str>> = Vec::new();
+    fn leave(&mut self, members: &[usize], change: impl Fn(&mut Self, usize) -> Unit) -> Names {
+        let mut names = Names::default();
         for index in members {
             let former = change(self, *index);
             debug_assert!(matches!(former, Unit::Held(_)));
-            if let Unit::Held(name) = former
-                && !names.iter().any(|known| Arc::ptr_eq(known, &name))
-            {
-                names.push(name);
+            if let Unit::Held(name) = former {
+                names.add(name);
             }
         }
         names

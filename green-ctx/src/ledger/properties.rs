@@ -198,14 +198,14 @@ impl World {
         let Some(group) = self.pick() else { return };
         let fences = self.fences_of(&group);
         let names = self.call(|ledger| ledger.give_back(&group.placement.members, &fences));
-        assert!(matches!(names.as_slice(), [name] if Arc::ptr_eq(name, &group.name)));
+        assert!(names.only().is_some_and(|name| Arc::ptr_eq(name, &group.name)));
         self.free(&group, &fences);
     }
 
     fn quarantine(&mut self) {
         let Some(group) = self.pick() else { return };
         let names = self.call(|ledger| ledger.quarantine(&group.placement.members));
-        assert!(matches!(names.as_slice(), [name] if Arc::ptr_eq(name, &group.name)));
+        assert!(names.only().is_some_and(|name| Arc::ptr_eq(name, &group.name)));
         self.quarantined.push(group);
     }
 
@@ -235,7 +235,7 @@ impl World {
             assert!(members.iter().all(|unit| group.placement.members.contains(unit)));
             assert!(members.iter().all(|unit| !apart.contains(unit)));
             let names = self.call(|ledger| ledger.rename(&child));
-            assert!(matches!(names.as_slice(), [name] if Arc::ptr_eq(name, &group.name)));
+            assert!(names.only().is_some_and(|name| Arc::ptr_eq(name, &group.name)));
             group.placement.members.retain(|unit| !members.contains(unit));
             let Chosen { name, placement, .. } = child;
             self.groups.push(Group { name, placement, fences: group.fences.clone() });

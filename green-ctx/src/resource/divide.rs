@@ -40,6 +40,7 @@ impl SmGroup {
     pub fn split(self, request: impl Into<SplitRequest>) -> Result<Split, Box<SplitError>> {
         crate::trace::span!("split", device = self.device().ordinal(), group = self.name());
         let request = request.into();
+        self.device().retry_quarantine();
         if let Err(error) = self.check_request(&request) {
             return Err(Box::new(SplitError { group: self, error }));
         }
@@ -63,6 +64,7 @@ impl SmGroup {
     /// As [`split`](SmGroup::split).
     pub fn plan(&self, request: impl Into<SplitRequest>) -> Result<SplitPlan> {
         let request = request.into();
+        self.device().retry_quarantine();
         self.check_request(&request)?;
         if self.needs_driver(&request) {
             return nested::plan(self, &request);

@@ -133,7 +133,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`].
+    /// [`Error::Driver`](crate::Error::Driver).
     #[doc(alias("cuCtxGetDevResource", "cuGreenCtxGetDevResource"))]
     pub fn sm_count(&self) -> Result<u32> {
         Ok(self.resources().sm()?.sm_count())

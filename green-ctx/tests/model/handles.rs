@@ -1,16 +1,9 @@
-//! The registry's own source under a model checker. It runs threads in every order in which they can
-//! change over, or in thousands of random ones, above a small driver that gives freed addresses out
-//! again at once.
+//! Threads that make, look up, close and drop handles, above a small driver that gives freed addresses
+//! out again at once.
 //!
 //! What must hold in each order: the handle of a living object leads to that object, no handle has
 //! two objects, nobody has an object whose handle was destroyed, and nothing stays behind. `object`
 //! has the checks. Copies of the registry with mistakes show that the checks find them.
-
-mod broken;
-mod lock;
-mod object;
-#[path = "../../src/registry.rs"]
-mod registry;
 
 use std::panic::{self, AssertUnwindSafe};
 
@@ -188,12 +181,12 @@ fn run(
     });
 }
 
-fn all_orders() -> DfsScheduler {
+pub(crate) fn all_orders() -> DfsScheduler {
     DfsScheduler::new(None, false)
 }
 
 /// The same ones in every run of the tests.
-fn random_orders(count: usize) -> RandomScheduler {
+pub(crate) fn random_orders(count: usize) -> RandomScheduler {
     RandomScheduler::new_from_seed(20_240_229, count)
 }
 
@@ -227,6 +220,11 @@ fn the_registry_holds_when_objects_forget_late() {
 fn found_in(mistake: Option<Mistake>, first: First, scenario: Scenario) -> Option<String> {
     let table = move || -> Box<dyn Table> { Box::new(Broken::new(mistake)) };
     let run = AssertUnwindSafe(|| run(random_orders(2_000), scenario, first, table));
+    failure(run)
+}
+
+/// What a run fails with, if it does.
+pub(crate) fn failure(run: impl FnOnce() + panic::UnwindSafe) -> Option<String> {
     let panic = panic::catch_unwind(run).err()?;
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     Some(text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default())

@@ -1,0 +1,14 @@
+//! The very source of the registry and of the ledger under a model checker. It runs threads in every
+//! order in which they can change over, or in thousands of random ones.
+//!
+//! `handles` has the registry's scenarios and `splits` the ledger's. Each shows with mistakes made on
+//! purpose that its checks find them.
+
+mod broken;
+mod handles;
+mod ledger;
+mod lock;
+mod object;
+#[path = "../../src/registry.rs"]
+mod registry;
+mod splits;
