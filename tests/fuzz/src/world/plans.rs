@@ -1,0 +1,170 @@
+//! Operations on sets of plans.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use green_ctx::{PartitionSet, Plan, PreparedPlan, SwitchOptions};
+
+use super::groups::written;
+use super::objects::{GroupEntry, PlanEntry, SetEntry, index};
+use super::{Done, Violation, World};
+use crate::account::{Held, Partition};
+use crate::operation::Kind;
+
+/// The most sets, and plans of one.
+const SETS: usize = 3;
+const PLANS: usize = 6;
+
+impl World {
+    pub(super) fn new_set(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
+        let wide = |entry: &&GroupEntry| {
+            !entry.structured && entry.group.sm_count() >= 3 * self.unit
+        };
+        let wide: Vec<u32> = self.groups.iter().filter(wide).map(|entry| entry.name).collect();
+        let Some(at) = index(n[0], wide.len()) else { return Ok(Done::Skipped) };
+        if self.sets.len() >= SETS || !self.composes() {
+            return Ok(Done::Skipped);
+        }
+        let Some(entry) = self.take_group(wide[at]) else { return Ok(Done::Skipped) };
+        let GroupEntry { name: group_name, group, held, overlapping, .. } = entry;
+        let (counts, rest) = self.counts(n[1], group.sm_count());
+        let (name, plan_name) = (self.name(), self.name());
+        let plan = Plan::new(format!("plan{plan_name}"), self.request(&counts, rest));
+        let set = match PartitionSet::new(group, plan) {
+            Ok(set) => set,
+            Err(error) => return Ok(Done::refused(&error)),
+        };
+        let end = self.granularity();
+        self.say(|| {
+            let request = written(&counts, rest, &end);
+            format!(
+                "let set{name} = PartitionSet::new(group{group_name}, \
+                 Plan::new(\"plan{plan_name}\", {request}))?; let plan{plan_name} = \
+                 set{name}.active().clone();"
+            )
+        });
+        let first = Arc::clone(&set.active());
+        let plans = Vec::new();
+        let entry = SetEntry { name, set, base: held, overlapping, plans, active: plan_name };
+        self.sets.push(entry);
+        let at = self.sets.len() - 1;
+        self.prepared(at, plan_name, first)?;
+        let ids = self.ids(at, plan_name);
+        self.model.switched(name, &ids, true);
+        Ok(Done::Ok)
+    }
+
+    /// The contexts of a plan's partitions.
+    fn ids(&self, set: usize, plan: u32) -> Vec<u64> {
+        let plan = self.sets[set].plans.iter().find(|entry| entry.name == plan);
+        plan.map_or_else(Vec::new, |plan| plan.lanes.iter().map(|lane| lane.context_id).collect())
+    }
+
+    /// Keeps a plan, whose partitions may be those of other plans.
+    fn prepared(
+        &mut self,
+        set: usize,
+        name: u32,
+        plan: Arc<PreparedPlan>,
+    ) -> Result<(), Violation> {
+        let mut lanes: Vec<Arc<Partition>> = Vec::new();
+        for part in plan.partitions() {
+            let id = part.context().id().map_err(|error| error.to_string())?;
+            let entry = &self.sets[set];
+            let known = entry.plans.iter().flat_map(|plan| &plan.lanes).find(|l| l.context_id == id);
+            let lane = match known {
+                Some(lane) => Arc::clone(lane),
+                None => {
+                    let (number, overlapping) = (entry.name, entry.overlapping);
+                    let held = Held::within(&entry.base);
+                    self.open(part.context(), held, overlapping, Some(number))
+                        .map_err(|error| error.to_string())?
+                }
+            };
+            lanes.push(lane);
+        }
+        self.sets[set].plans.push(PlanEntry { name, plan, lanes });
+        Ok(())
+    }
+
+    pub(super) fn prepare(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
+        let Some(at) = index(n[0], self.sets.len()) else { return Ok(Done::Skipped) };
+        if self.sets[at].plans.len() >= PLANS {
+            return Ok(Done::Skipped);
+        }
+        let (counts, rest) = self.counts(n[1], self.sets[at].set.sm_count());
+        let (name, set_name) = (self.name(), self.sets[at].name);
+        let plan = Plan::new(format!("plan{name}"), self.request(&counts, rest));
+        let plan = match self.sets[at].set.prepare(plan) {
+            Ok(plan) => plan,
+            Err(error) => return Ok(Done::refused(&error)),
+        };
+        let end = self.granularity();
+        self.say(|| {
+            let request = written(&counts, rest, &end);
+            format!("let plan{name} = set{set_name}.prepare(Plan::new(\"plan{name}\", {request}))?;")
+        });
+        self.prepared(at, name, plan)?;
+        Ok(Done::Ok)
+    }
+
+    pub(super) fn switch(&mut self, kind: Kind, n: [u32; 4]) -> Done {
+        let Some(at) = index(n[0], self.sets.len()) else { return Done::Skipped };
+        let set = &self.sets[at];
+        let others: Vec<&PlanEntry> =
+            set.plans.iter().filter(|plan| plan.name != set.active).collect();
+        let Some(to) = index(n[1], others.len()) else { return Done::Skipped };
+        let (name, plan) = (others[to].name, Arc::clone(&others[to].plan));
+        let default = SwitchOptions::default();
+        let (options, text) = match kind {
+            Kind::SwitchUnfenced => (default.fence(false), ".fence(false)"),
+            Kind::SwitchDrain => {
+                (default.drain(Duration::from_millis(20)), ".drain(Duration::from_millis(20))")
+            }
+            _ => (default, ""),
+        };
+        if let Err(error) = set.set.switch(&plan, options) {
+            return Done::refused(&error);
+        }
+        let set_name = set.name;
+        self.say(|| {
+            format!("set{set_name}.switch(&plan{name}, SwitchOptions::default(){text})?;")
+        });
+        self.sets[at].active = name;
+        let ids = self.ids(at, name);
+        self.model.switched(set_name, &ids, kind != Kind::SwitchUnfenced);
+        Done::Ok
+    }
+
+    pub(super) fn retire(&mut self, n: [u32; 4]) -> Done {
+        let Some(at) = index(n[0], self.sets.len()) else { return Done::Skipped };
+        let set = &self.sets[at];
+        let Some(mut which) = index(n[1], set.plans.len()) else { return Done::Skipped };
+        if set.plans[which].name == set.active && n[2] % 8 != 0 {
+            which = (which + 1) % set.plans.len();
+        }
+        let (set_name, name) = (set.name, set.plans[which].name);
+        match set.set.retire(&format!("plan{name}")) {
+            Ok(()) => {
+                self.say(|| format!("set{set_name}.retire(\"plan{name}\")?; drop(plan{name});"));
+                self.disturbed |= !self.captures.is_empty();
+                let retired = self.sets[at].plans.remove(which);
+                drop(retired);
+                Done::Ok
+            }
+            Err(error) => Done::refused(&error),
+        }
+    }
+
+    pub(super) fn drop_set(&mut self, n: [u32; 4]) -> Done {
+        let Some(at) = index(n[0], self.sets.len()) else { return Done::Skipped };
+        let SetEntry { name, set, base, plans, .. } = self.sets.remove(at);
+        self.say(|| {
+            let plans: Vec<_> = plans.iter().map(|plan| format!("plan{}", plan.name)).collect();
+            format!("drop((set{name}, {}));", plans.join(", "))
+        });
+        self.disturbed |= !self.captures.is_empty();
+        drop((set, plans, base));
+        Done::Ok
+    }
+}
