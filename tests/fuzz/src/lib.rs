@@ -28,4 +28,5 @@ mod raw;
 pub mod run;
 pub mod shrink;
 pub mod table;
+pub mod violation;
 pub mod world;

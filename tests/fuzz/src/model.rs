@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use green_ctx::sim::Launch;
 
 use crate::account::Partition;
+use crate::violation::{Rule, Violation};
 
 /// SM ids as bits; no part has 256 SMs.
 type Sms = [u64; 4];
@@ -126,7 +127,7 @@ impl Model {
 
     /// Takes the launches of one operation, the last of which is a probe of the time, and returns
     /// what is wrong with them.
-    pub fn submitted(&mut self, mut launches: Vec<Launch>, way: Way) -> Result<(), String> {
+    pub fn submitted(&mut self, mut launches: Vec<Launch>, way: Way) -> Result<(), Violation> {
         if let Some(probe) = launches.pop() {
             self.now = self.now.max(probe.start_ns.saturating_sub(LATENCY));
         }
@@ -170,21 +171,25 @@ impl Model {
         Ok(())
     }
 
-    /// How many launches may not be done.
+    /// How long the device is busy at most, in nanoseconds.
     #[must_use]
-    pub fn unfinished(&self) -> usize {
-        self.unfinished.len()
+    pub fn busy_for(&self) -> u64 {
+        let last = self.unfinished.iter().map(|work| work.launch.end_ns).max();
+        last.unwrap_or_default().saturating_sub(self.now)
     }
 
     /// Two open partitions never have an SM in common, but those of one set.
-    fn check_disjoint(&self, sms: Sms, number: u32, set: Option<u32>) -> Result<(), String> {
+    fn check_disjoint(&self, sms: Sms, number: u32, set: Option<u32>) -> Result<(), Violation> {
         for (others, partition) in &self.seen {
             let Some(other) = partition.upgrade() else { continue };
             let same_set = set.is_some() && other.set == set;
             if other.number != number && !same_set && meet(&sms, others) {
-                return Err(format!(
-                    "partitions {number} and {} are open at the same time on common SMs",
-                    other.number
+                return Err(Violation::new(
+                    Rule::Disjoint,
+                    format!(
+                        "partitions {number} and {} are open at the same time on common SMs",
+                        other.number
+                    ),
                 ));
             }
         }
@@ -192,7 +197,7 @@ impl Model {
     }
 
     /// What is wrong between work and what was submitted before it.
-    fn conflict(&self, former: &Work, later: &Work) -> Option<String> {
+    fn conflict(&self, former: &Work, later: &Work) -> Option<Violation> {
         if !meet(&former.sms, &later.sms) || !must_wait(former, later) {
             return None;
         }
@@ -203,17 +208,20 @@ impl Model {
             return None;
         }
         let times = if a.overlaps(b) { "ran at the same time" } else { "are in no order" };
-        Some(format!(
-            "work of two partitions on common SMs {times}: partition {} from {} to {} ns on {} SMs, \
+        Some(Violation::new(
+            Rule::Exclusive,
+            format!(
+                "work of two partitions on common SMs {times}: partition {} from {} to {} ns on {} SMs, \
              and partition {}, submitted later, from {} to {} ns on {} SMs",
-            former.partition,
-            a.start_ns,
-            a.end_ns,
-            a.sms.len(),
-            later.partition,
-            b.start_ns,
-            b.end_ns,
-            b.sms.len(),
+                former.partition,
+                a.start_ns,
+                a.end_ns,
+                a.sms.len(),
+                later.partition,
+                b.start_ns,
+                b.end_ns,
+                b.sms.len(),
+            ),
         ))
     }
 }

@@ -8,7 +8,8 @@ use green_ctx::sim::Live;
 use crate::machine::{self, Machine, Reports, SPECS};
 use crate::operation::{Choice, Operation, generate};
 use crate::table::Table;
-use crate::world::{Done, Left, Violation, World};
+use crate::violation::{Rule, Violation};
+use crate::world::{Done, Left, World};
 
 /// A list of operations and where to carry them out.
 #[derive(Clone, Debug)]
@@ -58,11 +59,11 @@ pub struct Failure {
 ///
 /// The promise that was broken.
 pub fn run(plan: &Plan, write: bool, progress: &AtomicU64) -> Result<Outcome, Box<Failure>> {
-    let failed = |operations, violation, program| {
-        Box::new(Failure { operations, violation, program })
-    };
+    let failed =
+        |operations, violation, program| Box::new(Failure { operations, violation, program });
     let begin = |error: Box<dyn std::error::Error>| {
-        failed(0, format!("the run did not begin: {error}"), Vec::new())
+        let seen = format!("the run did not begin: {error}");
+        failed(0, Violation::new(Rule::Answer, seen), Vec::new())
     };
     let (sim, driver, reports) = machine::start(plan.spec).map_err(begin)?;
     let machine = Machine::new(&sim, &driver, &reports, "work").map_err(begin)?;
@@ -113,9 +114,11 @@ pub(crate) fn leak(live: &Live, left: Left, reports: &Reports, faults: bool) -> 
     let failed = |call: &str| reports.iter().filter(|report| *report == call).count() as u64;
     if !faults && !left.disturbed {
         if let Some(call) = reports.first() {
-            return Some(format!("a clean-up failed though no call was made to fail: {call}"));
+            let seen = format!("a clean-up failed though no call was made to fail: {call}");
+            return Some(Violation::new(Rule::Left, seen));
         }
-        return (*live != Live::default()).then(|| format!("all is dropped, and there is {live:?}"));
+        let seen = || format!("all is dropped, and there is {live:?}");
+        return (*live != Live::default()).then(|| Violation::new(Rule::Left, seen()));
     }
     let alive = [
         ("streams", live.streams, failed("cuStreamDestroy") + left.streams),
@@ -127,6 +130,7 @@ pub(crate) fn leak(live: &Live, left: Left, reports: &Reports, faults: bool) -> 
     ];
     let more = alive.iter().find(|(_, alive, failed)| alive > failed);
     more.map(|(what, alive, failed)| {
-        format!("all is dropped, and there are {alive} {what}; {failed} were reported")
+        let seen = format!("all is dropped, and there are {alive} {what}; {failed} were reported");
+        Violation::new(Rule::Left, seen)
     })
 }

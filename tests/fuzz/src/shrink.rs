@@ -8,11 +8,12 @@ use crate::run::{Failure, Plan, run};
 /// How long shrinking may take.
 const AT_MOST: Duration = Duration::from_secs(60);
 
-/// Takes operations out of a failing plan for as long as it fails, whatever it then breaks first, and
+/// Takes operations out of a failing plan for as long as it breaks the same rule, and
 /// returns what is left with its failure and program.
 #[must_use]
 pub fn shrink(mut plan: Plan, failure: Failure, progress: &AtomicU64) -> (Plan, Failure) {
     let end = Instant::now() + AT_MOST;
+    let rule = failure.violation.rule;
     plan.operations.truncate(failure.operations.max(1));
     let mut size = plan.operations.len().div_ceil(2);
     while size > 0 && Instant::now() < end {
@@ -23,12 +24,12 @@ pub fn shrink(mut plan: Plan, failure: Failure, progress: &AtomicU64) -> (Plan, 
             let to = (at + size).min(fewer.operations.len());
             fewer.operations.drain(at..to);
             match run(&fewer, false, progress) {
-                Err(failure) => {
+                Err(failure) if failure.violation.rule == rule => {
                     fewer.operations.truncate(failure.operations.max(1));
                     plan = fewer;
                     removed = true;
                 }
-                Ok(_) => at = to,
+                _ => at = to,
             }
         }
         size = match (size, removed) {

@@ -18,6 +18,7 @@ use crate::machine::Machine;
 use crate::model::{Model, Way};
 use crate::operation::{Kind, Operation};
 use crate::raw::{Foreign, ForeignCapture};
+use crate::violation::{Rule, Violation};
 use objects::{ContextEntry, ExecEntry, GraphEntry, GroupEntry, SetEntry, StreamEntry};
 
 /// How an operation ended.
@@ -58,9 +59,6 @@ pub struct Left {
     /// Whether clean-ups may have failed because of a foreign capture.
     pub disturbed: bool,
 }
-
-/// A broken promise, in words.
-pub type Violation = String;
 
 /// A partition, and the Rust expression for its context.
 type Place = (Context, Arc<Partition>, String);
@@ -213,7 +211,9 @@ impl World {
             Kind::DropContext => self.drop_context(n),
             Kind::NewSet => return self.new_set(n),
             Kind::Prepare => return self.prepare(n),
-            Kind::SwitchFenced | Kind::SwitchUnfenced | Kind::SwitchDrain => self.switch(kind, n),
+            Kind::SwitchFenced | Kind::SwitchUnfenced | Kind::SwitchDrain => {
+                return self.switch(kind, n);
+            }
             Kind::Retire => self.retire(n),
             Kind::DropSet => self.drop_set(n),
             Kind::MakeStream => self.make_stream(n),
@@ -256,7 +256,10 @@ impl World {
     fn check_refusal(&self, kind: Kind, error: &str, before: &Live) -> Result<(), Violation> {
         for status in ["CONTEXT_IS_DESTROYED", "INVALID_HANDLE", "INVALID_CONTEXT", "DETACHED"] {
             if error.contains(status) {
-                return Err(format!("{kind} with living handles was refused: {error}"));
+                return Err(Violation::new(
+                    Rule::Refusal,
+                    format!("{kind} with living handles was refused: {error}"),
+                ));
             }
         }
         let after = self.machine.sim.live();
@@ -266,9 +269,13 @@ impl World {
             || after.primary_retains > before.primary_retains
             || after.graphs > before.graphs
             || after.graph_executables > before.graph_executables;
-        if grew && !matches!(kind, Kind::Prepare | Kind::NewSet) {
-            return Err(format!(
-                "{kind} was refused ({error}) and left something: {before:?}, then {after:?}"
+        // What was recorded for a switch stays for the next.
+        if grew && !matches!(kind, Kind::Prepare | Kind::NewSet | Kind::SwitchDrain) {
+            return Err(Violation::new(
+                Rule::Refusal,
+                format!(
+                    "{kind} was refused ({error}) and left something: {before:?}, then {after:?}"
+                ),
             ));
         }
         Ok(())
@@ -281,10 +288,12 @@ impl World {
             Err(error) if !self.faults => Err(Some(error)),
             Err(_) => Ok(()),
             Ok(()) => Err(None),
-        })
-        && let Some(error) = error
+        }) && let Some(error) = error
         {
-            return Err(format!("a launch in the primary context failed: {error}"));
+            return Err(Violation::new(
+                Rule::Answer,
+                format!("a launch in the primary context failed: {error}"),
+            ));
         }
         let launches = self.machine.sim.launches();
         self.machine.sim.clear_trace();
@@ -297,9 +306,12 @@ impl World {
         let expected = self.total - held.min(self.total);
         let may_lack = self.faults || self.disturbed;
         if held > self.total || free > expected || (free < expected && !may_lack) {
-            return Err(format!(
-                "{free} of {} SMs are free, though groups, partitions and sets hold {held}",
-                self.total
+            return Err(Violation::new(
+                Rule::Ledger,
+                format!(
+                    "{free} of {} SMs are free, though groups, partitions and sets hold {held}",
+                    self.total
+                ),
             ));
         }
         Ok(())
@@ -334,7 +346,10 @@ impl World {
         self.end_captures();
         let held = self.held.load(Ordering::Relaxed);
         if held != 0 {
-            return Err(format!("the model still holds {held} SMs when all is dropped"));
+            return Err(Violation::new(
+                Rule::Ledger,
+                format!("the model still holds {held} SMs when all is dropped"),
+            ));
         }
         if self.alone {
             self.check_ledger()?;
@@ -397,10 +412,13 @@ impl World {
             + self.cached.len();
         let most = 64 + 4 * objects as u64;
         if live.events > most || live.primary_retains > most {
-            return Err(format!(
-                "all is idle, and {} events and {} references to the primary context are alive for \
+            return Err(Violation::new(
+                Rule::Growth,
+                format!(
+                    "all is idle, and {} events and {} references to the primary context are alive for \
                  {objects} objects",
-                live.events, live.primary_retains
+                    live.events, live.primary_retains
+                ),
             ));
         }
         self.launched = Some(Way::Direct);

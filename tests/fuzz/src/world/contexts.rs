@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::objects::{ContextEntry, GroupEntry, index};
-use super::{Done, MOST, Violation, World};
+use super::{Done, MOST, World};
 use crate::model::Way;
 use crate::raw;
+use crate::violation::{Rule, Violation};
 
 impl World {
     pub(super) fn make_context(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
@@ -13,21 +14,24 @@ impl World {
             return Ok(Done::Skipped);
         }
         let Some(at) = index(n[0], self.groups.len()) else { return Ok(Done::Skipped) };
-        let GroupEntry { name: group_name, group, held, overlapping, structured } =
+        let GroupEntry { name: group_name, group, held, overlapping, structured, set } =
             self.groups.remove(at);
         let asked = group.sm_count();
         let context = match self.machine.device.create_context(group) {
             Ok(context) => context,
             Err(error) => return Ok(Done::refused(&error)),
         };
-        let partition = match self.open(&context, held, overlapping, None) {
+        let partition = match self.open(&context, held, overlapping, set) {
             Ok(partition) => partition,
             Err(error) => return Ok(Done::refused(&error)),
         };
         if let Ok(found) = context.sm_count()
             && found != asked
         {
-            return Err(format!("a context of {asked} SMs has {found}"));
+            return Err(Violation::new(
+                Rule::Answer,
+                format!("a context of {asked} SMs has {found}"),
+            ));
         }
         let name = self.name();
         self.say(|| format!("let context{name} = device.create_context(group{group_name})?;"));
@@ -67,15 +71,22 @@ impl World {
             Ok(group) => {
                 let handles = Arc::strong_count(&partition);
                 if handles > 1 {
-                    return Err(format!(
-                        "context{name} was closed although {} other handles keep it",
-                        handles - 1
+                    return Err(Violation::new(
+                        Rule::Answer,
+                        format!(
+                            "context{name} was closed although {} other handles keep it",
+                            handles - 1
+                        ),
                     ));
                 }
                 let Some(group) = group else {
-                    return Err(format!("context{name} was closed and gave no group back"));
+                    return Err(Violation::new(
+                        Rule::Answer,
+                        format!("context{name} was closed and gave no group back"),
+                    ));
                 };
                 let (held, overlapping) = (Arc::clone(&partition.held), partition.overlapping);
+                let set = partition.set;
                 drop(partition);
                 let group_name = self.name();
                 self.say(|| {
@@ -87,6 +98,7 @@ impl World {
                     held,
                     overlapping,
                     structured,
+                    set,
                 });
                 Ok(Done::Ok)
             }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use green_ctx::{SmGroup, Split, SplitRequest, Version};
 
 use super::objects::{GroupEntry, index};
-use super::{Done, MOST, Violation, World};
+use super::{Done, MOST, World};
 use crate::account::Held;
+use crate::violation::{Rule, Violation};
 
 /// The first driver that makes a context of several pieces.
 const COMPOSITION: Version = Version::new(12, 5);
@@ -66,12 +67,27 @@ impl World {
         match self.sms.split(request) {
             Ok(split) => {
                 self.took(split, false, false, |of| {
-                    format!("{of} = device.resources().sm()?.split({})?", written(&counts, rest, &end))
+                    format!(
+                        "{of} = device.resources().sm()?.split({})?",
+                        written(&counts, rest, &end)
+                    )
                 });
                 Done::Ok
             }
             Err(error) => Done::refused(&error),
         }
+    }
+
+    /// Takes all SMs that are free as one group, and returns its name.
+    pub(super) fn take_rest(&mut self) -> Option<u32> {
+        let request = SplitRequest::new().rest("rest").granularity(self.granularity);
+        let split = self.sms.split(request).ok()?;
+        let end = self.granularity();
+        self.took(split, false, false, |of| {
+            let request = format!("SplitRequest::new().rest(\"rest\"){end}");
+            format!("{of} = device.resources().sm()?.split({request})?")
+        });
+        self.groups.last().map(|entry| entry.name)
     }
 
     /// Keeps the groups of a split of the device.
@@ -87,7 +103,7 @@ impl World {
             .iter()
             .map(|group| Held::take(&self.held, if overlapping { 0 } else { group.sm_count() }))
             .collect();
-        self.keep(groups, held, overlapping, structured, line);
+        self.keep(groups, held, overlapping, structured, None, line);
     }
 
     fn keep(
@@ -96,19 +112,21 @@ impl World {
         held: Vec<Arc<Held>>,
         overlapping: bool,
         structured: bool,
+        set: Option<u32>,
         line: impl FnOnce(&str) -> String,
     ) {
         let mut names = Vec::new();
         for (group, held) in groups.into_iter().zip(held) {
             let name = self.name();
             names.push(format!("group{name}"));
-            self.groups.push(GroupEntry { name, group, held, overlapping, structured });
+            self.groups.push(GroupEntry { name, group, held, overlapping, structured, set });
         }
         self.say(|| format!("{}; // its groups", line(&format!("let [{}]", names.join(", ")))));
     }
 
     pub(super) fn split_nested(&mut self, n: [u32; 4]) -> Done {
-        let wide = |entry: &&GroupEntry| !entry.structured && entry.group.sm_count() >= 2 * self.unit;
+        let wide =
+            |entry: &&GroupEntry| !entry.structured && entry.group.sm_count() >= 2 * self.unit;
         let wide: Vec<u32> = self.groups.iter().filter(wide).map(|entry| entry.name).collect();
         let Some(at) = index(n[0], wide.len()).filter(|_| self.composes()) else {
             return Done::Skipped;
@@ -116,14 +134,14 @@ impl World {
         let Some(entry) = self.take_group(wide[at]) else { return Done::Skipped };
         let (counts, rest) = self.counts(n[1], entry.group.sm_count());
         let request = self.request(&counts, rest);
-        let GroupEntry { name, group, held, overlapping, structured } = entry;
+        let GroupEntry { name, group, held, overlapping, structured, set } = entry;
         match group.split(request) {
             Ok(split) => {
                 let groups: Vec<_> = split.groups.into_iter().chain(split.remainder).collect();
                 let parts = groups.iter().map(|group| held.part(group.sm_count())).collect();
                 drop(held);
                 let end = self.granularity();
-                self.keep(groups, parts, overlapping, false, |of| {
+                self.keep(groups, parts, overlapping, false, set, |of| {
                     format!("{of} = group{name}.split({})?", written(&counts, rest, &end))
                 });
                 Done::Ok
@@ -131,7 +149,7 @@ impl World {
             Err(error) => {
                 let done = Done::refused(&error);
                 let group = error.group;
-                self.groups.push(GroupEntry { name, group, held, overlapping, structured });
+                self.groups.push(GroupEntry { name, group, held, overlapping, structured, set });
                 done
             }
         }
@@ -171,7 +189,7 @@ impl World {
         if self.groups[at].group.sm_count() < 8 {
             return Done::Skipped;
         }
-        let GroupEntry { name, group, held, overlapping, structured } = self.groups.remove(at);
+        let GroupEntry { name, group, held, overlapping, structured, set } = self.groups.remove(at);
         let count = (group.sm_count() / 2).max(4) / 4 * 4;
         let request = SplitRequest::from([count]).rest("rest").coscheduled(2);
         match group.split(request) {
@@ -179,7 +197,7 @@ impl World {
                 let groups: Vec<_> = split.groups.into_iter().chain(split.remainder).collect();
                 let parts = groups.iter().map(|_| Held::within(&held)).collect();
                 drop(held);
-                self.keep(groups, parts, overlapping, true, |of| {
+                self.keep(groups, parts, overlapping, true, set, |of| {
                     let end = ".coscheduled(2)";
                     format!("{of} = group{name}.split({})?", written(&[count], true, end))
                 });
@@ -188,7 +206,7 @@ impl World {
             Err(error) => {
                 let done = Done::refused(&error);
                 let group = error.group;
-                self.groups.push(GroupEntry { name, group, held, overlapping, structured });
+                self.groups.push(GroupEntry { name, group, held, overlapping, structured, set });
                 done
             }
         }
@@ -220,16 +238,27 @@ impl World {
         let before = self.sms.free();
         let (first, second) = match (ask(), ask()) {
             (Err(first), Err(second)) => (first.to_string(), second.to_string()),
-            _ => return Err(format!("groups of {counts:?} SMs were taken out of {}", self.total)),
+            _ => {
+                return Err(Violation::new(
+                    Rule::Answer,
+                    format!("groups of {counts:?} SMs were taken out of {}", self.total),
+                ));
+            }
         };
         if !self.alone {
             return Ok(Done::Ok);
         }
         if first != second {
-            return Err(format!("one request was refused for two reasons: {first}; {second}"));
+            return Err(Violation::new(
+                Rule::Same,
+                format!("one request was refused for two reasons: {first}; {second}"),
+            ));
         }
         if self.sms.free() != before {
-            return Err(format!("a refused split changed what is free from {before} SMs"));
+            return Err(Violation::new(
+                Rule::Refusal,
+                format!("a refused split changed what is free from {before} SMs"),
+            ));
         }
         Ok(Done::Ok)
     }

@@ -15,6 +15,8 @@ pub(super) struct GroupEntry {
     pub(super) overlapping: bool,
     /// Whether only the driver can split it.
     pub(super) structured: bool,
+    /// The set whose plans share these SMs, where they are those of a closed partition of a plan.
+    pub(super) set: Option<u32>,
 }
 
 pub(super) struct ContextEntry {

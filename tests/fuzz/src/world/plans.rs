@@ -7,25 +7,37 @@ use green_ctx::{PartitionSet, Plan, PreparedPlan, SwitchOptions};
 
 use super::groups::written;
 use super::objects::{GroupEntry, PlanEntry, SetEntry, index};
-use super::{Done, Violation, World};
+use super::{Done, World};
 use crate::account::{Held, Partition};
 use crate::operation::Kind;
+use crate::violation::{Rule, Violation};
 
 /// The most sets, and plans of one.
 const SETS: usize = 3;
 const PLANS: usize = 6;
 
+/// The number of a living context is always known.
+fn unknown(error: green_ctx::Error) -> Violation {
+    Violation::new(Rule::Answer, format!("a living context has no number: {error}"))
+}
+
 impl World {
     pub(super) fn new_set(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
         let wide = |entry: &&GroupEntry| {
-            !entry.structured && entry.group.sm_count() >= 3 * self.unit
+            !entry.structured && entry.set.is_none() && entry.group.sm_count() >= 3 * self.unit
         };
         let wide: Vec<u32> = self.groups.iter().filter(wide).map(|entry| entry.name).collect();
-        let Some(at) = index(n[0], wide.len()) else { return Ok(Done::Skipped) };
         if self.sets.len() >= SETS || !self.composes() {
             return Ok(Done::Skipped);
         }
-        let Some(entry) = self.take_group(wide[at]) else { return Ok(Done::Skipped) };
+        let group = match index(n[0], wide.len()) {
+            Some(at) => Some(wide[at]),
+            // All SMs that are free, where there is no wide group.
+            None if self.free() >= 3 * self.unit => self.take_rest(),
+            None => None,
+        };
+        let entry = group.and_then(|name| self.take_group(name));
+        let Some(entry) = entry else { return Ok(Done::Skipped) };
         let GroupEntry { name: group_name, group, held, overlapping, .. } = entry;
         let (counts, rest) = self.counts(n[1], group.sm_count());
         let (name, plan_name) = (self.name(), self.name());
@@ -69,16 +81,16 @@ impl World {
     ) -> Result<(), Violation> {
         let mut lanes: Vec<Arc<Partition>> = Vec::new();
         for part in plan.partitions() {
-            let id = part.context().id().map_err(|error| error.to_string())?;
+            let id = part.context().id().map_err(unknown)?;
             let entry = &self.sets[set];
-            let known = entry.plans.iter().flat_map(|plan| &plan.lanes).find(|l| l.context_id == id);
+            let known =
+                entry.plans.iter().flat_map(|plan| &plan.lanes).find(|l| l.context_id == id);
             let lane = match known {
                 Some(lane) => Arc::clone(lane),
                 None => {
                     let (number, overlapping) = (entry.name, entry.overlapping);
                     let held = Held::within(&entry.base);
-                    self.open(part.context(), held, overlapping, Some(number))
-                        .map_err(|error| error.to_string())?
+                    self.open(part.context(), held, overlapping, Some(number)).map_err(unknown)?
                 }
             };
             lanes.push(lane);
@@ -102,38 +114,42 @@ impl World {
         let end = self.granularity();
         self.say(|| {
             let request = written(&counts, rest, &end);
-            format!("let plan{name} = set{set_name}.prepare(Plan::new(\"plan{name}\", {request}))?;")
+            format!(
+                "let plan{name} = set{set_name}.prepare(Plan::new(\"plan{name}\", {request}))?;"
+            )
         });
         self.prepared(at, name, plan)?;
         Ok(Done::Ok)
     }
 
-    pub(super) fn switch(&mut self, kind: Kind, n: [u32; 4]) -> Done {
-        let Some(at) = index(n[0], self.sets.len()) else { return Done::Skipped };
+    pub(super) fn switch(&mut self, kind: Kind, n: [u32; 4]) -> Result<Done, Violation> {
+        let Some(at) = index(n[0], self.sets.len()) else { return Ok(Done::Skipped) };
         let set = &self.sets[at];
         let others: Vec<&PlanEntry> =
             set.plans.iter().filter(|plan| plan.name != set.active).collect();
-        let Some(to) = index(n[1], others.len()) else { return Done::Skipped };
+        let Some(to) = index(n[1], others.len()) else {
+            return self.prepare(n).map(|_| Done::Skipped);
+        };
         let (name, plan) = (others[to].name, Arc::clone(&others[to].plan));
         let default = SwitchOptions::default();
         let (options, text) = match kind {
             Kind::SwitchUnfenced => (default.fence(false), ".fence(false)"),
-            Kind::SwitchDrain => {
-                (default.drain(Duration::from_millis(20)), ".drain(Duration::from_millis(20))")
+            // The bound is in real time, which is no part of a seed: long enough, or none.
+            Kind::SwitchDrain if self.model.busy_for() < 2_000_000 => {
+                (default.drain(Duration::from_secs(60)), ".drain(Duration::from_secs(60))")
             }
+            Kind::SwitchDrain => (default.drain(Duration::ZERO), ".drain(Duration::ZERO)"),
             _ => (default, ""),
         };
         if let Err(error) = set.set.switch(&plan, options) {
-            return Done::refused(&error);
+            return Ok(Done::refused(&error));
         }
         let set_name = set.name;
-        self.say(|| {
-            format!("set{set_name}.switch(&plan{name}, SwitchOptions::default(){text})?;")
-        });
+        self.say(|| format!("set{set_name}.switch(&plan{name}, SwitchOptions::default(){text})?;"));
         self.sets[at].active = name;
         let ids = self.ids(at, name);
         self.model.switched(set_name, &ids, kind != Kind::SwitchUnfenced);
-        Done::Ok
+        Ok(Done::Ok)
     }
 
     pub(super) fn retire(&mut self, n: [u32; 4]) -> Done {

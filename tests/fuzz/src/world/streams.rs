@@ -6,9 +6,10 @@ use green_ctx::{StreamOptions, Watch};
 
 use super::contexts::duration;
 use super::objects::{StreamEntry, index};
-use super::{Done, MOST, Violation, World};
+use super::{Done, MOST, World};
 use crate::model::Way;
 use crate::raw::{self, Foreign, ForeignCapture};
+use crate::violation::{Rule, Violation};
 
 impl World {
     pub(super) fn make_stream(&mut self, n: [u32; 4]) -> Done {
@@ -123,9 +124,7 @@ impl World {
         match foreign.give() {
             Ok(stream) => {
                 let name = self.name();
-                self.say(|| {
-                    format!("let stream{name} = adopt_owned(foreign{foreign_name})?;")
-                });
+                self.say(|| format!("let stream{name} = adopt_owned(foreign{foreign_name})?;"));
                 self.streams.push(StreamEntry { name, stream, partition: Some(partition) });
                 Done::Ok
             }
@@ -163,9 +162,7 @@ impl World {
     pub(super) fn adopt_again(&mut self, n: [u32; 4]) -> Done {
         let Some(at) = index(n[0], self.foreign.len()) else { return Done::Skipped };
         let (name, foreign) = (self.foreign[at].0, Arc::clone(&self.foreign[at].1));
-        self.say(|| {
-            format!("for _ in 0..100 {{ drop(adopt_borrowed(&foreign{name}, false)?); }}")
-        });
+        self.say(|| format!("for _ in 0..100 {{ drop(adopt_borrowed(&foreign{name}, false)?); }}"));
         for _ in 0..100 {
             if let Err(error) = foreign.lend(false) {
                 return Done::refused(&error);
@@ -233,7 +230,10 @@ impl World {
         }
         let escapes = watch.escapes().len();
         if escapes != usize::from(!inside) && !self.faults {
-            return Err(format!("a watch counted {escapes} escapes of a launch, inside: {inside}"));
+            return Err(Violation::new(
+                Rule::Answer,
+                format!("a watch counted {escapes} escapes of a launch, inside: {inside}"),
+            ));
         }
         Ok(Done::Ok)
     }
