@@ -23,10 +23,13 @@ pub mod account;
 pub mod machine;
 pub mod model;
 pub mod operation;
+pub mod program;
 #[expect(unsafe_code, reason = "calls the driver")]
 mod raw;
 pub mod run;
+pub mod runner;
 pub mod shrink;
 pub mod table;
+pub mod threads;
 pub mod violation;
 pub mod world;

@@ -171,6 +171,14 @@ impl Model {
         Ok(())
     }
 
+    /// Whether a partition is one of an active plan, or of no set at all.
+    #[must_use]
+    pub fn is_active(&self, partition: &Partition) -> bool {
+        let owner = self.owners.get(&partition.context_id);
+        let member = owner.and_then(|owner| self.members.get(&owner.number));
+        member.is_none_or(|member| member.active)
+    }
+
     /// How long the device is busy at most, in nanoseconds.
     #[must_use]
     pub fn busy_for(&self) -> u64 {

@@ -122,11 +122,11 @@ impl World {
     }
 
     pub(super) fn launch_default(&mut self, n: [u32; 4]) -> Done {
-        let Some((context, _partition, of)) = self.place(n[0]) else { return Done::Skipped };
+        let Some((context, partition, of)) = self.place(n[0]) else { return Done::Skipped };
         let nanoseconds = duration(n[3]);
         self.say(|| format!("launch_default(&{of}, &kernel, {nanoseconds})?;"));
         self.launched = Some(Way::Direct);
-        Done::of(raw::launch_default(&context, &self.machine.kernel, nanoseconds))
+        Done::of(raw::launch_default(&context, self.kernel_for([&partition]), nanoseconds))
     }
 }
 

@@ -50,7 +50,12 @@ impl World {
         let Some((one, first, a)) = self.lane(n[0]) else { return Done::Skipped };
         let Some((two, other, b)) = self.lane(n[1]) else { return Done::Skipped };
         let nanoseconds = duration(n[3]);
-        let kernel = &self.machine.kernel;
+        let exempt = |partition: &Arc<Partition>| partition.overlapping || partition.set.is_some();
+        // The plan may be another when the graph is launched.
+        let kernel = match first.iter().chain(&other).any(exempt) && !self.alone {
+            true => &self.machine.exempt,
+            false => &self.machine.kernel,
+        };
         let mode = if self.alone { CaptureMode::default() } else { CaptureMode::Relaxed };
         let captured = one.capture(mode, || {
             raw::launch(&one, kernel, nanoseconds)?;
@@ -96,6 +101,9 @@ impl World {
         }
         let Some(at) = index(n[0], self.graphs.len()) else { return Done::Skipped };
         let Some((context, partition, of)) = self.place(n[1]) else { return Done::Skipped };
+        if !self.alone && (partition.overlapping || partition.set.is_some()) {
+            return Done::Skipped;
+        }
         let from = self.graphs[at].name;
         match self.graphs[at].graph.retarget(&context) {
             Ok(graph) => {
@@ -131,6 +139,9 @@ impl World {
         }
         let Some(at) = index(n[0], self.graphs.len()) else { return Done::Skipped };
         let Some((context, partition, of)) = self.place(n[1]) else { return Done::Skipped };
+        if !self.alone && (partition.overlapping || partition.set.is_some()) {
+            return Done::Skipped;
+        }
         let GraphEntry { name: from, graph, keeps } = &self.graphs[at];
         let from = *from;
         match self.cache.get(graph, &context) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use green_ctx::{Context, Graph, GraphExec, PartitionSet, PreparedPlan, SmGroup, Stream};
+use green_ctx::{Context, Graph, GraphExec, Kernel, PartitionSet, PreparedPlan, SmGroup, Stream};
 
 use super::{Lane, Place, World};
 use crate::account::{Held, Partition};
@@ -128,8 +128,25 @@ impl World {
         Ok(partition)
     }
 
+    /// The kernel for work in these partitions: where only names tell what was launched by whom,
+    /// exempt work has another.
+    pub(super) fn kernel_for<'a>(
+        &self,
+        partitions: impl IntoIterator<Item = &'a Arc<Partition>>,
+    ) -> &Kernel {
+        let exempt =
+            |partition: &Arc<Partition>| partition.overlapping || !self.model.is_active(partition);
+        if !self.alone && partitions.into_iter().any(exempt) {
+            return &self.machine.exempt;
+        }
+        &self.machine.kernel
+    }
+
     /// How many SMs nobody holds.
     pub(super) fn free(&self) -> u32 {
+        if !self.alone {
+            return self.sms.free();
+        }
         self.total - self.held.load(Ordering::Relaxed).min(self.total)
     }
 }

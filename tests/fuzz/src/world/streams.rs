@@ -172,11 +172,11 @@ impl World {
     }
 
     pub(super) fn launch(&mut self, n: [u32; 4]) -> Done {
-        let Some((stream, _partition, of)) = self.lane(n[0]) else { return Done::Skipped };
+        let Some((stream, partition, of)) = self.lane(n[0]) else { return Done::Skipped };
         let nanoseconds = duration(n[3]);
         self.say(|| format!("launch(&{of}, &kernel, {nanoseconds})?;"));
         self.launched = Some(Way::Direct);
-        Done::of(raw::launch(&stream, &self.machine.kernel, nanoseconds))
+        Done::of(raw::launch(&stream, self.kernel_for(&partition), nanoseconds))
     }
 
     pub(super) fn launch_foreign(&mut self, n: [u32; 4]) -> Done {
@@ -187,7 +187,8 @@ impl World {
         let Some(at) = index(n[0], alone.len()) else { return Done::Skipped };
         let (name, foreign) = &self.foreign[alone[at]];
         let (name, nanoseconds) = (*name, duration(n[3]));
-        let done = Done::of(foreign.launch(&self.machine.kernel, nanoseconds));
+        let kernel = if self.alone { &self.machine.kernel } else { &self.machine.exempt };
+        let done = Done::of(foreign.launch(kernel, nanoseconds));
         self.say(|| format!("launch_raw(foreign{name}, &kernel, {nanoseconds})?;"));
         self.launched = Some(Way::Foreign);
         done
@@ -209,7 +210,8 @@ impl World {
 
     /// A watch says of a stream and of a launch in it whether they are inside.
     pub(super) fn watch(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
-        let (Some((context, _, of)), Some((stream, _, name))) = (self.place(n[0]), self.lane(n[1]))
+        let (Some((context, _, of)), Some((stream, partition, name))) =
+            (self.place(n[0]), self.lane(n[1]))
         else {
             return Ok(Done::Skipped);
         };
@@ -223,7 +225,7 @@ impl World {
         let watch = Watch::new(&context);
         let watching = watch.launches();
         self.launched = Some(Way::Direct);
-        let launched = raw::launch(&stream, &self.machine.kernel, 5_000);
+        let launched = raw::launch(&stream, self.kernel_for(&partition), 5_000);
         drop(watching);
         if let Err(error) = launched {
             return Ok(Done::refused(&error));

@@ -1,0 +1,36 @@
+//! A failing run as a Rust program.
+
+use crate::run::{Failure, Plan};
+use crate::runner::Mode;
+use crate::violation::Rule;
+
+/// Whether the run can be repeated step by step: alone on its thread, and it comes to an end.
+#[must_use]
+pub fn can_shrink(mode: Mode, failure: &Failure) -> bool {
+    let repeats = !matches!(failure.violation.rule, Rule::Hang | Rule::Panic | Rule::Same);
+    mode != Mode::Threads && repeats
+}
+
+/// What the program needs of its surroundings, in words.
+const PREAMBLE: &str = "\
+// `kernel` runs as many virtual nanoseconds as its argument says, on all SMs of its context;
+// `launch`, `launch_default` and `launch_raw` submit it to a stream, to a context's default stream
+// while it is current, and to a raw stream. Foreign streams are made with cuStreamCreate while the
+// context is current; `adopt_owned` and `adopt_borrowed` are `Stream::from_raw_owned` and
+// `Stream::from_raw_borrowed`, `true` with an owner whose end makes a stream in the context.";
+
+/// The text of a run that broke a promise: one operation a line.
+#[must_use]
+pub fn print(plan: &Plan, failure: &Failure) -> String {
+    let mut text = format!("{PREAMBLE}\n#[test]\nfn seed_{}() -> Outcome {{\n", plan.seed);
+    text += &format!("    let sim = Sim::new({:?})?;\n", plan.spec);
+    text += "    let device = Driver::simulated(&sim)?.device(0)?;\n";
+    if failure.program.iter().any(|line| line.contains("cache.")) {
+        text += "    let cache = GraphCache::new();\n";
+    }
+    for line in &failure.program {
+        text += &format!("    {line}\n");
+    }
+    text += &format!("    // {}\n    Ok(())\n}}", failure.violation);
+    text
+}
