@@ -155,6 +155,8 @@ impl fmt::Display for Kind {
 /// One operation, with the numbers that choose its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
+    /// Its place in the list that it was made for, from which its objects have their names.
+    pub number: u32,
     /// What it does.
     pub kind: Kind,
     /// Chooses its operands: each is an index modulo what exists.
@@ -199,9 +201,10 @@ pub fn generate(seed: u64, count: usize, choice: &Choice) -> Vec<Operation> {
         weights[0].0
     };
     (0..count)
-        .map(|_| {
+        .map(|number| {
             let kind = pick(&mut rng);
-            Operation { kind, numbers: std::array::from_fn(|_| rng.u32(..)) }
+            let number = u32::try_from(number).unwrap_or(u32::MAX);
+            Operation { number, kind, numbers: std::array::from_fn(|_| rng.u32(..)) }
         })
         .collect()
 }

@@ -22,6 +22,8 @@ pub struct Plan {
     pub faults: bool,
     /// What to do.
     pub operations: Vec<Operation>,
+    /// What each operation chooses, where that is fixed.
+    pub pins: Vec<Vec<u64>>,
 }
 
 impl Plan {
@@ -29,7 +31,13 @@ impl Plan {
     #[must_use]
     pub fn of(seed: u64, count: usize, choice: &Choice) -> Plan {
         let spec = SPECS[(seed % SPECS.len() as u64) as usize];
-        Plan { seed, spec, faults: choice.faults, operations: generate(seed, count, choice) }
+        Plan {
+            seed,
+            spec,
+            faults: choice.faults,
+            operations: generate(seed, count, choice),
+            pins: Vec::new(),
+        }
     }
 }
 
@@ -43,7 +51,7 @@ pub struct Outcome {
 }
 
 /// A plan that broke a promise.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Failure {
     /// How many operations had been carried out by then, the one that broke it included.
     pub operations: usize,
@@ -51,6 +59,8 @@ pub struct Failure {
     pub violation: Violation,
     /// The run as a program, where it was asked for.
     pub program: Vec<String>,
+    /// What each operation chose, where the program was asked for.
+    pub chosen: Vec<Vec<u64>>,
 }
 
 /// Carries a plan out. `progress` counts the operations that are done, for a watchdog.
@@ -59,11 +69,12 @@ pub struct Failure {
 ///
 /// The promise that was broken.
 pub fn run(plan: &Plan, write: bool, progress: &AtomicU64) -> Result<Outcome, Box<Failure>> {
-    let failed =
-        |operations, violation, program| Box::new(Failure { operations, violation, program });
+    let failed = |operations, violation, (program, chosen)| {
+        Box::new(Failure { operations, violation, program, chosen })
+    };
     let begin = |error: Box<dyn std::error::Error>| {
         let seen = format!("the run did not begin: {error}");
-        failed(0, Violation::new(Rule::Answer, seen), Vec::new())
+        failed(0, Violation::new(Rule::Answer, seen), Default::default())
     };
     let (sim, driver, reports) = machine::start(plan.spec).map_err(begin)?;
     let machine = Machine::new(&sim, &driver, &reports, "work").map_err(begin)?;
@@ -73,11 +84,18 @@ pub fn run(plan: &Plan, write: bool, progress: &AtomicU64) -> Result<Outcome, Bo
     }
     if write {
         world.write_program();
+        world.note_choices();
     }
+    let mut chosen = Vec::new();
     let mut outcome = Outcome::default();
     let mut hasher = DefaultHasher::new();
     for (index, &operation) in plan.operations.iter().enumerate() {
-        match world.apply(operation) {
+        let pins = plan.pins.get(index).map_or(&[][..], Vec::as_slice);
+        let applied = world.apply(operation, pins);
+        if write {
+            chosen.push(world.take_choices());
+        }
+        match applied {
             Ok(done) => {
                 outcome.table.count(operation.kind, &done);
                 match &done {
@@ -89,22 +107,22 @@ pub fn run(plan: &Plan, write: bool, progress: &AtomicU64) -> Result<Outcome, Bo
             Err(violation) => {
                 let program = world.take_program();
                 // What is wrong may hang at the end.
-                return Err(failed(index + 1, violation, program));
+                return Err(failed(index + 1, violation, (program, chosen)));
             }
         }
         progress.fetch_add(1, Ordering::Relaxed);
     }
     sim.live().events.hash(&mut hasher);
     let count = plan.operations.len();
-    let program = world.take_program();
-    let left = world.finish(plan.seed).map_err(|v| failed(count, v, program.clone()))?;
+    let written = (world.take_program(), chosen);
+    let left = world.finish(plan.seed).map_err(|v| failed(count, v, written.clone()))?;
     drop(driver);
     match leak(&sim.live(), left, &reports, plan.faults) {
         None => {
             outcome.hash = hasher.finish();
             Ok(outcome)
         }
-        Some(violation) => Err(failed(count, violation, program)),
+        Some(violation) => Err(failed(count, violation, written)),
     }
 }
 

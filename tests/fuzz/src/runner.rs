@@ -165,7 +165,7 @@ impl State {
         };
         let seen = format!("{operation} has not returned for {:?}", self.options.patience);
         let violation = Violation::new(Rule::Hang, seen);
-        let failure = Failure { operations: progress as usize, violation, program: Vec::new() };
+        let failure = Failure { operations: progress as usize, violation, ..Failure::default() };
         self.report.lock().found.get_or_insert(Found { seed, mode, failure });
     }
 
@@ -226,7 +226,7 @@ pub fn one(options: &Options, seed: u64, progress: &AtomicU64) -> Result<Outcome
                 let seen = "the same operations had other results the second time".to_owned();
                 let violation = Violation::new(Rule::Same, seen);
                 let operations = plan.operations.len();
-                return Err(Box::new(Failure { operations, violation, program: Vec::new() }));
+                return Err(Box::new(Failure { operations, violation, ..Failure::default() }));
             }
         }
         Ok(outcome)
@@ -235,6 +235,6 @@ pub fn one(options: &Options, seed: u64, progress: &AtomicU64) -> Result<Outcome
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
         let violation = Violation::new(Rule::Panic, text);
-        Err(Box::new(Failure { operations: options.operations, violation, program: Vec::new() }))
+        Err(Box::new(Failure { operations: options.operations, violation, ..Failure::default() }))
     })
 }

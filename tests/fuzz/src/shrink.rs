@@ -11,17 +11,23 @@ const AT_MOST: Duration = Duration::from_secs(30);
 /// Up to how many operations pairs of them are tried.
 const PAIRS: usize = 80;
 
-/// Takes operations out of a failing plan for as long as it breaks the same rule, and makes the
-/// numbers of those that stay small. Returns what is left with its failure and program.
+/// Takes operations out of a failing plan for as long as it breaks the same rule. Those
+/// that stay keep the operands that they had. Returns what is left with its failure and program.
 #[must_use]
 pub fn shrink(mut plan: Plan, failure: Failure, progress: &AtomicU64) -> (Plan, Failure) {
     plan.operations.truncate(failure.operations.max(1));
+    if let Err(written) = run(&plan, true, progress) {
+        plan.pins = written.chosen;
+    }
+    if plan.pins.len() != plan.operations.len() {
+        // It is not the same twice.
+        return (plan, failure);
+    }
     let mut shrinking =
         Shrinking { plan, rule: failure.violation.rule, end: Instant::now() + AT_MOST, progress };
     loop {
         let before = shrinking.plan.operations.len();
         shrinking.remove();
-        shrinking.simplify();
         shrinking.remove_pairs();
         if shrinking.plan.operations.len() == before || shrinking.is_late() {
             break;
@@ -49,6 +55,7 @@ impl Shrinking<'_> {
         match run(&other, false, self.progress) {
             Err(failure) if failure.violation.rule == self.rule => {
                 other.operations.truncate(failure.operations.max(1));
+                other.pins.truncate(failure.operations.max(1));
                 self.plan = other;
                 true
             }
@@ -65,6 +72,7 @@ impl Shrinking<'_> {
                 let mut fewer = self.plan.clone();
                 let to = (at + size).min(fewer.operations.len());
                 fewer.operations.drain(at..to);
+                fewer.pins.drain(at..to);
                 if self.take(fewer) { removed = true } else { at = to }
             }
             size = match (size, removed) {
@@ -72,26 +80,6 @@ impl Shrinking<'_> {
                 (1, false) => 0,
                 (size, _) => size.div_ceil(2),
             };
-        }
-    }
-
-    /// Makes numbers small, so that operations name the first of what there is and others, which
-    /// only shift it, can go.
-    fn simplify(&mut self) {
-        for at in 0..self.plan.operations.len() {
-            for which in 0..4 {
-                for small in 0..4 {
-                    let number = self.plan.operations.get(at).map(|op| op.numbers[which]);
-                    if number.is_none_or(|number| number <= small) || self.is_late() {
-                        break;
-                    }
-                    let mut other = self.plan.clone();
-                    other.operations[at].numbers[which] = small;
-                    if self.take(other) {
-                        break;
-                    }
-                }
-            }
         }
     }
 
@@ -103,8 +91,10 @@ impl Shrinking<'_> {
             let mut removed = false;
             while second < self.plan.operations.len().min(PAIRS) && !self.is_late() {
                 let mut fewer = self.plan.clone();
-                fewer.operations.remove(second);
-                fewer.operations.remove(first);
+                for at in [second, first] {
+                    fewer.operations.remove(at);
+                    fewer.pins.remove(at);
+                }
                 if self.take(fewer) {
                     removed = true;
                     break;

@@ -118,7 +118,7 @@ pub fn run(
 ) -> Result<Outcome, Box<Failure>> {
     let spec = SPECS[(seed % SPECS.len() as u64) as usize];
     let failed =
-        |violation| Box::new(Failure { operations: count, violation, program: Vec::new() });
+        |violation| Box::new(Failure { operations: count, violation, ..Failure::default() });
     let begin = |error: Box<dyn std::error::Error>| {
         failed(Violation::new(Rule::Answer, format!("the run did not begin: {error}")))
     };
@@ -181,7 +181,7 @@ fn act(
         {
             handles.act(shared, &other, operation.numbers);
         } else {
-            table.count(operation.kind, &world.apply(operation)?);
+            table.count(operation.kind, &world.apply(operation, &[])?);
         }
         progress.fetch_add(1, Ordering::Relaxed);
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// What is checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Rule {
     /// Work of two partitions is never on one SM at the same time, and what waits is in order.
     Exclusive,
@@ -18,6 +18,7 @@ pub enum Rule {
     /// What is alive while all is idle is bounded by the objects that there are.
     Growth,
     /// What a call reports is so.
+    #[default]
     Answer,
     /// The same calls give the same answers.
     Same,
@@ -28,7 +29,7 @@ pub enum Rule {
 }
 
 /// A broken promise.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Violation {
     /// Which one.
     pub rule: Rule,

@@ -7,6 +7,7 @@ mod objects;
 mod plans;
 mod streams;
 
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -19,7 +20,7 @@ use crate::model::{Model, Way};
 use crate::operation::{Kind, Operation};
 use crate::raw::{Foreign, ForeignCapture};
 use crate::violation::{Rule, Violation};
-use objects::{ContextEntry, ExecEntry, GraphEntry, GroupEntry, SetEntry, StreamEntry};
+use objects::{ContextEntry, ExecEntry, GraphEntry, GroupEntry, Name, SetEntry, StreamEntry};
 
 /// How an operation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,10 +62,12 @@ pub struct Left {
 }
 
 /// A partition, and the Rust expression for its context.
-type Place = (Context, Arc<Partition>, String);
+type Place = (Context, Arc<Partition>, Name);
 /// A stream, its partition unless it is one of the primary context, and its expression.
-type Lane = (Stream, Option<Arc<Partition>>, String);
+type Lane = (Stream, Option<Arc<Partition>>, Name);
 
+/// The most names that one operation gives.
+const NAMES: u32 = 32;
 /// The most objects of a kind that a run keeps.
 const MOST: usize = 16;
 
@@ -93,8 +96,14 @@ pub struct World {
     cache: GraphCache,
     /// What the cache keeps: the graph's number, the partition, and what its graph keeps.
     cached: Vec<(u32, Arc<Partition>, Vec<Arc<Partition>>)>,
-    /// Numbers names.
+    /// The next name. Those of an operation follow from its number alone.
     next: u32,
+    /// What the operation chooses, where that is fixed.
+    pins: Vec<u64>,
+    /// How often the operation has chosen something.
+    picks: Cell<usize>,
+    /// What it has chosen, where somebody wants to know.
+    chosen: Option<RefCell<Vec<u64>>>,
     /// How the operation submitted work, if it did.
     launched: Option<Way>,
     /// Whether a partition may have lost its last handle during a foreign capture.
@@ -142,6 +151,9 @@ impl World {
             cache: GraphCache::new(),
             cached: Vec::new(),
             next: 0,
+            pins: Vec::new(),
+            picks: Cell::new(0),
+            chosen: None,
             launched: None,
             disturbed: false,
             left_behind: 0,
@@ -169,12 +181,27 @@ impl World {
         self.script.take().unwrap_or_default()
     }
 
-    /// Carries one operation out and checks what can be checked at once.
+    /// Notes from now on what operations choose.
+    pub fn note_choices(&mut self) {
+        self.chosen = Some(RefCell::default());
+    }
+
+    /// What the last operation has chosen.
+    pub fn take_choices(&mut self) -> Vec<u64> {
+        self.chosen.as_mut().map(|chosen| std::mem::take(chosen.get_mut())).unwrap_or_default()
+    }
+
+    /// Carries one operation out and checks what can be checked at once. With pins it has the
+    /// operands of an earlier run, or none.
     ///
     /// # Errors
     ///
     /// The promise that was broken.
-    pub fn apply(&mut self, operation: Operation) -> Result<Done, Violation> {
+    pub fn apply(&mut self, operation: Operation, pins: &[u64]) -> Result<Done, Violation> {
+        self.next = operation.number * NAMES;
+        self.picks.set(0);
+        self.pins.clear();
+        self.pins.extend_from_slice(pins);
         let strict = self.alone && !self.faults && !self.disturbed;
         let before = if strict { Some(self.machine.sim.live()) } else { None };
         let done = self.perform(operation)?;
@@ -195,7 +222,7 @@ impl World {
         Ok(done)
     }
 
-    fn perform(&mut self, Operation { kind, numbers }: Operation) -> Result<Done, Violation> {
+    fn perform(&mut self, Operation { kind, numbers, .. }: Operation) -> Result<Done, Violation> {
         let n = numbers;
         Ok(match kind {
             Kind::Split => self.split(n),

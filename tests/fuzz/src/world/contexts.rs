@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::objects::{ContextEntry, GroupEntry, index};
+use super::objects::{ContextEntry, GroupEntry};
 use super::{Done, MOST, World};
 use crate::model::Way;
 use crate::raw;
@@ -13,7 +13,7 @@ impl World {
         if self.contexts.len() >= MOST {
             return Ok(Done::Skipped);
         }
-        let Some(at) = index(n[0], self.groups.len()) else { return Ok(Done::Skipped) };
+        let Some(at) = self.pick(n[0], &self.groups) else { return Ok(Done::Skipped) };
         let GroupEntry { name: group_name, group, held, overlapping, structured, set } =
             self.groups.remove(at);
         let asked = group.sm_count();
@@ -57,7 +57,7 @@ impl World {
             self.contexts.iter().filter(|e| alone(e)).map(|entry| entry.name).collect();
         let any: Vec<u32> = self.contexts.iter().map(|entry| entry.name).collect();
         let among = if free.is_empty() || n[1] % 8 == 0 { any } else { free };
-        let Some(name) = index(n[0], among.len()).map(|at| among[at]) else {
+        let Some(name) = self.pick(n[0], &among).map(|at| among[at]) else {
             return Ok(Done::Skipped);
         };
         let Some(at) = self.contexts.iter().position(|entry| entry.name == name) else {
@@ -112,7 +112,7 @@ impl World {
     }
 
     pub(super) fn drop_context(&mut self, n: [u32; 4]) -> Done {
-        let Some(at) = index(n[0], self.contexts.len()) else { return Done::Skipped };
+        let Some(at) = self.pick(n[0], &self.contexts) else { return Done::Skipped };
         let ContextEntry { name, context, partition, .. } = self.contexts.remove(at);
         self.say(|| format!("drop(context{name});"));
         self.disturbed |= !self.captures.is_empty();

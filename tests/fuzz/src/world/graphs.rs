@@ -5,7 +5,7 @@ use std::sync::Arc;
 use green_ctx::{CaptureMode, Error};
 
 use super::contexts::duration;
-use super::objects::{ExecEntry, GraphEntry, index};
+use super::objects::{ExecEntry, GraphEntry};
 use super::{Done, MOST, World};
 use crate::account::Partition;
 use crate::model::Way;
@@ -99,7 +99,7 @@ impl World {
         if self.graphs.len() >= MOST / 2 {
             return Done::Skipped;
         }
-        let Some(at) = index(n[0], self.graphs.len()) else { return Done::Skipped };
+        let Some(at) = self.pick(n[0], &self.graphs) else { return Done::Skipped };
         let Some((context, partition, of)) = self.place(n[1]) else { return Done::Skipped };
         if !self.alone && (partition.overlapping || partition.set.is_some()) {
             return Done::Skipped;
@@ -120,7 +120,7 @@ impl World {
         if self.execs.len() >= MOST / 2 {
             return Done::Skipped;
         }
-        let Some(at) = index(n[0], self.graphs.len()) else { return Done::Skipped };
+        let Some(at) = self.pick(n[0], &self.graphs) else { return Done::Skipped };
         let (from, keeps) = (self.graphs[at].name, self.graphs[at].keeps.clone());
         match self.graphs[at].graph.instantiate() {
             Ok(exec) => {
@@ -137,7 +137,7 @@ impl World {
         if self.execs.len() >= MOST / 2 || self.cached.len() >= MOST {
             return Done::Skipped;
         }
-        let Some(at) = index(n[0], self.graphs.len()) else { return Done::Skipped };
+        let Some(at) = self.pick(n[0], &self.graphs) else { return Done::Skipped };
         let Some((context, partition, of)) = self.place(n[1]) else { return Done::Skipped };
         if !self.alone && (partition.overlapping || partition.set.is_some()) {
             return Done::Skipped;
@@ -180,7 +180,7 @@ impl World {
     }
 
     pub(super) fn drop_graph(&mut self, n: [u32; 4]) -> Done {
-        let Some(at) = index(n[0], self.graphs.len()) else { return Done::Skipped };
+        let Some(at) = self.pick(n[0], &self.graphs) else { return Done::Skipped };
         let GraphEntry { name, graph, keeps } = self.graphs.remove(at);
         self.say(|| format!("drop(graph{name});"));
         self.disturbed |= !self.captures.is_empty();
@@ -189,7 +189,7 @@ impl World {
     }
 
     pub(super) fn drop_exec(&mut self, n: [u32; 4]) -> Done {
-        let Some(at) = index(n[0], self.execs.len()) else { return Done::Skipped };
+        let Some(at) = self.pick(n[0], &self.execs) else { return Done::Skipped };
         let exec = self.execs.remove(at);
         let name = exec.name;
         self.say(|| format!("drop(exec{name});"));
@@ -199,7 +199,7 @@ impl World {
     }
 
     pub(super) fn launch_graph(&mut self, n: [u32; 4]) -> Done {
-        let Some(at) = index(n[0], self.execs.len()) else { return Done::Skipped };
+        let Some(at) = self.pick(n[0], &self.execs) else { return Done::Skipped };
         let Some((stream, _, of)) = self.lane(n[1]) else { return Done::Skipped };
         let name = self.execs[at].name;
         self.say(|| format!("launch_graph(&{of}, &exec{name})?;"));

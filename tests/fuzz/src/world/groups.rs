@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use green_ctx::{SmGroup, Split, SplitRequest, Version};
 
-use super::objects::{GroupEntry, index};
+use super::objects::GroupEntry;
 use super::{Done, MOST, World};
 use crate::account::Held;
 use crate::violation::{Rule, Violation};
@@ -128,7 +128,7 @@ impl World {
         let wide =
             |entry: &&GroupEntry| !entry.structured && entry.group.sm_count() >= 2 * self.unit;
         let wide: Vec<u32> = self.groups.iter().filter(wide).map(|entry| entry.name).collect();
-        let Some(at) = index(n[0], wide.len()).filter(|_| self.composes()) else {
+        let Some(at) = self.pick(n[0], &wide).filter(|_| self.composes()) else {
             return Done::Skipped;
         };
         let Some(entry) = self.take_group(wide[at]) else { return Done::Skipped };
@@ -185,7 +185,7 @@ impl World {
         if self.version < STRUCTURED || self.groups.len() >= MOST {
             return Done::Skipped;
         }
-        let Some(at) = index(n[0], self.groups.len()) else { return Done::Skipped };
+        let Some(at) = self.pick(n[0], &self.groups) else { return Done::Skipped };
         if self.groups[at].group.sm_count() < 8 {
             return Done::Skipped;
         }
@@ -264,7 +264,7 @@ impl World {
     }
 
     pub(super) fn drop_group(&mut self, n: [u32; 4]) -> Done {
-        let Some(at) = index(n[0], self.groups.len()) else { return Done::Skipped };
+        let Some(at) = self.pick(n[0], &self.groups) else { return Done::Skipped };
         let GroupEntry { name, group, held, .. } = self.groups.remove(at);
         self.say(|| format!("drop(group{name});"));
         drop(group);

@@ -1,5 +1,6 @@
 //! What a world keeps, each with the number in its name and what it keeps open.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -7,6 +8,7 @@ use green_ctx::{Context, Graph, GraphExec, Kernel, PartitionSet, PreparedPlan, S
 
 use super::{Lane, Place, World};
 use crate::account::{Held, Partition};
+use crate::raw::{Foreign, ForeignCapture};
 
 pub(super) struct GroupEntry {
     pub(super) name: u32,
@@ -68,49 +70,140 @@ pub(super) struct ExecEntry {
     pub(super) _keeps: Vec<Arc<Partition>>,
 }
 
-/// The element that a number chooses.
-pub(super) fn index(number: u32, len: usize) -> Option<usize> {
-    (len > 0).then(|| number as usize % len)
+/// What a program calls a partition's context or a stream.
+#[derive(Clone, Copy)]
+pub(super) enum Name {
+    Context(u32),
+    Stream(u32),
+    /// Of a plan's partition.
+    LaneContext(u32, usize),
+    LaneStream(u32, usize),
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Name::Context(name) => write!(f, "context{name}"),
+            Name::Stream(name) => write!(f, "stream{name}"),
+            Name::LaneContext(plan, at) => write!(f, "plan{plan}.partitions()[{at}].context()"),
+            Name::LaneStream(plan, at) => write!(f, "plan{plan}.partitions()[{at}].stream()"),
+        }
+    }
+}
+
+/// What has a name that stays the same when other operations are left out.
+pub(super) trait Named {
+    fn key(&self) -> u64;
+}
+
+macro_rules! named {
+    ($($type:ty: $self:ident => $name:expr,)*) => {
+        $(impl Named for $type {
+            fn key(&$self) -> u64 {
+                u64::from($name)
+            }
+        })*
+    };
+}
+named! {
+    GroupEntry: self => self.name,
+    ContextEntry: self => self.name,
+    StreamEntry: self => self.name,
+    SetEntry: self => self.name,
+    GraphEntry: self => self.name,
+    ExecEntry: self => self.name,
+    &PlanEntry: self => self.name,
+    u32: self => *self,
+    (u32, Arc<Foreign>): self => self.0,
+    (u32, ForeignCapture): self => self.0,
+    (u32, usize): self => self.0,
+}
+
+impl Named for Name {
+    fn key(&self) -> u64 {
+        match *self {
+            Name::Context(name) | Name::Stream(name) => u64::from(name),
+            Name::LaneContext(plan, at) | Name::LaneStream(plan, at) => {
+                (1 << 63) | (u64::from(plan) << 8) | at as u64
+            }
+        }
+    }
 }
 
 impl World {
+    /// The element that a number chooses, or the one that was chosen when the operation was pinned.
+    pub(super) fn pick<T: Named>(&self, number: u32, from: &[T]) -> Option<usize> {
+        self.picked(number, from.len(), |at| from[at].key())
+    }
+
+    fn picked(&self, number: u32, len: usize, key: impl Fn(usize) -> u64) -> Option<usize> {
+        let picks = self.picks.get();
+        self.picks.set(picks + 1);
+        let at = match self.pins.get(picks) {
+            Some(pin) => (0..len).find(|at| key(*at) == *pin)?,
+            None if len > 0 => number as usize % len,
+            None => return None,
+        };
+        if let Some(chosen) = &self.chosen {
+            chosen.borrow_mut().push(key(at));
+        }
+        Some(at)
+    }
+
     /// A partition: of its own, or of a plan.
     pub(super) fn place(&self, number: u32) -> Option<Place> {
-        let lanes: usize = self.sets.iter().flat_map(|set| &set.plans).map(|p| p.lanes.len()).sum();
-        let mut at = index(number, self.contexts.len() + lanes)?;
+        let plans = self.sets.iter().flat_map(|set| &set.plans);
+        let lanes = plans.clone().map(|plan| plan.lanes.len()).sum::<usize>();
+        let lane = |mut at: usize| {
+            plans.clone().find_map(|plan| match plan.lanes.get(at) {
+                Some(lane) => Some((plan, at, lane)),
+                None => {
+                    at -= plan.lanes.len();
+                    None
+                }
+            })
+        };
+        let own = self.contexts.len();
+        let name = |at: usize| match self.contexts.get(at) {
+            Some(entry) => Some(Name::Context(entry.name)),
+            None => lane(at - own).map(|(plan, at, _)| Name::LaneContext(plan.name, at)),
+        };
+        let at = self.picked(number, own + lanes, |at| name(at).map_or(0, |name| name.key()))?;
         if let Some(entry) = self.contexts.get(at) {
-            let name = format!("context{}", entry.name);
+            let name = Name::Context(entry.name);
             return Some((entry.context.clone(), Arc::clone(&entry.partition), name));
         }
-        at -= self.contexts.len();
-        for plan in self.sets.iter().flat_map(|set| &set.plans) {
-            if let (Some(part), Some(lane)) = (plan.plan.partitions().get(at), plan.lanes.get(at)) {
-                let name = format!("plan{}.partitions()[{at}].context()", plan.name);
-                return Some((part.context().clone(), Arc::clone(lane), name));
-            }
-            at -= plan.lanes.len();
-        }
-        None
+        let (plan, at, lane) = lane(at - own)?;
+        let context = plan.plan.partitions()[at].context().clone();
+        Some((context, Arc::clone(lane), Name::LaneContext(plan.name, at)))
     }
 
     /// A stream: one that was made or adopted, or the first of a partition of an active plan.
     pub(super) fn lane(&self, number: u32) -> Option<Lane> {
-        let active = || self.sets.iter().filter_map(SetEntry::active);
-        let lanes: usize = active().map(|plan| plan.lanes.len()).sum();
-        let mut at = index(number, self.streams.len() + lanes)?;
+        let plans = self.sets.iter().filter_map(SetEntry::active);
+        let lanes = plans.clone().map(|plan| plan.lanes.len()).sum::<usize>();
+        let lane = |mut at: usize| {
+            plans.clone().find_map(|plan| match plan.lanes.get(at) {
+                Some(lane) => Some((plan, at, lane)),
+                None => {
+                    at -= plan.lanes.len();
+                    None
+                }
+            })
+        };
+        let own = self.streams.len();
+        let name = |at: usize| match self.streams.get(at) {
+            Some(entry) => Some(Name::Stream(entry.name)),
+            None => lane(at - own).map(|(plan, at, _)| Name::LaneStream(plan.name, at)),
+        };
+        let at = self.picked(number, own + lanes, |at| name(at).map_or(0, |name| name.key()))?;
         if let Some(entry) = self.streams.get(at) {
-            let name = format!("stream{}", entry.name);
+            let name = Name::Stream(entry.name);
             return Some((entry.stream.clone(), entry.partition.clone(), name));
         }
-        at -= self.streams.len();
-        for plan in active() {
-            if let (Some(part), Some(lane)) = (plan.plan.partitions().get(at), plan.lanes.get(at)) {
-                let name = format!("plan{}.partitions()[{at}].stream()", plan.name);
-                return Some((part.stream().clone(), Some(Arc::clone(lane)), name));
-            }
-            at -= plan.lanes.len();
-        }
-        None
+        let (plan, at, lane) = lane(at - own)?;
+        let stream = plan.plan.partitions()[at].stream().clone();
+        Some((stream, Some(Arc::clone(lane)), Name::LaneStream(plan.name, at)))
     }
 
     /// Notes a partition of a context that was made just now.

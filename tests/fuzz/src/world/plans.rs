@@ -6,7 +6,7 @@ use std::time::Duration;
 use green_ctx::{PartitionSet, Plan, PreparedPlan, SwitchOptions};
 
 use super::groups::written;
-use super::objects::{GroupEntry, PlanEntry, SetEntry, index};
+use super::objects::{GroupEntry, PlanEntry, SetEntry};
 use super::{Done, World};
 use crate::account::{Held, Partition};
 use crate::operation::Kind;
@@ -30,7 +30,7 @@ impl World {
         if self.sets.len() >= SETS || !self.composes() {
             return Ok(Done::Skipped);
         }
-        let group = match index(n[0], wide.len()) {
+        let group = match self.pick(n[0], &wide) {
             Some(at) => Some(wide[at]),
             // All SMs that are free, where there is no wide group.
             None if self.free() >= 3 * self.unit => self.take_rest(),
@@ -100,7 +100,7 @@ impl World {
     }
 
     pub(super) fn prepare(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
-        let Some(at) = index(n[0], self.sets.len()) else { return Ok(Done::Skipped) };
+        let Some(at) = self.pick(n[0], &self.sets) else { return Ok(Done::Skipped) };
         if self.sets[at].plans.len() >= PLANS {
             return Ok(Done::Skipped);
         }
@@ -123,11 +123,11 @@ impl World {
     }
 
     pub(super) fn switch(&mut self, kind: Kind, n: [u32; 4]) -> Result<Done, Violation> {
-        let Some(at) = index(n[0], self.sets.len()) else { return Ok(Done::Skipped) };
+        let Some(at) = self.pick(n[0], &self.sets) else { return Ok(Done::Skipped) };
         let set = &self.sets[at];
         let others: Vec<&PlanEntry> =
             set.plans.iter().filter(|plan| plan.name != set.active).collect();
-        let Some(to) = index(n[1], others.len()) else {
+        let Some(to) = self.pick(n[1], &others) else {
             return self.prepare(n).map(|_| Done::Skipped);
         };
         let (name, plan) = (others[to].name, Arc::clone(&others[to].plan));
@@ -153,19 +153,17 @@ impl World {
     }
 
     pub(super) fn retire(&mut self, n: [u32; 4]) -> Done {
-        let Some(at) = index(n[0], self.sets.len()) else { return Done::Skipped };
+        let Some(at) = self.pick(n[0], &self.sets) else { return Done::Skipped };
         let set = &self.sets[at];
-        let Some(mut which) = index(n[1], set.plans.len()) else { return Done::Skipped };
-        if set.plans[which].name == set.active && n[2] % 8 != 0 {
-            which = (which + 1) % set.plans.len();
-        }
-        let (set_name, name) = (set.name, set.plans[which].name);
+        let may = |plan: &&PlanEntry| plan.name != set.active || n[2] % 16 == 0;
+        let plans: Vec<u32> = set.plans.iter().filter(may).map(|plan| plan.name).collect();
+        let Some(which) = self.pick(n[1], &plans) else { return Done::Skipped };
+        let (set_name, name) = (set.name, plans[which]);
         match set.set.retire(&format!("plan{name}")) {
             Ok(()) => {
                 self.say(|| format!("set{set_name}.retire(\"plan{name}\")?; drop(plan{name});"));
                 self.disturbed |= !self.captures.is_empty();
-                let retired = self.sets[at].plans.remove(which);
-                drop(retired);
+                self.sets[at].plans.retain(|plan| plan.name != name);
                 Done::Ok
             }
             Err(error) => Done::refused(&error),
@@ -173,7 +171,7 @@ impl World {
     }
 
     pub(super) fn drop_set(&mut self, n: [u32; 4]) -> Done {
-        let Some(at) = index(n[0], self.sets.len()) else { return Done::Skipped };
+        let Some(at) = self.pick(n[0], &self.sets) else { return Done::Skipped };
         let SetEntry { name, set, base, plans, .. } = self.sets.remove(at);
         self.say(|| {
             let plans: Vec<_> = plans.iter().map(|plan| format!("plan{}", plan.name)).collect();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use green_ctx::{StreamOptions, Watch};
 
 use super::contexts::duration;
-use super::objects::{StreamEntry, index};
+use super::objects::StreamEntry;
 use super::{Done, MOST, World};
 use crate::model::Way;
 use crate::raw::{self, Foreign, ForeignCapture};
@@ -63,7 +63,7 @@ impl World {
     }
 
     pub(super) fn drop_stream(&mut self, n: [u32; 4]) -> Done {
-        let Some(at) = index(n[0], self.streams.len()) else { return Done::Skipped };
+        let Some(at) = self.pick(n[0], &self.streams) else { return Done::Skipped };
         let StreamEntry { name, stream, partition } = self.streams.remove(at);
         self.say(|| format!("drop(stream{name});"));
         self.disturbed |= !self.captures.is_empty();
@@ -102,7 +102,7 @@ impl World {
     }
 
     pub(super) fn drop_foreign(&mut self, n: [u32; 4]) -> Done {
-        let Some(at) = index(n[0], self.foreign.len()) else { return Done::Skipped };
+        let Some(at) = self.pick(n[0], &self.foreign) else { return Done::Skipped };
         let (name, foreign) = self.foreign.remove(at);
         self.say(|| format!("drop(foreign{name});"));
         self.disturbed |= !self.captures.is_empty();
@@ -115,11 +115,9 @@ impl World {
             return Done::Skipped;
         }
         // One that no object borrows now.
-        let alone: Vec<usize> = (0..self.foreign.len())
-            .filter(|at| Arc::strong_count(&self.foreign[*at].1) == 1)
-            .collect();
-        let Some(at) = index(n[0], alone.len()) else { return Done::Skipped };
-        let (foreign_name, foreign) = self.foreign.remove(alone[at]);
+        let alone = self.foreign_alone();
+        let Some(at) = self.pick(n[0], &alone) else { return Done::Skipped };
+        let (foreign_name, foreign) = self.foreign.remove(alone[at].1);
         let partition = Arc::clone(&foreign.partition);
         match foreign.give() {
             Ok(stream) => {
@@ -139,7 +137,7 @@ impl World {
         if self.streams.len() >= 2 * MOST {
             return Done::Skipped;
         }
-        let Some(at) = index(n[0], self.foreign.len()) else { return Done::Skipped };
+        let Some(at) = self.pick(n[0], &self.foreign) else { return Done::Skipped };
         let (foreign_name, foreign) = (self.foreign[at].0, Arc::clone(&self.foreign[at].1));
         let ends_with_a_stream = n[1] % 4 == 0;
         match foreign.lend(ends_with_a_stream) {
@@ -160,7 +158,7 @@ impl World {
     }
 
     pub(super) fn adopt_again(&mut self, n: [u32; 4]) -> Done {
-        let Some(at) = index(n[0], self.foreign.len()) else { return Done::Skipped };
+        let Some(at) = self.pick(n[0], &self.foreign) else { return Done::Skipped };
         let (name, foreign) = (self.foreign[at].0, Arc::clone(&self.foreign[at].1));
         self.say(|| format!("for _ in 0..100 {{ drop(adopt_borrowed(&foreign{name}, false)?); }}"));
         for _ in 0..100 {
@@ -181,17 +179,22 @@ impl World {
 
     pub(super) fn launch_foreign(&mut self, n: [u32; 4]) -> Done {
         // Of a stream that an object borrows, it is that object's work.
-        let alone: Vec<usize> = (0..self.foreign.len())
-            .filter(|at| Arc::strong_count(&self.foreign[*at].1) == 1)
-            .collect();
-        let Some(at) = index(n[0], alone.len()) else { return Done::Skipped };
-        let (name, foreign) = &self.foreign[alone[at]];
+        let alone = self.foreign_alone();
+        let Some(at) = self.pick(n[0], &alone) else { return Done::Skipped };
+        let (name, foreign) = &self.foreign[alone[at].1];
         let (name, nanoseconds) = (*name, duration(n[3]));
         let kernel = if self.alone { &self.machine.kernel } else { &self.machine.exempt };
         let done = Done::of(foreign.launch(kernel, nanoseconds));
         self.say(|| format!("launch_raw(foreign{name}, &kernel, {nanoseconds})?;"));
         self.launched = Some(Way::Foreign);
         done
+    }
+
+    /// The names and places of foreign streams that no object stands for.
+    fn foreign_alone(&self) -> Vec<(u32, usize)> {
+        let all = self.foreign.iter().enumerate();
+        let alone = all.filter(|(_, (_, foreign))| Arc::strong_count(foreign) == 1);
+        alone.map(|(at, (name, _))| (*name, at)).collect()
     }
 
     pub(super) fn order(&mut self, n: [u32; 4]) -> Done {
@@ -258,7 +261,7 @@ impl World {
     }
 
     pub(super) fn end_foreign_capture(&mut self, n: [u32; 4]) -> Done {
-        let Some(at) = index(n[0], self.captures.len()) else { return Done::Skipped };
+        let Some(at) = self.pick(n[0], &self.captures) else { return Done::Skipped };
         let (name, capture) = self.captures.remove(at);
         self.say(|| format!("end_foreign_capture(capture{name});"));
         if capture.end().is_err() {
