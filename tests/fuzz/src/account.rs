@@ -47,6 +47,8 @@ pub struct Partition {
     pub context_id: u64,
     /// Whether its SMs may be anybody's.
     pub overlapping: bool,
+    /// Whether only the driver can split its SMs.
+    pub structured: bool,
     /// The set that it is a plan's partition of.
     pub set: Option<u32>,
     /// Its SMs.

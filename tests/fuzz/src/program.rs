@@ -1,5 +1,7 @@
 //! A failing run as a Rust program.
 
+use std::collections::HashMap;
+
 use crate::run::{Failure, Plan};
 use crate::runner::Mode;
 use crate::violation::Rule;
@@ -19,6 +21,42 @@ const PREAMBLE: &str = "\
 // context is current; `adopt_owned` and `adopt_borrowed` are `Stream::from_raw_owned` and
 // `Stream::from_raw_borrowed`, `true` with an owner whose end makes a stream in the context.";
 
+/// Gives objects the numbers 1, 2 and so on, in the order in which they appear.
+fn renumber(lines: &[String]) -> Vec<String> {
+    let mut known: HashMap<String, usize> = HashMap::new();
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    let mut one = |line: &String| {
+        let mut text = String::new();
+        let mut rest = line.as_str();
+        while let Some(at) = rest.find(|c: char| c.is_ascii_lowercase()) {
+            let (before, word) = rest.split_at(at);
+            text += before;
+            let letters = word.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(word.len());
+            let digits = word[letters..].find(|c: char| !c.is_ascii_digit());
+            let end = digits.map_or(word.len(), |digits| letters + digits);
+            let found = OBJECTS.iter().find(|object| **object == &word[..letters]);
+            match found.filter(|_| end > letters) {
+                Some(object) => {
+                    let number = *known.entry(word[..end].to_owned()).or_insert_with(|| {
+                        let count = counts.entry(object).or_default();
+                        *count += 1;
+                        *count
+                    });
+                    text += &format!("{object}{number}");
+                }
+                None => text += &word[..end],
+            }
+            rest = &word[end..];
+        }
+        text + rest
+    };
+    lines.iter().map(&mut one).collect()
+}
+
+/// What objects are called in programs.
+const OBJECTS: [&str; 9] =
+    ["group", "context", "stream", "set", "plan", "foreign", "capture", "graph", "exec"];
+
 /// The text of a run that broke a promise: one operation a line.
 #[must_use]
 pub fn print(plan: &Plan, failure: &Failure) -> String {
@@ -28,7 +66,7 @@ pub fn print(plan: &Plan, failure: &Failure) -> String {
     if failure.program.iter().any(|line| line.contains("cache.")) {
         text += "    let cache = GraphCache::new();\n";
     }
-    for line in &failure.program {
+    for line in renumber(&failure.program) {
         text += &format!("    {line}\n");
     }
     text += &format!("    // {}\n    Ok(())\n}}", failure.violation);

@@ -81,6 +81,7 @@ impl Handles {
                     number: 0,
                     context_id: 0,
                     overlapping: false,
+                    structured: false,
                     set: None,
                     held: Held::take(&total, 0),
                 };

@@ -21,7 +21,7 @@ impl World {
             Ok(context) => context,
             Err(error) => return Ok(Done::refused(&error)),
         };
-        let partition = match self.open(&context, held, overlapping, set) {
+        let partition = match self.open(&context, held, (overlapping, structured), set) {
             Ok(partition) => partition,
             Err(error) => return Ok(Done::refused(&error)),
         };
@@ -35,7 +35,7 @@ impl World {
         }
         let name = self.name();
         self.say(|| format!("let context{name} = device.create_context(group{group_name})?;"));
-        self.contexts.push(ContextEntry { name, context, partition, structured });
+        self.contexts.push(ContextEntry { name, context, partition });
         Ok(Done::Ok)
     }
 
@@ -46,7 +46,7 @@ impl World {
         let Some((context, partition, of)) = self.place(n[0]) else { return Done::Skipped };
         let name = self.name();
         self.say(|| format!("let context{name} = {of}.clone();"));
-        self.contexts.push(ContextEntry { name, context, partition, structured: false });
+        self.contexts.push(ContextEntry { name, context, partition });
         Done::Ok
     }
 
@@ -66,7 +66,7 @@ impl World {
         if self.groups.len() >= MOST {
             return Ok(Done::Skipped);
         }
-        let ContextEntry { name, context, partition, structured } = self.contexts.remove(at);
+        let ContextEntry { name, context, partition } = self.contexts.remove(at);
         match context.close() {
             Ok(group) => {
                 let handles = Arc::strong_count(&partition);
@@ -86,7 +86,7 @@ impl World {
                     ));
                 };
                 let (held, overlapping) = (Arc::clone(&partition.held), partition.overlapping);
-                let set = partition.set;
+                let (structured, set) = (partition.structured, partition.set);
                 drop(partition);
                 let group_name = self.name();
                 self.say(|| {
@@ -105,7 +105,7 @@ impl World {
             Err(error) => {
                 let done = Done::refused(&error);
                 let context = error.context;
-                self.contexts.insert(at, ContextEntry { name, context, partition, structured });
+                self.contexts.insert(at, ContextEntry { name, context, partition });
                 Ok(done)
             }
         }
@@ -113,7 +113,7 @@ impl World {
 
     pub(super) fn drop_context(&mut self, n: [u32; 4]) -> Done {
         let Some(at) = self.pick(n[0], &self.contexts) else { return Done::Skipped };
-        let ContextEntry { name, context, partition, .. } = self.contexts.remove(at);
+        let ContextEntry { name, context, partition } = self.contexts.remove(at);
         self.say(|| format!("drop(context{name});"));
         self.disturbed |= !self.captures.is_empty();
         drop(context);

@@ -166,7 +166,9 @@ impl World {
             return Done::Skipped;
         }
         self.disturbed |= !self.captures.is_empty();
-        if n[1] % 3 == 0 {
+        // In one partition only: the order in which a cache drops several is not the seed's.
+        let first = &self.cached[0].1;
+        if n[1] % 2 == 0 && self.cached.iter().all(|(_, kept, _)| Arc::ptr_eq(kept, first)) {
             self.say(|| "cache.clear();".to_owned());
             self.cache.clear();
             self.cached.clear();

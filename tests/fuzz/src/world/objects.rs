@@ -25,7 +25,6 @@ pub(super) struct ContextEntry {
     pub(super) name: u32,
     pub(super) context: Context,
     pub(super) partition: Arc<Partition>,
-    pub(super) structured: bool,
 }
 
 pub(super) struct StreamEntry {
@@ -211,12 +210,13 @@ impl World {
         &mut self,
         context: &Context,
         held: Arc<Held>,
-        overlapping: bool,
+        (overlapping, structured): (bool, bool),
         set: Option<u32>,
     ) -> green_ctx::Result<Arc<Partition>> {
         let context_id = context.id()?;
         let number = self.name();
-        let partition = Arc::new(Partition { number, context_id, overlapping, set, held });
+        let partition =
+            Arc::new(Partition { number, context_id, overlapping, structured, set, held });
         self.model.open(&partition);
         Ok(partition)
     }

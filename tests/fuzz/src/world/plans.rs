@@ -90,7 +90,8 @@ impl World {
                 None => {
                     let (number, overlapping) = (entry.name, entry.overlapping);
                     let held = Held::within(&entry.base);
-                    self.open(part.context(), held, overlapping, Some(number)).map_err(unknown)?
+                    self.open(part.context(), held, (overlapping, false), Some(number))
+                        .map_err(unknown)?
                 }
             };
             lanes.push(lane);
