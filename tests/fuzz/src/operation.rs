@@ -64,6 +64,8 @@ kinds! {
     SwitchDrain "switch-drain" 5,
     /// Retires a plan.
     Retire "retire" 20,
+    /// Prepares, uses and retires many plans.
+    ChurnPlans "churn-plans" 1,
     /// Drops a set, with the plans that it has.
     DropSet "drop-set" 4,
     /// Makes a stream in a partition.

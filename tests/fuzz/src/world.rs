@@ -67,7 +67,7 @@ type Place = (Context, Arc<Partition>, Name);
 type Lane = (Stream, Option<Arc<Partition>>, Name);
 
 /// The most names that one operation gives.
-const NAMES: u32 = 32;
+const NAMES: u32 = 256;
 /// The most objects of a kind that a run keeps.
 const MOST: usize = 16;
 
@@ -242,6 +242,7 @@ impl World {
                 return self.switch(kind, n);
             }
             Kind::Retire => self.retire(n),
+            Kind::ChurnPlans => return self.churn_plans(n),
             Kind::DropSet => self.drop_set(n),
             Kind::MakeStream => self.make_stream(n),
             Kind::MakePrimaryStream => self.make_primary_stream(),
@@ -297,7 +298,12 @@ impl World {
             || after.graphs > before.graphs
             || after.graph_executables > before.graph_executables;
         // What was recorded for a switch stays for the next.
-        if grew && !matches!(kind, Kind::Prepare | Kind::NewSet | Kind::SwitchDrain) {
+        if grew
+            && !matches!(
+                kind,
+                Kind::Prepare | Kind::NewSet | Kind::SwitchDrain | Kind::CloseContext
+            )
+        {
             return Err(Violation::new(
                 Rule::Refusal,
                 format!(

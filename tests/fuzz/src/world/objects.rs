@@ -1,8 +1,8 @@
 //! What a world keeps, each with the number in its name and what it keeps open.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use green_ctx::{Context, Graph, GraphExec, Kernel, PartitionSet, PreparedPlan, SmGroup, Stream};
 
@@ -46,6 +46,9 @@ pub(super) struct SetEntry {
     pub(super) base: Arc<Held>,
     pub(super) overlapping: bool,
     pub(super) plans: Vec<PlanEntry>,
+    /// Every partition that one of its plans had, those of retired plans too: a graph or a stream may
+    /// keep one until another plan wants the same SMs.
+    pub(super) known: Vec<Weak<Partition>>,
     /// The name of the active plan.
     pub(super) active: u32,
 }

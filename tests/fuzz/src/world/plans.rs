@@ -1,6 +1,6 @@
 //! Operations on sets of plans.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use green_ctx::{PartitionSet, Plan, PreparedPlan, SwitchOptions};
@@ -9,7 +9,9 @@ use super::groups::written;
 use super::objects::{GroupEntry, PlanEntry, SetEntry};
 use super::{Done, World};
 use crate::account::{Held, Partition};
+use crate::model::Way;
 use crate::operation::Kind;
+use crate::raw;
 use crate::violation::{Rule, Violation};
 
 /// The most sets, and plans of one.
@@ -56,8 +58,9 @@ impl World {
             )
         });
         let first = Arc::clone(&set.active());
-        let plans = Vec::new();
-        let entry = SetEntry { name, set, base: held, overlapping, plans, active: plan_name };
+        let (plans, known) = (Vec::new(), Vec::new());
+        let entry =
+            SetEntry { name, set, base: held, overlapping, plans, known, active: plan_name };
         self.sets.push(entry);
         let at = self.sets.len() - 1;
         self.prepared(at, plan_name, first)?;
@@ -83,10 +86,9 @@ impl World {
         for part in plan.partitions() {
             let id = part.context().id().map_err(unknown)?;
             let entry = &self.sets[set];
-            let known =
-                entry.plans.iter().flat_map(|plan| &plan.lanes).find(|l| l.context_id == id);
-            let lane = match known {
-                Some(lane) => Arc::clone(lane),
+            let mut known = entry.known.iter().filter_map(Weak::upgrade);
+            let lane = match known.find(|lane| lane.context_id == id) {
+                Some(lane) => lane,
                 None => {
                     let (number, overlapping) = (entry.name, entry.overlapping);
                     let held = Held::within(&entry.base);
@@ -94,6 +96,9 @@ impl World {
                         .map_err(unknown)?
                 }
             };
+            let known = &mut self.sets[set].known;
+            known.retain(|other| other.strong_count() > 0 && !other.ptr_eq(&Arc::downgrade(&lane)));
+            known.push(Arc::downgrade(&lane));
             lanes.push(lane);
         }
         self.sets[set].plans.push(PlanEntry { name, plan, lanes });
@@ -106,15 +111,26 @@ impl World {
             return Ok(Done::Skipped);
         }
         let (counts, rest) = self.counts(n[1], self.sets[at].set.sm_count());
-        let (name, set_name) = (self.name(), self.sets[at].name);
-        let plan = Plan::new(format!("plan{name}"), self.request(&counts, rest));
+        let name = self.name();
+        self.prepare_one(at, name, &counts, rest)
+    }
+
+    fn prepare_one(
+        &mut self,
+        at: usize,
+        name: u32,
+        counts: &[u32],
+        rest: bool,
+    ) -> Result<Done, Violation> {
+        let set_name = self.sets[at].name;
+        let plan = Plan::new(format!("plan{name}"), self.request(counts, rest));
         let plan = match self.sets[at].set.prepare(plan) {
             Ok(plan) => plan,
             Err(error) => return Ok(Done::refused(&error)),
         };
         let end = self.granularity();
         self.say(|| {
-            let request = written(&counts, rest, &end);
+            let request = written(counts, rest, &end);
             format!(
                 "let plan{name} = set{set_name}.prepare(Plan::new(\"plan{name}\", {request}))?;"
             )
@@ -131,7 +147,7 @@ impl World {
         let Some(to) = self.pick(n[1], &others) else {
             return self.prepare(n).map(|_| Done::Skipped);
         };
-        let (name, plan) = (others[to].name, Arc::clone(&others[to].plan));
+        let name = others[to].name;
         let default = SwitchOptions::default();
         let (options, text) = match kind {
             Kind::SwitchUnfenced => (default.fence(false), ".fence(false)"),
@@ -142,15 +158,29 @@ impl World {
             Kind::SwitchDrain => (default.drain(Duration::ZERO), ".drain(Duration::ZERO)"),
             _ => (default, ""),
         };
-        if let Err(error) = set.set.switch(&plan, options) {
-            return Ok(Done::refused(&error));
+        Ok(self.switch_to(at, name, (options, text), kind != Kind::SwitchUnfenced))
+    }
+
+    fn switch_to(
+        &mut self,
+        at: usize,
+        name: u32,
+        (options, text): (SwitchOptions, &str),
+        fenced: bool,
+    ) -> Done {
+        let set = &self.sets[at];
+        let Some(entry) = set.plans.iter().find(|plan| plan.name == name) else {
+            return Done::Skipped;
+        };
+        if let Err(error) = set.set.switch(&entry.plan, options) {
+            return Done::refused(&error);
         }
         let set_name = set.name;
         self.say(|| format!("set{set_name}.switch(&plan{name}, SwitchOptions::default(){text})?;"));
         self.sets[at].active = name;
         let ids = self.ids(at, name);
-        self.model.switched(set_name, &ids, kind != Kind::SwitchUnfenced);
-        Ok(Done::Ok)
+        self.model.switched(set_name, &ids, fenced);
+        Done::Ok
     }
 
     pub(super) fn retire(&mut self, n: [u32; 4]) -> Done {
@@ -159,7 +189,12 @@ impl World {
         let may = |plan: &&PlanEntry| plan.name != set.active || n[2] % 16 == 0;
         let plans: Vec<u32> = set.plans.iter().filter(may).map(|plan| plan.name).collect();
         let Some(which) = self.pick(n[1], &plans) else { return Done::Skipped };
-        let (set_name, name) = (set.name, plans[which]);
+        self.retire_one(at, plans[which])
+    }
+
+    fn retire_one(&mut self, at: usize, name: u32) -> Done {
+        let set = &self.sets[at];
+        let set_name = set.name;
         match set.set.retire(&format!("plan{name}")) {
             Ok(()) => {
                 self.say(|| format!("set{set_name}.retire(\"plan{name}\")?; drop(plan{name});"));
@@ -169,6 +204,49 @@ impl World {
             }
             Err(error) => Done::refused(&error),
         }
+    }
+
+    pub(super) fn churn_plans(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
+        let Some(at) = self.pick(n[0], &self.sets) else { return Ok(Done::Skipped) };
+        if self.sets[at].plans.len() >= PLANS {
+            return Ok(Done::Skipped);
+        }
+        let former = self.sets[at].active;
+        for round in 0..30 {
+            let (counts, rest) = self.counts(n[1].rotate_left(round), self.sets[at].set.sm_count());
+            let name = self.name();
+            let done = self.prepare_one(at, name, &counts, rest)?;
+            if done != Done::Ok {
+                return Ok(done);
+            }
+            let fenced = SwitchOptions::default();
+            for (to, stays) in [(name, false), (former, true)] {
+                let done = self.switch_to(at, to, (fenced, ""), true);
+                if done != Done::Ok {
+                    return Ok(done);
+                }
+                let plan = self.sets[at].active();
+                let stream = plan.and_then(|plan| plan.plan.partitions().first());
+                let Some(stream) = stream.map(|part| part.stream().clone()) else { continue };
+                if !stays {
+                    self.say(|| {
+                        format!("launch(&plan{name}.partitions()[0].stream(), &kernel, 100_000)?;")
+                    });
+                    let launched = raw::launch(&stream, &self.machine.kernel, 100_000);
+                    if self.alone {
+                        self.check_launches(Way::Direct)?;
+                    }
+                    if let Err(error) = launched {
+                        return Ok(Done::refused(&error));
+                    }
+                }
+            }
+            let done = self.retire_one(at, name);
+            if done != Done::Ok {
+                return Ok(done);
+            }
+        }
+        Ok(Done::Ok)
     }
 
     pub(super) fn drop_set(&mut self, n: [u32; 4]) -> Done {
