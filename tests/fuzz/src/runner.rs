@@ -220,7 +220,7 @@ pub fn one(options: &Options, seed: u64, progress: &AtomicU64) -> Result<Outcome
         }
         let plan = plan(options, seed);
         let outcome = run::run(&plan, false, progress)?;
-        if seed % TWICE == 0 && !plan.faults {
+        if seed.is_multiple_of(TWICE) && !plan.faults {
             let again = run::run(&plan, false, progress)?;
             if again.hash != outcome.hash {
                 let seen = "the same operations had other results the second time".to_owned();

@@ -5,10 +5,10 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::thread;
 
-use green_ctx::sim::{Launch, Sim};
+use green_ctx::sim::{Fault, Launch, Sim};
 use green_ctx::{
-    Driver, Partition, PartitionSet, Plan, PreparedPlan, SplitRequest, Stream, StreamOptions,
-    SwitchOptions, Version,
+    Driver, Error, Partition, PartitionSet, Plan, PreparedPlan, SplitRequest, Stream,
+    StreamOptions, SwitchOptions, Version,
 };
 
 use crate::account::{self, Held};
@@ -100,6 +100,8 @@ impl Handles {
                 };
                 self.streams.iter().for_each(launch);
             }
+            // The next stream that ends, whoever ends it, is reported to the hook.
+            _ if which % 4 == 0 => drop(machine.sim.fail(Fault::on("cuStreamDestroy"))),
             _ => self.streams.clear(),
         }
         self.streams.truncate(8);
@@ -124,13 +126,16 @@ pub fn run(
         failed(Violation::new(Rule::Answer, format!("the run did not begin: {error}")))
     };
     let (sim, driver, reports) = machine::start(spec).map_err(begin)?;
-    let shared = Shared::new(&driver).map_err(begin)?;
+    let shared = Shared::new(&driver).map_err(begin)?.map(Arc::new);
+    if let Some(shared) = &shared {
+        hook(&driver, &reports, shared);
+    }
     let table = thread::scope(|scope| {
         let start = |number: usize| {
             let operations = generate(seed * THREADS as u64 + number as u64, count, choice);
             let (sim, driver, reports, shared) = (&sim, &driver, &reports, &shared);
             scope.spawn(move || {
-                act(number, seed, &operations, (sim, driver, reports), shared.as_ref(), progress)
+                act(number, seed, &operations, (sim, driver, reports), shared.as_deref(), progress)
             })
         };
         let threads: Vec<_> = (0..THREADS).map(start).collect();
@@ -153,10 +158,23 @@ pub fn run(
     }
     drop((sms, device, driver));
     check(sim.launches()).map_err(failed)?;
-    match leak(&sim.live(), Left::default(), &reports, false) {
+    match leak(&sim.live(), Left::default(), &reports, true) {
         Some(violation) => Err(failed(violation)),
         None => Ok(Outcome { table, hash: 0 }),
     }
+}
+
+/// Has failed clean-ups make a stream in a shared partition, as a hook may.
+fn hook(driver: &Driver, reports: &Reports, shared: &Arc<Shared>) {
+    let (reports, shared) = (Arc::clone(reports), Arc::downgrade(shared));
+    driver.on_cleanup_failure(move |error| {
+        if let Error::Driver { call, .. } = error {
+            reports.lock().push((*call).to_owned());
+        }
+        if let Some(shared) = shared.upgrade() {
+            drop(shared.partition(0).create_stream(StreamOptions::default()));
+        }
+    });
 }
 
 /// What one thread does.

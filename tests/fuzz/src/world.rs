@@ -1,6 +1,7 @@
 //! The objects of a run, and how an operation is carried out on them.
 
 mod contexts;
+mod device;
 mod graphs;
 mod groups;
 mod objects;
@@ -11,8 +12,8 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use green_ctx::sim::{Fault, Live};
-use green_ctx::{CUresult, Context, Granularity, GraphCache, SmResource, Stream, Version};
+use green_ctx::sim::Live;
+use green_ctx::{Context, Granularity, GraphCache, SmResource, Stream, Version};
 
 use crate::account::Partition;
 use crate::machine::Machine;
@@ -357,7 +358,7 @@ impl World {
     /// The promise that was broken.
     pub fn finish(mut self, order: u64) -> Result<Left, Violation> {
         self.machine.sim.clear_faults();
-        let early = order % 2 == 0;
+        let early = order.is_multiple_of(2);
         if early {
             self.end_captures();
         }
@@ -395,104 +396,6 @@ impl World {
         for (_, capture) in self.captures.drain(..) {
             self.left_behind += u64::from(capture.end().is_err());
         }
-    }
-
-    fn idle_limit(&mut self, n: [u32; 4]) -> Done {
-        let limit = [0, 1, 3, 8, 64][n[0] as usize % 5];
-        self.say(|| format!("device.set_idle_limit({limit});"));
-        self.machine.device.set_idle_limit(limit);
-        Done::Ok
-    }
-
-    fn release_idle(&mut self) -> Done {
-        self.say(|| "device.release_idle();".to_owned());
-        self.machine.device.release_idle();
-        Done::Ok
-    }
-
-    fn advance_time(&mut self, n: [u32; 4]) -> Done {
-        let nanoseconds = [20_000, 300_000, 10_000_000, 2_000_000_000][n[0] as usize % 4];
-        self.say(|| format!("advance({nanoseconds})?; // virtual nanoseconds"));
-        let result = self.machine.advance(nanoseconds);
-        self.launched = Some(Way::Direct);
-        Done::of(result)
-    }
-
-    fn settle(&mut self) -> Result<Done, Violation> {
-        if !self.captures.is_empty() || !self.alone {
-            // Waiting for a context ends the captures in it.
-            return Ok(Done::Skipped);
-        }
-        self.say(|| "device.primary_context()?.synchronize()?;".to_owned());
-        let device = &self.machine.device;
-        let result = device.primary_context().and_then(|primary| primary.synchronize());
-        if result.is_err() || self.faults || self.disturbed {
-            return Ok(Done::of(result));
-        }
-        let live = self.machine.sim.live();
-        let lanes: usize = self
-            .sets
-            .iter()
-            .map(|set| 4 + set.plans.iter().map(|plan| 2 + 3 * plan.lanes.len()).sum::<usize>())
-            .sum();
-        let objects = lanes
-            + self.groups.len()
-            + 3 * self.contexts.len()
-            + 2 * self.streams.len()
-            + 2 * self.foreign.len()
-            + self.graphs.len()
-            + self.execs.len()
-            + self.cached.len();
-        let most = 64 + 4 * objects as u64;
-        if live.events > most || live.primary_retains > most {
-            return Err(Violation::new(
-                Rule::Growth,
-                format!(
-                    "all is idle, and {} events and {} references to the primary context are alive for \
-                 {objects} objects",
-                    live.events, live.primary_retains
-                ),
-            ));
-        }
-        self.launched = Some(Way::Direct);
-        Ok(Done::Ok)
-    }
-
-    fn fault(&mut self, n: [u32; 4]) -> Done {
-        const FUNCTIONS: [&str; 20] = [
-            "cuEventCreate",
-            "cuEventRecord",
-            "cuEventQuery",
-            "cuEventDestroy",
-            "cuStreamWaitEvent",
-            "cuGreenCtxRecordEvent",
-            "cuGreenCtxWaitEvent",
-            "cuGreenCtxStreamCreate",
-            "cuStreamDestroy",
-            "cuGreenCtxCreate",
-            "cuCtxSynchronize",
-            "cuDevicePrimaryCtxRetain",
-            "cuDevicePrimaryCtxRelease",
-            "cuStreamIsCapturing",
-            "cuCtxPushCurrent",
-            "cuCtxGetCurrent",
-            "cuStreamGetCtx",
-            "cuGraphInstantiateWithFlags",
-            "cuGraphLaunch",
-            "cuGraphClone",
-        ];
-        let function = FUNCTIONS[n[0] as usize % FUNCTIONS.len()];
-        let nth = 1 + u64::from(n[1] % 6);
-        let status =
-            [CUresult::CUDA_ERROR_OUT_OF_MEMORY, CUresult::CUDA_ERROR_UNKNOWN][n[2] as usize % 2];
-        self.say(|| {
-            format!("sim.fail(Fault::on({function:?}).nth({nth}).with(CUresult::{status:?}))?;")
-        });
-        // A few at a time, so that what follows mostly succeeds.
-        if n[3] % 4 == 0 {
-            self.machine.sim.clear_faults();
-        }
-        Done::of(self.machine.sim.fail(Fault::on(function).nth(nth).with(status)))
     }
 
     fn say(&mut self, line: impl FnOnce() -> String) {

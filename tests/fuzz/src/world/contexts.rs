@@ -56,7 +56,7 @@ impl World {
         let free: Vec<u32> =
             self.contexts.iter().filter(|e| alone(e)).map(|entry| entry.name).collect();
         let any: Vec<u32> = self.contexts.iter().map(|entry| entry.name).collect();
-        let among = if free.is_empty() || n[1] % 8 == 0 { any } else { free };
+        let among = if free.is_empty() || n[1].is_multiple_of(8) { any } else { free };
         let Some(name) = self.pick(n[0], &among).map(|at| among[at]) else {
             return Ok(Done::Skipped);
         };

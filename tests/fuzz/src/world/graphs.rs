@@ -168,7 +168,8 @@ impl World {
         self.disturbed |= !self.captures.is_empty();
         // In one partition only: the order in which a cache drops several is not the seed's.
         let first = &self.cached[0].1;
-        if n[1] % 2 == 0 && self.cached.iter().all(|(_, kept, _)| Arc::ptr_eq(kept, first)) {
+        if n[1].is_multiple_of(2) && self.cached.iter().all(|(_, kept, _)| Arc::ptr_eq(kept, first))
+        {
             self.say(|| "cache.clear();".to_owned());
             self.cache.clear();
             self.cached.clear();

@@ -163,7 +163,8 @@ impl World {
 
     pub(super) fn split_structured(&mut self, n: [u32; 4]) -> Done {
         let free = self.free() == self.total && self.alone;
-        if self.version < STRUCTURED || !free || self.groups.len() >= MOST || n[3] % 2 == 0 {
+        if self.version < STRUCTURED || !free || self.groups.len() >= MOST || n[3].is_multiple_of(2)
+        {
             return Done::Skipped;
         }
         let count = 16 * (1 + n[0] % 3);

@@ -186,7 +186,7 @@ impl World {
     pub(super) fn retire(&mut self, n: [u32; 4]) -> Done {
         let Some(at) = self.pick(n[0], &self.sets) else { return Done::Skipped };
         let set = &self.sets[at];
-        let may = |plan: &&PlanEntry| plan.name != set.active || n[2] % 16 == 0;
+        let may = |plan: &&PlanEntry| plan.name != set.active || n[2].is_multiple_of(16);
         let plans: Vec<u32> = set.plans.iter().filter(may).map(|plan| plan.name).collect();
         let Some(which) = self.pick(n[1], &plans) else { return Done::Skipped };
         self.retire_one(at, plans[which])

@@ -139,7 +139,7 @@ impl World {
         }
         let Some(at) = self.pick(n[0], &self.foreign) else { return Done::Skipped };
         let (foreign_name, foreign) = (self.foreign[at].0, Arc::clone(&self.foreign[at].1));
-        let ends_with_a_stream = n[1] % 4 == 0;
+        let ends_with_a_stream = n[1].is_multiple_of(4);
         match foreign.lend(ends_with_a_stream) {
             Ok(stream) => {
                 let name = self.name();
