@@ -219,15 +219,16 @@ fn check(mut launches: Vec<Launch>) -> Result<(), Violation> {
         for other in &running {
             let common = || other.sms.iter().any(|sm| launch.sms.binary_search(sm).is_ok());
             if other.kernel != launch.kernel && other.overlaps(launch) && common() {
-                let seen = format!(
-                    "{} from {} to {} ns and {} from {} to {} ns ran on common SMs",
-                    other.kernel,
-                    other.start_ns,
-                    other.end_ns,
-                    launch.kernel,
-                    launch.start_ns,
-                    launch.end_ns
-                );
+                let one = |launch: &Launch| {
+                    let Launch { kernel, start_ns, end_ns, context, stream, sms, .. } = launch;
+                    let (first, count) = (sms.first().copied().unwrap_or_default(), sms.len());
+                    format!(
+                        "{kernel} from {start_ns} to {end_ns} ns in stream {stream} of context \
+                         {context}, on {count} SMs from {first}, graph {:?}",
+                        launch.graph_launch
+                    )
+                };
+                let seen = format!("{} and {} ran on common SMs", one(other), one(launch));
                 return Err(Violation::new(Rule::Exclusive, seen));
             }
         }

@@ -226,13 +226,15 @@ impl World {
                     return Ok(done);
                 }
                 let plan = self.sets[at].active();
-                let stream = plan.and_then(|plan| plan.plan.partitions().first());
-                let Some(stream) = stream.map(|part| part.stream().clone()) else { continue };
+                let first =
+                    plan.and_then(|plan| plan.plan.partitions().first().zip(plan.lanes.first()));
+                let first = first.map(|(part, lane)| (part.stream().clone(), Arc::clone(lane)));
+                let Some((stream, lane)) = first else { continue };
                 if !stays {
                     self.say(|| {
                         format!("launch(&plan{name}.partitions()[0].stream(), &kernel, 100_000)?;")
                     });
-                    let launched = raw::launch(&stream, &self.machine.kernel, 100_000);
+                    let launched = raw::launch(&stream, self.kernel_for([&lane]), 100_000);
                     if self.alone {
                         self.check_launches(Way::Direct)?;
                     }
