@@ -152,7 +152,7 @@ impl World {
         let (options, text) = match kind {
             Kind::SwitchUnfenced => (default.fence(false), ".fence(false)"),
             // The bound is in real time, which is no part of a seed: long enough, or none.
-            Kind::SwitchDrain if self.model.busy_for() < 2_000_000 => {
+            Kind::SwitchDrain if self.alone && self.model.busy_for() < 2_000_000 => {
                 (default.drain(Duration::from_secs(60)), ".drain(Duration::from_secs(60))")
             }
             Kind::SwitchDrain => (default.drain(Duration::ZERO), ".drain(Duration::ZERO)"),
