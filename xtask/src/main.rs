@@ -2,6 +2,7 @@
 
 mod bundle;
 mod clients;
+mod fuzz;
 mod regen;
 mod sim_lib;
 mod test;
@@ -22,6 +23,9 @@ enum Task {
     Test(clients::Options),
     /// Run programs that know nothing of the simulator on its libcuda.so.1.
     Clients(clients::Options),
+    /// Run random operations on simulated drivers and check each by a model.
+    #[command(disable_help_flag = true)]
+    Fuzz(fuzz::Options),
     /// Build the simulated driver as a libcuda.so.1, and print its path and how to use it.
     SimLib,
     /// Build the Python module as a wheel for other machines, in target/wheels.
@@ -35,6 +39,7 @@ fn main() -> ExitCode {
         Task::RegenBindings(options) => regen::run(&options),
         Task::Test(options) => test::run(&options),
         Task::Clients(options) => clients::run(&options),
+        Task::Fuzz(options) => fuzz::run(&options),
         Task::SimLib => sim_lib::run(),
         Task::Wheel => wheel::run(),
         Task::GpuBundle => bundle::run(),

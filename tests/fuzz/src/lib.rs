@@ -1,0 +1,35 @@
+//! Random operations over the public API of green-ctx on simulated drivers, checked by a model that
+//! knows whose work may be on which SM at which time.
+//!
+//! A *seed* chooses a device, a driver version and a list of [operations](operation). An operation
+//! names its operands by index modulo what exists when it runs, so that a list stays meaningful when
+//! operations are removed from it. The [`World`](world) holds the objects and carries operations out;
+//! the [`Model`](model) hears who owns what and which plan is active, reads the simulator's launch
+//! trace, and says when the promise below is broken. A failing list is [shrunk](shrink) and printed as
+//! a Rust program.
+//!
+//! # The promise
+//!
+//! Work of open partitions, of active plans, in this process: no two pieces of work of different
+//! partitions are on one SM at the same time. Exempt is work of the primary context and of
+//! `overlapping` groups, work of a plan that was not active when it was submitted, and work that a
+//! switch without a fence leaves behind, until the partitions are separated by a fence again. Work in
+//! foreign streams, for which no object of green-ctx stands, waits for nobody, but the next owner of
+//! its SMs waits for it.
+
+#![deny(unsafe_code)]
+
+pub mod account;
+pub mod machine;
+pub mod model;
+pub mod operation;
+pub mod program;
+#[expect(unsafe_code, reason = "calls the driver")]
+mod raw;
+pub mod run;
+pub mod runner;
+pub mod shrink;
+pub mod table;
+pub mod threads;
+pub mod violation;
+pub mod world;

@@ -1,0 +1,212 @@
+//! Operations: what a seed does, one after the other.
+
+use std::fmt;
+use std::str::FromStr;
+
+use fastrand::Rng;
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident $name:literal $weight:literal,)*) => {
+        /// What an operation does.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Kind { $($(#[$doc])* $kind,)* }
+
+        impl Kind {
+            /// Every kind, in the order of the table that a run prints.
+            pub const ALL: &[Kind] = &[$(Kind::$kind,)*];
+
+            /// The name on the command line and in the table.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Kind::$kind => $name,)* }
+            }
+
+            /// How often it is chosen, relative to the others.
+            const fn weight(self) -> u32 {
+                match self { $(Kind::$kind => $weight,)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// Takes groups from the device.
+    Split "split" 40,
+    /// Splits a group by count.
+    SplitNested "split-nested" 10,
+    /// Takes groups with the driver's structured split.
+    SplitStructured "split-structured" 6,
+    /// Splits a group with the driver's structured split.
+    SplitNestedStructured "split-nested-structured" 6,
+    /// Takes groups that share SMs with others.
+    SplitOverlapping "split-overlapping" 3,
+    /// Requests more than there is: the refusal must change nothing.
+    SplitRefused "split-refused" 5,
+    /// Drops a group.
+    DropGroup "drop-group" 8,
+    /// Makes a context of a group.
+    MakeContext "make-context" 60,
+    /// Clones a context, or takes the context of a plan's partition.
+    CloneContext "clone-context" 8,
+    /// Closes a context.
+    CloseContext "close-context" 15,
+    /// Drops a handle of a context.
+    DropContext "drop-context" 40,
+    /// Makes a set of a group, with a first plan.
+    NewSet "new-set" 14,
+    /// Prepares one more plan.
+    Prepare "prepare" 40,
+    /// Switches with a fence.
+    SwitchFenced "switch-fenced" 90,
+    /// Switches without a fence.
+    SwitchUnfenced "switch-unfenced" 4,
+    /// Switches once the active plan's work is done.
+    SwitchDrain "switch-drain" 5,
+    /// Retires a plan.
+    Retire "retire" 20,
+    /// Prepares, uses and retires many plans.
+    ChurnPlans "churn-plans" 1,
+    /// Drops a set, with the plans that it has.
+    DropSet "drop-set" 4,
+    /// Makes a stream in a partition.
+    MakeStream "make-stream" 80,
+    /// Makes a stream in the primary context.
+    MakePrimaryStream "make-primary-stream" 5,
+    /// Clones a stream.
+    CloneStream "clone-stream" 5,
+    /// Drops a handle of a stream.
+    DropStream "drop-stream" 80,
+    /// Makes and drops many streams in a partition.
+    ChurnStreams "churn-streams" 2,
+    /// Makes a foreign stream in a partition.
+    MakeForeign "make-foreign" 12,
+    /// Drops a foreign stream, which ends when no object borrows it any more.
+    DropForeign "drop-foreign" 10,
+    /// Takes a foreign stream over.
+    AdoptOwned "adopt-owned" 8,
+    /// Borrows a foreign stream.
+    AdoptBorrowed "adopt-borrowed" 15,
+    /// Borrows and drops one foreign stream many times.
+    AdoptAgain "adopt-again" 2,
+    /// Launches a kernel in a stream.
+    Launch "launch" 200,
+    /// Launches a kernel in a partition's default stream.
+    LaunchDefault "launch-default" 20,
+    /// Launches a kernel in a foreign stream.
+    LaunchForeign "launch-foreign" 10,
+    /// Makes a stream wait for another.
+    Order "order" 15,
+    /// Captures kernels in one partition.
+    Capture "capture" 10,
+    /// Captures kernels in two partitions.
+    CaptureFork "capture-fork" 14,
+    /// Captures a kernel in one partition and a memset in another.
+    CaptureMemset "capture-memset" 6,
+    /// Moves a graph to another partition.
+    Retarget "retarget" 8,
+    /// Makes an executable of a graph.
+    Instantiate "instantiate" 20,
+    /// Gets an executable for a partition from the cache.
+    CacheGet "cache-get" 12,
+    /// Has the cache forget a partition.
+    CacheForget "cache-forget" 8,
+    /// Drops a graph.
+    DropGraph "drop-graph" 16,
+    /// Drops an executable, whose launches go on.
+    DropExec "drop-executable" 20,
+    /// Launches a graph in any stream.
+    LaunchGraph "launch-graph" 40,
+    /// Sets how many idle contexts are kept.
+    IdleLimit "idle-limit" 3,
+    /// Destroys idle contexts.
+    ReleaseIdle "release-idle" 2,
+    /// Waits for a stream.
+    SynchronizeStream "synchronize-stream" 6,
+    /// Lets virtual time pass.
+    AdvanceTime "advance-time" 10,
+    /// Waits for all work, and compares what is alive with what is needed.
+    Settle "settle" 3,
+    /// Watches a stream and an object's launches.
+    Watch "watch" 5,
+    /// Begins a capture in a foreign stream, which no handle keeps from losing its partition.
+    BeginForeignCapture "begin-foreign-capture" 2,
+    /// Ends a capture in a foreign stream.
+    EndForeignCapture "end-foreign-capture" 6,
+    /// Makes a later call of the driver fail.
+    Fault "fault" 30,
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Kind, String> {
+        let known = Kind::ALL.iter().find(|kind| kind.name() == name);
+        known.copied().ok_or_else(|| {
+            let names: Vec<_> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+            format!("no kind of operation is named {name}; the kinds are {}", names.join(", "))
+        })
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// One operation, with the numbers that choose its operands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// Its place in the list that it was made for, from which its objects have their names.
+    pub number: u32,
+    /// What it does.
+    pub kind: Kind,
+    /// Chooses its operands: each is an index modulo what exists.
+    pub numbers: [u32; 4],
+}
+
+/// Which operations a run may use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// Whether calls of the driver fail.
+    pub faults: bool,
+    /// Kinds that are left out.
+    pub without: Vec<Kind>,
+}
+
+/// How much more or less often than usual a seed chooses a kind, in quarters. Seeds that hardly ever
+/// drop something reach states that others do not, and the reverse.
+const BIAS: [u32; 6] = [1, 2, 4, 4, 4, 12];
+
+/// The operations of a seed.
+#[must_use]
+pub fn generate(seed: u64, count: usize, choice: &Choice) -> Vec<Operation> {
+    let mut rng = Rng::with_seed(seed);
+    let weights: Vec<(Kind, u32)> = Kind::ALL
+        .iter()
+        .map(|&kind| (kind, kind.weight() * BIAS[rng.usize(..BIAS.len())]))
+        .filter(|(kind, _)| !choice.without.contains(kind))
+        .filter(|(kind, _)| choice.faults || *kind != Kind::Fault)
+        .collect();
+    let total: u32 = weights.iter().map(|(_, weight)| weight).sum();
+    if total == 0 {
+        return Vec::new();
+    }
+    let pick = |rng: &mut Rng| {
+        let mut ticket = rng.u32(..total);
+        for &(kind, weight) in &weights {
+            if ticket < weight {
+                return kind;
+            }
+            ticket -= weight;
+        }
+        weights[0].0
+    };
+    (0..count)
+        .map(|number| {
+            let kind = pick(&mut rng);
+            let number = u32::try_from(number).unwrap_or(u32::MAX);
+            Operation { number, kind, numbers: std::array::from_fn(|_| rng.u32(..)) }
+        })
+        .collect()
+}

@@ -1,0 +1,238 @@
+//! Threads that share one driver, each with a world of its own, and all with one set of plans.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use green_ctx::sim::{Fault, Launch, Sim};
+use green_ctx::{
+    Driver, Error, Partition, PartitionSet, Plan, PreparedPlan, SplitRequest, Stream,
+    StreamOptions, SwitchOptions, Version,
+};
+
+use crate::account::{self, Held};
+use crate::machine::{self, Machine, Reports, SPECS};
+use crate::operation::{Choice, Operation, generate};
+use crate::raw::Foreign;
+use crate::run::{Failure, Outcome, leak};
+use crate::table::Table;
+use crate::violation::{Rule, Violation};
+use crate::world::{Left, World};
+
+/// How many threads a run has.
+pub const THREADS: usize = 8;
+/// The name of the kernel of a thread's work that is not exempt begins so.
+const KERNEL: &str = "work";
+
+/// A set that all threads use.
+struct Shared {
+    set: PartitionSet,
+    plans: Vec<Arc<PreparedPlan>>,
+}
+
+impl Shared {
+    /// A set of a quarter of the device; `None` on drivers that have no plans.
+    fn new(driver: &Driver) -> Result<Option<Shared>, Box<dyn std::error::Error>> {
+        let device = driver.device(0)?;
+        let sms = device.resources().sm()?;
+        if driver.version() < Version::new(12, 5) {
+            return Ok(None);
+        }
+        let group = sms.split([32])?.groups.into_iter().next().ok_or("one group")?;
+        let plan = |name: &'static str, counts: &[u32]| {
+            Plan::new(name, SplitRequest::from(counts.to_vec()))
+        };
+        let set = PartitionSet::new(group, plan("halves", &[16, 16]))?;
+        let mut plans = vec![set.plan("halves")?];
+        plans.push(set.prepare(plan("uneven", &[8, 24]))?);
+        plans.push(set.prepare(plan("some", &[8, 16]))?);
+        Ok(Some(Shared { set, plans }))
+    }
+
+    fn partition(&self, number: u32) -> &Arc<Partition> {
+        let plan = &self.plans[number as usize % self.plans.len()];
+        &plan.partitions()[number as usize / 8 % plan.partitions().len()]
+    }
+}
+
+/// What one thread has of the shared set.
+#[derive(Default)]
+struct Handles {
+    streams: Vec<Stream>,
+    foreign: Vec<Arc<Foreign>>,
+}
+
+impl Handles {
+    /// Does something with the shared set. Refusals are as good as successes: another thread may be
+    /// in the way.
+    fn act(&mut self, shared: &Shared, machine: &Machine, numbers: [u32; 4]) {
+        let [what, which, time, _] = numbers;
+        let partition = shared.partition(which);
+        match what % 8 {
+            0 | 1 => {
+                let plan = &shared.plans[which as usize % shared.plans.len()];
+                drop(shared.set.switch(plan, SwitchOptions::default()));
+            }
+            2 => self.streams.extend(partition.create_stream(StreamOptions::default())),
+            3 if self.foreign.len() < 4 => {
+                let total = Arc::default();
+                let token = account::Partition {
+                    number: 0,
+                    context_id: 0,
+                    overlapping: false,
+                    structured: false,
+                    set: None,
+                    held: Held::take(&total, 0),
+                };
+                let made = Foreign::make(partition.context(), &Arc::new(token));
+                self.foreign.extend(made.map(Arc::new));
+            }
+            3 => drop(self.foreign.swap_remove(which as usize % self.foreign.len())),
+            4 | 5 => {
+                let lend = |foreign: &Arc<Foreign>| foreign.lend(true).ok();
+                self.streams.extend(self.foreign.iter().filter_map(lend));
+            }
+            6 => {
+                let launch = |stream: &Stream| {
+                    let duration = 1_000 * u64::from(time % 100);
+                    drop(crate::raw::launch(stream, &machine.exempt, duration));
+                };
+                self.streams.iter().for_each(launch);
+            }
+            // The next stream that ends, whoever ends it, is reported to the hook.
+            _ if which % 4 == 0 => drop(machine.sim.fail(Fault::on("cuStreamDestroy"))),
+            _ => self.streams.clear(),
+        }
+        self.streams.truncate(8);
+    }
+}
+
+/// Carries operations out on eight threads over one driver.
+///
+/// # Errors
+///
+/// The promise that was broken.
+pub fn run(
+    seed: u64,
+    count: usize,
+    choice: &Choice,
+    progress: &AtomicU64,
+) -> Result<Outcome, Box<Failure>> {
+    let spec = SPECS[(seed % SPECS.len() as u64) as usize];
+    let failed =
+        |violation| Box::new(Failure { operations: count, violation, ..Failure::default() });
+    let begin = |error: Box<dyn std::error::Error>| {
+        failed(Violation::new(Rule::Answer, format!("the run did not begin: {error}")))
+    };
+    let (sim, driver, reports) = machine::start(spec).map_err(begin)?;
+    let shared = Shared::new(&driver).map_err(begin)?.map(Arc::new);
+    if let Some(shared) = &shared {
+        hook(&driver, &reports, shared);
+    }
+    let table = thread::scope(|scope| {
+        let start = |number: usize| {
+            let operations = generate(seed * THREADS as u64 + number as u64, count, choice);
+            let (sim, driver, reports, shared) = (&sim, &driver, &reports, &shared);
+            scope.spawn(move || {
+                act(number, seed, &operations, (sim, driver, reports), shared.as_deref(), progress)
+            })
+        };
+        let threads: Vec<_> = (0..THREADS).map(start).collect();
+        let mut all = Table::default();
+        for thread in threads {
+            let joined = thread.join().unwrap_or_else(|_| {
+                Err(Violation::new(Rule::Panic, "a thread panicked".to_owned()))
+            });
+            all.add(&joined?);
+        }
+        Ok(all)
+    })
+    .map_err(failed)?;
+    drop(shared);
+    let device = driver.device(0).map_err(|error| begin(error.into()))?;
+    let sms = device.resources().sm().map_err(|error| begin(error.into()))?;
+    if sms.free() != sms.sm_count() {
+        let seen = format!("all is dropped, and {} of {} SMs are free", sms.free(), sms.sm_count());
+        return Err(failed(Violation::new(Rule::Ledger, seen)));
+    }
+    drop((sms, device, driver));
+    check(sim.launches()).map_err(failed)?;
+    match leak(&sim.live(), Left::default(), &reports, true) {
+        Some(violation) => Err(failed(violation)),
+        None => Ok(Outcome { table, hash: 0 }),
+    }
+}
+
+/// Has failed clean-ups make a stream in a shared partition, as a hook may.
+fn hook(driver: &Driver, reports: &Reports, shared: &Arc<Shared>) {
+    let (reports, shared) = (Arc::clone(reports), Arc::downgrade(shared));
+    driver.on_cleanup_failure(move |error| {
+        if let Error::Driver { call, .. } = error {
+            reports.lock().push((*call).to_owned());
+        }
+        if let Some(shared) = shared.upgrade() {
+            drop(shared.partition(0).create_stream(StreamOptions::default()));
+        }
+    });
+}
+
+/// What one thread does.
+fn act(
+    number: usize,
+    seed: u64,
+    operations: &[Operation],
+    (sim, driver, reports): (&Sim, &Driver, &Reports),
+    shared: Option<&Shared>,
+    progress: &AtomicU64,
+) -> Result<Table, Violation> {
+    let unmade = |error: Box<dyn std::error::Error>| {
+        Violation::new(Rule::Answer, format!("the run did not begin: {error}"))
+    };
+    let machine = || Machine::new(sim, driver, reports, &format!("{KERNEL}{number}"));
+    let (own, other) = (machine().map_err(unmade)?, machine().map_err(unmade)?);
+    let mut world = World::new(own, seed).map_err(unmade)?;
+    world.among_others();
+    let (mut table, mut handles) = (Table::default(), Handles::default());
+    for &operation in operations {
+        if let Some(shared) = shared
+            && operation.numbers[3] % 3 == 0
+        {
+            handles.act(shared, &other, operation.numbers);
+        } else {
+            table.count(operation.kind, &world.apply(operation, &[])?);
+        }
+        progress.fetch_add(1, Ordering::Relaxed);
+    }
+    drop((handles, other));
+    world.finish(seed)?;
+    Ok(table)
+}
+
+/// Work of different threads is never on one SM at the same time: each has its own partitions.
+fn check(mut launches: Vec<Launch>) -> Result<(), Violation> {
+    launches.retain(|launch| launch.is_green && launch.kernel.starts_with(KERNEL));
+    launches.sort_by_key(|launch| launch.start_ns);
+    let mut running: Vec<&Launch> = Vec::new();
+    for launch in &launches {
+        running.retain(|other| other.end_ns > launch.start_ns);
+        for other in &running {
+            let common = || other.sms.iter().any(|sm| launch.sms.binary_search(sm).is_ok());
+            if other.kernel != launch.kernel && other.overlaps(launch) && common() {
+                let one = |launch: &Launch| {
+                    let Launch { kernel, start_ns, end_ns, context, stream, sms, .. } = launch;
+                    let (first, count) = (sms.first().copied().unwrap_or_default(), sms.len());
+                    format!(
+                        "{kernel} from {start_ns} to {end_ns} ns in stream {stream} of context \
+                         {context}, on {count} SMs from {first}, graph {:?}",
+                        launch.graph_launch
+                    )
+                };
+                let seen = format!("{} and {} ran on common SMs", one(other), one(launch));
+                return Err(Violation::new(Rule::Exclusive, seen));
+            }
+        }
+        running.push(launch);
+    }
+    Ok(())
+}

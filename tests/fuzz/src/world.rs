@@ -1,0 +1,411 @@
+//! The objects of a run, and how an operation is carried out on them.
+
+mod contexts;
+mod device;
+mod graphs;
+mod groups;
+mod objects;
+mod plans;
+mod streams;
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use green_ctx::sim::Live;
+use green_ctx::{Context, Granularity, GraphCache, SmResource, Stream, Version};
+
+use crate::account::Partition;
+use crate::machine::Machine;
+use crate::model::{Model, Way};
+use crate::operation::{Kind, Operation};
+use crate::raw::{Foreign, ForeignCapture};
+use crate::violation::{Rule, Violation};
+use objects::{ContextEntry, ExecEntry, GraphEntry, GroupEntry, Name, SetEntry, StreamEntry};
+
+/// How an operation ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// It did what it says.
+    Ok,
+    /// The library refused it.
+    Refused(String),
+    /// There was nothing to do it with.
+    Skipped,
+}
+
+impl Done {
+    fn of<T, E: std::error::Error>(result: Result<T, E>) -> Done {
+        match result {
+            Ok(_) => Done::Ok,
+            Err(error) => Done::refused(&error),
+        }
+    }
+
+    fn refused(error: &dyn std::error::Error) -> Done {
+        let mut text = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            text = format!("{text}: {cause}");
+            source = cause.source();
+        }
+        Done::Refused(text)
+    }
+}
+
+/// What a world that has ended left behind for reasons of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    /// Foreign streams that ended with their context.
+    pub streams: u64,
+    /// Whether clean-ups may have failed because of a foreign capture.
+    pub disturbed: bool,
+}
+
+/// A partition, and the Rust expression for its context.
+type Place = (Context, Arc<Partition>, Name);
+/// A stream, its partition unless it is one of the primary context, and its expression.
+type Lane = (Stream, Option<Arc<Partition>>, Name);
+
+/// The most names that one operation gives.
+const NAMES: u32 = 256;
+/// The most objects of a kind that a run keeps.
+const MOST: usize = 16;
+
+/// Everything that a run has.
+pub struct World {
+    machine: Machine,
+    sms: SmResource,
+    /// Whether other threads use the driver, so that nothing is known of the device as a whole.
+    alone: bool,
+    /// Whether calls may fail.
+    faults: bool,
+    granularity: Granularity,
+    unit: u32,
+    total: u32,
+    version: Version,
+    held: Arc<AtomicU32>,
+    model: Model,
+    groups: Vec<GroupEntry>,
+    contexts: Vec<ContextEntry>,
+    sets: Vec<SetEntry>,
+    streams: Vec<StreamEntry>,
+    foreign: Vec<(u32, Arc<Foreign>)>,
+    captures: Vec<(u32, ForeignCapture)>,
+    graphs: Vec<GraphEntry>,
+    execs: Vec<ExecEntry>,
+    cache: GraphCache,
+    /// What the cache keeps: the graph's number, the partition, and what its graph keeps.
+    cached: Vec<(u32, Arc<Partition>, Vec<Arc<Partition>>)>,
+    /// The next name. Those of an operation follow from its number alone.
+    next: u32,
+    /// What the operation chooses, where that is fixed.
+    pins: Vec<u64>,
+    /// How often the operation has chosen something.
+    picks: Cell<usize>,
+    /// What it has chosen, where somebody wants to know.
+    chosen: Option<RefCell<Vec<u64>>>,
+    /// How the operation submitted work, if it did.
+    launched: Option<Way>,
+    /// Whether a partition may have lost its last handle during a foreign capture.
+    disturbed: bool,
+    /// Foreign streams that ended with their context.
+    left_behind: u64,
+    /// The run so far as a program, if it is wanted.
+    script: Option<Vec<String>>,
+}
+
+impl World {
+    /// An empty world on a machine. `variety` chooses how finely the device is cut.
+    ///
+    /// # Errors
+    ///
+    /// What the library says.
+    pub fn new(machine: Machine, variety: u64) -> Result<World, Box<dyn std::error::Error>> {
+        let sms = machine.device.resources().sm()?;
+        let version = machine.device.driver().version();
+        let fine = variety % 4 == 3 && version >= Version::new(12, 5);
+        let granularity = if fine { Granularity::Fine } else { Granularity::Coarse };
+        // Coarse enough for the groups of a seed to be of few sizes.
+        let least = sms.unit_counts(granularity)?.first().copied().unwrap_or(1);
+        let unit = if fine { least * 4 } else { least.max(8) };
+        let total = sms.sm_count();
+        Ok(World {
+            machine,
+            sms,
+            alone: true,
+            faults: false,
+            granularity,
+            unit,
+            total,
+            version,
+            held: Arc::default(),
+            model: Model::default(),
+            groups: Vec::new(),
+            contexts: Vec::new(),
+            sets: Vec::new(),
+            streams: Vec::new(),
+            foreign: Vec::new(),
+            captures: Vec::new(),
+            graphs: Vec::new(),
+            execs: Vec::new(),
+            cache: GraphCache::new(),
+            cached: Vec::new(),
+            next: 0,
+            pins: Vec::new(),
+            picks: Cell::new(0),
+            chosen: None,
+            launched: None,
+            disturbed: false,
+            left_behind: 0,
+            script: None,
+        })
+    }
+
+    /// Has calls fail.
+    pub fn with_faults(&mut self) {
+        self.faults = true;
+    }
+
+    /// Leaves out what only holds where no other thread uses the driver.
+    pub fn among_others(&mut self) {
+        self.alone = false;
+    }
+
+    /// Writes what is done as a program.
+    pub fn write_program(&mut self) {
+        self.script = Some(Vec::new());
+    }
+
+    /// The lines of the program so far.
+    pub fn take_program(&mut self) -> Vec<String> {
+        self.script.take().unwrap_or_default()
+    }
+
+    /// Notes from now on what operations choose.
+    pub fn note_choices(&mut self) {
+        self.chosen = Some(RefCell::default());
+    }
+
+    /// What the last operation has chosen.
+    pub fn take_choices(&mut self) -> Vec<u64> {
+        self.chosen.as_mut().map(|chosen| std::mem::take(chosen.get_mut())).unwrap_or_default()
+    }
+
+    /// Carries one operation out and checks what can be checked at once. With pins it has the
+    /// operands of an earlier run, or none.
+    ///
+    /// # Errors
+    ///
+    /// The promise that was broken.
+    pub fn apply(&mut self, operation: Operation, pins: &[u64]) -> Result<Done, Violation> {
+        self.next = operation.number * NAMES;
+        self.picks.set(0);
+        self.pins.clear();
+        self.pins.extend_from_slice(pins);
+        let strict = self.alone && !self.faults && !self.disturbed;
+        let before = if strict { Some(self.machine.sim.live()) } else { None };
+        let done = self.perform(operation)?;
+        if let Done::Refused(error) = &done {
+            self.say(|| format!("// refused ({}): {error}", operation.kind));
+        }
+        if let (Done::Refused(error), Some(before), false) = (&done, before, self.disturbed) {
+            self.check_refusal(operation.kind, error, &before)?;
+        }
+        if let Some(way) = self.launched.take()
+            && self.alone
+        {
+            self.check_launches(way)?;
+        }
+        if self.alone {
+            self.check_ledger()?;
+        }
+        Ok(done)
+    }
+
+    fn perform(&mut self, Operation { kind, numbers, .. }: Operation) -> Result<Done, Violation> {
+        let n = numbers;
+        Ok(match kind {
+            Kind::Split => self.split(n),
+            Kind::SplitNested => self.split_nested(n),
+            Kind::SplitStructured => self.split_structured(n),
+            Kind::SplitNestedStructured => self.split_nested_structured(n),
+            Kind::SplitOverlapping => self.split_overlapping(n),
+            Kind::SplitRefused => return self.split_refused(n),
+            Kind::DropGroup => self.drop_group(n),
+            Kind::MakeContext => return self.make_context(n),
+            Kind::CloneContext => self.clone_context(n),
+            Kind::CloseContext => return self.close_context(n),
+            Kind::DropContext => self.drop_context(n),
+            Kind::NewSet => return self.new_set(n),
+            Kind::Prepare => return self.prepare(n),
+            Kind::SwitchFenced | Kind::SwitchUnfenced | Kind::SwitchDrain => {
+                return self.switch(kind, n);
+            }
+            Kind::Retire => self.retire(n),
+            Kind::ChurnPlans => return self.churn_plans(n),
+            Kind::DropSet => self.drop_set(n),
+            Kind::MakeStream => self.make_stream(n),
+            Kind::MakePrimaryStream => self.make_primary_stream(),
+            Kind::CloneStream => self.clone_stream(n),
+            Kind::DropStream => self.drop_stream(n),
+            Kind::ChurnStreams => self.churn_streams(n),
+            Kind::MakeForeign => self.make_foreign(n),
+            Kind::DropForeign => self.drop_foreign(n),
+            Kind::AdoptOwned => self.adopt_owned(n),
+            Kind::AdoptBorrowed => self.adopt_borrowed(n),
+            Kind::AdoptAgain => self.adopt_again(n),
+            Kind::Launch => self.launch(n),
+            Kind::LaunchDefault => self.launch_default(n),
+            Kind::LaunchForeign => self.launch_foreign(n),
+            Kind::Order => self.order(n),
+            Kind::Capture => self.capture(n),
+            Kind::CaptureFork => self.capture_fork(n),
+            Kind::CaptureMemset => self.capture_memset(n),
+            Kind::Retarget => self.retarget(n),
+            Kind::Instantiate => self.instantiate(n),
+            Kind::CacheGet => self.cache_get(n),
+            Kind::CacheForget => self.cache_forget(n),
+            Kind::DropGraph => self.drop_graph(n),
+            Kind::DropExec => self.drop_exec(n),
+            Kind::LaunchGraph => self.launch_graph(n),
+            Kind::IdleLimit => self.idle_limit(n),
+            Kind::ReleaseIdle => self.release_idle(),
+            Kind::SynchronizeStream => self.synchronize_stream(n),
+            Kind::AdvanceTime => self.advance_time(n),
+            Kind::Settle => return self.settle(),
+            Kind::Watch => return self.watch(n),
+            Kind::BeginForeignCapture => self.begin_foreign_capture(n),
+            Kind::EndForeignCapture => self.end_foreign_capture(n),
+            Kind::Fault => self.fault(n),
+        })
+    }
+
+    /// A refusal changes nothing, and no living handle is refused as destroyed.
+    fn check_refusal(&self, kind: Kind, error: &str, before: &Live) -> Result<(), Violation> {
+        for status in ["CONTEXT_IS_DESTROYED", "INVALID_HANDLE", "INVALID_CONTEXT", "DETACHED"] {
+            if error.contains(status) {
+                return Err(Violation::new(
+                    Rule::Refusal,
+                    format!("{kind} with living handles was refused: {error}"),
+                ));
+            }
+        }
+        let after = self.machine.sim.live();
+        // Idle contexts may have made room, and events are let go of when somebody looks.
+        let grew = after.streams > before.streams
+            || after.events > before.events
+            || after.primary_retains > before.primary_retains
+            || after.graphs > before.graphs
+            || after.graph_executables > before.graph_executables;
+        // What was recorded for a switch stays for the next.
+        if grew
+            && !matches!(
+                kind,
+                Kind::Prepare | Kind::NewSet | Kind::SwitchDrain | Kind::CloseContext
+            )
+        {
+            return Err(Violation::new(
+                Rule::Refusal,
+                format!(
+                    "{kind} was refused ({error}) and left something: {before:?}, then {after:?}"
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Hands what was launched to the model.
+    fn check_launches(&mut self, way: Way) -> Result<(), Violation> {
+        if let Err(error) = (0..4).try_fold((), |(), _| match self.machine.probe() {
+            // A fault may strike it.
+            Err(error) if !self.faults => Err(Some(error)),
+            Err(_) => Ok(()),
+            Ok(()) => Err(None),
+        }) && let Some(error) = error
+        {
+            return Err(Violation::new(
+                Rule::Answer,
+                format!("a launch in the primary context failed: {error}"),
+            ));
+        }
+        let launches = self.machine.sim.launches();
+        self.machine.sim.clear_trace();
+        self.model.submitted(launches, way)
+    }
+
+    /// What the ledger calls free is what nobody holds.
+    fn check_ledger(&self) -> Result<(), Violation> {
+        let (free, held) = (self.sms.free(), self.held.load(Ordering::Relaxed));
+        let expected = self.total - held.min(self.total);
+        let may_lack = self.faults || self.disturbed;
+        if held > self.total || free > expected || (free < expected && !may_lack) {
+            return Err(Violation::new(
+                Rule::Ledger,
+                format!(
+                    "{free} of {} SMs are free, though groups, partitions and sets hold {held}",
+                    self.total
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Drops everything, in an order that a number chooses, and checks that nothing is held.
+    ///
+    /// # Errors
+    ///
+    /// The promise that was broken.
+    pub fn finish(mut self, order: u64) -> Result<Left, Violation> {
+        self.machine.sim.clear_faults();
+        let early = order.is_multiple_of(2);
+        if early {
+            self.end_captures();
+        }
+        for step in 0..8 {
+            match (step + order) % 8 {
+                0 => self.groups.clear(),
+                1 => self.contexts.clear(),
+                2 => self.sets.clear(),
+                3 => self.streams.clear(),
+                4 => self.foreign.clear(),
+                5 => self.graphs.clear(),
+                6 => self.execs.clear(),
+                _ => {
+                    self.cache.clear();
+                    self.cached.clear();
+                }
+            }
+        }
+        self.end_captures();
+        let held = self.held.load(Ordering::Relaxed);
+        if held != 0 {
+            return Err(Violation::new(
+                Rule::Ledger,
+                format!("the model still holds {held} SMs when all is dropped"),
+            ));
+        }
+        if self.alone {
+            self.check_ledger()?;
+        }
+        Ok(Left { streams: self.left_behind, disturbed: self.disturbed })
+    }
+
+    fn end_captures(&mut self) {
+        self.disturbed |= !self.captures.is_empty();
+        for (_, capture) in self.captures.drain(..) {
+            self.left_behind += u64::from(capture.end().is_err());
+        }
+    }
+
+    fn say(&mut self, line: impl FnOnce() -> String) {
+        if let Some(script) = &mut self.script {
+            script.push(line());
+        }
+    }
+
+    fn name(&mut self) -> u32 {
+        self.next += 1;
+        self.next
+    }
+}

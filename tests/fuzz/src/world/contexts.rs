@@ -1,0 +1,141 @@
+//! Operations on contexts.
+
+use std::sync::Arc;
+
+use super::objects::{ContextEntry, GroupEntry};
+use super::{Done, MOST, World};
+use crate::model::Way;
+use crate::raw;
+use crate::violation::{Rule, Violation};
+
+impl World {
+    pub(super) fn make_context(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
+        if self.contexts.len() >= MOST {
+            return Ok(Done::Skipped);
+        }
+        let Some(at) = self.pick(n[0], &self.groups) else { return Ok(Done::Skipped) };
+        let GroupEntry { name: group_name, group, held, overlapping, structured, set } =
+            self.groups.remove(at);
+        let asked = group.sm_count();
+        let context = match self.machine.device.create_context(group) {
+            Ok(context) => context,
+            Err(error) => return Ok(Done::refused(&error)),
+        };
+        let partition = match self.open(&context, held, (overlapping, structured), set) {
+            Ok(partition) => partition,
+            Err(error) => return Ok(Done::refused(&error)),
+        };
+        if let Ok(found) = context.sm_count()
+            && found != asked
+        {
+            return Err(Violation::new(
+                Rule::Answer,
+                format!("a context of {asked} SMs has {found}"),
+            ));
+        }
+        let name = self.name();
+        self.say(|| format!("let context{name} = device.create_context(group{group_name})?;"));
+        self.contexts.push(ContextEntry { name, context, partition });
+        Ok(Done::Ok)
+    }
+
+    pub(super) fn clone_context(&mut self, n: [u32; 4]) -> Done {
+        if self.contexts.len() >= MOST {
+            return Done::Skipped;
+        }
+        let Some((context, partition, of)) = self.place(n[0]) else { return Done::Skipped };
+        let name = self.name();
+        self.say(|| format!("let context{name} = {of}.clone();"));
+        self.contexts.push(ContextEntry { name, context, partition });
+        Done::Ok
+    }
+
+    pub(super) fn close_context(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
+        // One that nobody else has, if there is one.
+        let alone = |entry: &ContextEntry| Arc::strong_count(&entry.partition) == 1;
+        let free: Vec<u32> =
+            self.contexts.iter().filter(|e| alone(e)).map(|entry| entry.name).collect();
+        let any: Vec<u32> = self.contexts.iter().map(|entry| entry.name).collect();
+        let among = if free.is_empty() || n[1].is_multiple_of(8) { any } else { free };
+        let Some(name) = self.pick(n[0], &among).map(|at| among[at]) else {
+            return Ok(Done::Skipped);
+        };
+        let Some(at) = self.contexts.iter().position(|entry| entry.name == name) else {
+            return Ok(Done::Skipped);
+        };
+        if self.groups.len() >= MOST {
+            return Ok(Done::Skipped);
+        }
+        let ContextEntry { name, context, partition } = self.contexts.remove(at);
+        match context.close() {
+            Ok(group) => {
+                let handles = Arc::strong_count(&partition);
+                if handles > 1 {
+                    return Err(Violation::new(
+                        Rule::Answer,
+                        format!(
+                            "context{name} was closed although {} other handles keep it",
+                            handles - 1
+                        ),
+                    ));
+                }
+                let Some(group) = group else {
+                    return Err(Violation::new(
+                        Rule::Answer,
+                        format!("context{name} was closed and gave no group back"),
+                    ));
+                };
+                let (held, overlapping) = (Arc::clone(&partition.held), partition.overlapping);
+                let (structured, set) = (partition.structured, partition.set);
+                drop(partition);
+                let group_name = self.name();
+                self.say(|| {
+                    format!("let group{group_name} = context{name}.close()?.ok_or(\"a group\")?;")
+                });
+                self.groups.push(GroupEntry {
+                    name: group_name,
+                    group,
+                    held,
+                    overlapping,
+                    structured,
+                    set,
+                });
+                Ok(Done::Ok)
+            }
+            Err(error) => {
+                let done = Done::refused(&error);
+                let context = error.context;
+                self.contexts.insert(at, ContextEntry { name, context, partition });
+                Ok(done)
+            }
+        }
+    }
+
+    pub(super) fn drop_context(&mut self, n: [u32; 4]) -> Done {
+        let Some(at) = self.pick(n[0], &self.contexts) else { return Done::Skipped };
+        let ContextEntry { name, context, partition } = self.contexts.remove(at);
+        self.say(|| format!("drop(context{name});"));
+        self.disturbed |= !self.captures.is_empty();
+        drop(context);
+        drop(partition);
+        Done::Ok
+    }
+
+    pub(super) fn launch_default(&mut self, n: [u32; 4]) -> Done {
+        let Some((context, partition, of)) = self.place(n[0]) else { return Done::Skipped };
+        let nanoseconds = duration(n[3]);
+        self.say(|| format!("launch_default(&{of}, &kernel, {nanoseconds})?;"));
+        self.launched = Some(Way::Direct);
+        Done::of(raw::launch_default(&context, self.kernel_for([&partition]), nanoseconds))
+    }
+}
+
+/// How long a kernel runs, in nanoseconds: mostly short, now and then very long.
+pub(super) fn duration(number: u32) -> u64 {
+    match number % 16 {
+        0..6 => 5_000,
+        6..10 => 200_000,
+        10..14 => 5_000_000,
+        _ => 1_000_000_000,
+    }
+}

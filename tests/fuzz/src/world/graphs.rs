@@ -1,0 +1,212 @@
+//! Operations on graphs.
+
+use std::sync::Arc;
+
+use green_ctx::{CaptureMode, Error};
+
+use super::contexts::duration;
+use super::objects::{ExecEntry, GraphEntry};
+use super::{Done, MOST, World};
+use crate::account::Partition;
+use crate::model::Way;
+use crate::raw;
+
+/// Each partition once.
+fn distinct(partitions: impl IntoIterator<Item = Option<Arc<Partition>>>) -> Vec<Arc<Partition>> {
+    let mut all: Vec<Arc<Partition>> = Vec::new();
+    for partition in partitions.into_iter().flatten() {
+        if !all.iter().any(|known| Arc::ptr_eq(known, &partition)) {
+            all.push(partition);
+        }
+    }
+    all
+}
+
+/// What is captured in the second stream.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Second {
+    Nothing,
+    Kernel,
+    Memset,
+}
+
+impl World {
+    pub(super) fn capture(&mut self, n: [u32; 4]) -> Done {
+        self.capture_two(n, Second::Nothing)
+    }
+
+    pub(super) fn capture_fork(&mut self, n: [u32; 4]) -> Done {
+        self.capture_two(n, Second::Kernel)
+    }
+
+    pub(super) fn capture_memset(&mut self, n: [u32; 4]) -> Done {
+        self.capture_two(n, Second::Memset)
+    }
+
+    fn capture_two(&mut self, n: [u32; 4], second: Second) -> Done {
+        if self.graphs.len() >= MOST / 2 {
+            return Done::Skipped;
+        }
+        let Some((one, first, a)) = self.lane(n[0]) else { return Done::Skipped };
+        let Some((two, other, b)) = self.lane(n[1]) else { return Done::Skipped };
+        let nanoseconds = duration(n[3]);
+        let exempt = |partition: &Arc<Partition>| partition.overlapping || partition.set.is_some();
+        // The plan may be another when the graph is launched.
+        let kernel = match first.iter().chain(&other).any(exempt) && !self.alone {
+            true => &self.machine.exempt,
+            false => &self.machine.kernel,
+        };
+        let mode = if self.alone { CaptureMode::default() } else { CaptureMode::Relaxed };
+        let captured = one.capture(mode, || {
+            raw::launch(&one, kernel, nanoseconds)?;
+            if second == Second::Nothing {
+                return Ok::<(), Error>(());
+            }
+            two.wait_for(&one)?;
+            match second {
+                Second::Memset => raw::memset(&two, &self.machine.memory)?,
+                _ => raw::launch(&two, kernel, nanoseconds)?,
+            }
+            one.wait_for(&two)
+        });
+        let graph = match captured {
+            Ok(graph) => graph,
+            Err(error) => return Done::refused(&error),
+        };
+        let name = self.name();
+        self.say(|| {
+            let rest = match second {
+                Second::Nothing => String::new(),
+                Second::Memset => {
+                    format!(" {b}.wait_for(&{a})?; memset(&{b}, &memory)?; {a}.wait_for(&{b})?;")
+                }
+                Second::Kernel => format!(
+                    " {b}.wait_for(&{a})?; launch(&{b}, &kernel, {nanoseconds})?; \
+                     {a}.wait_for(&{b})?;"
+                ),
+            };
+            format!(
+                "let graph{name} = {a}.capture(CaptureMode::{mode:?}, || {{ \
+                 launch(&{a}, &kernel, {nanoseconds})?;{rest} Ok(()) }})?;"
+            )
+        });
+        let other = if second == Second::Nothing { None } else { other };
+        self.graphs.push(GraphEntry { name, graph, keeps: distinct([first, other]) });
+        Done::Ok
+    }
+
+    pub(super) fn retarget(&mut self, n: [u32; 4]) -> Done {
+        if self.graphs.len() >= MOST / 2 {
+            return Done::Skipped;
+        }
+        let Some(at) = self.pick(n[0], &self.graphs) else { return Done::Skipped };
+        let Some((context, partition, of)) = self.place(n[1]) else { return Done::Skipped };
+        if !self.alone && (partition.overlapping || partition.set.is_some()) {
+            return Done::Skipped;
+        }
+        let from = self.graphs[at].name;
+        match self.graphs[at].graph.retarget(&context) {
+            Ok(graph) => {
+                let name = self.name();
+                self.say(|| format!("let graph{name} = graph{from}.retarget(&{of})?;"));
+                self.graphs.push(GraphEntry { name, graph, keeps: vec![partition] });
+                Done::Ok
+            }
+            Err(error) => Done::refused(&error),
+        }
+    }
+
+    pub(super) fn instantiate(&mut self, n: [u32; 4]) -> Done {
+        if self.execs.len() >= MOST / 2 {
+            return Done::Skipped;
+        }
+        let Some(at) = self.pick(n[0], &self.graphs) else { return Done::Skipped };
+        let (from, keeps) = (self.graphs[at].name, self.graphs[at].keeps.clone());
+        match self.graphs[at].graph.instantiate() {
+            Ok(exec) => {
+                let name = self.name();
+                self.say(|| format!("let exec{name} = graph{from}.instantiate()?;"));
+                self.execs.push(ExecEntry { name, exec, _keeps: keeps });
+                Done::Ok
+            }
+            Err(error) => Done::refused(&error),
+        }
+    }
+
+    pub(super) fn cache_get(&mut self, n: [u32; 4]) -> Done {
+        if self.execs.len() >= MOST / 2 || self.cached.len() >= MOST {
+            return Done::Skipped;
+        }
+        let Some(at) = self.pick(n[0], &self.graphs) else { return Done::Skipped };
+        let Some((context, partition, of)) = self.place(n[1]) else { return Done::Skipped };
+        if !self.alone && (partition.overlapping || partition.set.is_some()) {
+            return Done::Skipped;
+        }
+        let GraphEntry { name: from, graph, keeps } = &self.graphs[at];
+        let from = *from;
+        match self.cache.get(graph, &context) {
+            Ok(exec) => {
+                let known = |(graph, kept, _): &(u32, Arc<Partition>, _)| {
+                    *graph == from && Arc::ptr_eq(kept, &partition)
+                };
+                if !self.cached.iter().any(known) {
+                    self.cached.push((from, Arc::clone(&partition), keeps.clone()));
+                }
+                let name = self.name();
+                self.say(|| format!("let exec{name} = cache.get(&graph{from}, &{of})?;"));
+                self.execs.push(ExecEntry { name, exec, _keeps: vec![partition] });
+                Done::Ok
+            }
+            Err(error) => Done::refused(&error),
+        }
+    }
+
+    pub(super) fn cache_forget(&mut self, n: [u32; 4]) -> Done {
+        if self.cached.is_empty() {
+            return Done::Skipped;
+        }
+        self.disturbed |= !self.captures.is_empty();
+        // In one partition only: the order in which a cache drops several is not the seed's.
+        let first = &self.cached[0].1;
+        if n[1].is_multiple_of(2) && self.cached.iter().all(|(_, kept, _)| Arc::ptr_eq(kept, first))
+        {
+            self.say(|| "cache.clear();".to_owned());
+            self.cache.clear();
+            self.cached.clear();
+            return Done::Ok;
+        }
+        let Some((context, partition, of)) = self.place(n[0]) else { return Done::Skipped };
+        self.say(|| format!("cache.forget(&{of});"));
+        self.cache.forget(&context);
+        self.cached.retain(|(_, kept, _)| !Arc::ptr_eq(kept, &partition));
+        Done::Ok
+    }
+
+    pub(super) fn drop_graph(&mut self, n: [u32; 4]) -> Done {
+        let Some(at) = self.pick(n[0], &self.graphs) else { return Done::Skipped };
+        let GraphEntry { name, graph, keeps } = self.graphs.remove(at);
+        self.say(|| format!("drop(graph{name});"));
+        self.disturbed |= !self.captures.is_empty();
+        drop((graph, keeps));
+        Done::Ok
+    }
+
+    pub(super) fn drop_exec(&mut self, n: [u32; 4]) -> Done {
+        let Some(at) = self.pick(n[0], &self.execs) else { return Done::Skipped };
+        let exec = self.execs.remove(at);
+        let name = exec.name;
+        self.say(|| format!("drop(exec{name});"));
+        self.disturbed |= !self.captures.is_empty();
+        drop(exec);
+        Done::Ok
+    }
+
+    pub(super) fn launch_graph(&mut self, n: [u32; 4]) -> Done {
+        let Some(at) = self.pick(n[0], &self.execs) else { return Done::Skipped };
+        let Some((stream, _, of)) = self.lane(n[1]) else { return Done::Skipped };
+        let name = self.execs[at].name;
+        self.say(|| format!("launch_graph(&{of}, &exec{name})?;"));
+        self.launched = Some(Way::Graph);
+        Done::of(raw::launch_graph(&stream, &self.execs[at].exec))
+    }
+}

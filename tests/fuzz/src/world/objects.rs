@@ -1,0 +1,248 @@
+//! What a world keeps, each with the number in its name and what it keeps open.
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use green_ctx::{Context, Graph, GraphExec, Kernel, PartitionSet, PreparedPlan, SmGroup, Stream};
+
+use super::{Lane, Place, World};
+use crate::account::{Held, Partition};
+use crate::raw::{Foreign, ForeignCapture};
+
+pub(super) struct GroupEntry {
+    pub(super) name: u32,
+    pub(super) group: SmGroup,
+    pub(super) held: Arc<Held>,
+    pub(super) overlapping: bool,
+    /// Whether only the driver can split it.
+    pub(super) structured: bool,
+    /// The set whose plans share these SMs, where they are those of a closed partition of a plan.
+    pub(super) set: Option<u32>,
+}
+
+pub(super) struct ContextEntry {
+    pub(super) name: u32,
+    pub(super) context: Context,
+    pub(super) partition: Arc<Partition>,
+}
+
+pub(super) struct StreamEntry {
+    pub(super) name: u32,
+    pub(super) stream: Stream,
+    /// `None` in the primary context.
+    pub(super) partition: Option<Arc<Partition>>,
+}
+
+pub(super) struct PlanEntry {
+    pub(super) name: u32,
+    pub(super) plan: Arc<PreparedPlan>,
+    pub(super) lanes: Vec<Arc<Partition>>,
+}
+
+pub(super) struct SetEntry {
+    pub(super) name: u32,
+    pub(super) set: PartitionSet,
+    pub(super) base: Arc<Held>,
+    pub(super) overlapping: bool,
+    pub(super) plans: Vec<PlanEntry>,
+    /// Every partition that one of its plans had, those of retired plans too: a graph or a stream may
+    /// keep one until another plan wants the same SMs.
+    pub(super) known: Vec<Weak<Partition>>,
+    /// The name of the active plan.
+    pub(super) active: u32,
+}
+
+impl SetEntry {
+    pub(super) fn active(&self) -> Option<&PlanEntry> {
+        self.plans.iter().find(|plan| plan.name == self.active)
+    }
+}
+
+pub(super) struct GraphEntry {
+    pub(super) name: u32,
+    pub(super) graph: Graph,
+    pub(super) keeps: Vec<Arc<Partition>>,
+}
+
+pub(super) struct ExecEntry {
+    pub(super) name: u32,
+    pub(super) exec: GraphExec,
+    /// Keeps partitions open as long as the executable does.
+    pub(super) _keeps: Vec<Arc<Partition>>,
+}
+
+/// What a program calls a partition's context or a stream.
+#[derive(Clone, Copy)]
+pub(super) enum Name {
+    Context(u32),
+    Stream(u32),
+    /// Of a plan's partition.
+    LaneContext(u32, usize),
+    LaneStream(u32, usize),
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Name::Context(name) => write!(f, "context{name}"),
+            Name::Stream(name) => write!(f, "stream{name}"),
+            Name::LaneContext(plan, at) => write!(f, "plan{plan}.partitions()[{at}].context()"),
+            Name::LaneStream(plan, at) => write!(f, "plan{plan}.partitions()[{at}].stream()"),
+        }
+    }
+}
+
+/// What has a name that stays the same when other operations are left out.
+pub(super) trait Named {
+    fn key(&self) -> u64;
+}
+
+macro_rules! named {
+    ($($type:ty: $self:ident => $name:expr,)*) => {
+        $(impl Named for $type {
+            fn key(&$self) -> u64 {
+                u64::from($name)
+            }
+        })*
+    };
+}
+named! {
+    GroupEntry: self => self.name,
+    ContextEntry: self => self.name,
+    StreamEntry: self => self.name,
+    SetEntry: self => self.name,
+    GraphEntry: self => self.name,
+    ExecEntry: self => self.name,
+    &PlanEntry: self => self.name,
+    u32: self => *self,
+    (u32, Arc<Foreign>): self => self.0,
+    (u32, ForeignCapture): self => self.0,
+    (u32, usize): self => self.0,
+}
+
+impl Named for Name {
+    fn key(&self) -> u64 {
+        match *self {
+            Name::Context(name) | Name::Stream(name) => u64::from(name),
+            Name::LaneContext(plan, at) | Name::LaneStream(plan, at) => {
+                (1 << 63) | (u64::from(plan) << 8) | at as u64
+            }
+        }
+    }
+}
+
+impl World {
+    /// The element that a number chooses, or the one that was chosen when the operation was pinned.
+    pub(super) fn pick<T: Named>(&self, number: u32, from: &[T]) -> Option<usize> {
+        self.picked(number, from.len(), |at| from[at].key())
+    }
+
+    fn picked(&self, number: u32, len: usize, key: impl Fn(usize) -> u64) -> Option<usize> {
+        let picks = self.picks.get();
+        self.picks.set(picks + 1);
+        let at = match self.pins.get(picks) {
+            Some(pin) => (0..len).find(|at| key(*at) == *pin)?,
+            None if len > 0 => number as usize % len,
+            None => return None,
+        };
+        if let Some(chosen) = &self.chosen {
+            chosen.borrow_mut().push(key(at));
+        }
+        Some(at)
+    }
+
+    /// A partition: of its own, or of a plan.
+    pub(super) fn place(&self, number: u32) -> Option<Place> {
+        let plans = self.sets.iter().flat_map(|set| &set.plans);
+        let lanes = plans.clone().map(|plan| plan.lanes.len()).sum::<usize>();
+        let lane = |mut at: usize| {
+            plans.clone().find_map(|plan| match plan.lanes.get(at) {
+                Some(lane) => Some((plan, at, lane)),
+                None => {
+                    at -= plan.lanes.len();
+                    None
+                }
+            })
+        };
+        let own = self.contexts.len();
+        let name = |at: usize| match self.contexts.get(at) {
+            Some(entry) => Some(Name::Context(entry.name)),
+            None => lane(at - own).map(|(plan, at, _)| Name::LaneContext(plan.name, at)),
+        };
+        let at = self.picked(number, own + lanes, |at| name(at).map_or(0, |name| name.key()))?;
+        if let Some(entry) = self.contexts.get(at) {
+            let name = Name::Context(entry.name);
+            return Some((entry.context.clone(), Arc::clone(&entry.partition), name));
+        }
+        let (plan, at, lane) = lane(at - own)?;
+        let context = plan.plan.partitions()[at].context().clone();
+        Some((context, Arc::clone(lane), Name::LaneContext(plan.name, at)))
+    }
+
+    /// A stream: one that was made or adopted, or the first of a partition of an active plan.
+    pub(super) fn lane(&self, number: u32) -> Option<Lane> {
+        let plans = self.sets.iter().filter_map(SetEntry::active);
+        let lanes = plans.clone().map(|plan| plan.lanes.len()).sum::<usize>();
+        let lane = |mut at: usize| {
+            plans.clone().find_map(|plan| match plan.lanes.get(at) {
+                Some(lane) => Some((plan, at, lane)),
+                None => {
+                    at -= plan.lanes.len();
+                    None
+                }
+            })
+        };
+        let own = self.streams.len();
+        let name = |at: usize| match self.streams.get(at) {
+            Some(entry) => Some(Name::Stream(entry.name)),
+            None => lane(at - own).map(|(plan, at, _)| Name::LaneStream(plan.name, at)),
+        };
+        let at = self.picked(number, own + lanes, |at| name(at).map_or(0, |name| name.key()))?;
+        if let Some(entry) = self.streams.get(at) {
+            let name = Name::Stream(entry.name);
+            return Some((entry.stream.clone(), entry.partition.clone(), name));
+        }
+        let (plan, at, lane) = lane(at - own)?;
+        let stream = plan.plan.partitions()[at].stream().clone();
+        Some((stream, Some(Arc::clone(lane)), Name::LaneStream(plan.name, at)))
+    }
+
+    /// Notes a partition of a context that was made just now.
+    pub(super) fn open(
+        &mut self,
+        context: &Context,
+        held: Arc<Held>,
+        (overlapping, structured): (bool, bool),
+        set: Option<u32>,
+    ) -> green_ctx::Result<Arc<Partition>> {
+        let context_id = context.id()?;
+        let number = self.name();
+        let partition =
+            Arc::new(Partition { number, context_id, overlapping, structured, set, held });
+        self.model.open(&partition);
+        Ok(partition)
+    }
+
+    /// The kernel for work in these partitions: where only names tell what was launched by whom,
+    /// exempt work has another.
+    pub(super) fn kernel_for<'a>(
+        &self,
+        partitions: impl IntoIterator<Item = &'a Arc<Partition>>,
+    ) -> &Kernel {
+        let exempt =
+            |partition: &Arc<Partition>| partition.overlapping || !self.model.is_active(partition);
+        if !self.alone && partitions.into_iter().any(exempt) {
+            return &self.machine.exempt;
+        }
+        &self.machine.kernel
+    }
+
+    /// How many SMs nobody holds.
+    pub(super) fn free(&self) -> u32 {
+        if !self.alone {
+            return self.sms.free();
+        }
+        self.total - self.held.load(Ordering::Relaxed).min(self.total)
+    }
+}

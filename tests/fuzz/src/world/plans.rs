@@ -1,0 +1,265 @@
+//! Operations on sets of plans.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use green_ctx::{PartitionSet, Plan, PreparedPlan, SwitchOptions};
+
+use super::groups::written;
+use super::objects::{GroupEntry, PlanEntry, SetEntry};
+use super::{Done, World};
+use crate::account::{Held, Partition};
+use crate::model::Way;
+use crate::operation::Kind;
+use crate::raw;
+use crate::violation::{Rule, Violation};
+
+/// The most sets, and plans of one.
+const SETS: usize = 3;
+const PLANS: usize = 6;
+
+/// The number of a living context is always known.
+fn unknown(error: green_ctx::Error) -> Violation {
+    Violation::new(Rule::Answer, format!("a living context has no number: {error}"))
+}
+
+impl World {
+    pub(super) fn new_set(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
+        let wide = |entry: &&GroupEntry| {
+            !entry.structured && entry.set.is_none() && entry.group.sm_count() >= 3 * self.unit
+        };
+        let wide: Vec<u32> = self.groups.iter().filter(wide).map(|entry| entry.name).collect();
+        if self.sets.len() >= SETS || !self.composes() {
+            return Ok(Done::Skipped);
+        }
+        let group = match self.pick(n[0], &wide) {
+            Some(at) => Some(wide[at]),
+            // All SMs that are free, where there is no wide group.
+            None if self.free() >= 3 * self.unit => self.take_rest(),
+            None => None,
+        };
+        let entry = group.and_then(|name| self.take_group(name));
+        let Some(entry) = entry else { return Ok(Done::Skipped) };
+        let GroupEntry { name: group_name, group, held, overlapping, .. } = entry;
+        let (counts, rest) = self.counts(n[1], group.sm_count());
+        let (name, plan_name) = (self.name(), self.name());
+        let plan = Plan::new(format!("plan{plan_name}"), self.request(&counts, rest));
+        let set = match PartitionSet::new(group, plan) {
+            Ok(set) => set,
+            Err(error) => return Ok(Done::refused(&error)),
+        };
+        let end = self.granularity();
+        self.say(|| {
+            let request = written(&counts, rest, &end);
+            format!(
+                "let set{name} = PartitionSet::new(group{group_name}, \
+                 Plan::new(\"plan{plan_name}\", {request}))?; let plan{plan_name} = \
+                 set{name}.active().clone();"
+            )
+        });
+        let first = Arc::clone(&set.active());
+        let (plans, known) = (Vec::new(), Vec::new());
+        let entry =
+            SetEntry { name, set, base: held, overlapping, plans, known, active: plan_name };
+        self.sets.push(entry);
+        let at = self.sets.len() - 1;
+        self.prepared(at, plan_name, first)?;
+        let ids = self.ids(at, plan_name);
+        self.model.switched(name, &ids, true);
+        Ok(Done::Ok)
+    }
+
+    /// The contexts of a plan's partitions.
+    fn ids(&self, set: usize, plan: u32) -> Vec<u64> {
+        let plan = self.sets[set].plans.iter().find(|entry| entry.name == plan);
+        plan.map_or_else(Vec::new, |plan| plan.lanes.iter().map(|lane| lane.context_id).collect())
+    }
+
+    /// Keeps a plan, whose partitions may be those of other plans.
+    fn prepared(
+        &mut self,
+        set: usize,
+        name: u32,
+        plan: Arc<PreparedPlan>,
+    ) -> Result<(), Violation> {
+        let mut lanes: Vec<Arc<Partition>> = Vec::new();
+        for part in plan.partitions() {
+            let id = part.context().id().map_err(unknown)?;
+            let entry = &self.sets[set];
+            let mut known = entry.known.iter().filter_map(Weak::upgrade);
+            let lane = match known.find(|lane| lane.context_id == id) {
+                Some(lane) => lane,
+                None => {
+                    let (number, overlapping) = (entry.name, entry.overlapping);
+                    let held = Held::within(&entry.base);
+                    self.open(part.context(), held, (overlapping, false), Some(number))
+                        .map_err(unknown)?
+                }
+            };
+            let known = &mut self.sets[set].known;
+            known.retain(|other| other.strong_count() > 0 && !other.ptr_eq(&Arc::downgrade(&lane)));
+            known.push(Arc::downgrade(&lane));
+            lanes.push(lane);
+        }
+        self.sets[set].plans.push(PlanEntry { name, plan, lanes });
+        Ok(())
+    }
+
+    pub(super) fn prepare(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
+        let Some(at) = self.pick(n[0], &self.sets) else { return Ok(Done::Skipped) };
+        if self.sets[at].plans.len() >= PLANS {
+            return Ok(Done::Skipped);
+        }
+        let (counts, rest) = self.counts(n[1], self.sets[at].set.sm_count());
+        let name = self.name();
+        self.prepare_one(at, name, &counts, rest)
+    }
+
+    fn prepare_one(
+        &mut self,
+        at: usize,
+        name: u32,
+        counts: &[u32],
+        rest: bool,
+    ) -> Result<Done, Violation> {
+        let set_name = self.sets[at].name;
+        let plan = Plan::new(format!("plan{name}"), self.request(counts, rest));
+        let plan = match self.sets[at].set.prepare(plan) {
+            Ok(plan) => plan,
+            Err(error) => return Ok(Done::refused(&error)),
+        };
+        let end = self.granularity();
+        self.say(|| {
+            let request = written(counts, rest, &end);
+            format!(
+                "let plan{name} = set{set_name}.prepare(Plan::new(\"plan{name}\", {request}))?;"
+            )
+        });
+        self.prepared(at, name, plan)?;
+        Ok(Done::Ok)
+    }
+
+    pub(super) fn switch(&mut self, kind: Kind, n: [u32; 4]) -> Result<Done, Violation> {
+        let Some(at) = self.pick(n[0], &self.sets) else { return Ok(Done::Skipped) };
+        let set = &self.sets[at];
+        let others: Vec<&PlanEntry> =
+            set.plans.iter().filter(|plan| plan.name != set.active).collect();
+        let Some(to) = self.pick(n[1], &others) else {
+            return self.prepare(n).map(|_| Done::Skipped);
+        };
+        let name = others[to].name;
+        let default = SwitchOptions::default();
+        let (options, text) = match kind {
+            Kind::SwitchUnfenced => (default.fence(false), ".fence(false)"),
+            // The bound is in real time, which is no part of a seed: long enough, or none.
+            Kind::SwitchDrain if self.alone && self.model.busy_for() < 2_000_000 => {
+                (default.drain(Duration::from_secs(60)), ".drain(Duration::from_secs(60))")
+            }
+            Kind::SwitchDrain => (default.drain(Duration::ZERO), ".drain(Duration::ZERO)"),
+            _ => (default, ""),
+        };
+        Ok(self.switch_to(at, name, (options, text), kind != Kind::SwitchUnfenced))
+    }
+
+    fn switch_to(
+        &mut self,
+        at: usize,
+        name: u32,
+        (options, text): (SwitchOptions, &str),
+        fenced: bool,
+    ) -> Done {
+        let set = &self.sets[at];
+        let Some(entry) = set.plans.iter().find(|plan| plan.name == name) else {
+            return Done::Skipped;
+        };
+        if let Err(error) = set.set.switch(&entry.plan, options) {
+            return Done::refused(&error);
+        }
+        let set_name = set.name;
+        self.say(|| format!("set{set_name}.switch(&plan{name}, SwitchOptions::default(){text})?;"));
+        self.sets[at].active = name;
+        let ids = self.ids(at, name);
+        self.model.switched(set_name, &ids, fenced);
+        Done::Ok
+    }
+
+    pub(super) fn retire(&mut self, n: [u32; 4]) -> Done {
+        let Some(at) = self.pick(n[0], &self.sets) else { return Done::Skipped };
+        let set = &self.sets[at];
+        let may = |plan: &&PlanEntry| plan.name != set.active || n[2].is_multiple_of(16);
+        let plans: Vec<u32> = set.plans.iter().filter(may).map(|plan| plan.name).collect();
+        let Some(which) = self.pick(n[1], &plans) else { return Done::Skipped };
+        self.retire_one(at, plans[which])
+    }
+
+    fn retire_one(&mut self, at: usize, name: u32) -> Done {
+        let set = &self.sets[at];
+        let set_name = set.name;
+        match set.set.retire(&format!("plan{name}")) {
+            Ok(()) => {
+                self.say(|| format!("set{set_name}.retire(\"plan{name}\")?; drop(plan{name});"));
+                self.disturbed |= !self.captures.is_empty();
+                self.sets[at].plans.retain(|plan| plan.name != name);
+                Done::Ok
+            }
+            Err(error) => Done::refused(&error),
+        }
+    }
+
+    pub(super) fn churn_plans(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
+        let Some(at) = self.pick(n[0], &self.sets) else { return Ok(Done::Skipped) };
+        if self.sets[at].plans.len() >= PLANS {
+            return Ok(Done::Skipped);
+        }
+        let former = self.sets[at].active;
+        for round in 0..30 {
+            let (counts, rest) = self.counts(n[1].rotate_left(round), self.sets[at].set.sm_count());
+            let name = self.name();
+            let done = self.prepare_one(at, name, &counts, rest)?;
+            if done != Done::Ok {
+                return Ok(done);
+            }
+            let fenced = SwitchOptions::default();
+            for (to, stays) in [(name, false), (former, true)] {
+                let done = self.switch_to(at, to, (fenced, ""), true);
+                if done != Done::Ok {
+                    return Ok(done);
+                }
+                let plan = self.sets[at].active();
+                let first =
+                    plan.and_then(|plan| plan.plan.partitions().first().zip(plan.lanes.first()));
+                let first = first.map(|(part, lane)| (part.stream().clone(), Arc::clone(lane)));
+                let Some((stream, lane)) = first else { continue };
+                if !stays {
+                    self.say(|| {
+                        format!("launch(&plan{name}.partitions()[0].stream(), &kernel, 100_000)?;")
+                    });
+                    let launched = raw::launch(&stream, self.kernel_for([&lane]), 100_000);
+                    if self.alone {
+                        self.check_launches(Way::Direct)?;
+                    }
+                    if let Err(error) = launched {
+                        return Ok(Done::refused(&error));
+                    }
+                }
+            }
+            let done = self.retire_one(at, name);
+            if done != Done::Ok {
+                return Ok(done);
+            }
+        }
+        Ok(Done::Ok)
+    }
+
+    pub(super) fn drop_set(&mut self, n: [u32; 4]) -> Done {
+        let Some(at) = self.pick(n[0], &self.sets) else { return Done::Skipped };
+        let SetEntry { name, set, base, plans, .. } = self.sets.remove(at);
+        self.say(|| {
+            let plans: Vec<_> = plans.iter().map(|plan| format!("plan{}", plan.name)).collect();
+            format!("drop((set{name}, {}));", plans.join(", "))
+        });
+        self.disturbed |= !self.captures.is_empty();
+        drop((set, plans, base));
+        Done::Ok
+    }
+}
