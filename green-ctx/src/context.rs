@@ -425,12 +425,13 @@ impl Inner {
     /// What the last handle of a green context does.
     fn give_up(&self, mut green: Green) {
         let driver = self.device.driver();
-        // What the context itself still waited for, and graphs of others, come first: recording its
-        // own work covers neither.
+        let recorded = green.record(&self.device);
+        // What the context itself still waited for, and graphs of others: a record of its own work may
+        // cover neither.
         green.group.add_fences(green.fencing.take_pending());
         let guests = green.fencing.record_guests(driver);
         green.group.add_fences(guests);
-        match green.record(&self.device) {
+        match recorded {
             Ok(running) => {
                 green.group.add_fences(running);
                 self.leave(&mut green);

@@ -40,6 +40,12 @@ pub(crate) fn record_in(device: &Device, green: Raw<CUgreenCtx_st>, event: CUeve
     unsafe { call!(device.api(), cuGreenCtxRecordEvent(green.as_ptr(), event)) }
 }
 
+/// Makes a context that nobody uses any more wait for a fence.
+pub(crate) fn wait_for(device: &Device, green: Raw<CUgreenCtx_st>, fence: &Fence) -> Result<()> {
+    // SAFETY: both handles are alive, and no other thread has the context.
+    unsafe { call!(device.api(), cuGreenCtxWaitEvent(green.as_ptr(), fence.raw())) }
+}
+
 /// Leaves a context that nobody uses any more to whoever asks for its SMs next.
 pub(crate) fn leave(
     device: &Device,

@@ -39,6 +39,8 @@ pub(super) struct Fencing {
     /// Whether the context's handle has been given out: from then on there may be work in its default
     /// stream, and in streams that no object stands for.
     exposed: AtomicBool,
+    /// Whether the default stream waits for what was pending when the handle was given out.
+    default_waits: AtomicBool,
 }
 
 /// What a context has that is recorded while it lives, since it shares its SMs in time.
@@ -56,6 +58,7 @@ impl Fencing {
             shared: OnceLock::new(),
             guests: OnceLock::new(),
             exposed: AtomicBool::new(false),
+            default_waits: AtomicBool::new(false),
         }
     }
 
@@ -92,6 +95,8 @@ impl Green {
         let Some(Shared { work, .. }) = self.fencing.shared.get() else {
             return green::record(device, self.raw);
         };
+        // Recorded in place, so that who waits for the former record relies on what that covered.
+        self.fencing.pending.wait_as_a_whole(|fence| green::wait_for(device, self.raw, fence))?;
         green::record_in(device, self.raw, work.raw())?;
         work.note_record();
         Ok(Some(Arc::clone(work)))
@@ -132,11 +137,14 @@ impl Context {
     #[inline]
     pub(crate) fn expose(&self) -> Result<()> {
         match self.fencing() {
-            Some(fencing) if !fencing.exposed.load(Ordering::Relaxed) => {
+            Some(fencing) if !fencing.default_waits.load(Ordering::Acquire) => {
                 // In one order with `Pending::add` and the look at this by `hold`: either that sees
                 // the context exposed, or the fence is seen here.
                 fencing.exposed.store(true, Ordering::SeqCst);
-                self.hold_default_stream(fencing)
+                self.hold_default_stream(fencing)?;
+                // Only now: where it failed, the next call tries again.
+                fencing.default_waits.store(true, Ordering::Release);
+                Ok(())
             }
             _ => Ok(()),
         }
@@ -203,11 +211,7 @@ impl Context {
         if self.is_lone(fencing) {
             first.record_raw(work.raw())?;
         } else {
-            for waited_for in fencing.pending.not_whole() {
-                let record = waited_for.records();
-                self.wait_whole(waited_for.raw())?;
-                fencing.pending.note_wait(&waited_for, record, true);
-            }
+            fencing.pending.wait_as_a_whole(|fence| self.wait_whole(fence.raw()))?;
             self.record_whole(work.raw())?;
         }
         work.note_record();

@@ -41,7 +41,7 @@ impl Pending {
     /// Whether nothing is pending. Takes no lock.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        !self.any.load(Ordering::Acquire)
+        !self.any.load(Ordering::SeqCst)
     }
 
     /// Has streams that are made from now on wait for a fence. Whether those that there are do, the
@@ -52,7 +52,7 @@ impl Pending {
             Some(wait) => (wait.record, wait.whole) = (0, false),
             None => waits.push(Wait { fence: Arc::clone(fence), record: 0, whole: false }),
         }
-        self.any.store(true, Ordering::Release);
+        self.any.store(true, Ordering::SeqCst);
     }
 
     /// Notes that every stream that there is waits for a record of a fence, or the whole context does.
@@ -63,10 +63,18 @@ impl Pending {
         }
     }
 
-    /// What some streams wait for, but not the context as a whole.
-    pub(crate) fn not_whole(&self) -> Vec<Arc<Fence>> {
-        let waits = self.waits.lock();
-        waits.iter().filter(|wait| !wait.whole).map(|wait| Arc::clone(&wait.fence)).collect()
+    /// Makes the whole context wait for what only single streams of it wait for.
+    pub(crate) fn wait_as_a_whole(&self, wait: impl Fn(&Fence) -> Result<()>) -> Result<()> {
+        let of_streams: Vec<_> = {
+            let waits = self.waits.lock();
+            waits.iter().filter(|wait| !wait.whole).map(|wait| Arc::clone(&wait.fence)).collect()
+        };
+        for fence in of_streams {
+            let record = fence.records();
+            wait(&fence)?;
+            self.note_wait(&fence, record, true);
+        }
+        Ok(())
     }
 
     /// Whether every stream waits for the fence's last record.
@@ -104,7 +112,7 @@ impl Pending {
         };
         let ended: Vec<Wait> = waits.extract_if(.., is_done).collect();
         let left = waits.iter().map(|wait| Arc::clone(&wait.fence)).collect();
-        self.any.store(!waits.is_empty(), Ordering::Release);
+        self.any.store(!waits.is_empty(), Ordering::SeqCst);
         drop(waits);
         drop(ended);
         Ok(left)

@@ -11,6 +11,8 @@ mod streams;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use green_ctx::sim::Live;
 use green_ctx::{Context, Granularity, GraphCache, SmResource, Stream, Version};
@@ -378,6 +380,12 @@ impl World {
             }
         }
         self.end_captures();
+        // A capture that ends on another thread looks through all streams of the driver, and may be the
+        // last to have one.
+        let deadline = Instant::now() + Duration::from_secs(1);
+        while !self.alone && self.held.load(Ordering::Relaxed) != 0 && Instant::now() < deadline {
+            thread::yield_now();
+        }
         let held = self.held.load(Ordering::Relaxed);
         if held != 0 {
             return Err(Violation::new(
