@@ -318,7 +318,8 @@ impl Context {
     /// # Errors
     ///
     /// [`CloseError`], which gives the context back: when another handle of it lives (a clone, a
-    /// stream, a guard), when it is current on this thread, and when the driver fails.
+    /// stream, a guard), when its SMs are those of a set of plans, when it is current on this thread,
+    /// and when the driver fails.
     pub fn close(self) -> Result<Option<SmGroup>, CloseError> {
         trace::span!("close_context", device = self.device().ordinal(), green = self.is_green());
         let driver = self.device().driver().clone();
@@ -398,6 +399,9 @@ impl Inner {
     }
 
     fn ready_to_close(&self, green: &Green) -> Result<(), CloseReason> {
+        if green.fencing.shares_sms() {
+            return Err(CloseReason::InPlans);
+        }
         if current::get(self.device.driver())? == self.raw.as_ptr() {
             // Whoever gets the context next would find it current on a thread of somebody else.
             return Err(CloseReason::Current);

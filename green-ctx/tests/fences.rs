@@ -15,9 +15,9 @@ use std::time::Duration;
 use common::{Outcome, partition, simulated};
 use green_ctx::sim::{Launch, Sim};
 use green_ctx::{
-    CUresult, CaptureMode, Context, DefaultStream, Device, EventOptions, Graph, GraphExec, Kernel,
-    LaunchConfig, Library, PartitionSet, Plan, PreparedPlan, SplitRequest, Stream, StreamOptions,
-    SwitchOptions,
+    CUresult, CaptureMode, CloseReason, Context, DefaultStream, Device, EventOptions, Graph,
+    GraphExec, Kernel, LaunchConfig, Library, PartitionSet, Plan, PreparedPlan, SplitRequest,
+    Stream, StreamOptions, SwitchOptions,
 };
 
 /// A kernel that fills its partition and runs so long.
@@ -322,6 +322,24 @@ fn plans_that_come_and_go_leave_nothing() -> Outcome {
     let live = sim.live();
     assert!(live.events <= before.events + 4, "{live:?} after {before:?}");
     assert!(live.primary_retains <= before.primary_retains + 4, "{live:?} after {before:?}");
+    Ok(())
+}
+
+/// A context outlives its plan, and its SMs are still those of the set: nobody gets them as a group.
+#[test]
+fn the_sms_of_a_set_are_not_handed_out() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let plan = |sms| SplitRequest::new().group("decode", sms).rest("prefill");
+    let (set, mut plans) = set(&device, [("day", plan(16)), ("night", plan(64))])?;
+    let context = context_of(&plans[1], "decode")?;
+    drop(plans.pop());
+    set.retire("night")?;
+    let live = sim.live();
+    let error = context.close().expect_err("the set has the SMs");
+    assert!(matches!(error.reason, CloseReason::InPlans), "{}", error.reason);
+    assert_eq!(sim.live(), live);
+    // As usable as before, and gone with its last handle.
+    drop(error.context.create_stream(StreamOptions::default())?);
     Ok(())
 }
 

@@ -21,6 +21,9 @@ pub enum CloseReason {
     /// Another handle keeps it: a clone, a stream, a guard.
     #[error("another handle of the context is alive")]
     Shared,
+    /// It is one of a set of plans, whose other plans use its SMs too. Its last handle ends it.
+    #[error("the context's SMs are those of a set of plans; drop the context instead")]
+    InPlans,
     /// It is this thread's current context.
     #[error("the context is current on this thread")]
     Current,

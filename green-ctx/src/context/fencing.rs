@@ -62,6 +62,11 @@ impl Fencing {
         }
     }
 
+    /// Whether other contexts have the same SMs at other times.
+    pub(super) fn shares_sms(&self) -> bool {
+        self.shared.get().is_some()
+    }
+
     /// Takes out what is pending, done or not.
     pub(super) fn take_pending(&self) -> impl Iterator<Item = Arc<Fence>> + use<> {
         self.pending.take()
