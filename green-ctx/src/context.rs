@@ -118,7 +118,7 @@ impl Context {
         let _relaxed = RelaxedCapture::enter(device.driver())?;
         // SAFETY: the pointer is to a live handle, the device comes from the driver.
         unsafe { call!(device.api(), cuDevicePrimaryCtxRetain(&raw mut raw, device.as_raw())) }?;
-        let raw = Raw::new(raw).ok_or(Error::null("cuDevicePrimaryCtxRetain"))?;
+        let raw = Raw::new(raw).ok_or_else(|| Error::null("cuDevicePrimaryCtxRetain"))?;
         let fresh = Arc::new(Inner { raw, kind: Kind::Primary, device: device.clone() });
         // Another thread may have been first, with the same handle. Dropping ours releases what it
         // retained.

@@ -164,6 +164,7 @@ impl ErrorKind {
 
 impl Error {
     /// A call that succeeded and gave no handle, which no driver is known to do.
+    #[cold]
     pub(crate) const fn null(call: &'static str) -> Error {
         Error::Driver { call, status: CUresult::CUDA_ERROR_INVALID_HANDLE }
     }

@@ -88,7 +88,7 @@ impl Event {
             // SAFETY: the pointer is to a live handle.
             unsafe { call!(driver.api(), cuEventCreate(&raw mut raw, options.flags())) }?;
         }
-        let raw = Raw::new(raw).ok_or(Error::null("cuEventCreate"))?;
+        let raw = Raw::new(raw).ok_or_else(|| Error::null("cuEventCreate"))?;
         let known = AtomicBool::new(false);
         let inner = Inner { raw, primary, known, ownership: Ownership::Owned };
         Ok(Event { inner: Arc::new(inner) })

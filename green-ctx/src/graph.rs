@@ -199,7 +199,7 @@ impl Graph {
             // handle.
             unsafe { call!(self.device().api(), cuGraphClone(&raw mut raw, self.as_raw())) }?;
         }
-        let raw = Raw::new(raw).ok_or(Error::null("cuGraphClone"))?;
+        let raw = Raw::new(raw).ok_or_else(|| Error::null("cuGraphClone"))?;
         let mut inner = Inner::new(raw, contexts, self.inner.primary.clone());
         (inner.owned, inner.owner) = (true, self.inner.owner.clone());
         Ok(Graph::enter(inner))

@@ -118,7 +118,7 @@ impl Library {
                 )
             )
         }?;
-        let raw = Raw::new(raw).ok_or(Error::null("cuLibraryLoadData"))?;
+        let raw = Raw::new(raw).ok_or_else(|| Error::null("cuLibraryLoadData"))?;
         Ok(Library { inner: Arc::new(Inner { raw, driver: driver.clone(), context }) })
     }
 
@@ -138,7 +138,7 @@ impl Library {
         let _relaxed = RelaxedCapture::enter(&self.inner.driver)?;
         // SAFETY: the library is alive, the name is terminated.
         unsafe { call!(api, cuLibraryGetKernel(&raw mut raw, self.as_raw(), text.as_ptr())) }?;
-        let raw = Raw::new(raw).ok_or(Error::null("cuLibraryGetKernel"))?;
+        let raw = Raw::new(raw).ok_or_else(|| Error::null("cuLibraryGetKernel"))?;
         let parameters = self.parameters(raw)?;
         let (name, library, fits) = (name.to_owned(), self.clone(), KnownFits::default());
         let inner = KernelInner { raw, name, parameters, library, fits };

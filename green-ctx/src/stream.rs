@@ -95,7 +95,7 @@ impl Stream {
         context.device().driver().check_process()?;
         let raw = create_raw(context, options.priority)
             .inspect_err(|error| context.device().note(error))?;
-        let raw = Raw::new(raw).ok_or(Error::null("cuStreamCreateWithPriority"))?;
+        let raw = Raw::new(raw).ok_or_else(|| Error::null("cuStreamCreateWithPriority"))?;
         let stream = Stream::enter(raw, context.clone(), false, Ownership::Owned);
         stream.context().hold_new(&stream)?;
         Ok(stream)

@@ -33,7 +33,7 @@ impl Guests {
         let fence = Arc::new(Fence::new(device)?);
         let arrival = Mutex::new(device.create_event(EventOptions::default())?);
         let gate = stream::create_raw(context, 0)?;
-        let gate = Raw::new(gate).ok_or(Error::null("cuGreenCtxStreamCreate"))?;
+        let gate = Raw::new(gate).ok_or_else(|| Error::null("cuGreenCtxStreamCreate"))?;
         Ok(Guests { gate, fence, arrival, device: device.clone() })
     }
 

@@ -92,7 +92,7 @@ fn end_once(stream: &Stream) -> Result<Raw<CUgraph_st>> {
     let mut graph = ptr::null_mut();
     // SAFETY: the stream is alive, the pointer is to a live handle.
     unsafe { call!(stream.driver().api(), cuStreamEndCapture(stream.raw(), &raw mut graph)) }?;
-    Raw::new(graph).ok_or(Error::null("cuStreamEndCapture"))
+    Raw::new(graph).ok_or_else(|| Error::null("cuStreamEndCapture"))
 }
 
 fn destroy(driver: &Driver, graph: CUgraph) -> Result<()> {

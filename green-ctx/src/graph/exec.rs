@@ -69,7 +69,7 @@ impl Graph {
                 call!(device.api(), cuGraphInstantiateWithFlags(&raw mut raw, self.as_raw(), 0))
             }?;
         }
-        let raw = Raw::new(raw).ok_or(Error::null("cuGraphInstantiateWithFlags"))?;
+        let raw = Raw::new(raw).ok_or_else(|| Error::null("cuGraphInstantiateWithFlags"))?;
         let graph = &self.inner;
         let (contexts, owner, primary) =
             (graph.contexts.clone(), graph.owner.clone(), graph.primary.clone());

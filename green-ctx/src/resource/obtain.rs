@@ -55,7 +55,7 @@ fn create(
     unsafe {
         call!(device.api(), cuGreenCtxCreate(&raw mut raw, descriptor, device.as_raw(), flags))
     }?;
-    let green = Raw::new(raw).ok_or(Error::null("cuGreenCtxCreate"))?;
+    let green = Raw::new(raw).ok_or_else(|| Error::null("cuGreenCtxCreate"))?;
     device.state().ledger.lock().recycler.count_created();
     finish(device, sm_count, green)
         .inspect_err(|_| device.driver().report(green::destroy_raw(device.api(), green)))
@@ -66,7 +66,7 @@ fn finish(device: &Device, expected: u32, green: Raw<CUgreenCtx_st>) -> Result<R
     let mut raw = ptr::null_mut();
     // SAFETY: the green context is alive, the pointer is to a live handle.
     unsafe { call!(device.api(), cuCtxFromGreenCtx(&raw mut raw, green.as_ptr())) }?;
-    let context = Raw::new(raw).ok_or(Error::null("cuCtxFromGreenCtx"))?;
+    let context = Raw::new(raw).ok_or_else(|| Error::null("cuCtxFromGreenCtx"))?;
     let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
     let resource = dev_resource::of_green(device.api(), green, kind)?;
     let found = dev_resource::sm_part(&resource).smCount;

@@ -179,18 +179,21 @@ pub(crate) unsafe fn context_of(
         }
     }
     let Some(green) = Raw::new(green) else {
-        return Ok((Raw::new(context).ok_or(Error::null("cuStreamGetCtx"))?, None));
+        return Ok((Raw::new(context).ok_or_else(|| Error::null("cuStreamGetCtx"))?, None));
     };
     // The handles of a green context and of the context derived from it are equal on driver
     // 580.159.04. Where that holds, a context of this crate is found without a call, which other
     // threads' calls on it would have to be kept from.
     let ours = driver.contexts().find(green.address()).map(Context::from_inner);
     if let Some(ours) = ours.filter(|ours| ours.raw_green() == Some(green.as_ptr())) {
-        return Ok((Raw::new(ours.raw()).ok_or(Error::null("cuCtxFromGreenCtx"))?, Some(green)));
+        return Ok((
+            Raw::new(ours.raw()).ok_or_else(|| Error::null("cuCtxFromGreenCtx"))?,
+            Some(green),
+        ));
     }
     // SAFETY: the green context is alive, since its stream is used; the pointer is to a live handle.
     unsafe { call!(api, cuCtxFromGreenCtx(&raw mut context, green.as_ptr())) }?;
-    Ok((Raw::new(context).ok_or(Error::null("cuCtxFromGreenCtx"))?, Some(green)))
+    Ok((Raw::new(context).ok_or_else(|| Error::null("cuCtxFromGreenCtx"))?, Some(green)))
 }
 
 /// Asks with the function's form of CUDA 9.2, which knows no green contexts. The table of functions

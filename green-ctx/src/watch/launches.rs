@@ -139,7 +139,7 @@ fn escape(stream: &Stream, launched: &Launched<'_>, expected: &Context) -> Resul
     let found = |kind, location| Some(Escape::new(launched.name(), expected, kind, location));
     match *launched {
         Launched::Kernel(_) => {
-            let raw = Raw::new(stream.raw()).ok_or(Error::null("cuStreamCreate"))?;
+            let raw = Raw::new(stream.raw()).ok_or_else(|| Error::null("cuStreamCreate"))?;
             // SAFETY: the handle keeps its stream.
             let (context, green) = unsafe { context_of(driver, raw) }?;
             if context.as_ptr() == expected.raw() {
