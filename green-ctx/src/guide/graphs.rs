@@ -58,10 +58,12 @@
 //!
 //! # Where to launch
 //!
-//! Launch a graph on a stream of the partition that it runs in. It would run there from any stream, but
-//! counts as work of the stream that launched it: what waits for the *partition*, as the
-//! [fence](super::ownership#when-sms-are-free) of SMs that change hands and a [switch](super::plans) do,
-//! does not see launches from elsewhere (recorded on an H200).
+//! Launch a graph on a stream of the partition that it runs in. It runs there from any stream, but the driver
+//! counts it as work of the stream that launched it (recorded on an H200, driver 580.159.04). So a launch
+//! from elsewhere through [`launch_graph`](crate::Stream::launch_graph) takes a few more calls: it waits for
+//! what the partition's own streams wait for, and the [fence](super::ownership#when-sms-are-free) of SMs that
+//! change hands, a [switch](super::plans) and [`close`](crate::Context::close) wait for it. Launches that other
+//! libraries make through the raw handle are not seen.
 //!
 //! # One executable for each partition
 //!
