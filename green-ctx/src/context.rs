@@ -78,6 +78,7 @@ pub(crate) struct Inner {
     device: Device,
 }
 
+#[allow(clippy::large_enum_variant, reason = "contexts are few, and nearly all are green")]
 enum Kind {
     Primary,
     Green(Green),

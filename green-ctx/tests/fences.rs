@@ -64,11 +64,14 @@ fn assert_no_conflict(sim: &Sim, launched: usize) {
     assert!(conflict(&launches).is_none(), "{:?}", conflict(&launches));
 }
 
+/// A set with its plans, in order.
+type Prepared = (PartitionSet, Vec<Arc<PreparedPlan>>);
+
 /// A set of all SMs of a device with several plans, the first of them active.
 fn set<const N: usize>(
     device: &Device,
     plans: [(&str, SplitRequest); N],
-) -> Result<(PartitionSet, Vec<Arc<PreparedPlan>>), Box<dyn std::error::Error>> {
+) -> Result<Prepared, Box<dyn std::error::Error>> {
     let all = device.resources().sm()?.split(SplitRequest::new().rest("all"))?.remainder;
     let mut plans = plans.into_iter().map(|(name, request)| Plan::new(name, request));
     let set = PartitionSet::new(all.ok_or("no SMs")?, plans.next().ok_or("no plan")?)?;

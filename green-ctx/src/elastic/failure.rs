@@ -45,7 +45,7 @@ pub enum PlanError {
         milliseconds: u128,
     },
     /// A stream of a partition that gives up or takes over SMs, or that is to be drained, is being
-    /// captured, which recording its work or making it wait would spoil.
+    /// captured, which recording its work or making it wait would invalidate.
     #[error("a stream of partition {partition} is being captured; end the capture first")]
     Capturing {
         /// The partition.

@@ -28,8 +28,9 @@ pub(super) struct Question<'a> {
 
 impl Question<'_> {
     /// Asks while the context is current, which the question about blocks needs (recorded on an H200,
-    /// driver 580.159.04). The first question about a kernel may load it: whether that would spoil
-    /// somebody's capture is not recorded, so that captures forbid this thread nothing meanwhile.
+    /// driver 580.159.04). The first question about a kernel may load it: whether that would
+    /// invalidate another thread's capture is not recorded, so captures forbid this thread nothing
+    /// meanwhile.
     pub(super) fn ask<R>(&self, ask: impl FnOnce(&Self) -> Result<R>) -> Result<R> {
         self.check_sides()?;
         let driver = self.context.device().driver();

@@ -59,9 +59,8 @@
 //! at once, and what is submitted to the new partition's streams waits, on the device, for the work
 //! that was there before. Nobody waits on the host; [`close`](crate::Context::close) does.
 //!
-//! One thing escapes a fence: a graph counts as work of the stream that it was launched in, and not of
-//! the partition that its kernels run in (recorded on an H200). Launch [graphs](super::graphs) on streams
-//! of that partition, or wait for them before the partition goes.
+//! The fence stands for streams that are gone, for the default stream, and for [graphs](super::graphs) that
+//! other partitions' streams launched through this crate and that have nodes here.
 //!
 //! Where the driver refuses to record that work, nobody gets the SMs: they are neither free nor held
 //! until a later split has tried again with success, and the clean-up hook hears of it. A foreign stream
