@@ -6,6 +6,7 @@ mod common;
 
 mod busy;
 mod context;
+mod fences;
 mod fit;
 mod graph;
 mod plans;
