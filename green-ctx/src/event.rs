@@ -75,7 +75,15 @@ impl Event {
     }
 
     pub(crate) fn create(device: &Device, options: EventOptions) -> Result<Event> {
-        let primary = PrimaryRef::of(device)?;
+        Event::create_with(device, PrimaryRef::of(device)?, options)
+    }
+
+    /// Creates an event that keeps the primary context in a certain way.
+    pub(crate) fn create_with(
+        device: &Device,
+        primary: PrimaryRef,
+        options: EventOptions,
+    ) -> Result<Event> {
         let driver = device.driver();
         let mut raw = ptr::null_mut();
         {

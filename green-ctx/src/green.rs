@@ -9,9 +9,10 @@ use crate::capture::RelaxedCapture;
 use crate::device::Device;
 use crate::driver::Driver;
 use crate::error::{Result, call};
-use crate::event::EventOptions;
+use crate::event::{Event, EventOptions};
 use crate::fence::Fence;
 use crate::ledger::{Idle, Placement, WorkqueueConfig};
+use crate::primary::PrimaryRef;
 use crate::raw::Raw;
 
 /// A driver's green context with the handle that other calls take.
@@ -25,7 +26,9 @@ pub(crate) struct RawGreen {
 /// does.
 pub(crate) fn record(device: &Device, green: Raw<CUgreenCtx_st>) -> Result<Option<Arc<Fence>>> {
     let _relaxed = RelaxedCapture::enter(device.driver())?;
-    let event = device.create_event(EventOptions::default())?;
+    // The last partition may be about to go, and with it the counts that other events share.
+    let primary = PrimaryRef::Context(device.primary_context()?);
+    let event = Event::create_with(device, primary, EventOptions::default())?;
     record_in(device, green, event.raw())?;
     if event.is_complete()? {
         return Ok(None);

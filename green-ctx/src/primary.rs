@@ -10,9 +10,8 @@
 //! partitions do: each one needs the primary context anyway, and all of a device share one
 //! [`PrimaryShares`]. Without a partition an event keeps the context itself.
 
-use std::array;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 
@@ -32,7 +31,9 @@ pub(crate) struct Share {
 
 /// What a partition holds: the primary context, for itself and for events.
 pub(crate) struct PrimaryShares {
-    shares: [Arc<Share>; SHARES],
+    context: Context,
+    /// Made when a thread first creates an event: a partition that comes and goes alone pays for few.
+    shares: [OnceLock<Arc<Share>>; SHARES],
 }
 
 /// Where a device's threads find the shares, while a partition holds them.
@@ -57,13 +58,13 @@ impl PrimaryShares {
     /// The shares of a device, which retain its primary context until the last holder is gone.
     pub(crate) fn of(device: &Device) -> Result<Arc<PrimaryShares>> {
         device.driver().check_process()?;
-        let ShareSlots { all, slots } = device.primary_shares();
+        let all = &device.primary_shares().all;
         if let Some(shares) = all.lock().upgrade() {
             return Ok(shares);
         }
         let context = device.primary_context()?;
-        let share = |_| Arc::new(Share { context: context.clone() });
-        let fresh = Arc::new(PrimaryShares { shares: array::from_fn(share) });
+        let fresh =
+            Arc::new(PrimaryShares { context, shares: [const { OnceLock::new() }; SHARES] });
         let mut all = all.lock();
         if let Some(shares) = all.upgrade() {
             // Another thread was first. Ours go without the lock.
@@ -71,24 +72,32 @@ impl PrimaryShares {
             return Ok(shares);
         }
         *all = Arc::downgrade(&fresh);
-        for (slot, share) in slots.iter().zip(&fresh.shares) {
-            *slot.0.lock() = Arc::downgrade(share);
-        }
         drop(all);
         Ok(fresh)
+    }
+
+    fn share(&self, index: usize) -> &Arc<Share> {
+        self.shares[index].get_or_init(|| Arc::new(Share { context: self.context.clone() }))
     }
 }
 
 impl PrimaryRef {
     pub(crate) fn of(device: &Device) -> Result<PrimaryRef> {
         device.driver().check_process()?;
-        let slot = &device.primary_shares().slots[number_of_this_thread() % SHARES];
+        let ShareSlots { all, slots } = device.primary_shares();
+        let index = number_of_this_thread() % SHARES;
         // Held by this thread alone, unless there are more threads than shares.
-        let share = slot.0.lock().upgrade();
-        match share {
-            Some(share) => Ok(PrimaryRef::Share(share)),
-            None => device.primary_context().map(PrimaryRef::Context),
+        let share = slots[index].0.lock().upgrade();
+        if let Some(share) = share {
+            return Ok(PrimaryRef::Share(share));
         }
+        let shares = all.lock().upgrade();
+        let Some(shares) = shares else {
+            return device.primary_context().map(PrimaryRef::Context);
+        };
+        let share = Arc::clone(shares.share(index));
+        *slots[index].0.lock() = Arc::downgrade(&share);
+        Ok(PrimaryRef::Share(share))
     }
 
     #[inline]
