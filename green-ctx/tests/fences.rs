@@ -94,19 +94,22 @@ fn request(groups: &[(&str, u32)]) -> SplitRequest {
     groups.iter().fold(SplitRequest::new(), |request, (name, sms)| request.group(*name, *sms))
 }
 
+/// Plans of which `b` and `c` have a partition of the same SMs, which `a` divides otherwise.
+fn overlapping(device: &Device) -> Result<Prepared, Box<dyn std::error::Error>> {
+    let plans = [
+        ("a", request(&[("x", 16), ("l", 40)])),
+        ("b", request(&[("y", 32)])),
+        ("c", request(&[("y", 32), ("z", 16)])),
+    ];
+    set(device, plans)
+}
+
 const FENCED: fn() -> SwitchOptions = SwitchOptions::default;
 
 #[test]
 fn a_fence_outlives_the_next_switch() -> Outcome {
     let (sim, device) = simulated("h200")?;
-    let (set, plans) = set(
-        &device,
-        [
-            ("a", request(&[("x", 16), ("l", 40)])),
-            ("b", request(&[("y", 32)])),
-            ("c", request(&[("y", 32), ("z", 16)])),
-        ],
-    )?;
+    let (set, plans) = overlapping(&device)?;
     let (old, new) = (work(&sim, &device, "old", LONG)?, work(&sim, &device, "new", SHORT)?);
     launch(&stream_of(&plans[0], "x")?, &old)?;
     set.switch(&plans[1], FENCED())?;
@@ -160,14 +163,7 @@ fn work_is_waited_for_until_it_is_done() -> Outcome {
 #[test]
 fn a_partition_that_stays_may_be_captured() -> Outcome {
     let (sim, device) = simulated("h200")?;
-    let (set, plans) = set(
-        &device,
-        [
-            ("a", request(&[("x", 16), ("l", 40)])),
-            ("b", request(&[("y", 32)])),
-            ("c", request(&[("y", 32), ("z", 16)])),
-        ],
-    )?;
+    let (set, plans) = overlapping(&device)?;
     let kernel = work(&sim, &device, "old", LONG)?;
     launch(&stream_of(&plans[0], "x")?, &kernel)?;
     set.switch(&plans[1], FENCED())?;
