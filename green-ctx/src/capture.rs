@@ -59,6 +59,15 @@ impl<'a> RelaxedCapture<'a> {
 }
 
 impl Driver {
+    /// Does something with this thread's mode relaxed. Where the mode cannot be put back, that is the
+    /// error: the clean-up hook is not called, so that locks may be held.
+    pub(crate) fn while_relaxed<R>(&self, act: impl FnOnce() -> Result<R>) -> Result<R> {
+        let former = exchange(self.api(), CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)?;
+        let done = act();
+        exchange(self.api(), former)?;
+        done
+    }
+
     /// Runs the clean-up of a handle and reports its failure. It invalidates no capture of another
     /// thread, which cannot know when the last owner drops a handle.
     pub(crate) fn clean_up(&self, end: impl FnOnce() -> Result<()>) {

@@ -347,8 +347,9 @@ impl Drop for Inner {
                 self.reporter.report(green::destroy_raw(&self.api, idle.raw.green));
             }
             let fences = device.ledger.lock().fences();
-            Fences::from(fences).end(&self.api, |result| self.reporter.report(result));
-            device.quarantine.end(&self.api, |result| self.reporter.report(result));
+            // One fence may be in both, and each ends once.
+            let fences = Fences::from(fences).with(device.quarantine.end(&self.api));
+            fences.end(&self.api, |result| self.reporter.report(result));
         }
         self.reporter.report(relaxed.map(drop));
     }

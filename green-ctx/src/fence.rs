@@ -101,12 +101,13 @@ impl Fence {
     }
 
     fn destroy(&self, api: &Api) -> Result<()> {
-        // SAFETY: nobody else has the handle, and a fence ends once.
+        // SAFETY: the handle is the fence's own. A fence ends once: when it is dropped, or with the driver,
+        // after which dropping it does nothing.
         unsafe { call!(api, cuEventDestroy(self.raw())) }
     }
 
     fn release(&self, api: &Api) -> Result<()> {
-        // SAFETY: the reference is the fence's own, and a fence ends once.
+        // SAFETY: the reference is the fence's own, and a fence ends once, as above.
         unsafe { call!(api, cuDevicePrimaryCtxRelease(self.device)) }
     }
 }
@@ -191,7 +192,8 @@ impl Fences {
         &self.fences
     }
 
-    /// Ends the fences of a driver that is ending itself, which nobody else has any more.
+    /// Ends the fences of a driver that is ending itself: all that there are, since each is here once.
+    /// What drops them later does nothing.
     pub(crate) fn end(self, api: &Api, mut report: impl FnMut(Result<()>)) {
         self.fences.iter().flat_map(|fence| fence.end(api)).for_each(&mut report);
     }

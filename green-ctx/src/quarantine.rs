@@ -79,14 +79,13 @@ impl Quarantine {
     }
 
     /// Destroys the contexts of a driver that is ending itself. That it fails, as recording did, is
-    /// not reported again.
-    pub(crate) fn end(&self, api: &Api, mut report: impl FnMut(Result<()>)) {
-        for case in mem::take(&mut *self.cases.lock()) {
-            for context in case.contexts {
-                let _ignored = green::destroy_raw(api, context.raw.green);
-            }
-            case.fences.end(api, &mut report);
+    /// not reported again. Returns the fences, some perhaps more than once.
+    pub(crate) fn end(&self, api: &Api) -> Vec<Arc<Fence>> {
+        let cases = mem::take(&mut *self.cases.lock());
+        for context in cases.iter().flat_map(|case| &case.contexts) {
+            let _ignored = green::destroy_raw(api, context.raw.green);
         }
+        cases.iter().flat_map(|case| case.fences.as_slice()).cloned().collect()
     }
 }
 

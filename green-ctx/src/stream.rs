@@ -118,6 +118,8 @@ impl Stream {
     #[must_use]
     pub fn as_raw(&self) -> CUstream {
         if !self.inner.known.load(Ordering::Acquire) {
+            // Whoever has a stream finds its context (cuStreamGetCtx), and that context's default stream.
+            self.driver().report(self.inner.context.expose());
             self.driver().streams().enter(self.inner.raw.address(), &self.inner);
             self.inner.known.store(true, Ordering::Release);
         }

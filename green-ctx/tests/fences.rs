@@ -38,7 +38,12 @@ fn launch(stream: &Stream, kernel: &Kernel) -> green_ctx::Result<()> {
 /// Launches on the default stream of a context.
 fn launch_on_default(context: &Context, kernel: &Kernel) -> green_ctx::Result<()> {
     let _current = context.make_current()?;
-    let launch = context.device().driver().api().cuLaunchKernel()?;
+    launch_on_current(context.device(), kernel)
+}
+
+/// Launches on the default stream of the current context.
+fn launch_on_current(device: &Device, kernel: &Kernel) -> green_ctx::Result<()> {
+    let launch = device.driver().api().cuLaunchKernel()?;
     let (stream, none) = (DefaultStream::Legacy.as_raw(), ptr::null_mut());
     // SAFETY: the kernel is alive and takes no parameters; the token is of the current context.
     raw::ok("cuLaunchKernel", unsafe {
@@ -507,5 +512,118 @@ fn adopting_a_captured_stream_leaves_the_capture() -> Outcome {
     assert_no_conflict(&sim, 2);
     let event = device.create_event(EventOptions::default())?;
     stream.record(&event)?;
+    Ok(())
+}
+
+/// Two quarantined partitions wait for one fence, and the driver ends.
+#[test]
+fn a_fence_ends_once() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let old = work(&sim, &device, "old", LONG)?;
+    let api = device.driver().api();
+    let mode = green_ctx::sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+    let partitions = || -> green_ctx::Result<Vec<Context>> {
+        let groups = device.resources().sm()?.split([16, 32])?.groups;
+        groups.into_iter().map(|group| device.create_context(group)).collect()
+    };
+    // Made before, since making a context waits for all work of the device.
+    drop(partitions()?);
+    let first = partition(&device, 48)?;
+    launch(&first.create_stream(StreamOptions::default())?, &old)?;
+    drop(first);
+    for context in partitions()? {
+        let raw = raw::stream(&context)?;
+        // SAFETY: the stream is alive.
+        assert_eq!(unsafe { api.cuStreamBeginCapture()?(raw, mode) }, CUresult::CUDA_SUCCESS);
+    }
+    drop((old, device));
+    let calls = sim.calls();
+    assert!(calls["cuEventDestroy"] <= calls["cuEventCreate"], "{calls:?}");
+    assert!(calls["cuDevicePrimaryCtxRelease"] <= calls["cuDevicePrimaryCtxRetain"], "{calls:?}");
+    Ok(())
+}
+
+/// Whoever has a stream's handle gets at its context by it, and at the context's default stream.
+#[test]
+fn a_stream_s_handle_leads_to_its_context() -> Outcome {
+    let (sim, device) = simulated("h200@13.0")?;
+    let plan = |sms| SplitRequest::new().group("decode", sms).rest("prefill");
+    let (set, plans) = set(&device, [("day", plan(16)), ("night", plan(64))])?;
+    let (old, new) = (work(&sim, &device, "old", LONG)?, work(&sim, &device, "new", SHORT)?);
+    let api = device.driver().api();
+    let theirs = stream_of(&plans[0], "prefill")?.as_raw();
+    let (mut context, mut green) = (ptr::null_mut(), ptr::null_mut());
+    let get = api.cuStreamGetCtx()?;
+    // SAFETY: the stream is alive, the pointers are to live handles.
+    raw::ok("cuStreamGetCtx", unsafe { get(theirs, &raw mut context, &raw mut green) })?;
+    let derive = api.cuCtxFromGreenCtx()?;
+    // SAFETY: the green context is alive, the pointer is to a live handle.
+    raw::ok("cuCtxFromGreenCtx", unsafe { derive(&raw mut context, green) })?;
+    let (push, pop) = (api.cuCtxPushCurrent()?, api.cuCtxPopCurrent()?);
+    // SAFETY: the context is alive.
+    raw::ok("cuCtxPushCurrent", unsafe { push(context) })?;
+    launch_on_current(&device, &old)?;
+    // SAFETY: the pointer is to a live handle.
+    raw::ok("cuCtxPopCurrent", unsafe { pop(&raw mut context) })?;
+    set.switch(&plans[1], FENCED())?;
+    launch(&stream_of(&plans[1], "decode")?, &new)?;
+    assert_no_conflict(&sim, 2);
+    Ok(())
+}
+
+#[test]
+fn draining_may_take_as_long_as_it_takes() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let plan = |sms| SplitRequest::new().group("decode", sms).rest("prefill");
+    let (set, plans) = set(&device, [("day", plan(16)), ("night", plan(64))])?;
+    let kernel = work(&sim, &device, "old", SHORT)?;
+    launch(&stream_of(&plans[0], "decode")?, &kernel)?;
+    set.switch(&plans[1], FENCED().drain(Duration::MAX))?;
+    assert!(stream_of(&plans[0], "decode")?.is_idle()?);
+    Ok(())
+}
+
+/// Who is told of a switch may use the set, and finds the new plan active.
+#[cfg(feature = "tracing")]
+#[test]
+fn a_subscriber_may_use_the_set() -> Outcome {
+    use tracing::span::{Attributes, Id, Record};
+
+    struct Subscriber {
+        set: PartitionSet,
+        seen: mpsc::Sender<String>,
+    }
+    impl tracing::Subscriber for Subscriber {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn event(&self, event: &tracing::Event<'_>) {
+            if event.metadata().target() == "green_ctx" {
+                drop(self.set.retire("none"));
+                let _ = self.seen.send(self.set.active().name().to_owned());
+            }
+        }
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+    let (seen, names) = mpsc::channel();
+    thread::spawn(move || -> Result<(), String> {
+        let switch = || -> Outcome {
+            let (_sim, device) = simulated("h200")?;
+            let plan = |sms| SplitRequest::new().group("decode", sms).rest("prefill");
+            let (set, plans) = set(&device, [("day", plan(16)), ("night", plan(64))])?;
+            let subscriber = Subscriber { set: set.clone(), seen };
+            tracing::subscriber::with_default(subscriber, || set.switch(&plans[1], FENCED()))?;
+            Ok(())
+        };
+        switch().map_err(|error| error.to_string())
+    });
+    let name = names.recv_timeout(Duration::from_secs(20)).map_err(|_| "a deadlock")?;
+    assert_eq!(name, "night");
     Ok(())
 }

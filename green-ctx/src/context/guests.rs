@@ -61,8 +61,10 @@ impl Guests {
 
     /// Waits on the host until all of them are done.
     pub(super) fn synchronize(&self) -> Result<()> {
-        // SAFETY: the stream is alive.
-        unsafe { call!(self.device.api(), cuStreamSynchronize(self.gate())) }
+        self.device.driver().while_relaxed(|| {
+            // SAFETY: the stream is alive.
+            unsafe { call!(self.device.api(), cuStreamSynchronize(self.gate())) }
+        })
     }
 
     fn destroy(&self) -> Result<()> {

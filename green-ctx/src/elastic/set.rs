@@ -237,12 +237,12 @@ impl PartitionSet {
             } else {
                 left.note(&former, plan);
             }
-            trace::event!(DEBUG, from = former.name(), to = plan.name(), "another plan is active");
         }
         self.inner.active.store(Arc::clone(plan));
-        // Outside of the lock: it may be the end of a context.
+        // Outside of the lock: it may be the end of a context, and whoever listens may use the set.
         drop(left);
         drop(ended);
+        trace::event!(DEBUG, plan = plan.name(), "another plan is active");
         Ok(())
     }
 
@@ -277,14 +277,15 @@ impl PartitionSet {
 
     /// Waits until the work of a plan is done.
     fn drain(&self, plan: &PreparedPlan, at_most: Duration) -> Result<(), PlanError> {
-        let end = Instant::now() + at_most;
+        // Further away than the clock goes is no end.
+        let end = Instant::now().checked_add(at_most);
         for partition in plan.partitions() {
             partition.refuse_capture()?;
             partition.shared().record()?;
         }
         for partition in plan.partitions() {
             while !switch::is_done(self.device(), partition.shared())? {
-                if Instant::now() >= end {
+                if end.is_some_and(|end| Instant::now() >= end) {
                     return Err(PlanError::NotDrained {
                         partition: partition.name().to_owned(),
                         milliseconds: at_most.as_millis(),
@@ -317,7 +318,7 @@ fn build(
     }
     let partition = |group: SmGroup| {
         let (name, requested) = (Arc::from(group.name()), group.requested());
-        Ok(Arc::new(Partition::new(name, requested, context_of(contexts, group)?)))
+        Ok(Arc::new(Partition::new(name, requested, context_of(base, contexts, group)?)))
     };
     let partitions = groups.into_iter().map(partition).collect::<Result<Vec<_>>>()?;
     Ok(Arc::new(PreparedPlan::new(name, partitions, base)))
@@ -325,6 +326,7 @@ fn build(
 
 /// The context of a group's SMs: made for another plan, or now.
 fn context_of(
+    base: &Parent,
     contexts: &Mutex<Vec<Weak<SharedContext>>>,
     group: SmGroup,
 ) -> Result<Arc<SharedContext>> {
@@ -338,6 +340,8 @@ fn context_of(
         return Ok(context);
     }
     let fresh = Arc::new(SharedContext::create(group)?);
+    // The last context of the same SMs may have gone since they were chosen.
+    fresh.wait_for_former(&base.fences())?;
     let mut known = contexts.lock();
     let living: Vec<_> = known.iter().filter_map(Weak::upgrade).collect();
     let context = find(&living).unwrap_or_else(|| {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::context::Context;
 use crate::error::Result;
-use crate::fence::Fence;
+use crate::fence::{Fence, Fences};
 use crate::group::SmGroup;
 use crate::ledger::Placement;
 use crate::stream::{Stream, StreamOptions};
@@ -76,6 +76,11 @@ impl SharedContext {
             }
         }
         Ok(true)
+    }
+
+    /// Makes what is submitted here wait for what contexts that are gone left.
+    pub(super) fn wait_for_former(&self, fences: &Fences) -> Result<()> {
+        fences.iter().try_for_each(|fence| self.context.hold(fence, &self.stream))
     }
 
     /// Whether it waits already for the work that was recorded last in another.

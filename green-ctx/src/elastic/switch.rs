@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::failure::PlanError;
 use super::plan::PreparedPlan;
 use super::shared::SharedContext;
-use crate::capture::RelaxedCapture;
 use crate::device::Device;
 use crate::error::Result;
 
@@ -91,8 +90,7 @@ impl Former {
 /// Whether what was recorded last in a context is done. The question must not invalidate another
 /// thread's capture.
 pub(super) fn is_done(device: &Device, context: &SharedContext) -> Result<bool> {
-    let _relaxed = RelaxedCapture::enter(device.driver())?;
-    context.is_done()
+    device.driver().while_relaxed(|| context.is_done())
 }
 
 fn has(contexts: &[Arc<SharedContext>], context: &Arc<SharedContext>) -> bool {

@@ -124,9 +124,10 @@ impl GraphExec {
 
 impl Stream {
     /// Launches a graph in the order of this stream. Its nodes run in their own contexts, not in this
-    /// stream's; what waits for this stream waits for all of them. What waits for a partition waits
-    /// for graphs that the partition's own streams launched, and for no others (recorded on an H200,
-    /// driver 580.159.04): launch a graph on a stream of the partition that it runs in.
+    /// stream's; what waits for this stream waits for all of them. To the driver it is work of this stream
+    /// alone (recorded on an H200, driver 580.159.04): [`Context::record`] and [`Context::synchronize`] of
+    /// another partition that has nodes do not see it. [`Context::close`] of that partition waits for it,
+    /// and so does whoever gets its SMs; before it runs, it waits for what that partition's streams wait for.
     ///
     /// # Errors
     ///
@@ -173,7 +174,7 @@ impl Stream {
         unsafe { self.launch_raw(graph) }?;
         others().try_for_each(|context| context.note_guest(self)).inspect_err(|_| {
             // Nothing stands for the launch: it must be over before anybody takes the SMs.
-            self.driver().report(self.synchronize());
+            self.driver().report(self.driver().while_relaxed(|| self.synchronize()));
         })
     }
 

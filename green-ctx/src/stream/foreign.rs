@@ -140,6 +140,7 @@ impl Stream {
     fn foreign(raw: Raw<CUstream_st>, context: Context, ownership: Ownership) -> Result<Stream> {
         // Others have the handle: it goes into the registry at once.
         let stream = Stream::enter(raw, context, true, ownership);
+        stream.context().expose()?;
         stream.context().hold_new(&stream)?;
         Ok(stream)
     }
