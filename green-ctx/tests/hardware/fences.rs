@@ -58,10 +58,13 @@ fn recorded(stream: &Stream) -> green_ctx::Result<Event> {
     Ok(event)
 }
 
+/// A set with its plans, in order.
+type Prepared = (PartitionSet, Vec<Arc<PreparedPlan>>);
+
 fn set(
     device: &Device,
     plans: [(&str, &[(&str, u32)]); 3],
-) -> Result<(PartitionSet, Vec<Arc<PreparedPlan>>), Box<dyn std::error::Error>> {
+) -> Result<Prepared, Box<dyn std::error::Error>> {
     let all = device.resources().sm()?.split(SplitRequest::new().rest("all"))?.remainder;
     let mut plans = plans.into_iter().map(|(name, groups)| {
         let request = SplitRequest::new();
