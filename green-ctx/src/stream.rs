@@ -115,6 +115,8 @@ impl Stream {
     }
 
     /// The driver's handle. [`Driver::find_stream`] leads back from it.
+    ///
+    /// Whoever has it finds the stream's context, so this gives that out too ([`Context::as_raw`]).
     #[must_use]
     pub fn as_raw(&self) -> CUstream {
         if !self.inner.known.load(Ordering::Acquire) {

@@ -43,7 +43,7 @@ pub(super) const LIMITS: Source = Source {
 pub(super) const AS_ON_H200: Source = Source {
     data: "rules of splits, contexts' memory, transfer rates, statuses",
     origin: Origin::Modelled,
-    from: "those recorded on an H200",
+    from: "those of the recorded H200",
 };
 
 /// Attributes of every part, from the technical specifications of the CUDA programming guide, and
