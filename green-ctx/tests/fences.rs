@@ -125,11 +125,19 @@ fn a_fence_outlives_the_next_switch() -> Outcome {
     Ok(())
 }
 
-/// However many plans come between, whether streams ran anything meanwhile or not, and whether one
-/// stream or several have to wait.
+/// When partitions get a second stream: they are fenced stream by stream before that, as a whole after it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Second {
+    Never,
+    BeforeTheWork,
+    /// When they wait for the work already, with their first stream.
+    WhileTheyWait,
+}
+
+/// However many plans come between, whose streams run nothing meanwhile.
 #[test]
 fn work_is_waited_for_until_it_is_done() -> Outcome {
-    for several in [false, true] {
+    for second in [Second::Never, Second::BeforeTheWork, Second::WhileTheyWait] {
         let (sim, device) = simulated("h200")?;
         let (set, plans) = set(
             &device,
@@ -141,25 +149,33 @@ fn work_is_waited_for_until_it_is_done() -> Outcome {
             ],
         )?;
         let (old, new) = (work(&sim, &device, "old", LONG)?, work(&sim, &device, "new", SHORT)?);
-        let mut more = Vec::new();
-        if several {
-            for plan in &plans {
-                for partition in plan.partitions() {
-                    more.push(partition.create_stream(StreamOptions::default())?);
-                }
-            }
+        let all = || plans.iter().flat_map(|plan| plan.partitions());
+        let more = || -> green_ctx::Result<Vec<Stream>> {
+            all().map(|part| part.create_stream(StreamOptions::default())).collect()
+        };
+        let mut kept = Vec::new();
+        if second == Second::BeforeTheWork {
+            kept = more()?;
         }
         launch(&stream_of(&plans[0], "wide")?, &old)?;
-        for plan in [1, 3, 1, 2] {
+        set.switch(&plans[1], FENCED())?;
+        if second == Second::WhileTheyWait {
+            kept = more()?;
+        }
+        for plan in [3, 1, 2] {
             set.switch(&plans[plan], FENCED())?;
         }
-        launch(&stream_of(&plans[2], "middle")?, &new)?;
-        for stream in &more {
-            if stream.context() == &context_of(&plans[2], "middle")? {
-                launch(stream, &new)?;
-            }
+        let middle = context_of(&plans[2], "middle")?;
+        let late = middle.create_stream(StreamOptions::default())?;
+        let first = stream_of(&plans[2], "middle")?;
+        for stream in
+            kept.iter().filter(|stream| stream.context() == &middle).chain([&first, &late])
+        {
+            launch(stream, &new)?;
         }
-        assert_no_conflict(&sim, 2 + usize::from(several));
+        let launches = sim.launches();
+        assert_eq!(launches.len(), 3 + usize::from(second != Second::Never));
+        assert!(conflict(&launches).is_none(), "{second:?}: {:?}", conflict(&launches));
     }
     Ok(())
 }
@@ -583,7 +599,7 @@ fn draining_may_take_as_long_as_it_takes() -> Outcome {
     Ok(())
 }
 
-/// Who is told of a switch may use the set, and finds the new plan active.
+/// A subscriber that receives the event of a switch may use the set, and finds the new plan active.
 #[cfg(feature = "tracing")]
 #[test]
 fn a_subscriber_may_use_the_set() -> Outcome {

@@ -204,8 +204,8 @@ impl PartitionSet {
     }
 
     /// Makes a plan the active one. What is submitted to its partitions from now on waits, on the
-    /// device, for the former plan's work on the SMs that they take over. Who still has the former
-    /// plan and submits to it does so beside the new one.
+    /// device, for the former plan's work on the SMs that they take over. Work submitted through a
+    /// former plan runs concurrently with the new plan's.
     ///
     /// # Errors
     ///
