@@ -10,6 +10,4 @@ mod quarantine;
 mod raw;
 #[cfg(feature = "serde")]
 mod reports;
-#[cfg(feature = "tracing")]
-mod spans;
 mod stream;

@@ -1,15 +1,27 @@
-//! What the crate `tracing` is told.
+//! What the crate `tracing` is told. It keeps for the process which events anyone wants, so that
+//! these tests have a process of their own and run one after the other.
+#![cfg(feature = "tracing")]
+
+mod common;
 
 use std::fmt::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
+use std::time::Duration;
 
-use green_ctx::CUresult;
 use green_ctx::sim::Fault;
+use green_ctx::{CUresult, PartitionSet, Plan, SplitRequest, SwitchOptions};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-use crate::common::{Outcome, partition, simulated};
+use common::{Outcome, partition, simulated};
+
+/// Waits until no other test of this file runs.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Writes down spans and events.
 #[derive(Clone, Default)]
@@ -55,6 +67,7 @@ impl Subscriber for Log {
 
 #[test]
 fn partitions_are_traced() -> Outcome {
+    let _alone = alone();
     let (sim, device) = simulated("h200")?;
     device.driver().on_cleanup_failure(|_| {});
     let log = Log::default();
@@ -77,5 +90,58 @@ fn partitions_are_traced() -> Outcome {
         "event WARN  message=a clean-up failed error=cuStreamDestroy failed: CUDA_ERROR_UNKNOWN (999)",
     ];
     assert_eq!(*lines, expected);
+    Ok(())
+}
+
+/// Uses a set at each event, and sends the name of its active plan.
+struct User {
+    set: PartitionSet,
+    active: mpsc::Sender<String>,
+}
+
+impl Subscriber for User {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event()
+    }
+
+    fn new_span(&self, _span: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn event(&self, _event: &Event<'_>) {
+        drop(self.set.retire("none"));
+        let _ = self.active.send(self.set.active().name().to_owned());
+    }
+
+    fn record(&self, _span: &Id, _values: &Record<'_>) {}
+    fn record_follows_from(&self, _span: &Id, _follows: &Id) {}
+    fn enter(&self, _span: &Id) {}
+    fn exit(&self, _span: &Id) {}
+}
+
+/// A subscriber that receives the event of a switch may use the set, and finds the new plan active.
+#[test]
+fn a_subscriber_may_use_the_set() -> Outcome {
+    let _alone = alone();
+    let (active, names) = mpsc::channel();
+    thread::spawn(move || {
+        let switch = || -> Outcome {
+            let (_sim, device) = simulated("h200")?;
+            let plan = |name, sms| {
+                Plan::new(name, SplitRequest::new().group("decode", sms).rest("prefill"))
+            };
+            let all = device.resources().sm()?.split(SplitRequest::new().rest("all"))?.remainder;
+            let set = PartitionSet::new(all.ok_or("no SMs")?, plan("day", 16))?;
+            let night = set.prepare(plan("night", 64))?;
+            let user = User { set: set.clone(), active };
+            tracing::subscriber::with_default(user, || {
+                set.switch(&night, SwitchOptions::default())
+            })?;
+            Ok(())
+        };
+        switch().map_err(|error| error.to_string())
+    });
+    let name = names.recv_timeout(Duration::from_secs(20)).map_err(|_| "a deadlock")?;
+    assert_eq!(name, "night");
     Ok(())
 }
