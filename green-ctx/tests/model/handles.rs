@@ -6,6 +6,7 @@
 //! has the checks. Copies of the registry with mistakes show that the checks find them.
 
 use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
 
 use shuttle::scheduler::{DfsScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner, thread};
@@ -18,12 +19,12 @@ use crate::registry::Registry;
 type Scenario = fn(&SharedWorld);
 
 /// Two threads, one of them the scenario's own.
-fn both(
-    world: &SharedWorld,
-    here: impl FnOnce(&SharedWorld),
-    there: impl FnOnce(&SharedWorld) + Send + 'static,
+pub(crate) fn both<W: Send + Sync + 'static>(
+    world: &Arc<W>,
+    here: impl FnOnce(&Arc<W>),
+    there: impl FnOnce(&Arc<W>) + Send + 'static,
 ) {
-    let shared = world.clone();
+    let shared = Arc::clone(world);
     let other = thread::spawn(move || there(&shared));
     here(world);
     other.join().expect("no panic");

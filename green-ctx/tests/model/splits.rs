@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use shuttle::scheduler::Scheduler;
 use shuttle::{Config, Runner, thread};
 
-use crate::handles::{all_orders, failure, random_orders};
+use crate::handles::{all_orders, both, failure, random_orders};
 use crate::ledger::account::Ledger;
 use crate::ledger::assign::Chosen;
 use crate::ledger::cut::{Cut, Granularity, Placement, UnitCounts};
@@ -286,18 +286,6 @@ fn check(ledger: &Ledger<Fence, u32>) {
 }
 
 type Scenario = fn(&SharedWorld);
-
-/// Two threads, one of them the scenario's own.
-fn both(
-    world: &SharedWorld,
-    here: impl FnOnce(&SharedWorld),
-    there: impl FnOnce(&SharedWorld) + Send + 'static,
-) {
-    let shared = world.clone();
-    let other = thread::spawn(move || there(&shared));
-    here(world);
-    other.join().expect("no panic");
-}
 
 /// Splits, works, and gives the SMs back while the work goes on.
 fn use_sms(world: &SharedWorld, cut: usize, sm_count: u32) {

@@ -40,6 +40,18 @@ pub(super) struct PlanEntry {
     pub(super) lanes: Vec<Arc<Partition>>,
 }
 
+/// A partition of several plans by its number among all of theirs: its plan, its place there, itself.
+fn lane_of<'a>(
+    mut plans: impl Iterator<Item = &'a PlanEntry>,
+    mut at: usize,
+) -> Option<(&'a PlanEntry, usize, &'a Arc<Partition>)> {
+    plans.find_map(|plan| {
+        let lane = plan.lanes.get(at).map(|lane| (plan, at, lane));
+        at = at.saturating_sub(plan.lanes.len());
+        lane
+    })
+}
+
 pub(super) struct SetEntry {
     pub(super) name: u32,
     pub(super) set: PartitionSet,
@@ -156,15 +168,7 @@ impl World {
     pub(super) fn place(&self, number: u32) -> Option<Place> {
         let plans = self.sets.iter().flat_map(|set| &set.plans);
         let lanes = plans.clone().map(|plan| plan.lanes.len()).sum::<usize>();
-        let lane = |mut at: usize| {
-            plans.clone().find_map(|plan| match plan.lanes.get(at) {
-                Some(lane) => Some((plan, at, lane)),
-                None => {
-                    at -= plan.lanes.len();
-                    None
-                }
-            })
-        };
+        let lane = |at| lane_of(plans.clone(), at);
         let own = self.contexts.len();
         let name = |at: usize| match self.contexts.get(at) {
             Some(entry) => Some(Name::Context(entry.name)),
@@ -184,15 +188,7 @@ impl World {
     pub(super) fn lane(&self, number: u32) -> Option<Lane> {
         let plans = self.sets.iter().filter_map(SetEntry::active);
         let lanes = plans.clone().map(|plan| plan.lanes.len()).sum::<usize>();
-        let lane = |mut at: usize| {
-            plans.clone().find_map(|plan| match plan.lanes.get(at) {
-                Some(lane) => Some((plan, at, lane)),
-                None => {
-                    at -= plan.lanes.len();
-                    None
-                }
-            })
-        };
+        let lane = |at| lane_of(plans.clone(), at);
         let own = self.streams.len();
         let name = |at: usize| match self.streams.get(at) {
             Some(entry) => Some(Name::Stream(entry.name)),
