@@ -35,6 +35,16 @@ pub(super) fn run(bench: &Bench) -> Result<Found> {
         }
         if count == 2 {
             found.samples.push(reads(bench, &set).sample("active plan read"));
+            // As PyTorch and cuBLAS have them.
+            for partition in plans.iter().flat_map(|plan| plan.partitions()) {
+                black_box(partition.stream().as_raw());
+            }
+            for (busy, state) in [(false, "idle"), (true, "in flight")] {
+                let name = format!("{name}, fences, handles given out, {state}");
+                bench.progress.step(&format!("  {name}"));
+                let times = switches(bench, &set, &plans, true, busy)?;
+                found.samples.push(times.sample(name));
+            }
         }
     }
     Ok(found)
