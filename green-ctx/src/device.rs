@@ -254,7 +254,7 @@ impl Device {
     }
 
     /// Lets go of fences in the ledger whose work is done.
-    fn settle_fences(&self) {
+    pub(crate) fn settle_fences(&self) {
         let mut fences = self.state().ledger.lock().fences();
         // Asked without the lock, as whoever takes the SMs meanwhile gets the fences too.
         let mut running = Fences::gather(&fences);

@@ -118,21 +118,20 @@ impl SmGroup {
     /// Gives the SMs back to whoever accounts for them, but not to be used until the work of certain
     /// contexts could be recorded.
     pub(crate) fn quarantine(&mut self, contexts: Vec<Stuck>) {
-        let mut members = mem::take(&mut self.placement.members);
+        let (cut, members) = (self.placement.cut.clone(), mem::take(&mut self.placement.members));
+        let placement = Placement { cut, members };
         let fences = mem::take(&mut self.fences);
         let state = self.device.state();
-        match &self.hold {
+        let held = match &self.hold {
             Hold::Ledger => {
-                let names = state.ledger.lock().quarantine(&members);
+                let names = state.ledger.lock().quarantine(&placement.members);
                 drop(names);
-                state.quarantine.add(Case { contexts, members, fences });
+                true
             }
-            Hold::Shared => {
-                members.clear();
-                state.quarantine.add(Case { contexts, members, fences });
-            }
-            Hold::Parent(parent) => parent.quarantine(contexts, &fences),
-        }
+            Hold::Shared => false,
+            Hold::Parent(parent) => return parent.quarantine(contexts, &fences),
+        };
+        state.quarantine.add(Case { contexts, placement, held, fences });
     }
 
     /// Hands units over to smaller groups. Returns what each of them waits for, and who accounts for
@@ -157,19 +156,20 @@ impl Drop for SmGroup {
         if self.placement.members.is_empty() || self.device.driver().is_forked() {
             return;
         }
+        self.fences.settle(self.device.driver());
+        let (ledger, fences) = (&self.device.state().ledger, self.fences.as_slice());
         match &self.hold {
-            Hold::Shared => {}
+            Hold::Shared if fences.is_empty() => {}
+            Hold::Shared => {
+                ledger.lock().leave_fences(&self.placement, fences);
+                // It may be long until somebody takes the SMs.
+                self.device.settle_fences();
+            }
             Hold::Ledger => {
-                self.fences.settle(self.device.driver());
-                let state = self.device.state();
-                let names =
-                    state.ledger.lock().give_back(&self.placement.members, self.fences.as_slice());
+                let names = ledger.lock().give_back(&self.placement.members, fences);
                 drop(names);
             }
-            Hold::Parent(parent) => {
-                self.fences.settle(self.device.driver());
-                parent.leave(&self.fences);
-            }
+            Hold::Parent(parent) => parent.leave(&self.fences),
         }
     }
 }

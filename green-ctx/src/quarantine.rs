@@ -16,7 +16,7 @@ use crate::device::Device;
 use crate::error::Result;
 use crate::fence::{Fence, Fences};
 use crate::green::{self, RawGreen};
-use crate::ledger::Idle;
+use crate::ledger::{Idle, Placement};
 
 /// A context that is in use no more, and what it was made of.
 pub(crate) type Stuck = Idle<RawGreen>;
@@ -32,8 +32,10 @@ pub(crate) struct Quarantine {
 /// Units that are freed together, once the work of all contexts is recorded.
 pub(crate) struct Case {
     pub(crate) contexts: Vec<Stuck>,
-    /// The units in the device's ledger; none for SMs that other groups have too.
-    pub(crate) members: Vec<usize>,
+    /// The units.
+    pub(crate) placement: Placement,
+    /// Whether the device's ledger has them in quarantine; not where other groups have them too.
+    pub(crate) held: bool,
     /// What else runs there.
     pub(crate) fences: Fences,
 }
@@ -71,8 +73,12 @@ impl Quarantine {
                 self.cases.lock().push(case);
                 continue;
             }
+            let (placement, fences) = (&case.placement, case.fences.as_slice());
             let mut ledger = device.state().ledger.lock();
-            ledger.end_quarantine(&case.members, case.fences.as_slice());
+            match case.held {
+                true => ledger.end_quarantine(&placement.members, fences),
+                false => ledger.leave_fences(placement, fences),
+            }
             drop(ledger);
             self.count.fetch_sub(1, Ordering::Relaxed);
         }

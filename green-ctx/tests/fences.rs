@@ -125,6 +125,29 @@ fn a_fence_outlives_the_next_switch() -> Outcome {
     Ok(())
 }
 
+/// A context that overlapped others, and that is used again on SMs of somebody's own.
+#[test]
+fn what_an_overlapping_context_left_is_waited_for() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let (old, new) = (work(&sim, &device, "old", LONG)?, work(&sim, &device, "new", SHORT)?);
+    let request = || SplitRequest::new().group("a", 16).group("b", 16);
+    let shared = device.resources().sm()?.split(request().overlapping(true))?;
+    for group in shared.groups {
+        launch(&device.create_context(group)?.create_stream(StreamOptions::default())?, &old)?;
+    }
+    let made = device.context_counts().created;
+    // Owned from here on.
+    for group in device.resources().sm()?.split(request())?.groups {
+        launch(&device.create_context(group)?.create_stream(StreamOptions::default())?, &new)?;
+    }
+    assert_eq!(device.context_counts().created, made, "the driver's contexts are used again");
+    let launches = sim.launches();
+    assert_eq!(launches.len(), 4);
+    let conflicts = conflict(&launches);
+    assert!(conflicts.is_none(), "{conflicts:?}");
+    Ok(())
+}
+
 /// When partitions get a second stream: they are fenced stream by stream before that, as a whole after it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Second {

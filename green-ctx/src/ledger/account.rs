@@ -23,7 +23,7 @@ pub(crate) struct Ledger<F, C> {
     units: Vec<Unit>,
     held: usize,
     quarantined: usize,
-    /// What still runs on free units, each fence once.
+    /// What still runs on units that somebody may get, each fence once.
     pending: Vec<Pending<F>>,
     /// Contexts that nobody uses, of units that may be free or not.
     pub(crate) recycler: Recycler<C>,
@@ -35,7 +35,7 @@ enum Unit {
     Quarantined,
 }
 
-/// A fence, and the free units whose next owner waits for it.
+/// A fence, and the units whose next owner waits for it.
 struct Pending<F> {
     fence: F,
     units: UnitSet,
@@ -256,18 +256,34 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         names
     }
 
+    /// Has whoever gets units next wait for fences that a group left which did not hold them, whoever
+    /// holds them now.
+    pub(crate) fn leave_fences(&mut self, placement: &Placement, fences: &[F]) {
+        let Placement { cut, members } = placement;
+        if self.cut == *cut && !self.units.is_empty() {
+            return self.add_pending(members, fences);
+        }
+        // How they lie among the units of another cut is not known.
+        self.add_pending_on(&UnitSet::all(self.units.len()), fences);
+    }
+
     fn add_pending(&mut self, members: &[usize], fences: &[F]) {
         // Without a unit, nobody would ever take the fence.
-        for fence in fences.iter().filter(|_| !members.is_empty()) {
-            let units = UnitSet::of(self.units.len(), members);
+        if !members.is_empty() {
+            self.add_pending_on(&UnitSet::of(self.units.len(), members), fences);
+        }
+    }
+
+    fn add_pending_on(&mut self, units: &UnitSet, fences: &[F]) {
+        for fence in fences {
             match self.pending.iter_mut().find(|pending| pending.fence == *fence) {
-                Some(pending) => pending.units.add(&units),
-                None => self.pending.push(Pending { fence: fence.clone(), units }),
+                Some(pending) => pending.units.add(units),
+                None => self.pending.push(Pending { fence: fence.clone(), units: units.clone() }),
             }
         }
     }
 
-    /// The fences of the units that are free, each once.
+    /// The fences that next owners wait for, each once.
     pub(crate) fn fences(&self) -> Vec<F> {
         self.pending.iter().map(|pending| pending.fence.clone()).collect()
     }

@@ -43,9 +43,11 @@ struct World {
     cuts: Vec<(Cut, UnitCounts)>,
     /// The cut that is in use, or was last.
     cut: usize,
+    /// Whether any group was taken yet.
+    is_cut: bool,
     groups: Vec<Group>,
     quarantined: Vec<Group>,
-    /// What waits on each free unit.
+    /// What the next owner of each unit waits for.
     pending: BTreeMap<usize, BTreeSet<Fence>>,
     tokens: u32,
     /// Everything that the ledger answered.
@@ -68,6 +70,7 @@ impl World {
             ledger: Ledger::default(),
             cuts: cuts.into(),
             cut: 0,
+            is_cut: false,
             groups: Vec::new(),
             quarantined: Vec::new(),
             pending: BTreeMap::new(),
@@ -116,7 +119,10 @@ impl World {
             return self.check_refusal(which, &request, chosen, nobody_has_any);
         };
         check_choice(&units, &request, &chosen);
-        if request.overlapping || chosen.is_empty() {
+        if request.overlapping {
+            return chosen.iter().for_each(|group| self.leave(which, &group.placement));
+        }
+        if chosen.is_empty() {
             return;
         }
         if self.groups.is_empty() && self.quarantined.is_empty() && which != self.cut {
@@ -126,6 +132,7 @@ impl World {
             self.pending = (0..count).map(|unit| (unit, all.clone())).collect();
             self.cut = which;
         }
+        self.is_cut = true;
         for group in chosen {
             let taken = self.call(|ledger| ledger.take(&units, &group));
             let mut expected = BTreeSet::new();
@@ -190,7 +197,19 @@ impl World {
 
     fn free(&mut self, group: &Group, fences: &[Fence]) {
         for unit in &group.placement.members {
-            self.pending.insert(*unit, fences.iter().cloned().collect());
+            self.pending.entry(*unit).or_default().extend(fences.iter().cloned());
+        }
+    }
+
+    /// A group that held nothing leaves work on units, whoever has them.
+    fn leave(&mut self, which: usize, placement: &Placement) {
+        let fences = [Arc::new(self.token()), Arc::new(self.token())];
+        self.call(|ledger| ledger.leave_fences(placement, &fences));
+        let all = 0..self.cuts[self.cut].1.counts().len();
+        let is_known = self.is_cut && which == self.cut;
+        let units = all.filter(|unit| !is_known || placement.members.contains(unit));
+        for unit in units {
+            self.pending.entry(unit).or_default().extend(fences.iter().cloned());
         }
     }
 
