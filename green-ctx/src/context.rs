@@ -1,6 +1,7 @@
 //! Contexts: a device's primary one and the green ones, behind one type.
 #![allow(unsafe_code, reason = "calls the driver")]
 
+mod calls;
 mod close;
 mod fencing;
 mod foreign;
@@ -9,13 +10,11 @@ mod streams;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::hint;
 use std::mem;
 use std::ptr;
 use std::sync::{Arc, Weak};
 
 use green_ctx_sys::{CUcontext, CUctx_st, CUgreenCtx, CUgreenCtx_st};
-use parking_lot::{Mutex, MutexGuard};
 
 use crate::capture::RelaxedCapture;
 use crate::current::{self, Current, Scope};
@@ -32,6 +31,7 @@ use crate::raw::Raw;
 use crate::stream::{Stream, StreamOptions};
 use crate::trace;
 
+use calls::Calls;
 pub use close::{CloseError, CloseReason};
 use fencing::Fencing;
 
@@ -90,8 +90,7 @@ enum Kind {
 
 struct Green {
     raw: Raw<CUgreenCtx_st>,
-    /// The driver's header allows one thread at a time on a CUgreenCtx.
-    calls: Mutex<()>,
+    calls: Calls,
     group: SmGroup,
     workqueue: Option<WorkqueueConfig>,
     fencing: Fencing,
@@ -139,7 +138,7 @@ impl Context {
         let RawGreen { green, context } = raw;
         let green = Green {
             raw: green,
-            calls: Mutex::new(()),
+            calls: Calls::default(),
             fencing: Fencing::new(group.fences()),
             group,
             workqueue,
@@ -332,9 +331,10 @@ impl Context {
         // Out of the registry at the moment when no other handle lives, so that none can come from
         // there any more, and those that live are found until then.
         let (contexts, address) = (driver.contexts(), self.inner.raw.address());
-        let mut inner = contexts.take(address, self.inner).map_err(|inner| CloseError {
-            context: Context { inner },
-            reason: CloseReason::Shared,
+        let mut inner = contexts.take(address, self.inner).map_err(|inner| {
+            let context = Context { inner };
+            let streams = context.stream_count();
+            CloseError { context, reason: CloseReason::Shared { streams } }
         })?;
         inner.close().map_err(|reason| {
             // Another thread may have come with the handle meanwhile: its object is the context's.
@@ -348,16 +348,25 @@ impl Context {
     /// context.
     pub(crate) fn with_green<R>(&self, call: impl FnOnce(Raw<CUgreenCtx_st>) -> R) -> Option<R> {
         self.inner.green().map(|(raw, calls)| {
-            let _one_at_a_time = lock_calls(calls);
+            let _one_at_a_time = calls.lock();
             call(raw)
         })
+    }
+
+    /// Destroys a stream of this context, in turn with calls on a green context where threads contend
+    /// for it.
+    #[inline]
+    pub(crate) fn destroy_stream(&self, destroy: impl FnOnce() -> Result<()>) -> Result<()> {
+        let green = self.inner.green();
+        let _in_turn = green.and_then(|(_, calls)| calls.lock_if_contended());
+        destroy()
     }
 }
 
 impl Inner {
     /// The green context and the lock for calls on it; `None` for a context that is not green.
     #[inline]
-    fn green(&self) -> Option<(Raw<CUgreenCtx_st>, &Mutex<()>)> {
+    fn green(&self) -> Option<(Raw<CUgreenCtx_st>, &Calls)> {
         match &self.kind {
             Kind::Green(green) => Some((green.raw, &green.calls)),
             Kind::Borrowed(borrowed) => borrowed.green.map(|raw| (raw, &borrowed.calls)),
@@ -465,26 +474,6 @@ impl Inner {
         let stuck = Stuck { placement, workqueue: green.workqueue, sm_count, raw };
         green.group.quarantine(vec![stuck]);
     }
-}
-
-/// Locks what another thread holds for the length of one driver call.
-#[inline]
-fn lock_calls(calls: &Mutex<()>) -> MutexGuard<'_, ()> {
-    calls.try_lock().unwrap_or_else(|| lock_spinning(calls))
-}
-
-/// A call takes some 4 µs, and to sleep and to be woken takes longer: two threads that made streams in
-/// one context took 24 µs a stream, where the driver's own locks take 14 (seen on an H200's host).
-#[cold]
-fn lock_spinning(calls: &Mutex<()>) -> MutexGuard<'_, ()> {
-    const TRIES: u32 = 2000;
-    for _ in 0..TRIES {
-        hint::spin_loop();
-        if let Some(guard) = calls.try_lock() {
-            return guard;
-        }
-    }
-    calls.lock()
 }
 
 impl Drop for Inner {

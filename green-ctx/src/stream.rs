@@ -10,8 +10,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::mem;
 use std::ptr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use green_ctx_sys::{CUevent, CUstream, CUstream_flags, CUstream_st, Version};
 
@@ -51,21 +50,23 @@ pub use token::DefaultStream;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
 #[doc(alias = "CUstream")]
 pub struct Stream {
-    inner: Arc<Inner>,
-}
-
-pub(crate) struct Inner {
     raw: Raw<CUstream_st>,
     context: Context,
     /// The stream's number among those of its context, if that counts them.
     slot: Option<usize>,
-    /// Whether the raw handle has been given out, and with it entered in the registry: nobody can
-    /// look up a handle that nobody was given, and entering costs as much as all else that making a
-    /// stream adds to the driver's call.
-    known: AtomicBool,
+    /// Set when there are several handles, or others have the raw one. Until then this handle is the
+    /// stream, without an allocation of its own and an entry in the registry: together they cost as much
+    /// as all else that making a stream adds to the driver's call.
+    shared: OnceLock<Arc<Inner>>,
+}
+
+/// What the handles of a stream share, and what the registry leads to.
+pub(crate) struct Inner {
+    raw: Raw<CUstream_st>,
+    context: Context,
+    slot: Option<usize>,
     /// Dropped after everything else: an owner may keep the context too.
     ownership: Ownership,
 }
@@ -88,7 +89,8 @@ impl StreamOptions {
 
 impl Stream {
     pub(crate) fn from_inner(inner: Arc<Inner>) -> Stream {
-        Stream { inner }
+        let (raw, context, slot) = (inner.raw, inner.context.clone(), inner.slot);
+        Stream { raw, context, slot, shared: OnceLock::from(inner) }
     }
 
     pub(crate) fn create(context: &Context, options: StreamOptions) -> Result<Stream> {
@@ -96,22 +98,27 @@ impl Stream {
         let raw = create_raw(context, options.priority)
             .inspect_err(|error| context.device().note(error))?;
         let raw = Raw::new(raw).ok_or_else(|| Error::null("cuStreamCreateWithPriority"))?;
-        let stream = Stream::enter(raw, context.clone(), false, Ownership::Owned);
-        stream.context().hold_new(&stream)?;
+        let (slot, context) = (context.enter_stream(raw), context.clone());
+        let stream = Stream { raw, context, slot, shared: OnceLock::new() };
+        stream.context.hold_new(&stream)?;
         Ok(stream)
     }
 
-    /// An object for a raw stream, among the streams of its context.
-    fn enter(raw: Raw<CUstream_st>, context: Context, known: bool, ownership: Ownership) -> Stream {
-        let (slot, known) = (context.enter_stream(raw), AtomicBool::new(known));
-        Stream { inner: Arc::new(Inner { raw, context, slot, known, ownership }) }
+    /// What the handles share, made and entered in the registry by the first call.
+    fn share(&self) -> &Arc<Inner> {
+        self.shared.get_or_init(|| {
+            let (raw, context, slot) = (self.raw, self.context.clone(), self.slot);
+            let inner = Arc::new(Inner { raw, context, slot, ownership: Ownership::Owned });
+            self.driver().streams().enter(raw.address(), &inner);
+            inner
+        })
     }
 
     /// The context that the stream's work runs in.
     #[must_use]
     #[doc(alias("cuStreamGetCtx", "cuStreamGetGreenCtx"))]
     pub fn context(&self) -> &Context {
-        &self.inner.context
+        &self.context
     }
 
     /// The driver's handle. [`Driver::find_stream`] leads back from it.
@@ -119,19 +126,16 @@ impl Stream {
     /// Whoever has it finds the stream's context, so this gives that out too ([`Context::as_raw`]).
     #[must_use]
     pub fn as_raw(&self) -> CUstream {
-        if !self.inner.known.load(Ordering::Acquire) {
-            // Whoever has a stream finds its context (cuStreamGetCtx), and that context's default stream.
-            self.driver().report(self.inner.context.expose());
-            self.driver().streams().enter(self.inner.raw.address(), &self.inner);
-            self.inner.known.store(true, Ordering::Release);
-        }
+        // Whoever has a stream finds its context (cuStreamGetCtx), and that context's default stream.
+        self.driver().report(self.context.expose());
+        self.share();
         self.raw()
     }
 
     /// The driver's handle, for calls of this crate.
     #[inline]
     pub(crate) fn raw(&self) -> CUstream {
-        self.inner.raw.as_ptr()
+        self.raw.as_ptr()
     }
 
     /// The stream's number, unique in the process.
@@ -265,7 +269,7 @@ impl Stream {
 
     #[inline]
     pub(crate) fn driver(&self) -> &Driver {
-        self.inner.driver()
+        self.context.device().driver()
     }
 }
 
@@ -297,41 +301,56 @@ pub(crate) fn create_raw(context: &Context, priority: i32) -> Result<CUstream> {
     Ok(raw)
 }
 
-impl Inner {
-    #[inline]
-    fn driver(&self) -> &Driver {
-        self.context.device().driver()
-    }
+/// Counts a stream out, before it is destroyed.
+#[inline]
+fn leave(raw: Raw<CUstream_st>, context: &Context, slot: Option<usize>) {
+    graph::stream_ends(context, raw.as_ptr());
+    context.leave_stream(slot);
+}
 
-    fn destroy(&self) -> Result<()> {
-        // SAFETY: nobody else has the handle, and this is its only end.
-        unsafe { call!(self.driver().api(), cuStreamDestroy(self.raw.as_ptr())) }
+/// Destroys a stream; only the end of what stands for it may.
+#[inline]
+fn destroy(raw: Raw<CUstream_st>, context: &Context) {
+    let driver = context.device().driver();
+    // SAFETY: the callers are the handle's only end, and nobody else has it.
+    let destroy = || unsafe { call!(driver.api(), cuStreamDestroy(raw.as_ptr())) };
+    driver.report(context.destroy_stream(destroy));
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.shared.get().is_none() && !self.driver().is_forked() {
+            leave(self.raw, &self.context, self.slot);
+            destroy(self.raw, &self.context);
+        }
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if self.driver().is_forked() {
+        let driver = self.context.device().driver();
+        if driver.is_forked() {
             // Not even the owner: what it does was meant for the parent.
             return mem::forget(mem::replace(&mut self.ownership, Ownership::Owned));
         }
-        graph::stream_ends(&self.context, self.raw.as_ptr());
+        leave(self.raw, &self.context, self.slot);
         // Forgotten before it is given up: the driver may use the address again at once.
-        if let Some(slot) = self.slot {
-            self.context.leave_stream(slot);
-        }
-        if *self.known.get_mut() {
-            self.driver().streams().forget(self.raw.address(), self);
-        }
+        driver.streams().forget(self.raw.address(), self);
         if self.ownership.is_owned() {
-            self.driver().report(self.destroy());
+            destroy(self.raw, &self.context);
         }
+    }
+}
+
+impl Clone for Stream {
+    fn clone(&self) -> Stream {
+        Stream::from_inner(Arc::clone(self.share()))
     }
 }
 
 impl PartialEq for Stream {
     fn eq(&self, other: &Stream) -> bool {
-        Arc::ptr_eq(&self.inner, &other.inner)
+        self.raw.address() == other.raw.address() && self.driver() == other.driver()
     }
 }
 
@@ -339,12 +358,12 @@ impl Eq for Stream {}
 
 impl Hash for Stream {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        Arc::as_ptr(&self.inner).hash(state);
+        self.raw.address().hash(state);
     }
 }
 
 impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stream").field("context", &self.inner.context).finish_non_exhaustive()
+        f.debug_struct("Stream").field("context", &self.context).finish_non_exhaustive()
     }
 }

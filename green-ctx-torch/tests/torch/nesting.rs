@@ -95,7 +95,7 @@ fn a_partition_that_is_entered_cannot_be_closed() -> Outcome {
     drop(stream);
     let closed = partition.close();
     let Err(error) = closed else { panic!("the thread has it") };
-    assert!(matches!(error.reason, CloseReason::Shared));
+    assert!(matches!(error.reason, CloseReason::Shared { .. }));
     scope::leave(&error.context)?;
     error.context.close()?;
     Ok(())

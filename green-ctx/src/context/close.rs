@@ -1,5 +1,7 @@
 //! Why a context was not closed.
 
+use std::borrow::Cow;
+
 use super::Context;
 use crate::error::Error;
 
@@ -18,9 +20,13 @@ pub struct CloseError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseReason {
-    /// Another handle keeps it: a clone, a stream, a guard.
-    #[error("another handle of the context is alive")]
-    Shared,
+    /// Something else keeps it.
+    #[error("the context is still in use: {}", keepers(*.streams))]
+    Shared {
+        /// How many of its streams are alive. Where none is, another handle of the context keeps it,
+        /// or a guard, a graph or a capture.
+        streams: usize,
+    },
     /// It is one of a set of plans, whose other plans use its SMs too. Its last handle ends it.
     #[error("the context's SMs are those of a set of plans; drop the context instead")]
     InPlans,
@@ -30,4 +36,12 @@ pub enum CloseReason {
     /// The driver failed.
     #[error(transparent)]
     Driver(#[from] Error),
+}
+
+fn keepers(streams: usize) -> Cow<'static, str> {
+    match streams {
+        0 => "another handle of it, a guard, a graph or a capture is alive".into(),
+        1 => "a stream of it is alive".into(),
+        _ => format!("{streams} streams of it are alive").into(),
+    }
 }

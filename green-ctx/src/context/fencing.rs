@@ -10,7 +10,7 @@
 //! 580.159.04): such waits are made once more, of the whole, before it.
 #![allow(unsafe_code, reason = "calls the driver")]
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use green_ctx_sys::{CUevent, CUstream_st};
@@ -32,6 +32,8 @@ use crate::stream::{DefaultStream, Stream};
 pub(super) struct Fencing {
     /// What the context's streams wait for.
     pending: Pending,
+    /// How many streams objects stand for.
+    streams: AtomicUsize,
     /// Of a context that shares its SMs in time.
     shared: OnceLock<Shared>,
     /// Graphs that streams of other contexts launched, and that run here.
@@ -55,6 +57,7 @@ impl Fencing {
     pub(super) fn new(fences: &Fences) -> Fencing {
         Fencing {
             pending: Pending::new(fences),
+            streams: AtomicUsize::new(0),
             shared: OnceLock::new(),
             guests: OnceLock::new(),
             exposed: AtomicBool::new(false),
@@ -190,20 +193,30 @@ impl Context {
         Ok(())
     }
 
+    /// How many of its streams objects stand for.
+    pub(super) fn stream_count(&self) -> usize {
+        self.fencing().map_or(0, |fencing| fencing.streams.load(Ordering::Relaxed))
+    }
+
     fn shared(&self) -> Option<&Shared> {
         self.fencing()?.shared.get()
     }
 
-    /// Counts a stream in, where the context shares its SMs in time. Returns the number by which it
-    /// leaves.
+    /// Counts a stream in. Returns the number by which it leaves, where the context shares its SMs in
+    /// time.
     #[inline]
     pub(crate) fn enter_stream(&self, stream: Raw<CUstream_st>) -> Option<usize> {
-        self.shared().map(|shared| shared.streams.enter(stream))
+        let fencing = self.fencing()?;
+        fencing.streams.fetch_add(1, Ordering::Relaxed);
+        fencing.shared.get().map(|shared| shared.streams.enter(stream))
     }
 
     /// Counts a stream out, before it is destroyed.
-    pub(crate) fn leave_stream(&self, slot: usize) {
-        if let Some(shared) = self.shared() {
+    #[inline]
+    pub(crate) fn leave_stream(&self, slot: Option<usize>) {
+        let Some(fencing) = self.fencing() else { return };
+        fencing.streams.fetch_sub(1, Ordering::Relaxed);
+        if let (Some(slot), Some(shared)) = (slot, fencing.shared.get()) {
             shared.streams.leave(slot);
         }
     }

@@ -5,8 +5,8 @@ use std::ptr;
 use std::sync::Arc;
 
 use green_ctx_sys::{CUcontext, CUctx_st, CUgreenCtx_st};
-use parking_lot::Mutex;
 
+use super::calls::Calls;
 use super::{Context, Inner, Kind};
 use crate::current::Scope;
 use crate::device::Device;
@@ -20,7 +20,7 @@ use crate::stream::DefaultStream;
 pub(super) struct Borrowed {
     /// Its green context, when it is one.
     pub(super) green: Option<Raw<CUgreenCtx_st>>,
-    pub(super) calls: Mutex<()>,
+    pub(super) calls: Calls,
     pub(super) _owner: Owner,
 }
 
@@ -100,7 +100,7 @@ impl Context {
         {
             return Ok(primary);
         }
-        let kind = Kind::Borrowed(Borrowed { green, calls: Mutex::new(()), _owner: owner });
+        let kind = Kind::Borrowed(Borrowed { green, calls: Calls::default(), _owner: owner });
         let fresh = Arc::new(Inner { raw, kind, device });
         let (inner, late) = driver.contexts().get_or_enter(raw.address(), fresh);
         drop(late);

@@ -11,7 +11,7 @@ use green_ctx_sys::{
     CUstream_st,
 };
 
-use super::{DefaultStream, Stream};
+use super::{DefaultStream, Inner, Stream};
 use crate::context::Context;
 use crate::driver::Driver;
 use crate::error::{Error, Result, call, check};
@@ -68,12 +68,12 @@ impl Stream {
             return Err(Error::InvalidRequest("the stream is one of another context".to_owned()));
         }
         // Nothing of this object is the stream's end yet, so that an error leaves it as it was.
-        let mut stream = Stream::foreign(raw, context.clone(), Ownership::borrowed(()))?;
-        if let Some(inner) = Arc::get_mut(&mut stream.inner) {
+        let mut inner = Inner::foreign(raw, context.clone(), Ownership::borrowed(()))?;
+        if let Some(inner) = Arc::get_mut(&mut inner) {
             inner.ownership = Ownership::Owned;
         }
-        let (inner, late) = driver.streams().get_or_enter(raw.address(), stream.inner);
-        let Some(mut late) = late else { return Ok(Stream { inner }) };
+        let (inner, late) = driver.streams().get_or_enter(raw.address(), inner);
+        let Some(mut late) = late else { return Ok(Stream::from_inner(inner)) };
         // Another thread was first, and its object stands for the stream.
         match Arc::get_mut(&mut late) {
             Some(late) => late.ownership = Ownership::borrowed(()),
@@ -123,26 +123,32 @@ impl Stream {
     ) -> Result<Stream> {
         let raw = handle(driver, raw)?;
         if let Some(inner) = driver.streams().find(raw.address()) {
-            return Ok(Stream { inner });
+            return Ok(Stream::from_inner(inner));
         }
         let owner: Owner = Arc::new(owner);
         // SAFETY: the stream is alive by this function's contract.
         let (context, green) = unsafe { context_of(driver, raw) }?;
         // SAFETY: the owner keeps the stream's context by this function's contract.
         let context = unsafe { Context::adopt(driver, context, green, Arc::clone(&owner)) }?;
-        let stream = Stream::foreign(raw, context, Ownership::Borrowed { _owner: owner })?;
-        let (inner, late) = driver.streams().get_or_enter(raw.address(), stream.inner);
+        let inner = Inner::foreign(raw, context, Ownership::Borrowed { _owner: owner })?;
+        let (inner, late) = driver.streams().get_or_enter(raw.address(), inner);
         drop(late);
-        Ok(Stream { inner })
+        Ok(Stream::from_inner(inner))
     }
+}
 
+impl Inner {
     /// An object for a foreign handle, not yet in the registry.
-    fn foreign(raw: Raw<CUstream_st>, context: Context, ownership: Ownership) -> Result<Stream> {
-        // Others have the handle: it goes into the registry at once.
-        let stream = Stream::enter(raw, context, true, ownership);
-        stream.context().expose()?;
-        stream.context().hold_new(&stream)?;
-        Ok(stream)
+    fn foreign(
+        raw: Raw<CUstream_st>,
+        context: Context,
+        ownership: Ownership,
+    ) -> Result<Arc<Inner>> {
+        let slot = context.enter_stream(raw);
+        let inner = Arc::new(Inner { raw, context, slot, ownership });
+        inner.context.expose()?;
+        inner.context.hold_new(&Stream::from_inner(Arc::clone(&inner)))?;
+        Ok(inner)
     }
 }
 

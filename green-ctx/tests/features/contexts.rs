@@ -204,14 +204,19 @@ fn a_context_in_use_is_not_closed() -> Outcome {
         let Machine { sim, device } = machine;
         let mut context = partition(device, 24)?;
         let raw = context.as_raw();
-        // Each of these keeps it.
-        let (clone, user) = (context.clone(), stream(&context)?);
-        let guard = context.make_current()?;
-        let mut keepers: Vec<Box<dyn std::any::Any>> =
-            vec![Box::new(clone), Box::new(user), Box::new(guard)];
-        while let Some(keeper) = keepers.pop() {
+        // Each of these keeps it, and the reason says so.
+        let (clone, guard) = (context.clone(), context.make_current()?);
+        let (user, other) = (stream(&context)?, stream(&context)?);
+        let mut keepers: Vec<(Box<dyn std::any::Any>, &str)> = vec![
+            (Box::new(clone), "another handle of it, a guard, a graph or a capture is alive"),
+            (Box::new(guard), "another handle of it, a guard, a graph or a capture is alive"),
+            (Box::new((user.clone(), user)), "a stream of it is alive"),
+            (Box::new(other), "2 streams of it are alive"),
+        ];
+        while let Some((keeper, who)) = keepers.pop() {
             let error = context.close().expect_err("somebody has it");
-            assert!(matches!(error.reason, CloseReason::Shared), "{}", error.reason);
+            assert!(matches!(error.reason, CloseReason::Shared { .. }), "{}", error.reason);
+            assert!(error.reason.to_string().ends_with(who), "{}", error.reason);
             context = error.context;
             assert_eq!(machine.driver().find_context(raw).as_ref(), Some(&context));
             assert_eq!((context.sm_count()?, machine.free()?), (24, 108));

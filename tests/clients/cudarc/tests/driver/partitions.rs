@@ -187,7 +187,7 @@ fn closing_says_what_cudarc_has() -> Result {
     let memory = stream.alloc_zeros::<u8>(64)?;
     drop(stream);
     let refused = context.close().expect_err("cudarc's memory has the stream");
-    assert!(matches!(refused.reason, CloseReason::Shared));
+    assert!(matches!(refused.reason, CloseReason::Shared { .. }));
     drop(memory);
     let group = refused.context.close()?.ok_or("a partition has a group")?;
     assert_eq!(group.sm_count(), 16);
