@@ -47,7 +47,8 @@ impl Api {
     ///
     /// As [`load_from`](Api::load_from).
     pub fn load() -> Result<Api, LoadError> {
-        Api::load_from(Path::new(LIBRARY))
+        // SAFETY: the system's library of this name is the CUDA driver.
+        unsafe { Api::load_from(Path::new(LIBRARY)) }
     }
 
     /// Opens the library at `path` and resolves every function. A path without a separator is
@@ -57,10 +58,15 @@ impl Api {
     ///
     /// [`LoadError::NotFound`], [`LoadError::NotALibrary`], [`LoadError::NoEntryPoint`],
     /// [`LoadError::TooOld`] and the rest of [`LoadError`], each with the path.
-    pub fn load_from(path: impl AsRef<Path>) -> Result<Api, LoadError> {
+    ///
+    /// # Safety
+    ///
+    /// The library must be a CUDA driver: opening it runs its code, and its functions are called with the
+    /// signatures that `cuda.h` gives them.
+    pub unsafe fn load_from(path: impl AsRef<Path>) -> Result<Api, LoadError> {
         let path = path.as_ref();
-        // SAFETY: opening a library runs its initialisers. The caller names the CUDA driver, whose
-        // initialisers are meant to be run this way; this is the assumption of every loader.
+        // SAFETY: opening a library runs its initialisers, and it is a CUDA driver by this function's
+        // contract.
         let library = unsafe { libloading::Library::new(path) }.map_err(|source| {
             let path = path.to_owned();
             // The loader reports both in words only. A bare name is never a file of ours.

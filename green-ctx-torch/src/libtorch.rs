@@ -129,8 +129,13 @@ impl Torch {
     /// # Errors
     ///
     /// [`TorchError::NotFound`], [`TorchError::NotALibrary`] and [`TorchError::CpuBuild`].
-    pub fn load_from(folder: impl AsRef<Path>) -> Result<Torch> {
-        load::load_from(folder.as_ref())
+    ///
+    /// # Safety
+    ///
+    /// The library there must be libtorch: opening it runs its code.
+    pub unsafe fn load_from(folder: impl AsRef<Path>) -> Result<Torch> {
+        // SAFETY: this function's own contract.
+        unsafe { load::load_from(folder.as_ref()) }
     }
 
     /// Takes the functions from a lookup that the caller has, for a libtorch that is linked into the

@@ -95,7 +95,7 @@ struct Green {
     workqueue: Option<WorkqueueConfig>,
     fencing: Fencing,
     /// Keeps the device initialised.
-    _primary: Arc<PrimaryShares>,
+    primary: Arc<PrimaryShares>,
 }
 
 impl Context {
@@ -142,7 +142,7 @@ impl Context {
             fencing: Fencing::new(group.fences()),
             group,
             workqueue,
-            _primary: primary,
+            primary,
         };
         let kind = Kind::Green(green);
         Context::enter(Inner { raw: context, kind, device })
@@ -439,6 +439,9 @@ impl Inner {
     /// What the last handle of a green context does.
     fn give_up(&self, mut green: Green) {
         let driver = self.device.driver();
+        // By raw calls only: whoever gets the context next would find it current on this thread.
+        let primary = green.primary.raw();
+        driver.report(current::replace(driver, self.raw.as_ptr(), primary));
         let recorded = green.record(&self.device);
         // What the context itself still waited for, and graphs of others: a record of its own work may
         // cover neither.

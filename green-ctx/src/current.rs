@@ -99,6 +99,15 @@ pub(crate) fn get(driver: &Driver) -> Result<CUcontext> {
     Ok(raw)
 }
 
+/// Puts another context in the place of this thread's current one, if that is `raw`.
+pub(crate) fn replace(driver: &Driver, raw: CUcontext, by: CUcontext) -> Result<()> {
+    if get(driver)? != raw {
+        return Ok(());
+    }
+    // SAFETY: the callers hold both contexts.
+    unsafe { call!(driver.api(), cuCtxSetCurrent(by)) }
+}
+
 fn push(driver: &Driver, raw: CUcontext) -> Result<()> {
     // SAFETY: the callers hold the context, so it is not destroyed; pushing a destroyed one would
     // end the process (recorded on an H200).

@@ -43,6 +43,10 @@ pub struct Device {
     index: usize,
 }
 
+/// How many ways of cutting a device are remembered: as many as there may be structured requests. Cutting
+/// again takes about 5 µs.
+pub(crate) const MOST_CUTS: usize = 32;
+
 /// What the process keeps of a device, once.
 pub(crate) struct DeviceState {
     raw: CUdevice,
@@ -54,7 +58,7 @@ pub(crate) struct DeviceState {
     failed: AtomicBool,
     pub(crate) ledger: Mutex<Ledger<Arc<Fence>, RawGreen>>,
     pub(crate) quarantine: Quarantine,
-    /// What the device was cut into so far. The pieces stay good, even when the primary context was
+    /// What the device was cut into last. The pieces stay good, even when the primary context was
     /// released meanwhile (recorded on an H200).
     units: Mutex<Vec<(Cut, Arc<Units>)>>,
 }
@@ -274,7 +278,7 @@ impl Device {
         Event::create(self, options)
     }
 
-    /// The device cut in some way, each way once.
+    /// The device cut in some way, most often from memory.
     pub(crate) fn units(
         &self,
         cut: &Cut,
@@ -293,8 +297,16 @@ impl Device {
         if let Some(units) = find(&made) {
             return Ok(units);
         }
+        let oldest = if made.len() < MOST_CUTS { None } else { Some(made.remove(0)) };
         made.push((cut.clone(), Arc::clone(&fresh)));
+        drop(made);
+        drop(oldest);
         Ok(fresh)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn remembered_cuts(&self) -> usize {
+        self.state().units.lock().len()
     }
 
     pub(crate) fn primary_shares(&self) -> &ShareSlots {

@@ -17,7 +17,7 @@ use crate::fork::Process;
 use crate::graph::{self, Captures};
 use crate::green;
 use crate::registry::Registry;
-use crate::report::Reporter;
+use crate::report::{CleanupHook, Reporter};
 use crate::stream::{self, Stream};
 use crate::watch::Checks;
 
@@ -95,7 +95,7 @@ impl Driver {
             driver.check_process()?;
             return Ok(driver.clone());
         }
-        let driver = Driver::load_from(Path::new(green_ctx_sys::LIBRARY))?;
+        let driver = Driver::start(Api::load()?, Origin::Library)?;
         Ok(LOADED.get_or_init(|| driver).clone())
     }
 
@@ -104,8 +104,14 @@ impl Driver {
     /// # Errors
     ///
     /// As [`load`](Driver::load), with the path.
-    pub fn load_from(path: impl AsRef<Path>) -> Result<Driver> {
-        Driver::start(Api::load_from(path)?, Origin::Library)
+    ///
+    /// # Safety
+    ///
+    /// The library must be a CUDA driver: opening it runs its code.
+    #[allow(unsafe_code, reason = "opens a library")]
+    pub unsafe fn load_from(path: impl AsRef<Path>) -> Result<Driver> {
+        // SAFETY: this function's own contract.
+        Driver::start(unsafe { Api::load_from(path) }?, Origin::Library)
     }
 
     /// Uses a simulated driver. It lives as long as the result or a handle made with it.
@@ -218,7 +224,8 @@ impl Driver {
 
     /// Sets what happens when a clean-up fails: a handle is dropped and the driver refuses to
     /// destroy what is behind it, or a function of [`Stream::launch_host`] panics. Without a hook
-    /// such failures go to standard error.
+    /// such failures go to standard error. The hook is told while the result lives, and no other one
+    /// comes.
     ///
     /// When a device has failed ([`Error::is_sticky`]), nothing of it can be destroyed any more: the
     /// hook is told once, and not again for every handle.
@@ -229,12 +236,12 @@ impl Driver {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use green_ctx::{Driver, sim::Sim};
     /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
-    /// driver.on_cleanup_failure(|error| eprintln!("leaked something: {error}"));
+    /// let _hook = driver.on_cleanup_failure(|error| eprintln!("leaked something: {error}"));
     /// # Ok(())
     /// # }
     /// ```
-    pub fn on_cleanup_failure(&self, hook: impl Fn(&Error) + Send + Sync + 'static) {
-        self.inner.reporter.set(Arc::new(hook));
+    pub fn on_cleanup_failure(&self, hook: impl Fn(&Error) + Send + Sync + 'static) -> CleanupHook {
+        self.inner.reporter.set(Arc::new(hook))
     }
 
     /// Reports a failed clean-up to the hook of [`on_cleanup_failure`](Driver::on_cleanup_failure), for
@@ -389,6 +396,22 @@ fn device_count(api: &Api) -> Result<u32> {
 mod tests {
     use super::*;
     use crate::{EventOptions, StreamOptions};
+
+    #[test]
+    fn few_ways_of_cutting_are_remembered() -> Result<()> {
+        let driver = Driver::simulated(&green_ctx_sim::Sim::new("h200@13.1")?)?;
+        let device = driver.device(0)?;
+        let raw = |count| -> Result<usize> {
+            let request = crate::SplitRequest::from([count, 8]).coscheduled(2);
+            let split = device.resources().sm()?.split(request)?;
+            assert_eq!(split.groups[0].sm_count(), count);
+            Ok(device.remembered_cuts())
+        };
+        let most = (8..120).step_by(2).map(raw).collect::<Result<Vec<_>>>()?.into_iter().max();
+        assert_eq!(most, Some(crate::device::MOST_CUTS));
+        raw(8)?;
+        Ok(())
+    }
 
     #[test]
     fn registries_forget() -> Result<()> {

@@ -7,7 +7,7 @@ mod set;
 mod shared;
 mod switch;
 
-pub use failure::PlanError;
+pub use failure::{PlanError, SetError};
 pub use partition::Partition;
 pub use plan::{Plan, PreparedPlan};
 pub use set::{Active, PartitionSet, SwitchOptions};

@@ -167,6 +167,7 @@ impl Event {
     /// [`Error::Driver`].
     #[doc(alias = "cuEventElapsedTime")]
     pub fn elapsed_since(&self, start: &Event) -> Result<Duration> {
+        start.check_driver(self.driver())?;
         let mut milliseconds = 0.0f32;
         // SAFETY: both events are alive, the pointer is to a live number.
         unsafe {

@@ -115,6 +115,21 @@ impl SmGroup {
         self.fences.add(self.device.driver(), more);
     }
 
+    /// Takes everything out, and leaves a group of no SMs.
+    fn take(&mut self) -> SmGroup {
+        let members = mem::take(&mut self.placement.members);
+        SmGroup {
+            device: self.device.clone(),
+            units: Arc::clone(&self.units),
+            placement: Placement { cut: self.placement.cut.clone(), members },
+            name: Arc::clone(&self.name),
+            origin: self.origin,
+            sm_count: self.sm_count,
+            fences: mem::take(&mut self.fences),
+            hold: self.hold.clone(),
+        }
+    }
+
     /// Gives the SMs back to whoever accounts for them, but not to be used until the work of certain
     /// contexts could be recorded.
     pub(crate) fn quarantine(&mut self, contexts: Vec<Stuck>) {
@@ -227,6 +242,17 @@ impl Parent {
     pub(crate) fn fences(&self) -> Fences {
         let gone = self.fences.lock().clone();
         self.group.fences().with(gone)
+    }
+
+    /// The group as it was, if nobody else divides it and no work on its SMs is unknown.
+    pub(crate) fn into_group(self: Arc<Parent>) -> Option<SmGroup> {
+        let mut parent = Arc::into_inner(self)?;
+        debug_assert!(parent.context.is_none());
+        if !parent.retry_quarantine().is_empty() {
+            return None;
+        }
+        parent.group.add_fences(mem::take(parent.fences.get_mut()));
+        Some(parent.group.take())
     }
 
     /// Takes the fences of a child that goes, and lets go of those that are done.

@@ -102,7 +102,9 @@ pub use context::{CloseError, CloseReason, Context};
 pub use current::Current;
 pub use device::{ComputeCapability, Device, Uuid};
 pub use driver::{Driver, DriverInfo};
-pub use elastic::{Active, Partition, PartitionSet, Plan, PlanError, PreparedPlan, SwitchOptions};
+pub use elastic::{
+    Active, Partition, PartitionSet, Plan, PlanError, PreparedPlan, SetError, SwitchOptions,
+};
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventOptions};
 pub use fit::{ClusterFit, DoesNotFit, Fit};
@@ -119,9 +121,10 @@ pub use library::{Kernel, Library};
 pub use location::Location;
 pub use memory::{DeviceBuffer, Element};
 pub use probe::Block;
+pub use report::CleanupHook;
 pub use resource::{
-    LimitSource, Provision, Resources, SmResource, Split, SplitError, Workqueue, WorkqueueOptions,
-    WorkqueueResource,
+    CreateContextError, LimitSource, Provision, Resources, SmResource, Split, SplitError,
+    Workqueue, WorkqueueOptions, WorkqueueResource,
 };
 pub use stream::{DefaultStream, Stream, StreamOptions};
 pub use watch::{Escape, EscapeKind, Watch, Watching};

@@ -9,6 +9,8 @@ use std::fmt;
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Location {
+    /// The device's number.
+    pub device: u32,
     /// The name of the partition's group; `primary` for the primary context, and `borrowed` for one
     /// that this crate did not make.
     pub context: String,
@@ -20,6 +22,6 @@ pub struct Location {
 
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} SMs of {}", self.sm_count, self.context)
+        write!(f, "{} SMs of {} (device {})", self.sm_count, self.context, self.device)
     }
 }

@@ -114,6 +114,9 @@ impl<T: Element> DeviceBuffer<T> {
     /// [`Error::Driver`], errors of that work included.
     #[doc(alias = "cuMemcpyDtoHAsync")]
     pub fn read(&self, stream: &Stream) -> Result<Vec<T>> {
+        if stream.driver() != self.driver() {
+            return Err(Error::DeviceMismatch { what: "the buffer and the stream" });
+        }
         let mut values = vec![T::default(); self.len];
         let target = values.as_mut_ptr().cast();
         let _relaxed = RelaxedCapture::enter(self.driver())?;

@@ -13,6 +13,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
+use green_ctx_sys::CUcontext;
 use parking_lot::Mutex;
 
 use crate::context::Context;
@@ -55,6 +56,11 @@ pub(crate) enum PrimaryRef {
 }
 
 impl PrimaryShares {
+    /// The context's handle, for calls of this crate.
+    pub(crate) fn raw(&self) -> CUcontext {
+        self.context.raw()
+    }
+
     /// The shares of a device, which retain its primary context until the last holder is gone.
     pub(crate) fn of(device: &Device) -> Result<Arc<PrimaryShares>> {
         device.driver().check_process()?;

@@ -1,8 +1,10 @@
 //! Where failed clean-ups go: one hook a driver.
 
+use std::fmt;
 use std::io::Write;
-use std::sync::Arc;
+use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use green_ctx_sys::CUresult;
 use parking_lot::RwLock;
@@ -11,28 +13,47 @@ use crate::error::{Error, Result};
 
 type Hook = dyn Fn(&Error) + Send + Sync;
 
+/// What a driver tells failed clean-ups while this lives ([`Driver::on_cleanup_failure`]).
+///
+/// The driver does not keep it, so that a hook may have handles of the driver.
+///
+/// [`Driver::on_cleanup_failure`]: crate::Driver::on_cleanup_failure
+#[must_use = "the hook is told nothing once this is dropped"]
+pub struct CleanupHook {
+    _hook: Arc<Hook>,
+}
+
+impl CleanupHook {
+    /// Keeps the hook for as long as the process lives, and with it what it has.
+    pub fn keep(self) {
+        mem::forget(self);
+    }
+}
+
+impl fmt::Debug for CleanupHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CleanupHook").finish_non_exhaustive()
+    }
+}
+
 /// A driver's hook for failed clean-ups.
 pub(crate) struct Reporter {
-    hook: RwLock<Arc<Hook>>,
+    /// Where it has gone, and before it came, failures go to standard error.
+    hook: RwLock<Option<Weak<Hook>>>,
     /// Whether the hook has heard that a device failed. After that every handle of the device fails
     /// to be destroyed, for the same reason.
     told_of_fault: AtomicBool,
 }
 
 impl Reporter {
-    /// Writes to standard error, until [`set`](Reporter::set).
     pub(crate) fn new() -> Reporter {
-        let hook = |error: &Error| {
-            // Not `eprintln!`: it panics where there is no standard error to write to.
-            let _ = writeln!(std::io::stderr(), "green-ctx: a clean-up failed: {error}");
-        };
-        Reporter { hook: RwLock::new(Arc::new(hook)), told_of_fault: AtomicBool::new(false) }
+        Reporter { hook: RwLock::new(None), told_of_fault: AtomicBool::new(false) }
     }
 
-    pub(crate) fn set(&self, hook: Arc<Hook>) {
-        let former = std::mem::replace(&mut *self.hook.write(), hook);
-        // Outside of the lock: dropping a hook runs the caller's code.
-        drop(former);
+    /// Replaces the hook.
+    pub(crate) fn set(&self, hook: Arc<Hook>) -> CleanupHook {
+        *self.hook.write() = Some(Arc::downgrade(&hook));
+        CleanupHook { _hook: hook }
     }
 
     #[inline]
@@ -52,7 +73,13 @@ impl Reporter {
             return;
         }
         crate::trace::event!(WARN, error = %error, "a clean-up failed");
-        let hook = Arc::clone(&self.hook.read());
-        hook(error);
+        let hook = self.hook.read().as_ref().and_then(Weak::upgrade);
+        match hook {
+            Some(hook) => hook(error),
+            // Not `eprintln!`: it panics where there is no standard error to write to.
+            None => {
+                let _ = writeln!(std::io::stderr(), "green-ctx: a clean-up failed: {error}");
+            }
+        }
     }
 }

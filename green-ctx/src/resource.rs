@@ -12,7 +12,7 @@ mod structure;
 mod workqueue;
 
 pub use level::Resources;
-pub use provision::Provision;
+pub use provision::{CreateContextError, Provision};
 pub use sm::{LimitSource, SmResource};
 pub use split::{Split, SplitError};
 pub use workqueue::{Workqueue, WorkqueueOptions, WorkqueueResource};

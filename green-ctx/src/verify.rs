@@ -135,7 +135,7 @@ pub fn split(device: &Device, request: impl Into<SplitRequest>, stay: Duration) 
         .into_iter()
         .chain(split.remainder)
         .map(|group| device.create_context(group))
-        .collect::<Result<_>>()?;
+        .collect::<Result<_, _>>()?;
     partitions(&contexts, stay)
 }
 

@@ -55,7 +55,7 @@ pub(crate) use launches::{Checks, Launched, check};
 /// assert_eq!(escapes.len(), 1);
 /// assert_eq!(
 ///     escapes[0].to_string(),
-///     "sampling escapes decode: a stream of the primary context, 132 SMs of primary"
+///     "sampling escapes decode: a stream of the primary context, 132 SMs of primary (device 0)"
 /// );
 /// # Ok(())
 /// # }

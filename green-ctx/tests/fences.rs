@@ -563,7 +563,7 @@ fn a_fence_ends_once() -> Outcome {
     let mode = green_ctx::sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
     let partitions = || -> green_ctx::Result<Vec<Context>> {
         let groups = device.resources().sm()?.split([16, 32])?.groups;
-        groups.into_iter().map(|group| device.create_context(group)).collect()
+        groups.into_iter().map(|group| Ok(device.create_context(group)?)).collect()
     };
     // Made before, since making a context waits for all work of the device.
     drop(partitions()?);

@@ -41,7 +41,7 @@ fn a_forked_child_is_told() -> Outcome {
         let before = counts();
         let checks = [
             device.driver().device(0).err(),
-            device.create_context(spare).err(),
+            device.create_context(spare).map_err(Error::from).err(),
             context.create_stream(StreamOptions::default()).err(),
             device.create_event(EventOptions::default()).err(),
             sms.and_then(|sms| sms.split([8])).err(),
@@ -73,6 +73,7 @@ fn a_forked_child_is_told() -> Outcome {
     drop(device.create_context(spare)?);
     assert_eq!(buffer.read(&stream)?, [1]);
     assert!(Error::Forked.to_string().contains("started anew"));
-    assert!(Driver::load_from(Path::new("/nowhere/libcuda.so.1")).is_err());
+    // SAFETY: there is no such library.
+    assert!(unsafe { Driver::load_from(Path::new("/nowhere/libcuda.so.1")) }.is_err());
     Ok(())
 }

@@ -7,13 +7,14 @@ mod raw;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use common::{Outcome, simulated};
 use green_ctx::sim::{Fault, Live, Sim};
 use green_ctx::{
     CUresult, Device, DeviceBuffer, Kernel, LaunchConfig, Library, PartitionSet, Plan, PlanError,
-    PreparedPlan, SplitRequest, Stream, StreamOptions, SwitchOptions,
+    PreparedPlan, SmGroup, SplitRequest, Stream, StreamOptions, SwitchOptions,
 };
 
 /// `decode` of so many SMs, `prefill` of the rest.
@@ -235,6 +236,52 @@ fn draining_waits_on_the_host_and_gives_up_in_time() -> Outcome {
     set.switch(&night, SwitchOptions::default().drain(Duration::from_secs(10)))?;
     assert!(night.partitions()[0].stream().is_idle()?);
     assert_eq!(set.active().name(), "night");
+    Ok(())
+}
+
+/// Who drains waits without keeping others from switching.
+#[test]
+fn others_switch_while_one_drains() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    sim.register_kernel("endless", |call| call.set_duration_ns(1 << 50));
+    let set = set(&device, plan("day", 16))?;
+    let (night, dusk) = (set.prepare(plan("night", 64))?, set.prepare(plan("dusk", 32))?);
+    let kernel = work(&sim, &device, "endless")?;
+    for plan in [&set.active(), &dusk] {
+        launch(plan.partitions()[0].stream(), &kernel)?;
+    }
+    let at_most = Duration::from_millis(500);
+    thread::scope(|scope| -> Outcome {
+        let drains = scope.spawn(|| set.switch(&night, SwitchOptions::default().drain(at_most)));
+        thread::sleep(Duration::from_millis(50));
+        set.switch(&dusk, SwitchOptions::default())?;
+        assert!(!drains.is_finished(), "the switch waited for the one that drains");
+        let error = drains.join().expect("no panic").expect_err("the work does not end");
+        assert!(matches!(error, PlanError::NotDrained { .. }), "{error}");
+        assert_eq!(set.active().name(), "dusk");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_set_that_is_not_made_gives_its_group_back() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let group = |count| -> Result<SmGroup, Box<dyn std::error::Error>> {
+        Ok(device.resources().sm()?.split([count])?.groups.remove(0))
+    };
+    let error = PartitionSet::new(group(64)?, plan("much", 100)).expect_err("too many SMs");
+    assert!(error.reason.to_string().contains("does not fit"), "{}", error.reason);
+    let group = error.group.ok_or("nothing ran")?;
+    // The second context fails, when the first one is there already.
+    sim.fail(Fault::on("cuGreenCtxCreate").nth(2))?;
+    let error = PartitionSet::new(*group, plan("day", 16)).expect_err("the driver fails");
+    let group = error.group.ok_or("nothing ran")?;
+    assert_eq!((group.sm_count(), device.resources().sm()?.free()), (64, 68));
+    sim.clear_faults();
+    let set = PartitionSet::new(*group, plan("day", 16))?;
+    assert_eq!(set.sm_count(), 64);
+    drop(set);
+    assert_eq!(device.resources().sm()?.free(), 132);
     Ok(())
 }
 

@@ -24,7 +24,7 @@ fn verified(
     let split = device.resources().sm()?.split(request)?;
     let groups = split.groups.into_iter().chain(split.remainder);
     let contexts: Vec<Context> =
-        groups.map(|group| device.create_context(group)).collect::<green_ctx::Result<_>>()?;
+        groups.map(|group| device.create_context(group)).collect::<Result<_, _>>()?;
     for context in &contexts {
         let stream = context.create_stream(StreamOptions::default())?;
         assert_eq!(stream.context(), context);
@@ -126,7 +126,7 @@ fn groups_are_split_again() -> Outcome {
             parent.split(SplitRequest::from([units[0], units[1] + units[2]]).rest("rest"))?;
         let groups = split.groups.into_iter().chain(split.remainder);
         let contexts: Vec<Context> =
-            groups.map(|group| device.create_context(group)).collect::<green_ctx::Result<_>>()?;
+            groups.map(|group| device.create_context(group)).collect::<Result<_, _>>()?;
         let report = verify::partitions(&contexts, STAY)?;
         assert!(report.ok(), "{report:?}");
         assert_eq!(report.partitions.iter().map(|part| part.sm_count).sum::<u32>(), four);

@@ -3,12 +3,15 @@
 mod common;
 
 use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{Outcome, group, partition, simulated};
 use green_ctx::sim::{Fault, Live, Sim};
 use green_ctx::{
-    CUresult, Device, Driver, Error, ErrorKind, EventOptions, StreamOptions, Version, verify,
+    CUresult, Device, DeviceBuffer, Driver, Error, ErrorKind, EventOptions, StreamOptions, Version,
+    verify,
 };
 
 #[test]
@@ -71,7 +74,8 @@ fn a_primary_context_is_released_by_its_last_handle() -> Outcome {
 #[test]
 fn what_is_no_driver_is_not_loaded() {
     let text = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
-    let error = Driver::load_from(text).expect_err("a text file");
+    // SAFETY: a text file has no code.
+    let error = unsafe { Driver::load_from(text) }.expect_err("a text file");
     assert_eq!(error.kind(), ErrorKind::NoDriver);
     let cause = std::error::Error::source(&error).expect("a reason").to_string();
     assert!(cause.contains(text) && cause.contains("not a library"), "{cause}");
@@ -97,9 +101,17 @@ fn one_library_is_one_driver_and_two_are_two() -> Outcome {
     }
     assert_ne!(stranger.driver(), device.driver());
     assert_eq!(stranger.resources().sm()?.free(), 132);
-    // What belongs to one is refused by the other.
-    let error = stranger.create_context(held).expect_err("another driver's group");
+    let timed = |device: &Device| device.create_event(EventOptions::default().timing(true));
+    let error =
+        timed(&device)?.elapsed_since(&timed(&stranger)?).expect_err("another driver's event");
     assert!(matches!(error, Error::DeviceMismatch { .. }), "{error}");
+    let error = DeviceBuffer::<u32>::zeroed(&stranger, 1)?.read(&stream).expect_err("its buffer");
+    assert!(matches!(error, Error::DeviceMismatch { .. }), "{error}");
+    // What belongs to one is refused by the other, and given back.
+    let error = stranger.create_context(held).expect_err("another driver's group");
+    assert!(matches!(error.reason, Error::DeviceMismatch { .. }), "{:?}", error.reason);
+    assert_eq!((error.provision.group.sm_count(), device.resources().sm()?.free()), (100, 32));
+    drop(device.create_context(error.provision.group)?);
     assert_eq!(device.resources().sm()?.free(), 132);
     Ok(())
 }
@@ -205,11 +217,43 @@ fn idle_contexts_are_bounded() -> Outcome {
     Ok(())
 }
 
+#[test]
+fn a_context_that_is_not_created_gives_its_group_back() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let before = sim.live();
+    sim.fail(Fault::on("cuGreenCtxCreate"))?;
+    let error = device.create_context(group(&device, 24)?).expect_err("the driver fails");
+    assert!(matches!(error.reason, Error::Driver { .. }), "{}", error.reason);
+    assert_eq!((device.resources().sm()?.free(), sim.live()), (108, before));
+    assert_eq!(device.create_context(*error.provision)?.sm_count()?, 24);
+    assert_eq!(device.resources().sm()?.free(), 132);
+    Ok(())
+}
+
+#[test]
+fn a_hook_may_have_its_driver() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let told = Arc::new(AtomicUsize::new(0));
+    let hook = {
+        let (its_own, told) = (device.clone(), Arc::clone(&told));
+        let free = move || its_own.resources().sm().map_or(0, |sms| sms.free() as usize);
+        device.driver().on_cleanup_failure(move |_| told.store(free(), Ordering::Relaxed))
+    };
+    let stream = partition(&device, 8)?.create_stream(StreamOptions::default())?;
+    sim.fail(Fault::on("cuStreamDestroy"))?;
+    drop(stream);
+    assert_eq!(told.load(Ordering::Relaxed), 124);
+    drop((device, hook));
+    assert_eq!(Arc::strong_count(&told), 1, "the hook is gone");
+    assert_eq!(sim.live().green_contexts, 0, "so is the driver");
+    Ok(())
+}
+
 /// A context whose last work cannot be found out about may be of a device that failed.
 #[test]
 fn a_failing_context_is_not_used_again() -> Outcome {
     let (sim, device) = simulated("h200")?;
-    device.driver().on_cleanup_failure(|_| {});
+    let _hook = device.driver().on_cleanup_failure(|_| {});
     for function in ["cuGreenCtxRecordEvent", "cuEventCreate", "cuEventQuery"] {
         let context = partition(&device, 8)?;
         sim.fail(Fault::on(function).with(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS))?;

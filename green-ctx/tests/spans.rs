@@ -69,7 +69,7 @@ impl Subscriber for Log {
 fn partitions_are_traced() -> Outcome {
     let _alone = alone();
     let (sim, device) = simulated("h200")?;
-    device.driver().on_cleanup_failure(|_| {});
+    let _hook = device.driver().on_cleanup_failure(|_| {});
     let log = Log::default();
     tracing::subscriber::with_default(log.clone(), || -> Outcome {
         drop(partition(&device, 8)?.close()?);

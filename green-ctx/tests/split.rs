@@ -18,7 +18,7 @@ fn counts(split: &Split) -> (Vec<u32>, Option<u32>) {
 
 fn contexts(device: &Device, split: Split) -> green_ctx::Result<Vec<Context>> {
     let groups = split.groups.into_iter().chain(split.remainder);
-    groups.map(|group| device.create_context(group)).collect()
+    groups.map(|group| Ok(device.create_context(group)?)).collect()
 }
 
 /// The SMs that each context runs on, as the probe sees it.

@@ -159,8 +159,8 @@ fn make(ordinal: i64, division: &Division, fine: bool) -> Result<Vec<Arc<Live>>,
         });
     }
     let groups = split.groups.into_iter().chain(split.remainder);
-    let contexts = groups.map(|group| device.create_context(group));
-    let contexts = contexts.collect::<Result<Vec<Context>, _>>()?;
+    let contexts = groups.map(|group| Ok(device.create_context(group)?));
+    let contexts = contexts.collect::<green_ctx::Result<Vec<Context>>>()?;
     let living = contexts.into_iter().map(|context| Live::own(context).map(Arc::new));
     let mut living = living.collect::<Result<Vec<_>, _>>()?;
     living.sort_by_key(|live| division.place(live.name()));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use green_ctx::{Granularity, PreparedPlan, SplitRequest, SwitchOptions};
+use green_ctx::{Granularity, PlanError, PreparedPlan, SplitRequest, SwitchOptions};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -322,7 +322,8 @@ fn make(
     {
         return Err(first.no_rest(rest));
     }
-    let set = Arc::new(green_ctx::PartitionSet::new(group, first.plan(fine))?);
+    let set =
+        Arc::new(green_ctx::PartitionSet::new(group, first.plan(fine)).map_err(PlanError::from)?);
     let active = Arc::clone(&set.active());
     let mut all = vec![prepared(active, first)];
     for wish in others {

@@ -32,13 +32,16 @@ pub(super) fn find() -> Result<Torch> {
     }
 }
 
-pub(super) fn load_from(folder: &Path) -> Result<Torch> {
+/// # Safety
+///
+/// The library must be libtorch.
+pub(super) unsafe fn load_from(folder: &Path) -> Result<Torch> {
     let folders = [folder.to_owned(), folder.join("lib")];
     for folder in &folders {
         let path = folder.join(library_filename(CUDA));
         if path.exists() {
-            // SAFETY: opening a library runs its initialisers. The caller names libtorch, whose
-            // initialisers are meant to be run this way; this is the assumption of every loader.
+            // SAFETY: opening a library runs its initialisers, and it is libtorch by this function's
+            // contract.
             let library = unsafe { Library::new(&path) }
                 .map_err(|source| TorchError::NotALibrary { path, source })?;
             return Ok(keep(library));

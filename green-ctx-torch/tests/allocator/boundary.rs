@@ -15,9 +15,13 @@ use crate::machine::{Machine, Outcome, alloc, alloc_on, free, last_error, record
 fn heard(machine: &Machine) -> Arc<Mutex<Vec<String>>> {
     let told = Arc::new(Mutex::new(Vec::new()));
     let hook = Arc::clone(&told);
-    machine.device.driver().on_cleanup_failure(move |error| {
-        hook.lock().expect("no panic under this lock").push(error.to_string());
-    });
+    machine
+        .device
+        .driver()
+        .on_cleanup_failure(move |error| {
+            hook.lock().expect("no panic under this lock").push(error.to_string());
+        })
+        .keep();
     told
 }
 
@@ -92,7 +96,7 @@ fn a_panic_ends_at_the_boundary() -> Outcome {
     let machine = Machine::new()?;
     let stream = machine.stream("decode", 16)?;
     let block = alloc(64, stream.as_raw());
-    machine.device.driver().on_cleanup_failure(|_| panic!("of the hook"));
+    let _hook = machine.device.driver().on_cleanup_failure(|_| panic!("of the hook"));
     machine.sim.fail(Fault::on("cuMemFreeAsync").nth(1).with(CUresult::CUDA_ERROR_UNKNOWN))?;
     free(block, stream.as_raw());
     assert_eq!(last_error(), "panicked: of the hook");
@@ -101,7 +105,7 @@ fn a_panic_ends_at_the_boundary() -> Outcome {
     c::green_ctx_torch_memory_fraction(2.0, 0);
     // Nothing is locked or lost: the block goes back at the next call.
     machine.sim.clear_faults();
-    machine.device.driver().on_cleanup_failure(|_| {});
+    let _hook = machine.device.driver().on_cleanup_failure(|_| {});
     free(alloc(8, stream.as_raw()), stream.as_raw());
     assert_eq!(machine.allocator.current_bytes(), 0);
     drop(stream);
@@ -202,7 +206,7 @@ fn an_allocator_that_ends_tells_of_blocks() -> Outcome {
     let driver = Driver::simulated(&sim)?;
     let told = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&told);
-    driver.on_cleanup_failure(move |_| {
+    let _hook = driver.on_cleanup_failure(move |_| {
         counter.fetch_add(1, Ordering::Relaxed);
     });
     let device = driver.device(0)?;

@@ -91,7 +91,7 @@ fn fail(work: Work, function: &str, nth: u64, status: CUresult) -> Outcome {
     let machine = Machine::new()?;
     let told = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&told);
-    machine.device.driver().on_cleanup_failure(move |_| {
+    let _hook = machine.device.driver().on_cleanup_failure(move |_| {
         counter.fetch_add(1, Ordering::Relaxed);
     });
     let (decode, prefill) = (machine.stream("decode", 16)?, machine.stream("prefill", 64)?);

@@ -60,7 +60,7 @@ fn a_fraction_of_the_memory() -> Outcome {
     c::green_ctx_torch_memory_fraction(0.25, 0);
     let total = machine.device.total_memory()? as u64;
     assert_eq!(machine.allocator.limit(), Some(total / 4));
-    machine.device.driver().on_cleanup_failure(|_| {});
+    let _hook = machine.device.driver().on_cleanup_failure(|_| {});
     for wrong in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
         c::green_ctx_torch_memory_fraction(wrong, 0);
         assert_eq!(machine.allocator.limit(), Some(total / 4), "{wrong}");

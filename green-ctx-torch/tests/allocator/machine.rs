@@ -35,7 +35,7 @@ impl Machine {
     pub(crate) fn partition(&self, name: &str, sms: u32) -> green_ctx::Result<Context> {
         let request = SplitRequest::new().group(name, sms);
         let group = self.device.resources().sm()?.split(request)?.groups.remove(0);
-        self.device.create_context(group)
+        Ok(self.device.create_context(group)?)
     }
 
     /// A stream of a new partition of a name.

@@ -58,9 +58,13 @@ impl Case {
         let side = machine.stream(0)?;
         let told = Arc::new(AtomicU64::new(0));
         let (driver, torch) = (Arc::clone(&told), Arc::clone(&told));
-        machine.device.driver().on_cleanup_failure(move |_| {
-            driver.fetch_add(1, Ordering::Relaxed);
-        });
+        machine
+            .device
+            .driver()
+            .on_cleanup_failure(move |_| {
+                driver.fetch_add(1, Ordering::Relaxed);
+            })
+            .keep();
         machine.torch.on_cleanup_failure(move |_| {
             torch.fetch_add(1, Ordering::Relaxed);
         });

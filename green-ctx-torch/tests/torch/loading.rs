@@ -83,7 +83,8 @@ fn in_a_folder() -> Outcome {
     fs::rename(&folder.0, named.join("lib"))?;
     // The folder itself, and libtorch's, in which there is `lib`.
     for folder in [&named.join("lib"), &named] {
-        let torch = Torch::load_from(folder)?;
+        // SAFETY: the library there is a stand-in for libtorch.
+        let torch = unsafe { Torch::load_from(folder) }?;
         let pooled = torch.stream_from_pool(0, true)?;
         // SAFETY: this libtorch takes any handle.
         unsafe { torch.set_current_stream(pooled, 1) }?;
@@ -97,15 +98,17 @@ fn in_a_folder() -> Outcome {
 #[test]
 fn a_folder_without_it() -> Outcome {
     let folder = Folder::new("without")?;
-    let found = Torch::load_from(&folder.0);
+    // SAFETY: no library there can be opened, here and below.
+    let load = || unsafe { Torch::load_from(&folder.0) };
+    let found = load();
     let Err(TorchError::NotFound { folder: named }) = found else { panic!("{found:?}") };
     assert_eq!(named, folder.0);
     // A build for the CPU has the rest.
     let cpu = folder.file("libtorch_cpu.so", "")?;
-    assert!(matches!(Torch::load_from(&folder.0), Err(TorchError::CpuBuild)));
+    assert!(matches!(load(), Err(TorchError::CpuBuild)));
     fs::remove_file(cpu)?;
     let broken = folder.file("libtorch_cuda.so", "no library")?;
-    let found = Torch::load_from(&folder.0);
+    let found = load();
     let Err(TorchError::NotALibrary { path, .. }) = found else { panic!("{found:?}") };
     assert_eq!(path, broken);
     Ok(())
@@ -115,7 +118,8 @@ fn a_folder_without_it() -> Outcome {
 fn an_older_one() -> Outcome {
     let folder = Folder::new("older")?;
     folder.library("libtorch_cuda.so", &folder.file("old.rs", OLD)?)?;
-    let torch = Torch::load_from(&folder.0)?;
+    // SAFETY: the library there is a stand-in for libtorch.
+    let torch = unsafe { Torch::load_from(&folder.0) }?;
     assert_eq!(torch.current_stream(0)?.addr(), 0x1234);
     let machine = Machine::new()?;
     let stream = machine.stream(0)?;

@@ -162,7 +162,7 @@ fn run(driver: &Driver, options: &Options) -> Result<Findings> {
         .into_iter()
         .chain(split.remainder)
         .map(|group| device.create_context(group))
-        .collect::<green_ctx::Result<_>>()?;
+        .collect::<std::result::Result<_, _>>()?;
     let [products, additions] = contexts.as_slice() else {
         let all = format!("a product on {product_sms} SMs leaves none of {sms} for the addition");
         return Err(green_ctx::Error::InvalidRequest(all).into());

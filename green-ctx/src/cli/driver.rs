@@ -55,7 +55,9 @@ impl Choice {
         match self {
             Choice::Auto => installed_or_simulated(simulated),
             Choice::Installed => Driver::load(),
-            Choice::Library(path) => Driver::load_from(path),
+            #[allow(unsafe_code, reason = "opens the library that the command line names")]
+            // SAFETY: whoever runs the program names their CUDA driver, and runs its code as their own.
+            Choice::Library(path) => unsafe { Driver::load_from(path) },
             Choice::Simulated(spec) => simulated(*spec),
         }
     }

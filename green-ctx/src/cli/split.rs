@@ -58,7 +58,7 @@ fn provisioned(device: &Device, request: SplitRequest) -> Result<Given> {
         .groups
         .into_iter()
         .map(|group| device.create_context(group))
-        .collect::<Result<_>>()?;
+        .collect::<Result<_, _>>()?;
     let groups = contexts.iter().map(Context::sm_count).collect::<Result<_>>()?;
     Ok(Given { groups, remainder: sms.free() })
 }

@@ -78,6 +78,22 @@ impl Context {
         unsafe { Context::adopt(driver, raw, green, Arc::new(owner)) }
     }
 
+    /// The device of a context.
+    ///
+    /// # Safety
+    ///
+    /// The context must be alive.
+    pub(crate) unsafe fn device_of_raw(driver: &Driver, raw: CUcontext) -> Result<Device> {
+        let _scope = Scope::enter(driver, raw)?;
+        let mut number = 0;
+        // SAFETY: the pointer is to a live integer; the context is current.
+        unsafe { call!(driver.api(), cuCtxGetDevice(&raw mut number)) }?;
+        driver
+            .devices()
+            .find(|device| device.as_raw() == number)
+            .ok_or_else(|| Error::InvalidRequest(format!("the driver has no device {number}")))
+    }
+
     /// The object of a context, borrowed where there is none.
     ///
     /// # Safety
@@ -93,7 +109,7 @@ impl Context {
             return Ok(Context { inner });
         }
         // SAFETY: the context is alive.
-        let device = unsafe { device_of(driver, raw) }?;
+        let device = unsafe { Context::device_of_raw(driver, raw.as_ptr()) }?;
         if green.is_none()
             && let Some(primary) = active_primary(&device)?
             && primary.inner.raw.address() == raw.address()
@@ -121,22 +137,6 @@ unsafe fn green_of(driver: &Driver, raw: Raw<CUctx_st>) -> Result<Option<Raw<CUg
     // SAFETY: the token is looked up in the current context; the pointer is to a live handle.
     unsafe { call!(driver.api(), cuStreamGetGreenCtx(token, &raw mut green)) }?;
     Ok(Raw::new(green))
-}
-
-/// The device of a context.
-///
-/// # Safety
-///
-/// The context must be alive.
-unsafe fn device_of(driver: &Driver, raw: Raw<CUctx_st>) -> Result<Device> {
-    let _scope = Scope::enter(driver, raw.as_ptr())?;
-    let mut number = 0;
-    // SAFETY: the pointer is to a live integer; the context is current.
-    unsafe { call!(driver.api(), cuCtxGetDevice(&raw mut number)) }?;
-    driver
-        .devices()
-        .find(|device| device.as_raw() == number)
-        .ok_or_else(|| Error::InvalidRequest(format!("the driver has no device {number}")))
 }
 
 /// The primary context of a device, if somebody has brought it up.

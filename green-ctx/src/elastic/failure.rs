@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::error::Error;
+use crate::group::SmGroup;
 
 /// Why a plan was not prepared, switched to or retired. The active plan is what it was.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +55,25 @@ pub enum PlanError {
     /// The request cannot be met, or the driver failed.
     #[error(transparent)]
     Error(#[from] Error),
+}
+
+/// A set of plans that was not made.
+#[derive(Debug, thiserror::Error)]
+#[error("the set of plans was not made")]
+pub struct SetError {
+    /// The group, as usable as before; `None` where its SMs are in quarantine, since the driver refused to
+    /// record the work of a context that had been made.
+    pub group: Option<Box<SmGroup>>,
+    /// Why the set was not made.
+    #[source]
+    pub reason: PlanError,
+}
+
+/// Gives the SMs up, and keeps the reason.
+impl From<SetError> for PlanError {
+    fn from(error: SetError) -> PlanError {
+        error.reason
+    }
 }
 
 fn prepared(known: &[String]) -> impl fmt::Display {

@@ -2,14 +2,15 @@
 
 use std::fmt;
 use std::ops::Deref;
+use std::ptr;
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, Guard};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
-use super::failure::PlanError;
+use super::failure::{PlanError, SetError};
 use super::partition::Partition;
 use super::plan::{Plan, PreparedPlan};
 use super::shared::SharedContext;
@@ -115,11 +116,18 @@ impl PartitionSet {
     ///
     /// # Errors
     ///
-    /// As [`prepare`](PartitionSet::prepare); the group's SMs are free again then.
-    pub fn new(group: SmGroup, first: Plan) -> Result<PartitionSet, PlanError> {
+    /// [`SetError`], which gives the group back, with the reason as of
+    /// [`prepare`](PartitionSet::prepare).
+    pub fn new(group: SmGroup, first: Plan) -> Result<PartitionSet, SetError> {
         let base = Parent::of(group);
         let contexts = Mutex::default();
-        let first = build(&base, &contexts, first)?;
+        let first = match build(&base, &contexts, first) {
+            Ok(first) => first,
+            Err(reason) => {
+                let group = Parent::into_group(base).map(Box::new);
+                return Err(SetError { group, reason });
+            }
+        };
         let inner = Inner {
             base,
             active: ArcSwap::new(Arc::clone(&first)),
@@ -220,17 +228,17 @@ impl PartitionSet {
     ) -> Result<(), PlanError> {
         let mut ended = Vec::new();
         let mut left = self.inner.switching.lock();
-        if !plan.is_of(&self.inner.base) {
-            return Err(unknown(plan.name(), &self.inner.plans.lock()));
+        self.check_known(plan)?;
+        if let Some(at_most) = options.drain {
+            left = self.drain(left, plan, at_most)?;
+            // It may have been retired meanwhile.
+            self.check_known(plan)?;
         }
         {
             // Let go of before the new plan is stored, which is dearer while somebody reads.
             let former = self.inner.active.load();
             if Arc::ptr_eq(&former, plan) {
                 return Ok(());
-            }
-            if let Some(at_most) = options.drain {
-                self.drain(&former, at_most)?;
             }
             if options.fence {
                 ended = left.fence(&former, plan)?;
@@ -275,23 +283,59 @@ impl PartitionSet {
         Ok(())
     }
 
-    /// Waits until the work of a plan is done.
-    fn drain(&self, plan: &PreparedPlan, at_most: Duration) -> Result<(), PlanError> {
+    fn check_known(&self, plan: &PreparedPlan) -> Result<(), PlanError> {
+        if plan.is_of(&self.inner.base) {
+            return Ok(());
+        }
+        Err(unknown(plan.name(), &self.inner.plans.lock()))
+    }
+
+    /// Waits until the work of the active plan is done, unless that is the next one. Others may switch
+    /// meanwhile; it waits for the plan that they leave active then.
+    fn drain<'a>(
+        &'a self,
+        mut left: MutexGuard<'a, Former>,
+        next: &PreparedPlan,
+        at_most: Duration,
+    ) -> Result<MutexGuard<'a, Former>, PlanError> {
         // Further away than the clock goes is no end.
         let end = Instant::now().checked_add(at_most);
-        for partition in plan.partitions() {
-            partition.refuse_capture()?;
-            partition.shared().record()?;
+        loop {
+            let plan = self.inner.active.load_full();
+            if ptr::eq(&raw const *plan, next) {
+                return Ok(left);
+            }
+            for partition in plan.partitions() {
+                partition.refuse_capture()?;
+                partition.shared().record()?;
+            }
+            MutexGuard::unlocked(&mut left, || self.wait_for(&plan, end, at_most))?;
+            if Arc::ptr_eq(&plan, &self.inner.active.load()) {
+                return Ok(left);
+            }
         }
+    }
+
+    /// Waits until what was recorded last in a plan is done.
+    fn wait_for(
+        &self,
+        plan: &PreparedPlan,
+        end: Option<Instant>,
+        at_most: Duration,
+    ) -> Result<(), PlanError> {
+        const LONGEST: Duration = Duration::from_millis(1);
+        let mut pause = Duration::from_micros(10);
         for partition in plan.partitions() {
             while !switch::is_done(self.device(), partition.shared())? {
-                if end.is_some_and(|end| Instant::now() >= end) {
+                let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+                if left.is_some_and(|left| left.is_zero()) {
                     return Err(PlanError::NotDrained {
                         partition: partition.name().to_owned(),
                         milliseconds: at_most.as_millis(),
                     });
                 }
-                thread::yield_now();
+                thread::sleep(left.map_or(pause, |left| left.min(pause)));
+                pause = (2 * pause).min(LONGEST);
             }
         }
         Ok(())

@@ -37,7 +37,7 @@ impl Graph {
     ///     unsafe { stream.launch(&step, LaunchConfig::new(64, 128), ()) }
     /// })?;
     /// let audit = graph.audit()?;
-    /// assert_eq!(audit.to_string(), "0  kernel step  132 SMs of primary\n");
+    /// assert_eq!(audit.to_string(), "0  kernel step  132 SMs of primary (device 0)\n");
     /// # Ok(())
     /// # }
     /// ```

@@ -33,7 +33,7 @@
 //! }
 //! assert_eq!(
 //!     watch.escapes()[1].to_string(),
-//!     "step escapes decode: a stream of the primary context, 132 SMs of primary"
+//!     "step escapes decode: a stream of the primary context, 132 SMs of primary (device 0)"
 //! );
 //!
 //! driver.check_launches(true);
@@ -41,7 +41,7 @@
 //! let refused = unsafe { pooled.launch(&step, LaunchConfig::new(64, 128), ()) };
 //! assert_eq!(
 //!     refused.expect_err("it is in no partition").to_string(),
-//!     "step escapes every partition: a stream of the primary context, 132 SMs of primary"
+//!     "step escapes every partition: a stream of the primary context, 132 SMs of primary (device 0)"
 //! );
 //! # Ok(())
 //! # }

@@ -17,12 +17,12 @@
 //!     // SAFETY: the kernel takes no parameters.
 //!     unsafe { anywhere.launch(&step, LaunchConfig::new(64, 128), ()) }
 //! })?;
-//! assert_eq!(graph.audit()?.to_string(), "0  kernel step  132 SMs of primary\n");
+//! assert_eq!(graph.audit()?.to_string(), "0  kernel step  132 SMs of primary (device 0)\n");
 //!
 //! let request = SplitRequest::new().group("decode", 16);
 //! let decode = device.create_context(device.resources().sm()?.split(request)?.groups.remove(0))?;
 //! let moved = graph.retarget(&decode)?;
-//! assert_eq!(moved.audit()?.to_string(), "0  kernel step  16 SMs of decode\n");
+//! assert_eq!(moved.audit()?.to_string(), "0  kernel step  16 SMs of decode (device 0)\n");
 //!
 //! let stream = decode.create_stream(StreamOptions::default())?;
 //! let moved = moved.instantiate()?;

@@ -90,7 +90,10 @@
 //! let split = device.resources().sm()?.split([16, 24])?;
 //! let made: Result<Vec<_>, _> =
 //!     split.groups.into_iter().map(|group| device.create_context(group)).collect();
-//! assert_eq!(made.expect_err("it was refused").status(), Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
+//! let refused = made.expect_err("the second one");
+//! assert_eq!(refused.reason.status(), Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
+//! // It comes with its group, to be tried again or let go.
+//! drop(refused);
 //! // Nothing is held, and nothing is left but the context that waits to be used again.
 //! assert_eq!(device.resources().sm()?.free(), 132);
 //! device.release_idle();

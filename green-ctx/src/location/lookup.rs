@@ -15,13 +15,18 @@ impl Location {
     /// The context must be alive, and one of this driver.
     pub(crate) unsafe fn of_raw(driver: &Driver, raw: CUcontext) -> Result<Location> {
         let known = driver.find_context(raw);
+        let device = match &known {
+            Some(context) => context.device().ordinal(),
+            // SAFETY: the context is alive by this function's contract.
+            None => unsafe { Context::device_of_raw(driver, raw) }?.ordinal(),
+        };
         let context = known.as_ref().map_or("borrowed", Context::label).to_owned();
         let mut context_id = 0;
         // SAFETY: the context is alive by this function's contract, the pointer is to a live number.
         unsafe { call!(driver.api(), cuCtxGetId(raw, &raw mut context_id)) }?;
         // SAFETY: as above.
         let sm_count = unsafe { sm_count_of(driver.api(), raw) }?;
-        Ok(Location { context, context_id, sm_count })
+        Ok(Location { device, context, context_id, sm_count })
     }
 
     pub(crate) fn of(context: &Context) -> Result<Location> {

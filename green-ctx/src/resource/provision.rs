@@ -1,10 +1,13 @@
 //! Contexts made of groups.
 
+use std::sync::Arc;
+
 use super::obtain::obtain;
 use super::workqueue::Workqueue;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::green::RawGreen;
 use crate::group::SmGroup;
 use crate::primary::PrimaryShares;
 use crate::trace;
@@ -13,8 +16,10 @@ use crate::trace;
 #[derive(Debug)]
 #[must_use = "a context is made of it with `Device::create_context`"]
 pub struct Provision {
-    pub(crate) group: SmGroup,
-    pub(crate) workqueue: Option<Workqueue>,
+    /// The SMs.
+    pub group: SmGroup,
+    /// The workqueue.
+    pub workqueue: Option<Workqueue>,
 }
 
 impl From<SmGroup> for Provision {
@@ -32,6 +37,24 @@ impl SmGroup {
     }
 }
 
+/// A context that could not be created.
+#[derive(Debug, thiserror::Error)]
+#[error("the context was not created")]
+pub struct CreateContextError {
+    /// What it was to be made of, as usable as before.
+    pub provision: Box<Provision>,
+    /// Why it was not created.
+    #[source]
+    pub reason: Error,
+}
+
+/// Gives the SMs up, and keeps the reason.
+impl From<CreateContextError> for Error {
+    fn from(error: CreateContextError) -> Error {
+        error.reason
+    }
+}
+
 impl Device {
     /// Creates a green context on a group's SMs, with a workqueue of its own if one is added
     /// ([`SmGroup::with_workqueue`](crate::SmGroup::with_workqueue)). The group comes back from
@@ -44,8 +67,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) for another device's group or workqueue, and
-    /// [`Error::Driver`](crate::Error::Driver); the group's SMs are free again then.
+    /// [`CreateContextError`], which gives the group back: [`Error::DeviceMismatch`] for another device's
+    /// group or workqueue, and [`Error::Driver`].
     ///
     /// # Example
     ///
@@ -63,12 +86,24 @@ impl Device {
     /// # }
     /// ```
     #[doc(alias = "cuGreenCtxCreate")]
-    pub fn create_context(&self, provision: impl Into<Provision>) -> Result<Context> {
-        create(self, provision.into())
+    pub fn create_context(
+        &self,
+        provision: impl Into<Provision>,
+    ) -> Result<Context, CreateContextError> {
+        let provision = provision.into();
+        match create(self, &provision) {
+            Ok((raw, primary)) => {
+                let Provision { group, workqueue } = provision;
+                let workqueue = workqueue.map(|workqueue| workqueue.config());
+                Ok(Context::of_green(raw, group, workqueue, primary))
+            }
+            Err(reason) => Err(CreateContextError { provision: Box::new(provision), reason }),
+        }
     }
 }
 
-fn create(device: &Device, provision: Provision) -> Result<Context> {
+/// Makes what a context consists of.
+fn create(device: &Device, provision: &Provision) -> Result<(RawGreen, Arc<PrimaryShares>)> {
     let Provision { group, workqueue } = provision;
     if group.device() != device {
         return Err(Error::DeviceMismatch { what: "the group and the context" });
@@ -84,7 +119,7 @@ fn create(device: &Device, provision: Provision) -> Result<Context> {
     );
     device.driver().check_process()?;
     let primary = PrimaryShares::of(device)?;
-    let workqueue = workqueue.map(|workqueue| workqueue.config());
+    let workqueue = workqueue.as_ref().map(|workqueue| workqueue.config());
     let raw = obtain(device, group.units(), group.placement(), workqueue, group.sm_count())?;
-    Ok(Context::of_green(raw, group, workqueue, primary))
+    Ok((raw, primary))
 }

@@ -62,7 +62,7 @@ fn describe(device: &Device) -> Result<()> {
 
 fn contexts(device: &Device, split: Split) -> Result<Vec<Context>> {
     let groups = split.groups.into_iter().chain(split.remainder);
-    groups.map(|group| device.create_context(group)).collect()
+    groups.map(|group| Ok(device.create_context(group)?)).collect()
 }
 
 /// Closes a context; why it cannot be is the driver's error.

@@ -25,7 +25,7 @@ fn driver(error: PlanError) -> Error {
 fn set(device: &Device) -> Result<PartitionSet> {
     let all = device.resources().sm()?.split(SplitRequest::new().rest("all"))?.remainder;
     let all = all.ok_or_else(|| Error::InvalidRequest("no SMs are free".to_owned()))?;
-    let set = PartitionSet::new(all, plan("day", 16)).map_err(driver)?;
+    let set = PartitionSet::new(all, plan("day", 16)).map_err(|error| driver(error.reason))?;
     set.prepare(plan("night", 64)).map_err(driver)?;
     Ok(set)
 }

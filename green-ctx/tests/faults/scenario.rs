@@ -61,7 +61,7 @@ impl<S> Scenario<S> {
         let (sim, device) = simulated(self.spec)?;
         let reported = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&reported);
-        device.driver().on_cleanup_failure(move |_| {
+        let _hook = device.driver().on_cleanup_failure(move |_| {
             counter.fetch_add(1, Ordering::Relaxed);
         });
         let mut state = (self.set_up)(&device)?;

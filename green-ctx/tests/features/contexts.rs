@@ -253,6 +253,30 @@ fn a_context_in_use_is_not_closed() -> Outcome {
     })
 }
 
+/// A partition that raw calls made current goes: the next one of the same SMs is not current then.
+#[test]
+fn what_ends_is_current_no_more() -> Outcome {
+    each_driver(|machine| {
+        let Machine { device, .. } = machine;
+        let context = partition(device, 24)?;
+        let raw = context.as_raw();
+        let push = device.driver().api().cuCtxPushCurrent()?;
+        // SAFETY: the context is alive.
+        assert_eq!(unsafe { push(raw) }, CUresult::CUDA_SUCCESS);
+        drop(context);
+        let next = partition(device, 24)?;
+        assert_eq!(device.context_counts().reused, 1, "it is the same context for the driver");
+        assert_eq!(Context::current(machine.driver())?, Some(device.primary_context()?));
+        assert_ne!(Context::current(machine.driver())?.as_ref(), Some(&next));
+        // As many contexts are on the thread's stack as before.
+        let (pop, mut popped) = (device.driver().api().cuCtxPopCurrent()?, std::ptr::null_mut());
+        // SAFETY: the pointer is to a live handle.
+        assert_eq!(unsafe { pop(&raw mut popped) }, CUresult::CUDA_SUCCESS);
+        assert_eq!(Context::current(machine.driver())?, None);
+        Ok(())
+    })
+}
+
 #[test]
 fn closing_waits_and_gives_the_group() -> Outcome {
     each_driver(|machine| {

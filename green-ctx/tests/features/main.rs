@@ -187,9 +187,11 @@ impl Machine {
     fn hook(&self) -> Arc<Mutex<Vec<String>>> {
         let told = Arc::new(Mutex::new(Vec::new()));
         let hook = Arc::clone(&told);
-        self.driver().on_cleanup_failure(move |error| {
-            hook.lock().expect("no panic").push(error.to_string());
-        });
+        self.driver()
+            .on_cleanup_failure(move |error| {
+                hook.lock().expect("no panic").push(error.to_string());
+            })
+            .keep();
         told
     }
 }
@@ -223,7 +225,7 @@ fn of(counts: impl IntoIterator<Item = u32>) -> SplitRequest {
 /// A context of each group, the remainder last.
 fn contexts(device: &Device, split: Split) -> green_ctx::Result<Vec<Context>> {
     let groups = split.groups.into_iter().chain(split.remainder);
-    groups.map(|group| device.create_context(group)).collect()
+    groups.map(|group| Ok(device.create_context(group)?)).collect()
 }
 
 /// The SMs that contexts run on, as the probe sees it: as many as each has, and of no other.

@@ -2,7 +2,7 @@
 
 use green_ctx::sim::Sim;
 use green_ctx::{
-    Device, Driver, Error, StreamOptions, Workqueue, WorkqueueOptions, WorkqueueResource,
+    Context, Device, Driver, Error, StreamOptions, Workqueue, WorkqueueOptions, WorkqueueResource,
     WorkqueueScope,
 };
 
@@ -126,12 +126,12 @@ fn contexts_have_the_queues_they_were_given() -> Outcome {
 fn contexts_of_other_queues_are_not_used_again() -> Outcome {
     each_newer_driver(|machine, queues| {
         let Machine { device, .. } = machine;
-        let make = |queue: Option<&Workqueue>| {
+        let make = |queue: Option<&Workqueue>| -> green_ctx::Result<Context> {
             let group = group(device, 16)?;
-            match queue {
-                Some(queue) => device.create_context(group.with_workqueue(queue.clone())),
-                None => device.create_context(group),
-            }
+            Ok(match queue {
+                Some(queue) => device.create_context(group.with_workqueue(queue.clone()))?,
+                None => device.create_context(group)?,
+            })
         };
         let half = queues.divide(2)?;
         let half_shared = queues.configure(options().concurrency_limit(4))?;
@@ -169,8 +169,11 @@ fn another_device_s_queues_are_refused() -> Outcome {
             let held = group(device, 16)?;
             let before = sim.calls();
             let error = device.create_context(held.with_workqueue(queue)).expect_err("not its own");
-            assert!(matches!(error, Error::DeviceMismatch { .. }), "{error}");
-            assert!(error.is_misuse() && error.to_string().contains("workqueue"), "{error}");
+            let reason = error.reason;
+            assert!(matches!(reason, Error::DeviceMismatch { .. }), "{reason}");
+            assert!(reason.is_misuse() && reason.to_string().contains("workqueue"), "{reason}");
+            assert!(error.provision.workqueue.is_some());
+            drop(error.provision);
             assert_eq!((sim.calls(), device.resources().sm()?.free()), (before, 132));
         }
         Ok(())

@@ -163,7 +163,7 @@ fn fences_hold_across_granularities() -> Outcome {
     // Made before: making a driver context waits for the device's work.
     let fine = || -> green_ctx::Result<Context> {
         let request = SplitRequest::from([2]).granularity(Granularity::Fine);
-        device.create_context(device.resources().sm()?.split(request)?.groups.remove(0))
+        Ok(device.create_context(device.resources().sm()?.split(request)?.groups.remove(0))?)
     };
     drop(fine()?);
     let (done, _keep) = Busy::start(&device)?.give_up();

@@ -93,7 +93,7 @@ fn a_guard_out_of_order_is_reported_and_harms_nothing() -> Outcome {
     let driver = device.driver().clone();
     let reports = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&reports);
-    driver.on_cleanup_failure(move |error| {
+    let _hook = driver.on_cleanup_failure(move |error| {
         sink.lock().expect("no test panics here").push(error.to_string());
     });
     // On a thread of its own: a guard that ended out of order stays on the thread's stack.

@@ -95,8 +95,12 @@ fn a_section_s_launches_are_watched() -> Outcome {
     assert_eq!(
         said,
         [
-            format!("step escapes {ours}: a stream of another partition, 32 SMs of {other}"),
-            format!("a graph escapes {ours}: a graph with nodes elsewhere, 32 SMs of {other}"),
+            format!(
+                "step escapes {ours}: a stream of another partition, 32 SMs of {other} (device 0)"
+            ),
+            format!(
+                "a graph escapes {ours}: a graph with nodes elsewhere, 32 SMs of {other} (device 0)"
+            ),
         ]
     );
     device.primary_context()?.synchronize()?;

@@ -38,7 +38,7 @@ fn a_fault_is_told_by_every_handle_and_dropped_quietly() -> Outcome {
     let (sim, device) = simulated("h200")?;
     let told = Arc::new(Mutex::new(Vec::new()));
     let hook = Arc::clone(&told);
-    device.driver().on_cleanup_failure(move |error| {
+    let _hook = device.driver().on_cleanup_failure(move |error| {
         hook.lock().expect("no panic").push(error.to_string());
     });
     let contexts = [partition(&device, 8)?, partition(&device, 16)?, partition(&device, 24)?];

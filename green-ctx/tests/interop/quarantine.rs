@@ -36,9 +36,12 @@ fn launch(context: &Context, kernel: &Kernel) -> green_ctx::Result<()> {
 fn reports(device: &Device) -> impl Fn() -> usize + use<> {
     let reported = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&reported);
-    device.driver().on_cleanup_failure(move |_| {
-        counter.fetch_add(1, Ordering::Relaxed);
-    });
+    device
+        .driver()
+        .on_cleanup_failure(move |_| {
+            counter.fetch_add(1, Ordering::Relaxed);
+        })
+        .keep();
     move || reported.load(Ordering::Relaxed)
 }
 

@@ -125,7 +125,7 @@ fn a_panic_goes_to_the_hook() -> Outcome {
     let (_sim, device) = simulated("h200")?;
     let told = Arc::new(Mutex::new(Vec::new()));
     let hook = Arc::clone(&told);
-    device.driver().on_cleanup_failure(move |error| {
+    let _hook = device.driver().on_cleanup_failure(move |error| {
         hook.lock().expect("no panic").push(error.to_string());
         // Nor does this one leave.
         panic!("the hook panics too");

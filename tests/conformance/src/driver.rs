@@ -78,7 +78,8 @@ impl Driver {
     pub(crate) fn open(choice: &Choice) -> Result<Driver, OpenError> {
         let (api, simulator) = match choice {
             Choice::Cuda(None) => (Api::load()?, None),
-            Choice::Cuda(Some(path)) => (Api::load_from(path)?, None),
+            // SAFETY: whoever runs the program names their CUDA driver.
+            Choice::Cuda(Some(path)) => (unsafe { Api::load_from(path) }?, None),
             Choice::Simulated(profile) => {
                 let (api, simulator) = simulated(profile)?;
                 (api, Some(simulator))

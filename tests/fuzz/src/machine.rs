@@ -56,13 +56,15 @@ pub fn start(spec: &str) -> Result<(Sim, Driver, Reports), Box<dyn std::error::E
     let driver = Driver::simulated(&sim)?;
     let reports = Reports::default();
     let hook = Arc::clone(&reports);
-    driver.on_cleanup_failure(move |error| {
-        let call = match error {
-            Error::Driver { call, .. } => (*call).to_owned(),
-            other => other.to_string(),
-        };
-        hook.lock().push(call);
-    });
+    driver
+        .on_cleanup_failure(move |error| {
+            let call = match error {
+                Error::Driver { call, .. } => (*call).to_owned(),
+                other => other.to_string(),
+            };
+            hook.lock().push(call);
+        })
+        .keep();
     Ok((sim, driver, reports))
 }
 

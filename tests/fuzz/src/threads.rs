@@ -167,14 +167,16 @@ pub fn run(
 /// Has failed clean-ups make a stream in a shared partition, as a hook may.
 fn hook(driver: &Driver, reports: &Reports, shared: &Arc<Shared>) {
     let (reports, shared) = (Arc::clone(reports), Arc::downgrade(shared));
-    driver.on_cleanup_failure(move |error| {
-        if let Error::Driver { call, .. } = error {
-            reports.lock().push((*call).to_owned());
-        }
-        if let Some(shared) = shared.upgrade() {
-            drop(shared.partition(0).create_stream(StreamOptions::default()));
-        }
-    });
+    driver
+        .on_cleanup_failure(move |error| {
+            if let Error::Driver { call, .. } = error {
+                reports.lock().push((*call).to_owned());
+            }
+            if let Some(shared) = shared.upgrade() {
+                drop(shared.partition(0).create_stream(StreamOptions::default()));
+            }
+        })
+        .keep();
 }
 
 /// What one thread does.

@@ -23,7 +23,7 @@ const LOOK_UPS: u32 = 1000;
 pub(super) fn run(bench: &Bench) -> Result<Found> {
     let split = bench.device.resources().sm()?.split(SMS)?;
     let contexts = split.groups.into_iter().map(|group| bench.device.create_context(group));
-    let contexts: Vec<Context> = contexts.collect::<green_ctx::Result<_>>()?;
+    let contexts: Vec<Context> = contexts.collect::<std::result::Result<_, _>>()?;
     let mut found = Found::default();
     for nodes in NODES {
         bench.progress.step(&format!("  {nodes} nodes"));
