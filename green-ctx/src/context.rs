@@ -249,6 +249,7 @@ impl Context {
     ///
     /// [`Error::Driver`].
     #[doc(alias("cuGreenCtxStreamCreate", "cuStreamCreateWithPriority"))]
+    #[inline]
     pub fn create_stream(&self, options: StreamOptions) -> Result<Stream> {
         Stream::create(self, options)
     }
@@ -346,9 +347,10 @@ impl Context {
 
     /// Runs a call on the raw green context while no other thread makes one; `None` for a primary
     /// context.
+    #[inline]
     pub(crate) fn with_green<R>(&self, call: impl FnOnce(Raw<CUgreenCtx_st>) -> R) -> Option<R> {
         self.inner.green().map(|(raw, calls)| {
-            let _one_at_a_time = calls.lock();
+            let _one_at_a_time = calls.turn();
             call(raw)
         })
     }
@@ -358,7 +360,7 @@ impl Context {
     #[inline]
     pub(crate) fn destroy_stream(&self, destroy: impl FnOnce() -> Result<()>) -> Result<()> {
         let green = self.inner.green();
-        let _in_turn = green.and_then(|(_, calls)| calls.lock_if_contended());
+        let _in_turn = green.and_then(|(_, calls)| calls.turn_if_contended());
         destroy()
     }
 }

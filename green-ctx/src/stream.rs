@@ -53,13 +53,20 @@ pub use token::DefaultStream;
 #[doc(alias = "CUstream")]
 pub struct Stream {
     raw: Raw<CUstream_st>,
-    context: Context,
-    /// The stream's number among those of its context, if that counts them.
-    slot: Option<usize>,
-    /// Set when there are several handles, or others have the raw one. Until then this handle is the
-    /// stream, without an allocation of its own and an entry in the registry: together they cost as much
-    /// as all else that making a stream adds to the driver's call.
-    shared: OnceLock<Arc<Inner>>,
+    handle: Handle,
+}
+
+enum Handle {
+    /// The first one. Until there are others, or somebody has the raw handle, it is the stream, without an
+    /// allocation and an entry in the registry: together they cost as much as all else that making a
+    /// stream adds to the driver's call.
+    First {
+        context: Context,
+        /// The stream's number among those of its context, if that counts them.
+        slot: Option<usize>,
+        shared: OnceLock<Arc<Inner>>,
+    },
+    Further(Arc<Inner>),
 }
 
 /// What the handles of a stream share, and what the registry leads to.
@@ -89,25 +96,37 @@ impl StreamOptions {
 
 impl Stream {
     pub(crate) fn from_inner(inner: Arc<Inner>) -> Stream {
-        let (raw, context, slot) = (inner.raw, inner.context.clone(), inner.slot);
-        Stream { raw, context, slot, shared: OnceLock::from(inner) }
+        Stream { raw: inner.raw, handle: Handle::Further(inner) }
     }
 
+    #[inline]
     pub(crate) fn create(context: &Context, options: StreamOptions) -> Result<Stream> {
         context.device().driver().check_process()?;
-        let raw = create_raw(context, options.priority)
-            .inspect_err(|error| context.device().note(error))?;
-        let raw = Raw::new(raw).ok_or_else(|| Error::null("cuStreamCreateWithPriority"))?;
-        let (slot, context) = (context.enter_stream(raw), context.clone());
-        let stream = Stream { raw, context, slot, shared: OnceLock::new() };
-        stream.context.hold_new(&stream)?;
+        // Before the driver's call: a processor waits for all that it wrote when a count changes.
+        let context = context.for_stream();
+        let raw = match create_raw(&context, options.priority) {
+            Ok(raw) => raw,
+            Err(error) => {
+                context.count_out();
+                context.device().note(&error);
+                return Err(error);
+            }
+        };
+        let slot = context.enter_stream(raw);
+        let stream =
+            Stream { raw, handle: Handle::First { context, slot, shared: OnceLock::new() } };
+        stream.context().hold_new(&stream)?;
         Ok(stream)
     }
 
     /// What the handles share, made and entered in the registry by the first call.
     fn share(&self) -> &Arc<Inner> {
-        self.shared.get_or_init(|| {
-            let (raw, context, slot) = (self.raw, self.context.clone(), self.slot);
+        let (context, slot, shared) = match &self.handle {
+            Handle::First { context, slot, shared } => (context, *slot, shared),
+            Handle::Further(inner) => return inner,
+        };
+        shared.get_or_init(|| {
+            let (raw, context) = (self.raw, context.clone());
             let inner = Arc::new(Inner { raw, context, slot, ownership: Ownership::Owned });
             self.driver().streams().enter(raw.address(), &inner);
             inner
@@ -115,10 +134,14 @@ impl Stream {
     }
 
     /// The context that the stream's work runs in.
+    #[inline]
     #[must_use]
     #[doc(alias("cuStreamGetCtx", "cuStreamGetGreenCtx"))]
     pub fn context(&self) -> &Context {
-        &self.context
+        match &self.handle {
+            Handle::First { context, .. } => context,
+            Handle::Further(inner) => &inner.context,
+        }
     }
 
     /// The driver's handle. [`Driver::find_stream`] leads back from it.
@@ -127,7 +150,7 @@ impl Stream {
     #[must_use]
     pub fn as_raw(&self) -> CUstream {
         // Whoever has a stream finds its context (cuStreamGetCtx), and that context's default stream.
-        self.driver().report(self.context.expose());
+        self.driver().report(self.context().expose());
         self.share();
         self.raw()
     }
@@ -269,43 +292,50 @@ impl Stream {
 
     #[inline]
     pub(crate) fn driver(&self) -> &Driver {
-        self.context.device().driver()
+        self.context().device().driver()
     }
 }
 
 /// Makes a stream that does not synchronise with the default stream.
-pub(crate) fn create_raw(context: &Context, priority: i32) -> Result<CUstream> {
+#[inline]
+pub(crate) fn create_raw(context: &Context, priority: i32) -> Result<Raw<CUstream_st>> {
     let driver = context.device().driver();
-    let api = driver.api();
-    let flags = CUstream_flags::CU_STREAM_NON_BLOCKING.0;
-    let mut raw = ptr::null_mut();
     // Drivers before 12.5 make a green context's stream while it is current.
-    let direct = driver.version() >= Version::new(12, 5);
-    let created = if direct {
-        context.with_green(|green| {
-            // SAFETY: the green context is alive, the pointer is to a live handle.
-            unsafe {
-                call!(api, cuGreenCtxStreamCreate(&raw mut raw, green.as_ptr(), flags, priority))
-            }
-        })
-    } else {
-        None
-    };
-    if let Some(result) = created {
-        result?;
-    } else {
-        let _scope = Scope::enter(driver, context.raw())?;
-        // SAFETY: the pointer is to a live handle.
-        unsafe { call!(api, cuStreamCreateWithPriority(&raw mut raw, flags, priority)) }?;
+    if driver.version() < Version::new(12, 5) {
+        return create_while_current(context, priority);
     }
-    Ok(raw)
+    let mut raw = ptr::null_mut();
+    let created = context.with_green(|green| {
+        let (api, green) = (driver.api(), green.as_ptr());
+        // SAFETY: the green context is alive, the pointer is to a live handle.
+        unsafe { call!(api, cuGreenCtxStreamCreate(&raw mut raw, green, FLAGS, priority)) }
+    });
+    match created {
+        Some(result) => result?,
+        None => return create_while_current(context, priority),
+    }
+    Raw::new(raw).ok_or_else(|| Error::null("cuGreenCtxStreamCreate"))
 }
 
-/// Counts a stream out, before it is destroyed.
+const FLAGS: u32 = CUstream_flags::CU_STREAM_NON_BLOCKING.0;
+
+#[cold]
+fn create_while_current(context: &Context, priority: i32) -> Result<Raw<CUstream_st>> {
+    let driver = context.device().driver();
+    let mut raw = ptr::null_mut();
+    let _scope = Scope::enter(driver, context.raw())?;
+    // SAFETY: the pointer is to a live handle.
+    unsafe { call!(driver.api(), cuStreamCreateWithPriority(&raw mut raw, FLAGS, priority)) }?;
+    Raw::new(raw).ok_or_else(|| Error::null("cuStreamCreateWithPriority"))
+}
+
+/// Forgets a stream, before it is destroyed.
 #[inline]
 fn leave(raw: Raw<CUstream_st>, context: &Context, slot: Option<usize>) {
     graph::stream_ends(context, raw.as_ptr());
-    context.leave_stream(slot);
+    if let Some(slot) = slot {
+        context.leave_stream(slot);
+    }
 }
 
 /// Destroys a stream; only the end of what stands for it may.
@@ -318,10 +348,16 @@ fn destroy(raw: Raw<CUstream_st>, context: &Context) {
 }
 
 impl Drop for Stream {
+    #[inline]
     fn drop(&mut self) {
-        if self.shared.get().is_none() && !self.driver().is_forked() {
-            leave(self.raw, &self.context, self.slot);
-            destroy(self.raw, &self.context);
+        // Others end with the last of them.
+        if let Handle::First { context, slot, shared } = &self.handle
+            && shared.get().is_none()
+            && !context.device().driver().is_forked()
+        {
+            leave(self.raw, context, *slot);
+            destroy(self.raw, context);
+            context.count_out();
         }
     }
 }
@@ -339,6 +375,7 @@ impl Drop for Inner {
         if self.ownership.is_owned() {
             destroy(self.raw, &self.context);
         }
+        self.context.count_out();
     }
 }
 
@@ -364,6 +401,6 @@ impl Hash for Stream {
 
 impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stream").field("context", &self.context).finish_non_exhaustive()
+        f.debug_struct("Stream").field("context", self.context()).finish_non_exhaustive()
     }
 }

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use criterion::Criterion;
 use serde_json::{Value, json};
 
-/// Calls between two untimed clean-ups: as many launches as a driver queues without making the
-/// caller wait.
-pub(crate) const BATCH: u64 = 256;
+/// Calls between two untimed clean-ups: fewer launches than a driver queues without making the caller
+/// wait, and so few of anything that little drifts between the batches of a pair.
+pub(crate) const BATCH: u64 = 32;
 
 /// Pairs of batches behind a ratio.
-const PAIRS: usize = 400;
+const PAIRS: usize = 4000;
 
 /// One side of a comparison: does this many calls and returns the time of what is measured.
 pub(crate) type Side<'a> = &'a mut dyn FnMut(u64) -> Duration;

@@ -2,45 +2,68 @@
 
 use std::hint;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-use parking_lot::{Mutex, MutexGuard};
+use std::thread;
 
 /// The turns of threads that call the driver with one green context: its header up to 13.4 allows one
 /// at a time.
+///
+/// A turn is as long as one call, some 4 µs, and to sleep and to be woken takes longer: with a common
+/// mutex, two threads that made streams in one context took 24 µs a stream, where the driver's own
+/// locks take 14 (seen on an H200's host). Nor does such a mutex end with a plain store, which is what
+/// a thread that is alone would notice most.
 #[derive(Default)]
 pub(super) struct Calls {
-    lock: Mutex<()>,
+    taken: AtomicBool,
     /// Whether two threads ever came at once.
     contended: AtomicBool,
 }
 
+/// A thread's turn, until it is dropped.
+pub(super) struct Turn<'a>(&'a AtomicBool);
+
 impl Calls {
-    /// Waits for this thread's turn: another's is as long as one driver call.
+    /// Waits for this thread's turn.
     #[inline]
-    pub(super) fn lock(&self) -> MutexGuard<'_, ()> {
-        self.lock.try_lock().unwrap_or_else(|| self.lock_spinning())
+    pub(super) fn turn(&self) -> Turn<'_> {
+        if !self.take() {
+            self.wait();
+        }
+        Turn(&self.taken)
     }
 
     /// Waits where threads were seen to come at once, before a call that may come at any time: the
     /// driver's own locks keep such calls apart too, but take longer.
     #[inline]
-    pub(super) fn lock_if_contended(&self) -> Option<MutexGuard<'_, ()>> {
-        self.contended.load(Ordering::Relaxed).then(|| self.lock())
+    pub(super) fn turn_if_contended(&self) -> Option<Turn<'_>> {
+        self.contended.load(Ordering::Relaxed).then(|| self.turn())
     }
 
-    /// A call takes some 4 µs, and to sleep and to be woken takes longer: two threads that made streams
-    /// in one context took 24 µs a stream, where the driver's own locks take 14 (seen on an H200's
-    /// host).
+    #[inline]
+    fn take(&self) -> bool {
+        self.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
     #[cold]
-    fn lock_spinning(&self) -> MutexGuard<'_, ()> {
-        const TRIES: u32 = 2000;
+    fn wait(&self) {
+        const SPINS: u32 = 2000;
         self.contended.store(true, Ordering::Relaxed);
-        for _ in 0..TRIES {
-            hint::spin_loop();
-            if let Some(guard) = self.lock.try_lock() {
-                return guard;
+        for tries in 0.. {
+            if tries < SPINS {
+                hint::spin_loop();
+            } else {
+                // Whoever has the turn may have lost its processor.
+                thread::yield_now();
+            }
+            if !self.taken.load(Ordering::Relaxed) && self.take() {
+                return;
             }
         }
-        self.lock.lock()
+    }
+}
+
+impl Drop for Turn<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }

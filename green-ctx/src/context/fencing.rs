@@ -202,21 +202,34 @@ impl Context {
         self.fencing()?.shared.get()
     }
 
-    /// Counts a stream in. Returns the number by which it leaves, where the context shares its SMs in
-    /// time.
+    /// A handle for an object that is to stand for a stream, counted until
+    /// [`count_out`](Context::count_out).
     #[inline]
-    pub(crate) fn enter_stream(&self, stream: Raw<CUstream_st>) -> Option<usize> {
-        let fencing = self.fencing()?;
-        fencing.streams.fetch_add(1, Ordering::Relaxed);
-        fencing.shared.get().map(|shared| shared.streams.enter(stream))
+    pub(crate) fn for_stream(&self) -> Context {
+        if let Some(fencing) = self.fencing() {
+            fencing.streams.fetch_add(1, Ordering::Relaxed);
+        }
+        self.clone()
     }
 
-    /// Counts a stream out, before it is destroyed.
+    /// Counts a stream that no object stands for any more.
     #[inline]
-    pub(crate) fn leave_stream(&self, slot: Option<usize>) {
-        let Some(fencing) = self.fencing() else { return };
-        fencing.streams.fetch_sub(1, Ordering::Relaxed);
-        if let (Some(slot), Some(shared)) = (slot, fencing.shared.get()) {
+    pub(crate) fn count_out(&self) {
+        if let Some(fencing) = self.fencing() {
+            fencing.streams.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Enters a stream where the context shares its SMs in time. Returns the number by which it leaves.
+    #[inline]
+    pub(crate) fn enter_stream(&self, stream: Raw<CUstream_st>) -> Option<usize> {
+        self.shared().map(|shared| shared.streams.enter(stream))
+    }
+
+    /// Removes a stream, before it is destroyed.
+    #[inline]
+    pub(crate) fn leave_stream(&self, slot: usize) {
+        if let Some(shared) = self.shared() {
             shared.streams.leave(slot);
         }
     }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::Context;
 use crate::device::Device;
-use crate::error::{Error, Result, call};
+use crate::error::{Result, call};
 use crate::event::{Event, EventOptions};
 use crate::fence::Fence;
 use crate::raw::Raw;
@@ -33,7 +33,6 @@ impl Guests {
         let fence = Arc::new(Fence::new(device)?);
         let arrival = Mutex::new(device.create_event(EventOptions::default())?);
         let gate = stream::create_raw(context, 0)?;
-        let gate = Raw::new(gate).ok_or_else(|| Error::null("cuGreenCtxStreamCreate"))?;
         Ok(Guests { gate, fence, arrival, device: device.clone() })
     }
 

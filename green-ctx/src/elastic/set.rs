@@ -326,15 +326,20 @@ impl PartitionSet {
         const LONGEST: Duration = Duration::from_millis(1);
         let mut pause = Duration::from_micros(10);
         for partition in plan.partitions() {
-            while !switch::is_done(self.device(), partition.shared())? {
-                let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-                if left.is_some_and(|left| left.is_zero()) {
+            let shared = partition.shared();
+            let Some(end) = end else {
+                self.device().driver().while_relaxed(|| shared.synchronize())?;
+                continue;
+            };
+            while !switch::is_done(self.device(), shared)? {
+                let left = end.saturating_duration_since(Instant::now());
+                if left.is_zero() {
                     return Err(PlanError::NotDrained {
                         partition: partition.name().to_owned(),
                         milliseconds: at_most.as_millis(),
                     });
                 }
-                thread::sleep(left.map_or(pause, |left| left.min(pause)));
+                thread::sleep(left.min(pause));
                 pause = (2 * pause).min(LONGEST);
             }
         }

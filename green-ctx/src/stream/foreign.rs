@@ -144,7 +144,7 @@ impl Inner {
         context: Context,
         ownership: Ownership,
     ) -> Result<Arc<Inner>> {
-        let slot = context.enter_stream(raw);
+        let (slot, context) = (context.enter_stream(raw), context.for_stream());
         let inner = Arc::new(Inner { raw, context, slot, ownership });
         inner.context.expose()?;
         inner.context.hold_new(&Stream::from_inner(Arc::clone(&inner)))?;

@@ -151,9 +151,9 @@ impl World {
         let default = SwitchOptions::default();
         let (options, text) = match kind {
             Kind::SwitchUnfenced => (default.fence(false), ".fence(false)"),
-            // The bound is in real time, which is no part of a seed: long enough, or none.
+            // The bound is in real time, which is no part of a seed: there is none, or all of it is over.
             Kind::SwitchDrain if self.alone && self.model.busy_for() < 2_000_000 => {
-                (default.drain(Duration::from_secs(60)), ".drain(Duration::from_secs(60))")
+                (default.drain(Duration::MAX), ".drain(Duration::MAX)")
             }
             Kind::SwitchDrain => (default.drain(Duration::ZERO), ".drain(Duration::ZERO)"),
             _ => (default, ""),
