@@ -211,6 +211,7 @@ impl Driver {
 
     /// The living [`Stream`] behind a raw handle, if it is one of this crate's. The default-stream
     /// tokens (null, 1 and 2) name no stream.
+    #[inline]
     #[must_use]
     pub fn find_stream(&self, raw: CUstream) -> Option<Stream> {
         self.inner.streams.find(raw.addr()).map(Stream::from_inner)

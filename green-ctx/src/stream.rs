@@ -52,21 +52,23 @@ pub use token::DefaultStream;
 /// ```
 #[doc(alias = "CUstream")]
 pub struct Stream {
-    raw: Raw<CUstream_st>,
     handle: Handle,
 }
 
 enum Handle {
-    /// The first one. Until there are others, or somebody has the raw handle, it is the stream, without an
-    /// allocation and an entry in the registry: together they cost as much as all else that making a
-    /// stream adds to the driver's call.
-    First {
-        context: Context,
-        /// The stream's number among those of its context, if that counts them.
-        slot: Option<usize>,
-        shared: OnceLock<Arc<Inner>>,
-    },
+    First(First),
     Further(Arc<Inner>),
+}
+
+/// The first handle. Until there are others, or somebody has the raw handle, it is the stream, without an
+/// allocation and an entry in the registry: together they cost as much as all else that making a stream
+/// adds to the driver's call.
+struct First {
+    raw: Raw<CUstream_st>,
+    context: Context,
+    /// The stream's number among those of its context, if that counts them.
+    slot: Option<usize>,
+    shared: OnceLock<Arc<Inner>>,
 }
 
 /// What the handles of a stream share, and what the registry leads to.
@@ -95,8 +97,9 @@ impl StreamOptions {
 }
 
 impl Stream {
+    #[inline]
     pub(crate) fn from_inner(inner: Arc<Inner>) -> Stream {
-        Stream { raw: inner.raw, handle: Handle::Further(inner) }
+        Stream { handle: Handle::Further(inner) }
     }
 
     #[inline]
@@ -113,20 +116,20 @@ impl Stream {
             }
         };
         let slot = context.enter_stream(raw);
-        let stream =
-            Stream { raw, handle: Handle::First { context, slot, shared: OnceLock::new() } };
+        let first = First { raw, context, slot, shared: OnceLock::new() };
+        let stream = Stream { handle: Handle::First(first) };
         stream.context().hold_new(&stream)?;
         Ok(stream)
     }
 
     /// What the handles share, made and entered in the registry by the first call.
     fn share(&self) -> &Arc<Inner> {
-        let (context, slot, shared) = match &self.handle {
-            Handle::First { context, slot, shared } => (context, *slot, shared),
+        let first = match &self.handle {
+            Handle::First(first) => first,
             Handle::Further(inner) => return inner,
         };
-        shared.get_or_init(|| {
-            let (raw, context) = (self.raw, context.clone());
+        first.shared.get_or_init(|| {
+            let (raw, context, slot) = (first.raw, first.context.clone(), first.slot);
             let inner = Arc::new(Inner { raw, context, slot, ownership: Ownership::Owned });
             self.driver().streams().enter(raw.address(), &inner);
             inner
@@ -139,7 +142,7 @@ impl Stream {
     #[doc(alias("cuStreamGetCtx", "cuStreamGetGreenCtx"))]
     pub fn context(&self) -> &Context {
         match &self.handle {
-            Handle::First { context, .. } => context,
+            Handle::First(first) => &first.context,
             Handle::Further(inner) => &inner.context,
         }
     }
@@ -158,7 +161,10 @@ impl Stream {
     /// The driver's handle, for calls of this crate.
     #[inline]
     pub(crate) fn raw(&self) -> CUstream {
-        self.raw.as_ptr()
+        match &self.handle {
+            Handle::First(first) => first.raw.as_ptr(),
+            Handle::Further(inner) => inner.raw.as_ptr(),
+        }
     }
 
     /// The stream's number, unique in the process.
@@ -347,16 +353,14 @@ fn destroy(raw: Raw<CUstream_st>, context: &Context) {
     driver.report(context.destroy_stream(destroy));
 }
 
-impl Drop for Stream {
+impl Drop for First {
     #[inline]
     fn drop(&mut self) {
-        // Others end with the last of them.
-        if let Handle::First { context, slot, shared } = &self.handle
-            && shared.get().is_none()
-            && !context.device().driver().is_forked()
-        {
-            leave(self.raw, context, *slot);
-            destroy(self.raw, context);
+        let First { raw, context, slot, shared } = self;
+        // What is shared ends with the last of the handles.
+        if shared.get().is_none() && !context.device().driver().is_forked() {
+            leave(*raw, context, *slot);
+            destroy(*raw, context);
             context.count_out();
         }
     }
@@ -387,7 +391,7 @@ impl Clone for Stream {
 
 impl PartialEq for Stream {
     fn eq(&self, other: &Stream) -> bool {
-        self.raw.address() == other.raw.address() && self.driver() == other.driver()
+        self.raw() == other.raw() && self.driver() == other.driver()
     }
 }
 
@@ -395,7 +399,7 @@ impl Eq for Stream {}
 
 impl Hash for Stream {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.raw.address().hash(state);
+        self.raw().hash(state);
     }
 }
 

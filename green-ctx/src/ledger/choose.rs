@@ -40,7 +40,9 @@ pub(crate) fn choose(counts: &[u32], size: u32, free: &[bool], wanted: u32) -> O
     let best = best?;
     let mut chosen: Vec<usize> =
         regular().take(best.regulars as usize).chain(members(&odd, best.subset)).collect();
-    chosen.sort_unstable();
+    if best.subset != 0 {
+        chosen.sort_unstable();
+    }
     Some(chosen)
 }
 

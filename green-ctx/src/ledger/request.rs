@@ -164,10 +164,18 @@ impl SplitRequest {
 
 impl<I: IntoIterator<Item = u32>> From<I> for SplitRequest {
     fn from(counts: I) -> SplitRequest {
-        counts.into_iter().enumerate().fold(SplitRequest::new(), |request, (index, sm_count)| {
-            request.group(format!("p{index}"), sm_count)
-        })
+        let groups = counts.into_iter().enumerate().map(|(index, sm_count)| RequestedGroup {
+            name: numbered(index),
+            sm_count: Some(sm_count),
+        });
+        SplitRequest { groups: groups.collect(), ..SplitRequest::new() }
     }
+}
+
+/// The name of a group that was given none. Most often there are few.
+fn numbered(index: usize) -> Arc<str> {
+    const FEW: [&str; 8] = ["p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7"];
+    FEW.get(index).map_or_else(|| format!("p{index}").into(), |name| Arc::from(*name))
 }
 
 /// What a split would give now. Nothing is taken.
