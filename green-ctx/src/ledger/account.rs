@@ -21,6 +21,8 @@ pub(crate) struct Ledger<F, C> {
     /// The SMs of each unit; empty until the first group is taken.
     counts: Vec<u32>,
     units: Vec<Unit>,
+    /// The groups that hold units, by their numbers; `None` for a number that is nobody's.
+    groups: Vec<Option<Held>>,
     held: usize,
     quarantined: usize,
     /// What still runs on units that somebody may get, each fence once.
@@ -31,7 +33,8 @@ pub(crate) struct Ledger<F, C> {
 
 enum Unit {
     Free,
-    Held(Arc<str>),
+    /// By the group of this number.
+    Held(usize),
     Quarantined,
 }
 
@@ -58,7 +61,13 @@ pub(crate) struct Taken<F> {
     _former: Option<Cut>,
 }
 
-/// The names that units were held under, each once. Most often there is one, for which nothing is
+/// A group that holds units.
+struct Held {
+    name: Arc<str>,
+    units: usize,
+}
+
+/// The names of groups that hold nothing any more. Most often there is one, for which nothing is
 /// allocated.
 #[derive(Default)]
 #[must_use = "the last of a name is to be dropped without the ledger's lock"]
@@ -69,10 +78,8 @@ pub(crate) struct Names {
 
 impl Names {
     fn add(&mut self, name: Arc<str>) {
-        match &self.first {
+        match self.first {
             None => self.first = Some(name),
-            Some(first) if Arc::ptr_eq(first, &name) => {}
-            Some(_) if self.others.iter().any(|other| Arc::ptr_eq(other, &name)) => {}
             Some(_) => self.others.push(name),
         }
     }
@@ -90,6 +97,7 @@ impl<F, C> Default for Ledger<F, C> {
             cut: Cut::default(),
             counts: Vec::new(),
             units: Vec::new(),
+            groups: Vec::new(),
             held: 0,
             quarantined: 0,
             pending: Vec::new(),
@@ -161,12 +169,24 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
     pub(crate) fn take(&mut self, units: &UnitCounts, chosen: &Chosen) -> Taken<F> {
         let Placement { cut, members } = &chosen.placement;
         let former = if self.is_out() { None } else { self.start(cut, units) };
+        let group = self.enter(chosen);
         for index in members {
             debug_assert!(matches!(self.units[*index], Unit::Free));
-            self.units[*index] = Unit::Held(Arc::clone(&chosen.name));
+            self.units[*index] = Unit::Held(group);
         }
         self.held += members.len();
         Taken { fences: self.take_pending(members), _former: former }
+    }
+
+    /// A number for a group.
+    fn enter(&mut self, chosen: &Chosen) -> usize {
+        let held = Held { name: Arc::clone(&chosen.name), units: chosen.placement.members.len() };
+        if let Some(number) = self.groups.iter().position(Option::is_none) {
+            self.groups[number] = Some(held);
+            return number;
+        }
+        self.groups.push(Some(held));
+        self.groups.len() - 1
     }
 
     /// Takes the fences of some units out.
@@ -191,12 +211,11 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         fences
     }
 
-    /// Enters units that are held as held under another name. Returns the names that they had.
+    /// Enters units that are held as held by another group. Returns the names of groups that hold
+    /// nothing any more.
     pub(crate) fn rename(&mut self, chosen: &Chosen) -> Names {
-        let change = |ledger: &mut Self, index: usize| {
-            mem::replace(&mut ledger.units[index], Unit::Held(Arc::clone(&chosen.name)))
-        };
-        self.leave(&chosen.placement.members, change)
+        let group = self.enter(chosen);
+        self.leave(&chosen.placement.members, || Unit::Held(group))
     }
 
     /// Begins to give out units of a cut, when all are free. Returns the former cut.
@@ -215,22 +234,21 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         Some(mem::replace(&mut self.cut, cut.clone()))
     }
 
-    /// Takes units back, with what must be done before they are really free. Returns the names that
-    /// they were held under.
+    /// Takes units back, with what must be done before they are really free. Returns the names of
+    /// groups that hold nothing any more.
     pub(crate) fn give_back(&mut self, members: &[usize], fences: &[F]) -> Names {
         self.held -= members.len();
         self.add_pending(members, fences);
-        self.leave(members, |ledger, index| mem::replace(&mut ledger.units[index], Unit::Free))
+        self.leave(members, || Unit::Free)
     }
 
     /// Takes units back whose work could not be recorded: nobody gets them until
-    /// [`end_quarantine`](Ledger::end_quarantine). Returns the names that they were held under.
+    /// [`end_quarantine`](Ledger::end_quarantine). Returns the names of groups that hold nothing any
+    /// more.
     pub(crate) fn quarantine(&mut self, members: &[usize]) -> Names {
         self.held -= members.len();
         self.quarantined += members.len();
-        self.leave(members, |ledger, index| {
-            mem::replace(&mut ledger.units[index], Unit::Quarantined)
-        })
+        self.leave(members, || Unit::Quarantined)
     }
 
     /// Frees units that are quarantined, with what must be done before they are really free.
@@ -243,14 +261,19 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         }
     }
 
-    /// Changes units that are held, and returns each name that they had once.
-    fn leave(&mut self, members: &[usize], change: impl Fn(&mut Self, usize) -> Unit) -> Names {
+    /// Changes units that are held, and returns the names of groups that hold nothing any more.
+    fn leave(&mut self, members: &[usize], state: impl Fn() -> Unit) -> Names {
         let mut names = Names::default();
         for index in members {
-            let former = change(self, *index);
+            let former = mem::replace(&mut self.units[*index], state());
             debug_assert!(matches!(former, Unit::Held(_)));
-            if let Unit::Held(name) = former {
-                names.add(name);
+            let Unit::Held(number) = former else { continue };
+            let Some(group) = &mut self.groups[number] else { continue };
+            group.units -= 1;
+            if group.units == 0
+                && let Some(ended) = self.groups[number].take()
+            {
+                names.add(ended.name);
             }
         }
         names
@@ -334,17 +357,20 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
 
     /// Who holds what, in the order of the units.
     fn holders(&self) -> Vec<Holder> {
-        let mut holders: Vec<Holder> = Vec::new();
+        // Two groups of one name are two holders.
+        let mut holders: Vec<(usize, Holder)> = Vec::new();
         for (unit, sm_count) in self.units.iter().zip(&self.counts) {
-            let Unit::Held(name) = unit else { continue };
-            // Units of one group share one name object, so that two groups of the same name stay two
-            // holders.
-            match holders.iter_mut().find(|holder| Arc::ptr_eq(&holder.name, name)) {
-                Some(holder) => holder.sm_count += sm_count,
-                None => holders.push(Holder { name: Arc::clone(name), sm_count: *sm_count }),
+            let Unit::Held(number) = unit else { continue };
+            match holders.iter_mut().find(|(other, _)| other == number) {
+                Some((_, holder)) => holder.sm_count += sm_count,
+                None => {
+                    let Some(group) = &self.groups[*number] else { continue };
+                    let holder = Holder { name: Arc::clone(&group.name), sm_count: *sm_count };
+                    holders.push((*number, holder));
+                }
             }
         }
-        holders
+        holders.into_iter().map(|(_, holder)| holder).collect()
     }
 }
 
