@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::choose::choose;
+use super::choose::{Parts, choose};
 use super::cut::{Cut, Placement, UnitCounts};
 use super::recycle::Recycler;
 use super::refusal::{NotEnoughSms, Refusal};
-use super::request::{PlannedGroup, SplitPlan, SplitRequest};
+use super::request::{PlannedGroup, RequestedGroup, SplitPlan, SplitRequest};
 
 /// Units that were chosen for one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,38 +89,24 @@ impl<C> Supply<'_, C> {
         request: &SplitRequest,
         known: impl FnOnce() -> NotEnoughSms,
     ) -> Result<Vec<Chosen>, Refusal> {
-        self.fit(request, self.preferred).map_err(|fit| self.shortage(request, fit, known()))
+        self.fit(request).map_err(|fit| self.shortage(request, fit, known()))
     }
 
-    /// Chooses units; the error is how many groups fit.
-    fn fit(&self, request: &SplitRequest, preferred: &[Placement]) -> Result<Vec<Chosen>, usize> {
-        let (counts, size) = (self.units.counts(), self.units.size());
+    /// Chooses units; the error is how many groups fit, from the first one on.
+    fn fit(&self, request: &SplitRequest) -> Result<Vec<Chosen>, usize> {
+        let groups = &request.groups;
         let mut free = self.free.clone();
-        let mut chosen = Vec::with_capacity(request.groups.len() + 1);
-        for (position, group) in request.groups.iter().enumerate() {
-            let members = match (self.cut, group.sm_count) {
-                // Each group has a unit of its own.
-                (Cut::Structured { .. }, _) => {
-                    Some(vec![position]).filter(|_| free.get(position) == Some(&true))
-                }
-                (Cut::Equal { .. }, Some(wanted)) => choose(counts, size, &free, wanted),
-                (Cut::Equal { .. }, None) => {
-                    Some(indices(counts.len(), |index| free[index] && counts[index] == size))
-                        .filter(|regular| !regular.is_empty())
-                }
-            };
-            let Some(mut members) = members else { return Err(chosen.len()) };
-            if let Cut::Equal { .. } = self.cut
-                && let Some(better) = self.with_context(&members, &free, preferred)
-            {
-                members = better.to_vec();
-            }
-            members.iter().for_each(|index| free[*index] = false);
+        let Some(members) = self.members(groups, &mut free) else {
+            let fits = |count: &usize| self.fits(&groups[..*count]);
+            return Err((0..groups.len()).rev().find(fits).unwrap_or(0));
+        };
+        let mut chosen = Vec::with_capacity(groups.len() + 1);
+        for (group, members) in groups.iter().zip(members) {
             let origin = Origin::Requested(group.sm_count);
             chosen.push(Chosen::new(self.units, self.cut, &group.name, origin, members));
         }
         if let Some(name) = &request.rest {
-            let members = indices(counts.len(), |index| free[index]);
+            let members = indices(free.len(), |index| free[index]);
             if !members.is_empty() {
                 let origin = Origin::Remainder;
                 chosen.push(Chosen::new(self.units, self.cut, name, origin, members));
@@ -129,23 +115,62 @@ impl<C> Supply<'_, C> {
         Ok(chosen)
     }
 
-    /// Other free units of the same count for which there is a context: a preferred one, or one that
-    /// waits to be used again.
-    fn with_context<'a>(
-        &'a self,
-        members: &[usize],
-        free: &[bool],
-        preferred: &'a [Placement],
-    ) -> Option<&'a [usize]> {
-        let count = |members: &[usize]| {
-            members.iter().map(|index| self.units.counts()[*index]).sum::<u32>()
-        };
-        let given = count(members);
+    fn fits(&self, groups: &[RequestedGroup]) -> bool {
+        self.members(groups, &mut self.free.clone()).is_some()
+    }
+
+    /// The units of each group, which are free no more. Counts are met together, before whoever wants as
+    /// many as there are.
+    fn members(&self, groups: &[RequestedGroup], free: &mut [bool]) -> Option<Vec<Vec<usize>>> {
+        if let Cut::Structured { .. } = self.cut {
+            // Each group has a unit of its own.
+            let members = 0..groups.len();
+            let is_free = members.clone().all(|index| free.get(index) == Some(&true));
+            free.iter_mut().take(groups.len()).for_each(|free| *free = false);
+            return is_free.then(|| members.map(|index| vec![index]).collect());
+        }
+        let (counts, size) = (self.units.counts(), self.units.size());
+        let wanted: Vec<u32> = groups.iter().filter_map(|group| group.sm_count).collect();
+        let mut parts = choose(counts, size, free, &wanted)?.into_iter();
+        let mut members = vec![Vec::new(); groups.len()];
+        let (counted, others): (Vec<_>, Vec<_>) =
+            groups.iter().zip(&mut members).partition(|(group, _)| group.sm_count.is_some());
+        for ((_, members), parts) in counted.into_iter().zip(&mut parts) {
+            *members = self.place(&parts, free);
+            members.iter().for_each(|unit| free[*unit] = false);
+        }
+        for (_, members) in others {
+            *members = indices(counts.len(), |unit| free[unit] && counts[unit] == size);
+            if members.is_empty() {
+                return None;
+            }
+            members.iter().for_each(|unit| free[*unit] = false);
+        }
+        Some(members)
+    }
+
+    /// Free units for the parts of a count: those for which there is a context, a preferred one or one
+    /// that waits to be used again, or else the first ones.
+    fn place(&self, parts: &Parts, free: &[bool]) -> Vec<usize> {
+        let (counts, size) = (self.units.counts(), self.units.size());
         let fits = |members: &&[usize]| {
-            count(members) == given && members.iter().all(|index| free[*index])
+            let odd = members.iter().filter(|unit| counts[**unit] != size);
+            members.len() == parts.odd.len() + parts.regulars
+                && odd.eq(&parts.odd)
+                && members.iter().all(|unit| free[*unit])
         };
-        let preferred = preferred.iter().map(|placement| placement.members.as_slice()).find(fits);
-        preferred.or_else(|| self.recycler.prefer(self.cut, given, free))
+        let preferred = self.preferred.iter().map(|placement| placement.members.as_slice());
+        let mut idle = self.recycler.placements(self.cut);
+        if let Some(members) = preferred.chain(&mut idle).find(fits) {
+            return members.to_vec();
+        }
+        let regular = (0..counts.len()).filter(|unit| free[*unit] && counts[*unit] == size);
+        let mut members: Vec<usize> = regular.take(parts.regulars).collect();
+        if !parts.odd.is_empty() {
+            members.extend(&parts.odd);
+            members.sort_unstable();
+        }
+        members
     }
 
     /// Completes what is reported of a request that does not fit.
@@ -187,8 +212,8 @@ impl<C> Supply<'_, C> {
             };
             wanted.iter().map(reduce).collect()
         };
-        let fits =
-            |counts: &Vec<u32>| self.fit(&SplitRequest::from(counts.iter().copied()), &[]).is_ok();
+        let (sizes, size) = (self.units.counts(), self.units.size());
+        let fits = |wanted: &Vec<u32>| choose(sizes, size, &self.free, wanted).is_some();
         if !fits(&reduced(0)) {
             return Vec::new();
         }

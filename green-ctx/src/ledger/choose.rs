@@ -1,66 +1,103 @@
-//! Which free units make up a count. Pure arithmetic: no driver, no locks.
+//! Which free units make up the counts of a request, all of them at once. Pure arithmetic: no driver, no
+//! locks.
 
-/// Picks free units whose SMs add up to at least `wanted`.
-///
-/// Exactly `wanted` comes first, then units of the regular `size` alone, rounded up as the driver
-/// itself would; an odd unit, such as the 12 SMs that are left over on an H200, is used where it
-/// makes the count exact or where nothing else is left, since it is worse for clusters. Of equal
-/// choices the units first in order win.
-///
-/// Returns the units' indices, in order, or `None` when what is free does not suffice.
-pub(crate) fn choose(counts: &[u32], size: u32, free: &[bool], wanted: u32) -> Option<Vec<usize>> {
-    let is_free = |index: &usize| free[*index];
-    let regular = || (0..counts.len()).filter(is_free).filter(|index| counts[*index] == size);
-    let available = u32::try_from(regular().count()).unwrap_or(u32::MAX);
-    let odd: Vec<usize> = (0..counts.len())
-        .filter(is_free)
-        .filter(|index| counts[*index] != size)
-        .take(MOST_ODD)
-        .collect();
+use std::cmp::Reverse;
 
-    let mut best: Option<Candidate> = None;
-    for subset in 0..1u32 << odd.len() {
-        let sum: u32 = members(&odd, subset).map(|index| counts[index]).sum();
-        let regulars = wanted.saturating_sub(sum).div_ceil(size);
-        if regulars > available {
-            continue;
-        }
-        let total = sum + regulars * size;
-        let candidate = Candidate {
-            inexact: total != wanted,
-            odd: subset.count_ones(),
-            total,
-            subset,
-            regulars,
-        };
-        if best.as_ref().is_none_or(|best| candidate < *best) {
-            best = Some(candidate);
-        }
-    }
-    let best = best?;
-    let mut chosen: Vec<usize> =
-        regular().take(best.regulars as usize).chain(members(&odd, best.subset)).collect();
-    if best.subset != 0 {
-        chosen.sort_unstable();
-    }
-    Some(chosen)
+/// What makes up one count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Parts {
+    /// Units of another size than the regular one, in order.
+    pub(super) odd: Vec<usize>,
+    /// How many regular units.
+    pub(super) regulars: usize,
 }
 
-/// Devices have at most one odd unit so far; with more, the first few are enough.
-const MOST_ODD: usize = 6;
+/// Picks free units for several counts, each of at least as many SMs as wanted. `None` where what is free
+/// does not suffice, in whatever order the counts come.
+///
+/// Regular units alone are rounded up as the driver itself would. An odd unit, such as the 12 SMs that
+/// are left over on an H200, is worse for clusters: such units go where the fewest counts are inexact, of
+/// such choices the one that uses the fewest, then the one that gives the fewest SMs, and then to the
+/// smallest count, of equal ones to the last.
+pub(super) fn choose(
+    counts: &[u32],
+    size: u32,
+    free: &[bool],
+    wanted: &[u32],
+) -> Option<Vec<Parts>> {
+    let free = || (0..counts.len()).filter(|unit| free[*unit]);
+    let available = free().filter(|unit| counts[*unit] == size).count();
+    let odd = free().filter(|unit| counts[*unit] != size).take(most_odd(wanted.len()));
+    let mut ways = Ways { odd: odd.collect(), rank: (0..wanted.len()).collect() };
+    ways.rank.sort_by_key(|group| (wanted[*group], Reverse(*group)));
 
-/// A way to make up the count; the least is the best.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Candidate {
-    inexact: bool,
-    odd: u32,
-    total: u32,
-    subset: u32,
-    regulars: u32,
+    // Weighs a way, if there are enough regular units for it.
+    let weigh = |way: usize| {
+        let (mut inexact, mut total, mut needed) = (0_usize, 0, 0);
+        for (place, group) in ways.rank.iter().enumerate() {
+            let sum: u32 = ways.of(way, place).map(|unit| counts[unit]).sum();
+            let regulars = wanted[*group].saturating_sub(sum).div_ceil(size);
+            needed += regulars as usize;
+            if needed > available {
+                return None;
+            }
+            let given = sum + regulars * size;
+            total += given;
+            inexact += usize::from(given != wanted[*group]);
+        }
+        Some((inexact, ways.used(way), total))
+    };
+    let weighed = (0..ways.count()).filter_map(|way| Some((weigh(way)?, way)));
+    let (_, best) = weighed.min()?;
+
+    let mut parts = vec![Parts { odd: Vec::new(), regulars: 0 }; wanted.len()];
+    for (place, group) in ways.rank.iter().enumerate() {
+        let odd: Vec<usize> = ways.of(best, place).collect();
+        let sum: u32 = odd.iter().map(|unit| counts[*unit]).sum();
+        let regulars = wanted[*group].saturating_sub(sum).div_ceil(size) as usize;
+        parts[*group] = Parts { odd, regulars };
+    }
+    Some(parts)
 }
 
-fn members(odd: &[usize], subset: u32) -> impl Iterator<Item = usize> + '_ {
-    odd.iter().enumerate().filter(move |(bit, _)| subset & 1 << bit != 0).map(|(_, index)| *index)
+/// How many odd units are considered. Devices have at most one so far; with many, and many counts, the
+/// first few are enough.
+fn most_odd(counts: usize) -> usize {
+    const WAYS: usize = 1 << 12;
+    (1..=6).take_while(|odd| (counts + 1).pow(*odd) <= WAYS).count()
+}
+
+/// The ways in which each odd unit goes to one count or to none. They are numbered: the digits of a
+/// way's number, in a system of one more digit than there are counts, say where each unit goes.
+struct Ways {
+    odd: Vec<usize>,
+    /// The counts, the smallest first, and of equal ones the last.
+    rank: Vec<usize>,
+}
+
+impl Ways {
+    fn count(&self) -> usize {
+        (self.rank.len() + 1).pow(self.odd.len() as u32)
+    }
+
+    /// Where each odd unit goes: 0 to nobody, otherwise to the count before this place.
+    fn digits(&self, mut way: usize) -> impl Iterator<Item = (usize, usize)> {
+        let base = self.rank.len() + 1;
+        self.odd.iter().map(move |unit| {
+            let digit = way % base;
+            way /= base;
+            (*unit, digit)
+        })
+    }
+
+    /// The odd units that the count of this place gets.
+    fn of(&self, way: usize, place: usize) -> impl Iterator<Item = usize> {
+        self.digits(way).filter(move |(_, digit)| *digit == place + 1).map(|(unit, _)| unit)
+    }
+
+    fn used(&self, way: usize) -> usize {
+        self.digits(way).filter(|(_, digit)| *digit > 0).count()
+    }
 }
 
 #[cfg(test)]
@@ -74,31 +111,41 @@ mod tests {
         counts
     }
 
-    /// Chooses, and marks what was chosen as taken.
-    fn take(counts: &[u32], size: u32, free: &mut [bool], wanted: u32) -> Option<Vec<usize>> {
-        let chosen = choose(counts, size, free, wanted)?;
-        chosen.iter().for_each(|index| free[*index] = false);
-        Some(chosen)
+    /// The SMs given for counts that are asked for at once.
+    fn together(counts: &[u32], size: u32, wanted: &[u32]) -> Option<Vec<u32>> {
+        let parts = choose(counts, size, &vec![true; counts.len()], wanted)?;
+        let given = parts.iter().map(|parts| {
+            parts.odd.iter().map(|unit| counts[*unit]).sum::<u32>() + parts.regulars as u32 * size
+        });
+        Some(given.collect())
     }
 
-    /// The counts given for requests, one after the other on one device.
+    /// The SMs given for counts that are asked for one after the other on one device.
     fn given(counts: &[u32], size: u32, requests: &[u32]) -> Vec<Option<u32>> {
         let mut free = vec![true; counts.len()];
         requests
             .iter()
             .map(|wanted| {
-                let units = take(counts, size, &mut free, *wanted)?;
-                Some(units.iter().map(|unit| counts[*unit]).sum())
+                let mut parts = choose(counts, size, &free, &[*wanted])?.remove(0);
+                let regular = (0..counts.len()).filter(|unit| free[*unit] && counts[*unit] == size);
+                parts.odd.extend(regular.take(parts.regulars));
+                parts.odd.iter().for_each(|unit| free[*unit] = false);
+                Some(parts.odd.iter().map(|unit| counts[*unit]).sum())
             })
             .collect()
     }
 
     #[test]
-    fn multiples_of_the_unit_are_exact_and_come_in_order() {
-        let mut free = vec![true; 16];
-        assert_eq!(take(&h200(), 8, &mut free, 16), Some(vec![0, 1]));
-        assert_eq!(take(&h200(), 8, &mut free, 24), Some(vec![2, 3, 4]));
-        assert!(free[5..].iter().all(|free| *free));
+    fn counts_fit_in_whatever_order_they_come() {
+        let h200 = h200();
+        // One after the other, 115 would get 15 regular units, and nothing is left for 13.
+        assert_eq!(given(&h200, 8, &[115, 13]), [Some(120), None]);
+        assert_eq!(together(&h200, 8, &[115, 13]), Some(vec![116, 16]));
+        assert_eq!(together(&h200, 8, &[13, 115]), Some(vec![16, 116]));
+        // The odd unit makes 20 exact, which comes first or last.
+        assert_eq!(together(&h200, 8, &[20, 20, 17]), Some(vec![24, 20, 24]));
+        assert_eq!(together(&h200, 8, &[17, 8, 20]), Some(vec![24, 8, 20]));
+        assert_eq!(together(&h200, 8, &[60, 60, 12]), None);
     }
 
     #[test]
@@ -144,5 +191,40 @@ mod tests {
     fn several_odd_units_are_combined() {
         assert_eq!(given(&[4, 4, 6, 10], 4, &[16, 8]), [Some(16), Some(8)]);
         assert_eq!(given(&[4, 6, 6], 4, &[16, 1]), [Some(16), None]);
+    }
+    /// Every way of giving each unit to a count or to none.
+    fn by_trying(counts: &[u32], wanted: &[u32]) -> Option<usize> {
+        let base = wanted.len() + 1;
+        let inexact = |way: usize| {
+            let mut given = vec![0; wanted.len()];
+            for (unit, count) in counts.iter().enumerate() {
+                let digit = way / base.pow(unit as u32) % base;
+                if digit > 0 {
+                    given[digit - 1] += count;
+                }
+            }
+            let pairs = || given.iter().zip(wanted);
+            pairs()
+                .all(|(given, wanted)| given >= wanted)
+                .then(|| pairs().filter(|(given, wanted)| given != wanted).count())
+        };
+        (0..base.pow(counts.len() as u32)).filter_map(inexact).min()
+    }
+
+    #[test]
+    fn nothing_else_fits_more_or_is_more_exact() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        for _ in 0..3000 {
+            let size = *rng.choice(&[2, 4, 8]).expect("there are some");
+            let mut counts = vec![size; rng.usize(1..=5)];
+            counts.extend((0..rng.usize(0..=2)).map(|_| rng.u32(1..=12)));
+            let wanted: Vec<u32> = (0..rng.usize(1..=3)).map(|_| rng.u32(1..=24)).collect();
+            let given = together(&counts, size, &wanted);
+            let inexact = given.map(|given| {
+                assert!(given.iter().zip(&wanted).all(|(given, wanted)| given >= wanted));
+                given.iter().zip(&wanted).filter(|(given, wanted)| given != wanted).count()
+            });
+            assert_eq!(inexact, by_trying(&counts, &wanted), "{wanted:?} of {counts:?}");
+        }
     }
 }

@@ -109,13 +109,10 @@ impl<C> Recycler<C> {
         std::mem::take(&mut self.idle)
     }
 
-    /// The units of an idle context of this count that are all free, if there is one.
-    pub(super) fn prefer(&self, cut: &Cut, sm_count: u32, free: &[bool]) -> Option<&[usize]> {
-        self.idle
-            .iter()
-            .filter(|idle| idle.sm_count == sm_count && idle.placement.cut == *cut)
-            .map(|idle| idle.placement.members.as_slice())
-            .find(|members| members.iter().all(|index| free[*index]))
+    /// The units of the idle contexts in a cut.
+    pub(super) fn placements(&self, cut: &Cut) -> impl Iterator<Item = &[usize]> {
+        let of_cut = self.idle.iter().filter(move |idle| idle.placement.cut == *cut);
+        of_cut.map(|idle| idle.placement.members.as_slice())
     }
 
     pub(crate) fn count_created(&mut self) {
