@@ -43,7 +43,7 @@ use fencing::Fencing;
 /// kept for the next partition of the same SMs ([`Device::context_counts`]).
 ///
 /// Where the driver refuses to record that work, as it does while a foreign stream of the context is
-/// being captured, nobody gets the SMs until a split has tried again with success.
+/// being captured, nobody gets the partition's own SMs until a split has tried again with success.
 ///
 /// # Example
 ///
@@ -441,7 +441,8 @@ impl Inner {
     /// What the last handle of a green context does.
     fn give_up(&self, mut green: Green) {
         let driver = self.device.driver();
-        // By raw calls only: whoever gets the context next would find it current on this thread.
+        // By raw calls only: whoever gets the context next would find it current on this thread. What is
+        // deeper on the thread's stack, or on those of others, the driver does not tell.
         let primary = green.primary.raw();
         driver.report(current::replace(driver, self.raw.as_ptr(), primary));
         let recorded = green.record(&self.device);

@@ -43,8 +43,8 @@ pub struct Device {
     index: usize,
 }
 
-/// How many ways of cutting a device are remembered: as many as there may be structured requests. Cutting
-/// again takes about 5 µs.
+/// How many ways of cutting a device are remembered, so that structured requests do not make them ever
+/// more. Cutting again takes about 5 µs.
 pub(crate) const MOST_CUTS: usize = 32;
 
 /// What the process keeps of a device, once.
@@ -58,7 +58,7 @@ pub(crate) struct DeviceState {
     failed: AtomicBool,
     pub(crate) ledger: Mutex<Ledger<Arc<Fence>, RawGreen>>,
     pub(crate) quarantine: Quarantine,
-    /// What the device was cut into last. The pieces stay good, even when the primary context was
+    /// What the device was cut into, and asked for last, at the end. The pieces stay good, even when the primary context was
     /// released meanwhile (recorded on an H200).
     units: Mutex<Vec<(Cut, Arc<Units>)>>,
 }
@@ -285,16 +285,18 @@ impl Device {
         make: impl FnOnce() -> Result<Units>,
     ) -> Result<Arc<Units>> {
         self.driver.check_process()?;
-        let find = |units: &[(Cut, Arc<Units>)]| {
-            units.iter().find(|(made, _)| made == cut).map(|(_, units)| Arc::clone(units))
+        let find = |made: &mut Vec<(Cut, Arc<Units>)>| {
+            let index = made.iter().rposition(|(made, _)| made == cut)?;
+            made[index..].rotate_left(1);
+            made.last().map(|(_, units)| Arc::clone(units))
         };
-        if let Some(units) = find(&self.state().units.lock()) {
+        if let Some(units) = find(&mut self.state().units.lock()) {
             return Ok(units);
         }
         // Two threads may both cut; whoever is first is right for both.
         let fresh = Arc::new(make()?);
         let mut made = self.state().units.lock();
-        if let Some(units) = find(&made) {
+        if let Some(units) = find(&mut made) {
             return Ok(units);
         }
         let oldest = if made.len() < MOST_CUTS { None } else { Some(made.remove(0)) };

@@ -164,7 +164,7 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`].
+    /// [`Error::DeviceMismatch`] for an event of another driver, and [`Error::Driver`].
     #[doc(alias = "cuEventElapsedTime")]
     pub fn elapsed_since(&self, start: &Event) -> Result<Duration> {
         start.check_driver(self.driver())?;

@@ -143,7 +143,11 @@ impl SmGroup {
                 drop(names);
                 true
             }
-            Hold::Shared => false,
+            Hold::Shared => {
+                // Whoever has the SMs waits for what is known now, and for the rest once it is.
+                state.ledger.lock().leave_fences(&placement, fences.as_slice());
+                false
+            }
             Hold::Parent(parent) => return parent.quarantine(contexts, &fences),
         };
         state.quarantine.add(Case { contexts, placement, held, fences });

@@ -111,7 +111,8 @@ impl<T: Element> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`], errors of that work included.
+    /// [`Error::DeviceMismatch`] for a stream of another driver, and [`Error::Driver`], errors of that work
+    /// included.
     #[doc(alias = "cuMemcpyDtoHAsync")]
     pub fn read(&self, stream: &Stream) -> Result<Vec<T>> {
         if stream.driver() != self.driver() {

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::thread;
 
 use green_ctx_sys::CUresult;
 use parking_lot::RwLock;
@@ -13,9 +14,10 @@ use crate::error::{Error, Result};
 
 type Hook = dyn Fn(&Error) + Send + Sync;
 
-/// What a driver tells failed clean-ups while this lives ([`Driver::on_cleanup_failure`]).
+/// Keeps a hook that a driver tells of failed clean-ups ([`Driver::on_cleanup_failure`]).
 ///
-/// The driver does not keep it, so that a hook may have handles of the driver.
+/// The driver does not keep the hook, so that it may own handles of the driver. Once this is dropped,
+/// failures go to standard error.
 ///
 /// [`Driver::on_cleanup_failure`]: crate::Driver::on_cleanup_failure
 #[must_use = "the hook is told nothing once this is dropped"]
@@ -24,7 +26,7 @@ pub struct CleanupHook {
 }
 
 impl CleanupHook {
-    /// Keeps the hook for as long as the process lives, and with it what it has.
+    /// Keeps the hook, and everything that it owns, for as long as the process lives.
     pub fn keep(self) {
         mem::forget(self);
     }
@@ -38,7 +40,7 @@ impl fmt::Debug for CleanupHook {
 
 /// A driver's hook for failed clean-ups.
 pub(crate) struct Reporter {
-    /// Where it has gone, and before it came, failures go to standard error.
+    /// Without one, failures go to standard error.
     hook: RwLock<Option<Weak<Hook>>>,
     /// Whether the hook has heard that a device failed. After that every handle of the device fails
     /// to be destroyed, for the same reason.
@@ -65,21 +67,36 @@ impl Reporter {
 
     #[cold]
     pub(crate) fn tell(&self, error: &Error) {
+        let told = self.tell_and_keep(error);
+        drop(told);
+    }
+
+    /// Tells where CUDA cannot be called. The hook may be the last owner of handles, which end on a thread
+    /// of its own then.
+    #[cold]
+    pub(crate) fn tell_in_stream(&self, error: &Error) {
+        if let Some(told) = self.tell_and_keep(error) {
+            thread::spawn(move || drop(told));
+        }
+    }
+
+    fn tell_and_keep(&self, error: &Error) -> Option<Arc<Hook>> {
         // A driver that is shutting down has cleaned up itself.
         if error.status() == Some(CUresult::CUDA_ERROR_DEINITIALIZED) {
-            return;
+            return None;
         }
         if error.is_sticky() && self.told_of_fault.swap(true, Ordering::Relaxed) {
-            return;
+            return None;
         }
         crate::trace::event!(WARN, error = %error, "a clean-up failed");
         let hook = self.hook.read().as_ref().and_then(Weak::upgrade);
-        match hook {
+        match &hook {
             Some(hook) => hook(error),
             // Not `eprintln!`: it panics where there is no standard error to write to.
             None => {
                 let _ = writeln!(std::io::stderr(), "green-ctx: a clean-up failed: {error}");
             }
         }
+        hook
     }
 }

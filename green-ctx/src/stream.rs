@@ -131,7 +131,9 @@ impl Stream {
         first.shared.get_or_init(|| {
             let (raw, context, slot) = (first.raw, first.context.clone(), first.slot);
             let inner = Arc::new(Inner { raw, context, slot, ownership: Ownership::Owned });
-            self.driver().streams().enter(raw.address(), &inner);
+            if !self.driver().is_forked() {
+                self.driver().streams().enter(raw.address(), &inner);
+            }
             inner
         })
     }

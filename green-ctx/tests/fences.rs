@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Outcome, partition, simulated};
-use green_ctx::sim::{Launch, Sim};
+use green_ctx::sim::{Fault, Launch, Sim};
 use green_ctx::{
     CUresult, CaptureMode, CloseReason, Context, DefaultStream, Device, EventOptions, Graph,
     GraphExec, Kernel, LaunchConfig, Library, PartitionSet, Plan, PreparedPlan, SplitRequest,
@@ -145,6 +145,30 @@ fn what_an_overlapping_context_left_is_waited_for() -> Outcome {
     assert_eq!(launches.len(), 4);
     let conflicts = conflict(&launches);
     assert!(conflicts.is_none(), "{conflicts:?}");
+    Ok(())
+}
+
+/// The same where the last work of one of them cannot be recorded: what is known is waited for at once.
+#[test]
+fn what_an_overlapping_group_is_known_to_have_left_is_waited_for() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let _hook = device.driver().on_cleanup_failure(|_| {});
+    let (old, new) = (work(&sim, &device, "old", LONG)?, work(&sim, &device, "new", SHORT)?);
+    let shared = SplitRequest::new().group("shared", 32).overlapping(true);
+    let group = device.resources().sm()?.split(shared)?.groups.remove(0);
+    let set = PartitionSet::new(group, Plan::new("one", request(&[("x", 16), ("y", 16)])))?;
+    launch(set.active().partitions()[0].stream(), &old)?;
+    // The first context's record succeeds, and no other call that could find out about the second.
+    for nth in 2..30 {
+        sim.fail(Fault::on("cuGreenCtxRecordEvent").nth(nth))?;
+    }
+    for nth in 1..9 {
+        sim.fail(Fault::on("cuCtxSynchronize").nth(nth))?;
+    }
+    drop(set);
+    let owned = device.resources().sm()?.split([16])?.groups.remove(0);
+    launch(&device.create_context(owned)?.create_stream(StreamOptions::default())?, &new)?;
+    assert_no_conflict(&sim, 2);
     Ok(())
 }
 

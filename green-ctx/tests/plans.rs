@@ -5,16 +5,16 @@ mod common;
 #[path = "interop/raw.rs"]
 mod raw;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use common::{Outcome, simulated};
 use green_ctx::sim::{Fault, Live, Sim};
 use green_ctx::{
-    CUresult, Device, DeviceBuffer, Kernel, LaunchConfig, Library, PartitionSet, Plan, PlanError,
-    PreparedPlan, SmGroup, SplitRequest, Stream, StreamOptions, SwitchOptions,
+    CUresult, Device, DeviceBuffer, Error, Kernel, LaunchConfig, Library, PartitionSet, Plan,
+    PlanError, PreparedPlan, SmGroup, SplitRequest, Stream, StreamOptions, SwitchOptions,
 };
 
 /// `decode` of so many SMs, `prefill` of the rest.
@@ -253,7 +253,7 @@ fn others_switch_while_one_drains() -> Outcome {
     let at_most = Duration::from_millis(500);
     thread::scope(|scope| -> Outcome {
         let drains = scope.spawn(|| set.switch(&night, SwitchOptions::default().drain(at_most)));
-        thread::sleep(Duration::from_millis(50));
+        until_draining(&sim);
         set.switch(&dusk, SwitchOptions::default())?;
         assert!(!drains.is_finished(), "the switch waited for the one that drains");
         let error = drains.join().expect("no panic").expect_err("the work does not end");
@@ -261,6 +261,53 @@ fn others_switch_while_one_drains() -> Outcome {
         assert_eq!(set.active().name(), "dusk");
         Ok(())
     })
+}
+
+/// Waits until another thread asks again and again whether work is done.
+fn until_draining(sim: &Sim) {
+    let asked = || sim.calls().get("cuEventQuery").copied().unwrap_or_default();
+    let before = asked();
+    while asked() < before + 5 {
+        thread::yield_now();
+    }
+}
+
+/// A plan that others retire while its work is drained ends where a hook may use the set.
+#[test]
+fn a_drained_plan_ends_outside_of_locks() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    sim.register_kernel("endless", |call| call.set_duration_ns(1 << 50));
+    let set = set(&device, plan("day", 16))?;
+    let (night, dusk) = (set.prepare(plan("night", 64))?, set.prepare(plan("dusk", 32))?);
+    let kernel = work(&sim, &device, "endless")?;
+    for plan in [&set.active(), &dusk] {
+        launch(plan.partitions()[0].stream(), &kernel)?;
+    }
+    let used = Arc::new(AtomicBool::new(false));
+    let hook = {
+        let (set, used) = (set.clone(), Arc::clone(&used));
+        move |_: &Error| {
+            // On another thread, so that a deadlock is a failure and not a hang.
+            let (told, listen) = mpsc::channel();
+            let set = set.clone();
+            thread::spawn(move || told.send(set.retire("nobody").is_err()));
+            used.store(listen.recv_timeout(Duration::from_secs(5)).is_ok(), Ordering::Relaxed);
+        }
+    };
+    let _hook = device.driver().on_cleanup_failure(hook);
+    let at_most = Duration::from_millis(300);
+    thread::scope(|scope| -> Outcome {
+        let drains = scope.spawn(|| set.switch(&night, SwitchOptions::default().drain(at_most)));
+        until_draining(&sim);
+        // The last handle of the first plan is the one that drains.
+        set.switch(&dusk, SwitchOptions::default())?;
+        set.retire("day")?;
+        sim.fail(Fault::on("cuGreenCtxRecordEvent"))?;
+        drains.join().expect("no panic").expect_err("the work does not end");
+        Ok(())
+    })?;
+    assert!(used.load(Ordering::Relaxed), "the set's lock was held");
+    Ok(())
 }
 
 #[test]

@@ -10,8 +10,8 @@ use std::time::Duration;
 use common::{Outcome, group, partition, simulated};
 use green_ctx::sim::{Fault, Live, Sim};
 use green_ctx::{
-    CUresult, Device, DeviceBuffer, Driver, Error, ErrorKind, EventOptions, StreamOptions, Version,
-    verify,
+    CUresult, CloseReason, Device, DeviceBuffer, Driver, Error, ErrorKind, EventOptions,
+    StreamOptions, Version, verify,
 };
 
 #[test]
@@ -65,6 +65,8 @@ fn a_primary_context_is_released_by_its_last_handle() -> Outcome {
     let (first, second) = (device.primary_context()?, device.primary_context()?);
     assert_eq!(sim.live().primary_retains, 1);
     let error = first.close().expect_err("there is another handle");
+    // Of its streams nobody keeps count.
+    assert!(matches!(error.reason, CloseReason::Shared { streams: None }), "{}", error.reason);
     drop(second);
     assert!(error.context.close()?.is_none());
     assert_eq!(sim.live(), Live::default());

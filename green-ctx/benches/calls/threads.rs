@@ -14,9 +14,9 @@ use crate::runner::{Runner, interleaved, median};
 use crate::{Bench, ok, timed};
 
 const THREADS: usize = 2;
-/// Batches of each arm.
 /// Calls of each thread in a round: long enough that both are at work.
 const BATCH: u64 = 256;
+/// Batches of each arm.
 const ROUNDS: usize = 200;
 const ARMS: [&str; 4] = ["raw on one thread", "safe on one", "raw on two", "safe on two"];
 

@@ -3,6 +3,7 @@
 use std::hint;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 /// The turns of threads that call the driver with one green context: its header up to 13.4 allows one
 /// at a time.
@@ -14,7 +15,7 @@ use std::thread;
 #[derive(Default)]
 pub(super) struct Calls {
     taken: AtomicBool,
-    /// Whether two threads ever came at once.
+    /// Whether two threads ever came at once; streams are destroyed in turn from then on.
     contended: AtomicBool,
 }
 
@@ -48,18 +49,18 @@ impl Calls {
     #[cold]
     fn wait(&self) {
         const MOST: u32 = 1 << 10;
+        const SPINS: u32 = 32;
+        const PAUSE: Duration = Duration::from_micros(100);
         self.contended.store(true, Ordering::Relaxed);
-        let mut pauses = 1 << 4;
-        loop {
-            (0..pauses).for_each(|_| hint::spin_loop());
+        for tries in 4.. {
+            if tries < SPINS {
+                (0..MOST.min(1 << tries)).for_each(|_| hint::spin_loop());
+            } else {
+                // A call that waits for the device, or a thread that has lost its processor.
+                thread::sleep(PAUSE);
+            }
             if !self.taken.load(Ordering::Relaxed) && self.take() {
                 return;
-            }
-            if pauses == MOST {
-                // Whoever has the turn may have lost its processor.
-                thread::yield_now();
-            } else {
-                pauses *= 2;
             }
         }
     }
@@ -69,5 +70,36 @@ impl Drop for Turn<'_> {
     #[inline]
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    #[test]
+    fn turns_exclude_each_other_and_end() {
+        let (calls, inside, done) = (Calls::default(), AtomicUsize::new(0), AtomicUsize::new(0));
+        assert!(calls.turn_if_contended().is_none());
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for round in 0..2000 {
+                        let _turn = calls.turn();
+                        assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0);
+                        if round % 500 == 0 {
+                            // As long as one call takes that waits for the device: the others sleep.
+                            thread::sleep(Duration::from_millis(2));
+                        }
+                        inside.fetch_sub(1, Ordering::Relaxed);
+                        done.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        assert_eq!(done.into_inner(), 8000);
+        assert!(calls.turn_if_contended().is_some());
     }
 }

@@ -23,9 +23,10 @@ pub enum CloseReason {
     /// Something else keeps it.
     #[error("the context is still in use: {}", keepers(*.streams))]
     Shared {
-        /// How many of its streams are alive. Where none is, another handle of the context keeps it,
-        /// or a guard, a graph or a capture.
-        streams: usize,
+        /// How many of a partition's streams are alive; where none is, another handle of its context, a
+        /// guard, a graph or a capture keeps it. `None` for a primary context, which partitions, events
+        /// and buffers keep too, and for a borrowed one: their streams are not counted.
+        streams: Option<usize>,
     },
     /// It is one of a set of plans, whose other plans use its SMs too. Its last handle ends it.
     #[error("the context's SMs are those of a set of plans; drop the context instead")]
@@ -38,10 +39,11 @@ pub enum CloseReason {
     Driver(#[from] Error),
 }
 
-fn keepers(streams: usize) -> Cow<'static, str> {
+fn keepers(streams: Option<usize>) -> Cow<'static, str> {
     match streams {
-        0 => "another handle of it, a guard, a graph or a capture is alive".into(),
-        1 => "a stream of it is alive".into(),
-        _ => format!("{streams} streams of it are alive").into(),
+        None => "something else that needs it is alive".into(),
+        Some(0) => "another handle of it, a guard, a graph or a capture is alive".into(),
+        Some(1) => "a stream of it is alive".into(),
+        Some(streams) => format!("{streams} streams of it are alive").into(),
     }
 }

@@ -193,9 +193,9 @@ impl Context {
         Ok(())
     }
 
-    /// How many of its streams objects stand for.
-    pub(super) fn stream_count(&self) -> usize {
-        self.fencing().map_or(0, |fencing| fencing.streams.load(Ordering::Relaxed))
+    /// How many of its streams objects stand for; `None` where that is not counted.
+    pub(super) fn stream_count(&self) -> Option<usize> {
+        Some(self.fencing()?.streams.load(Ordering::Relaxed))
     }
 
     fn shared(&self) -> Option<&Shared> {

@@ -61,8 +61,8 @@ pub enum PlanError {
 #[derive(Debug, thiserror::Error)]
 #[error("the set of plans was not made")]
 pub struct SetError {
-    /// The group, as usable as before; `None` where its SMs are in quarantine, since the driver refused to
-    /// record the work of a context that had been made.
+    /// The group, as usable as before. `None` where a context that had been made is not gone: somebody else
+    /// has it, or its SMs are in quarantine since the driver refused to record its work.
     pub group: Option<Box<SmGroup>>,
     /// Why the set was not made.
     #[source]

@@ -91,8 +91,11 @@ impl SwitchOptions {
         self
     }
 
-    /// Waits on the host, before anything changes, until the active plan's work is done; at most this
-    /// long, after which the switch is refused.
+    /// Waits on the host, before this switch changes anything, until the active plan's work is done; at
+    /// most this long, after which the switch is refused. [`Duration::MAX`] is no bound.
+    ///
+    /// Other threads may switch meanwhile. Where they do, this switch waits for the plan that they make
+    /// active, within the same time; without a bound, once the former plan's work is done.
     pub const fn drain(mut self, at_most: Duration) -> SwitchOptions {
         self.drain = Some(at_most);
         self
@@ -220,17 +223,17 @@ impl PartitionSet {
     /// [`PlanError::Unknown`] for a plan that this set has not, or has retired;
     /// [`PlanError::NotDrained`]; [`PlanError::Capturing`] where a partition that gives up or takes
     /// over SMs, or with [`drain`](SwitchOptions::drain) any of the active plan, has a stream that is
-    /// being captured; and the driver's. The active plan is what it was then.
+    /// being captured; and the driver's. This call has changed nothing then.
     pub fn switch(
         &self,
         plan: &Arc<PreparedPlan>,
         options: SwitchOptions,
     ) -> Result<(), PlanError> {
-        let mut ended = Vec::new();
+        let (mut ended, mut drained) = (Vec::new(), Vec::new());
         let mut left = self.inner.switching.lock();
         self.check_known(plan)?;
         if let Some(at_most) = options.drain {
-            left = self.drain(left, plan, at_most)?;
+            left = self.drain(left, plan, at_most, &mut drained)?;
             // It may have been retired meanwhile.
             self.check_known(plan)?;
         }
@@ -291,17 +294,20 @@ impl PartitionSet {
     }
 
     /// Waits until the work of the active plan is done, unless that is the next one. Others may switch
-    /// meanwhile; it waits for the plan that they leave active then.
+    /// meanwhile; it waits for the plan that they leave active then. Plans that may end with it go to
+    /// `drained`, to be dropped outside of the lock.
     fn drain<'a>(
         &'a self,
         mut left: MutexGuard<'a, Former>,
         next: &PreparedPlan,
         at_most: Duration,
+        drained: &mut Vec<Arc<PreparedPlan>>,
     ) -> Result<MutexGuard<'a, Former>, PlanError> {
         // Further away than the clock goes is no end.
         let end = Instant::now().checked_add(at_most);
         loop {
             let plan = self.inner.active.load_full();
+            drained.push(Arc::clone(&plan));
             if ptr::eq(&raw const *plan, next) {
                 return Ok(left);
             }
@@ -309,17 +315,21 @@ impl PartitionSet {
                 partition.refuse_capture()?;
                 partition.shared().record()?;
             }
-            MutexGuard::unlocked(&mut left, || self.wait_for(&plan, end, at_most))?;
-            if Arc::ptr_eq(&plan, &self.inner.active.load()) {
-                return Ok(left);
+            let done = MutexGuard::unlocked(&mut left, || self.wait_for(&plan, end, at_most));
+            if self.is_active(&plan) {
+                return done.map(|()| left);
             }
         }
     }
 
-    /// Waits until what was recorded last in a plan is done.
+    fn is_active(&self, plan: &Arc<PreparedPlan>) -> bool {
+        Arc::ptr_eq(plan, &self.inner.active.load())
+    }
+
+    /// Waits until what was recorded last in a plan is done, or the plan is not the active one any more.
     fn wait_for(
         &self,
-        plan: &PreparedPlan,
+        plan: &Arc<PreparedPlan>,
         end: Option<Instant>,
         at_most: Duration,
     ) -> Result<(), PlanError> {
@@ -331,7 +341,7 @@ impl PartitionSet {
                 self.device().driver().while_relaxed(|| shared.synchronize())?;
                 continue;
             };
-            while !switch::is_done(self.device(), shared)? {
+            while self.is_active(plan) && !switch::is_done(self.device(), shared)? {
                 let left = end.saturating_duration_since(Instant::now());
                 if left.is_zero() {
                     return Err(PlanError::NotDrained {

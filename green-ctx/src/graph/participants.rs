@@ -106,7 +106,7 @@ fn note_end(driver: &Driver, context: &Context, stream: CUstream) {
 }
 
 /// The streams that may have captured a memset or a copy: the living ones whose raw handles were given out,
-/// since memsets and copies are submitted by raw handles only. This is the one place that knows how they
+/// since memsets and copies are submitted by raw handles only, and those that were cloned. This is the one place that knows how they
 /// are found.
 fn living_streams(driver: &Driver) -> Vec<Stream> {
     driver.streams().living().into_iter().map(Stream::from_inner).collect()

@@ -34,7 +34,8 @@
 //!
 //! A group can be [split](crate::SmGroup::split) into smaller ones, to any depth. Who wants groups
 //! that share SMs says so with [`overlapping`](crate::SplitRequest::overlapping): they are met from the
-//! whole device and are in no ledger.
+//! whole device, and the ledger does not count them. They wait for nobody; whoever owns the SMs next waits for
+//! what they left.
 //!
 //! The ledger knows this process's groups and nobody else's: partitions that other libraries make
 //! through the driver are not in it.

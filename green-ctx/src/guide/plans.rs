@@ -117,9 +117,10 @@
 //!
 //! # Draining, and switching without fences
 //!
-//! With [`SwitchOptions::drain`] the host waits first, before anything changes, until the active plan's
-//! work is done, at most as long as it is told. After that the error is [`PlanError::NotDrained`], and the
-//! plan stays. It is refused while any stream of that plan is being captured.
+//! With [`SwitchOptions::drain`] the host waits first, before the switch changes anything, until the active
+//! plan's work is done, at most as long as it is told. After that the error is [`PlanError::NotDrained`], and
+//! the switch has changed nothing. It is refused while any stream of that plan is being captured. Other threads
+//! may switch while one waits, which then waits for the plan that they made active.
 //!
 //! Without [fences](crate::SwitchOptions::fence) the new plan's work begins beside the old one's, on the
 //! same SMs, and memory that both use is the program's affair. The next switch with fences makes up for it.

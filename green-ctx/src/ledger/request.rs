@@ -72,7 +72,8 @@ impl SplitRequest {
     /// the counts are met from the whole device, whoever holds it. Groups of one request are
     /// disjoint among themselves.
     ///
-    /// Work of groups that share SMs competes for them, and nothing orders it.
+    /// Work of groups that share SMs competes for them, and nothing orders it. Only whoever takes SMs of
+    /// such a group once it is gone waits for what it left there.
     pub const fn overlapping(mut self, overlapping: bool) -> Self {
         self.overlapping = overlapping;
         self

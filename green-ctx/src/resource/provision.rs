@@ -68,7 +68,8 @@ impl Device {
     /// # Errors
     ///
     /// [`CreateContextError`], which gives the group back: [`Error::DeviceMismatch`] for another device's
-    /// group or workqueue, and [`Error::Driver`].
+    /// group or workqueue, [`Error::Forked`], [`Error::Driver`], and [`Error::WrongProvision`] where the
+    /// driver gave other SMs than were asked for.
     ///
     /// # Example
     ///

@@ -114,7 +114,7 @@ unsafe extern "C" fn run(key: *mut c_void) {
     let Some(Task { work, reporter }) = take(key.addr()) else { return };
     let told = catch_unwind(AssertUnwindSafe(move || {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
-            reporter.tell(&Error::HostPanic { message: message(&*panic) });
+            reporter.tell_in_stream(&Error::HostPanic { message: message(&*panic) });
         }
     }));
     if let Err(panic) = told {
