@@ -43,7 +43,7 @@ impl Request {
             (false, true) => Granularity::LargestClusters,
             (false, false) => Granularity::Coarse,
         };
-        let mut request = SplitRequest::from(self.counts.iter().copied()).granularity(granularity);
+        let mut request = SplitRequest::from(&self.counts).granularity(granularity);
         match self.coscheduled.as_slice() {
             [] => {}
             [one] => request = request.coscheduled(*one),

@@ -166,8 +166,8 @@ impl World {
                 assert!(shortage.fit < request.groups.len());
                 if !shortage.nearest.is_empty() {
                     assert_eq!(shortage.nearest.len(), request.groups.len());
-                    let nearest = SplitRequest::from(shortage.nearest.iter().copied())
-                        .overlapping(request.overlapping);
+                    let nearest =
+                        SplitRequest::from(&shortage.nearest).overlapping(request.overlapping);
                     let fits = self.call(|ledger| ledger.choose(&units, &cut, &nearest));
                     assert!(fits.is_ok(), "{nearest:?} was said to fit");
                 }

@@ -163,13 +163,38 @@ impl SplitRequest {
     }
 }
 
-impl<I: IntoIterator<Item = u32>> From<I> for SplitRequest {
-    fn from(counts: I) -> SplitRequest {
-        let groups = counts.into_iter().enumerate().map(|(index, sm_count)| RequestedGroup {
+/// Groups of these counts. Ranges are no counts, though they are iterators of numbers: `32..` would have no end.
+impl From<&[u32]> for SplitRequest {
+    fn from(counts: &[u32]) -> SplitRequest {
+        let groups = counts.iter().enumerate().map(|(index, sm_count)| RequestedGroup {
             name: numbered(index),
-            sm_count: Some(sm_count),
+            sm_count: Some(*sm_count),
         });
         SplitRequest { groups: groups.collect(), ..SplitRequest::new() }
+    }
+}
+
+impl<const N: usize> From<[u32; N]> for SplitRequest {
+    fn from(counts: [u32; N]) -> SplitRequest {
+        SplitRequest::from(counts.as_slice())
+    }
+}
+
+impl<const N: usize> From<&[u32; N]> for SplitRequest {
+    fn from(counts: &[u32; N]) -> SplitRequest {
+        SplitRequest::from(counts.as_slice())
+    }
+}
+
+impl From<Vec<u32>> for SplitRequest {
+    fn from(counts: Vec<u32>) -> SplitRequest {
+        SplitRequest::from(counts.as_slice())
+    }
+}
+
+impl From<&Vec<u32>> for SplitRequest {
+    fn from(counts: &Vec<u32>) -> SplitRequest {
+        SplitRequest::from(counts.as_slice())
     }
 }
 

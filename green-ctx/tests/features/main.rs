@@ -218,8 +218,8 @@ fn counts(split: &Split) -> (Vec<u32>, Option<u32>) {
 }
 
 /// A request for groups of these counts.
-fn of(counts: impl IntoIterator<Item = u32>) -> SplitRequest {
-    SplitRequest::from(counts)
+fn of(counts: impl Into<SplitRequest>) -> SplitRequest {
+    counts.into()
 }
 
 /// A context of each group, the remainder last.
