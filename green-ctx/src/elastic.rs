@@ -9,5 +9,5 @@ mod switch;
 
 pub use failure::{PlanError, SetError};
 pub use partition::Partition;
-pub use plan::{Plan, PreparedPlan};
-pub use set::{Active, PartitionSet, SwitchOptions};
+pub use plan::{Plan, PlanRequest};
+pub use set::{Active, PlanSet, SwitchOptions};

@@ -32,6 +32,6 @@ pub use recycle::{ContextCounts, WorkqueueScope};
 pub(crate) use recycle::{Idle, WorkqueueConfig};
 pub(crate) use refusal::Refusal;
 pub use refusal::{Holder, NotEnoughSms};
-pub use request::{PlannedGroup, SplitPlan, SplitRequest};
+pub use request::{DryRun, DryRunGroup, SplitRequest};
 pub(crate) use structure::{Coscheduling, GroupParams, Structure};
 pub use structure::{LocalityDomain, PerGroup};

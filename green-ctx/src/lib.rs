@@ -45,7 +45,7 @@
 //! - `cli`: the command `green-ctx`.
 //! - `tracing`: spans for making, splitting and closing partitions, events for failed clean-ups and
 //!   for contexts that are used again, for the crate `tracing`; the target is `green_ctx`.
-//! - `serde`: [`verify::Report`] and its parts, [`SplitPlan`], [`NotEnoughSms`], [`ContextCounts`],
+//! - `serde`: [`verify::Report`] and its parts, [`DryRun`], [`NotEnoughSms`], [`ContextCounts`],
 //!   [`DriverInfo`], [`Fit`], [`DoesNotFit`], [`Audit`], [`Escape`] and what they are made of can be
 //!   written down and read again.
 //! - `cudarc`: streams as those of the crate `cudarc`, for its kernels and cuBLAS in partitions, and its
@@ -103,7 +103,7 @@ pub use current::Current;
 pub use device::{ComputeCapability, Device, Uuid};
 pub use driver::{Driver, DriverInfo};
 pub use elastic::{
-    Active, Partition, PartitionSet, Plan, PlanError, PreparedPlan, SetError, SwitchOptions,
+    Active, Partition, Plan, PlanError, PlanRequest, PlanSet, SetError, SwitchOptions,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventOptions};
@@ -114,8 +114,8 @@ pub use graph::{
 pub use group::SmGroup;
 pub use launch::{Argument, Arguments, DevicePointer, LaunchConfig};
 pub use ledger::{
-    ContextCounts, Granularity, Holder, LocalityDomain, NotEnoughSms, PerGroup, PlannedGroup,
-    SplitPlan, SplitRequest, WorkqueueScope,
+    ContextCounts, DryRun, DryRunGroup, Granularity, Holder, LocalityDomain, NotEnoughSms,
+    PerGroup, SplitRequest, WorkqueueScope,
 };
 pub use library::{Kernel, Library};
 pub use location::Location;

@@ -16,8 +16,8 @@ use common::{Outcome, partition, simulated};
 use green_ctx::sim::{Fault, Launch, Sim};
 use green_ctx::{
     CUresult, CaptureMode, CloseReason, Context, DefaultStream, Device, EventOptions, Graph,
-    GraphExec, Kernel, LaunchConfig, Library, PartitionSet, Plan, PreparedPlan, SplitRequest,
-    Stream, StreamOptions, SwitchOptions,
+    GraphExec, Kernel, LaunchConfig, Library, Plan, PlanRequest, PlanSet, SplitRequest, Stream,
+    StreamOptions, SwitchOptions,
 };
 
 /// A kernel that fills its partition and runs so long.
@@ -70,7 +70,7 @@ fn assert_no_conflict(sim: &Sim, launched: usize) {
 }
 
 /// A set with its plans, in order.
-type Prepared = (PartitionSet, Vec<Arc<PreparedPlan>>);
+type Prepared = (PlanSet, Vec<Arc<Plan>>);
 
 /// A set of all SMs of a device with several plans, the first of them active.
 fn set<const N: usize>(
@@ -78,8 +78,8 @@ fn set<const N: usize>(
     plans: [(&str, SplitRequest); N],
 ) -> Result<Prepared, Box<dyn std::error::Error>> {
     let all = device.resources().sm()?.split(SplitRequest::new().rest("all"))?.remainder;
-    let mut plans = plans.into_iter().map(|(name, request)| Plan::new(name, request));
-    let set = PartitionSet::new(all.ok_or("no SMs")?, plans.next().ok_or("no plan")?)?;
+    let mut plans = plans.into_iter().map(|(name, request)| PlanRequest::new(name, request));
+    let set = PlanSet::new(all.ok_or("no SMs")?, plans.next().ok_or("no plan")?)?;
     let mut prepared = vec![Arc::clone(&set.active())];
     for plan in plans {
         prepared.push(set.prepare(plan)?);
@@ -87,11 +87,11 @@ fn set<const N: usize>(
     Ok((set, prepared))
 }
 
-fn stream_of(plan: &PreparedPlan, name: &str) -> Result<Stream, Box<dyn std::error::Error>> {
+fn stream_of(plan: &Plan, name: &str) -> Result<Stream, Box<dyn std::error::Error>> {
     Ok(plan.partition(name).ok_or("no such partition")?.stream().clone())
 }
 
-fn context_of(plan: &PreparedPlan, name: &str) -> Result<Context, Box<dyn std::error::Error>> {
+fn context_of(plan: &Plan, name: &str) -> Result<Context, Box<dyn std::error::Error>> {
     Ok(plan.partition(name).ok_or("no such partition")?.context().clone())
 }
 
@@ -156,7 +156,7 @@ fn what_an_overlapping_group_is_known_to_have_left_is_waited_for() -> Outcome {
     let (old, new) = (work(&sim, &device, "old", LONG)?, work(&sim, &device, "new", SHORT)?);
     let shared = SplitRequest::new().group("shared", 32).overlapping(true);
     let group = device.resources().sm()?.split(shared)?.groups.remove(0);
-    let set = PartitionSet::new(group, Plan::new("one", request(&[("x", 16), ("y", 16)])))?;
+    let set = PlanSet::new(group, PlanRequest::new("one", request(&[("x", 16), ("y", 16)])))?;
     launch(set.active().partitions()[0].stream(), &old)?;
     // The first context's record succeeds, and no other call that could find out about the second.
     for nth in 2..30 {
@@ -373,7 +373,7 @@ fn plans_that_come_and_go_leave_nothing() -> Outcome {
     let before = sim.live();
     let rounds = |count| -> Outcome {
         for round in 0..count {
-            let next = set.prepare(Plan::new("next", plan(24 + 8 * (round % 5))))?;
+            let next = set.prepare(PlanRequest::new("next", plan(24 + 8 * (round % 5))))?;
             set.switch(&next, FENCED())?;
             launch(&stream_of(&next, "decode")?, &kernel)?;
             set.switch(&plans[0], FENCED())?;
@@ -530,7 +530,7 @@ fn default_streams_take_part_in_switches() -> Outcome {
         let plan = |sms| SplitRequest::new().group("decode", sms).rest("prefill");
         let (set, plans) = set(&device, [("day", plan(16)), ("night", plan(64))])?;
         let (old, new) = (work(&sim, &device, "old", LONG)?, work(&sim, &device, "new", SHORT)?);
-        let run = |plan: &PreparedPlan, name: &str, kernel: &Kernel, on_default: bool| -> Outcome {
+        let run = |plan: &Plan, name: &str, kernel: &Kernel, on_default: bool| -> Outcome {
             match on_default {
                 true => Ok(launch_on_default(&context_of(plan, name)?, kernel)?),
                 false => Ok(launch(&stream_of(plan, name)?, kernel)?),

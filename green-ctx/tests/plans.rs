@@ -13,27 +13,27 @@ use std::time::Duration;
 use common::{Outcome, simulated};
 use green_ctx::sim::{Fault, Live, Sim};
 use green_ctx::{
-    CUresult, Device, DeviceBuffer, Error, Kernel, LaunchConfig, Library, PartitionSet, Plan,
-    PlanError, PreparedPlan, SmGroup, SplitRequest, Stream, StreamOptions, SwitchOptions,
+    CUresult, Device, DeviceBuffer, Error, Kernel, LaunchConfig, Library, Plan, PlanError,
+    PlanRequest, PlanSet, SmGroup, SplitRequest, Stream, StreamOptions, SwitchOptions,
 };
 
 /// `decode` of so many SMs, `prefill` of the rest.
-fn plan(name: &str, decode: u32) -> Plan {
-    Plan::new(name, SplitRequest::new().group("decode", decode).rest("prefill"))
+fn plan(name: &str, decode: u32) -> PlanRequest {
+    PlanRequest::new(name, SplitRequest::new().group("decode", decode).rest("prefill"))
 }
 
 /// A set of all SMs of a device, divided by a first plan.
-fn set(device: &Device, first: Plan) -> Result<PartitionSet, Box<dyn std::error::Error>> {
+fn set(device: &Device, first: PlanRequest) -> Result<PlanSet, Box<dyn std::error::Error>> {
     let all = device.resources().sm()?.split(SplitRequest::new().rest("all"))?.remainder;
-    Ok(PartitionSet::new(all.ok_or("no SMs are free")?, first)?)
+    Ok(PlanSet::new(all.ok_or("no SMs are free")?, first)?)
 }
 
-fn counts(plan: &PreparedPlan) -> Vec<(&str, u32)> {
+fn counts(plan: &Plan) -> Vec<(&str, u32)> {
     plan.partitions().iter().map(|part| (part.name(), part.sm_count())).collect()
 }
 
 /// The stream of a partition of the active plan.
-fn stream(set: &PartitionSet, name: &str) -> Result<Stream, Box<dyn std::error::Error>> {
+fn stream(set: &PlanSet, name: &str) -> Result<Stream, Box<dyn std::error::Error>> {
     Ok(set.active().partition(name).ok_or("there is no such partition")?.stream().clone())
 }
 
@@ -129,7 +129,8 @@ fn new_work_waits_for_the_old_work_on_its_sms() -> Outcome {
 fn work_on_sms_that_a_plan_left_alone_is_waited_for() -> Outcome {
     let (sim, device) = simulated("h200")?;
     let set = set(&device, plan("wide", 16))?;
-    let narrow = set.prepare(Plan::new("narrow", SplitRequest::new().group("decode", 16)))?;
+    let narrow =
+        set.prepare(PlanRequest::new("narrow", SplitRequest::new().group("decode", 16)))?;
     let other = set.prepare(plan("other", 64))?;
     let (old, new) = (work(&sim, &device, "old")?, work(&sim, &device, "new")?);
     launch(&stream(&set, "prefill")?, &old)?;
@@ -182,9 +183,9 @@ fn a_partition_that_stays_is_the_same_and_is_not_stalled() -> Outcome {
     let request = |rest: [u32; 2]| {
         SplitRequest::new().group("decode", 32).group("draft", rest[0]).group("prefill", rest[1])
     };
-    let set = set(&device, Plan::new("a", request([16, 72])))?;
+    let set = set(&device, PlanRequest::new("a", request([16, 72])))?;
     let before = Arc::clone(set.active().partition("decode").ok_or("decode")?);
-    let next = set.prepare(Plan::new("b", request([40, 48])))?;
+    let next = set.prepare(PlanRequest::new("b", request([40, 48])))?;
     let after = next.partition("decode").ok_or("decode")?;
     assert_eq!(before.context(), after.context());
     assert_eq!(before.stream(), after.stream());
@@ -214,7 +215,7 @@ fn plans_share_partitions_whatever_contexts_wait() -> Outcome {
     let reused = device.context_counts().reused;
     assert_eq!(reused, 1, "the first plan was to use the context again");
     let request = SplitRequest::new().group("decode", 16).group("draft", 32).rest("prefill");
-    let next = set.prepare(Plan::new("next", request))?;
+    let next = set.prepare(PlanRequest::new("next", request))?;
     let active = set.active();
     let [before, after] = [&active, &next].map(|plan| plan.partition("decode"));
     assert_eq!(before.ok_or("decode")?.context(), after.ok_or("decode")?.context());
@@ -316,16 +317,16 @@ fn a_set_that_is_not_made_gives_its_group_back() -> Outcome {
     let group = |count| -> Result<SmGroup, Box<dyn std::error::Error>> {
         Ok(device.resources().sm()?.split([count])?.groups.remove(0))
     };
-    let error = PartitionSet::new(group(64)?, plan("much", 100)).expect_err("too many SMs");
+    let error = PlanSet::new(group(64)?, plan("much", 100)).expect_err("too many SMs");
     assert!(error.reason.to_string().contains("does not fit"), "{}", error.reason);
     let group = error.group.ok_or("nothing ran")?;
     // The second context fails, when the first one is there already.
     sim.fail(Fault::on("cuGreenCtxCreate").nth(2))?;
-    let error = PartitionSet::new(*group, plan("day", 16)).expect_err("the driver fails");
+    let error = PlanSet::new(*group, plan("day", 16)).expect_err("the driver fails");
     let group = error.group.ok_or("nothing ran")?;
     assert_eq!((group.sm_count(), device.resources().sm()?.free()), (64, 68));
     sim.clear_faults();
-    let set = PartitionSet::new(*group, plan("day", 16))?;
+    let set = PlanSet::new(*group, plan("day", 16))?;
     assert_eq!(set.sm_count(), 64);
     drop(set);
     assert_eq!(device.resources().sm()?.free(), 132);
@@ -337,15 +338,20 @@ fn bad_plans_are_refused_and_change_nothing() -> Outcome {
     let (sim, device) = simulated("h200")?;
     let set = set(&device, plan("day", 16))?;
     let live = sim.live();
-    let refused = |plan: Plan| set.prepare(plan).expect_err("a bad plan").to_string();
+    let refused = |plan: PlanRequest| set.prepare(plan).expect_err("a bad plan").to_string();
     assert_eq!(refused(plan("day", 8)), "there is a plan day already; retire it first");
     let twice = SplitRequest::new().group("decode", 8).group("decode", 16);
-    assert_eq!(refused(Plan::new("twice", twice)), "plan twice has two partitions named decode");
+    assert_eq!(
+        refused(PlanRequest::new("twice", twice)),
+        "plan twice has two partitions named decode"
+    );
     let much = SplitRequest::new().group("decode", 100).group("prefill", 64);
-    assert!(refused(Plan::new("much", much)).starts_with("groups of 100, 64 SMs do not fit"));
-    assert!(refused(Plan::new("empty", SplitRequest::new())).contains("at least one group"));
-    assert!(refused(Plan::new("none", [0])).contains("asks for 0 SMs"));
-    let structured = Plan::new("structured", SplitRequest::from([16]).coscheduled(8));
+    assert!(
+        refused(PlanRequest::new("much", much)).starts_with("groups of 100, 64 SMs do not fit")
+    );
+    assert!(refused(PlanRequest::new("empty", SplitRequest::new())).contains("at least one group"));
+    assert!(refused(PlanRequest::new("none", [0])).contains("asks for 0 SMs"));
+    let structured = PlanRequest::new("structured", SplitRequest::from([16]).coscheduled(8));
     assert!(refused(structured).contains("by count"));
     assert_eq!(sim.live(), live);
     assert_eq!(set.plans().len(), 1);

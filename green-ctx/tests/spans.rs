@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use green_ctx::sim::Fault;
-use green_ctx::{CUresult, PartitionSet, Plan, SplitRequest, SwitchOptions};
+use green_ctx::{CUresult, PlanRequest, PlanSet, SplitRequest, SwitchOptions};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
@@ -95,7 +95,7 @@ fn partitions_are_traced() -> Outcome {
 
 /// Uses a set at each event, and sends the name of its active plan.
 struct User {
-    set: PartitionSet,
+    set: PlanSet,
     active: mpsc::Sender<String>,
 }
 
@@ -128,10 +128,10 @@ fn a_subscriber_may_use_the_set() -> Outcome {
         let switch = || -> Outcome {
             let (_sim, device) = simulated("h200")?;
             let plan = |name, sms| {
-                Plan::new(name, SplitRequest::new().group("decode", sms).rest("prefill"))
+                PlanRequest::new(name, SplitRequest::new().group("decode", sms).rest("prefill"))
             };
             let all = device.resources().sm()?.split(SplitRequest::new().rest("all"))?.remainder;
-            let set = PartitionSet::new(all.ok_or("no SMs")?, plan("day", 16))?;
+            let set = PlanSet::new(all.ok_or("no SMs")?, plan("day", 16))?;
             let night = set.prepare(plan("night", 64))?;
             let user = User { set: set.clone(), active };
             tracing::subscriber::with_default(user, || {

@@ -62,7 +62,7 @@ fn a_group_may_take_as_many_as_there_are() -> Outcome {
     let (_sim, device) = simulated("h200")?;
     let sms = device.resources().sm()?;
     let request = SplitRequest::new().group("decode", 16).group("prefill", None).rest("odd");
-    let plan = sms.plan(request.clone())?;
+    let plan = sms.dry_run(request.clone())?;
     assert_eq!(
         (plan.groups[1].requested, plan.groups[1].sm_count, plan.remainder),
         (None, 104, 12)
@@ -147,7 +147,7 @@ fn overlapping_groups_share_and_take_nothing() -> Outcome {
     let owned = group(&device, 132)?;
     assert!(owned.is_owned());
     let request = SplitRequest::from([16, 24]).overlapping(true);
-    assert_eq!(sms.plan(request.clone())?.remainder, 92);
+    assert_eq!(sms.dry_run(request.clone())?.remainder, 92);
     let split = sms.split(request)?;
     assert!(split.groups.iter().all(|group| !group.is_owned()));
     let mut all = contexts(&device, split)?;
@@ -198,7 +198,7 @@ fn a_12_4_driver_refuses_what_it_cannot_express() -> Outcome {
         error.to_string(),
         "cuDevResourceGenerateDesc with several resources needs CUDA 12.5, the driver supports 12.4"
     );
-    assert!(sms.plan([16, 24]).expect_err("two sizes").is_unsupported());
+    assert!(sms.dry_run([16, 24]).expect_err("two sizes").is_unsupported());
     let open = SplitRequest::new().group("all", None);
     assert!(sms.split(open).expect_err("fifteen units").is_unsupported());
     assert!(matches!(sms.split([64, 64, 64]), Err(Error::NotEnoughSms(_))));

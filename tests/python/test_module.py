@@ -23,7 +23,7 @@ def test_a_driver_that_is_missing_is_a_runtime_error(python):
     program = """
 import green_ctx_torch as module
 for ask in [module.info, module.verify, lambda: module.partition({"a": 8}),
-            lambda: module.PartitionSet({"day": {"a": 8}})]:
+            lambda: module.PlanSet({"day": {"a": 8}})]:
     try:
         ask()
     except RuntimeError as error:

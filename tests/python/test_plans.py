@@ -2,7 +2,7 @@
 
 import driver
 import pytest
-from green_ctx_torch import PartitionSet, partition
+from green_ctx_torch import PlanSet, partition
 
 DAY = {"decode": 16, "prefill": "rest"}
 NIGHT = {"prefill": "rest", "decode": 64}
@@ -13,10 +13,10 @@ def counts(plan):
 
 
 def test_the_first_plan_is_the_active_one():
-    with PartitionSet({"day": DAY, "night": NIGHT}) as plans:
+    with PlanSet({"day": DAY, "night": NIGHT}) as plans:
         assert plans.plans == ("day", "night") and plans.sm_count == 132 and plans.device == 0
         assert plans.active.name == "day" and counts(plans.active) == {"decode": 16, "prefill": 116}
-        assert repr(plans) == "<PartitionSet: 132 SMs, day is active>"
+        assert repr(plans) == "<PlanSet: 132 SMs, day is active>"
         active = plans.switch("night")
         assert active is plans.active and active.name == "night"
         assert counts(active) == {"decode": 64, "prefill": 68}
@@ -28,7 +28,7 @@ def test_the_first_plan_is_the_active_one():
 
 
 def test_a_plan_is_prepared_and_retired():
-    with PartitionSet({"day": DAY}) as plans:
+    with PlanSet({"day": DAY}) as plans:
         noon = plans.prepare("noon", {"decode": 100, "prefill": 32})
         part = noon.partitions["decode"]
         assert plans.plans == ("day", "noon") and plans.active.name == "day"
@@ -46,7 +46,7 @@ def test_a_plan_is_prepared_and_retired():
 
 def test_a_switch_orders_the_work_on_the_sms_that_change_hands():
     # The simulator finds an access that nothing puts in order, which fails the whole run.
-    with PartitionSet({"day": {"a": 64, "b": "rest"}, "night": {"all": "rest"}}) as plans:
+    with PlanSet({"day": {"a": 64, "b": "rest"}, "night": {"all": "rest"}}) as plans:
         a = plans.active.partitions["a"].raw_stream
         memory = driver.Memory(64, a)
         memory.fill(1, a)
@@ -57,7 +57,7 @@ def test_a_switch_orders_the_work_on_the_sms_that_change_hands():
 
 
 def test_a_plan_takes_some_of_the_sms():
-    with PartitionSet({"day": {"a": 16, "b": "rest"}}, sm_count=64) as plans:
+    with PlanSet({"day": {"a": 16, "b": "rest"}}, sm_count=64) as plans:
         assert plans.sm_count == 64 and counts(plans.active) == {"a": 16, "b": 48}
         with partition({"c": "rest"}) as parts:
             assert parts["c"].sm_count == 68
@@ -78,7 +78,7 @@ def test_a_plan_takes_some_of_the_sms():
     ],
 )
 def test_what_is_wrong_is_a_value_error_and_changes_nothing(ask, told):
-    with PartitionSet({"day": DAY}) as plans:
+    with PlanSet({"day": DAY}) as plans:
         with pytest.raises(ValueError) as raised:
             ask(plans)
         assert told in str(raised.value)
@@ -98,12 +98,12 @@ def test_what_is_wrong_is_a_value_error_and_changes_nothing(ask, told):
 )
 def test_a_set_that_cannot_be_takes_nothing(arguments, told):
     with pytest.raises(ValueError) as raised:
-        PartitionSet(**arguments)
+        PlanSet(**arguments)
     assert told in str(raised.value)
 
 
 def test_a_switch_that_waits_too_short_is_refused():
-    with PartitionSet({"day": DAY, "night": NIGHT}) as plans:
+    with PlanSet({"day": DAY, "night": NIGHT}) as plans:
         driver.keep_busy(plans.active.partitions["decode"].raw_stream)
         with pytest.raises(RuntimeError, match="decode was not done with its work within 0 ms"):
             plans.switch("night", drain_ms=0)
@@ -113,11 +113,11 @@ def test_a_switch_that_waits_too_short_is_refused():
 
 
 def test_a_closed_set_says_so():
-    plans = PartitionSet({"day": DAY})
+    plans = PlanSet({"day": DAY})
     part = plans.active.partitions["decode"]
     plans.close()
     plans.close()
-    assert plans.closed and part.closed and repr(plans) == "<PartitionSet: closed>"
+    assert plans.closed and part.closed and repr(plans) == "<PlanSet: closed>"
     for use in [
         lambda: plans.active,
         lambda: plans.plans,

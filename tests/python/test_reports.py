@@ -4,7 +4,7 @@ import json
 from xml.etree import ElementTree
 
 import pytest
-from green_ctx_torch import PartitionSet, info, partition, verify
+from green_ctx_torch import PlanSet, info, partition, verify
 
 
 def names(report):
@@ -43,7 +43,7 @@ def test_partitions_are_given_in_many_ways():
         assert names(verify(a)) == ["a"]
         assert names(verify([b, a])) == names(verify({"x": b, "y": a})) == ["b", "a"]
         assert names(verify(part for part in parts.values())) == ["a", "b"]
-        plans = PartitionSet({"day": {"c": 16, "d": "rest"}, "night": {"e": "rest"}})
+        plans = PlanSet({"day": {"c": 16, "d": "rest"}, "night": {"e": "rest"}})
         with plans:
             assert names(verify(plans)) == names(verify(plans.active)) == ["c", "d"]
             # All that are open, and of plans those of the active one.
@@ -55,7 +55,7 @@ def test_partitions_are_given_in_many_ways():
 
 def test_partitions_of_plans_have_their_own_names():
     # Those of the same SMs share a context, which has one name.
-    with PartitionSet({"day": {"a": "rest"}, "night": {"x": "rest"}}) as plans:
+    with PlanSet({"day": {"a": "rest"}, "night": {"x": "rest"}}) as plans:
         a = plans.active.partitions["a"].raw_context
         assert names(verify(plans)) == ["a"]
         assert plans.switch("night").partitions["x"].raw_context == a

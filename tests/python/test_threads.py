@@ -5,7 +5,7 @@ import threading
 from pathlib import Path
 
 import driver
-from green_ctx_torch import PartitionSet, partition, verify
+from green_ctx_torch import PlanSet, partition, verify
 
 DAY = {"decode": 16, "prefill": "rest"}
 NIGHT = {"decode": 64, "prefill": "rest"}
@@ -84,7 +84,7 @@ def test_one_thread_closes_what_others_use():
 
 
 def test_threads_switch_and_ask():
-    with PartitionSet({"day": DAY, "night": NIGHT}) as plans:
+    with PlanSet({"day": DAY, "night": NIGHT}) as plans:
 
         def work(index):
             for turn in range(50):
@@ -108,7 +108,7 @@ WAITS = """
 import ctypes, sys, threading, time
 sys.path.append(sys.argv[1])
 import driver
-from green_ctx_torch import PartitionSet, info, partition, retarget, runtime, verify
+from green_ctx_torch import PlanSet, info, partition, retarget, runtime, verify
 
 DAY, NIGHT = {"a": 8, "b": 8}, {"a": 16}
 holder = partition({"holder": 8})["holder"]
@@ -128,7 +128,7 @@ def waits(name, call):
     return result
 
 parts = waits("partition", lambda: partition({"c": 8, "d": 8}))
-plans = waits("plans", lambda: PartitionSet({"day": DAY}, sm_count=16))
+plans = waits("plans", lambda: PlanSet({"day": DAY}, sm_count=16))
 waits("prepare", lambda: plans.prepare("night", NIGHT))
 driver.keep_busy(plans.active.partitions["a"].raw_stream)
 waits("switch", lambda: plans.switch("night", drain_ms=60_000))

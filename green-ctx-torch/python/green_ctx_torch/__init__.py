@@ -13,7 +13,7 @@ from green_ctx_torch import flashinfer, green_contexts, sglang
 from green_ctx_torch._native import (
     GreenContext,
     Partition,
-    PartitionSet,
+    PlanSet,
     Partitions,
     Plan,
     Report,
@@ -30,7 +30,7 @@ __all__ = [
     "SUPPORTED",
     "GreenContext",
     "Partition",
-    "PartitionSet",
+    "PlanSet",
     "Partitions",
     "Plan",
     "Report",

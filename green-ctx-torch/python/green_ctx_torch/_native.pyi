@@ -17,7 +17,7 @@ __all__ = [
     "Allocator",
     "GreenContext",
     "Partition",
-    "PartitionSet",
+    "PlanSet",
     "Partitions",
     "Plan",
     "Report",
@@ -160,7 +160,7 @@ class Plan:
     def partitions(self) -> Partitions: ...
 
 @final
-class PartitionSet:
+class PlanSet:
     def __new__(
         cls,
         plans: Mapping[str, _Division],
@@ -168,7 +168,7 @@ class PartitionSet:
         *,
         sm_count: int | None = None,
         fine: bool = False,
-    ) -> PartitionSet: ...
+    ) -> PlanSet: ...
     @property
     def device(self) -> int: ...
     @property
@@ -183,7 +183,7 @@ class PartitionSet:
     def switch(self, name: str, fence: bool = True, drain_ms: float | None = None) -> Plan: ...
     def retire(self, name: str) -> None: ...
     def close(self) -> None: ...
-    def __enter__(self) -> PartitionSet: ...
+    def __enter__(self) -> PlanSet: ...
     def __exit__(self, *_exception: object) -> None: ...
 
 @final
@@ -215,7 +215,7 @@ def verify(
     | Mapping[str, Partition]
     | Iterable[Partition]
     | Plan
-    | PartitionSet
+    | PlanSet
     | None = None,
     device: int = 0,
 ) -> Report: ...

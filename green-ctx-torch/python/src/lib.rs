@@ -38,7 +38,7 @@ mod _native {
     #[pymodule_export]
     use crate::partitions::{Partitions, partition};
     #[pymodule_export]
-    use crate::plan::{PartitionSet, Plan};
+    use crate::plan::{Plan, PlanSet};
     #[pymodule_export]
     use crate::provision::{sm_limits, split_green, supported};
     #[pymodule_export]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use green_ctx::{Granularity, PlanError, PreparedPlan, SplitRequest, SwitchOptions};
+use green_ctx::{Granularity, PlanError, SplitRequest, SwitchOptions};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -22,7 +22,7 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// A prepared division of a set: a name and partitions.
 #[pyclass(frozen, module = "green_ctx_torch")]
 pub(crate) struct Plan {
-    prepared: Held<Arc<PreparedPlan>>,
+    prepared: Held<Arc<green_ctx::Plan>>,
     partitions: Py<Partitions>,
 }
 
@@ -53,7 +53,7 @@ impl Plan {
 
 /// SMs that are divided by one plan at a time:
 ///
-///     plans = PartitionSet({
+///     plans = PlanSet({
 ///         "day": {"decode": 16, "prefill": "rest"},
 ///         "night": {"decode": 64, "prefill": "rest"},
 ///     })
@@ -64,9 +64,9 @@ impl Plan {
 ///
 /// Errors are those of `partition`. Nothing is created then.
 #[pyclass(frozen, module = "green_ctx_torch")]
-pub(crate) struct PartitionSet {
+pub(crate) struct PlanSet {
     /// `None` once it is closed.
-    open: ArcSwapOption<Held<Arc<green_ctx::PartitionSet>>>,
+    open: ArcSwapOption<Held<Arc<green_ctx::PlanSet>>>,
     /// From names to [`Plan`].
     plans: Py<PyDict>,
     device: u32,
@@ -85,8 +85,8 @@ impl Wish {
         Ok(Wish { name: name.extract()?, division: Division::read(division)? })
     }
 
-    fn plan(&self, fine: bool) -> green_ctx::Plan {
-        green_ctx::Plan::new(self.name.as_str(), self.division.request(fine))
+    fn plan(&self, fine: bool) -> green_ctx::PlanRequest {
+        green_ctx::PlanRequest::new(self.name.as_str(), self.division.request(fine))
     }
 
     fn no_rest(&self, rest: &str) -> Fault {
@@ -96,13 +96,13 @@ impl Wish {
 }
 
 /// What the partitions of a plan are.
-pub(crate) fn living(plan: &PreparedPlan) -> Vec<Arc<Live>> {
+pub(crate) fn living(plan: &green_ctx::Plan) -> Vec<Arc<Live>> {
     let live = |partition: &Arc<_>| Arc::new(Live::planned(Arc::clone(partition)));
     plan.partitions().iter().map(live).collect()
 }
 
-impl PartitionSet {
-    fn set(&self) -> PyResult<Arc<green_ctx::PartitionSet>> {
+impl PlanSet {
+    fn set(&self) -> PyResult<Arc<green_ctx::PlanSet>> {
         match self.open.load().as_ref() {
             Some(set) => Ok(Arc::clone(set)),
             None => Err(Fault::state("the set of plans is closed; make a new one").into()),
@@ -131,7 +131,7 @@ impl PartitionSet {
 }
 
 #[pymethods]
-impl PartitionSet {
+impl PlanSet {
     #[new]
     #[pyo3(signature = (plans, device=0, *, sm_count=None, fine=false))]
     fn new(
@@ -140,7 +140,7 @@ impl PartitionSet {
         device: i64,
         sm_count: Option<i64>,
         fine: bool,
-    ) -> PyResult<PartitionSet> {
+    ) -> PyResult<PlanSet> {
         let mut wishes = Vec::new();
         for pair in plans.call_method0("items")?.try_iter()? {
             let (name, division): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair?.extract()?;
@@ -150,7 +150,7 @@ impl PartitionSet {
         let (device, sm_count) = (set.device().ordinal(), set.sm_count());
         let open = ArcSwapOption::from_pointee(Held::new(set));
         let plans = PyDict::new(py).unbind();
-        let set = PartitionSet { open, plans, device, sm_count, fine };
+        let set = PlanSet { open, plans, device, sm_count, fine };
         for prepared in prepared {
             set.object(py, prepared)?;
         }
@@ -174,7 +174,7 @@ impl PartitionSet {
     fn plans<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let set = self.set()?;
         let plans = py.detach(move || {
-            let names = |plan: &Arc<PreparedPlan>| plan.name().to_owned();
+            let names = |plan: &Arc<green_ctx::Plan>| plan.name().to_owned();
             set.plans().iter().map(names).collect::<Vec<_>>()
         });
         PyTuple::new(py, plans)
@@ -274,22 +274,22 @@ impl PartitionSet {
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         if self.closed() {
-            return Ok("<PartitionSet: closed>".to_owned());
+            return Ok("<PlanSet: closed>".to_owned());
         }
         let active = self.active(py)?;
-        Ok(format!("<PartitionSet: {} SMs, {} is active>", self.sm_count, active.get().name()))
+        Ok(format!("<PlanSet: {} SMs, {} is active>", self.sm_count, active.get().name()))
     }
 }
 
 /// A plan, and its partitions' names in the order in which they were asked for.
 struct Prepared {
-    plan: Held<Arc<PreparedPlan>>,
+    plan: Held<Arc<green_ctx::Plan>>,
     order: Vec<String>,
 }
 
 impl Prepared {
     /// Of a plan that there is an object for.
-    fn of(plan: Arc<PreparedPlan>) -> Prepared {
+    fn of(plan: Arc<green_ctx::Plan>) -> Prepared {
         Prepared { plan: Held::new(plan), order: Vec::new() }
     }
 }
@@ -299,7 +299,7 @@ fn make(
     sm_count: Option<i64>,
     fine: bool,
     wishes: &[Wish],
-) -> Result<(Arc<green_ctx::PartitionSet>, Vec<Prepared>), Fault> {
+) -> Result<(Arc<green_ctx::PlanSet>, Vec<Prepared>), Fault> {
     let Some((first, others)) = wishes.split_first() else {
         return Err(Fault::value("a set needs at least one plan"));
     };
@@ -318,12 +318,11 @@ fn make(
         return Err(Fault::state("no SMs of the device are free for a set of plans"));
     };
     if let Some(rest) = first.division.rest()
-        && group.plan(first.division.request(fine))?.remainder == 0
+        && group.dry_run(first.division.request(fine))?.remainder == 0
     {
         return Err(first.no_rest(rest));
     }
-    let set =
-        Arc::new(green_ctx::PartitionSet::new(group, first.plan(fine)).map_err(PlanError::from)?);
+    let set = Arc::new(green_ctx::PlanSet::new(group, first.plan(fine)).map_err(PlanError::from)?);
     let active = Arc::clone(&set.active());
     let mut all = vec![prepared(active, first)];
     for wish in others {
@@ -333,7 +332,7 @@ fn make(
     Ok((set, all))
 }
 
-fn prepare(set: &green_ctx::PartitionSet, wish: &Wish, fine: bool) -> Result<Prepared, Fault> {
+fn prepare(set: &green_ctx::PlanSet, wish: &Wish, fine: bool) -> Result<Prepared, Fault> {
     let plan = set.prepare(wish.plan(fine))?;
     match wish.division.rest() {
         Some(rest) if plan.partition(rest).is_none() => {
@@ -344,6 +343,6 @@ fn prepare(set: &green_ctx::PartitionSet, wish: &Wish, fine: bool) -> Result<Pre
     }
 }
 
-fn prepared(plan: Arc<PreparedPlan>, wish: &Wish) -> Prepared {
+fn prepared(plan: Arc<green_ctx::Plan>, wish: &Wish) -> Prepared {
     Prepared { plan: Held::new(plan), order: wish.division.names() }
 }

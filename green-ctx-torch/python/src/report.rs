@@ -13,14 +13,14 @@ use crate::fault::{Fault, kind};
 use crate::gil::{Held, blocking};
 use crate::partition::{Live, Partition};
 use crate::partitions::Partitions;
-use crate::plan::{PartitionSet, Plan, living as living_of};
+use crate::plan::{Plan, PlanSet, living as living_of};
 
 /// What the module has made, to be found without being asked for. Only taken without the GIL.
 static MADE: Mutex<Vec<Made>> = Mutex::new(Vec::new());
 
 enum Made {
     Partition(Weak<Live>),
-    Set(Weak<green_ctx::PartitionSet>),
+    Set(Weak<green_ctx::PlanSet>),
 }
 
 impl Made {
@@ -42,7 +42,7 @@ pub(crate) fn note_partition(live: &Arc<Live>) {
     note(Made::Partition(Arc::downgrade(live)));
 }
 
-pub(crate) fn note_set(set: &Arc<green_ctx::PartitionSet>) {
+pub(crate) fn note_set(set: &Arc<green_ctx::PlanSet>) {
     note(Made::Set(Arc::downgrade(set)));
 }
 
@@ -168,7 +168,7 @@ fn read(given: &Bound<'_, PyAny>) -> PyResult<Vec<Held<Arc<Live>>>> {
     if let Ok(plan) = given.cast::<Plan>() {
         return all(plan.get().each(py)?);
     }
-    if let Ok(set) = given.cast::<PartitionSet>() {
+    if let Ok(set) = given.cast::<PlanSet>() {
         return all(set.get().active(py)?.get().each(py)?);
     }
     let parts = match given.hasattr("values")? {

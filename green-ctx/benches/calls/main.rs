@@ -266,7 +266,7 @@ fn acquire(runner: &mut Runner<'_>, bench: &Bench) {
 fn ledger(runner: &mut Runner<'_>, bench: &Bench) {
     let device = bench.driver.device(0).expect("a device");
     let sms = device.resources().sm().expect("a driver with green contexts");
-    runner.single("ledger: plan 4 groups", 16, || sms.plan([8, 16, 24, 40]).expect("it fits"));
+    runner.single("ledger: plan 4 groups", 16, || sms.dry_run([8, 16, 24, 40]).expect("it fits"));
     runner.single("ledger: split into 4 groups, and back", 16, || {
         sms.split([8, 16, 24, 40]).expect("it fits")
     });

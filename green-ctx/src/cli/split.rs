@@ -6,7 +6,7 @@ use super::Options;
 use super::counts::Request;
 use super::failure::Failure;
 use super::output::{Align, DeviceObject, DriverObject, Outcome, heading, table};
-use crate::{Context, Device, Result, SplitPlan, SplitRequest};
+use crate::{Context, Device, DryRun, Result, SplitRequest};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -20,14 +20,14 @@ pub(crate) struct Arguments {
 pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, Failure> {
     let device = options.driver.device(options.device)?;
     let request = arguments.request.to_split();
-    let plan = device.resources().sm()?.plan(request.clone())?;
-    let given = if arguments.dry_run { planned(&plan) } else { provisioned(&device, request)? };
+    let dry = device.resources().sm()?.dry_run(request.clone())?;
+    let given = if arguments.dry_run { as_computed(&dry) } else { provisioned(&device, request)? };
 
-    let groups = plan.groups.iter().zip(&given.groups);
+    let groups = dry.groups.iter().zip(&given.groups);
     let answer = Answer {
         driver: DriverObject::of(device.driver()),
         device: DeviceObject::of(&device)?,
-        unit: plan.unit,
+        unit: dry.unit,
         groups: groups
             .map(|(group, sm_count)| Group { requested: group.requested, sm_count: *sm_count })
             .collect(),
@@ -36,7 +36,7 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
     if options.json {
         return Outcome::json(&answer, 0);
     }
-    Ok(Outcome { text: text(&device, &plan, &answer, arguments.dry_run), status: 0 })
+    Ok(Outcome { text: text(&device, &dry, &answer, arguments.dry_run), status: 0 })
 }
 
 /// The SMs of each group, and those that remain.
@@ -45,9 +45,9 @@ struct Given {
     remainder: u32,
 }
 
-fn planned(plan: &SplitPlan) -> Given {
-    let groups = plan.groups.iter().map(|group| group.sm_count).collect();
-    Given { groups, remainder: plan.remainder }
+fn as_computed(dry: &DryRun) -> Given {
+    let groups = dry.groups.iter().map(|group| group.sm_count).collect();
+    Given { groups, remainder: dry.remainder }
 }
 
 /// Makes the partitions, asks the driver what each has, and lets them go.
@@ -83,8 +83,8 @@ struct Remainder {
     sm_count: u32,
 }
 
-fn text(device: &Device, plan: &SplitPlan, answer: &Answer, dry_run: bool) -> String {
-    let mut rows: Vec<[String; 3]> = plan
+fn text(device: &Device, dry: &DryRun, answer: &Answer, dry_run: bool) -> String {
+    let mut rows: Vec<[String; 3]> = dry
         .groups
         .iter()
         .zip(&answer.groups)

@@ -10,27 +10,27 @@ use crate::device::Device;
 use crate::group::Parent;
 use crate::ledger::SplitRequest;
 
-/// A named division of the SMs of a [`PartitionSet`](super::PartitionSet).
+/// A named division of the SMs of a [`PlanSet`](super::PlanSet).
 ///
 /// # Example
 ///
 /// ```
-/// use green_ctx::{Plan, SplitRequest};
+/// use green_ctx::{PlanRequest, SplitRequest};
 ///
-/// let plan = Plan::new("busy", SplitRequest::new().group("decode", 48).rest("prefill"));
+/// let plan = PlanRequest::new("busy", SplitRequest::new().group("decode", 48).rest("prefill"));
 /// assert_eq!(plan.name(), "busy");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a plan does nothing until a set prepares it"]
-pub struct Plan {
+pub struct PlanRequest {
     pub(super) name: Arc<str>,
     pub(super) request: SplitRequest,
 }
 
-impl Plan {
+impl PlanRequest {
     /// A plan that divides as a request says.
-    pub fn new(name: impl Into<Arc<str>>, request: impl Into<SplitRequest>) -> Plan {
-        Plan { name: name.into(), request: request.into() }
+    pub fn new(name: impl Into<Arc<str>>, request: impl Into<SplitRequest>) -> PlanRequest {
+        PlanRequest { name: name.into(), request: request.into() }
     }
 
     /// The name.
@@ -42,7 +42,7 @@ impl Plan {
 
 /// A plan whose contexts and streams are there. Work can be submitted to its partitions while it is
 /// the active one; what is submitted to a plan that is not competes with the active one for SMs.
-pub struct PreparedPlan {
+pub struct Plan {
     pub(super) name: Arc<str>,
     pub(super) partitions: Vec<Arc<Partition>>,
     /// What the partitions run on, in their order.
@@ -53,15 +53,11 @@ pub struct PreparedPlan {
     retired: AtomicBool,
 }
 
-impl PreparedPlan {
-    pub(super) fn new(
-        name: Arc<str>,
-        partitions: Vec<Arc<Partition>>,
-        base: &Arc<Parent>,
-    ) -> PreparedPlan {
+impl Plan {
+    pub(super) fn new(name: Arc<str>, partitions: Vec<Arc<Partition>>, base: &Arc<Parent>) -> Plan {
         let contexts = partitions.iter().map(|partition| Arc::clone(partition.shared())).collect();
         let (base, retired) = (Arc::clone(base), AtomicBool::new(false));
-        PreparedPlan { name, partitions, contexts, base, retired }
+        Plan { name, partitions, contexts, base, retired }
     }
 
     pub(super) fn device(&self) -> &Device {
@@ -97,9 +93,9 @@ impl PreparedPlan {
     }
 }
 
-impl fmt::Debug for PreparedPlan {
+impl fmt::Debug for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PreparedPlan")
+        f.debug_struct("Plan")
             .field("name", &self.name)
             .field("partitions", &self.partitions)
             .finish_non_exhaustive()

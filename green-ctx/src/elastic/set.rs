@@ -12,7 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::failure::{PlanError, SetError};
 use super::partition::Partition;
-use super::plan::{Plan, PreparedPlan};
+use super::plan::{Plan, PlanRequest};
 use super::shared::SharedContext;
 use super::switch::{self, Former};
 use crate::device::Device;
@@ -24,7 +24,7 @@ use crate::trace;
 ///
 /// Plans are prepared ahead: their contexts and streams are there before they are needed, since
 /// making a context takes 800 µs and waits for all work of the device (recorded on an H200, driver
-/// 580.159.04). [`switch`](PartitionSet::switch) then moves SMs from one partition to another for the
+/// 580.159.04). [`switch`](PlanSet::switch) then moves SMs from one partition to another for the
 /// price of a few events: new work of the new plan waits, on the device, for the old plan's work on
 /// the SMs that it takes over. A partition that has the same SMs in both plans is the same, and waits
 /// for nothing.
@@ -35,17 +35,17 @@ use crate::trace;
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use green_ctx::{Driver, PartitionSet, Plan, SplitRequest, SwitchOptions, sim::Sim};
+/// use green_ctx::{Driver, PlanSet, PlanRequest, SplitRequest, SwitchOptions, sim::Sim};
 ///
 /// let driver = Driver::simulated(&Sim::new("h200@13.0")?)?;
 /// let device = driver.device(0)?;
 /// let all = device.resources().sm()?.split(SplitRequest::new().rest("elastic"))?.remainder;
 ///
-/// let plan = |name, decode| Plan::new(name, SplitRequest::new().group("decode", decode).rest("prefill"));
-/// let set = PartitionSet::new(all.ok_or("no SMs are free")?, plan("day", 16))?;
+/// let plan = |name, decode| PlanRequest::new(name, SplitRequest::new().group("decode", decode).rest("prefill"));
+/// let set = PlanSet::new(all.ok_or("no SMs are free")?, plan("day", 16))?;
 /// let night = set.prepare(plan("night", 64))?;
 ///
-/// let decode = |set: &PartitionSet| set.active().partition("decode").map(|part| part.sm_count());
+/// let decode = |set: &PlanSet| set.active().partition("decode").map(|part| part.sm_count());
 /// assert_eq!(decode(&set), Some(16));
 /// set.switch(&night, SwitchOptions::default())?;
 /// assert_eq!(decode(&set), Some(64));
@@ -53,15 +53,15 @@ use crate::trace;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct PartitionSet {
+pub struct PlanSet {
     inner: Arc<Inner>,
 }
 
 struct Inner {
     /// Owns the SMs, for as long as a partition of any plan lives.
     base: Arc<Parent>,
-    active: ArcSwap<PreparedPlan>,
-    plans: Mutex<Vec<Arc<PreparedPlan>>>,
+    active: ArcSwap<Plan>,
+    plans: Mutex<Vec<Arc<Plan>>>,
     /// The contexts of plans that are prepared or in use.
     contexts: Mutex<Vec<Weak<SharedContext>>>,
     /// What former plans may have left unfinished. Held over a switch, so that they come one after the
@@ -103,25 +103,25 @@ impl SwitchOptions {
 }
 
 /// The active plan at the moment when it was asked for; whoever keeps it keeps that plan.
-pub struct Active(Guard<Arc<PreparedPlan>>);
+pub struct Active(Guard<Arc<Plan>>);
 
 impl Deref for Active {
-    type Target = Arc<PreparedPlan>;
+    type Target = Arc<Plan>;
 
     #[inline]
-    fn deref(&self) -> &Arc<PreparedPlan> {
+    fn deref(&self) -> &Arc<Plan> {
         &self.0
     }
 }
 
-impl PartitionSet {
+impl PlanSet {
     /// A set for the SMs of a group, with a first plan, which is the active one.
     ///
     /// # Errors
     ///
     /// [`SetError`], which gives the group back, with the reason as of
-    /// [`prepare`](PartitionSet::prepare).
-    pub fn new(group: SmGroup, first: Plan) -> Result<PartitionSet, SetError> {
+    /// [`prepare`](PlanSet::prepare).
+    pub fn new(group: SmGroup, first: PlanRequest) -> Result<PlanSet, SetError> {
         let base = Parent::of(group);
         let contexts = Mutex::default();
         let first = match build(&base, &contexts, first) {
@@ -138,7 +138,7 @@ impl PartitionSet {
             contexts,
             switching: Mutex::default(),
         };
-        Ok(PartitionSet { inner: Arc::new(inner) })
+        Ok(PlanSet { inner: Arc::new(inner) })
     }
 
     /// The device.
@@ -162,7 +162,7 @@ impl PartitionSet {
 
     /// The plans that are prepared, in the order in which they were.
     #[must_use]
-    pub fn plans(&self) -> Vec<Arc<PreparedPlan>> {
+    pub fn plans(&self) -> Vec<Arc<Plan>> {
         self.inner.plans.lock().clone()
     }
 
@@ -174,11 +174,11 @@ impl PartitionSet {
     /// [`PlanError::Exists`], [`PlanError::TwoOfOneName`], and in [`PlanError::Error`] what
     /// [`SmGroup::split`] says of the request: it must be one by count, in the group's granularity.
     /// Nothing has changed then.
-    pub fn prepare(&self, plan: Plan) -> Result<Arc<PreparedPlan>, PlanError> {
+    pub fn prepare(&self, plan: PlanRequest) -> Result<Arc<Plan>, PlanError> {
         trace::span!("prepare", device = self.device().ordinal(), plan = plan.name());
         let name = Arc::clone(&plan.name);
         let exists = || PlanError::Exists { name: name.to_string() };
-        let has = |plans: &[Arc<PreparedPlan>]| plans.iter().any(|plan| plan.name == name);
+        let has = |plans: &[Arc<Plan>]| plans.iter().any(|plan| plan.name == name);
         if has(&self.inner.plans.lock()) {
             return Err(exists());
         }
@@ -197,8 +197,8 @@ impl PartitionSet {
     #[must_use = "the plan, or why there is none, comes from joining the thread"]
     pub fn prepare_in_background(
         &self,
-        plan: Plan,
-    ) -> JoinHandle<Result<Arc<PreparedPlan>, PlanError>> {
+        plan: PlanRequest,
+    ) -> JoinHandle<Result<Arc<Plan>, PlanError>> {
         let set = self.clone();
         thread::spawn(move || set.prepare(plan))
     }
@@ -208,7 +208,7 @@ impl PartitionSet {
     /// # Errors
     ///
     /// [`PlanError::Unknown`], with the names that there are.
-    pub fn plan(&self, name: &str) -> Result<Arc<PreparedPlan>, PlanError> {
+    pub fn plan(&self, name: &str) -> Result<Arc<Plan>, PlanError> {
         let plans = self.inner.plans.lock();
         let found = plans.iter().find(|plan| plan.name() == name).map(Arc::clone);
         found.ok_or_else(|| unknown(name, &plans))
@@ -224,11 +224,7 @@ impl PartitionSet {
     /// [`PlanError::NotDrained`]; [`PlanError::Capturing`] where a partition that gives up or takes
     /// over SMs, or with [`drain`](SwitchOptions::drain) any of the active plan, has a stream that is
     /// being captured; and the driver's. This call has changed nothing then.
-    pub fn switch(
-        &self,
-        plan: &Arc<PreparedPlan>,
-        options: SwitchOptions,
-    ) -> Result<(), PlanError> {
+    pub fn switch(&self, plan: &Arc<Plan>, options: SwitchOptions) -> Result<(), PlanError> {
         let (mut ended, mut drained) = (Vec::new(), Vec::new());
         let mut left = self.inner.switching.lock();
         self.check_known(plan)?;
@@ -286,7 +282,7 @@ impl PartitionSet {
         Ok(())
     }
 
-    fn check_known(&self, plan: &PreparedPlan) -> Result<(), PlanError> {
+    fn check_known(&self, plan: &Plan) -> Result<(), PlanError> {
         if plan.is_of(&self.inner.base) {
             return Ok(());
         }
@@ -299,9 +295,9 @@ impl PartitionSet {
     fn drain<'a>(
         &'a self,
         mut left: MutexGuard<'a, Former>,
-        next: &PreparedPlan,
+        next: &Plan,
         at_most: Duration,
-        drained: &mut Vec<Arc<PreparedPlan>>,
+        drained: &mut Vec<Arc<Plan>>,
     ) -> Result<MutexGuard<'a, Former>, PlanError> {
         // Further away than the clock goes is no end.
         let end = Instant::now().checked_add(at_most);
@@ -322,14 +318,14 @@ impl PartitionSet {
         }
     }
 
-    fn is_active(&self, plan: &Arc<PreparedPlan>) -> bool {
+    fn is_active(&self, plan: &Arc<Plan>) -> bool {
         Arc::ptr_eq(plan, &self.inner.active.load())
     }
 
     /// Waits until what was recorded last in a plan is done, or the plan is not the active one any more.
     fn wait_for(
         &self,
-        plan: &Arc<PreparedPlan>,
+        plan: &Arc<Plan>,
         end: Option<Instant>,
         at_most: Duration,
     ) -> Result<(), PlanError> {
@@ -361,9 +357,9 @@ impl PartitionSet {
 fn build(
     base: &Arc<Parent>,
     contexts: &Mutex<Vec<Weak<SharedContext>>>,
-    plan: Plan,
-) -> Result<Arc<PreparedPlan>, PlanError> {
-    let Plan { name, request } = plan;
+    plan: PlanRequest,
+) -> Result<Arc<Plan>, PlanError> {
+    let PlanRequest { name, request } = plan;
     // Plans that want as many SMs have the same ones, and a switch between them leaves those alone.
     let living: Vec<_> = contexts.lock().iter().filter_map(Weak::upgrade).collect();
     let shared: Vec<_> = living.iter().map(|context| context.placement().clone()).collect();
@@ -380,7 +376,7 @@ fn build(
         Ok(Arc::new(Partition::new(name, requested, context_of(base, contexts, group)?)))
     };
     let partitions = groups.into_iter().map(partition).collect::<Result<Vec<_>>>()?;
-    Ok(Arc::new(PreparedPlan::new(name, partitions, base)))
+    Ok(Arc::new(Plan::new(name, partitions, base)))
 }
 
 /// The context of a group's SMs: made for another plan, or now.
@@ -412,14 +408,14 @@ fn context_of(
     Ok(context)
 }
 
-fn unknown(name: &str, plans: &[Arc<PreparedPlan>]) -> PlanError {
+fn unknown(name: &str, plans: &[Arc<Plan>]) -> PlanError {
     let known = plans.iter().map(|plan| plan.name().to_owned()).collect();
     PlanError::Unknown { name: name.to_owned(), known }
 }
 
-impl fmt::Debug for PartitionSet {
+impl fmt::Debug for PlanSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PartitionSet")
+        f.debug_struct("PlanSet")
             .field("sm_count", &self.sm_count())
             .field("active", &self.active().name())
             .finish_non_exhaustive()

@@ -4,7 +4,7 @@ use std::mem;
 use std::sync::Arc;
 
 use super::failure::PlanError;
-use super::plan::PreparedPlan;
+use super::plan::Plan;
 use super::shared::SharedContext;
 use crate::device::Device;
 use crate::error::Result;
@@ -28,8 +28,8 @@ impl Former {
     /// longer, to be dropped outside of locks.
     pub(super) fn fence(
         &mut self,
-        from: &PreparedPlan,
-        to: &PreparedPlan,
+        from: &Plan,
+        to: &Plan,
     ) -> Result<Vec<Arc<SharedContext>>, PlanError> {
         let device = to.device();
         let is_next = |context: &Arc<SharedContext>| has(&to.contexts, context);
@@ -69,7 +69,7 @@ impl Former {
     }
 
     /// Notes a switch that fences nothing: the next one that does makes up for it.
-    pub(super) fn note(&mut self, from: &PreparedPlan, to: &PreparedPlan) {
+    pub(super) fn note(&mut self, from: &Plan, to: &Plan) {
         // The next plan has what is dropped here, so that nothing ends.
         self.left.retain(|left| !has(&to.contexts, &left.context));
         for context in from.contexts.iter().filter(|context| !has(&to.contexts, context)) {
@@ -98,7 +98,7 @@ fn has(contexts: &[Arc<SharedContext>], context: &Arc<SharedContext>) -> bool {
 }
 
 /// Refuses to record a context that has a capture.
-fn refuse_capture(context: &Arc<SharedContext>, plan: &PreparedPlan) -> Result<(), PlanError> {
+fn refuse_capture(context: &Arc<SharedContext>, plan: &Plan) -> Result<(), PlanError> {
     if !context.has_captures()? {
         return Ok(());
     }

@@ -73,7 +73,7 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # use green_ctx::{CaptureMode, Driver, GraphCache, LaunchConfig, Library, PartitionSet, Plan, SplitRequest, StreamOptions, SwitchOptions, sim::Sim};
+//! # use green_ctx::{CaptureMode, Driver, GraphCache, LaunchConfig, Library, PlanSet, PlanRequest, SplitRequest, StreamOptions, SwitchOptions, sim::Sim};
 //! # let device = Driver::simulated(&Sim::new("h200@13.0")?)?.device(0)?;
 //! # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
 //! # let step = Library::from_ptx(&device, ptx)?.kernel("step")?;
@@ -84,9 +84,9 @@
 //! # })?;
 //! # let all = device.resources().sm()?.split(SplitRequest::new().rest("all"))?.remainder;
 //! # let plan = |name, decode| {
-//! #     Plan::new(name, SplitRequest::new().group("decode", decode).rest("prefill"))
+//! #     PlanRequest::new(name, SplitRequest::new().group("decode", decode).rest("prefill"))
 //! # };
-//! # let set = PartitionSet::new(all.ok_or("no SMs are free")?, plan("day", 16))?;
+//! # let set = PlanSet::new(all.ok_or("no SMs are free")?, plan("day", 16))?;
 //! # let plans = [set.prepare(plan("night", 64))?, set.plan("day")?];
 //! let cache = GraphCache::new();
 //! for plan in plans.iter().cycle().take(6) {

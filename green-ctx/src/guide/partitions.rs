@@ -36,7 +36,7 @@
 //! | H200, 132 SMs | 15 of 8 SMs, 1 of 12 | 66 of 2 |
 //!
 //! A group has the count that was asked for where units add up to it, and the next count otherwise; it
-//! tells [both](crate::SmGroup::requested). [`SmResource::plan`](crate::SmResource::plan) is the same
+//! tells [both](crate::SmGroup::requested). [`SmResource::dry_run`](crate::SmResource::dry_run) is the same
 //! choice without the taking.
 //!
 //! ```
@@ -44,10 +44,10 @@
 //! # use green_ctx::{Driver, sim::Sim};
 //! # let driver = Driver::simulated(&Sim::new("h200")?)?;
 //! # let sms = driver.device(0)?.resources().sm()?;
-//! let plan = sms.plan([8, 17, 100])?;
-//! let counts: Vec<u32> = plan.groups.iter().map(|group| group.sm_count).collect();
+//! let dry = sms.dry_run([8, 17, 100])?;
+//! let counts: Vec<u32> = dry.groups.iter().map(|group| group.sm_count).collect();
 //! assert_eq!(counts, [8, 24, 100]);
-//! assert_eq!(plan.remainder, 0);
+//! assert_eq!(dry.remainder, 0);
 //! # Ok(())
 //! # }
 //! ```

@@ -1,20 +1,20 @@
 //! Plans: the same SMs, divided in one way now and in another a moment later.
 //!
 //! What a job needs changes faster than a context can be made, which takes 800 µs and waits for all work
-//! of the device (recorded on an H200, driver 580.159.04). A [`PartitionSet`] owns the SMs of one group.
+//! of the device (recorded on an H200, driver 580.159.04). A [`PlanSet`] owns the SMs of one group.
 //! It has the contexts and streams of several *plans* ready, one of which is active, and switches between
 //! them:
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use green_ctx::{Driver, PartitionSet, Plan, SplitRequest, SwitchOptions, sim::Sim};
+//! use green_ctx::{Driver, PlanSet, PlanRequest, SplitRequest, SwitchOptions, sim::Sim};
 //!
 //! let device = Driver::simulated(&Sim::new("h200@13.0")?)?.device(0)?;
 //! let all = device.resources().sm()?.split(SplitRequest::new().rest("elastic"))?.remainder;
 //! let plan = |name, decode| {
-//!     Plan::new(name, SplitRequest::new().group("decode", decode).rest("prefill"))
+//!     PlanRequest::new(name, SplitRequest::new().group("decode", decode).rest("prefill"))
 //! };
-//! let set = PartitionSet::new(all.ok_or("no SMs are free")?, plan("day", 16))?;
+//! let set = PlanSet::new(all.ok_or("no SMs are free")?, plan("day", 16))?;
 //! let night = set.prepare(plan("night", 64))?;
 //!
 //! set.switch(&night, SwitchOptions::default())?;
@@ -28,9 +28,9 @@
 //! # }
 //! ```
 //!
-//! [`prepare`](crate::PartitionSet::prepare) makes the contexts that no other plan has, at that price:
+//! [`prepare`](crate::PlanSet::prepare) makes the contexts that no other plan has, at that price:
 //! prepare plans before there is work to disturb. In the
-//! [background](crate::PartitionSet::prepare_in_background) it does not hold the caller up, but waits for
+//! [background](crate::PlanSet::prepare_in_background) it does not hold the caller up, but waits for
 //! the device's work all the same.
 //!
 //! # What a switch does
@@ -45,16 +45,16 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # use green_ctx::{Driver, LaunchConfig, Library, PartitionSet, Plan, SplitRequest, SwitchOptions, sim::Sim};
+//! # use green_ctx::{Driver, LaunchConfig, Library, PlanSet, PlanRequest, SplitRequest, SwitchOptions, sim::Sim};
 //! # let sim = Sim::new("h200@13.0")?;
 //! # let device = Driver::simulated(&sim)?.device(0)?;
 //! # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
 //! # let step = Library::from_ptx(&device, ptx)?.kernel("step")?;
 //! # let all = device.resources().sm()?.split(SplitRequest::new().rest("all"))?.remainder;
 //! # let plan = |name, decode| {
-//! #     Plan::new(name, SplitRequest::new().group("decode", decode).rest("prefill"))
+//! #     PlanRequest::new(name, SplitRequest::new().group("decode", decode).rest("prefill"))
 //! # };
-//! # let set = PartitionSet::new(all.ok_or("no SMs are free")?, plan("day", 16))?;
+//! # let set = PlanSet::new(all.ok_or("no SMs are free")?, plan("day", 16))?;
 //! # let night = set.prepare(plan("night", 64))?;
 //! let launch_on = |name: &str| -> Result<(), Box<dyn std::error::Error>> {
 //!     let active = set.active();
@@ -93,13 +93,13 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # use green_ctx::{CaptureMode, Driver, PartitionSet, Plan, PlanError, SplitRequest, SwitchOptions, sim::Sim};
+//! # use green_ctx::{CaptureMode, Driver, PlanSet, PlanRequest, PlanError, SplitRequest, SwitchOptions, sim::Sim};
 //! # let device = Driver::simulated(&Sim::new("h200@13.0")?)?.device(0)?;
 //! # let all = device.resources().sm()?.split(SplitRequest::new().rest("all"))?.remainder;
 //! # let plan = |name, decode| {
-//! #     Plan::new(name, SplitRequest::new().group("decode", decode).rest("prefill"))
+//! #     PlanRequest::new(name, SplitRequest::new().group("decode", decode).rest("prefill"))
 //! # };
-//! # let set = PartitionSet::new(all.ok_or("no SMs are free")?, plan("day", 16))?;
+//! # let set = PlanSet::new(all.ok_or("no SMs are free")?, plan("day", 16))?;
 //! # let night = set.prepare(plan("night", 64))?;
 //! # let stream = set.active().partitions()[0].stream().clone();
 //! let captured = stream.capture(CaptureMode::default(), || {
@@ -127,11 +127,11 @@
 //!
 //! # Retiring
 //!
-//! [`retire`](crate::PartitionSet::retire) forgets a plan that is not the active one. Its contexts go when
+//! [`retire`](crate::PlanSet::retire) forgets a plan that is not the active one. Its contexts go when
 //! nobody has a partition or a stream of them any more, and are
 //! [used again](super::ownership#contexts-are-used-again). The SMs stay the set's until it is gone, and
 //! every partition and stream that somebody has kept.
 //!
-//! [`PartitionSet`]: crate::PartitionSet
+//! [`PlanSet`]: crate::PlanSet
 //! [`PlanError::NotDrained`]: crate::PlanError::NotDrained
 //! [`SwitchOptions::drain`]: crate::SwitchOptions::drain

@@ -6,7 +6,7 @@ use super::choose::{Parts, choose};
 use super::cut::{Cut, Placement, UnitCounts};
 use super::recycle::Recycler;
 use super::refusal::{NotEnoughSms, Refusal};
-use super::request::{PlannedGroup, RequestedGroup, SplitPlan, SplitRequest};
+use super::request::{DryRun, DryRunGroup, RequestedGroup, SplitRequest};
 
 /// Units that were chosen for one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,18 +54,18 @@ pub(crate) fn each_its_own(units: &UnitCounts, cut: &Cut, request: &SplitRequest
     groups.chain(rest).collect()
 }
 
-impl SplitPlan {
+impl DryRun {
     /// What chosen units mean, of so many free SMs.
-    pub(crate) fn new(unit: u32, free: u32, chosen: Vec<Chosen>) -> SplitPlan {
-        let groups: Vec<PlannedGroup> = chosen
+    pub(crate) fn new(unit: u32, free: u32, chosen: Vec<Chosen>) -> DryRun {
+        let groups: Vec<DryRunGroup> = chosen
             .into_iter()
             .filter_map(|Chosen { name, origin, sm_count, .. }| match origin {
-                Origin::Requested(requested) => Some(PlannedGroup { name, requested, sm_count }),
+                Origin::Requested(requested) => Some(DryRunGroup { name, requested, sm_count }),
                 Origin::Remainder => None,
             })
             .collect();
         let given: u32 = groups.iter().map(|group| group.sm_count).sum();
-        SplitPlan { unit, groups, remainder: free.saturating_sub(given) }
+        DryRun { unit, groups, remainder: free.saturating_sub(given) }
     }
 }
 

@@ -207,19 +207,19 @@ fn numbered(index: usize) -> Arc<str> {
 /// What a split would give now. Nothing is taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct SplitPlan {
+pub struct DryRun {
     /// The smallest piece that the device is cut into, in SMs.
     pub unit: u32,
     /// The groups, in the request's order.
-    pub groups: Vec<PlannedGroup>,
+    pub groups: Vec<DryRunGroup>,
     /// The SMs that remain free beside the groups, or in the group that takes the rest.
     pub remainder: u32,
 }
 
-/// One group of a [`SplitPlan`].
+/// One group of a [`DryRun`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct PlannedGroup {
+pub struct DryRunGroup {
     /// The name.
     pub name: Arc<str>,
     /// The SMs asked for; `None` for as many as there are.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::cut::Granularity;
 use super::refusal::Holder;
-use super::request::{PlannedGroup, SplitPlan};
+use super::request::{DryRun, DryRunGroup};
 
 impl Serialize for Granularity {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -52,18 +52,18 @@ macro_rules! with_text_for_name {
     };
 }
 with_text_for_name!(Holder as HolderForm { sm_count: u32 });
-with_text_for_name!(PlannedGroup as PlannedGroupForm { requested: Option<u32>, sm_count: u32 });
+with_text_for_name!(DryRunGroup as PlannedGroupForm { requested: Option<u32>, sm_count: u32 });
 
 #[derive(Serialize)]
 struct SplitPlanForm<'a> {
     unit: u32,
-    groups: &'a [PlannedGroup],
+    groups: &'a [DryRunGroup],
     remainder: u32,
 }
 
-impl Serialize for SplitPlan {
+impl Serialize for DryRun {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let SplitPlan { unit, groups, remainder } = self;
+        let DryRun { unit, groups, remainder } = self;
         SplitPlanForm { unit: *unit, groups, remainder: *remainder }.serialize(to)
     }
 }
@@ -71,13 +71,13 @@ impl Serialize for SplitPlan {
 #[derive(Deserialize)]
 struct OwnedSplitPlanForm {
     unit: u32,
-    groups: Vec<PlannedGroup>,
+    groups: Vec<DryRunGroup>,
     remainder: u32,
 }
 
-impl<'de> Deserialize<'de> for SplitPlan {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<SplitPlan, D::Error> {
+impl<'de> Deserialize<'de> for DryRun {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<DryRun, D::Error> {
         let OwnedSplitPlanForm { unit, groups, remainder } = OwnedSplitPlanForm::deserialize(from)?;
-        Ok(SplitPlan { unit, groups, remainder })
+        Ok(DryRun { unit, groups, remainder })
     }
 }

@@ -7,7 +7,7 @@ use super::sm::{COMPOSITION, check_version};
 use super::split::{Split, SplitError};
 use crate::error::{Error, Result};
 use crate::group::{Hold, Parent, SmGroup};
-use crate::ledger::{Chosen, Cut, Placement, SplitPlan, SplitRequest};
+use crate::ledger::{Chosen, Cut, DryRun, Placement, SplitRequest};
 
 impl SmGroup {
     /// Splits the group into smaller ones, whose SMs are among its own. What no group takes is free
@@ -62,15 +62,15 @@ impl SmGroup {
     /// # Errors
     ///
     /// As [`split`](SmGroup::split).
-    pub fn plan(&self, request: impl Into<SplitRequest>) -> Result<SplitPlan> {
+    pub fn dry_run(&self, request: impl Into<SplitRequest>) -> Result<DryRun> {
         let request = request.into();
         self.device().retry_quarantine();
         self.check_request(&request)?;
         if self.needs_driver(&request) {
-            return nested::plan(self, &request);
+            return nested::dry_run(self, &request);
         }
         let chosen = self.choose(&request, &[], &[])?;
-        Ok(SplitPlan::new(self.units().counts().size(), self.sm_count(), chosen))
+        Ok(DryRun::new(self.units().counts().size(), self.sm_count(), chosen))
     }
 
     /// Whether only the driver's structured split can do it: such a request, or any of SMs that are

@@ -19,7 +19,7 @@ use crate::dev_resource;
 use crate::error::Result;
 use crate::green::{self, RawGreen};
 use crate::group::{Hold, Parent, SmGroup};
-use crate::ledger::{self, Chosen, Cut, GroupParams, SplitPlan, SplitRequest};
+use crate::ledger::{self, Chosen, Cut, DryRun, GroupParams, SplitRequest};
 use crate::units::Units;
 
 /// Splits a group, which comes back where that fails.
@@ -36,10 +36,10 @@ pub(super) fn split(group: SmGroup, request: &SplitRequest) -> Result<Split, Box
 }
 
 /// What a split would give, of pieces of what size.
-pub(super) fn plan(group: &SmGroup, request: &SplitRequest) -> Result<SplitPlan> {
+pub(super) fn dry_run(group: &SmGroup, request: &SplitRequest) -> Result<DryRun> {
     let Pieces { context, units, chosen } = pieces(group, request)?;
     green::leave(group.device(), context, group.placement(), None, group.sm_count());
-    Ok(SplitPlan::new(units.counts().size(), group.sm_count(), chosen))
+    Ok(DryRun::new(units.counts().size(), group.sm_count(), chosen))
 }
 
 /// A group's SMs, split.

@@ -15,9 +15,7 @@ use crate::device::{ComputeCapability, Device};
 use crate::error::{Error, Result};
 use crate::fence::Fences;
 use crate::group::Hold;
-use crate::ledger::{
-    Chosen, Coscheduling, Cut, Granularity, LocalityDomain, SplitPlan, SplitRequest,
-};
+use crate::ledger::{Chosen, Coscheduling, Cut, DryRun, Granularity, LocalityDomain, SplitRequest};
 use crate::units::Units;
 
 /// The SMs of a device, or those that a context or a stream was provisioned with: how many there
@@ -188,7 +186,7 @@ impl SmResource {
     /// # Errors
     ///
     /// As [`split`](SmResource::split).
-    pub fn plan(&self, request: impl Into<SplitRequest>) -> Result<SplitPlan> {
+    pub fn dry_run(&self, request: impl Into<SplitRequest>) -> Result<DryRun> {
         let request = request.into();
         let (cut, units) = self.units_for(&request)?;
         let (chosen, free) = {
@@ -200,7 +198,7 @@ impl SmResource {
             (ledger.choose(units.counts(), &cut, &request)?, free)
         };
         check_composition(&self.device, &chosen)?;
-        Ok(SplitPlan::new(units.counts().size(), free, chosen))
+        Ok(DryRun::new(units.counts().size(), free, chosen))
     }
 
     /// Takes groups of SMs. Each has the count asked for, or the next that the device can give, and

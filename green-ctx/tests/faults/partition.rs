@@ -80,11 +80,11 @@ fn everything(device: &Device) -> Result<()> {
     for granularity in Granularity::ALL {
         sms.unit_counts(granularity)?;
     }
-    sms.plan([16])?;
+    sms.dry_run([16])?;
     drop(sms.split(SplitRequest::from([16]).overlapping(true))?);
     let mut split = sms.split(SplitRequest::from([16, 24]).rest("rest"))?;
     let parent = split.groups.pop().expect("two groups");
-    parent.plan([8])?;
+    parent.dry_run([8])?;
     let nested = parent.split([8, 16]).map_err(|error| error.error)?;
     let mut contexts = contexts(device, split)?;
     contexts.extend(self::contexts(device, nested)?);
@@ -183,13 +183,13 @@ fn first_driver(device: &Device) -> Result<()> {
 fn structured(device: &Device) -> Result<()> {
     let sms = device.resources().sm()?;
     let request = SplitRequest::from([32, 24]).coscheduled(8).rest("rest");
-    sms.plan(request.clone())?;
+    sms.dry_run(request.clone())?;
     let mut split = sms.split(request)?;
     let context = device.create_context(split.groups.remove(0))?;
     context.create_stream(StreamOptions::default())?.resources().sm()?;
     let parent = close(context)?.expect("it is green");
     let inner = SplitRequest::from([16]).backfill(true).rest("spare");
-    parent.plan(inner.clone())?;
+    parent.dry_run(inner.clone())?;
     let children = parent.split(inner).map_err(|error| error.error)?;
     let contexts = contexts(device, children)?;
     drop(split);

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use green_ctx::{
-    Device, Error, PartitionSet, Plan, PlanError, Result, SplitRequest, StreamOptions,
+    Device, Error, PlanError, PlanRequest, PlanSet, Result, SplitRequest, StreamOptions,
     SwitchOptions,
 };
 
 use crate::common::Outcome;
 use crate::scenario::Scenario;
 
-fn plan(name: &str, decode: u32) -> Plan {
-    Plan::new(name, SplitRequest::new().group("decode", decode).rest("prefill"))
+fn plan(name: &str, decode: u32) -> PlanRequest {
+    PlanRequest::new(name, SplitRequest::new().group("decode", decode).rest("prefill"))
 }
 
 /// The driver's part of an error; the only one that these plans can meet.
@@ -22,16 +22,16 @@ fn driver(error: PlanError) -> Error {
     }
 }
 
-fn set(device: &Device) -> Result<PartitionSet> {
+fn set(device: &Device) -> Result<PlanSet> {
     let all = device.resources().sm()?.split(SplitRequest::new().rest("all"))?.remainder;
     let all = all.ok_or_else(|| Error::InvalidRequest("no SMs are free".to_owned()))?;
-    let set = PartitionSet::new(all, plan("day", 16)).map_err(|error| driver(error.reason))?;
+    let set = PlanSet::new(all, plan("day", 16)).map_err(|error| driver(error.reason))?;
     set.prepare(plan("night", 64)).map_err(driver)?;
     Ok(set)
 }
 
 /// Switches there and back, with a stream that comes and goes in between.
-fn switches(_: &Device, set: &mut PartitionSet) -> Result<()> {
+fn switches(_: &Device, set: &mut PlanSet) -> Result<()> {
     for name in ["night", "day"] {
         let late = set.active().partitions()[1].create_stream(StreamOptions::default())?;
         drop(late);
@@ -49,7 +49,7 @@ fn switches(_: &Device, set: &mut PartitionSet) -> Result<()> {
 #[test]
 fn switched_plans() -> Outcome {
     for spec in ["h200@12.5", "h200@13.0", "h200@13.4"] {
-        let tear_down = |_: &Device, set: PartitionSet| -> Outcome {
+        let tear_down = |_: &Device, set: PlanSet| -> Outcome {
             // Whatever happened, it can be switched.
             for name in ["night", "day"] {
                 set.switch(&set.plan(name)?, SwitchOptions::default())?;

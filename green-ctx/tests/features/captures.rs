@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use green_ctx::{
-    CaptureMode, DeviceBuffer, Error, Graph, PartitionSet, Plan, SplitRequest, Stream,
+    CaptureMode, DeviceBuffer, Error, Graph, PlanRequest, PlanSet, SplitRequest, Stream,
     StreamOptions, SwitchOptions, verify,
 };
 
@@ -85,8 +85,8 @@ const WORK: [(&str, Work); 8] = [
     ("plans", |machine| {
         let all = machine.sms()?.split(SplitRequest::new().rest("all"))?.remainder;
         let request = |count| SplitRequest::new().group("one", count).rest("other");
-        let set = PartitionSet::new(all.ok_or("all SMs")?, Plan::new("a", request(16)))?;
-        let next = set.prepare(Plan::new("b", request(32)))?;
+        let set = PlanSet::new(all.ok_or("all SMs")?, PlanRequest::new("a", request(16)))?;
+        let next = set.prepare(PlanRequest::new("b", request(32)))?;
         let kernel = machine.kernel(LONG)?;
         let active = set.active();
         launch(active.partition("one").ok_or("one")?.stream(), &kernel)?;

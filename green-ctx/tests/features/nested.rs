@@ -19,7 +19,7 @@ fn structure_within_a_group_needs_its_version() -> Outcome {
                 continue;
             }
             let request = request.overlapping(false);
-            let plan = || machine.without_calls(|| parent.plan(request.clone()));
+            let plan = || machine.without_calls(|| parent.dry_run(request.clone()));
             machine.unsupported(call, needs, plan)?;
             let before = machine.state()?;
             let refused = machine.without_calls(|| parent.split(request)).expect_err("too old");
@@ -52,7 +52,7 @@ fn children_are_within_their_parent() -> Outcome {
             let context = device.create_context(parent)?;
             let whole = disjoint(std::slice::from_ref(&context))?.remove(0);
             let parent = context.close()?.ok_or("it has a group")?;
-            let plan = parent.plan(request.clone())?;
+            let plan = parent.dry_run(request.clone())?;
             assert_eq!(plan.groups.iter().map(|group| group.sm_count).collect::<Vec<_>>(), given);
             let split = parent.split(request)?;
             assert_eq!(counts(&split), (given.clone(), None));

@@ -84,7 +84,7 @@ fn sharing_has_to_be_asked_for() -> Outcome {
         let owned = device.create_context(group(device, 132)?)?;
         let shared = || of([16, 16]).overlapping(true).rest("rest");
         machine.refused(|| sms.split(shared().overlapping(false)))?;
-        let (plan, split) = (sms.plan(shared())?, sms.split(shared())?);
+        let (plan, split) = (sms.dry_run(shared())?, sms.split(shared())?);
         assert_eq!((plan.remainder, sms.free()), (100, 0));
         let mut groups = split.groups.iter().chain(&split.remainder);
         assert!(

@@ -142,7 +142,7 @@ fn a_partition_is_split_as_its_group() -> Outcome {
                     error.is_misuse() && error.to_string().contains("`Context::close`"),
                     "{error}"
                 );
-                let error = machine.refused(|| own.plan(request))?;
+                let error = machine.refused(|| own.dry_run(request))?;
                 assert!(
                     error.is_misuse() && error.to_string().contains("`Context::close`"),
                     "{error}"

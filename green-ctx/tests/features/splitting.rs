@@ -55,13 +55,13 @@ fn requests_give_what_they_plan() -> Outcome {
             if !before_composition && !machine.has(COMPOSITION) {
                 // 20 SMs are 24 where a group is one piece.
                 if groups != [20] {
-                    machine.unsupported(COMPOSED, COMPOSITION, || sms.plan(request.clone()))?;
+                    machine.unsupported(COMPOSED, COMPOSITION, || sms.dry_run(request.clone()))?;
                     machine.unsupported(COMPOSED, COMPOSITION, || sms.split(request))?;
                 }
                 continue;
             }
             let before = machine.state()?;
-            let plan = sms.plan(request.clone())?;
+            let plan = sms.dry_run(request.clone())?;
             assert_eq!(machine.state()?, before, "{request:?}");
             let split = sms.split(request.clone())?;
             assert_eq!(counts(&split), (groups.clone(), rest), "{request:?}");
@@ -97,7 +97,7 @@ fn every_count_gives_what_it_plans() -> Outcome {
         let sms = machine.sms()?;
         let before = machine.state()?;
         for wanted in 1..=132 {
-            let plan = sms.plan([wanted])?;
+            let plan = sms.dry_run([wanted])?;
             let given = plan.groups[0].sm_count;
             assert!(given >= wanted && given - wanted < 8, "{wanted} gives {given}");
             let split = sms.split([wanted])?;
@@ -108,7 +108,7 @@ fn every_count_gives_what_it_plans() -> Outcome {
                 continue;
             }
             let fine = of([wanted]).granularity(Granularity::Fine);
-            assert_eq!(sms.plan(fine.clone())?.groups[0].sm_count, wanted);
+            assert_eq!(sms.dry_run(fine.clone())?.groups[0].sm_count, wanted);
             assert_eq!(counts(&sms.split(fine)?).0, [wanted]);
         }
         assert_eq!(machine.state()?, before);
@@ -142,7 +142,7 @@ fn groups_are_split_to_any_depth() -> Outcome {
         let Machine { device, .. } = machine;
         let first = group(device, 64)?;
         if !machine.has(COMPOSITION) {
-            machine.unsupported("splitting a group", COMPOSITION, || first.plan([8]))?;
+            machine.unsupported("splitting a group", COMPOSITION, || first.dry_run([8]))?;
             let before = machine.state()?;
             let error = first.split([8]).expect_err("12.5 can");
             assert!(error.error.is_unsupported(), "{}", error.error);
@@ -154,7 +154,7 @@ fn groups_are_split_to_any_depth() -> Outcome {
         let first = context.close()?.ok_or("it has a group")?;
 
         let request = SplitRequest::new().group("left", 32).group("right", 24);
-        let plan = first.plan(request.clone())?;
+        let plan = first.dry_run(request.clone())?;
         let mut second = first.split(request)?.groups;
         assert_eq!(plan.groups.iter().map(|group| group.sm_count).sum::<u32>(), 56);
         // 8 of the 64 are free again.
@@ -190,7 +190,7 @@ fn a_group_that_is_not_split_comes_back_as_it_was() -> Outcome {
         ];
         let before = machine.state()?;
         for request in requests {
-            let error = kept.plan(request.clone()).expect_err("it cannot be");
+            let error = kept.dry_run(request.clone()).expect_err("it cannot be");
             let refused = kept.split(request.clone()).expect_err("it cannot be");
             assert_eq!(refused.error.to_string(), error.to_string(), "{request:?}");
             kept = refused.group;
@@ -208,7 +208,7 @@ fn requests_for_nothing_are_refused() -> Outcome {
         for request in [SplitRequest::new(), of([0]), of([8, 0])] {
             let refuse = || machine.without_calls(|| sms.split(request.clone()));
             assert!(machine.refused(refuse)?.is_misuse(), "{request:?}");
-            assert!(machine.refused(|| sms.plan(request.clone()))?.is_misuse(), "{request:?}");
+            assert!(machine.refused(|| sms.dry_run(request.clone()))?.is_misuse(), "{request:?}");
         }
         Ok(())
     })
@@ -230,7 +230,7 @@ fn groups_of_two_cuts_do_not_meet() -> Outcome {
             for other in others {
                 for error in [
                     machine.refused(|| sms.split(other.clone()))?,
-                    machine.refused(|| sms.plan(other.clone()))?,
+                    machine.refused(|| sms.dry_run(other.clone()))?,
                 ] {
                     assert!(
                         matches!(&error, Error::CutInUse { held: by } if by == held),

@@ -29,7 +29,7 @@ fn structure_needs_its_version() -> Outcome {
             if machine.has(needs) {
                 continue;
             }
-            let plan = || machine.without_calls(|| sms.plan(request.clone()));
+            let plan = || machine.without_calls(|| sms.dry_run(request.clone()));
             machine.unsupported(call, needs, plan)?;
             let split = || machine.without_calls(|| sms.split(request.clone()));
             machine.unsupported(call, needs, split)?;
@@ -73,7 +73,7 @@ fn wishes_are_met() -> Outcome {
                 continue;
             }
             let before = machine.state()?;
-            let plan = sms.plan(request.clone())?;
+            let plan = sms.dry_run(request.clone())?;
             assert_eq!(machine.state()?, before, "{request:?}");
             let split = sms.split(request.clone())?;
             assert_eq!(counts(&split), (groups.clone(), rest), "{request:?}");

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use green_ctx::{
-    CaptureMode, Context, DefaultStream, Device, DeviceBuffer, Event, EventOptions, Kernel,
-    PartitionSet, Plan, PreparedPlan, SplitRequest, Stream, StreamOptions, SwitchOptions,
+    CaptureMode, Context, DefaultStream, Device, DeviceBuffer, Event, EventOptions, Kernel, Plan,
+    PlanRequest, PlanSet, SplitRequest, Stream, StreamOptions, SwitchOptions,
 };
 
 use crate::busy::{busy_kernel, keep_busy};
@@ -59,7 +59,7 @@ fn recorded(stream: &Stream) -> green_ctx::Result<Event> {
 }
 
 /// A set with its plans, in order.
-type Prepared = (PartitionSet, Vec<Arc<PreparedPlan>>);
+type Prepared = (PlanSet, Vec<Arc<Plan>>);
 
 fn set(
     device: &Device,
@@ -68,9 +68,12 @@ fn set(
     let all = device.resources().sm()?.split(SplitRequest::new().rest("all"))?.remainder;
     let mut plans = plans.into_iter().map(|(name, groups)| {
         let request = SplitRequest::new();
-        Plan::new(name, groups.iter().fold(request, |all, (name, sms)| all.group(*name, *sms)))
+        PlanRequest::new(
+            name,
+            groups.iter().fold(request, |all, (name, sms)| all.group(*name, *sms)),
+        )
     });
-    let set = PartitionSet::new(all.ok_or("no SMs are free")?, plans.next().ok_or("no plan")?)?;
+    let set = PlanSet::new(all.ok_or("no SMs are free")?, plans.next().ok_or("no plan")?)?;
     let mut prepared = vec![Arc::clone(&set.active())];
     for plan in plans {
         prepared.push(set.prepare(plan)?);
@@ -78,7 +81,7 @@ fn set(
     Ok((set, prepared))
 }
 
-fn context_of(plan: &PreparedPlan, name: &str) -> Result<Context, Box<dyn std::error::Error>> {
+fn context_of(plan: &Plan, name: &str) -> Result<Context, Box<dyn std::error::Error>> {
     Ok(plan.partition(name).ok_or("no such partition")?.context().clone())
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use green_ctx::{
     CaptureMode, Context, Device, DeviceBuffer, Error, Graph, GraphCache, GraphExec, Kernel,
-    LaunchConfig, PartitionSet, Plan, RetargetError, SplitRequest, Stream, StreamOptions,
+    LaunchConfig, PlanRequest, PlanSet, RetargetError, SplitRequest, Stream, StreamOptions,
     SwitchOptions, verify,
 };
 
@@ -99,9 +99,10 @@ fn a_graph_runs_where_it_is_moved_whatever_stream_launches_it() -> Outcome {
 fn a_cached_graph_follows_the_active_plan() -> Outcome {
     let device = device()?;
     let all = device.resources().sm()?.split(SplitRequest::new().rest("all"))?.remainder;
-    let plan =
-        |name, decode| Plan::new(name, SplitRequest::new().group("decode", decode).rest("prefill"));
-    let set = PartitionSet::new(all.ok_or("no SMs are free")?, plan("day", 16))?;
+    let plan = |name, decode| {
+        PlanRequest::new(name, SplitRequest::new().group("decode", decode).rest("prefill"))
+    };
+    let set = PlanSet::new(all.ok_or("no SMs are free")?, plan("day", 16))?;
     let plans = [set.plan("day")?, set.prepare(plan("night", 64))?];
     let probe = Probe::load(&device)?;
     let graph = probe.captured(&stream(&device.primary_context()?)?)?;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use green_ctx::sim::{KernelCall, Sim};
 use green_ctx::{
-    Context, Device, DeviceBuffer, LaunchConfig, Library, PartitionSet, Plan, PreparedPlan,
-    SplitRequest, StreamOptions, SwitchOptions, verify,
+    Context, Device, DeviceBuffer, LaunchConfig, Library, Plan, PlanRequest, PlanSet, SplitRequest,
+    StreamOptions, SwitchOptions, verify,
 };
 
 use crate::busy::busy_kernel;
@@ -16,23 +16,23 @@ use crate::common::{Outcome, device, is_real, simulated};
 
 const SWITCHES: usize = 10_000;
 
-fn plan(name: &str, decode: u32) -> Plan {
-    Plan::new(name, SplitRequest::new().group("decode", decode).rest("prefill"))
+fn plan(name: &str, decode: u32) -> PlanRequest {
+    PlanRequest::new(name, SplitRequest::new().group("decode", decode).rest("prefill"))
 }
 
 /// The plans of day and night.
-type Plans = [Arc<PreparedPlan>; 2];
+type Plans = [Arc<Plan>; 2];
 
 /// A set of all SMs, and its two plans.
-fn set(device: &Device) -> Result<(PartitionSet, Plans), Box<dyn std::error::Error>> {
+fn set(device: &Device) -> Result<(PlanSet, Plans), Box<dyn std::error::Error>> {
     let all = device.resources().sm()?.split(SplitRequest::new().rest("all"))?.remainder;
-    let set = PartitionSet::new(all.ok_or("no SMs are free")?, plan("day", 16))?;
+    let set = PlanSet::new(all.ok_or("no SMs are free")?, plan("day", 16))?;
     let plans = [set.plan("day")?, set.prepare(plan("night", 64))?];
     Ok((set, plans))
 }
 
 /// The SMs of each partition of a plan, as verification sees them.
-fn sms_of(plan: &PreparedPlan) -> green_ctx::Result<Vec<BTreeSet<u32>>> {
+fn sms_of(plan: &Plan) -> green_ctx::Result<Vec<BTreeSet<u32>>> {
     let contexts: Vec<Context> =
         plan.partitions().iter().map(|part| part.context().clone()).collect();
     let report = verify::partitions(&contexts, Duration::from_millis(1))?;
@@ -53,7 +53,7 @@ fn every_launch_of_ten_thousand_switches_runs_on_its_plan_s_sms() -> Outcome {
     // No SM has this number, so that a launch that was not seen is told.
     let results = DeviceBuffer::from_slice(&device, &vec![u64::MAX; places * 3])?;
     let load = DeviceBuffer::<u64>::zeroed(&device, 264 * 3)?;
-    let launch = |plan: &PreparedPlan, switch: usize| -> green_ctx::Result<()> {
+    let launch = |plan: &Plan, switch: usize| -> green_ctx::Result<()> {
         for (index, part) in plan.partitions().iter().enumerate() {
             let to = results.as_raw() + ((switch * 2 + index) * BLOCKS * 24) as u64;
             let blocks = u32::try_from(BLOCKS).expect("a few");

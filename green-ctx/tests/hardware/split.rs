@@ -55,7 +55,7 @@ fn what_is_asked_and_what_is_given_are_both_told() -> Outcome {
     let device = device()?;
     let group = group(&device, 17)?;
     assert_eq!((group.requested(), group.sm_count(), group.name()), (Some(17), 24, "p0"));
-    let plan = device.resources().sm()?.plan([9])?;
+    let plan = device.resources().sm()?.dry_run([9])?;
     let planned = &plan.groups[0];
     assert_eq!((plan.unit, planned.requested, planned.sm_count), (8, Some(9), 16));
     assert_eq!(plan.remainder, device.sm_count()? - 24 - 16);

@@ -87,7 +87,7 @@ fn errors_say_which_constraint_failed() {
     let text = |status| Error::Driver { call: "cuSomething", status }.to_string();
     for (status, part) in [
         (CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE, "not of the type"),
-        (CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, "`SmResource::plan`"),
+        (CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, "`SmResource::dry_run`"),
         (CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "end the capture first"),
         (CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED, "make a new context"),
         (CUresult::CUDA_ERROR_STREAM_DETACHED, "make a new stream"),

@@ -8,7 +8,7 @@ use green_ctx::sim::{Fault, Live, Sim};
 use green_ctx::sys::{CUstream, CUstreamCaptureMode};
 use green_ctx::{
     CUresult, Context, Device, Error, ErrorKind, Granularity, Kernel, LaunchConfig, Library,
-    PartitionSet, Plan, SplitRequest, StreamOptions,
+    PlanRequest, PlanSet, SplitRequest, StreamOptions,
 };
 
 use crate::common::{Outcome, partition, simulated};
@@ -89,7 +89,7 @@ fn sms_whose_work_cannot_be_recorded_are_nobodys() -> Outcome {
         let Error::NotEnoughSms(shortage) = &error else { return Err(error.into()) };
         assert_eq!((shortage.free, shortage.quarantined), (116, 16));
         assert!(shortage.holders.is_empty());
-        assert_eq!(sms.plan(SplitRequest::new().rest("rest"))?.remainder, 116);
+        assert_eq!(sms.dry_run(SplitRequest::new().rest("rest"))?.remainder, 116);
         let fine = SplitRequest::from([2]).granularity(Granularity::Fine);
         let error = sms.split(fine.clone()).expect_err("the cut is in use");
         assert!(matches!(&error, Error::CutInUse { held } if held.contains(WAITS)), "{error}");
@@ -181,7 +181,7 @@ fn a_device_that_fails_frees_what_is_in_quarantine() -> Outcome {
     assert_eq!((reported(), sms.free()), (1, 116));
     let illegal = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
     sim.fail(Fault::on("cuGreenCtxRecordEvent").with(illegal))?;
-    assert_eq!(sms.plan([132])?.groups[0].sm_count, 132);
+    assert_eq!(sms.dry_run([132])?.groups[0].sm_count, 132);
     assert_eq!((sms.free(), sim.live().green_contexts), (132, 0));
     Ok(())
 }
@@ -193,20 +193,20 @@ fn plans_leave_out_what_is_in_quarantine() -> Outcome {
     let (_reported, sms) = (reports(&device), device.resources().sm()?);
     let kernel = work(&sim, &device)?;
     let all = sms.split(SplitRequest::new().rest("all"))?.remainder.ok_or("no SMs are free")?;
-    let set = PartitionSet::new(all, Plan::new("a", [116]))?;
-    let night = set.prepare(Plan::new("night", SplitRequest::new().rest("x")))?;
+    let set = PlanSet::new(all, PlanRequest::new("a", [116]))?;
+    let night = set.prepare(PlanRequest::new("night", SplitRequest::new().rest("x")))?;
     let context = night.partition("x").ok_or("there is no such partition")?.context().clone();
     drop(night);
     set.retire("night")?;
     launch(&context, &kernel)?;
     let stream = stick(&device, context)?;
 
-    let error = set.prepare(Plan::new("next", [8])).expect_err("all SMs are in quarantine");
+    let error = set.prepare(PlanRequest::new("next", [8])).expect_err("all SMs are in quarantine");
     let told = "132 SMs wait for work that could not be recorded";
     assert!(error.to_string().ends_with(told), "{error}");
     end_capture(&device, stream)?;
     // The context is used again: making one would wait for all work.
-    let next = set.prepare(Plan::new("next", SplitRequest::new().rest("y")))?;
+    let next = set.prepare(PlanRequest::new("next", SplitRequest::new().rest("y")))?;
     assert_eq!(device.context_counts().reused, 1);
     launch(next.partitions()[0].context(), &kernel)?;
     next.partitions()[0].context().synchronize()?;
@@ -220,9 +220,9 @@ fn plans_leave_out_what_is_in_quarantine() -> Outcome {
     let other = stick(&device, context)?;
     drop(set);
     assert_eq!(sms.free(), 0);
-    assert!(sms.plan([8]).is_err());
+    assert!(sms.dry_run([8]).is_err());
     end_capture(&device, other)?;
-    assert_eq!(sms.plan([132])?.groups.len(), 1);
+    assert_eq!(sms.dry_run([132])?.groups.len(), 1);
     assert_eq!(sms.free(), 132);
 
     for stream in [stream, other] {

@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use green_ctx::{
-    ContextCounts, Error, Granularity, LaunchConfig, Library, SplitPlan, SplitRequest,
-    StreamOptions, Uuid, verify,
+    ContextCounts, DryRun, Error, Granularity, LaunchConfig, Library, SplitRequest, StreamOptions,
+    Uuid, verify,
 };
 use serde_json::{Value, json};
 
@@ -32,13 +32,13 @@ fn reports_survive() -> Outcome {
     assert_eq!(written["partitions"][1]["requested"], Value::Null);
     assert!(written["partitions"][0]["blocks"][0]["sm"].is_u64());
 
-    let plan = device.resources().sm()?.plan(request)?;
+    let plan = device.resources().sm()?.dry_run(request)?;
     let expected = json!({
         "unit": 8,
         "groups": [{ "name": "decode", "requested": 16, "sm_count": 16 }],
         "remainder": 116,
     });
-    assert_eq!(there_and_back::<SplitPlan>(&plan)?, expected);
+    assert_eq!(there_and_back::<DryRun>(&plan)?, expected);
 
     let counts = there_and_back::<ContextCounts>(&device.context_counts())?;
     assert_eq!(counts, json!({ "created": 2, "reused": 0, "idle": 2 }));

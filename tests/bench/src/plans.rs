@@ -2,16 +2,13 @@
 
 use std::sync::Arc;
 
-use green_ctx::{Device, PartitionSet, Plan, PreparedPlan, SplitRequest};
+use green_ctx::{Device, Plan, PlanRequest, PlanSet, SplitRequest};
 
 use crate::setup::Result;
 
 /// A set that has all of a device's SMs, and so many plans of two partitions each. No two plans have
 /// a partition in common.
-pub(crate) fn prepare(
-    device: &Device,
-    plans: u32,
-) -> Result<(PartitionSet, Vec<Arc<PreparedPlan>>)> {
+pub(crate) fn prepare(device: &Device, plans: u32) -> Result<(PlanSet, Vec<Arc<Plan>>)> {
     let sms = device.resources().sm()?;
     let unit = sms.min_partition().max(sms.alignment()).max(1);
     // From a few units to three quarters of the device.
@@ -24,18 +21,15 @@ pub(crate) fn prepare(
 }
 
 /// A set that has all of a device's SMs, and a plan for each of these counts of the first partition.
-pub(crate) fn of_counts(
-    device: &Device,
-    counts: &[u32],
-) -> Result<(PartitionSet, Vec<Arc<PreparedPlan>>)> {
+pub(crate) fn of_counts(device: &Device, counts: &[u32]) -> Result<(PlanSet, Vec<Arc<Plan>>)> {
     let plan = |count: &u32| {
         let request = SplitRequest::new().group("decode", *count).rest("prefill");
-        Plan::new(format!("decode on {count}"), request)
+        PlanRequest::new(format!("decode on {count}"), request)
     };
     let (first, others) = counts.split_first().ok_or("a set has at least one plan")?;
     let sms = device.resources().sm()?;
     let all = sms.split(SplitRequest::new().rest("all"))?.remainder.ok_or("no SMs are free")?;
-    let set = PartitionSet::new(all, plan(first))?;
+    let set = PlanSet::new(all, plan(first))?;
     for count in others {
         set.prepare(plan(count))?;
     }
@@ -45,13 +39,13 @@ pub(crate) fn of_counts(
 
 /// The plans of a set, one after the other and again.
 pub(crate) struct Turns<'a> {
-    plans: &'a [Arc<PreparedPlan>],
+    plans: &'a [Arc<Plan>],
     at: usize,
 }
 
 impl<'a> Turns<'a> {
     /// Begins at the active plan.
-    pub(crate) fn new(set: &PartitionSet, plans: &'a [Arc<PreparedPlan>]) -> Turns<'a> {
+    pub(crate) fn new(set: &PlanSet, plans: &'a [Arc<Plan>]) -> Turns<'a> {
         let active = set.active();
         let at = plans.iter().position(|plan| Arc::ptr_eq(plan, &active)).unwrap_or(0);
         Turns { plans, at }
@@ -63,19 +57,19 @@ impl<'a> Turns<'a> {
     }
 
     /// The plan whose turn it is.
-    pub(crate) fn plan(&self) -> &'a Arc<PreparedPlan> {
+    pub(crate) fn plan(&self) -> &'a Arc<Plan> {
         &self.plans[self.at]
     }
 
     /// Passes the turn on.
-    pub(crate) fn next(&mut self) -> &'a Arc<PreparedPlan> {
+    pub(crate) fn next(&mut self) -> &'a Arc<Plan> {
         self.at = (self.at + 1) % self.plans.len();
         self.plan()
     }
 }
 
 /// Waits for the work of all plans.
-pub(crate) fn settle(plans: &[Arc<PreparedPlan>]) -> Result<()> {
+pub(crate) fn settle(plans: &[Arc<Plan>]) -> Result<()> {
     let partitions = plans.iter().flat_map(|plan| plan.partitions());
     for partition in partitions {
         partition.stream().synchronize()?;

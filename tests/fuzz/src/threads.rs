@@ -7,8 +7,8 @@ use std::thread;
 
 use green_ctx::sim::{Fault, Launch, Sim};
 use green_ctx::{
-    Driver, Error, Partition, PartitionSet, Plan, PreparedPlan, SplitRequest, Stream,
-    StreamOptions, SwitchOptions, Version,
+    Driver, Error, Partition, Plan, PlanRequest, PlanSet, SplitRequest, Stream, StreamOptions,
+    SwitchOptions, Version,
 };
 
 use crate::account::{self, Held};
@@ -27,8 +27,8 @@ const KERNEL: &str = "work";
 
 /// A set that all threads use.
 struct Shared {
-    set: PartitionSet,
-    plans: Vec<Arc<PreparedPlan>>,
+    set: PlanSet,
+    plans: Vec<Arc<Plan>>,
 }
 
 impl Shared {
@@ -41,9 +41,9 @@ impl Shared {
         }
         let group = sms.split([32])?.groups.into_iter().next().ok_or("one group")?;
         let plan = |name: &'static str, counts: &[u32]| {
-            Plan::new(name, SplitRequest::from(counts.to_vec()))
+            PlanRequest::new(name, SplitRequest::from(counts.to_vec()))
         };
-        let set = PartitionSet::new(group, plan("halves", &[16, 16]))?;
+        let set = PlanSet::new(group, plan("halves", &[16, 16]))?;
         let mut plans = vec![set.plan("halves")?];
         plans.push(set.prepare(plan("uneven", &[8, 24]))?);
         plans.push(set.prepare(plan("some", &[8, 16]))?);

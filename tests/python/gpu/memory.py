@@ -168,7 +168,7 @@ def what_stands_in_for_the_runtime():
 @check
 def plans_move_sms_between_torchs_jobs():
     plans = {name: {"decode": count, "prefill": "rest"} for name, count in [("a", 16), ("b", 64)]}
-    plan_set = green_ctx_torch.PartitionSet(plans)
+    plan_set = green_ctx_torch.PlanSet(plans)
     a = torch.randn(1024, 1024, device="cuda", dtype=torch.bfloat16)
     expected = a @ a
     torch.cuda.synchronize()

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use green_ctx::{Context, PartitionSet, PreparedPlan, SwitchOptions, verify};
+use green_ctx::{Context, Plan, PlanSet, SwitchOptions, verify};
 
 use super::Found;
 use super::switch::{SETTLE, WORK};
@@ -66,7 +66,7 @@ pub(super) fn run(bench: &Bench) -> Result<Found> {
 }
 
 /// Finds the SMs of each partition, and refuses plans whose partitions are not where they should be.
-fn homes(plans: &[Arc<PreparedPlan>]) -> Result<Homes> {
+fn homes(plans: &[Arc<Plan>]) -> Result<Homes> {
     plans
         .iter()
         .map(|plan| {
@@ -86,8 +86,8 @@ fn homes(plans: &[Arc<PreparedPlan>]) -> Result<Homes> {
 /// Switches, and returns the times and which plan was active at each switch.
 fn switch(
     bench: &Bench,
-    set: &PartitionSet,
-    plans: &[Arc<PreparedPlan>],
+    set: &PlanSet,
+    plans: &[Arc<Plan>],
     marks: &Marks,
     count: usize,
 ) -> Result<(Times, Vec<usize>)> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use green_ctx::{PartitionSet, PreparedPlan, Stream, StreamOptions, SwitchOptions};
+use green_ctx::{Plan, PlanSet, Stream, StreamOptions, SwitchOptions};
 
 use super::Found;
 use super::switch::SETTLE;
@@ -48,7 +48,7 @@ pub(super) fn run(bench: &Bench) -> Result<Found> {
 /// The streams of each partition of each plan.
 type Streams = Vec<Vec<Vec<Stream>>>;
 
-fn streams_of(plans: &[Arc<PreparedPlan>], count: usize) -> Result<Streams> {
+fn streams_of(plans: &[Arc<Plan>], count: usize) -> Result<Streams> {
     plans
         .iter()
         .map(|plan| {
@@ -68,8 +68,8 @@ fn streams_of(plans: &[Arc<PreparedPlan>], count: usize) -> Result<Streams> {
 
 fn switch(
     bench: &Bench,
-    set: &PartitionSet,
-    plans: &[Arc<PreparedPlan>],
+    set: &PlanSet,
+    plans: &[Arc<Plan>],
     streams: &Streams,
     count: usize,
     (fence, busy): (bool, bool),

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use green_ctx::{PartitionSet, PreparedPlan, SwitchOptions};
+use green_ctx::{Plan, PlanSet, SwitchOptions};
 
 use super::Found;
 use crate::measure::Times;
@@ -52,8 +52,8 @@ pub(super) fn run(bench: &Bench) -> Result<Found> {
 
 fn switches(
     bench: &Bench,
-    set: &PartitionSet,
-    plans: &[Arc<PreparedPlan>],
+    set: &PlanSet,
+    plans: &[Arc<Plan>],
     fence: bool,
     busy: bool,
 ) -> Result<Times> {
@@ -84,7 +84,7 @@ fn switches(
     Ok(times)
 }
 
-fn reads(bench: &Bench, set: &PartitionSet) -> Times {
+fn reads(bench: &Bench, set: &PlanSet) -> Times {
     let count = bench.count(2000, 20);
     let mut times = Times::with_capacity(count);
     for _ in 0..count {

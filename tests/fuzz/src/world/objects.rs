@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use green_ctx::{Context, Graph, GraphExec, Kernel, PartitionSet, PreparedPlan, SmGroup, Stream};
+use green_ctx::{Context, Graph, GraphExec, Kernel, Plan, PlanSet, SmGroup, Stream};
 
 use super::{Lane, Place, World};
 use crate::account::{Held, Partition};
@@ -36,7 +36,7 @@ pub(super) struct StreamEntry {
 
 pub(super) struct PlanEntry {
     pub(super) name: u32,
-    pub(super) plan: Arc<PreparedPlan>,
+    pub(super) plan: Arc<Plan>,
     pub(super) lanes: Vec<Arc<Partition>>,
 }
 
@@ -54,7 +54,7 @@ fn lane_of<'a>(
 
 pub(super) struct SetEntry {
     pub(super) name: u32,
-    pub(super) set: PartitionSet,
+    pub(super) set: PlanSet,
     pub(super) base: Arc<Held>,
     pub(super) overlapping: bool,
     pub(super) plans: Vec<PlanEntry>,

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use green_ctx::{PartitionSet, Plan, PreparedPlan, SwitchOptions};
+use green_ctx::{Plan, PlanRequest, PlanSet, SwitchOptions};
 
 use super::groups::written;
 use super::objects::{GroupEntry, PlanEntry, SetEntry};
@@ -43,8 +43,8 @@ impl World {
         let GroupEntry { name: group_name, group, held, overlapping, .. } = entry;
         let (counts, rest) = self.counts(n[1], group.sm_count());
         let (name, plan_name) = (self.name(), self.name());
-        let plan = Plan::new(format!("plan{plan_name}"), self.request(&counts, rest));
-        let set = match PartitionSet::new(group, plan) {
+        let plan = PlanRequest::new(format!("plan{plan_name}"), self.request(&counts, rest));
+        let set = match PlanSet::new(group, plan) {
             Ok(set) => set,
             Err(error) => return Ok(Done::refused(&error)),
         };
@@ -52,8 +52,8 @@ impl World {
         self.say(|| {
             let request = written(&counts, rest, &end);
             format!(
-                "let set{name} = PartitionSet::new(group{group_name}, \
-                 Plan::new(\"plan{plan_name}\", {request}))?; let plan{plan_name} = \
+                "let set{name} = PlanSet::new(group{group_name}, \
+                 PlanRequest::new(\"plan{plan_name}\", {request}))?; let plan{plan_name} = \
                  set{name}.active().clone();"
             )
         });
@@ -76,12 +76,7 @@ impl World {
     }
 
     /// Keeps a plan, whose partitions may be those of other plans.
-    fn prepared(
-        &mut self,
-        set: usize,
-        name: u32,
-        plan: Arc<PreparedPlan>,
-    ) -> Result<(), Violation> {
+    fn prepared(&mut self, set: usize, name: u32, plan: Arc<Plan>) -> Result<(), Violation> {
         let mut lanes: Vec<Arc<Partition>> = Vec::new();
         for part in plan.partitions() {
             let id = part.context().id().map_err(unknown)?;
@@ -123,7 +118,7 @@ impl World {
         rest: bool,
     ) -> Result<Done, Violation> {
         let set_name = self.sets[at].name;
-        let plan = Plan::new(format!("plan{name}"), self.request(counts, rest));
+        let plan = PlanRequest::new(format!("plan{name}"), self.request(counts, rest));
         let plan = match self.sets[at].set.prepare(plan) {
             Ok(plan) => plan,
             Err(error) => return Ok(Done::refused(&error)),
@@ -132,7 +127,7 @@ impl World {
         self.say(|| {
             let request = written(counts, rest, &end);
             format!(
-                "let plan{name} = set{set_name}.prepare(Plan::new(\"plan{name}\", {request}))?;"
+                "let plan{name} = set{set_name}.prepare(PlanRequest::new(\"plan{name}\", {request}))?;"
             )
         });
         self.prepared(at, name, plan)?;
