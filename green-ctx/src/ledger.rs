@@ -2,7 +2,7 @@
 //!
 //! A device is cut into units, and every group of SMs is a choice of units. `cut` says into what a
 //! device is cut, `request` what is asked for, `structure` what of a request needs the driver's
-//! structured split. `choose` picks units for one count, `assign` for a whole request, and `refusal`
+//! structured split. `choose` is the arithmetic of counts, `assign` gives each group its units, and `refusal`
 //! is the answer where they do not suffice. `account` keeps who has which unit, and which fences the
 //! next owner of a free unit waits for; `recycle` keeps the contexts that nobody uses.
 //!

@@ -52,10 +52,10 @@ macro_rules! with_text_for_name {
     };
 }
 with_text_for_name!(Holder as HolderForm { sm_count: u32 });
-with_text_for_name!(DryRunGroup as PlannedGroupForm { requested: Option<u32>, sm_count: u32 });
+with_text_for_name!(DryRunGroup as DryRunGroupForm { requested: Option<u32>, sm_count: u32 });
 
 #[derive(Serialize)]
-struct SplitPlanForm<'a> {
+struct DryRunForm<'a> {
     unit: u32,
     groups: &'a [DryRunGroup],
     remainder: u32,
@@ -64,12 +64,12 @@ struct SplitPlanForm<'a> {
 impl Serialize for DryRun {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let DryRun { unit, groups, remainder } = self;
-        SplitPlanForm { unit: *unit, groups, remainder: *remainder }.serialize(to)
+        DryRunForm { unit: *unit, groups, remainder: *remainder }.serialize(to)
     }
 }
 
 #[derive(Deserialize)]
-struct OwnedSplitPlanForm {
+struct OwnedDryRunForm {
     unit: u32,
     groups: Vec<DryRunGroup>,
     remainder: u32,
@@ -77,7 +77,7 @@ struct OwnedSplitPlanForm {
 
 impl<'de> Deserialize<'de> for DryRun {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<DryRun, D::Error> {
-        let OwnedSplitPlanForm { unit, groups, remainder } = OwnedSplitPlanForm::deserialize(from)?;
+        let OwnedDryRunForm { unit, groups, remainder } = OwnedDryRunForm::deserialize(from)?;
         Ok(DryRun { unit, groups, remainder })
     }
 }
