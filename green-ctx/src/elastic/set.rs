@@ -14,7 +14,7 @@ use super::failure::{PlanError, SetError};
 use super::partition::Partition;
 use super::plan::{Plan, PlanRequest};
 use super::shared::SharedContext;
-use super::switch::{self, Former};
+use super::switch::{self, Ended, Former};
 use crate::device::Device;
 use crate::error::Result;
 use crate::group::{Parent, SmGroup};
@@ -225,7 +225,7 @@ impl PlanSet {
     /// over SMs, or with [`drain`](SwitchOptions::drain) any of the active plan, has a stream that is
     /// being captured; and the driver's. This call has changed nothing then.
     pub fn switch(&self, plan: &Arc<Plan>, options: SwitchOptions) -> Result<(), PlanError> {
-        let (mut ended, mut drained) = (Vec::new(), Vec::new());
+        let (mut ended, mut drained) = (Ended::default(), Vec::new());
         let mut left = self.inner.switching.lock();
         self.check_known(plan)?;
         if let Some(at_most) = options.drain {

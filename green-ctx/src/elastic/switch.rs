@@ -13,34 +13,33 @@ use crate::error::Result;
 /// one has, its contexts wait for that work, and their own fences stand for it.
 #[derive(Default)]
 pub(super) struct Former {
-    left: Vec<Left>,
+    /// Those whose work was recorded when their plan ceased to be the active one.
+    recorded: Vec<Arc<SharedContext>>,
+    /// The plans that were left without fences since the last switch with fences, each once.
+    unfenced: Vec<Arc<Plan>>,
 }
 
-struct Left {
-    context: Arc<SharedContext>,
-    /// Whether its work was recorded when its plan ceased to be the active one.
-    recorded: bool,
-}
+/// What a switch has no use for any more, to be dropped outside of locks.
+pub(super) type Ended = (Vec<Arc<SharedContext>>, Vec<Arc<Plan>>);
 
 impl Former {
     /// Fences a switch: the next plan's partitions wait for all work of contexts that are not the
-    /// plan's and that have SMs of theirs, unless they do already. Returns what needs to be kept no
-    /// longer, to be dropped outside of locks.
-    pub(super) fn fence(
-        &mut self,
-        from: &Plan,
-        to: &Plan,
-    ) -> Result<Vec<Arc<SharedContext>>, PlanError> {
+    /// plan's and that have SMs of theirs, unless they do already.
+    pub(super) fn fence(&mut self, from: &Plan, to: &Plan) -> Result<Ended, PlanError> {
         let device = to.device();
         let is_next = |context: &Arc<SharedContext>| has(&to.contexts, context);
         // Who gives up SMs now, or did so in a switch without fences, is recorded.
-        let unrecorded = self.left.iter().filter(|left| !left.recorded).map(|left| &left.context);
         let mut going: Vec<&Arc<SharedContext>> = Vec::with_capacity(from.contexts.len());
-        going.extend(from.contexts.iter().chain(unrecorded).filter(|context| !is_next(context)));
+        let unfenced = self.unfenced.iter().flat_map(|plan| &plan.contexts);
+        for context in from.contexts.iter().chain(unfenced) {
+            if !is_next(context) && !going.iter().any(|other| Arc::ptr_eq(other, context)) {
+                going.push(context);
+            }
+        }
         let mut carried: Vec<&Arc<SharedContext>> = Vec::new();
-        let recorded = self.left.iter().filter(|left| left.recorded).map(|left| &left.context);
-        for context in recorded.filter(|context| !is_next(context)) {
-            if !is_done(device, context)? {
+        for context in self.recorded.iter().filter(|context| !is_next(context)) {
+            let is_going = going.iter().any(|other| Arc::ptr_eq(other, context));
+            if !is_going && !is_done(device, context)? {
                 carried.push(context);
             }
         }
@@ -63,27 +62,22 @@ impl Former {
             old.try_for_each(|old| new.wait_for(old))?;
         }
         let kept = going.into_iter().chain(carried).filter(|old| !old.is_within(&to.contexts));
-        let kept = kept.map(|old| Left { context: Arc::clone(old), recorded: true }).collect();
-        let ended = mem::replace(&mut self.left, kept);
-        Ok(ended.into_iter().map(|left| left.context).collect())
+        let kept = kept.map(Arc::clone).collect();
+        Ok((mem::replace(&mut self.recorded, kept), mem::take(&mut self.unfenced)))
     }
 
     /// Notes a switch that fences nothing: the next one that does makes up for it.
-    pub(super) fn note(&mut self, from: &Plan, to: &Plan) {
-        // The next plan has what is dropped here, so that nothing ends.
-        self.left.retain(|left| !has(&to.contexts, &left.context));
-        for context in from.contexts.iter().filter(|context| !has(&to.contexts, context)) {
-            self.left.push(Left { context: Arc::clone(context), recorded: false });
-        }
+    pub(super) fn note(&mut self, from: &Arc<Plan>, to: &Arc<Plan>) {
+        // The caller has what is dropped here, so that nothing ends.
+        self.unfenced.retain(|plan| !Arc::ptr_eq(plan, to));
+        self.unfenced.push(Arc::clone(from));
     }
 
     /// Takes out what is done.
     pub(super) fn settle(&mut self, device: &Device) -> Vec<Arc<SharedContext>> {
-        let is_over = |left: &mut Left| {
-            // Who cannot tell is kept, and the next switch asks again.
-            left.recorded && is_done(device, &left.context).unwrap_or(false)
-        };
-        self.left.extract_if(.., is_over).map(|left| left.context).collect()
+        // Who cannot tell is kept, and the next switch asks again.
+        let is_over = |context: &mut Arc<SharedContext>| is_done(device, context).unwrap_or(false);
+        self.recorded.extract_if(.., is_over).collect()
     }
 }
 
