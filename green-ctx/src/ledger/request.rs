@@ -163,7 +163,7 @@ impl SplitRequest {
     }
 }
 
-/// Groups of these counts. Ranges are no counts, though they are iterators of numbers: `32..` would have no end.
+/// Groups of these counts. Ranges are not taken for lists of counts: `32..` would have no end.
 impl From<&[u32]> for SplitRequest {
     fn from(counts: &[u32]) -> SplitRequest {
         let groups = counts.iter().enumerate().map(|(index, sm_count)| RequestedGroup {

@@ -1,9 +1,11 @@
 //! What waits for what when SMs change hands: by switches of plans, when partitions end, and when
 //! graphs run in several.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod overlapping;
 #[allow(dead_code, reason = "handles that other tests need too")]
-#[path = "interop/raw.rs"]
+#[path = "../interop/raw.rs"]
 mod raw;
 
 use std::ptr;
@@ -13,7 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Outcome, partition, simulated};
-use green_ctx::sim::{Fault, Launch, Sim};
+use green_ctx::sim::{Launch, Sim};
 use green_ctx::{
     CUresult, CaptureMode, CloseReason, Context, DefaultStream, Device, EventOptions, Graph,
     GraphExec, Kernel, LaunchConfig, Library, Plan, PlanRequest, PlanSet, SplitRequest, Stream,
@@ -121,53 +123,6 @@ fn a_fence_outlives_the_next_switch() -> Outcome {
     set.switch(&plans[2], FENCED())?;
     let late = context_of(&plans[2], "y")?.create_stream(StreamOptions::default())?;
     launch(&late, &new)?;
-    assert_no_conflict(&sim, 2);
-    Ok(())
-}
-
-/// A context that overlapped others, and that is used again on SMs of somebody's own.
-#[test]
-fn what_an_overlapping_context_left_is_waited_for() -> Outcome {
-    let (sim, device) = simulated("h200")?;
-    let (old, new) = (work(&sim, &device, "old", LONG)?, work(&sim, &device, "new", SHORT)?);
-    let request = || SplitRequest::new().group("a", 16).group("b", 16);
-    let shared = device.resources().sm()?.split(request().overlapping(true))?;
-    for group in shared.groups {
-        launch(&device.create_context(group)?.create_stream(StreamOptions::default())?, &old)?;
-    }
-    let made = device.context_counts().created;
-    // Owned from here on.
-    for group in device.resources().sm()?.split(request())?.groups {
-        launch(&device.create_context(group)?.create_stream(StreamOptions::default())?, &new)?;
-    }
-    assert_eq!(device.context_counts().created, made, "the driver's contexts are used again");
-    let launches = sim.launches();
-    assert_eq!(launches.len(), 4);
-    let conflicts = conflict(&launches);
-    assert!(conflicts.is_none(), "{conflicts:?}");
-    Ok(())
-}
-
-/// The same where the last work of one of them cannot be recorded: what is known is waited for at once.
-#[test]
-fn what_an_overlapping_group_is_known_to_have_left_is_waited_for() -> Outcome {
-    let (sim, device) = simulated("h200")?;
-    let _hook = device.driver().on_cleanup_failure(|_| {});
-    let (old, new) = (work(&sim, &device, "old", LONG)?, work(&sim, &device, "new", SHORT)?);
-    let shared = SplitRequest::new().group("shared", 32).overlapping(true);
-    let group = device.resources().sm()?.split(shared)?.groups.remove(0);
-    let set = PlanSet::new(group, PlanRequest::new("one", request(&[("x", 16), ("y", 16)])))?;
-    launch(set.active().partitions()[0].stream(), &old)?;
-    // The first context's record succeeds, and no other call that could find out about the second.
-    for nth in 2..30 {
-        sim.fail(Fault::on("cuGreenCtxRecordEvent").nth(nth))?;
-    }
-    for nth in 1..9 {
-        sim.fail(Fault::on("cuCtxSynchronize").nth(nth))?;
-    }
-    drop(set);
-    let owned = device.resources().sm()?.split([16])?.groups.remove(0);
-    launch(&device.create_context(owned)?.create_stream(StreamOptions::default())?, &new)?;
     assert_no_conflict(&sim, 2);
     Ok(())
 }

@@ -1,0 +1,54 @@
+//! What groups that overlap others leave to whoever owns the SMs next.
+
+use green_ctx::sim::Fault;
+use green_ctx::{PlanRequest, PlanSet, SplitRequest, StreamOptions};
+
+use crate::common::{Outcome, simulated};
+use crate::{LONG, SHORT, assert_no_conflict, conflict, launch, request, work};
+
+/// A context that overlapped others, and that is used again on SMs of somebody's own.
+#[test]
+fn what_an_overlapping_context_left_is_waited_for() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let (old, new) = (work(&sim, &device, "old", LONG)?, work(&sim, &device, "new", SHORT)?);
+    let request = || SplitRequest::new().group("a", 16).group("b", 16);
+    let shared = device.resources().sm()?.split(request().overlapping(true))?;
+    for group in shared.groups {
+        launch(&device.create_context(group)?.create_stream(StreamOptions::default())?, &old)?;
+    }
+    let made = device.context_counts().created;
+    // Owned from here on.
+    for group in device.resources().sm()?.split(request())?.groups {
+        launch(&device.create_context(group)?.create_stream(StreamOptions::default())?, &new)?;
+    }
+    assert_eq!(device.context_counts().created, made, "the driver's contexts are used again");
+    let launches = sim.launches();
+    assert_eq!(launches.len(), 4);
+    let conflicts = conflict(&launches);
+    assert!(conflicts.is_none(), "{conflicts:?}");
+    Ok(())
+}
+
+/// The same where the last work of one of them cannot be recorded: what is known is waited for at once.
+#[test]
+fn what_an_overlapping_group_is_known_to_have_left_is_waited_for() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let _hook = device.driver().on_cleanup_failure(|_| {});
+    let (old, new) = (work(&sim, &device, "old", LONG)?, work(&sim, &device, "new", SHORT)?);
+    let shared = SplitRequest::new().group("shared", 32).overlapping(true);
+    let group = device.resources().sm()?.split(shared)?.groups.remove(0);
+    let set = PlanSet::new(group, PlanRequest::new("one", request(&[("x", 16), ("y", 16)])))?;
+    launch(set.active().partitions()[0].stream(), &old)?;
+    // The first context's record succeeds, and no other call that could find out about the second.
+    for nth in 2..30 {
+        sim.fail(Fault::on("cuGreenCtxRecordEvent").nth(nth))?;
+    }
+    for nth in 1..9 {
+        sim.fail(Fault::on("cuCtxSynchronize").nth(nth))?;
+    }
+    drop(set);
+    let owned = device.resources().sm()?.split([16])?.groups.remove(0);
+    launch(&device.create_context(owned)?.create_stream(StreamOptions::default())?, &new)?;
+    assert_no_conflict(&sim, 2);
+    Ok(())
+}
