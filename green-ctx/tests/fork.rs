@@ -6,7 +6,10 @@ mod common;
 use std::path::Path;
 
 use common::{Outcome, group, partition, simulated};
-use green_ctx::{CloseReason, DeviceBuffer, Driver, Error, EventOptions, Library, StreamOptions};
+use green_ctx::{
+    CloseReason, DeviceBuffer, Driver, Error, EventOptions, Library, PlanError, PlanRequest,
+    PlanSet, StreamOptions, SwitchOptions,
+};
 
 const PTX: &str = "
 .version 5.0
@@ -25,6 +28,12 @@ fn a_forked_child_is_told() -> Outcome {
     let library = Library::from_ptx(&device, PTX)?;
     let buffer = DeviceBuffer::from_slice(&device, &[1_u32])?;
     let spare = group(&device, 16)?;
+    let set = PlanSet::new(group(&device, 24)?, PlanRequest::new("day", [8]))?;
+    let night = set.prepare(PlanRequest::new("night", [16]))?;
+    let refused = |error: PlanError| match error {
+        PlanError::Error(error) => error,
+        other => Error::InvalidRequest(other.to_string()),
+    };
     // A driver of which only an idle context is left, to be destroyed with it.
     let (other, alone) = simulated("h200")?;
     drop(partition(&alone, 24)?);
@@ -50,6 +59,8 @@ fn a_forked_child_is_told() -> Outcome {
             device.primary_context().err(),
             again,
             event.is_complete().err(),
+            set.switch(&night, SwitchOptions::default()).map_err(refused).err(),
+            set.retire("night").map_err(refused).err(),
         ];
         let wrong = checks.iter().position(|error| !error.as_ref().is_some_and(forked));
         drop((stream, event, library, buffer, alone));

@@ -225,6 +225,8 @@ impl PlanSet {
     /// over SMs, or with [`drain`](SwitchOptions::drain) any of the active plan, has a stream that is
     /// being captured; and the driver's. This call has changed nothing then.
     pub fn switch(&self, plan: &Arc<Plan>, options: SwitchOptions) -> Result<(), PlanError> {
+        // Before any lock: in a forked child its owner may be gone.
+        self.device().driver().check_process()?;
         let (mut ended, mut drained) = (Ended::default(), Vec::new());
         let mut left = self.inner.switching.lock();
         self.check_known(plan)?;
@@ -259,6 +261,7 @@ impl PlanSet {
     ///
     /// [`PlanError::Unknown`], and [`PlanError::Active`] for the active one.
     pub fn retire(&self, name: &str) -> Result<(), PlanError> {
+        self.device().driver().check_process()?;
         let mut left = self.inner.switching.lock();
         let mut plans = self.inner.plans.lock();
         let Some(index) = plans.iter().position(|plan| plan.name() == name) else {
