@@ -225,8 +225,9 @@ impl Driver {
 
     /// Sets what happens when a clean-up fails: a handle is dropped and the driver refuses to
     /// destroy what is behind it, or a function of [`Stream::launch_host`] panics. Without a hook
-    /// such failures go to standard error. The hook is told until the result is dropped, or another hook is
-    /// set. It is told of a panic where CUDA may not be called ([`Stream::launch_host`]).
+    /// such failures go to standard error. Dropping the result removes the hook, and setting another one
+    /// replaces it. After a panic in a function of a stream the hook runs on the driver's thread, where it
+    /// must not call CUDA.
     ///
     /// When a device has failed ([`Error::is_sticky`]), nothing of it can be destroyed any more: the
     /// hook is told once, and not again for every handle.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::Write;
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -14,13 +15,13 @@ use crate::error::{Error, Result};
 
 type Hook = dyn Fn(&Error) + Send + Sync;
 
-/// Keeps a hook that a driver tells of failed clean-ups ([`Driver::on_cleanup_failure`]).
+/// A hook for failed clean-ups ([`Driver::on_cleanup_failure`]). Dropping this removes it.
 ///
-/// The driver does not keep the hook, so that it may own handles of the driver. Once this is dropped,
-/// failures go to standard error.
+/// The driver does not keep the hook, so that it may own handles of the driver. Without a hook, failures
+/// go to standard error.
 ///
 /// [`Driver::on_cleanup_failure`]: crate::Driver::on_cleanup_failure
-#[must_use = "the hook is told nothing once this is dropped"]
+#[must_use = "dropping this removes the hook"]
 pub struct CleanupHook {
     _hook: Arc<Hook>,
 }
@@ -67,36 +68,43 @@ impl Reporter {
 
     #[cold]
     pub(crate) fn tell(&self, error: &Error) {
-        let told = self.tell_and_keep(error);
-        drop(told);
+        self.call(self.hook(), error);
     }
 
-    /// Tells where CUDA cannot be called. The hook may be the last owner of handles, which end on a thread
-    /// of its own then.
+    /// Calls the hook where CUDA cannot be called. It may be the last owner of handles by then, even where
+    /// it panics: they end on a thread of their own.
     #[cold]
     pub(crate) fn tell_in_stream(&self, error: &Error) {
-        if let Some(told) = self.tell_and_keep(error) {
-            thread::spawn(move || drop(told));
+        let hook = self.hook();
+        let last = hook.clone();
+        let called = catch_unwind(AssertUnwindSafe(|| self.call(hook, error)));
+        if last.is_some() {
+            thread::spawn(move || drop(last));
+        }
+        if let Err(panic) = called {
+            resume_unwind(panic);
         }
     }
 
-    fn tell_and_keep(&self, error: &Error) -> Option<Arc<Hook>> {
+    fn hook(&self) -> Option<Arc<Hook>> {
+        self.hook.read().as_ref().and_then(Weak::upgrade)
+    }
+
+    fn call(&self, hook: Option<Arc<Hook>>, error: &Error) {
         // A driver that is shutting down has cleaned up itself.
         if error.status() == Some(CUresult::CUDA_ERROR_DEINITIALIZED) {
-            return None;
+            return;
         }
         if error.is_sticky() && self.told_of_fault.swap(true, Ordering::Relaxed) {
-            return None;
+            return;
         }
         crate::trace::event!(WARN, error = %error, "a clean-up failed");
-        let hook = self.hook.read().as_ref().and_then(Weak::upgrade);
-        match &hook {
+        match hook {
             Some(hook) => hook(error),
             // Not `eprintln!`: it panics where there is no standard error to write to.
             None => {
                 let _ = writeln!(std::io::stderr(), "green-ctx: a clean-up failed: {error}");
             }
         }
-        hook
     }
 }

@@ -8,7 +8,7 @@ mod raw;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Outcome, simulated};
 use green_ctx::sim::{Fault, Live, Sim};
@@ -267,8 +267,9 @@ fn others_switch_while_one_drains() -> Outcome {
 /// Waits until another thread asks again and again whether work is done.
 fn until_draining(sim: &Sim) {
     let asked = || sim.calls().get("cuEventQuery").copied().unwrap_or_default();
-    let before = asked();
+    let (before, begun) = (asked(), Instant::now());
     while asked() < before + 5 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nobody drains");
         thread::yield_now();
     }
 }

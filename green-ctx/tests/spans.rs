@@ -1,4 +1,4 @@
-//! What the crate `tracing` is told. It keeps for the process which events anyone wants, so that
+//! What the crate `tracing` receives. It keeps for the process which events anyone wants, so that
 //! these tests have a process of their own and run one after the other.
 #![cfg(feature = "tracing")]
 

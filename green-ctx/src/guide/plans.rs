@@ -118,7 +118,7 @@
 //! # Draining, and switching without fences
 //!
 //! With [`SwitchOptions::drain`] the host waits first, before the switch changes anything, until the active
-//! plan's work is done, at most as long as it is told. After that the error is [`PlanError::NotDrained`], and
+//! plan's work is done, for at most the time that it is given. After that the error is [`PlanError::NotDrained`], and
 //! the switch has changed nothing. It is refused while any stream of that plan is being captured. Other threads
 //! may switch while one waits, which then waits for the plan that they made active.
 //!
