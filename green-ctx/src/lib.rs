@@ -42,7 +42,6 @@
 //! # Features
 //!
 //! - `sim`: `Driver::simulated`, for programs and tests without a GPU.
-//! - `cli`: the command `green-ctx`.
 //! - `tracing`: spans for making, splitting and closing partitions, events for failed clean-ups and
 //!   for contexts that are used again, for the crate `tracing`; the target is `green_ctx`.
 //! - `serde`: [`verify::Report`] and its parts, [`DryRun`], [`NotEnoughSms`], [`ContextCounts`],
@@ -55,9 +54,6 @@
 #![deny(unsafe_code)]
 
 mod capture;
-#[cfg(feature = "cli")]
-#[doc(hidden)]
-pub mod cli;
 mod context;
 #[cfg(feature = "cudarc")]
 pub mod cudarc;

@@ -1,7 +1,5 @@
 //! Verification: a kernel proves where each partition runs.
 
-mod svg;
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -112,12 +110,6 @@ impl Report {
     #[must_use]
     pub fn ok(&self) -> bool {
         self.disjoint() && self.partitions.iter().all(PartitionReport::complete)
-    }
-
-    /// A picture of the report: the SM map, coloured by partition, over a timeline of blocks.
-    #[must_use]
-    pub fn to_svg(&self) -> String {
-        svg::render(self)
     }
 }
 

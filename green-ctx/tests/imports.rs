@@ -27,10 +27,7 @@ fn read(folder: &Path, module: &str, sources: &mut Sources) -> std::io::Result<(
             (module, name) => format!("{module}::{name}"),
         };
         if path.is_dir() {
-            // The command's own file, which no module can import.
-            if inner != "bin" {
-                read(&path, &inner, sources)?;
-            }
+            read(&path, &inner, sources)?;
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             sources.insert(inner, fs::read_to_string(&path)?);
         }

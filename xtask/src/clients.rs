@@ -123,7 +123,7 @@ impl Bench {
 
         let mut command = cargo();
         command
-            .args(["run", "--quiet", "--package", "green-ctx", "--features", "cli", "--"])
+            .args(["run", "--quiet", "--package", "green-ctx-cli", "--"])
             .args(["--driver", &driver, "verify", "--counts", "16,24"]);
         self.run_on(NEWER, &mut command, &[]).map(|()| None)
     }

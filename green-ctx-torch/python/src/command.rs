@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use green_ctx::{Driver, cli};
+use green_ctx::Driver;
 use pyo3::prelude::*;
 
 use crate::gil::blocking;
@@ -12,10 +12,10 @@ use crate::gil::blocking;
 #[pyo3(signature = (device=None))]
 pub(crate) fn info(py: Python<'_>, device: Option<i64>) -> PyResult<Bound<'_, PyAny>> {
     let json = blocking(py, move || match device {
-        None => Ok(cli::info(&Driver::load()?, None)?),
+        None => Ok(green_ctx_cli::info_json(&Driver::load()?, None)?),
         Some(ordinal) => {
             let device = crate::device::device(ordinal)?;
-            Ok(cli::info(device.driver(), Some(device.ordinal()))?)
+            Ok(green_ctx_cli::info_json(device.driver(), Some(device.ordinal()))?)
         }
     })?;
     py.import("json")?.call_method1("loads", (json,))
@@ -24,5 +24,5 @@ pub(crate) fn info(py: Python<'_>, device: Option<i64>) -> PyResult<Bound<'_, Py
 /// Runs the command with its arguments, without the program's name, and returns the exit status.
 #[pyfunction]
 pub(crate) fn _main(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
-    py.detach(|| cli::run(std::iter::once(OsString::from("green-ctx")).chain(arguments)))
+    py.detach(|| green_ctx_cli::run(std::iter::once(OsString::from("green-ctx")).chain(arguments)))
 }

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Weak};
 
+use green_ctx::Context;
 use green_ctx::verify::{self as proof, PartitionReport};
-use green_ctx::{Context, cli};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -102,12 +102,12 @@ impl Report {
 
     /// The report as JSON, as `green-ctx --json verify` prints it.
     fn to_json(&self, py: Python<'_>) -> String {
-        py.detach(|| cli::verified(&self.report))
+        py.detach(|| green_ctx_cli::report_json(&self.report))
     }
 
     /// A picture: the SMs, coloured by partition, over a timeline of blocks.
     fn to_svg(&self, py: Python<'_>) -> String {
-        py.detach(|| self.report.to_svg())
+        py.detach(|| green_ctx_cli::svg(&self.report))
     }
 
     fn _repr_svg_(&self, py: Python<'_>) -> String {

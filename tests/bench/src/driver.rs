@@ -1,13 +1,13 @@
 //! Which driver is measured.
 
-use green_ctx::cli::Choice;
 use green_ctx::sim::{Sim, Spec};
 use green_ctx::{Driver, Result};
+use green_ctx_cli::DriverChoice;
 
 use crate::kernels;
 
 /// Loads the driver, and tells whether it is a simulated one, whose times mean nothing.
-pub(crate) fn open(choice: &Choice) -> Result<(Driver, bool)> {
+pub(crate) fn open(choice: &DriverChoice) -> Result<(Driver, bool)> {
     let driver = choice.load_with(simulated)?;
     let is_simulated = driver.info().profile.is_some();
     Ok((driver, is_simulated))

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
-use green_ctx::cli::Choice;
+use green_ctx_cli::DriverChoice;
 
 use crate::arms::Arm;
 use crate::compare::Compare;
@@ -74,7 +74,7 @@ struct Run {
     /// The driver: `auto` (the installed one, or a simulated H200 where there is none), `cuda`,
     /// `cuda:PATH`, `sim` or `sim:PROFILE[@VERSION]`. On a simulated one every run is a quick one
     #[arg(long, value_name = "DRIVER", default_value = "auto")]
-    driver: Choice,
+    driver: DriverChoice,
 
     /// The device, as CUDA_VISIBLE_DEVICES numbers them
     #[arg(long, value_name = "N", default_value_t = 0)]

@@ -3,7 +3,7 @@
 //! The same report gives the same text, with no reference to anything outside of it. The white
 //! ground is part of the picture, so that it reads on dark pages too.
 
-#[path = "../../../green-ctx/src/verify/svg/canvas.rs"]
+#[path = "../../../green-ctx/cli/src/svg/canvas.rs"]
 #[allow(dead_code, reason = "the library's own, of which this needs a part")]
 mod canvas;
 mod panel;

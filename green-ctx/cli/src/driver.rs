@@ -4,12 +4,12 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::sim::{Sim, Spec};
-use crate::{CUresult, Device, Driver, Error, LoadError, Result};
+use green_ctx::sim::{Sim, Spec};
+use green_ctx::{CUresult, Device, Driver, Error, LoadError, Result};
 
 /// The value of `--driver`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Choice {
+pub enum DriverChoice {
     /// The installed driver, or the simulated one where there is none.
     Auto,
     /// The installed driver.
@@ -20,26 +20,26 @@ pub enum Choice {
     Simulated(Spec),
 }
 
-impl FromStr for Choice {
+impl FromStr for DriverChoice {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Choice, String> {
+    fn from_str(text: &str) -> Result<DriverChoice, String> {
         let simulated = |spec: &str| {
-            spec.parse::<Spec>().map(Choice::Simulated).map_err(|error| error.to_string())
+            spec.parse::<Spec>().map(DriverChoice::Simulated).map_err(|error| error.to_string())
         };
         match text.split_once(':') {
-            None if text == "auto" => Ok(Choice::Auto),
-            None if text == "cuda" => Ok(Choice::Installed),
-            None if text == "sim" => Ok(Choice::Simulated(Spec::default())),
+            None if text == "auto" => Ok(DriverChoice::Auto),
+            None if text == "cuda" => Ok(DriverChoice::Installed),
+            None if text == "sim" => Ok(DriverChoice::Simulated(Spec::default())),
             Some(("cuda", "")) => Err("the path of the driver library is missing".to_owned()),
-            Some(("cuda", path)) => Ok(Choice::Library(path.into())),
+            Some(("cuda", path)) => Ok(DriverChoice::Library(path.into())),
             Some(("sim", spec)) => simulated(spec),
             _ => Err("a driver is auto, cuda, cuda:PATH, sim or sim:PROFILE[@VERSION]".to_owned()),
         }
     }
 }
 
-impl Choice {
+impl DriverChoice {
     /// Loads the driver. A fall back to the simulated one is noted on standard error.
     pub(crate) fn load(&self) -> Result<Driver> {
         self.load_with(|spec| Driver::simulated(&Sim::new(spec)?))
@@ -53,12 +53,12 @@ impl Choice {
     /// As [`Driver::load`], and what `simulated` returns.
     pub fn load_with(&self, simulated: impl FnOnce(Spec) -> Result<Driver>) -> Result<Driver> {
         match self {
-            Choice::Auto => installed_or_simulated(simulated),
-            Choice::Installed => Driver::load(),
+            DriverChoice::Auto => installed_or_simulated(simulated),
+            DriverChoice::Installed => Driver::load(),
             #[allow(unsafe_code, reason = "opens the library that the command line names")]
             // SAFETY: whoever runs the program names their CUDA driver, and runs its code as their own.
-            Choice::Library(path) => unsafe { Driver::load_from(path) },
-            Choice::Simulated(spec) => simulated(*spec),
+            DriverChoice::Library(path) => unsafe { Driver::load_from(path) },
+            DriverChoice::Simulated(spec) => simulated(*spec),
         }
     }
 
@@ -90,14 +90,14 @@ mod tests {
 
     #[test]
     fn choices_are_read() {
-        let read = |text: &str| text.parse::<Choice>();
-        assert_eq!(read("auto"), Ok(Choice::Auto));
-        assert_eq!(read("cuda"), Ok(Choice::Installed));
-        assert_eq!(read("cuda:/opt/a:b.so"), Ok(Choice::Library("/opt/a:b.so".into())));
+        let read = |text: &str| text.parse::<DriverChoice>();
+        assert_eq!(read("auto"), Ok(DriverChoice::Auto));
+        assert_eq!(read("cuda"), Ok(DriverChoice::Installed));
+        assert_eq!(read("cuda:/opt/a:b.so"), Ok(DriverChoice::Library("/opt/a:b.so".into())));
         assert_eq!(read("sim"), read("sim:h200"));
         assert_ne!(read("sim:h200@12.4"), read("sim:h200"));
         for spec in Spec::all() {
-            assert_eq!(read(&format!("sim:{spec}")), Ok(Choice::Simulated(spec)));
+            assert_eq!(read(&format!("sim:{spec}")), Ok(DriverChoice::Simulated(spec)));
         }
         for wrong in
             ["", "cuda:", "sim:", "sim:h201", "sim:h200@9.9", "sim:thor@12.8", "nvidia", "AUTO"]

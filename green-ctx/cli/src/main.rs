@@ -5,5 +5,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    green_ctx::cli::run(std::env::args_os()).into()
+    green_ctx_cli::run(std::env::args_os()).into()
 }

@@ -7,14 +7,14 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use green_ctx::verify::{self, PartitionReport, Report};
 use serde::Serialize;
 
 use self::picture::Picture;
-use super::Options;
-use super::counts::{Request, ranges};
-use super::failure::{Failure, NOT_VERIFIED};
-use super::output::{Align, DeviceObject, DriverObject, Outcome, heading, table, yes_or_no};
-use crate::verify::{self, PartitionReport, Report};
+use crate::Options;
+use crate::counts::{Request, ranges};
+use crate::failure::{Failure, NOT_VERIFIED};
+use crate::output::{Align, DeviceObject, DriverObject, Outcome, heading, table, yes_or_no};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -41,7 +41,7 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
     let request = arguments.request.to_split().rest("remainder");
     let report = verify::split(&device, request, Duration::from_millis(arguments.stay_ms))?;
     if let Some(picture) = picture {
-        picture.write(&report.to_svg())?;
+        picture.write(&crate::svg(&report))?;
     }
 
     let status = if report.ok() { 0 } else { NOT_VERIFIED };
@@ -172,8 +172,8 @@ fn verdict(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Driver;
-    use crate::sim::{Sim, Spec};
+    use green_ctx::Driver;
+    use green_ctx::sim::{Sim, Spec};
 
     fn report() -> Report {
         let sim = Sim::new(Spec::default()).expect("a simulated driver");

@@ -1,5 +1,4 @@
 //! The command `green-ctx`, as its users run it, on the simulated H200.
-#![cfg(feature = "cli")]
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

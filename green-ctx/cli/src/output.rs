@@ -3,10 +3,10 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 
+use green_ctx::{Device, Driver, DriverInfo, Result};
 use serde::Serialize;
 
-use super::failure::Failure;
-use crate::{Device, Driver, DriverInfo, Result};
+use crate::failure::Failure;
 
 /// What a command has to show in the end.
 pub(crate) struct Outcome {

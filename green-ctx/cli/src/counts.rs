@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::{Granularity, SplitRequest};
+use green_ctx::{Granularity, SplitRequest};
 
 /// What split and verify have in common.
 #[derive(clap::Args)]

@@ -4,7 +4,7 @@ use std::error::Error as _;
 use std::io;
 use std::path::PathBuf;
 
-use crate::{Error, ErrorKind};
+use green_ctx::{Error, ErrorKind};
 
 /// The exit status of a failed verification.
 pub(crate) const NOT_VERIFIED: u8 = 1;
@@ -85,7 +85,7 @@ fn summary(error: &clap::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CUresult, Version};
+    use green_ctx::{CUresult, Version};
 
     #[test]
     fn the_status_tells_whose_turn_it_is() {

@@ -9,8 +9,9 @@ mod timeline;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use green_ctx::verify::Report;
+
 use self::canvas::{Canvas, Escaped, Number, shortened};
-use super::Report;
 
 const WIDTH: f64 = 960.0;
 const MARGIN: f64 = 28.0;
@@ -23,7 +24,7 @@ const GREEN: &str = "#00664b";
 const UNUSED: &str = "#e3e3e3";
 
 /// Draws the SM map over the timeline.
-pub(super) fn render(report: &Report) -> String {
+pub(crate) fn render(report: &Report) -> String {
     let owners = map::owners(report);
     let mut body = Canvas::default();
     let heading = format!(r#"font-size="13" font-weight="bold" fill="{INK}""#);
@@ -123,38 +124,35 @@ fn reasons(report: &Report, owners: &BTreeMap<u32, BTreeSet<usize>>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::PartitionReport;
+    use serde_json::json;
+
     use super::*;
-    use crate::device::ComputeCapability;
-    use crate::driver::DriverInfo;
-    use crate::probe::Block;
-    use green_ctx_sys::Version;
 
     /// A report of partitions with these names and SMs, each with four blocks, two at a time.
     fn report(partitions: &[(&str, Vec<u32>)]) -> Report {
         let blocks = |sm: u32, late: u64| {
             (0..4u64).map(move |number| {
                 let start_ns = 1_000_000 + late + u64::from(sm) * 90 + number / 2 * 4_001_000;
-                Block { sm, start_ns, end_ns: start_ns + 4_000_000 }
+                json!({ "sm": sm, "start_ns": start_ns, "end_ns": start_ns + 4_000_000 })
             })
         };
-        Report {
-            driver: DriverInfo { version: Version::new(13, 0), profile: Some("h200".to_owned()) },
-            ordinal: 0,
-            device_name: "NVIDIA H200".to_owned(),
-            sm_count: 132,
-            compute_capability: ComputeCapability { major: 9, minor: 0 },
-            partitions: partitions
-                .iter()
-                .zip(0..)
-                .map(|((name, sms), late)| PartitionReport {
-                    name: (*name).to_owned(),
-                    requested: Some(sms.len() as u32).filter(|_| *name != "remainder"),
-                    sm_count: sms.len() as u32,
-                    blocks: sms.iter().flat_map(|sm| blocks(*sm, late * 20_000)).collect(),
-                })
-                .collect(),
-        }
+        let partition = |((name, sms), late): (&(&str, Vec<u32>), u64)| {
+            json!({
+                "name": name,
+                "requested": Some(sms.len()).filter(|_| *name != "remainder"),
+                "sm_count": sms.len(),
+                "blocks": sms.iter().flat_map(|sm| blocks(*sm, late * 20_000)).collect::<Vec<_>>(),
+            })
+        };
+        let report = json!({
+            "driver": { "version": "13.0", "profile": "h200" },
+            "ordinal": 0,
+            "device_name": "NVIDIA H200",
+            "sm_count": 132,
+            "compute_capability": "9.0",
+            "partitions": partitions.iter().zip(0..).map(partition).collect::<Vec<_>>(),
+        });
+        serde_json::from_value(report).expect("a report")
     }
 
     fn count(picture: &str, needle: &str) -> usize {

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use green_ctx::Block;
+use green_ctx::verify::Report;
+
 use super::canvas::{Canvas, Colour, Number, shortened};
 use super::{INK, MARGIN, RED, SOFT, WIDTH};
-use crate::probe::Block;
-use crate::verify::Report;
 
 /// Where the bars begin; the partitions' names stand before it.
 const LEFT: f64 = MARGIN + 92.0;
@@ -209,10 +210,13 @@ fn tick_step(span: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn block(sm: u32, start_ns: u64, end_ns: u64) -> Block {
-        Block { sm, start_ns, end_ns }
+        let block = json!({ "sm": sm, "start_ns": start_ns, "end_ns": end_ns });
+        serde_json::from_value(block).expect("a block")
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use super::super::failure::Failure;
+use crate::failure::Failure;
 
 /// A file open for a picture. One that was not there before is removed unless it was written.
 pub(crate) struct Picture {

@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
+use green_ctx::sim::{Profile, Source};
+use green_ctx::{Device, Driver, Granularity, Result, Version};
 use serde::Serialize;
 
-use super::Options;
-use super::failure::Failure;
-use super::output::{DeviceObject, DriverObject, Outcome};
-use crate::sim::{Profile, Source};
-use crate::{Device, Driver, Granularity, Result, Version};
+use crate::Options;
+use crate::failure::Failure;
+use crate::output::{DeviceObject, DriverObject, Outcome};
 
 pub(crate) fn run(options: &Options) -> Result<Outcome, Failure> {
     let driver = options.driver.load()?;

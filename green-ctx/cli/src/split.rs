@@ -1,12 +1,12 @@
 //! `green-ctx split`: what each group of a split is given.
 
+use green_ctx::{Context, Device, DryRun, Result, SplitRequest};
 use serde::Serialize;
 
-use super::Options;
-use super::counts::Request;
-use super::failure::Failure;
-use super::output::{Align, DeviceObject, DriverObject, Outcome, heading, table};
-use crate::{Context, Device, DryRun, Result, SplitRequest};
+use crate::Options;
+use crate::counts::Request;
+use crate::failure::Failure;
+use crate::output::{Align, DeviceObject, DriverObject, Outcome, heading, table};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {

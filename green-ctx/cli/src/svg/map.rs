@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use green_ctx::verify::{PartitionReport, Report};
+
 use super::canvas::{Canvas, Colour, Escaped, Number, shortened};
 use super::{INK, MARGIN, RED, SOFT, UNUSED, WIDTH};
-use crate::verify::{PartitionReport, Report};
 
 /// The part of the width that the cells take.
 const MAP_WIDTH: f64 = 544.0;

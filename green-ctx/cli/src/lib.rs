@@ -1,5 +1,27 @@
 //! The command `green-ctx`: what a GPU's SMs can be split into, and proof of where partitions run.
-//! For the program of that name and for `python -m green_ctx_torch`; not an interface to build on.
+//!
+//! ```text
+//! cargo run -q -p green-ctx-cli -- verify --counts 16,24 --svg partitions.svg
+//! ```
+//!
+//! The library is for programs that offer the command as their own, as `python -m green_ctx_torch`
+//! does: [`run`] is the whole of it, [`DriverChoice`] its option `--driver`, and the other functions
+//! are what it prints and draws.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # use green_ctx::{Driver, sim::Sim};
+//! use green_ctx::verify;
+//!
+//! # let driver = Driver::simulated(&Sim::new("h200")?)?;
+//! let report = verify::split(&driver.device(0)?, [16, 24], verify::DEFAULT_STAY)?;
+//! let picture = green_ctx_cli::svg(&report);
+//! assert!(picture.starts_with("<svg "));
+//! # Ok(())
+//! # }
+//! ```
+
+#![deny(unsafe_code)]
 
 mod counts;
 mod driver;
@@ -7,17 +29,18 @@ mod failure;
 mod info;
 mod output;
 mod split;
+mod svg;
 mod verify;
 
 use std::ffi::OsString;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use green_ctx::Driver;
+use green_ctx::verify::Report;
 
-pub use self::driver::Choice;
+pub use self::driver::DriverChoice;
 use self::failure::Failure;
 use self::output::Outcome;
-use crate::Driver;
-use crate::verify::Report;
 
 /// Splits a GPU's SMs into partitions, and proves where each one runs.
 #[derive(Parser)]
@@ -39,7 +62,7 @@ struct Options {
     /// driver library at that path. `sim:h200@12.4` is a simulated H200 with a driver for CUDA 12.4;
     /// of a wrong profile or version the error lists those that there are.
     #[arg(long, global = true, value_name = "DRIVER", default_value = "auto")]
-    driver: Choice,
+    driver: DriverChoice,
     /// The device, as CUDA_VISIBLE_DEVICES numbers them; 0 unless given, every device for info.
     #[arg(long, global = true, value_name = "N", allow_negative_numbers = true)]
     device: Option<u32>,
@@ -91,19 +114,29 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     }
 }
 
-/// What `green-ctx --json info` prints of a driver, for one device or for all.
+/// What `green-ctx --json info` prints of a driver, for the device of this ordinal or for all.
 ///
 /// # Errors
 ///
-/// As the calls that ask.
-pub fn info(driver: &Driver, device: Option<u32>) -> crate::Result<String> {
+/// [`Error::NoSuchDevice`](green_ctx::Error::NoSuchDevice) and
+/// [`Error::Driver`](green_ctx::Error::Driver).
+pub fn info_json(driver: &Driver, device: Option<u32>) -> green_ctx::Result<String> {
     Ok(to_json(&info::Info::of(driver, device)?))
 }
 
 /// What `green-ctx --json verify` prints of a report.
 #[must_use]
-pub fn verified(report: &Report) -> String {
+pub fn report_json(report: &Report) -> String {
     to_json(&verify::Answer::of(report))
+}
+
+/// A picture of a report, as `green-ctx verify --svg` draws it: the SM map, coloured by partition, over a
+/// timeline of blocks.
+///
+/// The same report gives the same text, which refers to nothing outside of it.
+#[must_use]
+pub fn svg(report: &Report) -> String {
+    svg::render(report)
 }
 
 /// Numbers, text and lists of them: nothing that cannot be JSON.
