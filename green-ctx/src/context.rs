@@ -327,8 +327,7 @@ impl Context {
         if let Err(error) = driver.check_process() {
             return Err(CloseError { context: self, reason: error.into() });
         }
-        #[cfg(feature = "cudarc")]
-        crate::cudarc::reclaim(&driver);
+        driver.reclaim();
         // Out of the registry at the moment when no other handle lives, so that none can come from
         // there any more, and those that live are found until then.
         let (contexts, address) = (driver.contexts(), self.inner.raw.address());

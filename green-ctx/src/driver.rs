@@ -16,6 +16,7 @@ use crate::fence::Fences;
 use crate::fork::Process;
 use crate::graph::{self, Captures};
 use crate::green;
+use crate::reclaim::{ReclaimHook, ReclaimHooks};
 use crate::registry::Registry;
 use crate::report::{CleanupHook, Reporter};
 use crate::stream::{self, Stream};
@@ -58,6 +59,7 @@ pub(crate) struct Inner {
     captures: Captures,
     /// Shared with functions that wait in a stream, which must not keep the driver.
     reporter: Arc<Reporter>,
+    reclaim_hooks: ReclaimHooks,
     /// The process in which the driver was initialised.
     process: Process,
 }
@@ -159,6 +161,7 @@ impl Driver {
             checks: Checks::default(),
             captures: Captures::default(),
             reporter: Arc::new(Reporter::new()),
+            reclaim_hooks: ReclaimHooks::default(),
             process,
         });
         drivers.push((inner.api.entry(), Arc::downgrade(&inner)));
@@ -256,10 +259,62 @@ impl Driver {
         &self.inner.reporter
     }
 
-    /// Whether this process was forked since the driver was initialised. Nothing may be called then,
-    /// and locks may be held by threads that are gone.
+    /// Registers a function that lets go of partitions which nobody uses any more. It is for code that
+    /// keeps streams or contexts for another library, and that the library does not tell when it needs
+    /// them no longer.
+    ///
+    /// The function is called before the SMs of one of the driver's devices are split, before a dry run
+    /// of that, and before a context is closed: on the thread that does so, with no lock of this crate
+    /// held. What it does must be allowed there, and it may drop handles of any kind. Several functions
+    /// are called in the order in which they were registered. What they split or close calls none of them
+    /// again. A panic goes on to the caller of the split, dry run or close, which has done nothing yet. In
+    /// a forked process ([`is_forked`](Driver::is_forked)) no function is called.
+    ///
+    /// Dropping the result removes the function. The driver keeps neither, and lends itself to each call,
+    /// so a function that owns no handle of the driver does not keep it either.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::sync::{Arc, Mutex};
+    /// # use green_ctx::{Driver, StreamOptions, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// # let group = device.resources().sm()?.split([120])?.groups.remove(0);
+    /// # let stream = device.create_context(group)?.create_stream(StreamOptions::default())?;
+    /// // A stream is kept for as long as another library has something of it.
+    /// let theirs = Arc::new("something");
+    /// let kept = Mutex::new(vec![(Arc::clone(&theirs), stream)]);
+    /// let _hook = driver.on_reclaim(move |_| {
+    ///     let unused = |(theirs, _): &mut (Arc<_>, _)| Arc::strong_count(theirs) == 1;
+    ///     let ended: Vec<_> = kept.lock().expect("no panic").extract_if(.., unused).collect();
+    ///     // The streams end here, without the lock: that calls the driver.
+    ///     drop(ended);
+    /// });
+    ///
+    /// assert!(device.resources().sm()?.split([120]).is_err());
+    /// drop(theirs);
+    /// assert!(device.resources().sm()?.split([120]).is_ok());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on_reclaim(&self, hook: impl Fn(&Driver) + Send + Sync + 'static) -> ReclaimHook {
+        self.inner.reclaim_hooks.add(self, Arc::new(hook))
+    }
+
+    /// Has other crates let go of partitions which nobody uses any more. The caller holds no lock.
     #[inline]
-    pub(crate) fn is_forked(&self) -> bool {
+    pub(crate) fn reclaim(&self) {
+        self.inner.reclaim_hooks.call(self);
+    }
+
+    /// Whether this process was forked since the driver was initialised, for code that builds on this
+    /// crate. CUDA does not survive that: whatever makes handles is [`Error::Forked`], and handles that
+    /// are dropped do nothing. Locks may be held by threads that are gone.
+    #[inline]
+    #[must_use]
+    pub fn is_forked(&self) -> bool {
         self.inner.is_forked()
     }
 

@@ -82,6 +82,7 @@ mod primary;
 mod probe;
 mod quarantine;
 mod raw;
+mod reclaim;
 mod registry;
 mod report;
 mod resource;
@@ -117,6 +118,7 @@ pub use library::{Kernel, Library};
 pub use location::Location;
 pub use memory::{DeviceBuffer, Element};
 pub use probe::Block;
+pub use reclaim::ReclaimHook;
 pub use report::CleanupHook;
 pub use resource::{
     CreateContextError, LimitSource, Provision, Resources, SmResource, Split, SplitError,

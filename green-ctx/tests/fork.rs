@@ -4,6 +4,8 @@
 mod common;
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{Outcome, group, partition, simulated};
 use green_ctx::{
@@ -34,6 +36,14 @@ fn a_forked_child_is_told() -> Outcome {
         PlanError::Error(error) => error,
         other => Error::InvalidRequest(other.to_string()),
     };
+    let called = Arc::new(AtomicUsize::new(0));
+    let of_hook = Arc::clone(&called);
+    let hook = device.driver().on_reclaim(move |_| {
+        of_hook.fetch_add(1, Ordering::Relaxed);
+    });
+    let sms = device.resources().sm()?;
+    sms.dry_run([8])?;
+    assert_eq!(called.load(Ordering::Relaxed), 1);
     // A driver of which only an idle context is left, to be destroyed with it.
     let (other, alone) = simulated("h200")?;
     drop(partition(&alone, 24)?);
@@ -43,7 +53,7 @@ fn a_forked_child_is_told() -> Outcome {
     let child = unsafe { libc::fork() };
     if child == 0 {
         let forked = |error: &Error| matches!(error, Error::Forked);
-        let sms = device.resources().sm();
+        let resource = device.resources().sm();
         // Looks for the driver's functions before it finds the driver that has them.
         let again = Driver::simulated(&sim).err();
         let counts = || (sim.live(), sim.calls(), other.live(), other.calls());
@@ -53,7 +63,8 @@ fn a_forked_child_is_told() -> Outcome {
             device.create_context(spare).map_err(Error::from).err(),
             context.create_stream(StreamOptions::default()).err(),
             device.create_event(EventOptions::default()).err(),
-            sms.and_then(|sms| sms.split([8])).err(),
+            sms.dry_run([8]).err(),
+            resource.and_then(|sms| sms.split([8])).err(),
             Library::from_ptx(&device, PTX).err(),
             DeviceBuffer::from_slice(&device, &[1_u32]).err(),
             device.primary_context().err(),
@@ -63,11 +74,12 @@ fn a_forked_child_is_told() -> Outcome {
             set.retire("night").map_err(refused).err(),
         ];
         let wrong = checks.iter().position(|error| !error.as_ref().is_some_and(forked));
-        drop((stream, event, library, buffer, alone));
+        drop((stream, event, library, buffer, alone, hook));
         let closed = context.close().err().map(|error| (error.reason, error.context));
         let told = matches!(closed, Some((CloseReason::Driver(Error::Forked), _)));
         drop((closed, device));
-        let quiet = told && counts() == before;
+        // What the parent registered is not called either.
+        let quiet = told && called.load(Ordering::Relaxed) == 1 && counts() == before;
         let code = wrong.map_or(if quiet { 0 } else { 100 }, |step| step as i32 + 1);
         // SAFETY: ends the child at once.
         unsafe { libc::_exit(code) };

@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 
 use super::{answer, shared};
 use crate::context::Context;
-use crate::current::Scope;
 use crate::driver::Driver;
 use crate::error::{Error, Result};
+use crate::reclaim::ReclaimHook;
 use crate::stream::Stream;
 
 /// A stream of this crate as cudarc's, from [`Stream::to_cudarc`].
@@ -36,8 +36,14 @@ struct Kept {
     ours: Stream,
 }
 
-/// Streams whose [`CudarcStream`] is gone and that something of cudarc's still has.
-static WAITING: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
+/// A stream whose [`CudarcStream`] is gone and that something of cudarc's still has.
+struct Waiting {
+    kept: Kept,
+    /// Has the driver look for streams that need to wait no longer, while there are any.
+    hook: Arc<ReclaimHook>,
+}
+
+static WAITING: Mutex<Vec<Waiting>> = Mutex::new(Vec::new());
 
 /// The streams that keep cudarc ordering streams, one a context: streams that do nothing take room on
 /// the device too.
@@ -96,7 +102,7 @@ impl Stream {
         }
         let tracking = {
             // cudarc makes its context current, and leaves it there, unless it is already.
-            let _scope = Scope::enter(driver, primary.as_raw())?;
+            let _current = primary.make_current()?;
             tracking(context)?
         };
         // SAFETY: the stream is alive, and `Kept` keeps it until nobody has the result. A green
@@ -151,12 +157,12 @@ impl Drop for CudarcStream {
     fn drop(&mut self) {
         // SAFETY: nobody uses the field afterwards.
         let kept = unsafe { ManuallyDrop::take(&mut self.kept) };
-        if kept.ours.driver().is_forked() {
+        if kept.driver().is_forked() {
             // Nothing of it is this process's, and the list's lock may be held for ever.
             return mem::forget(kept);
         }
         if let Err(kept) = kept.end() {
-            WAITING.lock().push(kept);
+            kept.wait();
         }
     }
 }
@@ -170,28 +176,55 @@ impl Kept {
             Ok(theirs) => theirs,
             Err(theirs) => return Err(Kept { theirs, tracking, primary, ours }),
         };
-        let driver = ours.driver();
+        let driver = ours.context().device().driver();
         // As it was, the thread's current context stays: cudarc makes its own current before it
         // destroys, unless it is already.
-        let scope = Scope::enter(driver, primary.as_raw());
+        let current = primary.make_current();
         drop((theirs, tracking));
-        driver.report(scope.map(drop));
+        driver.report(current.map(drop));
         Ok(())
+    }
+
+    fn driver(&self) -> &Driver {
+        self.ours.context().device().driver()
+    }
+
+    /// Keeps everything until nobody else has cudarc's object.
+    fn wait(self) {
+        let mut list = WAITING.lock();
+        let known = list.iter().find(|waiting| waiting.kept.driver() == self.driver());
+        let hook = match known {
+            Some(waiting) => Arc::clone(&waiting.hook),
+            None => Arc::new(self.driver().on_reclaim(|driver| {
+                reclaim(driver);
+            })),
+        };
+        list.push(Waiting { kept: self, hook });
     }
 }
 
-/// Lets go of streams whose [`CudarcStream`] was dropped while something of cudarc's had them, where
-/// that is gone now, and returns how many still wait. What could want their SMs does so by itself.
+impl Waiting {
+    /// Lets go of the stream, unless it still has to wait.
+    fn end(self) -> Option<Waiting> {
+        let Waiting { kept, hook } = self;
+        kept.end().err().map(|kept| Waiting { kept, hook })
+    }
+}
+
+/// Lets go of a driver's streams whose [`CudarcStream`] was dropped while something of cudarc's had
+/// them, where that is gone now, and returns how many still wait. What could want their SMs does so by
+/// itself ([`Driver::on_reclaim`]).
 pub fn reclaim(driver: &Driver) -> usize {
     if driver.is_forked() {
         return 0;
     }
-    let waiting = mem::take(&mut *WAITING.lock());
+    let of_driver = |waiting: &Waiting| waiting.kept.driver() == driver;
+    let waiting: Vec<_> = WAITING.lock().extract_if(.., |waiting| of_driver(waiting)).collect();
     // Ended without the lock: that calls the driver.
-    let waiting: Vec<Kept> = waiting.into_iter().filter_map(|kept| kept.end().err()).collect();
+    let waiting: Vec<_> = waiting.into_iter().filter_map(Waiting::end).collect();
     let mut list = WAITING.lock();
     list.extend(waiting);
-    list.len()
+    list.iter().filter(|waiting| of_driver(waiting)).count()
 }
 
 impl fmt::Debug for CudarcStream {

@@ -248,8 +248,7 @@ impl SmResource {
     /// The units that a request is met from.
     fn units_for(&self, request: &SplitRequest) -> Result<(Cut, Arc<Units>)> {
         request.validate()?;
-        #[cfg(feature = "cudarc")]
-        crate::cudarc::reclaim(self.device.driver());
+        self.device.driver().reclaim();
         self.device.retry_quarantine();
         if self.is_green {
             let reason = "these SMs are a context's own; split the device's, or the group that \

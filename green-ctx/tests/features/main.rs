@@ -19,6 +19,7 @@ mod graphs;
 mod libraries;
 mod nested;
 mod ownership;
+mod reclaiming;
 mod recycling;
 mod registry;
 mod resources;
