@@ -9,13 +9,10 @@
 //! 7. [`escapes`]: finding work that runs outside of its partition.
 //! 8. [`versions`]: what each driver from CUDA 12.4 on can do, and what an older one says instead.
 //! 9. `testing`, with the feature `sim`: programs that use partitions, tested without a GPU.
-//! 10. `cudarc`, with the feature `cudarc`: that crate's kernels, cuBLAS and NVRTC in partitions.
 //!
 //! What is said of the driver names its source: the header (`cuda.h`), NVIDIA's documentation, or a
 //! record of hardware in `tests/conformance/records` of the repository.
 
-#[cfg(feature = "cudarc")]
-pub mod cudarc;
 pub mod escapes;
 pub mod explicit_model;
 pub mod fit;

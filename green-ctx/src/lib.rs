@@ -47,16 +47,14 @@
 //! - `serde`: [`verify::Report`] and its parts, [`DryRun`], [`NotEnoughSms`], [`ContextCounts`],
 //!   [`DriverInfo`], [`Fit`], [`DoesNotFit`], [`Audit`], [`Escape`] and what they are made of can be
 //!   written down and read again.
-//! - `cudarc`: streams as those of the crate `cudarc`, for its kernels and cuBLAS in partitions, and its
-//!   devices, contexts and streams as this crate's; the module `cudarc`. The CUDA version of cudarc's
-//!   headers and how it loads the driver are chosen with cudarc's own features.
+//!
+//! The package `green-ctx-cudarc` has streams as those of the crate `cudarc`, for its kernels and cuBLAS in
+//! partitions, `green-ctx-torch` those of PyTorch, and `green-ctx-cli` is the command `green-ctx`.
 
 #![deny(unsafe_code)]
 
 mod capture;
 mod context;
-#[cfg(feature = "cudarc")]
-pub mod cudarc;
 mod current;
 mod dev_resource;
 mod device;

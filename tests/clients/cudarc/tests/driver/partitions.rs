@@ -7,19 +7,19 @@ use std::sync::Arc;
 use cudarc::driver::sys::{self, CUresult, CUstreamCaptureMode};
 use cudarc::driver::{CudaContext, DriverError, LaunchConfig, PushKernelArg};
 use cudarc::nvrtc::Ptx;
-use green_ctx::cudarc::{CudarcStream, reclaim};
 use green_ctx::sim::Sim;
 use green_ctx::{
-    CloseReason, Context, DefaultStream, Device, Driver, Error as Failure, EventOptions, Stream,
+    CloseReason, Context, DefaultStream, Device, Driver, Error as Failure, EventOptions,
     StreamOptions,
 };
+use green_ctx_cudarc::{CudarcStream, context_of, device_of, reclaim, stream_of};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
 /// cudarc's context and this crate's device, with nothing left of an earlier test.
 fn machine() -> Result<(Arc<CudaContext>, Device)> {
     let cuda = CudaContext::new(0)?;
-    let device = Device::from_cudarc(&Driver::load()?, &cuda)?;
+    let device = device_of(&Driver::load()?, &cuda)?;
     assert_eq!(device.resources().sm()?.free(), 132);
     Ok((cuda, device))
 }
@@ -41,7 +41,7 @@ fn partition(device: &Device, sm_count: u32) -> Result<Context> {
 }
 
 fn shared(context: &Context, cuda: &Arc<CudaContext>) -> green_ctx::Result<CudarcStream> {
-    context.create_stream(StreamOptions::default())?.to_cudarc(cuda)
+    CudarcStream::new(&context.create_stream(StreamOptions::default())?, cuda)
 }
 
 fn primary_is_active() -> Result<bool> {
@@ -222,7 +222,7 @@ fn the_current_context_stays() -> Result {
     for in_partition in [false, true] {
         let guard = if in_partition { Some(context.make_current()?) } else { None };
         let before = current()?;
-        let stream = ours.to_cudarc(&cuda)?;
+        let stream = CudarcStream::new(&ours, &cuda)?;
         assert_eq!(current()?, before);
         drop(stream);
         assert_eq!(current()?, before);
@@ -237,12 +237,12 @@ fn cudarcs_streams_are_streams_of_ours() -> Result {
     let (cuda, device) = machine()?;
     let driver = device.driver();
     assert_eq!(device, driver.device(0)?);
-    let primary = Context::from_cudarc(driver, &cuda)?;
+    let primary = context_of(driver, &cuda)?;
     assert_eq!(primary, device.primary_context()?);
 
     let theirs = cuda.new_stream()?;
-    let ours = Stream::from_cudarc(driver, &theirs)?;
-    assert_eq!(ours, Stream::from_cudarc(driver, &theirs)?);
+    let ours = stream_of(driver, &theirs)?;
+    assert_eq!(ours, stream_of(driver, &theirs)?);
     assert_eq!(ours.context(), &primary);
     // A partition waits for cudarc's stream, and the reverse.
     let lane = partition(&device, 16)?.create_stream(StreamOptions::default())?;
@@ -257,12 +257,12 @@ fn cudarcs_streams_are_streams_of_ours() -> Result {
     drop((ours, lane, event, primary));
 
     let cuda = CudaContext::new(0)?;
-    let token = Stream::from_cudarc(driver, &cuda.default_stream()).err();
+    let token = stream_of(driver, &cuda.default_stream()).err();
     assert!(matches!(token, Some(Failure::DefaultStream { token: DefaultStream::Null })));
-    let token = Stream::from_cudarc(driver, &cuda.per_thread_stream()).err();
+    let token = stream_of(driver, &cuda.per_thread_stream()).err();
     assert!(matches!(token, Some(Failure::DefaultStream { token: DefaultStream::PerThread })));
     let stream = shared(&partition(&device, 16)?, &cuda)?;
-    assert_eq!(&Stream::from_cudarc(driver, &stream)?, stream.stream());
+    assert_eq!(&stream_of(driver, &stream)?, stream.stream());
     drop(stream);
     finish(cuda, &device)
 }
@@ -279,20 +279,23 @@ fn what_does_not_belong_together_is_refused() -> Result {
         };
         reason
     };
-    assert!(invalid(ours.to_cudarc(&other)).contains("is not the device's primary one"));
+    assert!(invalid(CudarcStream::new(&ours, &other)).contains("is not the device's primary one"));
 
     let second = CudaContext::new(1)?;
-    assert_eq!(Device::from_cudarc(driver, &second)?, driver.device(1)?);
-    assert!(matches!(ours.to_cudarc(&second).err(), Some(Failure::DeviceMismatch { .. })));
+    assert_eq!(device_of(driver, &second)?, driver.device(1)?);
+    assert!(matches!(
+        CudarcStream::new(&ours, &second).err(),
+        Some(Failure::DeviceMismatch { .. })
+    ));
     drop(second);
 
     // A context that is no primary one is still one of the device's.
-    assert_eq!(Device::from_cudarc(driver, &other)?, device);
-    let borrowed = Context::from_cudarc(driver, &other)?;
+    assert_eq!(device_of(driver, &other)?, device);
+    let borrowed = context_of(driver, &other)?;
     assert_ne!(borrowed, device.primary_context()?);
     drop(other);
     let foreign = borrowed.create_stream(StreamOptions::default())?;
-    assert!(invalid(foreign.to_cudarc(&cuda)).contains("neither one of a partition"));
+    assert!(invalid(CudarcStream::new(&foreign, &cuda)).contains("neither one of a partition"));
     drop((foreign, borrowed));
 
     // Another driver library, which knows nothing of cudarc's handles. Under a memory checker, where
@@ -300,8 +303,8 @@ fn what_does_not_belong_together_is_refused() -> Result {
     let _first = Sim::new("h200")?;
     let simulated = Driver::simulated(&Sim::new("h200")?)?;
     let theirs = partition(&simulated.device(0)?, 16)?.create_stream(StreamOptions::default())?;
-    assert!(invalid(theirs.to_cudarc(&cuda)).contains("another driver library"));
-    let refused = Device::from_cudarc(&simulated, &cuda).err();
+    assert!(invalid(CudarcStream::new(&theirs, &cuda)).contains("another driver library"));
+    let refused = device_of(&simulated, &cuda).err();
     assert!(matches!(refused, Some(Failure::InvalidRequest(_))));
     drop((ours, theirs));
     finish(cuda, &device)
@@ -338,7 +341,7 @@ fn a_forked_child_leaves_cudarc_alone() -> Result {
     // the handlers of the parent.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        let told = matches!(stream.stream().to_cudarc(&cuda).err(), Some(Failure::Forked));
+        let told = matches!(CudarcStream::new(stream.stream(), &cuda).err(), Some(Failure::Forked));
         drop(stream);
         // cudarc's own stream, which goes with ours, was not destroyed.
         let quiet = cuda.is_managing_stream_synchronization() && reclaim(device.driver()) == 0;

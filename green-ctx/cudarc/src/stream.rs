@@ -1,4 +1,4 @@
-//! A stream of this crate as cudarc's, and when it goes.
+//! A stream of green-ctx as cudarc's, and when it goes.
 #![allow(unsafe_code, reason = "gives raw handles to cudarc")]
 
 use std::fmt;
@@ -6,21 +6,17 @@ use std::mem::{self, ManuallyDrop};
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
-use ::cudarc::driver::{CudaContext, CudaStream};
+use cudarc::driver::{CudaContext, CudaStream};
+use green_ctx::{Context, Driver, Error, ReclaimHook, Result, Stream};
 use parking_lot::Mutex;
 
-use super::{answer, shared};
-use crate::context::Context;
-use crate::driver::Driver;
-use crate::error::{Error, Result};
-use crate::reclaim::ReclaimHook;
-use crate::stream::Stream;
+use crate::foreign::{answer, shared};
 
-/// A stream of this crate as cudarc's, from [`Stream::to_cudarc`].
+/// A stream of green-ctx as cudarc's.
 ///
 /// It is used as the `Arc<CudaStream>` that it leads to, and keeps the [`Stream`], and with it the
 /// partition, until it is dropped and nothing of cudarc's has that `Arc` any more; the
-/// [module's page](crate::cudarc) says more.
+/// [crate's page](crate) says more.
 #[must_use = "dropping it lets go of the stream"]
 pub struct CudarcStream {
     kept: ManuallyDrop<Kept>,
@@ -49,72 +45,6 @@ static WAITING: Mutex<Vec<Waiting>> = Mutex::new(Vec::new());
 /// the device too.
 static TRACKING: Mutex<Vec<(Weak<CudaContext>, Weak<CudaStream>)>> = Mutex::new(Vec::new());
 
-impl Stream {
-    /// This stream as cudarc's, in cudarc's context of the same device. The stream is not cudarc's to
-    /// destroy, and stays alive while anything of cudarc's has it.
-    ///
-    /// The first for a context waits for all of the device's work, as cudarc's first own stream does;
-    /// it is made before memory that several streams share. The calling thread's current context
-    /// stays what it was.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InvalidRequest`] where `context` is not the device's primary one
-    /// (`CudaContext::new`), where this stream is one of a context that `cuCtxCreate` made, and where
-    /// cudarc has loaded another driver library; [`Error::DeviceMismatch`] for a context of another
-    /// device, [`Error::Forked`], [`Error::Driver`].
-    ///
-    /// # Example
-    ///
-    /// ```no_run
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use cudarc::driver::CudaContext;
-    /// # use green_ctx::{Device, Driver, StreamOptions};
-    /// # let cuda = CudaContext::new(0)?;
-    /// # let device = Device::from_cudarc(&Driver::load()?, &cuda)?;
-    /// # let group = device.resources().sm()?.split([16])?.groups.remove(0);
-    /// let partition = device.create_context(group)?;
-    /// let stream = partition.create_stream(StreamOptions::default())?.to_cudarc(&cuda)?;
-    /// let memory = stream.alloc_zeros::<f32>(1 << 20)?;
-    /// // Both ways around, it is one stream.
-    /// assert_eq!(&Stream::from_cudarc(device.driver(), &stream)?, stream.stream());
-    /// # use green_ctx::Stream;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn to_cudarc(&self, context: &Arc<CudaContext>) -> Result<CudarcStream> {
-        let device = self.context().device();
-        let driver = device.driver();
-        reclaim(driver);
-        let (theirs, primary) = shared(driver, context)?;
-        if theirs != *device {
-            return Err(Error::DeviceMismatch { what: "the stream and cudarc's context" });
-        }
-        if context.cu_ctx().addr() != primary.as_raw().addr() {
-            let reason = "cudarc's context is not the device's primary one; `CudaContext::new` \
-                          gives that";
-            return Err(Error::InvalidRequest(reason.to_owned()));
-        }
-        if !self.context().is_green() && *self.context() != primary {
-            let reason = "the stream is neither one of a partition nor one of the primary context, \
-                          which cudarc's context is";
-            return Err(Error::InvalidRequest(reason.to_owned()));
-        }
-        let tracking = {
-            // cudarc makes its context current, and leaves it there, unless it is already.
-            let _current = primary.make_current()?;
-            tracking(context)?
-        };
-        // SAFETY: the stream is alive, and `Kept` keeps it until nobody has the result. A green
-        // context's stream works with what is the primary context's (recorded on an H200, driver
-        // 580.159.04). It does not order work with that of this crate; who submits both does, as with
-        // two handles of one stream.
-        let theirs = unsafe { context.wrap_borrowed_stream(self.as_raw().cast()) };
-        let kept = Kept { theirs, tracking, primary, ours: self.clone() };
-        Ok(CudarcStream { kept: ManuallyDrop::new(kept) })
-    }
-}
-
 /// cudarc's own stream that goes with a context.
 fn tracking(context: &Arc<CudaContext>) -> Result<Arc<CudaStream>> {
     // The address is the context's for as long as somebody knows it weakly.
@@ -131,6 +61,70 @@ fn tracking(context: &Arc<CudaContext>) -> Result<Arc<CudaStream>> {
 }
 
 impl CudarcStream {
+    /// A stream as cudarc's, in cudarc's context of the same device. The stream is not cudarc's to
+    /// destroy, and stays alive while anything of cudarc's has it.
+    ///
+    /// The first for a context waits for all of the device's work, as cudarc's first own stream does;
+    /// it is made before memory that several streams share. The calling thread's current context
+    /// stays what it was.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidRequest`] where `context` is not the device's primary one
+    /// (`CudaContext::new`), where the stream is one of a context that `cuCtxCreate` made, and where
+    /// cudarc has loaded another driver library; [`Error::DeviceMismatch`] for a context of another
+    /// device, [`Error::Forked`], [`Error::Driver`].
+    ///
+    /// # Example
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use cudarc::driver::CudaContext;
+    /// # use green_ctx::{Driver, StreamOptions};
+    /// # use green_ctx_cudarc::{CudarcStream, device_of, stream_of};
+    /// # let cuda = CudaContext::new(0)?;
+    /// # let device = device_of(&Driver::load()?, &cuda)?;
+    /// # let group = device.resources().sm()?.split([16])?.groups.remove(0);
+    /// let partition = device.create_context(group)?;
+    /// let stream = CudarcStream::new(&partition.create_stream(StreamOptions::default())?, &cuda)?;
+    /// let memory = stream.alloc_zeros::<f32>(1 << 20)?;
+    /// // Both ways around, it is one stream.
+    /// assert_eq!(&stream_of(device.driver(), &stream)?, stream.stream());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn new(stream: &Stream, context: &Arc<CudaContext>) -> Result<CudarcStream> {
+        let device = stream.context().device();
+        let driver = device.driver();
+        reclaim(driver);
+        let (theirs, primary) = shared(driver, context)?;
+        if theirs != *device {
+            return Err(Error::DeviceMismatch { what: "the stream and cudarc's context" });
+        }
+        if context.cu_ctx().addr() != primary.as_raw().addr() {
+            let reason = "cudarc's context is not the device's primary one; `CudaContext::new` \
+                          gives that";
+            return Err(Error::InvalidRequest(reason.to_owned()));
+        }
+        if !stream.context().is_green() && *stream.context() != primary {
+            let reason = "the stream is neither one of a partition nor one of the primary context, \
+                          which cudarc's context is";
+            return Err(Error::InvalidRequest(reason.to_owned()));
+        }
+        let tracking = {
+            // cudarc makes its context current, and leaves it there, unless it is already.
+            let _current = primary.make_current()?;
+            tracking(context)?
+        };
+        // SAFETY: the stream is alive, and `Kept` keeps it until nobody has the result. A green
+        // context's stream works with what is the primary context's (recorded on an H200, driver
+        // 580.159.04). It does not order work with that of green-ctx; who submits both does, as with
+        // two handles of one stream.
+        let theirs = unsafe { context.wrap_borrowed_stream(stream.as_raw().cast()) };
+        let kept = Kept { theirs, tracking, primary, ours: stream.clone() };
+        Ok(CudarcStream { kept: ManuallyDrop::new(kept) })
+    }
+
     /// The stream that this one is.
     #[must_use]
     pub fn stream(&self) -> &Stream {

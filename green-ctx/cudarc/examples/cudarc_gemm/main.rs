@@ -2,7 +2,7 @@
 //! through cudarc. Needs a GPU and libcublas.
 //!
 //! ```text
-//! cargo run --release --example cudarc_gemm --features cudarc -- --sms 104
+//! cargo run --release -p green-ctx-cudarc --example cudarc_gemm -- --sms 104
 //! ```
 //!
 //! Where the partitions lie is proved by a kernel that writes down its SMs; that cuBLAS keeps to its
@@ -17,9 +17,9 @@ use std::process::ExitCode;
 
 use cudarc::driver::{CudaContext, sys::CUdevice_attribute as Attribute};
 use cudarc::nvrtc::Ptx;
-use green_ctx::cudarc::CudarcStream;
 use green_ctx::verify::{self, PartitionReport, Report};
-use green_ctx::{Context, Device, Driver, ErrorKind, SplitRequest, StreamOptions};
+use green_ctx::{Context, Driver, ErrorKind, SplitRequest, StreamOptions};
+use green_ctx_cudarc::{CudarcStream, device_of};
 use serde_json::{Value, json};
 
 use crate::measure::{Confinement, Lane, Times};
@@ -152,7 +152,7 @@ struct Findings {
 
 fn run(driver: &Driver, options: &Options) -> Result<Findings> {
     let cuda = CudaContext::new(options.device as usize)?;
-    let device = Device::from_cudarc(driver, &cuda)?;
+    let device = device_of(driver, &cuda)?;
     let sms = device.sm_count()?;
     let product_sms = options.sms.unwrap_or(sms / 4 * 3);
     let request = SplitRequest::new().group("product", product_sms).rest("addition");
@@ -170,7 +170,7 @@ fn run(driver: &Driver, options: &Options) -> Result<Findings> {
     let report = verify::partitions(&contexts, verify::DEFAULT_STAY)?;
 
     let lane = |context: &Context| -> Result<(CudarcStream, Lane)> {
-        let stream = context.create_stream(StreamOptions::default())?.to_cudarc(&cuda)?;
+        let stream = CudarcStream::new(&context.create_stream(StreamOptions::default())?, &cuda)?;
         let lane = Lane { stream: stream.cudarc(), sm_count: context.sm_count()? };
         Ok((stream, lane))
     };
