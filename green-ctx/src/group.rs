@@ -1,4 +1,4 @@
-//! SMs owned: what a split gives, to become a partition or to be split further.
+//! Groups of SMs: what a split gives, to become a partition or to be split further.
 
 use std::fmt;
 use std::mem;
@@ -10,14 +10,14 @@ use parking_lot::Mutex;
 use crate::device::Device;
 use crate::fence::{Fence, Fences};
 use crate::green::{self, RawGreen};
-use crate::ledger::{Chosen, Origin, Placement};
+use crate::ledger::{Chosen, GroupNumber, Holder, Ledger, Level, Placement, Share, floor_units};
 use crate::quarantine::{Case, Stuck, record_again};
 use crate::units::Units;
 
-/// SMs of a device that are this object's alone. It becomes a partition with
-/// [`Device::create_context`], and returns its SMs when dropped.
+/// SMs of a device: a floor, which is this object's alone, and what it shares up to its ceiling. It
+/// becomes a partition with [`Device::create_context`], and returns its SMs when dropped.
 ///
-/// It cannot be cloned, and making a context moves it: no two contexts get the same SMs.
+/// It cannot be cloned, and making a context moves it: no two contexts get the same floor.
 ///
 /// ```compile_fail,E0382
 /// # fn both(device: &green_ctx::Device, group: green_ctx::SmGroup) -> green_ctx::Result<()> {
@@ -30,10 +30,14 @@ pub struct SmGroup {
     device: Device,
     units: Arc<Units>,
     placement: Placement,
+    /// The units that it shares.
+    pool: Vec<usize>,
     name: Arc<str>,
-    origin: Origin,
+    share: Share,
     sm_count: u32,
-    /// What still ran on these SMs when they were taken.
+    floor: u32,
+    priority: i32,
+    /// What still ran on its floor when it was taken.
     fences: Fences,
     hold: Hold,
 }
@@ -41,12 +45,12 @@ pub struct SmGroup {
 /// Who accounts for a group's SMs.
 #[derive(Clone)]
 pub(crate) enum Hold {
-    /// The device's ledger, which gets the units back.
-    Ledger,
-    /// Nobody: an overlapping group just uses them.
-    Shared,
-    /// The group that it was split out of, which is held until its last child is gone.
-    Parent(Arc<Parent>),
+    /// The device's ledger, by this number.
+    Ledger(GroupNumber),
+    /// The group that it was divided out of, which is held until its last child is gone, and by what
+    /// that one's account knows this one. The parts of plans are in no account, since they have the
+    /// group's SMs one plan after the other.
+    Parent(Arc<Parent>, Option<GroupNumber>),
 }
 
 impl SmGroup {
@@ -54,11 +58,24 @@ impl SmGroup {
         device: Device,
         units: Arc<Units>,
         chosen: Chosen,
+        priority: i32,
         fences: Fences,
         hold: Hold,
     ) -> SmGroup {
-        let Chosen { name, origin, sm_count, placement } = chosen;
-        SmGroup { device, units, placement, name, origin, sm_count, fences, hold }
+        let Chosen { name, share, sm_count, floor, placement, pool } = chosen;
+        SmGroup {
+            device,
+            units,
+            placement,
+            pool,
+            name,
+            share,
+            sm_count,
+            floor,
+            priority,
+            fences,
+            hold,
+        }
     }
 
     /// The device that the SMs are of.
@@ -73,29 +90,71 @@ impl SmGroup {
         &self.name
     }
 
-    /// The SMs that were asked for; `None` for what remained, or for as many as there were.
+    /// The share that was asked for; [`Share::REST`] for what remained.
     #[must_use]
-    pub fn requested(&self) -> Option<u32> {
-        match self.origin {
-            Origin::Requested(requested) => requested,
-            Origin::Remainder => None,
-        }
+    pub fn share(&self) -> Share {
+        self.share
     }
 
-    /// Whether the group's SMs are its own; those of an overlapping one may be anybody's.
+    /// The SMs that nobody else may use.
     #[must_use]
-    pub fn is_owned(&self) -> bool {
-        match &self.hold {
-            Hold::Ledger => true,
-            Hold::Shared => false,
-            Hold::Parent(parent) => parent.group().is_owned(),
-        }
+    pub fn floor(&self) -> u32 {
+        self.floor
     }
 
-    /// The SMs that the group has.
+    /// The SMs that the group has, those that it shares included: its ceiling.
     #[must_use]
     pub fn sm_count(&self) -> u32 {
         self.sm_count
+    }
+
+    /// Who may use SMs of this group beside it, with how many of them each.
+    #[must_use]
+    pub fn shared_with(&self) -> Vec<Holder> {
+        self.sharers_of(&self.pool)
+    }
+
+    /// Who may use some of these units of the group beside it.
+    pub(crate) fn sharers_of(&self, units: &[usize]) -> Vec<Holder> {
+        match &self.hold {
+            Hold::Ledger(group) => self.device.state().ledger.lock().sharers(Some((units, *group))),
+            Hold::Parent(parent, number) => {
+                let mut sharers = number.map_or_else(Vec::new, |number| {
+                    parent.account.lock().sharers(Some((units, number)))
+                });
+                let outside = &parent.group().pool;
+                let units: Vec<_> =
+                    units.iter().copied().filter(|unit| outside.contains(unit)).collect();
+                if !units.is_empty() {
+                    sharers.extend(parent.group().sharers_of(&units));
+                }
+                sharers
+            }
+        }
+    }
+
+    /// The priority that the request sets for the partition's first stream.
+    pub(crate) fn priority(&self) -> i32 {
+        self.priority
+    }
+
+    /// The units of its floor, in order.
+    pub(crate) fn floor_units(&self) -> Vec<usize> {
+        floor_units(&self.placement, &self.pool).collect()
+    }
+
+    pub(crate) fn pool(&self) -> &[usize] {
+        &self.pool
+    }
+
+    /// What the group has, to be divided again.
+    pub(crate) fn level<'a>(&'a self, quarantined: &'a [usize]) -> Level<'a> {
+        let group = match self.hold {
+            Hold::Ledger(group) => Some(group),
+            Hold::Parent(..) => None,
+        };
+        let (name, placement, pool) = (&*self.name, &self.placement, &*self.pool);
+        Level { name, placement, pool, quarantined, group }
     }
 
     pub(crate) fn units(&self) -> &Arc<Units> {
@@ -122,51 +181,59 @@ impl SmGroup {
             device: self.device.clone(),
             units: Arc::clone(&self.units),
             placement: Placement { cut: self.placement.cut.clone(), members },
+            pool: mem::take(&mut self.pool),
             name: Arc::clone(&self.name),
-            origin: self.origin,
+            share: self.share,
             sm_count: self.sm_count,
+            floor: self.floor,
+            priority: self.priority,
             fences: mem::take(&mut self.fences),
             hold: self.hold.clone(),
         }
     }
 
-    /// Gives the SMs back to whoever accounts for them, but not to be used until the work of certain
+    /// Gives the SMs back to whoever accounts for them, but to no floor until the work of certain
     /// contexts could be recorded.
     pub(crate) fn quarantine(&mut self, contexts: Vec<Stuck>) {
-        let (cut, members) = (self.placement.cut.clone(), mem::take(&mut self.placement.members));
-        let placement = Placement { cut, members };
+        let members = mem::take(&mut self.placement.members);
         let fences = mem::take(&mut self.fences);
         let state = self.device.state();
-        let held = match &self.hold {
-            Hold::Ledger => {
-                let names = state.ledger.lock().quarantine(&placement.members);
-                drop(names);
-                true
+        match &self.hold {
+            Hold::Ledger(group) => {
+                let ended = state.ledger.lock().quarantine(*group, &members);
+                drop(ended);
+                state.quarantine.add(Case { contexts, members, fences });
             }
-            Hold::Shared => {
-                // Whoever has the SMs waits for what is known now, and for the rest once it is.
-                state.ledger.lock().leave_fences(&placement, fences.as_slice());
-                false
+            Hold::Parent(parent, number) => {
+                parent.take_back(*number, &members);
+                parent.quarantine(contexts, &fences);
             }
-            Hold::Parent(parent) => return parent.quarantine(contexts, &fences),
-        };
-        state.quarantine.add(Case { contexts, placement, held, fences });
+        }
     }
 
-    /// Hands units over to smaller groups. Returns what each of them waits for, and who accounts for
-    /// it. Nothing can fail any more; what none of them gets goes back.
-    pub(crate) fn hand_over(mut self, chosen: &[Chosen]) -> (Fences, Hold) {
+    /// Hands units of the floor over to smaller groups. Returns what each of them waits for, and who
+    /// accounts for each. Nothing can fail any more; what none of them gets goes back.
+    pub(crate) fn hand_over(mut self, chosen: &[Chosen]) -> (Fences, Vec<Hold>) {
         let is_chosen =
             |index: &usize| chosen.iter().any(|group| group.placement.members.contains(index));
-        if let Hold::Ledger = self.hold {
-            let mut ledger = self.device.state().ledger.lock();
-            let former: Vec<_> = chosen.iter().map(|group| ledger.rename(group)).collect();
-            drop(ledger);
-            drop(former);
-        }
+        let holds = match &self.hold {
+            Hold::Ledger(own) => {
+                let mut ledger = self.device.state().ledger.lock();
+                let (groups, ended): (Vec<_>, Vec<_>) =
+                    chosen.iter().map(|group| ledger.hand_over(*own, group)).unzip();
+                drop(ledger);
+                drop(ended);
+                groups.into_iter().map(Hold::Ledger).collect()
+            }
+            Hold::Parent(parent, own) => {
+                let number = |group| own.map(|own| parent.hand_over(own, group));
+                let hold = |group| Hold::Parent(Arc::clone(parent), number(group));
+                chosen.iter().map(hold).collect()
+            }
+        };
         // What is left goes back when `self` is dropped.
         self.placement.members.retain(|index| !is_chosen(index));
-        (self.fences.clone(), self.hold.clone())
+        (self.fences.clone(), holds)
     }
 }
 
@@ -176,19 +243,20 @@ impl Drop for SmGroup {
             return;
         }
         self.fences.settle(self.device.driver());
-        let (ledger, fences) = (&self.device.state().ledger, self.fences.as_slice());
         match &self.hold {
-            Hold::Shared if fences.is_empty() => {}
-            Hold::Shared => {
-                ledger.lock().leave_fences(&self.placement, fences);
-                // It may be long until somebody takes the SMs.
-                self.device.settle_fences();
+            Hold::Ledger(group) => {
+                let (members, fences) = (&self.placement.members, self.fences.as_slice());
+                let ended = self.device.state().ledger.lock().give_back(*group, members, fences);
+                drop(ended);
+                if !self.pool.is_empty() && !fences.is_empty() {
+                    // It may be long until a floor takes the SMs.
+                    self.device.settle_fences();
+                }
             }
-            Hold::Ledger => {
-                let names = ledger.lock().give_back(&self.placement.members, fences);
-                drop(names);
+            Hold::Parent(parent, number) => {
+                parent.take_back(*number, &self.placement.members);
+                parent.leave(&self.fences);
             }
-            Hold::Parent(parent) => parent.leave(&self.fences),
         }
     }
 }
@@ -197,7 +265,8 @@ impl fmt::Debug for SmGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SmGroup")
             .field("name", &self.name)
-            .field("requested", &self.requested())
+            .field("share", &format_args!("{}", self.share))
+            .field("floor", &self.floor)
             .field("sm_count", &self.sm_count)
             .finish_non_exhaustive()
     }
@@ -208,6 +277,8 @@ pub(crate) struct Parent {
     group: SmGroup,
     /// The context that the driver split, if it did.
     context: Option<RawGreen>,
+    /// Which child has which of its units, where all have theirs at the same time.
+    account: Mutex<Ledger<Arc<Fence>, RawGreen>>,
     /// What still ran on the SMs of the children that are gone.
     fences: Mutex<Vec<Arc<Fence>>>,
     /// The contexts of children that are gone whose work could not be recorded.
@@ -233,8 +304,27 @@ impl Parent {
     }
 
     fn new(group: SmGroup, context: Option<RawGreen>) -> Arc<Parent> {
-        let (fences, stuck) = Default::default();
-        Arc::new(Parent { group, context, fences, stuck })
+        let (account, fences, stuck) = Default::default();
+        Arc::new(Parent { group, context, account, fences, stuck })
+    }
+
+    /// Enters what was chosen for a child. Returns by what the account knows it.
+    pub(crate) fn enter(&self, units: &Units, child: &Chosen) -> GroupNumber {
+        self.account.lock().take(units.counts(), child).group
+    }
+
+    fn hand_over(&self, from: GroupNumber, to: &Chosen) -> GroupNumber {
+        let (group, ended) = self.account.lock().hand_over(from, to);
+        drop(ended);
+        group
+    }
+
+    /// Takes a child's units out of the account.
+    fn take_back(&self, child: Option<GroupNumber>, members: &[usize]) {
+        if let Some(child) = child {
+            let ended = self.account.lock().give_back(child, members, &[]);
+            drop(ended);
+        }
     }
 
     pub(crate) fn group(&self) -> &SmGroup {

@@ -1,10 +1,11 @@
-//! The ledger: which of a device's SMs are free, held or quarantined. Bookkeeping without a driver.
+//! The ledger: which of a device's SMs are free, in whose floor, shared or quarantined. Bookkeeping without a driver.
 //!
 //! A device is cut into units, and every group of SMs is a choice of units. `cut` says into what a
 //! device is cut, `request` what is asked for, `structure` what of a request needs the driver's
-//! structured split. `choose` is the arithmetic of counts, `assign` gives each group its units, and `refusal`
-//! is the answer where they do not suffice. `account` keeps who has which unit, and which fences the
-//! next owner of a free unit waits for; `recycle` keeps the contexts that nobody uses.
+//! structured split. A `share` is a floor and a ceiling: `choose` is the arithmetic of floors
+//! and `fill` that of ceilings, `assign` gives each group its units, and `refusal` is the answer where
+//! they do not suffice. `account` keeps who has which unit, and which fences the next owner of a free
+//! unit waits for; `recycle` keeps the contexts that nobody uses.
 //!
 //! Nothing here calls the driver, takes a lock or imports another module of the crate, so that unit
 //! tests and the model checker (`tests/model`) run the very source. Whoever has a ledger keeps it under
@@ -15,6 +16,7 @@ mod account;
 mod assign;
 mod choose;
 mod cut;
+mod fill;
 #[cfg(test)]
 mod properties;
 mod recycle;
@@ -22,16 +24,19 @@ mod refusal;
 mod request;
 #[cfg(feature = "serde")]
 mod serialize;
+mod share;
 mod structure;
 
-pub(crate) use account::Ledger;
-pub(crate) use assign::{Chosen, Origin, each_its_own};
+pub(crate) use account::{GroupNumber, Ledger, Level};
+pub(crate) use assign::{Chosen, each_its_own, floor_units};
 pub use cut::Granularity;
-pub(crate) use cut::{Cut, Placement, UnitCounts};
+pub(crate) use cut::{Cut, Placement, UnitCounts, UnitSet};
 pub use recycle::{ContextCounts, WorkqueueScope};
 pub(crate) use recycle::{Idle, WorkqueueConfig};
 pub(crate) use refusal::Refusal;
 pub use refusal::{Holder, NotEnoughSms};
+pub(crate) use request::RequestedGroup;
 pub use request::{DryRun, DryRunGroup, SplitRequest};
+pub use share::{Share, ShareError};
 pub(crate) use structure::{Coscheduling, GroupParams, Structure};
 pub use structure::{LocalityDomain, PerGroup};

@@ -76,6 +76,7 @@ mod location;
 mod lock;
 mod memory;
 mod owner;
+mod partition;
 mod primary;
 mod probe;
 mod quarantine;
@@ -97,9 +98,7 @@ pub use context::{CloseError, CloseReason, Context};
 pub use current::Current;
 pub use device::{ComputeCapability, Device, Uuid};
 pub use driver::{Driver, DriverInfo};
-pub use elastic::{
-    Active, Partition, Plan, PlanError, PlanRequest, PlanSet, SetError, SwitchOptions,
-};
+pub use elastic::{Active, Plan, PlanError, PlanRequest, PlanSet, SetError, SwitchOptions};
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventOptions};
 pub use fit::{ClusterFit, DoesNotFit, Fit};
@@ -110,11 +109,12 @@ pub use group::SmGroup;
 pub use launch::{Argument, Arguments, DevicePointer, LaunchConfig};
 pub use ledger::{
     ContextCounts, DryRun, DryRunGroup, Granularity, Holder, LocalityDomain, NotEnoughSms,
-    PerGroup, SplitRequest, WorkqueueScope,
+    PerGroup, Share, ShareError, SplitRequest, WorkqueueScope,
 };
 pub use library::{Kernel, Library};
 pub use location::Location;
 pub use memory::{DeviceBuffer, Element};
+pub use partition::{ClosePartitionError, Partition, Partitions};
 pub use probe::Block;
 pub use reclaim::ReclaimHook;
 pub use report::CleanupHook;

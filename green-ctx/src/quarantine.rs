@@ -16,7 +16,7 @@ use crate::device::Device;
 use crate::error::Result;
 use crate::fence::{Fence, Fences};
 use crate::green::{self, RawGreen};
-use crate::ledger::{Idle, Placement};
+use crate::ledger::Idle;
 
 /// A context that is in use no more, and what it was made of.
 pub(crate) type Stuck = Idle<RawGreen>;
@@ -32,10 +32,8 @@ pub(crate) struct Quarantine {
 /// Units that are freed together, once the work of all contexts is recorded.
 pub(crate) struct Case {
     pub(crate) contexts: Vec<Stuck>,
-    /// The units.
-    pub(crate) placement: Placement,
-    /// Whether the device's ledger has them in quarantine; not where other groups have them too.
-    pub(crate) held: bool,
+    /// The units, which the device's ledger has in quarantine.
+    pub(crate) members: Vec<usize>,
     /// What else runs there.
     pub(crate) fences: Fences,
 }
@@ -73,13 +71,8 @@ impl Quarantine {
                 self.cases.lock().push(case);
                 continue;
             }
-            let (placement, fences) = (&case.placement, case.fences.as_slice());
-            let mut ledger = device.state().ledger.lock();
-            match case.held {
-                true => ledger.end_quarantine(&placement.members, fences),
-                false => ledger.leave_fences(placement, fences),
-            }
-            drop(ledger);
+            let (members, fences) = (&case.members, case.fences.as_slice());
+            device.state().ledger.lock().end_quarantine(members, fences);
             self.count.fetch_sub(1, Ordering::Relaxed);
         }
     }

@@ -2,6 +2,7 @@
 
 mod cut;
 mod divide;
+mod floor;
 mod level;
 mod nested;
 mod obtain;
@@ -11,6 +12,7 @@ mod split;
 mod structure;
 mod workqueue;
 
+pub(crate) use floor::context_of_units;
 pub use level::Resources;
 pub use provision::{CreateContextError, Provision};
 pub use sm::{LimitSource, SmResource};

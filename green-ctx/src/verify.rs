@@ -7,14 +7,17 @@ use crate::context::Context;
 use crate::device::{ComputeCapability, Device};
 use crate::driver::DriverInfo;
 use crate::error::{Error, Result};
-use crate::ledger::SplitRequest;
+use crate::group::SmGroup;
+use crate::ledger::{Share, SplitRequest};
+use crate::partition::Partition;
 use crate::probe::{Block, Probe};
+use crate::resource::context_of_units;
 use crate::stream::{Stream, StreamOptions};
 
 /// How long each block of the probe stays on its SM, unless asked otherwise.
 pub const DEFAULT_STAY: Duration = Duration::from_millis(4);
 
-/// Where partitions ran, as their own blocks saw it.
+/// Where partitions ran, as their own blocks saw it: each alone, on its floor, and all at the same time.
 ///
 /// # Example
 ///
@@ -23,10 +26,11 @@ pub const DEFAULT_STAY: Duration = Duration::from_millis(4);
 /// # use green_ctx::{Driver, SplitRequest, sim::Sim, verify};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// # let device = driver.device(0)?;
-/// let request = SplitRequest::from([16, 24]).rest("remainder");
+/// let request = SplitRequest::new().group("decode", 32..).group("prefill", ..=100);
 /// let report = verify::split(&device, request, verify::DEFAULT_STAY)?;
 /// assert!(report.ok());
-/// assert_eq!(report.partitions[2].sm_count, 92);
+/// assert_eq!(report.partitions[0].floor_sms.len(), 32);
+/// assert!(!report.disjoint());
 /// # Ok(())
 /// # }
 /// ```
@@ -55,16 +59,22 @@ pub struct Report {
 pub struct PartitionReport {
     /// The partition's name; `primary` or `borrowed` for a context that owns no group.
     pub name: String,
-    /// The SMs asked for; `None` for a remainder.
-    pub requested: Option<u32>,
-    /// The SMs that the partition was given.
+    /// The share asked for; `None` for a context that owns no group.
+    pub share: Option<Share>,
+    /// The SMs that no other partition may use.
+    pub floor: u32,
+    /// The SMs that the partition may use: its ceiling.
     pub sm_count: u32,
-    /// Every block that ran, in the grid's order.
+    /// The ids of the SMs that it ran on alone.
+    pub alone_sms: BTreeSet<u32>,
+    /// The ids of the SMs of its floor.
+    pub floor_sms: BTreeSet<u32>,
+    /// Every block that ran while all partitions did, in the grid's order.
     pub blocks: Vec<Block>,
 }
 
 impl PartitionReport {
-    /// The ids of the SMs that blocks ran on.
+    /// The ids of the SMs that blocks ran on while all partitions did.
     #[must_use]
     pub fn observed_sms(&self) -> BTreeSet<u32> {
         self.blocks.iter().map(|block| block.sm).collect()
@@ -82,15 +92,24 @@ impl PartitionReport {
         self.blocks.iter().map(|block| block.end_ns).max().unwrap_or(0)
     }
 
-    /// Whether the partition ran on as many SMs as it was given.
+    /// Whether the partition ran alone on as many SMs as it was given, its floor among them.
     #[must_use]
     pub fn complete(&self) -> bool {
-        self.observed_sms().len() == self.sm_count as usize
+        self.alone_sms.len() == self.sm_count as usize
+            && self.floor_sms.len() == self.floor as usize
+            && self.floor_sms.is_subset(&self.alone_sms)
+    }
+
+    /// Whether it ran beside the others on all of its floor, and only within its ceiling.
+    #[must_use]
+    pub fn within(&self) -> bool {
+        let observed = self.observed_sms();
+        self.floor_sms.is_subset(&observed) && observed.is_subset(&self.alone_sms)
     }
 }
 
 impl Report {
-    /// Whether no SM ran blocks of two partitions.
+    /// Whether no SM ran blocks of two partitions. Those that share SMs most often do not.
     #[must_use]
     pub fn disjoint(&self) -> bool {
         let mut seen = BTreeSet::new();
@@ -105,78 +124,179 @@ impl Report {
         last_start < first_end
     }
 
-    /// Whether every partition ran on its own SMs, all of them and only there. Time is no part of
-    /// it: disjoint SMs promise no concurrency.
+    /// The ids of a partition's floor on which other partitions ran; none for a number that no partition
+    /// has.
+    #[must_use]
+    pub fn intruded(&self, partition: usize) -> BTreeSet<u32> {
+        let Some(owner) = self.partitions.get(partition) else { return BTreeSet::new() };
+        let others = self.partitions.iter().enumerate().filter(|(other, _)| *other != partition);
+        let others = others.flat_map(|(_, other)| other.observed_sms());
+        others.filter(|sm| owner.floor_sms.contains(sm)).collect()
+    }
+
+    /// Whether a partition kept to its share and had it: alone it ran on as many SMs as its ceiling,
+    /// beside the others only there and on all of its floor, and nobody else on its floor.
+    #[must_use]
+    pub fn kept(&self, partition: usize) -> bool {
+        let part = self.partitions.get(partition);
+        part.is_some_and(|part| part.complete() && part.within())
+            && self.intruded(partition).is_empty()
+    }
+
+    /// Whether no partition ran on another's floor.
+    #[must_use]
+    pub fn floors_kept(&self) -> bool {
+        (0..self.partitions.len()).all(|partition| self.intruded(partition).is_empty())
+    }
+
+    /// Whether every partition kept to its share and had it. Time is no part of it: SMs of its own
+    /// promise a partition no concurrency.
     #[must_use]
     pub fn ok(&self) -> bool {
-        self.disjoint() && self.partitions.iter().all(PartitionReport::complete)
+        (0..self.partitions.len()).all(|partition| self.kept(partition))
     }
 }
 
-/// Splits a device, makes the partitions, and runs the probe in all of them at the same time. The
+/// What is verified.
+struct Subject {
+    name: String,
+    share: Option<Share>,
+    floor: u32,
+    sm_count: u32,
+    context: Context,
+    stream: Stream,
+    /// The units of its floor, where it has others too.
+    floor_units: Vec<usize>,
+}
+
+impl Subject {
+    fn of_context(context: &Context) -> Result<Subject> {
+        let group = context.group();
+        let name = context.label().to_owned();
+        let share = group.map(SmGroup::share);
+        let floor = group.map_or(0, SmGroup::floor);
+        let floor_units = group.map_or_else(Vec::new, SmGroup::floor_units);
+        Subject::new(context, name, share, floor, floor_units)
+    }
+
+    fn of_partition(part: &Partition) -> Result<Subject> {
+        let (name, floor_units) = (part.name().to_owned(), part.floor_units().iter().collect());
+        Subject::new(part.context(), name, Some(part.share()), part.floor(), floor_units)
+    }
+
+    fn new(
+        context: &Context,
+        name: String,
+        share: Option<Share>,
+        floor: u32,
+        floor_units: Vec<usize>,
+    ) -> Result<Subject> {
+        let stream = context.create_stream(StreamOptions::default())?;
+        let sm_count = context.sm_count()?;
+        Ok(Subject { name, share, floor, sm_count, context: context.clone(), stream, floor_units })
+    }
+
+    /// The SMs of its floor, which the driver tells only by running there: in a context of nothing else.
+    fn floor_sms(
+        &self,
+        probe: &Probe,
+        alone: &BTreeSet<u32>,
+        stay: Duration,
+    ) -> Result<BTreeSet<u32>> {
+        if self.floor == self.sm_count || self.floor == 0 {
+            return Ok(if self.floor == 0 { BTreeSet::new() } else { alone.clone() });
+        }
+        let context = context_of_units(&self.context, &self.floor_units, self.floor)?;
+        let stream = context.create_stream(StreamOptions::default())?;
+        let blocks = probe.launch(&stream, self.floor, stay)?.finish()?;
+        Ok(sms(&blocks))
+    }
+}
+
+fn sms(blocks: &[Block]) -> BTreeSet<u32> {
+    blocks.iter().map(|block| block.sm).collect()
+}
+
+/// Divides a device, and runs the probe in each partition alone and then in all at the same time. The
 /// partitions are gone afterwards.
 ///
 /// # Errors
 ///
-/// As [`SmResource::split`](crate::SmResource::split),
-/// [`Device::create_context`] and [`partitions`].
+/// As [`Device::partition`] and [`partitions`].
 pub fn split(device: &Device, request: impl Into<SplitRequest>, stay: Duration) -> Result<Report> {
-    let split = device.resources().sm()?.split(request)?;
-    let contexts: Vec<Context> = split
-        .groups
-        .into_iter()
-        .chain(split.remainder)
-        .map(|group| device.create_context(group))
-        .collect::<Result<_, _>>()?;
-    partitions(&contexts, stay)
+    partitions(&device.partition(request)?, stay)
 }
 
-/// Runs the probe in all contexts at the same time; each block stays for at least `stay`.
+/// Runs the probe in each partition alone, on the floor of each, and then in all of them at the same time;
+/// each block stays for at least `stay`. Of a plan verify the active one.
 ///
 /// # Errors
 ///
-/// [`Error::InvalidRequest`] for no contexts, [`Error::DeviceMismatch`] for contexts of two devices,
+/// [`Error::InvalidRequest`] for no partitions, [`Error::DeviceMismatch`] for partitions of two devices,
 /// and [`Error::Driver`].
-pub fn partitions(contexts: &[Context], stay: Duration) -> Result<Report> {
-    let Some(first) = contexts.first() else {
+pub fn partitions<'a>(
+    partitions: impl IntoIterator<Item = &'a Partition>,
+    stay: Duration,
+) -> Result<Report> {
+    run(partitions.into_iter().map(Subject::of_partition).collect::<Result<_>>()?, stay)
+}
+
+/// As [`partitions`], for contexts. One that owns no group has no floor, and is given the SMs that the
+/// driver says.
+///
+/// # Errors
+///
+/// As [`partitions`].
+pub fn contexts<'a>(
+    contexts: impl IntoIterator<Item = &'a Context>,
+    stay: Duration,
+) -> Result<Report> {
+    run(contexts.into_iter().map(Subject::of_context).collect::<Result<_>>()?, stay)
+}
+
+fn run(subjects: Vec<Subject>, stay: Duration) -> Result<Report> {
+    let Some(first) = subjects.first() else {
         return Err(Error::InvalidRequest("there is nothing to verify".to_owned()));
     };
-    let device = first.device();
-    if contexts.iter().any(|context| context.device() != device) {
+    let device = first.context.device().clone();
+    if subjects.iter().any(|subject| *subject.context.device() != device) {
         return Err(Error::DeviceMismatch { what: "the contexts" });
     }
-    let probe = Probe::load(device)?;
-    let lanes: Vec<(Stream, u32)> = contexts
-        .iter()
-        .map(|context| Ok((context.create_stream(StreamOptions::default())?, context.sm_count()?)))
-        .collect::<Result<_>>()?;
+    let probe = Probe::load(&device)?;
     // Once without staying, so that loading the kernel into each context is over when it counts.
-    run(&probe, &lanes, Duration::ZERO)?;
-    let blocks = run(&probe, &lanes, stay)?;
-
-    let partitions = contexts.iter().zip(&lanes).zip(blocks);
+    together(&probe, &subjects, Duration::ZERO)?;
+    let mut reports = Vec::with_capacity(subjects.len());
+    for subject in &subjects {
+        let alone_sms = sms(&probe.launch(&subject.stream, subject.sm_count, stay)?.finish()?);
+        let floor_sms = subject.floor_sms(&probe, &alone_sms, stay)?;
+        reports.push(PartitionReport {
+            name: subject.name.clone(),
+            share: subject.share,
+            floor: subject.floor,
+            sm_count: subject.sm_count,
+            alone_sms,
+            floor_sms,
+            blocks: Vec::new(),
+        });
+    }
+    for (report, blocks) in reports.iter_mut().zip(together(&probe, &subjects, stay)?) {
+        report.blocks = blocks;
+    }
     Ok(Report {
         driver: device.driver().info(),
         ordinal: device.ordinal(),
         device_name: device.name()?,
         sm_count: device.sm_count()?,
         compute_capability: device.compute_capability()?,
-        partitions: partitions
-            .map(|((context, (_, sm_count)), blocks)| PartitionReport {
-                name: context.label().to_owned(),
-                requested: context.group().and_then(|group| group.requested()),
-                sm_count: *sm_count,
-                blocks,
-            })
-            .collect(),
+        partitions: reports,
     })
 }
 
-/// Launches the probe on every stream before waiting for any.
-fn run(probe: &Probe, lanes: &[(Stream, u32)], stay: Duration) -> Result<Vec<Vec<Block>>> {
-    let running = lanes
+/// Launches the probe in every subject before waiting for any.
+fn together(probe: &Probe, subjects: &[Subject], stay: Duration) -> Result<Vec<Vec<Block>>> {
+    let running = subjects
         .iter()
-        .map(|(stream, sm_count)| probe.launch(stream, *sm_count, stay))
+        .map(|subject| probe.launch(&subject.stream, subject.sm_count, stay))
         .collect::<Result<Vec<_>>>()?;
     running.into_iter().map(|probe| probe.finish()).collect()
 }

@@ -85,7 +85,7 @@ fn one_round(
 ) -> green_ctx::Result<()> {
     let context = partition(device, wanted)?;
     let stream = context.create_stream(StreamOptions::default())?;
-    let report = verify::partitions(std::slice::from_ref(&context), Duration::from_micros(200))?;
+    let report = verify::contexts(std::slice::from_ref(&context), Duration::from_micros(200))?;
     let seen = report.partitions[0].observed_sms();
     assert_eq!(seen.len(), context.sm_count()? as usize);
     {

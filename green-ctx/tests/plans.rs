@@ -107,7 +107,7 @@ fn new_work_waits_for_the_old_work_on_its_sms() -> Outcome {
     set.switch(&night, SwitchOptions::default())?;
     launch(&stream(&set, "decode")?, &new)?;
     // A stream that is made after the switch waits as well.
-    let decode = Arc::clone(night.partition("decode").ok_or("decode")?);
+    let decode = night.partition("decode").ok_or("decode")?.clone();
     launch(&decode.create_stream(StreamOptions::default())?, &late)?;
     let launches = sim.launches();
     assert_eq!(launches.len(), 3);
@@ -155,7 +155,7 @@ fn every_stream_of_a_partition_takes_part() -> Outcome {
     let (old, new) = (work(&sim, &device, "old")?, work(&sim, &device, "new")?);
     for (round, who) in ["the context", "somebody else", "one that is gone"].iter().enumerate() {
         set.switch(&plans[round % 2], SwitchOptions::default())?;
-        let prefill = Arc::clone(set.active().partition("prefill").ok_or("prefill")?);
+        let prefill = set.active().partition("prefill").ok_or("prefill")?.clone();
         let stream = match *who {
             "somebody else" => {
                 let raw = raw::stream(prefill.context())?;
@@ -184,7 +184,7 @@ fn a_partition_that_stays_is_the_same_and_is_not_stalled() -> Outcome {
         SplitRequest::new().group("decode", 32).group("draft", rest[0]).group("prefill", rest[1])
     };
     let set = set(&device, PlanRequest::new("a", request([16, 72])))?;
-    let before = Arc::clone(set.active().partition("decode").ok_or("decode")?);
+    let before = set.active().partition("decode").ok_or("decode")?.clone();
     let next = set.prepare(PlanRequest::new("b", request([40, 48])))?;
     let after = next.partition("decode").ok_or("decode")?;
     assert_eq!(before.context(), after.context());

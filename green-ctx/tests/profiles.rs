@@ -30,7 +30,7 @@ fn verified(
         assert_eq!(stream.context(), context);
         stream.synchronize()?;
     }
-    let report = verify::partitions(&contexts, STAY)?;
+    let report = verify::contexts(&contexts, STAY)?;
     assert!(report.ok() && report.disjoint(), "{report:?}");
     let given: Vec<u32> = report.partitions.iter().map(|partition| partition.sm_count).collect();
     let held: u32 = given.iter().sum();
@@ -127,7 +127,7 @@ fn groups_are_split_again() -> Outcome {
         let groups = split.groups.into_iter().chain(split.remainder);
         let contexts: Vec<Context> =
             groups.map(|group| device.create_context(group)).collect::<Result<_, _>>()?;
-        let report = verify::partitions(&contexts, STAY)?;
+        let report = verify::contexts(&contexts, STAY)?;
         assert!(report.ok(), "{report:?}");
         assert_eq!(report.partitions.iter().map(|part| part.sm_count).sum::<u32>(), four);
         Ok(())

@@ -213,7 +213,7 @@ fn partitions_with_memory_of_their_own_are_clean() -> Outcome {
                     let context = partition(&device, 8)?;
                     let mut clean = true;
                     for _ in 0..20 {
-                        let report = green_ctx::verify::partitions(
+                        let report = green_ctx::verify::contexts(
                             std::slice::from_ref(&context),
                             std::time::Duration::from_micros(10),
                         )?;

@@ -41,7 +41,7 @@ fn a_12_4_driver_makes_streams_in_its_own_way() -> Outcome {
     assert_eq!(sim.calls().get("cuGreenCtxStreamCreate"), None);
     assert_eq!(stream.priority()?, -2);
     assert_eq!(green_ctx::Context::current(device.driver())?, None);
-    let report = verify::partitions(std::slice::from_ref(&context), Duration::from_millis(1))?;
+    let report = verify::contexts(std::slice::from_ref(&context), Duration::from_millis(1))?;
     assert_eq!(report.partitions[0].observed_sms().len(), 8);
     Ok(())
 }
@@ -128,7 +128,7 @@ fn devices_have_ledgers_of_their_own() -> Outcome {
     let _held = group(&devices[0], 132)?;
     assert_eq!(devices[1].resources().sm()?.free(), 132);
     let contexts = [partition(&devices[1], 8)?, devices[0].primary_context()?];
-    let error = verify::partitions(&contexts, Duration::ZERO).expect_err("two devices");
+    let error = verify::contexts(&contexts, Duration::ZERO).expect_err("two devices");
     assert!(matches!(error, Error::DeviceMismatch { .. }), "{error}");
     Ok(())
 }
@@ -138,7 +138,7 @@ fn work_is_traced_on_the_partition_it_was_given() -> Outcome {
     let (sim, device) = simulated("h200")?;
     let context = partition(&device, 16)?;
     let stream = context.create_stream(StreamOptions::default())?;
-    verify::partitions(std::slice::from_ref(&context), Duration::from_millis(1))?;
+    verify::contexts(std::slice::from_ref(&context), Duration::from_millis(1))?;
     let launches = sim.launches();
     assert!(!launches.is_empty());
     for launch in launches {

@@ -23,7 +23,7 @@ fn contexts(device: &Device, split: Split) -> green_ctx::Result<Vec<Context>> {
 
 /// The SMs that each context runs on, as the probe sees it.
 fn observed(contexts: &[Context]) -> green_ctx::Result<Vec<Vec<u32>>> {
-    let report = verify::partitions(contexts, Duration::from_millis(1))?;
+    let report = verify::contexts(contexts, Duration::from_millis(1))?;
     let partitions = report.partitions.iter();
     Ok(partitions.map(|partition| partition.observed_sms().into_iter().collect()).collect())
 }
@@ -64,13 +64,13 @@ fn a_group_may_take_as_many_as_there_are() -> Outcome {
     let request = SplitRequest::new().group("decode", 16).group("prefill", None).rest("odd");
     let plan = sms.dry_run(request.clone())?;
     assert_eq!(
-        (plan.groups[1].requested, plan.groups[1].sm_count, plan.remainder),
+        (plan.groups[1].share.count(), plan.groups[1].sm_count, plan.remainder),
         (None, 104, 12)
     );
     let split = sms.split(request)?;
     // The 12 that are left are not scheduled together, and stay out of it.
     assert_eq!(counts(&split), (vec![16, 104], Some(12)));
-    assert_eq!(split.groups[1].requested(), None);
+    assert_eq!(split.groups[1].share().count(), None);
     let error = sms.split(SplitRequest::new().group("more", None)).expect_err("nothing is left");
     assert!(error.to_string().starts_with("a group of any number of SMs does not fit"), "{error}");
     Ok(())
@@ -141,27 +141,21 @@ fn a_group_that_cannot_be_split_comes_back() -> Outcome {
 }
 
 #[test]
-fn overlapping_groups_share_and_take_nothing() -> Outcome {
+fn overlapping_groups_share() -> Outcome {
     let (_sim, device) = simulated("h200")?;
     let sms = device.resources().sm()?;
-    let owned = group(&device, 132)?;
-    assert!(owned.is_owned());
-    let request = SplitRequest::from([16, 24]).overlapping(true);
-    assert_eq!(sms.dry_run(request.clone())?.remainder, 92);
-    let split = sms.split(request)?;
-    assert!(split.groups.iter().all(|group| !group.is_owned()));
+    let request = || SplitRequest::from([16, 24]).overlapping(true);
+    assert_eq!(sms.dry_run(request())?.remainder, 92);
+    let split = sms.split(request())?;
+    assert!(split.groups.iter().all(|group| group.floor() == 0));
     let mut all = contexts(&device, split)?;
-    all.push(device.create_context(owned)?);
+    all.extend(contexts(&device, sms.split(request())?)?);
     let seen = observed(&all)?;
-    assert!(seen[0].iter().all(|sm| seen[2].contains(sm)));
+    assert_eq!(seen[..2], seen[2..]);
     assert!(seen[0].iter().all(|sm| !seen[1].contains(sm)), "one request is disjoint in itself");
-    assert_eq!(sms.free(), 0);
+    assert_eq!(sms.free(), 92);
     drop(all);
     assert_eq!(sms.free(), 132);
-    // Fine groups beside coarse ones, when it is said.
-    let _coarse = group(&device, 8)?;
-    let fine = SplitRequest::from([2]).granularity(Granularity::Fine).overlapping(true);
-    assert_eq!(counts(&sms.split(fine)?).0, [2]);
     let error = sms.split(SplitRequest::from([200]).overlapping(true)).expect_err("132 SMs");
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
     Ok(())
@@ -182,7 +176,7 @@ fn a_12_4_driver_makes_equal_groups_and_the_rest() -> Outcome {
         let split = sms.split(request.clone())?;
         assert_eq!(counts(&split), expected, "{request:?}");
         let contexts = contexts(&device, split)?;
-        assert!(verify::partitions(&contexts, Duration::from_millis(1))?.ok(), "{request:?}");
+        assert!(verify::contexts(&contexts, Duration::from_millis(1))?.ok(), "{request:?}");
     }
     assert_eq!(sms.free(), 132);
     Ok(())

@@ -185,6 +185,11 @@ impl Context {
         self.shared().map_or(Ok(false), |shared| shared.streams.are_capturing(self.device().api()))
     }
 
+    /// Whether other contexts have the same SMs at other times, as those of plans do.
+    pub(crate) fn shares_sms(&self) -> bool {
+        self.fencing().is_some_and(Fencing::shares_sms)
+    }
+
     /// Prepares a new context for sharing its SMs in time, before it has a stream.
     pub(crate) fn share_sms(&self) -> Result<()> {
         let Some(fencing) = self.fencing() else { return Ok(()) };

@@ -4,11 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::partition::Partition;
-use super::shared::SharedContext;
 use crate::device::Device;
 use crate::group::Parent;
 use crate::ledger::SplitRequest;
+use crate::partition::{Partition, Partitions};
 
 /// A named division of the SMs of a [`PlanSet`](super::PlanSet).
 ///
@@ -17,7 +16,7 @@ use crate::ledger::SplitRequest;
 /// ```
 /// use green_ctx::{PlanRequest, SplitRequest};
 ///
-/// let plan = PlanRequest::new("busy", SplitRequest::new().group("decode", 48).rest("prefill"));
+/// let plan = PlanRequest::new("busy", SplitRequest::new().group("decode", 48..).group("prefill", ..=84));
 /// assert_eq!(plan.name(), "busy");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,9 +43,7 @@ impl PlanRequest {
 /// the active one; what is submitted to a plan that is not competes with the active one for SMs.
 pub struct Plan {
     pub(super) name: Arc<str>,
-    pub(super) partitions: Vec<Arc<Partition>>,
-    /// What the partitions run on, in their order.
-    pub(super) contexts: Vec<Arc<SharedContext>>,
+    pub(super) partitions: Partitions,
     /// The SMs that the plan divides.
     base: Arc<Parent>,
     /// Whether its set has forgotten it.
@@ -54,10 +51,9 @@ pub struct Plan {
 }
 
 impl Plan {
-    pub(super) fn new(name: Arc<str>, partitions: Vec<Arc<Partition>>, base: &Arc<Parent>) -> Plan {
-        let contexts = partitions.iter().map(|partition| Arc::clone(partition.shared())).collect();
+    pub(super) fn new(name: Arc<str>, partitions: Partitions, base: &Arc<Parent>) -> Plan {
         let (base, retired) = (Arc::clone(base), AtomicBool::new(false));
-        Plan { name, partitions, contexts, base, retired }
+        Plan { name, partitions, base, retired }
     }
 
     pub(super) fn device(&self) -> &Device {
@@ -80,16 +76,16 @@ impl Plan {
         &self.name
     }
 
-    /// The partitions, in the plan's order; the one that takes the rest is last.
+    /// The partitions.
     #[must_use]
-    pub fn partitions(&self) -> &[Arc<Partition>] {
+    pub fn partitions(&self) -> &Partitions {
         &self.partitions
     }
 
     /// The partition of this name.
     #[must_use]
-    pub fn partition(&self, name: &str) -> Option<&Arc<Partition>> {
-        self.partitions.iter().find(|partition| partition.name() == name)
+    pub fn partition(&self, name: &str) -> Option<&Partition> {
+        self.partitions.get(name)
     }
 }
 

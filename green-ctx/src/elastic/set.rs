@@ -11,13 +11,13 @@ use arc_swap::{ArcSwap, Guard};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::failure::{PlanError, SetError};
-use super::partition::Partition;
 use super::plan::{Plan, PlanRequest};
-use super::shared::SharedContext;
 use super::switch::{self, Ended, Former};
 use crate::device::Device;
 use crate::error::Result;
 use crate::group::{Parent, SmGroup};
+use crate::ledger::Holder;
+use crate::partition::{Given, Partition, Partitions, SharedContext};
 use crate::trace;
 
 /// The SMs of one group, divided by one plan at a time.
@@ -25,9 +25,9 @@ use crate::trace;
 /// Plans are prepared ahead: their contexts and streams are there before they are needed, since
 /// making a context takes 800 µs and waits for all work of the device (recorded on an H200, driver
 /// 580.159.04). [`switch`](PlanSet::switch) then moves SMs from one partition to another for the
-/// price of a few events: new work of the new plan waits, on the device, for the old plan's work on
-/// the SMs that it takes over. A partition that has the same SMs in both plans is the same, and waits
-/// for nothing.
+/// price of a few events. On the device, new work of a partition waits for former plans' work on the
+/// SMs of its floor, and for what had the partition's name on other SMs; for SMs that it shares it
+/// waits for nobody. A partition that has the same SMs in both plans is the same.
 ///
 /// Clones share the set. The [manual](crate::guide::plans) says what waits for what.
 ///
@@ -84,8 +84,9 @@ impl Default for SwitchOptions {
 }
 
 impl SwitchOptions {
-    /// Sets whether new work waits, on the device, for the former plan's work on the SMs that it takes
-    /// over. Without, both may be on the same SMs at the same time, and nothing orders them.
+    /// Sets whether new work waits, on the device, for former plans' work on the SMs of its partition's
+    /// floor and under its partition's name. Without, both may run at the same time, and nothing orders
+    /// them.
     pub const fn fence(mut self, fence: bool) -> SwitchOptions {
         self.fence = fence;
         self
@@ -311,7 +312,7 @@ impl PlanSet {
                 return Ok(left);
             }
             for partition in plan.partitions() {
-                partition.refuse_capture()?;
+                switch::refuse_captures_of(partition)?;
                 partition.shared().record()?;
             }
             let done = MutexGuard::unlocked(&mut left, || self.wait_for(&plan, end, at_most));
@@ -366,20 +367,40 @@ fn build(
     // Plans that want as many SMs have the same ones, and a switch between them leaves those alone.
     let living: Vec<_> = contexts.lock().iter().filter_map(Weak::upgrade).collect();
     let shared: Vec<_> = living.iter().map(|context| context.placement().clone()).collect();
+    if let Some(partition) = request.twice() {
+        let (plan, partition) = (name.to_string(), partition.to_owned());
+        return Err(PlanError::TwoOfOneName { plan, partition });
+    }
     let split = base.divide(&request, &shared)?;
     let groups: Vec<SmGroup> = split.groups.into_iter().chain(split.remainder).collect();
-    for (index, group) in groups.iter().enumerate() {
-        if groups[..index].iter().any(|other| other.name() == group.name()) {
-            let (plan, partition) = (name.to_string(), group.name().to_owned());
-            return Err(PlanError::TwoOfOneName { plan, partition });
-        }
+    let beside: Vec<Vec<Holder>> = (0..groups.len()).map(|index| sharers(&groups, index)).collect();
+    let mut partitions: Vec<Partition> = Vec::with_capacity(groups.len());
+    for (group, beside) in groups.into_iter().zip(beside) {
+        let given = Given::from(&group);
+        // Partitions of one plan may have the same SMs: `..` beside `..`.
+        let is_used = |context: &Arc<SharedContext>| {
+            partitions.iter().any(|other| Arc::ptr_eq(other.shared(), context))
+        };
+        let context = context_of(base, contexts, group, is_used)?;
+        partitions.push(Partition::new(given, beside, context));
     }
-    let partition = |group: SmGroup| {
-        let (name, requested) = (Arc::from(group.name()), group.requested());
-        Ok(Arc::new(Partition::new(name, requested, context_of(base, contexts, group)?)))
-    };
-    let partitions = groups.into_iter().map(partition).collect::<Result<Vec<_>>>()?;
+    let partitions: Partitions = partitions.into_iter().collect();
     Ok(Arc::new(Plan::new(name, partitions, base)))
+}
+
+/// Who else has units of a group, with how many SMs each.
+fn sharers(groups: &[SmGroup], index: usize) -> Vec<Holder> {
+    let pool = groups[index].pool();
+    let others = groups.iter().enumerate().filter(|(other, _)| *other != index);
+    let common = |group: &SmGroup| -> u32 {
+        let units = group.pool().iter().filter(|unit| pool.contains(unit));
+        units.map(|unit| group.units().counts().counts()[*unit]).sum()
+    };
+    let holder = |(_, group): (usize, &SmGroup)| Holder {
+        name: Arc::from(group.name()),
+        sm_count: common(group),
+    };
+    others.map(holder).filter(|holder| holder.sm_count > 0).collect()
 }
 
 /// The context of a group's SMs: made for another plan, or now.
@@ -387,17 +408,21 @@ fn context_of(
     base: &Parent,
     contexts: &Mutex<Vec<Weak<SharedContext>>>,
     group: SmGroup,
+    is_used: impl Fn(&Arc<SharedContext>) -> bool,
 ) -> Result<Arc<SharedContext>> {
-    let placement = group.placement().clone();
+    let (placement, priority) = (group.placement().clone(), group.priority());
     let find = |living: &[Arc<SharedContext>]| {
-        living.iter().find(|context| *context.placement() == placement).cloned()
+        let fits = |context: &&Arc<SharedContext>| {
+            context.is_for(&placement, priority) && !is_used(context)
+        };
+        living.iter().find(fits).cloned()
     };
     // Handles that turn out to be the last ones end outside of the lock.
     let living: Vec<_> = contexts.lock().iter().filter_map(Weak::upgrade).collect();
     if let Some(context) = find(&living) {
         return Ok(context);
     }
-    let fresh = Arc::new(SharedContext::create(group)?);
+    let fresh = Arc::new(SharedContext::create_time_shared(group)?);
     // The last context of the same SMs may have gone since they were chosen.
     fresh.wait_for_former(&base.fences())?;
     let mut known = contexts.lock();

@@ -1,69 +1,159 @@
 //! What a switch between plans has to fence.
+//!
+//! A partition of the next plan waits for a context that is not the plan's, where that context's work may
+//! still be on the partition's floor; and for any other context that had the partition's name, since what
+//! has one name never runs in two contexts at once. What partitions share they have at once.
 
 use std::mem;
+use std::slice;
 use std::sync::Arc;
 
 use super::failure::PlanError;
 use super::plan::Plan;
-use super::shared::SharedContext;
 use crate::device::Device;
 use crate::error::Result;
+use crate::ledger::UnitSet;
+use crate::partition::{Partition, SharedContext};
 
-/// The contexts of former plans whose work may not be done, on SMs that no later plan has used. Where
-/// one has, its contexts wait for that work, and their own fences stand for it.
+/// What plans that are not active any more left, as far as nobody has waited for it.
 #[derive(Default)]
 pub(super) struct Former {
-    /// Those whose work was recorded when their plan ceased to be the active one.
-    recorded: Vec<Arc<SharedContext>>,
+    left: Vec<Left>,
     /// The plans that were left without fences since the last switch with fences, each once.
     unfenced: Vec<Arc<Plan>>,
 }
 
+/// What somebody may still have to wait for in one context.
+pub(super) struct Left {
+    context: Arc<SharedContext>,
+    /// The units on which no floor was since. Who had a floor there waits for the context's work, and a
+    /// fence of its own stands for it.
+    units: UnitSet,
+    /// The names that it had, of which no partition on other units has waited for it.
+    names: Vec<Arc<str>>,
+    /// Whether its work was recorded since.
+    is_recorded: bool,
+}
+
 /// What a switch has no use for any more, to be dropped outside of locks.
-pub(super) type Ended = (Vec<Arc<SharedContext>>, Vec<Arc<Plan>>);
+pub(super) type Ended = (Vec<Left>, Vec<Arc<Plan>>);
+
+/// A context that a partition of the next plan may have to wait for.
+struct Candidate<'a> {
+    context: &'a Arc<SharedContext>,
+    units: &'a UnitSet,
+    names: &'a [Arc<str>],
+    is_recorded: bool,
+    /// Whether the next plan has it too.
+    stays: bool,
+}
+
+impl Candidate<'_> {
+    /// Whether a partition of the next plan comes after its work.
+    fn precedes(&self, next: &Partition) -> bool {
+        let on_its_floor = || !self.stays && self.units.overlaps(next.floor_units());
+        let had_its_name = || self.names.iter().any(|name| **name == *next.name());
+        !Arc::ptr_eq(self.context, next.shared()) && (on_its_floor() || had_its_name())
+    }
+
+    /// What of it a later plan may have to wait for, once all partitions of the next plan wait that have
+    /// to.
+    fn left(&self, next: &Plan) -> Option<Left> {
+        let is_next = |name: &&Arc<str>| next.partitions.get(name).is_some();
+        let names: Vec<_> =
+            self.names.iter().filter(|name| !is_next(name)).map(Arc::clone).collect();
+        let on_no_floor = || {
+            let mut units = self.units.clone();
+            next.partitions.iter().for_each(|next| {
+                units.remove(next.floor_units());
+            });
+            units
+        };
+        // A context that is active stands for its own work when it goes.
+        let units = if self.stays { UnitSet::default() } else { on_no_floor() };
+        let (context, is_recorded) = (Arc::clone(self.context), self.is_recorded);
+        let is_over = units.is_empty() && names.is_empty();
+        (!is_over).then_some(Left { context, units, names, is_recorded })
+    }
+}
 
 impl Former {
-    /// Fences a switch: the next plan's partitions wait for all work of contexts that are not the
-    /// plan's and that have SMs of theirs, unless they do already.
+    /// Fences a switch.
     pub(super) fn fence(&mut self, from: &Plan, to: &Plan) -> Result<Ended, PlanError> {
-        let device = to.device();
-        let is_next = |context: &Arc<SharedContext>| has(&to.contexts, context);
-        // Who gives up SMs now, or did so in a switch without fences, is recorded.
-        let mut going: Vec<&Arc<SharedContext>> = Vec::with_capacity(from.contexts.len());
-        let unfenced = self.unfenced.iter().flat_map(|plan| &plan.contexts);
-        for context in from.contexts.iter().chain(unfenced) {
-            if !is_next(context) && !going.iter().any(|other| Arc::ptr_eq(other, context)) {
-                going.push(context);
+        let mut candidates = self.candidates(from, to)?;
+        let is_awaited =
+            |candidate: &Candidate<'_>| to.partitions.iter().any(|next| candidate.precedes(next));
+        // Who gives up its units is recorded now, so that it is known when it is done.
+        let mut recorded: Vec<&Arc<SharedContext>> = Vec::with_capacity(candidates.len());
+        for candidate in &mut candidates {
+            if candidate.is_recorded || (candidate.stays && !is_awaited(candidate)) {
+                continue;
             }
-        }
-        let mut carried: Vec<&Arc<SharedContext>> = Vec::new();
-        for context in self.recorded.iter().filter(|context| !is_next(context)) {
-            let is_going = going.iter().any(|other| Arc::ptr_eq(other, context));
-            if !is_going && !is_done(device, context)? {
-                carried.push(context);
+            candidate.is_recorded = true;
+            if !recorded.iter().any(|other| Arc::ptr_eq(other, candidate.context)) {
+                recorded.push(candidate.context);
             }
         }
         // All are asked before anything is recorded, so that a refused switch has done nothing.
-        for context in &going {
+        for context in &recorded {
             refuse_capture(context, from)?;
         }
-        for new in &to.partitions {
-            let context = new.shared();
-            let gets_sms = going.iter().any(|old| context.overlaps(old));
-            let waits =
-                |old: &&Arc<SharedContext>| context.overlaps(old) && !context.waits_for(old);
-            if gets_sms || carried.iter().any(waits) {
-                new.refuse_capture()?;
+        let is_recorded =
+            |context: &Arc<SharedContext>| recorded.iter().any(|other| Arc::ptr_eq(other, context));
+        for next in &to.partitions {
+            let waits = |candidate: &Candidate<'_>| {
+                candidate.precedes(next)
+                    && (is_recorded(candidate.context)
+                        || !next.shared().waits_for(candidate.context))
+            };
+            if candidates.iter().any(waits) {
+                refuse_captures_of(next)?;
             }
         }
-        going.iter().try_for_each(|context| context.record())?;
-        for new in &to.contexts {
-            let mut old = going.iter().chain(&carried).filter(|old| new.overlaps(old));
-            old.try_for_each(|old| new.wait_for(old))?;
+        recorded.iter().try_for_each(|context| context.record())?;
+        for next in &to.partitions {
+            let mut former = candidates.iter().filter(|candidate| candidate.precedes(next));
+            former.try_for_each(|candidate| next.shared().wait_for(candidate.context))?;
         }
-        let kept = going.into_iter().chain(carried).filter(|old| !old.is_within(&to.contexts));
-        let kept = kept.map(Arc::clone).collect();
-        Ok((mem::replace(&mut self.recorded, kept), mem::take(&mut self.unfenced)))
+        let mut left: Vec<Left> = Vec::new();
+        for more in candidates.iter().filter_map(|candidate| candidate.left(to)) {
+            match left.iter_mut().find(|known| Arc::ptr_eq(&known.context, &more.context)) {
+                Some(known) => known.join(more),
+                None => left.push(more),
+            }
+        }
+        Ok((mem::replace(&mut self.left, left), mem::take(&mut self.unfenced)))
+    }
+
+    /// The contexts of the former plan, of those that were left without fences, and of earlier ones as far
+    /// as they are not done; but for those that go on as they are.
+    fn candidates<'a>(&'a self, from: &'a Plan, to: &Plan) -> Result<Vec<Candidate<'a>>> {
+        let stays = |context: &Arc<SharedContext>| {
+            to.partitions.iter().any(|next| Arc::ptr_eq(next.shared(), context))
+        };
+        let mut candidates = Vec::with_capacity(from.partitions.len() + self.left.len());
+        let unfenced = self.unfenced.iter().flat_map(|plan| &plan.partitions);
+        for former in from.partitions.iter().chain(unfenced) {
+            let context = former.shared();
+            let goes_on = to
+                .partitions
+                .get(former.name())
+                .is_some_and(|next| Arc::ptr_eq(next.shared(), context));
+            if !goes_on {
+                let (units, names) = (context.units(), slice::from_ref(former.arc_name()));
+                let stays = stays(context);
+                candidates.push(Candidate { context, units, names, is_recorded: false, stays });
+            }
+        }
+        for Left { context, units, names, is_recorded } in &self.left {
+            let is_recorded = *is_recorded;
+            let goes = candidates.iter().any(|other| Arc::ptr_eq(other.context, context));
+            if goes || !is_recorded || !is_done(to.device(), context)? {
+                let stays = stays(context);
+                candidates.push(Candidate { context, units, names, is_recorded, stays });
+            }
+        }
+        Ok(candidates)
     }
 
     /// Notes a switch that fences nothing: the next one that does makes up for it.
@@ -74,10 +164,27 @@ impl Former {
     }
 
     /// Takes out what is done.
-    pub(super) fn settle(&mut self, device: &Device) -> Vec<Arc<SharedContext>> {
+    pub(super) fn settle(&mut self, device: &Device) -> Vec<Left> {
         // Who cannot tell is kept, and the next switch asks again.
-        let is_over = |context: &mut Arc<SharedContext>| is_done(device, context).unwrap_or(false);
-        self.recorded.extract_if(.., is_over).collect()
+        let is_over =
+            |left: &mut Left| left.is_recorded && is_done(device, &left.context).unwrap_or(false);
+        self.left.extract_if(.., is_over).collect()
+    }
+}
+
+impl Left {
+    /// Adds what else is left in the same context.
+    fn join(&mut self, more: Left) {
+        let Left { units, names, is_recorded, .. } = more;
+        if self.units.is_empty() {
+            self.units = units;
+        } else {
+            self.units.add(&units);
+        }
+        self.names.extend(
+            names.into_iter().filter(|name| !self.names.contains(name)).collect::<Vec<_>>(),
+        );
+        self.is_recorded &= is_recorded;
     }
 }
 
@@ -85,10 +192,6 @@ impl Former {
 /// thread's capture.
 pub(super) fn is_done(device: &Device, context: &SharedContext) -> Result<bool> {
     device.driver().while_relaxed(|| context.is_done())
-}
-
-fn has(contexts: &[Arc<SharedContext>], context: &Arc<SharedContext>) -> bool {
-    contexts.iter().any(|other| Arc::ptr_eq(other, context))
 }
 
 /// Refuses to record a context that has a capture.
@@ -99,4 +202,12 @@ fn refuse_capture(context: &Arc<SharedContext>, plan: &Plan) -> Result<(), PlanE
     let named = plan.partitions.iter().find(|partition| Arc::ptr_eq(partition.shared(), context));
     let partition = named.map_or("of a former plan", |partition| partition.name());
     Err(PlanError::Capturing { partition: partition.to_owned() })
+}
+
+/// Refuses to record a partition that has a capture, or to make it wait.
+pub(super) fn refuse_captures_of(partition: &Partition) -> Result<(), PlanError> {
+    if partition.shared().has_captures()? {
+        return Err(PlanError::Capturing { partition: partition.name().to_owned() });
+    }
+    Ok(())
 }

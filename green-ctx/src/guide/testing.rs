@@ -26,7 +26,7 @@
 //! let device = Driver::simulated(&sim)?.device(0)?;
 //! // What the program does: here, a partition whose work is probed.
 //! let group = device.resources().sm()?.split([16])?.groups.remove(0);
-//! verify::partitions(&[device.create_context(group)?], std::time::Duration::from_millis(1))?;
+//! verify::contexts(&[device.create_context(group)?], std::time::Duration::from_millis(1))?;
 //! // Every launch is on record.
 //! assert!(sim.launches().iter().all(|launch| launch.is_green && launch.sms.len() <= 16));
 //! # Ok(())

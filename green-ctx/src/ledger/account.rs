@@ -12,18 +12,20 @@ use super::request::SplitRequest;
 
 /// One device's account of its units, with fences `F` and driver contexts `C`.
 ///
-/// Each unit is free, held by a group of some name, or quarantined: its last owner's work could not be
-/// recorded, so that nobody knows when it is done. Cloning a fence is cheap, and two are equal only if
-/// they are the same one. The device is cut as the groups that are out ask for; a new cut begins when
-/// every unit is free.
+/// Each unit is free, the floor of one group, shared by several, or quarantined: a former user's work
+/// could not be recorded, so that nobody knows when it is done, and no floor gets it. Cloning a fence is
+/// cheap, and two are equal only if they are the same one. The device is cut as the groups that are out
+/// ask for; a new cut begins when every unit is free.
 pub(crate) struct Ledger<F, C> {
     cut: Cut,
     /// The SMs of each unit; empty until the first group is taken.
     counts: Vec<u32>,
     units: Vec<Unit>,
-    /// The groups that hold units, by their numbers; `None` for a number that is nobody's.
+    /// The groups that have units, by their numbers; `None` for a number that is nobody's.
     groups: Vec<Option<Held>>,
+    /// How many groups have units.
     held: usize,
+    /// How many units wait for work that could not be recorded, each once for each such work.
     quarantined: usize,
     /// What still runs on units that somebody may get, each fence once.
     pending: Vec<Pending<F>>,
@@ -31,12 +33,32 @@ pub(crate) struct Ledger<F, C> {
     pub(crate) recycler: Recycler<C>,
 }
 
-enum Unit {
-    Free,
-    /// By the group of this number.
-    Held(usize),
-    Quarantined,
+#[derive(Clone, Default)]
+struct Unit {
+    /// The group whose floor it is of.
+    floor: Option<GroupNumber>,
+    /// The groups that share it. Nobody does while it is a floor.
+    sharers: Vec<GroupNumber>,
+    /// How many former users' work could not be recorded.
+    quarantined: usize,
 }
+
+impl Unit {
+    /// Whether a floor may have it.
+    fn is_free(&self) -> bool {
+        self.floor.is_none() && self.sharers.is_empty() && self.quarantined == 0
+    }
+
+    /// How many share it; `None` where none may.
+    fn load(&self) -> Option<u32> {
+        let sharers = u32::try_from(self.sharers.len()).unwrap_or(u32::MAX);
+        self.floor.is_none().then_some(sharers)
+    }
+}
+
+/// A group that has units, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GroupNumber(usize);
 
 /// A fence, and the units whose next owner waits for it.
 struct Pending<F> {
@@ -48,47 +70,54 @@ struct Pending<F> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SmCounts {
     pub(crate) free: u32,
+    /// In somebody's floor.
     pub(crate) held: u32,
+    pub(crate) shared: u32,
     pub(crate) quarantined: u32,
 }
 
 /// What a group gets with its units.
 #[must_use = "the fences are to be waited for, and to be dropped without the ledger's lock"]
 pub(crate) struct Taken<F> {
-    /// What still runs there, each fence once.
+    /// By what the units are given back.
+    pub(crate) group: GroupNumber,
+    /// What still runs on its floor, each fence once.
     pub(crate) fences: Vec<F>,
     /// The former cut, where this began a new one.
     _former: Option<Cut>,
 }
 
-/// A group that holds units.
+/// A group that has units.
 struct Held {
     name: Arc<str>,
     units: usize,
 }
 
-/// The names of groups that hold nothing any more. Most often there is one, for which nothing is
-/// allocated.
-#[derive(Default)]
+/// The name of a group that has no units any more.
 #[must_use = "the last of a name is to be dropped without the ledger's lock"]
-pub(crate) struct Names {
-    first: Option<Arc<str>>,
-    others: Vec<Arc<str>>,
+pub(crate) struct Ended {
+    _name: Option<Arc<str>>,
 }
 
-impl Names {
-    fn add(&mut self, name: Arc<str>) {
-        match self.first {
-            None => self.first = Some(name),
-            Some(_) => self.others.push(name),
-        }
-    }
+impl Ended {
+    const NOT: Ended = Ended { _name: None };
 
-    /// The name, if there is one alone.
     #[cfg(test)]
-    pub(crate) fn only(&self) -> Option<&Arc<str>> {
-        self.first.as_ref().filter(|_| self.others.is_empty())
+    pub(crate) fn name(&self) -> Option<&Arc<str>> {
+        self._name.as_ref()
     }
+}
+
+/// What of a device's SMs is divided again: those that a group has.
+pub(crate) struct Level<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) placement: &'a Placement,
+    /// The units that the group shares.
+    pub(crate) pool: &'a [usize],
+    /// Units that no floor gets.
+    pub(crate) quarantined: &'a [usize],
+    /// By what the ledger knows the group.
+    pub(crate) group: Option<GroupNumber>,
 }
 
 impl<F, C> Default for Ledger<F, C> {
@@ -115,78 +144,81 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         request: &SplitRequest,
     ) -> Result<Vec<Chosen>, Refusal> {
         let count = units.counts().len();
-        if request.overlapping {
-            let supply = self.supply(units, cut, vec![true; count], &[]);
-            return supply.assign(request, NotEnoughSms::default);
-        }
         if self.is_out() && self.cut != *cut {
             return Err(Refusal::CutInUse { held: self.describe_cut() });
         }
-        let free = match self.is_out() {
-            true => self.units.iter().map(|unit| matches!(unit, Unit::Free)).collect(),
-            false => vec![true; count],
+        let (free, load) = match self.is_out() {
+            true => self.units.iter().map(|unit| (unit.is_free(), unit.load())).unzip(),
+            false => (vec![true; count], vec![Some(0); count]),
         };
-        self.supply(units, cut, free, &[]).assign(request, || NotEnoughSms {
+        let supply = Supply { units, cut, free, load, preferred: &[], recycler: &self.recycler };
+        supply.assign(request, || NotEnoughSms {
             holders: self.holders(),
+            sharers: self.sharers(None),
             quarantined: self.sm_counts().map_or(0, |sms| sms.quarantined),
             ..NotEnoughSms::default()
         })
     }
 
-    /// Chooses among a group's units for every group of a request. Locations that are preferred come
-    /// before all others of their count, and units in quarantine are not chosen.
+    /// Chooses among a group's units for every group of a request: floors among its floor, and what they
+    /// leave and what the group shares to be shared. Locations that are preferred come before all others
+    /// of their count.
     pub(crate) fn choose_within(
         &self,
         units: &UnitCounts,
-        group: &Placement,
-        name: &str,
+        level: &Level<'_>,
         request: &SplitRequest,
         preferred: &[Placement],
-        quarantined: &[usize],
     ) -> Result<Vec<Chosen>, Refusal> {
-        let mut free = vec![false; units.counts().len()];
-        group.members.iter().for_each(|index| free[*index] = true);
-        quarantined.iter().for_each(|index| free[*index] = false);
-        self.supply(units, &group.cut, free, preferred).assign(request, || NotEnoughSms {
+        let Level { name, placement, pool, quarantined, .. } = *level;
+        let count = units.counts().len();
+        let (mut free, mut load) = (vec![false; count], vec![None; count]);
+        for unit in &placement.members {
+            (free[*unit], load[*unit]) = (true, Some(0));
+        }
+        for unit in pool {
+            // Beside the group itself.
+            let others = self.units.get(*unit).and_then(Unit::load).unwrap_or(0).saturating_sub(1);
+            (free[*unit], load[*unit]) = (false, Some(others));
+        }
+        quarantined.iter().for_each(|unit| free[*unit] = false);
+        let cut = &placement.cut;
+        let supply = Supply { units, cut, free, load, preferred, recycler: &self.recycler };
+        supply.assign(request, || NotEnoughSms {
             within: Some(name.to_owned()),
+            sharers: level.group.map_or_else(Vec::new, |group| self.sharers(Some((pool, group)))),
             quarantined: quarantined.iter().map(|index| units.counts()[*index]).sum(),
             ..NotEnoughSms::default()
         })
     }
 
-    fn supply<'a>(
-        &'a self,
-        units: &'a UnitCounts,
-        cut: &'a Cut,
-        free: Vec<bool>,
-        preferred: &'a [Placement],
-    ) -> Supply<'a, C> {
-        Supply { units, cut, free, preferred, recycler: &self.recycler }
-    }
-
-    /// Enters a chosen group's units as held, and returns their fences. The choice must have been made
-    /// under the same lock.
+    /// Enters a chosen group's units as its own, and returns the fences of its floor: what a group shares
+    /// it has at once. The choice must have been made under the same lock.
     pub(crate) fn take(&mut self, units: &UnitCounts, chosen: &Chosen) -> Taken<F> {
-        let Placement { cut, members } = &chosen.placement;
-        let former = if self.is_out() { None } else { self.start(cut, units) };
+        let former = if self.is_out() { None } else { self.start(&chosen.placement.cut, units) };
         let group = self.enter(chosen);
-        for index in members {
-            debug_assert!(matches!(self.units[*index], Unit::Free));
-            self.units[*index] = Unit::Held(group);
+        let floor: Vec<usize> = chosen.floor_units().collect();
+        for unit in &floor {
+            debug_assert!(self.units[*unit].is_free());
+            self.units[*unit].floor = Some(group);
         }
-        self.held += members.len();
-        Taken { fences: self.take_pending(members), _former: former }
+        for unit in &chosen.pool {
+            debug_assert!(self.units[*unit].floor.is_none());
+            self.units[*unit].sharers.push(group);
+        }
+        Taken { group, fences: self.take_pending(&floor), _former: former }
     }
 
     /// A number for a group.
-    fn enter(&mut self, chosen: &Chosen) -> usize {
+    fn enter(&mut self, chosen: &Chosen) -> GroupNumber {
         let held = Held { name: Arc::clone(&chosen.name), units: chosen.placement.members.len() };
+        self.held += 1;
         if let Some(number) = self.groups.iter().position(Option::is_none) {
             self.groups[number] = Some(held);
-            return number;
+            return GroupNumber(number);
         }
         self.groups.push(Some(held));
-        self.groups.len() - 1
+        GroupNumber(self.groups.len() - 1)
     }
 
     /// Takes the fences of some units out.
@@ -211,11 +243,14 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         fences
     }
 
-    /// Enters units that are held as held by another group. Returns the names of groups that hold
-    /// nothing any more.
-    pub(crate) fn rename(&mut self, chosen: &Chosen) -> Names {
-        let group = self.enter(chosen);
-        self.leave(&chosen.placement.members, || Unit::Held(group))
+    /// Enters units of a group's floor as the floor of another one.
+    pub(crate) fn hand_over(&mut self, from: GroupNumber, to: &Chosen) -> (GroupNumber, Ended) {
+        let group = self.enter(to);
+        let ended = self.leave(from, &to.placement.members);
+        for unit in &to.placement.members {
+            self.units[*unit].floor = Some(group);
+        }
+        (group, ended)
     }
 
     /// Begins to give out units of a cut, when all are free. Returns the former cut.
@@ -227,80 +262,67 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         self.counts.clear();
         self.counts.extend_from_slice(units.counts());
         self.units.clear();
-        self.units.resize_with(count, || Unit::Free);
+        self.units.resize_with(count, Unit::default);
         // How units of one cut lie in those of another is not known: each unit waits for whatever is
         // still running anywhere.
         self.pending.iter_mut().for_each(|pending| pending.units = UnitSet::all(count));
         Some(mem::replace(&mut self.cut, cut.clone()))
     }
 
-    /// Takes units back, with what must be done before they are really free. Returns the names of
-    /// groups that hold nothing any more.
-    pub(crate) fn give_back(&mut self, members: &[usize], fences: &[F]) -> Names {
-        self.held -= members.len();
+    /// Takes a group's units back, with what must be done before a floor has them again.
+    pub(crate) fn give_back(
+        &mut self,
+        group: GroupNumber,
+        members: &[usize],
+        fences: &[F],
+    ) -> Ended {
         self.add_pending(members, fences);
-        self.leave(members, || Unit::Free)
+        self.leave(group, members)
     }
 
-    /// Takes units back whose work could not be recorded: nobody gets them until
-    /// [`end_quarantine`](Ledger::end_quarantine). Returns the names of groups that hold nothing any
-    /// more.
-    pub(crate) fn quarantine(&mut self, members: &[usize]) -> Names {
-        self.held -= members.len();
+    /// Takes a group's units back whose work could not be recorded: no floor gets them until
+    /// [`end_quarantine`](Ledger::end_quarantine).
+    pub(crate) fn quarantine(&mut self, group: GroupNumber, members: &[usize]) -> Ended {
         self.quarantined += members.len();
-        self.leave(members, || Unit::Quarantined)
+        members.iter().for_each(|unit| self.units[*unit].quarantined += 1);
+        self.leave(group, members)
     }
 
-    /// Frees units that are quarantined, with what must be done before they are really free.
+    /// Ends the quarantine of units, with what must be done before a floor has them again.
     pub(crate) fn end_quarantine(&mut self, members: &[usize], fences: &[F]) {
-        self.quarantined -= members.len();
         self.add_pending(members, fences);
-        for index in members {
-            debug_assert!(matches!(self.units[*index], Unit::Quarantined));
-            self.units[*index] = Unit::Free;
-        }
+        self.quarantined -= members.len();
+        members.iter().for_each(|unit| self.units[*unit].quarantined -= 1);
     }
 
-    /// Changes units that are held, and returns the names of groups that hold nothing any more.
-    fn leave(&mut self, members: &[usize], state: impl Fn() -> Unit) -> Names {
-        let mut names = Names::default();
+    /// Notes that a group does not have certain units any more.
+    fn leave(&mut self, group: GroupNumber, members: &[usize]) -> Ended {
         for index in members {
-            let former = mem::replace(&mut self.units[*index], state());
-            debug_assert!(matches!(former, Unit::Held(_)));
-            let Unit::Held(number) = former else { continue };
-            let Some(group) = &mut self.groups[number] else { continue };
-            group.units -= 1;
-            if group.units == 0
-                && let Some(ended) = self.groups[number].take()
-            {
-                names.add(ended.name);
+            let unit = &mut self.units[*index];
+            if unit.floor.take_if(|floor| *floor == group).is_none() {
+                let sharer = unit.sharers.iter().position(|sharer| *sharer == group);
+                debug_assert!(sharer.is_some());
+                sharer.map(|sharer| unit.sharers.swap_remove(sharer));
             }
         }
-        names
-    }
-
-    /// Has whoever gets units next wait for fences that a group left which did not hold them, whoever
-    /// holds them now.
-    pub(crate) fn leave_fences(&mut self, placement: &Placement, fences: &[F]) {
-        let Placement { cut, members } = placement;
-        if self.cut == *cut && !self.units.is_empty() {
-            return self.add_pending(members, fences);
+        let Some(held) = &mut self.groups[group.0] else { return Ended::NOT };
+        held.units -= members.len();
+        if held.units > 0 {
+            return Ended::NOT;
         }
-        // How they lie among the units of another cut is not known.
-        self.add_pending_on(&UnitSet::all(self.units.len()), fences);
+        self.held -= 1;
+        Ended { _name: self.groups[group.0].take().map(|held| held.name) }
     }
 
     fn add_pending(&mut self, members: &[usize], fences: &[F]) {
-        // Without a unit, nobody would ever take the fence.
-        if !members.is_empty() {
-            self.add_pending_on(&UnitSet::of(self.units.len(), members), fences);
+        if members.is_empty() || fences.is_empty() {
+            // Without a unit, nobody would ever take the fence.
+            return;
         }
-    }
-
-    fn add_pending_on(&mut self, units: &UnitSet, fences: &[F]) {
+        let units = UnitSet::of(self.units.len(), members);
         for fence in fences {
             match self.pending.iter_mut().find(|pending| pending.fence == *fence) {
-                Some(pending) => pending.units.add(units),
+                Some(pending) => pending.units.add(&units),
                 None => self.pending.push(Pending { fence: fence.clone(), units: units.clone() }),
             }
         }
@@ -331,9 +353,10 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         let mut sms = SmCounts::default();
         for (unit, count) in self.units.iter().zip(&self.counts) {
             *match unit {
-                Unit::Free => &mut sms.free,
-                Unit::Held(_) => &mut sms.held,
-                Unit::Quarantined => &mut sms.quarantined,
+                Unit { floor: Some(_), .. } => &mut sms.held,
+                Unit { sharers, .. } if !sharers.is_empty() => &mut sms.shared,
+                Unit { quarantined: 1.., .. } => &mut sms.quarantined,
+                Unit { .. } => &mut sms.free,
             } += count;
         }
         Some(sms)
@@ -355,18 +378,41 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         }
     }
 
-    /// Who holds what, in the order of the units.
+    /// Whose floors there are, in the order of the units.
     fn holders(&self) -> Vec<Holder> {
+        self.name(|unit| self.units[unit].floor.as_slice(), None)
+    }
+
+    /// Who shares units, in their order: all that do, or whoever shares some of these units beside a
+    /// certain group.
+    pub(crate) fn sharers(&self, of: Option<(&[usize], GroupNumber)>) -> Vec<Holder> {
+        let mut is_asked_for = vec![of.is_none(); self.units.len()];
+        for unit in of.iter().flat_map(|(units, _)| *units) {
+            is_asked_for[*unit] = true;
+        }
+        let sharers = |unit: usize| -> &[GroupNumber] {
+            if is_asked_for[unit] { &self.units[unit].sharers } else { &[] }
+        };
+        self.name(sharers, of.map(|(_, group)| group))
+    }
+
+    /// Names the groups of each unit that a function gives, but for one.
+    fn name<'a>(
+        &'a self,
+        groups: impl Fn(usize) -> &'a [GroupNumber],
+        but_for: Option<GroupNumber>,
+    ) -> Vec<Holder> {
         // Two groups of one name are two holders.
-        let mut holders: Vec<(usize, Holder)> = Vec::new();
-        for (unit, sm_count) in self.units.iter().zip(&self.counts) {
-            let Unit::Held(number) = unit else { continue };
-            match holders.iter_mut().find(|(other, _)| other == number) {
-                Some((_, holder)) => holder.sm_count += sm_count,
-                None => {
-                    let Some(group) = &self.groups[*number] else { continue };
-                    let holder = Holder { name: Arc::clone(&group.name), sm_count: *sm_count };
-                    holders.push((*number, holder));
+        let mut holders: Vec<(GroupNumber, Holder)> = Vec::new();
+        for (unit, sm_count) in self.counts.iter().enumerate() {
+            for number in groups(unit).iter().filter(|number| but_for != Some(**number)) {
+                match holders.iter_mut().find(|(other, _)| other == number) {
+                    Some((_, holder)) => holder.sm_count += sm_count,
+                    None => {
+                        let Some(group) = &self.groups[number.0] else { continue };
+                        let holder = Holder { name: Arc::clone(&group.name), sm_count: *sm_count };
+                        holders.push((*number, holder));
+                    }
                 }
             }
         }

@@ -1,71 +1,104 @@
-//! Which free units the groups of a request get.
+//! Which units the groups of a request get.
 
 use std::sync::Arc;
 
-use super::choose::{Parts, choose};
+use super::choose::{Parts, Wanted, choose};
 use super::cut::{Cut, Placement, UnitCounts};
+use super::fill::fill;
 use super::recycle::Recycler;
 use super::refusal::{NotEnoughSms, Refusal};
 use super::request::{DryRun, DryRunGroup, RequestedGroup, SplitRequest};
+use super::share::Share;
 
 /// Units that were chosen for one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Chosen {
     pub(crate) name: Arc<str>,
-    /// What the group is: asked for, or what remained.
-    pub(crate) origin: Origin,
+    pub(crate) share: Share,
+    /// The SMs of all its units.
     pub(crate) sm_count: u32,
+    /// The SMs of its floor.
+    pub(crate) floor: u32,
+    /// All its units.
     pub(crate) placement: Placement,
-}
-
-/// Why a group has the SMs that it has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
-    /// A count was asked for, or with `None` as many as there are.
-    Requested(Option<u32>),
-    /// It is what remained.
-    Remainder,
+    /// Those that it shares.
+    pub(crate) pool: Vec<usize>,
 }
 
 impl Chosen {
-    fn new(
-        units: &UnitCounts,
-        cut: &Cut,
-        name: &Arc<str>,
-        origin: Origin,
-        members: Vec<usize>,
-    ) -> Chosen {
-        let sm_count = members.iter().map(|index| units.counts()[*index]).sum();
-        let placement = Placement { cut: cut.clone(), members };
-        Chosen { name: Arc::clone(name), origin, sm_count, placement }
+    /// The units that nobody else may use.
+    pub(crate) fn floor_units(&self) -> impl Iterator<Item = usize> {
+        floor_units(&self.placement, &self.pool)
     }
+}
+
+/// The units of a placement that are not in its pool.
+pub(crate) fn floor_units(placement: &Placement, pool: &[usize]) -> impl Iterator<Item = usize> {
+    placement.members.iter().copied().filter(|unit| !pool.contains(unit))
+}
+
+/// The units of one group, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Units {
+    floor: Vec<usize>,
+    pool: Vec<usize>,
 }
 
 /// The pieces of a structured split for the groups that it was made for, and what it left for the
 /// rest, if the request takes it.
 pub(crate) fn each_its_own(units: &UnitCounts, cut: &Cut, request: &SplitRequest) -> Vec<Chosen> {
-    let groups = request.groups.iter().enumerate().map(|(index, group)| {
-        let origin = Origin::Requested(group.sm_count);
-        Chosen::new(units, cut, &group.name, origin, vec![index])
-    });
+    let choose = |name: &Arc<str>, share, unit| {
+        let units_of_one = Units { floor: vec![unit], pool: Vec::new() };
+        chosen(units, cut, name, share, units_of_one)
+    };
+    let groups = request.groups.iter().enumerate();
+    let groups = groups.map(|(index, group)| choose(&group.name, group.share, index));
     let last = request.groups.len();
-    let rest = request.rest.as_ref().filter(|_| last < units.counts().len());
-    let rest = rest.map(|name| Chosen::new(units, cut, name, Origin::Remainder, vec![last]));
-    groups.chain(rest).collect()
+    let rest = request.rest_name().filter(|_| last < units.counts().len());
+    groups.chain(rest.map(|name| choose(name, Share::REST, last))).collect()
+}
+
+fn chosen(
+    units: &UnitCounts,
+    cut: &Cut,
+    name: &Arc<str>,
+    share: Share,
+    Units { floor, pool }: Units,
+) -> Chosen {
+    let sms = |members: &[usize]| members.iter().map(|unit| units.counts()[*unit]).sum::<u32>();
+    let floor_sms = sms(&floor);
+    let mut members = floor;
+    if !pool.is_empty() {
+        members.extend(&pool);
+        members.sort_unstable();
+    }
+    Chosen {
+        name: Arc::clone(name),
+        share,
+        sm_count: sms(&members),
+        floor: floor_sms,
+        placement: Placement { cut: cut.clone(), members },
+        pool,
+    }
 }
 
 impl DryRun {
-    /// What chosen units mean, of so many free SMs.
-    pub(crate) fn new(unit: u32, free: u32, chosen: Vec<Chosen>) -> DryRun {
-        let groups: Vec<DryRunGroup> = chosen
-            .into_iter()
-            .filter_map(|Chosen { name, origin, sm_count, .. }| match origin {
-                Origin::Requested(requested) => Some(DryRunGroup { name, requested, sm_count }),
-                Origin::Remainder => None,
-            })
-            .collect();
-        let given: u32 = groups.iter().map(|group| group.sm_count).sum();
-        DryRun { unit, groups, remainder: free.saturating_sub(given) }
+    /// What chosen units mean, of so many SMs that were free for floors.
+    pub(crate) fn new(units: &UnitCounts, free: u32, chosen: Vec<Chosen>) -> DryRun {
+        let mut is_used = vec![false; units.counts().len()];
+        let mut rest = 0;
+        let mut groups = Vec::with_capacity(chosen.len());
+        for Chosen { name, share, sm_count, floor, placement, .. } in chosen {
+            placement.members.into_iter().for_each(|unit| is_used[unit] = true);
+            match share == Share::REST {
+                true => rest = sm_count,
+                false => groups.push(DryRunGroup { name, share, floor, sm_count }),
+            }
+        }
+        let used = units.counts().iter().zip(is_used).filter(|(_, is_used)| *is_used);
+        let used: u32 = used.map(|(sms, _)| sms).sum();
+        let left = free.saturating_sub(used);
+        DryRun { unit: units.size(), groups, remainder: left + rest, free_for_floors: left }
     }
 }
 
@@ -73,12 +106,22 @@ impl DryRun {
 pub(super) struct Supply<'a, C> {
     pub(super) units: &'a UnitCounts,
     pub(super) cut: &'a Cut,
-    /// Which units may be chosen.
+    /// The units that floors may have.
     pub(super) free: Vec<bool>,
+    /// How many share each unit that may be shared; `None` for one that may not.
+    pub(super) load: Vec<Option<u32>>,
     /// Locations to be preferred to others of the same count.
     pub(super) preferred: &'a [Placement],
     /// Idle contexts, whose units come next.
     pub(super) recycler: &'a Recycler<C>,
+}
+
+/// Why a request is not met.
+enum Misfit {
+    /// So many groups fit, from the first one on.
+    Shortage(usize),
+    /// No device could meet it that is cut like this one.
+    Invalid(String),
 }
 
 impl<C> Supply<'_, C> {
@@ -89,69 +132,120 @@ impl<C> Supply<'_, C> {
         request: &SplitRequest,
         known: impl FnOnce() -> NotEnoughSms,
     ) -> Result<Vec<Chosen>, Refusal> {
-        self.fit(request).map_err(|fit| self.shortage(request, fit, known()))
-    }
-
-    /// Chooses units; the error is how many groups fit, from the first one on.
-    fn fit(&self, request: &SplitRequest) -> Result<Vec<Chosen>, usize> {
-        let groups = &request.groups;
-        let mut free = self.free.clone();
-        let Some(members) = self.members(groups, &mut free) else {
-            let fits = |count: &usize| self.fits(&groups[..*count]);
-            return Err((0..groups.len()).rev().find(fits).unwrap_or(0));
+        let shares = request.shares();
+        let Some((units, rest)) = self.meet(&shares, request) else {
+            return Err(match self.misfit(request, &shares) {
+                Misfit::Shortage(fit) => self.shortage(request, &shares, fit, known()),
+                Misfit::Invalid(reason) => Refusal::InvalidRequest(reason),
+            });
         };
-        let mut chosen = Vec::with_capacity(groups.len() + 1);
-        for (group, members) in groups.iter().zip(members) {
-            let origin = Origin::Requested(group.sm_count);
-            chosen.push(Chosen::new(self.units, self.cut, &group.name, origin, members));
-        }
-        if let Some(name) = &request.rest {
-            let members = indices(free.len(), |index| free[index]);
-            if !members.is_empty() {
-                let origin = Origin::Remainder;
-                chosen.push(Chosen::new(self.units, self.cut, name, origin, members));
-            }
-        }
-        Ok(chosen)
+        let groups =
+            request.groups.iter().zip(units).map(|(group, units)| {
+                chosen(self.units, self.cut, &group.name, group.share, units)
+            });
+        let rest = request.rest_name().zip(rest);
+        let rest = rest.map(|(name, units)| chosen(self.units, self.cut, name, Share::REST, units));
+        Ok(groups.chain(rest).collect())
     }
 
-    fn fits(&self, groups: &[RequestedGroup]) -> bool {
-        self.members(groups, &mut self.free.clone()).is_some()
+    /// The units of groups with these shares, and what is left for the rest. Counted floors are met
+    /// together; whoever wants as many SMs as there are comes next, then ceilings in order, those
+    /// without a bound last.
+    fn meet(
+        &self,
+        shares: &[Share],
+        request: &SplitRequest,
+    ) -> Option<(Vec<Units>, Option<Units>)> {
+        let shared = || self.load.iter().map(Option::is_some).collect();
+        let mut free: Vec<bool> = if request.overlapping { shared() } else { self.free.clone() };
+        let mut given = self.floors(shares, &mut free)?;
+        if request.overlapping {
+            let rest = self.all(|unit| free[unit]);
+            given.iter_mut().for_each(|units| units.pool = std::mem::take(&mut units.floor));
+            let rest = Some(rest).filter(|rest| !rest.is_empty());
+            return Some((given, rest.map(|pool| Units { floor: Vec::new(), pool })));
+        }
+        if shares.iter().any(|share| !share.is_exclusive()) {
+            self.pools(shares, &mut given)?;
+        }
+        given.iter().flat_map(|units| &units.pool).for_each(|unit| free[*unit] = false);
+        let rest = self.all(|unit| free[unit]);
+        let rest = Some(rest).filter(|rest| !rest.is_empty());
+        Some((given, rest.map(|floor| Units { floor, pool: Vec::new() })))
     }
 
-    /// The units of each group, which are free no more. Counts are met together, before whoever wants as
-    /// many as there are.
-    fn members(&self, groups: &[RequestedGroup], free: &mut [bool]) -> Option<Vec<Vec<usize>>> {
+    /// The units that nobody else may use, which are free no more.
+    fn floors(&self, shares: &[Share], free: &mut [bool]) -> Option<Vec<Units>> {
+        let mut given = vec![Units::default(); shares.len()];
         if let Cut::Structured { .. } = self.cut {
             // Each group has a unit of its own.
-            let members = 0..groups.len();
-            let is_free = members.clone().all(|index| free.get(index) == Some(&true));
-            free.iter_mut().take(groups.len()).for_each(|free| *free = false);
-            return is_free.then(|| members.map(|index| vec![index]).collect());
+            for (index, units) in given.iter_mut().enumerate() {
+                let is_free = free.get_mut(index).filter(|is_free| **is_free)?;
+                *is_free = false;
+                units.floor.push(index);
+            }
+            return Some(given);
         }
         let (counts, size) = (self.units.counts(), self.units.size());
-        let wanted: Vec<u32> = groups.iter().filter_map(|group| group.sm_count).collect();
+        let wanted: Vec<Wanted> = wanted(shares).collect();
         let mut parts = choose(counts, size, free, &wanted)?.into_iter();
-        let mut members = vec![Vec::new(); groups.len()];
-        let (counted, others): (Vec<_>, Vec<_>) =
-            groups.iter().zip(&mut members).partition(|(group, _)| group.sm_count.is_some());
-        for ((_, members), parts) in counted.into_iter().zip(&mut parts) {
-            *members = self.place(&parts, free);
-            members.iter().for_each(|unit| free[*unit] = false);
+        for (share, units) in shares.iter().zip(&mut given) {
+            if share.wanted().is_none() {
+                continue;
+            }
+            units.floor = self.place(&parts.next()?, free, share.is_exclusive());
+            units.floor.iter().for_each(|unit| free[*unit] = false);
         }
-        for (_, members) in others {
-            *members = indices(counts.len(), |unit| free[unit] && counts[unit] == size);
-            if members.is_empty() {
+        for (share, units) in shares.iter().zip(&mut given) {
+            if share.wanted().is_some() {
+                continue;
+            }
+            units.floor = self.all(|unit| free[unit] && counts[unit] == size);
+            if units.floor.is_empty() {
                 return None;
             }
-            members.iter().for_each(|unit| free[*unit] = false);
+            units.floor.iter().for_each(|unit| free[*unit] = false);
         }
-        Some(members)
+        Some(given)
     }
 
-    /// Free units for the parts of a count: those for which there is a context, a preferred one or one
-    /// that waits to be used again, or else the first ones.
-    fn place(&self, parts: &Parts, free: &[bool]) -> Vec<usize> {
+    /// Adds what each share may use above its floor.
+    fn pools(&self, shares: &[Share], given: &mut [Units]) -> Option<()> {
+        let counts = self.units.counts();
+        let mut load = self.load.clone();
+        given.iter().flat_map(|units| &units.floor).for_each(|unit| load[*unit] = None);
+        let (unbounded, bounded): (Vec<usize>, Vec<usize>) = (0..shares.len())
+            .filter(|group| !shares[*group].is_exclusive())
+            .partition(|group| shares[*group].is_unbounded());
+        for group in bounded.into_iter().chain(unbounded) {
+            let units = &mut given[group];
+            let floor: u32 = units.floor.iter().map(|unit| counts[*unit]).sum();
+            let budget = shares[group].ceiling().map(|ceiling| ceiling.saturating_sub(floor));
+            let size = self.units.size();
+            units.pool = fill(counts, size, &load, budget, &units.floor, self.existing());
+            for unit in &units.pool {
+                load[*unit] = load[*unit].map(|load| load + 1);
+            }
+            if units.floor.is_empty() && units.pool.is_empty() {
+                return None;
+            }
+        }
+        Some(())
+    }
+
+    fn all(&self, is_wanted: impl Fn(usize) -> bool) -> Vec<usize> {
+        (0..self.units.counts().len()).filter(|unit| is_wanted(*unit)).collect()
+    }
+
+    /// The units of contexts that there are: preferred ones, then those that wait to be used again.
+    fn existing(&self) -> impl Iterator<Item = &[usize]> {
+        let preferred = self.preferred.iter().map(|placement| placement.members.as_slice());
+        preferred.chain(self.recycler.placements(self.cut))
+    }
+
+    /// Free units for the parts of a count: where they are to be all that a group has, those for which
+    /// there is a context, or else the first ones.
+    fn place(&self, parts: &Parts, free: &[bool], is_all: bool) -> Vec<usize> {
         let (counts, size) = (self.units.counts(), self.units.size());
         let fits = |members: &&[usize]| {
             let odd = members.iter().filter(|unit| counts[**unit] != size);
@@ -159,9 +253,7 @@ impl<C> Supply<'_, C> {
                 && odd.eq(&parts.odd)
                 && members.iter().all(|unit| free[*unit])
         };
-        let preferred = self.preferred.iter().map(|placement| placement.members.as_slice());
-        let mut idle = self.recycler.placements(self.cut);
-        if let Some(members) = preferred.chain(&mut idle).find(fits) {
+        if is_all && let Some(members) = self.existing().find(fits) {
             return members.to_vec();
         }
         let regular = (0..counts.len()).filter(|unit| free[*unit] && counts[*unit] == size);
@@ -173,79 +265,153 @@ impl<C> Supply<'_, C> {
         members
     }
 
-    /// Completes what is reported of a request that does not fit.
+    /// Why a request is not met.
     #[cold]
-    fn shortage(&self, request: &SplitRequest, fit: usize, known: NotEnoughSms) -> Refusal {
+    fn misfit(&self, request: &SplitRequest, shares: &[Share]) -> Misfit {
+        if !matches!(self.cut, Cut::Structured { .. }) {
+            let wrong = request.groups.iter().find_map(|group| self.no_whole_unit(group));
+            if let Some(reason) = wrong {
+                return Misfit::Invalid(reason);
+            }
+        }
+        let fits = |count: &usize| self.meet(&shares[..*count], request).is_some();
+        Misfit::Shortage((0..shares.len()).rev().find(fits).unwrap_or(0))
+    }
+
+    /// What is wrong with a share that no whole units of the device give, however many are free.
+    fn no_whole_unit(&self, RequestedGroup { name, share }: &RequestedGroup) -> Option<String> {
+        let (counts, size) = (self.units.counts(), self.units.size());
+        let (least, most) = share.wanted()?;
+        if share.is_exclusive() || least > self.units.total() {
+            return None;
+        }
+        let ceiling = share.ceiling()?;
+        let sms = |units: &[usize]| units.iter().map(|unit| counts[*unit]).sum::<u32>();
+        let whole = |least, most| {
+            let parts = choose(
+                counts,
+                size,
+                &vec![true; counts.len()],
+                &[Wanted { least, most, is_shared: true }],
+            )?;
+            parts.first().map(|parts| sms(&parts.odd) + parts.regulars as u32 * size)
+        };
+        let below = sms(&fill(
+            counts,
+            size,
+            &vec![Some(0); counts.len()],
+            Some(ceiling),
+            &[],
+            [].into_iter(),
+        ));
+        if least > 0 && whole(least, most).is_some() || least == 0 && below > 0 {
+            return None;
+        }
+        let above = ceiling.saturating_add(1);
+        let above = (above..=ceiling.saturating_add(size)).find_map(|most| whole(above, most));
+        let near: Vec<String> = [Some(below).filter(|below| *below > 0), above]
+            .into_iter()
+            .flatten()
+            .map(|sms| sms.to_string())
+            .collect();
+        Some(format!(
+            "group {name}: no whole units of {size} SMs make {share}; {} would do",
+            near.join(" or ")
+        ))
+    }
+
+    /// Completes what is reported of a request that does not fit.
+    fn shortage(
+        &self,
+        request: &SplitRequest,
+        shares: &[Share],
+        fit: usize,
+        known: NotEnoughSms,
+    ) -> Refusal {
         let counts = self.units.counts();
+        let sms = |is_wanted: &dyn Fn(usize) -> bool| {
+            self.all(is_wanted).into_iter().map(|unit| counts[unit]).sum()
+        };
         Refusal::NotEnoughSms(Box::new(NotEnoughSms {
-            requested: request.groups.iter().map(|group| group.sm_count).collect(),
+            requested: shares.to_vec(),
             fit,
-            free: counts
-                .iter()
-                .zip(&self.free)
-                .filter(|(_, free)| **free)
-                .map(|(sms, _)| sms)
-                .sum(),
+            free: sms(&|unit| self.free[unit]),
+            shareable: sms(&|unit| self.load[unit].is_some()),
             total: self.units.total(),
             unit: self.units.size(),
-            nearest: self.nearest(request),
+            nearest: self.nearest(request, shares),
             ..known
         }))
     }
 
-    /// As many groups as a request has, reduced by the same share until they fit, and then each grown
-    /// again as far as it can, unless they were to be equal; none where groups of one unit do not fit
-    /// either.
-    fn nearest(&self, request: &SplitRequest) -> Vec<u32> {
+    /// As many groups as a request has, with floors reduced by the same share until they fit, and then
+    /// each grown again as far as it can, unless they were to be equal; none where floors of one unit
+    /// do not fit either.
+    fn nearest(&self, request: &SplitRequest, shares: &[Share]) -> Vec<Share> {
         let (total, unit) = (self.units.total(), self.units.size());
-        let wanted: Option<Vec<u32>> = request.groups.iter().map(|group| group.sm_count).collect();
-        let Some(wanted) = wanted.filter(|wanted| wanted.len() <= self.free.len()) else {
-            return Vec::new();
-        };
-        if matches!(self.cut, Cut::Structured { .. }) {
+        let few = shares.len() <= self.free.len();
+        let counted = shares.iter().all(|share| share.wanted().is_some());
+        if !few || !counted || matches!(self.cut, Cut::Structured { .. }) {
             return Vec::new();
         }
-        let reduced = |share: u32| -> Vec<u32> {
-            let reduce = |count: &u32| {
-                let part = u64::from((*count).min(total)) * u64::from(share) / u64::from(total);
-                (u32::try_from(part).unwrap_or(total) / unit * unit).max(unit)
+        let least = |share: &Share| share.floor().unwrap_or(0);
+        let reduced = |part: u32| -> Vec<Share> {
+            let reduce = |share: &Share| match least(share) {
+                0 => *share,
+                floor => {
+                    let sms = u64::from(floor.min(total)) * u64::from(part) / u64::from(total);
+                    let sms = u32::try_from(sms).unwrap_or(total) / unit * unit;
+                    share.with_floor(sms.max(unit))
+                }
             };
-            wanted.iter().map(reduce).collect()
+            shares.iter().map(reduce).collect()
         };
-        let (sizes, size) = (self.units.counts(), self.units.size());
-        let fits = |wanted: &Vec<u32>| choose(sizes, size, &self.free, wanted).is_some();
-        if !fits(&reduced(0)) {
+        let fits = |shares: &[Share]| self.meet(shares, request);
+        if fits(&reduced(0)).is_none() {
             return Vec::new();
         }
         // Halved rather than searched through: who waits for SMs may ask often, and this is done
         // under the ledger's lock.
-        let (mut share, mut too_much) = (0, total);
-        while too_much - share > 1 {
-            let middle = share.midpoint(too_much);
-            if fits(&reduced(middle)) {
-                share = middle;
-            } else {
-                too_much = middle;
+        let (mut part, mut too_much) = (0, total + 1);
+        while too_much - part > 1 {
+            let middle = part.midpoint(too_much);
+            match fits(&reduced(middle)) {
+                Some(_) => part = middle,
+                None => too_much = middle,
             }
         }
-        let mut nearest = reduced(share);
-        if wanted.iter().all(|count| *count == wanted[0]) {
-            return nearest;
-        }
-        for group in 0..nearest.len() {
-            while nearest[group] + unit <= wanted[group] {
+        let mut nearest = reduced(part);
+        let equal = shares.iter().all(|share| *share == shares[0]);
+        for group in 0..if equal { 0 } else { nearest.len() } {
+            while least(&nearest[group]) > 0
+                && least(&nearest[group]) + unit <= least(&shares[group])
+            {
                 let mut larger = nearest.clone();
-                larger[group] += unit;
-                if !fits(&larger) {
+                larger[group] = larger[group].with_floor(least(&larger[group]) + unit);
+                if fits(&larger).is_none() {
                     break;
                 }
                 nearest = larger;
             }
         }
-        nearest
+        // What they would be given, which an odd unit can make more.
+        let Some((given, _)) = fits(&nearest) else { return nearest };
+        let counts = self.units.counts();
+        let given = given.iter().zip(&nearest).map(|(units, share)| match least(share) {
+            0 => *share,
+            _ => {
+                let counted = if request.overlapping { &units.pool } else { &units.floor };
+                share.with_floor(counted.iter().map(|unit| counts[*unit]).sum())
+            }
+        });
+        given.collect()
     }
 }
 
-fn indices(units: usize, is_wanted: impl Fn(usize) -> bool) -> Vec<usize> {
-    (0..units).filter(|index| is_wanted(*index)).collect()
+/// The counts that floors are to have.
+fn wanted(shares: &[Share]) -> impl Iterator<Item = Wanted> {
+    shares.iter().filter_map(|share| {
+        let (least, most) = share.wanted()?;
+        Some(Wanted { least, most, is_shared: !share.is_exclusive() })
+    })
 }

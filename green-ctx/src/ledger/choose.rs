@@ -3,6 +3,18 @@
 
 use std::cmp::Reverse;
 
+/// A count to be met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Wanted {
+    /// The fewest SMs; 0 for none.
+    pub(super) least: u32,
+    /// The most SMs that rounding may come to.
+    pub(super) most: u32,
+    /// Whether more is shared above it. Tells counts apart that are equal otherwise, so that what each
+    /// gets does not depend on their order.
+    pub(super) is_shared: bool,
+}
+
 /// What makes up one count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Parts {
@@ -23,12 +35,13 @@ pub(super) fn choose(
     counts: &[u32],
     size: u32,
     free: &[bool],
-    wanted: &[u32],
+    wanted: &[Wanted],
 ) -> Option<Vec<Parts>> {
     let free = || (0..counts.len()).filter(|unit| free[*unit]);
     let available = free().filter(|unit| counts[*unit] == size).count();
     let odd = free().filter(|unit| counts[*unit] != size).take(most_odd(wanted.len()));
-    let mut ways = Ways { odd: odd.collect(), rank: (0..wanted.len()).collect() };
+    let rank = (0..wanted.len()).filter(|group| wanted[*group].least > 0);
+    let mut ways = Ways { odd: odd.collect(), rank: rank.collect() };
     ways.rank.sort_by_key(|group| (wanted[*group], Reverse(*group)));
 
     // Weighs a way, if there are enough regular units for it.
@@ -36,14 +49,18 @@ pub(super) fn choose(
         let (mut inexact, mut total, mut needed) = (0_usize, 0, 0);
         for (place, group) in ways.rank.iter().enumerate() {
             let sum: u32 = ways.of(way, place).map(|unit| counts[unit]).sum();
-            let regulars = wanted[*group].saturating_sub(sum).div_ceil(size);
+            let Wanted { least, most, .. } = wanted[*group];
+            let regulars = least.saturating_sub(sum).div_ceil(size);
             needed += regulars as usize;
             if needed > available {
                 return None;
             }
             let given = sum + regulars * size;
+            if given > most {
+                return None;
+            }
             total += given;
-            inexact += usize::from(given != wanted[*group]);
+            inexact += usize::from(given != least);
         }
         Some((inexact, ways.used(way), total))
     };
@@ -54,7 +71,7 @@ pub(super) fn choose(
     for (place, group) in ways.rank.iter().enumerate() {
         let odd: Vec<usize> = ways.of(best, place).collect();
         let sum: u32 = odd.iter().map(|unit| counts[*unit]).sum();
-        let regulars = wanted[*group].saturating_sub(sum).div_ceil(size) as usize;
+        let regulars = wanted[*group].least.saturating_sub(sum).div_ceil(size) as usize;
         parts[*group] = Parts { odd, regulars };
     }
     Some(parts)
@@ -102,7 +119,16 @@ impl Ways {
 
 #[cfg(test)]
 mod tests {
-    use super::choose;
+    use super::{Parts, Wanted};
+
+    fn at_least(least: u32, most: u32) -> Wanted {
+        Wanted { least, most, is_shared: false }
+    }
+
+    fn choose(counts: &[u32], size: u32, free: &[bool], wanted: &[u32]) -> Option<Vec<Parts>> {
+        let wanted: Vec<_> = wanted.iter().map(|least| at_least(*least, u32::MAX)).collect();
+        super::choose(counts, size, free, &wanted)
+    }
 
     /// An H200 in coarse units.
     fn h200() -> Vec<u32> {
@@ -192,6 +218,20 @@ mod tests {
         assert_eq!(given(&[4, 4, 6, 10], 4, &[16, 8]), [Some(16), Some(8)]);
         assert_eq!(given(&[4, 6, 6], 4, &[16, 1]), [Some(16), None]);
     }
+
+    #[test]
+    fn rounding_stops_at_the_most() {
+        let within = |least, most| {
+            let wanted = [at_least(least, most)];
+            let parts = super::choose(&h200(), 8, &[true; 16], &wanted)?.remove(0);
+            Some((parts.odd, parts.regulars))
+        };
+        assert_eq!(within(17, 24), Some((vec![], 3)));
+        assert_eq!(within(17, 20), Some((vec![15], 1)));
+        assert_eq!(within(17, 18), None);
+        assert_eq!(within(0, 0), Some((vec![], 0)));
+    }
+
     /// Every way of giving each unit to a count or to none.
     fn by_trying(counts: &[u32], wanted: &[u32]) -> Option<usize> {
         let base = wanted.len() + 1;

@@ -125,7 +125,7 @@ impl UnitCounts {
 }
 
 /// Which SMs: units of a device that is cut in some way.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Placement {
     pub(crate) cut: Cut,
     /// The units' indices, in order.
@@ -133,8 +133,8 @@ pub(crate) struct Placement {
 }
 
 /// Some of a device's units, a bit each.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct UnitSet(Box<[u64]>);
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct UnitSet(Box<[u64]>);
 
 const WORD: usize = u64::BITS as usize;
 
@@ -144,7 +144,7 @@ impl UnitSet {
     }
 
     /// Certain ones of so many units.
-    pub(super) fn of(units: usize, members: &[usize]) -> UnitSet {
+    pub(crate) fn of(units: usize, members: &[usize]) -> UnitSet {
         let mut set = UnitSet::empty(units);
         members.iter().for_each(|unit| set.0[unit / WORD] |= 1 << (unit % WORD));
         set
@@ -158,12 +158,12 @@ impl UnitSet {
     }
 
     /// Adds the units of another set.
-    pub(super) fn add(&mut self, other: &UnitSet) {
+    pub(crate) fn add(&mut self, other: &UnitSet) {
         self.0.iter_mut().zip(&other.0).for_each(|(ours, theirs)| *ours |= theirs);
     }
 
     /// Takes the units out that are in both, and returns whether there were any.
-    pub(super) fn remove(&mut self, other: &UnitSet) -> bool {
+    pub(crate) fn remove(&mut self, other: &UnitSet) -> bool {
         let mut removed = false;
         for (ours, theirs) in self.0.iter_mut().zip(&other.0) {
             removed |= *ours & theirs != 0;
@@ -172,7 +172,19 @@ impl UnitSet {
         removed
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// The units, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().enumerate().flat_map(|(index, word)| {
+            (0..WORD).filter(move |bit| word >> bit & 1 == 1).map(move |bit| index * WORD + bit)
+        })
+    }
+
+    /// Whether some units are in both.
+    pub(crate) fn overlaps(&self, other: &UnitSet) -> bool {
+        self.0.iter().zip(&other.0).any(|(ours, theirs)| ours & theirs != 0)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.iter().all(|word| *word == 0)
     }
 }

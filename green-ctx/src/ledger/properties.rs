@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 
-use super::account::Ledger;
-use super::assign::{Chosen, Origin};
+use super::account::{GroupNumber, Ledger, Level};
+use super::assign::Chosen;
 use super::cut::{Cut, Granularity, Placement, UnitCounts};
 use super::recycle::Idle;
 use super::refusal::Refusal;
 use super::request::SplitRequest;
+use super::share::Share;
 
 thread_local! {
     /// Whether a call of the ledger runs, as under its lock.
@@ -31,8 +32,10 @@ impl Drop for Token {
 type Fence = Arc<Token>;
 
 struct Group {
+    number: GroupNumber,
     name: Arc<str>,
     placement: Placement,
+    pool: Vec<usize>,
     fences: Vec<Fence>,
 }
 
@@ -43,8 +46,6 @@ struct World {
     cuts: Vec<(Cut, UnitCounts)>,
     /// The cut that is in use, or was last.
     cut: usize,
-    /// Whether any group was taken yet.
-    is_cut: bool,
     groups: Vec<Group>,
     quarantined: Vec<Group>,
     /// What the next owner of each unit waits for.
@@ -70,7 +71,6 @@ impl World {
             ledger: Ledger::default(),
             cuts: cuts.into(),
             cut: 0,
-            is_cut: false,
             groups: Vec::new(),
             quarantined: Vec::new(),
             pending: BTreeMap::new(),
@@ -92,11 +92,23 @@ impl World {
         Token(self.tokens)
     }
 
+    fn share(&mut self, most: u32) -> Share {
+        let (one, other) = (self.rng.u32(1..=most + 2), self.rng.u32(1..=most + 2));
+        match self.rng.u32(..12) {
+            0 => Share::from(None),
+            1 => Share::from(one..),
+            2 | 3 => Share::from(one.min(other)..=one.max(other)),
+            4 | 5 => Share::from(..=one),
+            6 => Share::from(..),
+            _ => Share::from(one),
+        }
+    }
+
     fn request(&mut self, most: u32) -> SplitRequest {
         let mut request = SplitRequest::new();
         for index in 0..self.rng.usize(0..=4) {
-            let count = Some(self.rng.u32(1..=most + 2)).filter(|_| self.rng.u32(..8) > 0);
-            request = request.group(format!("p{index}"), count);
+            let share = self.share(most);
+            request = request.group(format!("p{index}"), share);
         }
         if self.rng.u32(..4) == 0 { request.rest("rest") } else { request }
     }
@@ -109,7 +121,13 @@ impl World {
         let which = if self.rng.u32(..6) == 0 { 1 - self.cut } else { self.cut };
         let (cut, units) = self.cuts[which].clone();
         let most = self.rng.u32(1..=self.total());
-        let request = self.request(most).overlapping(self.rng.u32(..10) == 0);
+        let mut request = self.request(most);
+        if request.is_exclusive() {
+            request = request.overlapping(self.rng.u32(..5) == 0);
+        }
+        if request.validate().is_err() {
+            return;
+        }
         let chosen = self.call(|ledger| ledger.choose(&units, &cut, &request));
         self.answers.push(format!("{chosen:?}"));
         let again = self.call(|ledger| ledger.choose(&units, &cut, &request));
@@ -118,10 +136,13 @@ impl World {
             let nobody_has_any = self.groups.is_empty() && self.quarantined.is_empty();
             return self.check_refusal(which, &request, chosen, nobody_has_any);
         };
-        check_choice(&units, &request, &chosen);
-        if request.overlapping {
-            return chosen.iter().for_each(|group| self.leave(which, &group.placement));
-        }
+        let floors: BTreeSet<usize> = match which == self.cut {
+            true => self.groups.iter().flat_map(floor_of).collect(),
+            false => BTreeSet::new(),
+        };
+        let open = (0..units.counts().len()).filter(|unit| !floors.contains(unit)).collect();
+        check_choice(&units, &request, &chosen, &open);
+        self.check_order(&units, &cut, &request, &chosen);
         if chosen.is_empty() {
             return;
         }
@@ -132,19 +153,45 @@ impl World {
             self.pending = (0..count).map(|unit| (unit, all.clone())).collect();
             self.cut = which;
         }
-        self.is_cut = true;
         for group in chosen {
             let taken = self.call(|ledger| ledger.take(&units, &group));
+            // What is shared waits for nobody, and a later floor still does.
             let mut expected = BTreeSet::new();
-            for unit in &group.placement.members {
-                expected.extend(self.pending.remove(unit).unwrap_or_default());
+            for unit in group.floor_units() {
+                expected.extend(self.pending.remove(&unit).unwrap_or_default());
             }
             let fences: BTreeSet<Fence> = taken.fences.iter().cloned().collect();
             assert_eq!(fences.len(), taken.fences.len(), "a fence came twice");
             assert_eq!(fences, expected, "the next owner waits for other work");
-            let Chosen { name, placement, .. } = group;
-            self.groups.push(Group { name, placement, fences: taken.fences });
+            let Chosen { name, placement, pool, .. } = group;
+            let number = taken.group;
+            self.groups.push(Group { number, name, placement, pool, fences: taken.fences });
         }
+    }
+
+    /// The order of a request's groups changes neither whether it is met nor what shares are given. Only
+    /// the rest depends on it, since ceilings are filled in order.
+    fn check_order(
+        &mut self,
+        units: &UnitCounts,
+        cut: &Cut,
+        request: &SplitRequest,
+        chosen: &[Chosen],
+    ) {
+        let given = |chosen: &[Chosen]| {
+            let counted = chosen.iter().filter(|group| group.share != Share::REST);
+            let mut given: Vec<_> =
+                counted.map(|group| (group.share, group.floor, group.sm_count)).collect();
+            given.sort_unstable();
+            given
+        };
+        let mut groups = request.groups.clone();
+        self.rng.shuffle(&mut groups);
+        let mut other = request.clone();
+        other.groups = groups;
+        let answer = self.call(|ledger| ledger.choose(units, cut, &other));
+        let Ok(answer) = answer else { panic!("{other:?} is refused, {request:?} is not") };
+        assert_eq!(given(&answer), given(chosen), "{other:?} {request:?}");
     }
 
     fn check_refusal(
@@ -157,20 +204,30 @@ impl World {
         let (cut, units) = self.cuts[which].clone();
         match refused {
             Err(Refusal::CutInUse { .. }) => {
-                assert!(which != self.cut && !nobody_has_any && !request.overlapping);
+                assert!(which != self.cut && !nobody_has_any);
             }
             Err(Refusal::NotEnoughSms(shortage)) => {
                 let held: u32 = shortage.holders.iter().map(|holder| holder.sm_count).sum();
-                let total = shortage.free + held + shortage.quarantined;
-                assert_eq!(total, self.total(), "SMs were lost: {shortage}");
+                assert_eq!(shortage.shareable + held, self.total(), "SMs were lost: {shortage}");
+                assert!(shortage.free + shortage.quarantined <= shortage.shareable);
                 assert!(shortage.fit < request.groups.len());
                 if !shortage.nearest.is_empty() {
                     assert_eq!(shortage.nearest.len(), request.groups.len());
                     let nearest =
                         SplitRequest::from(&shortage.nearest).overlapping(request.overlapping);
                     let fits = self.call(|ledger| ledger.choose(&units, &cut, &nearest));
-                    assert!(fits.is_ok(), "{nearest:?} was said to fit");
+                    let Ok(given) = fits else { panic!("{nearest:?} was said to fit") };
+                    for (group, share) in given.iter().zip(&shortage.nearest) {
+                        let counted =
+                            if request.overlapping { group.sm_count } else { group.floor };
+                        assert!(share.floor().is_none_or(|floor| floor == counted), "{shortage}");
+                    }
                 }
+            }
+            Err(Refusal::InvalidRequest(reason)) => {
+                // On a device of which nothing is taken it is no better.
+                let empty = Ledger::<Fence, Token>::default().choose(&units, &cut, request);
+                assert_eq!(empty, Err(Refusal::InvalidRequest(reason)));
             }
             other => panic!("{other:?}"),
         }
@@ -201,30 +258,19 @@ impl World {
         }
     }
 
-    /// A group that held nothing leaves work on units, whoever has them.
-    fn leave(&mut self, which: usize, placement: &Placement) {
-        let fences = [Arc::new(self.token()), Arc::new(self.token())];
-        self.call(|ledger| ledger.leave_fences(placement, &fences));
-        let all = 0..self.cuts[self.cut].1.counts().len();
-        let is_known = self.is_cut && which == self.cut;
-        let units = all.filter(|unit| !is_known || placement.members.contains(unit));
-        for unit in units {
-            self.pending.entry(unit).or_default().extend(fences.iter().cloned());
-        }
-    }
-
     fn give_back(&mut self) {
         let Some(group) = self.pick() else { return };
         let fences = self.fences_of(&group);
-        let names = self.call(|ledger| ledger.give_back(&group.placement.members, &fences));
-        assert!(names.only().is_some_and(|name| Arc::ptr_eq(name, &group.name)));
+        let ended =
+            self.call(|ledger| ledger.give_back(group.number, &group.placement.members, &fences));
+        assert!(ended.name().is_some_and(|name| Arc::ptr_eq(name, &group.name)));
         self.free(&group, &fences);
     }
 
     fn quarantine(&mut self) {
         let Some(group) = self.pick() else { return };
-        let names = self.call(|ledger| ledger.quarantine(&group.placement.members));
-        assert!(names.only().is_some_and(|name| Arc::ptr_eq(name, &group.name)));
+        let ended = self.call(|ledger| ledger.quarantine(group.number, &group.placement.members));
+        assert!(ended.name().is_some_and(|name| Arc::ptr_eq(name, &group.name)));
         self.quarantined.push(group);
     }
 
@@ -242,23 +288,39 @@ impl World {
         let size = group.placement.members.len();
         let most = self.rng.u32(1..=24);
         let request = self.request(most);
+        if request.validate().is_err() {
+            return self.groups.push(group);
+        }
         let apart: Vec<usize> = group.placement.members[..self.rng.usize(..=size) / 4].to_vec();
-        let chosen = self.call(|ledger| {
-            ledger.choose_within(&units, &group.placement, &group.name, &request, &[], &apart)
-        });
+        let level = Level {
+            name: &group.name,
+            placement: &group.placement,
+            pool: &group.pool,
+            quarantined: &apart,
+            group: Some(group.number),
+        };
+        let chosen = self.call(|ledger| ledger.choose_within(&units, &level, &request, &[]));
         self.answers.push(format!("{chosen:?}"));
         let Ok(chosen) = chosen else { return self.groups.push(group) };
-        check_choice(&units, &request, &chosen);
+        let floor: BTreeSet<usize> = floor_of(&group).collect();
+        check_choice(&units, &request, &chosen, &group.placement.members.iter().copied().collect());
+        for child in &chosen {
+            assert!(
+                child.floor_units().all(|unit| floor.contains(&unit) && !apart.contains(&unit))
+            );
+        }
+        if !request.is_exclusive() {
+            // The group stays, and its children are in an account of their own.
+            return self.groups.push(group);
+        }
         for child in chosen {
             let members = &child.placement.members;
-            assert!(members.iter().all(|unit| group.placement.members.contains(unit)));
-            assert!(members.iter().all(|unit| !apart.contains(unit)));
-            let names = self.call(|ledger| ledger.rename(&child));
+            let (number, ended) = self.call(|ledger| ledger.hand_over(group.number, &child));
             group.placement.members.retain(|unit| !members.contains(unit));
-            let ended = group.placement.members.is_empty();
-            assert_eq!(names.only(), Some(&group.name).filter(|_| ended));
-            let Chosen { name, placement, .. } = child;
-            self.groups.push(Group { name, placement, fences: group.fences.clone() });
+            let is_over = group.placement.members.is_empty();
+            assert_eq!(ended.name(), Some(&group.name).filter(|_| is_over));
+            let Chosen { name, placement, pool, .. } = child;
+            self.groups.push(Group { number, name, placement, pool, fences: group.fences.clone() });
         }
         if group.placement.members.is_empty() {
             return;
@@ -300,25 +362,32 @@ impl World {
     /// The account is the model's.
     fn check(&self) {
         let counts = self.cuts[self.cut].1.counts();
-        let sum = |groups: &[Group]| {
-            let members = groups.iter().flat_map(|group| &group.placement.members);
-            members.map(|unit| counts[*unit]).sum::<u32>()
-        };
-        let mut members: Vec<usize> = self
-            .groups
-            .iter()
-            .chain(&self.quarantined)
-            .flat_map(|group| group.placement.members.iter().copied())
-            .collect();
-        members.sort_unstable();
-        assert!(members.windows(2).all(|pair| pair[0] < pair[1]), "a unit has two owners");
-        let (held, quarantined) = (sum(&self.groups), sum(&self.quarantined));
+        let mut floors: Vec<usize> = self.groups.iter().flat_map(floor_of).collect();
+        floors.sort_unstable();
+        assert!(floors.windows(2).all(|pair| pair[0] < pair[1]), "a unit is in two floors");
+        let floors: BTreeSet<usize> = floors.into_iter().collect();
+        let pool: BTreeSet<usize> =
+            self.groups.iter().flat_map(|group| &group.pool).copied().collect();
+        assert!(floors.is_disjoint(&pool), "a floor is shared");
+        let stuck = self.quarantined.iter().flat_map(|group| &group.placement.members).copied();
+        let stuck: BTreeSet<usize> =
+            stuck.filter(|unit| !floors.contains(unit) && !pool.contains(unit)).collect();
+        let sum = |units: &BTreeSet<usize>| units.iter().map(|unit| counts[*unit]).sum::<u32>();
         match self.ledger.sm_counts() {
-            None => assert_eq!(held + quarantined, 0),
+            None => assert!(self.groups.is_empty() && self.quarantined.is_empty()),
             Some(sms) => {
-                assert_eq!((sms.held, sms.quarantined), (held, quarantined));
-                assert_eq!(sms.free + sms.held + sms.quarantined, self.total());
+                let expected = (sum(&floors), sum(&pool), sum(&stuck));
+                assert_eq!((sms.held, sms.shared, sms.quarantined), expected);
+                assert_eq!(sms.free + sms.held + sms.shared + sms.quarantined, self.total());
             }
+        }
+        for group in &self.groups {
+            let sharers = self.ledger.sharers(Some((&group.pool, group.number)));
+            let beside = |other: &&Group| {
+                other.number != group.number
+                    && other.pool.iter().any(|unit| group.pool.contains(unit))
+            };
+            assert_eq!(sharers.len(), self.groups.iter().filter(beside).count(), "sharers");
         }
         let pending: BTreeSet<Fence> = self.pending.values().flatten().cloned().collect();
         let kept = self.ledger.fences();
@@ -344,20 +413,55 @@ impl World {
     }
 }
 
-/// Groups of a request are disjoint, and none is smaller than asked.
-fn check_choice(units: &UnitCounts, request: &SplitRequest, chosen: &[Chosen]) {
-    let mut taken = BTreeSet::new();
+/// The units of a group's floor.
+fn floor_of(group: &Group) -> impl Iterator<Item = usize> {
+    group.placement.members.iter().copied().filter(|unit| !group.pool.contains(unit))
+}
+
+/// Floors of a request are disjoint and nobody shares them, each group has the share that it asks for, and
+/// no unit more would fit under its ceiling. `open` are the units that are in no floor of others.
+fn check_choice(
+    units: &UnitCounts,
+    request: &SplitRequest,
+    chosen: &[Chosen],
+    open: &BTreeSet<usize>,
+) {
+    let counts = units.counts();
+    let mut floors = BTreeSet::new();
     for group in chosen {
         assert!(!group.placement.members.is_empty());
         assert!(group.placement.members.is_sorted());
-        assert!(group.placement.members.iter().all(|unit| taken.insert(*unit)), "groups overlap");
-        let counts = group.placement.members.iter().map(|unit| units.counts()[*unit]);
-        assert_eq!(counts.sum::<u32>(), group.sm_count);
-        if let Origin::Requested(Some(wanted)) = group.origin {
-            assert!(group.sm_count >= wanted, "{group:?}");
+        assert!(group.placement.members.iter().all(|unit| open.contains(unit)));
+        let sms =
+            |units: &mut dyn Iterator<Item = usize>| units.map(|unit| counts[unit]).sum::<u32>();
+        assert_eq!(sms(&mut group.placement.members.iter().copied()), group.sm_count);
+        assert_eq!(sms(&mut group.floor_units()), group.floor);
+        assert!(group.floor_units().all(|unit| floors.insert(unit)), "floors overlap");
+        let counted = if request.overlapping { group.sm_count } else { group.floor };
+        assert!(group.share.floor().is_none_or(|floor| counted >= floor), "{group:?}");
+        if request.overlapping {
+            assert_eq!(group.floor, 0);
+        } else if group.share.is_exclusive() {
+            assert!(group.pool.is_empty());
+        } else {
+            assert!(group.share.floor() != Some(0) || group.floor == 0);
+            assert!(group.share.ceiling().is_none_or(|ceiling| group.sm_count <= ceiling));
         }
     }
-    let requested = chosen.iter().filter(|group| group.origin != Origin::Remainder);
+    for group in chosen {
+        assert!(group.pool.iter().all(|unit| !floors.contains(unit)), "a floor is shared");
+        if group.share.is_exclusive() {
+            continue;
+        }
+        let room = group.share.ceiling().map_or(u32::MAX, |ceiling| ceiling - group.sm_count);
+        let could = |unit: &&usize| {
+            !floors.contains(*unit)
+                && !group.placement.members.contains(*unit)
+                && counts[**unit] <= room
+        };
+        assert_eq!(open.iter().find(could), None, "{group:?}");
+    }
+    let requested = chosen.iter().filter(|group| group.share != Share::REST);
     assert_eq!(requested.count(), request.groups.len());
 }
 

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::share::Share;
+
 /// Why a request was refused. Nothing has changed then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
@@ -30,24 +32,27 @@ impl Refusal {
 pub struct NotEnoughSms {
     /// The group that was to be split; `None` for the device.
     pub within: Option<String>,
-    /// The counts that were asked for, in SMs; `None` for as many as there are.
-    pub requested: Vec<Option<u32>>,
+    /// The shares that were asked for.
+    pub requested: Vec<Share>,
     /// How many of them fit, in the order given.
     pub fit: usize,
-    /// The SMs that are free.
+    /// The SMs that are free for floors.
     pub free: u32,
+    /// The SMs that are in nobody's floor, so that shares may use them.
+    pub shareable: u32,
     /// The device's SMs.
     pub total: u32,
     /// The smallest piece that the device was cut into, in SMs; for a structured request the least
     /// that is scheduled together.
     pub unit: u32,
-    /// The nearest counts that as many groups could have now, in SMs; empty where so many groups fit
-    /// at no count.
-    pub nearest: Vec<u32>,
-    /// Who holds the SMs that are not free.
+    /// The nearest shares that as many groups could have now; empty where so many groups fit at none.
+    pub nearest: Vec<Share>,
+    /// Whose floors the other SMs are.
     pub holders: Vec<Holder>,
-    /// The SMs that nobody holds and nobody gets: the work of their last owner could not be recorded,
-    /// so that it is not known when it is done. Splits try again to record it.
+    /// Who shares SMs, so that they can be nobody's floor.
+    pub sharers: Vec<Holder>,
+    /// The SMs that nobody holds and no floor gets: the work of a former user could not be recorded, so
+    /// that it is not known when it is done. Splits try again to record it.
     #[cfg_attr(feature = "serde", serde(default))]
     pub quarantined: u32,
 }
@@ -55,19 +60,16 @@ pub struct NotEnoughSms {
 impl fmt::Display for NotEnoughSms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let NotEnoughSms { within, requested, fit, free, total, unit, nearest, .. } = self;
-        let requested: Vec<String> = requested
-            .iter()
-            .map(|count| {
-                count.map_or_else(|| "any number of".to_owned(), |count| count.to_string())
-            })
-            .collect();
         match requested.as_slice() {
-            [one] => write!(f, "a group of {one} SMs does not fit")?,
-            [first, rest @ ..] if rest.iter().all(|count| count == first) => {
-                write!(f, "{} groups of {first} SMs do not fit, {fit} fit", requested.len())?;
+            [] => write!(f, "the request does not fit")?,
+            [one] => write!(f, "a group of {} SMs does not fit", Words(*one))?,
+            [first, rest @ ..] if rest.iter().all(|share| share == first) => {
+                let (count, first) = (requested.len(), Words(*first));
+                write!(f, "{count} groups of {first} SMs do not fit, {fit} fit")?;
             }
-            counts => {
-                write!(f, "groups of {} SMs do not fit, ", counts.join(", "))?;
+            shares => {
+                let words: Vec<Words> = shares.iter().copied().map(Words).collect();
+                write!(f, "groups of {} SMs do not fit, ", list(&words))?;
                 match fit {
                     0 => write!(f, "not even the first fits")?,
                     fit => write!(f, "the first {fit} fit")?,
@@ -81,25 +83,46 @@ impl fmt::Display for NotEnoughSms {
         match nearest.as_slice() {
             [] => {}
             [one] => write!(f, "; a group of {one} would fit")?,
-            [first, rest @ ..] if rest.iter().all(|count| count == first) => {
+            [first, rest @ ..] if rest.iter().all(|share| share == first) => {
                 write!(f, "; {} groups of {first} would fit", nearest.len())?;
             }
-            counts => {
-                let counts: Vec<String> = counts.iter().map(ToString::to_string).collect();
-                write!(f, "; groups of {} would fit", counts.join(", "))?;
-            }
+            shares => write!(f, "; groups of {} would fit", list(shares))?,
         }
-        if let Some((first, rest)) = self.holders.split_first() {
-            write!(f, "; the rest is held by {first}")?;
-            for holder in rest {
-                write!(f, ", {holder}")?;
-            }
+        if !self.holders.is_empty() {
+            write!(f, "; the rest is held by {}", list(&self.holders))?;
+        }
+        if self.shareable > *free {
+            write!(f, "; {} SMs can only be shared", self.shareable - free)?;
+        }
+        if !self.sharers.is_empty() {
+            write!(
+                f,
+                " while {} shares them: ask for everything in one request, bound the ceiling, or \
+                 use plans",
+                list(&self.sharers)
+            )?;
         }
         if self.quarantined > 0 {
             write!(f, "; {} SMs wait for work that could not be recorded", self.quarantined)?;
         }
         Ok(())
     }
+}
+
+/// A share in a sentence.
+struct Words(Share);
+
+impl fmt::Display for Words {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 == Share::from(None) {
+            true => f.write_str("any number of"),
+            false => self.0.fmt(f),
+        }
+    }
+}
+
+fn list(items: &[impl fmt::Display]) -> String {
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// Who holds how many SMs of a device.

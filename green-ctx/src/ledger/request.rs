@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use super::cut::Granularity;
 use super::refusal::Refusal;
+use super::share::Share;
 use super::structure::{Coscheduling, GroupParams, LocalityDomain, PerGroup, Structure};
 
-/// How to split SMs: groups with names and counts, and what happens to the rest.
+/// How to divide SMs: groups with names and [shares](Share), and what happens to the rest.
 ///
-/// A list of counts is a request: `resource.split([16, 24])` makes groups named `p0` and `p1`.
+/// A list of shares is a request: `[16, 24]` asks for groups named `p0` and `p1`.
 ///
 /// # Example
 ///
@@ -17,10 +18,10 @@ use super::structure::{Coscheduling, GroupParams, LocalityDomain, PerGroup, Stru
 /// # use green_ctx::{Driver, SplitRequest, sim::Sim};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// # let device = driver.device(0)?;
-/// let request = SplitRequest::new().group("decode", 16).rest("prefill");
-/// let split = device.resources().sm()?.split(request)?;
-/// assert_eq!(split.groups[0].sm_count(), 16);
-/// assert_eq!(split.remainder.map(|rest| rest.sm_count()), Some(116));
+/// let request = SplitRequest::new().group("decode", 32..).group("prefill", ..=100);
+/// let parts = device.partition(request)?;
+/// assert_eq!((parts["decode"].floor(), parts["decode"].sm_count()), (32, 132));
+/// assert_eq!((parts["prefill"].floor(), parts["prefill"].sm_count()), (0, 100));
 /// # Ok(())
 /// # }
 /// ```
@@ -28,7 +29,9 @@ use super::structure::{Coscheduling, GroupParams, LocalityDomain, PerGroup, Stru
 #[must_use = "a request does nothing until passed to a split"]
 pub struct SplitRequest {
     pub(crate) groups: Vec<RequestedGroup>,
-    pub(crate) rest: Option<Arc<str>>,
+    /// The names of groups that take the rest; a valid request has at most one.
+    rests: Vec<Arc<str>>,
+    priorities: Vec<(Arc<str>, i32)>,
     pub(crate) granularity: Granularity,
     pub(crate) overlapping: bool,
     pub(crate) structure: Structure,
@@ -38,8 +41,7 @@ pub struct SplitRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestedGroup {
     pub(crate) name: Arc<str>,
-    /// `None` asks for as many as there are.
-    pub(crate) sm_count: Option<u32>,
+    pub(crate) share: Share,
 }
 
 impl SplitRequest {
@@ -48,17 +50,27 @@ impl SplitRequest {
         SplitRequest::default()
     }
 
-    /// Adds a group of at least `sm_count` SMs, or with `None` of as many as can be scheduled
-    /// together: all regular units that are still free.
-    pub fn group(mut self, name: impl Into<Arc<str>>, sm_count: impl Into<Option<u32>>) -> Self {
-        let (name, sm_count) = (name.into(), sm_count.into());
-        self.groups.push(RequestedGroup { name, sm_count });
+    /// Adds a group with a share: a count, a range of counts, or with `None` as many SMs as can be
+    /// scheduled together ([`Share`] lists them).
+    pub fn group(mut self, name: impl Into<Arc<str>>, share: impl Into<Share>) -> Self {
+        let (name, share) = (name.into(), share.into());
+        if share == Share::REST {
+            return self.rest(name);
+        }
+        self.groups.push(RequestedGroup { name, share });
         self
     }
 
-    /// Takes all SMs that remain free as one more group, if any do.
+    /// Takes all SMs that remain free as one more group, the last one, if any do.
     pub fn rest(mut self, name: impl Into<Arc<str>>) -> Self {
-        self.rest = Some(name.into());
+        self.rests.push(name.into());
+        self
+    }
+
+    /// Sets the priority of the stream that a group's partition comes with; lower numbers run first,
+    /// and the driver clamps it to its range. A split makes no streams and does not use it.
+    pub fn priority(mut self, name: impl Into<Arc<str>>, priority: i32) -> Self {
+        self.priorities.push((name.into(), priority));
         self
     }
 
@@ -68,12 +80,11 @@ impl SplitRequest {
         self
     }
 
-    /// Lets the groups share SMs with any other group of the device, and take none from the ledger:
-    /// the counts are met from the whole device, whoever holds it. Groups of one request are
-    /// disjoint among themselves.
+    /// Gives each group exactly as many SMs as its count, all of them shared and none for sure: they
+    /// may be any that are in nobody's floor. Groups of one request share none with each other.
     ///
-    /// Work of groups that share SMs competes for them, and nothing orders it. Only whoever takes SMs of
-    /// such a group once it is gone waits for what it left there.
+    /// Work of groups that share SMs competes for them, and nothing orders it. While the groups live,
+    /// nobody gets their SMs for a floor.
     pub const fn overlapping(mut self, overlapping: bool) -> Self {
         self.overlapping = overlapping;
         self
@@ -125,15 +136,62 @@ impl SplitRequest {
         !self.structure.is_empty()
     }
 
+    /// The name of the group that takes the rest.
+    pub(crate) fn rest_name(&self) -> Option<&Arc<str>> {
+        self.rests.first()
+    }
+
+    /// The shares of the groups beside the rest, in order.
+    pub(crate) fn shares(&self) -> Vec<Share> {
+        self.groups.iter().map(|group| group.share).collect()
+    }
+
+    /// The priority of a group's first stream.
+    pub(crate) fn priority_of(&self, name: &str) -> i32 {
+        let of_name = self.priorities.iter().rfind(|(other, _)| **other == *name);
+        of_name.map_or(0, |(_, priority)| *priority)
+    }
+
+    /// Whether no group asks to share SMs.
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.groups.iter().all(|group| group.share.is_exclusive())
+    }
+
+    /// A name that two groups have.
+    pub(crate) fn twice(&self) -> Option<&str> {
+        let mut names: Vec<&str> = self.names().collect();
+        names.sort_unstable();
+        names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.groups.iter().map(|group| &*group.name).chain(self.rests.iter().map(|name| &**name))
+    }
+
     /// Refuses what no device could give.
     pub(crate) fn validate(&self) -> Result<(), Refusal> {
-        if self.groups.is_empty() && self.rest.is_none() {
+        if self.groups.is_empty() && self.rests.is_empty() {
             return Err(Refusal::invalid("a split needs at least one group"));
         }
-        if let Some(group) = self.groups.iter().find(|group| group.sm_count == Some(0)) {
-            let reason = format!("group {} asks for 0 SMs; ask for 1 or more", group.name);
+        for RequestedGroup { name, share } in &self.groups {
+            if let Some(fault) = share.fault() {
+                return Err(Refusal::invalid(format!("group {name} {fault}")));
+            }
+        }
+        if let [first, second, ..] = self.rests.as_slice() {
+            let reason =
+                format!("groups {first} and {second} both ask for the rest; one can take it");
             return Err(Refusal::invalid(reason));
         }
+        if let Some((name, _)) =
+            self.priorities.iter().find(|(name, _)| !self.names().any(|other| *other == **name))
+        {
+            let reason = format!(
+                "a priority is set for group {name}, and the request has none of that name"
+            );
+            return Err(Refusal::invalid(reason));
+        }
+        self.validate_sharing()?;
         if !self.is_structured() {
             return Ok(());
         }
@@ -150,6 +208,35 @@ impl SplitRequest {
         self.structure.check(self.groups.len())
     }
 
+    /// Refuses what does not go with groups that share SMs.
+    fn validate_sharing(&self) -> Result<(), Refusal> {
+        let Some(sharer) = self.groups.iter().find(|group| !group.share.is_exclusive()) else {
+            return Ok(());
+        };
+        let RequestedGroup { name, share } = sharer;
+        if self.is_structured() {
+            return Err(Refusal::invalid(format!(
+                "group {name} asks for {share}, and a structured request takes counts; leave \
+                 co-scheduling, backfill and locality out, or ask for a count"
+            )));
+        }
+        if self.overlapping {
+            return Err(Refusal::invalid(format!(
+                "group {name} asks for {share}, and an overlapping request takes counts; a share \
+                 says by itself what it shares"
+            )));
+        }
+        let unbounded = self.groups.iter().find(|group| group.share.is_unbounded());
+        if let (Some(group), Some(rest)) = (unbounded, self.rest_name()) {
+            return Err(Refusal::invalid(format!(
+                "group {rest} takes the rest, and {} of group {} leaves none; ask for `..` instead \
+                 of the rest, or give {} a ceiling",
+                group.share, group.name, group.name
+            )));
+        }
+        Ok(())
+    }
+
     /// The groups as the driver's structured split takes them. Refuses what the header rules out,
     /// before the driver is asked.
     pub(crate) fn structured_groups(
@@ -157,44 +244,43 @@ impl SplitRequest {
         device: Coscheduling,
     ) -> Result<Vec<GroupParams>, Refusal> {
         let group = |(index, group): (usize, &RequestedGroup)| {
-            self.structure.group(index, &group.name, group.sm_count, device)
+            self.structure.group(index, &group.name, group.share.count(), device)
         };
         self.groups.iter().enumerate().map(group).collect()
     }
 }
 
-/// Groups of these counts. Ranges are not taken for lists of counts: `32..` would have no end.
-impl From<&[u32]> for SplitRequest {
-    fn from(counts: &[u32]) -> SplitRequest {
-        let groups = counts.iter().enumerate().map(|(index, sm_count)| RequestedGroup {
-            name: numbered(index),
-            sm_count: Some(*sm_count),
-        });
-        SplitRequest { groups: groups.collect(), ..SplitRequest::new() }
+/// Groups of these shares, named `p0`, `p1`, … A range is one share and no list of counts.
+impl<T: Into<Share> + Clone> From<&[T]> for SplitRequest {
+    fn from(shares: &[T]) -> SplitRequest {
+        let shares = shares.iter().cloned().enumerate();
+        shares.fold(SplitRequest::new(), |request, (index, share)| {
+            request.group(numbered(index), share)
+        })
     }
 }
 
-impl<const N: usize> From<[u32; N]> for SplitRequest {
-    fn from(counts: [u32; N]) -> SplitRequest {
-        SplitRequest::from(counts.as_slice())
+impl<T: Into<Share> + Clone, const N: usize> From<[T; N]> for SplitRequest {
+    fn from(shares: [T; N]) -> SplitRequest {
+        SplitRequest::from(shares.as_slice())
     }
 }
 
-impl<const N: usize> From<&[u32; N]> for SplitRequest {
-    fn from(counts: &[u32; N]) -> SplitRequest {
-        SplitRequest::from(counts.as_slice())
+impl<T: Into<Share> + Clone, const N: usize> From<&[T; N]> for SplitRequest {
+    fn from(shares: &[T; N]) -> SplitRequest {
+        SplitRequest::from(shares.as_slice())
     }
 }
 
-impl From<Vec<u32>> for SplitRequest {
-    fn from(counts: Vec<u32>) -> SplitRequest {
-        SplitRequest::from(counts.as_slice())
+impl<T: Into<Share> + Clone> From<Vec<T>> for SplitRequest {
+    fn from(shares: Vec<T>) -> SplitRequest {
+        SplitRequest::from(shares.as_slice())
     }
 }
 
-impl From<&Vec<u32>> for SplitRequest {
-    fn from(counts: &Vec<u32>) -> SplitRequest {
-        SplitRequest::from(counts.as_slice())
+impl<T: Into<Share> + Clone> From<&Vec<T>> for SplitRequest {
+    fn from(shares: &Vec<T>) -> SplitRequest {
+        SplitRequest::from(shares.as_slice())
     }
 }
 
@@ -212,8 +298,11 @@ pub struct DryRun {
     pub unit: u32,
     /// The groups, in the request's order.
     pub groups: Vec<DryRunGroup>,
-    /// The SMs that remain free beside the groups, or in the group that takes the rest.
+    /// The SMs that no group uses, or those of the group that takes the rest.
     pub remainder: u32,
+    /// The SMs that later floors could have. An unbounded share (`32..`, `..`) leaves none: whoever
+    /// needs a floor beside it asks for both in one request, gives it a ceiling, or uses plans.
+    pub free_for_floors: u32,
 }
 
 /// One group of a [`DryRun`].
@@ -222,9 +311,11 @@ pub struct DryRun {
 pub struct DryRunGroup {
     /// The name.
     pub name: Arc<str>,
-    /// The SMs asked for; `None` for as many as there are.
-    pub requested: Option<u32>,
-    /// The SMs that it gets: as many, or the next count that the device can give.
+    /// The share asked for.
+    pub share: Share,
+    /// The SMs that nobody else may use.
+    pub floor: u32,
+    /// The SMs that it may use: its ceiling.
     pub sm_count: u32,
 }
 

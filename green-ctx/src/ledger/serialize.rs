@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::cut::Granularity;
 use super::refusal::Holder;
 use super::request::{DryRun, DryRunGroup};
+use super::share::Share;
 
 impl Serialize for Granularity {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -23,6 +24,29 @@ impl<'de> Deserialize<'de> for Granularity {
             .into_iter()
             .find(|granularity| granularity.to_string() == text)
             .ok_or_else(|| D::Error::unknown_variant(&text, &["coarse", "fine", "largest-cluster"]))
+    }
+}
+
+impl Serialize for Share {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+/// A share is read from its text, or from a number for a count.
+impl<'de> Deserialize<'de> for Share {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Share, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Form {
+            Count(u32),
+            Text(String),
+        }
+        let text = match Form::deserialize(from)? {
+            Form::Count(count) => count.to_string(),
+            Form::Text(text) => text,
+        };
+        text.parse().map_err(D::Error::custom)
     }
 }
 
@@ -52,19 +76,21 @@ macro_rules! with_text_for_name {
     };
 }
 with_text_for_name!(Holder as HolderForm { sm_count: u32 });
-with_text_for_name!(DryRunGroup as DryRunGroupForm { requested: Option<u32>, sm_count: u32 });
+with_text_for_name!(DryRunGroup as DryRunGroupForm { share: Share, floor: u32, sm_count: u32 });
 
 #[derive(Serialize)]
 struct DryRunForm<'a> {
     unit: u32,
     groups: &'a [DryRunGroup],
     remainder: u32,
+    free_for_floors: u32,
 }
 
 impl Serialize for DryRun {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let DryRun { unit, groups, remainder } = self;
-        DryRunForm { unit: *unit, groups, remainder: *remainder }.serialize(to)
+        let DryRun { unit, groups, remainder, free_for_floors } = self;
+        let (unit, remainder, free_for_floors) = (*unit, *remainder, *free_for_floors);
+        DryRunForm { unit, groups, remainder, free_for_floors }.serialize(to)
     }
 }
 
@@ -73,11 +99,13 @@ struct OwnedDryRunForm {
     unit: u32,
     groups: Vec<DryRunGroup>,
     remainder: u32,
+    free_for_floors: u32,
 }
 
 impl<'de> Deserialize<'de> for DryRun {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<DryRun, D::Error> {
-        let OwnedDryRunForm { unit, groups, remainder } = OwnedDryRunForm::deserialize(from)?;
-        Ok(DryRun { unit, groups, remainder })
+        let OwnedDryRunForm { unit, groups, remainder, free_for_floors } =
+            OwnedDryRunForm::deserialize(from)?;
+        Ok(DryRun { unit, groups, remainder, free_for_floors })
     }
 }

@@ -37,6 +37,11 @@ pub(super) fn equal(device: &Device, cut: &Cut) -> Result<Units> {
         device.as_raw(),
         CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM,
     )?;
+    let all = dev_resource::sm_part(&whole).smCount;
+    if least == all {
+        // A split rounds up what it is asked for.
+        return Ok(Units::new(vec![whole], UnitCounts::new([all].into(), all)));
+    }
     let api = device.api();
     // A minimum of 0 asks for units as small as the granularity allows.
     let flags = flags(granularity);
@@ -116,7 +121,7 @@ pub(super) fn structured(
             }
             Err(Error::NotEnoughSms(Box::new(NotEnoughSms {
                 within: input.within.map(str::to_owned),
-                requested: request.groups.iter().map(|group| group.sm_count).collect(),
+                requested: request.shares(),
                 fit,
                 free: dev_resource::sm_part(&input.resource).smCount,
                 total: input.total,

@@ -6,12 +6,15 @@ use super::nested;
 use super::sm::{COMPOSITION, check_version};
 use super::split::{Split, SplitError};
 use crate::error::{Error, Result};
+use crate::fence::Fences;
 use crate::group::{Hold, Parent, SmGroup};
 use crate::ledger::{Chosen, Cut, DryRun, Placement, SplitRequest};
 
 impl SmGroup {
-    /// Splits the group into smaller ones, whose SMs are among its own. What no group takes is free
-    /// again, unless the request takes the rest.
+    /// Splits the group into smaller ones, whose SMs are among its own: their floors are of its floor, and
+    /// what it shares can only be shared. What no group takes is free again, unless the request takes the
+    /// rest. Where the request has groups that share SMs, all of the group's SMs stay held until the last
+    /// of them is gone, and nobody else shares its floor.
     ///
     /// A structured request, and any of a group that a structured request gave, is split by the driver
     /// among the SMs of a context that is made for it (CUDA 13.1 or newer, not yet run on hardware).
@@ -52,8 +55,22 @@ impl SmGroup {
             Err(error) => return Err(Box::new(SplitError { group: self, error })),
         };
         let (device, units) = (self.device().clone(), Arc::clone(self.units()));
-        let (fences, hold) = self.hand_over(&chosen);
-        Ok(Split::of(&device, &units, chosen, |_| (fences.clone(), hold.clone())))
+        let holds: Vec<_> = if request.is_exclusive() {
+            let (fences, holds) = self.hand_over(&chosen);
+            holds.into_iter().map(|hold| (fences.clone(), hold)).collect()
+        } else {
+            let parent = Parent::of(self);
+            let hold = |group: &Chosen| {
+                // Sharing waits for nothing.
+                let waits = group.floor > 0;
+                let fences =
+                    if waits { parent.group().fences().clone() } else { Fences::default() };
+                let number = parent.enter(&units, group);
+                (fences, Hold::Parent(Arc::clone(&parent), Some(number)))
+            };
+            chosen.iter().map(hold).collect()
+        };
+        Ok(Split::of(&device, &units, &request, chosen, holds))
     }
 
     /// What a split would give now, without taking anything. Where the driver has to split, a context
@@ -70,7 +87,7 @@ impl SmGroup {
             return nested::dry_run(self, &request);
         }
         let chosen = self.choose(&request, &[], &[])?;
-        Ok(DryRun::new(self.units().counts().size(), self.sm_count(), chosen))
+        Ok(DryRun::new(self.units().counts(), self.floor(), chosen))
     }
 
     /// Whether only the driver's structured split can do it: such a request, or any of SMs that are
@@ -88,20 +105,26 @@ impl SmGroup {
         quarantined: &[usize],
     ) -> Result<Vec<Chosen>> {
         check_version(self.device(), COMPOSITION, "splitting a group")?;
-        let placement = self.placement();
-        if Some(request.granularity) != placement.cut.granularity() {
-            return Err(Error::CutInUse { held: placement.cut.to_string() });
+        let cut = &self.placement().cut;
+        if Some(request.granularity) != cut.granularity() {
+            return Err(Error::CutInUse { held: cut.to_string() });
         }
-        let units = self.units().counts();
         let ledger = self.device().state().ledger.lock();
-        Ok(ledger.choose_within(units, placement, self.name(), request, preferred, quarantined)?)
+        let level = self.level(quarantined);
+        Ok(ledger.choose_within(self.units().counts(), &level, request, preferred)?)
     }
 
     /// Refuses what no group can be split into.
     fn check_request(&self, request: &SplitRequest) -> Result<()> {
         request.validate()?;
         if request.overlapping {
-            let reason = "groups that share SMs are split from the device, not from a group";
+            let reason = "an overlapping request is for a device; within a group, ask for shares \
+                          such as ..=16";
+            return Err(Error::InvalidRequest(reason.to_owned()));
+        }
+        if self.needs_driver(request) && (!self.pool().is_empty() || !request.is_exclusive()) {
+            let reason = "the driver splits a group into exclusive ones only, and only a group of \
+                          which nothing is shared";
             return Err(Error::InvalidRequest(reason.to_owned()));
         }
         Ok(())
@@ -127,7 +150,8 @@ impl Parent {
         // After the choice: a context whose work is recorded meanwhile has left its fence before its
         // SMs were free to be chosen.
         let fences = self.fences();
-        let hold = |_: &Chosen| (fences.clone(), Hold::Parent(Arc::clone(self)));
-        Ok(Split::of(group.device(), group.units(), chosen, hold))
+        let holds =
+            std::iter::repeat_with(|| (fences.clone(), Hold::Parent(Arc::clone(self), None)));
+        Ok(Split::of(group.device(), group.units(), request, chosen, holds))
     }
 }

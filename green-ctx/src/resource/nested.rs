@@ -31,15 +31,19 @@ pub(super) fn split(group: SmGroup, request: &SplitRequest) -> Result<Split, Box
     let device = group.device().clone();
     let fences = group.fences().clone();
     let parent = Parent::split_in(group, context);
-    let hold = |_: &Chosen| (fences.clone(), Hold::Parent(Arc::clone(&parent)));
-    Ok(Split::of(&device, &units, chosen, hold))
+    let hold = |child: &Chosen| {
+        let number = parent.enter(&units, child);
+        (fences.clone(), Hold::Parent(Arc::clone(&parent), Some(number)))
+    };
+    let holds: Vec<_> = chosen.iter().map(hold).collect();
+    Ok(Split::of(&device, &units, request, chosen, holds))
 }
 
 /// What a split would give, of pieces of what size.
 pub(super) fn dry_run(group: &SmGroup, request: &SplitRequest) -> Result<DryRun> {
     let Pieces { context, units, chosen } = pieces(group, request)?;
     green::leave(group.device(), context, group.placement(), None, group.sm_count());
-    Ok(DryRun::new(units.counts().size(), group.sm_count(), chosen))
+    Ok(DryRun::new(units.counts(), group.sm_count(), chosen))
 }
 
 /// A group's SMs, split.
@@ -100,5 +104,5 @@ fn alignment(group: &SmGroup, sms: &SmResource) -> u32 {
 fn plain_groups(request: &SplitRequest, alignment: u32) -> Arc<[GroupParams]> {
     let round = |count: u32| count.div_ceil(alignment).saturating_mul(alignment);
     let group = |count: Option<u32>| GroupParams::plain(count.map_or(0, round), alignment);
-    request.groups.iter().map(|wanted| group(wanted.sm_count)).collect()
+    request.groups.iter().map(|wanted| group(wanted.share.count())).collect()
 }

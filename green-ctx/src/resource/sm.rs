@@ -13,16 +13,18 @@ use super::structure;
 use crate::dev_resource;
 use crate::device::{ComputeCapability, Device};
 use crate::error::{Error, Result};
-use crate::fence::Fences;
 use crate::group::Hold;
-use crate::ledger::{Chosen, Coscheduling, Cut, DryRun, Granularity, LocalityDomain, SplitRequest};
+use crate::ledger::{
+    Chosen, Coscheduling, Cut, DryRun, Granularity, LocalityDomain, RequestedGroup, Share,
+    SplitRequest,
+};
 use crate::units::Units;
 
 /// The SMs of a device, or those that a context or a stream was provisioned with: how many there
 /// are, how they may be cut, how many are free.
 ///
 /// It describes and owns nothing. [`split`](SmResource::split) takes SMs out of the device's one
-/// ledger, so that any two groups of a process are disjoint, wherever they were made.
+/// ledger, so that no group of a process has SMs of another's floor, wherever they were made.
 ///
 /// # Example
 ///
@@ -159,8 +161,8 @@ impl SmResource {
         structure::locality_domain(self.flags(), self.sms.localityDomainId).filter(|_| known)
     }
 
-    /// Free SMs: those that no group holds, and whose last work is recorded, so that the next owner can
-    /// wait for it. A partition's SMs are never free.
+    /// SMs that are free for floors: those that no group has, and whose last work is recorded, so that the
+    /// next owner can wait for it. A partition's SMs are never free.
     #[must_use]
     pub fn free(&self) -> u32 {
         if self.is_green {
@@ -191,21 +193,19 @@ impl SmResource {
         let (cut, units) = self.units_for(&request)?;
         let (chosen, free) = {
             let ledger = self.device.state().ledger.lock();
-            let free = match request.overlapping {
-                true => units.counts().total(),
-                false => ledger.sm_counts().map_or(self.sm_count(), |counts| counts.free),
-            };
+            let free = ledger.sm_counts().map_or(self.sm_count(), |counts| counts.free);
             (ledger.choose(units.counts(), &cut, &request)?, free)
         };
         check_composition(&self.device, &chosen)?;
-        Ok(DryRun::new(units.counts().size(), free, chosen))
+        Ok(DryRun::new(units.counts(), free, chosen))
     }
 
-    /// Takes groups of SMs. Each has the count asked for, or the next that the device can give, and
-    /// says both.
+    /// Takes groups of SMs. Each has the share asked for, with a floor rounded up and a ceiling rounded
+    /// down to what the device can give, and says all of it.
     ///
     /// A driver before CUDA 12.5 makes a context of one piece, so there it is either groups of one
-    /// size, with the rest if asked for, or an error; and one size at a time.
+    /// size, with the rest if asked for, or groups that all share all SMs (`..`), or an error; and one
+    /// size at a time.
     ///
     /// A structured request ([`SplitRequest::coscheduled`] and others, CUDA 13.1 or newer, not yet
     /// run on hardware) is split by the driver, which rounds nothing, out of all SMs of the device. So
@@ -229,20 +229,13 @@ impl SmResource {
             let chosen = ledger.choose(units.counts(), &cut, &request)?;
             check_composition(&self.device, &chosen)?;
             let take = |chosen| {
-                let taken = match request.overlapping {
-                    true => None,
-                    false => Some(ledger.take(units.counts(), &chosen)),
-                };
+                let taken = ledger.take(units.counts(), &chosen);
                 (chosen, taken)
             };
             chosen.into_iter().map(take).unzip()
         };
-        let hold = if request.overlapping { Hold::Shared } else { Hold::Ledger };
-        let mut taken = taken.into_iter().flatten();
-        Ok(Split::of(&self.device, &units, chosen, |_| {
-            let fences = taken.next().map_or_else(Vec::new, |taken| taken.fences);
-            (Fences::from(fences), hold.clone())
-        }))
+        let holds = taken.into_iter().map(|taken| (taken.fences.into(), Hold::Ledger(taken.group)));
+        Ok(Split::of(&self.device, &units, &request, chosen, holds))
     }
 
     /// The units that a request is met from.
@@ -262,16 +255,20 @@ impl SmResource {
         if self.device.driver().version() >= COMPOSITION {
             return Ok((smallest, units));
         }
+        if !request.is_exclusive() {
+            return self.undivided(&request.shares());
+        }
         // One piece a group: the device is cut into pieces of the size asked for.
-        let Some(Some(size)) = request.groups.first().map(|group| group.sm_count) else {
+        let count = |group: &RequestedGroup| group.share.count();
+        let Some(size) = request.groups.first().and_then(count) else {
             return Ok((smallest, units));
         };
-        let equal = request.groups.iter().all(|group| group.sm_count == Some(size));
-        let alone = size <= units.counts().size() && request.rest.is_none();
+        let equal = request.groups.iter().all(|group| count(group) == Some(size));
+        let alone = size <= units.counts().size() && request.rest_name().is_none();
         if !equal || alone || size > self.sm_count() {
             return Ok((smallest, units));
         }
-        let pieces = match request.rest {
+        let pieces = match request.rest_name() {
             Some(_) => u32::try_from(request.groups.len()).unwrap_or(u32::MAX),
             None => 0,
         };
@@ -284,6 +281,18 @@ impl SmResource {
             return Ok((smallest, units));
         }
         Ok((cut, sized))
+    }
+
+    /// The device as one piece, which several may share where the driver makes contexts of one piece.
+    fn undivided(&self, shares: &[Share]) -> Result<(Cut, Arc<Units>)> {
+        if shares.iter().any(|share| *share != Share::from(..)) {
+            check_version(&self.device, COMPOSITION, "a share other than a count or `..`")?;
+        }
+        self.equal(Cut::Equal {
+            granularity: Granularity::default(),
+            size: self.sm_count(),
+            pieces: 0,
+        })
     }
 
     fn smallest(&self, granularity: Granularity) -> Result<(Cut, Arc<Units>)> {

@@ -6,7 +6,7 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::fence::Fences;
 use crate::group::{Hold, SmGroup};
-use crate::ledger::{Chosen, Origin};
+use crate::ledger::{Chosen, Share, SplitRequest};
 use crate::units::Units;
 
 /// The groups that a split took, to be made into contexts or dropped.
@@ -31,21 +31,23 @@ pub struct SplitError {
 }
 
 impl Split {
-    /// Groups of chosen units, each with what still runs there and who accounts for it.
+    /// Groups of chosen units, each with what still runs on its floor and who accounts for it.
     pub(super) fn of(
         device: &Device,
         units: &Arc<Units>,
+        request: &SplitRequest,
         chosen: Vec<Chosen>,
-        mut hold: impl FnMut(&Chosen) -> (Fences, Hold),
+        holds: impl IntoIterator<Item = (Fences, Hold)>,
     ) -> Split {
         let mut split = Split { groups: Vec::with_capacity(chosen.len()), remainder: None };
-        for chosen in chosen {
-            let origin = chosen.origin;
-            let (fences, hold) = hold(&chosen);
-            let group = SmGroup::new(device.clone(), Arc::clone(units), chosen, fences, hold);
-            match origin {
-                Origin::Requested(_) => split.groups.push(group),
-                Origin::Remainder => split.remainder = Some(group),
+        for (chosen, (fences, hold)) in chosen.into_iter().zip(holds) {
+            let share = chosen.share;
+            let priority = request.priority_of(&chosen.name);
+            let (device, units) = (device.clone(), Arc::clone(units));
+            let group = SmGroup::new(device, units, chosen, priority, fences, hold);
+            match share == Share::REST {
+                true => split.remainder = Some(group),
+                false => split.groups.push(group),
             }
         }
         split

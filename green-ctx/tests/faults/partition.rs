@@ -111,7 +111,7 @@ fn everything(device: &Device) -> Result<()> {
     stream.synchronize()?;
     context.synchronize()?;
     drop(stream);
-    verify::partitions(&contexts, Duration::from_millis(1))?;
+    verify::contexts(&contexts, Duration::from_millis(1))?;
     let group = close(contexts.pop().expect("four contexts"))?;
     drop(device.create_context(group.expect("it is green"))?);
     device.set_idle_limit(1);
@@ -193,7 +193,7 @@ fn structured(device: &Device) -> Result<()> {
     let children = parent.split(inner).map_err(|error| error.error)?;
     let contexts = contexts(device, children)?;
     drop(split);
-    verify::partitions(&contexts, Duration::from_millis(1))?;
+    verify::contexts(&contexts, Duration::from_millis(1))?;
     drop(contexts);
     device.release_idle();
     Ok(())

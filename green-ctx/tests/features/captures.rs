@@ -106,7 +106,7 @@ const WORK: [(&str, Work); 8] = [
     }),
     ("verification", |machine| {
         let partitions = [partition(&machine.device, 16)?];
-        assert!(verify::partitions(&partitions, LONG / 1000)?.ok());
+        assert!(verify::contexts(&partitions, LONG / 1000)?.ok());
         Ok(())
     }),
     ("what fits", |machine| {

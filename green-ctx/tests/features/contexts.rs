@@ -289,7 +289,7 @@ fn closing_waits_and_gives_the_group() -> Outcome {
         assert!(!done.is_complete()?);
         let group = context.close()?.ok_or("it has a group")?;
         assert!(done.is_complete()?, "the group came back while its work went on");
-        assert_eq!((group.name(), group.requested(), group.sm_count()), ("p0", Some(24), 24));
+        assert_eq!((group.name(), group.share().count(), group.sm_count()), ("p0", Some(24), 24));
         drop(group);
         // A primary context has no group, and is released.
         drop((kernel, done));

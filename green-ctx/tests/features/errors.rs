@@ -3,7 +3,7 @@
 use green_ctx::sim::Fault;
 use green_ctx::{
     CUresult, Device, DeviceBuffer, Error, ErrorKind, EventOptions, Kernel, LaunchConfig, Library,
-    Stream, StreamOptions,
+    Share, Stream, StreamOptions,
 };
 
 use crate::common::{Outcome, partition};
@@ -141,7 +141,7 @@ fn too_many_groups_name_what_would_fit() -> Outcome {
         assert_eq!((shortage.fit, shortage.free, shortage.total), (2, 132, 132));
         assert!(error.is_misuse() && !error.is_unsupported(), "{error}");
         assert!(error.to_string().contains("3 groups of 64 SMs do not fit, 2 fit"), "{error}");
-        assert_eq!(shortage.nearest, [40, 40, 40], "{error}");
+        assert_eq!(shortage.nearest, [Share::from(40); 3], "{error}");
         assert!(error.to_string().contains("3 groups of 40 would fit"), "{error}");
         // What it names does fit.
         assert_eq!(sms.split(shortage.nearest.clone())?.groups.len(), 3);

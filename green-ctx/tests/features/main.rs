@@ -232,7 +232,7 @@ fn contexts(device: &Device, split: Split) -> green_ctx::Result<Vec<Context>> {
 /// The SMs that contexts run on, as the probe sees it: as many as each has, and of no other.
 #[track_caller]
 fn disjoint(contexts: &[Context]) -> green_ctx::Result<Vec<BTreeSet<u32>>> {
-    let report = verify::partitions(contexts, Duration::from_millis(1))?;
+    let report = verify::contexts(contexts, Duration::from_millis(1))?;
     assert!(report.ok(), "{:?}", report.partitions.iter().map(|one| &one.name).collect::<Vec<_>>());
     Ok(report.partitions.iter().map(verify::PartitionReport::observed_sms).collect())
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use green_ctx::{SmGroup, SplitRequest, StreamOptions};
+use green_ctx::{SplitRequest, StreamOptions};
 
 use crate::common::{Outcome, group, partition};
 use crate::structured::wishes;
@@ -56,7 +56,7 @@ fn children_are_within_their_parent() -> Outcome {
             assert_eq!(plan.groups.iter().map(|group| group.sm_count).collect::<Vec<_>>(), given);
             let split = parent.split(request)?;
             assert_eq!(counts(&split), (given.clone(), None));
-            assert!(split.groups.iter().all(SmGroup::is_owned));
+            assert!(split.groups.iter().all(|group| group.floor() == group.sm_count()));
             let mut made = contexts(device, split)?;
             let seen = disjoint(&made)?;
             assert!(seen.iter().all(|sms| sms.is_subset(&whole)), "a child left its parent");

@@ -81,26 +81,25 @@ fn sharing_has_to_be_asked_for() -> Outcome {
     each_driver(|machine| {
         let Machine { device, .. } = machine;
         let sms = machine.sms()?;
-        let owned = device.create_context(group(device, 132)?)?;
+        let owned = group(device, 132)?;
         let shared = || of([16, 16]).overlapping(true).rest("rest");
-        machine.refused(|| sms.split(shared().overlapping(false)))?;
+        // Nobody shares a floor.
+        machine.refused(|| sms.split(shared()))?;
+        drop(owned);
         let (plan, split) = (sms.dry_run(shared())?, sms.split(shared())?);
         assert_eq!((plan.remainder, sms.free()), (100, 0));
-        let mut groups = split.groups.iter().chain(&split.remainder);
-        assert!(
-            groups.all(|group| !group.is_owned())
-                && owned.group().is_some_and(|group| group.is_owned())
-        );
+        assert!(split.groups.iter().chain(&split.remainder).all(|group| group.floor() == 0));
+        // One request is disjoint in itself, and others share with it.
+        let more = contexts(device, sms.split(shared())?)?;
         let sharing = contexts(device, split)?;
-        // One request is disjoint in itself, and within what others hold.
-        let whole = disjoint(&[owned])?.remove(0);
-        assert_eq!(whole.len(), 132);
-        assert!(disjoint(&sharing)?.iter().all(|sms| sms.is_subset(&whole)));
-        // Giving shared groups up gives nobody's SMs back.
-        let held = group(device, 132)?;
+        assert_eq!(disjoint(&sharing)?, disjoint(&more)?);
+        // What is shared is nobody's floor until the last sharer goes.
+        machine.refused(|| sms.split([16]))?;
         drop(sharing);
-        assert_eq!(sms.free(), 0);
-        drop(held);
+        machine.refused(|| sms.split([16]))?;
+        drop(more);
+        assert_eq!(sms.free(), 132);
+        assert_eq!(group(device, 132)?.floor(), 132);
         Ok(())
     })
 }

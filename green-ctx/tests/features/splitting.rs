@@ -68,12 +68,12 @@ fn requests_give_what_they_plan() -> Outcome {
             let planned: Vec<_> = plan
                 .groups
                 .iter()
-                .map(|group| (&*group.name, group.requested, group.sm_count))
+                .map(|group| (&*group.name, group.share.count(), group.sm_count))
                 .collect();
             let given: Vec<_> = split
                 .groups
                 .iter()
-                .map(|group| (group.name(), group.requested(), group.sm_count()))
+                .map(|group| (group.name(), group.share().count(), group.sm_count()))
                 .collect();
             assert_eq!(planned, given, "{request:?}");
             // What remains is free, or in the group that takes it.
@@ -124,8 +124,8 @@ fn groups_have_the_names_they_were_given() -> Outcome {
         let names: Vec<&str> = split.groups.iter().map(SmGroup::name).collect();
         assert_eq!(names, ["decode", "draft"]);
         let rest = split.remainder.as_ref().ok_or("100 SMs remain")?;
-        assert_eq!((rest.name(), rest.requested()), ("prefill", None));
-        assert_eq!(split.groups[1].requested(), Some(16));
+        assert_eq!((rest.name(), rest.share().count()), ("prefill", None));
+        assert_eq!(split.groups[1].share().count(), Some(16));
         let unnamed = of([16; 3]);
         drop(split);
         let split = machine.sms()?.split(unnamed)?;
@@ -194,7 +194,10 @@ fn a_group_that_is_not_split_comes_back_as_it_was() -> Outcome {
             let refused = kept.split(request.clone()).expect_err("it cannot be");
             assert_eq!(refused.error.to_string(), error.to_string(), "{request:?}");
             kept = refused.group;
-            assert_eq!((kept.name(), kept.sm_count(), kept.requested()), ("decode", 16, Some(16)));
+            assert_eq!(
+                (kept.name(), kept.sm_count(), kept.share().count()),
+                ("decode", 16, Some(16))
+            );
             assert_eq!(machine.state()?, before, "{request:?}");
         }
         Ok(())

@@ -214,22 +214,17 @@ fn the_same_request_gets_the_same_contexts() -> Outcome {
 }
 
 #[test]
-fn overlapping_structured_groups_take_nothing() -> Outcome {
+fn overlapping_structured_groups_share() -> Outcome {
     each_newer_driver(|machine| {
-        let held = partition(&machine.device, 24)?;
-        let before = machine.free()?;
-        let request = of([16, 24]).coscheduled(8).overlapping(true);
-        let split = machine.sms()?.split(request)?;
-        assert!(split.groups.iter().all(|group| !group.is_owned()));
-        assert_eq!(machine.free()?, before);
-        // Disjoint among themselves, and on the SMs of whoever has them.
-        let mut all = contexts(&machine.device, split)?;
-        let shared = disjoint(&all)?;
-        let own = disjoint(&[held])?.remove(0);
-        assert!(!shared[0].is_disjoint(&own));
+        let request = || of([16, 24]).coscheduled(8).overlapping(true);
+        let first = machine.sms()?.split(request())?;
+        assert!(first.groups.iter().all(|group| group.floor() == 0));
+        let second = contexts(&machine.device, machine.sms()?.split(request())?)?;
+        // Disjoint among themselves, and on the SMs of whoever shares them.
+        assert_eq!(disjoint(&contexts(&machine.device, first)?)?, disjoint(&second)?);
+        machine.refused(|| machine.sms()?.split(of([16, 24]).coscheduled(8)))?;
+        drop(second);
         assert_eq!(machine.free()?, 132);
-        drop(all.remove(0));
-        drop(all);
         Ok(())
     })
 }

@@ -1,10 +1,10 @@
 //! What groups that overlap others leave to whoever owns the SMs next.
 
 use green_ctx::sim::Fault;
-use green_ctx::{PlanRequest, PlanSet, SplitRequest, StreamOptions};
+use green_ctx::{PlanRequest, PlanSet, Share, SplitRequest, StreamOptions};
 
 use crate::common::{Outcome, simulated};
-use crate::{LONG, SHORT, assert_no_conflict, conflict, launch, request, work};
+use crate::{LONG, SHORT, assert_no_conflict, conflict, launch, work};
 
 /// A context that overlapped others, and that is used again on SMs of somebody's own.
 #[test]
@@ -29,15 +29,16 @@ fn what_an_overlapping_context_left_is_waited_for() -> Outcome {
     Ok(())
 }
 
-/// The same where the last work of one of them cannot be recorded: what is known is waited for at once.
+/// The same where the last work of one of them cannot be recorded: its SMs can be shared, and no floor gets
+/// them.
 #[test]
-fn what_an_overlapping_group_is_known_to_have_left_is_waited_for() -> Outcome {
+fn what_sharers_left_in_quarantine_can_only_be_shared() -> Outcome {
     let (sim, device) = simulated("h200")?;
     let _hook = device.driver().on_cleanup_failure(|_| {});
     let (old, new) = (work(&sim, &device, "old", LONG)?, work(&sim, &device, "new", SHORT)?);
-    let shared = SplitRequest::new().group("shared", 32).overlapping(true);
-    let group = device.resources().sm()?.split(shared)?.groups.remove(0);
-    let set = PlanSet::new(group, PlanRequest::new("one", request(&[("x", 16), ("y", 16)])))?;
+    let group = device.resources().sm()?.split([Share::from(..=32)])?.groups.remove(0);
+    let parts = SplitRequest::new().group("x", ..=16).group("y", ..=16);
+    let set = PlanSet::new(group, PlanRequest::new("one", parts))?;
     launch(set.active().partitions()[0].stream(), &old)?;
     // The first context's record succeeds, and no other call that could find out about the second.
     for nth in 2..30 {
@@ -47,8 +48,13 @@ fn what_an_overlapping_group_is_known_to_have_left_is_waited_for() -> Outcome {
         sim.fail(Fault::on("cuCtxSynchronize").nth(nth))?;
     }
     drop(set);
-    let owned = device.resources().sm()?.split([16])?.groups.remove(0);
-    launch(&device.create_context(owned)?.create_stream(StreamOptions::default())?, &new)?;
+    let sms = device.resources().sm()?;
+    let error = sms.split([132]).expect_err("32 SMs are in quarantine").to_string();
+    assert!(error.contains("32 SMs wait for work that could not be recorded"), "{error}");
+    assert_eq!(device.partition([Share::from(..)])?[0].sm_count(), 132);
+    sim.clear_faults();
+    // A floor waits for what is known by now.
+    launch(device.partition([132])?[0].stream(), &new)?;
     assert_no_conflict(&sim, 2);
     Ok(())
 }

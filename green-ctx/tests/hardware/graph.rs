@@ -58,7 +58,7 @@ impl Probe {
 
 /// The SMs of contexts, as verification sees them.
 fn sms_of(contexts: &[Context]) -> green_ctx::Result<Vec<BTreeSet<u32>>> {
-    let report = verify::partitions(contexts, Duration::from_millis(1))?;
+    let report = verify::contexts(contexts, Duration::from_millis(1))?;
     assert!(report.ok());
     Ok(report.partitions.iter().map(verify::PartitionReport::observed_sms).collect())
 }

@@ -35,7 +35,7 @@ fn set(device: &Device) -> Result<(PlanSet, Plans), Box<dyn std::error::Error>> 
 fn sms_of(plan: &Plan) -> green_ctx::Result<Vec<BTreeSet<u32>>> {
     let contexts: Vec<Context> =
         plan.partitions().iter().map(|part| part.context().clone()).collect();
-    let report = verify::partitions(&contexts, Duration::from_millis(1))?;
+    let report = verify::contexts(&contexts, Duration::from_millis(1))?;
     assert!(report.ok());
     Ok(report.partitions.iter().map(verify::PartitionReport::observed_sms).collect())
 }

@@ -45,7 +45,7 @@ fn two_splits_anywhere_are_disjoint() -> Outcome {
     let device = device()?;
     let first = partition(&device, 16)?;
     let second = partition(&device, 16)?;
-    let report = verify::partitions(&[first, second], verify::DEFAULT_STAY)?;
+    let report = verify::contexts(&[first, second], verify::DEFAULT_STAY)?;
     assert!(report.disjoint() && report.ok());
     Ok(())
 }
@@ -54,10 +54,10 @@ fn two_splits_anywhere_are_disjoint() -> Outcome {
 fn what_is_asked_and_what_is_given_are_both_told() -> Outcome {
     let device = device()?;
     let group = group(&device, 17)?;
-    assert_eq!((group.requested(), group.sm_count(), group.name()), (Some(17), 24, "p0"));
+    assert_eq!((group.share().count(), group.sm_count(), group.name()), (Some(17), 24, "p0"));
     let plan = device.resources().sm()?.dry_run([9])?;
     let planned = &plan.groups[0];
-    assert_eq!((plan.unit, planned.requested, planned.sm_count), (8, Some(9), 16));
+    assert_eq!((plan.unit, planned.share.count(), planned.sm_count), (8, Some(9), 16));
     assert_eq!(plan.remainder, device.sm_count()? - 24 - 16);
     Ok(())
 }

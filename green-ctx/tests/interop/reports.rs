@@ -29,14 +29,15 @@ fn reports_survive() -> Outcome {
     assert_eq!(written["driver"], json!({ "version": "13.0", "profile": "h200" }));
     assert_eq!(written["compute_capability"], "9.0");
     assert_eq!(written["partitions"][0]["name"], "decode");
-    assert_eq!(written["partitions"][1]["requested"], Value::Null);
+    assert_eq!(written["partitions"][1]["share"], "rest");
     assert!(written["partitions"][0]["blocks"][0]["sm"].is_u64());
 
     let plan = device.resources().sm()?.dry_run(request)?;
     let expected = json!({
         "unit": 8,
-        "groups": [{ "name": "decode", "requested": 16, "sm_count": 16 }],
+        "groups": [{ "name": "decode", "share": "16", "floor": 16, "sm_count": 16 }],
         "remainder": 116,
+        "free_for_floors": 0,
     });
     assert_eq!(there_and_back::<DryRun>(&plan)?, expected);
 

@@ -9,6 +9,8 @@ pub(crate) mod assign;
 mod choose;
 #[path = "../../src/ledger/cut.rs"]
 pub(crate) mod cut;
+#[path = "../../src/ledger/fill.rs"]
+mod fill;
 #[path = "../../src/ledger/recycle.rs"]
 pub(crate) mod recycle;
 #[path = "../../src/ledger/refusal.rs"]
@@ -18,5 +20,7 @@ pub(crate) mod request;
 #[cfg(feature = "serde")]
 #[path = "../../src/ledger/serialize.rs"]
 mod serialize;
+#[path = "../../src/ledger/share.rs"]
+pub(crate) mod share;
 #[path = "../../src/ledger/structure.rs"]
 mod structure;

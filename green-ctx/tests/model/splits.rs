@@ -12,11 +12,12 @@ use shuttle::scheduler::Scheduler;
 use shuttle::{Config, Runner, thread};
 
 use crate::handles::{all_orders, both, failure, random_orders};
-use crate::ledger::account::Ledger;
+use crate::ledger::account::{GroupNumber, Ledger};
 use crate::ledger::assign::Chosen;
 use crate::ledger::cut::{Cut, Granularity, Placement, UnitCounts};
 use crate::ledger::recycle::Idle;
 use crate::ledger::request::SplitRequest;
+use crate::ledger::share::Share;
 use crate::lock::{Mutex, pause};
 
 /// A way to use the ledger wrongly.
@@ -72,8 +73,10 @@ struct World {
 
 #[derive(Default)]
 struct Truth {
-    /// The units that somebody has, by SM: a coarse unit is two SMs, a fine one is one.
+    /// The units of floors, by SM: a coarse unit is two SMs, a fine one is one.
     owned: BTreeSet<usize>,
+    /// Those that somebody shares, as often as somebody does.
+    shared: Vec<usize>,
     /// The work that runs, and on which SMs.
     running: Vec<(usize, Vec<usize>)>,
     /// The contexts that somebody uses.
@@ -86,6 +89,8 @@ type SharedWorld = Arc<World>;
 
 /// SMs that a thread has.
 struct Group {
+    number: GroupNumber,
+    is_shared: bool,
     placement: Placement,
     sms: Vec<usize>,
     fences: Vec<Fence>,
@@ -115,10 +120,10 @@ impl World {
     }
 
     /// As `SmResource::split`, for one group.
-    fn split(&self, cut: usize, sm_count: u32) -> Option<Group> {
+    fn split(&self, cut: usize, share: impl Into<Share>) -> Option<Group> {
         self.retry();
         let (cut, units) = &self.cuts[cut];
-        let request = SplitRequest::from([sm_count]);
+        let request = SplitRequest::from([share.into()]);
         let mut ledger = self.ledger.lock();
         let chosen = ledger.choose(units, cut, &request).ok()?.remove(0);
         if self.has(Mistake::TwoLocks) {
@@ -128,22 +133,30 @@ impl World {
         let taken = ledger.take(units, &chosen);
         check(&ledger);
         drop(ledger);
-        Some(self.own(chosen, taken.fences))
+        Some(self.own(chosen, taken.group, taken.fences))
     }
 
-    fn own(&self, chosen: Chosen, fences: Vec<Fence>) -> Group {
-        let Chosen { placement, .. } = chosen;
+    fn own(&self, chosen: Chosen, number: GroupNumber, fences: Vec<Fence>) -> Group {
+        let Chosen { placement, pool, .. } = chosen;
         let each = if placement.cut == self.cuts[0].0 { 2 } else { 1 };
         let sms: Vec<usize> =
             placement.members.iter().flat_map(|unit| unit * each..(unit + 1) * each).collect();
         let mut truth = self.truth();
+        if !pool.is_empty() {
+            assert!(sms.iter().all(|sm| !truth.owned.contains(sm)), "a floor is shared");
+            truth.shared.extend(&sms);
+            drop(truth);
+            // It waits for nobody.
+            return Group { number, is_shared: true, placement, sms, fences };
+        }
+        assert!(sms.iter().all(|sm| !truth.shared.contains(sm)), "a floor is shared");
         assert!(sms.iter().all(|sm| truth.owned.insert(*sm)), "a unit has two owners");
         for (number, on) in &truth.running {
             let waits = fences.iter().any(|fence| fence.0.number == *number);
             assert!(waits || on.iter().all(|sm| !sms.contains(sm)), "work runs beside other work");
         }
         drop(truth);
-        Group { placement, sms, fences }
+        Group { number, is_shared: false, placement, sms, fences }
     }
 
     /// Submits work to a group, after what its fences stand for. Returns a fence for it.
@@ -164,18 +177,25 @@ impl World {
 
     fn disown(&self, group: &Group) {
         let mut truth = self.truth();
-        group.sms.iter().for_each(|sm| assert!(truth.owned.remove(sm)));
+        for sm in &group.sms {
+            if group.is_shared {
+                let shared = truth.shared.iter().position(|shared| shared == sm);
+                truth.shared.swap_remove(shared.expect("it is shared"));
+            } else {
+                assert!(truth.owned.remove(sm));
+            }
+        }
     }
 
     /// As a group's end, with what still runs.
     fn give_back(&self, group: Group, running: &[Fence]) {
         self.disown(&group);
         let mut ledger = self.ledger.lock();
-        let names = ledger.give_back(&group.placement.members, running);
+        let ended = ledger.give_back(group.number, &group.placement.members, running);
         check(&ledger);
         if self.has(Mistake::DropsUnderTheLock) {
             drop(group);
-            drop(names);
+            drop(ended);
             drop(ledger);
             return;
         }
@@ -189,10 +209,10 @@ impl World {
         }
         self.disown(&group);
         let mut ledger = self.ledger.lock();
-        let names = ledger.quarantine(&group.placement.members);
+        let ended = ledger.quarantine(group.number, &group.placement.members);
         check(&ledger);
         drop(ledger);
-        drop(names);
+        drop(ended);
         self.stuck.lock().push(group);
     }
 
@@ -200,6 +220,8 @@ impl World {
     fn retry(&self) {
         let again: Vec<Group> = if self.has(Mistake::TriesTwice) {
             let copy = |group: &Group| Group {
+                number: group.number,
+                is_shared: group.is_shared,
                 placement: group.placement.clone(),
                 sms: group.sms.clone(),
                 fences: group.fences.clone(),
@@ -281,15 +303,16 @@ impl World {
 /// The counts add up to the device.
 fn check(ledger: &Ledger<Fence, u32>) {
     if let Some(sms) = ledger.sm_counts() {
-        assert_eq!(sms.free + sms.held + sms.quarantined, 4, "SMs were lost");
+        let sum = sms.free + sms.held + sms.shared + sms.quarantined;
+        assert_eq!(sum, 4, "SMs were lost");
     }
 }
 
 type Scenario = fn(&SharedWorld);
 
 /// Splits, works, and gives the SMs back while the work goes on.
-fn use_sms(world: &SharedWorld, cut: usize, sm_count: u32) {
-    let Some(group) = world.split(cut, sm_count) else { return };
+fn use_sms(world: &SharedWorld, cut: usize, share: impl Into<Share>) {
+    let Some(group) = world.split(cut, share) else { return };
     let fence = world.submit(&group);
     world.give_back(group, &[fence]);
 }
@@ -354,11 +377,30 @@ fn recycle(world: &SharedWorld) {
 fn recycle_shared(world: &SharedWorld) {
     let group = world.split(0, 4).expect("all are free");
     let context = world.obtain(&group);
-    let same = Group { placement: group.placement.clone(), sms: Vec::new(), fences: Vec::new() };
+    let same = Group {
+        number: group.number,
+        is_shared: true,
+        placement: group.placement.clone(),
+        sms: Vec::new(),
+        fences: Vec::new(),
+    };
     let look = move |world: &SharedWorld| {
         world.obtain(&same);
     };
     both(world, |world| world.leave(group, context, &[]), look);
+}
+
+/// Somebody shares SMs, and leaves work on them, while another thread wants them for a floor.
+fn share(world: &SharedWorld) {
+    both(world, |world| use_sms(world, 0, ..), |world| use_sms(world, 0, 2));
+}
+
+/// Two that share the same SMs, one of which cannot be recorded.
+fn share_and_quarantine(world: &SharedWorld) {
+    let mut group = world.split(0, ..=2).expect("all are free");
+    let fence = world.submit(&group);
+    group.fences.push(fence);
+    both(world, |world| world.quarantine(group), |world| use_sms(world, 0, 2..));
 }
 
 /// Three threads that do all of it at once.
@@ -380,15 +422,24 @@ fn crowd(world: &SharedWorld) {
         |world| {
             use_sms(world, 0, 4);
             world.settle();
-            use_sms(world, 0, 2);
+            use_sms(world, 0, ..=2);
         },
     );
     stuck.join().expect("no panic");
 }
 
 /// Few enough changes of threads for all orders.
-const SMALL: [Scenario; 7] =
-    [split_twice, cut_anew, settle, quarantine, retry_twice, recycle, recycle_shared];
+const SMALL: [Scenario; 9] = [
+    split_twice,
+    cut_anew,
+    settle,
+    quarantine,
+    retry_twice,
+    recycle,
+    recycle_shared,
+    share,
+    share_and_quarantine,
+];
 
 fn run(scheduler: impl Scheduler + 'static, scenario: Scenario, mistake: Option<Mistake>) {
     Runner::new(scheduler, Config::default()).run(move || {
@@ -415,7 +466,7 @@ fn every_mistake_is_found() {
     const BESIDE: &str = "work runs beside other work";
     let cases: [(Mistake, Scenario, &str); 6] = [
         // The ledger itself notices these two in a build with assertions, as the tests are.
-        (Mistake::TwoLocks, split_twice, "Unit::Free"),
+        (Mistake::TwoLocks, split_twice, "is_free()"),
         (Mistake::TriesTwice, retry_twice, "subtract with overflow"),
         (Mistake::DropsUnderTheLock, crowd, "deadlock!"),
         (Mistake::GivesBackUnrecorded, quarantine, BESIDE),

@@ -181,7 +181,7 @@ fn swatch(canvas: &mut Canvas, x: f64, y: f64, size: f64, fill: &str, edge: &str
 }
 
 fn requested(partition: &PartitionReport) -> String {
-    partition.requested.map_or_else(|| "rest".to_owned(), |count| count.to_string())
+    partition.share.map_or_else(|| "no share".to_owned(), |share| share.to_string())
 }
 
 fn observed(partition: &PartitionReport) -> String {

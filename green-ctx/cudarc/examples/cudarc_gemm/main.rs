@@ -167,7 +167,7 @@ fn run(driver: &Driver, options: &Options) -> Result<Findings> {
         let all = format!("a product on {product_sms} SMs leaves none of {sms} for the addition");
         return Err(green_ctx::Error::InvalidRequest(all).into());
     };
-    let report = verify::partitions(&contexts, verify::DEFAULT_STAY)?;
+    let report = verify::contexts(&contexts, verify::DEFAULT_STAY)?;
 
     let lane = |context: &Context| -> Result<(CudarcStream, Lane)> {
         let stream = CudarcStream::new(&context.create_stream(StreamOptions::default())?, &cuda)?;

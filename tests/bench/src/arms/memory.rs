@@ -72,7 +72,7 @@ fn homes(plans: &[Arc<Plan>]) -> Result<Homes> {
         .map(|plan| {
             let contexts: Vec<Context> =
                 plan.partitions().iter().map(|partition| partition.context().clone()).collect();
-            let report = verify::partitions(&contexts, Duration::from_millis(1))?;
+            let report = verify::contexts(&contexts, Duration::from_millis(1))?;
             if !report.ok() || contexts.len() != PARTITIONS {
                 return Err(
                     format!("the partitions of plan {} are not verified", plan.name()).into()

@@ -37,7 +37,7 @@ pub(super) fn run(bench: &Bench) -> Result<Found> {
     let split = bench.device.resources().sm()?.split([SMS])?;
     let groups = split.groups.into_iter().map(|group| bench.device.create_context(group));
     let contexts: Vec<Context> = groups.collect::<std::result::Result<_, _>>()?;
-    let own = verify::partitions(&contexts, Duration::from_millis(1))?.partitions[0].observed_sms();
+    let own = verify::contexts(&contexts, Duration::from_millis(1))?.partitions[0].observed_sms();
     let (plain, stream) =
         (bench.plain_stream()?, contexts[0].create_stream(StreamOptions::default())?);
 

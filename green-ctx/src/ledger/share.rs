@@ -1,0 +1,263 @@
+//! Shares: the SMs that a partition has for itself, and the most that it may use.
+
+use std::fmt;
+use std::ops::{RangeFrom, RangeFull, RangeInclusive, RangeToInclusive};
+use std::str::FromStr;
+
+/// How many SMs a partition has for itself, its *floor*, and the most that it may use, its *ceiling*.
+/// Between the two it shares: the SMs there may be used by any partition whose ceiling reaches them.
+///
+/// | in Rust | as text | floor | ceiling | meaning |
+/// |---|---|---|---|---|
+/// | `16` | `16` | 16 | 16 | exclusive |
+/// | `32..` | `32..` | 32 | every SM in nobody else's floor | 32 for sure, the rest while it is idle |
+/// | `16..=48` | `16..=48` | 16 | 48 | 16 for sure, at most 48 |
+/// | `..=100` | `..=100` | 0 | 100 | nothing for sure, never more than 100 |
+/// | `..` | `..` | 0 | every SM in nobody's floor | no promise, no cap |
+/// | `Share::REST` | `rest` | what remains | the same | exclusive |
+/// | `None` | `all` | what can be scheduled together | the same | exclusive |
+///
+/// Floors are rounded up to whole units and ceilings are rounded down, never past each other. Text is
+/// inclusive at both ends: `16..48` is read as `16..=48`. Half-open ranges of Rust are no shares, so
+/// that nobody means one thing and gets another:
+///
+/// ```compile_fail,E0277
+/// let request = green_ctx::SplitRequest::new().group("decode", 16..48);
+/// ```
+///
+/// # Example
+///
+/// ```
+/// use green_ctx::Share;
+///
+/// let share: Share = "16..48".parse()?;
+/// assert_eq!(share, Share::from(16..=48));
+/// assert_eq!(share.to_string(), "16..=48");
+/// assert_eq!(share.floor(), Some(16));
+/// assert!("48..16".parse::<Share>().is_err());
+/// # Ok::<(), green_ctx::ShareError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Share(pub(super) Kind);
+
+/// What a share asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Kind {
+    /// Exclusive, rounded up.
+    Count(u32),
+    /// Shared above the floor; `None` is no cap.
+    Between { floor: u32, ceiling: Option<u32> },
+    /// Exclusive, as many regular units as are free.
+    Regular,
+    /// Exclusive, what remains.
+    Rest,
+}
+
+impl Share {
+    /// What remains free, exclusive; nothing where nothing remains.
+    pub const REST: Share = Share(Kind::Rest);
+
+    /// The count of an exclusive share; `None` for any other.
+    #[must_use]
+    pub const fn count(self) -> Option<u32> {
+        match self.0 {
+            Kind::Count(count) => Some(count),
+            _ => None,
+        }
+    }
+
+    /// The SMs asked for as a floor; `None` where they depend on what is free.
+    #[must_use]
+    pub const fn floor(self) -> Option<u32> {
+        match self.0 {
+            Kind::Count(count) => Some(count),
+            Kind::Between { floor, .. } => Some(floor),
+            Kind::Regular | Kind::Rest => None,
+        }
+    }
+
+    /// The most SMs asked for; `None` where no number bounds them.
+    #[must_use]
+    pub const fn ceiling(self) -> Option<u32> {
+        match self.0 {
+            Kind::Count(count) => Some(count),
+            Kind::Between { ceiling, .. } => ceiling,
+            Kind::Regular | Kind::Rest => None,
+        }
+    }
+
+    /// Whether all of the partition's SMs are its own.
+    #[must_use]
+    pub const fn is_exclusive(self) -> bool {
+        !matches!(self.0, Kind::Between { .. })
+    }
+
+    /// Whether it takes every SM that is in nobody's floor.
+    pub(super) const fn is_unbounded(self) -> bool {
+        matches!(self.0, Kind::Between { ceiling: None, .. })
+    }
+
+    /// The SMs that a floor needs, and the most that it may come to; `None` where no number says.
+    pub(super) const fn wanted(self) -> Option<(u32, u32)> {
+        match self.0 {
+            Kind::Count(count) => Some((count, u32::MAX)),
+            Kind::Between { floor, ceiling: Some(ceiling) } => Some((floor, ceiling)),
+            Kind::Between { floor, ceiling: None } => Some((floor, u32::MAX)),
+            Kind::Regular | Kind::Rest => None,
+        }
+    }
+
+    /// The same with another floor, or count.
+    pub(super) const fn with_floor(self, sm_count: u32) -> Share {
+        match self.0 {
+            Kind::Count(_) => Share(Kind::Count(sm_count)),
+            Kind::Between { ceiling, .. } => Share(Kind::Between { floor: sm_count, ceiling }),
+            other => Share(other),
+        }
+    }
+
+    /// What is wrong with a share that no device can give, to be said of whoever asks for it.
+    pub(super) fn fault(self) -> Option<String> {
+        match self.0 {
+            Kind::Count(0) => Some("asks for 0 SMs; ask for 1 or more".to_owned()),
+            Kind::Between { ceiling: Some(0), .. } => {
+                Some(format!("asks for {self}, a ceiling of 0 SMs; ask for 1 or more, or for `..`"))
+            }
+            Kind::Between { floor, ceiling: Some(ceiling) } if floor > ceiling => Some(format!(
+                "asks for {self}, a floor above its ceiling; ask for {ceiling}..={floor}"
+            )),
+            _ => None,
+        }
+    }
+}
+
+impl From<u32> for Share {
+    fn from(sm_count: u32) -> Share {
+        Share(Kind::Count(sm_count))
+    }
+}
+
+/// A count, or with `None` as many SMs as can be scheduled together: all regular units that are free.
+impl From<Option<u32>> for Share {
+    fn from(sm_count: Option<u32>) -> Share {
+        sm_count.map_or(Share(Kind::Regular), Share::from)
+    }
+}
+
+impl From<RangeFrom<u32>> for Share {
+    fn from(range: RangeFrom<u32>) -> Share {
+        Share(Kind::Between { floor: range.start, ceiling: None })
+    }
+}
+
+impl From<RangeInclusive<u32>> for Share {
+    fn from(range: RangeInclusive<u32>) -> Share {
+        Share(Kind::Between { floor: *range.start(), ceiling: Some(*range.end()) })
+    }
+}
+
+impl From<RangeToInclusive<u32>> for Share {
+    fn from(range: RangeToInclusive<u32>) -> Share {
+        Share(Kind::Between { floor: 0, ceiling: Some(range.end) })
+    }
+}
+
+impl From<RangeFull> for Share {
+    fn from(_: RangeFull) -> Share {
+        Share(Kind::Between { floor: 0, ceiling: None })
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (floor, ceiling) = match self.0 {
+            Kind::Count(count) => return count.fmt(f),
+            Kind::Regular => return f.pad("all"),
+            Kind::Rest => return f.pad("rest"),
+            Kind::Between { floor, ceiling } => (floor, ceiling),
+        };
+        let floor = if floor == 0 { String::new() } else { floor.to_string() };
+        let ceiling = ceiling.map_or_else(String::new, |ceiling| format!("={ceiling}"));
+        f.pad(&format!("{floor}..{ceiling}"))
+    }
+}
+
+/// Text that is no share, or a share that no device can give.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct ShareError {
+    reason: String,
+}
+
+impl FromStr for Share {
+    type Err = ShareError;
+
+    fn from_str(text: &str) -> Result<Share, ShareError> {
+        let text = text.trim();
+        let number = |part: &str| {
+            part.trim().parse::<u32>().map_err(|error| ShareError { reason: wrong(text, &error) })
+        };
+        let share = match (text, text.split_once("..")) {
+            ("rest", _) => Share::REST,
+            ("all", _) => Share(Kind::Regular),
+            (_, None) => Share::from(number(text)?),
+            (_, Some((floor, ceiling))) => {
+                let ceiling = ceiling.strip_prefix('=').unwrap_or(ceiling);
+                let floor = if floor.trim().is_empty() { 0 } else { number(floor)? };
+                let ceiling = if ceiling.trim().is_empty() { None } else { Some(number(ceiling)?) };
+                Share(Kind::Between { floor, ceiling })
+            }
+        };
+        match share.fault() {
+            None => Ok(share),
+            Some(fault) => Err(ShareError { reason: format!("the share {fault}") }),
+        }
+    }
+}
+
+/// Why a text is no share.
+fn wrong(text: &str, error: &std::num::ParseIntError) -> String {
+    use std::num::IntErrorKind::PosOverflow;
+    match error.kind() {
+        _ if text.is_empty() => {
+            "a share is missing; ask for SMs as in 16, 32.., 16..48 or ..100".to_owned()
+        }
+        PosOverflow => format!("{text:?} is more SMs than any device has"),
+        _ => format!("{text:?} is no share; ask for SMs as in 16, 32.., 16..48, ..100, .. or rest"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Share;
+
+    #[test]
+    fn text_is_inclusive_and_read_back() {
+        let read = |text: &str| text.parse::<Share>().expect("a share");
+        assert_eq!(read("16"), Share::from(16));
+        assert_eq!(read(" 32.. "), Share::from(32..));
+        assert_eq!([read("16..48"), read("16..=48")], [Share::from(16..=48); 2]);
+        assert_eq!([read("..100"), read("..=100")], [Share::from(..=100); 2]);
+        assert_eq!([read(".."), read("0..")], [Share::from(..); 2]);
+        assert_eq!([read("rest"), read("all")], [Share::REST, Share::from(None)]);
+        for text in ["16", "32..", "16..=48", "..=100", "..", "rest", "all"] {
+            assert_eq!(read(text).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_no_device_can_give_is_refused() {
+        for (text, needle) in [
+            ("0", "asks for 0 SMs"),
+            ("..0", "a ceiling of 0 SMs"),
+            ("48..16", "ask for 16..=48"),
+            ("-3", "is no share"),
+            ("16...48", "is no share"),
+            ("", "missing"),
+            ("4294967296", "more SMs than any device has"),
+        ] {
+            let error = text.parse::<Share>().expect_err(text).to_string();
+            assert!(error.contains(needle), "{error}");
+        }
+    }
+}
