@@ -17,7 +17,7 @@ const WORDS: usize = 3;
 const STAY: u64 = 2_000_000;
 
 /// A partition with a stream, the probe, and room for what its blocks write.
-struct Bench {
+pub(crate) struct Bench {
     context: Context,
     stream: Stream,
     kernel: Kernel,
@@ -29,17 +29,17 @@ impl Bench {
         Bench::on(device, partition(device, sm_count)?)
     }
 
-    fn on(device: &Device, context: Context) -> green_ctx::Result<Bench> {
+    pub(crate) fn on(device: &Device, context: Context) -> green_ctx::Result<Bench> {
         let stream = context.create_stream(StreamOptions::default())?;
         let (kernel, results) = (busy_kernel(device)?, DeviceBuffer::zeroed(device, 2048 * WORDS)?);
         Ok(Bench { context, stream, kernel, results })
     }
 
-    fn fit(&self, config: LaunchConfig) -> green_ctx::Result<Fit> {
+    pub(crate) fn fit(&self, config: LaunchConfig) -> green_ctx::Result<Fit> {
         self.kernel.fit(&self.context, config)
     }
 
-    fn launch(&self, config: LaunchConfig) -> green_ctx::Result<()> {
+    pub(crate) fn launch(&self, config: LaunchConfig) -> green_ctx::Result<()> {
         // SAFETY: the kernel's two parameters, with room for more blocks than the tests launch; the
         // buffer is freed only after the work, since freeing waits for it.
         unsafe { self.stream.launch(&self.kernel, config, (self.results.as_argument(), STAY)) }
@@ -52,9 +52,18 @@ impl Bench {
         self.was_at_once(blocks)
     }
 
+    /// When the first block of the last launch began and the last one ended, in nanoseconds of the device's
+    /// clock.
+    pub(crate) fn ran(&self) -> green_ctx::Result<(u64, u64)> {
+        let words = self.results.read(&self.stream)?;
+        let ran: Vec<&[u64]> = words.chunks_exact(WORDS).filter(|block| block[2] > 0).collect();
+        let start = ran.iter().map(|block| block[1]).min().unwrap_or(0);
+        Ok((start, ran.iter().map(|block| block[2]).max().unwrap_or(0)))
+    }
+
     /// Whether so many blocks ran, each of them while all others did, and where.
     #[track_caller]
-    fn was_at_once(&self, blocks: u32) -> Outcome {
+    pub(crate) fn was_at_once(&self, blocks: u32) -> Outcome {
         let words = self.results.read(&self.stream)?;
         let written = words.chunks_exact(WORDS).filter(|block| block[2] > 0);
         let ran: Vec<&[u64]> = written.collect();

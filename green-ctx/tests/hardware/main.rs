@@ -11,6 +11,7 @@ mod fit;
 mod graph;
 mod plans;
 mod resource;
+mod shares;
 mod split;
 mod stream;
 mod watch;

@@ -7,6 +7,7 @@ mod latency;
 mod launch;
 mod memory;
 mod moved;
+mod shares;
 mod streams;
 mod switch;
 
@@ -18,6 +19,7 @@ use crate::report::{ArmReport, FORMAT, Figure, Report, Sample};
 use crate::setup::{Bench, Result, chain};
 
 pub(crate) use latency::MODES;
+pub(crate) use shares::MODES as SHARES_MODES;
 
 /// One arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -40,6 +42,8 @@ pub(crate) enum Arm {
     Moved,
     /// A small kernel beside a saturating load
     Latency,
+    /// Jobs with floors and ceilings, behind walls, and on plain streams
+    Shares,
 }
 
 /// What an arm found.
@@ -66,6 +70,7 @@ impl Arm {
             Arm::Graphs => "graphs",
             Arm::Moved => "moved",
             Arm::Latency => "latency",
+            Arm::Shares => "shares",
         }
     }
 
@@ -80,6 +85,7 @@ impl Arm {
             Arm::Graphs => graphs::ABOUT,
             Arm::Moved => moved::ABOUT,
             Arm::Latency => latency::ABOUT,
+            Arm::Shares => shares::ABOUT,
         }
     }
 
@@ -94,6 +100,7 @@ impl Arm {
             Arm::Graphs => graphs::run(bench),
             Arm::Moved => moved::run(bench),
             Arm::Latency => latency::run(bench),
+            Arm::Shares => shares::run(bench),
         }
     }
 }

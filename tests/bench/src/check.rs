@@ -119,5 +119,46 @@ pub(crate) fn goals(report: &Report) -> Vec<Goal> {
             measured: measured.map(|(shared, own)| shared / own),
         });
     }
+    goals.extend(shares(report));
     goals
+}
+
+/// The goals of floors and ceilings beside the product, against a wall.
+fn shares(report: &Report) -> Vec<Goal> {
+    let arm = Arm::Shares.name();
+    let figure = |name: &str| report.figure(arm, name);
+    let has_product = figure("gemm: alone").is_some();
+    let p99 = |mode: &str| {
+        report.sample(arm, &format!("decode beside gemm: {mode}")).map(|sample| sample.p99)
+    };
+    let load = |mode: &str| figure(&format!("decode beside gemm: {mode}, load"));
+    let ratio =
+        |one: Option<f64>, other: Option<f64>| one.zip(other).map(|(one, other)| one / other);
+    let goal = |what: &str, limit, unit, measured: Option<f64>| Goal {
+        what: what.to_owned(),
+        limit,
+        unit,
+        measured: measured.filter(|_| has_product),
+    };
+    let (most, least, times) = (Limit::AtMost, Limit::AtLeast, Unit::Times);
+    let p99 = ratio(p99("shares"), p99("wall"));
+    let load = ratio(load("shares"), load("wall"));
+    let alone = figure("decode alone: shares, speed to plain");
+    vec![
+        goal("decode beside gemm: p99 on 32.. to 32", most(1.05), times, p99),
+        goal("decode beside gemm: the load's rate on ..=100 to the rest", least(0.98), times, load),
+        goal("decode alone: speed on 32.. to a plain stream", least(0.97), times, alone),
+        goal(
+            "blocks of a capped job on another's floor",
+            most(0.0),
+            Unit::Count,
+            figure("blocks of the capped job on the floor"),
+        ),
+        goal(
+            "blocks of a capped job that did not run",
+            most(0.0),
+            Unit::Count,
+            figure("blocks of the capped job that did not run"),
+        ),
+    ]
 }

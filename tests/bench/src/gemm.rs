@@ -105,23 +105,35 @@ impl Cublas {
     }
 }
 
-/// A product of two square matrices, in bf16.
+/// A product of two matrices, in bf16.
 pub(crate) struct Product<'a> {
     cublas: &'a Cublas,
-    /// Rows and columns of each matrix.
-    side: usize,
+    /// Rows of the first factor, which are the product's, columns of the second one, and what both share.
+    sides: [usize; 3],
     workspace: DeviceBuffer<u8>,
     factors: [DeviceBuffer<u16>; 2],
     product: DeviceBuffer<u16>,
 }
 
 impl<'a> Product<'a> {
+    /// A product of two square matrices.
     pub(crate) fn new(cublas: &'a Cublas, device: &Device, side: usize) -> Result<Product<'a>> {
-        let factors = [numbers(1, side), numbers(2, side)];
-        let [first, second] = factors.map(|factor| DeviceBuffer::from_slice(device, &factor));
-        let product = DeviceBuffer::zeroed(device, side * side)?;
+        let factors = [numbers(1, side * side), numbers(2, side * side)];
+        Product::of(cublas, device, [side; 3], &factors)
+    }
+
+    /// A product of such matrices and these factors.
+    pub(crate) fn of(
+        cublas: &'a Cublas,
+        device: &Device,
+        sides: [usize; 3],
+        factors: &[Vec<u16>; 2],
+    ) -> Result<Product<'a>> {
+        let [first, second] =
+            factors.each_ref().map(|factor| DeviceBuffer::from_slice(device, factor));
+        let product = DeviceBuffer::zeroed(device, sides[0] * sides[1])?;
         let workspace = DeviceBuffer::zeroed(device, WORKSPACE)?;
-        Ok(Product { cublas, side, workspace, factors: [first?, second?], product })
+        Ok(Product { cublas, sides, workspace, factors: [first?, second?], product })
     }
 
     /// What the last one gave.
@@ -159,31 +171,38 @@ pub(crate) struct Runs<'a> {
 impl Runs<'_> {
     /// Launches it. What was there before counts as often as is said.
     pub(crate) fn launch(&self, before: f32) -> Result<()> {
-        let Product { cublas, side, factors: [a, b], product, .. } = self.product;
-        let (one, side) = (1f32, c_int::try_from(*side)?);
+        self.launch_other(self.product, before)
+    }
+
+    /// Launches another product, with what this one works with.
+    pub(crate) fn launch_other(&self, product: &Product<'_>, before: f32) -> Result<()> {
+        let Product { cublas, sides, factors: [a, b], product, .. } = product;
+        let [rows, columns, inner] = sides.map(c_int::try_from);
+        let (rows, columns, inner) = (rows?, columns?, inner?);
+        let one = 1f32;
         let (one, before) = (ptr::from_ref(&one).cast(), ptr::from_ref(&before).cast());
         let (a, b, product) = (a.as_raw(), b.as_raw(), product.as_raw());
-        // SAFETY: three matrices of this side in bf16, which outlive the work, since freeing them
+        // SAFETY: three matrices of these sides in bf16, each column after the other,, which outlive the work, since freeing them
         // waits for it; the factors are on the host, as cuBLAS expects unless told otherwise.
         let status = unsafe {
             (cublas.gemm)(
                 self.handle,
                 AS_IT_IS,
                 AS_IT_IS,
-                side,
-                side,
-                side,
+                rows,
+                columns,
+                inner,
                 one,
                 a,
                 BF16,
-                side,
+                rows,
                 b,
                 BF16,
-                side,
+                inner,
                 before,
                 product,
                 BF16,
-                side,
+                rows,
                 COMPUTE_F32,
                 ANY_ALGORITHM,
             )
@@ -211,9 +230,9 @@ fn check(call: &str, status: c_int) -> Result<()> {
 
 /// Numbers between -1 and 1, the same for each seed. Zeros would cost the GPU less power, and with
 /// it less time.
-fn numbers(seed: u64, side: usize) -> Vec<u16> {
+pub(crate) fn numbers(seed: u64, count: usize) -> Vec<u16> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (0..side * side)
+    (0..count)
         .map(|_| {
             // Marsaglia's xorshift.
             state ^= state << 13;

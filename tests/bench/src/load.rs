@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use green_ctx::{Device, Event, EventOptions, Stream};
+use green_ctx::{Device, DeviceBuffer, Event, EventOptions, Stream};
 
 use crate::gemm::{Cublas, Product};
 use crate::kernels::Kernels;
@@ -25,6 +25,8 @@ const IN_FLIGHT: usize = 4;
 /// How often the thread of a load looks whether a launch is done. Rarely, since it shares the driver
 /// with whoever is measured.
 const POLL: Duration = Duration::from_micros(100);
+/// Numbers of the load that reads and writes memory: 1 GiB.
+const NUMBERS: usize = 1 << 29;
 /// How many times as many blocks as the SMs hold at once.
 const WAVES: u32 = 16;
 
@@ -37,7 +39,12 @@ pub(crate) enum Kind {
     Waves,
     /// cuBLAS's product of 8192³ in bf16
     Gemm,
+    /// Numbers of 1 GiB, read and written
+    Memory,
 }
+
+/// The loads of the latency arm, unless others are asked for.
+const USUAL: [Kind; 3] = [Kind::Persistent, Kind::Waves, Kind::Gemm];
 
 /// The loads that were asked for.
 pub(crate) struct Loads {
@@ -65,7 +72,7 @@ impl Loads {
             }
         };
         let kinds = match kinds {
-            [] if cublas.is_some() => Kind::value_variants().to_vec(),
+            [] if cublas.is_some() => USUAL.to_vec(),
             [] => vec![Kind::Persistent, Kind::Waves],
             kinds => kinds.to_vec(),
         };
@@ -79,17 +86,23 @@ impl Loads {
 
     /// Makes the loads ready to run.
     pub(crate) fn prepare(&self, bench: &Bench) -> Result<Vec<Load<'_>>> {
+        self.kinds.iter().map(|kind| self.prepare_one(bench, *kind)).collect()
+    }
+
+    /// Makes one load ready to run.
+    pub(crate) fn prepare_one(&self, bench: &Bench, kind: Kind) -> Result<Load<'_>> {
         let target = if bench.quick { QUICK_TARGET } else { TARGET };
         let (sms, rounds) = (bench.device.sm_count()?, bench.rounds(target));
-        let load = |kind: &Kind| match (kind, &self.cublas) {
-            (Kind::Persistent, _) => Ok(Load::Persistent { sms, rounds }),
-            (Kind::Waves, _) => Ok(Load::Waves { sms, rounds: (rounds / WAVES).max(1) }),
-            (Kind::Gemm, Some(cublas)) => {
-                Ok(Load::Gemm(Product::new(cublas, &bench.device, SIDE)?))
+        Ok(match (kind, &self.cublas) {
+            (Kind::Persistent, _) => Load::Persistent { sms, rounds },
+            (Kind::Waves, _) => Load::Waves { sms, rounds: (rounds / WAVES).max(1) },
+            (Kind::Gemm, Some(cublas)) => Load::Gemm(Product::new(cublas, &bench.device, SIDE)?),
+            (Kind::Gemm, None) => return Err(Failure::from("there is no cuBLAS")),
+            (Kind::Memory, _) => {
+                let numbers = bench.count(NUMBERS, NUMBERS >> 10);
+                Load::Memory(DeviceBuffer::zeroed(&bench.device, numbers)?)
             }
-            (Kind::Gemm, None) => Err(Failure::from("there is no cuBLAS")),
-        };
-        self.kinds.iter().map(load).collect()
+        })
     }
 }
 
@@ -106,6 +119,7 @@ pub(crate) enum Load<'a> {
         rounds: u32,
     },
     Gemm(Product<'a>),
+    Memory(DeviceBuffer<u16>),
 }
 
 /// A load that runs.
@@ -126,6 +140,7 @@ impl Load<'_> {
             Load::Persistent { .. } => "persistent",
             Load::Waves { .. } => "waves",
             Load::Gemm(_) => "gemm",
+            Load::Memory(_) => "memory",
         }
     }
 
@@ -205,6 +220,7 @@ impl Load<'_> {
                 let runs = product.on(stream)?;
                 Box::new(move || runs.launch(0.0))
             }
+            Load::Memory(numbers) => Box::new(move || Ok(kernels.halve(stream, numbers)?)),
         })
     }
 }

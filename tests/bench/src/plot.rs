@@ -10,7 +10,7 @@ mod panel;
 
 use self::canvas::{Canvas, Escaped, Number, shortened};
 use self::panel::Row;
-use crate::arms::{Arm, MODES};
+use crate::arms::{Arm, MODES, SHARES_MODES};
 use crate::report::Report;
 
 const WIDTH: f64 = 960.0;
@@ -67,6 +67,10 @@ fn panels(report: &Report) -> Vec<(&'static str, Vec<Row<'_>>)> {
             "A small kernel, from its launch until it is done, beside a saturating load",
             latency(report),
         ),
+        (
+            "A job of 32 SMs and more, behind a wall, with shares, and on plain streams",
+            shares(report),
+        ),
         ("Switching plans, and making, using again and dropping partitions", costs(report)),
         ("Graphs moved to another partition, by their number of kernel nodes", graphs(report)),
         (
@@ -89,6 +93,25 @@ fn latency(report: &Report) -> Vec<Row<'_>> {
             Row { sample, colour: mode, note }
         })
         .collect()
+}
+
+/// The jobs' times beside a load and alone: a colour a mode, and what the load keeps.
+fn shares(report: &Report) -> Vec<Row<'_>> {
+    let Some(arm) = report.arm(Arm::Shares.name()) else { return Vec::new() };
+    let row = |sample: &'_ _| -> Option<(usize, Option<String>)> {
+        let sample: &crate::report::Sample = sample;
+        let mode = sample.name.split_once(": ")?.1;
+        let colour = SHARES_MODES.iter().position(|known| *known == mode)?;
+        let kept = report.figure(&arm.name, &format!("{}, load kept", sample.name));
+        let speed = report.figure(&arm.name, &format!("{}, speed to plain", sample.name));
+        let note = kept.map(|kept| format!("load keeps {kept:.0} %"));
+        Some((colour, note.or(speed.map(|speed| format!("{speed:.2} × plain's speed")))))
+    };
+    let rows = arm.samples.iter().filter_map(|sample| {
+        let (colour, note) = row(sample)?;
+        Some(Row { sample, colour, note })
+    });
+    rows.collect()
 }
 
 fn costs(report: &Report) -> Vec<Row<'_>> {

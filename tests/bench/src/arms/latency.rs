@@ -7,7 +7,7 @@ use green_ctx::{SplitRequest, Stream, StreamOptions};
 
 use super::Found;
 use crate::load::{Load, Running};
-use crate::measure::{Times, figure};
+use crate::measure::{Pauses, Times, figure};
 use crate::report::Unit;
 use crate::setup::{Bench, Result};
 
@@ -97,7 +97,7 @@ fn beside(bench: &Bench, load: &Load<'_>, mode: &str, streams: &Streams) -> Resu
 /// The small kernel's times; beside a load, until that one's rate can be told.
 fn samples(bench: &Bench, stream: &Stream, load: Option<&Rate<'_>>) -> Result<Times> {
     let (count, warm_up) = (bench.count(2000, 30), bench.count(20, 2));
-    let mut pauses = Pauses(0x2545_f491_4f6c_dd1d);
+    let mut pauses = Pauses::up_to(PAUSE);
     let mut times = Times::with_capacity(16 * count);
     let small = || -> green_ctx::Result<()> {
         bench.kernels.add(stream)?;
@@ -113,24 +113,6 @@ fn samples(bench: &Bench, stream: &Stream, load: Option<&Rate<'_>>) -> Result<Ti
         bench.progress.at(times.len(), count);
     }
     Ok(times)
-}
-
-/// Pauses of irregular length, the same in every run: a small kernel that always follows the end of
-/// the last one would meet the load at the same point each time.
-struct Pauses(u64);
-
-impl Pauses {
-    fn pause(&mut self) {
-        // Marsaglia's xorshift.
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        let nanoseconds = self.0 % PAUSE.as_nanos() as u64;
-        let end = Instant::now() + Duration::from_nanos(nanoseconds);
-        while Instant::now() < end {
-            std::hint::spin_loop();
-        }
-    }
 }
 
 /// How fast a load runs from now on.

@@ -1,0 +1,335 @@
+//! A job with a floor beside a load with a ceiling, against a wall between them and against plain streams.
+#![allow(unsafe_code, reason = "launches graphs")]
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use green_ctx::{
+    CaptureMode, GraphExec, PlanRequest, PlanSet, Share, SplitRequest, Stream, StreamOptions,
+    SwitchOptions, verify,
+};
+
+use super::Found;
+use crate::gemm::{Cublas, Product, numbers};
+use crate::kernels::Marks;
+use crate::load::{Kind, Load};
+use crate::measure::{Pauses, Times, figure};
+use crate::report::Unit;
+use crate::setup::{Bench, Result};
+
+pub(super) const ABOUT: &str = "Host time of a job from its submission until it is done: \
+    a graph of 16 products of 4096 × 4096 with 8 columns in bf16, each with factors of its own (`decode`), \
+    and an addition of 256 × 256 numbers (`small`). Alone, and while a thread keeps launches of a load in \
+    flight: cuBLAS's product of 8192³, and numbers of 1 GiB that are read and written. Beside a load a job \
+    is asked at irregular moments, up to 400 µs after the last, or again at once (`without pause`). With a \
+    wall the job has 32 SMs and the load the rest; with shares the job has `32..` and the load `..=100`; \
+    plain is both on plain streams. All modes in turn, in short windows, several rounds. Without cuBLAS \
+    `decode` is 16 additions, and the load of products is one of FMA.";
+
+/// The job's SMs.
+const SMS: u32 = 32;
+/// The lowest number is the highest priority; the driver clamps it to its range.
+const HIGHEST: i32 = -100;
+/// Layers of the job, the rows of each, and the columns that they are multiplied with.
+const LAYERS: usize = 16;
+const ROWS: usize = 4096;
+const COLUMNS: usize = 8;
+/// The longest pause before a job.
+const PAUSE: Duration = Duration::from_micros(400);
+
+/// How the job and the load have the device.
+pub(crate) const MODES: [&str; 6] =
+    ["plain", "priority", "wall", "wall, priority", "shares", "shares, priority"];
+/// A mode's plan, for those that have one.
+const PLANS: [Option<&str>; 6] =
+    [None, None, Some("wall"), Some("wall, priority"), Some("shares"), Some("shares, priority")];
+
+pub(crate) const JOBS: [&str; 2] = ["decode", "small"];
+
+/// When a job is asked beside a load.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    Irregular,
+    WithoutPause,
+}
+
+/// The streams of one mode, and the job captured on its stream.
+struct Mode {
+    job: Stream,
+    load: Stream,
+    decode: GraphExec,
+}
+
+struct Arms<'a> {
+    bench: &'a Bench,
+    set: PlanSet,
+    modes: Vec<Mode>,
+}
+
+/// What one job did in one mode: its times, and how often the load ran in how many seconds.
+#[derive(Default)]
+struct Measured {
+    times: Option<Times>,
+    launches: u64,
+    seconds: f64,
+}
+
+pub(super) fn run(bench: &Bench) -> Result<Found> {
+    let set = plans(bench)?;
+    let layers = match bench.loads.cublas() {
+        Some(cublas) => layers(bench, cublas)?,
+        None => Vec::new(),
+    };
+    let modes = modes(bench, &set, &layers)?;
+    let arms = Arms { bench, set, modes };
+    let mut found = Found::default();
+    arms.blocks_on_the_floor(&mut found)?;
+    arms.alone(&mut found)?;
+    let product = if bench.loads.cublas().is_some() { Kind::Gemm } else { Kind::Persistent };
+    for kind in [product, Kind::Memory] {
+        let load = bench.loads.prepare_one(bench, kind)?;
+        arms.beside(&load, &mut found)?;
+    }
+    Ok(found)
+}
+
+/// A set with a plan for each way to have the device, so that their contexts are there at the same time.
+fn plans(bench: &Bench) -> Result<PlanSet> {
+    let sms = bench.device.resources().sm()?;
+    let all = sms.split(SplitRequest::new().rest("all"))?.remainder.ok_or("no SMs are free")?;
+    let beside = sms.sm_count().saturating_sub(SMS);
+    let plan = |name: &str| {
+        let request = SplitRequest::new().group(
+            "job",
+            if name.starts_with("wall") { Share::from(SMS) } else { Share::from(SMS..) },
+        );
+        let request = match name.starts_with("wall") {
+            true => request.rest("load"),
+            false => request.group("load", ..=beside),
+        };
+        let priority = if name.ends_with("priority") { HIGHEST } else { 0 };
+        PlanRequest::new(name, request.priority("job", priority))
+    };
+    let mut names = PLANS.into_iter().flatten();
+    let set = PlanSet::new(all, plan(names.next().ok_or("there are plans")?))?;
+    for name in names {
+        set.prepare(plan(name))?;
+    }
+    Ok(set)
+}
+
+fn layers<'a>(bench: &Bench, cublas: &'a Cublas) -> Result<Vec<Product<'a>>> {
+    let factors = [numbers(1, ROWS * ROWS), numbers(2, ROWS * COLUMNS)];
+    let layer = |_| Product::of(cublas, &bench.device, [ROWS, COLUMNS, ROWS], &factors);
+    (0..LAYERS).map(layer).collect()
+}
+
+fn modes(bench: &Bench, set: &PlanSet, layers: &[Product<'_>]) -> Result<Vec<Mode>> {
+    let mut modes = Vec::new();
+    for (name, plan) in MODES.into_iter().zip(PLANS) {
+        let (job, load) = match plan {
+            Some(plan) => {
+                let plan = set.plan(plan)?;
+                let stream = |name: &str| plan.partitions()[name].stream().clone();
+                (stream("job"), stream("load"))
+            }
+            None => {
+                let priority = if name == "priority" { HIGHEST } else { 0 };
+                let options = StreamOptions::default().priority(priority);
+                (bench.primary.create_stream(options)?, bench.plain_stream()?)
+            }
+        };
+        let runs = layers.first().map(|layer| layer.on(&job)).transpose()?;
+        let graph = job.capture(CaptureMode::Relaxed, || {
+            match &runs {
+                Some(runs) => layers.iter().try_for_each(|layer| runs.launch_other(layer, 0.0))?,
+                None => (0..LAYERS).try_for_each(|_| bench.kernels.add(&job))?,
+            }
+            Ok::<_, crate::setup::Failure>(())
+        })?;
+        modes.push(Mode { decode: graph.instantiate()?, job, load });
+    }
+    Ok(modes)
+}
+
+impl Arms<'_> {
+    /// Makes a mode's plan the active one.
+    fn enter(&self, mode: usize) -> Result<()> {
+        if let Some(plan) = PLANS[mode] {
+            self.set.switch(&self.set.plan(plan)?, SwitchOptions::default())?;
+        }
+        Ok(())
+    }
+
+    /// Runs a job once.
+    fn submit(&self, job: &str, Mode { job: stream, decode, .. }: &Mode) -> Result<()> {
+        match job {
+            // SAFETY: what the graph's kernels use lives as long as the bench's arm, and freeing it waits
+            // for the device's work. Launches come one after the other.
+            "decode" => unsafe { stream.launch_graph(decode) }?,
+            _ => self.bench.kernels.add(stream)?,
+        }
+        Ok(stream.synchronize()?)
+    }
+
+    /// Runs a job again and again for a while.
+    fn window(&self, job: &str, pace: Pace, mode: &Mode, times: &mut Times) -> Result<()> {
+        // In shorter ones the load's clocks are still those of the pause before.
+        let window = Duration::from_millis(self.bench.count(400, 2) as u64);
+        let least = self.bench.count(20, 2);
+        self.submit(job, mode)?;
+        let mut pauses = Pauses::up_to(PAUSE);
+        let (start, before) = (Instant::now(), times.len());
+        while start.elapsed() < window || times.len() < before + least {
+            if pace == Pace::Irregular {
+                pauses.pause();
+            }
+            times.take(|| self.submit(job, mode))?;
+        }
+        Ok(())
+    }
+
+    fn rounds(&self) -> usize {
+        self.bench.count(4, 1)
+    }
+
+    /// The jobs without a load, in every mode.
+    fn alone(&self, found: &mut Found) -> Result<()> {
+        for job in JOBS {
+            self.bench.progress.step(&format!("  {job}: alone"));
+            let mut times: Vec<Times> =
+                MODES.iter().map(|_| Times::with_capacity(1 << 16)).collect();
+            for round in 0..self.rounds() {
+                for index in in_order(round) {
+                    self.enter(index)?;
+                    self.window(job, Pace::WithoutPause, &self.modes[index], &mut times[index])?;
+                }
+                self.bench.progress.at(round + 1, self.rounds());
+            }
+            let first = found.samples.len();
+            let samples = MODES.iter().zip(times);
+            found
+                .samples
+                .extend(samples.map(|(mode, times)| times.sample(format!("{job} alone: {mode}"))));
+            let plain = found.samples[first].p50;
+            for (mode, index) in MODES.iter().zip(first..) {
+                let speed = plain / found.samples[index].p50;
+                let name = format!("{job} alone: {mode}, speed to plain");
+                found.figures.push(figure(name, Unit::Times, speed));
+            }
+        }
+        Ok(())
+    }
+
+    /// The jobs beside a load, in every mode, and what the load does meanwhile.
+    fn beside(&self, load: &Load<'_>, found: &mut Found) -> Result<()> {
+        let name = load.name();
+        let alone = self.load_alone(load)?;
+        found.figures.push(figure(format!("{name}: alone"), Unit::PerSecond, alone));
+        let runs = [
+            (JOBS[0], Pace::Irregular, ""),
+            (JOBS[1], Pace::Irregular, ""),
+            (JOBS[0], Pace::WithoutPause, " without pause"),
+        ];
+        let runs = if matches!(load, Load::Memory(_)) { &runs[..2] } else { &runs };
+        for &(job, pace, how) in runs {
+            self.bench.progress.step(&format!("  {job} beside {name}{how}"));
+            let mut measured: Vec<Measured> = MODES.iter().map(|_| Measured::default()).collect();
+            for round in 0..self.rounds() {
+                for index in in_order(round) {
+                    self.beside_in(load, (job, pace), index, &mut measured[index])?;
+                }
+                self.bench.progress.at(round + 1, self.rounds());
+            }
+            for (mode, measured) in MODES.iter().zip(measured) {
+                let name = format!("{job} beside {name}{how}: {mode}");
+                let rate = measured.launches as f64 / measured.seconds;
+                let times = measured.times.ok_or("there were windows")?;
+                let jobs = times.len() as f64 / measured.seconds;
+                found.figures.push(figure(format!("{name}, load"), Unit::PerSecond, rate));
+                found.figures.push(figure(
+                    format!("{name}, load kept"),
+                    Unit::Percent,
+                    100.0 * rate / alone,
+                ));
+                found.figures.push(figure(format!("{name}, jobs"), Unit::PerSecond, jobs));
+                found.samples.push(times.sample(name));
+            }
+        }
+        Ok(())
+    }
+
+    fn beside_in(
+        &self,
+        load: &Load<'_>,
+        (job, pace): (&str, Pace),
+        index: usize,
+        into: &mut Measured,
+    ) -> Result<()> {
+        self.enter(index)?;
+        let mode = &self.modes[index];
+        load.run(self.bench, &mode.load, |running| {
+            let mut times = into.times.take().unwrap_or_else(|| Times::with_capacity(1 << 16));
+            let (start, before) = (Instant::now(), running.done());
+            self.window(job, pace, mode, &mut times)?;
+            running.check()?;
+            into.launches += running.done() - before;
+            into.seconds += start.elapsed().as_secs_f64();
+            into.times = Some(times);
+            Ok(())
+        })
+    }
+
+    /// Launches of the load a second, on a plain stream and nothing beside it.
+    fn load_alone(&self, load: &Load<'_>) -> Result<f64> {
+        load.run(self.bench, &self.modes[0].load, |running| {
+            let (start, before) = (Instant::now(), running.done());
+            thread::sleep(Duration::from_millis(self.bench.count(600, 5) as u64));
+            while running.done() < before + 4 {
+                running.check()?;
+                thread::sleep(Duration::from_millis(1));
+            }
+            Ok((running.done() - before) as f64 / start.elapsed().as_secs_f64())
+        })
+    }
+
+    /// Where many launches of the load's partition ran, while the job runs beside them.
+    fn blocks_on_the_floor(&self, found: &mut Found) -> Result<()> {
+        let bench = self.bench;
+        let shares = MODES.iter().position(|mode| *mode == "shares").ok_or("a mode")?;
+        self.enter(shares)?;
+        let active = self.set.active();
+        let report = verify::partitions(active.partitions(), Duration::from_millis(1))?;
+        let floor = &report.partitions[0].floor_sms;
+        let launches = bench.count(10_000, 50);
+        let mode = &self.modes[shares];
+        let marks = Marks::new(&bench.device, launches, bench.device.sm_count()?)?;
+        for place in 0..launches {
+            bench.kernels.mark(&mode.load, &marks, place, bench.device.sm_count()?)?;
+            if place % 8 == 0 {
+                self.submit("decode", mode)?;
+            }
+        }
+        let sms = marks.read(&mode.load)?;
+        let blocks = || sms.iter().flatten();
+        let missing = blocks().filter(|sm| sm.is_none()).count();
+        let on_the_floor = blocks().flatten().filter(|sm| floor.contains(sm)).count();
+        let count = |name: &str, value: usize| figure(name, Unit::Count, value as f64);
+        found.figures.extend([
+            count("SMs of the floor", floor.len()),
+            count("launches of the capped job", launches),
+            count("blocks of the capped job that did not run", missing),
+            count("blocks of the capped job on the floor", on_the_floor),
+            count("shares verified", usize::from(report.ok())),
+        ]);
+        Ok(())
+    }
+}
+
+/// The modes, forwards and backwards in turn, so that none is always first.
+fn in_order(round: usize) -> Box<dyn Iterator<Item = usize>> {
+    match round % 2 {
+        0 => Box::new(0..MODES.len()),
+        _ => Box::new((0..MODES.len()).rev()),
+    }
+}
