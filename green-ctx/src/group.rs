@@ -108,6 +108,20 @@ impl SmGroup {
         self.sm_count
     }
 
+    /// The units that the group has, by their places in
+    /// [`SmResource::unit_counts`](crate::SmResource::unit_counts); of a structured split, by those of its
+    /// groups.
+    #[must_use]
+    pub fn unit_indices(&self) -> &[usize] {
+        &self.placement.members
+    }
+
+    /// The units of its floor, by their places as above.
+    #[must_use]
+    pub fn floor_unit_indices(&self) -> Vec<usize> {
+        floor_units(&self.placement, &self.pool).collect()
+    }
+
     /// Who may use SMs of this group beside it, with how many of them each.
     #[must_use]
     pub fn shared_with(&self) -> Vec<Holder> {
@@ -136,11 +150,6 @@ impl SmGroup {
     /// The priority that the request sets for the partition's first stream.
     pub(crate) fn priority(&self) -> i32 {
         self.priority
-    }
-
-    /// The units of its floor, in order.
-    pub(crate) fn floor_units(&self) -> Vec<usize> {
-        floor_units(&self.placement, &self.pool).collect()
     }
 
     pub(crate) fn pool(&self) -> &[usize] {

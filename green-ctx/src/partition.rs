@@ -77,7 +77,10 @@ impl From<&SmGroup> for Given {
             name: Arc::from(group.name()),
             share: group.share(),
             floor: group.floor(),
-            floor_units: UnitSet::of(group.units().counts().counts().len(), &group.floor_units()),
+            floor_units: UnitSet::of(
+                group.units().counts().counts().len(),
+                &group.floor_unit_indices(),
+            ),
             pool: group.pool().to_vec(),
         }
     }
@@ -123,6 +126,19 @@ impl Partition {
     #[must_use]
     pub fn sm_count(&self) -> u32 {
         self.context().group().map_or(0, SmGroup::sm_count)
+    }
+
+    /// The units that it may use, by their places in
+    /// [`SmResource::unit_counts`](crate::SmResource::unit_counts).
+    #[must_use]
+    pub fn unit_indices(&self) -> &[usize] {
+        &self.inner.shared.placement().members
+    }
+
+    /// The units of its floor, by their places as above.
+    #[must_use]
+    pub fn floor_unit_indices(&self) -> Vec<usize> {
+        self.floor_units().iter().collect()
     }
 
     /// Who may use SMs of this partition beside it, with how many of them each. Of a plan it is the

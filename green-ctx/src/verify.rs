@@ -175,12 +175,12 @@ impl Subject {
         let name = context.label().to_owned();
         let share = group.map(SmGroup::share);
         let floor = group.map_or(0, SmGroup::floor);
-        let floor_units = group.map_or_else(Vec::new, SmGroup::floor_units);
+        let floor_units = group.map_or_else(Vec::new, SmGroup::floor_unit_indices);
         Subject::new(context, name, share, floor, floor_units)
     }
 
     fn of_partition(part: &Partition) -> Result<Subject> {
-        let (name, floor_units) = (part.name().to_owned(), part.floor_units().iter().collect());
+        let (name, floor_units) = (part.name().to_owned(), part.floor_unit_indices());
         Subject::new(part.context(), name, Some(part.share()), part.floor(), floor_units)
     }
 

@@ -29,7 +29,7 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
         device: DeviceObject::of(&device)?,
         unit: dry.unit,
         groups: groups
-            .map(|(group, sm_count)| Group { requested: group.requested, sm_count: *sm_count })
+            .map(|(group, sm_count)| Group { requested: group.share.count(), sm_count: *sm_count })
             .collect(),
         remainder: Remainder { sm_count: given.remainder },
     };

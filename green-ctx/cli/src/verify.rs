@@ -81,7 +81,7 @@ impl<'a> Answer<'a> {
     pub(crate) fn of(report: &'a Report) -> Answer<'a> {
         let partition = |partition: &'a PartitionReport| Partition {
             name: &partition.name,
-            requested: partition.requested,
+            requested: partition.share.and_then(|share| share.count()),
             sm_count: partition.sm_count,
             observed_sms: partition.observed_sms(),
             start_ns: partition.start_ns(),
@@ -112,7 +112,10 @@ fn describe(report: &Report) -> String {
         let observed = partition.observed_sms();
         [
             partition.name.clone(),
-            partition.requested.map_or_else(|| "-".to_owned(), |count| count.to_string()),
+            partition
+                .share
+                .and_then(|share| share.count())
+                .map_or_else(|| "-".to_owned(), |count| count.to_string()),
             partition.sm_count.to_string(),
             observed.len().to_string(),
             ms(start.saturating_sub(first)),

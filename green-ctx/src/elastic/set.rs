@@ -148,7 +148,13 @@ impl PlanSet {
         self.inner.base.group().device()
     }
 
-    /// The SMs that the plans divide.
+    /// The SMs that floors of the plans' partitions may have.
+    #[must_use]
+    pub fn floor(&self) -> u32 {
+        self.inner.base.group().floor()
+    }
+
+    /// The SMs that the plans divide, those that can only be shared included.
     #[must_use]
     pub fn sm_count(&self) -> u32 {
         self.inner.base.group().sm_count()

@@ -5,11 +5,8 @@ use std::sync::{Arc, Weak};
 
 use green_ctx::sim::Launch;
 
-use crate::account::Partition;
+use crate::account::{Partition, Place, Sms};
 use crate::violation::{Rule, Violation};
-
-/// SM ids as bits; no part has 256 SMs.
-type Sms = [u64; 4];
 
 /// Where the work of a launch stands to the plans of a set.
 #[derive(Clone, Copy, Debug)]
@@ -19,9 +16,8 @@ struct InSet {
     active: bool,
     /// How many switches the set had made.
     switches: u32,
-    /// After how many switches the partition became one of the active plan, and whether with a
-    /// fence.
-    entered: Option<(u32, bool)>,
+    /// The name that the partition had in the active plan.
+    name: Option<u32>,
 }
 
 /// Work that may not be done yet.
@@ -29,7 +25,6 @@ struct Work {
     launch: Launch,
     sms: Sms,
     partition: u32,
-    overlapping: bool,
     in_set: Option<InSet>,
     /// Whether it was submitted to a stream of the partition itself.
     direct: bool,
@@ -37,11 +32,35 @@ struct Work {
     foreign: bool,
 }
 
+/// After how many switches of its set something became so, and whether by one with a fence.
+type Since = (u32, bool);
+
 /// What a plan's partition is to its set.
+#[derive(Clone, Debug)]
 struct Member {
     set: u32,
     active: bool,
-    entered: Option<(u32, bool)>,
+    /// Its name in the active plan, or the last one that it was in.
+    name: Option<(u32, Since)>,
+    /// Which SMs of its floor it has had since when.
+    floor: Vec<(Sms, Since)>,
+}
+
+impl Member {
+    fn floor(&self) -> Sms {
+        self.floor.iter().fold(Sms::default(), |all, (sms, _)| all.and(*sms))
+    }
+}
+
+/// A partition of a plan that becomes the active one.
+#[derive(Clone, Copy, Debug)]
+pub struct InPlan {
+    /// The driver's number of its context.
+    pub context_id: u64,
+    /// What stands for its name.
+    pub name: u32,
+    /// The SMs that are nobody else's.
+    pub floor: Sms,
 }
 
 /// How work was submitted.
@@ -64,17 +83,15 @@ pub struct Model {
     /// Switches of each set.
     switches: HashMap<u32, u32>,
     unfinished: Vec<Work>,
-    /// Partitions whose SMs a launch has shown.
-    seen: Vec<(Sms, Weak<Partition>)>,
     /// A launch at least this late was not over when the model last looked.
     now: u64,
 }
 
 struct Owner {
     number: u32,
-    overlapping: bool,
     set: Option<u32>,
-    sms_known: bool,
+    /// `None` until a launch shows it.
+    place: Option<Place>,
     partition: Weak<Partition>,
 }
 
@@ -84,43 +101,55 @@ const LATENCY: u64 = 2_000;
 impl Model {
     /// Notes a partition whose context was made just now.
     pub fn open(&mut self, partition: &Arc<Partition>) {
-        let Partition { number, context_id, overlapping, set, .. } = **partition;
+        let Partition { number, context_id, place, set, .. } = **partition;
         let former = self.owners.get(&context_id);
         // A plan's partition that comes back in the same context is the same one: its set may have
         // kept it.
         let again = former.filter(|former| set.is_some() && former.set == set);
         let number = again.map_or(number, |former| former.number);
-        let (sms_known, weak) = (false, Arc::downgrade(partition));
-        self.owners
-            .insert(context_id, Owner { number, overlapping, set, sms_known, partition: weak });
+        let partition = Arc::downgrade(partition);
+        self.owners.insert(context_id, Owner { number, set, place, partition });
         if let Some(set) = set {
-            self.members.entry(number).or_insert(Member { set, active: false, entered: None });
+            let (name, floor) = (None, Vec::new());
+            self.members.entry(number).or_insert(Member { set, active: false, name, floor });
         }
     }
 
-    /// Notes that a set's plan is active now: the contexts of its partitions, and those of the one
-    /// before.
-    pub fn switched(&mut self, set: u32, plan: &[u64], fenced: bool) {
+    /// Notes that a set's plan is active now.
+    pub fn switched(&mut self, set: u32, plan: &[InPlan], fenced: bool) {
         let switches = self.switches.entry(set).or_default();
         *switches += 1;
-        let switches = *switches;
-        let numbers: Vec<u32> =
-            plan.iter().filter_map(|id| self.owners.get(id)).map(|owner| owner.number).collect();
+        let since = (*switches, fenced);
+        let number = |part: &InPlan| self.owners.get(&part.context_id).map(|owner| owner.number);
+        let plan: HashMap<u32, &InPlan> =
+            plan.iter().filter_map(|part| Some((number(part)?, part))).collect();
         for (number, member) in self.members.iter_mut().filter(|(_, member)| member.set == set) {
-            let stays = numbers.contains(number);
-            if stays && !member.active {
-                member.entered = Some((switches, fenced));
+            let Some(part) = plan.get(number) else {
+                member.active = false;
+                continue;
+            };
+            if !member.active {
+                (member.name, member.floor) = (None, Vec::new());
             }
-            member.active = stays;
+            if member.name.is_none_or(|(name, _)| name != part.name) {
+                member.name = Some((part.name, since));
+            }
+            // What it had and keeps, and what comes to it.
+            member.floor.iter_mut().for_each(|(sms, _)| *sms = sms.but(sms.but(part.floor)));
+            let more = part.floor.but(member.floor());
+            member.floor.push((more, since));
+            member.floor.retain(|(sms, _)| !sms.is_empty());
+            member.active = true;
         }
         // What was submitted to a plan's partitions before it was active counts from now on.
         for work in &mut self.unfinished {
             if let Some(in_set) = &mut work.in_set
                 && work.direct
                 && !in_set.active
-                && numbers.contains(&work.partition)
+                && let Some(part) = plan.get(&work.partition)
             {
-                (in_set.active, in_set.switches) = (true, switches);
+                (in_set.active, in_set.switches) = (true, since.0);
+                in_set.name = Some(part.name);
             }
         }
     }
@@ -133,35 +162,38 @@ impl Model {
         }
         for launch in launches.into_iter().filter(|launch| launch.is_green) {
             let Some(owner) = self.owners.get_mut(&launch.context) else { continue };
-            let sms = bits(&launch.sms);
-            if !owner.sms_known {
-                owner.sms_known = true;
-                let (number, weak, whole) =
-                    (owner.number, owner.partition.clone(), (owner.overlapping, owner.set));
-                self.seen.retain(|(_, partition)| partition.strong_count() > 0);
-                if !whole.0 {
-                    self.check_disjoint(sms, number, whole.1)?;
-                    self.seen.push((sms, weak));
-                }
+            let sms = Sms::of(&launch.sms);
+            let place = *owner.place.get_or_insert(Place { floor: sms, ceiling: sms });
+            let number = owner.number;
+            if !sms.within(place.ceiling) {
+                return Err(Violation::new(
+                    Rule::Share,
+                    format!(
+                        "partition {number} ran on SMs that it does not have: {:?}",
+                        launch.sms
+                    ),
+                ));
             }
-            let owner = &self.owners[&launch.context];
-            let in_set = self.members.get(&owner.number).map(|member| InSet {
+            let member = self.members.get(&number);
+            if member.is_none_or(|member| member.active) {
+                self.check_floors(sms, number)?;
+            }
+            let in_set = member.map(|member| InSet {
                 set: member.set,
                 active: member.active,
                 switches: self.switches.get(&member.set).copied().unwrap_or_default(),
-                entered: member.entered,
+                name: member.name.map(|(name, _)| name),
             });
             let work = Work {
                 launch,
                 sms,
-                partition: owner.number,
-                overlapping: owner.overlapping,
+                partition: number,
                 in_set,
                 direct: way == Way::Direct,
                 foreign: way == Way::Foreign,
             };
             for former in &self.unfinished {
-                if let Some(how) = self.conflict(former, &work) {
+                if let Some(how) = self.conflict(former, &work, place) {
                     return Err(how);
                 }
             }
@@ -186,18 +218,22 @@ impl Model {
         last.unwrap_or_default().saturating_sub(self.now)
     }
 
-    /// Two open partitions never have an SM in common, but those of one set.
-    fn check_disjoint(&self, sms: Sms, number: u32, set: Option<u32>) -> Result<(), Violation> {
-        for (others, partition) in &self.seen {
-            let Some(other) = partition.upgrade() else { continue };
-            let same_set = set.is_some() && other.set == set;
-            if other.number != number && !same_set && meet(&sms, others) {
+    /// Nobody runs on the floor of another open partition, of plans of an active one.
+    fn check_floors(&self, sms: Sms, number: u32) -> Result<(), Violation> {
+        for other in self.owners.values().filter(|other| other.number != number) {
+            let Some(place) = other.place.filter(|_| other.partition.strong_count() > 0) else {
+                continue;
+            };
+            let member = self.members.get(&other.number);
+            let floor = match member {
+                Some(member) if member.active => member.floor(),
+                Some(_) => Sms::default(),
+                None => place.floor,
+            };
+            if sms.meet(floor) {
                 return Err(Violation::new(
-                    Rule::Disjoint,
-                    format!(
-                        "partitions {number} and {} are open at the same time on common SMs",
-                        other.number
-                    ),
+                    Rule::Floor,
+                    format!("partition {number} ran on the floor of partition {}", other.number),
                 ));
             }
         }
@@ -205,8 +241,8 @@ impl Model {
     }
 
     /// What is wrong between work and what was submitted before it.
-    fn conflict(&self, former: &Work, later: &Work) -> Option<Violation> {
-        if !meet(&former.sms, &later.sms) || !must_wait(former, later) {
+    fn conflict(&self, former: &Work, later: &Work, place: Place) -> Option<Violation> {
+        if !self.must_wait(former, later, place) {
             return None;
         }
         let (a, b) = (&former.launch, &later.launch);
@@ -215,12 +251,13 @@ impl Model {
         if waits || !(a.overlaps(b) || a.end_ns > self.now) {
             return None;
         }
-        let times = if a.overlaps(b) { "ran at the same time" } else { "are in no order" };
+        let times = if a.overlaps(b) { "ran at the same time" } else { "is in no order to it" };
         Some(Violation::new(
             Rule::Exclusive,
             format!(
-                "work of two partitions on common SMs {times}: partition {} from {} to {} ns on {} SMs, \
-             and partition {}, submitted later, from {} to {} ns on {} SMs",
+                "work that comes to a floor, or has a former name, does not wait: the former {times}, \
+                 partition {} from {} to {} ns on {} SMs, and partition {}, submitted later, from {} to \
+                 {} ns on {} SMs",
                 former.partition,
                 a.start_ns,
                 a.end_ns,
@@ -232,34 +269,30 @@ impl Model {
             ),
         ))
     }
-}
 
-/// Whether later work on a common SM must wait for former work.
-fn must_wait(former: &Work, later: &Work) -> bool {
-    if former.partition == later.partition || former.overlapping || later.overlapping {
-        return false;
-    }
-    if later.foreign || later.in_set.is_some_and(|later| !later.active) {
-        return false;
-    }
-    match (former.in_set, later.in_set) {
-        (Some(old), Some(new)) if old.set == new.set => {
-            // A switch knows of the streams for which objects stand.
-            old.active
-                && !former.foreign
-                && new.entered.is_some_and(|(entered, fenced)| fenced && old.switches < entered)
+    /// Whether later work must wait for former work.
+    fn must_wait(&self, former: &Work, later: &Work, place: Place) -> bool {
+        if former.partition == later.partition {
+            return false;
         }
-        // Of different owners: SMs go from one to the next only with a fence.
-        _ => true,
+        if later.foreign || later.in_set.is_some_and(|later| !later.active) {
+            return false;
+        }
+        match (former.in_set, later.in_set) {
+            (Some(old), Some(new)) if old.set == new.set => {
+                let Some(member) = self.members.get(&later.partition) else { return false };
+                // A switch knows of the streams for which objects stand, and of what came before it.
+                let knows = |(switches, fenced): Since| fenced && old.switches < switches;
+                let on_the_floor = || {
+                    member.floor.iter().any(|(sms, since)| former.sms.meet(*sms) && knows(*since))
+                };
+                let of_the_name = || {
+                    member.name.is_some_and(|(name, since)| old.name == Some(name) && knows(since))
+                };
+                old.active && !former.foreign && (on_the_floor() || of_the_name())
+            }
+            // Of different owners: SMs become a floor only with a fence.
+            _ => former.sms.meet(place.floor),
+        }
     }
-}
-
-fn bits(ids: &[u32]) -> Sms {
-    let mut sms = Sms::default();
-    ids.iter().for_each(|id| sms[(id / 64) as usize % 4] |= 1 << (id % 64));
-    sms
-}
-
-fn meet(a: &Sms, b: &Sms) -> bool {
-    a.iter().zip(b).any(|(a, b)| a & b != 0)
 }

@@ -11,7 +11,7 @@ use green_ctx::{
     SwitchOptions, Version,
 };
 
-use crate::account::{self, Held};
+use crate::account::{self, Held, Share};
 use crate::machine::{self, Machine, Reports, SPECS};
 use crate::operation::{Choice, Operation, generate};
 use crate::raw::Foreign;
@@ -47,10 +47,12 @@ impl Shared {
         let mut plans = vec![set.plan("halves")?];
         plans.push(set.prepare(plan("uneven", &[8, 24]))?);
         plans.push(set.prepare(plan("some", &[8, 16]))?);
+        let shared = SplitRequest::new().group("p0", 8..).group("p1", ..=16);
+        plans.push(set.prepare(PlanRequest::new("shared", shared))?);
         Ok(Some(Shared { set, plans }))
     }
 
-    fn partition(&self, number: u32) -> &Arc<Partition> {
+    fn partition(&self, number: u32) -> &Partition {
         let plan = &self.plans[number as usize % self.plans.len()];
         &plan.partitions()[number as usize / 8 % plan.partitions().len()]
     }
@@ -76,14 +78,14 @@ impl Handles {
             }
             2 => self.streams.extend(partition.create_stream(StreamOptions::default())),
             3 if self.foreign.len() < 4 => {
-                let total = Arc::default();
+                let table = Arc::default();
                 let token = account::Partition {
                     number: 0,
                     context_id: 0,
-                    overlapping: false,
+                    place: None,
                     structured: false,
                     set: None,
-                    held: Held::take(&total, 0),
+                    held: Held::take(&table, Share::Unknown(0)),
                 };
                 let made = Foreign::make(partition.context(), &Arc::new(token));
                 self.foreign.extend(made.map(Arc::new));

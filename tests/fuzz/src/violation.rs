@@ -7,8 +7,10 @@ use std::fmt;
 pub enum Rule {
     /// Work of two partitions is never on one SM at the same time, and what waits is in order.
     Exclusive,
-    /// Open partitions have no SM in common.
-    Disjoint,
+    /// No partition runs on another's floor.
+    Floor,
+    /// A partition has the share that was asked for, and runs nowhere else.
+    Share,
     /// What the ledger calls free is what nobody holds.
     Ledger,
     /// A refusal changes nothing, and has a reason.

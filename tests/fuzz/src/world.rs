@@ -7,23 +7,24 @@ mod groups;
 mod objects;
 mod plans;
 mod streams;
+mod units;
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use green_ctx::sim::Live;
 use green_ctx::{Context, Granularity, GraphCache, SmResource, Stream, Version};
 
-use crate::account::Partition;
+use crate::account::{Partition, Table};
 use crate::machine::Machine;
 use crate::model::{Model, Way};
 use crate::operation::{Kind, Operation};
 use crate::raw::{Foreign, ForeignCapture};
 use crate::violation::{Rule, Violation};
 use objects::{ContextEntry, ExecEntry, GraphEntry, GroupEntry, Name, SetEntry, StreamEntry};
+use units::Units;
 
 /// How an operation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +87,9 @@ pub struct World {
     unit: u32,
     total: u32,
     version: Version,
-    held: Arc<AtomicU32>,
+    held: Arc<Table>,
+    /// Where the device's units are.
+    units: Units,
     model: Model,
     groups: Vec<GroupEntry>,
     contexts: Vec<ContextEntry>,
@@ -132,6 +135,8 @@ impl World {
         let least = sms.unit_counts(granularity)?.first().copied().unwrap_or(1);
         let unit = if fine { least * 4 } else { least.max(8) };
         let total = sms.sm_count();
+        let profile = machine.device.driver().info().profile.unwrap_or_default();
+        let units = Units::of(&profile, version, granularity)?;
         Ok(World {
             machine,
             sms,
@@ -142,6 +147,7 @@ impl World {
             total,
             version,
             held: Arc::default(),
+            units,
             model: Model::default(),
             groups: Vec::new(),
             contexts: Vec::new(),
@@ -228,11 +234,11 @@ impl World {
     fn perform(&mut self, Operation { kind, numbers, .. }: Operation) -> Result<Done, Violation> {
         let n = numbers;
         Ok(match kind {
-            Kind::Split => self.split(n),
-            Kind::SplitNested => self.split_nested(n),
-            Kind::SplitStructured => self.split_structured(n),
+            Kind::Split => return self.split(n),
+            Kind::SplitNested => return self.split_nested(n),
+            Kind::SplitStructured => return self.split_structured(n),
             Kind::SplitNestedStructured => self.split_nested_structured(n),
-            Kind::SplitOverlapping => self.split_overlapping(n),
+            Kind::SplitOverlapping => return self.split_overlapping(n),
             Kind::SplitRefused => return self.split_refused(n),
             Kind::DropGroup => self.drop_group(n),
             Kind::MakeContext => return self.make_context(n),
@@ -338,7 +344,7 @@ impl World {
 
     /// What the ledger calls free is what nobody holds.
     fn check_ledger(&self) -> Result<(), Violation> {
-        let (free, held) = (self.sms.free(), self.held.load(Ordering::Relaxed));
+        let (free, held) = (self.sms.free(), self.held.count());
         let expected = self.total - held.min(self.total);
         let may_lack = self.faults || self.disturbed;
         if held > self.total || free > expected || (free < expected && !may_lack) {
@@ -383,10 +389,10 @@ impl World {
         // A capture that ends on another thread looks through all streams of the driver, and may be the
         // last to have one.
         let deadline = Instant::now() + Duration::from_secs(1);
-        while !self.alone && self.held.load(Ordering::Relaxed) != 0 && Instant::now() < deadline {
+        while !self.alone && self.held.count() != 0 && Instant::now() < deadline {
             thread::yield_now();
         }
-        let held = self.held.load(Ordering::Relaxed);
+        let held = self.held.count();
         if held != 0 {
             return Err(Violation::new(
                 Rule::Ledger,

@@ -14,14 +14,13 @@ impl World {
             return Ok(Done::Skipped);
         }
         let Some(at) = self.pick(n[0], &self.groups) else { return Ok(Done::Skipped) };
-        let GroupEntry { name: group_name, group, held, overlapping, structured, set } =
-            self.groups.remove(at);
+        let GroupEntry { name: group_name, group, held, structured, set } = self.groups.remove(at);
         let asked = group.sm_count();
         let context = match self.machine.device.create_context(group) {
             Ok(context) => context,
             Err(error) => return Ok(Done::refused(&error)),
         };
-        let partition = match self.open(&context, held, (overlapping, structured), set) {
+        let partition = match self.open(&context, held, structured, set) {
             Ok(partition) => partition,
             Err(error) => return Ok(Done::refused(&error)),
         };
@@ -85,21 +84,14 @@ impl World {
                         format!("context{name} was closed and gave no group back"),
                     ));
                 };
-                let (held, overlapping) = (Arc::clone(&partition.held), partition.overlapping);
+                let held = Arc::clone(&partition.held);
                 let (structured, set) = (partition.structured, partition.set);
                 drop(partition);
                 let group_name = self.name();
                 self.say(|| {
                     format!("let group{group_name} = context{name}.close()?.ok_or(\"a group\")?;")
                 });
-                self.groups.push(GroupEntry {
-                    name: group_name,
-                    group,
-                    held,
-                    overlapping,
-                    structured,
-                    set,
-                });
+                self.groups.push(GroupEntry { name: group_name, group, held, structured, set });
                 Ok(Done::Ok)
             }
             Err(error) => {

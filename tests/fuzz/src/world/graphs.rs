@@ -50,7 +50,8 @@ impl World {
         let Some((one, first, a)) = self.lane(n[0]) else { return Done::Skipped };
         let Some((two, other, b)) = self.lane(n[1]) else { return Done::Skipped };
         let nanoseconds = duration(n[3]);
-        let exempt = |partition: &Arc<Partition>| partition.overlapping || partition.set.is_some();
+        let exempt =
+            |partition: &Arc<Partition>| !partition.is_exclusive() || partition.set.is_some();
         // The plan may be another when the graph is launched.
         let kernel = match first.iter().chain(&other).any(exempt) && !self.alone {
             true => &self.machine.exempt,
@@ -101,7 +102,7 @@ impl World {
         }
         let Some(at) = self.pick(n[0], &self.graphs) else { return Done::Skipped };
         let Some((context, partition, of)) = self.place(n[1]) else { return Done::Skipped };
-        if !self.alone && (partition.overlapping || partition.set.is_some()) {
+        if !self.alone && (!partition.is_exclusive() || partition.set.is_some()) {
             return Done::Skipped;
         }
         let from = self.graphs[at].name;
@@ -139,7 +140,7 @@ impl World {
         }
         let Some(at) = self.pick(n[0], &self.graphs) else { return Done::Skipped };
         let Some((context, partition, of)) = self.place(n[1]) else { return Done::Skipped };
-        if !self.alone && (partition.overlapping || partition.set.is_some()) {
+        if !self.alone && (!partition.is_exclusive() || partition.set.is_some()) {
             return Done::Skipped;
         }
         let GraphEntry { name: from, graph, keeps } = &self.graphs[at];

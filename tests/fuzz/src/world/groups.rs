@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use green_ctx::{SmGroup, Split, SplitRequest, Version};
+use green_ctx::{Share, SmGroup, Split, SplitRequest, Version};
 
 use super::objects::GroupEntry;
 use super::{Done, MOST, World};
@@ -14,10 +14,36 @@ const COMPOSITION: Version = Version::new(12, 5);
 /// The first driver with structured splits.
 const STRUCTURED: Version = Version::new(13, 1);
 
-/// How a request is written in a program.
-pub(super) fn written(counts: &[u32], rest: bool, end: &str) -> String {
-    let rest = if rest { ".rest(\"rest\")" } else { "" };
-    format!("SplitRequest::from({counts:?}){rest}{end}")
+/// What an operation asks for.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub(super) shares: Vec<Share>,
+    pub(super) rest: bool,
+}
+
+impl Asked {
+    pub(super) fn counts(counts: &[u32]) -> Asked {
+        Asked { shares: counts.iter().copied().map(Share::from).collect(), rest: false }
+    }
+
+    /// The request as it is written in a program.
+    pub(super) fn written(&self, end: &str) -> String {
+        let shares: Vec<String> =
+            self.shares.iter().map(|share| format!("Share::from({share})")).collect();
+        let rest = if self.rest { ".rest(\"rest\")" } else { "" };
+        format!("SplitRequest::from([{}]){rest}{end}", shares.join(", "))
+    }
+}
+
+/// Whether a group has what was asked for.
+fn check_share(share: Share, floor: u32, sm_count: u32) -> Result<(), Violation> {
+    let too_little = share.floor().is_some_and(|least| floor < least);
+    let most = if share.is_exclusive() { None } else { share.ceiling() };
+    if too_little || most.is_some_and(|most| sm_count > most) || sm_count < floor {
+        let seen = format!("asked for {share}, and given a floor of {floor} and {sm_count} SMs");
+        return Err(Violation::new(Rule::Share, seen));
+    }
+    Ok(())
 }
 
 impl World {
@@ -26,30 +52,37 @@ impl World {
         self.version >= COMPOSITION
     }
 
-    /// The counts of a request, of so many SMs, and whether it takes the rest.
-    pub(super) fn counts(&self, n: u32, available: u32) -> (Vec<u32>, bool) {
-        let (unit, units) = (self.unit, available / self.unit);
+    /// Shares of so many SMs that may be floors and so many in all.
+    pub(super) fn asked(&self, n: u32, for_floors: u32, in_all: u32) -> Asked {
+        let unit = self.unit;
         if !self.composes() {
-            return (vec![16; 1 + n as usize % 2], false);
+            return Asked::counts(&vec![16; 1 + n as usize % 2]);
         }
-        let mut left = units.max(1);
-        let mut counts = Vec::new();
+        let (mut left, all) = (for_floors / unit, (in_all / unit).max(1));
+        let mut shares = Vec::new();
         for shift in 0..1 + n % 3 {
-            if left == 0 {
-                break;
-            }
+            let bits = n >> (4 + 5 * shift);
             // Few sizes, so that contexts are used again.
-            let wanted = [1, 2, 2, 4, left.div_ceil(2)][(n >> (4 + 4 * shift)) as usize % 5];
-            let wanted = wanted.min(left);
-            counts.push(wanted * unit);
-            left -= wanted;
+            let wanted = [1, 2, 2, 4, left.div_ceil(2)][bits as usize % 5].min(left);
+            let ceiling = [2, 4, all / 2, all][bits as usize % 4].clamp(1, all).max(wanted) * unit;
+            shares.push(match bits >> 2 & 7 {
+                // Now and then a ceiling between units.
+                5 => Share::from(wanted * unit..=ceiling + bits % 3),
+                6 => Share::from(wanted * unit..),
+                7 => Share::from(..=ceiling),
+                _ if wanted == 0 => Share::from(..=ceiling),
+                _ => Share::from(wanted * unit),
+            });
+            left -= shares.last().and_then(|share| share.floor()).unwrap_or(0) / unit;
         }
-        (counts, n >> 20 & 3 == 0)
+        let unbounded = |share: &Share| !share.is_exclusive() && share.ceiling().is_none();
+        let rest = n >> 20 & 3 == 0 && !shares.iter().any(unbounded);
+        Asked { shares, rest }
     }
 
-    pub(super) fn request(&self, counts: &[u32], rest: bool) -> SplitRequest {
-        let request = SplitRequest::from(counts.to_vec()).granularity(self.granularity);
-        if rest { request.rest("rest") } else { request }
+    pub(super) fn request(&self, asked: &Asked) -> SplitRequest {
+        let request = SplitRequest::from(&asked.shares).granularity(self.granularity);
+        if asked.rest { request.rest("rest") } else { request }
     }
 
     /// The end of a request as written in a program.
@@ -57,25 +90,35 @@ impl World {
         format!(".granularity(Granularity::{:?})", self.granularity)
     }
 
-    pub(super) fn split(&mut self, n: [u32; 4]) -> Done {
+    pub(super) fn split(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
         if self.groups.len() >= MOST || (self.alone && self.free() < self.unit) {
-            return Done::Skipped;
+            return Ok(Done::Skipped);
         }
-        let (counts, rest) = self.counts(n[0], self.free());
-        let request = self.request(&counts, rest);
-        let end = self.granularity();
-        match self.sms.split(request) {
-            Ok(split) => {
-                self.took(split, false, false, |of| {
-                    format!(
-                        "{of} = device.resources().sm()?.split({})?",
-                        written(&counts, rest, &end)
-                    )
-                });
-                Done::Ok
+        let asked = self.asked(n[0], self.free(), self.total);
+        self.split_device(&asked, self.request(&asked), false, &self.granularity())
+    }
+
+    /// Takes what is asked for from the device, and looks whether it was given.
+    fn split_device(
+        &mut self,
+        asked: &Asked,
+        request: SplitRequest,
+        structured: bool,
+        end: &str,
+    ) -> Result<Done, Violation> {
+        let split = match self.sms.split(request) {
+            Ok(split) => split,
+            Err(error) => return Ok(Done::refused(&error)),
+        };
+        for (share, group) in asked.shares.iter().zip(&split.groups) {
+            if group.floor() > 0 || !share.is_exclusive() {
+                check_share(*share, group.floor(), group.sm_count())?;
             }
-            Err(error) => Done::refused(&error),
         }
+        self.took(split, structured, |of| {
+            format!("{of} = device.resources().sm()?.split({})?", asked.written(end))
+        });
+        Ok(Done::Ok)
     }
 
     /// Takes all SMs that are free as one group, and returns its name.
@@ -83,7 +126,7 @@ impl World {
         let request = SplitRequest::new().rest("rest").granularity(self.granularity);
         let split = self.sms.split(request).ok()?;
         let end = self.granularity();
-        self.took(split, false, false, |of| {
+        self.took(split, false, |of| {
             let request = format!("SplitRequest::new().rest(\"rest\"){end}");
             format!("{of} = device.resources().sm()?.split({request})?")
         });
@@ -91,26 +134,18 @@ impl World {
     }
 
     /// Keeps the groups of a split of the device.
-    fn took(
-        &mut self,
-        split: Split,
-        overlapping: bool,
-        structured: bool,
-        line: impl FnOnce(&str) -> String,
-    ) {
+    fn took(&mut self, split: Split, structured: bool, line: impl FnOnce(&str) -> String) {
         let groups: Vec<SmGroup> = split.groups.into_iter().chain(split.remainder).collect();
-        let held: Vec<_> = groups
-            .iter()
-            .map(|group| Held::take(&self.held, if overlapping { 0 } else { group.sm_count() }))
-            .collect();
-        self.keep(groups, held, overlapping, structured, None, line);
+        let share = |group| self.units.share(group, structured);
+        let held: Vec<_> =
+            groups.iter().map(|group| Held::take(&self.held, share(group))).collect();
+        self.keep(groups, held, structured, None, line);
     }
 
     fn keep(
         &mut self,
         groups: Vec<SmGroup>,
         held: Vec<Arc<Held>>,
-        overlapping: bool,
         structured: bool,
         set: Option<u32>,
         line: impl FnOnce(&str) -> String,
@@ -119,38 +154,47 @@ impl World {
         for (group, held) in groups.into_iter().zip(held) {
             let name = self.name();
             names.push(format!("group{name}"));
-            self.groups.push(GroupEntry { name, group, held, overlapping, structured, set });
+            self.groups.push(GroupEntry { name, group, held, structured, set });
         }
         self.say(|| format!("{}; // its groups", line(&format!("let [{}]", names.join(", ")))));
     }
 
-    pub(super) fn split_nested(&mut self, n: [u32; 4]) -> Done {
+    pub(super) fn split_nested(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
         let wide =
             |entry: &&GroupEntry| !entry.structured && entry.group.sm_count() >= 2 * self.unit;
         let wide: Vec<u32> = self.groups.iter().filter(wide).map(|entry| entry.name).collect();
         let Some(at) = self.pick(n[0], &wide).filter(|_| self.composes()) else {
-            return Done::Skipped;
+            return Ok(Done::Skipped);
         };
-        let Some(entry) = self.take_group(wide[at]) else { return Done::Skipped };
-        let (counts, rest) = self.counts(n[1], entry.group.sm_count());
-        let request = self.request(&counts, rest);
-        let GroupEntry { name, group, held, overlapping, structured, set } = entry;
+        let Some(entry) = self.take_group(wide[at]) else { return Ok(Done::Skipped) };
+        let asked = self.asked(n[1], entry.group.floor(), entry.group.sm_count());
+        let request = self.request(&asked);
+        let GroupEntry { name, group, held, structured, set } = entry;
         match group.split(request) {
             Ok(split) => {
                 let groups: Vec<_> = split.groups.into_iter().chain(split.remainder).collect();
-                let parts = groups.iter().map(|group| held.part(group.sm_count())).collect();
+                for (share, group) in asked.shares.iter().zip(&groups) {
+                    check_share(*share, group.floor(), group.sm_count())?;
+                }
+                // A level stays until its last child is gone, and what is divided for good goes at once.
+                let is_level = asked.shares.iter().any(|share| !share.is_exclusive());
+                let part = |group: &SmGroup| match is_level {
+                    true => Held::within(&held),
+                    false => held.part(self.units.share(group, false)),
+                };
+                let parts = groups.iter().map(part).collect();
                 drop(held);
                 let end = self.granularity();
-                self.keep(groups, parts, overlapping, false, set, |of| {
-                    format!("{of} = group{name}.split({})?", written(&counts, rest, &end))
+                self.keep(groups, parts, false, set, |of| {
+                    format!("{of} = group{name}.split({})?", asked.written(&end))
                 });
-                Done::Ok
+                Ok(Done::Ok)
             }
             Err(error) => {
                 let done = Done::refused(&error);
                 let group = error.group;
-                self.groups.push(GroupEntry { name, group, held, overlapping, structured, set });
-                done
+                self.groups.push(GroupEntry { name, group, held, structured, set });
+                Ok(done)
             }
         }
     }
@@ -161,25 +205,15 @@ impl World {
         Some(self.groups.remove(at))
     }
 
-    pub(super) fn split_structured(&mut self, n: [u32; 4]) -> Done {
+    pub(super) fn split_structured(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
         let free = self.free() == self.total && self.alone;
         if self.version < STRUCTURED || !free || self.groups.len() >= MOST || n[3].is_multiple_of(2)
         {
-            return Done::Skipped;
+            return Ok(Done::Skipped);
         }
-        let count = 16 * (1 + n[0] % 3);
-        let request = SplitRequest::from([count, 32]).rest("rest").coscheduled(2);
-        match self.sms.split(request) {
-            Ok(split) => {
-                self.took(split, false, true, |of| {
-                    let end = ".coscheduled(2)";
-                    let request = written(&[count, 32], true, end);
-                    format!("{of} = device.resources().sm()?.split({request})?")
-                });
-                Done::Ok
-            }
-            Err(error) => Done::refused(&error),
-        }
+        let asked = Asked { rest: true, ..Asked::counts(&[16 * (1 + n[0] % 3), 32]) };
+        let request = SplitRequest::from(&asked.shares).rest("rest").coscheduled(2);
+        self.split_device(&asked, request, true, ".coscheduled(2)")
     }
 
     pub(super) fn split_nested_structured(&mut self, n: [u32; 4]) -> Done {
@@ -190,7 +224,7 @@ impl World {
         if self.groups[at].group.sm_count() < 8 {
             return Done::Skipped;
         }
-        let GroupEntry { name, group, held, overlapping, structured, set } = self.groups.remove(at);
+        let GroupEntry { name, group, held, structured, set } = self.groups.remove(at);
         let count = (group.sm_count() / 2).max(4) / 4 * 4;
         let request = SplitRequest::from([count]).rest("rest").coscheduled(2);
         match group.split(request) {
@@ -198,44 +232,38 @@ impl World {
                 let groups: Vec<_> = split.groups.into_iter().chain(split.remainder).collect();
                 let parts = groups.iter().map(|_| Held::within(&held)).collect();
                 drop(held);
-                self.keep(groups, parts, overlapping, true, set, |of| {
-                    let end = ".coscheduled(2)";
-                    format!("{of} = group{name}.split({})?", written(&[count], true, end))
+                let asked = Asked { rest: true, ..Asked::counts(&[count]) };
+                self.keep(groups, parts, true, set, |of| {
+                    let request = asked.written(".coscheduled(2)");
+                    format!("{of} = group{name}.split({request})?")
                 });
                 Done::Ok
             }
             Err(error) => {
                 let done = Done::refused(&error);
                 let group = error.group;
-                self.groups.push(GroupEntry { name, group, held, overlapping, structured, set });
+                self.groups.push(GroupEntry { name, group, held, structured, set });
                 done
             }
         }
     }
 
-    pub(super) fn split_overlapping(&mut self, n: [u32; 4]) -> Done {
-        if self.groups.len() >= MOST {
-            return Done::Skipped;
+    pub(super) fn split_overlapping(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
+        if self.groups.len() >= MOST || !self.composes() {
+            return Ok(Done::Skipped);
         }
-        let (counts, _) = self.counts(n[0], self.total);
-        let request = self.request(&counts, false).overlapping(true);
+        let counts = [1, 2, 4].map(|units| units * self.unit);
+        let asked = Asked::counts(&counts[..1 + n[0] as usize % 3]);
+        let request = self.request(&asked).overlapping(true);
         let end = format!("{}.overlapping(true)", self.granularity());
-        match self.sms.split(request) {
-            Ok(split) => {
-                self.took(split, true, false, |of| {
-                    let request = written(&counts, false, &end);
-                    format!("{of} = device.resources().sm()?.split({request})?")
-                });
-                Done::Ok
-            }
-            Err(error) => Done::refused(&error),
-        }
+        self.split_device(&asked, request, false, &end)
     }
 
     /// Asks for more than there is, twice: the answers are the same, and nothing changes.
     pub(super) fn split_refused(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
         let counts = vec![self.total / 2 + 1 + n[0] % 8; 2];
-        let ask = || self.sms.split(self.request(&counts, false));
+        let asked = Asked::counts(&counts);
+        let ask = || self.sms.split(self.request(&asked));
         let before = self.sms.free();
         let (first, second) = match (ask(), ask()) {
             (Err(first), Err(second)) => (first.to_string(), second.to_string()),

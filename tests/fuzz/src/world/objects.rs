@@ -1,20 +1,19 @@
 //! What a world keeps, each with the number in its name and what it keeps open.
 
 use std::fmt;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use green_ctx::{Context, Graph, GraphExec, Kernel, Plan, PlanSet, SmGroup, Stream};
 
 use super::{Lane, Place, World};
 use crate::account::{Held, Partition};
+use crate::model::InPlan;
 use crate::raw::{Foreign, ForeignCapture};
 
 pub(super) struct GroupEntry {
     pub(super) name: u32,
     pub(super) group: SmGroup,
     pub(super) held: Arc<Held>,
-    pub(super) overlapping: bool,
     /// Whether only the driver can split it.
     pub(super) structured: bool,
     /// The set whose plans share these SMs, where they are those of a closed partition of a plan.
@@ -38,6 +37,8 @@ pub(super) struct PlanEntry {
     pub(super) name: u32,
     pub(super) plan: Arc<Plan>,
     pub(super) lanes: Vec<Arc<Partition>>,
+    /// What the model is told of them where the plan is active.
+    pub(super) parts: Vec<InPlan>,
 }
 
 /// A partition of several plans by its number among all of theirs: its plan, its place there, itself.
@@ -56,7 +57,6 @@ pub(super) struct SetEntry {
     pub(super) name: u32,
     pub(super) set: PlanSet,
     pub(super) base: Arc<Held>,
-    pub(super) overlapping: bool,
     pub(super) plans: Vec<PlanEntry>,
     /// Every partition that one of its plans had, those of retired plans too: a graph or a stream may
     /// keep one until another plan wants the same SMs.
@@ -209,13 +209,14 @@ impl World {
         &mut self,
         context: &Context,
         held: Arc<Held>,
-        (overlapping, structured): (bool, bool),
+        structured: bool,
         set: Option<u32>,
     ) -> green_ctx::Result<Arc<Partition>> {
         let context_id = context.id()?;
         let number = self.name();
-        let partition =
-            Arc::new(Partition { number, context_id, overlapping, structured, set, held });
+        let group = context.group().filter(|_| !structured);
+        let place = group.and_then(|group| self.units.place(group));
+        let partition = Arc::new(Partition { number, context_id, place, structured, set, held });
         self.model.open(&partition);
         Ok(partition)
     }
@@ -226,8 +227,9 @@ impl World {
         &self,
         partitions: impl IntoIterator<Item = &'a Arc<Partition>>,
     ) -> &Kernel {
-        let exempt =
-            |partition: &Arc<Partition>| partition.overlapping || !self.model.is_active(partition);
+        let exempt = |partition: &Arc<Partition>| {
+            !partition.is_exclusive() || !self.model.is_active(partition)
+        };
         if !self.alone && partitions.into_iter().any(exempt) {
             return &self.machine.exempt;
         }
@@ -239,6 +241,6 @@ impl World {
         if !self.alone {
             return self.sms.free();
         }
-        self.total - self.held.load(Ordering::Relaxed).min(self.total)
+        self.total - self.held.count().min(self.total)
     }
 }

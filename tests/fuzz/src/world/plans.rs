@@ -3,13 +3,13 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use green_ctx::{Plan, PlanRequest, PlanSet, SwitchOptions};
+use green_ctx::{Plan, PlanRequest, PlanSet, Share, SwitchOptions};
 
-use super::groups::written;
+use super::groups::Asked;
 use super::objects::{GroupEntry, PlanEntry, SetEntry};
 use super::{Done, World};
 use crate::account::{Held, Partition};
-use crate::model::Way;
+use crate::model::{InPlan, Way};
 use crate::operation::Kind;
 use crate::raw;
 use crate::violation::{Rule, Violation};
@@ -40,17 +40,17 @@ impl World {
         };
         let entry = group.and_then(|name| self.take_group(name));
         let Some(entry) = entry else { return Ok(Done::Skipped) };
-        let GroupEntry { name: group_name, group, held, overlapping, .. } = entry;
-        let (counts, rest) = self.counts(n[1], group.sm_count());
+        let GroupEntry { name: group_name, group, held, .. } = entry;
+        let asked = self.asked(n[1], group.floor(), group.sm_count());
         let (name, plan_name) = (self.name(), self.name());
-        let plan = PlanRequest::new(format!("plan{plan_name}"), self.request(&counts, rest));
+        let plan = PlanRequest::new(format!("plan{plan_name}"), self.request(&asked));
         let set = match PlanSet::new(group, plan) {
             Ok(set) => set,
             Err(error) => return Ok(Done::refused(&error)),
         };
         let end = self.granularity();
         self.say(|| {
-            let request = written(&counts, rest, &end);
+            let request = asked.written(&end);
             format!(
                 "let set{name} = PlanSet::new(group{group_name}, \
                  PlanRequest::new(\"plan{plan_name}\", {request}))?; let plan{plan_name} = \
@@ -59,44 +59,45 @@ impl World {
         });
         let first = Arc::clone(&set.active());
         let (plans, known) = (Vec::new(), Vec::new());
-        let entry =
-            SetEntry { name, set, base: held, overlapping, plans, known, active: plan_name };
+        let entry = SetEntry { name, set, base: held, plans, known, active: plan_name };
         self.sets.push(entry);
         let at = self.sets.len() - 1;
         self.prepared(at, plan_name, first)?;
-        let ids = self.ids(at, plan_name);
-        self.model.switched(name, &ids, true);
+        let parts = self.parts(at, plan_name);
+        self.model.switched(name, &parts, true);
         Ok(Done::Ok)
     }
 
-    /// The contexts of a plan's partitions.
-    fn ids(&self, set: usize, plan: u32) -> Vec<u64> {
+    /// What the model is told of a plan that becomes the active one.
+    fn parts(&self, set: usize, plan: u32) -> Vec<InPlan> {
         let plan = self.sets[set].plans.iter().find(|entry| entry.name == plan);
-        plan.map_or_else(Vec::new, |plan| plan.lanes.iter().map(|lane| lane.context_id).collect())
+        plan.map_or_else(Vec::new, |plan| plan.parts.clone())
     }
 
     /// Keeps a plan, whose partitions may be those of other plans.
     fn prepared(&mut self, set: usize, name: u32, plan: Arc<Plan>) -> Result<(), Violation> {
-        let mut lanes: Vec<Arc<Partition>> = Vec::new();
-        for part in plan.partitions() {
+        let (mut lanes, mut parts): (Vec<Arc<Partition>>, _) = (Vec::new(), Vec::new());
+        for (index, part) in plan.partitions().iter().enumerate() {
             let id = part.context().id().map_err(unknown)?;
             let entry = &self.sets[set];
             let mut known = entry.known.iter().filter_map(Weak::upgrade);
             let lane = match known.find(|lane| lane.context_id == id) {
                 Some(lane) => lane,
                 None => {
-                    let (number, overlapping) = (entry.name, entry.overlapping);
-                    let held = Held::within(&entry.base);
-                    self.open(part.context(), held, (overlapping, false), Some(number))
-                        .map_err(unknown)?
+                    let (number, held) = (entry.name, Held::within(&entry.base));
+                    self.open(part.context(), held, false, Some(number)).map_err(unknown)?
                 }
             };
             let known = &mut self.sets[set].known;
             known.retain(|other| other.strong_count() > 0 && !other.ptr_eq(&Arc::downgrade(&lane)));
             known.push(Arc::downgrade(&lane));
             lanes.push(lane);
+            // Partitions are named by their place, but for the one that takes the rest.
+            let name = if part.share() == Share::REST { u32::MAX } else { index as u32 };
+            let floor = self.units.all(&part.floor_unit_indices()).unwrap_or_default();
+            parts.push(InPlan { context_id: id, name, floor });
         }
-        self.sets[set].plans.push(PlanEntry { name, plan, lanes });
+        self.sets[set].plans.push(PlanEntry { name, plan, lanes, parts });
         Ok(())
     }
 
@@ -105,27 +106,27 @@ impl World {
         if self.sets[at].plans.len() >= PLANS {
             return Ok(Done::Skipped);
         }
-        let (counts, rest) = self.counts(n[1], self.sets[at].set.sm_count());
+        let asked = self.asked_of(at, n[1]);
         let name = self.name();
-        self.prepare_one(at, name, &counts, rest)
+        self.prepare_one(at, name, &asked)
     }
 
-    fn prepare_one(
-        &mut self,
-        at: usize,
-        name: u32,
-        counts: &[u32],
-        rest: bool,
-    ) -> Result<Done, Violation> {
+    /// Shares of a set's SMs.
+    fn asked_of(&self, at: usize, n: u32) -> Asked {
+        let set = &self.sets[at].set;
+        self.asked(n, set.floor(), set.sm_count())
+    }
+
+    fn prepare_one(&mut self, at: usize, name: u32, asked: &Asked) -> Result<Done, Violation> {
         let set_name = self.sets[at].name;
-        let plan = PlanRequest::new(format!("plan{name}"), self.request(counts, rest));
+        let plan = PlanRequest::new(format!("plan{name}"), self.request(asked));
         let plan = match self.sets[at].set.prepare(plan) {
             Ok(plan) => plan,
             Err(error) => return Ok(Done::refused(&error)),
         };
         let end = self.granularity();
         self.say(|| {
-            let request = written(counts, rest, &end);
+            let request = asked.written(&end);
             format!(
                 "let plan{name} = set{set_name}.prepare(PlanRequest::new(\"plan{name}\", {request}))?;"
             )
@@ -173,8 +174,8 @@ impl World {
         let set_name = set.name;
         self.say(|| format!("set{set_name}.switch(&plan{name}, SwitchOptions::default(){text})?;"));
         self.sets[at].active = name;
-        let ids = self.ids(at, name);
-        self.model.switched(set_name, &ids, fenced);
+        let parts = self.parts(at, name);
+        self.model.switched(set_name, &parts, fenced);
         Done::Ok
     }
 
@@ -208,11 +209,11 @@ impl World {
         }
         let former = self.sets[at].active;
         for round in 0..30 {
-            let (counts, rest) = self.counts(n[1].rotate_left(round), self.sets[at].set.sm_count());
+            let asked = self.asked_of(at, n[1].rotate_left(round));
             let name = self.name();
-            let done = self.prepare_one(at, name, &counts, rest)?;
-            if done != Done::Ok {
-                return Ok(done);
+            // A request may ask for what no units of the set make.
+            if self.prepare_one(at, name, &asked)? != Done::Ok {
+                continue;
             }
             let fenced = SwitchOptions::default();
             for (to, stays) in [(name, false), (former, true)] {
@@ -221,8 +222,8 @@ impl World {
                     return Ok(done);
                 }
                 let plan = self.sets[at].active();
-                let first =
-                    plan.and_then(|plan| plan.plan.partitions().first().zip(plan.lanes.first()));
+                let first = plan
+                    .and_then(|plan| plan.plan.partitions().iter().next().zip(plan.lanes.first()));
                 let first = first.map(|(part, lane)| (part.stream().clone(), Arc::clone(lane)));
                 let Some((stream, lane)) = first else { continue };
                 if !stays {

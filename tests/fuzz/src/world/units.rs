@@ -1,0 +1,87 @@
+//! Where a device's units are, learnt by running in each of them alone.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+
+use green_ctx::{Granularity, SmGroup, SplitRequest, Version};
+use parking_lot::Mutex;
+
+use crate::account::{Place, Share, Sms};
+use crate::machine::{self, Machine};
+use crate::raw;
+
+/// The first driver whose contexts are made of units.
+const COMPOSITION: Version = Version::new(12, 5);
+
+type Key = (String, Granularity);
+
+/// What was learnt of each part.
+static LEARNT: LazyLock<Mutex<HashMap<Key, Arc<[Sms]>>>> = LazyLock::new(Mutex::default);
+
+/// The SMs of each unit that a device is cut into; none where the driver makes contexts of other pieces.
+pub(super) struct Units {
+    sms: Arc<[Sms]>,
+}
+
+impl Units {
+    pub(super) fn of(
+        profile: &str,
+        version: Version,
+        granularity: Granularity,
+    ) -> Result<Units, Box<dyn std::error::Error>> {
+        if version < COMPOSITION {
+            return Ok(Units { sms: Arc::default() });
+        }
+        let key = (profile.to_owned(), granularity);
+        if let Some(sms) = LEARNT.lock().get(&key) {
+            return Ok(Units { sms: Arc::clone(sms) });
+        }
+        let sms = learn(profile, granularity)?;
+        LEARNT.lock().insert(key, Arc::clone(&sms));
+        Ok(Units { sms })
+    }
+
+    /// Where a group is; `None` where that is not known.
+    pub(super) fn place(&self, group: &SmGroup) -> Option<Place> {
+        let floor = self.all(&group.floor_unit_indices())?;
+        Some(Place { floor, ceiling: self.all(group.unit_indices())? })
+    }
+
+    /// The SMs of these units.
+    pub(super) fn all(&self, units: &[usize]) -> Option<Sms> {
+        if self.sms.is_empty() {
+            return None;
+        }
+        Some(units.iter().fold(Sms::default(), |all, unit| all.and(self.sms[*unit])))
+    }
+
+    /// What a group has in the device's ledger.
+    pub(super) fn share(&self, group: &SmGroup, structured: bool) -> Share {
+        match self.place(group).filter(|_| !structured) {
+            Some(place) => Share::Known(place.ceiling),
+            None => Share::Unknown(group.sm_count()),
+        }
+    }
+}
+
+fn learn(
+    profile: &str,
+    granularity: Granularity,
+) -> Result<Arc<[Sms]>, Box<dyn std::error::Error>> {
+    let (sim, driver, reports) = machine::start(&format!("{profile}@13.0"))?;
+    let machine = Machine::new(&sim, &driver, &reports, "learn")?;
+    let counts = machine.device.resources().sm()?.unit_counts(granularity)?;
+    let mut units = vec![Sms::default(); counts.len()];
+    // Whoever asks last for as many as a regular unit has gets the odd one.
+    let request = SplitRequest::from(vec![counts[0]; counts.len()]).granularity(granularity);
+    let parts = machine.device.partition(request)?;
+    for part in &parts {
+        sim.clear_trace();
+        raw::launch(part.stream(), &machine.kernel, 1)?;
+        let launches = sim.launches();
+        let [launch] = launches.as_slice() else { return Err("one launch is one launch".into()) };
+        let [unit] = *part.unit_indices() else { return Err("each has one unit".into()) };
+        units[unit] = Sms::of(&launch.sms);
+    }
+    Ok(units.into())
+}
