@@ -95,6 +95,10 @@ impl World {
             // Partitions are named by their place, but for the one that takes the rest.
             let name = if part.share() == Share::REST { u32::MAX } else { index as u32 };
             let floor = self.units.all(&part.floor_unit_indices()).unwrap_or_default();
+            if parts.iter().any(|other: &InPlan| other.context_id == id) {
+                let seen = "two partitions of one plan have one context".to_owned();
+                return Err(Violation::new(Rule::Share, seen));
+            }
             parts.push(InPlan { context_id: id, name, floor });
         }
         self.sets[set].plans.push(PlanEntry { name, plan, lanes, parts });
