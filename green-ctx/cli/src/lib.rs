@@ -63,13 +63,19 @@ struct Options {
     /// every output then says. `cuda` is the installed driver and nothing else, `cuda:PATH` the
     /// driver library at that path. `sim:h200@12.4` is a simulated H200 with a driver for CUDA 12.4;
     /// of a wrong profile or version the error lists those that there are.
-    #[arg(long, global = true, value_name = "DRIVER", default_value = "auto")]
+    #[arg(long, global = true, value_name = "DRIVER", default_value = "auto", display_order = 100)]
     driver: DriverChoice,
     /// The device, as CUDA_VISIBLE_DEVICES numbers them; 0 unless given, every device for info.
-    #[arg(long, global = true, value_name = "N", allow_negative_numbers = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "N",
+        allow_negative_numbers = true,
+        display_order = 100
+    )]
     device: Option<u32>,
     /// Prints one JSON object instead of text, errors included.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, display_order = 100)]
     json: bool,
 }
 
