@@ -66,7 +66,10 @@ pub(super) fn draw(
     for (index, band) in bands.iter().enumerate() {
         label(canvas, band);
         canvas.group(format_args!(r#"class="blocks" fill="{}""#, Colour::of(index)));
-        for (number, row) in band.rows.iter().enumerate() {
+        // Violations last, so that no neighbour covers them where rows are thin.
+        let mut rows: Vec<(usize, &Row)> = band.rows.iter().enumerate().collect();
+        rows.sort_by_key(|(_, row)| trespasses(index, row.sm));
+        for (number, row) in rows {
             let y = band.top + number as f64 * band.row_height;
             let is_violation = trespasses(index, row.sm);
             if is_violation {
