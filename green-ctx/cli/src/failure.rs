@@ -4,7 +4,7 @@ use std::error::Error as _;
 use std::io;
 use std::path::PathBuf;
 
-use green_ctx::{Error, ErrorKind};
+use green_ctx::{Error, ErrorKind, NotEnoughSms};
 
 /// The exit status of a failed verification.
 pub(crate) const NOT_VERIFIED: u8 = 1;
@@ -19,6 +19,9 @@ pub(crate) enum Failure {
     /// The arguments could not be read.
     #[error("{}", summary(.0))]
     Usage(clap::Error),
+    /// The arguments are right each by itself, and not together.
+    #[error("{0}")]
+    Request(String),
     /// The library refused the request, or the driver failed.
     #[error(transparent)]
     Library(#[from] Error),
@@ -39,9 +42,17 @@ impl Failure {
     /// The kind as one word, for JSON.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
-            Failure::Usage(_) => "usage",
+            Failure::Usage(_) | Failure::Request(_) => "usage",
             Failure::Library(error) => kind(error).as_str(),
             Failure::File { .. } | Failure::Output(_) => "io",
+        }
+    }
+
+    /// What a request lacks that does not fit.
+    pub(crate) fn shortage(&self) -> Option<&NotEnoughSms> {
+        match self {
+            Failure::Library(Error::NotEnoughSms(shortage)) => Some(shortage),
+            _ => None,
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! cargo run -q -p green-ctx-cli -- verify --counts 16,24 --svg partitions.svg
+//! cargo run -q -p green-ctx-cli -- verify --group decode=32.. --group prefill=..100
 //! ```
 //!
 //! The library is for programs that offer the command as their own, as `python -m green_ctx_torch`
@@ -23,11 +24,12 @@
 
 #![deny(unsafe_code)]
 
-mod counts;
 mod driver;
 mod failure;
+mod findings;
 mod info;
 mod output;
+mod request;
 mod split;
 mod svg;
 mod verify;
@@ -61,13 +63,19 @@ struct Options {
     /// every output then says. `cuda` is the installed driver and nothing else, `cuda:PATH` the
     /// driver library at that path. `sim:h200@12.4` is a simulated H200 with a driver for CUDA 12.4;
     /// of a wrong profile or version the error lists those that there are.
-    #[arg(long, global = true, value_name = "DRIVER", default_value = "auto")]
+    #[arg(long, global = true, value_name = "DRIVER", default_value = "auto", display_order = 100)]
     driver: DriverChoice,
     /// The device, as CUDA_VISIBLE_DEVICES numbers them; 0 unless given, every device for info.
-    #[arg(long, global = true, value_name = "N", allow_negative_numbers = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "N",
+        allow_negative_numbers = true,
+        display_order = 100
+    )]
     device: Option<u32>,
     /// Prints one JSON object instead of text, errors included.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, display_order = 100)]
     json: bool,
 }
 
@@ -77,18 +85,31 @@ enum Command {
     #[command(after_help = EXIT_STATUS)]
     Info,
     /// Splits a device into groups of SMs, and shows what each was given.
-    #[command(after_help = EXIT_STATUS)]
+    #[command(after_help = with_shares())]
     Split(split::Arguments),
     /// Splits a device, runs a kernel in all partitions at once, and shows on which SMs it ran.
-    #[command(after_help = EXIT_STATUS)]
+    ///
+    /// The SMs that no group may use are a partition too, named remainder, unless a group has no
+    /// ceiling or asks for the rest.
+    #[command(after_help = with_shares())]
     Verify(verify::Arguments),
 }
 
 const EXIT_STATUS: &str = "Exit status:
   0  done; for verify, the partitions are verified
-  1  verification failed: partitions shared SMs or missed some of theirs
+  1  verification failed: a partition did not keep to its share, or did not have all of it
   2  bad usage: a wrong argument, a split that does not fit, a file that cannot be written
   3  no usable driver, a driver too old for the request, or a driver that failed";
+
+const JSON_ERRORS: &str = "Errors with --json:
+  One object on standard output: {\"error\": {\"kind\", \"message\"}}. Where a request does not fit,
+  \"shortage\" stands beside them: the shares requested, how many of them fit, the SMs that are free
+  and shareable, and the nearest shares that would fit. Shares are text there: \"16\", \"32..\".";
+
+/// What stands under the help of a command that takes shares.
+fn with_shares() -> String {
+    [request::SHARES, JSON_ERRORS, EXIT_STATUS].join("\n\n")
+}
 
 /// Runs the command with its arguments, of which the first is the program's name, and returns the
 /// exit status. It prints to the process's standard output and error.
@@ -101,10 +122,14 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Err(error) if error.use_stderr() && json => {
             return output::fail(&Failure::Usage(error), true);
         }
-        Err(error) => {
-            // There is nobody left to tell where this cannot be printed.
+        Err(error) if error.use_stderr() => {
+            // Where standard error is closed, the exit status has to do.
             let _ = error.print();
-            return if error.use_stderr() { failure::BAD_USAGE } else { 0 };
+            return failure::BAD_USAGE;
+        }
+        Err(help) => {
+            return output::print_help(&help)
+                .map_or_else(|failure| output::fail(&failure, json), |()| 0);
         }
     };
     let json = arguments.options.json;

@@ -1,9 +1,10 @@
 //! What commands print: tables, JSON, errors.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{self, Write};
 
-use green_ctx::{Device, Driver, DriverInfo, Result};
+use green_ctx::{Device, Driver, DriverInfo, NotEnoughSms, Result};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -28,10 +29,21 @@ impl Outcome {
 /// Prints the outcome, and returns its exit status.
 pub(crate) fn finish(outcome: &Outcome) -> Result<u8, Failure> {
     let mut out = io::stdout().lock();
-    match out.write_all(outcome.text.as_bytes()).and_then(|()| out.flush()) {
+    written(out.write_all(outcome.text.as_bytes()).and_then(|()| out.flush()))?;
+    Ok(outcome.status)
+}
+
+/// Prints help or the version.
+pub(crate) fn print_help(help: &clap::Error) -> Result<(), Failure> {
+    written(help.print().and_then(|()| io::stdout().flush()))
+}
+
+/// Whether output was written, to a reader that may have gone before its end.
+fn written(result: io::Result<()>) -> Result<(), Failure> {
+    match result {
         // Whoever reads has seen enough.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(outcome.status),
+        _ => Ok(()),
     }
 }
 
@@ -40,7 +52,8 @@ pub(crate) fn fail(failure: &Failure, json: bool) -> u8 {
     let status = failure.status();
     let layers = failure.chain();
     let told = json && {
-        let error = ErrorBody { kind: failure.kind(), message: layers.join(": ") };
+        let (kind, message) = (failure.kind(), layers.join(": "));
+        let error = ErrorBody { kind, message, shortage: failure.shortage() };
         let outcome = Outcome::json(&ErrorObject { error }, status);
         outcome.and_then(|outcome| finish(&outcome)).is_ok()
     };
@@ -59,14 +72,17 @@ pub(crate) fn json_is_wanted(arguments: &[OsString]) -> bool {
 }
 
 #[derive(Serialize)]
-struct ErrorObject {
-    error: ErrorBody,
+struct ErrorObject<'a> {
+    error: ErrorBody<'a>,
 }
 
 #[derive(Serialize)]
-struct ErrorBody {
+struct ErrorBody<'a> {
     kind: &'static str,
     message: String,
+    /// The numbers of a request that does not fit, for programs that ask again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shortage: Option<&'a NotEnoughSms>,
 }
 
 /// The driver in JSON.
@@ -150,14 +166,40 @@ pub(crate) fn table<const N: usize>(columns: [(&str, Align); N], rows: &[[String
     text
 }
 
-/// A boolean in words.
-pub(crate) fn yes_or_no(value: bool) -> &'static str {
-    if value { "yes" } else { "no" }
+/// Ids with runs drawn together: `0-3,16,18-19`.
+pub(crate) fn ranges(ids: &BTreeSet<u32>) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for &id in ids {
+        match runs.last_mut() {
+            Some((_, last)) if id - *last == 1 => *last = id,
+            _ => runs.push((id, id)),
+        }
+    }
+    let text = |&(first, last): &(u32, u32)| {
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
+    };
+    runs.iter().map(text).collect::<Vec<_>>().join(",")
+}
+
+/// Ids in a sentence: `SM 7`, `SMs 0-3,16`.
+pub(crate) fn sms(ids: &BTreeSet<u32>) -> String {
+    format!("{} {}", if ids.len() == 1 { "SM" } else { "SMs" }, ranges(ids))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn runs_of_ids_are_drawn_together() {
+        let text = |ids: &[u32]| ranges(&ids.iter().copied().collect());
+        assert_eq!(text(&[]), "");
+        assert_eq!(text(&[7]), "7");
+        assert_eq!(text(&[0, 1, 16, 17, 32, 33]), "0-1,16-17,32-33");
+        assert_eq!(text(&[3, 0, 2, 1, 5, 131]), "0-3,5,131");
+        assert_eq!(text(&[u32::MAX - 1, u32::MAX]), "4294967294-4294967295");
+        assert_eq!([sms(&[7].into()), sms(&[7, 8].into())], ["SM 7", "SMs 7-8"]);
+    }
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {

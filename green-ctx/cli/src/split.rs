@@ -1,12 +1,12 @@
 //! `green-ctx split`: what each group of a split is given.
 
-use green_ctx::{Context, Device, DryRun, Result, SplitRequest};
+use green_ctx::{Device, DryRun, Partition, Result, Share, SplitRequest, Version};
 use serde::Serialize;
 
 use crate::Options;
-use crate::counts::Request;
 use crate::failure::Failure;
 use crate::output::{Align, DeviceObject, DriverObject, Outcome, heading, table};
+use crate::request::Request;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -18,49 +18,63 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, Failure> {
+    // Before the driver is loaded, so that a wrong request costs nothing.
+    let request = arguments.request.to_split()?;
     let device = options.driver.device(options.device)?;
-    let request = arguments.request.to_split();
     let dry = device.resources().sm()?.dry_run(request.clone())?;
-    let given = if arguments.dry_run { as_computed(&dry) } else { provisioned(&device, request)? };
-
-    let groups = dry.groups.iter().zip(&given.groups);
+    let rest = arguments.request.rest_name();
+    let given = match arguments.dry_run {
+        true => Given::computed(&dry, rest),
+        false => Given::provisioned(&device, request, rest)?,
+    };
     let answer = Answer {
         driver: DriverObject::of(device.driver()),
         device: DeviceObject::of(&device)?,
         unit: dry.unit,
-        groups: groups
-            .map(|(group, sm_count)| Group { requested: group.share.count(), sm_count: *sm_count })
-            .collect(),
-        remainder: Remainder { sm_count: given.remainder },
+        groups: given.groups,
+        remainder: Remainder { sm_count: given.free },
+        free_for_floors: given.free,
     };
     if options.json {
         return Outcome::json(&answer, 0);
     }
-    Ok(Outcome { text: text(&device, &dry, &answer, arguments.dry_run), status: 0 })
+    Ok(Outcome { text: text(&device, &answer, arguments.dry_run), status: 0 })
 }
 
-/// The SMs of each group, and those that remain.
+/// What each group has, and the SMs that no group may use.
 struct Given {
-    groups: Vec<u32>,
-    remainder: u32,
+    groups: Vec<Group>,
+    free: u32,
 }
 
-fn as_computed(dry: &DryRun) -> Given {
-    let groups = dry.groups.iter().map(|group| group.sm_count).collect();
-    Given { groups, remainder: dry.remainder }
-}
+impl Given {
+    /// What the dry run says. It counts the group that takes the rest with the remainder.
+    fn computed(dry: &DryRun, rest: Option<String>) -> Given {
+        let groups = dry.groups.iter();
+        let groups = groups.map(|group| {
+            Group::of(group.name.to_string(), group.share, group.floor, group.sm_count)
+        });
+        let rest = rest.map(|name| {
+            let sm_count = dry.remainder.saturating_sub(dry.free_for_floors);
+            Group::of(name, Share::REST, sm_count, sm_count)
+        });
+        Given { groups: groups.chain(rest).collect(), free: dry.free_for_floors }
+    }
 
-/// Makes the partitions, asks the driver what each has, and lets them go.
-fn provisioned(device: &Device, request: SplitRequest) -> Result<Given> {
-    let sms = device.resources().sm()?;
-    let split = sms.split(request)?;
-    let contexts: Vec<Context> = split
-        .groups
-        .into_iter()
-        .map(|group| device.create_context(group))
-        .collect::<Result<_, _>>()?;
-    let groups = contexts.iter().map(Context::sm_count).collect::<Result<_>>()?;
-    Ok(Given { groups, remainder: sms.free() })
+    /// Makes the partitions, asks the driver what each has, and lets them go.
+    fn provisioned(device: &Device, request: SplitRequest, rest: Option<String>) -> Result<Given> {
+        let partitions = device.partition(request)?;
+        let group = |partition: &Partition| {
+            let sm_count = partition.context().sm_count()?;
+            let name = partition.name().to_owned();
+            Ok(Group::of(name, partition.share(), partition.floor(), sm_count))
+        };
+        let mut groups = partitions.iter().map(group).collect::<Result<Vec<_>>>()?;
+        // A rest of nothing is no partition.
+        let nothing = rest.filter(|name| partitions.get(name).is_none());
+        groups.extend(nothing.map(|name| Group::of(name, Share::REST, 0, 0)));
+        Ok(Given { groups, free: device.resources().sm()?.free() })
+    }
 }
 
 #[derive(Serialize)]
@@ -70,12 +84,23 @@ struct Answer {
     unit: u32,
     groups: Vec<Group>,
     remainder: Remainder,
+    free_for_floors: u32,
 }
 
 #[derive(Serialize)]
 struct Group {
+    name: String,
     requested: Option<u32>,
+    share: Share,
+    floor: u32,
+    ceiling: u32,
     sm_count: u32,
+}
+
+impl Group {
+    fn of(name: String, share: Share, floor: u32, sm_count: u32) -> Group {
+        Group { name, requested: share.count(), share, floor, ceiling: sm_count, sm_count }
+    }
 }
 
 #[derive(Serialize)]
@@ -83,23 +108,36 @@ struct Remainder {
     sm_count: u32,
 }
 
-fn text(device: &Device, dry: &DryRun, answer: &Answer, dry_run: bool) -> String {
-    let mut rows: Vec<[String; 3]> = dry
-        .groups
-        .iter()
-        .zip(&answer.groups)
-        .map(|(planned, Group { requested, sm_count })| {
-            let requested = requested.map_or_else(|| "-".to_owned(), |count| count.to_string());
-            [planned.name.to_string(), requested, sm_count.to_string()]
-        })
-        .collect();
-    rows.push(["remainder".to_owned(), "-".to_owned(), answer.remainder.sm_count.to_string()]);
-    let columns = [("group", Align::Left), ("requested", Align::Right), ("given", Align::Right)];
+fn text(device: &Device, answer: &Answer, dry_run: bool) -> String {
+    let row = |Group { name, share, floor, ceiling, .. }: &Group| {
+        [name.clone(), share.to_string(), floor.to_string(), ceiling.to_string()]
+    };
+    let rows: Vec<_> = answer.groups.iter().map(row).collect();
+    let columns = [
+        ("group", Align::Left),
+        ("share", Align::Right),
+        ("floor", Align::Right),
+        ("ceiling", Align::Right),
+    ];
     let how = if dry_run { "a dry run: nothing was created" } else { "given by the driver" };
     format!(
-        "{}\n{}\nSMs, in units of {}; {how}\n",
+        "{}\n{}\nfree for floors: {} SMs{}\nSMs, in units of {}; {how}\n",
         heading(device.driver(), &answer.device),
         table(columns, &rows),
+        answer.free_for_floors,
+        cure(device, answer),
         answer.unit,
     )
+}
+
+/// What to do where sharing leaves nothing for later floors. Before CUDA 12.5 there is nothing to do.
+fn cure(device: &Device, answer: &Answer) -> &'static str {
+    let shares = answer.groups.iter().any(|group| group.ceiling > group.floor);
+    let can_do_otherwise = device.driver().version() >= Version::new(12, 5);
+    match shares && answer.free_for_floors == 0 && can_do_otherwise {
+        true => {
+            "; the others are shared: ask for every floor in one request, or set a lower ceiling"
+        }
+        false => "",
+    }
 }

@@ -1,22 +1,29 @@
-//! The picture of a report: the map of SMs over the timeline of blocks.
+//! The picture of a report: the map of SMs, solid for floors and hatched where they are shared, over
+//! the timeline of blocks.
 //!
 //! The same report gives the same text, with no reference to anything outside of it. The white
 //! ground is part of the picture, so that it reads on dark pages too.
 
 mod canvas;
+mod hatching;
+mod legend;
 mod map;
 mod timeline;
+mod usage;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use green_ctx::verify::Report;
 
 use self::canvas::{Canvas, Escaped, Number, shortened};
+use self::hatching::Hatching;
+use self::usage::{Kind, Usage};
+use crate::findings;
 
 const WIDTH: f64 = 960.0;
 const MARGIN: f64 = 28.0;
 /// The colours of writing, of second thoughts, of a failed verification, of a passed one, and of
-/// SMs where nothing ran.
+/// SMs that no partition may use.
 const INK: &str = "#1a1a1a";
 const SOFT: &str = "#5f6368";
 const RED: &str = "#c00000";
@@ -25,20 +32,21 @@ const UNUSED: &str = "#e3e3e3";
 
 /// Draws the SM map over the timeline.
 pub(crate) fn render(report: &Report) -> String {
-    let owners = map::owners(report);
+    let usages = usage::usages(report);
+    let hatching = Hatching::of(&usages);
     let mut body = Canvas::default();
     let heading = format!(r#"font-size="13" font-weight="bold" fill="{INK}""#);
 
-    let y = head(&mut body, report, &owners);
+    let y = head(&mut body, report, &usages);
     body.text(MARGIN, y + 26.0, &heading, "Where: one cell an SM, with the SM's id");
-    let y = map::draw(&mut body, report, &owners, y + 38.0);
+    let y = map::draw(&mut body, report, &usages, &hatching, y + 38.0);
     body.text(
         MARGIN,
         y + 28.0,
         &heading,
         "When: one row an SM, one bar a block of the probe kernel",
     );
-    let y = timeline::draw(&mut body, report, &owners, y + 38.0);
+    let y = timeline::draw(&mut body, report, &usages, y + 38.0);
 
     let mut page = Canvas::default();
     let (width, height, title) = (Number(WIDTH), Number((y + 16.0).ceil()), title(report));
@@ -47,7 +55,7 @@ pub(crate) fn render(report: &Report) -> String {
         r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" font-family="'Helvetica Neue', Arial, sans-serif" role="img">"#
     ));
     page.put(format_args!("<title>{title}</title>"));
-    page.put(format_args!("{HATCHING}"));
+    page.put(format_args!("<defs>{}</defs>", hatching.definitions()));
     page.put(format_args!(r##"<rect width="{width}" height="{height}" rx="8" fill="#ffffff"/>"##));
     let mut picture = page.into_string();
     picture.push_str(&body.into_string());
@@ -55,11 +63,8 @@ pub(crate) fn render(report: &Report) -> String {
     picture
 }
 
-/// Fills the cells of SMs that more than one partition ran on.
-const HATCHING: &str = r##"<defs><pattern id="shared" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="7" height="7" fill="#ffd9d9"/><rect width="3" height="7" fill="#e00000"/></pattern></defs>"##;
-
 /// Writes title, origin and verdict, and returns where they end.
-fn head(canvas: &mut Canvas, report: &Report, owners: &BTreeMap<u32, BTreeSet<usize>>) -> f64 {
+fn head(canvas: &mut Canvas, report: &Report, usages: &BTreeMap<u32, Usage>) -> f64 {
     let bold = format!(r#"font-size="21" font-weight="bold" fill="{INK}""#);
     canvas.text(MARGIN, 44.0, &bold, &shortened(&title(report), 72));
     let soft = format!(r#"font-size="13" fill="{SOFT}""#);
@@ -70,7 +75,7 @@ fn head(canvas: &mut Canvas, report: &Report, owners: &BTreeMap<u32, BTreeSet<us
     canvas.put(format_args!(
         r#"<text x="{}" y="90" font-size="13" fill="{INK}"><tspan class="verdict" font-weight="bold" fill="{colour}">{verdict}:</tspan> {}</text>"#,
         MARGIN + 17.0,
-        Escaped(&reasons(report, owners)),
+        Escaped(&reasons(report, usages)),
     ));
     94.0
 }
@@ -87,33 +92,29 @@ fn origin(report: &Report) -> String {
 }
 
 /// What the verdict stands on.
-fn reasons(report: &Report, owners: &BTreeMap<u32, BTreeSet<usize>>) -> String {
-    let shared = owners.values().filter(|partitions| partitions.len() > 1).count();
-    let short: Vec<&str> = report
-        .partitions
-        .iter()
-        .filter(|partition| !partition.complete())
-        .map(|partition| partition.name.as_str())
-        .collect();
+fn reasons(report: &Report, usages: &BTreeMap<u32, Usage>) -> String {
+    let violated = usages.values().filter(|usage| usage.kind() == Kind::Violated).count();
+    let broken: Vec<usize> =
+        (0..report.partitions.len()).filter(|index| !report.kept(*index)).collect();
     let mut reasons = Vec::new();
-    match shared {
-        0 if report.ok() => {
-            reasons.push(
-                "each partition ran on its own SMs, on all of them and only there".to_owned(),
+    match violated {
+        0 => {}
+        1 => reasons.push("1 SM was used against the shares".to_owned()),
+        violated => reasons.push(format!("{violated} SMs were used against the shares")),
+    }
+    match broken.as_slice() {
+        [] => reasons.push(findings::kept(report).to_owned()),
+        // Who used what against the shares is on the map.
+        _ if violated > 0 => {}
+        [one] => {
+            let name = shortened(&report.partitions[*one].name, 20);
+            reasons.extend(
+                findings::faults(report, *one)
+                    .first()
+                    .map(|fault| shortened(&format!("{name} {fault}"), 90)),
             );
         }
-        0 => {}
-        1 => reasons.push("1 SM ran blocks of more than one partition".to_owned()),
-        shared => reasons.push(format!("{shared} SMs ran blocks of more than one partition")),
-    }
-    match short.as_slice() {
-        [] => {}
-        [one] => {
-            reasons.push(format!("{} did not run on as many SMs as given", shortened(one, 20)))
-        }
-        more => {
-            reasons.push(format!("{} partitions did not run on as many SMs as given", more.len()))
-        }
+        more => reasons.push(format!("{} partitions did not have all of their shares", more.len())),
     }
     if report.partitions.len() > 1 {
         let overlapped = if report.concurrent() { "all" } else { "not all" };
@@ -124,35 +125,13 @@ fn reasons(report: &Report, owners: &BTreeMap<u32, BTreeSet<usize>>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+    use crate::findings::tests::{Part, decode_and_prefill, report};
 
-    /// A report of partitions with these names and SMs, each with four blocks, two at a time.
-    fn report(partitions: &[(&str, Vec<u32>)]) -> Report {
-        let blocks = |sm: u32, late: u64| {
-            (0..4u64).map(move |number| {
-                let start_ns = 1_000_000 + late + u64::from(sm) * 90 + number / 2 * 4_001_000;
-                json!({ "sm": sm, "start_ns": start_ns, "end_ns": start_ns + 4_000_000 })
-            })
-        };
-        let partition = |((name, sms), late): (&(&str, Vec<u32>), u64)| {
-            json!({
-                "name": name,
-                "requested": Some(sms.len()).filter(|_| *name != "remainder"),
-                "sm_count": sms.len(),
-                "blocks": sms.iter().flat_map(|sm| blocks(*sm, late * 20_000)).collect::<Vec<_>>(),
-            })
-        };
-        let report = json!({
-            "driver": { "version": "13.0", "profile": "h200" },
-            "ordinal": 0,
-            "device_name": "NVIDIA H200",
-            "sm_count": 132,
-            "compute_capability": "9.0",
-            "partitions": partitions.iter().zip(0..).map(partition).collect::<Vec<_>>(),
-        });
-        serde_json::from_value(report).expect("a report")
+    /// Partitions with these SMs for themselves.
+    fn exclusive(partitions: &[(&'static str, Vec<u32>)]) -> Report {
+        let parts = partitions.iter().map(|(name, sms)| Part::exclusive(name, sms.clone()));
+        report(&parts.collect::<Vec<_>>())
     }
 
     fn count(picture: &str, needle: &str) -> usize {
@@ -161,10 +140,11 @@ mod tests {
 
     #[test]
     fn every_sm_has_a_cell_and_every_block_a_bar() {
-        let report = report(&[("p0", (0..16).collect()), ("remainder", (16..132).collect())]);
+        let report = exclusive(&[("p0", (0..16).collect()), ("remainder", (16..132).collect())]);
         let picture = render(&report);
         let document = roxmltree::Document::parse(&picture).expect("well-formed");
-        let cells = document.descendants().filter(|node| node.attribute("class") == Some("sm "));
+        let cells =
+            document.descendants().filter(|node| node.attribute("class") == Some("sm floor"));
         assert_eq!(cells.count(), 132);
         let blocks: usize = document
             .descendants()
@@ -180,29 +160,98 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_sm_is_hatched_and_the_verdict_says_so() {
-        let picture = render(&report(&[("p0", (0..16).collect()), ("p1", (14..32).collect())]));
-        assert_eq!(count(&picture, r#"class="sm shared""#), 2);
+    fn sms_of_two_floors_are_a_violation_and_the_verdict_says_so() {
+        let picture = render(&exclusive(&[("p0", (0..16).collect()), ("p1", (14..32).collect())]));
+        assert_eq!(count(&picture, r#"class="sm violation""#), 2);
         assert_eq!(count(&picture, r#"class="sm unused""#), 100);
-        assert_eq!(count(&picture, r#"<rect class="shared""#), 4);
+        assert_eq!(count(&picture, r#"<g class="violation""#), 4);
         assert!(picture.contains(">NOT verified:<"));
-        assert!(picture.contains("2 SMs ran blocks of more than one partition"));
-        assert!(picture.contains("SM 14: p0, p1"));
+        assert!(picture.contains("2 SMs were used against the shares"));
+        assert!(picture.contains("used against the shares: 2 SMs"));
+        assert!(picture.contains("SM 14: floor of p0, p1; blocks of p0, p1 ran here"));
+    }
+
+    #[test]
+    fn shared_sms_are_hatched_and_no_violation() {
+        let picture = render(&report(&decode_and_prefill()));
+        roxmltree::Document::parse(&picture).expect("well-formed");
+        assert_eq!(count(&picture, r#"class="sm floor""#), 32);
+        assert_eq!(count(&picture, r#"class="sm shared""#), 100);
+        assert_eq!(count(&picture, r#"<pattern id="shared"#), 1);
+        // One definition stands in every picture; nothing uses it here.
+        assert_eq!(count(&picture, "violation"), 1);
+        assert!(picture.contains("SM 0: floor of decode; blocks of decode ran here"));
+        assert!(
+            picture
+                .contains("SM 40: shared by decode, prefill; blocks of decode, prefill ran here")
+        );
+        assert!(picture.contains(">shared by decode and prefill: 100 SMs<"));
+        assert!(picture.contains(">solid: a floor, which one partition has for itself<"));
+        assert!(picture.contains(">..=100</text>"));
+        assert!(
+            picture.contains(">Verified:<") && picture.contains("and nobody else on its floor")
+        );
+    }
+
+    #[test]
+    fn a_block_on_a_floor_or_outside_of_a_ceiling_is_marked_in_its_own_row() {
+        let [decode, mut prefill] = decode_and_prefill();
+        prefill.ran.push(31);
+        let picture = render(&report(&[decode, prefill]));
+        assert_eq!(count(&picture, r#"class="sm violation""#), 1);
+        assert_eq!(count(&picture, r#"<g class="violation""#), 1);
+        assert!(picture.contains(
+            "SM 31: floor of decode; blocks of decode, prefill ran here, those of prefill against"
+        ));
+    }
+
+    #[test]
+    fn each_set_that_shares_has_a_pattern_and_a_line() {
+        let picture = render(&report(&[
+            Part::sharing("p0", "..=64", vec![], (0..64).collect()),
+            Part::sharing("p1", "..=64", vec![], (56..120).collect()),
+            Part::sharing("p2", "..=76", vec![], (56..132).collect()),
+        ]));
+        assert_eq!(count(&picture, r#"<pattern id="shared"#), 2);
+        assert_eq!(count(&picture, r#"<pattern id="pool"#), 2);
+        assert!(picture.contains(">shared by p0, p1 and p2: 8 SMs<"));
+        assert!(picture.contains(">shared by p1 and p2: 56 SMs<"));
+        assert!(picture.contains(">only one, above its floor: 68 SMs<"));
+        assert!(
+            picture.contains("SM 5: only p0 may use it, above its floor; blocks of p0 ran here")
+        );
+    }
+
+    #[test]
+    fn many_partitions_that_share_are_drawn_small() {
+        let names: Vec<String> = (0..30).map(|number| format!("partition-{number}")).collect();
+        let part = |name| Part::sharing(name, "..", vec![], (0..132).collect());
+        let parts: Vec<_> = names.iter().map(|name| part(name)).collect();
+        let picture = render(&report(&parts));
+        let document = roxmltree::Document::parse(&picture).expect("well-formed");
+        assert!(picture.contains(">parti…: .. → 0 to 132, 132</text>"));
+        assert!(picture.contains(">shared by 30 partitions: 132 SMs<"));
+        assert!(picture.contains("colours repeat after 21 partitions"));
+        // As many rows as these do not make a picture that nobody can look at.
+        let height = document.root_element().attribute("height").and_then(|text| text.parse().ok());
+        assert!(height.is_some_and(|height: f64| height < 2400.0), "{height:?}");
     }
 
     #[test]
     fn a_partition_that_missed_sms_is_named() {
-        let mut report = report(&[("p0", (0..16).collect()), ("p1", (16..32).collect())]);
+        let mut report = exclusive(&[("p0", (0..16).collect()), ("p1", (16..32).collect())]);
         report.partitions[1].blocks.retain(|block| block.sm != 20);
         let picture = render(&report);
-        assert!(picture.contains("p1 did not run on as many SMs as given"));
+        assert!(picture.contains("p1 did not run on all of its floor: not on SM 20"));
         assert!(picture.contains(r##"fill="#c00000" font-weight="bold">15</text>"##));
+        assert_eq!(count(&picture, r#"class="sm missed""#), 1);
+        assert!(picture.contains("SM 20: floor of p1; nothing ran here"));
     }
 
     #[test]
     fn names_are_escaped_and_cut() {
         let mut report =
-            report(&[("<b>&", (0..8).collect()), ("a rather long name of it", vec![9])]);
+            exclusive(&[("<b>&", (0..8).collect()), ("a rather long name of it", vec![9])]);
         report.device_name = "\"<GPU>\" & sons".to_owned();
         report.driver.profile = None;
         let picture = render(&report);
@@ -217,7 +266,7 @@ mod tests {
     #[test]
     fn a_report_of_nothing_is_a_picture_too() {
         for partitions in [vec![], vec![("p0", vec![])]] {
-            let picture = render(&report(&partitions));
+            let picture = render(&exclusive(&partitions));
             roxmltree::Document::parse(&picture).expect("well-formed");
             assert!(!picture.contains("NaN") && !picture.contains("inf"));
         }
@@ -225,7 +274,7 @@ mod tests {
 
     #[test]
     fn an_sm_beyond_the_devices_count_has_a_cell_too() {
-        let picture = render(&report(&[("p0", vec![0, 400])]));
+        let picture = render(&exclusive(&[("p0", vec![0, 400])]));
         assert_eq!(count(&picture, r#"<g class="sm"#), 1 + 132 + 1);
     }
 }

@@ -114,6 +114,11 @@ impl Colour {
         if light > 125.0 { "#1a1a1a" } else { "#ffffff" }
     }
 
+    /// A pale one of the same hue.
+    pub(super) fn tint(self) -> Colour {
+        self.mixed(255, 0.75)
+    }
+
     fn mixed(self, with: u8, share: f64) -> Colour {
         // Between two bytes there are only bytes.
         let mix = |own: u8| (f64::from(own) * (1.0 - share) + f64::from(with) * share) as u8;

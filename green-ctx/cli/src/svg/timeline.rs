@@ -1,11 +1,12 @@
 //! The lower half of the picture: when each block ran.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use green_ctx::Block;
 use green_ctx::verify::Report;
 
 use super::canvas::{Canvas, Colour, Number, shortened};
+use super::usage::Usage;
 use super::{INK, MARGIN, RED, SOFT, WIDTH};
 
 /// Where the bars begin; the partitions' names stand before it.
@@ -13,6 +14,8 @@ const LEFT: f64 = MARGIN + 92.0;
 const RIGHT: f64 = WIDTH - MARGIN - 6.0;
 /// What the rows of all SMs together are to take, where that leaves each a sensible height.
 const HEIGHT: f64 = 460.0;
+/// What they take at most. Beyond that rows are thinner than whole pixels.
+const MOST_HEIGHT: f64 = 1200.0;
 /// The most that one row is to take.
 const MOST_ROW: f64 = 16.0;
 /// Between two SMs' rows. Rows are made of whole pixels, which keeps thin bars crisp.
@@ -40,7 +43,7 @@ struct Row {
 pub(super) fn draw(
     canvas: &mut Canvas,
     report: &Report,
-    owners: &BTreeMap<u32, BTreeSet<usize>>,
+    usages: &BTreeMap<u32, Usage>,
     top: f64,
 ) -> f64 {
     let rows: Vec<Vec<Row>> =
@@ -57,22 +60,34 @@ pub(super) fn draw(
     let scale = Scale { start, span: end.saturating_sub(start).max(1) };
 
     axis(canvas, &scale, top, bottom);
-    let is_shared = |sm: u32| owners.get(&sm).is_some_and(|partitions| partitions.len() > 1);
+    let trespasses = |index: usize, sm: u32| {
+        usages.get(&sm).is_some_and(|usage| usage.trespassers.contains(&index))
+    };
     for (index, band) in bands.iter().enumerate() {
         label(canvas, band);
         canvas.group(format_args!(r#"class="blocks" fill="{}""#, Colour::of(index)));
-        for (number, row) in band.rows.iter().enumerate() {
+        // Violations last, so that no neighbour covers them where rows are thin.
+        let mut rows: Vec<(usize, &Row)> = band.rows.iter().enumerate().collect();
+        rows.sort_by_key(|(_, row)| trespasses(index, row.sm));
+        for (number, row) in rows {
             let y = band.top + number as f64 * band.row_height;
-            if is_shared(row.sm) {
+            let is_violation = trespasses(index, row.sm);
+            if is_violation {
+                canvas.group(format_args!(r#"class="violation" fill="{RED}""#));
                 canvas.put(format_args!(
-                    r#"<rect class="shared" x="{LEFT}" y="{}" width="{}" height="{}" fill="{RED}" fill-opacity="0.25"/>"#,
+                    r#"<rect x="{LEFT}" y="{}" width="{}" height="{}" fill-opacity="0.25"/>"#,
                     Number(y),
                     Number(RIGHT - LEFT),
                     Number(band.row_height),
                 ));
             }
+            // A bar thinner than a pixel would be drawn in a paler colour than the partition's.
+            let height = band.lane_height.max(1.0);
             for (lane, block) in &row.blocks {
-                bar(canvas, &scale, block, y + *lane as f64 * band.lane_height, band.lane_height);
+                bar(canvas, &scale, block, y + *lane as f64 * band.lane_height, height);
+            }
+            if is_violation {
+                canvas.close();
             }
         }
         canvas.close();
@@ -122,13 +137,18 @@ fn rows(blocks: &[Block]) -> Vec<Row> {
 fn bands(report: &Report, rows: Vec<Vec<Row>>, lanes: f64, top: f64) -> Vec<Band<'_>> {
     let count: usize = rows.iter().map(|rows| rows.len().max(1)).sum();
     let usual = (HEIGHT / count.max(1) as f64).min(MOST_ROW);
+    let thin = MOST_HEIGHT / count.max(1) as f64;
+    let is_thin = thin < lanes + ROW_GAP;
     let mut next = top + BAND_GAP;
     let partitions = report.partitions.iter().zip(rows);
     partitions
         .map(|(partition, rows)| {
             let least = (LEAST_BAND / rows.len().max(1) as f64 - ROW_GAP) / lanes;
-            let lane_height = ((usual - ROW_GAP) / lanes).floor().max(least.ceil()).max(1.0);
-            let row_height = lanes * lane_height + ROW_GAP;
+            let lane_height = match is_thin {
+                true => thin / lanes,
+                false => ((usual - ROW_GAP) / lanes).floor().max(least.ceil()).max(1.0),
+            };
+            let row_height = lanes * lane_height + if is_thin { 0.0 } else { ROW_GAP };
             let band = Band { name: &partition.name, rows, top: next, lane_height, row_height };
             next = band.bottom() + BAND_GAP;
             band

@@ -1,0 +1,200 @@
+//! What a report of `verify` says against the partitions' shares, in sets of SMs and in words.
+
+use std::collections::BTreeSet;
+
+use green_ctx::verify::{PartitionReport, Report};
+
+use crate::output::sms;
+
+/// What a verified report proves, in words.
+pub(crate) fn kept(report: &Report) -> &'static str {
+    match report.partitions.iter().all(|partition| partition.floor == partition.sm_count) {
+        true => "each partition ran on its own SMs, on all of them and only there",
+        false => {
+            "each partition ran on all of its floor and within its ceiling, \
+             and nobody else on its floor"
+        }
+    }
+}
+
+/// The SMs on which a partition's blocks ran and should not have: those outside of its ceiling, and
+/// those of others' floors.
+pub(crate) fn trespassed(report: &Report, index: usize) -> BTreeSet<u32> {
+    let partition = &report.partitions[index];
+    let others = report.partitions.iter().enumerate().filter(|(other, _)| *other != index);
+    let floors: BTreeSet<u32> =
+        others.flat_map(|(_, other)| other.floor_sms.iter().copied()).collect();
+    let outside = outside(partition);
+    let observed = partition.observed_sms();
+    observed.into_iter().filter(|sm| outside.contains(sm) || floors.contains(sm)).collect()
+}
+
+/// What a partition did not keep or did not have, each as a part of a sentence about it; nothing for
+/// one that was kept.
+pub(crate) fn faults(report: &Report, index: usize) -> Vec<String> {
+    let partition = &report.partitions[index];
+    let PartitionReport { floor, sm_count, alone_sms, floor_sms, .. } = partition;
+    let mut faults = Vec::new();
+    if alone_sms.len() != *sm_count as usize {
+        faults.push(format!("ran alone on {} SMs instead of {sm_count}", alone_sms.len()));
+    }
+    // Of an exclusive partition this is the same again.
+    if floor_sms.len() != *floor as usize && floor_sms != alone_sms {
+        faults.push(format!("has a floor of {} SMs instead of {floor}", floor_sms.len()));
+    }
+    let unreachable = floor_sms - alone_sms;
+    if !unreachable.is_empty() {
+        faults.push(format!("did not run alone on {} of its floor", sms(&unreachable)));
+    }
+    let outside = outside(partition);
+    if !outside.is_empty() {
+        faults.push(format!("ran outside its ceiling on {}", sms(&outside)));
+    }
+    let missed = floor_sms - &partition.observed_sms();
+    if !missed.is_empty() {
+        faults.push(format!("did not run on all of its floor: not on {}", sms(&missed)));
+    }
+    let intruded = report.intruded(index);
+    if !intruded.is_empty() {
+        let who = intruders(report, index, &intruded).join(", ");
+        faults.push(format!("had others on its floor: {who} on {}", sms(&intruded)));
+    }
+    faults
+}
+
+fn outside(partition: &PartitionReport) -> BTreeSet<u32> {
+    &partition.observed_sms() - &partition.alone_sms
+}
+
+/// The names of those that ran on SMs of somebody else's floor.
+fn intruders<'a>(report: &'a Report, owner: usize, floor: &BTreeSet<u32>) -> Vec<&'a str> {
+    let others = report.partitions.iter().enumerate().filter(|(other, _)| *other != owner);
+    let others = others.filter(|(_, other)| !other.observed_sms().is_disjoint(floor));
+    others.map(|(_, other)| other.name.as_str()).collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// One partition of a made-up report.
+    pub(crate) struct Part<'a> {
+        pub(crate) name: &'a str,
+        pub(crate) share: Value,
+        pub(crate) floor: Vec<u32>,
+        pub(crate) ceiling: Vec<u32>,
+        /// The SMs that it ran on beside the others.
+        pub(crate) ran: Vec<u32>,
+    }
+
+    impl<'a> Part<'a> {
+        /// One that was given these SMs for itself, and kept to them.
+        pub(crate) fn exclusive(name: &'a str, sms: Vec<u32>) -> Part<'a> {
+            // No share asks for nothing.
+            let share = json!(Some(sms.len().to_string()).filter(|_| !sms.is_empty()));
+            Part { name, share, floor: sms.clone(), ceiling: sms.clone(), ran: sms }
+        }
+
+        /// One that shares what is above its floor, and ran on all of it.
+        pub(crate) fn sharing(
+            name: &'a str,
+            share: &str,
+            floor: Vec<u32>,
+            pool: Vec<u32>,
+        ) -> Part<'a> {
+            let ceiling = [floor.clone(), pool].concat();
+            Part { name, share: json!(share), floor, ran: ceiling.clone(), ceiling }
+        }
+    }
+
+    /// A report of these partitions, with four blocks on each SM, two at a time.
+    pub(crate) fn report(parts: &[Part<'_>]) -> Report {
+        let blocks = |sm: u32, late: u64| {
+            (0..4u64).map(move |number| {
+                let start_ns = 1_000_000 + late + u64::from(sm) * 90 + number / 2 * 4_001_000;
+                json!({ "sm": sm, "start_ns": start_ns, "end_ns": start_ns + 4_000_000 })
+            })
+        };
+        let partition = |(part, late): (&Part<'_>, u64)| {
+            json!({
+                "name": part.name,
+                "share": part.share,
+                "floor": part.floor.len(),
+                "sm_count": part.ceiling.len(),
+                "alone_sms": part.ceiling,
+                "floor_sms": part.floor,
+                "blocks": part.ran.iter().flat_map(|sm| blocks(*sm, late * 20_000)).collect::<Vec<_>>(),
+            })
+        };
+        let report = json!({
+            "driver": { "version": "13.0", "profile": "h200" },
+            "ordinal": 0,
+            "device_name": "NVIDIA H200",
+            "sm_count": 132,
+            "compute_capability": "9.0",
+            "partitions": parts.iter().zip(0..).map(partition).collect::<Vec<_>>(),
+        });
+        serde_json::from_value(report).expect("a report")
+    }
+
+    /// `32..` and `..=100` of 132 SMs, of which both use all that they may.
+    pub(crate) fn decode_and_prefill() -> [Part<'static>; 2] {
+        [
+            Part::sharing("decode", "32..", (0..32).collect(), (32..132).collect()),
+            Part::sharing("prefill", "..=100", vec![], (32..132).collect()),
+        ]
+    }
+
+    fn all_faults(report: &Report) -> Vec<Vec<String>> {
+        let faults: Vec<_> =
+            (0..report.partitions.len()).map(|index| faults(report, index)).collect();
+        for (index, faults) in faults.iter().enumerate() {
+            assert_eq!(report.kept(index), faults.is_empty(), "{faults:?}");
+        }
+        faults
+    }
+
+    #[test]
+    fn sharing_within_the_ceilings_is_no_fault() {
+        let report = report(&decode_and_prefill());
+        assert!(report.ok() && !report.disjoint());
+        assert_eq!(all_faults(&report).concat(), [""; 0]);
+        assert!((0..2).all(|index| trespassed(&report, index).is_empty()));
+        assert!(kept(&report).contains("within its ceiling"));
+    }
+
+    #[test]
+    fn every_fault_is_told_of_whom_it_concerns() {
+        let [decode, mut prefill] = decode_and_prefill();
+        prefill.ran.extend([30, 31]);
+        let report_of_intrusion = report(&[decode, prefill]);
+        assert_eq!(
+            all_faults(&report_of_intrusion),
+            [
+                ["had others on its floor: prefill on SMs 30-31"],
+                ["ran outside its ceiling on SMs 30-31"],
+            ]
+        );
+        assert_eq!(trespassed(&report_of_intrusion, 1), [30, 31].into());
+        assert!(trespassed(&report_of_intrusion, 0).is_empty());
+
+        let mut missing = report(&[Part::exclusive("p0", (0..16).collect())]);
+        missing.partitions[0].blocks.retain(|block| block.sm != 7);
+        assert_eq!(all_faults(&missing), [["did not run on all of its floor: not on SM 7"]]);
+        missing.partitions[0].alone_sms.remove(&7);
+        missing.partitions[0].floor_sms.remove(&7);
+        assert_eq!(all_faults(&missing), [["ran alone on 15 SMs instead of 16"]]);
+
+        let mut floor = report(&decode_and_prefill());
+        floor.partitions[0].floor_sms.remove(&7);
+        assert_eq!(all_faults(&floor)[0], ["has a floor of 31 SMs instead of 32"]);
+        let mut apart = report(&decode_and_prefill());
+        apart.partitions[0].alone_sms.remove(&7);
+        apart.partitions[0].sm_count -= 1;
+        let expected =
+            ["did not run alone on SM 7 of its floor", "ran outside its ceiling on SM 7"];
+        assert_eq!(all_faults(&apart)[0], expected);
+    }
+}

@@ -1,0 +1,241 @@
+//! The request on the command line: which groups, with which shares, and how to cut the device.
+
+use green_ctx::{Granularity, Share, SplitRequest};
+
+use crate::failure::Failure;
+
+/// The name of what no group takes: what `verify` adds to see where the other SMs are.
+pub(crate) const REMAINDER: &str = "remainder";
+
+/// What the help of split and verify says of shares.
+pub(crate) const SHARES: &str = "Shares:
+  A floor is SMs that no other group may use, and a ceiling is the most that a group may use.
+  Between the two a group shares SMs with every group whose ceiling reaches them.
+    16       floor 16, ceiling 16: exclusive
+    32..     floor 32, no ceiling: every SM that is in nobody else's floor
+    16..48   floor 16, ceiling 48; also written 16..=48
+    ..100    no floor, ceiling 100; also written ..=100
+    ..       no floor, no ceiling
+    rest     what remains, exclusive
+    all      as many as can be scheduled together, exclusive
+
+Examples:
+  green-ctx split --counts 16,24
+  green-ctx split --dry-run --counts 32..,16..48
+  green-ctx verify --group decode=32.. --group prefill=..100 --svg shares.svg";
+
+/// What split and verify have in common.
+#[derive(clap::Args)]
+pub(crate) struct Request {
+    #[command(flatten)]
+    groups: Groups,
+    /// Cuts the device as finely as the driver can, where clusters of blocks may not fit.
+    #[arg(long, conflicts_with = "largest_clusters")]
+    fine: bool,
+    /// Cuts the device for the largest clusters of blocks, where the driver makes a difference.
+    #[arg(long)]
+    largest_clusters: bool,
+    /// The SMs of a group that are scheduled together: one count for all, or one for each group.
+    /// Takes groups with counts only. Needs CUDA 13.1.
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = count)]
+    coscheduled: Vec<u32>,
+    /// Fills groups up with SMs that are not scheduled together. Needs CUDA 13.1.
+    #[arg(long)]
+    backfill: bool,
+}
+
+/// The groups, in one form or the other.
+#[derive(clap::Args)]
+#[group(required = true, multiple = false)]
+struct Groups {
+    /// A share for each group, for example 16,24 or 32..,..100.
+    ///
+    /// The groups are named p0, p1, and so on. A floor gets as many SMs as asked for, or the next
+    /// count that the device can give; a ceiling is rounded down.
+    #[arg(
+        long,
+        value_name = "SHARE,…",
+        value_delimiter = ',',
+        // So that -3 is refused as a share, not as an unknown option.
+        allow_hyphen_values = true
+    )]
+    counts: Vec<Share>,
+    /// A group with a name and a share, for example decode=32..; once for each group.
+    #[arg(long, value_name = "NAME=SHARE", value_parser = named, allow_hyphen_values = true)]
+    group: Vec<Named>,
+}
+
+/// A group with a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Named {
+    name: String,
+    share: Share,
+}
+
+impl Request {
+    /// The request as the library takes it.
+    pub(crate) fn to_split(&self) -> Result<SplitRequest, Failure> {
+        let groups = self.groups();
+        let mut names: Vec<&str> = groups.iter().map(|group| group.name.as_str()).collect();
+        names.sort_unstable();
+        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            let reason = format!("two groups are named {}; give each a name of its own", pair[0]);
+            return Err(Failure::Request(reason));
+        }
+        let granularity = match (self.fine, self.largest_clusters) {
+            (true, _) => Granularity::Fine,
+            (false, true) => Granularity::LargestClusters,
+            (false, false) => Granularity::Coarse,
+        };
+        let request = SplitRequest::new().granularity(granularity);
+        let mut request = groups
+            .into_iter()
+            .fold(request, |request, group| request.group(group.name, group.share));
+        match self.coscheduled.as_slice() {
+            [] => {}
+            [one] => request = request.coscheduled(*one),
+            each => request = request.coscheduled(each.to_vec()),
+        }
+        Ok(if self.backfill { request.backfill(true) } else { request })
+    }
+
+    /// The request with one more group of the SMs that no other group may use, where there can be
+    /// any.
+    pub(crate) fn with_remainder(&self) -> Result<SplitRequest, Failure> {
+        let request = self.to_split()?;
+        let has_rest = self.rest_name().is_some();
+        let leaves_none = |share: Share| !share.is_exclusive() && share.ceiling().is_none();
+        let is_taken = has_rest || self.groups().iter().any(|group| leaves_none(group.share));
+        Ok(if is_taken { request } else { request.rest(REMAINDER) })
+    }
+
+    /// The name of the group that takes the rest.
+    pub(crate) fn rest_name(&self) -> Option<String> {
+        let rest = self.groups().into_iter().find(|group| group.share == Share::REST);
+        rest.map(|group| group.name)
+    }
+
+    /// The groups in the order given.
+    fn groups(&self) -> Vec<Named> {
+        let Groups { counts, group } = &self.groups;
+        let numbered = counts.iter().enumerate();
+        let numbered =
+            numbered.map(|(number, share)| Named { name: format!("p{number}"), share: *share });
+        numbered.chain(group.iter().cloned()).collect()
+    }
+}
+
+/// Reads `decode=32..`.
+fn named(text: &str) -> Result<Named, String> {
+    let Some((name, share)) = text.split_once('=') else {
+        return Err("a group is NAME=SHARE, as in decode=32..".to_owned());
+    };
+    let name = name.trim();
+    // The first `=` of `..=100` is the share's.
+    if name.is_empty() || name.ends_with("..") {
+        return Err(format!(
+            "the group's name is missing; write NAME={}",
+            text.trim_start_matches('=')
+        ));
+    }
+    let share: Share = share.parse().map_err(|error: green_ctx::ShareError| error.to_string())?;
+    if name == REMAINDER && share != Share::REST {
+        return Err(format!(
+            "{REMAINDER} is the name of what no group takes; choose another, or ask for {REMAINDER}=rest"
+        ));
+    }
+    Ok(Named { name: name.to_owned(), share })
+}
+
+fn count(text: &str) -> Result<u32, String> {
+    let text = text.trim();
+    match text.parse() {
+        Ok(0) => Err("a count is at least 1 SM".to_owned()),
+        Ok(count) => Ok(count),
+        Err(_) if text.is_empty() => {
+            Err("a count is missing; counts are numbers with commas between them, as in 8,16"
+                .to_owned())
+        }
+        Err(_) => Err("a count is a whole number of SMs from 1 on, as in 8,16".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use green_ctx::{Share, SplitRequest};
+
+    use super::{Named, Request, count, named};
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        request: Request,
+    }
+
+    fn read(arguments: &[&str]) -> Request {
+        let line = [&["test"], arguments].concat();
+        Line::try_parse_from(line).unwrap_or_else(|error| panic!("{error}")).request
+    }
+
+    #[test]
+    fn both_forms_ask_for_the_same() {
+        let counts = read(&["--counts", "32..,16..48,..=100"]);
+        let shares = [Share::from(32..), Share::from(16..=48), Share::from(..=100)];
+        assert_eq!(counts.to_split().expect("valid"), SplitRequest::from(shares));
+        let groups = read(&["--group", "p0=32..", "--group", "p1=16..=48", "--group", "p2=..100"]);
+        assert_eq!(groups.to_split().expect("valid"), SplitRequest::from(shares));
+    }
+
+    #[test]
+    fn the_remainder_is_added_where_there_can_be_one() {
+        let adds = |shares: &str| {
+            let request = read(&["--counts", shares]);
+            let (with, without) = (request.with_remainder(), request.to_split());
+            with.expect("valid") != without.expect("valid")
+        };
+        assert!(["16,24", "16..48", "..100", "all", "16,..=132"].into_iter().all(adds));
+        assert!(!["32..", "..", "16,32..", "16,rest"].into_iter().any(adds));
+        assert_eq!(read(&["--group", "others=rest"]).rest_name().as_deref(), Some("others"));
+    }
+
+    #[test]
+    fn groups_have_a_name_and_a_share() {
+        let group = |name: &str, share: Share| Ok(Named { name: name.to_owned(), share });
+        assert_eq!(named("decode=32.."), group("decode", Share::from(32..)));
+        assert_eq!(named(" prefill = ..=100"), group("prefill", Share::from(..=100)));
+        assert_eq!(named("remainder=rest"), group("remainder", Share::REST));
+        for (text, part) in [
+            ("decode", "NAME=SHARE"),
+            ("32..", "NAME=SHARE"),
+            ("-3", "NAME=SHARE"),
+            ("", "NAME=SHARE"),
+            ("=16", "write NAME=16"),
+            (" =16", "the group's name is missing"),
+            ("..=100", "write NAME=..=100"),
+            ("16..=48", "write NAME=16..=48"),
+            ("decode=", "a share is missing"),
+            ("decode=-3", "\"-3\" is no share"),
+            ("decode=48..16", "ask for 16..=48"),
+            ("remainder=16", "choose another"),
+        ] {
+            let error = named(text).expect_err(text);
+            assert!(error.contains(part), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_name_given_twice_is_refused() {
+        let request = read(&["--group", "a=8", "--group", "b=8", "--group", "a=16"]);
+        let error = request.to_split().expect_err("two of one name").to_string();
+        assert!(error.starts_with("two groups are named a;"), "{error}");
+    }
+
+    #[test]
+    fn counts_are_whole_numbers_from_one_on() {
+        assert_eq!([count("1"), count("132"), count(" 8")], [Ok(1), Ok(132), Ok(8)]);
+        for wrong in ["", " ", "0", "-3", "abc", "1.5", "8..16", "4294967296"] {
+            assert!(count(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Who may use each SM, and who did.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use green_ctx::verify::Report;
+
+use crate::findings;
+
+/// The partitions that have to do with one SM, by their indices.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Usage {
+    /// Those whose floor it is.
+    pub(super) owners: BTreeSet<usize>,
+    /// Those that may use it, its owner among them.
+    pub(super) users: BTreeSet<usize>,
+    /// Those whose blocks ran there.
+    pub(super) ran: BTreeSet<usize>,
+    /// Those whose blocks ran there and should not have.
+    pub(super) trespassers: BTreeSet<usize>,
+}
+
+/// How an SM is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// One partition's floor.
+    Floor(usize),
+    /// One partition's floor, on which it did not run.
+    Missed(usize),
+    /// Within the ceiling of one partition, and in nobody's floor.
+    Pool(usize),
+    /// Within the ceilings of several partitions.
+    Shared,
+    /// No partition may use it.
+    Unused,
+    /// Blocks ran there that should not have.
+    Violated,
+}
+
+impl Usage {
+    pub(super) fn kind(&self) -> Kind {
+        match (self.owners.first(), self.users.first()) {
+            _ if !self.trespassers.is_empty() => Kind::Violated,
+            (Some(owner), _) if self.ran.contains(owner) => Kind::Floor(*owner),
+            (Some(owner), _) => Kind::Missed(*owner),
+            (None, Some(user)) if self.users.len() == 1 => Kind::Pool(*user),
+            (None, Some(_)) => Kind::Shared,
+            (None, None) => Kind::Unused,
+        }
+    }
+}
+
+/// The usage of every SM: those of the device, and whatever other ids the report has.
+pub(super) fn usages(report: &Report) -> BTreeMap<u32, Usage> {
+    let mut usages: BTreeMap<u32, Usage> =
+        (0..report.sm_count).map(|sm| (sm, Usage::default())).collect();
+    for (index, partition) in report.partitions.iter().enumerate() {
+        for sm in &partition.floor_sms {
+            let usage = usages.entry(*sm).or_default();
+            usage.owners.insert(index);
+            usage.users.insert(index);
+        }
+        for sm in &partition.alone_sms {
+            usages.entry(*sm).or_default().users.insert(index);
+        }
+        for sm in partition.observed_sms() {
+            usages.entry(sm).or_default().ran.insert(index);
+        }
+        for sm in findings::trespassed(report, index) {
+            usages.entry(sm).or_default().trespassers.insert(index);
+        }
+    }
+    usages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::findings::tests::{Part, report};
+
+    #[test]
+    fn every_sm_is_of_one_kind() {
+        let [mut first, mut second] = [
+            Part::sharing("first", "2..=6", vec![0, 1], vec![2, 3, 4, 5]),
+            Part::sharing("second", "..=3", vec![], vec![4, 5, 6]),
+        ];
+        first.ran = vec![0, 2, 4];
+        second.ran = vec![4, 6, 7];
+        let usages = usages(&report(&[first, second]));
+        let kinds: Vec<Kind> = usages.values().map(Usage::kind).take(9).collect();
+        use Kind::{Floor, Missed, Pool, Shared, Unused, Violated};
+        let expected =
+            [Floor(0), Missed(0), Pool(0), Pool(0), Shared, Shared, Pool(1), Violated, Unused];
+        assert_eq!(kinds, expected);
+        assert_eq!(usages[&7].trespassers, [1].into());
+        assert_eq!(usages.len(), 132);
+    }
+}

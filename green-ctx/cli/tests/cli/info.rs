@@ -1,0 +1,84 @@
+//! `green-ctx info`.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::{run, simulated};
+
+#[test]
+fn info_shows_what_there_is() {
+    let answer = simulated(&["info"]);
+    assert_eq!((answer.status, answer.err.as_str()), (0, ""));
+    for line in [
+        "driver  simulated h200, CUDA 13.0",
+        "  answers                  recorded on driver 580.159.04",
+        "    recorded               SM ids, splits and clusters: the conformance record",
+        "  groups of several units  yes",
+        "  structured split         needs CUDA 13.1",
+        "device  0: NVIDIA H200",
+        "  compute capability       9.0",
+        "  memory                   139.8 GiB",
+        "  smallest partition       8 SMs",
+        "  coarse units             15 of 8 SMs, 1 of 12 SMs",
+        "  fine units               66 of 2 SMs",
+    ] {
+        assert!(answer.out.lines().any(|printed| printed == line), "{line}\n{}", answer.out);
+    }
+}
+
+#[test]
+fn info_tells_the_same_in_json() {
+    let value = simulated(&["info", "--json", "--device", "0"]).json();
+    assert_eq!(value["driver"], json!({"kind": "simulated", "version": "13.0", "profile": "h200"}));
+    let device = &value["devices"][0];
+    assert_eq!((&device["sm_count"], &device["alignment"]), (&json!(132), &json!(8)));
+    assert_eq!(device["units"]["fine"], json!(vec![2; 66]));
+    let abilities = value["abilities"].as_array().expect("abilities");
+    let structured = json!({"name": "structured_split", "needs": "13.1", "available": false});
+    assert!(abilities.contains(&structured), "{value}");
+
+    assert_eq!((&device["limits_from"], &device["workqueues"]), (&json!("driver"), &Value::Null));
+
+    // An older driver does not tell its minimum, and has no record.
+    let value = run(&["info", "--driver", "sim:h200@12.4", "--json"]).json();
+    let device = &value["devices"][0];
+    assert_eq!(device["min_partition"], json!(8));
+    assert_eq!(device["limits_from"], json!("architecture"));
+    assert_eq!(value["abilities"][0]["available"], json!(false));
+    let provenance = value["provenance"].as_str().expect("a simulated driver's provenance");
+    assert!(provenance.starts_with("unrecorded for CUDA 12.4"), "{provenance}");
+}
+
+/// A part that nobody recorded says so, and of each group of data where it comes from.
+#[test]
+fn info_says_what_was_not_recorded() {
+    let answer = run(&["info", "--driver", "sim:rtx5080@13.4"]);
+    assert_eq!((answer.status, answer.err.as_str()), (0, ""));
+    for line in [
+        "driver  simulated rtx5080, CUDA 13.4",
+        "  answers                  from documentation, unrecorded",
+        "    documented             SM count and GPCs: the RTX Blackwell white paper",
+        "  SMs                      84",
+        "  coarse units             7 of 8 SMs, 1 of 28 SMs",
+    ] {
+        assert!(answer.out.lines().any(|printed| printed == line), "{line}\n{}", answer.out);
+    }
+    assert!(!answer.out.contains("recorded on"), "{}", answer.out);
+
+    let value = run(&["info", "--driver", "sim:l40s@12.4", "--json"]).json();
+    assert_eq!(value["provenance"], json!("from documentation, unrecorded"));
+    let sources = value["sources"].as_array().expect("sources");
+    let origins = sources.iter().filter_map(|source| source["origin"].as_str());
+    let origins: BTreeSet<&str> = origins.collect();
+    assert!(origins.into_iter().eq(["documented", "modelled", "reported"]), "{value}");
+    let device = &value["devices"][0];
+    assert_eq!((&device["min_partition"], &device["alignment"]), (&json!(4), &json!(2)));
+    let sources = simulated(&["info", "--json"]).json()["sources"].clone();
+    let first = json!({
+        "data": "SM ids, splits and clusters",
+        "origin": "recorded",
+        "from": "the conformance record",
+    });
+    assert_eq!(sources[0], first);
+}

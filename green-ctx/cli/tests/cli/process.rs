@@ -1,0 +1,72 @@
+//! Help, options, and outputs that cannot be written.
+
+use std::fs::File;
+use std::process::Stdio;
+
+use crate::{Run, command, run};
+
+#[test]
+fn help_and_version_are_printed_as_ever() {
+    for arguments in [&["--help"][..], &["verify", "--help"], &["--json", "split", "--help"]] {
+        let answer = run(arguments);
+        assert_eq!((answer.status, answer.err.as_str()), (0, ""));
+        for line in ["Exit status:", "  1  verification failed", "  3  no usable driver"] {
+            assert!(answer.out.contains(line), "{line}\n{}", answer.out);
+        }
+    }
+    let answer = run(&["--version"]);
+    assert_eq!(answer.out, format!("green-ctx {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn options_stand_before_and_after_the_command() {
+    let before = run(&["--driver", "sim", "--device", "0", "--json", "split", "--counts", "8"]);
+    let after = run(&["split", "--counts", "8", "--json", "--device", "0", "--driver", "sim"]);
+    assert_eq!((before.status, before.out), (after.status, after.out));
+}
+
+#[test]
+fn a_reader_that_has_gone_is_no_failure() {
+    let mut child = command(&["--driver", "sim", "verify", "--counts", "16"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    drop(child.stdout.take());
+    let answer = Run::of(child.wait_with_output().expect("the command ends"));
+    assert_eq!((answer.status, answer.err.as_str()), (0, ""));
+}
+
+#[test]
+fn the_help_says_what_shares_are() {
+    for command in ["split", "verify"] {
+        let answer = run(&[command, "--help"]);
+        for line in [
+            "  A floor is SMs that no other group may use, and a ceiling is the most that a group may use.",
+            "    16..48   floor 16, ceiling 48; also written 16..=48",
+            "  green-ctx verify --group decode=32.. --group prefill=..100 --svg shares.svg",
+        ] {
+            assert!(answer.out.lines().any(|printed| printed == line), "{line}\n{}", answer.out);
+        }
+        assert!(answer.out.contains("\"shortage\" stands beside them"), "{}", answer.out);
+    }
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_told() {
+    for arguments in [
+        &["--driver", "sim", "info"][..],
+        &["--driver", "sim", "info", "--json"],
+        &["--help"],
+        &["verify", "-h"],
+        &["--version"],
+    ] {
+        let Ok(full) = File::options().write(true).open("/dev/full") else {
+            println!("skipped: this system has no /dev/full");
+            return;
+        };
+        let answer = Run::of(command(arguments).stdout(full).output().expect("the command starts"));
+        assert_eq!(answer.status, 2, "{arguments:?}");
+        assert!(answer.err.starts_with("error: cannot write the output\n"), "{}", answer.err);
+    }
+}

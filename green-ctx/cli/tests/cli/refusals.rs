@@ -1,0 +1,197 @@
+//! What the command refuses, and drivers that are not there.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::{Folder, driver_is_here, refused, run};
+
+#[test]
+fn shares_that_are_none_are_bad_usage() {
+    for command in ["split", "verify"] {
+        for (counts, part) in [
+            ("0", "the share asks for 0 SMs; ask for 1 or more"),
+            ("16,0", "invalid value '0'"),
+            ("-3", "invalid value '-3' for '--counts <SHARE,…>': \"-3\" is no share"),
+            ("16,-3", "invalid value '-3'"),
+            ("-3..", "invalid value '-3..'"),
+            ("abc", "\"abc\" is no share; ask for SMs as in 16, 32.., 16..48, ..100, .. or rest"),
+            ("1.5", "\"1.5\" is no share"),
+            ("16...48", "\"16...48\" is no share"),
+            ("99999999999", "\"99999999999\" is more SMs than any device has"),
+            ("", "a share is missing"),
+            ("16,", "a share is missing; ask for SMs as in 16, 32.., 16..48 or ..100"),
+            (",", "a share is missing"),
+            ("48..16", "a floor above its ceiling; ask for 16..=48"),
+            ("..0", "a ceiling of 0 SMs; ask for 1 or more"),
+        ] {
+            refused(&["--driver", "sim", command, "--counts", counts], 2, "usage", part);
+        }
+        let both = "<--counts <SHARE,…>|--group <NAME=SHARE>>";
+        refused(&["--driver", "sim", command], 2, "usage", both);
+        let arguments = ["--driver", "sim", command, "--counts", "8", "--group", "a=8"];
+        refused(&arguments, 2, "usage", "cannot be used with");
+        let counts = ["--driver", "sim", command, "--counts", "8", "--coscheduled", "8..16"];
+        refused(&counts, 2, "usage", "a count is a whole number of SMs from 1 on");
+    }
+}
+
+#[test]
+fn groups_that_are_none_are_bad_usage() {
+    for command in ["split", "verify"] {
+        for (group, part) in [
+            ("decode", "a group is NAME=SHARE, as in decode=32.."),
+            ("-3", "a group is NAME=SHARE"),
+            ("", "NAME=SHARE"),
+            ("=16", "the group's name is missing; write NAME=16"),
+            ("..=100", "the group's name is missing; write NAME=..=100"),
+            ("decode=", "a share is missing"),
+            ("decode=-3", "\"-3\" is no share"),
+            ("decode=48..16", "ask for 16..=48"),
+            ("remainder=16", "choose another, or ask for remainder=rest"),
+        ] {
+            refused(&["--driver", "sim", command, "--group", group], 2, "usage", part);
+        }
+        let twice = ["--driver", "sim", command, "--group", "a=8", "--group", "a=..16"];
+        refused(&twice, 2, "usage", "two groups are named a; give each a name of its own");
+        // Bad usage is told without a driver.
+        let twice = [&["--driver", "cuda:/nowhere"], &twice[2..]].concat();
+        refused(&twice, 2, "usage", "two groups are named a");
+    }
+}
+
+#[test]
+fn splits_that_do_not_fit_are_bad_usage() {
+    let forty = vec!["8"; 40].join(",");
+    for command in [&["split"][..], &["split", "--dry-run"], &["verify"]] {
+        for (counts, part) in [
+            ("133", "a group of 133 SMs does not fit: 132 of the device's 132 SMs are free"),
+            ("4294967295", "a group of 4294967295 SMs does not fit"),
+            ("64,64,64", "3 groups of 64 SMs do not fit, 2 fit"),
+            ("128,16", "groups of 128, 16 SMs do not fit, the first 1 fit"),
+            (&forty, "40 groups of 8 SMs do not fit, 16 fit"),
+            ("200..", "a group of 132.. would fit"),
+            ("100..,40..", "groups of 96.., 36.. would fit"),
+        ] {
+            let arguments = [&["--driver", "sim"], command, &["--counts", counts]].concat();
+            let error = refused(&arguments, 2, "invalid_request", part);
+            let asked = error["shortage"]["requested"].as_array().expect("shares").iter();
+            let asked: Vec<&str> = asked.filter_map(|share| share.as_str()).collect();
+            assert_eq!(asked.join(","), counts);
+            assert_eq!(error["shortage"]["total"], json!(132));
+        }
+        for (counts, part) in [
+            ("17..=18", "no whole units of 8 SMs make 17..=18; 16 or 20 would do"),
+            ("..7", "8 would do"),
+            ("rest,..", "ask for `..` instead of the rest, or give p1 a ceiling"),
+            ("32..,rest", "ask for `..` instead of the rest, or give p0 a ceiling"),
+            ("rest,rest", "groups p0 and p1 both ask for the rest; one can take it"),
+        ] {
+            let arguments = [&["--driver", "sim"], command, &["--counts", counts]].concat();
+            let error = refused(&arguments, 2, "invalid_request", part);
+            assert_eq!(error.get("shortage"), None);
+        }
+        for counts in ["32..", "16..48", "..16", ".."] {
+            let driver = ["--driver", "sim:h200@13.1"];
+            let arguments =
+                [&driver, command, &["--coscheduled", "8", "--counts", counts]].concat();
+            let part =
+                "a structured request takes counts; leave co-scheduling, backfill and locality out";
+            refused(&arguments, 2, "invalid_request", part);
+        }
+    }
+}
+
+#[test]
+fn other_wrong_arguments_are_bad_usage() {
+    let none = "there is no device 9; the driver has one, device 0";
+    for command in [&["info"][..], &["split", "--counts", "8"], &["verify", "--counts", "8"]] {
+        let arguments = [&["--driver", "sim", "--device", "9"], command].concat();
+        refused(&arguments, 2, "invalid_request", none);
+    }
+    refused(&["info", "--device", "-1"], 2, "usage", "invalid value '-1'");
+    refused(&["info", "--driver", "nvidia"], 2, "usage", "a driver is auto, cuda, cuda:PATH");
+    refused(
+        &["info", "--driver", "sim:h201"],
+        2,
+        "usage",
+        "the profiles are a100, b200, h100, h200",
+    );
+    refused(&["info", "--driver", "sim:h200@9.9"], 2, "usage", "the versions are 12.4");
+    let part = "a driver for CUDA 12.5 does not know b200; the first that does is for 12.8";
+    refused(&["info", "--driver", "sim:b200@12.5"], 2, "usage", part);
+    refused(
+        &["info", "--driver", "cuda:"],
+        2,
+        "usage",
+        "the path of the driver library is missing",
+    );
+    refused(&["paint"], 2, "usage", "unrecognized subcommand 'paint'");
+    refused(
+        &["--driver", "sim", "verify", "--counts", "8", "--stay-ms", "0"],
+        2,
+        "usage",
+        "invalid value '0' for '--stay-ms",
+    );
+}
+
+#[test]
+fn a_driver_too_old_for_the_request_is_told() {
+    let arguments = ["--driver", "sim:h200@12.4", "split", "--counts", "16,24"];
+    refused(&arguments, 3, "unsupported", "needs CUDA 12.5, the driver supports 12.4");
+    for command in ["split", "verify"] {
+        for counts in ["32..", "8..16", "..48", "8,.."] {
+            let arguments = ["--driver", "sim:h200@12.4", command, "--counts", counts];
+            let part =
+                "a share other than a count or `..` needs CUDA 12.5, the driver supports 12.4";
+            refused(&arguments, 3, "unsupported", part);
+        }
+    }
+    let answer = run(&["--driver", "sim:h200@12.4", "split", "--counts", "8,8", "--json"]);
+    assert_eq!((answer.status, &answer.json()["driver"]["version"]), (0, &json!("12.4")));
+}
+
+#[test]
+fn a_library_that_is_no_driver_is_told() {
+    let folder = Folder::new("library");
+    let text = folder.file("text.so");
+    fs::write(&text, "not a library").expect("a text file");
+    let part = format!("{text} is not a library that can be loaded");
+    refused(&["--driver", &format!("cuda:{text}"), "info"], 3, "no_driver", &part);
+    let missing = folder.file("missing.so");
+    let part = format!("no CUDA driver library {missing}");
+    refused(&["--driver", &format!("cuda:{missing}"), "info"], 3, "no_driver", &part);
+}
+
+#[test]
+fn cuda_never_falls_back() {
+    if driver_is_here("cuda_never_falls_back") {
+        return;
+    }
+    for command in [&["info"][..], &["split", "--counts", "8"], &["verify", "--counts", "8"]] {
+        let arguments = [&["--driver", "cuda"], command].concat();
+        refused(&arguments, 3, "no_driver", "no CUDA driver library libcuda.so.1");
+    }
+    let answer = run(&["--driver", "cuda", "info"]);
+    assert!(
+        answer.err.starts_with("error: no usable CUDA driver\n  caused by: "),
+        "{}",
+        answer.err
+    );
+}
+
+#[test]
+fn auto_falls_back_and_says_so() {
+    if driver_is_here("auto_falls_back_and_says_so") {
+        return;
+    }
+    let note = "note: no NVIDIA driver found; using the simulated h200, CUDA 13.0\n";
+    for command in [&["info"][..], &["split", "--counts", "8"], &["verify", "--counts", "8"]] {
+        let answer = run(command);
+        assert_eq!((answer.status, answer.err.as_str()), (0, note));
+        assert!(answer.out.starts_with("driver  simulated h200, CUDA 13.0\n"), "{}", answer.out);
+        let answer = run(&[command, &["--json", "--driver", "auto"]].concat());
+        assert_eq!((answer.status, answer.err.as_str()), (0, note));
+        assert_eq!(answer.json()["driver"]["kind"], "simulated");
+    }
+}

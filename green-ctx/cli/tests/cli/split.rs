@@ -1,0 +1,135 @@
+//! `green-ctx split`.
+
+use serde_json::{Value, json};
+
+use crate::{DEVICE, DRIVER, run, simulated};
+
+/// Splits for real and as a dry run, which must give the same, and returns it.
+fn split(arguments: &[&str]) -> Value {
+    let given = simulated(&[&["split", "--json"], arguments].concat());
+    let dry = simulated(&[&["split", "--json", "--dry-run"], arguments].concat());
+    assert_eq!((given.status, given.err.as_str(), &given.out), (0, "", &dry.out));
+    given.json()
+}
+
+/// Name, share, floor and ceiling of each group.
+fn groups(answer: &Value) -> Vec<[Value; 4]> {
+    let groups = answer["groups"].as_array().expect("groups").iter();
+    let group = |group: &Value| {
+        assert_eq!(group["ceiling"], group["sm_count"]);
+        ["name", "share", "floor", "ceiling"].map(|key| group[key].clone())
+    };
+    groups.map(group).collect()
+}
+
+fn group(name: &str, share: &str, floor: u32, ceiling: u32) -> [Value; 4] {
+    [json!(name), json!(share), json!(floor), json!(ceiling)]
+}
+
+#[test]
+fn split_prints_exactly_its_object() {
+    for dry_run in [&["--dry-run"][..], &[]] {
+        let answer = simulated(&[&["split", "--counts", "16,..100", "--json"], dry_run].concat());
+        let groups = concat!(
+            r#"[{"name":"p0","requested":16,"share":"16","floor":16,"ceiling":16,"sm_count":16},"#,
+            r#"{"name":"p1","requested":null,"share":"..=100","floor":0,"ceiling":100,"sm_count":100}]"#
+        );
+        let expected = format!(
+            "{{{DRIVER},{DEVICE},\"unit\":8,\"groups\":{groups},\
+             \"remainder\":{{\"sm_count\":16}},\"free_for_floors\":16}}\n"
+        );
+        assert_eq!((answer.status, answer.out, answer.err), (0, expected, String::new()));
+    }
+}
+
+#[test]
+fn split_gives_uneven_rounded_and_fine_groups() {
+    let counts = |arguments: &[&str]| {
+        let answer = split(&[&["--counts"], arguments].concat());
+        let given: Vec<Value> = groups(&answer).into_iter().map(|[_, _, floor, _]| floor).collect();
+        assert_eq!(answer["remainder"]["sm_count"], answer["free_for_floors"]);
+        (answer["unit"].clone(), json!(given), answer["free_for_floors"].clone())
+    };
+    assert_eq!(counts(&["8,24,100"]), (json!(8), json!([8, 24, 100]), json!(0)));
+    assert_eq!(counts(&["17"]), (json!(8), json!([24]), json!(108)));
+    assert_eq!(counts(&["6,7", "--fine"]), (json!(2), json!([6, 8]), json!(118)));
+    assert_eq!(counts(&["16, 24"]), (json!(8), json!([16, 24]), json!(92)));
+}
+
+#[test]
+fn split_gives_floors_and_ceilings() {
+    let answer = split(&["--group", "decode=32..", "--group", "prefill=..100"]);
+    let expected = [group("decode", "32..", 32, 132), group("prefill", "..=100", 0, 100)];
+    assert_eq!(groups(&answer), expected);
+    assert_eq!(answer["free_for_floors"], json!(0));
+
+    let answer = split(&["--counts", "16..,16..48,16"]);
+    let expected =
+        [group("p0", "16..", 16, 100), group("p1", "16..=48", 16, 48), group("p2", "16", 16, 16)];
+    assert_eq!(groups(&answer), expected);
+    // A floor is rounded up and a ceiling down, never past each other.
+    let answer = split(&["--counts", "17..=30,17..=20,.."]);
+    let expected =
+        [group("p0", "17..=30", 24, 24), group("p1", "17..=20", 20, 20), group("p2", "..", 0, 88)];
+    assert_eq!(groups(&answer), expected);
+}
+
+#[test]
+fn split_lists_the_rest_where_it_was_asked_for() {
+    let answer = split(&["--group", "others=rest", "--group", "decode=16"]);
+    assert_eq!(groups(&answer), [group("decode", "16", 16, 16), group("others", "rest", 116, 116)]);
+    assert_eq!(answer["groups"][1]["requested"], Value::Null);
+    assert_eq!(
+        (&answer["remainder"], &answer["free_for_floors"]),
+        (&json!({"sm_count": 0}), &json!(0))
+    );
+    // A rest of nothing was asked for too.
+    let answer = split(&["--counts", "132,rest"]);
+    assert_eq!(groups(&answer), [group("p0", "132", 132, 132), group("p1", "rest", 0, 0)]);
+    let answer = split(&["--counts", "all"]);
+    assert_eq!(groups(&answer), [group("p0", "all", 120, 120)]);
+}
+
+#[test]
+fn split_prints_a_table() {
+    let answer = simulated(&["split", "--counts", "16,17,..50"]);
+    let expected = "\
+driver  simulated h200, CUDA 13.0
+device  0: NVIDIA H200, 132 SMs, compute capability 9.0
+
+group  share  floor  ceiling
+p0        16     16       16
+p1        17     24       24
+p2     ..=50      0       48
+
+free for floors: 44 SMs
+SMs, in units of 8; given by the driver
+";
+    assert_eq!((answer.status, answer.out.as_str(), answer.err.as_str()), (0, expected, ""));
+    let answer = simulated(&["split", "--counts", "16", "--dry-run"]);
+    assert!(answer.out.ends_with("a dry run: nothing was created\n"), "{}", answer.out);
+}
+
+#[test]
+fn split_says_what_to_do_where_sharing_leaves_no_floor() {
+    let line = |arguments: &[&str]| {
+        let answer = run(arguments);
+        assert_eq!((answer.status, answer.err.as_str()), (0, ""));
+        let line = answer.out.lines().find(|line| line.starts_with("free for floors: "));
+        line.map(str::to_owned).expect("it says what is free")
+    };
+    let cure = "free for floors: 0 SMs; the others are shared: ask for every floor in one request, or \
+                set a lower ceiling";
+    for dry_run in [&["--dry-run"][..], &[]] {
+        let arguments = [&["--driver", "sim", "split", "--counts", "16,32.."], dry_run].concat();
+        assert_eq!(line(&arguments), cure);
+    }
+    // Nobody shares, so nothing is to be said.
+    assert_eq!(
+        line(&["--driver", "sim", "split", "--counts", "8,24,100"]),
+        "free for floors: 0 SMs"
+    );
+    // A driver that cannot do otherwise.
+    let old = line(&["--driver", "sim:h200@12.4", "split", "--counts", ".."]);
+    assert_eq!(old, "free for floors: 0 SMs");
+}
