@@ -78,10 +78,12 @@ fn is_value(error: &Error) -> bool {
     match error {
         // What a thread or a stream is just doing, not what was given.
         Error::Capturing | Error::GuardOrder | Error::HostPanic { .. } | Error::Escapes(_) => false,
-        // More than there are, whoever holds them.
+        // More than there are, whoever holds or shares them.
         Error::NotEnoughSms(shortage) => {
-            let requested: u64 = shortage.requested.iter().flatten().copied().map(u64::from).sum();
-            requested > u64::from(shortage.total) || error.kind() == ErrorKind::InvalidRequest
+            let floors = shortage.requested.iter().filter_map(|share| share.floor());
+            let requested: u64 = floors.map(u64::from).sum();
+            requested > u64::from(shortage.total)
+                || (error.kind() == ErrorKind::InvalidRequest && shortage.sharers.is_empty())
         }
         error => error.kind() == ErrorKind::InvalidRequest,
     }

@@ -97,8 +97,7 @@ impl Wish {
 
 /// What the partitions of a plan are.
 pub(crate) fn living(plan: &green_ctx::Plan) -> Vec<Arc<Live>> {
-    let live = |partition: &Arc<_>| Arc::new(Live::planned(Arc::clone(partition)));
-    plan.partitions().iter().map(live).collect()
+    plan.partitions().iter().map(|part| Arc::new(Live::planned(part.clone()))).collect()
 }
 
 impl PlanSet {

@@ -144,10 +144,10 @@ pub(crate) fn verify(
             None => open_on(device)?,
         };
         let contexts: Vec<Context> = living.iter().map(|live| live.context().clone()).collect();
-        let mut report = proof::partitions(&contexts, proof::DEFAULT_STAY)?;
-        // Plans share contexts, which have the name of whichever was prepared first.
+        let mut report = proof::contexts(&contexts, proof::DEFAULT_STAY)?;
+        // Plans share contexts, which have the name and the share of whichever was prepared first.
         for (part, live) in report.partitions.iter_mut().zip(&living) {
-            (part.name, part.requested) = (live.name().to_owned(), live.requested());
+            (part.name, part.share) = (live.name().to_owned(), live.share());
         }
         Ok(report)
     })?;
