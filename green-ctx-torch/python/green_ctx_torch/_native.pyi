@@ -163,10 +163,10 @@ class Plan:
 class PlanSet:
     def __new__(
         cls,
-        plans: Mapping[str, _Division],
+        plans: Mapping[str, _Division] | Iterable[tuple[str, _Division]],
         device: int = 0,
         *,
-        sm_count: int | None = None,
+        sm_count: SupportsIndex | None = None,
         fine: bool = False,
     ) -> PlanSet: ...
     @property
