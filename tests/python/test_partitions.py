@@ -131,6 +131,17 @@ def test_handles_are_the_drivers():
         driver.synchronize(stream.raw)
 
 
+def test_a_priority_out_of_range_is_the_nearest_in_it():
+    with partition({"a": 8}) as parts:
+        a = parts["a"]
+        for most in [2**31 - 1, 2**31, 2**40, 2**70]:
+            assert a.create_stream(most).priority == 0
+            assert a.create_stream(-most).priority == -5
+        for wrong in [1.5, "0", True, None]:
+            with pytest.raises(TypeError, match="priority.*must be a whole number"):
+                a.create_stream(wrong)
+
+
 def test_a_closed_partition_says_so():
     parts = partition({"a": 8})
     a = parts["a"]

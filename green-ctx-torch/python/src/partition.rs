@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyTuple;
 
+use crate::argument::Whole;
 use crate::fault::Fault;
 use crate::gil::{Held, blocking};
 use crate::stream::{Stream, kept};
@@ -190,11 +191,14 @@ impl Partition {
         self.with(|_| self.raw_context)
     }
 
-    /// Makes one more stream. Lower priorities run first; the driver clamps them to its range, 0 to
-    /// -5 on an H200.
-    #[pyo3(signature = (priority=0))]
-    fn create_stream(&self, py: Python<'_>, priority: i32) -> PyResult<Stream> {
+    /// Makes one more stream. Lower priorities run first; what is outside of the driver's range, 0 to
+    /// -5 on an H200, is the nearest in it.
+    #[pyo3(signature = (priority=Whole(0)), text_signature = "($self, priority=0)")]
+    fn create_stream(&self, py: Python<'_>, priority: Whole) -> PyResult<Stream> {
         let live = self.live()?;
+        // The driver clamps, and takes an int.
+        let nearest = if priority.0 < 0 { i32::MIN } else { i32::MAX };
+        let priority = i32::try_from(priority.0).unwrap_or(nearest);
         let (stream, raw, priority) = blocking(py, move || live.create_stream(priority))?;
         Ok(Stream::new(stream, raw, priority))
     }
