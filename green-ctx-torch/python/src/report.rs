@@ -1,9 +1,10 @@
 //! Proof of where partitions run.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
-use green_ctx::Context;
 use green_ctx::verify::{self as proof, PartitionReport};
+use green_ctx::{Context, Device};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -46,9 +47,8 @@ pub(crate) fn note_set(set: &Arc<green_ctx::PlanSet>) {
     note(Made::Set(Arc::downgrade(set)));
 }
 
-/// The partitions of a device that are open, and those of active plans.
-fn open_on(ordinal: i64) -> Result<Vec<Arc<Live>>, Fault> {
-    let device = device(ordinal)?;
+/// The partitions and sets of plans that are open.
+fn open() -> (Vec<Arc<Live>>, Vec<Arc<green_ctx::PlanSet>>) {
     let (mut partitions, mut sets) = (Vec::new(), Vec::new());
     // Handles that turn out to be the last ones end outside of the lock.
     for made in MADE.lock().iter() {
@@ -57,6 +57,24 @@ fn open_on(ordinal: i64) -> Result<Vec<Arc<Live>>, Fault> {
             Made::Set(set) => sets.extend(set.upgrade()),
         }
     }
+    (partitions, sets)
+}
+
+/// The names of a device's partitions that are open, and of those of all its plans.
+pub(crate) fn names_on(device: &Device) -> BTreeSet<String> {
+    let (partitions, sets) = open();
+    let plans: Vec<_> = sets.iter().flat_map(|set| set.plans()).collect();
+    let planned = plans.iter().flat_map(|plan| plan.partitions());
+    let open = partitions.iter().map(|live| (live.context(), live.name()));
+    let all = open.chain(planned.map(|part| (part.context(), part.name())));
+    let here = all.filter(|(context, _)| context.device() == device);
+    here.map(|(_, name)| name.to_owned()).collect()
+}
+
+/// The partitions of a device that are open, and those of active plans.
+fn open_on(ordinal: i64) -> Result<Vec<Arc<Live>>, Fault> {
+    let device = device(ordinal)?;
+    let (partitions, sets) = open();
     let planned = sets.iter().flat_map(|set| living_of(&set.active()));
     let open = partitions.into_iter().chain(planned);
     let open: Vec<_> = open.filter(|live| *live.context().device() == device).collect();
