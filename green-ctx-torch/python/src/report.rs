@@ -93,7 +93,8 @@ pub(crate) struct Report {
 
 #[pymethods]
 impl Report {
-    /// Whether every partition ran on its own SMs, on all of them and only there.
+    /// Whether every partition ran on all of its SMs and only there, and nobody else on those that are its
+    /// own.
     #[getter]
     fn ok(&self) -> bool {
         self.report.ok()
@@ -105,7 +106,7 @@ impl Report {
         self.report.disjoint()
     }
 
-    /// Whether every partition ran on as many SMs as it was given.
+    /// Whether every partition, alone, ran on as many SMs as it was given.
     #[getter]
     fn complete(&self) -> bool {
         self.report.partitions.iter().all(PartitionReport::complete)

@@ -1,6 +1,6 @@
 """The workqueue arguments of torch 2.12, on a driver that has workqueues."""
 
-from green_ctx_torch import GreenContext, partition, verify
+from green_ctx_torch import GreenContext, PlanSet, _native, partition, verify
 
 most = GreenContext.max_workqueue_concurrency(device_id=0)
 part = GreenContext.create(
@@ -35,7 +35,13 @@ report = verify([part.partition, shared.partition, beside.partition])
 assert report.ok and report.complete and not report.disjoint
 
 # What comes later gets no SMs of its own, and is told why and what to do.
-for create in (lambda: GreenContext.create(16), lambda: partition({"a": 16})):
+for create in (
+    lambda: GreenContext.create(16),
+    lambda: partition({"a": 16}),
+    lambda: PlanSet({"day": {"a": 16}}, sm_count=16),
+    # What FlashInfer's and SGLang's streams are made of.
+    lambda: _native.split_green(0, [16, 24]),
+):
     told = refused(create)
     assert "GreenContext (116 SMs), GreenContext (116 SMs)" in told, told
     assert told.endswith("create it after what needs SMs of its own, or close it)"), told
