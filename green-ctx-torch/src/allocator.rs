@@ -124,10 +124,11 @@ pub const RELEASE_THRESHOLD: u64 = 64 << 20;
 /// allocator.set_partition_limit("p0", Some(1 << 20));
 /// // SAFETY: the stream is alive.
 /// let block = unsafe { allocator.allocate(4096, stream.as_raw()) }?;
-/// assert_eq!(allocator.partition("p0").current_bytes, 4096);
+/// assert_eq!(allocator.partition("p0").map(|usage| usage.current_bytes), Some(4096));
 /// // SAFETY: nothing uses the block that is not in the stream's order.
 /// unsafe { allocator.free(block, stream.as_raw()) }?;
-/// assert_eq!(allocator.partition("p0").peak_bytes, 4096);
+/// assert_eq!(allocator.partition("p0").map(|usage| usage.peak_bytes), Some(4096));
+/// assert_eq!(allocator.partition("p1"), None);
 /// # Ok(())
 /// # }
 /// ```
@@ -436,9 +437,10 @@ impl Allocator {
         self.inner.books.lock().accounts.total()
     }
 
-    /// What is in use on streams of partitions of this name.
+    /// What is in use on streams of partitions of this name; `None` where nobody has asked for memory
+    /// there and none has a limit.
     #[must_use]
-    pub fn partition(&self, name: &str) -> Usage {
+    pub fn partition(&self, name: &str) -> Option<Usage> {
         self.inner.books.lock().accounts.of(name)
     }
 

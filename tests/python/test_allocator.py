@@ -7,7 +7,7 @@ from pathlib import Path
 
 import driver
 import pytest
-from green_ctx_torch import partition
+from green_ctx_torch import PlanSet, partition
 from green_ctx_torch.allocator import Allocator, library_path, torch_allocator
 
 EXPORTS = re.compile(r"pub (?:unsafe )?extern \"C\" fn (green_ctx_torch_\w+)")
@@ -97,6 +97,25 @@ def test_each_partition_has_an_account(allocator, parts):
     assert allocator.usage("decode")["peak_bytes"] == 100
     allocator.reset_peak()
     assert allocator.peak_bytes == allocator.usage("decode")["peak_bytes"] == 0
+
+
+def test_a_name_that_nobody_has_is_a_value_error(allocator):
+    plans = {"day": {"idle a": 8}, "night": {"idle b": 8}}
+    with partition({"idle": 8}), PlanSet(plans, sm_count=8):
+        for name in ["idle", "idle a", "idle b", "primary", "borrowed", "GreenContext"]:
+            assert allocator.usage(name)["current_bytes"] == 0
+        with pytest.raises(ValueError, match="no partition nope; there are .*idle, idle a, idle b"):
+            allocator.usage("nope")
+    with pytest.raises(ValueError, match="there is no partition idle; there are "):
+        allocator.usage("idle")
+    # A limit can come before the partition.
+    allocator.set_partition_limit("later", 5)
+    assert allocator.usage("later")["limit_bytes"] == 5
+    for ask in [allocator.usage, lambda name: allocator.set_partition_limit(name, 1)]:
+        with pytest.raises(TypeError, match="the name of a partition is a str .* of type int"):
+            ask(8)
+        with pytest.raises(ValueError, match="the name '' of a partition is empty"):
+            ask("")
 
 
 def test_a_snapshot_tells_all(allocator, parts):

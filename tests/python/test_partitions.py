@@ -63,6 +63,9 @@ def test_whatever_is_a_whole_number_is_a_count():
         ({"a": "rest", "b": "rest"}, "both a and b ask for the rest"),
         ([("a", 8), ("a", 16)], "two partitions are named a"),
         ({}, "at least one group"),
+        ({"": 8}, "the name '' of a partition is empty; use one such as \"decode\""),
+        ({"a\0b": 8}, "the name 'a\\x00b' of a partition contains a NUL character"),
+        ({"\ud800": 8}, "the name '\\ud800' of a partition is no Unicode text"),
     ],
 )
 def test_a_wrong_division_is_a_value_error(division, told):
@@ -71,10 +74,26 @@ def test_a_wrong_division_is_a_value_error(division, told):
     assert told in str(raised.value)
 
 
-@pytest.mark.parametrize("division", [{"a": 1.5}, {"a": True}, {"a": None}, {8: 8}, "a", 16, None])
-def test_a_division_of_something_else_is_a_type_error(division):
-    with pytest.raises(TypeError):
+@pytest.mark.parametrize(
+    ("division", "told"),
+    [
+        ({"a": 1.5}, "group a asks for a float"),
+        ({"a": True}, "group a asks for a bool"),
+        ({"a": None}, "group a asks for a NoneType"),
+        ({8: 8}, "the name of a partition is a str such as \"decode\", and 8 is of type int"),
+        ([(b"a", 8)], "and b'a' is of type bytes"),
+        ("a", "a division names its partitions, as in"),
+        (16, "a division names its partitions, as in"),
+        (None, "and not a NoneType"),
+        ([16], "16 is no pair"),
+        (["ab"], "'ab' is no pair"),
+        ([("a", 8, 8)], "('a', 8, 8) is no pair"),
+    ],
+)
+def test_a_division_of_something_else_is_a_type_error(division, told):
+    with pytest.raises(TypeError) as raised:
         partition(division)
+    assert told in str(raised.value)
 
 
 @pytest.mark.parametrize("device", [-1, 1, 1 << 40])
@@ -110,6 +129,17 @@ def test_handles_are_the_drivers():
         assert stream.__cuda_stream__() == (0, stream.raw)
         assert stream.raw != a.raw_stream and hex(stream.raw) in repr(stream)
         driver.synchronize(stream.raw)
+
+
+def test_a_priority_out_of_range_is_the_nearest_in_it():
+    with partition({"a": 8}) as parts:
+        a = parts["a"]
+        for most in [2**31 - 1, 2**31, 2**40, 2**70]:
+            assert a.create_stream(most).priority == 0
+            assert a.create_stream(-most).priority == -5
+        for wrong in [1.5, "0", True, None]:
+            with pytest.raises(TypeError, match="priority.*must be a whole number"):
+                a.create_stream(wrong)
 
 
 def test_a_closed_partition_says_so():

@@ -91,7 +91,13 @@ def test_what_is_wrong_is_a_value_error_and_changes_nothing(ask, told):
         ({"plans": {}}, "at least one plan"),
         ({"plans": {"day": {"a": 132, "b": "rest"}}}, "no SMs remain for b in plan day"),
         ({"plans": {"day": DAY, "night": {"a": 200}}}, "plans has 132 SMs"),
-        ({"plans": {"day": DAY}, "sm_count": -1}, "sm_count is -1"),
+        ({"plans": {"day": DAY}, "sm_count": -1}, "sm_count is -1; ask for 1 or more"),
+        ({"plans": {"day": DAY}, "sm_count": 0}, "sm_count is 0; ask for 1 or more"),
+        ({"plans": {"day": DAY}, "sm_count": 1 << 40}, "sm_count is more than any device has"),
+        ({"plans": {"day": DAY}, "sm_count": 1 << 70}, "sm_count is more than any device has"),
+        ({"plans": {"": DAY}}, "the name '' of a plan is empty"),
+        ({"plans": {"a\0b": DAY}}, "the name 'a\\x00b' of a plan contains a NUL character"),
+        ({"plans": {"day": {"": 8}}}, "the name '' of a partition is empty"),
         ({"plans": {"day": DAY}, "sm_count": 133}, "a group of 133 SMs does not fit"),
         ({"plans": {"day": DAY}, "device": 3}, "there is no device 3"),
     ],
@@ -100,6 +106,33 @@ def test_a_set_that_cannot_be_takes_nothing(arguments, told):
     with pytest.raises(ValueError) as raised:
         PlanSet(**arguments)
     assert told in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("plans", "told"),
+    [
+        ({8: DAY}, "the name of a plan is a str such as \"decode\", and 8 is of type int"),
+        ({"day": {8: 8}}, "the name of a partition is a str such as \"decode\", and 8 is of type int"),
+        ("day", "plans have names, as in"),
+        (16, "plans have names, as in"),
+        (["day"], "'day' is no pair"),
+    ],
+)
+def test_a_set_of_something_else_is_a_type_error(plans, told):
+    with pytest.raises(TypeError) as raised:
+        PlanSet(plans)
+    assert told in str(raised.value)
+
+
+def test_a_plan_is_named_by_text():
+    with PlanSet([("day", DAY)]) as plans:
+        for ask in [plans.switch, plans.retire, lambda name: plans.prepare(name, NIGHT)]:
+            with pytest.raises(TypeError, match="the name of a plan is a str .*, and 8 is of type int"):
+                ask(8)
+            with pytest.raises(ValueError, match="the name '' of a plan is empty"):
+                ask("")
+    with pytest.raises(TypeError, match="sm_count.*whole number such as 16, and is a float"):
+        PlanSet({"day": DAY}, sm_count=16.0)
 
 
 def test_a_switch_that_waits_too_short_is_refused():

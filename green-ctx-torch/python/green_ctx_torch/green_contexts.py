@@ -4,8 +4,12 @@
 and newer, but for `sm_partition` and `split` of torch 2.15, which `green_ctx_torch.partition` does on
 older drivers too. Where the original leaves something undefined, this does not:
 
-- **Overlap.** No two contexts share SMs. The original's do, from two calls of `create` on; here the
+- **Overlap.** No two contexts with `num_sms` share SMs. The original's do, from two calls of `create` on; here the
   second is an error where too few SMs are free, and says who holds them.
+- **No `num_sms`.** Such a context, for its workqueue alone, has no SMs of its own. In the original it
+  uses the whole device; here it uses every SM that no other context or partition has when it is created,
+  as `sm_count` tells. Several of them use the same SMs. While one lives, nobody gets SMs of their own,
+  and the error says so: create those with `num_sms` first.
 - **Counts.** They are rounded up as the driver does or, where so many are not free, to the next count
   that is; `sm_count` tells the count and `requested` what was asked for. On an H200, 121 to 128 become
   132, since partitions are made of pieces of 8 and one of 12.

@@ -6,9 +6,12 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict};
 
+use crate::argument;
 use crate::device::device;
 use crate::fault::{Fault, unsigned};
 use crate::gil::{Held, blocking};
+use crate::provision::NAME;
+use crate::report;
 use crate::stream::kept;
 use crate::torch;
 
@@ -70,9 +73,15 @@ impl Allocator {
 
     /// Limits the bytes that may be in use on streams of partitions of a name; None for no limit.
     /// "primary" stands for what is in no partition, "borrowed" for green contexts of others.
-    fn set_partition_limit(&self, py: Python<'_>, name: &str, bytes: Option<i64>) -> PyResult<()> {
+    fn set_partition_limit(
+        &self,
+        py: Python<'_>,
+        name: &Bound<'_, PyAny>,
+        bytes: Option<i64>,
+    ) -> PyResult<()> {
+        let name = argument::name("partition", name)?;
         self.ask(py, |shared| {
-            shared.set_partition_limit(name, limit(bytes)?);
+            shared.set_partition_limit(&name, limit(bytes)?);
             Ok(())
         })
     }
@@ -111,11 +120,19 @@ impl Allocator {
     }
 
     /// Bytes and blocks in use, their peaks, what was refused, and the limit: in total, or on streams of
-    /// partitions of a name.
+    /// partitions of a name, as `set_partition_limit` takes it.
+    ///
+    /// ValueError for a name that no open partition has, and none had that used memory.
     #[pyo3(signature = (partition=None))]
-    fn usage<'py>(&self, py: Python<'py>, partition: Option<&str>) -> PyResult<Bound<'py, PyDict>> {
-        let usage = self.ask(py, |shared| {
-            Ok(partition.map_or_else(|| shared.usage(), |name| shared.partition(name)))
+    fn usage<'py>(
+        &self,
+        py: Python<'py>,
+        partition: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let name = partition.map(|name| argument::name("partition", name)).transpose()?;
+        let usage = self.ask(py, |shared| match name {
+            None => Ok(shared.usage()),
+            Some(name) => shared.partition(&name).map_or_else(|| unused(shared, &name), Ok),
         })?;
         dictionary(py, &usage)
     }
@@ -192,6 +209,18 @@ pub(crate) fn torch_allocator(py: Python<'_>) -> PyResult<Py<PyAny>> {
 
 fn import_torch(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
     torch::import_or(py, "call the C functions of green_ctx_torch.allocator.library_path()")
+}
+
+/// The usage of a name that has no account: nothing, where partitions can have the name.
+fn unused(shared: &Shared, name: &str) -> Result<Usage, Fault> {
+    let mut known = report::names_on(shared.device());
+    known.extend(["primary", "borrowed", NAME].map(str::to_owned));
+    if known.contains(name) {
+        return Ok(Usage::default());
+    }
+    known.extend(shared.snapshot().partitions.into_keys());
+    let known = known.into_iter().collect::<Vec<_>>().join(", ");
+    Err(Fault::value(format!("there is no partition {name}; there are {known}")))
 }
 
 fn limit(bytes: Option<i64>) -> Result<Option<u64>, Fault> {

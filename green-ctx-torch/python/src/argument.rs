@@ -1,8 +1,10 @@
-//! Arguments of the drop-ins, of which the originals say what raises what.
+//! Arguments: whole numbers, names, pairs of them, and devices.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict};
+use pyo3::types::{PyBool, PyDict, PyString};
+
+use crate::fault::{Fault, kind};
 
 /// A whole number: what no number of 64 bits is, is the greatest or the least of them, and out of
 /// every range.
@@ -29,6 +31,52 @@ impl<'py> FromPyObject<'_, 'py> for Whole {
             Err(_) => Ok(Whole(i64::MAX)),
         }
     }
+}
+
+/// A name of a partition or of a plan: text, some of it, and none that C would end early.
+pub(crate) fn name(of: &str, object: &Bound<'_, PyAny>) -> PyResult<String> {
+    let Ok(text) = object.cast::<PyString>() else {
+        return Err(PyTypeError::new_err(format!(
+            "the name of a {of} is a str such as \"decode\", and {} is of type {}",
+            object.repr()?,
+            kind(object)
+        )));
+    };
+    let wrong = match text.to_str() {
+        Err(_) => "is no Unicode text",
+        Ok("") => "is empty",
+        Ok(known) if known.contains('\0') => "contains a NUL character",
+        Ok(known) => return Ok(known.to_owned()),
+    };
+    let reason = format!("the name {} of a {of} {wrong}; use one such as \"decode\"", text.repr()?);
+    Err(Fault::value(reason).into())
+}
+
+/// What a mapping maps, or the pairs that `dict` would take; an error that says what they should be.
+pub(crate) fn pairs<'py>(
+    object: &Bound<'py, PyAny>,
+    expected: &str,
+) -> PyResult<Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
+    let wrong = || PyTypeError::new_err(format!("{expected}, and not a {}", kind(object)));
+    if object.is_instance_of::<PyString>() {
+        return Err(wrong());
+    }
+    let items = match object.hasattr("items")? {
+        true => object.call_method0("items")?,
+        false => object.clone(),
+    };
+    let mut all = Vec::new();
+    for pair in items.try_iter().map_err(|_| wrong())? {
+        let pair = pair?;
+        let not_a_pair = || PyTypeError::new_err(format!("{expected}; {pair:?} is no pair"));
+        if pair.is_instance_of::<PyString>() {
+            return Err(not_a_pair());
+        }
+        let both = pair.try_iter().map_err(|_| not_a_pair())?.collect::<PyResult<Vec<_>>>()?;
+        let both: [_; 2] = both.try_into().map_err(|_| not_a_pair())?;
+        all.push(both.into());
+    }
+    Ok(all)
 }
 
 /// Which device an argument names.

@@ -5,6 +5,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyString};
 
+use crate::argument;
 use crate::fault::{Fault, kind};
 
 /// What stands for all SMs that the others leave.
@@ -24,18 +25,11 @@ enum Count {
 impl Division {
     /// Reads a mapping, or pairs as `dict` takes them.
     pub(crate) fn read(division: &Bound<'_, PyAny>) -> PyResult<Division> {
-        if division.is_instance_of::<PyString>() {
-            return Err(PyTypeError::new_err(
-                "a division names its partitions, as in {\"decode\": 16, \"prefill\": \"rest\"}",
-            ));
-        }
-        let pairs = match division.hasattr("items")? {
-            true => division.call_method0("items")?,
-            false => division.clone(),
-        };
+        const EXPECTED: &str =
+            "a division names its partitions, as in {\"decode\": 16, \"prefill\": \"rest\"}";
         let mut groups: Vec<(String, Count)> = Vec::new();
-        for pair in pairs.try_iter()? {
-            let (name, count): (String, Bound<'_, PyAny>) = pair?.extract()?;
+        for (name, count) in argument::pairs(division, EXPECTED)? {
+            let name = argument::name("partition", &name)?;
             if groups.iter().any(|(known, _)| *known == name) {
                 return Err(Fault::value(format!("two partitions are named {name}")).into());
             }

@@ -9,6 +9,8 @@ use green_ctx_torch::allocator::AllocatorError;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
+use crate::provision::NAME;
+
 /// Why a call failed, until there is a GIL to make an exception with.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fault {
@@ -44,16 +46,26 @@ impl Fault {
         Fault::State(message.into())
     }
 
-    /// Whether the arguments are to blame, so that others can succeed at this moment.
-    fn is_value(&self) -> bool {
+    /// The library's error, where that is what it is.
+    fn library(&self) -> Option<&Error> {
         match self {
-            Fault::Value(_) => true,
-            Fault::State(_) => false,
             Fault::Library(error)
             | Fault::Plan(PlanError::Error(error))
             | Fault::Retarget(RetargetError::Error(error))
             | Fault::Torch(TorchError::Driver(error))
-            | Fault::Allocator(AllocatorError::Driver(error)) => is_value(error),
+            | Fault::Allocator(AllocatorError::Driver(error)) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Whether the arguments are to blame, so that others can succeed at this moment.
+    fn is_value(&self) -> bool {
+        if let Some(error) = self.library() {
+            return is_value(error);
+        }
+        match self {
+            Fault::Value(_) => true,
+            Fault::State(_) | Fault::Library(_) => false,
             Fault::Torch(error) => matches!(error, TorchError::InvalidRequest(_)),
             Fault::Allocator(error) => matches!(
                 error,
@@ -78,12 +90,25 @@ fn is_value(error: &Error) -> bool {
     match error {
         // What a thread or a stream is just doing, not what was given.
         Error::Capturing | Error::GuardOrder | Error::HostPanic { .. } | Error::Escapes(_) => false,
-        // More than there are, whoever holds them.
+        // More than there are, whoever holds or shares them.
         Error::NotEnoughSms(shortage) => {
-            let requested: u64 = shortage.requested.iter().flatten().copied().map(u64::from).sum();
-            requested > u64::from(shortage.total) || error.kind() == ErrorKind::InvalidRequest
+            let floors = shortage.requested.iter().filter_map(|share| share.floor());
+            let requested: u64 = floors.map(u64::from).sum();
+            requested > u64::from(shortage.total)
+                || (error.kind() == ErrorKind::InvalidRequest && shortage.sharers.is_empty())
         }
         error => error.kind() == ErrorKind::InvalidRequest,
+    }
+}
+
+/// What a refusal does not say of the only objects of this module that share SMs.
+pub(crate) fn advice(error: &Error) -> &'static str {
+    match error {
+        Error::NotEnoughSms(shortage) if shortage.sharers.iter().any(|who| *who.name == *NAME) => {
+            " (a GreenContext without num_sms shares every SM that nobody has when it is created: \
+             create it after what needs SMs of its own, or close it)"
+        }
+        _ => "",
     }
 }
 
@@ -95,6 +120,7 @@ impl From<Fault> for PyErr {
             message = format!("{message}: {error}");
             source = error.source();
         }
+        message.push_str(fault.library().map_or("", advice));
         if fault.is_value() {
             PyValueError::new_err(message)
         } else {

@@ -62,7 +62,8 @@ impl Open {
     }
 }
 
-/// A CUDA green context: some of a GPU's SMs, which nobody else has, for torch's work.
+/// A CUDA green context: some of a GPU's SMs, which nobody else has unless no count was asked for, for
+/// torch's work.
 ///
 /// `set_context` submits what torch does on this thread to the context, until `pop_context`. Both keep
 /// the order: what was submitted before comes first. Calls nest, one context within itself too, and
@@ -150,7 +151,9 @@ impl GreenContext {
     }
 
     /// Creates a context of at least `num_sms` SMs, rounded up as the driver does. Without `num_sms`
-    /// it has no SMs of its own and uses all of the device, beside whoever else does.
+    /// it has no SMs of its own: it uses those that no other context or partition has when it is
+    /// created, beside whoever else does. While it lives nobody gets SMs of their own, so create it
+    /// last.
     ///
     /// Takes the arguments of torch 2.11, and by keyword those of torch 2.12. `device_id=None` is
     /// torch's current device.

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use green_ctx::{Context, SmGroup, StreamOptions};
+use green_ctx::{Context, Share, SmGroup, StreamOptions};
 use green_ctx_torch::{TorchError, scope};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyTuple;
 
+use crate::argument::Whole;
 use crate::fault::Fault;
 use crate::gil::{Held, blocking};
 use crate::stream::{Stream, kept};
@@ -24,8 +25,8 @@ pub(crate) struct Live {
 enum Home {
     /// Made for itself: a context and its first stream.
     Own(Context, green_ctx::Stream),
-    /// Of a plan, whose others may share its SMs by turns.
-    Planned(Arc<green_ctx::Partition>),
+    /// Of a plan, whose other plans have its SMs while they are active.
+    Planned(green_ctx::Partition),
 }
 
 impl Live {
@@ -34,7 +35,7 @@ impl Live {
         Ok(Live::new(Home::Own(context, stream)))
     }
 
-    pub(crate) fn planned(partition: Arc<green_ctx::Partition>) -> Live {
+    pub(crate) fn planned(partition: green_ctx::Partition) -> Live {
         Live::new(Home::Planned(partition))
     }
 
@@ -52,10 +53,10 @@ impl Live {
         }
     }
 
-    pub(crate) fn requested(&self) -> Option<u32> {
+    pub(crate) fn share(&self) -> Option<Share> {
         match &self.home {
-            Home::Own(context, _) => context.group().and_then(SmGroup::requested),
-            Home::Planned(partition) => partition.requested(),
+            Home::Own(context, _) => context.group().map(SmGroup::share),
+            Home::Planned(partition) => Some(partition.share()),
         }
     }
 
@@ -107,7 +108,7 @@ struct Open {
 
 impl Partition {
     pub(crate) fn new(live: Arc<Live>) -> Partition {
-        let (name, requested) = (live.name().to_owned(), live.requested());
+        let (name, requested) = (live.name().to_owned(), live.share().and_then(Share::count));
         let (sm_count, device) = (live.sm_count(), live.context().device().ordinal());
         let raw_context = live.raw_context;
         let open = Open { live: Held::new(live), stream: PyOnceLock::new() };
@@ -145,7 +146,7 @@ impl Partition {
         &self.name
     }
 
-    /// The SMs that were asked for; None for the rest.
+    /// The SMs that were asked for; None where no count was.
     #[getter]
     fn requested(&self) -> Option<u32> {
         self.requested
@@ -190,11 +191,14 @@ impl Partition {
         self.with(|_| self.raw_context)
     }
 
-    /// Makes one more stream. Lower priorities run first; the driver clamps them to its range, 0 to
-    /// -5 on an H200.
-    #[pyo3(signature = (priority=0))]
-    fn create_stream(&self, py: Python<'_>, priority: i32) -> PyResult<Stream> {
+    /// Makes one more stream. Lower priorities run first; what is outside of the driver's range, 0 to
+    /// -5 on an H200, is the nearest in it.
+    #[pyo3(signature = (priority=Whole(0)), text_signature = "($self, priority=0)")]
+    fn create_stream(&self, py: Python<'_>, priority: Whole) -> PyResult<Stream> {
         let live = self.live()?;
+        // The driver clamps, and takes an int.
+        let nearest = if priority.0 < 0 { i32::MIN } else { i32::MAX };
+        let priority = i32::try_from(priority.0).unwrap_or(nearest);
         let (stream, raw, priority) = blocking(py, move || live.create_stream(priority))?;
         Ok(Stream::new(stream, raw, priority))
     }

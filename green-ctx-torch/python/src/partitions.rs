@@ -154,7 +154,7 @@ fn make(ordinal: i64, division: &Division, fine: bool) -> Result<Vec<Arc<Live>>,
             )),
             false => Fault::state(format!(
                 "no SMs remain for {rest}: what the others leave of the device's {total} is held \
-                 already"
+                 or shared already"
             )),
         });
     }

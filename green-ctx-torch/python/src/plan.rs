@@ -8,6 +8,7 @@ use green_ctx::{Granularity, PlanError, SplitRequest, SwitchOptions};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
+use crate::argument::{self, Whole};
 use crate::device::device;
 use crate::division::Division;
 use crate::fault::Fault;
@@ -82,7 +83,7 @@ struct Wish {
 
 impl Wish {
     fn read(name: &Bound<'_, PyAny>, division: &Bound<'_, PyAny>) -> PyResult<Wish> {
-        Ok(Wish { name: name.extract()?, division: Division::read(division)? })
+        Ok(Wish { name: argument::name("plan", name)?, division: Division::read(division)? })
     }
 
     fn plan(&self, fine: bool) -> green_ctx::PlanRequest {
@@ -97,8 +98,7 @@ impl Wish {
 
 /// What the partitions of a plan are.
 pub(crate) fn living(plan: &green_ctx::Plan) -> Vec<Arc<Live>> {
-    let live = |partition: &Arc<_>| Arc::new(Live::planned(Arc::clone(partition)));
-    plan.partitions().iter().map(live).collect()
+    plan.partitions().iter().map(|part| Arc::new(Live::planned(part.clone()))).collect()
 }
 
 impl PlanSet {
@@ -138,12 +138,12 @@ impl PlanSet {
         py: Python<'_>,
         plans: &Bound<'_, PyAny>,
         device: i64,
-        sm_count: Option<i64>,
+        sm_count: Option<Whole>,
         fine: bool,
     ) -> PyResult<PlanSet> {
+        const EXPECTED: &str = "plans have names, as in {\"day\": {\"decode\": 16}}";
         let mut wishes = Vec::new();
-        for pair in plans.call_method0("items")?.try_iter()? {
-            let (name, division): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair?.extract()?;
+        for (name, division) in argument::pairs(plans, EXPECTED)? {
             wishes.push(Wish::read(&name, &division)?);
         }
         let (set, prepared) = blocking(py, move || make(device, sm_count, fine, &wishes))?;
@@ -208,11 +208,11 @@ impl PlanSet {
     fn switch(
         &self,
         py: Python<'_>,
-        name: String,
+        name: &Bound<'_, PyAny>,
         fence: bool,
         drain_ms: Option<f64>,
     ) -> PyResult<Py<Plan>> {
-        let set = self.set()?;
+        let (set, name) = (self.set()?, argument::name("plan", name)?);
         let mut options = SwitchOptions::default().fence(fence);
         if let Some(milliseconds) = drain_ms {
             let at_most = match Duration::try_from_secs_f64(milliseconds / 1e3) {
@@ -234,8 +234,8 @@ impl PlanSet {
     }
 
     /// Forgets a plan, which must not be the active one, and closes its partitions.
-    fn retire(&self, py: Python<'_>, name: String) -> PyResult<()> {
-        let set = self.set()?;
+    fn retire(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (set, name) = (self.set()?, argument::name("plan", name)?);
         let retired = name.clone();
         blocking(py, move || Ok(set.retire(&retired)?))?;
         let plans = self.plans.bind(py);
@@ -296,7 +296,7 @@ impl Prepared {
 
 fn make(
     ordinal: i64,
-    sm_count: Option<i64>,
+    sm_count: Option<Whole>,
     fine: bool,
     wishes: &[Wish],
 ) -> Result<(Arc<green_ctx::PlanSet>, Vec<Prepared>), Fault> {
@@ -306,10 +306,13 @@ fn make(
     let device = device(ordinal)?;
     let granularity = if fine { Granularity::Fine } else { Granularity::Coarse };
     let request = SplitRequest::new().granularity(granularity);
-    let request = match sm_count.map(|count| (count, u32::try_from(count))) {
+    let request = match sm_count.map(|Whole(count)| (count, u32::try_from(count))) {
         None => request.rest("plans"),
-        Some((_, Ok(count))) => request.group("plans", count),
-        Some((count, Err(_))) => {
+        Some((1.., Ok(count))) => request.group("plans", count),
+        Some((1.., Err(_))) => {
+            return Err(Fault::value("sm_count is more than any device has; ask for fewer SMs"));
+        }
+        Some((count, _)) => {
             return Err(Fault::value(format!("sm_count is {count}; ask for 1 or more")));
         }
     };

@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 
 use green_ctx::{
-    Context, Device, Driver, Error, Granularity, Provision, SmGroup, SplitRequest, Version,
+    Context, Device, Driver, Error, Granularity, Provision, Share, SmGroup, SplitRequest, Version,
     WorkqueueOptions, WorkqueueScope,
 };
 use parking_lot::Mutex;
@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 
 use crate::argument::Whole;
 use crate::device::device;
-use crate::fault::Fault;
+use crate::fault::{Fault, advice};
 use crate::gil::blocking;
 use crate::green_context::GreenContext;
 
@@ -59,7 +59,8 @@ pub(crate) fn limits(ordinal: i64) -> Result<(Device, Limits), Fault> {
 }
 
 /// The originals raise RuntimeError for all that fails.
-pub(crate) fn runtime(error: impl StdError) -> Fault {
+pub(crate) fn runtime(error: impl StdError + 'static) -> Fault {
+    let error: &(dyn StdError + 'static) = &error;
     let mut message = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
@@ -70,8 +71,12 @@ pub(crate) fn runtime(error: impl StdError) -> Fault {
         }
         source = error.source();
     }
+    message.push_str(error.downcast_ref().map_or("", advice));
     Fault::state(message)
 }
+
+/// What the ledger calls a context's SMs.
+pub(crate) const NAME: &str = "GreenContext";
 
 /// What a green context is asked for.
 #[derive(Clone, Copy)]
@@ -141,14 +146,20 @@ impl Request {
 }
 
 /// The SMs of a context: rounded up as the driver does or, where so many are not free, the next count
-/// that is. Without a count all of the device's, which stay everybody's.
+/// that is. Without a count every SM that nobody has for itself, shared with whoever else asks so.
 fn take(device: &Device, wanted: Option<u32>, limits: Limits) -> green_ctx::Result<SmGroup> {
-    let group = |count| SplitRequest::new().group("GreenContext", count);
+    let group = |share: Share| SplitRequest::new().group(NAME, share);
     let sms = device.resources().sm()?;
     let split = match wanted {
-        None => sms.split(group(limits.total).overlapping(true)),
-        Some(count) => match sms.split(group(limits.rounded(count))) {
-            Err(Error::NotEnoughSms(_)) => sms.split(group(count)),
+        None => match sms.split(group(Share::from(..))) {
+            // What takes every unit takes them as finely as the others have cut them.
+            Err(Error::CutInUse { .. }) => {
+                sms.split(group(Share::from(..)).granularity(Granularity::Fine))
+            }
+            split => split,
+        },
+        Some(count) => match sms.split(group(limits.rounded(count).into())) {
+            Err(Error::NotEnoughSms(_)) => sms.split(group(count.into())),
             split => split,
         },
     };
@@ -192,9 +203,8 @@ pub(crate) fn split_green(
 ) -> PyResult<Vec<GreenContext>> {
     blocking(py, move || {
         let (device, _) = limits(device.0)?;
-        let request = counts
-            .iter()
-            .fold(SplitRequest::new(), |request, count| request.group("GreenContext", *count));
+        let request =
+            counts.iter().fold(SplitRequest::new(), |request, count| request.group(NAME, *count));
         let split = device.resources().sm().and_then(|sms| sms.split(request)).map_err(runtime)?;
         let given: Vec<u32> = split.groups.iter().map(|group| group.sm_count()).collect();
         if exact && given != counts {

@@ -1,9 +1,10 @@
 //! Proof of where partitions run.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
-use green_ctx::Context;
 use green_ctx::verify::{self as proof, PartitionReport};
+use green_ctx::{Context, Device};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -46,9 +47,8 @@ pub(crate) fn note_set(set: &Arc<green_ctx::PlanSet>) {
     note(Made::Set(Arc::downgrade(set)));
 }
 
-/// The partitions of a device that are open, and those of active plans.
-fn open_on(ordinal: i64) -> Result<Vec<Arc<Live>>, Fault> {
-    let device = device(ordinal)?;
+/// The partitions and sets of plans that are open.
+fn open() -> (Vec<Arc<Live>>, Vec<Arc<green_ctx::PlanSet>>) {
     let (mut partitions, mut sets) = (Vec::new(), Vec::new());
     // Handles that turn out to be the last ones end outside of the lock.
     for made in MADE.lock().iter() {
@@ -57,6 +57,24 @@ fn open_on(ordinal: i64) -> Result<Vec<Arc<Live>>, Fault> {
             Made::Set(set) => sets.extend(set.upgrade()),
         }
     }
+    (partitions, sets)
+}
+
+/// The names of a device's partitions that are open, and of those of all its plans.
+pub(crate) fn names_on(device: &Device) -> BTreeSet<String> {
+    let (partitions, sets) = open();
+    let plans: Vec<_> = sets.iter().flat_map(|set| set.plans()).collect();
+    let planned = plans.iter().flat_map(|plan| plan.partitions());
+    let open = partitions.iter().map(|live| (live.context(), live.name()));
+    let all = open.chain(planned.map(|part| (part.context(), part.name())));
+    let here = all.filter(|(context, _)| context.device() == device);
+    here.map(|(_, name)| name.to_owned()).collect()
+}
+
+/// The partitions of a device that are open, and those of active plans.
+fn open_on(ordinal: i64) -> Result<Vec<Arc<Live>>, Fault> {
+    let device = device(ordinal)?;
+    let (partitions, sets) = open();
     let planned = sets.iter().flat_map(|set| living_of(&set.active()));
     let open = partitions.into_iter().chain(planned);
     let open: Vec<_> = open.filter(|live| *live.context().device() == device).collect();
@@ -75,7 +93,8 @@ pub(crate) struct Report {
 
 #[pymethods]
 impl Report {
-    /// Whether every partition ran on its own SMs, on all of them and only there.
+    /// Whether every partition ran on all of its SMs and only there, and nobody else on those that are its
+    /// own.
     #[getter]
     fn ok(&self) -> bool {
         self.report.ok()
@@ -87,7 +106,7 @@ impl Report {
         self.report.disjoint()
     }
 
-    /// Whether every partition ran on as many SMs as it was given.
+    /// Whether every partition, alone, ran on as many SMs as it was given.
     #[getter]
     fn complete(&self) -> bool {
         self.report.partitions.iter().all(PartitionReport::complete)
@@ -144,10 +163,10 @@ pub(crate) fn verify(
             None => open_on(device)?,
         };
         let contexts: Vec<Context> = living.iter().map(|live| live.context().clone()).collect();
-        let mut report = proof::partitions(&contexts, proof::DEFAULT_STAY)?;
-        // Plans share contexts, which have the name of whichever was prepared first.
+        let mut report = proof::contexts(&contexts, proof::DEFAULT_STAY)?;
+        // Plans share contexts, which have the name and the share of whichever was prepared first.
         for (part, live) in report.partitions.iter_mut().zip(&living) {
-            (part.name, part.requested) = (live.name().to_owned(), live.requested());
+            (part.name, part.share) = (live.name().to_owned(), live.share());
         }
         Ok(report)
     })?;

@@ -140,8 +140,8 @@ impl Accounts {
         self.total.usage
     }
 
-    pub(super) fn of(&self, name: &str) -> Usage {
-        self.partitions.get(name).map(|account| account.usage).unwrap_or_default()
+    pub(super) fn of(&self, name: &str) -> Option<Usage> {
+        self.partitions.get(name).map(|account| account.usage)
     }
 
     pub(super) fn partitions(&self) -> BTreeMap<String, Usage> {
@@ -173,11 +173,13 @@ mod tests {
         let total = accounts.total();
         assert_eq!((total.current_bytes, total.peak_bytes), (40, 40));
         assert_eq!((total.refusals, total.failures, total.allocations), (2, 1, 1));
-        assert_eq!(accounts.of("prefill").refusals, 1);
+        let of = |accounts: &Accounts, name| accounts.of(name).expect("an account");
+        assert_eq!(of(&accounts, "prefill").refusals, 1);
+        assert_eq!(accounts.of("primary"), None);
         accounts.give_back(&decode, 40);
-        assert_eq!((accounts.total().current_bytes, accounts.of("decode").peak_bytes), (0, 40));
+        assert_eq!((accounts.total().current_bytes, of(&accounts, "decode").peak_bytes), (0, 40));
         accounts.reset_peak();
-        assert_eq!((accounts.total().peak_bytes, accounts.of("decode").peak_blocks), (0, 0));
+        assert_eq!((accounts.total().peak_bytes, of(&accounts, "decode").peak_blocks), (0, 0));
     }
 
     #[test]

@@ -22,7 +22,7 @@ fn each_partition_has_an_account() -> Outcome {
         (alloc(30, null_mut()), null_mut()),
     ];
     assert!(blocks.iter().all(|(block, _)| !block.is_null()));
-    let usage = |name| machine.allocator.partition(name);
+    let usage = |name| machine.usage(name);
     let bytes = |name| usage(name).current_bytes;
     assert_eq!([bytes("decode"), bytes("prefill"), bytes("primary")], [1500, 300, 100]);
     assert_eq!(c::green_ctx_torch_current_bytes(0), 1900);
@@ -61,16 +61,16 @@ fn streams_of_others_lead_to_their_partition() -> Outcome {
     let streams = [raw::stream(&decode)?, raw::stream(&primary)?, elsewhere.stream()?];
     let blocks = streams.map(|stream| alloc(64, stream));
     for name in ["decode", "primary", "borrowed"] {
-        assert_eq!(machine.allocator.partition(name).current_bytes, 64, "{name}");
+        assert_eq!(machine.usage(name).current_bytes, 64, "{name}");
     }
     // A token stands for a stream of the context that is current.
     let (in_decode, in_primary) = {
         let _current = decode.make_current()?;
         let block = alloc(100, null_mut());
-        assert_eq!(machine.allocator.partition("decode").current_bytes, 164);
+        assert_eq!(machine.usage("decode").current_bytes, 164);
         (block, alloc(100, without_provenance_mut(1)))
     };
-    assert_eq!(machine.allocator.partition("decode").current_bytes, 264);
+    assert_eq!(machine.usage("decode").current_bytes, 264);
     // Freed where another context is current, or none, they go back in their own stream's order.
     free(in_decode, null_mut());
     {
@@ -139,7 +139,7 @@ fn a_default_stream_that_cannot_be_named_is_waited_for() -> Outcome {
         // SAFETY: the block has 64 bytes.
         raw::ok("cuMemsetD8Async", unsafe { fill(block.addr() as u64, 1, 64, null_mut()) })?;
     }
-    assert_eq!(machine.allocator.partition("borrowed").current_bytes, 192);
+    assert_eq!(machine.usage("borrowed").current_bytes, 192);
     free(blocks[0], null_mut());
     assert_eq!(waiting(), 0);
     leave(&machine)?;

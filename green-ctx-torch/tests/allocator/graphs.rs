@@ -49,7 +49,7 @@ fn a_graph_has_no_allocation_in_it() -> Outcome {
     let (decode, prefill) = (machine.stream("decode", 16)?, machine.stream("prefill", 64)?);
     let (graph, block) = captured(&decode, &kernel)?;
     assert_eq!(graph.node_count()?, 1, "the kernel alone");
-    assert_eq!(machine.allocator.partition("decode").current_bytes, 64);
+    assert_eq!(machine.usage("decode").current_bytes, 64);
     let moved = graph.retarget(prefill.context())?.instantiate()?;
     // SAFETY: the graph writes to the block, which is allocated.
     unsafe { prefill.launch_graph(&moved) }?;

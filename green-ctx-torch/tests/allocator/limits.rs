@@ -45,8 +45,8 @@ fn a_partition_has_a_limit_of_its_own() -> Outcome {
     let blocks = [(100, &decode), (5000, &prefill)]
         .map(|(bytes, stream)| (alloc(bytes, stream.as_raw()), stream));
     assert!(blocks.iter().all(|(block, _)| !block.is_null()));
-    assert_eq!(machine.allocator.partition("decode").refusals, 1);
-    assert_eq!(machine.allocator.partition("prefill").refusals, 0);
+    assert_eq!(machine.usage("decode").refusals, 1);
+    assert_eq!(machine.usage("prefill").refusals, 0);
     blocks.iter().for_each(|(block, stream)| free(*block, stream.as_raw()));
     // SAFETY: null fails.
     assert_eq!(unsafe { c::green_ctx_torch_set_partition_limit(0, std::ptr::null(), 1) }, -1);

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use green_ctx::sim::{Live, Sim};
 use green_ctx::sys::CUstream;
 use green_ctx::{Context, Device, Driver, SplitRequest, Stream, StreamOptions};
-use green_ctx_torch::allocator::{Allocator, c};
+use green_ctx_torch::allocator::{Allocator, Usage, c};
 use serde_json::Value;
 
 /// Any test's result: `?` on every error.
@@ -41,6 +41,11 @@ impl Machine {
     /// A stream of a new partition of a name.
     pub(crate) fn stream(&self, name: &str, sms: u32) -> green_ctx::Result<Stream> {
         self.partition(name, sms)?.create_stream(StreamOptions::default())
+    }
+
+    /// What is in use in partitions of a name, which have asked for memory or have a limit.
+    pub(crate) fn usage(&self, name: &str) -> Usage {
+        self.allocator.partition(name).expect("an account")
     }
 
     /// Ends with nothing left behind: neither blocks nor anything of the driver's.

@@ -1,6 +1,6 @@
 """The workqueue arguments of torch 2.12, on a driver that has workqueues."""
 
-from green_ctx_torch import GreenContext
+from green_ctx_torch import GreenContext, PlanSet, _native, partition, verify
 
 most = GreenContext.max_workqueue_concurrency(device_id=0)
 part = GreenContext.create(
@@ -15,7 +15,51 @@ for limit in (0, -1, most + 1):
     else:
         raise AssertionError(f"a limit of {limit} was taken")
 
-# Without a count it has no SMs of its own, and uses all of the device.
+
+def refused(create):
+    """What a call says that must be a RuntimeError, and no wrong argument."""
+    try:
+        create()
+    except RuntimeError as error:
+        return str(error)
+    raise AssertionError("SMs that others share became somebody's own")
+
+
+# Without a count it has no SMs of its own, and uses those that nobody has, beside others like it.
 shared = GreenContext(workqueue_scope="device_ctx")
-assert shared.requested is None and shared.sm_count == 132
-assert GreenContext.create(116).sm_count == 116
+beside = GreenContext(workqueue_scope="balanced")
+for context in (shared, beside):
+    assert context.requested is None and context.sm_count == 116
+    assert context.partition.requested is None
+report = verify([part.partition, shared.partition, beside.partition])
+assert report.ok and report.complete and not report.disjoint
+
+# What comes later gets no SMs of its own, and is told why and what to do.
+for create in (
+    lambda: GreenContext.create(16),
+    lambda: partition({"a": 16}),
+    lambda: PlanSet({"day": {"a": 16}}, sm_count=16),
+    # What FlashInfer's and SGLang's streams are made of.
+    lambda: _native.split_green(0, [16, 24]),
+):
+    told = refused(create)
+    assert "GreenContext (116 SMs), GreenContext (116 SMs)" in told, told
+    assert told.endswith("create it after what needs SMs of its own, or close it)"), told
+part.close()
+# The SMs that it had are free for others.
+GreenContext.create(16).close()
+shared.close()
+beside.close()
+everything = GreenContext(workqueue_scope="device_ctx")
+assert everything.sm_count == 132
+# Nobody has any SMs for themselves now, and still it is no wrong argument.
+told = refused(lambda: partition({"a": 16}))
+assert "132 SMs can only be shared while GreenContext (132 SMs) shares them" in told, told
+everything.close()
+
+# However finely the others cut the device.
+with partition({"a": 2}, fine=True):
+    assert GreenContext(workqueue_scope="device_ctx").sm_count == 130
+with partition({"a": 132}):
+    assert "held by a (132 SMs)" in refused(lambda: GreenContext(workqueue_scope="device_ctx"))
+assert GreenContext.create(132).sm_count == 132
