@@ -179,7 +179,9 @@ impl Error {
             Error::NoSuchDevice { count: 0, .. } => ErrorKind::NoDriver,
             Error::Unsupported { .. } => ErrorKind::Unsupported,
             Error::NotEnoughSms(shortage)
-                if shortage.holders.is_empty() && shortage.quarantined == 0 =>
+                if shortage.holders.is_empty()
+                    && shortage.sharers.is_empty()
+                    && shortage.quarantined == 0 =>
             {
                 ErrorKind::InvalidRequest
             }

@@ -50,6 +50,12 @@ pub struct Fit {
     /// The context's SMs. `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT` would be the whole device's, in
     /// a partition too (recorded on an H200, driver 580.159.04).
     pub sm_count: u32,
+    /// How many of them other partitions may use too. Blocks there come as the others leave room: a grid
+    /// that has to be there at once may wait for them. A cooperative one begins as a whole then (recorded
+    /// on an H200 and an H100, driver 580.159.04); blocks of a plain launch that wait for each other hold
+    /// their SMs meanwhile, and wait for ever where the others stay.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub shared_sms: u32,
     /// How many of the blocks one SM holds
     /// (`cuOccupancyMaxActiveBlocksPerMultiprocessor`); 0 for a block that no SM can run.
     pub blocks_per_sm: u32,
@@ -98,7 +104,8 @@ impl Fit {
 
     /// The grid that a persistent kernel should have, one whose blocks stay and fetch their work in a
     /// loop: as many blocks as are there at once, so that every SM is full and none of them has to
-    /// wait for another's end before it begins. It is made of whole clusters; its first side is 0
+    /// wait for another's end before it begins. On [shared SMs](Fit::shared_sms) it takes them for as long
+    /// as it runs: such a job wants a count, and no `n..`. It is made of whole clusters; its first side is 0
     /// where not even one block or cluster fits.
     #[must_use]
     pub fn persistent_grid(&self) -> (u32, u32, u32) {
@@ -133,6 +140,13 @@ impl fmt::Display for Fit {
         }
         let (asked, resident) = (self.blocks, self.resident_blocks);
         writeln!(f, ", on {sm_count} SMs")?;
+        if self.shared_sms > 0 {
+            writeln!(
+                f,
+                "  {} of them are shared: a grid that must be there at once may wait for the sharers",
+                self.shared_sms
+            )?;
+        }
         writeln!(
             f,
             "  blocks at once: {resident}, {} an SM; asked for: {asked}",

@@ -12,7 +12,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::group::SmGroup;
 use crate::ledger::{Holder, Share, SplitRequest, UnitSet};
-use crate::resource::Resources;
+use crate::resource::{Provision, Resources};
 use crate::stream::{Stream, StreamOptions};
 
 pub use close::ClosePartitionError;
@@ -189,6 +189,19 @@ impl Partition {
 }
 
 impl Device {
+    /// Makes a partition of a group, with a workqueue of its own if one is added
+    /// ([`SmGroup::with_workqueue`]). Where it fails, the group's SMs are free again.
+    ///
+    /// # Errors
+    ///
+    /// As [`create_context`](Device::create_context), which gives the group back.
+    pub fn create_partition(&self, provision: impl Into<Provision>) -> Result<Partition> {
+        let provision = provision.into();
+        let (given, priority) = (Given::from(&provision.group), provision.group.priority());
+        let context = self.create_context(provision)?;
+        Ok(Partition::new(given, Vec::new(), Arc::new(SharedContext::of(context, priority)?)))
+    }
+
     /// Divides the device's SMs into partitions: takes them, and makes a context and a stream for each.
     ///
     /// The first context of certain SMs takes about 800 µs on an H200 and 4 to 5 MiB of device memory
@@ -220,13 +233,8 @@ impl Device {
             return Err(Error::InvalidRequest(format!("two groups are named {name}")));
         }
         let split = self.resources().sm()?.split(request)?;
-        let partition = |group: SmGroup| {
-            let given = Given::from(&group);
-            let shared = Arc::new(SharedContext::create(group)?);
-            Ok(Partition::new(given, Vec::new(), shared))
-        };
         let groups = split.groups.into_iter().chain(split.remainder);
-        groups.map(partition).collect()
+        groups.map(|group| self.create_partition(group)).collect()
     }
 }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use common::{Outcome, simulated};
 use green_ctx::sim::Sim;
 use green_ctx::{
-    CloseReason, Device, Driver, Error, Granularity, Holder, Partitions, Share, SplitRequest,
-    StreamOptions, verify,
+    CloseReason, Device, Driver, Error, ErrorKind, Granularity, Holder, LaunchConfig, Library,
+    Partitions, Share, SplitRequest, StreamOptions, verify,
 };
 
 const STAY: Duration = Duration::from_millis(1);
@@ -246,5 +246,53 @@ fn closing_gives_the_group_back_or_the_partition() -> Outcome {
     assert_eq!((group.floor(), group.sm_count(), group.share()), (32, 48, Share::from(32..=48)));
     drop(group);
     assert_eq!(device.resources().sm()?.free(), 132);
+    Ok(())
+}
+
+#[test]
+fn a_shortage_names_the_nearest_and_who_is_in_the_way() -> Outcome {
+    let (_sim, device) = simulated("h200")?;
+    for (request, nearest) in [
+        (SplitRequest::from([133]), "a group of 132 would fit"),
+        (SplitRequest::from([132, 8]), "groups of 124, 8 would fit"),
+        (
+            SplitRequest::from([Share::from(132), Share::from(..=8)]),
+            "groups of 124, ..=8 would fit",
+        ),
+        (SplitRequest::from([100, 100]), "2 groups of 64 would fit"),
+    ] {
+        let error = refused(&device, request);
+        assert!(error.contains(nearest), "{error}");
+    }
+    let _sharer = device.partition([Share::from(..)])?;
+    let error = device.partition([8]).expect_err("all are shared");
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    Ok(())
+}
+
+#[test]
+fn overlapping_groups_share_as_little_as_they_can() -> Outcome {
+    let (_sim, device) = simulated("h200")?;
+    let request = || SplitRequest::from([48]).overlapping(true);
+    let (first, second) = (device.partition(request())?, device.partition(request())?);
+    assert_eq!(first[0].shared_with(), []);
+    assert_eq!(second[0].shared_with(), []);
+    let third = device.partition(request())?;
+    assert_eq!(third[0].floor(), 0);
+    assert!(!third[0].shared_with().is_empty());
+    Ok(())
+}
+
+#[test]
+fn what_fits_names_the_shared_sms() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    sim.register_kernel("work", |_| {});
+    let ptx = ".version 5.0 .target sm_52 .address_size 64 .visible .entry work() { ret; }";
+    let kernel = Library::from_ptx(&device, ptx)?.kernel("work")?;
+    let parts = device.partition([Share::from(32..=64), Share::from(16)])?;
+    let fit = |index: usize| kernel.fit(parts[index].context(), LaunchConfig::new(1, 1024));
+    assert_eq!((fit(0)?.sm_count, fit(0)?.shared_sms, fit(1)?.shared_sms), (64, 32, 0));
+    assert!(fit(0)?.to_string().contains("32 of them are shared"));
+    assert!(!fit(1)?.to_string().contains("shared: a grid"));
     Ok(())
 }

@@ -144,6 +144,7 @@ impl Question<'_> {
             shared_bytes,
             cluster,
             sm_count: self.context.sm_count()?,
+            shared_sms: self.context.group().map_or(0, |group| group.sm_count() - group.floor()),
             blocks_per_sm,
             resident_blocks,
             clusters: Vec::new(),

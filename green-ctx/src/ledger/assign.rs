@@ -156,15 +156,25 @@ impl<C> Supply<'_, C> {
         shares: &[Share],
         request: &SplitRequest,
     ) -> Option<(Vec<Units>, Option<Units>)> {
-        let shared = || self.load.iter().map(Option::is_some).collect();
-        let mut free: Vec<bool> = if request.overlapping { shared() } else { self.free.clone() };
-        let mut given = self.floors(shares, &mut free)?;
         if request.overlapping {
+            // What nobody shares yet, where that is enough.
+            let at_most = |most| -> Vec<bool> {
+                self.load.iter().map(|load| load.is_some_and(|load| load <= most)).collect()
+            };
+            let mut free = at_most(0);
+            let mut given = self.floors(shares, &mut free);
+            if given.is_none() || request.rest_name().is_some() {
+                free = at_most(u32::MAX);
+                given = self.floors(shares, &mut free);
+            }
+            let mut given = given?;
             let rest = self.all(|unit| free[unit]);
             given.iter_mut().for_each(|units| units.pool = std::mem::take(&mut units.floor));
             let rest = Some(rest).filter(|rest| !rest.is_empty());
             return Some((given, rest.map(|pool| Units { floor: Vec::new(), pool })));
         }
+        let mut free = self.free.clone();
+        let mut given = self.floors(shares, &mut free)?;
         if shares.iter().any(|share| !share.is_exclusive()) {
             self.pools(shares, &mut given)?;
         }
@@ -344,6 +354,19 @@ impl<C> Supply<'_, C> {
         }))
     }
 
+    /// By how many SMs counts can differ: by a unit, or by an odd one in place of a regular one.
+    fn steps(&self) -> Vec<u32> {
+        let size = self.units.size();
+        let counts = self.units.counts().iter();
+        let mut steps: Vec<u32> = counts
+            .flat_map(|count| [*count, count.abs_diff(size)])
+            .filter(|step| *step > 0)
+            .collect();
+        steps.sort_unstable_by(|one, other| other.cmp(one));
+        steps.dedup();
+        steps
+    }
+
     /// As many groups as a request has, with floors reduced by the same share until they fit, and then
     /// each grown again as far as it can, unless they were to be equal; none where floors of one unit
     /// do not fit either.
@@ -382,15 +405,21 @@ impl<C> Supply<'_, C> {
         }
         let mut nearest = reduced(part);
         let equal = shares.iter().all(|share| *share == shares[0]);
-        for group in 0..if equal { 0 } else { nearest.len() } {
-            while least(&nearest[group]) > 0
-                && least(&nearest[group]) + unit <= least(&shares[group])
-            {
-                let mut larger = nearest.clone();
-                larger[group] = larger[group].with_floor(least(&larger[group]) + unit);
-                if fits(&larger).is_none() {
-                    break;
-                }
+        if equal && nearest.len() > 1 {
+            return nearest;
+        }
+        let steps = self.steps();
+        for group in 0..nearest.len() {
+            let grown = |nearest: &[Share]| {
+                steps.iter().find_map(|step| {
+                    let floor = least(&nearest[group]);
+                    let mut larger = nearest.to_vec();
+                    larger[group] = larger[group].with_floor(floor + step);
+                    let fits = floor > 0 && floor + step <= least(&shares[group]);
+                    (fits && self.meet(&larger, request).is_some()).then_some(larger)
+                })
+            };
+            while let Some(larger) = grown(&nearest) {
                 nearest = larger;
             }
         }

@@ -68,8 +68,7 @@ impl fmt::Display for NotEnoughSms {
                 write!(f, "{count} groups of {first} SMs do not fit, {fit} fit")?;
             }
             shares => {
-                let words: Vec<Words> = shares.iter().copied().map(Words).collect();
-                write!(f, "groups of {} SMs do not fit, ", list(&words))?;
+                write!(f, "groups of {} SMs do not fit, ", list(shares))?;
                 match fit {
                     0 => write!(f, "not even the first fits")?,
                     fit => write!(f, "the first {fit} fit")?,
@@ -97,8 +96,8 @@ impl fmt::Display for NotEnoughSms {
         if !self.sharers.is_empty() {
             write!(
                 f,
-                " while {} shares them: ask for everything in one request, bound the ceiling, or \
-                 use plans",
+                " while {} shares them: ask for everything in one request, bound the ceiling, close \
+                 it, or use plans",
                 list(&self.sharers)
             )?;
         }

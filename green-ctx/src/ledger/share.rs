@@ -92,8 +92,9 @@ impl Share {
         !matches!(self.0, Kind::Between { .. })
     }
 
-    /// Whether it takes every SM that is in nobody's floor.
-    pub(super) const fn is_unbounded(self) -> bool {
+    /// Whether it takes every SM that is in nobody's floor, so that none is left for the rest.
+    #[must_use]
+    pub const fn is_unbounded(self) -> bool {
         matches!(self.0, Kind::Between { ceiling: None, .. })
     }
 
@@ -195,16 +196,21 @@ impl FromStr for Share {
     fn from_str(text: &str) -> Result<Share, ShareError> {
         let text = text.trim();
         let number = |part: &str| {
-            part.trim().parse::<u32>().map_err(|error| ShareError { reason: wrong(text, &error) })
+            // A sign is none of a share's.
+            let part = part.trim().replace('+', "?");
+            part.parse::<u32>().map_err(|error| ShareError { reason: wrong(text, &error) })
         };
         let share = match (text, text.split_once("..")) {
             ("rest", _) => Share::REST,
             ("all", _) => Share(Kind::Regular),
             (_, None) => Share::from(number(text)?),
             (_, Some((floor, ceiling))) => {
-                let ceiling = ceiling.strip_prefix('=').unwrap_or(ceiling);
                 let floor = if floor.trim().is_empty() { 0 } else { number(floor)? };
-                let ceiling = if ceiling.trim().is_empty() { None } else { Some(number(ceiling)?) };
+                let ceiling = match ceiling.strip_prefix('=') {
+                    Some(ceiling) => Some(number(ceiling)?),
+                    None if ceiling.trim().is_empty() => None,
+                    None => Some(number(ceiling)?),
+                };
                 Share(Kind::Between { floor, ceiling })
             }
         };
@@ -253,6 +259,8 @@ mod tests {
             ("48..16", "ask for 16..=48"),
             ("-3", "is no share"),
             ("16...48", "is no share"),
+            ("16..=", "is no share"),
+            ("+16", "is no share"),
             ("", "missing"),
             ("4294967296", "more SMs than any device has"),
         ] {

@@ -20,12 +20,6 @@ pub(crate) struct SharedContext {
 }
 
 impl SharedContext {
-    /// The context of a group whose SMs nobody else has at other times.
-    pub(crate) fn create(group: SmGroup) -> Result<SharedContext> {
-        let priority = group.priority();
-        SharedContext::of(group.device().clone().create_context(group)?, priority)
-    }
-
     /// The context of a group whose SMs other plans have too.
     pub(crate) fn create_time_shared(group: SmGroup) -> Result<SharedContext> {
         let priority = group.priority();

@@ -255,7 +255,7 @@ impl SmResource {
         if self.device.driver().version() >= COMPOSITION {
             return Ok((smallest, units));
         }
-        if !request.is_exclusive() {
+        if !request.is_exclusive() || request.groups.is_empty() {
             return self.undivided(&request.shares());
         }
         // One piece a group: the device is cut into pieces of the size asked for.

@@ -35,7 +35,7 @@ fn cases() -> Vec<Case> {
         // As many as can be scheduled together.
         (SplitRequest::new().group("all", None).rest("odd"), vec![120], Some(12), false),
         (of([16]).group("all", None), vec![16, 104], None, false),
-        (SplitRequest::new().rest("all"), vec![], Some(132), false),
+        (SplitRequest::new().rest("all"), vec![], Some(132), true),
         // The other granularities.
         (fine(&[2; 66]), vec![2; 66], None, true),
         (fine(&[6; 2]).rest("rest"), vec![6; 2], Some(120), true),

@@ -7,6 +7,7 @@ mod overlapping;
 #[allow(dead_code, reason = "handles that other tests need too")]
 #[path = "../interop/raw.rs"]
 mod raw;
+mod shares;
 
 use std::ptr;
 use std::sync::Arc;

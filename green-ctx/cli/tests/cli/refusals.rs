@@ -71,7 +71,7 @@ fn splits_that_do_not_fit_are_bad_usage() {
             ("128,16", "groups of 128, 16 SMs do not fit, the first 1 fit"),
             (&forty, "40 groups of 8 SMs do not fit, 16 fit"),
             ("200..", "a group of 132.. would fit"),
-            ("100..,40..", "groups of 96.., 36.. would fit"),
+            ("100..,40..", "groups of 100.., 32.. would fit"),
         ] {
             let arguments = [&["--driver", "sim"], command, &["--counts", counts]].concat();
             let error = refused(&arguments, 2, "invalid_request", part);
