@@ -79,7 +79,7 @@ impl From<&SmGroup> for Given {
             floor: group.floor(),
             floor_units: UnitSet::of(
                 group.units().counts().counts().len(),
-                &group.floor_unit_indices(),
+                group.floor_unit_indices(),
             ),
             pool: group.pool().to_vec(),
         }

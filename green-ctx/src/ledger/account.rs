@@ -147,10 +147,11 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         if self.is_out() && self.cut != *cut {
             return Err(Refusal::CutInUse { held: self.describe_cut() });
         }
-        let (free, load) = match self.is_out() {
-            true => self.units.iter().map(|unit| (unit.is_free(), unit.load())).unzip(),
-            false => (vec![true; count], vec![Some(0); count]),
+        let free = match self.is_out() {
+            true => self.units.iter().map(Unit::is_free).collect(),
+            false => vec![true; count],
         };
+        let load = |unit: usize| if self.is_out() { self.units[unit].load() } else { Some(0) };
         let supply = Supply { units, cut, free, load, preferred: &[], recycler: &self.recycler };
         supply.assign(request, || NotEnoughSms {
             holders: self.holders(),
@@ -172,16 +173,16 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
     ) -> Result<Vec<Chosen>, Refusal> {
         let Level { name, placement, pool, quarantined, .. } = *level;
         let count = units.counts().len();
-        let (mut free, mut load) = (vec![false; count], vec![None; count]);
-        for unit in &placement.members {
-            (free[*unit], load[*unit]) = (true, Some(0));
-        }
+        let mut free = vec![false; count];
+        let (mut has, mut beside) = (free.clone(), vec![0; count]);
+        placement.members.iter().for_each(|unit| (free[*unit], has[*unit]) = (true, true));
         for unit in pool {
             // Beside the group itself.
             let others = self.units.get(*unit).and_then(Unit::load).unwrap_or(0).saturating_sub(1);
-            (free[*unit], load[*unit]) = (false, Some(others));
+            (free[*unit], beside[*unit]) = (false, others);
         }
         quarantined.iter().for_each(|unit| free[*unit] = false);
+        let load = |unit: usize| has[unit].then(|| beside[unit]);
         let cut = &placement.cut;
         let supply = Supply { units, cut, free, load, preferred, recycler: &self.recycler };
         supply.assign(request, || NotEnoughSms {
@@ -197,16 +198,15 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
     pub(crate) fn take(&mut self, units: &UnitCounts, chosen: &Chosen) -> Taken<F> {
         let former = if self.is_out() { None } else { self.start(&chosen.placement.cut, units) };
         let group = self.enter(chosen);
-        let floor: Vec<usize> = chosen.floor_units().collect();
-        for unit in &floor {
-            debug_assert!(self.units[*unit].is_free());
-            self.units[*unit].floor = Some(group);
+        for unit in chosen.floor_units() {
+            debug_assert!(self.units[unit].is_free());
+            self.units[unit].floor = Some(group);
         }
         for unit in &chosen.pool {
             debug_assert!(self.units[*unit].floor.is_none());
             self.units[*unit].sharers.push(group);
         }
-        Taken { group, fences: self.take_pending(&floor), _former: former }
+        Taken { group, fences: self.take_pending(chosen), _former: former }
     }
 
     /// A number for a group.
@@ -221,13 +221,13 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         GroupNumber(self.groups.len() - 1)
     }
 
-    /// Takes the fences of some units out.
-    fn take_pending(&mut self, members: &[usize]) -> Vec<F> {
+    /// Takes the fences of a floor out.
+    fn take_pending(&mut self, chosen: &Chosen) -> Vec<F> {
         let mut fences = Vec::new();
         if self.pending.is_empty() {
             return fences;
         }
-        let taken = UnitSet::of(self.units.len(), members);
+        let taken = UnitSet::of(self.units.len(), chosen.floor_units());
         let mut index = 0;
         while let Some(pending) = self.pending.get_mut(index) {
             let waits = pending.units.remove(&taken);
@@ -319,7 +319,7 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
             // Without a unit, nobody would ever take the fence.
             return;
         }
-        let units = UnitSet::of(self.units.len(), members);
+        let units = UnitSet::of(self.units.len(), members.iter().copied());
         for fence in fences {
             match self.pending.iter_mut().find(|pending| pending.fence == *fence) {
                 Some(pending) => pending.units.add(&units),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::choose::{Parts, Wanted, choose};
-use super::cut::{Cut, Placement, UnitCounts};
+use super::cut::{Cut, Placement, UnitCounts, UnitSet};
 use super::fill::fill;
 use super::recycle::Recycler;
 use super::refusal::{NotEnoughSms, Refusal};
@@ -67,6 +67,7 @@ fn chosen(
 ) -> Chosen {
     let sms = |members: &[usize]| members.iter().map(|unit| units.counts()[*unit]).sum::<u32>();
     let floor_sms = sms(&floor);
+    let sm_count = floor_sms + sms(&pool);
     let mut members = floor;
     if !pool.is_empty() {
         members.extend(&pool);
@@ -75,7 +76,7 @@ fn chosen(
     Chosen {
         name: Arc::clone(name),
         share,
-        sm_count: sms(&members),
+        sm_count,
         floor: floor_sms,
         placement: Placement { cut: cut.clone(), members },
         pool,
@@ -85,31 +86,35 @@ fn chosen(
 impl DryRun {
     /// What chosen units mean, of so many SMs that were free for floors.
     pub(crate) fn new(units: &UnitCounts, free: u32, chosen: Vec<Chosen>) -> DryRun {
-        let mut is_used = vec![false; units.counts().len()];
-        let mut rest = 0;
+        let used = match chosen.iter().all(|group| group.pool.is_empty()) {
+            true => chosen.iter().map(|group| group.floor).sum(),
+            false => {
+                let all = chosen.iter().flat_map(|group| group.placement.members.iter().copied());
+                let used = UnitSet::of(units.counts().len(), all);
+                used.iter().map(|unit| units.counts()[unit]).sum::<u32>()
+            }
+        };
+        let left = free.saturating_sub(used);
+        let mut remainder = left;
         let mut groups = Vec::with_capacity(chosen.len());
-        for Chosen { name, share, sm_count, floor, placement, .. } in chosen {
-            placement.members.into_iter().for_each(|unit| is_used[unit] = true);
+        for Chosen { name, share, sm_count, floor, .. } in chosen {
             match share == Share::REST {
-                true => rest = sm_count,
+                true => remainder += sm_count,
                 false => groups.push(DryRunGroup { name, share, floor, sm_count }),
             }
         }
-        let used = units.counts().iter().zip(is_used).filter(|(_, is_used)| *is_used);
-        let used: u32 = used.map(|(sms, _)| sms).sum();
-        let left = free.saturating_sub(used);
-        DryRun { unit: units.size(), groups, remainder: left + rest, free_for_floors: left }
+        DryRun { unit: units.size(), groups, remainder, free_for_floors: left }
     }
 }
 
 /// From what a request is met.
-pub(super) struct Supply<'a, C> {
+pub(super) struct Supply<'a, C, L> {
     pub(super) units: &'a UnitCounts,
     pub(super) cut: &'a Cut,
     /// The units that floors may have.
     pub(super) free: Vec<bool>,
-    /// How many share each unit that may be shared; `None` for one that may not.
-    pub(super) load: Vec<Option<u32>>,
+    /// How many share a unit that may be shared; `None` for one that may not.
+    pub(super) load: L,
     /// Locations to be preferred to others of the same count.
     pub(super) preferred: &'a [Placement],
     /// Idle contexts, whose units come next.
@@ -124,7 +129,7 @@ enum Misfit {
     Invalid(String),
 }
 
-impl<C> Supply<'_, C> {
+impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
     /// Chooses units for every group of a request. What the refusal is to say beside what fits is
     /// asked for only where it is needed.
     pub(super) fn assign(
@@ -139,13 +144,14 @@ impl<C> Supply<'_, C> {
                 Misfit::Invalid(reason) => Refusal::InvalidRequest(reason),
             });
         };
-        let groups =
-            request.groups.iter().zip(units).map(|(group, units)| {
-                chosen(self.units, self.cut, &group.name, group.share, units)
-            });
-        let rest = request.rest_name().zip(rest);
-        let rest = rest.map(|(name, units)| chosen(self.units, self.cut, name, Share::REST, units));
-        Ok(groups.chain(rest).collect())
+        let mut all = Vec::with_capacity(units.len() + 1);
+        for (RequestedGroup { name, share }, units) in request.groups.iter().zip(units) {
+            all.push(chosen(self.units, self.cut, name, *share, units));
+        }
+        if let Some((name, units)) = request.rest_name().zip(rest) {
+            all.push(chosen(self.units, self.cut, name, Share::REST, units));
+        }
+        Ok(all)
     }
 
     /// The units of groups with these shares, and what is left for the rest. Counted floors are met
@@ -158,8 +164,12 @@ impl<C> Supply<'_, C> {
     ) -> Option<(Vec<Units>, Option<Units>)> {
         if request.overlapping {
             // What nobody shares yet, where that is enough.
+            let units = 0..self.units.counts().len();
             let at_most = |most| -> Vec<bool> {
-                self.load.iter().map(|load| load.is_some_and(|load| load <= most)).collect()
+                units
+                    .clone()
+                    .map(|unit| (self.load)(unit).is_some_and(|load| load <= most))
+                    .collect()
             };
             let mut free = at_most(0);
             let mut given = self.floors(shares, &mut free);
@@ -168,9 +178,8 @@ impl<C> Supply<'_, C> {
                 given = self.floors(shares, &mut free);
             }
             let mut given = given?;
-            let rest = self.all(|unit| free[unit]);
+            let rest = self.rest(request, &free);
             given.iter_mut().for_each(|units| units.pool = std::mem::take(&mut units.floor));
-            let rest = Some(rest).filter(|rest| !rest.is_empty());
             return Some((given, rest.map(|pool| Units { floor: Vec::new(), pool })));
         }
         let mut free = self.free.clone();
@@ -179,9 +188,14 @@ impl<C> Supply<'_, C> {
             self.pools(shares, &mut given)?;
         }
         given.iter().flat_map(|units| &units.pool).for_each(|unit| free[*unit] = false);
-        let rest = self.all(|unit| free[unit]);
-        let rest = Some(rest).filter(|rest| !rest.is_empty());
+        let rest = self.rest(request, &free);
         Some((given, rest.map(|floor| Units { floor, pool: Vec::new() })))
+    }
+
+    /// What is left for a group that takes it, if there is one and something is left.
+    fn rest(&self, request: &SplitRequest, free: &[bool]) -> Option<Vec<usize>> {
+        request.rest_name()?;
+        Some(self.all(|unit| free[unit])).filter(|rest| !rest.is_empty())
     }
 
     /// The units that nobody else may use, which are free no more.
@@ -222,7 +236,7 @@ impl<C> Supply<'_, C> {
     /// Adds what each share may use above its floor.
     fn pools(&self, shares: &[Share], given: &mut [Units]) -> Option<()> {
         let counts = self.units.counts();
-        let mut load = self.load.clone();
+        let mut load: Vec<_> = (0..counts.len()).map(&self.load).collect();
         given.iter().flat_map(|units| &units.floor).for_each(|unit| load[*unit] = None);
         let (unbounded, bounded): (Vec<usize>, Vec<usize>) = (0..shares.len())
             .filter(|group| !shares[*group].is_exclusive())
@@ -346,7 +360,7 @@ impl<C> Supply<'_, C> {
             requested: shares.to_vec(),
             fit,
             free: sms(&|unit| self.free[unit]),
-            shareable: sms(&|unit| self.load[unit].is_some()),
+            shareable: sms(&|unit| (self.load)(unit).is_some()),
             total: self.units.total(),
             unit: self.units.size(),
             nearest: self.nearest(request, shares),

@@ -144,9 +144,9 @@ impl UnitSet {
     }
 
     /// Certain ones of so many units.
-    pub(crate) fn of(units: usize, members: &[usize]) -> UnitSet {
+    pub(crate) fn of(units: usize, members: impl IntoIterator<Item = usize>) -> UnitSet {
         let mut set = UnitSet::empty(units);
-        members.iter().for_each(|unit| set.0[unit / WORD] |= 1 << (unit % WORD));
+        members.into_iter().for_each(|unit| set.0[unit / WORD] |= 1 << (unit % WORD));
         set
     }
 

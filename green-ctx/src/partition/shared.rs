@@ -34,7 +34,7 @@ impl SharedContext {
         let group = context.group();
         let placement = group.map(|group| group.placement().clone()).unwrap_or_default();
         let count = group.map_or(0, |group| group.units().counts().counts().len());
-        let units = UnitSet::of(count, &placement.members);
+        let units = UnitSet::of(count, placement.members.iter().copied());
         Ok(SharedContext { context, stream, priority, placement, units })
     }
 
