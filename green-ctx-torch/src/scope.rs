@@ -27,7 +27,7 @@ mod previous;
 use std::cell::RefCell;
 use std::marker::PhantomData;
 
-use green_ctx::{Context, Device, Event, EventOptions, Stream};
+use green_ctx::{Device, Event, Stream, context::Context, event::EventOptions};
 
 use crate::error::{Result, TorchError, check_process};
 use crate::libtorch::Torch;

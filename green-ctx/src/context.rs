@@ -17,7 +17,7 @@ use std::sync::{Arc, Weak};
 use green_ctx_sys::{CUcontext, CUctx_st, CUgreenCtx, CUgreenCtx_st};
 
 use crate::capture::RelaxedCapture;
-use crate::current::{self, Current, Scope};
+use crate::current::{self, Scope};
 use crate::device::Device;
 use crate::driver::Driver;
 use crate::error::{Error, Result, call};
@@ -35,6 +35,8 @@ use calls::Calls;
 pub use close::{CloseError, CloseReason};
 use fencing::Fencing;
 
+pub use crate::current::Current;
+
 /// A context: the device's primary one, or a green one that runs on its own SMs. Clones share it.
 ///
 /// A partition is a green context, made by [`Device::create_context`]. The last handle, streams
@@ -49,7 +51,7 @@ use fencing::Fencing;
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use green_ctx::{Driver, StreamOptions, sim::Sim};
+/// # use green_ctx::{Driver, StreamOptions, sim_0_1::Sim};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// let device = driver.device(0)?;
 /// let split = device.resources().sm()?.split([32])?;

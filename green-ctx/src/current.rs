@@ -20,7 +20,7 @@ use crate::error::{Error, Result, call};
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use green_ctx::{Context, Driver, sim::Sim};
+/// # use green_ctx::{Driver, sim_0_1::Sim, context::Context};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// # let device = driver.device(0)?;
 /// let context = device.primary_context()?;

@@ -28,7 +28,7 @@ use crate::units::Units;
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use green_ctx::{Driver, sim::Sim};
+/// # use green_ctx::{Driver, sim_0_1::Sim};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// let device = driver.device(0)?;
 /// assert_eq!(device.name()?, "NVIDIA H200");
@@ -111,7 +111,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`](crate::Error::Driver).
+    /// [`Error::Driver`].
     #[doc(alias = "cuDeviceGetName")]
     pub fn name(&self) -> Result<String> {
         let mut name: [c_char; 256] = [0; 256];
@@ -126,7 +126,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`](crate::Error::Driver).
+    /// [`Error::Driver`].
     #[doc(alias = "cuDeviceGetUuid")]
     pub fn uuid(&self) -> Result<Uuid> {
         let mut uuid = CUuuid { bytes: [0; 16] };
@@ -139,7 +139,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`](crate::Error::Driver).
+    /// [`Error::Driver`].
     pub fn compute_capability(&self) -> Result<ComputeCapability> {
         use CUdevice_attribute as Attribute;
         let major = self.attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
@@ -151,7 +151,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`](crate::Error::Driver).
+    /// [`Error::Driver`].
     pub fn sm_count(&self) -> Result<u32> {
         let count = self.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
         Ok(u32::try_from(count).unwrap_or(0))
@@ -161,7 +161,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`](crate::Error::Driver), for an attribute that the driver does not know too.
+    /// [`Error::Driver`], for an attribute that the driver does not know too.
     #[doc(alias = "cuDeviceGetAttribute")]
     pub fn attribute(&self, attribute: CUdevice_attribute) -> Result<i32> {
         let mut value = 0;
@@ -176,7 +176,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`](crate::Error::Driver).
+    /// [`Error::Driver`].
     #[doc(alias = "cuDeviceTotalMem")]
     pub fn total_memory(&self) -> Result<usize> {
         let mut bytes = 0;
@@ -190,7 +190,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`](crate::Error::Driver).
+    /// [`Error::Driver`].
     #[doc(alias = "cuMemGetInfo")]
     pub fn free_memory(&self) -> Result<usize> {
         let primary = self.primary_context()?;
@@ -206,7 +206,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`](crate::Error::Driver).
+    /// [`Error::Driver`].
     #[doc(alias = "cuDevicePrimaryCtxRetain")]
     pub fn primary_context(&self) -> Result<Context> {
         self.driver.check_process()?;
@@ -272,7 +272,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`](crate::Error::Driver).
+    /// [`Error::Driver`].
     #[doc(alias = "cuEventCreate")]
     pub fn create_event(&self, options: EventOptions) -> Result<Event> {
         Event::create(self, options)

@@ -16,11 +16,14 @@ use crate::fence::Fences;
 use crate::fork::Process;
 use crate::graph::{self, Captures};
 use crate::green;
-use crate::reclaim::{ReclaimHook, ReclaimHooks};
+use crate::reclaim::ReclaimHooks;
 use crate::registry::Registry;
-use crate::report::{CleanupHook, Reporter};
+use crate::report::Reporter;
 use crate::stream::{self, Stream};
 use crate::watch::Checks;
+
+pub use crate::reclaim::ReclaimHook;
+pub use crate::report::CleanupHook;
 
 /// A loaded and initialised CUDA driver. Clones share it.
 ///
@@ -31,7 +34,7 @@ use crate::watch::Checks;
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use green_ctx::{Driver, sim::Sim};
+/// use green_ctx::{Driver, sim_0_1::Sim};
 ///
 /// // On a machine with a GPU: `let driver = Driver::load()?;`
 /// let driver = Driver::simulated(&Sim::new("h200@13.0")?)?;
@@ -239,7 +242,7 @@ impl Driver {
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use green_ctx::{Driver, sim::Sim};
+    /// # use green_ctx::{Driver, sim_0_1::Sim};
     /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
     /// let _hook = driver.on_cleanup_failure(|error| eprintln!("leaked something: {error}"));
     /// # Ok(())
@@ -278,7 +281,7 @@ impl Driver {
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use std::sync::{Arc, Mutex};
-    /// # use green_ctx::{Driver, StreamOptions, sim::Sim};
+    /// # use green_ctx::{Driver, StreamOptions, sim_0_1::Sim};
     /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
     /// # let device = driver.device(0)?;
     /// # let group = device.resources().sm()?.split([120])?.groups.remove(0);
@@ -452,7 +455,7 @@ fn device_count(api: &Api) -> Result<u32> {
 #[cfg(all(test, feature = "sim"))]
 mod tests {
     use super::*;
-    use crate::{EventOptions, StreamOptions};
+    use crate::{StreamOptions, event::EventOptions};
 
     #[test]
     fn few_ways_of_cutting_are_remembered() -> Result<()> {

@@ -20,7 +20,6 @@ use std::sync::Arc;
 use green_ctx_sys::{CUgraph, CUgraph_st};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::capture::RelaxedCapture;
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver::Driver;
@@ -35,6 +34,8 @@ pub use exec::GraphExec;
 pub use listing::{Audit, NodeAudit, NodeKind};
 pub(crate) use participants::{Captures, stream_ends};
 pub use retarget::RetargetError;
+
+pub use crate::capture::RelaxedCapture;
 
 /// A graph: work that was captured from streams, or a foreign graph. Clones share it; the last one
 /// destroys it, unless it is borrowed.
@@ -51,7 +52,7 @@ pub use retarget::RetargetError;
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use green_ctx::{CaptureMode, Driver, LaunchConfig, Library, StreamOptions, sim::Sim};
+/// # use green_ctx::{Driver, LaunchConfig, Library, StreamOptions, sim_0_1::Sim, graph::CaptureMode};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// # let device = driver.device(0)?;
 /// # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";

@@ -20,7 +20,7 @@ use crate::units::Units;
 /// It cannot be cloned, and making a context moves it: no two contexts get the same floor.
 ///
 /// ```compile_fail,E0382
-/// # fn both(device: &green_ctx::Device, group: green_ctx::SmGroup) -> green_ctx::Result<()> {
+/// # fn both(device: &green_ctx::Device, group: green_ctx::resource::SmGroup) -> green_ctx::Result<()> {
 /// let first = device.create_context(group)?;
 /// let second = device.create_context(group)?;
 /// # Ok(())
@@ -109,7 +109,7 @@ impl SmGroup {
     }
 
     /// The units that the group has, by their places in
-    /// [`SmResource::unit_counts`](crate::SmResource::unit_counts); of a structured split, by those of its
+    /// [`SmResource::unit_counts`](crate::resource::SmResource::unit_counts); of a structured split, by those of its
     /// groups.
     #[must_use]
     pub fn unit_indices(&self) -> &[usize] {

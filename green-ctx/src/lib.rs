@@ -5,7 +5,7 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use green_ctx::{Driver, SplitRequest, StreamOptions, sim::Sim};
+//! use green_ctx::{Driver, SplitRequest, StreamOptions, sim_0_1::Sim};
 //!
 //! // With a GPU: `let driver = Driver::load()?;`
 //! let driver = Driver::simulated(&Sim::new("h200@13.0")?)?;
@@ -53,82 +53,67 @@
 
 #![deny(unsafe_code)]
 
+// What users begin with, from the driver to partitions and plans.
+pub mod device;
+pub mod driver;
+pub mod partition;
+pub mod plan;
+pub mod resource;
+// What runs in them.
+pub mod context;
+pub mod error;
+pub mod event;
+pub mod fit;
+pub mod graph;
+pub mod guide;
+pub mod launch;
+mod library;
+pub mod memory;
+pub mod stream;
+pub mod verify;
+pub mod watch;
+// What divides a device, and what keeps partitions apart in time.
+mod fence;
+mod group;
+mod ledger;
+mod quarantine;
+// What handles and contexts need.
 mod capture;
-mod context;
 mod current;
 mod dev_resource;
-mod device;
-mod driver;
-mod elastic;
-mod error;
-mod event;
-mod fence;
-mod fit;
 mod fork;
-mod graph;
 mod green;
-mod group;
-pub mod guide;
-mod launch;
-mod ledger;
-mod library;
 mod location;
 mod lock;
-mod memory;
 mod owner;
-mod partition;
 mod primary;
 mod probe;
-mod quarantine;
 mod raw;
 mod reclaim;
 mod registry;
 mod report;
-mod resource;
 #[cfg(feature = "serde")]
 mod serialize;
-mod stream;
 mod trace;
 mod units;
-pub mod verify;
-mod watch;
 
-pub use capture::RelaxedCapture;
-pub use context::{CloseError, CloseReason, Context};
-pub use current::Current;
-pub use device::{ComputeCapability, Device, Uuid};
-pub use driver::{Driver, DriverInfo};
-pub use elastic::{Active, Plan, PlanError, PlanRequest, PlanSet, SetError, SwitchOptions};
-pub use error::{Error, ErrorKind, Result};
-pub use event::{Event, EventOptions};
-pub use fit::{ClusterFit, DoesNotFit, Fit};
-pub use graph::{
-    Audit, CaptureMode, Graph, GraphCache, GraphExec, NodeAudit, NodeKind, RetargetError,
-};
-pub use group::SmGroup;
-pub use launch::{Argument, Arguments, DevicePointer, LaunchConfig};
-pub use ledger::{
-    ContextCounts, DryRun, DryRunGroup, Granularity, Holder, LocalityDomain, NotEnoughSms,
-    PerGroup, Share, ShareError, SplitRequest, WorkqueueScope,
-};
+pub use device::Device;
+pub use driver::Driver;
+pub use error::{Error, Result};
+pub use event::Event;
+pub use graph::Graph;
+pub use launch::LaunchConfig;
+pub use ledger::{Share, SplitRequest};
 pub use library::{Kernel, Library};
-pub use location::Location;
-pub use memory::{DeviceBuffer, Element};
-pub use partition::{ClosePartitionError, Partition, Partitions};
-pub use probe::Block;
-pub use reclaim::ReclaimHook;
-pub use report::CleanupHook;
-pub use resource::{
-    CreateContextError, LimitSource, Provision, Resources, SmResource, Split, SplitError,
-    Workqueue, WorkqueueOptions, WorkqueueResource,
-};
-pub use stream::{DefaultStream, Stream, StreamOptions};
-pub use watch::{Escape, EscapeKind, Watch, Watching};
+pub use memory::DeviceBuffer;
+pub use partition::{Partition, Partitions};
+pub use plan::{Plan, PlanRequest, PlanSet};
+pub use stream::{Stream, StreamOptions};
 
-/// The raw bindings, for what this crate does not wrap.
-pub use green_ctx_sys as sys;
+/// The raw bindings, for what this crate does not wrap. Another version of them comes under another name.
+pub use green_ctx_sys as sys_0_1;
 pub use green_ctx_sys::{CUresult, LoadError, Version};
 
-/// The simulated driver.
+/// The simulated driver. Another version of it comes under another name.
 #[cfg(feature = "sim")]
-pub use green_ctx_sim as sim;
+pub use green_ctx_sim as sim_0_1;

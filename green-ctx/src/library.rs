@@ -26,7 +26,7 @@ use crate::raw::Raw;
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use green_ctx::{Driver, Library, sim::Sim};
+/// # use green_ctx::{Driver, Library, sim_0_1::Sim};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// # let device = driver.device(0)?;
 /// let ptx = "

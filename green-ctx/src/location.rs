@@ -14,7 +14,7 @@ pub struct Location {
     /// The name of the partition's group; `primary` for the primary context, and `borrowed` for one
     /// that this crate did not make.
     pub context: String,
-    /// The context's number, as [`Context::id`](crate::Context::id) gives it.
+    /// The context's number, as [`Context::id`](crate::context::Context::id) gives it.
     pub context_id: u64,
     /// The context's SMs.
     pub sm_count: u32,

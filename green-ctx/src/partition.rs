@@ -26,7 +26,7 @@ pub(crate) use shared::SharedContext;
 /// floor it may use SMs that others use too, up to its [ceiling](Partition::sm_count). That holds among
 /// the open partitions of this process, of plans among those of the active one. It does not bind the
 /// primary context's streams, foreign contexts, and plans that were switched away from without a fence;
-/// [`Watch`](crate::Watch) finds those.
+/// [`Watch`](crate::watch::Watch) finds those.
 ///
 /// The last handle gives the SMs back, its streams included. Work that still runs goes on, and whoever
 /// gets the SMs for a floor waits for it on the device.
@@ -35,7 +35,7 @@ pub(crate) use shared::SharedContext;
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use green_ctx::{Driver, SplitRequest, sim::Sim};
+/// # use green_ctx::{Driver, SplitRequest, sim_0_1::Sim};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// let device = driver.device(0)?;
 /// let request = SplitRequest::new().group("decode", 32..).group("prefill", ..=100);
@@ -129,7 +129,7 @@ impl Partition {
     }
 
     /// The units that it may use, by their places in
-    /// [`SmResource::unit_counts`](crate::SmResource::unit_counts).
+    /// [`SmResource::unit_counts`](crate::resource::SmResource::unit_counts).
     #[must_use]
     pub fn unit_indices(&self) -> &[usize] {
         &self.inner.shared.placement().members
@@ -209,14 +209,14 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// As [`SmResource::split`](crate::SmResource::split) and [`Device::create_context`];
+    /// As [`SmResource::split`](crate::resource::SmResource::split) and [`Device::create_context`];
     /// [`Error::InvalidRequest`] where two groups have one name. Nothing is taken then.
     ///
     /// # Example
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use green_ctx::{Driver, SplitRequest, sim::Sim};
+    /// # use green_ctx::{Driver, SplitRequest, sim_0_1::Sim};
     /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
     /// # let device = driver.device(0)?;
     /// let parts = device.partition(SplitRequest::new().group("decode", 16).rest("prefill"))?;

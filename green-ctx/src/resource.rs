@@ -18,3 +18,9 @@ pub use provision::{CreateContextError, Provision};
 pub use sm::{LimitSource, SmResource};
 pub use split::{Split, SplitError};
 pub use workqueue::{Workqueue, WorkqueueOptions, WorkqueueResource};
+
+pub use crate::group::SmGroup;
+pub use crate::ledger::{
+    ContextCounts, DryRun, DryRunGroup, Granularity, Holder, LocalityDomain, NotEnoughSms,
+    PerGroup, ShareError, WorkqueueScope,
+};

@@ -35,7 +35,7 @@ pub use token::DefaultStream;
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use green_ctx::{Driver, EventOptions, StreamOptions, sim::Sim};
+/// # use green_ctx::{Driver, StreamOptions, sim_0_1::Sim, event::EventOptions};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// # let device = driver.device(0)?;
 /// let context = device.primary_context()?;
@@ -245,7 +245,7 @@ impl Stream {
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use green_ctx::{Driver, StreamOptions, sim::Sim};
+    /// # use green_ctx::{Driver, StreamOptions, sim_0_1::Sim};
     /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
     /// # let device = driver.device(0)?;
     /// # let mut groups = device.resources().sm()?.split([16, 32])?.groups.into_iter();

@@ -10,9 +10,11 @@ use crate::error::{Error, Result};
 use crate::group::SmGroup;
 use crate::ledger::{Share, SplitRequest};
 use crate::partition::Partition;
-use crate::probe::{Block, Probe};
+use crate::probe::Probe;
 use crate::resource::context_of_units;
 use crate::stream::{Stream, StreamOptions};
+
+pub use crate::probe::Block;
 
 /// How long each block of the probe stays on its SM, unless asked otherwise.
 pub const DEFAULT_STAY: Duration = Duration::from_millis(4);
@@ -23,7 +25,7 @@ pub const DEFAULT_STAY: Duration = Duration::from_millis(4);
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use green_ctx::{Driver, SplitRequest, sim::Sim, verify};
+/// # use green_ctx::{Driver, SplitRequest, sim_0_1::Sim, verify};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// # let device = driver.device(0)?;
 /// let request = SplitRequest::new().group("decode", 32..).group("prefill", ..=100);

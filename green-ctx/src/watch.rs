@@ -16,12 +16,13 @@ use crate::current;
 use crate::driver::Driver;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
-use crate::location::Location;
 use crate::raw::Raw;
 use crate::stream::{DefaultStream, Stream, context_of};
 
 pub use escape::{Escape, EscapeKind};
 pub use launches::Watching;
+
+pub use crate::location::Location;
 pub(crate) use launches::{Checks, Launched, check};
 
 /// Watches that what a section of a program submits stays in one partition. Clones share it.
@@ -39,7 +40,7 @@ pub(crate) use launches::{Checks, Launched, check};
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use green_ctx::{Driver, SplitRequest, StreamOptions, Watch, sim::Sim};
+/// # use green_ctx::{Driver, SplitRequest, StreamOptions, sim_0_1::Sim, watch::Watch};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// # let device = driver.device(0)?;
 /// let request = SplitRequest::new().group("decode", 16);

@@ -9,8 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{Outcome, group, partition, simulated};
 use green_ctx::{
-    CloseReason, DeviceBuffer, Driver, Error, EventOptions, Library, PlanError, PlanRequest,
-    PlanSet, StreamOptions, SwitchOptions,
+    DeviceBuffer, Driver, Error, Library, PlanRequest, PlanSet, StreamOptions,
+    context::CloseReason,
+    event::EventOptions,
+    plan::{PlanError, SwitchOptions},
 };
 
 const PTX: &str = "

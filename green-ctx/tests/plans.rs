@@ -11,10 +11,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Outcome, simulated};
-use green_ctx::sim::{Fault, Live, Sim};
+use green_ctx::sim_0_1::{Fault, Live, Sim};
 use green_ctx::{
-    CUresult, Device, DeviceBuffer, Error, Kernel, LaunchConfig, Library, Plan, PlanError,
-    PlanRequest, PlanSet, SmGroup, SplitRequest, Stream, StreamOptions, SwitchOptions,
+    CUresult, Device, DeviceBuffer, Error, Kernel, LaunchConfig, Library, Plan, PlanRequest,
+    PlanSet, SplitRequest, Stream, StreamOptions,
+    plan::{PlanError, SwitchOptions},
+    resource::SmGroup,
 };
 
 /// `decode` of so many SMs, `prefill` of the rest.
@@ -379,7 +381,7 @@ fn a_capture_is_not_spoiled() -> Outcome {
     let capturing = stream(&set, "prefill")?;
     let api = device.driver().api();
     let begin = api.cuStreamBeginCapture()?;
-    let mode = green_ctx::sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+    let mode = green_ctx::sys_0_1::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
     // SAFETY: the stream is alive.
     let status = unsafe { begin(capturing.as_raw(), mode) };
     assert_eq!(status, CUresult::CUDA_SUCCESS);

@@ -6,8 +6,10 @@ mod common;
 use std::time::Duration;
 
 use common::{Outcome, simulated};
-use green_ctx::sim::{Live, Spec};
-use green_ctx::{Context, Device, Granularity, SplitRequest, StreamOptions, Version, verify};
+use green_ctx::sim_0_1::{Live, Spec};
+use green_ctx::{
+    Device, SplitRequest, StreamOptions, Version, context::Context, resource::Granularity, verify,
+};
 
 /// The first driver that makes contexts of several units.
 const COMPOSITION: Version = Version::new(12, 5);

@@ -4,10 +4,10 @@
 mod common;
 
 use common::{Outcome, partition, simulated};
-use green_ctx::sim::{Accessor, Race, Sim};
+use green_ctx::sim_0_1::{Accessor, Race, Sim};
 use green_ctx::{
-    Context, Device, DeviceBuffer, EventOptions, Kernel, LaunchConfig, Library, Stream,
-    StreamOptions,
+    Device, DeviceBuffer, Kernel, LaunchConfig, Library, Stream, StreamOptions, context::Context,
+    event::EventOptions,
 };
 
 const PTX: &str = "

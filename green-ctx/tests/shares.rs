@@ -6,10 +6,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use common::{Outcome, simulated};
-use green_ctx::sim::Sim;
+use green_ctx::sim_0_1::Sim;
 use green_ctx::{
-    CloseReason, Device, Driver, Error, ErrorKind, Granularity, Holder, LaunchConfig, Library,
-    Partitions, Share, SplitRequest, StreamOptions, verify,
+    Device, Driver, Error, LaunchConfig, Library, Partitions, Share, SplitRequest, StreamOptions,
+    context::CloseReason,
+    error::ErrorKind,
+    resource::{Granularity, Holder},
+    verify,
 };
 
 const STAY: Duration = Duration::from_millis(1);

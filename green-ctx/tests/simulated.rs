@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{Outcome, group, partition, simulated};
-use green_ctx::sim::{Fault, Live, Sim};
+use green_ctx::sim_0_1::{Fault, Live, Sim};
 use green_ctx::{
-    CUresult, CloseReason, Device, DeviceBuffer, Driver, Error, ErrorKind, EventOptions,
-    StreamOptions, Version, verify,
+    CUresult, Device, DeviceBuffer, Driver, Error, StreamOptions, Version, context::CloseReason,
+    error::ErrorKind, event::EventOptions, verify,
 };
 
 #[test]
@@ -40,7 +40,7 @@ fn a_12_4_driver_makes_streams_in_its_own_way() -> Outcome {
     let stream = context.create_stream(StreamOptions::default().priority(-2))?;
     assert_eq!(sim.calls().get("cuGreenCtxStreamCreate"), None);
     assert_eq!(stream.priority()?, -2);
-    assert_eq!(green_ctx::Context::current(device.driver())?, None);
+    assert_eq!(green_ctx::context::Context::current(device.driver())?, None);
     let report = verify::contexts(std::slice::from_ref(&context), Duration::from_millis(1))?;
     assert_eq!(report.partitions[0].observed_sms().len(), 8);
     Ok(())
@@ -158,7 +158,7 @@ fn a_leaked_guard_leaks_its_context_and_nothing_worse() -> Outcome {
     std::mem::forget(context.make_current()?);
     drop(context);
     assert_eq!(sim.live().green_contexts, 1);
-    assert!(green_ctx::Context::current(device.driver())?.is_some());
+    assert!(green_ctx::context::Context::current(device.driver())?.is_some());
     Ok(())
 }
 

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use green_ctx::sim::Fault;
-use green_ctx::{CUresult, PlanRequest, PlanSet, SplitRequest, SwitchOptions};
+use green_ctx::sim_0_1::Fault;
+use green_ctx::{CUresult, PlanRequest, PlanSet, SplitRequest, plan::SwitchOptions};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};

@@ -5,9 +5,13 @@ mod common;
 use std::time::Duration;
 
 use common::{Outcome, group, simulated};
-use green_ctx::sim::{Live, Sim};
+use green_ctx::sim_0_1::{Live, Sim};
 use green_ctx::{
-    Context, Device, Error, ErrorKind, Granularity, SmGroup, Split, SplitRequest, verify,
+    Device, Error, SplitRequest,
+    context::Context,
+    error::ErrorKind,
+    resource::{Granularity, SmGroup, Split},
+    verify,
 };
 
 /// The counts of a split's groups, and of its remainder.

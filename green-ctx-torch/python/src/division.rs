@@ -1,6 +1,6 @@
 //! `{"decode": 16, "prefill": "rest"}`: which partitions there are to be.
 
-use green_ctx::{Granularity, SplitRequest};
+use green_ctx::{SplitRequest, resource::Granularity};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyString};

@@ -3,7 +3,7 @@
 
 use std::error::Error as StdError;
 
-use green_ctx::{Error, ErrorKind, PlanError, RetargetError};
+use green_ctx::{Error, error::ErrorKind, graph::RetargetError, plan::PlanError};
 use green_ctx_torch::TorchError;
 use green_ctx_torch::allocator::AllocatorError;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};

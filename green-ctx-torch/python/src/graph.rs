@@ -1,6 +1,6 @@
 //! torch's graphs in partitions.
 
-use green_ctx::{Graph, GraphExec};
+use green_ctx::{Graph, graph::GraphExec};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyInt;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
-use green_ctx::{Context, SmGroup, StreamOptions};
+use green_ctx::{StreamOptions, context::Context, resource::SmGroup};
 use green_ctx_torch::{Torch, scope};
 use parking_lot::Mutex;
 use pyo3::prelude::*;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use green_ctx::{Context, Share, SmGroup, StreamOptions};
+use green_ctx::{Share, StreamOptions, context::Context, resource::SmGroup};
 use green_ctx_torch::{TorchError, scope};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;

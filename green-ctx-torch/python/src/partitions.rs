@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use green_ctx::Context;
+use green_ctx::context::Context;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator};

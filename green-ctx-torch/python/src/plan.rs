@@ -4,7 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use green_ctx::{Granularity, PlanError, SplitRequest, SwitchOptions};
+use green_ctx::{
+    SplitRequest,
+    plan::{PlanError, SwitchOptions},
+    resource::Granularity,
+};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 

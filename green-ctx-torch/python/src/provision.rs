@@ -3,8 +3,9 @@
 use std::error::Error as StdError;
 
 use green_ctx::{
-    Context, Device, Driver, Error, Granularity, Provision, Share, SmGroup, SplitRequest, Version,
-    WorkqueueOptions, WorkqueueScope,
+    Device, Driver, Error, Share, SplitRequest, Version,
+    context::Context,
+    resource::{Granularity, Provision, SmGroup, WorkqueueOptions, WorkqueueScope},
 };
 use parking_lot::Mutex;
 use pyo3::prelude::*;

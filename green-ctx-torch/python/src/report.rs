@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
 use green_ctx::verify::{self as proof, PartitionReport};
-use green_ctx::{Context, Device};
+use green_ctx::{Device, context::Context};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use green_ctx::DefaultStream;
+use green_ctx::stream::DefaultStream;
 use green_ctx_torch::runtime::{self, ErrorCode};
 use pyo3::prelude::*;
 

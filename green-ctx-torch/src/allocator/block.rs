@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use green_ctx::sys::CUdeviceptr;
+use green_ctx::sys_0_1::CUdeviceptr;
 
 use super::Books;
 use super::capture::Hold;

@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-use green_ctx::sys::GetProcAddress;
+use green_ctx::sys_0_1::GetProcAddress;
 use green_ctx::{Device, Driver};
 use parking_lot::Mutex;
 

@@ -5,9 +5,10 @@ use std::ptr;
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
 
-use green_ctx::sys::{CUcontext, CUctx_st, CUstream, CUstream_st};
+use green_ctx::sys_0_1::{CUcontext, CUctx_st, CUstream, CUstream_st};
 use green_ctx::{
-    Context, DefaultStream, Device, Driver, Error, Event, EventOptions, Result, Stream,
+    Device, Driver, Error, Event, Result, Stream, context::Context, event::EventOptions,
+    stream::DefaultStream,
 };
 
 use super::call::{Handle, call};

@@ -4,8 +4,8 @@
 use std::mem;
 use std::sync::atomic::Ordering;
 
-use green_ctx::sys::CUstream;
-use green_ctx::{Driver, Error, RelaxedCapture, Result};
+use green_ctx::sys_0_1::CUstream;
+use green_ctx::{Driver, Error, Result, graph::RelaxedCapture};
 
 use super::Inner;
 use super::block::Waiting;

@@ -3,12 +3,14 @@
 
 use std::ptr;
 
-use green_ctx::sys::{
+use green_ctx::sys_0_1::{
     CUdeviceptr, CUipcMemHandle_v1, CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation,
     CUmemLocation_st__bindgen_ty_1, CUmemLocationType, CUmemPool_attribute, CUmemPoolHandle_st,
     CUmemPoolProps, CUstream,
 };
-use green_ctx::{Context, Device, Driver, RelaxedCapture, Result, Stream, StreamOptions};
+use green_ctx::{
+    Device, Driver, Result, Stream, StreamOptions, context::Context, graph::RelaxedCapture,
+};
 
 use super::call::{Handle, call};
 

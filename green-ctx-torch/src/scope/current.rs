@@ -4,8 +4,8 @@
 use std::mem;
 use std::ptr;
 
-use green_ctx::sys::{CUcontext, CUctx_st};
-use green_ctx::{Context, Driver};
+use green_ctx::sys_0_1::{CUcontext, CUctx_st};
+use green_ctx::{Driver, context::Context};
 
 use crate::error::{Result, TorchError, call, check_process};
 

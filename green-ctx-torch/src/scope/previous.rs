@@ -1,8 +1,8 @@
 //! The stream that was current in PyTorch before.
 #![allow(unsafe_code, reason = "passes PyTorch's handles to the driver")]
 
-use green_ctx::sys::CUstream;
-use green_ctx::{Context, DefaultStream, Device, Event, Stream};
+use green_ctx::sys_0_1::CUstream;
+use green_ctx::{Device, Event, Stream, context::Context, stream::DefaultStream};
 
 use super::current;
 use crate::error::{Result, call};

@@ -3,7 +3,7 @@
 use std::ptr::{null_mut, without_provenance_mut};
 
 use green_ctx::StreamOptions;
-use green_ctx::sys::{CUcontext, CUstream_st};
+use green_ctx::sys_0_1::{CUcontext, CUstream_st};
 use green_ctx_torch::allocator::c;
 
 use crate::machine::{Machine, Outcome, alloc, free, snapshot};

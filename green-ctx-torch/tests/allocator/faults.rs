@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use green_ctx::sim::Fault;
-use green_ctx::{CUresult, CaptureMode, Stream};
+use green_ctx::sim_0_1::Fault;
+use green_ctx::{CUresult, Stream, graph::CaptureMode};
 use green_ctx_torch::allocator::c;
 
 use crate::machine::{Machine, Outcome, alloc, alloc_on, free, last_error, record};

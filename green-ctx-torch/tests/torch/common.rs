@@ -4,10 +4,11 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use green_ctx::sim::{Launch, Race, Sim};
-use green_ctx::sys::CUcontext;
+use green_ctx::sim_0_1::{Launch, Race, Sim};
+use green_ctx::sys_0_1::CUcontext;
 use green_ctx::{
-    CUresult, Context, Device, DeviceBuffer, Driver, Kernel, Library, Stream, StreamOptions,
+    CUresult, Device, DeviceBuffer, Driver, Kernel, Library, Stream, StreamOptions,
+    context::Context,
 };
 use green_ctx_torch::Torch;
 

@@ -6,8 +6,8 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use green_ctx::sim::Fault;
-use green_ctx::{CUresult, CaptureMode, Context, Stream};
+use green_ctx::sim_0_1::Fault;
+use green_ctx::{CUresult, Stream, context::Context, graph::CaptureMode};
 use green_ctx_torch::{TorchError, raw_stream, scope};
 
 use crate::common::{Machine, Outcome};
@@ -164,7 +164,7 @@ fn check_told(case: &Case, failing: Failing, result: green_ctx_torch::Result<()>
     }
 }
 
-fn current(case: &Case) -> green_ctx::Result<Option<green_ctx::Current>> {
+fn current(case: &Case) -> green_ctx::Result<Option<green_ctx::context::Current>> {
     let primary = &case.machine.primary;
     let current =
         matches!(case.start, Start::Default | Start::Pool | Start::Replaced | Start::Side);

@@ -4,7 +4,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use green_ctx::{CloseReason, Context, Stream};
+use green_ctx::{
+    Stream,
+    context::{CloseReason, Context},
+};
 use green_ctx_torch::{Torch, TorchError, raw_stream, scope};
 
 use crate::common::{Machine, Outcome};

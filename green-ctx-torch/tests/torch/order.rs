@@ -5,7 +5,8 @@
 use std::ptr;
 
 use green_ctx::{
-    CaptureMode, Context, DefaultStream, DeviceBuffer, EventOptions, Stream, StreamOptions,
+    DeviceBuffer, Stream, StreamOptions, context::Context, event::EventOptions, graph::CaptureMode,
+    stream::DefaultStream,
 };
 use green_ctx_torch::{raw_stream, scope};
 

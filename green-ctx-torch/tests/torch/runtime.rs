@@ -1,7 +1,7 @@
 //! What the CUDA runtime would do, done by the driver.
 #![allow(unsafe_code, reason = "passes raw pointers")]
 
-use green_ctx::{CUresult, CaptureMode, Stream, StreamOptions};
+use green_ctx::{CUresult, Stream, StreamOptions, graph::CaptureMode};
 use green_ctx_torch::runtime::{self, ErrorCode};
 use green_ctx_torch::{TorchError, raw_stream};
 
@@ -90,7 +90,7 @@ fn the_profiler() -> Outcome {
     runtime::profiler_stop(&machine.device)?;
     let calls = machine.sim.calls();
     assert_eq!((calls.get("cuProfilerStart"), calls.get("cuProfilerStop")), (Some(&1), Some(&1)));
-    let fault = green_ctx::sim::Fault::on("cuProfilerStart");
+    let fault = green_ctx::sim_0_1::Fault::on("cuProfilerStart");
     machine.sim.fail(fault.with(CUresult::CUDA_ERROR_PROFILER_DISABLED))?;
     let failed = runtime::profiler_start(&machine.device);
     assert_eq!(code(failed), Some("cudaErrorProfilerDisabled"));

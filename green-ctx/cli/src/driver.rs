@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use green_ctx::sim::{Sim, Spec};
+use green_ctx::sim_0_1::{Sim, Spec};
 use green_ctx::{CUresult, Device, Driver, Error, LoadError, Result};
 
 /// The value of `--driver`.

@@ -4,7 +4,7 @@ use std::error::Error as _;
 use std::io;
 use std::path::PathBuf;
 
-use green_ctx::{Error, ErrorKind, NotEnoughSms};
+use green_ctx::{Error, error::ErrorKind, resource::NotEnoughSms};
 
 /// The exit status of a failed verification.
 pub(crate) const NOT_VERIFIED: u8 = 1;

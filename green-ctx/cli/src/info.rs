@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use green_ctx::sim::{Profile, Source};
-use green_ctx::{Device, Driver, Granularity, Result, Version};
+use green_ctx::sim_0_1::{Profile, Source};
+use green_ctx::{Device, Driver, Result, Version, resource::Granularity};
 use serde::Serialize;
 
 use crate::Options;

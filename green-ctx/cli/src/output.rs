@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{self, Write};
 
-use green_ctx::{Device, Driver, DriverInfo, NotEnoughSms, Result};
+use green_ctx::{Device, Driver, Result, driver::DriverInfo, resource::NotEnoughSms};
 use serde::Serialize;
 
 use crate::failure::Failure;

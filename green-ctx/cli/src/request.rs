@@ -1,6 +1,6 @@
 //! The request on the command line: which groups, with which shares, and how to cut the device.
 
-use green_ctx::{Granularity, Share, SplitRequest};
+use green_ctx::{Share, SplitRequest, resource::Granularity};
 
 use crate::failure::Failure;
 
@@ -138,7 +138,8 @@ fn named(text: &str) -> Result<Named, String> {
             text.trim_start_matches('=')
         ));
     }
-    let share: Share = share.parse().map_err(|error: green_ctx::ShareError| error.to_string())?;
+    let share: Share =
+        share.parse().map_err(|error: green_ctx::resource::ShareError| error.to_string())?;
     if name == REMAINDER && share != Share::REST {
         return Err(format!(
             "{REMAINDER} is the name of what no group takes; choose another, or ask for {REMAINDER}=rest"

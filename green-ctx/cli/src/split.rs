@@ -1,6 +1,6 @@
 //! `green-ctx split`: what each group of a split is given.
 
-use green_ctx::{Device, DryRun, Partition, Result, Share, SplitRequest, Version};
+use green_ctx::{Device, Partition, Result, Share, SplitRequest, Version, resource::DryRun};
 use serde::Serialize;
 
 use crate::Options;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
-use green_ctx::{CUresult, Context, Device, Driver, Error, Result, Stream};
+use green_ctx::{CUresult, Device, Driver, Error, Result, Stream, context::Context};
 
 /// The device of cudarc's context.
 ///

@@ -56,7 +56,7 @@
 //! outside of partitions: `CudaContext::new_stream`, and `CudaStream::fork` too.
 //!
 //! The partition lasts until the [`CudarcStream`] is gone and whatever of cudarc's was made with it:
-//! memory, graphs, handles of cuBLAS. [`Context::close`](green_ctx::Context::close) refuses while something is left.
+//! memory, graphs, handles of cuBLAS. [`Context::close`](green_ctx::context::Context::close) refuses while something is left.
 //!
 //! # cudarc's objects in green-ctx
 //!
@@ -110,7 +110,7 @@
 //! one over the *primary* context, and keeps the [`Stream`](green_ctx::Stream) of green-ctx beside it. Others may keep the
 //! `Arc<CudaStream>` for longer: a `CudaSlice` does, and a `CudaBlas`. Then the stream waits, and goes,
 //! the partition with it, at the first call after they are gone that could want its SMs: a
-//! [split](green_ctx::SmResource::split) of the device's, a dry run of one, [`Context::close`](green_ctx::Context::close),
+//! [split](green_ctx::resource::SmResource::split) of the device's, a dry run of one, [`Context::close`](green_ctx::context::Context::close),
 //! [`CudarcStream::new`], or [`reclaim`].
 //!
 //! cudarc orders accesses to a `CudaSlice` from several streams while its context has made streams of

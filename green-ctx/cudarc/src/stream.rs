@@ -7,7 +7,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
 use cudarc::driver::{CudaContext, CudaStream};
-use green_ctx::{Context, Driver, Error, ReclaimHook, Result, Stream};
+use green_ctx::{Driver, Error, Result, Stream, context::Context, driver::ReclaimHook};
 use parking_lot::Mutex;
 
 use crate::foreign::{answer, shared};

@@ -48,7 +48,7 @@ impl Context {
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use green_ctx::{Context, Driver, sim::Sim};
+    /// # use green_ctx::{Driver, sim_0_1::Sim, context::Context};
     /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
     /// # let device = driver.device(0)?;
     /// # let group = device.resources().sm()?.split([16])?.groups.remove(0);

@@ -20,7 +20,7 @@ use crate::context::Context;
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use green_ctx::{CaptureMode, Driver, GraphCache, LaunchConfig, Library, StreamOptions, sim::Sim};
+/// # use green_ctx::{Driver, LaunchConfig, Library, StreamOptions, sim_0_1::Sim, graph::{CaptureMode, GraphCache}};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// # let device = driver.device(0)?;
 /// # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";

@@ -12,7 +12,7 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use green_ctx::{Context, Driver, EventOptions, StreamOptions, sim::Sim};
+//! use green_ctx::{Driver, StreamOptions, sim_0_1::Sim, context::Context, event::EventOptions};
 //! # let driver = Driver::simulated(&Sim::new("h200")?)?;
 //! # let device = driver.device(0)?;
 //! # let mut groups = device.resources().sm()?.split([16, 32])?.groups;
@@ -43,7 +43,7 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # use green_ctx::{Context, DefaultStream, Driver, sim::Sim};
+//! # use green_ctx::{Driver, sim_0_1::Sim, context::Context, stream::DefaultStream};
 //! # let driver = Driver::simulated(&Sim::new("h200")?)?;
 //! # let device = driver.device(0)?;
 //! # let context = device.create_context(device.resources().sm()?.split([16])?.groups.remove(0))?;
@@ -69,7 +69,7 @@
 //! A forked child cannot use a driver that its parent initialised: everything that makes handles is
 //! [`Error::Forked`](crate::Error::Forked) there, and dropping does nothing.
 //!
-//! [`Context::create_stream`]: crate::Context::create_stream
-//! [`Context::make_current`]: crate::Context::make_current
-//! [`DefaultStream`]: crate::DefaultStream
+//! [`Context::create_stream`]: crate::context::Context::create_stream
+//! [`Context::make_current`]: crate::context::Context::make_current
+//! [`DefaultStream`]: crate::stream::DefaultStream
 //! [`Device::create_event`]: crate::Device::create_event

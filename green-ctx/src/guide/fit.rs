@@ -10,7 +10,7 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use green_ctx::{Driver, Error, LaunchConfig, Library, StreamOptions, sim::Sim};
+//! use green_ctx::{Driver, Error, LaunchConfig, Library, StreamOptions, sim_0_1::Sim};
 //! # let driver = Driver::simulated(&Sim::new("h200")?)?;
 //! # let device = driver.device(0)?;
 //! # let ptx = ".version 5.0 .target sm_52 .address_size 64 .visible .entry work() { ret; }";
@@ -38,10 +38,10 @@
 //!
 //! | for | ask | else |
 //! |---|---|---|
-//! | a cooperative launch | [`cooperative_blocks`](crate::Fit::cooperative_blocks) | the driver refuses it, but takes it as a node of a graph, which then never ends (recorded on an H200) |
-//! | clusters | [`clusters`](crate::Fit::clusters), [`largest_cluster`](crate::Fit::largest_cluster) | it depends on which SMs a partition has: the 12 that units of 8 leave over take no cluster of 4 (recorded on an H200) |
-//! | a persistent kernel | [`persistent_grid`](crate::Fit::persistent_grid) | what is sized for the device begins only when the first blocks leave |
-//! | a collective | [`collective_blocks`](crate::Fit::collective_blocks) | blocks spin on peers that have no room |
+//! | a cooperative launch | [`cooperative_blocks`](crate::fit::Fit::cooperative_blocks) | the driver refuses it, but takes it as a node of a graph, which then never ends (recorded on an H200) |
+//! | clusters | [`clusters`](crate::fit::Fit::clusters), [`largest_cluster`](crate::fit::Fit::largest_cluster) | it depends on which SMs a partition has: the 12 that units of 8 leave over take no cluster of 4 (recorded on an H200) |
+//! | a persistent kernel | [`persistent_grid`](crate::fit::Fit::persistent_grid) | what is sized for the device begins only when the first blocks leave |
+//! | a collective | [`collective_blocks`](crate::fit::Fit::collective_blocks) | blocks spin on peers that have no room |
 //!
 //! [`Stream::launch`](crate::Stream::launch) holds cooperative launches and those in clusters against
 //! their stream's context before anything is submitted, those that a capture takes too, and

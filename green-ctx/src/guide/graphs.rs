@@ -8,7 +8,7 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use green_ctx::{CaptureMode, Driver, LaunchConfig, Library, SplitRequest, StreamOptions, sim::Sim};
+//! use green_ctx::{Driver, LaunchConfig, Library, SplitRequest, StreamOptions, sim_0_1::Sim, graph::CaptureMode};
 //! # let device = Driver::simulated(&Sim::new("h200@13.0")?)?.device(0)?;
 //! # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
 //! # let step = Library::from_ptx(&device, ptx)?.kernel("step")?;
@@ -44,7 +44,7 @@
 //! | conditional nodes | are refused: no driver so far copies a graph that has one (recorded on an H200) |
 //! | cooperative kernels and clusters that the partition has no [room](super::fit) for | are refused: such a graph never ends (recorded on an H200) |
 //!
-//! [`RetargetError`](crate::RetargetError) names the node; the original is what it was, and there is no
+//! [`RetargetError`](crate::graph::RetargetError) names the node; the original is what it was, and there is no
 //! copy. What cannot be moved is captured anew, on a stream of the partition. Where each kernel ended up
 //! is read back from the driver, which also takes contexts that it does not use.
 //!
@@ -62,18 +62,18 @@
 //! counts it as work of the stream that launched it (recorded on an H200, driver 580.159.04). So a launch
 //! from elsewhere through [`launch_graph`](crate::Stream::launch_graph) takes a few more calls: it waits for
 //! what the partition's own streams wait for, and the [fence](super::ownership#when-sms-are-free) of SMs that
-//! change hands, a [switch](super::plans) and [`close`](crate::Context::close) wait for it. Launches that other
+//! change hands, a [switch](super::plans) and [`close`](crate::context::Context::close) wait for it. Launches that other
 //! libraries make through the raw handle are not seen.
 //!
 //! # One executable for each partition
 //!
-//! An executable cannot be moved. [`GraphCache`](crate::GraphCache) keeps one for each graph and partition,
+//! An executable cannot be moved. [`GraphCache`](crate::graph::GraphCache) keeps one for each graph and partition,
 //! so that a copy and an instantiation (1.3 ms for 500 kernels on an H200) are paid for once, and a graph
 //! follows a [plan](super::plans) for the price of a look-up:
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # use green_ctx::{CaptureMode, Driver, GraphCache, LaunchConfig, Library, PlanSet, PlanRequest, SplitRequest, StreamOptions, SwitchOptions, sim::Sim};
+//! # use green_ctx::{Driver, LaunchConfig, Library, PlanSet, PlanRequest, SplitRequest, StreamOptions, sim_0_1::Sim, graph::{CaptureMode, GraphCache}, plan::SwitchOptions};
 //! # let device = Driver::simulated(&Sim::new("h200@13.0")?)?.device(0)?;
 //! # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
 //! # let step = Library::from_ptx(&device, ptx)?.kernel("step")?;
@@ -102,9 +102,9 @@
 //! # }
 //! ```
 //!
-//! An executable keeps its partition, and the cache its executables: [`forget`](crate::GraphCache::forget)
+//! An executable keeps its partition, and the cache its executables: [`forget`](crate::graph::GraphCache::forget)
 //! a partition before it is to be closed. It is of the graph as it was; who changes a graph through its
-//! raw handle calls [`forget_graph`](crate::GraphCache::forget_graph).
+//! raw handle calls [`forget_graph`](crate::graph::GraphCache::forget_graph).
 //!
 //! # PyTorch's graphs, and others
 //!
@@ -119,8 +119,8 @@
 //! ```
 //!
 //! ```
-//! use green_ctx::sys::CUgraph;
-//! use green_ctx::{Context, Graph, GraphExec, RetargetError};
+//! use green_ctx::sys_0_1::CUgraph;
+//! use green_ctx::{Graph, context::Context, graph::{GraphExec, RetargetError}};
 //!
 //! /// A graph of PyTorch's, in a partition. `owner` keeps the `CUDAGraph` meanwhile.
 //! fn moved(

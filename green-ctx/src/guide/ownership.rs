@@ -7,15 +7,15 @@
 //! # The ledger
 //!
 //! Each device has one ledger a process, whichever [`Driver`](crate::Driver) or
-//! [`Device`](crate::Device) handle is used. [`SmResource`](crate::SmResource) describes;
-//! [`split`](crate::SmResource::split) takes units out of the ledger and gives
-//! [`SmGroup`](crate::SmGroup)s, which cannot be cloned. A group moves into
+//! [`Device`](crate::Device) handle is used. [`SmResource`](crate::resource::SmResource) describes;
+//! [`split`](crate::resource::SmResource::split) takes units out of the ledger and gives
+//! [`SmGroup`](crate::resource::SmGroup)s, which cannot be cloned. A group moves into
 //! [`create_context`](crate::Device::create_context), comes back from
-//! [`Context::close`](crate::Context::close), and returns its SMs when it is dropped.
+//! [`Context::close`](crate::context::Context::close), and returns its SMs when it is dropped.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # use green_ctx::{Driver, SplitRequest, sim::Sim};
+//! # use green_ctx::{Driver, SplitRequest, sim_0_1::Sim};
 //! # let driver = Driver::simulated(&Sim::new("h200")?)?;
 //! # let device = driver.device(0)?;
 //! let sms = device.resources().sm()?;
@@ -32,7 +32,7 @@
 //! # }
 //! ```
 //!
-//! A group can be [split](crate::SmGroup::split) into smaller ones, to any depth. Who wants groups
+//! A group can be [split](crate::resource::SmGroup::split) into smaller ones, to any depth. Who wants groups
 //! that share SMs says so with [`overlapping`](crate::SplitRequest::overlapping): they are met from the
 //! whole device, and the ledger does not count them. They wait for nobody; whoever owns the SMs next waits for
 //! what they left.
@@ -45,7 +45,7 @@
 //! Handles are cheap to clone and keep what they stand on: a stream keeps its context, a context its
 //! group and the device's primary context, everything its driver. So a partition lasts until its last
 //! stream is gone, and nothing that safe code can reach is destroyed.
-//! [`Context::close`](crate::Context::close) is the way to know: it refuses while another handle
+//! [`Context::close`](crate::context::Context::close) is the way to know: it refuses while another handle
 //! lives, waits for the work, and returns the group.
 //!
 //! One raw handle is one object: [`Driver::find_stream`](crate::Driver::find_stream) and its
@@ -58,7 +58,7 @@
 //! Destroying a stream, or a green context, does not stop its work (recorded on an H200). A group that
 //! is dropped while its SMs are busy goes back with a *fence*: whoever takes those SMs next gets them
 //! at once, and what is submitted to the new partition's streams waits, on the device, for the work
-//! that was there before. Nobody waits on the host; [`close`](crate::Context::close) does.
+//! that was there before. Nobody waits on the host; [`close`](crate::context::Context::close) does.
 //!
 //! The fence stands for streams that are gone, for the default stream, and for [graphs](super::graphs) that
 //! other partitions' streams launched through this crate and that have nodes here.
@@ -66,7 +66,7 @@
 //! Where the driver refuses to record that work, nobody gets the SMs: they are neither free nor held
 //! until a later split has tried again with success, and the clean-up hook hears of it. A foreign stream
 //! of the partition that is still being captured when the last handle goes is such a reason; end the
-//! capture first. [`NotEnoughSms::quarantined`](crate::NotEnoughSms::quarantined) counts them.
+//! capture first. [`NotEnoughSms::quarantined`](crate::resource::NotEnoughSms::quarantined) counts them.
 //!
 //! Where the same SMs go back and forth between divisions, [`plans`](super::plans) do it without giving
 //! anything back.
@@ -81,7 +81,7 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # use green_ctx::{Driver, sim::Sim};
+//! # use green_ctx::{Driver, sim_0_1::Sim};
 //! # let driver = Driver::simulated(&Sim::new("h200")?)?;
 //! # let device = driver.device(0)?;
 //! for _ in 0..100 {

@@ -2,12 +2,12 @@
 //!
 //! A GPU runs the blocks of a kernel on its streaming multiprocessors (SMs), whichever are free. A
 //! *green context* is a context whose kernels run on certain SMs only. This crate makes one of a
-//! [group](crate::SmGroup) of SMs and calls it a partition: work of its streams stays on those SMs,
+//! [group](crate::resource::SmGroup) of SMs and calls it a partition: work of its streams stays on those SMs,
 //! whatever else the process does.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use green_ctx::{Driver, SplitRequest, StreamOptions, sim::Sim};
+//! use green_ctx::{Driver, SplitRequest, StreamOptions, sim_0_1::Sim};
 //!
 //! // With a GPU: `let driver = Driver::load()?;`
 //! let driver = Driver::simulated(&Sim::new("h200@13.0")?)?;
@@ -36,12 +36,12 @@
 //! | H200, 132 SMs | 15 of 8 SMs, 1 of 12 | 66 of 2 |
 //!
 //! A group has the count that was asked for where units add up to it, and the next count otherwise; it
-//! tells [both](crate::SmGroup::requested). [`SmResource::dry_run`](crate::SmResource::dry_run) is the same
+//! tells [both](crate::resource::SmGroup::requested). [`SmResource::dry_run`](crate::resource::SmResource::dry_run) is the same
 //! choice without the taking.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # use green_ctx::{Driver, sim::Sim};
+//! # use green_ctx::{Driver, sim_0_1::Sim};
 //! # let driver = Driver::simulated(&Sim::new("h200")?)?;
 //! # let sms = driver.device(0)?.resources().sm()?;
 //! let dry = sms.dry_run([8, 17, 100])?;
@@ -54,7 +54,7 @@
 //!
 //! **Coarse or fine.** SMs of a coarse unit are scheduled together, so that thread block clusters fit
 //! on them; fine units are as small as the device has them, and clusters of more than two blocks may
-//! not fit. [`Granularity`](crate::Granularity) chooses. A device's groups are all of one
+//! not fit. [`Granularity`](crate::resource::Granularity) chooses. A device's groups are all of one
 //! granularity, since the driver does not tell how fine and coarse units overlap.
 //!
 //! **Structured splits.** From CUDA 13.1 on a request can say how many SMs of a group are scheduled
@@ -64,7 +64,7 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # use green_ctx::{Driver, SplitRequest, sim::Sim};
+//! # use green_ctx::{Driver, SplitRequest, sim_0_1::Sim};
 //! let driver = Driver::simulated(&Sim::new("h200@13.1")?)?;
 //! let sms = driver.device(0)?.resources().sm()?;
 //! // One value for all groups, or one for each.
@@ -81,7 +81,7 @@
 //!   of all (recorded on an H200).
 //! - **Not concurrency.** Disjoint SMs may still wait for each other, through a queue that both use for
 //!   example (cuda.h). From CUDA 13.1 on a partition can have
-//!   [workqueues](crate::WorkqueueResource) of its own.
+//!   [workqueues](crate::resource::WorkqueueResource) of its own.
 //! - **Not a limit that other code sees.** `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT` is the whole
 //!   device's, so that libraries which size their grids by it do not know of the partition; occupancy
 //!   calls do (recorded on an H200).

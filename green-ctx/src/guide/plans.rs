@@ -7,7 +7,7 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use green_ctx::{Driver, PlanSet, PlanRequest, SplitRequest, SwitchOptions, sim::Sim};
+//! use green_ctx::{Driver, PlanSet, PlanRequest, SplitRequest, sim_0_1::Sim, plan::SwitchOptions};
 //!
 //! let device = Driver::simulated(&Sim::new("h200@13.0")?)?.device(0)?;
 //! let all = device.resources().sm()?.split(SplitRequest::new().rest("elastic"))?.remainder;
@@ -45,7 +45,7 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # use green_ctx::{Driver, LaunchConfig, Library, PlanSet, PlanRequest, SplitRequest, SwitchOptions, sim::Sim};
+//! # use green_ctx::{Driver, LaunchConfig, Library, PlanSet, PlanRequest, SplitRequest, sim_0_1::Sim, plan::SwitchOptions};
 //! # let sim = Sim::new("h200@13.0")?;
 //! # let device = Driver::simulated(&sim)?.device(0)?;
 //! # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
@@ -93,7 +93,7 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # use green_ctx::{CaptureMode, Driver, PlanSet, PlanRequest, PlanError, SplitRequest, SwitchOptions, sim::Sim};
+//! # use green_ctx::{Driver, PlanSet, PlanRequest, SplitRequest, sim_0_1::Sim, graph::CaptureMode, plan::{PlanError, SwitchOptions}};
 //! # let device = Driver::simulated(&Sim::new("h200@13.0")?)?.device(0)?;
 //! # let all = device.resources().sm()?.split(SplitRequest::new().rest("all"))?.remainder;
 //! # let plan = |name, decode| {
@@ -122,7 +122,7 @@
 //! the switch has changed nothing. It is refused while any stream of that plan is being captured. Other threads
 //! may switch while one waits, which then waits for the plan that they made active.
 //!
-//! Without [fences](crate::SwitchOptions::fence) the new plan's work begins beside the old one's, on the
+//! Without [fences](crate::plan::SwitchOptions::fence) the new plan's work begins beside the old one's, on the
 //! same SMs, and memory that both use is the program's affair. The next switch with fences makes up for it.
 //!
 //! # Retiring
@@ -133,5 +133,5 @@
 //! every partition and stream that somebody has kept.
 //!
 //! [`PlanSet`]: crate::PlanSet
-//! [`PlanError::NotDrained`]: crate::PlanError::NotDrained
-//! [`SwitchOptions::drain`]: crate::SwitchOptions::drain
+//! [`PlanError::NotDrained`]: crate::plan::PlanError::NotDrained
+//! [`SwitchOptions::drain`]: crate::plan::SwitchOptions::drain

@@ -20,7 +20,7 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use green_ctx::{Driver, SplitRequest, StreamOptions, sim::Sim, verify};
+//! use green_ctx::{Driver, SplitRequest, StreamOptions, sim_0_1::Sim, verify};
 //!
 //! let sim = Sim::new("h200@13.0")?;
 //! let device = Driver::simulated(&sim)?.device(0)?;
@@ -34,19 +34,19 @@
 //! ```
 //!
 //! A kernel is a closure, registered under its name with
-//! [`Sim::register_kernel`](crate::sim::Sim::register_kernel); one that is not registered is on record
-//! and does nothing. [`Launch::happens_before`](crate::sim::Launch::happens_before) tells whether
+//! [`Sim::register_kernel`](crate::sim_0_1::Sim::register_kernel); one that is not registered is on record
+//! and does nothing. [`Launch::happens_before`](crate::sim_0_1::Launch::happens_before) tells whether
 //! streams and events put one launch after another.
 //!
 //! # A wait that is missing
 //!
 //! Two partitions that share memory need an event between them; on a GPU a program without it works
 //! until it does not. The simulated driver knows what comes after what, and tells of every two accesses
-//! that nothing orders ([`Sim::races`](crate::sim::Sim::races)):
+//! that nothing orders ([`Sim::races`](crate::sim_0_1::Sim::races)):
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use green_ctx::{DeviceBuffer, Driver, LaunchConfig, Library, StreamOptions, sim::Sim};
+//! use green_ctx::{DeviceBuffer, Driver, LaunchConfig, Library, StreamOptions, sim_0_1::Sim};
 //!
 //! let sim = Sim::new("h200@13.0")?;
 //! sim.register_kernel("put", |call| {
@@ -80,7 +80,7 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use green_ctx::sim::{Fault, Live, Sim};
+//! use green_ctx::sim_0_1::{Fault, Live, Sim};
 //! use green_ctx::{CUresult, Driver};
 //!
 //! let sim = Sim::new("h200@13.0")?;
@@ -106,7 +106,7 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use green_ctx::{Driver, sim::Sim};
+//! use green_ctx::{Driver, sim_0_1::Sim};
 //!
 //! // What the program falls back to where the driver cannot split unevenly.
 //! let device = Driver::simulated(&Sim::new("h200@12.4")?)?.device(0)?;
@@ -121,7 +121,7 @@
 //! ```
 //!
 //! `h100` and `h200` answer as recorded; `a100`, `b200`, `l40s`, `rtx5080`, `rtx5090` and `thor`
-//! follow from documentation, and [`Profile::provenance`](crate::sim::Profile) says of each group of
+//! follow from documentation, and [`Profile::provenance`](crate::sim_0_1::Profile) says of each group of
 //! data where it comes from.
 //!
 //! # Programs in other languages

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | 12.4 | green contexts; groups of one size, and the rest, since a context is made of one piece; one size at a time |
 //! | 12.5 | uneven, named and nested splits: contexts of several units; events on a whole primary context; streams without a push |
-//! | 13.0 | the driver says the smallest partition and the alignment; before, [the rule for the architecture](crate::SmResource::limits_from) does |
+//! | 13.0 | the driver says the smallest partition and the alignment; before, [the rule for the architecture](crate::resource::SmResource::limits_from) does |
 //! | 13.1 | *structured splits, workqueues, a stream's own resource* |
 //! | 13.2 | *where a graph's copies and memsets run, in [`audit`](crate::Graph::audit)* |
 //! | 13.4 | *locality domains* |
@@ -26,7 +26,7 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use green_ctx::{Driver, Error, SplitRequest, Version, sim::Sim};
+//! use green_ctx::{Driver, Error, SplitRequest, Version, sim_0_1::Sim};
 //!
 //! let driver = Driver::simulated(&Sim::new("h200@12.4")?)?;
 //! let sms = driver.device(0)?.resources().sm()?;

@@ -15,7 +15,7 @@ use super::structure::{Coscheduling, GroupParams, LocalityDomain, PerGroup, Stru
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use green_ctx::{Driver, SplitRequest, sim::Sim};
+/// # use green_ctx::{Driver, SplitRequest, sim_0_1::Sim};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// # let device = driver.device(0)?;
 /// let request = SplitRequest::new().group("decode", 32..).group("prefill", ..=100);
@@ -92,12 +92,12 @@ impl SplitRequest {
 
     /// Sets how many SMs of a group are scheduled together, so that clusters fit: an even count up to
     /// 32 on devices of compute capability 9.0 and up, 2 on older ones; 0 is the device's own
-    /// [alignment](crate::SmResource::alignment). One count for all groups, or a list with one for
+    /// [alignment](crate::resource::SmResource::alignment). One count for all groups, or a list with one for
     /// each. A group's SMs must be a multiple of it.
     ///
     /// This makes the request a *structured* one, for which the driver's own split is used: it needs
     /// CUDA 13.1 or newer, rounds nothing, and is met from SMs of which none is held
-    /// ([`SmResource::split`](crate::SmResource::split)). From the header; not yet run on hardware.
+    /// ([`SmResource::split`](crate::resource::SmResource::split)). From the header; not yet run on hardware.
     #[doc(alias = "coscheduledSmCount")]
     pub fn coscheduled(mut self, sm_count: impl Into<PerGroup<u32>>) -> Self {
         self.structure.coscheduled = Some(sm_count.into());

@@ -35,7 +35,7 @@ use std::str::FromStr;
 /// assert_eq!(share.to_string(), "16..=48");
 /// assert_eq!(share.floor(), Some(16));
 /// assert!("48..16".parse::<Share>().is_err());
-/// # Ok::<(), green_ctx::ShareError>(())
+/// # Ok::<(), green_ctx::resource::ShareError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Share(pub(super) Kind);

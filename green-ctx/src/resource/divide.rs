@@ -23,14 +23,14 @@ impl SmGroup {
     /// # Errors
     ///
     /// [`SplitError`], which gives the group back, for the reasons of
-    /// [`SmResource::split`](crate::SmResource::split): here [`Error::NotEnoughSms`] speaks of the
+    /// [`SmResource::split`](crate::resource::SmResource::split): here [`Error::NotEnoughSms`] speaks of the
     /// group, the granularity must be the group's own, and an overlapping request is refused.
     ///
     /// # Example
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use green_ctx::{Driver, SplitRequest, sim::Sim};
+    /// # use green_ctx::{Driver, SplitRequest, sim_0_1::Sim};
     /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
     /// # let sms = driver.device(0)?.resources().sm()?;
     /// let group = sms.split([64])?.groups.remove(0);

@@ -57,7 +57,7 @@ impl From<CreateContextError> for Error {
 
 impl Device {
     /// Creates a green context on a group's SMs, with a workqueue of its own if one is added
-    /// ([`SmGroup::with_workqueue`](crate::SmGroup::with_workqueue)). The group comes back from
+    /// ([`SmGroup::with_workqueue`](crate::resource::SmGroup::with_workqueue)). The group comes back from
     /// [`Context::close`], or returns its SMs when the last handle of the context goes.
     ///
     /// The first context of certain SMs takes about 800 µs on an H200 and 4 to 5 MiB of device
@@ -75,7 +75,7 @@ impl Device {
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use green_ctx::{Driver, sim::Sim};
+    /// # use green_ctx::{Driver, sim_0_1::Sim};
     /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
     /// let device = driver.device(0)?;
     /// let split = device.resources().sm()?.split([16, 24])?;

@@ -30,7 +30,7 @@ use crate::units::Units;
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use green_ctx::{Driver, sim::Sim};
+/// # use green_ctx::{Driver, sim_0_1::Sim};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// # let device = driver.device(0)?;
 /// let sms = device.resources().sm()?;
@@ -210,7 +210,7 @@ impl SmResource {
     /// A structured request ([`SplitRequest::coscheduled`] and others, CUDA 13.1 or newer, not yet
     /// run on hardware) is split by the driver, which rounds nothing, out of all SMs of the device. So
     /// no group may be out that another request gave, until all of its groups are back; within a
-    /// group [`SmGroup::split`](crate::SmGroup::split) takes such a request too.
+    /// group [`SmGroup::split`](crate::resource::SmGroup::split) takes such a request too.
     ///
     /// # Errors
     ///
@@ -218,7 +218,7 @@ impl SmResource {
     /// [`Error::NotEnoughSms`] when not all groups fit, with how many do, what would fit and who holds
     /// the rest, [`Error::CutInUse`], and [`Error::Unsupported`] for what the driver is too old for.
     /// Nothing is taken then. The SMs of a partition are split as its group
-    /// ([`Context::close`](crate::Context::close) gives it back): of its resource this is an
+    /// ([`Context::close`](crate::context::Context::close) gives it back): of its resource this is an
     /// [`Error::InvalidRequest`].
     pub fn split(&self, request: impl Into<SplitRequest>) -> Result<Split> {
         crate::trace::span!("split", device = self.device.ordinal());

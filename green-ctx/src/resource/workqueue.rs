@@ -47,7 +47,7 @@ fn raw_scope(scope: WorkqueueScope) -> CUdevWorkqueueConfigScope {
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use green_ctx::{Driver, WorkqueueScope, sim::Sim};
+/// use green_ctx::{Driver, sim_0_1::Sim, resource::WorkqueueScope};
 ///
 /// let driver = Driver::simulated(&Sim::new("h200@13.1")?)?;
 /// let device = driver.device(0)?;
@@ -94,7 +94,7 @@ impl WorkqueueOptions {
 }
 
 /// A configuration of workqueues for a context that is to be made
-/// ([`SmGroup::with_workqueue`](crate::SmGroup::with_workqueue)). Contexts that are made with clones of it have the same
+/// ([`SmGroup::with_workqueue`](crate::resource::SmGroup::with_workqueue)). Contexts that are made with clones of it have the same
 /// configuration, each its own queues as far as the scope says.
 #[derive(Clone, Debug)]
 pub struct Workqueue {

@@ -1,7 +1,7 @@
 //! What the integration tests share.
 
-use green_ctx::sim::Sim;
-use green_ctx::{Context, Device, Driver, SmGroup};
+use green_ctx::sim_0_1::Sim;
+use green_ctx::{Device, Driver, context::Context, resource::SmGroup};
 
 /// Any test's result: `?` on every error.
 pub(crate) type Outcome = Result<(), Box<dyn std::error::Error>>;

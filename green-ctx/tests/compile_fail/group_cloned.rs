@@ -1,6 +1,6 @@
 //! A group owns its SMs and has no copy.
 
-fn copy(group: &green_ctx::SmGroup) -> green_ctx::SmGroup {
+fn copy(group: &green_ctx::resource::SmGroup) -> green_ctx::resource::SmGroup {
     group.clone()
 }
 

@@ -1,8 +1,8 @@
 //! What fits, and launches that are held against it.
 
 use green_ctx::{
-    Context, Device, DeviceBuffer, Error, Kernel, LaunchConfig, Library, Result, Stream,
-    StreamOptions,
+    Device, DeviceBuffer, Error, Kernel, LaunchConfig, Library, Result, Stream, StreamOptions,
+    context::Context,
 };
 
 use crate::common::{Outcome, partition};

@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
-use green_ctx::sys::{CUevent, CUstream};
-use green_ctx::{Context, DefaultStream, Device, Event, EventOptions, Stream, StreamOptions};
+use green_ctx::sys_0_1::{CUevent, CUstream};
+use green_ctx::{
+    Device, Event, Stream, StreamOptions, context::Context, event::EventOptions,
+    stream::DefaultStream,
+};
 
 use crate::common::Outcome;
 use crate::raw;

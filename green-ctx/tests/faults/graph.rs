@@ -1,8 +1,9 @@
 //! Graphs: captured, moved, kept and launched.
 
 use green_ctx::{
-    CaptureMode, Device, DeviceBuffer, Error, Graph, GraphCache, Kernel, LaunchConfig, Library,
-    Result, RetargetError, Stream, StreamOptions,
+    Device, DeviceBuffer, Error, Graph, Kernel, LaunchConfig, Library, Result, Stream,
+    StreamOptions,
+    graph::{CaptureMode, GraphCache, RetargetError},
 };
 
 use crate::common::{Outcome, partition};

@@ -3,9 +3,13 @@
 use std::time::Duration;
 
 use green_ctx::{
-    CloseReason, Context, Device, DeviceBuffer, Element, Error, EventOptions, Granularity, Kernel,
-    LaunchConfig, Library, Result, SmGroup, Split, SplitRequest, Stream, StreamOptions,
-    WorkqueueOptions, WorkqueueScope, verify,
+    Device, DeviceBuffer, Error, Kernel, LaunchConfig, Library, Result, SplitRequest, Stream,
+    StreamOptions,
+    context::{CloseReason, Context},
+    event::EventOptions,
+    memory::Element,
+    resource::{Granularity, SmGroup, Split, WorkqueueOptions, WorkqueueScope},
+    verify,
 };
 
 use crate::common::Outcome;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use green_ctx::{
-    Device, Error, PlanError, PlanRequest, PlanSet, Result, SplitRequest, StreamOptions,
-    SwitchOptions,
+    Device, Error, PlanRequest, PlanSet, Result, SplitRequest, StreamOptions,
+    plan::{PlanError, SwitchOptions},
 };
 
 use crate::common::Outcome;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use green_ctx::sim::{Fault, Live};
-use green_ctx::{CUresult, Device, Error, ErrorKind};
+use green_ctx::sim_0_1::{Fault, Live};
+use green_ctx::{CUresult, Device, Error, error::ErrorKind};
 
 use crate::common::{Outcome, simulated};
 

@@ -5,8 +5,8 @@ use std::sync::mpsc;
 use std::thread;
 
 use green_ctx::{
-    CaptureMode, DeviceBuffer, Error, Graph, PlanRequest, PlanSet, SplitRequest, Stream,
-    StreamOptions, SwitchOptions, verify,
+    DeviceBuffer, Error, Graph, PlanRequest, PlanSet, SplitRequest, Stream, StreamOptions,
+    graph::CaptureMode, plan::SwitchOptions, verify,
 };
 
 use crate::common::{Outcome, partition};

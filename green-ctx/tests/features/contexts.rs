@@ -2,8 +2,12 @@
 
 use std::collections::HashSet;
 
-use green_ctx::sim::Fault;
-use green_ctx::{CUresult, CloseReason, Context, Error, EventOptions, Stream, StreamOptions};
+use green_ctx::sim_0_1::Fault;
+use green_ctx::{
+    CUresult, Error, Stream, StreamOptions,
+    context::{CloseReason, Context},
+    event::EventOptions,
+};
 
 use crate::common::{Outcome, partition};
 use crate::{COMPOSITION, LONG, Machine, each_driver, launch};

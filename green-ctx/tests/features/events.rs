@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use green_ctx::{Event, EventOptions, StreamOptions};
+use green_ctx::{Event, StreamOptions, event::EventOptions};
 
 use crate::common::{Outcome, partition};
 use crate::{Machine, each_driver};

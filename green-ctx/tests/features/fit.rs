@@ -2,15 +2,17 @@
 
 use std::ptr;
 
-use green_ctx::sys::{
+use green_ctx::sys_0_1::{
     CUfunction_attribute, CUgraph, CUkernelNodeAttrValue_v1, CUlaunchAttribute,
     CUlaunchAttributeID, CUlaunchAttributeValue,
     CUlaunchAttributeValue_union__bindgen_ty_1 as ClusterSides, CUlaunchConfig,
     CUstreamCaptureMode,
 };
 use green_ctx::{
-    ClusterFit, Context, Device, DeviceBuffer, DoesNotFit, Error, ErrorKind, Fit, Kernel,
-    LaunchConfig, Library, Stream, StreamOptions,
+    Device, DeviceBuffer, Error, Kernel, LaunchConfig, Library, Stream, StreamOptions,
+    context::Context,
+    error::ErrorKind,
+    fit::{ClusterFit, DoesNotFit, Fit},
 };
 
 use crate::common::{Outcome, partition, simulated};

@@ -1,7 +1,9 @@
 //! The contexts that a graph's nodes run in: kept, and reported as far as the driver reports them.
 
 use green_ctx::{
-    CaptureMode, CloseReason, Context, DeviceBuffer, Graph, Kernel, Stream, StreamOptions,
+    DeviceBuffer, Graph, Kernel, Stream, StreamOptions,
+    context::{CloseReason, Context},
+    graph::CaptureMode,
 };
 
 use crate::common::{Outcome, partition};

@@ -3,13 +3,14 @@
 use std::ptr;
 use std::sync::Arc;
 
-use green_ctx::sys::{
+use green_ctx::sys_0_1::{
     CUDA_CONDITIONAL_NODE_PARAMS, CUDA_MEM_ALLOC_NODE_PARAMS, CUgraph, CUgraphConditionalNodeType,
     CUgraphNodeParams, CUgraphNodeType, CUmemAllocationType, CUmemLocationType, CUmodule,
 };
 use green_ctx::{
-    CaptureMode, Context, Error, Graph, GraphCache, Kernel, LaunchConfig, NodeKind, RetargetError,
-    Stream, StreamOptions, Version,
+    Error, Graph, Kernel, LaunchConfig, Stream, StreamOptions, Version,
+    context::Context,
+    graph::{CaptureMode, GraphCache, NodeKind, RetargetError},
 };
 
 use crate::common::{Outcome, partition};

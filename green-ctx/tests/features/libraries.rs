@@ -1,6 +1,6 @@
 //! Libraries of kernels: what counts as PTX text.
 
-use green_ctx::{ErrorKind, Library};
+use green_ctx::{Library, error::ErrorKind};
 
 use crate::common::Outcome;
 use crate::{PTX, each_driver};

@@ -35,10 +35,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::Outcome;
-use green_ctx::sim::{Live, Sim, SimError};
+use green_ctx::sim_0_1::{Live, Sim, SimError};
 use green_ctx::{
-    Context, ContextCounts, Device, Driver, Error, Kernel, LaunchConfig, Library, SmGroup,
-    SmResource, Split, SplitRequest, Stream, Version, verify,
+    Device, Driver, Error, Kernel, LaunchConfig, Library, SplitRequest, Stream, Version,
+    context::Context,
+    resource::{ContextCounts, SmGroup, SmResource, Split},
+    verify,
 };
 
 /// The drivers that every test runs on.

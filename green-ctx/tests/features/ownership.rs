@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use green_ctx::{Context, Driver, Error, ErrorKind, SplitRequest, StreamOptions};
+use green_ctx::{Driver, Error, SplitRequest, StreamOptions, context::Context, error::ErrorKind};
 
 use crate::common::{Outcome, group, partition};
 use crate::{COMPOSITION, Machine, contexts, disjoint, each_driver, of};
@@ -152,7 +152,7 @@ fn what_fails_on_the_way_takes_nothing() -> Outcome {
         ];
         for function in functions {
             let live = sim.live();
-            sim.fail(green_ctx::sim::Fault::on(function))?;
+            sim.fail(green_ctx::sim_0_1::Fault::on(function))?;
             let error = partition(device, 16).expect_err("it fails");
             assert!(error.to_string().starts_with(function), "{error}");
             assert_eq!((sim.live(), machine.free()?), (live, 132), "{function}");
@@ -160,8 +160,8 @@ fn what_fails_on_the_way_takes_nothing() -> Outcome {
         // The first cut of its kind, in each of its two calls.
         for nth in [1, 2] {
             let before = machine.state()?;
-            sim.fail(green_ctx::sim::Fault::on("cuDevSmResourceSplitByCount").nth(nth))?;
-            let fine = of([2]).granularity(green_ctx::Granularity::Fine);
+            sim.fail(green_ctx::sim_0_1::Fault::on("cuDevSmResourceSplitByCount").nth(nth))?;
+            let fine = of([2]).granularity(green_ctx::resource::Granularity::Fine);
             machine.sms()?.split(fine).expect_err("it fails");
             assert_eq!(machine.state()?, before);
         }

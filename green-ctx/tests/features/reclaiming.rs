@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use green_ctx::{CloseReason, Error, StreamOptions};
+use green_ctx::{Error, StreamOptions, context::CloseReason};
 
 use crate::common::{Outcome, group, partition};
 use crate::{Machine, each_driver};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use green_ctx::sim::{Fault, Live};
-use green_ctx::{CUresult, ContextCounts, EventOptions, StreamOptions};
+use green_ctx::sim_0_1::{Fault, Live};
+use green_ctx::{CUresult, StreamOptions, event::EventOptions, resource::ContextCounts};
 
 use crate::common::{Outcome, group, partition};
 use crate::{LONG, Machine, each_driver, each_failing_driver, launch};

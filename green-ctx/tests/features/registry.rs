@@ -4,8 +4,10 @@ use std::ptr;
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use green_ctx::sys::CUevent;
-use green_ctx::{Context, Device, Error, Event, EventOptions, Stream, StreamOptions};
+use green_ctx::sys_0_1::CUevent;
+use green_ctx::{
+    Device, Error, Event, Stream, StreamOptions, context::Context, event::EventOptions,
+};
 
 use crate::common::{Outcome, partition};
 use crate::{Machine, each_driver, raw};

@@ -1,7 +1,10 @@
 //! What devices, contexts and streams say of their SMs and workqueues.
 
-use green_ctx::sys::CUdevSmResourceGroup_flags;
-use green_ctx::{Granularity, LimitSource, Resources, SplitRequest, StreamOptions};
+use green_ctx::sys_0_1::CUdevSmResourceGroup_flags;
+use green_ctx::{
+    SplitRequest, StreamOptions,
+    resource::{Granularity, LimitSource, Resources},
+};
 
 use crate::common::{Outcome, group, partition};
 use crate::{LIMITS, Machine, STRUCTURED, each_driver};

@@ -1,6 +1,10 @@
 //! Splits by count: what groups get, what remains, dry runs, groups within groups.
 
-use green_ctx::{Error, ErrorKind, Granularity, SmGroup, SplitRequest};
+use green_ctx::{
+    Error, SplitRequest,
+    error::ErrorKind,
+    resource::{Granularity, SmGroup},
+};
 
 use crate::common::{Outcome, group};
 use crate::{COMPOSITION, Machine, contexts, counts, disjoint, each_driver, of};

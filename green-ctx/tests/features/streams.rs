@@ -4,7 +4,10 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 
-use green_ctx::{Context, DefaultStream, Error, Event, EventOptions, Stream, StreamOptions};
+use green_ctx::{
+    Error, Event, Stream, StreamOptions, context::Context, event::EventOptions,
+    stream::DefaultStream,
+};
 
 use crate::common::{Outcome, partition};
 use crate::{LONG, Machine, each_driver, launch, raw};
@@ -80,7 +83,7 @@ fn work_waits_for_streams_and_events_of_other_contexts() -> Outcome {
         plain.wait_for(&plain.clone())?;
         let order: Vec<Vec<usize>> = {
             let launches = sim.launches();
-            let after = |launch: &green_ctx::sim::Launch| {
+            let after = |launch: &green_ctx::sim_0_1::Launch| {
                 (0..launches.len())
                     .filter(|other| launch.happens_before(&launches[*other]))
                     .collect()

@@ -1,6 +1,10 @@
 //! Structured splits: what 13.1 and newer drivers do by themselves, and what older ones say.
 
-use green_ctx::{Error, ErrorKind, Granularity, LocalityDomain, SplitRequest, Version};
+use green_ctx::{
+    Error, SplitRequest, Version,
+    error::ErrorKind,
+    resource::{Granularity, LocalityDomain},
+};
 
 use crate::common::{Outcome, group, partition};
 use crate::{LOCALITY, STRUCTURED, contexts, counts, disjoint, each_driver, each_newer_driver, of};

@@ -2,10 +2,12 @@
 
 use std::ptr;
 
-use green_ctx::sys::CUstreamCaptureMode;
+use green_ctx::sys_0_1::CUstreamCaptureMode;
 use green_ctx::{
-    CaptureMode, Context, DeviceBuffer, Error, EscapeKind, Graph, Kernel, Stream, StreamOptions,
-    Version, Watch,
+    DeviceBuffer, Error, Graph, Kernel, Stream, StreamOptions, Version,
+    context::Context,
+    graph::CaptureMode,
+    watch::{EscapeKind, Watch},
 };
 
 use crate::common::{Outcome, partition};
@@ -148,7 +150,7 @@ fn a_watch_keeps_the_first_escapes_and_counts_the_rest() -> Outcome {
             Ok(())
         };
         escape(Watch::MAX_ESCAPES + 5)?;
-        let names = |escapes: &[green_ctx::Escape]| {
+        let names = |escapes: &[green_ctx::watch::Escape]| {
             let names = escapes.iter().map(|escape| escape.name.parse::<usize>());
             names.collect::<Result<Vec<_>, _>>()
         };

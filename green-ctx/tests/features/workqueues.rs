@@ -1,9 +1,10 @@
 //! Workqueues: asked for, configured, divided, and given to contexts, from 13.1 on.
 
-use green_ctx::sim::Sim;
+use green_ctx::sim_0_1::Sim;
 use green_ctx::{
-    Context, Device, Driver, Error, StreamOptions, Workqueue, WorkqueueOptions, WorkqueueResource,
-    WorkqueueScope,
+    Device, Driver, Error, StreamOptions,
+    context::Context,
+    resource::{Workqueue, WorkqueueOptions, WorkqueueResource, WorkqueueScope},
 };
 
 use crate::common::{Outcome, group, partition, simulated};

@@ -16,11 +16,15 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Outcome, partition, simulated};
-use green_ctx::sim::{Launch, Sim};
+use green_ctx::sim_0_1::{Launch, Sim};
 use green_ctx::{
-    CUresult, CaptureMode, CloseReason, Context, DefaultStream, Device, EventOptions, Graph,
-    GraphExec, Kernel, LaunchConfig, Library, Plan, PlanRequest, PlanSet, SplitRequest, Stream,
-    StreamOptions, SwitchOptions,
+    CUresult, Device, Graph, Kernel, LaunchConfig, Library, Plan, PlanRequest, PlanSet,
+    SplitRequest, Stream, StreamOptions,
+    context::{CloseReason, Context},
+    event::EventOptions,
+    graph::{CaptureMode, GraphExec},
+    plan::SwitchOptions,
+    stream::DefaultStream,
 };
 
 /// A kernel that fills its partition and runs so long.
@@ -223,7 +227,7 @@ fn a_switch_without_fences_is_made_up_for() -> Outcome {
 fn owners_may_use_the_partition_while_plans_are_switched() -> Outcome {
     struct Owner {
         context: Context,
-        raw: green_ctx::sys::CUstream,
+        raw: green_ctx::sys_0_1::CUstream,
     }
     // SAFETY: a stream's handle is of the process, not of a thread.
     unsafe impl Send for Owner {}
@@ -517,7 +521,7 @@ fn adopting_a_captured_stream_leaves_the_capture() -> Outcome {
     let raw = raw::stream(&second)?;
     let api = device.driver().api();
     let (begin, end) = (api.cuStreamBeginCapture()?, api.cuStreamEndCapture()?);
-    let mode = green_ctx::sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+    let mode = green_ctx::sys_0_1::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
     // SAFETY: the stream is alive.
     assert_eq!(unsafe { begin(raw, mode) }, CUresult::CUDA_SUCCESS);
     // SAFETY: it was made above, and nobody else has it.
@@ -540,7 +544,7 @@ fn a_fence_ends_once() -> Outcome {
     let (sim, device) = simulated("h200")?;
     let old = work(&sim, &device, "old", LONG)?;
     let api = device.driver().api();
-    let mode = green_ctx::sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+    let mode = green_ctx::sys_0_1::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
     let partitions = || -> green_ctx::Result<Vec<Context>> {
         let groups = device.resources().sm()?.split([16, 32])?.groups;
         groups.into_iter().map(|group| Ok(device.create_context(group)?)).collect()

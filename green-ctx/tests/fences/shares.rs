@@ -1,7 +1,7 @@
 //! What switches between plans with shares fence, and what they leave alone.
 
-use green_ctx::sim::Sim;
-use green_ctx::{Device, Plan, PlanRequest, PlanSet, Share, SplitRequest, SwitchOptions};
+use green_ctx::sim_0_1::Sim;
+use green_ctx::{Device, Plan, PlanRequest, PlanSet, Share, SplitRequest, plan::SwitchOptions};
 
 use std::sync::Arc;
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use green_ctx::{
-    Context, DeviceBuffer, EventOptions, Granularity, Kernel, LaunchConfig, Library, SplitRequest,
-    Stream, StreamOptions,
+    DeviceBuffer, Kernel, LaunchConfig, Library, SplitRequest, Stream, StreamOptions,
+    context::Context, event::EventOptions, resource::Granularity,
 };
 
 use crate::common::{Outcome, device, group, partition};
@@ -86,7 +86,7 @@ fn during_a_capture(
 ) -> Result<green_ctx::CUresult, Box<dyn std::error::Error>> {
     let captured = device.primary_context()?.create_stream(StreamOptions::default())?;
     let api = device.driver().api();
-    let mode = green_ctx::sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+    let mode = green_ctx::sys_0_1::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
     // SAFETY: the stream is alive.
     let begun = unsafe { api.cuStreamBeginCapture()?(captured.as_raw(), mode) };
     assert_eq!(begun, green_ctx::CUresult::CUDA_SUCCESS);

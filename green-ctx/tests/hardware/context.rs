@@ -2,7 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use green_ctx::{CloseReason, Context, StreamOptions};
+use green_ctx::{
+    StreamOptions,
+    context::{CloseReason, Context},
+};
 
 use crate::common::{Outcome, device, partition};
 

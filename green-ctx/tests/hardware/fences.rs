@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use green_ctx::{
-    CaptureMode, Context, DefaultStream, Device, DeviceBuffer, Event, EventOptions, Kernel, Plan,
-    PlanRequest, PlanSet, SplitRequest, Stream, StreamOptions, SwitchOptions,
+    Device, DeviceBuffer, Event, Kernel, Plan, PlanRequest, PlanSet, SplitRequest, Stream,
+    StreamOptions, context::Context, event::EventOptions, graph::CaptureMode, plan::SwitchOptions,
+    stream::DefaultStream,
 };
 
 use crate::busy::{busy_kernel, keep_busy};

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use green_ctx::sys::{CUgraph, CUgraphExec, CUstreamCaptureMode};
+use green_ctx::sys_0_1::{CUgraph, CUgraphExec, CUstreamCaptureMode};
 use green_ctx::{
-    CUresult, Context, Device, DeviceBuffer, Error, Fit, Granularity, Kernel, LaunchConfig,
-    Library, SplitRequest, Stream, StreamOptions,
+    CUresult, Device, DeviceBuffer, Error, Kernel, LaunchConfig, Library, SplitRequest, Stream,
+    StreamOptions, context::Context, fit::Fit, resource::Granularity,
 };
 
 use crate::busy::busy_kernel;

@@ -4,9 +4,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use green_ctx::{
-    CaptureMode, Context, Device, DeviceBuffer, Error, Graph, GraphCache, GraphExec, Kernel,
-    LaunchConfig, PlanRequest, PlanSet, RetargetError, SplitRequest, Stream, StreamOptions,
-    SwitchOptions, verify,
+    Device, DeviceBuffer, Error, Graph, Kernel, LaunchConfig, PlanRequest, PlanSet, SplitRequest,
+    Stream, StreamOptions,
+    context::Context,
+    graph::{CaptureMode, GraphCache, GraphExec, RetargetError},
+    plan::SwitchOptions,
+    verify,
 };
 
 use crate::busy::busy_kernel;

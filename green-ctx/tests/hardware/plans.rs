@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use green_ctx::sim::{KernelCall, Sim};
+use green_ctx::sim_0_1::{KernelCall, Sim};
 use green_ctx::{
-    Context, Device, DeviceBuffer, LaunchConfig, Library, Plan, PlanRequest, PlanSet, SplitRequest,
-    StreamOptions, SwitchOptions, verify,
+    Device, DeviceBuffer, LaunchConfig, Library, Plan, PlanRequest, PlanSet, SplitRequest,
+    StreamOptions, context::Context, plan::SwitchOptions, verify,
 };
 
 use crate::busy::busy_kernel;

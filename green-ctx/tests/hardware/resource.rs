@@ -1,6 +1,9 @@
 //! Resources of devices, contexts and streams.
 
-use green_ctx::{Granularity, LimitSource, StreamOptions};
+use green_ctx::{
+    StreamOptions,
+    resource::{Granularity, LimitSource},
+};
 
 use crate::common::{Outcome, device, partition};
 

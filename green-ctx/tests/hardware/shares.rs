@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use green_ctx::{
-    Granularity, LaunchConfig, PlanRequest, PlanSet, Share, SplitRequest, SwitchOptions, verify,
+    LaunchConfig, PlanRequest, PlanSet, Share, SplitRequest, plan::SwitchOptions,
+    resource::Granularity, verify,
 };
 
 use crate::common::{Outcome, device};

@@ -1,6 +1,6 @@
 //! How devices are split, and where partitions run.
 
-use green_ctx::{Error, ErrorKind, Granularity, SplitRequest, verify};
+use green_ctx::{Error, SplitRequest, error::ErrorKind, resource::Granularity, verify};
 
 use crate::common::{Outcome, device, group, partition};
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use green_ctx::{DeviceBuffer, ErrorKind, EventOptions, LaunchConfig, Library, StreamOptions};
+use green_ctx::{
+    DeviceBuffer, LaunchConfig, Library, StreamOptions, error::ErrorKind, event::EventOptions,
+};
 
 use crate::busy::{Busy, busy_kernel, keep_busy};
 use crate::common::{Outcome, device, partition};

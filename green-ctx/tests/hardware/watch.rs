@@ -1,8 +1,10 @@
 //! Work that escapes its partition, found.
 
 use green_ctx::{
-    CaptureMode, Context, Error, EscapeKind, Graph, Kernel, LaunchConfig, Library, Stream,
-    StreamOptions, Watch,
+    Error, Graph, Kernel, LaunchConfig, Library, Stream, StreamOptions,
+    context::Context,
+    graph::CaptureMode,
+    watch::{EscapeKind, Watch},
 };
 
 use crate::common::{Outcome, device, partition};
@@ -43,7 +45,7 @@ fn four_planted_escapes_are_named_and_nothing_else() -> Outcome {
     assert!(watch.graph("decode step", &graph)?);
     assert!(!watch.graph("warm-up step", &elsewhere)?);
     // What a library is given that runs on "the default stream".
-    let null = green_ctx::DefaultStream::Null.as_raw();
+    let null = green_ctx::stream::DefaultStream::Null.as_raw();
     {
         let _current = primary.make_current()?;
         // SAFETY: the token of the default stream.

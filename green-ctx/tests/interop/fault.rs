@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use green_ctx::{
-    CUresult, Device, DeviceBuffer, Error, EventOptions, LaunchConfig, Library, Stream,
-    StreamOptions,
+    CUresult, Device, DeviceBuffer, Error, LaunchConfig, Library, Stream, StreamOptions,
+    event::EventOptions,
 };
 
 use crate::common::{Outcome, partition, simulated};

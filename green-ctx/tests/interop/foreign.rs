@@ -4,9 +4,10 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 
-use green_ctx::sim::{Live, Sim};
+use green_ctx::sim_0_1::{Live, Sim};
 use green_ctx::{
-    Context, DefaultStream, Driver, Error, Event, EventOptions, Stream, StreamOptions,
+    Driver, Error, Event, Stream, StreamOptions, context::Context, event::EventOptions,
+    stream::DefaultStream,
 };
 
 use crate::common::{Outcome, partition, simulated};

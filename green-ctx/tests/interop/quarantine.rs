@@ -4,11 +4,11 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use green_ctx::sim::{Fault, Live, Sim};
-use green_ctx::sys::{CUstream, CUstreamCaptureMode};
+use green_ctx::sim_0_1::{Fault, Live, Sim};
+use green_ctx::sys_0_1::{CUstream, CUstreamCaptureMode};
 use green_ctx::{
-    CUresult, Context, Device, Error, ErrorKind, Granularity, Kernel, LaunchConfig, Library,
-    PlanRequest, PlanSet, SplitRequest, StreamOptions,
+    CUresult, Device, Error, Kernel, LaunchConfig, Library, PlanRequest, PlanSet, SplitRequest,
+    StreamOptions, context::Context, error::ErrorKind, resource::Granularity,
 };
 
 use crate::common::{Outcome, partition, simulated};

@@ -2,10 +2,10 @@
 
 use std::ptr;
 
-use green_ctx::sys::{
+use green_ctx::sys_0_1::{
     CUcontext, CUdevResource, CUdevResourceType, CUevent, CUgreenCtx, CUresult, CUstream,
 };
-use green_ctx::{Context, Device, Error};
+use green_ctx::{Device, Error, context::Context};
 
 pub(crate) fn ok(call: &'static str, status: CUresult) -> green_ctx::Result<()> {
     if status == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(Error::Driver { call, status }) }

@@ -4,8 +4,10 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use green_ctx::{
-    ContextCounts, DryRun, Error, Granularity, LaunchConfig, Library, SplitRequest, StreamOptions,
-    Uuid, verify,
+    Error, LaunchConfig, Library, SplitRequest, StreamOptions,
+    device::Uuid,
+    resource::{ContextCounts, DryRun, Granularity},
+    verify,
 };
 use serde_json::{Value, json};
 
@@ -87,7 +89,7 @@ fn what_is_none_is_refused() {
     assert!(serde_json::from_str::<Uuid>("\"GPU-12\"").is_err());
     for version in ["13", "13.x", "", "13.100", "4294967.0", "4294968.0"] {
         let info = json!({ "version": version, "profile": null });
-        let read = serde_json::from_value::<green_ctx::DriverInfo>(info);
+        let read = serde_json::from_value::<green_ctx::driver::DriverInfo>(info);
         assert_eq!(read.is_ok(), version == "4294967.0", "{version}");
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
-use green_ctx::sim::{Fault, Sim};
-use green_ctx::sys::CUstreamCaptureMode;
+use green_ctx::sim_0_1::{Fault, Sim};
+use green_ctx::sys_0_1::CUstreamCaptureMode;
 use green_ctx::{CUresult, Driver, Error, LaunchConfig, Library, Stream, StreamOptions};
 
 use crate::common::{Outcome, partition, simulated};

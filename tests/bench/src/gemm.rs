@@ -6,8 +6,8 @@ use std::ffi::{OsString, c_int, c_void};
 use std::path::Path;
 use std::ptr;
 
-use green_ctx::sys::CUstream;
-use green_ctx::{Current, Device, DeviceBuffer, Stream};
+use green_ctx::sys_0_1::CUstream;
+use green_ctx::{Device, DeviceBuffer, Stream, context::Current};
 use libloading::Library;
 
 use crate::setup::{Failure, Result};

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use green_ctx::{Device, DeviceBuffer, Event, EventOptions, Stream};
+use green_ctx::{Device, DeviceBuffer, Event, Stream, event::EventOptions};
 
 use crate::gemm::{Cublas, Product};
 use crate::kernels::Kernels;

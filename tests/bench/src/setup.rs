@@ -4,7 +4,7 @@ use std::error::Error;
 use std::path::Path;
 use std::time::Duration;
 
-use green_ctx::{Context, Device, EventOptions, Stream, StreamOptions};
+use green_ctx::{Device, Stream, StreamOptions, context::Context, event::EventOptions};
 
 use crate::kernels::Kernels;
 use crate::load::{Kind, Loads};

@@ -3,10 +3,10 @@
 use std::ptr;
 use std::sync::Arc;
 
-use green_ctx::sys::{CUgraph, CUresult, CUstream, CUstreamCaptureMode};
+use green_ctx::sys_0_1::{CUgraph, CUresult, CUstream, CUstreamCaptureMode};
 use green_ctx::{
-    Context, DefaultStream, DeviceBuffer, Driver, Error, GraphExec, Kernel, LaunchConfig, Result,
-    Stream, StreamOptions,
+    DeviceBuffer, Driver, Error, Kernel, LaunchConfig, Result, Stream, StreamOptions,
+    context::Context, graph::GraphExec, stream::DefaultStream,
 };
 
 use crate::account::Partition;

@@ -5,10 +5,10 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::thread;
 
-use green_ctx::sim::{Fault, Launch, Sim};
+use green_ctx::sim_0_1::{Fault, Launch, Sim};
 use green_ctx::{
     Driver, Error, Partition, Plan, PlanRequest, PlanSet, SplitRequest, Stream, StreamOptions,
-    SwitchOptions, Version,
+    Version, plan::SwitchOptions,
 };
 
 use crate::account::{self, Held, Share};

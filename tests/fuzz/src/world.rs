@@ -14,8 +14,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use green_ctx::sim::Live;
-use green_ctx::{Context, Granularity, GraphCache, SmResource, Stream, Version};
+use green_ctx::sim_0_1::Live;
+use green_ctx::{
+    Stream, Version,
+    context::Context,
+    graph::GraphCache,
+    resource::{Granularity, SmResource},
+};
 
 use crate::account::{Partition, Table};
 use crate::machine::Machine;

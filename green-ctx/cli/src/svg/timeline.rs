@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use green_ctx::Block;
+use green_ctx::verify::Block;
 use green_ctx::verify::Report;
 
 use super::canvas::{Canvas, Colour, Number, shortened};

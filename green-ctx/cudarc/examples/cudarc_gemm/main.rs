@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use cudarc::driver::{CudaContext, sys::CUdevice_attribute as Attribute};
 use cudarc::nvrtc::Ptx;
 use green_ctx::verify::{self, PartitionReport, Report};
-use green_ctx::{Context, Driver, ErrorKind, SplitRequest, StreamOptions};
+use green_ctx::{Driver, SplitRequest, StreamOptions, context::Context, error::ErrorKind};
 use green_ctx_cudarc::{CudarcStream, device_of};
 use serde_json::{Value, json};
 

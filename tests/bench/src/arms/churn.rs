@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use green_ctx::{StreamOptions, SwitchOptions};
+use green_ctx::{StreamOptions, plan::SwitchOptions};
 
 use super::Found;
 use crate::measure::{Times, figure};
@@ -62,7 +62,7 @@ pub(super) fn run(bench: &Bench) -> Result<Found> {
 #[cfg(test)]
 mod tests {
     use green_ctx::Driver;
-    use green_ctx::sim::Sim;
+    use green_ctx::sim_0_1::Sim;
 
     use super::*;
     use crate::kernels;

@@ -1,6 +1,6 @@
 //! Contexts that are made and destroyed, and contexts that are used again.
 
-use green_ctx::{Context, Device, Stream, StreamOptions};
+use green_ctx::{Device, Stream, StreamOptions, context::Context};
 
 use super::Found;
 use crate::measure::{Times, figure};

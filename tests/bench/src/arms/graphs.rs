@@ -4,7 +4,11 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use green_ctx::{CaptureMode, Context, Graph, GraphCache, StreamOptions};
+use green_ctx::{
+    Graph, StreamOptions,
+    context::Context,
+    graph::{CaptureMode, GraphCache},
+};
 
 use super::Found;
 use crate::measure::Times;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use green_ctx::{Context, Plan, PlanSet, SwitchOptions, verify};
+use green_ctx::{Plan, PlanSet, context::Context, plan::SwitchOptions, verify};
 
 use super::Found;
 use super::switch::{SETTLE, WORK};

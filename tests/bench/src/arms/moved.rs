@@ -4,9 +4,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use green_ctx::sys::{CUdeviceptr, CUresult};
+use green_ctx::sys_0_1::{CUdeviceptr, CUresult};
 use green_ctx::{
-    CaptureMode, Context, EventOptions, Graph, GraphExec, Stream, StreamOptions, verify,
+    Graph, Stream, StreamOptions,
+    context::Context,
+    event::EventOptions,
+    graph::{CaptureMode, GraphExec},
+    verify,
 };
 
 use super::Found;

@@ -5,8 +5,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use green_ctx::{
-    CaptureMode, GraphExec, PlanRequest, PlanSet, Share, SplitRequest, Stream, StreamOptions,
-    SwitchOptions, verify,
+    PlanRequest, PlanSet, Share, SplitRequest, Stream, StreamOptions,
+    graph::{CaptureMode, GraphExec},
+    plan::SwitchOptions,
+    verify,
 };
 
 use super::Found;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use green_ctx::{Plan, PlanSet, Stream, StreamOptions, SwitchOptions};
+use green_ctx::{Plan, PlanSet, Stream, StreamOptions, plan::SwitchOptions};
 
 use super::Found;
 use super::switch::SETTLE;

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use green_ctx::{Plan, PlanSet, SwitchOptions};
+use green_ctx::{Plan, PlanSet, plan::SwitchOptions};
 
 use super::Found;
 use crate::measure::Times;

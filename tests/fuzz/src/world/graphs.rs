@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use green_ctx::{CaptureMode, Error};
+use green_ctx::{Error, graph::CaptureMode};
 
 use super::contexts::duration;
 use super::objects::{ExecEntry, GraphEntry};

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use green_ctx::{Share, SmGroup, Split, SplitRequest, Version};
+use green_ctx::{
+    Share, SplitRequest, Version,
+    resource::{SmGroup, Split},
+};
 
 use super::objects::GroupEntry;
 use super::{Done, MOST, World};

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use green_ctx::{Context, Graph, GraphExec, Kernel, Plan, PlanSet, SmGroup, Stream};
+use green_ctx::{
+    Graph, Kernel, Plan, PlanSet, Stream, context::Context, graph::GraphExec, resource::SmGroup,
+};
 
 use super::{Lane, Place, World};
 use crate::account::{Held, Partition};

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use green_ctx::{Plan, PlanRequest, PlanSet, Share, SwitchOptions};
+use green_ctx::{Plan, PlanRequest, PlanSet, Share, plan::SwitchOptions};
 
 use super::groups::Asked;
 use super::objects::{GroupEntry, PlanEntry, SetEntry};

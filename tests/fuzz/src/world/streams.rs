@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use green_ctx::{StreamOptions, Watch};
+use green_ctx::{StreamOptions, watch::Watch};
 
 use super::contexts::duration;
 use super::objects::StreamEntry;

@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-use green_ctx::{Granularity, SmGroup, SplitRequest, Version};
+use green_ctx::{
+    SplitRequest, Version,
+    resource::{Granularity, SmGroup},
+};
 use parking_lot::Mutex;
 
 use crate::account::{Place, Share, Sms};

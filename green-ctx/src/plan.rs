@@ -1,10 +1,10 @@
 //! Partitions that move: the same SMs divided in one way now and in another a moment later.
 
 mod failure;
-mod plan;
+mod prepared;
 mod set;
 mod switch;
 
 pub use failure::{PlanError, SetError};
-pub use plan::{Plan, PlanRequest};
+pub use prepared::{Plan, PlanRequest};
 pub use set::{Active, PlanSet, SwitchOptions};

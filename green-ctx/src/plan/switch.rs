@@ -9,7 +9,7 @@ use std::slice;
 use std::sync::Arc;
 
 use super::failure::PlanError;
-use super::plan::Plan;
+use super::prepared::Plan;
 use crate::device::Device;
 use crate::error::Result;
 use crate::ledger::UnitSet;

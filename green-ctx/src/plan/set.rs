@@ -11,7 +11,7 @@ use arc_swap::{ArcSwap, Guard};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::failure::{PlanError, SetError};
-use super::plan::{Plan, PlanRequest};
+use super::prepared::{Plan, PlanRequest};
 use super::switch::{self, Ended, Former};
 use crate::device::Device;
 use crate::error::Result;
@@ -35,7 +35,7 @@ use crate::trace;
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use green_ctx::{Driver, PlanSet, PlanRequest, SplitRequest, SwitchOptions, sim::Sim};
+/// use green_ctx::{Driver, PlanSet, PlanRequest, SplitRequest, sim_0_1::Sim, plan::SwitchOptions};
 ///
 /// let driver = Driver::simulated(&Sim::new("h200@13.0")?)?;
 /// let device = driver.device(0)?;
