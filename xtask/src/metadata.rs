@@ -30,10 +30,18 @@ pub(crate) struct Package {
     pub(crate) keywords: Vec<String>,
     pub(crate) categories: Vec<String>,
     pub(crate) features: BTreeMap<String, Vec<String>>,
+    pub(crate) targets: Vec<Target>,
     pub(crate) metadata: Value,
     pub(crate) manifest_path: PathBuf,
     /// The registries that it may go to; all of them where there is no list.
     publish: Option<Vec<String>>,
+}
+
+/// A library, program, test, bench or example.
+#[derive(Deserialize)]
+pub(crate) struct Target {
+    pub(crate) name: String,
+    pub(crate) kind: Vec<String>,
 }
 
 impl Metadata {
