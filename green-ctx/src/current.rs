@@ -32,6 +32,14 @@ use crate::error::{Error, Result, call};
 /// # Ok(())
 /// # }
 /// ```
+///
+/// A guard cannot leave its thread, so this does not compile:
+///
+/// ```compile_fail,E0277
+/// fn leave(guard: green_ctx::context::Current) {
+///     std::thread::spawn(move || drop(guard));
+/// }
+/// ```
 #[must_use = "the context is current only while the guard lives"]
 pub struct Current {
     /// Kept whole: a guard that is leaked keeps its context alive, so that the thread's stack never

@@ -17,7 +17,8 @@ use crate::units::Units;
 /// SMs of a device: a floor, which is this object's alone, and what it shares up to its ceiling. It
 /// becomes a partition with [`Device::create_context`], and returns its SMs when dropped.
 ///
-/// It cannot be cloned, and making a context moves it: no two contexts get the same floor.
+/// It cannot be cloned, and making a context moves it: no two contexts get the same floor. Neither of
+/// these compiles:
 ///
 /// ```compile_fail,E0382
 /// # fn both(device: &green_ctx::Device, group: green_ctx::resource::SmGroup) -> green_ctx::Result<()> {
@@ -25,6 +26,12 @@ use crate::units::Units;
 /// let second = device.create_context(group)?;
 /// # Ok(())
 /// # }
+/// ```
+///
+/// ```compile_fail,E0308
+/// fn copy(group: &green_ctx::resource::SmGroup) -> green_ctx::resource::SmGroup {
+///     group.clone()
+/// }
 /// ```
 pub struct SmGroup {
     device: Device,

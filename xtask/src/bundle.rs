@@ -5,6 +5,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::clients::module;
+use crate::metadata::{Metadata, Target};
 use crate::{Failure, artifacts, cargo, wheel, workspace_root};
 
 /// The most that the folder may hold, in bytes.
@@ -36,6 +38,10 @@ const SCRIPTS: &[&str] = &[
 
 /// Builds everything in release mode and fills the folder anew.
 pub(crate) fn run() -> Result<(), Failure> {
+    // All that can be missing is looked at first: the builds take a quarter of an hour.
+    find_sources()?;
+    let environment = module::make_environment()?;
+
     let folder = workspace_root().join("target/gpu-bundle");
     if folder.exists() {
         std::fs::remove_dir_all(&folder)
@@ -52,7 +58,7 @@ pub(crate) fn run() -> Result<(), Failure> {
             .ok_or_else(|| Failure::new(format!("cargo built no {kind} {name}")))?;
         total += add(&folder, file, source)?;
     }
-    let (wheel, torch) = (wheel::build()?, folder.join(TORCH));
+    let (wheel, torch) = (wheel::build(&environment)?, folder.join(TORCH));
     std::fs::create_dir_all(&torch).map_err(|error| Failure::io("creating", &torch, error))?;
     let file = wheel.file_name().unwrap_or_default().to_string_lossy();
     total += add(&torch, &file, &wheel)?;
@@ -65,6 +71,23 @@ pub(crate) fn run() -> Result<(), Failure> {
         return Err(Failure::new(format!("the bundle has {total} bytes, the limit is {LIMIT}")));
     }
     println!("{}: {:.1} MiB", folder.display(), total as f64 / f64::from(1 << 20));
+    Ok(())
+}
+
+/// Fails where a target or a script is not there under its name.
+fn find_sources() -> Result<(), Failure> {
+    let metadata = Metadata::read()?;
+    let targets: Vec<_> = metadata.members().flat_map(|package| &package.targets).collect();
+    for (name, kind, _) in PARTS {
+        let is_part = |target: &&Target| target.name == *name && target.kind == [*kind];
+        if !targets.iter().any(is_part) {
+            return Err(Failure::new(format!("no package has the {kind} {name}")));
+        }
+    }
+    for script in SCRIPTS {
+        let path = workspace_root().join(script);
+        std::fs::metadata(&path).map_err(|error| Failure::io("reading", &path, error))?;
+    }
     Ok(())
 }
 

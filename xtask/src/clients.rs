@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::regen::headers;
-use crate::{Failure, cargo, sim_lib, workspace_root};
+use crate::{Failure, artifacts, cargo, sim_lib, workspace_root};
 
-/// The environment that holds what requirements.txt lists.
+/// The environment that holds what the file lists.
 const ENVIRONMENT: &str = "target/clients-venv";
+const REQUIREMENTS: &str = "tests/clients/python/requirements.txt";
 
 /// The scripts in tests/clients/python, the drivers that each runs on, and what NVIDIA's packages
 /// leave behind there: cuda.core never unloads a library.
@@ -45,28 +46,51 @@ pub(crate) struct Options {
     pub(crate) complete: bool,
 }
 
+/// One of the clients, or several of a kind.
+struct Client {
+    name: &'static str,
+    /// What this machine lacks for it.
+    missing: fn() -> Option<String>,
+    run: fn(&Bench) -> Result<(), Failure>,
+}
+
+const CLIENTS: &[Client] = &[
+    Client { name: "library.py", missing: no_python, run: Bench::library },
+    Client { name: "the conformance cases", missing: || None, run: Bench::conformance },
+    Client { name: "cuda.core and cuda.bindings", missing: no_cuda_core, run: Bench::python },
+    Client { name: "the C program", missing: no_c, run: Bench::c },
+    Client { name: "cudarc", missing: || None, run: Bench::cudarc },
+    Client {
+        name: "the Python module green_ctx_torch",
+        missing: || module::environment().err(),
+        run: Bench::module,
+    },
+];
+
+/// Fails where clients may not be left out and this machine lacks something: before anything is built.
+pub(crate) fn check(options: &Options) -> Result<(), Failure> {
+    if !options.complete {
+        return Ok(());
+    }
+    let cannot: Vec<String> = CLIENTS
+        .iter()
+        .filter_map(|client| Some(format!("{} cannot run: {}", client.name, (client.missing)()?)))
+        .collect();
+    if cannot.is_empty() { Ok(()) } else { Err(Failure::new(cannot.join("\n"))) }
+}
+
 /// Builds the library and runs every client on it.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    check(options)?;
     let bench =
         Bench { library: sim_lib::build()?, folder: workspace_root().join("tests/clients") };
     let mut left_out = 0;
-    for (name, client) in [
-        ("library.py", Bench::library as fn(&Bench) -> Outcome),
-        ("the conformance cases", Bench::conformance),
-        ("cuda.core and cuda.bindings", Bench::python),
-        ("the C program", Bench::c),
-        ("cudarc", Bench::cudarc),
-        ("the Python module green_ctx_torch", Bench::module),
-    ] {
-        match client(&bench)? {
-            None => {}
-            Some(missing) if options.complete => {
-                return Err(Failure::new(format!("{name} could not run: {missing}")));
-            }
-            Some(missing) => {
-                println!("left out: {name}, since {missing}");
-                left_out += 1;
-            }
+    for client in CLIENTS {
+        if let Some(missing) = (client.missing)() {
+            println!("left out: {}, since {missing}", client.name);
+            left_out += 1;
+        } else {
+            (client.run)(&bench)?;
         }
     }
     match left_out {
@@ -78,8 +102,29 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Nothing, or what is missing for the client to run.
-type Outcome = Result<Option<String>, Failure>;
+fn no_python() -> Option<String> {
+    let there = answers(OsStr::new("python3"), &["--version"]);
+    (!there).then(|| "there is no python3".to_owned())
+}
+
+fn no_cuda_core() -> Option<String> {
+    let python = workspace_root().join(ENVIRONMENT).join("bin/python");
+    let there = answers(python.as_os_str(), &["-c", "import cuda.core"]);
+    (!there).then(|| {
+        format!(
+            "there is no cuda.core in {ENVIRONMENT}; `python3 -m venv {ENVIRONMENT}` and \
+             `{ENVIRONMENT}/bin/pip install --no-deps -r {REQUIREMENTS}` make it"
+        )
+    })
+}
+
+fn no_c() -> Option<String> {
+    let absent = |tool: &&&str| !answers(OsStr::new(tool), &["--version"]);
+    if let Some(tool) = ["cc", "valgrind"].iter().find(absent) {
+        return Some(format!("there is no {tool}"));
+    }
+    headers::locate(None).err().map(|failure| failure.to_string())
+}
 
 /// Where clients run.
 struct Bench {
@@ -91,26 +136,23 @@ struct Bench {
 
 impl Bench {
     /// The library itself, asked by plain Python.
-    fn library(&self) -> Outcome {
-        let python = OsStr::new("python3");
-        if !answers(python, &["--version"]) {
-            return Ok(Some("there is no python3".to_owned()));
-        }
-        let mut command = self.on_library(python);
+    fn library(&self) -> Result<(), Failure> {
+        let mut command = self.on_library(OsStr::new("python3"));
         command.arg(self.folder.join("python/library.py"));
-        succeed(&mut command).map(|()| None)
+        succeed(&mut command)
     }
 
     /// Every case whose answer was recorded on hardware, and this project's own command.
-    fn conformance(&self) -> Outcome {
+    fn conformance(&self) -> Result<(), Failure> {
         let driver = format!("cuda:{}", self.library.display());
         let ours = self.library.with_file_name("record.jsonl");
-        let mut command = cargo();
+        let (conformance, green_ctx) = programs()?;
+        let mut command = Command::new(conformance);
         command
-            .args(["run", "--quiet", "--package", "green-ctx-conformance", "--"])
             .args(["--driver", &driver, "--out"])
             .arg(&ours)
-            .env("GREEN_CTX_SIM", DEFAULT);
+            .env("GREEN_CTX_SIM", DEFAULT)
+            .current_dir(workspace_root());
         // It names each case that it asks; one that fails is told below.
         succeed(command.stderr(Stdio::null()))?;
         let (recorded, answered) = (cases(&workspace_root().join(RECORD))?, cases(&ours)?);
@@ -121,19 +163,16 @@ impl Bench {
         }
         println!("conformance: {} cases as recorded", recorded.lines().count());
 
-        let mut command = cargo();
+        let mut command = Command::new(green_ctx);
         command
-            .args(["run", "--quiet", "--package", "green-ctx-cli", "--"])
-            .args(["--driver", &driver, "verify", "--counts", "16,24"]);
-        self.run_on(NEWER, &mut command, &[]).map(|()| None)
+            .args(["--driver", &driver, "verify", "--counts", "16,24"])
+            .current_dir(workspace_root());
+        self.run_on(NEWER, &mut command, &[])
     }
 
     /// NVIDIA's Python packages.
-    fn python(&self) -> Outcome {
+    fn python(&self) -> Result<(), Failure> {
         let python = workspace_root().join(ENVIRONMENT).join("bin/python");
-        if !answers(python.as_os_str(), &["-c", "import cuda.core"]) {
-            return Ok(Some(format!("there is no cuda.core in {ENVIRONMENT}")));
-        }
         for (script, specs, leaves) in SCRIPTS {
             for spec in *specs {
                 println!("{script} on {spec}");
@@ -143,20 +182,12 @@ impl Bench {
                 self.run_on(spec, &mut command, leaves)?;
             }
         }
-        Ok(None)
+        Ok(())
     }
 
     /// A C program with NVIDIA's header, under a memory checker.
-    fn c(&self) -> Outcome {
-        for tool in ["cc", "valgrind"] {
-            if !answers(OsStr::new(tool), &["--version"]) {
-                return Ok(Some(format!("there is no {tool}")));
-            }
-        }
-        let include = match headers::locate(None) {
-            Ok(include) => include,
-            Err(failure) => return Ok(Some(failure.to_string())),
-        };
+    fn c(&self) -> Result<(), Failure> {
+        let include = headers::locate(None)?;
         let program = self.library.with_file_name("partitions");
         let mut compile = Command::new("cc");
         compile
@@ -178,13 +209,13 @@ impl Bench {
         let races: Vec<&str> = races(&report).collect();
         println!("{}", races.join("\n"));
         match races.as_slice() {
-            [race] if race.matches("a fill").count() == 2 => Ok(None),
+            [race] if race.matches("a fill").count() == 2 => Ok(()),
             _ => Err(Failure::new(format!("the missing wait was not found:\n{report}"))),
         }
     }
 
     /// The Rust crate, under the memory checker too where there is one.
-    fn cudarc(&self) -> Outcome {
+    fn cudarc(&self) -> Result<(), Failure> {
         for spec in [DEFAULT, NEWER] {
             let mut command = cargo();
             command
@@ -200,7 +231,7 @@ impl Bench {
             self.load_library(&mut command);
             self.run_on(spec, &mut command, &[])?;
         }
-        Ok(None)
+        Ok(())
     }
 
     /// A program that finds the library.
@@ -240,6 +271,25 @@ impl Bench {
         std::fs::read_to_string(&path)
             .map_err(|error| Failure::io("reading the report", &path, error))
     }
+}
+
+/// This project's programs. They are built as the tests are, with the features of the whole workspace:
+/// others would have most of their dependencies compiled once more.
+fn programs() -> Result<(PathBuf, PathBuf), Failure> {
+    let mut command = cargo();
+    command.args(["build", "--quiet", "--workspace", "--all-features"]).args([
+        "--bin",
+        "conformance",
+        "--bin",
+        "green-ctx",
+    ]);
+    let messages = artifacts(&mut command)?;
+    let program = |name: &str| {
+        let of_name = messages.iter().find(|message| message["target"]["name"] == name);
+        let path = of_name.and_then(|message| message["executable"].as_str());
+        path.map(PathBuf::from).ok_or_else(|| Failure::new(format!("cargo built no {name}")))
+    };
+    Ok((program("conformance")?, program("green-ctx")?))
 }
 
 /// The lines of a record that are cases: the first says what was asked.

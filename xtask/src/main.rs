@@ -3,6 +3,8 @@
 mod bundle;
 mod clients;
 mod fuzz;
+mod metadata;
+mod packages;
 mod regen;
 mod sim_lib;
 mod test;
@@ -30,6 +32,8 @@ enum Task {
     SimLib,
     /// Build the Python module as a wheel for other machines, in target/wheels.
     Wheel,
+    /// Check that the packages can be published: contents, features, oldest Rust, dependencies.
+    CheckPackages,
     /// Gather in target/gpu-bundle what runs on a GPU host that has no Rust.
     GpuBundle,
 }
@@ -42,6 +46,7 @@ fn main() -> ExitCode {
         Task::Fuzz(options) => fuzz::run(&options),
         Task::SimLib => sim_lib::run(),
         Task::Wheel => wheel::run(),
+        Task::CheckPackages => packages::run(),
         Task::GpuBundle => bundle::run(),
     };
     match result {

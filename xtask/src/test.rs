@@ -6,6 +6,7 @@ use crate::{Failure, cargo};
 /// Runs unit, integration and documentation tests of every crate with every feature, and the
 /// clients of the simulated `libcuda.so.1`.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    clients::check(options)?;
     let status = cargo()
         .args(["test", "--workspace", "--all-features"])
         .status()

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::clients::{module, succeed};
+use crate::clients::module::{self, Environment};
+use crate::clients::succeed;
 use crate::{Failure, workspace_root};
 
 /// The most that the wheel may hold, in bytes.
@@ -17,14 +18,13 @@ const FOLDER: &str = "target/wheels";
 
 /// Builds the wheel and says where it is.
 pub(crate) fn run() -> Result<(), Failure> {
-    let wheel = build()?;
+    let wheel = build(&module::make_environment()?)?;
     println!("{}: {:.1} MiB", wheel.display(), size(&wheel)? as f64 / f64::from(1 << 20));
     Ok(())
 }
 
 /// Builds the wheel, the only one in its folder then, and returns its path.
-pub(crate) fn build() -> Result<PathBuf, Failure> {
-    let environment = module::environment().map_err(Failure::new)?;
+pub(crate) fn build(environment: &Environment) -> Result<PathBuf, Failure> {
     let folder = workspace_root().join(FOLDER);
     if folder.exists() {
         std::fs::remove_dir_all(&folder)

@@ -25,6 +25,15 @@ use super::structure::{Coscheduling, GroupParams, LocalityDomain, PerGroup, Stru
 /// # Ok(())
 /// # }
 /// ```
+///
+/// A range is no list of counts, since `32..` would have no end. This does not compile:
+///
+/// ```compile_fail,E0277
+/// # fn endless(sms: green_ctx::resource::SmResource) -> green_ctx::Result<()> {
+/// sms.split(32..)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "a request does nothing until passed to a split"]
 pub struct SplitRequest {

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::{Bench, DEFAULT, Outcome, answers, succeed};
+use super::{Bench, DEFAULT, answers, succeed};
 use crate::{Failure, workspace_root};
 
-/// The environment that holds what tests/python/requirements.txt lists.
+/// The environment that holds what the file lists.
 const ENVIRONMENT: &str = "target/python-venv";
+const REQUIREMENTS: &str = "tests/python/requirements.txt";
 
 /// The folder that `pip install` is given.
 const PROJECT: &str = "green-ctx-torch";
@@ -25,10 +26,29 @@ pub(crate) fn environment() -> Result<Environment, String> {
     match answers(environment.binary("python").as_os_str(), &["-c", needed]) {
         true => Ok(environment),
         false => Err(format!(
-            "{ENVIRONMENT} is not there, or lacks something of tests/python/requirements.txt; \
-             CONTRIBUTING.md says how to make it"
+            "{ENVIRONMENT} is not there, or lacks something of {REQUIREMENTS}; \
+             `python3 -m venv {ENVIRONMENT}` and `{ENVIRONMENT}/bin/pip install -r {REQUIREMENTS}` \
+             make it"
         )),
     }
+}
+
+/// The environment's Python, made where it is not there, for a build that has no use without it.
+pub(crate) fn make_environment() -> Result<Environment, Failure> {
+    if let Ok(environment) = environment() {
+        return Ok(environment);
+    }
+    println!("installing {REQUIREMENTS} into {ENVIRONMENT}");
+    let mut create = Command::new("python3");
+    succeed(create.args(["-m", "venv", ENVIRONMENT]).current_dir(workspace_root()))?;
+    let python = workspace_root().join(ENVIRONMENT).join("bin/python");
+    let mut install = Command::new(python);
+    install
+        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
+        .args(["--requirement", REQUIREMENTS])
+        .current_dir(workspace_root());
+    succeed(&mut install)?;
+    environment().map_err(Failure::new)
 }
 
 /// A virtual environment for Python.
@@ -68,11 +88,8 @@ impl Environment {
 
 impl Bench {
     /// This project's own module, without torch.
-    pub(super) fn module(&self) -> Outcome {
-        let environment = match environment() {
-            Ok(environment) => environment,
-            Err(missing) => return Ok(Some(missing)),
-        };
+    pub(super) fn module(&self) -> Result<(), Failure> {
+        let environment = environment().map_err(Failure::new)?;
         environment.install()?;
 
         let mut tests = environment.python();
@@ -91,7 +108,6 @@ impl Bench {
             succeed(command.current_dir(&project))
         };
         check(&["mypy", "python/green_ctx_torch"])?;
-        check(&["mypy.stubtest", "green_ctx_torch", "--mypy-config-file", "pyproject.toml"])?;
-        Ok(None)
+        check(&["mypy.stubtest", "green_ctx_torch", "--mypy-config-file", "pyproject.toml"])
     }
 }
