@@ -69,10 +69,10 @@ pub mod c;
 
 mod account;
 mod block;
-mod call;
 mod capture;
 mod error;
 mod global;
+mod handle;
 mod place;
 mod release;
 mod snapshot;

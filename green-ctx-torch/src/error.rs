@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use green_ctx::{CUresult, Device, Error};
+use green_ctx::{Device, Error};
 
 /// The result of an operation of this crate.
 pub type Result<T, E = TorchError> = std::result::Result<T, E>;
@@ -80,24 +80,3 @@ pub(crate) fn check_process(device: &Device) -> Result<()> {
     device.driver().device(device.ordinal())?;
     Ok(())
 }
-
-/// Turns a driver's answer into a result.
-#[inline]
-pub(crate) fn check(call: &'static str, status: CUresult) -> green_ctx::Result<()> {
-    if status == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(Error::Driver { call, status }) }
-}
-
-/// Calls a driver function by name: looks it up, calls it, checks the answer; a
-/// [`green_ctx::Result`].
-///
-/// Expands to a call of a foreign function, so it stands in an `unsafe` block at the call site, with
-/// the reason why the arguments are right.
-macro_rules! call {
-    ($api:expr, $function:ident($($argument:expr),* $(,)?)) => {
-        match $api.$function() {
-            Ok(function) => $crate::error::check(stringify!($function), function($($argument),*)),
-            Err(lacking) => Err(green_ctx::Error::from(lacking)),
-        }
-    };
-}
-pub(crate) use call;

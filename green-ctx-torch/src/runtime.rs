@@ -11,7 +11,8 @@ use std::ptr;
 use green_ctx::sys_0_1::CUstream;
 use green_ctx::{Device, context::Context, graph::RelaxedCapture};
 
-use crate::error::{Result, call, check_process};
+use crate::error::{Result, check_process};
+use green_ctx::call;
 
 pub use code::ErrorCode;
 

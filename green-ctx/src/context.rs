@@ -16,11 +16,12 @@ use std::sync::{Arc, Weak};
 
 use green_ctx_sys::{CUcontext, CUctx_st, CUgreenCtx, CUgreenCtx_st};
 
+use crate::call;
 use crate::capture::RelaxedCapture;
 use crate::current::{self, Scope};
 use crate::device::Device;
 use crate::driver::Driver;
-use crate::error::{Error, Result, call};
+use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::green::{self, RawGreen};
 use crate::group::SmGroup;
@@ -204,7 +205,8 @@ impl Context {
 
     /// What reports call the context: its group's name, and `primary` or `borrowed` where it owns
     /// none.
-    pub(crate) fn label(&self) -> &str {
+    #[must_use]
+    pub fn label(&self) -> &str {
         match self.group() {
             Some(group) => group.name(),
             None if self.is_green() => "borrowed",

@@ -9,7 +9,8 @@ use green_ctx_sys::{
     CUdevWorkqueueConfigResource, CUdevice, CUgreenCtx_st,
 };
 
-use crate::error::{Error, Result, call};
+use crate::call;
+use crate::error::{Error, Result};
 use crate::raw::Raw;
 
 /// A resource for the driver to fill in.

@@ -13,7 +13,7 @@ use crate::device::{Device, DeviceState};
 use crate::error::{Error, Result, check};
 use crate::event::{self, Event};
 use crate::fence::Fences;
-use crate::fork::Process;
+pub use crate::fork::Process;
 use crate::graph::{self, Captures};
 use crate::green;
 use crate::reclaim::ReclaimHooks;
@@ -374,7 +374,7 @@ impl Driver {
 impl Inner {
     #[inline]
     fn is_forked(&self) -> bool {
-        self.process != Process::current()
+        self.process.is_forked()
     }
 }
 

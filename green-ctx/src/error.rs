@@ -264,8 +264,12 @@ fn available_devices(count: u32) -> String {
 }
 
 /// Turns a driver's answer into a result.
+///
+/// # Errors
+///
+/// [`Error::Driver`] with the call's name.
 #[inline]
-pub(crate) fn check(call: &'static str, status: CUresult) -> Result<()> {
+pub fn check(call: &'static str, status: CUresult) -> Result<()> {
     if status == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(failure(call, status)) }
 }
 
@@ -282,13 +286,32 @@ fn failure(call: &'static str, status: CUresult) -> Error {
     Error::Driver { call, status }
 }
 
-/// Calls a driver function by name: looks it up, calls it, checks the answer.
+/// Calls a driver function by name: looks it up, calls it, checks the answer; a [`Result`](crate::Result).
 ///
 /// Expands to a call of a foreign function, so it stands in an `unsafe` block at the call site, with
-/// the reason why the arguments are right. Returns early where the driver lacks the function.
+/// the reason why the arguments are right.
+///
+/// # Example
+///
+/// ```
+/// # fn main() -> green_ctx::Result<()> {
+/// # let sim = green_ctx::sim_0_1::Sim::new("h200")?;
+/// # let driver = green_ctx::Driver::simulated(&sim)?;
+/// let mut count = 0;
+/// // SAFETY: the pointer is to a live integer.
+/// unsafe { green_ctx::call!(driver.api(), cuDeviceGetCount(&raw mut count)) }?;
+/// assert_eq!(count, 1);
+/// # Ok(())
+/// # }
+/// ```
+#[macro_export]
 macro_rules! call {
     ($api:expr, $function:ident($($argument:expr),* $(,)?)) => {
-        $crate::error::check(stringify!($function), $api.$function()?($($argument),*))
+        match $api.$function() {
+            Ok(function) => {
+                $crate::error::check(stringify!($function), function($($argument),*))
+            }
+            Err(lacking) => Err($crate::Error::from(lacking)),
+        }
     };
 }
-pub(crate) use call;

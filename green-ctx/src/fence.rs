@@ -14,10 +14,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use green_ctx_sys::{Api, CUdevice, CUevent, CUevent_st};
 
+use crate::call;
 use crate::capture::RelaxedCapture;
 use crate::device::Device;
 use crate::driver::{Driver, WeakDriver};
-use crate::error::{Result, call, check_done};
+use crate::error::{Result, check_done};
 use crate::event::{Event, EventOptions};
 use crate::raw::Raw;
 

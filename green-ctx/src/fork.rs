@@ -8,16 +8,25 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// How many forks lie between this process and the one that began.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// The process, as a fork makes a new one.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Process(u32);
+/// The process that this one was when it was asked for; a fork makes another one. For code that builds on
+/// this crate and has locks of its own, which threads that are gone in a forked child may hold for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Process(u32);
 
 impl Process {
     /// This process. From the first call on, forks are noticed.
-    pub(crate) fn watched() -> Process {
+    #[must_use]
+    pub fn watched() -> Process {
         #[cfg(unix)]
         unix::watch();
         Process::current()
+    }
+
+    /// Whether this process was forked from it since.
+    #[inline]
+    #[must_use]
+    pub fn is_forked(self) -> bool {
+        self != Process::current()
     }
 
     #[inline]

@@ -9,7 +9,8 @@ use green_ctx_sys::{
     CUlaunchAttributeValue_union__bindgen_ty_1 as ClusterSides, CUlaunchConfig, CUstream,
 };
 
-use crate::error::{Error, Result, call};
+use crate::call;
+use crate::error::{Error, Result};
 use crate::fit::check as fit;
 use crate::library::Kernel;
 use crate::memory::{DeviceBuffer, Element};

@@ -6,12 +6,13 @@ use std::marker::PhantomData;
 
 use green_ctx_sys::CUdeviceptr;
 
+use crate::call;
 use crate::capture::RelaxedCapture;
 use crate::context::Context;
 use crate::current::Scope;
 use crate::device::Device;
 use crate::driver::Driver;
-use crate::error::{Error, Result, call};
+use crate::error::{Error, Result};
 use crate::stream::{Stream, StreamOptions};
 
 /// Device memory that holds a fixed number of plain values, freed when dropped. Freeing waits for the

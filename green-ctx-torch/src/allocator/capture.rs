@@ -11,7 +11,8 @@ use green_ctx::sys_0_1::{
 };
 use green_ctx::{Driver, Error, Result};
 
-use super::call::{call, check};
+use green_ctx::call;
+use green_ctx::error::check;
 
 /// How a stream takes part in a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,9 +4,10 @@
 use std::ffi::c_int;
 use std::mem;
 use std::ptr;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Weak};
 
+use std::sync::{Arc, OnceLock, Weak};
+
+use green_ctx::driver::Process;
 use green_ctx::sys_0_1::GetProcAddress;
 use green_ctx::{Device, Driver};
 use parking_lot::Mutex;
@@ -126,10 +127,6 @@ pub(super) fn set_last_error(text: String) {
 /// Whether this process was forked since the C functions were first called. Locks may be held for ever
 /// then, by threads that are gone.
 pub(super) fn is_forked() -> bool {
-    static PROCESS: AtomicU32 = AtomicU32::new(0);
-    let own = std::process::id();
-    match PROCESS.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed) {
-        Ok(_) => false,
-        Err(first) => first != own,
-    }
+    static PROCESS: OnceLock<Process> = OnceLock::new();
+    PROCESS.get_or_init(Process::watched).is_forked()
 }

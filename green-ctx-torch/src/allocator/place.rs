@@ -11,8 +11,9 @@ use green_ctx::{
     stream::DefaultStream,
 };
 
-use super::call::{Handle, call};
 use super::capture::{self, Capture, Hold};
+use super::handle::Handle;
+use green_ctx::call;
 
 /// A stream that a block is used on.
 #[derive(Clone)]
@@ -59,7 +60,7 @@ impl Place {
         if let Some(token) = DefaultStream::from_raw(raw) {
             let context = home(primary)?;
             let name = match &context {
-                HomeContext::Known(context) => label(context),
+                HomeContext::Known(context) => Arc::from(context.label()),
                 // SAFETY: the driver answers a token for the current context, which this one is.
                 HomeContext::Other(_) => unsafe { name_of(driver, raw) }?,
             };
@@ -71,7 +72,7 @@ impl Place {
             if stream.context().device() != device {
                 return Err(Error::DeviceMismatch { what: "the allocator and the stream" });
             }
-            let name = label(stream.context());
+            let name: Arc<str> = Arc::from(stream.context().label());
             return Ok((Place { raw: Handle(raw), kind: Kind::Ours { _kept: stream } }, name));
         }
         // SAFETY: the stream is alive.
@@ -201,18 +202,6 @@ fn current(driver: &Driver) -> Result<CUcontext> {
     Ok(raw)
 }
 
-/// What reports call a context.
-fn label(context: &Context) -> Arc<str> {
-    Arc::from(match context.group() {
-        Some(group) => group.name(),
-        None if context.is_green() => BORROWED,
-        None => PRIMARY,
-    })
-}
-
-const BORROWED: &str = "borrowed";
-const PRIMARY: &str = "primary";
-
 /// The name of the partition that a stream without an object is of.
 ///
 /// # Safety
@@ -223,10 +212,12 @@ unsafe fn name_of(driver: &Driver, raw: CUstream) -> Result<Arc<str>> {
     // SAFETY: the stream is alive, the pointer is to a live handle.
     unsafe { call!(driver.api(), cuStreamGetGreenCtx(raw, &raw mut green)) }?;
     if green.is_null() {
-        return Ok(Arc::from(PRIMARY));
+        return Ok(Arc::from("primary"));
     }
     let mut context = ptr::null_mut();
     // SAFETY: the green context is alive, since its stream is used; the pointer is to a live handle.
     unsafe { call!(driver.api(), cuCtxFromGreenCtx(&raw mut context, green)) }?;
-    Ok(driver.find_context(context).map_or_else(|| Arc::from(BORROWED), |known| label(&known)))
+    Ok(driver
+        .find_context(context)
+        .map_or_else(|| Arc::from("borrowed"), |known| Arc::from(known.label())))
 }

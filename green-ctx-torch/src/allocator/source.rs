@@ -12,7 +12,8 @@ use green_ctx::{
     Device, Driver, Result, Stream, StreamOptions, context::Context, graph::RelaxedCapture,
 };
 
-use super::call::{Handle, call};
+use super::handle::Handle;
+use green_ctx::call;
 
 /// A memory pool of a device, and a stream for what is in no other stream's order.
 pub(super) struct Source {

@@ -7,7 +7,8 @@ use std::ptr;
 use green_ctx::sys_0_1::{CUcontext, CUctx_st};
 use green_ctx::{Driver, context::Context};
 
-use crate::error::{Result, TorchError, call, check_process};
+use crate::error::{Result, TorchError, check_process};
+use green_ctx::call;
 
 /// A place on the thread's stack of contexts, for a partition's context.
 ///

@@ -5,8 +5,9 @@ use green_ctx::sys_0_1::CUstream;
 use green_ctx::{Device, Event, Stream, context::Context, stream::DefaultStream};
 
 use super::current;
-use crate::error::{Result, call};
+use crate::error::Result;
 use crate::libtorch::Torch;
+use green_ctx::call;
 
 /// PyTorch's current stream of a device, which is PyTorch's, somebody else's or a default stream.
 pub(super) struct Previous {

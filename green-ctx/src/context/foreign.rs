@@ -8,10 +8,11 @@ use green_ctx_sys::{CUcontext, CUctx_st, CUgreenCtx_st};
 
 use super::calls::Calls;
 use super::{Context, Inner, Kind};
+use crate::call;
 use crate::current::Scope;
 use crate::device::Device;
 use crate::driver::Driver;
-use crate::error::{Error, Result, call};
+use crate::error::{Error, Result};
 use crate::owner::Owner;
 use crate::raw::Raw;
 use crate::stream::DefaultStream;

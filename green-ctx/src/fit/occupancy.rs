@@ -4,7 +4,8 @@
 use green_ctx_sys::{Api, CUfunction, CUlaunchConfig, CUresult, CUstream};
 
 use super::blocks;
-use crate::error::{Result, call, check};
+use crate::call;
+use crate::error::{Result, check};
 use crate::launch::{LaunchConfig, Shape, cluster_attribute};
 
 /// A living function, or a kernel taken for one as launches take it (recorded on an H200, driver

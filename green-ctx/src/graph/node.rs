@@ -11,7 +11,8 @@ use green_ctx_sys::{
 };
 
 use super::listing::NodeKind;
-use crate::error::{Result, call, check};
+use crate::call;
+use crate::error::{Result, check};
 use crate::raw::Raw;
 
 /// A node of a graph, or of a child graph in it. It is good for as long as nobody changes the graph.

@@ -8,9 +8,10 @@ use green_ctx_sys::{
 };
 
 use super::workqueue;
+use crate::call;
 use crate::dev_resource;
 use crate::device::Device;
-use crate::error::{Error, Result, call};
+use crate::error::{Error, Result};
 use crate::green::{self, RawGreen};
 use crate::ledger::{Placement, WorkqueueConfig};
 use crate::raw::Raw;

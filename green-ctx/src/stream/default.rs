@@ -2,9 +2,10 @@
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use super::token::DefaultStream;
+use crate::call;
 use crate::context::Context;
 use crate::driver::Driver;
-use crate::error::{Result, call, check_done};
+use crate::error::{Result, check_done};
 use crate::event::Event;
 
 impl DefaultStream {

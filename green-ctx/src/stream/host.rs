@@ -14,7 +14,8 @@ use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 
 use super::Stream;
-use crate::error::{Error, Result, call};
+use crate::call;
+use crate::error::{Error, Result};
 use crate::report::Reporter;
 
 impl Stream {
