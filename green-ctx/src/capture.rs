@@ -6,9 +6,9 @@ use std::marker::PhantomData;
 
 use green_ctx_sys::{Api, CUstreamCaptureMode};
 
-use crate::call;
 use crate::driver::Driver;
 use crate::error::Result;
+use crate::error::call;
 use crate::report::Reporter;
 
 /// While it lives, captures forbid this thread nothing: it may ask what is done, allocate, free and

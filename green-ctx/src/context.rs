@@ -16,11 +16,11 @@ use std::sync::{Arc, Weak};
 
 use green_ctx_sys::{CUcontext, CUctx_st, CUgreenCtx, CUgreenCtx_st};
 
-use crate::call;
 use crate::capture::RelaxedCapture;
 use crate::current::{self, Scope};
 use crate::device::Device;
 use crate::driver::Driver;
+use crate::error::call;
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::green::{self, RawGreen};

@@ -6,9 +6,9 @@ use std::ptr;
 
 use green_ctx_sys::CUcontext;
 
-use crate::call;
 use crate::context::Context;
 use crate::driver::Driver;
+use crate::error::call;
 use crate::error::{Error, Result};
 
 /// Keeps a context current on this thread until it is dropped.

@@ -9,7 +9,7 @@ use green_ctx_sys::{
     CUdevWorkqueueConfigResource, CUdevice, CUgreenCtx_st,
 };
 
-use crate::call;
+use crate::error::call;
 use crate::error::{Error, Result};
 use crate::raw::Raw;
 

@@ -10,10 +10,10 @@ use std::sync::{Arc, Weak};
 use green_ctx_sys::{Api, CUdevice, CUdevice_attribute, CUuuid};
 use parking_lot::Mutex;
 
-use crate::call;
 use crate::context::{self, Context};
 use crate::current;
 use crate::driver::Driver;
+use crate::error::call;
 use crate::error::{Error, Result, check};
 use crate::event::{Event, EventOptions};
 use crate::fence::{Fence, Fences};

@@ -286,7 +286,7 @@ fn failure(call: &'static str, status: CUresult) -> Error {
     Error::Driver { call, status }
 }
 
-/// Calls a driver function by name: looks it up, calls it, checks the answer; a [`Result`](crate::Result).
+/// Calls a driver function by name: looks it up, calls it, checks the answer; a [`Result`].
 ///
 /// Expands to a call of a foreign function, so it stands in an `unsafe` block at the call site, with
 /// the reason why the arguments are right.
@@ -311,7 +311,8 @@ macro_rules! call {
             Ok(function) => {
                 $crate::error::check(stringify!($function), function($($argument),*))
             }
-            Err(lacking) => Err($crate::Error::from(lacking)),
+            Err(lacking) => Err($crate::error::Error::from(lacking)),
         }
     };
 }
+pub(crate) use call;

@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use green_ctx_sys::{CUevent, CUevent_flags, CUevent_st};
 
-use crate::call;
 use crate::context::Context;
 use crate::current::{self, Scope};
 use crate::device::Device;
 use crate::driver::Driver;
+use crate::error::call;
 use crate::error::{Error, Result, check_done};
 use crate::owner::Ownership;
 use crate::primary::PrimaryRef;

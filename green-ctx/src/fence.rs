@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use green_ctx_sys::{Api, CUdevice, CUevent, CUevent_st};
 
-use crate::call;
 use crate::capture::RelaxedCapture;
 use crate::device::Device;
 use crate::driver::{Driver, WeakDriver};
+use crate::error::call;
 use crate::error::{Result, check_done};
 use crate::event::{Event, EventOptions};
 use crate::raw::Raw;

@@ -20,10 +20,10 @@ use std::sync::Arc;
 use green_ctx_sys::{CUgraph, CUgraph_st};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::call;
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver::Driver;
+use crate::error::call;
 use crate::error::{Error, Result};
 use crate::owner::Owner;
 use crate::raw::Raw;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use green_ctx_sys::{Api, CUctx_st, CUevent, CUgreenCtx_st};
 
-use crate::call;
 use crate::capture::RelaxedCapture;
 use crate::device::Device;
 use crate::driver::Driver;
 use crate::error::Result;
+use crate::error::call;
 use crate::event::{Event, EventOptions};
 use crate::fence::Fence;
 use crate::ledger::{Idle, Placement, WorkqueueConfig};

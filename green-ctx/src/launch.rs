@@ -9,7 +9,7 @@ use green_ctx_sys::{
     CUlaunchAttributeValue_union__bindgen_ty_1 as ClusterSides, CUlaunchConfig, CUstream,
 };
 
-use crate::call;
+use crate::error::call;
 use crate::error::{Error, Result};
 use crate::fit::check as fit;
 use crate::library::Kernel;

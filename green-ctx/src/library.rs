@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use green_ctx_sys::{CUfunction, CUkern_st, CUkernel, CUlib_st, CUlibrary, CUresult};
 
-use crate::call;
 use crate::capture::RelaxedCapture;
 use crate::context::Context;
 use crate::current::Scope;
 use crate::device::Device;
 use crate::driver::Driver;
+use crate::error::call;
 use crate::error::{Error, Result, check};
 use crate::fit::known::KnownFits;
 use crate::raw::Raw;

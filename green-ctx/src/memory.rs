@@ -6,12 +6,12 @@ use std::marker::PhantomData;
 
 use green_ctx_sys::CUdeviceptr;
 
-use crate::call;
 use crate::capture::RelaxedCapture;
 use crate::context::Context;
 use crate::current::Scope;
 use crate::device::Device;
 use crate::driver::Driver;
+use crate::error::call;
 use crate::error::{Error, Result};
 use crate::stream::{Stream, StreamOptions};
 

@@ -14,10 +14,10 @@ use std::sync::{Arc, OnceLock};
 
 use green_ctx_sys::{CUevent, CUstream, CUstream_flags, CUstream_st, Version};
 
-use crate::call;
 use crate::context::Context;
 use crate::current::Scope;
 use crate::driver::Driver;
+use crate::error::call;
 use crate::error::{Error, Result, check_done};
 use crate::event::{Event, EventOptions};
 use crate::graph;

@@ -17,13 +17,16 @@ use green_ctx::{
 
 const STAY: Duration = Duration::from_millis(1);
 
+/// Ids of SMs.
+type Sms = BTreeSet<u32>;
+
 /// What each partition was given: its floor and its ceiling.
 fn given(parts: &Partitions) -> Vec<(u32, u32)> {
     parts.iter().map(|part| (part.floor(), part.sm_count())).collect()
 }
 
 /// The SMs of each partition's floor and ceiling, by where the probe ran.
-fn sms(parts: &Partitions) -> Result<Vec<(BTreeSet<u32>, BTreeSet<u32>)>, Error> {
+fn sms(parts: &Partitions) -> Result<Vec<(Sms, Sms)>, Error> {
     let report = verify::partitions(parts, STAY)?;
     assert!(report.ok(), "{report:?}");
     assert!(report.floors_kept());

@@ -8,10 +8,10 @@ use green_ctx_sys::{CUcontext, CUctx_st, CUgreenCtx_st};
 
 use super::calls::Calls;
 use super::{Context, Inner, Kind};
-use crate::call;
 use crate::current::Scope;
 use crate::device::Device;
 use crate::driver::Driver;
+use crate::error::call;
 use crate::error::{Error, Result};
 use crate::owner::Owner;
 use crate::raw::Raw;

@@ -7,9 +7,9 @@ use green_ctx_sys::{CUstream, CUstream_st};
 use parking_lot::Mutex;
 
 use super::Context;
-use crate::call;
 use crate::device::Device;
 use crate::error::Result;
+use crate::error::call;
 use crate::event::{Event, EventOptions};
 use crate::fence::Fence;
 use crate::raw::Raw;

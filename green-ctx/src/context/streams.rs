@@ -4,8 +4,8 @@
 use green_ctx_sys::{Api, CUstream_st, CUstreamCaptureStatus};
 use parking_lot::Mutex;
 
-use crate::call;
 use crate::error::Result;
+use crate::error::call;
 use crate::raw::Raw;
 
 /// The raw handles of the streams of a context that shares its SMs in time. A stream is here from its

@@ -4,7 +4,7 @@
 use green_ctx_sys::{Api, CUfunction, CUlaunchConfig, CUresult, CUstream};
 
 use super::blocks;
-use crate::call;
+use crate::error::call;
 use crate::error::{Result, check};
 use crate::launch::{LaunchConfig, Shape, cluster_attribute};
 

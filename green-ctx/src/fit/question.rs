@@ -7,10 +7,10 @@ use green_ctx_sys::{Api, CUdevice_attribute, CUfunction_attribute, CUstream};
 
 use super::occupancy::Occupancy;
 use super::{ClusterFit, Fit, Sides, blocks};
-use crate::call;
 use crate::capture::RelaxedCapture;
 use crate::context::Context;
 use crate::current::Scope;
+use crate::error::call;
 use crate::error::{Error, Result};
 use crate::launch::{LaunchConfig, Shape};
 use crate::library::Kernel;

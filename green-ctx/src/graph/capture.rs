@@ -8,9 +8,9 @@ use green_ctx_sys::{CUgraph, CUgraph_st, CUstreamCaptureMode};
 
 use super::participants::{self, Noted};
 use super::{Contexts, Graph, Inner, node};
-use crate::call;
 use crate::context::Context;
 use crate::driver::Driver;
+use crate::error::call;
 use crate::error::{Error, Result};
 use crate::raw::Raw;
 use crate::stream::Stream;

@@ -10,12 +10,12 @@ use green_ctx_sys::{CUgraphExec, CUgraphExec_st};
 use parking_lot::Mutex;
 
 use super::{Contexts, Graph};
-use crate::call;
 use crate::capture::RelaxedCapture;
 use crate::context::Context;
 use crate::current::Scope;
 use crate::device::Device;
 use crate::driver::Driver;
+use crate::error::call;
 use crate::error::{Error, Result};
 use crate::owner::Owner;
 use crate::raw::Raw;

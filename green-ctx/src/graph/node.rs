@@ -11,7 +11,7 @@ use green_ctx_sys::{
 };
 
 use super::listing::NodeKind;
-use crate::call;
+use crate::error::call;
 use crate::error::{Result, check};
 use crate::raw::Raw;
 

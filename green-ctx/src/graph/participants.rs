@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use green_ctx_sys::{CUstream, CUstreamCaptureStatus};
 use parking_lot::Mutex;
 
-use crate::call;
 use crate::context::Context;
 use crate::driver::Driver;
 use crate::error::Result;
+use crate::error::call;
 use crate::stream::Stream;
 
 /// The captures of a driver that have been begun through this crate and not ended.

@@ -12,9 +12,9 @@ use green_ctx_sys::{
 use super::listing::NodeKind;
 use super::node::{self, Node};
 use super::{Contexts, Graph};
-use crate::call;
 use crate::context::Context;
 use crate::current::Scope;
+use crate::error::call;
 use crate::error::{Error, Result};
 use crate::fit::occupancy::Occupancy;
 use crate::launch::{LaunchConfig, Shape};

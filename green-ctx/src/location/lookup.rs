@@ -4,11 +4,11 @@
 use green_ctx_sys::CUcontext;
 
 use super::Location;
-use crate::call;
 use crate::context::Context;
 use crate::dev_resource::sm_count_of;
 use crate::driver::Driver;
 use crate::error::Result;
+use crate::error::call;
 
 impl Location {
     /// # Safety

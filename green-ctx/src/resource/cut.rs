@@ -9,9 +9,9 @@ use green_ctx_sys::{
 };
 
 use super::structure;
-use crate::call;
 use crate::dev_resource;
 use crate::device::Device;
+use crate::error::call;
 use crate::error::{Error, Result};
 use crate::ledger::{Cut, Granularity, GroupParams, NotEnoughSms, SplitRequest, UnitCounts};
 use crate::units::Units;

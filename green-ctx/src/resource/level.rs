@@ -5,11 +5,11 @@ use green_ctx_sys::{CUdevResource, CUdevResourceType};
 
 use super::sm::SmResource;
 use super::workqueue::WorkqueueResource;
-use crate::call;
 use crate::context::Context;
 use crate::dev_resource;
 use crate::device::Device;
 use crate::error::Result;
+use crate::error::call;
 use crate::stream::Stream;
 
 /// What a device has, or what a context or a stream was provisioned with. Asking makes no driver call

@@ -8,9 +8,9 @@ use green_ctx_sys::{
 };
 
 use super::workqueue;
-use crate::call;
 use crate::dev_resource;
 use crate::device::Device;
+use crate::error::call;
 use crate::error::{Error, Result};
 use crate::green::{self, RawGreen};
 use crate::ledger::{Placement, WorkqueueConfig};

@@ -2,9 +2,9 @@
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use super::token::DefaultStream;
-use crate::call;
 use crate::context::Context;
 use crate::driver::Driver;
+use crate::error::call;
 use crate::error::{Result, check_done};
 use crate::event::Event;
 

@@ -12,9 +12,9 @@ use green_ctx_sys::{
 };
 
 use super::{DefaultStream, Inner, Stream};
-use crate::call;
 use crate::context::Context;
 use crate::driver::Driver;
+use crate::error::call;
 use crate::error::{Error, Result, check};
 use crate::owner::{Owner, Ownership};
 use crate::raw::Raw;

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 
 use super::Stream;
-use crate::call;
+use crate::error::call;
 use crate::error::{Error, Result};
 use crate::report::Reporter;
 

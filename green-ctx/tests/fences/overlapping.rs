@@ -4,7 +4,7 @@ use green_ctx::sim_0_1::Fault;
 use green_ctx::{PlanRequest, PlanSet, Share, SplitRequest, StreamOptions};
 
 use crate::common::{Outcome, simulated};
-use crate::{LONG, SHORT, assert_no_conflict, conflict, launch, work};
+use crate::setup::{LONG, SHORT, assert_no_conflict, conflict, launch, work};
 
 /// A context that overlapped others, and that is used again on SMs of somebody's own.
 #[test]

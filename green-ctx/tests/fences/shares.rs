@@ -1,31 +1,12 @@
 //! What switches between plans with shares fence, and what they leave alone.
 
 use green_ctx::sim_0_1::Sim;
-use green_ctx::{Device, Plan, PlanRequest, PlanSet, Share, SplitRequest, plan::SwitchOptions};
+use green_ctx::{Plan, PlanSet, Share, plan::SwitchOptions};
 
 use std::sync::Arc;
 
 use crate::common::{Outcome, simulated};
-use crate::{LONG, SHORT, launch, work};
-
-fn request(shares: &[(&'static str, Share)]) -> SplitRequest {
-    shares.iter().fold(SplitRequest::new(), |request, (name, share)| request.group(*name, *share))
-}
-
-/// A set of these plans, named by their number.
-fn set(
-    device: &Device,
-    plans: &[&[(&'static str, Share)]],
-) -> Result<(PlanSet, Vec<Arc<Plan>>), Box<dyn std::error::Error>> {
-    let all = device.resources().sm()?.split(SplitRequest::new().rest("all"))?;
-    let plan = |index: usize| PlanRequest::new(index.to_string(), request(plans[index]));
-    let set = PlanSet::new(all.remainder.ok_or("all SMs are free")?, plan(0))?;
-    for index in 1..plans.len() {
-        set.prepare(plan(index))?;
-    }
-    let plans = set.plans();
-    Ok((set, plans))
-}
+use crate::setup::{LONG, SHORT, launch, request, set, work};
 
 /// Records and waits of a switch.
 fn cost(
@@ -47,10 +28,10 @@ fn a_switch_fences_floors_and_names_and_nothing_else() -> Outcome {
     let (decode, prefill, other) = ("decode", "prefill", "other");
     let (set, plans) = set(
         &device,
-        &[
-            &[(decode, Share::from(32..)), (prefill, Share::from(..=100))],
-            &[(decode, Share::from(64..)), (prefill, Share::from(..=68))],
-            &[(other, Share::from(..=100))],
+        [
+            ("day", request(&[(decode, Share::from(32..)), (prefill, Share::from(..=100))])),
+            ("night", request(&[(decode, Share::from(64..)), (prefill, Share::from(..=68))])),
+            ("alone", request(&[(other, Share::from(..=100))])),
         ],
     )?;
     let long = work(&sim, &device, "long", LONG)?;
@@ -76,13 +57,8 @@ fn a_switch_fences_floors_and_names_and_nothing_else() -> Outcome {
 fn a_name_that_moves_waits_for_itself() -> Outcome {
     let (sim, device) = simulated("h200")?;
     let (x, y) = ("x", "y");
-    let (set, plans) = set(
-        &device,
-        &[
-            &[(x, Share::from(16)), (y, Share::from(16))],
-            &[(y, Share::from(16)), (x, Share::from(16))],
-        ],
-    )?;
+    let (set, plans) =
+        set(&device, [("a", request(&[(x, 16), (y, 16)])), ("b", request(&[(y, 16), (x, 16)]))])?;
     assert_eq!(plans[0].partitions()[x].context(), plans[1].partitions()[y].context());
     let (long, short) = (work(&sim, &device, "long", LONG)?, work(&sim, &device, "short", SHORT)?);
     launch(plans[0].partitions()[x].stream(), &long)?;
@@ -97,8 +73,8 @@ fn a_name_that_moves_waits_for_itself() -> Outcome {
 #[test]
 fn equal_shares_of_one_plan_have_contexts_of_their_own() -> Outcome {
     let (_sim, device) = simulated("h200")?;
-    let pair: &[(&'static str, Share)] = &[("a", Share::from(..)), ("b", Share::from(..))];
-    let (_set, plans) = set(&device, &[pair, pair])?;
+    let pair = || request(&[("a", Share::from(..)), ("b", Share::from(..))]);
+    let (_set, plans) = set(&device, [("one", pair()), ("other", pair())])?;
     let contexts = |plan: &Arc<Plan>| -> Vec<_> {
         plan.partitions().iter().map(|part| part.context().clone()).collect()
     };
