@@ -7,7 +7,8 @@
 
 mod common;
 
-use std::io::{self, Write};
+use std::io::Write;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use common::Outcome;
@@ -15,8 +16,8 @@ use green_ctx::{
     Device, DeviceBuffer, LaunchConfig, PlanRequest, PlanSet, SplitRequest, SwitchOptions,
 };
 
-fn main() -> Outcome {
-    run(&common::device()?, &mut io::stdout())
+fn main() -> ExitCode {
+    common::start(run)
 }
 
 pub(crate) fn run(device: &Device, out: &mut dyn Write) -> Outcome {

@@ -7,13 +7,14 @@
 
 mod common;
 
-use std::io::{self, Write};
+use std::io::Write;
+use std::process::ExitCode;
 
 use common::Outcome;
 use green_ctx::{Device, Partition, SplitRequest, verify};
 
-fn main() -> Outcome {
-    run(&common::device()?, &mut io::stdout())
+fn main() -> ExitCode {
+    common::start(run)
 }
 
 pub(crate) fn run(device: &Device, out: &mut dyn Write) -> Outcome {

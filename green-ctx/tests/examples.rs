@@ -96,7 +96,7 @@ examples! {
 type Example = fn(&Device, &mut dyn Write) -> Outcome;
 
 fn check(run: Example, lines: &[&str]) -> Outcome {
-    let sim = common::simulator()?;
+    let sim = common::simulator("h200@13.0")?;
     let device = Driver::simulated(&sim)?.device(0)?;
     let mut output = Vec::new();
     run(&device, &mut output)?;

@@ -1,6 +1,8 @@
 //! What the examples share: the device that they run on, and a kernel.
 
 use std::error::Error;
+use std::io::{self, Write};
+use std::process::ExitCode;
 
 use green_ctx::sim::{KernelCall, Sim};
 use green_ctx::{Device, Driver, Kernel, Library};
@@ -8,20 +10,36 @@ use green_ctx::{Device, Driver, Kernel, Library};
 /// The result of an example.
 pub(crate) type Outcome = Result<(), Box<dyn Error>>;
 
-/// The first device of the installed driver with `GREEN_CTX_DRIVER=cuda`, of a simulated H200 otherwise.
+/// Runs an example on the first device of the driver that `GREEN_CTX_DRIVER` names: `cuda` is the installed
+/// one, `sim:a100` or `sim:h200@12.8` a simulated one, and without it, a simulated H200.
 #[allow(dead_code, reason = "the tests bring a device of their own")]
-pub(crate) fn device() -> Result<Device, Box<dyn Error>> {
-    let driver = match std::env::var("GREEN_CTX_DRIVER") {
-        Ok(name) if name == "cuda" => Driver::load()?,
-        _ => Driver::simulated(&simulator()?)?,
+pub(crate) fn start(run: impl FnOnce(&Device, &mut dyn Write) -> Outcome) -> ExitCode {
+    let outcome = device().and_then(|device| run(&device, &mut io::stdout()));
+    let Err(error) = outcome else { return ExitCode::SUCCESS };
+    eprint!("error: {error}");
+    let mut reason = error.source();
+    while let Some(error) = reason {
+        eprint!(": {error}");
+        reason = error.source();
+    }
+    eprintln!();
+    ExitCode::FAILURE
+}
+
+fn device() -> Result<Device, Box<dyn Error>> {
+    let name = std::env::var("GREEN_CTX_DRIVER").unwrap_or_else(|_| "sim:h200@13.0".to_owned());
+    let driver = match name.strip_prefix("sim:") {
+        Some(spec) => Driver::simulated(&simulator(spec)?)?,
+        None if name == "cuda" => Driver::load()?,
+        None => return Err(format!("GREEN_CTX_DRIVER is cuda or sim:SPEC, and not {name}").into()),
     };
     eprintln!("on {}", driver.info());
     Ok(driver.device(0)?)
 }
 
-/// A simulated H200 that can run the kernel `step`.
-pub(crate) fn simulator() -> Result<Sim, Box<dyn Error>> {
-    let sim = Sim::new("h200@13.0")?;
+/// A simulator that can run the kernel `step`.
+pub(crate) fn simulator(spec: &str) -> Result<Sim, Box<dyn Error>> {
+    let sim = Sim::new(spec)?;
     // The simulator executes no PTX. It calls this function where a launch asks for the kernel.
     sim.register_kernel("step", simulate_step);
     Ok(sim)
