@@ -68,7 +68,7 @@
 //! | `cuStreamGetGreenCtx` | [`Stream::context`](crate::Stream::context); [`Watch::raw_stream`](crate::Watch::raw_stream) for a foreign stream | |
 //! | `cuGreenCtxRecordEvent`, `cuGreenCtxWaitEvent` | [`Context::record`](crate::Context::record), [`Context::wait`](crate::Context::wait) | |
 //! | `cuGreenCtxGetId` | [`Context::id`](crate::Context::id) | |
-//! | `cuGreenCtxDestroy` | drop the last handle; [`Partition::close`](crate::Partition::close) waits and returns the SMs; [`Device::release_idle`](crate::Device::release_idle) destroys what waits to be used again | refused while a handle lives. The driver destroys a context that is current, and its streams dangle (recorded on an H200) |
+//! | `cuGreenCtxDestroy` | drop the last handle; [`Partition::close`](crate::Partition::close) waits and returns the SMs; [`Device::release_idle`](crate::Device::release_idle) destroys what waits to be used again | closing is refused while another handle lives. The driver destroys a context although it is current or has streams, and both dangle (recorded on an H200) |
 //! | a workqueue in the descriptor (13.1) | [`SmGroup::with_workqueue`](crate::SmGroup::with_workqueue) | not yet run on hardware |
 //!
 //! Green contexts that somebody else made come in with
@@ -104,7 +104,8 @@
 //! | `context.close()` | `parts["a"].close()` | [`Partition::close`](crate::Partition::close) | the driver keeps 4 MiB of each context that is destroyed (measured with cuda.core on an H200) |
 //!
 //! A partition and its streams have `__cuda_stream__`, cuda.core's protocol for foreign streams. The module
-//! imports without torch.
+//! imports without torch. A partition in Python is a count or `"rest"`; floors and ceilings such as `32..` are
+//! for Rust so far.
 //!
 //! # torch
 //!
@@ -152,6 +153,13 @@
 //! The package `green-ctx-cudarc` gives cudarc streams that are in a partition; kernels, memory and cuBLAS
 //! handles stay cudarc's. What is asked of cudarc's *context* is answered for the whole device:
 //!
+//! ```text
+//! let cuda = CudaContext::new(0)?;
+//! let device = device_of(&Driver::load()?, &cuda)?;
+//! let parts = device.partition(SplitRequest::new().group("products", 96).rest("others"))?;
+//! let stream = CudarcStream::new(parts["products"].stream(), &cuda)?; // used as an Arc<CudaStream>
+//! ```
+//!
 //! | cudarc | with green-ctx-cudarc | different |
 //! |---|---|---|
 //! | `CudaContext::new(0)` | the same, then `device_of(&Driver::load()?, &cuda)` | cudarc makes the primary context current, and it stays that; the stream decides where work runs |
@@ -163,7 +171,11 @@
 //! | drop of the last `Arc` | the same | a partition lasts until whatever cudarc made with its stream is gone; [`Partition::close`](crate::Partition::close) says so |
 //! | `sys::cuGreenCtxCreate` and so on | [as above](#the-driver-api) | |
 //!
-//! # None of these
+//! # None of these, or no GPU
 //!
 //! Start with [`partitions`](super::partitions) and the programs in the repository's folder
 //! `green-ctx/examples`, which run without a GPU: `cargo run -p green-ctx --example 01-split`.
+//!
+//! Programs of cuda.core, cudarc and the driver API run without one too, on the simulated driver as a
+//! `libcuda.so.1`: `cargo xtask sim-lib` in the repository builds it and prints how to use it. Kernels do nothing
+//! there. PyTorch does not start on it, since NVIDIA's runtime library needs more than the driver API.

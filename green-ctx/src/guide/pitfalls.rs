@@ -50,8 +50,8 @@
 //! ```
 //!
 //! [`Granularity::Fine`](crate::Granularity::Fine) cuts an H200 into 66 units of 2 instead; clusters of more
-//! than two blocks may not fit then. The odd unit takes no cluster of 4 (recorded on an H200). Other parts
-//! have other units: read counts back, and never write 8 into a program.
+//! than two blocks may not fit then. No cluster of 4 fits on the odd unit alone (recorded on an H200). Other
+//! devices have other units: read counts back, and never write 8 into a program.
 //!
 //! Neighbouring counts can differ by more than their SMs. A context of 120 SMs loses 12 % on a matrix product
 //! against 132, since its tiles need one more wave (measured on an H200). Measure the counts around the one
@@ -158,10 +158,11 @@
 //! # Memory and caches are not divided
 //!
 //! Partitions divide SMs. They share the L2 cache, the memory's bandwidth and its capacity, and they share
-//! faults: an illegal address in one ends the work of all (recorded on an H200). A job that memory bounds slows
-//! its neighbours down whatever SMs it has; fewer SMs bound what it takes, roughly: a copy on 8 SMs of an H200
-//! is over 5 times slower than on all, on 32 over 1.5 times (recorded). And disjoint SMs promise no concurrency
-//! and no forward progress (cuda.h): two streams may still wait for each other in a queue that both use.
+//! faults: an illegal address in one ends the work of all (recorded on an H200). A memory-bound job slows its
+//! neighbours down on whichever SMs it runs. Fewer SMs limit how much of the bandwidth it takes, roughly: on an
+//! H200 a copy on 8 SMs is over 5 times slower than on all of them, on 32 over 1.5 times (recorded). And
+//! disjoint SMs promise neither concurrency nor forward progress (cuda.h): two streams may still wait for each
+//! other in a queue that both use.
 //!
 //! # One green context, many threads
 //!
@@ -188,19 +189,20 @@
 //! # }
 //! ```
 //!
-//! What is used is bounded by how many different sets of SMs there are. A program that asks for ever new counts
-//! makes ever new sets: settle on a few, or prepare [plans](super::plans).
-//! [`Device::release_idle`](crate::Device::release_idle) ends the contexts that wait, but not what they cost.
+//! So the number of different sets of SMs bounds the memory. A program that keeps asking for new counts keeps
+//! making new sets: settle on a few counts, or prepare [plans](super::plans).
+//! [`Device::release_idle`](crate::Device::release_idle) destroys the contexts that wait to be used again; the
+//! driver keeps their memory.
 //!
 //! # Captures of other threads
 //!
 //! While a thread captures in the mode [`Global`](crate::CaptureMode::Global), the default, calls that cannot be
 //! captured fail on every thread, and invalidate its capture. Recording a whole context, or making it wait,
-//! invalidates the captures of its streams, foreign ones included (recorded on an H200): those are what a
-//! [switch of plans](super::plans#captures) and [`Context::record`](crate::Context::record) do. This crate asks
-//! first and refuses ([`PlanError::Capturing`](crate::PlanError::Capturing)), but a capture that begins in
-//! that very moment may be overlooked. Capture while nothing switches, or on streams of the primary context,
-//! and move the graph.
+//! invalidates the captures of its streams, foreign ones included (recorded on an H200).
+//! [`Context::record`](crate::Context::record) and [`wait`](crate::Context::wait) do that. A
+//! [switch of plans](super::plans#captures) asks first and is refused
+//! ([`PlanError::Capturing`](crate::PlanError::Capturing)), but it may overlook a capture that begins meanwhile.
+//! Capture while nothing switches, or on streams of the primary context, and move the graph.
 //!
 //! # When not to partition
 //!
