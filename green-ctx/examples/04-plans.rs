@@ -1,0 +1,68 @@
+//! Plans: the same SMs divided in one way now and in another a moment later.
+//!
+//! ```text
+//! cargo run -p green-ctx --example 04-plans                            # simulated H200
+//! GREEN_CTX_DRIVER=cuda cargo run -p green-ctx --example 04-plans      # GPU
+//! ```
+
+mod common;
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use common::Outcome;
+use green_ctx::{
+    Device, DeviceBuffer, LaunchConfig, PlanRequest, PlanSet, SplitRequest, SwitchOptions,
+};
+
+fn main() -> ExitCode {
+    common::start(run)
+}
+
+pub(crate) fn run(device: &Device, out: &mut dyn Write) -> Outcome {
+    let step = common::step(device)?;
+    let value = DeviceBuffer::<u32>::zeroed(device, 1)?;
+
+    // The set owns these SMs. Contexts and streams of all its plans exist before they are needed.
+    let all = device.resources().sm()?.split(SplitRequest::new().rest("all"))?.remainder;
+    let plan = |name, decode: u32| {
+        PlanRequest::new(name, SplitRequest::new().group("decode", decode).rest("prefill"))
+    };
+    let set = PlanSet::new(all.ok_or("no SMs are free")?, plan("day", 16))?;
+    let night = set.prepare(plan("night", 64))?;
+    let day = set.plan("day")?;
+
+    // Ask for the active partition at each submission: a stream that is kept stays in its plan.
+    let submit = |name: &str, factor: u32, term: u32| -> Outcome {
+        let active = set.active();
+        let part = active.partition(name).ok_or("every plan has it")?;
+        let arguments = (value.as_argument(), factor, term);
+        // SAFETY: the kernel's three parameters. The buffer outlives the work; the switch orders the
+        // two launches.
+        unsafe { part.stream().launch(&step, LaunchConfig::new(1, 1), arguments) }?;
+        Ok(())
+    };
+    submit("prefill", 1, 20)?;
+
+    let before = Instant::now();
+    set.switch(&night, SwitchOptions::default())?;
+    eprintln!("the switch took the host {:?}", before.elapsed());
+
+    // At night decode has SMs that were prefill's. Its work waits for prefill's there, on the device:
+    // 0 × 1 + 20, then 20 × 2 + 2.
+    submit("decode", 2, 2)?;
+    let active = set.active();
+    let decode = active.partition("decode").ok_or("every plan has it")?;
+    writeln!(out, "at {} decode has {} SMs", active.name(), decode.sm_count())?;
+    let result = value.read(decode.stream())?[0];
+    writeln!(out, "prefill by day, then decode by night: {result}")?;
+    assert_eq!(result, 42, "decode waited for the former plan's work on its SMs");
+
+    // With `drain` the host waits for the active plan's work first, for at most this long.
+    set.switch(&day, SwitchOptions::default().drain(Duration::from_secs(10)))?;
+    let again = set.active().partition("decode").ok_or("every plan has it")?.clone();
+    assert_eq!(Some(again.context()), day.partition("decode").map(|part| part.context()));
+    writeln!(out, "by {} decode has {} SMs, in the same context", day.name(), again.sm_count())?;
+    Ok(())
+}
