@@ -12,7 +12,9 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use common::Outcome;
-use green_ctx::{Device, DeviceBuffer, EventOptions, LaunchConfig, SplitRequest, StreamOptions};
+use green_ctx::{
+    Device, DeviceBuffer, LaunchConfig, SplitRequest, StreamOptions, event::EventOptions,
+};
 
 fn main() -> ExitCode {
     common::start(run)

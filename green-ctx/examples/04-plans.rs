@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use common::Outcome;
 use green_ctx::{
-    Device, DeviceBuffer, LaunchConfig, PlanRequest, PlanSet, SplitRequest, SwitchOptions,
+    Device, DeviceBuffer, LaunchConfig, PlanRequest, PlanSet, SplitRequest, plan::SwitchOptions,
 };
 
 fn main() -> ExitCode {

@@ -12,7 +12,8 @@ use std::process::ExitCode;
 
 use common::Outcome;
 use green_ctx::{
-    CaptureMode, Device, DeviceBuffer, GraphCache, LaunchConfig, SplitRequest, StreamOptions,
+    Device, DeviceBuffer, LaunchConfig, SplitRequest, StreamOptions,
+    graph::{CaptureMode, GraphCache},
 };
 
 fn main() -> ExitCode {

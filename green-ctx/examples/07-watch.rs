@@ -12,7 +12,8 @@ use std::process::ExitCode;
 
 use common::Outcome;
 use green_ctx::{
-    CaptureMode, Device, DeviceBuffer, Error, LaunchConfig, SplitRequest, StreamOptions, Watch,
+    Device, DeviceBuffer, Error, LaunchConfig, SplitRequest, StreamOptions, graph::CaptureMode,
+    watch::Watch,
 };
 
 fn main() -> ExitCode {

@@ -15,14 +15,14 @@
 //! | uneven groups | `cuDevSmResourceSplit`, from CUDA 13.1 on | any counts in one request, from CUDA 12.5 on |
 //! | lifetime | handles are destroyed by hand, in the right order | a stream keeps its context, a context its SMs; the last handle gives them back |
 //! | making and destroying | about 800 µs, and 4 to 5 MiB that destroying does not give back (measured on an H200) | the context stays for the next partition of the same SMs |
-//! | current context | decides what many calls mean | decides nothing, unless you [make a context current](crate::Context::make_current) for other libraries |
+//! | current context | decides what many calls mean | decides nothing, unless you [make a context current](crate::context::Context::make_current) for other libraries |
 //! | order | streams run concurrently until an event orders them | the same. Only SMs that change hands are fenced: whoever gets them for a floor waits, on the device, for the work that ran there |
 //!
 //! # The driver API
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use green_ctx::{Driver, EventOptions, SplitRequest, StreamOptions, sim::Sim};
+//! use green_ctx::{Driver, SplitRequest, StreamOptions, sim_0_1::Sim, event::EventOptions};
 //!
 //! // cuInit, cuDeviceGet. With a GPU: `Driver::load()?`.
 //! let driver = Driver::simulated(&Sim::new("h200@13.0")?)?;
@@ -56,23 +56,23 @@
 //!
 //! | driver | here | different |
 //! |---|---|---|
-//! | `cuDeviceGetDevResource` | [`Device::resources`](crate::Device::resources), then [`sm`](crate::Resources::sm) | |
-//! | `cuDevSmResourceSplitByCount` | [`SmResource::split`](crate::SmResource::split), [`Device::partition`](crate::Device::partition) | counts may differ from group to group; a group can be [split again](crate::SmGroup::split), where the driver answers 915 |
-//! | the same with a null result | [`SmResource::dry_run`](crate::SmResource::dry_run) | says the counts of each group |
+//! | `cuDeviceGetDevResource` | [`Device::resources`](crate::Device::resources), then [`sm`](crate::resource::Resources::sm) | |
+//! | `cuDevSmResourceSplitByCount` | [`SmResource::split`](crate::resource::SmResource::split), [`Device::partition`](crate::Device::partition) | counts may differ from group to group; a group can be [split again](crate::resource::SmGroup::split), where the driver answers 915 |
+//! | the same with a null result | [`SmResource::dry_run`](crate::resource::SmResource::dry_run) | says the counts of each group |
 //! | `cuDevSmResourceSplit` (13.1) | [`SplitRequest::coscheduled`](crate::SplitRequest::coscheduled) and its neighbours | not yet run on hardware |
 //! | `cuDevResourceGenerateDesc`, `cuGreenCtxCreate` | [`Device::create_context`](crate::Device::create_context), [`create_partition`](crate::Device::create_partition) | takes the group, so that no other context gets its floor |
-//! | `cuGreenCtxStreamCreate` | [`Context::create_stream`](crate::Context::create_stream), [`Partition::stream`](crate::Partition::stream) | always non-blocking, as the driver demands |
-//! | `cuCtxFromGreenCtx` | [`Context::as_raw`](crate::Context::as_raw), [`as_raw_green`](crate::Context::as_raw_green) | borrowed handles; never destroy them |
-//! | `cuCtxPushCurrent`, `cuCtxPopCurrent` | [`Context::make_current`](crate::Context::make_current) | a guard restores what was current |
-//! | `cuGreenCtxGetDevResource`, `cuStreamGetDevResource` | [`Context::resources`](crate::Context::resources), [`Stream::resources`](crate::Stream::resources) | |
-//! | `cuStreamGetGreenCtx` | [`Stream::context`](crate::Stream::context); [`Watch::raw_stream`](crate::Watch::raw_stream) for a foreign stream | |
-//! | `cuGreenCtxRecordEvent`, `cuGreenCtxWaitEvent` | [`Context::record`](crate::Context::record), [`Context::wait`](crate::Context::wait) | |
-//! | `cuGreenCtxGetId` | [`Context::id`](crate::Context::id) | |
+//! | `cuGreenCtxStreamCreate` | [`Context::create_stream`](crate::context::Context::create_stream), [`Partition::stream`](crate::Partition::stream) | always non-blocking, as the driver demands |
+//! | `cuCtxFromGreenCtx` | [`Context::as_raw`](crate::context::Context::as_raw), [`as_raw_green`](crate::context::Context::as_raw_green) | borrowed handles; never destroy them |
+//! | `cuCtxPushCurrent`, `cuCtxPopCurrent` | [`Context::make_current`](crate::context::Context::make_current) | a guard restores what was current |
+//! | `cuGreenCtxGetDevResource`, `cuStreamGetDevResource` | [`Context::resources`](crate::context::Context::resources), [`Stream::resources`](crate::Stream::resources) | |
+//! | `cuStreamGetGreenCtx` | [`Stream::context`](crate::Stream::context); [`Watch::raw_stream`](crate::watch::Watch::raw_stream) for a foreign stream | |
+//! | `cuGreenCtxRecordEvent`, `cuGreenCtxWaitEvent` | [`Context::record`](crate::context::Context::record), [`Context::wait`](crate::context::Context::wait) | |
+//! | `cuGreenCtxGetId` | [`Context::id`](crate::context::Context::id) | |
 //! | `cuGreenCtxDestroy` | drop the last handle; [`Partition::close`](crate::Partition::close) waits and returns the SMs; [`Device::release_idle`](crate::Device::release_idle) destroys what waits to be used again | closing is refused while another handle lives. The driver destroys a context although it is current or has streams, and both dangle (recorded on an H200) |
-//! | a workqueue in the descriptor (13.1) | [`SmGroup::with_workqueue`](crate::SmGroup::with_workqueue) | not yet run on hardware |
+//! | a workqueue in the descriptor (13.1) | [`SmGroup::with_workqueue`](crate::resource::SmGroup::with_workqueue) | not yet run on hardware |
 //!
 //! Green contexts that somebody else made come in with
-//! [`Context::from_raw_borrowed`](crate::Context::from_raw_borrowed). Their SMs are in no ledger: nothing
+//! [`Context::from_raw_borrowed`](crate::context::Context::from_raw_borrowed). Their SMs are in no ledger: nothing
 //! keeps partitions of this crate off them.
 //!
 //! # cuda.core
@@ -94,11 +94,11 @@
 //! | `count=[16, 24]` | `{"a": 16, "b": 24}` | `device.partition([16, 24])` | cuda.core needs CUDA 13.1 for counts that differ, and rounds nothing there; here they work from 12.5 on, and are rounded up |
 //! | `count=None` | | `group("all", None)` | discovery; here all regular units that are free |
 //! | the remainder | `"rest"` | [`SplitRequest::rest`](crate::SplitRequest::rest) | is owned as the others are |
-//! | `dry_run=True` | | [`SmResource::dry_run`](crate::SmResource::dry_run) | |
+//! | `dry_run=True` | | [`SmResource::dry_run`](crate::resource::SmResource::dry_run) | |
 //! | `coscheduled_sm_count=` and the like | | [`SplitRequest::coscheduled`](crate::SplitRequest::coscheduled) | CUDA 13.1 in both |
 //! | `dev.create_context(ContextOptions(resources=[group]))` | in `partition` | [`Device::create_context`](crate::Device::create_context) | uses a context of the same SMs again |
-//! | `context.create_stream()` | `parts["a"].create_stream()` | [`Context::create_stream`](crate::Context::create_stream) | each partition comes with a stream |
-//! | `dev.set_current(context)` | `with parts["a"]:`, for torch | [`Context::make_current`](crate::Context::make_current) | not needed to submit work |
+//! | `context.create_stream()` | `parts["a"].create_stream()` | [`Context::create_stream`](crate::context::Context::create_stream) | each partition comes with a stream |
+//! | `dev.set_current(context)` | `with parts["a"]:`, for torch | [`Context::make_current`](crate::context::Context::make_current) | not needed to submit work |
 //! | `stream.wait(other)`, `stream.record()` | cuda.core's own, on `dev.create_stream(parts["a"])` | [`Stream::wait_for`](crate::Stream::wait_for), [`record`](crate::Stream::record) | |
 //! | `context.resources.sm.sm_count` | `parts["a"].sm_count` | [`Partition::sm_count`](crate::Partition::sm_count) | |
 //! | `context.close()` | `parts["a"].close()` | [`Partition::close`](crate::Partition::close) | the driver keeps 4 MiB of each context that is destroyed (measured with cuda.core on an H200) |

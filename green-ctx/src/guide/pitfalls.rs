@@ -20,9 +20,9 @@
 //!
 //! Requests of this crate are checked before the driver is asked: too many SMs are
 //! [`Error::NotEnoughSms`](crate::Error::NotEnoughSms), with the counts that fit and the names of those who
-//! hold the rest. A group can be [split again](crate::SmGroup::split): the crate makes the context that the
+//! hold the rest. A group can be [split again](crate::resource::SmGroup::split): the crate makes the context that the
 //! driver wants for it. Where 915 comes all the same, most often for a structured request, the message says
-//! what the driver requires; [`dry_run`](crate::SmResource::dry_run) shows what fits.
+//! what the driver requires; [`dry_run`](crate::resource::SmResource::dry_run) shows what fits.
 //!
 //! # Rounding
 //!
@@ -32,7 +32,7 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use green_ctx::{Driver, Share, sim::Sim};
+//! use green_ctx::{Driver, Share, sim_0_1::Sim};
 //! # let device = Driver::simulated(&Sim::new("h200")?)?.device(0)?;
 //! let sms = device.resources().sm()?;
 //! let given = |share: Share| -> green_ctx::Result<(u32, u32)> {
@@ -49,7 +49,7 @@
 //! # }
 //! ```
 //!
-//! [`Granularity::Fine`](crate::Granularity::Fine) cuts an H200 into 66 units of 2 instead; clusters of more
+//! [`Granularity::Fine`](crate::resource::Granularity::Fine) cuts an H200 into 66 units of 2 instead; clusters of more
 //! than two blocks may not fit then. No cluster of 4 fits on the odd unit alone (recorded on an H200). Other
 //! devices have other units: read counts back, and never write 8 into a program.
 //!
@@ -64,7 +64,7 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use green_ctx::{Driver, SplitRequest, sim::Sim};
+//! use green_ctx::{Driver, SplitRequest, sim_0_1::Sim};
 //! # let device = Driver::simulated(&Sim::new("h200")?)?.device(0)?;
 //! let decode = device.partition(SplitRequest::new().group("decode", 32..))?;
 //! assert!(device.partition(SplitRequest::new().group("late", 16)).is_err());
@@ -83,20 +83,20 @@
 //! # }
 //! ```
 //!
-//! [`DryRun::free_for_floors`](crate::DryRun::free_for_floors) says beforehand what would be left. Where needs
+//! [`DryRun::free_for_floors`](crate::resource::DryRun::free_for_floors) says beforehand what would be left. Where needs
 //! change over time, use [plans](super::plans).
 //!
 //! # Default streams are outside
 //!
 //! The stream handles 0, 1 and 2 stand for a stream of whatever context is current. Unless a partition is
-//! [made current](crate::Context::make_current), that is the primary context, which has all SMs. Streams from
+//! [made current](crate::context::Context::make_current), that is the primary context, which has all SMs. Streams from
 //! another library's pool are mostly the primary context's too. And nothing orders a partition's stream with
 //! the default stream: it is non-blocking, since `cuGreenCtxStreamCreate` makes no others (recorded on an
 //! H200). What depends on work there waits for it by an [event](crate::Stream::wait).
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use green_ctx::{DefaultStream, Driver, SplitRequest, Watch, sim::Sim};
+//! use green_ctx::{Driver, SplitRequest, sim_0_1::Sim, stream::DefaultStream, watch::Watch};
 //! # let driver = Driver::simulated(&Sim::new("h200")?)?;
 //! # let device = driver.device(0)?;
 //! let parts = device.partition(SplitRequest::new().group("decode", 16))?;
@@ -140,7 +140,7 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use green_ctx::{Driver, LaunchConfig, Library, SplitRequest, sim::Sim};
+//! use green_ctx::{Driver, LaunchConfig, Library, SplitRequest, sim_0_1::Sim};
 //! # let device = Driver::simulated(&Sim::new("h200")?)?.device(0)?;
 //! # let ptx = ".version 5.0 .target sm_52 .address_size 64 .visible .entry work() { ret; }";
 //! # let kernel = Library::from_ptx(&device, ptx)?.kernel("work")?;
@@ -169,7 +169,7 @@
 //! A `CUgreenCtx` may be used by one thread at a time, and the driver does not synchronise (cuda.h; up to 13.4
 //! it adds that a green context is current on one thread at most). Every handle of this crate can be used on
 //! any thread: calls on a green context are serialised. That ends where you pass raw handles on: do not call
-//! the driver with [`as_raw_green`](crate::Context::as_raw_green) while another thread uses the same partition.
+//! the driver with [`as_raw_green`](crate::context::Context::as_raw_green) while another thread uses the same partition.
 //!
 //! # Each context costs 4 to 5 MiB for good
 //!
@@ -179,7 +179,7 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use green_ctx::{Driver, sim::Sim};
+//! use green_ctx::{Driver, sim_0_1::Sim};
 //! # let device = Driver::simulated(&Sim::new("h200")?)?.device(0)?;
 //! for _ in 0..100 {
 //!     device.partition([16, 32])?;
@@ -196,12 +196,12 @@
 //!
 //! # Captures of other threads
 //!
-//! While a thread captures in the mode [`Global`](crate::CaptureMode::Global), the default, calls that cannot be
+//! While a thread captures in the mode [`Global`](crate::graph::CaptureMode::Global), the default, calls that cannot be
 //! captured fail on every thread, and invalidate its capture. Recording a whole context, or making it wait,
 //! invalidates the captures of its streams, foreign ones included (recorded on an H200).
-//! [`Context::record`](crate::Context::record) and [`wait`](crate::Context::wait) do that. A
+//! [`Context::record`](crate::context::Context::record) and [`wait`](crate::context::Context::wait) do that. A
 //! [switch of plans](super::plans#captures) asks first and is refused
-//! ([`PlanError::Capturing`](crate::PlanError::Capturing)), but it may overlook a capture that begins meanwhile.
+//! ([`PlanError::Capturing`](crate::plan::PlanError::Capturing)), but it may overlook a capture that begins meanwhile.
 //! Capture while nothing switches, or on streams of the primary context, and move the graph.
 //!
 //! # When not to partition
