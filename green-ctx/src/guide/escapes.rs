@@ -1,14 +1,14 @@
-//! Escapes: finding work that does not run in the partition that it should be in.
+//! Escapes: finding work that runs outside of its partition.
 //!
-//! Nothing fails where a library submits to the default stream, to one of its own pool, or launches a
-//! graph that was captured elsewhere: the work runs on all SMs, beside what the partition was to protect.
-//! There are three ways to find out:
+//! A library that submits to the default stream or to a stream of its own pool, or launches a graph that was
+//! captured elsewhere, gets no error. Its work runs on all SMs, on [floors](super::shares) too.
+//! There are three ways to find such work:
 //!
-//! | | looks at | what is outside |
+//! | | looks at | work outside of its partition |
 //! |---|---|---|
-//! | [`Watch`](crate::Watch) | streams, contexts and graphs that it is handed, and the launches of a thread | is collected, with its name and place |
+//! | [`Watch`](crate::Watch) | streams, contexts and graphs that the program passes to it, and the launches of a thread | is collected, with its name and location |
 //! | [`Driver::check_launches`](crate::Driver::check_launches) | every launch through this crate, on any thread | is refused, and not launched |
-//! | [`verify`](crate::verify) | the partitions themselves, with a kernel that writes down its SMs | fails the report |
+//! | [`verify`](crate::verify) | the partitions themselves, with a kernel that writes down its SMs | makes the report fail |
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -17,11 +17,10 @@
 //! # let device = driver.device(0)?;
 //! # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
 //! # let step = Library::from_ptx(&device, ptx)?.kernel("step")?;
-//! let request = SplitRequest::new().group("decode", 16);
-//! let decode = device.create_context(device.resources().sm()?.split(request)?.groups.remove(0))?;
+//! let parts = device.partition(SplitRequest::new().group("decode", 16))?;
 //! let pooled = device.primary_context()?.create_stream(StreamOptions::default())?;
 //!
-//! let watch = Watch::new(&decode);
+//! let watch = Watch::new(parts["decode"].context());
 //! assert!(!watch.stream("sampling", &pooled)?);
 //! {
 //!     let _watching = watch.launches();
@@ -52,29 +51,29 @@
 //! **A watch** is for one partition and one section of a program. It finds default-stream tokens, which
 //! stand for a stream of whatever context is current ([`raw_stream`](crate::Watch::raw_stream)), streams of
 //! the primary context, streams of other partitions, and [graphs](super::graphs), with each node that is
-//! elsewhere. Hand it the streams that other libraries use: it cannot find them by itself. It keeps the first
-//! [1000](crate::Watch::MAX_ESCAPES) escapes and [counts](crate::Watch::omitted_escapes) the rest; a watch
-//! that lives long is emptied with [`take_escapes`](crate::Watch::take_escapes).
+//! elsewhere. Pass it the streams that other libraries use: it cannot find them by itself. It keeps the first
+//! [1000](crate::Watch::MAX_ESCAPES) escapes and [counts](crate::Watch::omitted_escapes) the rest; empty
+//! a long-lived watch with [`take_escapes`](crate::Watch::take_escapes).
 //!
-//! **Checked launches** are for debugging. A launch is refused on a stream that is in no partition, on one
-//! that is elsewhere than its object says, and of a graph whose nodes are elsewhere than the stream. That
-//! costs a few questions to the driver each time; while nothing is checked, a launch pays for one branch.
+//! **Checked launches** are for debugging. A launch is refused if its stream is in no partition, if the stream
+//! is elsewhere than its object says, or if a graph's nodes are elsewhere than the stream. That
+//! costs a few driver calls each time. While nothing is checked, it costs a launch one branch.
 //!
-//! Neither looks at launches into a stream that is being captured. A graph can be captured anywhere and
-//! then moved, and it is judged when it is launched: by the contexts of its nodes, in the same way by
-//! [`Watch::graph`](crate::Watch::graph) and at each launch.
+//! Neither looks at launches into a stream that is being captured, because a graph can be captured anywhere and
+//! then moved. It is judged when it is launched, by the contexts of its nodes;
+//! [`Watch::graph`](crate::Watch::graph) does the same at any time.
 //!
-//! **Verification** proves that the driver's partitions are what they say: disjoint, and as large as they
-//! should be. It runs a kernel of its own, and says nothing about the program's.
+//! **Verification** proves that the driver's partitions keep to their shares: each runs on as many SMs as it was
+//! given, and nobody else on its floor. It runs a kernel of its own, and says nothing about the program's kernels.
 //!
 //! # What none of them finds
 //!
-//! - **Launches that do not go through this crate**, unless their stream or graph is handed to a watch.
+//! - **Launches that do not go through this crate**, unless their stream or graph is passed to a watch.
 //! - **Copies and memsets in graphs**, before CUDA 13.2: the driver reports the contexts of kernels only, and
-//!   [`audit`](crate::Graph::audit) says so. With 13.2 it has not run on hardware yet. Those in a graph
-//!   that was [moved](crate::Graph::retarget) have been moved with the kernels.
-//! - **What conditional nodes decide about**: the driver does not report it.
-//! - **What was changed behind a graph's object.** A launch is judged by where the graph's nodes were
-//!   when the object was made; [`Watch::graph`](crate::Watch::graph) asks anew.
-//! - **Copies and memsets that are submitted to a stream**, which are no launches. They are where their
+//!   [`audit`](crate::Graph::audit) says so. With 13.2 this has not run on hardware yet. In a graph
+//!   that was [moved](crate::Graph::retarget) they have moved with the kernels.
+//! - **The bodies of conditional nodes**: the driver does not report them.
+//! - **Changes through a graph's raw handle.** A launch is judged by where the graph's nodes were
+//!   when the object was made; [`Watch::graph`](crate::Watch::graph) asks the driver again.
+//! - **Copies and memsets that are submitted to a stream**, which are not launches. They run where their
 //!   stream is.

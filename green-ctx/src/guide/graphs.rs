@@ -1,10 +1,10 @@
-//! Graphs: captured once, run in whichever partition is to have them.
+//! Graphs: captured once, launched in any partition.
 //!
 //! A captured graph stays where it was captured. Each node that uses SMs has the context of its stream,
 //! and runs on that context's SMs whatever stream launches the graph (recorded on an H200, driver
-//! 580.159.04). A graph that was captured before there were partitions, or by a library that knows of
-//! none, runs on all SMs, and nothing says so. [`audit`](crate::Graph::audit) does, and
-//! [`retarget`](crate::Graph::retarget) gives a copy that runs elsewhere:
+//! 580.159.04). A graph that was captured before there were partitions, or by a library that does not know
+//! about them, runs on all SMs without any error. [`audit`](crate::Graph::audit) lists where its nodes run, and
+//! [`retarget`](crate::Graph::retarget) returns a copy that runs elsewhere:
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -19,15 +19,13 @@
 //! })?;
 //! assert_eq!(graph.audit()?.to_string(), "0  kernel step  132 SMs of primary (device 0)\n");
 //!
-//! let request = SplitRequest::new().group("decode", 16);
-//! let decode = device.create_context(device.resources().sm()?.split(request)?.groups.remove(0))?;
-//! let moved = graph.retarget(&decode)?;
+//! let parts = device.partition(SplitRequest::new().group("decode", 16))?;
+//! let moved = graph.retarget(parts["decode"].context())?;
 //! assert_eq!(moved.audit()?.to_string(), "0  kernel step  16 SMs of decode (device 0)\n");
 //!
-//! let stream = decode.create_stream(StreamOptions::default())?;
 //! let moved = moved.instantiate()?;
 //! // SAFETY: the graph's kernel reaches no memory.
-//! unsafe { stream.launch_graph(&moved) }?;
+//! unsafe { parts["decode"].stream().launch_graph(&moved) }?;
 //! # Ok(())
 //! # }
 //! ```
@@ -40,28 +38,28 @@
 //! | copies and memsets | move: they run on SMs too, from and to device memory (recorded on an H200) |
 //! | child graphs | move, by the same rules |
 //! | host functions, events, semaphores, batches of memory operations | use no SMs and are copied |
-//! | allocations and frees | are refused: the memory's address is the original graph's |
+//! | allocations and frees | are refused: the memory's address belongs to the original graph |
 //! | conditional nodes | are refused: no driver so far copies a graph that has one (recorded on an H200) |
 //! | cooperative kernels and clusters that the partition has no [room](super::fit) for | are refused: such a graph never ends (recorded on an H200) |
 //!
-//! [`RetargetError`](crate::RetargetError) names the node; the original is what it was, and there is no
-//! copy. What cannot be moved is captured anew, on a stream of the partition. Where each kernel ended up
-//! is read back from the driver, which also takes contexts that it does not use.
+//! [`RetargetError`](crate::RetargetError) names the node; the original is unchanged, and there is no
+//! copy. Capture what cannot be moved again, on a stream of the partition. The context of each moved kernel
+//! is read back from the driver, because the driver also accepts contexts that it then does not use.
 //!
 //! # What a graph keeps
 //!
 //! A graph, and an executable made from it, keeps the partitions that its nodes run in
 //! ([`contexts`](crate::Graph::contexts)): closing one of them is refused while the graph lives. A graph
 //! that [`Stream::capture`](crate::Stream::capture) makes keeps the contexts of all streams that took part.
-//! Of a foreign graph the driver reports the contexts of kernels, and from CUDA 13.2 on those of copies and
-//! memsets; whoever hands it over keeps the rest.
+//! For a foreign graph the driver reports the contexts of kernels, and from CUDA 13.2 on those of copies and
+//! memsets; the caller has to keep the others alive.
 //!
 //! # Where to launch
 //!
 //! Launch a graph on a stream of the partition that it runs in. It runs there from any stream, but the driver
 //! counts it as work of the stream that launched it (recorded on an H200, driver 580.159.04). So a launch
-//! from elsewhere through [`launch_graph`](crate::Stream::launch_graph) takes a few more calls: it waits for
-//! what the partition's own streams wait for, and the [fence](super::ownership#when-sms-are-free) of SMs that
+//! from elsewhere through [`launch_graph`](crate::Stream::launch_graph) needs a few more calls: it waits for
+//! everything that the partition's own streams wait for, and the [fence](super::ownership#when-sms-are-free) of SMs that
 //! change hands, a [switch](super::plans) and [`close`](crate::Context::close) wait for it. Launches that other
 //! libraries make through the raw handle are not seen.
 //!
@@ -102,14 +100,14 @@
 //! # }
 //! ```
 //!
-//! An executable keeps its partition, and the cache its executables: [`forget`](crate::GraphCache::forget)
-//! a partition before it is to be closed. It is of the graph as it was; who changes a graph through its
-//! raw handle calls [`forget_graph`](crate::GraphCache::forget_graph).
+//! An executable keeps its partition alive, and the cache its executables: [`forget`](crate::GraphCache::forget)
+//! a partition before closing it. An executable has the graph's nodes as they were; after a change through
+//! the graph's raw handle call [`forget_graph`](crate::GraphCache::forget_graph).
 //!
 //! # PyTorch's graphs, and others
 //!
-//! [`Graph::from_raw_borrowed`](crate::Graph::from_raw_borrowed) takes in a graph that somebody else
-//! made. PyTorch hands its own out where it was asked to keep it:
+//! [`Graph::from_raw_borrowed`](crate::Graph::from_raw_borrowed) wraps a graph that another library
+//! made. PyTorch gives out its graphs if it keeps them:
 //!
 //! ```python
 //! graph = torch.cuda.CUDAGraph(keep_graph=True)
@@ -134,5 +132,5 @@
 //! }
 //! ```
 //!
-//! What comes of it works on the memory of the `CUDAGraph`, and keeps the owner for that. All copies of a
-//! graph use the same memory, so that launches of them must wait for each other.
+//! The copy works on the memory of the `CUDAGraph`, and keeps the owner alive for that. All copies of a
+//! graph use the same memory, so their launches must wait for each other.
