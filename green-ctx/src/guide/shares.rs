@@ -216,8 +216,8 @@
 //! # }
 //! ```
 //!
-//! The command does the same and draws it. The file `docs/shares-h200.svg` of the repository is such a
-//! picture, measured on an H200:
+//! The command does the same and draws it. The picture `docs/shares-h200.svg` of the repository shows these two
+//! shares, measured on an H200.
 //!
 //! ```text
 //! green-ctx verify --group decode=32.. --group prefill=..100 --svg shares.svg
