@@ -17,8 +17,6 @@ mod assign;
 mod choose;
 mod cut;
 mod fill;
-#[cfg(test)]
-mod properties;
 mod recycle;
 mod refusal;
 mod request;

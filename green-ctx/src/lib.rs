@@ -1,55 +1,77 @@
-//! Partition one GPU's SMs: CUDA green contexts, safely and without cost.
+//! Partition one GPU's SMs with CUDA green contexts.
 //!
-//! A GPU's streaming multiprocessors are cut into disjoint groups, each group becomes a context, and
-//! what is submitted to a context's streams runs on its SMs and nowhere else:
+//! A partition is some of a GPU's streaming multiprocessors (SMs) with a context and a stream. Work that is
+//! submitted to its streams runs on its SMs and nowhere else. A partition has a *share*: a floor, which is
+//! the SMs that no other partition may use, and a ceiling, which is the most that it may use itself.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use green_ctx::{Driver, SplitRequest, StreamOptions, sim_0_1::Sim};
+//! use green_ctx::{Driver, SplitRequest, sim_0_1::Sim};
 //!
 //! // With a GPU: `let driver = Driver::load()?;`
 //! let driver = Driver::simulated(&Sim::new("h200@13.0")?)?;
 //! let device = driver.device(0)?;
 //!
-//! let request = SplitRequest::new().group("decode", 16).rest("prefill");
-//! let split = device.resources().sm()?.split(request)?;
-//! for group in split.groups.into_iter().chain(split.remainder) {
-//!     let context = device.create_context(group)?;
-//!     let stream = context.create_stream(StreamOptions::default())?;
-//!     println!("{:?} runs on {} SMs", stream, context.sm_count()?);
+//! // Decode has 32 SMs for itself, and uses the other 100 while prefill leaves them idle.
+//! let request = SplitRequest::new().group("decode", 32..).group("prefill", ..=100);
+//! let parts = device.partition(request)?;
+//!
+//! let decode = parts["decode"].stream();
+//! # let _ = decode;
+//! for part in &parts {
+//!     println!("{}: {} SMs for sure, {} at most", part.name(), part.floor(), part.sm_count());
 //! }
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! # What holds
+//! # Where to start
 //!
-//! - **Partitions are disjoint.** Each device has one ledger. A [`SmGroup`] owns its SMs, moves into
-//!   the context that uses them, and returns them when it goes. More than is free is an error.
-//! - **Counts are never changed in silence.** A group says what was asked and what was given; fewer
-//!   groups than asked is an error.
-//! - **Nothing depends on the current context.** [`Context::make_current`] is there for other
+//! | to | use |
+//! |---|---|
+//! | divide a device | [`Device::partition`], with a [`SplitRequest`] of [`Share`]s |
+//! | submit work | [`Partition::stream`], [`Partition::create_stream`], [`Stream::launch`] |
+//! | order work of two partitions | [`Stream::wait_for`], [`Event`] |
+//! | divide the same SMs in several ways | [`PlanSet`] |
+//! | move a captured graph to a partition | [`Graph::retarget`], [`GraphCache`](graph::GraphCache) |
+//! | know how many blocks fit | [`Kernel::fit`] |
+//! | find work outside of its partition | [`Watch`](watch::Watch), [`Driver::check_launches`] |
+//! | prove where partitions run | [`verify`] |
+//! | work one layer below | [`SmResource::split`](resource::SmResource::split), [`SmGroup`](resource::SmGroup), [`Device::create_context`], [`Context`](context::Context) |
+//!
+//! The [manual](guide) explains each of these, one page for each concept.
+//!
+//! # What is promised
+//!
+//! - **Floors are owned.** Each device has one ledger. Among the open partitions of a process no block runs
+//!   on another partition's floor, and none outside of its own ceiling. A request that does not fit is an
+//!   error. [Exempt](guide::shares#what-is-promised) are the primary context's streams, other libraries'
+//!   contexts, switches without a fence, and plans that are not active.
+//! - **Counts do not change silently.** A partition reports what was requested and what it was given, and
+//!   fewer partitions than requested is an error.
+//! - **Nothing depends on the current context.** [`Context::make_current`](context::Context::make_current) is there for other
 //!   libraries.
-//! - **A handle keeps what it stands on**: stream, context, primary context, driver.
-//! - **Which CUDA is installed is found out at run time.** One binary runs on every driver from 12.4
-//!   on; what a driver lacks is [`Error::Unsupported`], with the version that has it.
-//!
-//! The [manual](guide) explains each of these, a page a concept.
+//! - **A handle keeps alive what it depends on**: stream, context, primary context, driver.
+//! - **One binary runs on every driver from CUDA 12.4 on.** What a driver lacks is [`Error::Unsupported`],
+//!   with the version that has it.
 //!
 //! Green contexts isolate SMs, not memory, caches or faults: an illegal address in one partition
-//! ends the work of all.
+//! ends the work of all. And disjoint SMs do not promise concurrency.
 //!
 //! # Features
 //!
 //! - `sim`: `Driver::simulated`, for programs and tests without a GPU.
-//! - `tracing`: spans for making, splitting and closing partitions, events for failed clean-ups and
-//!   for contexts that are used again, for the crate `tracing`; the target is `green_ctx`.
-//! - `serde`: [`verify::Report`] and its parts, [`DryRun`], [`NotEnoughSms`], [`ContextCounts`],
-//!   [`DriverInfo`], [`Fit`], [`DoesNotFit`], [`Audit`], [`Escape`] and what they are made of can be
-//!   written down and read again.
+//! - `tracing`: for the crate `tracing`, spans for making, splitting and closing partitions, and events for
+//!   failed clean-ups and for contexts that are used again. The target is `green_ctx`.
+//! - `serde`: [`verify::Report`] and its parts, [`DryRun`](resource::DryRun), [`NotEnoughSms`](resource::NotEnoughSms), [`ContextCounts`](resource::ContextCounts),
+//!   [`DriverInfo`](driver::DriverInfo), [`Fit`](fit::Fit), [`DoesNotFit`](fit::DoesNotFit), [`Audit`](graph::Audit), [`Escape`](watch::Escape) and the types in them can be
+//!   serialised and read back.
 //!
-//! The package `green-ctx-cudarc` has streams as those of the crate `cudarc`, for its kernels and cuBLAS in
-//! partitions, `green-ctx-torch` those of PyTorch, and `green-ctx-cli` is the command `green-ctx`.
+//! # Other packages
+//!
+//! - `green-ctx-cudarc`: a partition's stream as one of the crate `cudarc`, for its kernels and cuBLAS.
+//! - `green-ctx-torch`: PyTorch in partitions, from Python and from Rust.
+//! - `green-ctx-cli`: the command `green-ctx`, which also draws what [`verify`] found.
 
 #![deny(unsafe_code)]
 

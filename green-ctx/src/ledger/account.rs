@@ -96,16 +96,11 @@ struct Held {
 /// The name of a group that has no units any more.
 #[must_use = "the last of a name is to be dropped without the ledger's lock"]
 pub(crate) struct Ended {
-    _name: Option<Arc<str>>,
+    pub(crate) _name: Option<Arc<str>>,
 }
 
 impl Ended {
     const NOT: Ended = Ended { _name: None };
-
-    #[cfg(test)]
-    pub(crate) fn name(&self) -> Option<&Arc<str>> {
-        self._name.as_ref()
-    }
 }
 
 /// What of a device's SMs is divided again: those that a group has.

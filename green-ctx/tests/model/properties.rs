@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 
-use super::account::{GroupNumber, Ledger, Level};
-use super::assign::Chosen;
-use super::cut::{Cut, Granularity, Placement, UnitCounts};
-use super::recycle::Idle;
-use super::refusal::Refusal;
-use super::request::SplitRequest;
-use super::share::Share;
+use crate::ledger::account::{GroupNumber, Ledger, Level};
+use crate::ledger::assign::Chosen;
+use crate::ledger::cut::{Cut, Granularity, Placement, UnitCounts};
+use crate::ledger::recycle::Idle;
+use crate::ledger::refusal::Refusal;
+use crate::ledger::request::SplitRequest;
+use crate::ledger::share::Share;
 
 thread_local! {
     /// Whether a call of the ledger runs, as under its lock.
@@ -267,14 +267,14 @@ impl World {
         let fences = self.fences_of(&group);
         let ended =
             self.call(|ledger| ledger.give_back(group.number, &group.placement.members, &fences));
-        assert!(ended.name().is_some_and(|name| Arc::ptr_eq(name, &group.name)));
+        assert!(ended._name.as_ref().is_some_and(|name| Arc::ptr_eq(name, &group.name)));
         self.free(&group, &fences);
     }
 
     fn quarantine(&mut self) {
         let Some(group) = self.pick() else { return };
         let ended = self.call(|ledger| ledger.quarantine(group.number, &group.placement.members));
-        assert!(ended.name().is_some_and(|name| Arc::ptr_eq(name, &group.name)));
+        assert!(ended._name.as_ref().is_some_and(|name| Arc::ptr_eq(name, &group.name)));
         self.quarantined.push(group);
     }
 
@@ -322,7 +322,7 @@ impl World {
             let (number, ended) = self.call(|ledger| ledger.hand_over(group.number, &child));
             group.placement.members.retain(|unit| !members.contains(unit));
             let is_over = group.placement.members.is_empty();
-            assert_eq!(ended.name(), Some(&group.name).filter(|_| is_over));
+            assert_eq!(ended._name.as_ref(), Some(&group.name).filter(|_| is_over));
             let Chosen { name, placement, pool, .. } = child;
             self.groups.push(Group { number, name, placement, pool, fences: group.fences.clone() });
         }
