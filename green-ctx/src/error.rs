@@ -297,10 +297,12 @@ fn failure(call: &'static str, status: CUresult) -> Error {
 /// # fn main() -> green_ctx::Result<()> {
 /// # let sim = green_ctx::sim_0_1::Sim::new("h200")?;
 /// # let driver = green_ctx::Driver::simulated(&sim)?;
-/// let mut count = 0;
-/// // SAFETY: the pointer is to a live integer.
-/// unsafe { green_ctx::call!(driver.api(), cuDeviceGetCount(&raw mut count)) }?;
-/// assert_eq!(count, 1);
+/// let mut free = 0;
+/// let mut total = 0;
+/// let _current = driver.device(0)?.primary_context()?.make_current()?;
+/// // SAFETY: both pointers are to live integers.
+/// unsafe { green_ctx::call!(driver.api(), cuMemGetInfo(&raw mut free, &raw mut total)) }?;
+/// assert!(free <= total);
 /// # Ok(())
 /// # }
 /// ```
