@@ -105,9 +105,11 @@ fn shares(report: &Report) -> Vec<Row<'_>> {
         let kept = report.figure(&arm.name, &format!("{}, load kept", sample.name));
         let speed = report.figure(&arm.name, &format!("{}, speed to plain", sample.name));
         let note = kept.map(|kept| format!("load keeps {kept:.0} %"));
-        Some((colour, note.or(speed.map(|speed| format!("{speed:.2} × plain's speed")))))
+        Some((colour, note.or(speed.map(|speed| format!("{speed:.2} × plain")))))
     };
-    let rows = arm.samples.iter().filter_map(|sample| {
+    // The table has those without pause too.
+    let rows = arm.samples.iter().filter(|sample| !sample.name.contains("without pause"));
+    let rows = rows.filter_map(|sample| {
         let (colour, note) = row(sample)?;
         Some(Row { sample, colour, note })
     });

@@ -25,7 +25,7 @@ pub(super) const ABOUT: &str = "Host time of a job from its submission until it 
     flight: cuBLAS's product of 8192³, and numbers of 1 GiB that are read and written. Beside a load a job \
     is asked at irregular moments, up to 400 µs after the last, or again at once (`without pause`). With a \
     wall the job has 32 SMs and the load the rest; with shares the job has `32..` and the load `..=100`; \
-    plain is both on plain streams. All modes in turn, in short windows, several rounds. Without cuBLAS \
+    plain is both on plain streams. All modes in turn, in windows of 400 ms, several rounds. Without cuBLAS \
     `decode` is 16 additions, and the load of products is one of FMA.";
 
 /// The job's SMs.
