@@ -19,13 +19,13 @@ pub(crate) fn empty() -> CUdevResource {
     unsafe { mem::zeroed() }
 }
 
-/// The part of an SM resource that tells about SMs.
+/// The part of an SM resource about SMs.
 pub(crate) fn sm_part(resource: &CUdevResource) -> &CUdevSmResource {
     // SAFETY: every member of the union is integers and bytes, so that any bytes are a value.
     unsafe { &resource.__bindgen_anon_1.sm }
 }
 
-/// The part of a workqueue configuration that tells about queues.
+/// The part of a workqueue configuration about queues.
 pub(crate) fn workqueue_part(resource: &mut CUdevResource) -> &mut CUdevWorkqueueConfigResource {
     // SAFETY: as above.
     unsafe { &mut resource.__bindgen_anon_1.wqConfig }

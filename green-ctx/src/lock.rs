@@ -1,5 +1,5 @@
 //! What the registry is made of. It names these things through here, so that its very source can
-//! also be compiled for a model checker, whose makes of them are where threads change over
+//! also be compiled for a model checker, which puts its own in their place and switches threads there
 //! (`tests/model`).
 
 pub(crate) use std::sync::{Arc, Weak};

@@ -198,7 +198,7 @@ impl Subject {
         Ok(Subject { name, share, floor, sm_count, context: context.clone(), stream, floor_units })
     }
 
-    /// The SMs of its floor, which the driver tells only by running there: in a context of nothing else.
+    /// The SMs of its floor, which only running there shows: in a context of nothing else.
     fn floor_sms(
         &self,
         probe: &Probe,

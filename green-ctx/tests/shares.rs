@@ -106,7 +106,10 @@ fn one_share_blocks_later_floors_and_says_so() -> Outcome {
     let error = refused(&device, [16]);
     assert!(error.contains("0 of the device's 132 SMs are free"), "{error}");
     assert!(error.contains("held by decode (32 SMs)"), "{error}");
-    assert!(error.contains("100 SMs can only be shared while decode (100 SMs)"), "{error}");
+    assert!(
+        error.contains("100 SMs can only be shared, which decode (100 SMs) may use"),
+        "{error}"
+    );
     // Somebody who wants no floor joins.
     let prefill = device.partition(SplitRequest::new().group("prefill", ..=64))?;
     let with = |name, sm_count| vec![(name, sm_count)];

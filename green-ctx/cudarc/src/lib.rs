@@ -21,27 +21,25 @@
 //! use cudarc::cublas::CudaBlas;
 //! use cudarc::driver::{CudaContext, LaunchConfig, PushKernelArg};
 //! use cudarc::nvrtc::compile_ptx;
-//! use green_ctx::{Driver, SplitRequest, StreamOptions};
+//! use green_ctx::{Driver, SplitRequest};
 //! use green_ctx_cudarc::{CudarcStream, device_of};
 //!
 //! let cuda = CudaContext::new(0)?;
 //! let device = device_of(&Driver::load()?, &cuda)?;
 //! let request = SplitRequest::new().group("products", 96).rest("others");
-//! let split = device.resources().sm()?.split(request)?;
-//! let products = device.create_context(split.groups.into_iter().next().expect("one group"))?;
-//! let others = device.create_context(split.remainder.expect("132 SMs are more than 96"))?;
+//! let parts = device.partition(request)?;
 //!
-//! // cuBLAS in one partition. It is told how many SMs there are: by itself it asks the device.
-//! let stream = CudarcStream::new(&products.create_stream(StreamOptions::default())?, &cuda)?;
+//! // cuBLAS in one partition, with the number of SMs there: by itself it asks the device.
+//! let stream = CudarcStream::new(parts["products"].stream(), &cuda)?;
 //! let blas = CudaBlas::new(stream.cudarc())?;
-//! let sm_count = i32::try_from(products.sm_count()?)?;
+//! let sm_count = i32::try_from(parts["products"].sm_count())?;
 //! // SAFETY: the handle is alive.
 //! unsafe { cudarc::cublas::sys::cublasSetSmCountTarget(*blas.handle(), sm_count) }.result()?;
 //!
 //! // A kernel in the other, which NVRTC has compiled, with a grid made for that partition's SMs.
 //! let source = "extern \"C\" __global__ void twice(int *x) { x[threadIdx.x] *= 2; }";
 //! let twice = cuda.load_module(compile_ptx(source)?)?.load_function("twice")?;
-//! let stream = CudarcStream::new(&others.create_stream(StreamOptions::default())?, &cuda)?;
+//! let stream = CudarcStream::new(parts["others"].stream(), &cuda)?;
 //! let mut numbers = stream.clone_htod(&[1, 2, 3, 4])?;
 //! let one_block = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (4, 1, 1), shared_mem_bytes: 0 };
 //! // SAFETY: the kernel's one parameter, with a number for each thread.

@@ -33,7 +33,7 @@ pub(super) fn clause(status: CUresult) -> &'static str {
         CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION => {
             "; the resources cannot be cut or combined so: counts must be what the device's minimum \
              and alignment allow and no more than it has, and the pieces of one context must come \
-             from one split; `SmResource::dry_run` tells what fits"
+             from one split; `SmResource::dry_run` returns what fits"
         }
         CUresult::CUDA_ERROR_STREAM_DETACHED => {
             "; the stream's green context was destroyed before the stream, which can only be \

@@ -96,8 +96,8 @@ impl fmt::Display for NotEnoughSms {
         if !self.sharers.is_empty() {
             write!(
                 f,
-                " while {} shares them: ask for everything in one request, bound the ceiling, close \
-                 it, or use plans",
+                ", which {} may use: ask for everything in one request, bound the ceiling, close \
+                 a sharer, or use plans",
                 list(&self.sharers)
             )?;
         }

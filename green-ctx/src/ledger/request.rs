@@ -205,7 +205,7 @@ impl SplitRequest {
             return Ok(());
         }
         if self.groups.is_empty() {
-            let reason = "co-scheduling, backfill and locality are wishes for groups, and the \
+            let reason = "co-scheduling, backfill and locality are asked for groups, and the \
                           request has none";
             return Err(Refusal::invalid(reason));
         }
@@ -378,7 +378,7 @@ mod tests {
         for (request, needle) in [
             (SplitRequest::from([20]).coscheduled(8), "ask for 16 or 24"),
             (SplitRequest::from([4]).coscheduled(8), "ask for 8, or"),
-            // The device's own alignment is what a count without a wish is measured by.
+            // The device's own alignment is what a count is measured by where nothing is asked.
             (SplitRequest::from([20]).backfill(false), "ask for 16 or 24"),
             (SplitRequest::from([17]).backfill(true), "16 or 18"),
             (SplitRequest::from([16]).coscheduled(7), "7 co-scheduled SMs"),

@@ -1,4 +1,4 @@
-//! Plans: named divisions, wished for and prepared.
+//! Plans: named divisions, requested and prepared.
 
 use std::fmt;
 use std::sync::Arc;

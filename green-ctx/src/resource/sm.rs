@@ -122,7 +122,7 @@ impl SmResource {
     }
 
     /// The smallest group that the driver makes, in SMs; [`limits_from`](SmResource::limits_from)
-    /// tells who says so.
+    /// returns who says so.
     #[must_use]
     #[doc(alias = "minSmPartitionSize")]
     pub fn min_partition(&self) -> u32 {
@@ -130,7 +130,7 @@ impl SmResource {
     }
 
     /// How many SMs are scheduled together unless told otherwise, and of what a group's count is a
-    /// multiple; [`limits_from`](SmResource::limits_from) tells who says so.
+    /// multiple; [`limits_from`](SmResource::limits_from) returns who says so.
     #[must_use]
     #[doc(alias = "smCoscheduledAlignment")]
     pub fn alignment(&self) -> u32 {

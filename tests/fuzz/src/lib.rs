@@ -10,12 +10,13 @@
 //!
 //! # The promise
 //!
-//! Work of open partitions, of active plans, in this process: no two pieces of work of different
-//! partitions are on one SM at the same time. Exempt is work of the primary context and of
-//! `overlapping` groups, work of a plan that was not active when it was submitted, and work that a
-//! switch without a fence leaves behind, until the partitions are separated by a fence again. Work in
-//! foreign streams, for which no object of green-ctx stands, waits for nobody, but the next owner of
-//! its SMs waits for it.
+//! Of open partitions, of plans those of the active one, in this process: each has the share that was
+//! asked for; its work runs on its own SMs and on no other partition's floor; work that comes to a floor
+//! waits for whoever was there, and work under a name that had other SMs in a former plan for what ran
+//! under it. What partitions share they use at once. Exempt is work of the primary context, work of a
+//! plan that was not active when it was submitted, and work that a switch without a fence leaves behind,
+//! until a fence separates the partitions again. Work in foreign streams, for which no object of
+//! green-ctx stands, waits for nobody, but the next owner of its SMs waits for it.
 
 #![deny(unsafe_code)]
 

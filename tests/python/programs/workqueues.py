@@ -54,7 +54,7 @@ everything = GreenContext(workqueue_scope="device_ctx")
 assert everything.sm_count == 132
 # Nobody has any SMs for themselves now, and still it is no wrong argument.
 told = refused(lambda: partition({"a": 16}))
-assert "132 SMs can only be shared while GreenContext (132 SMs) shares them" in told, told
+assert "132 SMs can only be shared, which GreenContext (132 SMs) may use" in told, told
 everything.close()
 
 # However finely the others cut the device.
