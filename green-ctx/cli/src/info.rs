@@ -152,12 +152,13 @@ struct AbilityObject {
 }
 
 impl Ability {
-    const ALL: [Ability; 3] = [
+    const ALL: [Ability; 4] = [
         Ability {
             name: "composition",
             words: "groups of several units",
             needs: Version::new(12, 5),
         },
+        Ability { name: "shares", words: "floors and ceilings", needs: Version::new(12, 5) },
         Ability { name: "structured_split", words: "structured split", needs: Version::new(13, 1) },
         Ability { name: "workqueues", words: "workqueues", needs: Version::new(13, 1) },
     ];
