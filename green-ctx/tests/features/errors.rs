@@ -27,7 +27,7 @@ const ANSWERS: [(CUresult, &str, Work, &str, &str, bool); 7] = [
         "cuDevResourceGenerateDesc",
         |device, _| partition(device, 8).map(drop),
         "must come from one split",
-        "`SmResource::dry_run` tells what fits",
+        "`SmResource::dry_run` returns what fits",
         true,
     ),
     (
