@@ -117,8 +117,8 @@ impl Context {
 
     pub(crate) fn retain_primary(device: &Device) -> Result<Context> {
         let mut raw = ptr::null_mut();
-        // The first reference brings the context up.
-        let _relaxed = RelaxedCapture::enter(device.driver())?;
+        // Captures of other contexts go on, whether or not this brings the context up, or the release
+        // takes it down (measured on an H200, driver 580.159.04).
         // SAFETY: the pointer is to a live handle, the device comes from the driver.
         unsafe { call!(device.api(), cuDevicePrimaryCtxRetain(&raw mut raw, device.as_raw())) }?;
         let raw = Raw::new(raw).ok_or_else(|| Error::null("cuDevicePrimaryCtxRetain"))?;
@@ -495,7 +495,7 @@ impl Drop for Inner {
         self.device.driver().contexts().forget(self.raw.address(), self);
         match mem::replace(&mut self.kind, Kind::Closed) {
             Kind::Green(green) => self.give_up(green),
-            Kind::Primary => self.device.driver().clean_up(|| self.release()),
+            Kind::Primary => self.device.driver().report(self.release()),
             Kind::Borrowed(_) | Kind::Closed => {}
         }
     }

@@ -11,7 +11,7 @@
 //! [`PrimaryShares`]. Without a partition an event keeps the context itself.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 use green_ctx_sys::CUcontext;
 use parking_lot::Mutex;
@@ -33,8 +33,8 @@ pub(crate) struct Share {
 /// What a partition holds: the primary context, for itself and for events.
 pub(crate) struct PrimaryShares {
     context: Context,
-    /// Made when a thread first creates an event: a partition that comes and goes alone pays for few.
-    shares: [OnceLock<Arc<Share>>; SHARES],
+    /// Made when a thread first creates an event: a partition that comes and goes alone pays for none.
+    shares: Mutex<Vec<Arc<Share>>>,
 }
 
 /// Where a device's threads find the shares, while a partition holds them.
@@ -69,8 +69,7 @@ impl PrimaryShares {
             return Ok(shares);
         }
         let context = device.primary_context()?;
-        let fresh =
-            Arc::new(PrimaryShares { context, shares: [const { OnceLock::new() }; SHARES] });
+        let fresh = Arc::new(PrimaryShares { context, shares: Mutex::default() });
         let mut all = all.lock();
         if let Some(shares) = all.upgrade() {
             // Another thread was first. Ours go without the lock.
@@ -82,8 +81,11 @@ impl PrimaryShares {
         Ok(fresh)
     }
 
-    fn share(&self, index: usize) -> &Arc<Share> {
-        self.shares[index].get_or_init(|| Arc::new(Share { context: self.context.clone() }))
+    /// A count for a thread that finds none.
+    fn share(&self) -> Arc<Share> {
+        let share = Arc::new(Share { context: self.context.clone() });
+        self.shares.lock().push(Arc::clone(&share));
+        share
     }
 }
 
@@ -101,7 +103,7 @@ impl PrimaryRef {
         let Some(shares) = shares else {
             return device.primary_context().map(PrimaryRef::Context);
         };
-        let share = Arc::clone(shares.share(index));
+        let share = shares.share();
         *slots[index].0.lock() = Arc::downgrade(&share);
         Ok(PrimaryRef::Share(share))
     }

@@ -143,8 +143,8 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
             return Err(Refusal::CutInUse { held: self.describe_cut() });
         }
         let free = match self.is_out() {
-            true => self.units.iter().map(Unit::is_free).collect(),
-            false => vec![true; count],
+            true => UnitSet::of(count, (0..count).filter(|unit| self.units[*unit].is_free())),
+            false => UnitSet::all(count),
         };
         let load = |unit: usize| if self.is_out() { self.units[unit].load() } else { Some(0) };
         let supply = Supply { units, cut, free, load, preferred: &[], recycler: &self.recycler };
@@ -168,16 +168,15 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
     ) -> Result<Vec<Chosen>, Refusal> {
         let Level { name, placement, pool, quarantined, .. } = *level;
         let count = units.counts().len();
-        let mut free = vec![false; count];
-        let (mut has, mut beside) = (free.clone(), vec![0; count]);
-        placement.members.iter().for_each(|unit| (free[*unit], has[*unit]) = (true, true));
-        for unit in pool {
+        let has = UnitSet::of(count, placement.members.iter().copied());
+        let mut free = has.clone();
+        free.take_out(pool.iter().chain(quarantined));
+        let load = |unit: usize| {
             // Beside the group itself.
-            let others = self.units.get(*unit).and_then(Unit::load).unwrap_or(0).saturating_sub(1);
-            (free[*unit], beside[*unit]) = (false, others);
-        }
-        quarantined.iter().for_each(|unit| free[*unit] = false);
-        let load = |unit: usize| has[unit].then(|| beside[unit]);
+            let others = || self.units.get(unit).and_then(Unit::load).unwrap_or(0);
+            let beside = || if pool.contains(&unit) { others().saturating_sub(1) } else { 0 };
+            has.contains(unit).then(beside)
+        };
         let cut = &placement.cut;
         let supply = Supply { units, cut, free, load, preferred, recycler: &self.recycler };
         supply.assign(request, || NotEnoughSms {

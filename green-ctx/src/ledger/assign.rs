@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::choose::{Parts, Wanted, choose};
+use super::choose::{Parts, choose};
 use super::cut::{Cut, Placement, UnitCounts, UnitSet};
 use super::fill::fill;
 use super::recycle::Recycler;
@@ -112,7 +112,7 @@ pub(super) struct Supply<'a, C, L> {
     pub(super) units: &'a UnitCounts,
     pub(super) cut: &'a Cut,
     /// The units that floors may have.
-    pub(super) free: Vec<bool>,
+    pub(super) free: UnitSet,
     /// How many share a unit that may be shared; `None` for one that may not.
     pub(super) load: L,
     /// Locations to be preferred to others of the same count.
@@ -164,12 +164,10 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
     ) -> Option<(Vec<Units>, Option<Units>)> {
         if request.overlapping {
             // What nobody shares yet, where that is enough.
-            let units = 0..self.units.counts().len();
-            let at_most = |most| -> Vec<bool> {
-                units
-                    .clone()
-                    .map(|unit| (self.load)(unit).is_some_and(|load| load <= most))
-                    .collect()
+            let count = self.units.counts().len();
+            let at_most = |most| {
+                let is_load = |unit: &usize| (self.load)(*unit).is_some_and(|load| load <= most);
+                UnitSet::of(count, (0..count).filter(is_load))
             };
             let mut free = at_most(0);
             let mut given = self.floors(shares, &mut free);
@@ -187,48 +185,44 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
         if shares.iter().any(|share| !share.is_exclusive()) {
             self.pools(shares, &mut given)?;
         }
-        given.iter().flat_map(|units| &units.pool).for_each(|unit| free[*unit] = false);
+        free.take_out(given.iter().flat_map(|units| &units.pool));
         let rest = self.rest(request, &free);
         Some((given, rest.map(|floor| Units { floor, pool: Vec::new() })))
     }
 
     /// What is left for a group that takes it, if there is one and something is left.
-    fn rest(&self, request: &SplitRequest, free: &[bool]) -> Option<Vec<usize>> {
+    fn rest(&self, request: &SplitRequest, free: &UnitSet) -> Option<Vec<usize>> {
         request.rest_name()?;
-        Some(self.all(|unit| free[unit])).filter(|rest| !rest.is_empty())
+        Some(self.all(|unit| free.contains(unit))).filter(|rest| !rest.is_empty())
     }
 
     /// The units that nobody else may use, which are free no more.
-    fn floors(&self, shares: &[Share], free: &mut [bool]) -> Option<Vec<Units>> {
+    fn floors(&self, shares: &[Share], free: &mut UnitSet) -> Option<Vec<Units>> {
         let mut given = vec![Units::default(); shares.len()];
         if let Cut::Structured { .. } = self.cut {
             // Each group has a unit of its own.
             for (index, units) in given.iter_mut().enumerate() {
-                let is_free = free.get_mut(index).filter(|is_free| **is_free)?;
-                *is_free = false;
+                free.contains(index).then_some(())?;
                 units.floor.push(index);
+                free.take_out(&units.floor);
             }
             return Some(given);
         }
         let (counts, size) = (self.units.counts(), self.units.size());
-        let wanted: Vec<Wanted> = wanted(shares).collect();
-        let mut parts = choose(counts, size, free, &wanted)?.into_iter();
-        for (share, units) in shares.iter().zip(&mut given) {
-            if share.wanted().is_none() {
-                continue;
-            }
-            units.floor = self.place(&parts.next()?, free, share.is_exclusive());
-            units.floor.iter().for_each(|unit| free[*unit] = false);
+        let parts = choose(counts, size, free, shares)?;
+        for ((share, parts), units) in shares.iter().zip(&parts).zip(&mut given) {
+            units.floor = self.place(parts, free, share.is_exclusive());
+            free.take_out(&units.floor);
         }
         for (share, units) in shares.iter().zip(&mut given) {
-            if share.wanted().is_some() {
+            if share.is_counted() {
                 continue;
             }
-            units.floor = self.all(|unit| free[unit] && counts[unit] == size);
+            units.floor = self.all(|unit| free.contains(unit) && counts[unit] == size);
             if units.floor.is_empty() {
                 return None;
             }
-            units.floor.iter().for_each(|unit| free[*unit] = false);
+            free.take_out(&units.floor);
         }
         Some(given)
     }
@@ -269,19 +263,23 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
 
     /// Free units for the parts of a count: where they are to be all that a group has, those for which
     /// there is a context, or else the first ones.
-    fn place(&self, parts: &Parts, free: &[bool], is_all: bool) -> Vec<usize> {
+    fn place(&self, parts: &Parts, free: &UnitSet, is_all: bool) -> Vec<usize> {
         let (counts, size) = (self.units.counts(), self.units.size());
         let fits = |members: &&[usize]| {
             let odd = members.iter().filter(|unit| counts[**unit] != size);
             members.len() == parts.odd.len() + parts.regulars
                 && odd.eq(&parts.odd)
-                && members.iter().all(|unit| free[*unit])
+                && members.iter().all(|unit| free.contains(*unit))
         };
+        if parts.regulars == 0 && parts.odd.is_empty() {
+            return Vec::new();
+        }
         if is_all && let Some(members) = self.existing().find(fits) {
             return members.to_vec();
         }
-        let regular = (0..counts.len()).filter(|unit| free[*unit] && counts[*unit] == size);
-        let mut members: Vec<usize> = regular.take(parts.regulars).collect();
+        let regular = free.iter().filter(|unit| counts[*unit] == size);
+        let mut members = Vec::with_capacity(parts.regulars + parts.odd.len());
+        members.extend(regular.take(parts.regulars));
         if !parts.odd.is_empty() {
             members.extend(&parts.odd);
             members.sort_unstable();
@@ -305,19 +303,14 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
     /// What is wrong with a share that no whole units of the device give, however many are free.
     fn no_whole_unit(&self, RequestedGroup { name, share }: &RequestedGroup) -> Option<String> {
         let (counts, size) = (self.units.counts(), self.units.size());
-        let (least, most) = share.wanted()?;
+        let least = share.wanted().0;
         if share.is_exclusive() || least > self.units.total() {
             return None;
         }
         let ceiling = share.ceiling()?;
         let sms = |units: &[usize]| units.iter().map(|unit| counts[*unit]).sum::<u32>();
-        let whole = |least, most| {
-            let parts = choose(
-                counts,
-                size,
-                &vec![true; counts.len()],
-                &[Wanted { least, most, is_shared: true }],
-            )?;
+        let whole = |share: Share| {
+            let parts = choose(counts, size, &UnitSet::all(counts.len()), &[share])?;
             parts.first().map(|parts| sms(&parts.odd) + parts.regulars as u32 * size)
         };
         let below = sms(&fill(
@@ -328,11 +321,12 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
             &[],
             [].into_iter(),
         ));
-        if least > 0 && whole(least, most).is_some() || least == 0 && below > 0 {
+        if least > 0 && whole(*share).is_some() || least == 0 && below > 0 {
             return None;
         }
         let above = ceiling.saturating_add(1);
-        let above = (above..=ceiling.saturating_add(size)).find_map(|most| whole(above, most));
+        let above = (above..=ceiling.saturating_add(size))
+            .find_map(|most| whole(Share::from(above..=most)));
         let near: Vec<String> = [Some(below).filter(|below| *below > 0), above]
             .into_iter()
             .flatten()
@@ -359,7 +353,7 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
         Refusal::NotEnoughSms(Box::new(NotEnoughSms {
             requested: shares.to_vec(),
             fit,
-            free: sms(&|unit| self.free[unit]),
+            free: sms(&|unit| self.free.contains(unit)),
             shareable: sms(&|unit| (self.load)(unit).is_some()),
             total: self.units.total(),
             unit: self.units.size(),
@@ -386,8 +380,8 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
     /// do not fit either.
     fn nearest(&self, request: &SplitRequest, shares: &[Share]) -> Vec<Share> {
         let (total, unit) = (self.units.total(), self.units.size());
-        let few = shares.len() <= self.free.len();
-        let counted = shares.iter().all(|share| share.wanted().is_some());
+        let few = shares.len() <= self.units.counts().len();
+        let counted = shares.iter().all(|share| share.is_counted());
         if !few || !counted || matches!(self.cut, Cut::Structured { .. }) {
             return Vec::new();
         }
@@ -449,12 +443,4 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
         });
         given.collect()
     }
-}
-
-/// The counts that floors are to have.
-fn wanted(shares: &[Share]) -> impl Iterator<Item = Wanted> {
-    shares.iter().filter_map(|share| {
-        let (least, most) = share.wanted()?;
-        Some(Wanted { least, most, is_shared: !share.is_exclusive() })
-    })
 }

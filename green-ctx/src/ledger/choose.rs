@@ -3,17 +3,10 @@
 
 use std::cmp::Reverse;
 
-/// A count to be met.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Wanted {
-    /// The fewest SMs; 0 for none.
-    pub(super) least: u32,
-    /// The most SMs that rounding may come to.
-    pub(super) most: u32,
-    /// Whether more is shared above it. Tells counts apart that are equal otherwise, so that what each
-    /// gets does not depend on their order.
-    pub(super) is_shared: bool,
-}
+use smallvec::SmallVec;
+
+use super::cut::UnitSet;
+use super::share::Share;
 
 /// What makes up one count.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,29 +27,34 @@ pub(super) struct Parts {
 pub(super) fn choose(
     counts: &[u32],
     size: u32,
-    free: &[bool],
-    wanted: &[Wanted],
+    free: &UnitSet,
+    wanted: &[Share],
 ) -> Option<Vec<Parts>> {
-    let free = || (0..counts.len()).filter(|unit| free[*unit]);
-    let available = free().filter(|unit| counts[*unit] == size).count();
-    let odd = free().filter(|unit| counts[*unit] != size).take(most_odd(wanted.len()));
-    let rank = (0..wanted.len()).filter(|group| wanted[*group].least > 0);
-    let mut ways = Ways { odd: odd.collect(), rank: rank.collect() };
-    ways.rank.sort_by_key(|group| (wanted[*group], Reverse(*group)));
+    let (mut available, mut odd) = (0, SmallVec::<[usize; 4]>::new());
+    for unit in free.iter() {
+        match counts[unit] == size {
+            true => available += 1,
+            false => odd.push(unit),
+        }
+    }
+    odd.truncate(most_odd(wanted.len()));
+    let mut rank: Vec<Rank> = Vec::with_capacity(wanted.len());
+    rank.extend(wanted.iter().enumerate().filter_map(|(group, share)| {
+        let (least, most) = share.wanted();
+        (least > 0).then_some(Rank { least, most, share: *share, group: Reverse(group) })
+    }));
+    rank.sort_unstable();
+    let ways = Ways { odd: &odd, rank: &rank };
 
     // Weighs a way, if there are enough regular units for it.
     let weigh = |way: usize| {
         let (mut inexact, mut total, mut needed) = (0_usize, 0, 0);
-        for (place, group) in ways.rank.iter().enumerate() {
+        for (place, &Rank { least, most, .. }) in ways.rank.iter().enumerate() {
             let sum: u32 = ways.of(way, place).map(|unit| counts[unit]).sum();
-            let Wanted { least, most, .. } = wanted[*group];
             let regulars = least.saturating_sub(sum).div_ceil(size);
             needed += regulars as usize;
-            if needed > available {
-                return None;
-            }
             let given = sum + regulars * size;
-            if given > most {
+            if needed > available || given > most {
                 return None;
             }
             total += given;
@@ -64,17 +62,29 @@ pub(super) fn choose(
         }
         Some((inexact, ways.used(way), total))
     };
-    let weighed = (0..ways.count()).filter_map(|way| Some((weigh(way)?, way)));
-    let (_, best) = weighed.min()?;
+    // Where no odd unit is needed to meet every count exactly, no other way is as good.
+    let best = match weigh(0) {
+        Some((0, ..)) => 0,
+        _ => (0..ways.count()).filter_map(|way| Some((weigh(way)?, way))).min()?.1,
+    };
 
     let mut parts = vec![Parts { odd: Vec::new(), regulars: 0 }; wanted.len()];
-    for (place, group) in ways.rank.iter().enumerate() {
+    for (place, &Rank { least, group: Reverse(group), .. }) in ways.rank.iter().enumerate() {
         let odd: Vec<usize> = ways.of(best, place).collect();
         let sum: u32 = odd.iter().map(|unit| counts[*unit]).sum();
-        let regulars = wanted[*group].least.saturating_sub(sum).div_ceil(size) as usize;
-        parts[*group] = Parts { odd, regulars };
+        let regulars = least.saturating_sub(sum).div_ceil(size) as usize;
+        parts[group] = Parts { odd, regulars };
     }
     Some(parts)
+}
+
+/// A count, ordered by size; of equal ones the last comes first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    least: u32,
+    most: u32,
+    share: Share,
+    group: Reverse<usize>,
 }
 
 /// How many odd units are considered. Devices have at most one so far; with many, and many counts, the
@@ -86,13 +96,12 @@ fn most_odd(counts: usize) -> usize {
 
 /// The ways in which each odd unit goes to one count or to none. They are numbered: the digits of a
 /// way's number, in a system of one more digit than there are counts, say where each unit goes.
-struct Ways {
-    odd: Vec<usize>,
-    /// The counts, the smallest first, and of equal ones the last.
-    rank: Vec<usize>,
+struct Ways<'a> {
+    odd: &'a [usize],
+    rank: &'a [Rank],
 }
 
-impl Ways {
+impl Ways<'_> {
     fn count(&self) -> usize {
         (self.rank.len() + 1).pow(self.odd.len() as u32)
     }
@@ -119,14 +128,10 @@ impl Ways {
 
 #[cfg(test)]
 mod tests {
-    use super::{Parts, Wanted};
+    use super::{Parts, Share, UnitSet};
 
-    fn at_least(least: u32, most: u32) -> Wanted {
-        Wanted { least, most, is_shared: false }
-    }
-
-    fn choose(counts: &[u32], size: u32, free: &[bool], wanted: &[u32]) -> Option<Vec<Parts>> {
-        let wanted: Vec<_> = wanted.iter().map(|least| at_least(*least, u32::MAX)).collect();
+    fn choose(counts: &[u32], size: u32, free: &UnitSet, wanted: &[u32]) -> Option<Vec<Parts>> {
+        let wanted: Vec<_> = wanted.iter().copied().map(Share::from).collect();
         super::choose(counts, size, free, &wanted)
     }
 
@@ -139,7 +144,7 @@ mod tests {
 
     /// The SMs given for counts that are asked for at once.
     fn together(counts: &[u32], size: u32, wanted: &[u32]) -> Option<Vec<u32>> {
-        let parts = choose(counts, size, &vec![true; counts.len()], wanted)?;
+        let parts = choose(counts, size, &UnitSet::all(counts.len()), wanted)?;
         let given = parts.iter().map(|parts| {
             parts.odd.iter().map(|unit| counts[*unit]).sum::<u32>() + parts.regulars as u32 * size
         });
@@ -148,14 +153,14 @@ mod tests {
 
     /// The SMs given for counts that are asked for one after the other on one device.
     fn given(counts: &[u32], size: u32, requests: &[u32]) -> Vec<Option<u32>> {
-        let mut free = vec![true; counts.len()];
+        let mut free = UnitSet::all(counts.len());
         requests
             .iter()
             .map(|wanted| {
                 let mut parts = choose(counts, size, &free, &[*wanted])?.remove(0);
-                let regular = (0..counts.len()).filter(|unit| free[*unit] && counts[*unit] == size);
+                let regular = free.iter().filter(|unit| counts[*unit] == size);
                 parts.odd.extend(regular.take(parts.regulars));
-                parts.odd.iter().for_each(|unit| free[*unit] = false);
+                free.take_out(&parts.odd);
                 Some(parts.odd.iter().map(|unit| counts[*unit]).sum())
             })
             .collect()
@@ -221,9 +226,9 @@ mod tests {
 
     #[test]
     fn rounding_stops_at_the_most() {
-        let within = |least, most| {
-            let wanted = [at_least(least, most)];
-            let parts = super::choose(&h200(), 8, &[true; 16], &wanted)?.remove(0);
+        let within = |least: u32, most| {
+            let wanted = [Share::from(least..=most)];
+            let parts = super::choose(&h200(), 8, &UnitSet::all(16), &wanted)?.remove(0);
             Some((parts.odd, parts.regulars))
         };
         assert_eq!(within(17, 24), Some((vec![], 3)));

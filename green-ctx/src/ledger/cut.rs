@@ -1,7 +1,10 @@
 //! Units: the pieces that a device is cut into.
 
 use std::fmt;
+use std::iter;
 use std::sync::Arc;
+
+use smallvec::SmallVec;
 
 use super::structure::GroupParams;
 
@@ -132,15 +135,15 @@ pub(crate) struct Placement {
     pub(crate) members: Vec<usize>,
 }
 
-/// Some of a device's units, a bit each.
+/// Some of a device's units, a bit each. Two words are enough for every device so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct UnitSet(Box<[u64]>);
+pub(crate) struct UnitSet(SmallVec<[u64; 2]>);
 
 const WORD: usize = u64::BITS as usize;
 
 impl UnitSet {
     fn empty(units: usize) -> UnitSet {
-        UnitSet(vec![0; units.div_ceil(WORD)].into())
+        UnitSet(SmallVec::from_elem(0, units.div_ceil(WORD)))
     }
 
     /// Certain ones of so many units.
@@ -152,20 +155,32 @@ impl UnitSet {
 
     /// All of so many units.
     pub(super) fn all(units: usize) -> UnitSet {
-        let mut set = UnitSet::empty(units);
-        (0..units).for_each(|unit| set.0[unit / WORD] |= 1 << (unit % WORD));
+        let mut set = UnitSet(SmallVec::from_elem(u64::MAX, units.div_ceil(WORD)));
+        if let Some(last) = set.0.last_mut() {
+            // Those that there are not.
+            *last >>= (WORD - units % WORD) % WORD;
+        }
         set
+    }
+
+    pub(super) fn contains(&self, unit: usize) -> bool {
+        self.0.get(unit / WORD).is_some_and(|word| word >> (unit % WORD) & 1 == 1)
+    }
+
+    /// Takes some units out.
+    pub(super) fn take_out<'a>(&mut self, units: impl IntoIterator<Item = &'a usize>) {
+        units.into_iter().for_each(|unit| self.0[unit / WORD] &= !(1 << (unit % WORD)));
     }
 
     /// Adds the units of another set.
     pub(crate) fn add(&mut self, other: &UnitSet) {
-        self.0.iter_mut().zip(&other.0).for_each(|(ours, theirs)| *ours |= theirs);
+        self.0.iter_mut().zip(other.0.iter()).for_each(|(ours, theirs)| *ours |= theirs);
     }
 
     /// Takes the units out that are in both, and returns whether there were any.
     pub(crate) fn remove(&mut self, other: &UnitSet) -> bool {
         let mut removed = false;
-        for (ours, theirs) in self.0.iter_mut().zip(&other.0) {
+        for (ours, theirs) in self.0.iter_mut().zip(other.0.iter()) {
             removed |= *ours & theirs != 0;
             *ours &= !theirs;
         }
@@ -174,14 +189,22 @@ impl UnitSet {
 
     /// The units, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = usize> {
-        self.0.iter().enumerate().flat_map(|(index, word)| {
-            (0..WORD).filter(move |bit| word >> bit & 1 == 1).map(move |bit| index * WORD + bit)
+        let mut words = self.0.iter().copied();
+        let (mut first, mut left) = (0, words.next().unwrap_or(0));
+        iter::from_fn(move || {
+            while left == 0 {
+                left = words.next()?;
+                first += WORD;
+            }
+            let unit = first + left.trailing_zeros() as usize;
+            left &= left - 1;
+            Some(unit)
         })
     }
 
     /// Whether some units are in both.
     pub(crate) fn overlaps(&self, other: &UnitSet) -> bool {
-        self.0.iter().zip(&other.0).any(|(ours, theirs)| ours & theirs != 0)
+        self.0.iter().zip(other.0.iter()).any(|(ours, theirs)| ours & theirs != 0)
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -98,14 +98,19 @@ impl Share {
         matches!(self.0, Kind::Between { ceiling: None, .. })
     }
 
-    /// The SMs that a floor needs, and the most that it may come to; `None` where no number says.
-    pub(super) const fn wanted(self) -> Option<(u32, u32)> {
+    /// The SMs that a counted floor needs, 0 for none, and the most that rounding may come to.
+    pub(super) const fn wanted(self) -> (u32, u32) {
         match self.0 {
-            Kind::Count(count) => Some((count, u32::MAX)),
-            Kind::Between { floor, ceiling: Some(ceiling) } => Some((floor, ceiling)),
-            Kind::Between { floor, ceiling: None } => Some((floor, u32::MAX)),
-            Kind::Regular | Kind::Rest => None,
+            Kind::Count(count) => (count, u32::MAX),
+            Kind::Between { floor, ceiling: Some(ceiling) } => (floor, ceiling),
+            Kind::Between { floor, ceiling: None } => (floor, u32::MAX),
+            Kind::Regular | Kind::Rest => (0, u32::MAX),
         }
+    }
+
+    /// Whether a number says how many SMs its floor has.
+    pub(super) const fn is_counted(self) -> bool {
+        !matches!(self.0, Kind::Regular | Kind::Rest)
     }
 
     /// The same with another floor, or count.

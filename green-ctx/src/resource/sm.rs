@@ -224,15 +224,13 @@ impl SmResource {
         crate::trace::span!("split", device = self.device.ordinal());
         let request = request.into();
         let (cut, units) = self.units_for(&request)?;
-        let (chosen, taken): (Vec<_>, Vec<_>) = {
+        let (chosen, taken) = {
             let mut ledger = self.device.state().ledger.lock();
             let chosen = ledger.choose(units.counts(), &cut, &request)?;
             check_composition(&self.device, &chosen)?;
-            let take = |chosen| {
-                let taken = ledger.take(units.counts(), &chosen);
-                (chosen, taken)
-            };
-            chosen.into_iter().map(take).unzip()
+            let take = |chosen| ledger.take(units.counts(), chosen);
+            let taken: Vec<_> = chosen.iter().map(take).collect();
+            (chosen, taken)
         };
         let holds = taken.into_iter().map(|taken| (taken.fences.into(), Hold::Ledger(taken.group)));
         Ok(Split::of(&self.device, &units, &request, chosen, holds))

@@ -42,6 +42,11 @@ pub(super) fn cases() -> Vec<Case> {
             let desc = gpu.describe(&split.groups[..1])?;
             Ok(gpu.cuGreenCtxCreate(desc, gpu.device, DEFAULT_STREAM)?.status)
         }),
+        during("primary-retain", |gpu, _| {
+            let retained = gpu.cuDevicePrimaryCtxRetain(gpu.device)?;
+            retained.must()?;
+            Ok(gpu.cuDevicePrimaryCtxRelease(gpu.device)?.status)
+        }),
         during("stream-create", |gpu, others| {
             Ok(gpu.cuGreenCtxStreamCreate(others.green, 1, 0)?.status)
         }),
