@@ -242,9 +242,10 @@ fn draining_waits_on_the_host_and_gives_up_in_time() -> Outcome {
     Ok(())
 }
 
-/// Who drains waits without keeping others from switching.
-#[test]
-fn others_switch_while_one_drains() -> Outcome {
+type EndlessDay = (Sim, Kernel, PlanSet, [Arc<Plan>; 2]);
+
+/// A set whose active plan, day, has work that does not end, and two more: dusk has such work too.
+fn endless_day() -> Result<EndlessDay, Box<dyn std::error::Error>> {
     let (sim, device) = simulated("h200")?;
     sim.register_kernel("endless", |call| call.set_duration_ns(1 << 50));
     let set = set(&device, plan("day", 16))?;
@@ -253,6 +254,13 @@ fn others_switch_while_one_drains() -> Outcome {
     for plan in [&set.active(), &dusk] {
         launch(plan.partitions()[0].stream(), &kernel)?;
     }
+    Ok((sim, kernel, set, [night, dusk]))
+}
+
+/// Who drains waits without keeping others from switching.
+#[test]
+fn others_switch_while_one_drains() -> Outcome {
+    let (sim, _kernel, set, [night, dusk]) = endless_day()?;
     let at_most = Duration::from_millis(500);
     thread::scope(|scope| -> Outcome {
         let drains = scope.spawn(|| set.switch(&night, SwitchOptions::default().drain(at_most)));
@@ -279,14 +287,7 @@ fn until_draining(sim: &Sim) {
 /// A plan that others retire while its work is drained ends where a hook may use the set.
 #[test]
 fn a_drained_plan_ends_outside_of_locks() -> Outcome {
-    let (sim, device) = simulated("h200")?;
-    sim.register_kernel("endless", |call| call.set_duration_ns(1 << 50));
-    let set = set(&device, plan("day", 16))?;
-    let (night, dusk) = (set.prepare(plan("night", 64))?, set.prepare(plan("dusk", 32))?);
-    let kernel = work(&sim, &device, "endless")?;
-    for plan in [&set.active(), &dusk] {
-        launch(plan.partitions()[0].stream(), &kernel)?;
-    }
+    let (sim, _kernel, set, [night, dusk]) = endless_day()?;
     let used = Arc::new(AtomicBool::new(false));
     let hook = {
         let (set, used) = (set.clone(), Arc::clone(&used));
@@ -298,7 +299,7 @@ fn a_drained_plan_ends_outside_of_locks() -> Outcome {
             used.store(listen.recv_timeout(Duration::from_secs(5)).is_ok(), Ordering::Relaxed);
         }
     };
-    let _hook = device.driver().on_cleanup_failure(hook);
+    let _hook = set.device().driver().on_cleanup_failure(hook);
     let at_most = Duration::from_millis(300);
     thread::scope(|scope| -> Outcome {
         let drains = scope.spawn(|| set.switch(&night, SwitchOptions::default().drain(at_most)));

@@ -30,23 +30,32 @@ const RED: &str = "#c00000";
 const GREEN: &str = "#00664b";
 const UNUSED: &str = "#e3e3e3";
 
+/// What a picture shows.
+struct Subject<'a> {
+    report: &'a Report,
+    /// How each SM may be used, and was.
+    usages: BTreeMap<u32, Usage>,
+    hatching: Hatching,
+}
+
 /// Draws the SM map over the timeline.
 pub(crate) fn render(report: &Report) -> String {
     let usages = usage::usages(report);
     let hatching = Hatching::of(&usages);
+    let subject = Subject { report, usages, hatching };
     let mut body = Canvas::default();
     let heading = format!(r#"font-size="13" font-weight="bold" fill="{INK}""#);
 
-    let y = head(&mut body, report, &usages);
+    let y = head(&mut body, &subject);
     body.text(MARGIN, y + 26.0, &heading, "Where: one cell an SM, with the SM's id");
-    let y = map::draw(&mut body, report, &usages, &hatching, y + 38.0);
+    let y = map::draw(&mut body, &subject, y + 38.0);
     body.text(
         MARGIN,
         y + 28.0,
         &heading,
         "When: one row an SM, one bar a block of the probe kernel",
     );
-    let y = timeline::draw(&mut body, report, &usages, y + 38.0);
+    let y = timeline::draw(&mut body, report, &subject.usages, y + 38.0);
 
     let mut page = Canvas::default();
     let (width, height, title) = (Number(WIDTH), Number((y + 16.0).ceil()), title(report));
@@ -55,7 +64,7 @@ pub(crate) fn render(report: &Report) -> String {
         r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" font-family="'Helvetica Neue', Arial, sans-serif" role="img">"#
     ));
     page.put(format_args!("<title>{title}</title>"));
-    page.put(format_args!("<defs>{}</defs>", hatching.definitions()));
+    page.put(format_args!("<defs>{}</defs>", subject.hatching.definitions()));
     page.put(format_args!(r##"<rect width="{width}" height="{height}" rx="8" fill="#ffffff"/>"##));
     let mut picture = page.into_string();
     picture.push_str(&body.into_string());
@@ -64,7 +73,8 @@ pub(crate) fn render(report: &Report) -> String {
 }
 
 /// Writes title, origin and verdict, and returns where they end.
-fn head(canvas: &mut Canvas, report: &Report, usages: &BTreeMap<u32, Usage>) -> f64 {
+fn head(canvas: &mut Canvas, subject: &Subject<'_>) -> f64 {
+    let report = subject.report;
     let bold = format!(r#"font-size="21" font-weight="bold" fill="{INK}""#);
     canvas.text(MARGIN, 44.0, &bold, &shortened(&title(report), 72));
     let soft = format!(r#"font-size="13" fill="{SOFT}""#);
@@ -75,7 +85,7 @@ fn head(canvas: &mut Canvas, report: &Report, usages: &BTreeMap<u32, Usage>) -> 
     canvas.put(format_args!(
         r#"<text x="{}" y="90" font-size="13" fill="{INK}"><tspan class="verdict" font-weight="bold" fill="{colour}">{verdict}:</tspan> {}</text>"#,
         MARGIN + 17.0,
-        Escaped(&reasons(report, usages)),
+        Escaped(&reasons(subject)),
     ));
     94.0
 }
@@ -91,8 +101,8 @@ fn origin(report: &Report) -> String {
     format!("{driver}; device {ordinal}, compute capability {compute_capability}")
 }
 
-/// What the verdict stands on.
-fn reasons(report: &Report, usages: &BTreeMap<u32, Usage>) -> String {
+/// Why the verdict is what it is.
+fn reasons(Subject { report, usages, .. }: &Subject<'_>) -> String {
     let violated = usages.values().filter(|usage| usage.kind() == Kind::Violated).count();
     let broken: Vec<usize> =
         (0..report.partitions.len()).filter(|index| !report.kept(*index)).collect();

@@ -53,8 +53,11 @@ pub(super) fn choose(
             let sum: u32 = ways.of(way, place).map(|unit| counts[unit]).sum();
             let regulars = least.saturating_sub(sum).div_ceil(size);
             needed += regulars as usize;
+            if needed > available {
+                return None;
+            }
             let given = sum + regulars * size;
-            if needed > available || given > most {
+            if given > most {
                 return None;
             }
             total += given;
@@ -184,7 +187,7 @@ mod tests {
         assert_eq!(given(&h200(), 8, &[8, 24, 100]), [Some(8), Some(24), Some(100)]);
         assert_eq!(given(&h200(), 8, &[12]), [Some(12)]);
         assert_eq!(given(&h200(), 8, &[132]), [Some(132)]);
-        assert_eq!(given(&h200(), 8, &[133]), [None]);
+        assert_eq!(given(&h200(), 8, &[133, u32::MAX]), [None, None]);
         // There is one odd unit: the second request of its kind is rounded.
         assert_eq!(given(&h200(), 8, &[20, 20]), [Some(20), Some(24)]);
     }

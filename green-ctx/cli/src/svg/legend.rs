@@ -1,6 +1,6 @@
 //! The legend beside the map.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use green_ctx::verify::{PartitionReport, Report};
 
@@ -8,7 +8,7 @@ use super::canvas::{Canvas, Colour, Number, shortened};
 use super::hatching::{Hatching, VIOLATION};
 use super::map::{MAP_WIDTH, MISSED_EDGE, VIOLATION_EDGE};
 use super::usage::{Kind, Usage};
-use super::{INK, MARGIN, RED, SOFT, UNUSED, WIDTH};
+use super::{INK, MARGIN, RED, SOFT, Subject, UNUSED, WIDTH};
 
 const LEFT: f64 = MARGIN + MAP_WIDTH + 28.0;
 const RIGHT: f64 = WIDTH - MARGIN;
@@ -19,19 +19,14 @@ const MOST_SETS: usize = 6;
 const PITCH: f64 = 21.0;
 
 /// Draws the partitions and what the cells mean, and returns where that ends.
-pub(super) fn draw(
-    canvas: &mut Canvas,
-    report: &Report,
-    usages: &BTreeMap<u32, Usage>,
-    hatching: &Hatching,
-    top: f64,
-) -> f64 {
+pub(super) fn draw(canvas: &mut Canvas, subject: &Subject<'_>, top: f64) -> f64 {
+    let report = subject.report;
     let end = if report.partitions.len() <= ROOMY {
         roomy(canvas, report, top)
     } else {
         dense(canvas, report, top)
     };
-    key(canvas, report, usages, hatching, end)
+    key(canvas, subject, end)
 }
 
 /// One line a partition, under headings.
@@ -109,13 +104,8 @@ fn dense(canvas: &mut Canvas, report: &Report, top: f64) -> f64 {
 }
 
 /// What the cells mean, where there are others than floors on which their partitions ran.
-fn key(
-    canvas: &mut Canvas,
-    report: &Report,
-    usages: &BTreeMap<u32, Usage>,
-    hatching: &Hatching,
-    top: f64,
-) -> f64 {
+fn key(canvas: &mut Canvas, subject: &Subject<'_>, top: f64) -> f64 {
+    let Subject { report, usages, hatching } = subject;
     let kinds: Vec<Kind> = usages.values().map(Usage::kind).collect();
     let count = |wanted: fn(&Kind) -> bool| kinds.iter().filter(|kind| wanted(kind)).count();
     let missed = count(|kind| matches!(kind, Kind::Missed(_)));

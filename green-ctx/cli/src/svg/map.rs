@@ -1,6 +1,6 @@
 //! The upper half of the picture: who may use which SM, and who did.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use green_ctx::verify::Report;
 
@@ -8,7 +8,7 @@ use super::canvas::{Canvas, Colour, Escaped, Number};
 use super::hatching::{Hatching, VIOLATION};
 use super::legend;
 use super::usage::{Kind, Usage};
-use super::{INK, MARGIN, SOFT, UNUSED};
+use super::{INK, MARGIN, SOFT, Subject, UNUSED};
 
 /// The part of the width that the cells take.
 pub(super) const MAP_WIDTH: f64 = 544.0;
@@ -16,15 +16,8 @@ const CELL_HEIGHT: f64 = 26.0;
 const GAP: f64 = 2.0;
 
 /// Draws the map and the legend beside it, and returns where they end.
-pub(super) fn draw(
-    canvas: &mut Canvas,
-    report: &Report,
-    usages: &BTreeMap<u32, Usage>,
-    hatching: &Hatching,
-    top: f64,
-) -> f64 {
-    let cells = cells(canvas, report, usages, hatching, top);
-    cells.max(legend::draw(canvas, report, usages, hatching, top))
+pub(super) fn draw(canvas: &mut Canvas, subject: &Subject<'_>, top: f64) -> f64 {
+    cells(canvas, subject, top).max(legend::draw(canvas, subject, top))
 }
 
 /// How one cell looks.
@@ -66,13 +59,8 @@ impl Look {
     }
 }
 
-fn cells(
-    canvas: &mut Canvas,
-    report: &Report,
-    usages: &BTreeMap<u32, Usage>,
-    hatching: &Hatching,
-    top: f64,
-) -> f64 {
+fn cells(canvas: &mut Canvas, subject: &Subject<'_>, top: f64) -> f64 {
+    let Subject { report, usages, hatching } = subject;
     // Sixteen is how the SM ids of a Hopper GPU run across its clusters of processors: a unit of
     // eight shows as four pairs above each other.
     let columns = if usages.len() <= 160 { 16 } else { 24 };
