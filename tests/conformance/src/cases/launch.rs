@@ -17,6 +17,7 @@ pub(super) fn cases() -> Vec<Case> {
     for size in [1, 2, 4, 8, 16] {
         cases.extend([Where::Primary, Where::Green, Where::Remainder].map(|on| clusters(on, size)));
     }
+    cases.push(cooperative_on_shared_sms());
     cases.extend([
         Case::new("launch/clusters-of-a-function", |gpu, answer| {
             let stream = gpu.stream_of(gpu.green_with(64)?)?;
@@ -181,6 +182,32 @@ fn cooperative(on: Where, blocks: u32) -> Case {
         answer.add("synchronize", gpu.cuStreamSynchronize(stream)?);
         answer.add("complete", gpu.probe_is_complete(memory, blocks)?);
         gpu.cuMemFree(memory)?.must()
+    })
+}
+
+/// Two cooperative grids, each as large as its 32 SMs hold, in contexts that share 16 of them. Neither
+/// fits beside the other.
+fn cooperative_on_shared_sms() -> Case {
+    const BLOCKS: u32 = 64;
+    Case::new("launch/cooperative-two-on-shared-sms", |gpu, answer| {
+        let groups = gpu.split_device(0, 16)?.groups;
+        let function = gpu.cuKernelGetFunction(gpu.probe_kernel()?)?.must()?;
+        let mut launched = Vec::new();
+        for units in [&groups[..2], &groups[1..3]] {
+            let stream = gpu.stream_of(gpu.green(units)?)?;
+            let memory = gpu.probe_memory(BLOCKS)?;
+            let mut params = probe_params(memory, SHORT);
+            let launch =
+                gpu.cuLaunchCooperativeKernel(function, BLOCKS, THREADS, stream, &mut params)?;
+            answer.add(format!("launch_{}", launched.len()), launch);
+            launched.push((stream, memory));
+        }
+        for (index, (stream, memory)) in launched.into_iter().enumerate() {
+            answer.add(format!("synchronize_{index}"), gpu.cuStreamSynchronize(stream)?);
+            answer.add(format!("complete_{index}"), gpu.probe_is_complete(memory, BLOCKS)?);
+            gpu.cuMemFree(memory)?.must()?;
+        }
+        Ok(())
     })
 }
 
