@@ -160,7 +160,8 @@ unsafe fn ask_version(function: DriverGetVersion) -> Result<Version, CUresult> {
     }
 }
 
-/// Tells a driver before CUDA 12.0, whose version it exports, from a library that is no driver.
+/// Distinguishes a driver before CUDA 12.0, whose version it exports, from a library that is no
+/// driver.
 fn no_entry_point(
     path: &Path,
     library: &libloading::Library,

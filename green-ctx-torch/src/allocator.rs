@@ -36,7 +36,7 @@
 //! (`CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES` is off), so that no partition waits for another
 //! because of memory.
 //!
-//! A block that was used on the default stream of a context made elsewhere (one of
+//! A block that was used on the default stream of a foreign context (one of
 //! `torch.cuda.green_contexts`, say) goes back when that context is current again, or with
 //! [`empty_cache`](Allocator::empty_cache); one of a per-thread default stream, on that thread.
 //!
@@ -100,8 +100,7 @@ pub use snapshot::{BlockInfo, Snapshot};
 /// The result of an allocator's operation.
 pub type Result<T, E = AllocatorError> = std::result::Result<T, E>;
 
-/// How many bytes that are not in use an allocator's pool keeps when work is waited for, unless told
-/// otherwise.
+/// How many unused bytes an allocator's pool keeps by default when work is waited for.
 pub const RELEASE_THRESHOLD: u64 = 64 << 20;
 
 /// The allocator of one device. Clones share it, and so does every [`Allocator::of`] the same device.
@@ -290,11 +289,11 @@ impl Allocator {
         let block = inner.books.lock().blocks.remove(&address);
         let block = block.ok_or(AllocatorError::UnknownBlock { address })?;
         // From here on the block is known to nobody else, and whatever fails it is kept for later.
-        let mut waiting = Waiting { address, block, on: None, told: true };
+        let mut waiting = Waiting { address, block, on: None, reported: true };
         // SAFETY: the stream is alive by this function's contract.
         let freed = unsafe { inner.free(driver, &mut waiting, stream) };
         if !matches!(freed, Ok(true)) {
-            waiting.told = freed.is_err();
+            waiting.reported = freed.is_err();
             inner.wait_for_later(waiting);
         }
         freed?;
@@ -344,7 +343,7 @@ impl Allocator {
     }
 
     /// Limits the bytes that may be in use on streams of partitions of this name: that of the group,
-    /// `primary`, or `borrowed` for green contexts made elsewhere.
+    /// `primary`, or `borrowed` for foreign green contexts.
     pub fn set_partition_limit(&self, name: &str, bytes: Option<u64>) {
         self.inner.books.lock().accounts.set_partition_limit(name, bytes);
     }
@@ -386,8 +385,8 @@ impl Allocator {
     }
 
     /// The handle by which another process can open the block that an address is in
-    /// (`cuIpcOpenMemHandle`). It stands for the whole block, which [`block_of`](Allocator::block_of) tells
-    /// the begin of.
+    /// (`cuIpcOpenMemHandle`). It stands for the whole block, whose begin
+    /// [`block_of`](Allocator::block_of) returns.
     ///
     /// # Errors
     ///
@@ -417,8 +416,8 @@ impl Allocator {
     /// Gives back what was freed as far as that is possible now, and the memory that the pool keeps.
     ///
     /// It waits for the device's work where a block was used on a default stream that this thread cannot
-    /// name: of a context made elsewhere that is not current, or of another thread. That spoils captures
-    /// of the device's streams; without such blocks it waits for nothing.
+    /// name: of a foreign context that is not current, or of another thread. That invalidates
+    /// captures of the device's streams; without such blocks it waits for nothing.
     ///
     /// # Errors
     ///
@@ -467,7 +466,7 @@ impl Allocator {
         self.inner.books.lock().accounts.reset_peak();
     }
 
-    /// Everything that there is to tell, at one moment.
+    /// The state of the allocator at one moment.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.inner.snapshot()

@@ -31,7 +31,7 @@ pub enum TorchError {
     /// PyTorch was built without CUDA.
     #[error(
         "this PyTorch was built without CUDA, it has no libtorch_cuda: install a build for CUDA, \
-         which `torch.version.cuda` tells"
+         where `torch.version.cuda` is not None"
     )]
     CpuBuild,
     /// PyTorch lacks a function that is needed.
@@ -42,8 +42,8 @@ pub enum TorchError {
         /// The version of PyTorch that has it.
         needs: &'static str,
     },
-    /// A function of libtorch failed. It has told the reason on standard error.
-    #[error("{call} of PyTorch failed with {code}; PyTorch told the reason on standard error")]
+    /// A function of libtorch failed. It wrote the reason to standard error.
+    #[error("{call} of PyTorch failed with {code}; PyTorch wrote the reason to standard error")]
     Call {
         /// The function.
         call: &'static str,

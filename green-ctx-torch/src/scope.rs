@@ -128,7 +128,7 @@ pub fn leave(context: &Context) -> Result<()> {
         with_thread(|thread| thread.frames.push(frame))?;
         return ready;
     }
-    // Where the driver could not tell, the partition is left all the same.
+    // Where the driver could not answer, the partition is left all the same.
     let torch = frame.switched.torch().clone();
     let left = frame.leave();
     if left.is_err() {

@@ -22,7 +22,7 @@ pub fn raw_stream(stream: &Stream) -> *mut c_void {
 /// current device. Then the stream and the device that were current before are again, a panic or not.
 ///
 /// Guards nest and end in reverse order. One that ends out of order leaves the thread as it is,
-/// keeps its stream for good, since a later guard puts it back, and tells
+/// keeps its stream for good, since a later guard puts it back, and reports to
 /// [the hook](Torch::on_cleanup_failure).
 #[derive(Debug)]
 #[must_use = "the stream is current only while the guard lives"]

@@ -76,7 +76,7 @@ pub struct Context {
 
 pub(crate) struct Inner {
     raw: Raw<CUctx_st>,
-    /// Dropped after the context itself, which stands on it.
+    /// Dropped after the context itself, which depends on it.
     kind: Kind,
     device: Device,
 }
@@ -217,7 +217,7 @@ impl Context {
     /// The driver's handle. For a green context it is the one that `cuCtxFromGreenCtx` gives.
     ///
     /// Work may reach the context's default stream from now on. That stream waits, as all others of
-    /// the context, for what still runs on its SMs since before; a driver that fails at that tells
+    /// the context, for what still runs on its SMs since before; a failure of that goes to
     /// [`Driver::on_cleanup_failure`].
     #[must_use]
     #[doc(alias = "cuCtxFromGreenCtx")]
@@ -445,7 +445,7 @@ impl Inner {
     fn give_up(&self, mut green: Green) {
         let driver = self.device.driver();
         // By raw calls only: whoever gets the context next would find it current on this thread. What is
-        // deeper on the thread's stack, or on those of others, the driver does not tell.
+        // deeper on the thread's stack, or on those of others, the driver does not report.
         let primary = green.primary.raw();
         driver.report(current::replace(driver, self.raw.as_ptr(), primary));
         let recorded = green.record(&self.device);

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 ///
 /// Nothing of this crate needs one: it is for other libraries, which look at the thread's current
 /// context. Guards nest and end in reverse order; one that ends out of order leaves the thread as it
-/// is and tells the driver's clean-up hook.
+/// is and reports to the driver's clean-up hook.
 ///
 /// # Example
 ///
@@ -130,7 +130,7 @@ fn pop(driver: &Driver, raw: CUcontext) -> Result<()> {
     let first = unsafe { call!(driver.api(), cuCtxPopCurrent(&raw mut popped)) };
     if let Err(error) = first {
         // The call may also report what earlier work did wrong (cuda.h): where it has not popped, it
-        // is made again, and the error is told all the same.
+        // is made again, and the error is returned all the same.
         if get(driver)? == raw {
             // SAFETY: as above.
             unsafe { call!(driver.api(), cuCtxPopCurrent(&raw mut popped)) }?;

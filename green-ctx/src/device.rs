@@ -239,9 +239,9 @@ impl Device {
         green::destroy(&self.driver, surplus);
     }
 
-    /// Destroys all idle contexts, and returns how many they were. What is kept to tell whether work
-    /// of dropped partitions is done goes too, where it is done. Before that it tries again to record
-    /// the work of contexts for which this has failed.
+    /// Destroys all idle contexts, and returns how many they were. What is kept to find out whether
+    /// work of dropped partitions is done goes too, where it is done. Before that it tries again to
+    /// record the work of contexts for which this has failed.
     #[doc(alias = "cuGreenCtxDestroy")]
     pub fn release_idle(&self) -> usize {
         self.retry_quarantine();

@@ -236,7 +236,7 @@ impl Driver {
     /// must not call CUDA.
     ///
     /// When a device has failed ([`Error::is_sticky`]), nothing of it can be destroyed any more: the
-    /// hook is told once, and not again for every handle.
+    /// hook is called once, and not again for every handle.
     ///
     /// # Example
     ///
@@ -263,8 +263,8 @@ impl Driver {
     }
 
     /// Registers a function that lets go of partitions which nobody uses any more. It is for code that
-    /// keeps streams or contexts for another library, and that the library does not tell when it needs
-    /// them no longer.
+    /// keeps streams or contexts for another library which does not report when it needs them no
+    /// longer.
     ///
     /// The function is called before the SMs of one of the driver's devices are split, before a dry run
     /// of that, and before a context is closed: on the thread that does so, with no lock of this crate

@@ -53,8 +53,8 @@ pub enum Error {
     InvalidRequest(String),
     /// The device is cut into other units, of which some are held.
     ///
-    /// The driver does not tell how fine and coarse units overlap, so both at once could share SMs
-    /// without anybody knowing. On a 12.4 driver the same holds for groups of different sizes.
+    /// The driver does not report how fine and coarse units overlap, so both at once could share
+    /// SMs without anybody knowing. On a 12.4 driver the same holds for groups of different sizes.
     #[error("the device is cut into {held}, of which some are held; drop them to cut it otherwise")]
     CutInUse {
         /// What the device is cut into: `coarse units`, `fine units`, `coarse groups of 16 SMs`.

@@ -84,8 +84,8 @@ impl Fence {
         unsafe { call!(api, cuEventSynchronize(self.raw())) }
     }
 
-    /// Whether nothing needs to wait for the fence any more. One that cannot tell is kept, which is
-    /// right whatever it is, unless the device has failed: then no work goes on.
+    /// Whether nothing needs to wait for the fence any more. One that cannot answer is kept, which
+    /// is right whatever it is, unless the device has failed: then no work goes on.
     fn is_over(&self, driver: &Driver) -> bool {
         let answer = self.is_done(driver.api());
         let over = match &answer {

@@ -1,7 +1,8 @@
 //! Whether this process was forked since a driver was initialised.
 //!
 //! CUDA does not survive a fork: the child has the parent's memory and none of its connection to the
-//! device. The system tells the child once, when it begins; everything else compares two numbers.
+//! device. The system calls a function in the child once, when it begins; everything else compares
+//! two numbers.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -36,7 +37,7 @@ impl Process {
 }
 
 #[cfg(unix)]
-#[allow(unsafe_code, reason = "asks the system to tell of forks")]
+#[allow(unsafe_code, reason = "asks the system to report forks")]
 mod unix {
     use std::sync::Once;
     use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! The probe: a kernel whose blocks tell where and when they ran.
+//! The probe: a kernel whose blocks report where and when they ran.
 #![allow(unsafe_code, reason = "launches a kernel")]
 
 use std::time::Duration;

@@ -45,12 +45,12 @@ pub(crate) struct Reporter {
     hook: RwLock<Option<Weak<Hook>>>,
     /// Whether the hook has heard that a device failed. After that every handle of the device fails
     /// to be destroyed, for the same reason.
-    told_of_fault: AtomicBool,
+    reported_fault: AtomicBool,
 }
 
 impl Reporter {
     pub(crate) fn new() -> Reporter {
-        Reporter { hook: RwLock::new(None), told_of_fault: AtomicBool::new(false) }
+        Reporter { hook: RwLock::new(None), reported_fault: AtomicBool::new(false) }
     }
 
     /// Replaces the hook.
@@ -62,19 +62,19 @@ impl Reporter {
     #[inline]
     pub(crate) fn report(&self, result: Result<()>) {
         if let Err(error) = result {
-            self.tell(&error);
+            self.report_error(&error);
         }
     }
 
     #[cold]
-    pub(crate) fn tell(&self, error: &Error) {
+    pub(crate) fn report_error(&self, error: &Error) {
         self.call(self.hook(), error);
     }
 
     /// Calls the hook where CUDA cannot be called. It may be the last owner of handles by then, even where
     /// it panics: they end on a thread of their own.
     #[cold]
-    pub(crate) fn tell_in_stream(&self, error: &Error) {
+    pub(crate) fn report_error_in_stream(&self, error: &Error) {
         let hook = self.hook();
         let last = hook.clone();
         let called = catch_unwind(AssertUnwindSafe(|| self.call(hook, error)));
@@ -95,7 +95,7 @@ impl Reporter {
         if error.status() == Some(CUresult::CUDA_ERROR_DEINITIALIZED) {
             return;
         }
-        if error.is_sticky() && self.told_of_fault.swap(true, Ordering::Relaxed) {
+        if error.is_sticky() && self.reported_fault.swap(true, Ordering::Relaxed) {
             return;
         }
         crate::trace::event!(WARN, error = %error, "a clean-up failed");

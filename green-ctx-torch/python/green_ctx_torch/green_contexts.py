@@ -8,10 +8,10 @@ older drivers too. Where the original leaves something undefined, this does not:
   second is an error where too few SMs are free, and says who holds them.
 - **No `num_sms`.** Such a context, for its workqueue alone, has no SMs of its own. In the original it
   uses the whole device; here it uses every SM that no other context or partition has when it is created,
-  as `sm_count` tells. Several of them use the same SMs. While one lives, nobody gets SMs of their own,
-  and the error says so: create those with `num_sms` first.
+  as `sm_count` says. Several of them use the same SMs. While one lives, nobody gets SMs of their
+  own, and the error says so: create those with `num_sms` first.
 - **Counts.** They are rounded up as the driver does or, where so many are not free, to the next count
-  that is; `sm_count` tells the count and `requested` what was asked for. On an H200, 121 to 128 become
+  that is; `sm_count` is the count and `requested` what was asked for. On an H200, 121 to 128 become
   132, since partitions are made of pieces of 8 and one of 12.
 - **`pop_context` without `set_context`**, on another thread or out of order is a `RuntimeError`, and
   changes nothing. So is use after `close`.

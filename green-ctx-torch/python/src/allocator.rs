@@ -137,7 +137,7 @@ impl Allocator {
         dictionary(py, &usage)
     }
 
-    /// Everything that there is to tell, at one moment: usage in total and of each partition, every
+    /// The state of the allocator at one moment: usage in total and of each partition, every
     /// block, what the C functions could not do last.
     fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let json = self.ask(py, |shared| Ok(shared.snapshot().to_json()))?;
@@ -229,7 +229,7 @@ fn limit(bytes: Option<i64>) -> Result<Option<u64>, Fault> {
 
 /// A usage under the names that a snapshot has.
 fn dictionary<'py>(py: Python<'py>, usage: &Usage) -> PyResult<Bound<'py, PyDict>> {
-    let told = PyDict::new(py);
+    let output = PyDict::new(py);
     for (name, value) in [
         ("current_bytes", usage.current_bytes),
         ("peak_bytes", usage.peak_bytes),
@@ -239,8 +239,8 @@ fn dictionary<'py>(py: Python<'py>, usage: &Usage) -> PyResult<Bound<'py, PyDict
         ("refusals", usage.refusals),
         ("failures", usage.failures),
     ] {
-        told.set_item(name, value)?;
+        output.set_item(name, value)?;
     }
-    told.set_item("limit_bytes", usage.limit_bytes)?;
-    Ok(told)
+    output.set_item("limit_bytes", usage.limit_bytes)?;
+    Ok(output)
 }

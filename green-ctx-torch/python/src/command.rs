@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use crate::gil::blocking;
 
-/// The driver, the devices and what they can be split into, as `green-ctx --json info` tells.
+/// The driver, the devices and what they can be split into, as `green-ctx --json info` prints them.
 #[pyfunction]
 #[pyo3(signature = (device=None))]
 pub(crate) fn info(py: Python<'_>, device: Option<i64>) -> PyResult<Bound<'_, PyAny>> {

@@ -214,8 +214,8 @@ impl GreenContext {
         self.pop_context(py)
     }
 
-    /// A torch.cuda.ExternalStream of the context. There are at most 32, which then come again by
-    /// turns, as torch's do. Other streams do not wait for it, nor it for them.
+    /// A torch.cuda.ExternalStream of the context. There are at most 32, which then come again in
+    /// order, as torch's do. Other streams do not wait for it, nor it for them.
     #[allow(non_snake_case, reason = "the name in torch")]
     fn Stream(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let (stream, raw) = blocking(py, || {

@@ -123,8 +123,8 @@ impl Partitions {
 ///     partition({"decode": 16, "prefill": "rest"})
 ///
 /// No other partition of the process has any of their SMs. A count that the device cannot give is
-/// rounded up, which `requested` and `sm_count` tell. With `fine` the device is cut as finely as the
-/// driver can, where clusters of blocks may not fit.
+/// rounded up: `requested` is what was asked for, `sm_count` what it became. With `fine` the device
+/// is cut as finely as the driver can, where clusters of blocks may not fit.
 ///
 /// ValueError for what the device cannot give, RuntimeError where other partitions hold what is
 /// needed or there is no usable driver. Nothing is created then.

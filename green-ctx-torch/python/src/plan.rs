@@ -80,14 +80,17 @@ pub(crate) struct PlanSet {
 }
 
 /// A division with its name.
-struct Wish {
+struct NamedDivision {
     name: String,
     division: Division,
 }
 
-impl Wish {
-    fn read(name: &Bound<'_, PyAny>, division: &Bound<'_, PyAny>) -> PyResult<Wish> {
-        Ok(Wish { name: argument::name("plan", name)?, division: Division::read(division)? })
+impl NamedDivision {
+    fn read(name: &Bound<'_, PyAny>, division: &Bound<'_, PyAny>) -> PyResult<NamedDivision> {
+        Ok(NamedDivision {
+            name: argument::name("plan", name)?,
+            division: Division::read(division)?,
+        })
     }
 
     fn plan(&self, fine: bool) -> green_ctx::PlanRequest {
@@ -146,11 +149,11 @@ impl PlanSet {
         fine: bool,
     ) -> PyResult<PlanSet> {
         const EXPECTED: &str = "plans have names, as in {\"day\": {\"decode\": 16}}";
-        let mut wishes = Vec::new();
+        let mut divisions = Vec::new();
         for (name, division) in argument::pairs(plans, EXPECTED)? {
-            wishes.push(Wish::read(&name, &division)?);
+            divisions.push(NamedDivision::read(&name, &division)?);
         }
-        let (set, prepared) = blocking(py, move || make(device, sm_count, fine, &wishes))?;
+        let (set, prepared) = blocking(py, move || make(device, sm_count, fine, &divisions))?;
         let (device, sm_count) = (set.device().ordinal(), set.sm_count());
         let open = ArcSwapOption::from_pointee(Held::new(set));
         let plans = PyDict::new(py).unbind();
@@ -199,8 +202,8 @@ impl PlanSet {
         name: &Bound<'_, PyAny>,
         division: &Bound<'_, PyAny>,
     ) -> PyResult<Py<Plan>> {
-        let (set, wish, fine) = (self.set()?, Wish::read(name, division)?, self.fine);
-        let prepared = blocking(py, move || prepare(&set, &wish, fine))?;
+        let (set, named, fine) = (self.set()?, NamedDivision::read(name, division)?, self.fine);
+        let prepared = blocking(py, move || prepare(&set, &named, fine))?;
         self.object(py, prepared)
     }
 
@@ -302,9 +305,9 @@ fn make(
     ordinal: i64,
     sm_count: Option<Whole>,
     fine: bool,
-    wishes: &[Wish],
+    divisions: &[NamedDivision],
 ) -> Result<(Arc<green_ctx::PlanSet>, Vec<Prepared>), Fault> {
-    let Some((first, others)) = wishes.split_first() else {
+    let Some((first, others)) = divisions.split_first() else {
         return Err(Fault::value("a set needs at least one plan"));
     };
     let device = device(ordinal)?;
@@ -332,24 +335,24 @@ fn make(
     let set = Arc::new(green_ctx::PlanSet::new(group, first.plan(fine)).map_err(PlanError::from)?);
     let active = Arc::clone(&set.active());
     let mut all = vec![prepared(active, first)];
-    for wish in others {
-        all.push(prepare(&set, wish, fine)?);
+    for named in others {
+        all.push(prepare(&set, named, fine)?);
     }
     report::note_set(&set);
     Ok((set, all))
 }
 
-fn prepare(set: &green_ctx::PlanSet, wish: &Wish, fine: bool) -> Result<Prepared, Fault> {
-    let plan = set.prepare(wish.plan(fine))?;
-    match wish.division.rest() {
+fn prepare(set: &green_ctx::PlanSet, named: &NamedDivision, fine: bool) -> Result<Prepared, Fault> {
+    let plan = set.prepare(named.plan(fine))?;
+    match named.division.rest() {
         Some(rest) if plan.partition(rest).is_none() => {
             set.retire(plan.name())?;
-            Err(wish.no_rest(rest))
+            Err(named.no_rest(rest))
         }
-        _ => Ok(prepared(plan, wish)),
+        _ => Ok(prepared(plan, named)),
     }
 }
 
-fn prepared(plan: Arc<green_ctx::Plan>, wish: &Wish) -> Prepared {
-    Prepared { plan: Held::new(plan), order: wish.division.names() }
+fn prepared(plan: Arc<green_ctx::Plan>, named: &NamedDivision) -> Prepared {
+    Prepared { plan: Held::new(plan), order: named.division.names() }
 }

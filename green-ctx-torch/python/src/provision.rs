@@ -65,10 +65,10 @@ pub(crate) fn runtime(error: impl StdError + 'static) -> Fault {
     let mut message = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
-        let told = error.to_string();
-        // A transparent error tells its source as its own.
-        if !message.ends_with(&told) {
-            message = format!("{message}: {told}");
+        let reason = error.to_string();
+        // A transparent error has its source's message as its own.
+        if !message.ends_with(&reason) {
+            message = format!("{message}: {reason}");
         }
         source = error.source();
     }

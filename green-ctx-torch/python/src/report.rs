@@ -144,7 +144,7 @@ impl Report {
     }
 }
 
-/// Runs a probe kernel in partitions at the same time, and tells on which SMs its blocks ran: a
+/// Runs a probe kernel in partitions at the same time, and reports on which SMs its blocks ran: a
 /// millisecond-long look at what really happens. Work that runs there meanwhile makes it take longer.
 ///
 /// Takes partitions, a mapping of them, or a set of plans, of which the active one is looked at;

@@ -8,7 +8,7 @@ use pyo3::types::PyDict;
 use crate::fault::Fault;
 use crate::gil::{Held, blocking};
 
-/// Keeps alive what a torch stream stands on.
+/// Keeps alive what a torch stream depends on.
 #[pyclass(frozen, module = "green_ctx_torch._native")]
 struct Owner {
     _kept: Held<green_ctx::Stream>,

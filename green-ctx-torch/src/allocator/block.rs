@@ -51,8 +51,8 @@ pub(super) struct Waiting {
     pub(super) block: Block,
     /// Where it was freed; where it was allocated, when that is not known.
     pub(super) on: Option<Place>,
-    /// Whether somebody was told why it waits, where that is an error.
-    pub(super) told: bool,
+    /// Whether the reason why it waits was reported, where that is an error.
+    pub(super) reported: bool,
 }
 
 impl Books {

@@ -80,7 +80,7 @@ pub unsafe extern "C" fn green_ctx_torch_free(
             // SAFETY: by this function's contract.
             unsafe { allocator.free(address(block), stream) }
         });
-        told(freed)
+        report(freed)
     });
 }
 
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn green_ctx_torch_record_stream(block: *mut c_void, strea
             // SAFETY: by this function's contract.
             unsafe { allocator.record_stream(address(block), stream) }
         });
-        told(recorded)
+        report(recorded)
     });
 }
 
@@ -129,7 +129,7 @@ pub unsafe extern "C" fn green_ctx_torch_base_alloc(
 /// Gives back what the allocators of all devices keep; see [`Allocator::empty_cache`].
 #[unsafe(no_mangle)]
 pub extern "C" fn green_ctx_torch_reset() {
-    contained((), || told(global::all().iter().try_for_each(Allocator::empty_cache)));
+    contained((), || report(global::all().iter().try_for_each(Allocator::empty_cache)));
 }
 
 /// Limits a device's allocator to a part of its memory; see [`Allocator::set_memory_fraction`].
@@ -137,7 +137,7 @@ pub extern "C" fn green_ctx_torch_reset() {
 pub extern "C" fn green_ctx_torch_memory_fraction(fraction: f64, device: c_int) {
     contained((), || {
         let set = global::of_ordinal(device);
-        told(set.and_then(|allocator| allocator.set_memory_fraction(fraction)))
+        report(set.and_then(|allocator| allocator.set_memory_fraction(fraction)))
     });
 }
 
@@ -299,8 +299,8 @@ fn done(work: impl FnOnce() -> Result<()>) -> c_int {
     contained(FAILED, || work().map(|()| DONE))
 }
 
-/// Tells the driver's clean-up hook of a failure that the caller cannot see.
-fn told(result: Result<()>) -> Result<()> {
+/// Reports a failure that the caller cannot see to the driver's clean-up hook.
+fn report(result: Result<()>) -> Result<()> {
     let Err(error) = result else { return Ok(()) };
     global::set_last_error(error.to_string());
     if let Some(driver) = global::driver() {

@@ -126,12 +126,12 @@ impl Hold {
             mem::transmute::<*mut c_void, Release>(function(driver, c"cuUserObjectRelease")?)
         };
         let mut object = ptr::null_mut();
-        let told = Arc::into_raw(Arc::clone(&self.over)).cast_mut().cast();
-        // SAFETY: the destructor takes over the reference that `told` is, once.
-        let made = unsafe { create(&raw mut object, told, graph_is_gone, 1, NO_SYNC) };
+        let flag = Arc::into_raw(Arc::clone(&self.over)).cast_mut().cast();
+        // SAFETY: the destructor takes over the reference that `flag` is, once.
+        let made = unsafe { create(&raw mut object, flag, graph_is_gone, 1, NO_SYNC) };
         if let Err(error) = check("cuUserObjectCreate", made) {
             // SAFETY: there is no object that would take the reference over.
-            drop(unsafe { Arc::from_raw(told.cast::<AtomicBool>().cast_const()) });
+            drop(unsafe { Arc::from_raw(flag.cast::<AtomicBool>().cast_const()) });
             return Err(error);
         }
         // SAFETY: both are alive; the graph takes over the one reference.
@@ -144,9 +144,9 @@ impl Hold {
 }
 
 /// The destructor of a user object. It may not call CUDA (cuda.h, `cuUserObjectCreate`), and does not.
-unsafe extern "C" fn graph_is_gone(told: *mut c_void) {
+unsafe extern "C" fn graph_is_gone(flag: *mut c_void) {
     // SAFETY: the pointer came from `Arc::into_raw`, and the driver calls this once.
-    let over = unsafe { Arc::from_raw(told.cast::<AtomicBool>().cast_const()) };
+    let over = unsafe { Arc::from_raw(flag.cast::<AtomicBool>().cast_const()) };
     over.store(true, Ordering::Release);
 }
 

@@ -48,7 +48,7 @@ enum HomeContext {
 
 impl Place {
     /// The stream behind a raw handle, and the name of the partition that it is of: its group's,
-    /// `primary`, or `borrowed` for a green context made elsewhere. A token stands for the stream of the
+    /// `primary`, or `borrowed` for a foreign green context. A token stands for the stream of the
     /// context that is current; where that is none, or of another device, for that of the primary one.
     ///
     /// # Safety

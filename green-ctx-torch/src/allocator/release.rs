@@ -50,7 +50,7 @@ impl Inner {
                 match self.hold(place) {
                     Ok(hold) => holds.extend(hold),
                     Err(error) => {
-                        // Nothing will tell when the graph is gone.
+                        // Nothing reports when the graph is gone.
                         holds.push(Hold::for_ever());
                         result = Err(error);
                     }
@@ -91,10 +91,10 @@ impl Inner {
             if matches!(result, Ok(true)) {
                 continue;
             }
-            let told = mem::replace(&mut waiting.told, result.is_err());
+            let reported = mem::replace(&mut waiting.reported, result.is_err());
             // Back before the hook is called, whatever that does.
             self.wait_for_later(waiting);
-            if !told {
+            if !reported {
                 driver.report(result.map(drop));
             }
         }
@@ -122,8 +122,8 @@ impl Inner {
         }
         let on = on.as_ref().unwrap_or(&block.place);
         if !reachable {
-            // No stream can wait for one that cannot be named. Waiting for the device spoils captures,
-            // so it is done for those alone who ask for it.
+            // No stream can wait for one that cannot be named. Waiting for the device invalidates
+            // captures, so it is done only for callers that ask for it.
             if !by_waiting {
                 return Ok(false);
             }

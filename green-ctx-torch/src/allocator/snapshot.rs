@@ -17,7 +17,7 @@ pub struct Snapshot {
     /// What is in use on streams of each partition, by its name.
     pub partitions: BTreeMap<String, Usage>,
     /// The bytes that the memory pool has of the device, in use or not; `None` where there is no pool
-    /// yet, or the driver does not tell.
+    /// yet, or the driver does not report it.
     pub pool_bytes: Option<u64>,
     /// Whether blocks are allocated so that they have IPC handles.
     pub shareable: bool,

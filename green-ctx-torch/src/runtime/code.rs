@@ -195,7 +195,7 @@ const CODES: &[(u32, &str, &str)] = &[
     (811, "cudaErrorCdpNotSupported", "kernels cannot launch kernels in this configuration"),
     (812, "cudaErrorCdpVersionMismatch", "versions of kernels that launch kernels do not match"),
     (900, "cudaErrorStreamCaptureUnsupported", "this cannot be done while the stream is captured"),
-    (901, "cudaErrorStreamCaptureInvalidated", "the capture was spoiled by an earlier error"),
+    (901, "cudaErrorStreamCaptureInvalidated", "an earlier error invalidated the capture"),
     (902, "cudaErrorStreamCaptureMerge", "two captures would become one"),
     (903, "cudaErrorStreamCaptureUnmatched", "the capture was begun in another stream"),
     (904, "cudaErrorStreamCaptureUnjoined", "a stream of the capture was not joined to the first"),

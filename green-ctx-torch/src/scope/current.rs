@@ -86,7 +86,7 @@ impl Slot {
             return top.map(drop);
         }
         // The call may also report what earlier work did wrong (cuda.h): where it has not popped, it
-        // is made again, and the error is told all the same.
+        // is made again, and the error is returned all the same.
         let now = get(driver);
         let done = match (&top, &now) {
             (Ok(top), Ok(now)) if top == now => pop(driver).is_ok(),

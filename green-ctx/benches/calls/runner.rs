@@ -108,7 +108,7 @@ impl<'a> Runner<'a> {
         picked
     }
 
-    /// Whether the filter of a quick run picks this call. Criterion does not tell about its own.
+    /// Whether the filter of a quick run picks this call. Criterion does not report its own.
     pub(crate) fn picks(&self, name: &str) -> bool {
         self.filter.as_ref().is_none_or(|filter| name.contains(filter))
     }

@@ -65,7 +65,7 @@ impl Failure {
         }
     }
 
-    /// The failure and everything that it stands on, the outermost first.
+    /// The failure and everything that caused it, the outermost first.
     pub(crate) fn chain(&self) -> Vec<String> {
         let mut layers = vec![self.to_string()];
         let mut source = self.source();
@@ -99,7 +99,7 @@ mod tests {
     use green_ctx::{CUresult, Version};
 
     #[test]
-    fn the_status_tells_whose_turn_it_is() {
+    fn the_status_says_whose_turn_it_is() {
         let status = |error: Error| Failure::from(error).status();
         assert_eq!(status(Error::InvalidRequest(String::new())), BAD_USAGE);
         assert_eq!(status(Error::NoSuchDevice { ordinal: 9, count: 1 }), BAD_USAGE);

@@ -166,7 +166,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn every_fault_is_told_of_whom_it_concerns() {
+    fn every_fault_is_reported_of_whom_it_concerns() {
         let [decode, mut prefill] = decode_and_prefill();
         prefill.ran.extend([30, 31]);
         let report_of_intrusion = report(&[decode, prefill]);

@@ -47,17 +47,17 @@ fn written(result: io::Result<()>) -> Result<(), Failure> {
     }
 }
 
-/// Tells a failure: in words on standard error, or as JSON on standard output.
+/// Reports a failure: in words on standard error, or as JSON on standard output.
 pub(crate) fn fail(failure: &Failure, json: bool) -> u8 {
     let status = failure.status();
     let layers = failure.chain();
-    let told = json && {
+    let reported = json && {
         let (kind, message) = (failure.kind(), layers.join(": "));
         let error = ErrorBody { kind, message, shortage: failure.shortage() };
         let outcome = Outcome::json(&ErrorObject { error }, status);
         outcome.and_then(|outcome| finish(&outcome)).is_ok()
     };
-    if !told {
+    if !reported {
         let text = format!("error: {}\n", layers.join("\n  caused by: "));
         // Where standard error is closed, the exit status has to do.
         let _ = io::stderr().write_all(text.as_bytes());

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_on_anothers_floor_is_told() {
+    fn a_block_on_anothers_floor_is_reported() {
         let mut report = exclusive();
         let taken = report.partitions[0].blocks[0].sm;
         report.partitions[1].blocks[0].sm = taken;
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_one_after_the_other_are_verified_and_told() {
+    fn partitions_one_after_the_other_are_verified_and_reported() {
         let mut report = exclusive();
         let end = report.partitions[0].end_ns();
         for block in &mut report.partitions[1].blocks {

@@ -103,11 +103,11 @@
 //!
 //! # Who keeps what
 //!
-//! cudarc's `CudaStream` has no place for an owner, nothing tells when the last `Arc` of one goes, and
-//! a `CudaContext` of a raw handle destroys it. So a [`CudarcStream`] wraps the raw stream as a borrowed
-//! one over the *primary* context, and keeps the [`Stream`](green_ctx::Stream) of green-ctx beside it. Others may keep the
-//! `Arc<CudaStream>` for longer: a `CudaSlice` does, and a `CudaBlas`. Then the stream waits, and goes,
-//! the partition with it, at the first call after they are gone that could want its SMs: a
+//! cudarc's `CudaStream` has no place for an owner, nothing reports when the last `Arc` of one
+//! goes, and a `CudaContext` of a raw handle destroys it. So a [`CudarcStream`] wraps the raw stream
+//! as a borrowed one over the *primary* context, and keeps the [`Stream`](green_ctx::Stream) of
+//! green-ctx beside it. Others may keep the `Arc<CudaStream>` for longer: a `CudaSlice` does, and a
+//! `CudaBlas`. Then the stream waits, and goes, the partition with it, at the first call after they are gone that could want its SMs: a
 //! [split](green_ctx::resource::SmResource::split) of the device's, a dry run of one, [`Context::close`](green_ctx::context::Context::close),
 //! [`CudarcStream::new`], or [`reclaim`].
 //!

@@ -26,9 +26,9 @@ pub(super) struct Borrowed {
 }
 
 impl Context {
-    /// Uses a context that is somebody else's: a green context made elsewhere, or one that
-    /// `cuCtxCreate` made. Nothing destroys it; `owner` is kept until the last handle of the result
-    /// is gone, its streams included.
+    /// Uses a foreign context: a green context that somebody else made, or one that `cuCtxCreate`
+    /// made. Nothing destroys it; `owner` is kept until the last handle of the result is gone, its
+    /// streams included.
     ///
     /// A context that an object of this crate stands for already is that object, and a device's
     /// primary context is the [primary context](Device::primary_context), which is retained; `owner`

@@ -15,7 +15,7 @@ use crate::primary::PrimaryRef;
 use crate::raw::Raw;
 
 impl Event {
-    /// Takes over an event that was made elsewhere: the last handle destroys it.
+    /// Takes over a foreign event: the last handle destroys it.
     ///
     /// # Errors
     ///

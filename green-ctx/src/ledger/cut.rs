@@ -22,7 +22,7 @@ pub enum Granularity {
 }
 
 impl Granularity {
-    /// Every granularity, from the one that is used unless told otherwise.
+    /// Every granularity, from the one that is used by default.
     pub const ALL: [Granularity; 3] =
         [Granularity::Coarse, Granularity::Fine, Granularity::LargestClusters];
 }

@@ -8,7 +8,7 @@ use std::fmt;
 
 use super::cut::{Cut, Placement};
 
-/// How many idle contexts a device keeps unless told otherwise.
+/// How many idle contexts a device keeps by default.
 const DEFAULT_LIMIT: usize = 64;
 
 /// One device's idle contexts, oldest first: whoever takes a context out owns it.
@@ -40,7 +40,7 @@ pub(crate) struct WorkqueueConfig {
 #[non_exhaustive]
 #[doc(alias = "CUdevWorkqueueConfigScope")]
 pub enum WorkqueueScope {
-    /// All contexts of the device share all queues: what the driver does unless told otherwise.
+    /// All contexts of the device share all queues: what the driver does by default.
     #[default]
     Device,
     /// Queues of its own where that is possible, apart from those of other contexts of this scope.

@@ -165,7 +165,7 @@ impl Former {
 
     /// Takes out what is done.
     pub(super) fn settle(&mut self, device: &Device) -> Vec<Left> {
-        // Who cannot tell is kept, and the next switch asks again.
+        // What the driver cannot answer for is kept, and the next switch asks again.
         let is_over =
             |left: &mut Left| left.is_recorded && is_done(device, &left.context).unwrap_or(false);
         self.left.extract_if(.., is_over).collect()

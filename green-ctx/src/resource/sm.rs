@@ -129,8 +129,8 @@ impl SmResource {
         self.min_partition
     }
 
-    /// How many SMs are scheduled together unless told otherwise, and of what a group's count is a
-    /// multiple; [`limits_from`](SmResource::limits_from) returns who says so.
+    /// How many SMs are scheduled together by default, and of what a group's count is a multiple;
+    /// [`limits_from`](SmResource::limits_from) returns who says so.
     #[must_use]
     #[doc(alias = "smCoscheduledAlignment")]
     pub fn alignment(&self) -> u32 {

@@ -20,7 +20,7 @@ use crate::owner::{Owner, Ownership};
 use crate::raw::Raw;
 
 impl Stream {
-    /// Takes over a stream that was made elsewhere in this context: the last handle destroys it.
+    /// Takes over a foreign stream of this context: the last handle destroys it.
     ///
     /// In a partition the stream's work waits, as that of any new stream, for what still runs on the
     /// SMs since before the partition was made.
@@ -174,8 +174,8 @@ pub(crate) unsafe fn context_of(
     let api = driver.api();
     let (mut context, mut green) = (ptr::null_mut(), ptr::null_mut());
     if let Ok(get) = api.cuStreamGetCtx() {
-        // For a green stream it tells the green context, and the primary one beside it (recorded on
-        // an H200, driver 580.159.04).
+        // For a green stream it returns the green context, and the primary one beside it (recorded
+        // on an H200, driver 580.159.04).
         // SAFETY: the stream is alive, both pointers are to live handles.
         check("cuStreamGetCtx", unsafe { get(stream.as_ptr(), &raw mut context, &raw mut green) })?;
     } else {

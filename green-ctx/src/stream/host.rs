@@ -113,12 +113,12 @@ fn take(key: usize) -> Option<Task> {
 
 unsafe extern "C" fn run(key: *mut c_void) {
     let Some(Task { work, reporter }) = take(key.addr()) else { return };
-    let told = catch_unwind(AssertUnwindSafe(move || {
+    let reported = catch_unwind(AssertUnwindSafe(move || {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
-            reporter.tell_in_stream(&Error::HostPanic { message: message(&*panic) });
+            reporter.report_error_in_stream(&Error::HostPanic { message: message(&*panic) });
         }
     }));
-    if let Err(panic) = told {
+    if let Err(panic) = reported {
         // The hook panicked, or dropping what the function panicked with. Dropping this may panic
         // again, and nothing may unwind into the driver.
         std::mem::forget(panic);

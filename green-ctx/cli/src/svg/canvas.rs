@@ -81,7 +81,7 @@ pub(super) fn shortened(text: &str, most: usize) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Colour(u8, u8, u8);
 
-/// The palette of Okabe and Ito without its black: told apart with any kind of colour vision.
+/// The palette of Okabe and Ito without its black: distinct with any kind of colour vision.
 const HUES: [Colour; 7] = [
     Colour(0x00, 0x72, 0xb2),
     Colour(0xe6, 0x9f, 0x00),

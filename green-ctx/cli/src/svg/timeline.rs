@@ -174,7 +174,7 @@ impl Scale {
 
 fn bar(canvas: &mut Canvas, scale: &Scale, block: &Block, y: f64, height: f64) {
     let (from, to) = (scale.x(block.start_ns), scale.x(block.end_ns));
-    // A pixel of air, so that blocks one after the other can be told apart.
+    // A pixel of air, so that blocks one after the other can be distinguished.
     let width = (to - from - 1.0).max(0.5);
     canvas.put(format_args!(
         r#"<rect x="{}" y="{}" width="{}" height="{}"/>"#,

@@ -25,8 +25,8 @@ const NUMBERS: usize = 64 << 20;
 /// How many elements of the product are compared with the host's.
 const SAMPLES: usize = 1000;
 
-/// A cuBLAS handle on a stream. It is told how many SMs its kernels will find, since it takes the
-/// device's number otherwise; `None` leaves that as it is.
+/// A cuBLAS handle on a stream. `sm_count` says how many SMs its kernels will find, since it takes
+/// the device's number otherwise; `None` leaves that as it is.
 pub(crate) fn blas(stream: &Arc<CudaStream>, sm_count: Option<u32>) -> Result<CudaBlas> {
     let blas = CudaBlas::new(Arc::clone(stream))?;
     if let Some(count) = sm_count {
@@ -102,8 +102,8 @@ impl Product {
         Ok(())
     }
 
-    /// Whether the product on the device is right, as far as a sample of it tells; it is cleared for
-    /// the next one.
+    /// Whether the product on the device is right, as far as a sample of it shows; it is cleared
+    /// for the next one.
     pub(crate) fn take(&mut self, stream: &Arc<CudaStream>) -> Result<bool> {
         let product = stream.clone_dtoh(&self.c)?;
         stream.memset_zeros(&mut self.c)?;
