@@ -26,7 +26,7 @@ fn a_missing_library_is_named() {
 }
 
 #[test]
-fn a_file_that_is_no_library_is_told_apart() {
+fn a_file_that_is_no_library_is_recognised() {
     let text = concat!(env!("CARGO_MANIFEST_DIR"), "/symbols.toml");
     let error = refused(text);
     assert!(matches!(&error, LoadError::NotALibrary { path, .. } if path == text), "{error}");
@@ -60,7 +60,7 @@ unsafe extern "C" fn version_fails(_: *mut c_int) -> CUresult {
     CUresult::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH
 }
 
-/// A driver that knows nothing but how to tell its version.
+/// A driver that can only report its version.
 unsafe fn only(
     symbol: *const c_char,
     address: *mut *mut c_void,
@@ -113,7 +113,7 @@ fn a_driver_without_a_required_function_is_refused() {
 }
 
 #[test]
-fn a_driver_that_cannot_tell_its_version_is_refused() {
+fn a_driver_that_cannot_report_its_version_is_refused() {
     // SAFETY: as above.
     let error = unsafe { Api::from_get_proc_address(broken) }.expect_err("no version");
     assert_eq!(

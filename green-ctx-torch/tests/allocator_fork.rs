@@ -18,7 +18,7 @@ fn a_forked_child_has_no_allocator() -> Result<(), Box<dyn std::error::Error>> {
     // SAFETY: the stream is alive.
     let block = unsafe { c::green_ctx_torch_alloc(64, 0, stream.as_raw()) };
     assert!(!block.is_null());
-    // Something to be told in the parent.
+    // The parent has an error by now.
     assert_eq!(c::green_ctx_torch_set_limit(-1, 0), -1);
 
     // SAFETY: the child is one thread, as this test is the only one of its process that does

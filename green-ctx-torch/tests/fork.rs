@@ -1,4 +1,4 @@
-//! CUDA does not survive a fork: a child is told so, and drops what it inherited without a call.
+//! CUDA does not survive a fork: a child gets an error, and drops what it inherited without a call.
 #![cfg(unix)]
 #![allow(unsafe_code, reason = "forks")]
 
@@ -12,15 +12,15 @@ use green_ctx::{Driver, Error, StreamOptions};
 use green_ctx_torch::{Torch, TorchError, runtime, scope};
 
 /// Whether a clean-up failed.
-static TOLD: AtomicBool = AtomicBool::new(false);
+static REPORTED: AtomicBool = AtomicBool::new(false);
 
 #[test]
-fn a_forked_child_is_told() -> Result<(), Box<dyn std::error::Error>> {
+fn a_forked_child_gets_an_error() -> Result<(), Box<dyn std::error::Error>> {
     let sim = Sim::new("h200")?;
     let device = Driver::simulated(&sim)?.device(0)?;
     // SAFETY: the functions do what libtorch's do, and are part of this program.
     let torch = unsafe { Torch::from_lookup(fake::lookup) };
-    torch.on_cleanup_failure(|_| TOLD.store(true, Ordering::Relaxed));
+    torch.on_cleanup_failure(|_| REPORTED.store(true, Ordering::Relaxed));
     let primary = device.primary_context()?;
     let stream = primary.create_stream(StreamOptions::default())?;
     let entered = scope::entered(&torch, &primary, &stream)?;
@@ -45,7 +45,7 @@ fn a_forked_child_is_told() -> Result<(), Box<dyn std::error::Error>> {
         let wrong = checks.iter().position(|error| !forked(error));
         drop((guard, entered, stream, primary, device));
         let called = sim.calls() != before || !fake::take_calls().is_empty();
-        let quiet = !called && !TOLD.load(Ordering::Relaxed);
+        let quiet = !called && !REPORTED.load(Ordering::Relaxed);
         let code = wrong.map_or(if quiet { 0 } else { 100 }, |step| step as i32 + 1);
         // SAFETY: ends the child at once.
         unsafe { libc::_exit(code) };
@@ -61,6 +61,6 @@ fn a_forked_child_is_told() -> Result<(), Box<dyn std::error::Error>> {
     drop((guard, entered));
     assert_eq!(fake::current(0), fake::DEFAULT);
     assert_eq!(scope::depth(), 0);
-    assert!(!TOLD.load(Ordering::Relaxed));
+    assert!(!REPORTED.load(Ordering::Relaxed));
     Ok(())
 }

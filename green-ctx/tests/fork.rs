@@ -1,4 +1,4 @@
-//! CUDA does not survive a fork: a child is told so, and drops what it inherited without a call.
+//! CUDA does not survive a fork: a child gets an error, and drops what it inherited without a call.
 #![cfg(unix)]
 
 mod common;
@@ -24,7 +24,7 @@ const PTX: &str = "
 
 /// What the child does, by the number of the step that went wrong; 0 where none did.
 #[test]
-fn a_forked_child_is_told() -> Outcome {
+fn a_forked_child_gets_an_error() -> Outcome {
     let (sim, device) = simulated("h200")?;
     let context = partition(&device, 8)?;
     let stream = context.create_stream(StreamOptions::default())?;
@@ -78,10 +78,10 @@ fn a_forked_child_is_told() -> Outcome {
         let wrong = checks.iter().position(|error| !error.as_ref().is_some_and(forked));
         drop((stream, event, library, buffer, alone, hook));
         let closed = context.close().err().map(|error| (error.reason, error.context));
-        let told = matches!(closed, Some((CloseReason::Driver(Error::Forked), _)));
+        let reported = matches!(closed, Some((CloseReason::Driver(Error::Forked), _)));
         drop((closed, device));
         // What the parent registered is not called either.
-        let quiet = told && called.load(Ordering::Relaxed) == 1 && counts() == before;
+        let quiet = reported && called.load(Ordering::Relaxed) == 1 && counts() == before;
         let code = wrong.map_or(if quiet { 0 } else { 100 }, |step| step as i32 + 1);
         // SAFETY: ends the child at once.
         unsafe { libc::_exit(code) };

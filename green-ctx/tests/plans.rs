@@ -293,9 +293,9 @@ fn a_drained_plan_ends_outside_of_locks() -> Outcome {
         let (set, used) = (set.clone(), Arc::clone(&used));
         move |_: &Error| {
             // On another thread, so that a deadlock is a failure and not a hang.
-            let (told, listen) = mpsc::channel();
+            let (answer, listen) = mpsc::channel();
             let set = set.clone();
-            thread::spawn(move || told.send(set.retire("nobody").is_err()));
+            thread::spawn(move || answer.send(set.retire("nobody").is_err()));
             used.store(listen.recv_timeout(Duration::from_secs(5)).is_ok(), Ordering::Relaxed);
         }
     };
@@ -375,7 +375,7 @@ fn bad_plans_are_refused_and_change_nothing() -> Outcome {
 }
 
 #[test]
-fn a_capture_is_not_spoiled() -> Outcome {
+fn a_capture_is_not_invalidated() -> Outcome {
     let (_sim, device) = simulated("h200")?;
     let set = set(&device, plan("day", 16))?;
     let night = set.prepare(plan("night", 64))?;
@@ -393,7 +393,7 @@ fn a_capture_is_not_spoiled() -> Outcome {
     let end = api.cuStreamEndCapture()?;
     // SAFETY: the stream is alive, the pointer is to a live handle.
     let status = unsafe { end(capturing.as_raw(), &raw mut graph) };
-    assert_eq!(status, CUresult::CUDA_SUCCESS, "the switch spoiled the capture");
+    assert_eq!(status, CUresult::CUDA_SUCCESS, "the switch invalidated the capture");
     set.switch(&night, SwitchOptions::default())?;
     Ok(())
 }
@@ -471,7 +471,7 @@ fn a_partition_outlives_its_set() -> Outcome {
     Ok(())
 }
 
-/// Memory that both plans use is safe with fences, and the race detector tells of it without.
+/// Memory that both plans use is safe with fences, and the race detector reports it without.
 #[test]
 fn fences_are_what_makes_shared_memory_safe() -> Outcome {
     for fence in [true, false] {

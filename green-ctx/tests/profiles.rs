@@ -40,8 +40,8 @@ fn verified(
     Ok(given)
 }
 
-/// Runs a check on each part and driver; of a failure it is told which they are, and that nothing is
-/// left behind either way.
+/// Runs a check on each part and driver; a failure names them, and nothing is left behind either
+/// way.
 fn each(check: impl Fn(&Device) -> Outcome) -> Outcome {
     for spec in Spec::all() {
         let (sim, device) = simulated(&spec.to_string())?;

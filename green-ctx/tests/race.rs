@@ -1,5 +1,5 @@
-//! Memory that partitions share: the simulated driver tells of accesses that nothing orders, which on
-//! a GPU go wrong now and then.
+//! Memory that partitions share: the simulated driver reports accesses that nothing orders, which
+//! on a GPU go wrong now and then.
 
 mod common;
 
@@ -85,7 +85,7 @@ impl Shared {
 const PRODUCED: u64 = u64::from_ne_bytes([7; 8]);
 
 #[test]
-fn a_missing_wait_between_partitions_is_told() -> Outcome {
+fn a_missing_wait_between_partitions_is_reported() -> Outcome {
     let shared = Shared::new()?;
     let (result, races) = shared.run(|_, _| Ok(()))?;
     assert_eq!(result, [0; 8], "the consumer did not wait");
@@ -139,7 +139,7 @@ fn every_way_to_wait_is_clean() -> Outcome {
 }
 
 #[test]
-fn waiting_the_wrong_way_round_is_told() -> Outcome {
+fn waiting_the_wrong_way_round_is_reported() -> Outcome {
     let shared = Shared::new()?;
     let (_, races) = shared.run(|producer, consumer| producer.wait_for(consumer))?;
     assert_eq!(races.len(), 1);

@@ -47,7 +47,7 @@ fn a_12_4_driver_makes_streams_in_its_own_way() -> Outcome {
 }
 
 #[test]
-fn a_missing_function_is_told_when_it_is_called() -> Outcome {
+fn a_missing_function_is_reported_when_it_is_called() -> Outcome {
     let (_sim, device) = simulated("h200@12.4")?;
     let api = device.driver().api();
     let missing = api.cuDevSmResourceSplit().expect_err("13.1 has it first");
@@ -235,18 +235,18 @@ fn a_context_that_is_not_created_gives_its_group_back() -> Outcome {
 #[test]
 fn a_hook_may_have_its_driver() -> Outcome {
     let (sim, device) = simulated("h200")?;
-    let told = Arc::new(AtomicUsize::new(0));
+    let reported = Arc::new(AtomicUsize::new(0));
     let hook = {
-        let (its_own, told) = (device.clone(), Arc::clone(&told));
+        let (its_own, reported) = (device.clone(), Arc::clone(&reported));
         let free = move || its_own.resources().sm().map_or(0, |sms| sms.free() as usize);
-        device.driver().on_cleanup_failure(move |_| told.store(free(), Ordering::Relaxed))
+        device.driver().on_cleanup_failure(move |_| reported.store(free(), Ordering::Relaxed))
     };
     let stream = partition(&device, 8)?.create_stream(StreamOptions::default())?;
     sim.fail(Fault::on("cuStreamDestroy"))?;
     drop(stream);
-    assert_eq!(told.load(Ordering::Relaxed), 124);
+    assert_eq!(reported.load(Ordering::Relaxed), 124);
     drop((device, hook));
-    assert_eq!(Arc::strong_count(&told), 1, "the hook is gone");
+    assert_eq!(Arc::strong_count(&reported), 1, "the hook is gone");
     assert_eq!(sim.live().green_contexts, 0, "so is the driver");
     Ok(())
 }

@@ -48,7 +48,7 @@ def torch(monkeypatch):
 
 def run(program, *arguments, tmp_path, driver="h200@13.0", capture=True):
     """Runs a program of this folder in a process of its own, and returns what the simulated driver
-    tells of it at the end."""
+    reports at the end."""
     report = tmp_path / "report"
     report.unlink(missing_ok=True)
     environment = {

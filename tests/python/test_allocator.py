@@ -118,7 +118,7 @@ def test_a_name_that_nobody_has_is_a_value_error(allocator):
             ask("")
 
 
-def test_a_snapshot_tells_all(allocator, parts):
+def test_a_snapshot_has_everything(allocator, parts):
     stream = parts["decode"].raw_stream
     block = library.alloc(4096, stream)
     snapshot = allocator.snapshot()
@@ -164,11 +164,11 @@ allocator.set_release_threshold(1 << 40)
 allocator.empty_cache()
 """
     python(program, GREEN_CTX_SIM_REPORT=str(report))
-    told = report.read_text()
+    output = report.read_text()
     # Where nothing was allocated there is nothing to give back.
-    assert '"cuMemPoolTrimTo": 1' in told
+    assert '"cuMemPoolTrimTo": 1' in output
     # Two when the pool is made, and then the threshold.
-    assert '"cuMemPoolSetAttribute": 3' in told
+    assert '"cuMemPoolSetAttribute": 3' in output
 
 
 def test_blocks_with_ipc_handles(allocator, parts):
@@ -204,10 +204,10 @@ def test_wrong_arguments_change_nothing(allocator):
     assert allocator.limit == 10
 
 
-def test_torch_is_told_of_the_functions(python):
+def test_torch_gets_the_functions(python):
     fake_torch = str(Path(__file__).parent / "fake_torch")
-    told = python(TORCH, fake_torch, GREEN_CTX_SIM_DEVICES="2")
-    assert told.split() == ["made", "called", "pools"]
+    output = python(TORCH, fake_torch, GREEN_CTX_SIM_DEVICES="2")
+    assert output.split() == ["made", "called", "pools"]
 
 
 # In a Python of its own: what torch is given is kept for as long as the process lives.
@@ -253,7 +253,7 @@ def test_without_torch_the_error_says_what_to_do():
             ask()
 
 
-def test_a_process_that_was_forked_is_told(python):
+def test_a_forked_process_gets_an_error(python):
     program = """
 import os
 from green_ctx_torch.allocator import Allocator

@@ -9,16 +9,16 @@ COMMAND = ("", "-m", "green_ctx_torch")
 
 
 def test_it_verifies(python):
-    told = json.loads(python(*COMMAND, "--json", "verify", "--counts", "16,24"))
-    assert told["ok"] and told["driver"]["kind"] == "cuda"
-    assert [part["sm_count"] for part in told["partitions"]] == [16, 24, 92]
+    output = json.loads(python(*COMMAND, "--json", "verify", "--counts", "16,24"))
+    assert output["ok"] and output["driver"]["kind"] == "cuda"
+    assert [part["sm_count"] for part in output["partitions"]] == [16, 24, 92]
 
 
 def test_statuses_are_the_commands(python):
-    told = json.loads(python(*COMMAND, "--json", "split", "--counts", "200", status=2))
-    assert told["error"]["kind"] == "invalid_request"
-    told = json.loads(python(*COMMAND, "--json", "split", status=2))
-    assert told["error"]["kind"] == "usage"
+    output = json.loads(python(*COMMAND, "--json", "split", "--counts", "200", status=2))
+    assert output["error"]["kind"] == "invalid_request"
+    output = json.loads(python(*COMMAND, "--json", "split", status=2))
+    assert output["error"]["kind"] == "usage"
     python(*COMMAND, "--driver", "cuda:/nowhere/libcuda.so.1", "info", status=3)
 
 

@@ -266,7 +266,7 @@ def test_use_after_close(torch):
     ):
         with pytest.raises(RuntimeError, match=r"is closed; make a new one with GreenContext\.create"):
             use()
-    # What is only told stays.
+    # What is only read stays.
     assert (context.sm_count, context.requested, context.device_id) == (16, 16, 0)
 
 
@@ -294,11 +294,11 @@ def test_a_stream_needs_torch():
 )
 def test_torch_is_absent_too_old_or_without_cuda(how, supported, words, tmp_path, capfd):
     report = run("absent.py", how, tmp_path=tmp_path, capture=False)
-    told = capfd.readouterr().out.splitlines()
-    assert told[0] == supported
-    assert words in told[1]
-    assert "without set_context" in told[2]
-    assert told[3] == "116"
+    output = capfd.readouterr().out.splitlines()
+    assert output[0] == supported
+    assert words in output[1]
+    assert "without set_context" in output[2]
+    assert output[3] == "116"
     assert "streams: 0" in report
 
 

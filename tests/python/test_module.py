@@ -29,8 +29,8 @@ for ask in [module.info, module.verify, lambda: module.partition({"a": 8}),
     except RuntimeError as error:
         print(error)
 """
-    told = python(program, LD_LIBRARY_PATH="/nowhere").splitlines()
-    assert len(told) == 4 and all(line.startswith("no usable CUDA driver: ") for line in told)
+    output = python(program, LD_LIBRARY_PATH="/nowhere").splitlines()
+    assert len(output) == 4 and all(line.startswith("no usable CUDA driver: ") for line in output)
 
 
 def test_a_driver_without_devices_is_a_runtime_error(python):
@@ -44,7 +44,7 @@ except RuntimeError as error:
     assert "CUDA_ERROR_NO_DEVICE" in python(program, GREEN_CTX_SIM_DEVICES="0")
 
 
-def test_a_process_that_was_forked_is_told(python):
+def test_a_forked_process_gets_an_error(python):
     program = """
 import os
 import green_ctx_torch as module

@@ -33,7 +33,7 @@ def test_the_order_is_the_one_given():
         assert list(parts) == ["rest", "b", "a"]
 
 
-def test_counts_are_rounded_up_and_both_are_told():
+def test_counts_are_rounded_up_and_both_are_reported():
     with partition({"a": 17}) as parts:
         assert (parts["a"].requested, parts["a"].sm_count) == (17, 24)
     with partition({"a": 17}, fine=True) as parts:
@@ -50,7 +50,7 @@ def test_whatever_is_a_whole_number_is_a_count():
 
 
 @pytest.mark.parametrize(
-    ("division", "told"),
+    ("division", "expected"),
     [
         ({"a": 0}, "group a asks for 0 SMs; ask for 1 or more"),
         ({"a": -3}, "group a asks for -3 SMs; ask for 1 or more"),
@@ -68,14 +68,14 @@ def test_whatever_is_a_whole_number_is_a_count():
         ({"\ud800": 8}, "the name '\\ud800' of a partition is no Unicode text"),
     ],
 )
-def test_a_wrong_division_is_a_value_error(division, told):
+def test_a_wrong_division_is_a_value_error(division, expected):
     with pytest.raises(ValueError) as raised:
         partition(division)
-    assert told in str(raised.value)
+    assert expected in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("division", "told"),
+    ("division", "expected"),
     [
         ({"a": 1.5}, "group a asks for a float"),
         ({"a": True}, "group a asks for a bool"),
@@ -90,10 +90,10 @@ def test_a_wrong_division_is_a_value_error(division, told):
         ([("a", 8, 8)], "('a', 8, 8) is no pair"),
     ],
 )
-def test_a_division_of_something_else_is_a_type_error(division, told):
+def test_a_division_of_something_else_is_a_type_error(division, expected):
     with pytest.raises(TypeError) as raised:
         partition(division)
-    assert told in str(raised.value)
+    assert expected in str(raised.value)
 
 
 @pytest.mark.parametrize("device", [-1, 1, 1 << 40])

@@ -64,7 +64,7 @@ def test_a_plan_takes_some_of_the_sms():
 
 
 @pytest.mark.parametrize(
-    ("ask", "told"),
+    ("ask", "expected"),
     [
         (lambda plans: plans.prepare("day", NIGHT), "there is a plan day already"),
         (lambda plans: plans.prepare("a", {"a": 133}), "plans has 132 SMs"),
@@ -77,16 +77,16 @@ def test_a_plan_takes_some_of_the_sms():
         (lambda plans: plans.switch("day", drain_ms=float("nan")), "drain_ms is NaN"),
     ],
 )
-def test_what_is_wrong_is_a_value_error_and_changes_nothing(ask, told):
+def test_what_is_wrong_is_a_value_error_and_changes_nothing(ask, expected):
     with PlanSet({"day": DAY}) as plans:
         with pytest.raises(ValueError) as raised:
             ask(plans)
-        assert told in str(raised.value)
+        assert expected in str(raised.value)
         assert plans.plans == ("day",) and counts(plans.active) == {"decode": 16, "prefill": 116}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         ({"plans": {}}, "at least one plan"),
         ({"plans": {"day": {"a": 132, "b": "rest"}}}, "no SMs remain for b in plan day"),
@@ -102,14 +102,14 @@ def test_what_is_wrong_is_a_value_error_and_changes_nothing(ask, told):
         ({"plans": {"day": DAY}, "device": 3}, "there is no device 3"),
     ],
 )
-def test_a_set_that_cannot_be_takes_nothing(arguments, told):
+def test_a_set_that_cannot_be_takes_nothing(arguments, expected):
     with pytest.raises(ValueError) as raised:
         PlanSet(**arguments)
-    assert told in str(raised.value)
+    assert expected in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("plans", "told"),
+    ("plans", "expected"),
     [
         ({8: DAY}, "the name of a plan is a str such as \"decode\", and 8 is of type int"),
         ({"day": {8: 8}}, "the name of a partition is a str such as \"decode\", and 8 is of type int"),
@@ -118,10 +118,10 @@ def test_a_set_that_cannot_be_takes_nothing(arguments, told):
         (["day"], "'day' is no pair"),
     ],
 )
-def test_a_set_of_something_else_is_a_type_error(plans, told):
+def test_a_set_of_something_else_is_a_type_error(plans, expected):
     with pytest.raises(TypeError) as raised:
         PlanSet(plans)
-    assert told in str(raised.value)
+    assert expected in str(raised.value)
 
 
 def test_a_plan_is_named_by_text():

@@ -16,11 +16,11 @@ def test_partitions_are_verified():
         report = verify(parts)
         assert report.ok and report.disjoint and report.complete and report.concurrent
         assert repr(report) == "<Report: verified: a on 16 of 16 SMs, b on 116 of 116 SMs>"
-        told = json.loads(report.to_json())
-        assert told["ok"] and told["device"]["name"] == "NVIDIA H200"
-        observed = [set(part["observed_sms"]) for part in told["partitions"]]
+        output = json.loads(report.to_json())
+        assert output["ok"] and output["device"]["name"] == "NVIDIA H200"
+        observed = [set(part["observed_sms"]) for part in output["partitions"]]
         assert [len(sms) for sms in observed] == [16, 116] and not observed[0] & observed[1]
-        assert [part["requested"] for part in told["partitions"]] == [16, None]
+        assert [part["requested"] for part in output["partitions"]] == [16, None]
 
 
 def test_the_picture_is_what_a_notebook_shows():
@@ -77,13 +77,13 @@ def test_nothing_to_verify_is_a_value_error():
         verify(parts)
 
 
-def test_info_is_what_the_command_tells(python):
-    told = info()
+def test_info_is_what_the_command_prints(python):
+    output = info()
     command = python("", "-m", "green_ctx_torch", "--json", "info")
-    assert told == json.loads(command)
-    assert told["driver"]["version"] == "13.0"
-    assert [device["sm_count"] for device in told["devices"]] == [132]
-    assert info(0) == told
+    assert output == json.loads(command)
+    assert output["driver"]["version"] == "13.0"
+    assert [device["sm_count"] for device in output["devices"]] == [132]
+    assert info(0) == output
     with pytest.raises(ValueError, match="there is no device 2"):
         info(2)
     with pytest.raises(ValueError, match="there is no device -1"):

@@ -153,7 +153,7 @@ impl Bench {
             .arg(&ours)
             .env("GREEN_CTX_SIM", DEFAULT)
             .current_dir(workspace_root());
-        // It names each case that it asks; one that fails is told below.
+        // It names each case that it asks; a case that fails is reported below.
         succeed(command.stderr(Stdio::null()))?;
         let (recorded, answered) = (cases(&workspace_root().join(RECORD))?, cases(&ours)?);
         // Cases that hardware was not asked yet have nothing to differ from.
@@ -177,7 +177,7 @@ impl Bench {
             for spec in *specs {
                 println!("{script} on {spec}");
                 let mut command = self.on_library(python.as_os_str());
-                // What goes wrong in native code is told with the line of Python that led there.
+                // A failure in native code is reported with the line of Python that led there.
                 command.args(["-X", "faulthandler"]).arg(self.folder.join("python").join(script));
                 self.run_on(spec, &mut command, leaves)?;
             }
@@ -226,7 +226,7 @@ impl Bench {
             if answers(OsStr::new("valgrind"), &["--version"]) {
                 command.args(["--config", &format!("target.'cfg(all())'.runner = '{VALGRIND}'")]);
             }
-            // What one test waits for would spoil the graph that another captures.
+            // A wait in one test would invalidate the capture of another.
             command.args(["--", "--test-threads=1"]).env("GREEN_CTX_SIM_DEVICES", "2");
             self.load_library(&mut command);
             self.run_on(spec, &mut command, &[])?;
@@ -299,12 +299,12 @@ fn cases(record: &Path) -> Result<String, Failure> {
     Ok(text.split_once('\n').map(|(_, cases)| cases.to_owned()).unwrap_or_default())
 }
 
-/// The lines of a report that tell of accesses that nothing puts in order.
+/// The lines of a report about accesses that nothing puts in order.
 fn races(report: &str) -> impl Iterator<Item = &str> {
     report.lines().filter(|line| line.starts_with("race: "))
 }
 
-/// The lines of a report that tell of something that was left, with the names of what it was.
+/// The lines of a report about objects that were left, with the names of the objects.
 fn left(report: &str) -> impl Iterator<Item = (&str, &str)> {
     let lines = report.lines().skip_while(|line| !line.starts_with("Live")).skip(1);
     lines.take_while(|line| !line.starts_with('}')).map(str::trim).filter_map(|line| {

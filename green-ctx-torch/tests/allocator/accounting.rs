@@ -37,13 +37,13 @@ fn each_partition_has_an_account() -> Outcome {
     assert_eq!(c::green_ctx_torch_reset_peak(0), 0);
     assert_eq!((c::green_ctx_torch_peak_bytes(0), usage("decode").peak_bytes), (900, 500));
 
-    let told = snapshot();
-    assert_eq!(told["total"]["current_bytes"], 900);
-    assert_eq!(told["total"]["allocations"], 5);
-    assert_eq!(told["partitions"]["decode"]["current_bytes"], 500);
-    assert_eq!(told["partitions"]["prefill"]["current_blocks"], 1);
-    let told_of = told["blocks"].as_array().ok_or("a list")?;
-    let block = told_of.iter().find(|block| block["bytes"] == 300).ok_or("a block")?;
+    let report = snapshot();
+    assert_eq!(report["total"]["current_bytes"], 900);
+    assert_eq!(report["total"]["allocations"], 5);
+    assert_eq!(report["partitions"]["decode"]["current_bytes"], 500);
+    assert_eq!(report["partitions"]["prefill"]["current_blocks"], 1);
+    let listed = report["blocks"].as_array().ok_or("a list")?;
+    let block = listed.iter().find(|block| block["bytes"] == 300).ok_or("a block")?;
     assert_eq!(block["partition"], "prefill");
     assert_eq!(block["address"], blocks[2].0.addr() as u64);
     assert_eq!(block["stream"], prefill.as_raw().addr() as u64);

@@ -1,4 +1,4 @@
-//! What callers do wrong, and what they may be told; nothing unwinds into C.
+//! What callers do wrong, and which errors they get; nothing unwinds into C.
 
 use std::ffi::c_void;
 use std::ptr::{null_mut, without_provenance_mut};
@@ -11,10 +11,10 @@ use green_ctx_torch::allocator::{Allocator, AllocatorError, c};
 
 use crate::machine::{Machine, Outcome, alloc, alloc_on, free, last_error, record};
 
-/// What the clean-up hook was told.
+/// What the clean-up hook was called with.
 fn heard(machine: &Machine) -> Arc<Mutex<Vec<String>>> {
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let hook = Arc::clone(&told);
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let hook = Arc::clone(&reported);
     machine
         .device
         .driver()
@@ -22,13 +22,13 @@ fn heard(machine: &Machine) -> Arc<Mutex<Vec<String>>> {
             hook.lock().expect("no panic under this lock").push(error.to_string());
         })
         .keep();
-    told
+    reported
 }
 
 #[test]
 fn blocks_that_are_not_there() -> Outcome {
     let machine = Machine::new()?;
-    let told = heard(&machine);
+    let reported = heard(&machine);
     let stream = machine.stream("decode", 16)?;
     let block = alloc(64, stream.as_raw());
     let inside = without_provenance_mut::<c_void>(block.addr() + 1);
@@ -38,11 +38,11 @@ fn blocks_that_are_not_there() -> Outcome {
         assert!(last_error().contains("there is no block"), "{}", last_error());
     }
     record(behind, stream.as_raw());
-    assert_eq!(told.lock().map_err(|_| "poisoned")?.len(), 4);
+    assert_eq!(reported.lock().map_err(|_| "poisoned")?.len(), 4);
     assert_eq!(machine.allocator.current_bytes(), 64);
     free(block, stream.as_raw());
     free(block, stream.as_raw());
-    assert_eq!(told.lock().map_err(|_| "poisoned")?.len(), 5, "freed twice");
+    assert_eq!(reported.lock().map_err(|_| "poisoned")?.len(), 5, "freed twice");
     drop(stream);
     machine.end()
 }
@@ -59,11 +59,11 @@ fn devices_that_are_not_there() -> Outcome {
         // SAFETY: no buffer is given.
         assert_eq!(unsafe { c::green_ctx_torch_snapshot(device, null_mut(), 0) }, 0);
     }
-    let told = heard(&machine);
+    let reported = heard(&machine);
     let block = alloc(64, stream.as_raw());
     // SAFETY: a wrong device, which is refused.
     unsafe { c::green_ctx_torch_free(block, 64, 1, stream.as_raw()) };
-    assert_eq!(told.lock().map_err(|_| "poisoned")?.len(), 1);
+    assert_eq!(reported.lock().map_err(|_| "poisoned")?.len(), 1);
     assert_eq!(machine.allocator.current_bytes(), 64);
     free(block, stream.as_raw());
     drop(stream);
@@ -203,11 +203,11 @@ fn what_is_kept_is_given_back() -> Outcome {
 }
 
 #[test]
-fn an_allocator_that_ends_tells_of_blocks() -> Outcome {
+fn an_allocator_that_ends_reports_blocks() -> Outcome {
     let sim = Sim::new("h200")?;
     let driver = Driver::simulated(&sim)?;
-    let told = Arc::new(AtomicU64::new(0));
-    let counter = Arc::clone(&told);
+    let reported = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&reported);
     let _hook = driver.on_cleanup_failure(move |_| {
         counter.fetch_add(1, Ordering::Relaxed);
     });
@@ -219,7 +219,7 @@ fn an_allocator_that_ends_tells_of_blocks() -> Outcome {
     let block = unsafe { allocator.allocate(64, null_mut()) }?;
     assert_ne!(block, 0);
     drop(allocator);
-    assert_eq!(told.load(Ordering::Relaxed), 1);
+    assert_eq!(reported.load(Ordering::Relaxed), 1);
     assert_eq!((sim.live().memory_pools, sim.live().allocations), (0, 1));
     Ok(())
 }

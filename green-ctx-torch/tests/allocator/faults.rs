@@ -1,4 +1,5 @@
-//! Each driver call failing in turn: somebody is told, nothing is leaked, and the accounts are whole.
+//! Each driver call failing in turn: the failure is reported, nothing is leaked, and the accounts
+//! are whole.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -89,8 +90,8 @@ fn exhaust(work: Work, at_least: usize) -> Outcome {
 fn fail(work: Work, function: &str, nth: u64, status: CUresult) -> Outcome {
     let what = format!("{function}, call {nth}, {status}");
     let machine = Machine::new()?;
-    let told = Arc::new(AtomicU64::new(0));
-    let counter = Arc::clone(&told);
+    let reported = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&reported);
     let _hook = machine.device.driver().on_cleanup_failure(move |_| {
         counter.fetch_add(1, Ordering::Relaxed);
     });
@@ -101,8 +102,11 @@ fn fail(work: Work, function: &str, nth: u64, status: CUresult) -> Outcome {
     machine.sim.fail(Fault::on(function).nth(nth).with(status))?;
     let result = work(&machine, &decode, &prefill);
     machine.sim.clear_faults();
-    let told = told.load(Ordering::Relaxed);
-    assert!(result.is_err() || told > 0 || last_error() != before, "{what}: nobody was told");
+    let reported = reported.load(Ordering::Relaxed);
+    assert!(
+        result.is_err() || reported > 0 || last_error() != before,
+        "{what}: nothing was reported"
+    );
     // Later calls give back what could not be.
     work(&machine, &decode, &prefill).map_err(|error| format!("{what}, afterwards: {error}"))?;
     // A graph that could not be destroyed keeps its block.
@@ -113,7 +117,7 @@ fn fail(work: Work, function: &str, nth: u64, status: CUresult) -> Outcome {
     assert_eq!(machine.allocator.snapshot().waiting.len() as u64, kept, "{what}");
     assert_eq!(machine.sim.races(), [], "{what}");
     drop((decode, prefill));
-    if told == 0 {
+    if reported == 0 {
         machine.end().map_err(|error| format!("{what}: {error}"))?;
     }
     Ok(())

@@ -130,7 +130,7 @@ fn a_block_that_is_recorded_in_a_capture_waits_for_the_graph() -> Outcome {
 }
 
 #[test]
-fn other_threads_captures_are_not_spoiled() -> Outcome {
+fn other_threads_captures_are_not_invalidated() -> Outcome {
     let machine = Machine::new()?;
     let kernel = step(&machine)?;
     let (decode, prefill) = (machine.stream("decode", 16)?, machine.stream("prefill", 64)?);
@@ -175,13 +175,13 @@ fn a_capture_that_fails_keeps_nothing() -> Outcome {
 }
 
 #[test]
-fn a_capture_that_was_spoiled_is_waited_for() -> Outcome {
+fn a_capture_that_was_invalidated_is_waited_for() -> Outcome {
     let machine = Machine::new()?;
     let decode = machine.stream("decode", 16)?;
     let block = alloc(64, decode.as_raw());
-    let told = last_error();
+    let before = last_error();
     let failed = decode.capture(CaptureMode::Global, || {
-        assert!(decode.synchronize().is_err(), "which spoils the capture");
+        assert!(decode.synchronize().is_err(), "which invalidates the capture");
         free(block, decode.as_raw());
         assert_eq!(waiting(&machine), 1);
         let second = alloc(64, decode.as_raw());
@@ -190,7 +190,7 @@ fn a_capture_that_was_spoiled_is_waited_for() -> Outcome {
         Ok::<(), green_ctx::Error>(())
     });
     assert!(failed.is_err());
-    assert_eq!(last_error(), told);
+    assert_eq!(last_error(), before);
     machine.allocator.empty_cache()?;
     assert_eq!(waiting(&machine), 0);
     drop(decode);
@@ -217,7 +217,7 @@ fn the_thread_s_mode_is_as_before() -> Outcome {
 }
 
 #[test]
-fn a_graph_that_cannot_tell_when_it_is_gone_gets_nothing() -> Outcome {
+fn a_graph_that_cannot_report_its_end_gets_nothing() -> Outcome {
     let machine = Machine::new()?;
     let decode = machine.stream("decode", 16)?;
     machine.sim.fail(Fault::on("cuGraphRetainUserObject").nth(1))?;

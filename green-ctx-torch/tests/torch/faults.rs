@@ -1,5 +1,5 @@
 //! Entering and leaving with each call of the driver and of libtorch failed in turn: what was current
-//! is current again, somebody is told, nothing is leaked, and the same works afterwards.
+//! is current again, the failure is reported, nothing is leaked, and the same works afterwards.
 #![allow(unsafe_code, reason = "sets PyTorch's streams")]
 
 use std::ptr;
@@ -47,7 +47,7 @@ struct Case {
     side: Stream,
     stream: Stream,
     other: Stream,
-    told: Arc<AtomicU64>,
+    reported: Arc<AtomicU64>,
 }
 
 impl Case {
@@ -56,8 +56,8 @@ impl Case {
         let (pool, stream, other) =
             (machine.pool_stream()?, machine.stream(0)?, machine.stream(1)?);
         let side = machine.stream(0)?;
-        let told = Arc::new(AtomicU64::new(0));
-        let (driver, torch) = (Arc::clone(&told), Arc::clone(&told));
+        let reported = Arc::new(AtomicU64::new(0));
+        let (driver, torch) = (Arc::clone(&reported), Arc::clone(&reported));
         machine
             .device
             .driver()
@@ -68,7 +68,7 @@ impl Case {
         machine.torch.on_cleanup_failure(move |_| {
             torch.fetch_add(1, Ordering::Relaxed);
         });
-        let case = Case { machine, start, pool, side, stream, other, told };
+        let case = Case { machine, start, pool, side, stream, other, reported };
         match start {
             Start::Pool | Start::Replaced | Start::Side => {
                 fake::set_own(raw_stream(&case.pool), 0);
@@ -139,7 +139,7 @@ fn calls(
 }
 
 fn arm(case: &Case, failing: Failing) -> Outcome {
-    case.told.store(0, Ordering::Relaxed);
+    case.reported.store(0, Ordering::Relaxed);
     match failing {
         Failing::Driver(function, nth, status) => {
             case.machine.sim.fail(Fault::on(function).nth(nth).with(status))?;
@@ -149,12 +149,14 @@ fn arm(case: &Case, failing: Failing) -> Outcome {
     Ok(())
 }
 
-/// Whether somebody was told of what failed.
-fn check_told(case: &Case, failing: Failing, result: green_ctx_torch::Result<()>, what: &str) {
+/// Checks that the failure was reported.
+fn check_reported(case: &Case, failing: Failing, result: green_ctx_torch::Result<()>, what: &str) {
     case.machine.sim.clear_faults();
     fake::fail(0);
     match (result, failing) {
-        (Ok(()), _) => assert!(case.told.load(Ordering::Relaxed) > 0, "{what}: nobody was told"),
+        (Ok(()), _) => {
+            assert!(case.reported.load(Ordering::Relaxed) > 0, "{what}: nothing was reported")
+        }
         (Err(TorchError::Driver(error)), Failing::Driver(function, _, status)) => {
             assert_eq!(error.status(), Some(status), "{what}");
             assert!(error.to_string().starts_with(function), "{what}: {error}");
@@ -198,7 +200,7 @@ fn exhaust(start: Start) -> Outcome {
                 arm(&case, failing)?;
                 let result = case.enter();
                 let entered = result.is_ok();
-                check_told(&case, failing, result, &what);
+                check_reported(&case, failing, result, &what);
                 if entered {
                     case.leave()?;
                 }
@@ -207,7 +209,7 @@ fn exhaust(start: Start) -> Outcome {
                 case.inside()?;
                 arm(&case, failing)?;
                 let result = case.leave();
-                check_told(&case, failing, result, &what);
+                check_reported(&case, failing, result, &what);
             }
             let (stream, context, depth) = case.state();
             assert_eq!((context, depth), (before.1, before.2), "{what}");
@@ -225,11 +227,11 @@ fn exhaust(start: Start) -> Outcome {
             again(&case).map_err(|error| format!("{what}: {error}"))?;
             assert_eq!(case.state(), before, "{what}");
         }
-        let (sim, told) = (case.machine.sim.clone(), Arc::clone(&case.told));
+        let (sim, reported) = (case.machine.sim.clone(), Arc::clone(&case.reported));
         scope::release_idle();
         let left = sim.live();
         let leaked = left.events + left.primary_retains - live.events - live.primary_retains;
-        assert!(leaked <= told.load(Ordering::Relaxed), "{what}: {left:?} {live:?}");
+        assert!(leaked <= reported.load(Ordering::Relaxed), "{what}: {left:?} {live:?}");
         case.end()?;
     }
     Ok(())
@@ -263,7 +265,7 @@ fn two_failures_at_once() -> Outcome {
     arm(&case, Failing::Driver("cuEventRecord", 1, STATUSES[0]))?;
     let Err(TorchError::Driver(error)) = case.leave() else { panic!("two calls fail") };
     assert!(error.to_string().starts_with("cuEventRecord"), "{error}");
-    assert_eq!(case.told.load(Ordering::Relaxed), 1);
+    assert_eq!(case.reported.load(Ordering::Relaxed), 1);
     assert_eq!(case.machine.current(), case.machine.primary.as_raw());
     case.end()
 }
@@ -283,7 +285,7 @@ fn a_capture_survives() -> Outcome {
             arm(&case, failing)?;
             let result = case.enter();
             let entered = result.is_ok();
-            check_told(&case, failing, result, &format!("{failing:?}"));
+            check_reported(&case, failing, result, &format!("{failing:?}"));
             assert_eq!(case.stream.is_capturing()?, entered, "{failing:?}");
             if entered {
                 case.leave()?;

@@ -1,4 +1,4 @@
-//! Guards, and the calls that they stand on.
+//! Guards, and the calls that they depend on.
 #![allow(unsafe_code, reason = "sets PyTorch's streams")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -70,7 +70,7 @@ fn a_guard_keeps_its_stream() -> Outcome {
 }
 
 #[test]
-fn a_guard_that_ends_out_of_order_is_told() -> Outcome {
+fn a_guard_that_ends_out_of_order_is_reported() -> Outcome {
     let machine = Machine::new()?;
     let heard = failures(&machine.torch);
     let (first, second) = (machine.stream(0)?, machine.stream(1)?);

@@ -14,7 +14,7 @@ use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY, RTLD_LOCAL};
 
 use crate::common::{Machine, Outcome};
 
-/// The variables that tell a copy of this program which library to load, and how.
+/// The variables that say which library a copy of this program loads, and how.
 const CHILD: &str = "GREEN_CTX_TORCH_TEST_LIBRARY";
 const FLAGS: &str = "GREEN_CTX_TORCH_TEST_FLAGS";
 

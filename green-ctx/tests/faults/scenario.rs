@@ -54,8 +54,8 @@ impl<S> Scenario<S> {
         format!("{} on {}", self.name, self.spec)
     }
 
-    /// Fails one call. Somebody is told, by an error or through the clean-up hook; nothing is leaked
-    /// but what could not be destroyed, and what that stands on.
+    /// Fails one call. The failure is reported, by an error or through the clean-up hook; nothing
+    /// is leaked but what could not be destroyed, and what that depends on.
     fn fail(&self, function: &str, nth: u64, status: CUresult) -> Outcome {
         let what = format!("{}: {function}, call {nth}, {status}", self.label());
         let (sim, device) = simulated(self.spec)?;
@@ -70,8 +70,8 @@ impl<S> Scenario<S> {
         sim.clear_faults();
         let reported = reported.load(Ordering::Relaxed);
         match &result {
-            Ok(()) => assert!(reported > 0, "{what}: nobody was told"),
-            Err(error) => assert!(tells(error, status), "{what}: {error}"),
+            Ok(()) => assert!(reported > 0, "{what}: nothing was reported"),
+            Err(error) => assert!(reports(error, status), "{what}: {error}"),
         }
         (self.tear_down)(&device, state).map_err(|error| format!("{what}: {error}"))?;
         device.release_idle();
@@ -93,7 +93,7 @@ impl<S> Scenario<S> {
 }
 
 /// Whether an error is that of the call which was made to fail.
-fn tells(error: &Error, status: CUresult) -> bool {
+fn reports(error: &Error, status: CUresult) -> bool {
     error.status() == Some(status) && error.kind() == ErrorKind::Driver
 }
 

@@ -121,7 +121,7 @@ const WORK: [(&str, Work); 8] = [
 #[test]
 fn what_ends_on_one_thread_invalidates_no_capture_of_another() -> Outcome {
     each_driver(|machine| {
-        let told = machine.hook();
+        let reported = machine.hook();
         let captured = machine.device.primary_context()?.create_stream(StreamOptions::default())?;
         let buffer = DeviceBuffer::<u32>::zeroed(&machine.device, 8)?;
         let kernel = machine.kernel(LONG)?;
@@ -139,7 +139,7 @@ fn what_ends_on_one_thread_invalidates_no_capture_of_another() -> Outcome {
             machine.device.release_idle();
             Ok(())
         })?;
-        assert_eq!(*told.lock().expect("no panic"), [""; 0]);
+        assert_eq!(*reported.lock().expect("no panic"), [""; 0]);
         Ok(())
     })
 }
@@ -150,7 +150,7 @@ fn no_work_of_one_thread_invalidates_a_capture_of_another() -> Outcome {
         if !machine.has(COMPOSITION) {
             return Ok(());
         }
-        let told = machine.hook();
+        let reported = machine.hook();
         let primary = machine.device.primary_context()?;
         for captured in
             [primary.create_stream(StreamOptions::default())?, blocking_stream(machine)?]
@@ -159,7 +159,7 @@ fn no_work_of_one_thread_invalidates_a_capture_of_another() -> Outcome {
                 let live = machine.sim.live();
                 while_captured(&captured, || work(machine))
                     .map_err(|error| format!("{name}: {error}"))?;
-                assert_eq!(*told.lock().expect("no panic"), [""; 0], "{name}");
+                assert_eq!(*reported.lock().expect("no panic"), [""; 0], "{name}");
                 primary.synchronize()?;
                 machine.device.release_idle();
                 assert_eq!(machine.sim.live(), live, "{name} left something");

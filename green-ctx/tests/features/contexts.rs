@@ -99,7 +99,7 @@ fn streams_are_made_on_every_context() -> Outcome {
 fn making_a_stream_leaves_what_is_current() -> Outcome {
     each_driver(|machine| {
         let Machine { sim, device } = machine;
-        let told = machine.hook();
+        let reported = machine.hook();
         let (primary, green) = (device.primary_context()?, partition(device, 8)?);
         let other = partition(device, 8)?;
         for (context, current) in [
@@ -119,7 +119,7 @@ fn making_a_stream_leaves_what_is_current() -> Outcome {
             assert_eq!(pushes, !machine.has(COMPOSITION) || !context.is_green());
             assert_eq!(Context::current(machine.driver())?.as_ref(), current);
             for call in log {
-                told.lock().expect("no panic").clear();
+                reported.lock().expect("no panic").clear();
                 let before = machine.state()?;
                 sim.fail(Fault::on(call.function))?;
                 let result = stream(context);
@@ -129,9 +129,9 @@ fn making_a_stream_leaves_what_is_current() -> Outcome {
                     "{}",
                     call.function
                 );
-                let told = told.lock().expect("no panic").len();
-                // Either there is no stream, or there is one and the hook was told.
-                assert_eq!(result.is_err(), told == 0, "{}: {result:?}", call.function);
+                let reported = reported.lock().expect("no panic").len();
+                // Either there is no stream, or there is one and the hook was called.
+                assert_eq!(result.is_err(), reported == 0, "{}: {result:?}", call.function);
                 drop(result);
                 assert_eq!(machine.state()?, before, "{}", call.function);
             }

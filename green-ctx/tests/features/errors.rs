@@ -80,7 +80,7 @@ fn answers_say_what_was_wrong_and_what_would_work() -> Outcome {
         for (status, call, work, constraint, remedy, misuse) in ANSWERS {
             sim.fail(Fault::on(call).with(status))?;
             let before = (sim.live(), device.context_counts());
-            let error = work(device, &stream).expect_err("it was told to fail");
+            let error = work(device, &stream).expect_err("it was set to fail");
             assert_eq!((sim.live(), device.context_counts()), before, "{error}");
             assert_eq!(machine.free()?, 124, "{error}");
             let text = error.to_string();
@@ -97,7 +97,7 @@ fn answers_say_what_was_wrong_and_what_would_work() -> Outcome {
 }
 
 #[test]
-fn a_missing_function_is_told_with_its_version() -> Outcome {
+fn a_missing_function_is_reported_with_its_version() -> Outcome {
     each_driver(|machine| {
         let Machine { device, .. } = machine;
         let api = machine.driver().api();
@@ -163,10 +163,10 @@ fn fault(stream: &Stream, kernel: &Kernel) -> green_ctx::Result<()> {
 }
 
 #[test]
-fn a_fault_is_told_by_every_handle_and_dropped_quietly() -> Outcome {
+fn a_fault_is_returned_by_every_handle_and_dropped_quietly() -> Outcome {
     each_failing_driver(|machine| {
         let Machine { sim, device } = machine;
-        let told = machine.hook();
+        let reported = machine.hook();
         let contexts = [partition(device, 24)?, partition(device, 24)?];
         let streams = contexts
             .iter()
@@ -207,9 +207,9 @@ fn a_fault_is_told_by_every_handle_and_dropped_quietly() -> Outcome {
         drop((closed.close().expect_err("its work failed"), dropped));
         assert_eq!((device.context_counts().idle, sim.live().green_contexts), (0, 0));
         assert_eq!(machine.free()?, 132);
-        let told = told.lock().expect("no panic");
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].contains("CUDA_ERROR_ILLEGAL_ADDRESS"), "{told:?}");
+        let reported = reported.lock().expect("no panic");
+        assert_eq!(reported.len(), 1, "{reported:?}");
+        assert!(reported[0].contains("CUDA_ERROR_ILLEGAL_ADDRESS"), "{reported:?}");
         Ok(())
     })
 }

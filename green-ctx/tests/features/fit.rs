@@ -35,9 +35,9 @@ fn launch(stream: &Stream, kernel: &Kernel, config: LaunchConfig) -> green_ctx::
     stream.synchronize()
 }
 
-fn told(error: Error) -> Result<DoesNotFit, Box<dyn std::error::Error>> {
+fn does_not_fit(error: Error) -> Result<DoesNotFit, Box<dyn std::error::Error>> {
     match error {
-        Error::DoesNotFit(told) => Ok(*told),
+        Error::DoesNotFit(reported) => Ok(*reported),
         other => Err(other.into()),
     }
 }
@@ -125,7 +125,7 @@ fn larger_clusters_have_to_be_allowed() -> Outcome {
         let green = partition(device, 64)?;
         let config = LaunchConfig::new(64, 1024).cluster((16, 1, 1));
         let refused = launch(&stream(&primary)?, &kernel, config).expect_err("it is not allowed");
-        assert_eq!(told(refused)?.fit.largest_cluster, 8);
+        assert_eq!(does_not_fit(refused)?.fit.largest_cluster, 8);
 
         let allow = CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
         let set = machine.driver().api().cuKernelSetAttribute()?;
@@ -167,9 +167,9 @@ fn what_does_not_fit_is_not_submitted() -> Outcome {
             "a cooperative grid of 129 blocks of kernel green_ctx_probe does not fit on 64 SMs: \
              128 blocks are there at once, 2 of 1024 threads an SM"
         );
-        let told = told(error)?;
-        assert!(told.cooperative);
-        assert_eq!(told.fit, kernel.fit(&context, cooperative(129))?);
+        let reported = does_not_fit(error)?;
+        assert!(reported.cooperative);
+        assert_eq!(reported.fit, kernel.fit(&context, cooperative(129))?);
 
         let whole = self::stream(&device.primary_context()?)?;
         let clustered = cooperative(248).cluster((8, 1, 1));
@@ -316,7 +316,7 @@ fn a_refusal_is_not_remembered() -> Outcome {
         let config = LaunchConfig::new(64, 1024).cluster((16, 1, 1));
         for _ in 0..2 {
             let refused = launch(&stream, &kernel, config).expect_err("it is not allowed");
-            assert_eq!(told(refused)?.fit.largest_cluster, 8);
+            assert_eq!(does_not_fit(refused)?.fit.largest_cluster, 8);
         }
         let allow = CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
         let set = machine.driver().api().cuKernelSetAttribute()?;
@@ -344,7 +344,7 @@ fn what_is_current_makes_no_difference() -> Outcome {
         let stream = stream(&small)?;
         let error = launch(&stream, &kernel, LaunchConfig::new(17, 1024).cooperative(true))
             .expect_err("17 blocks on 8 SMs");
-        assert_eq!(told(error)?.fit.sm_count, 8);
+        assert_eq!(does_not_fit(error)?.fit.sm_count, 8);
         assert_eq!(Context::current(machine.driver())?, Some(large.clone()));
         Ok(())
     })
@@ -384,7 +384,10 @@ fn a_capture_takes_what_fits_and_is_not_harmed_by_what_does_not() -> Outcome {
         let most = kernel.fit(&context, config(4))?.cooperative_blocks();
         // SAFETY: the kernel does not run.
         let error = unsafe { stream.launch(&kernel, config(most + 4), (0_u64, 0_u64)) };
-        assert_eq!(told(error.expect_err("one cluster too many"))?.fit.resident_blocks, most);
+        assert_eq!(
+            does_not_fit(error.expect_err("one cluster too many"))?.fit.resident_blocks,
+            most
+        );
         // SAFETY: as above.
         unsafe { stream.launch(&kernel, config(most), (0_u64, 0_u64)) }?;
         let mut graph = ptr::null_mut();

@@ -257,12 +257,12 @@ fn what_fails_in_a_capture_ends_it() -> Outcome {
             stream.capture(CaptureMode::Global, || -> green_ctx::Result<()> { panic!("no more") })
         }));
         assert!(panicked.is_err());
-        // A question spoils a strict capture, which has no graph then.
-        let spoiled = stream.capture(CaptureMode::Global, || {
+        // A question invalidates a strict capture, which has no graph then.
+        let invalidated = stream.capture(CaptureMode::Global, || {
             let _ = stream.is_idle();
             Ok::<(), Error>(())
         });
-        assert!(spoiled.expect_err("it was spoiled").is_misuse());
+        assert!(invalidated.expect_err("it was invalidated").is_misuse());
         let twice = stream.capture(CaptureMode::Global, || {
             let again = stream.capture(CaptureMode::Global, || Ok::<(), Error>(()));
             assert!(again.expect_err("it is being captured").status().is_some());

@@ -186,16 +186,16 @@ impl Machine {
         Library::from_ptx(&self.device, PTX)?.kernel("work")
     }
 
-    /// Collects what the clean-up hook is told.
+    /// Collects what the clean-up hook gets.
     fn hook(&self) -> Arc<Mutex<Vec<String>>> {
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let hook = Arc::clone(&told);
+        let reported = Arc::new(Mutex::new(Vec::new()));
+        let hook = Arc::clone(&reported);
         self.driver()
             .on_cleanup_failure(move |error| {
                 hook.lock().expect("no panic").push(error.to_string());
             })
             .keep();
-        told
+        reported
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use green_ctx::{SplitRequest, StreamOptions};
 
 use crate::common::{Outcome, group, partition};
-use crate::structured::wishes;
+use crate::structured::structured_requests;
 use crate::{
     LONG, Machine, contexts, counts, disjoint, each_driver, each_newer_driver, launch, of,
 };
@@ -14,7 +14,7 @@ use crate::{
 fn structure_within_a_group_needs_its_version() -> Outcome {
     each_driver(|machine| {
         let mut parent = group(&machine.device, 64)?;
-        for (request, needs, call) in wishes() {
+        for (request, needs, call) in structured_requests() {
             if machine.has(needs) {
                 continue;
             }

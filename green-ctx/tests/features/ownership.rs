@@ -59,7 +59,7 @@ fn asking_for_more_names_who_has_the_rest() -> Outcome {
         assert!(text.starts_with("8 groups of 16 SMs do not fit, 6 fit: 100 of"), "{text}");
         assert!(text.ends_with("held by decode (16 SMs), draft (16 SMs)"), "{text}");
         drop(groups);
-        // More than the device ever has, even: it is told the same way.
+        // More than the device ever has, even: the error is the same.
         let error = machine.refused(|| sms.split([16; 9]))?;
         assert!(error.to_string().ends_with("held by draft (16 SMs)"), "{error}");
         let error = machine.refused(|| sms.split([16; 8]))?;

@@ -104,7 +104,7 @@ fn a_context_that_is_used_again_waits_for_what_was_there() -> Outcome {
 fn a_context_in_doubt_is_not_kept() -> Outcome {
     each_driver(|machine| {
         let Machine { sim, device } = machine;
-        let told = machine.hook();
+        let reported = machine.hook();
         let failures = ["cuGreenCtxRecordEvent", "cuEventCreate", "cuEventQuery"];
         for (number, function) in (1..).zip(failures) {
             let context = partition(device, 8)?;
@@ -113,7 +113,11 @@ fn a_context_in_doubt_is_not_kept() -> Outcome {
             check(machine, number, 0, 0);
             assert_eq!((sim.live(), machine.free()?), (Live::default(), 132), "{function}");
             assert!(
-                told.lock().expect("no panic").pop().is_some_and(|text| text.starts_with(function))
+                reported
+                    .lock()
+                    .expect("no panic")
+                    .pop()
+                    .is_some_and(|text| text.starts_with(function))
             );
         }
         Ok(())

@@ -187,7 +187,7 @@ fn threads_that_borrow_one_handle_get_one_object() -> Outcome {
     })
 }
 
-/// Of threads that each take a handle over one gets it, and the others are told.
+/// Of threads that each take a handle over one gets it, and the others get an error.
 #[test]
 fn threads_that_own_one_handle_get_one_owner() -> Outcome {
     each_driver(|machine| {

@@ -10,7 +10,7 @@ use crate::common::{Outcome, group, partition};
 use crate::{LIMITS, Machine, STRUCTURED, each_driver};
 
 #[test]
-fn every_level_tells_its_sms() -> Outcome {
+fn every_level_reports_its_sms() -> Outcome {
     each_driver(|machine| {
         let Machine { device, .. } = machine;
         let (primary, green) = (device.primary_context()?, partition(device, 24)?);
@@ -119,7 +119,7 @@ fn free_sms_are_those_of_the_device() -> Outcome {
         let held = group(device, 8)?;
         let context = partition(device, 8)?;
         let stream = context.create_stream(StreamOptions::default())?;
-        // One resource goes on telling, whoever took the SMs.
+        // One resource goes on reporting, whoever took the SMs.
         assert_eq!((sms.free(), machine.free()?), (116, 116));
         assert_eq!(primary.resources().sm()?.free(), 116);
         for own in [context.resources().sm()?, stream.resources().sm()?] {

@@ -24,7 +24,7 @@ fn cases() -> Vec<Case> {
         (of([132]), vec![132], None, true),
         (of([8; 15]), vec![8; 15], None, true),
         (of([40; 3]), vec![40; 3], None, true),
-        // Rounded up, and told.
+        // Rounded up, and reported.
         (of([17]), vec![24], None, true),
         (of([1; 4]), vec![8; 4], None, true),
         // What remains, where something does.

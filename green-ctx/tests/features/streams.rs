@@ -98,7 +98,7 @@ fn work_waits_for_streams_and_events_of_other_contexts() -> Outcome {
 }
 
 #[test]
-fn streams_tell_their_state() -> Outcome {
+fn streams_report_their_state() -> Outcome {
     each_driver(|machine| {
         let Machine { sim, device } = machine;
         let kernel = machine.kernel(LONG)?;
@@ -285,8 +285,10 @@ fn default_streams_are_looked_up_at_each_call() -> Outcome {
                 // SAFETY: tokens are refused.
                 let borrowed = unsafe { Stream::from_raw_borrowed(driver, raw, ()) };
                 for refused in [owned, borrowed] {
-                    let told = refused.expect_err("a token is no handle");
-                    assert!(matches!(told, Error::DefaultStream { token: told } if told == token));
+                    let error = refused.expect_err("a token is no handle");
+                    assert!(
+                        matches!(error, Error::DefaultStream { token: found } if found == token)
+                    );
                 }
                 assert_eq!(driver.find_stream(raw), None, "{token}");
             }

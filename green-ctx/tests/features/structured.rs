@@ -12,8 +12,8 @@ use crate::{LOCALITY, STRUCTURED, contexts, counts, disjoint, each_driver, each_
 const CALL: &str = "cuDevSmResourceSplit";
 const LOCALITY_CALL: &str = "cuDevSmResourceSplit with a locality domain";
 
-/// A request with each wish that makes it a structured one, what it needs, and what lacks it.
-pub(crate) fn wishes() -> [(SplitRequest, Version, &'static str); 6] {
+/// A request with each option that makes it a structured one, what it needs, and what lacks it.
+pub(crate) fn structured_requests() -> [(SplitRequest, Version, &'static str); 6] {
     let request = || of([16, 16]);
     [
         (request().coscheduled(8), STRUCTURED, CALL),
@@ -29,7 +29,7 @@ pub(crate) fn wishes() -> [(SplitRequest, Version, &'static str); 6] {
 fn structure_needs_its_version() -> Outcome {
     each_driver(|machine| {
         let sms = machine.sms()?;
-        for (request, needs, call) in wishes() {
+        for (request, needs, call) in structured_requests() {
             if machine.has(needs) {
                 continue;
             }
@@ -42,9 +42,9 @@ fn structure_needs_its_version() -> Outcome {
     })
 }
 
-/// Wishes for all groups, for each, filled up, open-ended, with and without the rest.
+/// Requests for all groups, for each, filled up, open-ended, with and without the rest.
 #[test]
-fn wishes_are_met() -> Outcome {
+fn requests_are_met() -> Outcome {
     each_newer_driver(|machine| {
         let sms = machine.sms()?;
         let open = || SplitRequest::new().group("all", None);
@@ -97,7 +97,7 @@ fn wishes_are_met() -> Outcome {
 
 /// What the header rules out is refused before the driver is asked to split, with what would do.
 #[test]
-fn impossible_wishes_are_refused() -> Outcome {
+fn impossible_requests_are_refused() -> Outcome {
     each_driver(|machine| {
         let sms = machine.sms()?;
         let lists = [

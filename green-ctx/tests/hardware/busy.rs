@@ -9,7 +9,7 @@ use green_ctx::{
 
 use crate::common::{Outcome, device, group, partition};
 
-/// The probe as a kernel of the test's own: it keeps an SM busy for as long as it is told to.
+/// The probe as a kernel of the test's own: it keeps an SM busy for as long as its argument says.
 pub(crate) fn busy_kernel(device: &green_ctx::Device) -> green_ctx::Result<Kernel> {
     Library::from_ptx(device, include_str!("../../src/probe.ptx"))?.kernel("green_ctx_probe")
 }
@@ -26,7 +26,7 @@ pub(crate) fn keep_busy(
     unsafe { stream.launch(kernel, LaunchConfig::new(1, 32), (results.as_argument(), nanoseconds)) }
 }
 
-/// A partition of 8 SMs that is busy for a while, and what tells when it is done.
+/// A partition of 8 SMs that is busy for a while, and what says when it is done.
 pub(crate) struct Busy {
     pub(crate) context: Context,
     pub(crate) stream: Stream,
@@ -50,7 +50,7 @@ impl Busy {
         Ok(Busy { context, stream, done, keep })
     }
 
-    /// Drops the partition, whose work goes on, and returns what tells when it is done.
+    /// Drops the partition, whose work goes on, and returns what says when it is done.
     fn give_up(self) -> (green_ctx::Event, impl Sized) {
         (self.done, self.keep)
     }
@@ -118,7 +118,7 @@ fn partitions_come_and_go_while_a_stream_is_captured() -> Outcome {
         drop(done);
         Ok(())
     })?;
-    assert_eq!(ended, green_ctx::CUresult::CUDA_SUCCESS, "the capture was spoiled");
+    assert_eq!(ended, green_ctx::CUresult::CUDA_SUCCESS, "the capture was invalidated");
 
     let event = device.create_event(EventOptions::default())?;
     let ended = during_a_capture(&device, || {

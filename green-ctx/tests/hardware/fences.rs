@@ -1,5 +1,5 @@
-//! What waits for what when SMs change hands, told by events: a stream whose work may not begin yet is
-//! not idle, and idle right after what it waits for.
+//! What waits for what when SMs change hands, shown by events: a stream whose work may not begin
+//! yet is not idle, and idle right after what it waits for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ impl Work {
         stream.synchronize()
     }
 
-    /// Keeps a stream busy; the event tells when that is over.
+    /// Keeps a stream busy; the event says when that is over.
     fn start(&self, stream: &Stream) -> green_ctx::Result<Event> {
         keep_busy(stream, &self.kernel, &self.results, LONG)?;
         let done = self.device.create_event(EventOptions::default())?;

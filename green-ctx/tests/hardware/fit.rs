@@ -81,11 +81,11 @@ impl Bench {
     fn refused(&self, config: LaunchConfig) -> Result<Fit, Box<dyn std::error::Error>> {
         let error = self.launch(config).expect_err("it does not fit");
         assert!(error.is_misuse(), "{error}");
-        let Error::DoesNotFit(told) = error else { return Err(error.into()) };
-        assert_eq!(told.fit, self.fit(config)?);
+        let Error::DoesNotFit(reported) = error else { return Err(error.into()) };
+        assert_eq!(reported.fit, self.fit(config)?);
         // Nothing was submitted.
         assert!(self.stream.is_idle()?);
-        Ok(told.fit)
+        Ok(reported.fit)
     }
 }
 
@@ -211,7 +211,7 @@ fn what_no_sm_runs_does_not_fit() -> Outcome {
 }
 
 #[test]
-fn shapes_that_make_no_sense_are_told() -> Outcome {
+fn shapes_that_make_no_sense_are_reported() -> Outcome {
     let device = device()?;
     let bench = Bench::new(&device, 8)?;
     let with_shape = LaunchConfig::with_shape;

@@ -49,7 +49,7 @@ impl Probe {
         stream.capture(CaptureMode::default(), || self.submit(stream))
     }
 
-    /// Launches a graph of the probe and tells the SMs that its blocks ran on.
+    /// Launches a graph of the probe and returns the SMs that its blocks ran on.
     fn sms(&self, graph: &GraphExec, stream: &Stream) -> green_ctx::Result<BTreeSet<u32>> {
         // SAFETY: the probe and its buffer are there, and nothing else uses them.
         unsafe { stream.launch_graph(graph) }?;
@@ -155,7 +155,7 @@ fn a_cooperative_kernel_that_does_not_fit_is_not_moved() -> Outcome {
 
 /// Graphs are moved and made executable while another thread captures in the strictest mode.
 #[test]
-fn moving_a_graph_does_not_spoil_a_capture() -> Outcome {
+fn moving_a_graph_does_not_invalidate_a_capture() -> Outcome {
     let device = device()?;
     let small = partition(&device, 8)?;
     let probe = Probe::load(&device)?;
@@ -166,7 +166,7 @@ fn moving_a_graph_does_not_spoil_a_capture() -> Outcome {
         made = Some(graph.retarget(&small)?.instantiate());
         Ok::<(), RetargetError>(())
     });
-    let captured = captured.map_err(|error| format!("the capture was spoiled: {error}"))?;
+    let captured = captured.map_err(|error| format!("the capture was invalidated: {error}"))?;
     assert_eq!(captured.node_count()?, 0);
     let made = made.ok_or("it ran")??;
     assert_eq!(probe.sms(&made, &stream(&small)?)?.len(), 8);

@@ -50,7 +50,7 @@ fn every_launch_of_ten_thousand_switches_runs_on_its_plan_s_sms() -> Outcome {
     let expected = [sms_of(&plans[0])?, sms_of(&plans[1])?];
     let probe = busy_kernel(&device)?;
     let places = SWITCHES * 2 * BLOCKS;
-    // No SM has this number, so that a launch that was not seen is told.
+    // No SM has this number, so that a launch that was not seen is reported.
     let results = DeviceBuffer::from_slice(&device, &vec![u64::MAX; places * 3])?;
     let load = DeviceBuffer::<u64>::zeroed(&device, 264 * 3)?;
     let launch = |plan: &Plan, switch: usize| -> green_ctx::Result<()> {

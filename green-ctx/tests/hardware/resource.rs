@@ -8,7 +8,7 @@ use green_ctx::{
 use crate::common::{Outcome, device, partition};
 
 #[test]
-fn every_level_tells_its_sms() -> Outcome {
+fn every_level_reports_its_sms() -> Outcome {
     let device = device()?;
     let all = device.sm_count()?;
     let context = partition(&device, 24)?;
@@ -26,7 +26,7 @@ fn every_level_tells_its_sms() -> Outcome {
     Ok(())
 }
 
-/// Driver 580.159.04 says so itself; a partition's resource tells the same limits as the device's.
+/// Driver 580.159.04 says so itself; a partition's resource has the same limits as the device's.
 #[test]
 fn limits_are_the_driver_s() -> Outcome {
     let device = device()?;

@@ -51,7 +51,7 @@ fn two_splits_anywhere_are_disjoint() -> Outcome {
 }
 
 #[test]
-fn what_is_asked_and_what_is_given_are_both_told() -> Outcome {
+fn what_is_asked_and_what_is_given_are_both_reported() -> Outcome {
     let device = device()?;
     let group = group(&device, 17)?;
     assert_eq!((group.share().count(), group.sm_count(), group.name()), (Some(17), 24, "p0"));

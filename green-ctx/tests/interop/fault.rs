@@ -34,10 +34,10 @@ fn fault(device: &Device, stream: &Stream) -> green_ctx::Result<()> {
 }
 
 #[test]
-fn a_fault_is_told_by_every_handle_and_dropped_quietly() -> Outcome {
+fn a_fault_is_returned_by_every_handle_and_dropped_quietly() -> Outcome {
     let (sim, device) = simulated("h200")?;
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let hook = Arc::clone(&told);
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let hook = Arc::clone(&reported);
     let _hook = device.driver().on_cleanup_failure(move |error| {
         hook.lock().expect("no panic").push(error.to_string());
     });
@@ -76,9 +76,9 @@ fn a_fault_is_told_by_every_handle_and_dropped_quietly() -> Outcome {
     assert_eq!(device.context_counts().idle, 0);
     assert_eq!(sim.live().green_contexts, 0);
     assert_eq!(device.resources().sm()?.free(), 132);
-    let told = told.lock().expect("no panic");
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].contains("CUDA_ERROR_ILLEGAL_ADDRESS"), "{told:?}");
+    let reported = reported.lock().expect("no panic");
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    assert!(reported[0].contains("CUDA_ERROR_ILLEGAL_ADDRESS"), "{reported:?}");
     Ok(())
 }
 

@@ -213,7 +213,7 @@ fn events_come_and_go_as_streams_do() -> Outcome {
 }
 
 #[test]
-fn an_event_of_another_device_is_told() -> Outcome {
+fn an_event_of_another_device_is_reported() -> Outcome {
     let sim = Sim::builder("h200").devices(2).build()?;
     let driver = Driver::simulated(&sim)?;
     let event = driver.device(0)?.create_event(EventOptions::default())?;
@@ -239,7 +239,7 @@ fn tokens_are_no_handles() -> Outcome {
         let borrowed = unsafe { Stream::from_raw_borrowed(driver, token.as_raw(), ()) };
         for result in [owned, borrowed] {
             let error = result.expect_err("a token");
-            assert!(matches!(error, Error::DefaultStream { token: told } if told == token));
+            assert!(matches!(error, Error::DefaultStream { token: found } if found == token));
             assert!(error.is_misuse() && error.to_string().contains("is no handle"), "{error}");
         }
         assert_eq!(driver.find_stream(token.as_raw()), None);

@@ -32,7 +32,7 @@ fn launch(context: &Context, kernel: &Kernel) -> green_ctx::Result<()> {
     unsafe { stream.launch(kernel, LaunchConfig::new(200, 1024), ()) }
 }
 
-/// Counts what the clean-up hook is told.
+/// Counts the failures that the clean-up hook gets.
 fn reports(device: &Device) -> impl Fn() -> usize + use<> {
     let reported = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&reported);
@@ -202,8 +202,8 @@ fn plans_leave_out_what_is_in_quarantine() -> Outcome {
     let stream = stick(&device, context)?;
 
     let error = set.prepare(PlanRequest::new("next", [8])).expect_err("all SMs are in quarantine");
-    let told = "132 SMs wait for work that could not be recorded";
-    assert!(error.to_string().ends_with(told), "{error}");
+    let expected = "132 SMs wait for work that could not be recorded";
+    assert!(error.to_string().ends_with(expected), "{error}");
     end_capture(&device, stream)?;
     // The context is used again: making one would wait for all work.
     let next = set.prepare(PlanRequest::new("next", SplitRequest::new().rest("y")))?;

@@ -75,11 +75,12 @@ fn a_fit_survives() -> Outcome {
     assert_eq!(written["clusters"][3], json!({ "size": 8, "count": 2 }));
     let stream = context.create_stream(StreamOptions::default())?;
     // SAFETY: refused before anything runs.
-    let Err(Error::DoesNotFit(told)) = (unsafe { stream.launch(&kernel, config, (0_u64, 0_u64)) })
+    let Err(Error::DoesNotFit(reported)) =
+        (unsafe { stream.launch(&kernel, config, (0_u64, 0_u64)) })
     else {
         return Err("it does not fit".into());
     };
-    assert_eq!(there_and_back(&*told)?["fit"], written);
+    assert_eq!(there_and_back(&*reported)?["fit"], written);
     Ok(())
 }
 

@@ -123,8 +123,8 @@ fn a_function_whose_call_fails_is_dropped_once() -> Outcome {
 #[test]
 fn a_panic_goes_to_the_hook() -> Outcome {
     let (_sim, device) = simulated("h200")?;
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let hook = Arc::clone(&told);
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let hook = Arc::clone(&reported);
     let _hook = device.driver().on_cleanup_failure(move |error| {
         hook.lock().expect("no panic").push(error.to_string());
         // Nor does this one leave.
@@ -138,6 +138,6 @@ fn a_panic_goes_to_the_hook() -> Outcome {
         "a function submitted to a stream panicked: number 7",
         "a function submitted to a stream panicked: something that is no text",
     ];
-    assert_eq!(*told.lock().expect("no poison"), expected);
+    assert_eq!(*reported.lock().expect("no poison"), expected);
     Ok(())
 }

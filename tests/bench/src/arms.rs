@@ -145,7 +145,7 @@ pub(crate) fn run(bench: &Bench, arms: &[Arm], commit: &str) -> Result<Report> {
     })
 }
 
-/// The version of the driver's part in the kernel, where the system tells it.
+/// The version of the driver's part in the kernel, where the system reports it.
 fn kernel_driver() -> Option<String> {
     let text = std::fs::read_to_string("/proc/driver/nvidia/version").ok()?;
     let is_version = |word: &&str| {
@@ -154,7 +154,7 @@ fn kernel_driver() -> Option<String> {
     text.lines().next()?.split_whitespace().find(is_version).map(str::to_owned)
 }
 
-/// The host's processor, where the system tells it.
+/// The host's processor, where the system reports it.
 fn processor() -> Option<String> {
     let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("model name"))?;

@@ -127,7 +127,7 @@ fn render(pairs: &BTreeMap<String, Pair>) -> String {
     table::table(&rows)
 }
 
-/// A value with enough digits to tell it from its neighbour.
+/// A value with enough digits to distinguish it from its neighbour.
 fn number(value: f64) -> String {
     if value.abs() >= 1000.0 { format!("{value:.0}") } else { format!("{value:.2}") }
 }

@@ -6,7 +6,7 @@ use green_ctx_cli::DriverChoice;
 
 use crate::kernels;
 
-/// Loads the driver, and tells whether it is a simulated one, whose times mean nothing.
+/// Loads the driver, and returns whether it is a simulated one, whose times mean nothing.
 pub(crate) fn open(choice: &DriverChoice) -> Result<(Driver, bool)> {
     let driver = choice.load_with(simulated)?;
     let is_simulated = driver.info().profile.is_some();

@@ -182,8 +182,9 @@ impl Runs<'_> {
         let one = 1f32;
         let (one, before) = (ptr::from_ref(&one).cast(), ptr::from_ref(&before).cast());
         let (a, b, product) = (a.as_raw(), b.as_raw(), product.as_raw());
-        // SAFETY: three matrices of these sides in bf16, each column after the other,, which outlive the work, since freeing them
-        // waits for it; the factors are on the host, as cuBLAS expects unless told otherwise.
+        // SAFETY: three matrices of these sides in bf16, each column after the other, which outlive
+        // the work, since freeing them waits for it; the factors are on the host, as cuBLAS expects
+        // by default.
         let status = unsafe {
             (cublas.gemm)(
                 self.handle,

@@ -231,7 +231,7 @@ impl Running<'_> {
         self.state.done.load(Ordering::Relaxed)
     }
 
-    /// Tells where the load has broken off.
+    /// Returns an error where the load has broken off.
     pub(crate) fn check(&self) -> Result<()> {
         if self.state.ended.load(Ordering::Acquire) {
             return Err("the load broke off".into());
@@ -240,7 +240,7 @@ impl Running<'_> {
     }
 }
 
-/// Tells the thread to stop, where a panic ends what is done meanwhile too: the scope waits for it.
+/// Stops the thread, also where a panic ends what is done meanwhile: the scope waits for it.
 struct Stop<'a>(&'a State);
 
 impl Drop for Stop<'_> {
@@ -249,7 +249,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Tells that the thread has ended, by a panic too.
+/// Says that the thread has ended, by a panic too.
 struct Ended<'a>(&'a State);
 
 impl Drop for Ended<'_> {

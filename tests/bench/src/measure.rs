@@ -1,4 +1,4 @@
-//! Taking times, and what is told of them.
+//! Taking times, and what is reported of them.
 
 use std::time::{Duration, Instant};
 

@@ -1,32 +1,32 @@
-//! Telling how far a run is, on standard error.
+//! Reports how far a run is, on standard error.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// How often a long step tells how far it is.
+/// How often a long step reports how far it is.
 const INTERVAL: Duration = Duration::from_secs(2);
 
 /// How far a run is.
 pub(crate) struct Progress {
     start: Instant,
-    told: Cell<Instant>,
+    reported: Cell<Instant>,
 }
 
 impl Progress {
     pub(crate) fn new() -> Progress {
         let now = Instant::now();
-        Progress { start: now, told: Cell::new(now) }
+        Progress { start: now, reported: Cell::new(now) }
     }
 
     /// Begins a step.
     pub(crate) fn step(&self, what: &str) {
-        self.told.set(Instant::now());
+        self.reported.set(Instant::now());
         eprintln!("{:6.1} s  {what}", self.start.elapsed().as_secs_f64());
     }
 
-    /// Tells how far a step is, where it has taken a while.
+    /// Reports how far a step is, where it has taken a while.
     pub(crate) fn at(&self, done: usize, all: usize) {
-        if self.told.get().elapsed() >= INTERVAL {
+        if self.reported.get().elapsed() >= INTERVAL {
             self.step(&format!("  {done} of {all}"));
         }
     }

@@ -20,9 +20,9 @@ pub(crate) struct Report {
     pub(crate) compute_capability: String,
     /// The newest CUDA version that the driver supports.
     pub(crate) cuda: String,
-    /// The version of the driver's part in the kernel, where the system tells it.
+    /// The version of the driver's part in the kernel, where the system reports it.
     pub(crate) driver: Option<String>,
-    /// The host's processor, where the system tells it.
+    /// The host's processor, where the system reports it.
     pub(crate) processor: Option<String>,
     pub(crate) commit: String,
     pub(crate) date: String,

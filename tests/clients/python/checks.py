@@ -55,6 +55,6 @@ def run(tests):
     for name, test in tests.items():
         if name.startswith("test_"):
             test()
-            # A partition's handles go in the order in which they stand on each other.
+            # A partition's handles go in the order in which they depend on each other.
             gc.collect()
             print(f"{Path(sys.argv[0]).stem}: {name.removeprefix('test_').replace('_', ' ')}")

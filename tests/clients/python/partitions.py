@@ -24,7 +24,7 @@ def partitions(*counts):
 
 
 def close(*handles):
-    """Closes what was made, what stands on others first."""
+    """Closes what was made, what depends on others first."""
     for handle in handles:
         handle.close()
         assert handle.is_closed

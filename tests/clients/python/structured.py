@@ -56,7 +56,7 @@ def test_discovery():
     assert found + rest == 132
     # From 13.4 on every SM is found, before only what is co-scheduled by 8.
     assert found == 132 if version() >= 13040 else found % 8 == 0
-    # A dry run tells the same and makes nothing.
+    # A dry run returns the same and makes nothing.
     groups, _ = device.resources.sm.split(SMResourceOptions(count=None), dry_run=True)
     assert [group.sm_count for group in groups] == [found]
 

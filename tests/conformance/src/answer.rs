@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::calls::Reply;
 
-/// What a child process tells its parent, one JSON line each. Facts are told one by one, so that
-/// those before a crash are known.
+/// What a child process reports to its parent, one JSON line each. It reports facts one by one, so
+/// that those before a crash are known.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Event {
@@ -17,7 +17,7 @@ pub(crate) enum Event {
     Begin(String),
     /// One fact of its answer.
     Fact(String, Value),
-    /// The case could not be put to the driver: a step that it stands on failed.
+    /// The case could not be put to the driver: a step that it depends on failed.
     Failed(String),
     /// The driver lacks this function.
     Unsupported(String),
@@ -39,11 +39,11 @@ impl<'a> Answer<'a> {
     /// Adds a fact. Only what is the same in every run of the same driver is one: no pointers, no
     /// times, no amounts of free memory.
     pub(crate) fn add(&mut self, name: impl Into<String>, fact: impl Fact) {
-        self.tell(&Event::Fact(name.into(), fact.value()));
+        self.report(&Event::Fact(name.into(), fact.value()));
     }
 
-    /// Tells an event; after a failure nothing more, and [`finish`](Answer::finish) returns it.
-    pub(crate) fn tell(&mut self, event: &Event) {
+    /// Reports an event; after a failure nothing more, and [`finish`](Answer::finish) returns it.
+    pub(crate) fn report(&mut self, event: &Event) {
         if self.error.is_none() {
             self.error = self.write(event).err();
         }
@@ -55,7 +55,7 @@ impl<'a> Answer<'a> {
         self.out.flush()
     }
 
-    /// Returns the error that kept an event from being told.
+    /// Returns the error that kept an event from being reported.
     pub(crate) fn finish(self) -> io::Result<()> {
         self.error.map_or(Ok(()), Err)
     }
@@ -100,7 +100,7 @@ plain_facts!(bool, i32, u32, u64, usize, &str, String, Vec<u32>, Vec<Value>);
 /// Why a case could not be put to the driver.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// A step that the case stands on failed.
+    /// A step that the case depends on failed.
     #[error("{call}: {status}")]
     Call { call: &'static str, status: CUresult },
     /// The driver lacks a function.

@@ -118,7 +118,7 @@ impl Driver {
     }
 }
 
-/// The version of the kernel's part of the driver, where the system tells it.
+/// The version of the kernel's part of the driver, where the system reports it.
 fn kernel_driver() -> Option<String> {
     let text = std::fs::read_to_string("/proc/driver/nvidia/version").ok()?;
     let is_version = |word: &&str| {

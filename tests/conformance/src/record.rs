@@ -23,7 +23,7 @@ pub struct Header {
     pub compute_capability: String,
     /// When the cases were run, `YYYY-MM-DD`, UTC.
     pub date: String,
-    /// The version of the kernel's part of the driver, where the system tells it.
+    /// The version of the kernel's part of the driver, where the system reports it.
     pub kernel_driver: Option<String>,
 }
 

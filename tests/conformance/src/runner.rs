@@ -114,8 +114,8 @@ fn groups<'a>(cases: &[&'a Case]) -> Vec<Vec<&'a Case>> {
     groups
 }
 
-/// One case as a child told it.
-struct Told {
+/// One case as a child reported it.
+struct Reported {
     line: Line,
     failed: bool,
     ended: bool,
@@ -127,16 +127,16 @@ fn ask(options: &Options, group: &[&Case]) -> Result<Vec<(Line, bool)>, RunError
     let mut lines = Vec::new();
     let mut rest = group;
     while let Some(first) = rest.first() {
-        let (mut told, ended) = ask_child(options, rest).map_err(RunError::Child)?;
-        if told.is_empty() {
+        let (mut reported, ended) = ask_child(options, rest).map_err(RunError::Child)?;
+        if reported.is_empty() {
             // Nothing was begun, so this is no answer of the driver.
             let reason = format!("the process ended before the case: {ended:?}");
             let answer = vec![("failed".to_owned(), Value::String(reason))];
             let line = Line { case: first.name().to_owned(), answer };
-            told.push(Told { line, failed: true, ended: true });
+            reported.push(Reported { line, failed: true, ended: true });
         }
-        rest = rest.get(told.len()..).unwrap_or_default();
-        if let (Some(last), Some(how)) = (told.last_mut(), ended) {
+        rest = rest.get(reported.len()..).unwrap_or_default();
+        if let (Some(last), Some(how)) = (reported.last_mut(), ended) {
             if !last.ended || first.isolation() == Isolation::Alone {
                 last.line.answer.push(("died".to_owned(), Value::String(how)));
             } else {
@@ -144,13 +144,13 @@ fn ask(options: &Options, group: &[&Case]) -> Result<Vec<(Line, bool)>, RunError
                 last.failed = true;
             }
         }
-        lines.extend(told.into_iter().map(|told| (told.line, told.failed)));
+        lines.extend(reported.into_iter().map(|reported| (reported.line, reported.failed)));
     }
     Ok(lines)
 }
 
 /// Asks as many of `cases` as one process survives. The second value says how it died.
-fn ask_child(options: &Options, cases: &[&Case]) -> io::Result<(Vec<Told>, Option<String>)> {
+fn ask_child(options: &Options, cases: &[&Case]) -> io::Result<(Vec<Reported>, Option<String>)> {
     let mut child = Command::new(&options.program)
         .arg("--driver")
         .arg(options.driver.to_string())
@@ -168,35 +168,35 @@ fn ask_child(options: &Options, cases: &[&Case]) -> io::Result<(Vec<Told>, Optio
             return Err(error);
         }
     }
-    let mut told: Vec<Told> = Vec::new();
+    let mut reported: Vec<Reported> = Vec::new();
     loop {
         match events.recv_timeout(SILENCE) {
-            Ok(event) => take(&mut told, event),
+            Ok(event) => take(&mut reported, event),
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
                 child.kill()?;
                 child.wait()?;
-                return Ok((told, Some("timeout".to_owned())));
+                return Ok((reported, Some("timeout".to_owned())));
             }
         }
     }
     let status = child.wait()?;
-    Ok((told, if status.success() { None } else { Some(death(status)) }))
+    Ok((reported, if status.success() { None } else { Some(death(status)) }))
 }
 
-fn take(told: &mut Vec<Told>, event: Event) {
+fn take(reported: &mut Vec<Reported>, event: Event) {
     if let Event::Begin(case) = event {
         let line = Line { case, answer: Vec::new() };
-        told.push(Told { line, failed: false, ended: false });
+        reported.push(Reported { line, failed: false, ended: false });
         return;
     }
-    let Some(last) = told.last_mut() else { return };
+    let Some(last) = reported.last_mut() else { return };
     match event {
         Event::Begin(_) => {}
         Event::Fact(name, fact) => {
             // Two facts of one name would be one when the record is read back.
             if last.line.answer.iter().any(|(known, _)| *known == name) {
-                take(told, Event::Failed(format!("the fact {name} twice")));
+                take(reported, Event::Failed(format!("the fact {name} twice")));
             } else {
                 last.line.answer.push((name, fact));
             }
@@ -241,7 +241,7 @@ fn death(status: ExitStatus) -> String {
     status.code().map_or_else(|| status.to_string(), |code| format!("exit {code}"))
 }
 
-/// The child's part: reads names of cases from stdin, one a line, and tells stdout the answers.
+/// The child's part: reads names of cases from stdin, one a line, and writes the answers to stdout.
 ///
 /// # Errors
 ///
@@ -255,15 +255,15 @@ pub fn child(choice: &Choice) -> Result<(), ChildError> {
         let case = cases.iter().find(|case| case.name() == name);
         let case = case.ok_or_else(|| ChildError::Unknown(name.clone()))?;
         let mut answer = Answer::new(&mut out);
-        answer.tell(&Event::Begin(name));
+        answer.report(&Event::Begin(name));
         match case.ask(&gpu, &mut answer) {
             Ok(()) => {}
             Err(Failure::Unsupported(function)) => {
-                answer.tell(&Event::Unsupported(function.call.to_owned()));
+                answer.report(&Event::Unsupported(function.call.to_owned()));
             }
-            Err(failure) => answer.tell(&Event::Failed(failure.to_string())),
+            Err(failure) => answer.report(&Event::Failed(failure.to_string())),
         }
-        answer.tell(&Event::End);
+        answer.report(&Event::End);
         answer.finish()?;
     }
     Ok(())
@@ -273,10 +273,10 @@ pub fn child(choice: &Choice) -> Result<(), ChildError> {
 mod tests {
     use super::*;
 
-    fn told(events: Vec<Event>) -> Vec<Told> {
-        let mut told = Vec::new();
-        events.into_iter().for_each(|event| take(&mut told, event));
-        told
+    fn reported(events: Vec<Event>) -> Vec<Reported> {
+        let mut reported = Vec::new();
+        events.into_iter().for_each(|event| take(&mut reported, event));
+        reported
     }
 
     fn fact(name: &str) -> Event {
@@ -287,15 +287,19 @@ mod tests {
     fn a_case_without_an_end_is_seen() {
         let events = ["a", "b"].map(|case| Event::Begin(case.to_owned()));
         let [a, b] = events;
-        let told = told(vec![a, fact("x"), Event::End, b, fact("x")]);
-        assert_eq!(told.iter().map(|told| told.ended).collect::<Vec<_>>(), [true, false]);
-        assert_eq!(told[1].line.answer.len(), 1);
+        let reported = reported(vec![a, fact("x"), Event::End, b, fact("x")]);
+        assert_eq!(
+            reported.iter().map(|reported| reported.ended).collect::<Vec<_>>(),
+            [true, false]
+        );
+        assert_eq!(reported[1].line.answer.len(), 1);
     }
 
     #[test]
     fn a_fact_twice_is_a_failure() {
-        let told = told(vec![Event::Begin("a".to_owned()), fact("x"), fact("x"), Event::End]);
-        assert!(told[0].failed);
+        let reported =
+            reported(vec![Event::Begin("a".to_owned()), fact("x"), fact("x"), Event::End]);
+        assert!(reported[0].failed);
     }
 
     #[test]

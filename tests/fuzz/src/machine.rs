@@ -35,7 +35,7 @@ pub struct Machine {
     pub device: Device,
     /// A kernel that runs as many nanoseconds as its argument says.
     pub kernel: Kernel,
-    /// The same under another name, for work that is exempt from the promise where only names tell
+    /// The same under another name, for work that is exempt from the promise where only names show
     /// who launched what.
     pub exempt: Kernel,
     /// A stream that shows the time.

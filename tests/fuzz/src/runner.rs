@@ -104,10 +104,10 @@ struct State {
 /// Every so many seeds are run twice, and must do the same.
 const TWICE: u64 = 64;
 
-/// Runs seeds until one fails, all are done or the time is over. `tell` is called now and then with
-/// the number of seeds and operations so far.
+/// Runs seeds until one fails, all are done or the time is over. `on_progress` is called now and
+/// then with the number of seeds and operations so far.
 #[must_use]
-pub fn explore(options: &Options, mut tell: impl FnMut(u64, u64)) -> Report {
+pub fn explore(options: &Options, mut on_progress: impl FnMut(u64, u64)) -> Report {
     let state = Arc::new(State {
         options: options.clone(),
         next: AtomicU64::new(0),
@@ -125,13 +125,13 @@ pub fn explore(options: &Options, mut tell: impl FnMut(u64, u64)) -> Report {
         })
         .collect();
     let mut seen = vec![(0, 0, Instant::now()); workers.len()];
-    let mut told = Instant::now();
+    let mut reported = Instant::now();
     while !threads.iter().all(thread::JoinHandle::is_finished) {
         thread::sleep(Duration::from_millis(20));
-        if told.elapsed() > Duration::from_secs(5) {
-            told = Instant::now();
+        if reported.elapsed() > Duration::from_secs(5) {
+            reported = Instant::now();
             let report = state.report.lock();
-            tell(report.seeds, report.table.tried());
+            on_progress(report.seeds, report.table.tried());
         }
         for (worker, (seed, progress, since)) in workers.iter().zip(&mut seen) {
             let now =

@@ -1,4 +1,4 @@
-"""Runs checks and measurements one after the other, and writes what they tell as JSON."""
+"""Runs checks and measurements one after the other, and writes their results as JSON."""
 
 import gc
 import json
@@ -43,8 +43,8 @@ def run(about, path=None):
         for function in functions:
             name = function.__name__
             try:
-                told = function() or {}
-                entry = {"ok": told.pop("holds", True), **told}
+                output = function() or {}
+                entry = {"ok": output.pop("holds", True), **output}
             except Exception as error:
                 entry = {"ok": False, "error": f"{type(error).__name__}: {error}"}
                 traceback.print_exc()

@@ -51,11 +51,11 @@ def create_of_a_size_seen_before():
     GreenContext.create(16)
     ours = per_call(lambda: GreenContext.create(16), 2000)
     theirs = per_call(lambda: Torchs.create(16, 0), 10, rounds=3)
-    told = {"ours_us": ours, "torch_us": theirs, "limit_us": 20, "holds": ours <= 20}
+    output = {"ours_us": ours, "torch_us": theirs, "limit_us": 20, "holds": ours <= 20}
     try:
         from cuda.core import ContextOptions, Device, SMResourceOptions
     except ImportError:
-        return told
+        return output
     device = Device(0)
     device.set_current()
 
@@ -63,8 +63,8 @@ def create_of_a_size_seen_before():
         [group], _ = device.resources.sm.split(SMResourceOptions(count=16))
         device.create_context(ContextOptions(resources=[group])).close()
 
-    told["cuda_core_us"] = per_call(cuda_core, 10, rounds=3)
-    return told
+    output["cuda_core_us"] = per_call(cuda_core, 10, rounds=3)
+    return output
 
 
 @measurement
@@ -79,7 +79,7 @@ def set_and_pop():
         theirs.set_context()
         theirs.pop_context()
 
-    # By turns, so that what else the machine does meets both.
+    # Alternately, so that what else the machine does affects both.
     times = {in_ours: [], in_theirs: []}
     for _ in range(9):
         for both, means in times.items():

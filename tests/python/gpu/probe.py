@@ -1,4 +1,4 @@
-"""A kernel that tells which SMs a stream runs on, launched through the driver alone."""
+"""A kernel that reports which SMs a stream runs on, launched through the driver alone."""
 
 import ctypes
 

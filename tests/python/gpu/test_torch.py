@@ -26,7 +26,7 @@ torch.cuda.synchronize()
 
 
 def same(result, expected=PLAIN):
-    """Whether every bit is the same; tells how far off it is otherwise."""
+    """Whether every bit is the same; prints how far off it is otherwise."""
     torch.cuda.synchronize()
     if torch.equal(result, expected):
         return True
@@ -84,7 +84,7 @@ def a_product_in_a_context_is_the_same():
 
 @check
 def torch_and_ours_give_as_many_sms():
-    told = {}
+    observed = {}
     for count in (1, 8, 12, 16, 17, 64, 120, TOTAL):
         theirs = torch.cuda.green_contexts.GreenContext.create(count, 0)
         theirs.set_context()
@@ -94,10 +94,10 @@ def torch_and_ours_give_as_many_sms():
         ours = GreenContext.create(count, 0)
         with Entered(ours):
             assert len(sms()) == ours.sm_count
-        told[count] = (seen, ours.sm_count)
+        observed[count] = (seen, ours.sm_count)
         del ours
-    assert all(theirs == ours for theirs, ours in told.values()), told
-    return {"torch_and_ours": {str(count): pair for count, pair in told.items()}}
+    assert all(theirs == ours for theirs, ours in observed.values()), observed
+    return {"torch_and_ours": {str(count): pair for count, pair in observed.items()}}
 
 
 @check
@@ -244,7 +244,7 @@ def a_context_set_inside_of_a_capture():
 @check
 def two_threads_in_two_contexts():
     plain = torch.cuda.current_stream()
-    told, failures = {}, []
+    observed, failures = {}, []
 
     def work(count):
         try:
@@ -254,7 +254,7 @@ def two_threads_in_two_contexts():
                     result = A @ B
                     seen = sms()
                 assert len(seen) == count and same(result)
-            told[count] = seen
+            observed[count] = seen
         except BaseException as error:
             failures.append(f"{count}: {error!r}")
 
@@ -264,7 +264,7 @@ def two_threads_in_two_contexts():
     for thread in threads:
         thread.join()
     assert not failures, failures
-    assert not told[16] & told[24]
+    assert not observed[16] & observed[24]
     assert torch.cuda.current_stream() == plain
 
 

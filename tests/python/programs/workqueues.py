@@ -34,7 +34,7 @@ for context in (shared, beside):
 report = verify([part.partition, shared.partition, beside.partition])
 assert report.ok and report.complete and not report.disjoint
 
-# What comes later gets no SMs of its own, and is told why and what to do.
+# What comes later gets no SMs of its own, and the error says why and what to do.
 for create in (
     lambda: GreenContext.create(16),
     lambda: partition({"a": 16}),
@@ -42,9 +42,9 @@ for create in (
     # What FlashInfer's and SGLang's streams are made of.
     lambda: _native.split_green(0, [16, 24]),
 ):
-    told = refused(create)
-    assert "GreenContext (116 SMs), GreenContext (116 SMs)" in told, told
-    assert told.endswith("create it after what needs SMs of its own, or close it)"), told
+    message = refused(create)
+    assert "GreenContext (116 SMs), GreenContext (116 SMs)" in message, message
+    assert message.endswith("create it after what needs SMs of its own, or close it)"), message
 part.close()
 # The SMs that it had are free for others.
 GreenContext.create(16).close()
@@ -53,8 +53,8 @@ beside.close()
 everything = GreenContext(workqueue_scope="device_ctx")
 assert everything.sm_count == 132
 # Nobody has any SMs for themselves now, and still it is no wrong argument.
-told = refused(lambda: partition({"a": 16}))
-assert "132 SMs can only be shared, which GreenContext (132 SMs) may use" in told, told
+message = refused(lambda: partition({"a": 16}))
+assert "132 SMs can only be shared, which GreenContext (132 SMs) may use" in message, message
 everything.close()
 
 # However finely the others cut the device.

@@ -18,7 +18,7 @@ pub(crate) struct Callback {
 
 #[derive(Clone)]
 enum Function {
-    /// Of `cuStreamAddCallback`: told of its stream, and of errors.
+    /// Of `cuStreamAddCallback`: called with its stream, and with errors.
     Stream(unsafe extern "C" fn(CUstream, CUresult, *mut c_void), usize),
     /// Of `cuLaunchHostFunc`: not called after an error (cuda.h).
     Host(unsafe extern "C" fn(*mut c_void)),

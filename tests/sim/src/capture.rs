@@ -1,5 +1,5 @@
-//! Stream capture: what takes part, what is refused meanwhile, what spoils it, and the graph that
-//! grows.
+//! Stream capture: what takes part, what is refused meanwhile, what invalidates it, and the graph
+//! that grows.
 
 pub(crate) mod info;
 
@@ -23,7 +23,7 @@ pub(crate) struct Capture {
     thread: u32,
     mode: CUstreamCaptureMode,
     /// Something happened that cannot be captured: only ending it is left.
-    spoiled: bool,
+    invalidated: bool,
     /// The graph that it adds nodes to.
     pub(crate) graph: usize,
     /// Whether edges of the graph were changed by hand: what is not joined then is no mistake of
@@ -85,11 +85,11 @@ impl Capture {
 }
 
 impl State {
-    /// Spoils captures; `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` if there are any.
-    pub(crate) fn spoil_captures(&mut self, captures: &[usize]) -> Answer {
+    /// Invalidates captures; `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` if there are any.
+    pub(crate) fn invalidate_captures(&mut self, captures: &[usize]) -> Answer {
         for id in captures {
             if let Some(capture) = self.captures.get_mut(id) {
-                capture.spoiled = true;
+                capture.invalidated = true;
             }
         }
         if captures.is_empty() {
@@ -99,10 +99,10 @@ impl State {
         }
     }
 
-    /// Refuses what cannot be asked of a stream that is capturing, and spoils the capture.
+    /// Refuses what cannot be asked of a stream that is capturing, and invalidates the capture.
     pub(crate) fn not_captured(&mut self, stream: usize) -> Answer {
         match self.streams[&stream].capture {
-            Some(capture) => self.spoil_captures(&[capture]),
+            Some(capture) => self.invalidate_captures(&[capture]),
             None => Ok(()),
         }
     }
@@ -126,7 +126,7 @@ impl State {
         };
         let strict = self.captures.iter().filter(|(_, capture)| forbids(capture));
         let strict: Vec<usize> = strict.map(|(id, _)| *id).collect();
-        self.spoil_captures(&strict)
+        self.invalidate_captures(&strict)
     }
 
     /// Takes work into the capture of its stream; gives it back where there is none and it is to be
@@ -183,7 +183,7 @@ impl State {
             return self.no_implicit_wait(stream).map(|()| None);
         };
         match self.captures.get(&id) {
-            Some(capture) if capture.spoiled => {
+            Some(capture) if capture.invalidated => {
                 Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
             }
             Some(_) => Ok(Some(id)),
@@ -203,7 +203,8 @@ impl State {
             .values()
             .filter(|other| other.context == context && other.flags & NON_BLOCKING == 0);
         let captures: Vec<usize> = blocking.filter_map(|stream| stream.capture).collect();
-        self.spoil_captures(&captures).map_err(|_| CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+        self.invalidate_captures(&captures)
+            .map_err(|_| CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
     }
 
     /// What recording an event in a capturing stream records; `None` where it is not capturing.
@@ -224,7 +225,7 @@ impl State {
             if self.events[&event].recorded.is_none() {
                 return Ok(true);
             }
-            self.spoil_captures(&[into])
+            self.invalidate_captures(&[into])
                 .map_err(|_| CUresult::CUDA_ERROR_STREAM_CAPTURE_ISOLATION)?;
             return Ok(true);
         };
@@ -242,7 +243,7 @@ impl State {
                 }
             }
             Some(into) => {
-                self.spoil_captures(&[into, captured.capture])
+                self.invalidate_captures(&[into, captured.capture])
                     .map_err(|_| CUresult::CUDA_ERROR_STREAM_CAPTURE_MERGE)?;
             }
         }
@@ -298,7 +299,7 @@ impl State {
         let capture = Capture {
             thread: thread(),
             mode,
-            spoiled: false,
+            invalidated: false,
             graph,
             rewired: false,
             branches: vec![Branch::new(stream, last)],
@@ -353,7 +354,7 @@ pub(crate) fn end(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<*mut CUgra
     let id = state.streams[&handle].capture.ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
     let capture = state.captures.get(&id).ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
     if capture.branches.first().is_none_or(|origin| origin.stream != handle) {
-        let _ = state.spoil_captures(&[id]);
+        let _ = state.invalidate_captures(&[id]);
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
     }
     if capture.thread != thread()
@@ -362,7 +363,7 @@ pub(crate) fn end(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<*mut CUgra
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
     }
     let graph = capture.graph;
-    let status = if capture.spoiled {
+    let status = if capture.invalidated {
         Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
     } else if capture.is_joined(&state) {
         Ok(())
@@ -374,7 +375,7 @@ pub(crate) fn end(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<*mut CUgra
     out.write(handle::pointer(graph))
 }
 
-/// Sets what captures may forbid the calling thread, and tells what it was.
+/// Sets what captures may forbid the calling thread, and reports what it was.
 pub(crate) fn exchange_mode(driver: &Driver, mode: Ptr<CUstreamCaptureMode>) -> Answer {
     let wanted = mode.read()?;
     if wanted.0 > CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED.0 {

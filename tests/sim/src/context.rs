@@ -237,7 +237,7 @@ impl State {
             .filter(|stream| concerned(stream))
             .filter_map(|stream| stream.capture)
             .collect();
-        self.spoil_captures(&captures)
+        self.invalidate_captures(&captures)
     }
 
     /// The same for the streams of the context itself: recording a primary context and making it wait
@@ -245,7 +245,7 @@ impl State {
     fn own_not_capturing(&mut self, handle: usize) -> Answer {
         let own = self.streams.values().filter(|stream| stream.context == handle);
         let captures: Vec<usize> = own.filter_map(|stream| stream.capture).collect();
-        self.spoil_captures(&captures)
+        self.invalidate_captures(&captures)
     }
 
     /// Sets the flags that the contexts of a device share.
@@ -295,7 +295,7 @@ impl State {
             self.events[&event].captured.as_ref().map(|captured| captured.capture)
         {
             return self
-                .spoil_captures(&[capture])
+                .invalidate_captures(&[capture])
                 .map_err(|_| CUresult::CUDA_ERROR_CAPTURED_EVENT);
         }
         let Some(recorded) = self.events[&event].recorded.clone() else { return Ok(()) };

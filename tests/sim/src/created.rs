@@ -3,7 +3,7 @@
 //!
 //! Such a context has all that a device has for its primary one: limits, flags, memory, modules,
 //! and a fault of its own. So it is kept as the primary context of a further entry in the list of
-//! devices, which no ordinal leads to and which knows the device that it stands on.
+//! devices, which no ordinal leads to and which knows the device that it is based on.
 
 use std::ffi::c_void;
 
@@ -24,7 +24,7 @@ const SCHEDULE: u32 = 7;
 type CreateParams = [u64; 3];
 
 impl State {
-    /// The device that a context's own entry stands on, as ordinals count.
+    /// The device that a context's own entry is based on, as ordinals count.
     pub(crate) fn physical(&self, device: usize) -> usize {
         self.devices[device].physical
     }

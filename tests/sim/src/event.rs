@@ -64,7 +64,7 @@ impl State {
         let event = self.event(handle)?;
         if let Some(captured) = &event.captured {
             let capture = captured.capture;
-            self.spoil_captures(&[capture])?;
+            self.invalidate_captures(&[capture])?;
             return Ok(None);
         }
         Ok(event.recorded.clone())

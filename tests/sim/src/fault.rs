@@ -25,7 +25,7 @@ use green_ctx_sys::CUresult;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use = "a fault does nothing until a simulated driver is told of it"]
+#[must_use = "a fault does nothing until it is passed to a simulated driver"]
 pub struct Fault {
     pub(crate) function: String,
     pub(crate) after: u64,

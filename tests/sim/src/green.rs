@@ -76,7 +76,7 @@ pub(crate) fn destroy(driver: &Driver, green: Ptr<CUgreenCtx_st>) -> Answer {
     let streams = state.streams.values().filter(|stream| stream.context == green.address());
     let captures: Vec<usize> = streams.filter_map(|stream| stream.capture).collect();
     // Captures on its streams end in an error; destroying is none.
-    let _ = state.spoil_captures(&captures);
+    let _ = state.invalidate_captures(&captures);
     state.forget_green(device, green.address());
     state.deactivate_unheld_primary(device);
     Ok(())

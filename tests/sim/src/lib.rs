@@ -79,7 +79,7 @@
 //! too. An executable's nodes stay in their contexts.
 //!
 //! Conditional nodes choose their body by the value that the launch begins with, since what sets it
-//! is a function of the device that no closure has: an endless `while` is told as
+//! is a function of the device that no closure has: an endless `while` ends with
 //! `CUDA_ERROR_LAUNCH_TIMEOUT`. Nodes that allocate have their addresses from when they are added, and
 //! the memory is there from a launch on until a node or the program frees it. It takes room while it
 //! is there, where hardware keeps it for later launches.
@@ -89,7 +89,7 @@
 //! `cuStreamWriteValue64` is a node that fills memory, where the driver has one for batches of
 //! operations on memory. An executable keeps the flags that it was made with; none of them changes
 //! how it runs. A cooperative node of more blocks than its context holds is launched and never runs,
-//! as recorded; whoever waits for it is told `CUDA_ERROR_LAUNCH_TIMEOUT` where hardware never answers.
+//! as recorded; whoever waits for it gets `CUDA_ERROR_LAUNCH_TIMEOUT` where hardware never answers.
 //!
 //! # What drivers have from 13.1 on
 //!

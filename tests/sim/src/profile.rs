@@ -62,7 +62,7 @@ pub struct Profile {
     pub max_cluster: u32,
     /// How fast the device sets and copies its memory.
     pub transfer: TransferRates,
-    /// How many stream-ordered workloads the workqueues of a device are for, unless told otherwise.
+    /// How many stream-ordered workloads the workqueues of a device are for by default.
     pub workqueue_limit: u32,
     /// The stream priorities, from the least to the greatest.
     pub stream_priorities: (i32, i32),

@@ -260,8 +260,8 @@ impl Races {
         self.found.clear();
     }
 
-    /// Whether `old`, whose access was noted before, and `new` are in an order. What the program's
-    /// threads tell each other is not seen; since time goes on for all of them together, what one
+    /// Whether `old`, whose access was noted before, and `new` are in an order. How the program's
+    /// threads synchronize is not seen; since time goes on for all of them together, what one
     /// has waited for counts for all. The access of a kernel is noted when its closure has returned,
     /// so `old` may also be the one that comes after.
     fn ordered(&self, old: &Operation, new: &Operation) -> bool {

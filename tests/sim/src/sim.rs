@@ -123,7 +123,7 @@ impl Sim {
         Sim::builder(spec).build()
     }
 
-    /// A driver with options. What is wrong with the spec is told by [`Builder::build`].
+    /// A driver with options. [`Builder::build`] returns what is wrong with the spec.
     pub fn builder(spec: impl TryInto<Spec, Error: Into<SpecError>>) -> Builder {
         Builder { spec: spec.try_into().map_err(Into::into), devices: 1, trace: TRACE }
     }
@@ -191,9 +191,10 @@ impl Sim {
     /// order is what the program
     /// asked for, and not what happened in virtual time: a race is seen although the first operation
     /// had long ended by chance. What one thread of the program has waited for counts as waited for
-    /// by all, since the simulator does not see what threads tell each other.
+    /// by all, since the simulator does not see how threads synchronize.
     ///
-    /// A pair is told once, with all of the memory that both touch; the first 1024 pairs are kept.
+    /// A pair is reported once, with all of the memory that both touch; the first 1024 pairs are
+    /// kept.
     ///
     /// # Example
     ///

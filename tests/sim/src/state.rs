@@ -83,7 +83,7 @@ pub(crate) struct State {
 
 /// One simulated GPU, or what a context that a program created has of one.
 pub(crate) struct Device {
-    /// The device that it is, or stands on.
+    /// The device that it is, or is based on.
     pub(crate) physical: usize,
     /// The handle of the primary context, the same each time that it is brought up.
     pub(crate) primary: usize,
@@ -178,7 +178,7 @@ impl State {
         state
     }
 
-    /// Adds an entry that is a device, or stands on one, and returns its index.
+    /// Adds an entry that is a device, or is based on one, and returns its index.
     pub(crate) fn add_device(&mut self, physical: usize) -> usize {
         let device = self.devices.len();
         let primary = handle::next();

@@ -10,7 +10,7 @@ mod tests;
 
 use crate::sm_set::SmSet;
 
-pub(crate) use gpc::Wish;
+pub(crate) use gpc::GroupRequest;
 
 /// The driver's flag `CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING`.
 const IGNORE_COSCHEDULING: u32 = 1;
@@ -178,8 +178,8 @@ impl Topology {
         let mut units: Vec<SmSet> = if fine { self.fine_units() } else { self.coarse_units() };
         units.retain(|unit| unit.is_subset(input));
         let loose = units.iter().fold(input, |left, &unit| left.difference(unit));
-        // SMs outside any whole unit fill groups up, but each group stands on one whole unit at
-        // least: 132 SMs give fifteen groups of 8, not sixteen, and yet eight groups of 16.
+        // SMs outside any whole unit fill groups up, but each group has at least one whole
+        // unit: 132 SMs give fifteen groups of 8, not sixteen, and yet eight groups of 16.
         let most = (total / size).min(units.len() as u32);
         if most == 0 {
             return Err(SplitError::Size);

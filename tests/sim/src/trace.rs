@@ -39,7 +39,7 @@ impl Launch {
     /// to the other by stream order, events, the edges of a graph, or the waiting of the launching
     /// thread.
     ///
-    /// What the program's own threads tell each other is not seen: of two threads, one that waited
+    /// How the program's own threads synchronize is not seen: of two threads, one that waited
     /// for a stream and one that launches later, only the first is known to have waited.
     #[must_use]
     pub fn happens_before(&self, other: &Launch) -> bool {

@@ -1,5 +1,5 @@
-//! Functions that can be looked up and are not simulated yet: what they would do cannot be told
-//! from the outside without doing it, so they refuse. The crate's documentation lists them.
+//! Functions that can be looked up and are not simulated yet. An answer without the work would be
+//! wrong, so they refuse. The crate's documentation lists them.
 
 use green_ctx_sys::{CUresult, CUstream_st};
 
@@ -33,8 +33,8 @@ pub(crate) fn wait_value_64(
     refuse(driver, stream)
 }
 
-/// The first form of operations on memory in a stream, of CUDA 8 and 9. No driver of today has it
-/// unless its kernel module is told so (`CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1`, which is 0).
+/// The first form of operations on memory in a stream, of CUDA 8 and 9. A driver of today has it
+/// only where its kernel module allows it (`CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1`, which is 0).
 pub(crate) fn first_value_32(
     driver: &Driver,
     stream: Ptr<CUstream_st>,

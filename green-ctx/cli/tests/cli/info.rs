@@ -28,7 +28,7 @@ fn info_shows_what_there_is() {
 }
 
 #[test]
-fn info_tells_the_same_in_json() {
+fn info_says_the_same_in_json() {
     let value = simulated(&["info", "--json", "--device", "0"]).json();
     assert_eq!(value["driver"], json!({"kind": "simulated", "version": "13.0", "profile": "h200"}));
     let device = &value["devices"][0];
@@ -40,7 +40,7 @@ fn info_tells_the_same_in_json() {
 
     assert_eq!((&device["limits_from"], &device["workqueues"]), (&json!("driver"), &Value::Null));
 
-    // An older driver does not tell its minimum, and has no record.
+    // An older driver does not report its minimum, and has no record.
     let value = run(&["info", "--driver", "sim:h200@12.4", "--json"]).json();
     let device = &value["devices"][0];
     assert_eq!(device["min_partition"], json!(8));

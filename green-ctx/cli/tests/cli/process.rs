@@ -53,7 +53,7 @@ fn the_help_says_what_shares_are() {
 }
 
 #[test]
-fn an_output_that_cannot_be_written_is_told() {
+fn an_output_that_cannot_be_written_is_reported() {
     for arguments in [
         &["--driver", "sim", "info"][..],
         &["--driver", "sim", "info", "--json"],

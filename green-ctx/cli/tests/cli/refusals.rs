@@ -54,7 +54,7 @@ fn groups_that_are_none_are_bad_usage() {
         }
         let twice = ["--driver", "sim", command, "--group", "a=8", "--group", "a=..16"];
         refused(&twice, 2, "usage", "two groups are named a; give each a name of its own");
-        // Bad usage is told without a driver.
+        // Bad usage is reported without a driver.
         let twice = [&["--driver", "cuda:/nowhere"], &twice[2..]].concat();
         refused(&twice, 2, "usage", "two groups are named a");
     }
@@ -136,7 +136,7 @@ fn other_wrong_arguments_are_bad_usage() {
 }
 
 #[test]
-fn a_driver_too_old_for_the_request_is_told() {
+fn a_driver_too_old_for_the_request_is_reported() {
     let arguments = ["--driver", "sim:h200@12.4", "split", "--counts", "16,24"];
     refused(&arguments, 3, "unsupported", "needs CUDA 12.5, the driver supports 12.4");
     for command in ["split", "verify"] {
@@ -152,7 +152,7 @@ fn a_driver_too_old_for_the_request_is_told() {
 }
 
 #[test]
-fn a_library_that_is_no_driver_is_told() {
+fn a_library_that_is_no_driver_is_reported() {
     let folder = Folder::new("library");
     let text = folder.file("text.so");
     fs::write(&text, "not a library").expect("a text file");

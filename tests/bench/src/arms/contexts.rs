@@ -12,7 +12,7 @@ pub(super) const ABOUT: &str = "A partition of 24 SMs with a stream, from the sp
     with the context kept and used again.";
 
 const SMS: u32 = 24;
-/// How many idle contexts a device keeps unless told otherwise (`Device::set_idle_limit`).
+/// How many idle contexts a device keeps by default (`Device::set_idle_limit`).
 const IDLE_LIMIT: usize = 64;
 
 pub(super) fn run(bench: &Bench) -> Result<Found> {

@@ -47,7 +47,7 @@ pub(super) fn run(bench: &Bench) -> Result<Found> {
         bench.progress.step(&format!("  {name}: {LOAD_ALONE}"));
         let alone = load.run(bench, &modes[0].load, |running| {
             let rate = Rate::start(bench, running);
-            while !rate.is_told()? {
+            while !rate.is_measured()? {
                 thread::sleep(Duration::from_millis(1));
             }
             Ok(rate.end())
@@ -94,7 +94,7 @@ fn beside(bench: &Bench, load: &Load<'_>, mode: &str, streams: &Streams) -> Resu
     })
 }
 
-/// The small kernel's times; beside a load, until that one's rate can be told.
+/// The small kernel's times; beside a load, until that one's rate is measured.
 fn samples(bench: &Bench, stream: &Stream, load: Option<&Rate<'_>>) -> Result<Times> {
     let (count, warm_up) = (bench.count(2000, 30), bench.count(20, 2));
     let mut pauses = Pauses::up_to(PAUSE);
@@ -106,8 +106,8 @@ fn samples(bench: &Bench, stream: &Stream, load: Option<&Rate<'_>>) -> Result<Ti
     for _ in 0..warm_up {
         small()?;
     }
-    let is_told = || load.map_or(Ok(true), Rate::is_told);
-    while !is_told()? || times.len() < count {
+    let is_measured = || load.map_or(Ok(true), Rate::is_measured);
+    while !is_measured()? || times.len() < count {
         pauses.pause();
         times.take(small)?;
         bench.progress.at(times.len(), count);
@@ -125,7 +125,7 @@ struct Rate<'a> {
 }
 
 impl<'a> Rate<'a> {
-    /// The least launches that a rate is told of.
+    /// The least launches that a rate is measured over.
     const LEAST: u64 = 4;
 
     fn start(bench: &Bench, running: &'a Running<'a>) -> Rate<'a> {
@@ -133,8 +133,8 @@ impl<'a> Rate<'a> {
         Rate { running, start: Instant::now(), done: running.done(), window }
     }
 
-    /// Whether it can be told; an error where the load broke off.
-    fn is_told(&self) -> Result<bool> {
+    /// Whether it is measured; an error where the load broke off.
+    fn is_measured(&self) -> Result<bool> {
         self.running.check()?;
         let launches = self.running.done() - self.done;
         Ok(launches >= Self::LEAST && self.start.elapsed() >= self.window)

@@ -1,5 +1,5 @@
 //! What a capture forbids while it goes on: calls on other streams, contexts and events of the same
-//! thread, in the strictest mode. Where a call spoils the capture, ending it says so.
+//! thread, in the strictest mode. Where a call invalidates the capture, ending it says so.
 
 use green_ctx_sys::{CUevent, CUgreenCtx, CUresult, CUstream, CUstreamCaptureMode};
 

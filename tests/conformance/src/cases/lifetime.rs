@@ -67,7 +67,7 @@ pub(super) fn cases() -> Vec<Case> {
             let busy = Busy::start(gpu, answer)?;
             destroy_green(gpu, answer, &busy)
         }),
-        // These calls wait for the device, which `complete_at_once` tells.
+        // These calls wait for the device, which `complete_at_once` shows.
         Case::new("lifetime/green-created-while-busy", |gpu, answer| {
             let split = gpu.split_device(0, 16)?;
             let busy = Busy::start(gpu, answer)?;

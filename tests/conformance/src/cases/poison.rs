@@ -1,4 +1,4 @@
-//! Misuse that may end the process or spoil the device for it: each case in a process of its own.
+//! Misuse that may end the process or make its device unusable: each case in a process of its own.
 
 use std::ptr::{null_mut, without_provenance_mut};
 
@@ -205,13 +205,13 @@ pub(super) fn cases() -> Vec<Case> {
     .into()
 }
 
-/// Ends the process with success and without exit handlers. What was answered is told already.
+/// Ends the process with success and without exit handlers. What was answered is reported already.
 fn leave() -> ! {
     // SAFETY: nothing is left to be cleaned up, since the process is this case's alone.
     unsafe { libc::_exit(0) }
 }
 
-/// Gives up the program's reference to the primary context while a green one stands on it.
+/// Gives up the program's reference to the primary context while a green one depends on it.
 fn release_primary(
     gpu: &Gpu,
     answer: &mut Answer<'_>,

@@ -161,7 +161,7 @@ fn primary_flags(flags: u32) -> Case {
     })
 }
 
-/// Both functions that tell a stream's context, held against `green` and the primary one.
+/// Both functions that return a stream's context, held against `green` and the primary one.
 fn contexts(
     gpu: &Gpu,
     answer: &mut Answer<'_>,

@@ -39,7 +39,7 @@ pub(super) struct PlanEntry {
     pub(super) name: u32,
     pub(super) plan: Arc<Plan>,
     pub(super) lanes: Vec<Arc<Partition>>,
-    /// What the model is told of them where the plan is active.
+    /// What the model knows of them where the plan is active.
     pub(super) parts: Vec<InPlan>,
 }
 
@@ -223,7 +223,7 @@ impl World {
         Ok(partition)
     }
 
-    /// The kernel for work in these partitions: where only names tell what was launched by whom,
+    /// The kernel for work in these partitions: where only names show what was launched by whom,
     /// exempt work has another.
     pub(super) fn kernel_for<'a>(
         &self,

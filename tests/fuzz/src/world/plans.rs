@@ -68,7 +68,7 @@ impl World {
         Ok(Done::Ok)
     }
 
-    /// What the model is told of a plan that becomes the active one.
+    /// What the model knows of a plan that becomes the active one.
     fn parts(&self, set: usize, plan: u32) -> Vec<InPlan> {
         let plan = self.sets[set].plans.iter().find(|entry| entry.name == plan);
         plan.map_or_else(Vec::new, |plan| plan.parts.clone())

@@ -17,7 +17,7 @@ use crate::stream::NON_BLOCKING;
 const SET_DEPENDENCIES: u32 = 1;
 
 impl State {
-    /// The stream that is asked about its capture. The legacy stream cannot tell while a blocking
+    /// The stream that is asked about its capture. The legacy stream cannot answer while a blocking
     /// stream of its context is capturing, whose capture goes on (cuda.h, `cuStreamIsCapturing`).
     fn asked_stream(&mut self, address: usize) -> Answer<usize> {
         let handle = self.stream(address)?;
@@ -35,7 +35,7 @@ impl State {
         let capture = self.streams[&stream].capture.and_then(|id| self.captures.get(&id));
         match capture {
             None => CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE,
-            Some(capture) if capture.spoiled => {
+            Some(capture) if capture.invalidated => {
                 CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_INVALIDATED
             }
             Some(_) => CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE,

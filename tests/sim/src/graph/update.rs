@@ -148,7 +148,7 @@ pub(super) fn updated(
     let pairs = pair(state, plan, graph)?;
     let mut updated = plan.clone();
     updated.objects = state.graph(graph).map(|graph| graph.objects.clone()).unwrap_or_default();
-    // Of several mistakes the one next to the exits is told: of a chain not the first node, as
+    // Of several mistakes the one next to the exits is reported: of a chain not the first node, as
     // recorded.
     for (step, handle) in pairs {
         let step = &mut updated.steps[step];
@@ -165,7 +165,7 @@ pub(super) fn updated(
     Ok(updated)
 }
 
-/// Updates an executable graph where that is allowed, and tells what came of it.
+/// Updates an executable graph where that is allowed, and returns what came of it.
 fn try_update(
     driver: &Driver,
     exec: Ptr<CUgraphExec_st>,
@@ -211,7 +211,7 @@ pub(crate) fn update(
     status(info.result)
 }
 
-/// The form of 10.2, which tells one node.
+/// The form of 10.2, which reports one node.
 pub(crate) fn update_plain(
     driver: &Driver,
     exec: Ptr<CUgraphExec_st>,

@@ -1,4 +1,5 @@
-//! User objects: what a program lends to graphs, and is told of when nothing has it any more.
+//! User objects: what a program lends to graphs, with a destructor for when nothing has it any
+//! more.
 //!
 //! A graph has references, and so has each copy that is made of it: a clone, the graph of a child
 //! node, an executable. An executable that is destroyed or updated keeps its own until its launches

@@ -20,7 +20,7 @@ pub(super) const MAGIC: [u8; 4] = *b"\x7fELF";
 
 /// The operating system in the header from CUDA 13 on, where the flags are laid out anew.
 const OS_CUDA_V2: u8 = 0x41;
-/// The bit of a symbol's `st_other` that tells kernels from device functions.
+/// The bit of a symbol's `st_other` that distinguishes kernels from device functions.
 const STO_CUDA_ENTRY: u8 = 0x10;
 /// What a block has of shared memory beside its own from 9.0 on; `.nv.shared.*` counts it there.
 const RESERVED_SHARED: u64 = 1024;

@@ -140,7 +140,7 @@ impl<'a> Module<'a> {
             ".func" => function(tokens)?,
             ".global" | ".const" | ".shared" => self.variables(word, tokens)?,
             ".file" | ".loc" => {
-                // Up to the end of the line, which the words do not tell: numbers, marks, a string.
+                // Up to the end of the line, which the words do not show: numbers, marks, a string.
                 while tokens.peek().is_some_and(|word| {
                     word == "," || word.starts_with('"') || number(word).is_some()
                 }) {

@@ -1,4 +1,4 @@
-//! Where images come from: memory of the program, whose length the image itself tells, or a file.
+//! Where images come from: memory of the program, whose length is in the image itself, or a file.
 
 use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::fs::File;

@@ -163,7 +163,7 @@ fn length(bytes: &[u8]) -> Answer<u64> {
 }
 
 #[test]
-fn a_cubin_tells_its_length() {
+fn a_cubin_has_its_length() {
     assert_eq!(length(CUBIN), Ok(CUBIN.len() as u64));
     // What follows it does not count.
     assert_eq!(length(&[CUBIN, &[9; 100]].concat()), Ok(CUBIN.len() as u64));

@@ -7,7 +7,7 @@ use crate::occupancy::Sm;
 use crate::pointer::Answer;
 use crate::state::State;
 
-/// The registers that a kernel of text is said to use: no compiler is here to tell.
+/// The registers that a kernel of text is said to use: no compiler is here to count them.
 const REGISTERS: u32 = 32;
 
 /// How many attributes drivers before and from 13.5 on know; later ones are no attributes there, as

@@ -37,8 +37,8 @@ impl State {
         Ok(Place::Host(Ptr::at(address).into()))
     }
 
-    /// Tells memory of the host that is page-locked from other memory of the host, which a node of a
-    /// graph does not: it may have been locked since.
+    /// Distinguishes memory of the host that is page-locked from other memory of the host, which a
+    /// node of a graph does not: it may have been locked since.
     pub(crate) fn recognise(&self, copy: &mut Copy) {
         for (place, rows) in [(&mut copy.to, copy.to_rows), (&mut copy.from, copy.from_rows)] {
             let Place::Host(host) = place else { continue };

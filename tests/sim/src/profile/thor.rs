@@ -74,7 +74,7 @@ pub(super) const THOR: Profile = Profile {
         &[
             (13, 1_575_000),  // clock, kHz
             (18, 1),          // integrated
-            (36, 0),          // memory clock and bus: the driver tells none
+            (36, 0),          // memory clock and bus: the driver reports none
             (37, 0),          // as the clock
             (38, 33_554_432), // L2 cache
             (88, 1), // reads pageable memory, coherently, through the page tables of the host

@@ -14,7 +14,7 @@ use crate::handle;
 use crate::pointer::{Answer, Ptr};
 use crate::sm_set::SmSet;
 use crate::state::State;
-use crate::topology::Wish;
+use crate::topology::GroupRequest;
 
 const BACKFILL: u32 = CUdevSmResourceGroup_flags::CU_DEV_SM_RESOURCE_GROUP_BACKFILL.0;
 const LOCALITY_DOMAIN: u32 =
@@ -47,7 +47,11 @@ fn known_flags(version: u32) -> u32 {
 /// Flags that the driver does not know are `CUDA_ERROR_INVALID_VALUE`; a count that no device could
 /// satisfy is `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION`, as it is of a split by count. The header
 /// says neither.
-fn wish(profile: &Profile, version: u32, params: &CU_DEV_SM_RESOURCE_GROUP_PARAMS) -> Answer<Wish> {
+fn request(
+    profile: &Profile,
+    version: u32,
+    params: &CU_DEV_SM_RESOURCE_GROUP_PARAMS,
+) -> Answer<GroupRequest> {
     if params.flags & !known_flags(version) != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -59,7 +63,7 @@ fn wish(profile: &Profile, version: u32, params: &CU_DEV_SM_RESOURCE_GROUP_PARAM
     let coscheduled = match (params.coscheduledSmCount, params.smCount) {
         // From 13.4 on whoever discovers without a constraint finds every SM
         // (https://github.com/NVIDIA/cuda-python/pull/2389, and the first example of the header of
-        // 13.5). That a count that is asked for still stands on the default is not recorded.
+        // 13.5). That a requested count still uses the default is not recorded.
         (0, 0) if version >= 13_040 => pair,
         (0, _) => profile.alignment,
         (given, _) => given,
@@ -79,7 +83,7 @@ fn wish(profile: &Profile, version: u32, params: &CU_DEV_SM_RESOURCE_GROUP_PARAM
     // A preference that is no multiple counts as the multiple below. It is a hint, so that none is
     // refused; the header does not say.
     let preferred = params.preferredCoscheduledSmCount / coscheduled * coscheduled;
-    Ok(Wish { count, coscheduled, preferred: preferred.max(coscheduled), backfill })
+    Ok(GroupRequest { count, coscheduled, preferred: preferred.max(coscheduled), backfill })
 }
 
 impl State {
@@ -120,25 +124,25 @@ pub(crate) fn split(
     }
     let asked = (0..groups as usize).map(|index| params.element(index).read());
     let mut asked = asked.collect::<Answer<Vec<_>>>()?;
-    let wishes = asked.iter().map(|asked| wish(state.profile, state.version, asked));
-    let wishes = wishes.collect::<Answer<Vec<_>>>()?;
+    let requests = asked.iter().map(|asked| request(state.profile, state.version, asked));
+    let requests = requests.collect::<Answer<Vec<_>>>()?;
     // Without room for results only discovery is answered: a driver of 13.3 refused a count
     // (https://github.com/NVIDIA/cuda-python/issues/2765), though the header also allows a call that
     // just updates the parameters.
-    if result.is_null() && wishes.iter().any(|wish| wish.count.is_some()) {
+    if result.is_null() && requests.iter().any(|request| request.count.is_some()) {
         return Err(CONFIGURATION);
     }
 
     let mut free = input.sms;
     let mut chosen = Vec::new();
-    for (wish, asked) in wishes.into_iter().zip(&mut asked) {
-        let sms = state.profile.topology.gather(free, wish).ok_or(CONFIGURATION)?;
+    for (request, asked) in requests.into_iter().zip(&mut asked) {
+        let sms = state.profile.topology.gather(free, request).ok_or(CONFIGURATION)?;
         if sms.is_empty() && !result.is_null() {
             return Err(CONFIGURATION);
         }
         free = free.difference(sms);
         asked.smCount = sms.len();
-        chosen.push((sms, Structure { coscheduled: wish.coscheduled, flags: asked.flags }));
+        chosen.push((sms, Structure { coscheduled: request.coscheduled, flags: asked.flags }));
     }
 
     // A call that fails has written nothing, and one without room for results writes no remainder,

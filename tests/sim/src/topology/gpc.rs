@@ -8,7 +8,7 @@ use crate::sm_set::SmSet;
 
 /// What one group of a structured split asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wish {
+pub(crate) struct GroupRequest {
     /// The SMs of the group, or as many as there are.
     pub(crate) count: Option<u32>,
     /// How many SMs must come from one GPC at a time.
@@ -48,17 +48,17 @@ impl Topology {
     /// Chooses the SMs of one group out of the `free` ones. Nothing is chosen where not even one
     /// co-scheduled set exists, and `None` is returned where the count that is asked for cannot be
     /// had.
-    pub(crate) fn gather(&self, free: SmSet, wish: Wish) -> Option<SmSet> {
-        let most = wish.count.unwrap_or(free.len());
+    pub(crate) fn gather(&self, free: SmSet, request: GroupRequest) -> Option<SmSet> {
+        let most = request.count.unwrap_or(free.len());
         let mut group = SmSet::default();
-        for size in [wish.preferred, wish.coscheduled] {
+        for size in [request.preferred, request.coscheduled] {
             while group.len() + size <= most
                 && let Some(sms) = self.together(free.difference(group), size)
             {
                 group = group.union(sms);
             }
         }
-        if wish.backfill && !group.is_empty() {
+        if request.backfill && !group.is_empty() {
             // The tail first, so that coarse units stay whole for the groups that follow.
             for part in [self.tail(), free] {
                 let others = free.intersection(part).difference(group);
@@ -66,7 +66,7 @@ impl Topology {
                 group = group.union(others.iter().take(lacking).collect());
             }
         }
-        (group.len() >= wish.count.unwrap_or(0)).then_some(group)
+        (group.len() >= request.count.unwrap_or(0)).then_some(group)
     }
 
     /// `size` free SMs of one GPC, of one coarse unit where that is possible.
@@ -84,13 +84,13 @@ mod tests {
     use super::*;
     use crate::profile::H200;
 
-    fn wish(count: Option<u32>, coscheduled: u32) -> Wish {
-        Wish { count, coscheduled, preferred: coscheduled, backfill: false }
+    fn request(count: Option<u32>, coscheduled: u32) -> GroupRequest {
+        GroupRequest { count, coscheduled, preferred: coscheduled, backfill: false }
     }
 
     fn most(coscheduled: u32) -> u32 {
         let topology = &H200.topology;
-        let group = topology.gather(topology.all(), wish(None, coscheduled));
+        let group = topology.gather(topology.all(), request(None, coscheduled));
         group.expect("nothing is required").len()
     }
 
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn units_are_taken_in_the_order_of_the_driver() {
         let topology = &H200.topology;
-        let group = topology.gather(topology.all(), wish(Some(24), 8));
+        let group = topology.gather(topology.all(), request(Some(24), 8));
         let units = topology.coarse_units();
         assert_eq!(group, Some(units[0].union(units[1]).union(units[2])));
     }
@@ -134,36 +134,36 @@ mod tests {
     #[test]
     fn preferred_sets_are_merged_where_a_gpc_holds_them() {
         let topology = &H200.topology;
-        let merged = Wish { preferred: 16, ..wish(Some(24), 8) };
+        let merged = GroupRequest { preferred: 16, ..request(Some(24), 8) };
         let units = topology.coarse_units();
         // A GPC of two units, and one unit of the next.
         let expected = units[1].union(units[8]).union(units[0]);
         assert_eq!(topology.gather(topology.all(), merged), Some(expected));
         // The first GPC holds only one unit, which is taken as it is.
-        let all = topology.gather(topology.all(), Wish { count: None, ..merged });
+        let all = topology.gather(topology.all(), GroupRequest { count: None, ..merged });
         assert_eq!(all.map(SmSet::len), Some(120));
         // Nothing is merged where no GPC is so large.
-        let large = Wish { preferred: 32, ..merged };
+        let large = GroupRequest { preferred: 32, ..merged };
         assert_eq!(
             topology.gather(topology.all(), large),
-            topology.gather(topology.all(), wish(Some(24), 8))
+            topology.gather(topology.all(), request(Some(24), 8))
         );
     }
 
     #[test]
     fn backfill_takes_the_tail_first_and_needs_one_set() {
         let topology = &H200.topology;
-        let filled = Wish { backfill: true, ..wish(Some(18), 16) };
+        let filled = GroupRequest { backfill: true, ..request(Some(18), 16) };
         let group = topology.gather(topology.all(), filled).expect("there are enough");
         let (tail, gpc) = (group.intersection(topology.tail()), topology.gpc_sms()[1]);
         assert_eq!((group.len(), tail.iter().collect::<Vec<_>>()), (18, vec![120, 121]));
         assert!(gpc.is_subset(group));
-        let whole = Wish { count: None, ..filled };
+        let whole = GroupRequest { count: None, ..filled };
         assert_eq!(topology.gather(topology.all(), whole), Some(topology.all()));
-        let none = Wish { count: Some(20), coscheduled: 20, preferred: 20, backfill: true };
+        let none = GroupRequest { count: Some(20), coscheduled: 20, preferred: 20, backfill: true };
         assert_eq!(topology.gather(topology.all(), none), None);
         assert_eq!(
-            topology.gather(topology.all(), Wish { count: None, ..none }),
+            topology.gather(topology.all(), GroupRequest { count: None, ..none }),
             Some(SmSet::default())
         );
     }
@@ -175,9 +175,9 @@ mod tests {
         let units = topology.coarse_units();
         let half = |unit: SmSet| unit.iter().take(4).collect::<SmSet>();
         let free = half(units[1]).union(half(units[8]));
-        assert_eq!(topology.gather(free, wish(None, 8)), Some(free));
+        assert_eq!(topology.gather(free, request(None, 8)), Some(free));
         let apart = half(units[0]).union(half(units[1]));
-        assert_eq!(topology.gather(apart, wish(None, 8)), Some(SmSet::default()));
+        assert_eq!(topology.gather(apart, request(None, 8)), Some(SmSet::default()));
         assert_eq!(topology.places(free, false), [free]);
         assert_eq!(topology.places(apart, false), [half(units[0]), half(units[1])]);
     }

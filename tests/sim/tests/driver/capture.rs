@@ -53,18 +53,18 @@ fn destroying_the_context_ends_the_capture() {
 }
 
 #[test]
-fn waiting_for_a_capturing_stream_spoils_the_capture() {
+fn waiting_for_a_capturing_stream_invalidates_the_capture() {
     let (machine, _) = Machine::with_primary();
     let stream = machine.stream(NON_BLOCKING);
     let unsupported = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    for spoil in [
+    for wait in [
         &(|| machine.sync(stream)) as &dyn Fn() -> CUresult,
         &|| call!(machine, cuStreamQuery(stream)),
         &|| call!(machine, cuCtxSynchronize()),
         &|| ask!(machine, 0, cuMemAlloc(; 8)).0,
     ] {
         begin(&machine, stream, GLOBAL);
-        assert_eq!(spoil(), unsupported);
+        assert_eq!(wait(), unsupported);
         assert_eq!(status(&machine, stream), 2);
         let invalidated = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
         assert_eq!(machine.launch(machine.kernel("nothing"), 1, stream, &[]), invalidated);
@@ -162,7 +162,7 @@ fn the_legacy_stream_does_not_wait_for_a_capture() {
 }
 
 #[test]
-fn destroying_a_context_spoils_captures_that_its_streams_take_part_in() {
+fn destroying_a_context_invalidates_captures_that_its_streams_take_part_in() {
     let (machine, _) = Machine::with_primary();
     let green = machine.green_of(8);
     let (origin, other) = (machine.stream(NON_BLOCKING), machine.green_stream(green));

@@ -220,7 +220,7 @@ fn a_fault_is_known_when_the_kernel_has_failed() {
 }
 
 #[test]
-fn whoever_waits_for_a_fault_is_told() {
+fn whoever_waits_for_a_fault_gets_it() {
     let waits: [fn(&Bench, CUevent) -> CUresult; 6] = [
         |bench, _| bench.machine.sync(bench.streams[0]),
         |bench, _| call!(bench.machine, cuCtxSynchronize()),
@@ -231,7 +231,7 @@ fn whoever_waits_for_a_fault_is_told() {
             let to = to.as_mut_ptr().cast();
             call!(bench.machine, cuMemcpyDtoHAsync(to, from, 8, bench.streams[0]))
         },
-        // Time alone will tell, too.
+        // Time alone reports it, too.
         |bench, _| {
             let ask = || call!(bench.machine, cuCtxGetLimit(&mut 0, CUlimit::CU_LIMIT_STACK_SIZE));
             (0..LONG / 1000).map(|_| ask()).find(|status| *status != OK).unwrap_or(OK)
@@ -299,7 +299,7 @@ fn callbacks_run_in_their_turn() {
     assert_eq!(add(0, 1), INVALID_VALUE);
     let none = call!(bench.machine, cuStreamAddCallback(bench.streams[0], None, data, 0));
     assert_eq!(none, INVALID_VALUE);
-    // In a stream that has failed a callback runs, too, and is told.
+    // In a stream that has failed a callback runs, too, and gets the error.
     ok(bench.machine.launch(bench.put, 1, bench.streams[1], &[16, 0]));
     ok(add(1, 0));
     assert_eq!(bench.machine.sync(bench.streams[1]), ILLEGAL);

@@ -117,7 +117,7 @@ impl Machine {
         node
     }
 
-    /// A node of the kernel that does nothing, on as many blocks as its name tells apart.
+    /// A node of the kernel that does nothing; its number of blocks distinguishes it from others.
     fn nothing(
         &self,
         graph: CUgraph,
@@ -188,7 +188,7 @@ impl Machine {
     }
 
     /// Whether, of the launches traced, the first certainly ended before the second began; they are
-    /// told apart by their blocks.
+    /// distinguished by their blocks.
     fn ordered(&self, first: u32, second: u32) -> bool {
         let launches = self.sim.launches();
         let find = |blocks| {

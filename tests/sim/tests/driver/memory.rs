@@ -262,7 +262,7 @@ fn page_locked_memory_is_staged_in_order() {
     ok(machine.sync(stream));
     assert_eq!([read(host, 0), read(host, 16), read(host, 32)], [5, 5, 6]);
     assert_eq!([bench.bytes(memory + 8), bench.bytes(memory + 16)], [[5]; 2]);
-    // Two streams that share it without order are told of.
+    // Two streams that share it without order are reported.
     bench.busy();
     ok(call!(machine, cuMemcpyDtoHAsync(host.cast(), memory, 4, stream)));
     let other = machine.stream(NON_BLOCKING);
@@ -399,7 +399,7 @@ fn addresses_have_attributes() {
     let tokens = ask(A::CU_POINTER_ATTRIBUTE_P2P_TOKENS, memory).0;
     assert_eq!(tokens, CUresult::CUDA_ERROR_NOT_SUPPORTED);
 
-    // Several at once are told of any address.
+    // Several at once are returned for any address.
     let mut attributes = [A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE, A::CU_POINTER_ATTRIBUTE_RANGE_SIZE];
     let (mut kind, mut len) = (9_u32, 9_u64);
     let mut out = [(&raw mut kind).cast::<c_void>(), (&raw mut len).cast()];

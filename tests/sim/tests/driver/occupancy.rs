@@ -108,7 +108,7 @@ fn registers_of_a_binary_limit_blocks() {
 }
 
 #[test]
-fn the_rest_of_an_sms_shared_memory_is_told() {
+fn the_rest_of_an_sms_shared_memory_is_reported() {
     let (machine, _) = Machine::with_primary();
     let available = |function, blocks, threads| ask!(machine, 9, cuOccupancyAvailableDynamicSMemPerBlock(; function, blocks, threads));
     let plain = function(&machine, "plain");

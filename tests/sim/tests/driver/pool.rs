@@ -78,8 +78,8 @@ fn a_device_has_a_pool_and_takes_another() {
 #[test]
 fn a_pool_is_made_as_it_should_be() {
     let machine = Machine::new();
-    type Spoil = fn(&mut CUmemPoolProps);
-    let cases: [(&str, Spoil, CUresult); 8] = [
+    type Change = fn(&mut CUmemPoolProps);
+    let cases: [(&str, Change, CUresult); 8] = [
         ("nothing", |_| {}, OK),
         (
             "a handle that is exported",
@@ -110,9 +110,9 @@ fn a_pool_is_made_as_it_should_be() {
             NOT_SUPPORTED,
         ),
     ];
-    for (name, spoil, expected) in cases {
+    for (name, change, expected) in cases {
         let mut props = props();
-        spoil(&mut props);
+        change(&mut props);
         let (status, pool) = create(&machine, &props);
         assert_eq!(status, expected, "{name}");
         if status == OK {

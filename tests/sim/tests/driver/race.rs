@@ -93,7 +93,7 @@ fn ids(shared: &Shared, stream: usize) -> (u64, u64) {
 }
 
 #[test]
-fn a_missing_wait_is_told_with_both_operations() {
+fn a_missing_wait_is_reported_with_both_operations() {
     let shared = Shared::new();
     shared.run(PUT, 0);
     shared.run(GET, 1);
@@ -223,7 +223,7 @@ fn it_takes_a_write_and_the_same_bytes() {
 }
 
 #[test]
-fn a_pair_is_told_once() {
+fn a_pair_is_reported_once() {
     let shared = Shared::new();
     // Pieces of 16 bytes, those of the second between those of the first and over some of them.
     shared.run_on(COMB, 0, 0, 16);
@@ -321,7 +321,7 @@ fn copies_and_fills_take_part() {
     assert_eq!(kinds, expected.map(|(a, b, at, len)| (a.to_owned(), b.to_owned(), at, len)));
 }
 
-/// What one thread has waited for counts for all, since nobody sees what threads tell each other.
+/// What one thread has waited for counts for all, since nobody sees how threads synchronize.
 #[test]
 fn threads_are_ordered_by_their_waits() {
     let shared = Shared::new();

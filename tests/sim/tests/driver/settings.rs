@@ -1,4 +1,4 @@
-//! Functions that tell or set little, most of them in the table of no program here.
+//! Functions that report or set little, most of them in the table of no program here.
 
 use std::ffi::{c_char, c_int, c_uint};
 use std::ptr::null_mut;
@@ -34,7 +34,7 @@ fn devices_are_found_by_their_place() {
 }
 
 #[test]
-fn devices_tell_what_old_programs_ask() {
+fn devices_report_what_old_programs_ask() {
     let machine = Machine::new();
     let (mut major, mut minor) = (0, 0);
     ok(old!(machine, c"cuDeviceComputeCapability", 2000

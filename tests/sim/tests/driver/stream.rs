@@ -60,7 +60,7 @@ fn streams_know_their_device() {
 }
 
 #[test]
-fn captures_are_told() {
+fn captures_are_reported() {
     let machine = Machine::new();
     let stream = machine.green_stream(machine.green_of(8));
     let (none, active) = (
@@ -84,9 +84,9 @@ fn captures_are_told() {
     assert_eq!((answer, status), (OK, active));
     assert_ne!(first, 0);
     assert_eq!(info(&mut graph).0, OK);
-    let told = graph;
+    let reported = graph;
     ok(call!(machine, cuStreamEndCapture(stream, &mut graph)));
-    assert_eq!(told, graph);
+    assert_eq!(reported, graph);
     assert_eq!(info(&mut graph), (OK, none, 0));
     ok(call!(machine, cuStreamBeginCapture(stream, relaxed)));
     assert_ne!(info(null_mut()).2, first);

@@ -66,7 +66,7 @@ fn the_host_is_as_far_from_few_sms() {
     let down =
         times(&machine, |stream| call!(machine, cuMemcpyDtoHAsync(host, memory, BYTES, stream)));
     for [all, some, few] in [up, down] {
-        assert!(all > 100.0, "{all} µs are too few to tell");
+        assert!(all > 100.0, "{all} µs are too few to compare");
         assert_eq!([some, few], [all; 2]);
     }
 }

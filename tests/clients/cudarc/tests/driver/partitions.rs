@@ -77,7 +77,7 @@ fn what_cudarc_submits_runs_in_the_partition() -> Result {
     stream.memset_zeros(&mut memory)?;
     assert_eq!(stream.clone_dtoh(&memory)?, [0; 1000]);
 
-    // Blocks of 1024 threads that have to fit at once, of which an SM holds two: how many do tells
+    // Blocks of 1024 threads that have to fit at once, of which an SM holds two: how many do shows
     // which SMs the launch is for.
     let text = ".version 7.0 .target sm_52 .address_size 64
         .visible .entry nothing(.param .u64 to) { ret; }";
@@ -165,7 +165,7 @@ fn the_partition_ends_with_the_last_of_either() -> Result {
             assert_eq!(theirs.clone_dtoh(&memory)?, [1, 2, 3]);
             drop(theirs);
             assert!(matches!(sms.split([16]), Err(Failure::NotEnoughSms(_))));
-            // Nobody tells that they are gone; who asks for SMs finds out.
+            // Nothing reports that they are gone; a request for SMs finds out.
             drop(memory);
             assert_eq!(sms.free(), 12);
             drop(sms.split([120])?);
@@ -338,12 +338,13 @@ fn a_forked_child_leaves_cudarc_alone() -> Result {
     // the handlers of the parent.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        let told = matches!(CudarcStream::new(stream.stream(), &cuda).err(), Some(Failure::Forked));
+        let reported =
+            matches!(CudarcStream::new(stream.stream(), &cuda).err(), Some(Failure::Forked));
         drop(stream);
         // cudarc's own stream, which goes with ours, was not destroyed.
         let quiet = cuda.is_managing_stream_synchronization() && reclaim(device.driver()) == 0;
         // SAFETY: ends the child at once.
-        unsafe { libc::_exit(if told && quiet { 0 } else { 1 }) };
+        unsafe { libc::_exit(if reported && quiet { 0 } else { 1 }) };
     }
     assert!(child > 0, "the fork failed");
     let mut status = 0;

@@ -1,4 +1,4 @@
-//! Captures that make graphs: what they are told to be, what becomes a node, and captures into
+//! Captures that make graphs: what their info says, what becomes a node, and captures into
 //! graphs that are there.
 
 use core::ptr::null_mut;
@@ -22,19 +22,19 @@ pub(super) fn cases() -> Vec<Case> {
             answer.add("idle", info(gpu, stream)?);
             gpu.cuStreamBeginCapture(stream, GLOBAL)?.must()?;
             answer.add("begun", info(gpu, stream)?);
-            let told = gpu.cuStreamGetCaptureInfo(stream)?.out;
-            answer.add("id_is_not_zero", told.1 != 0);
-            answer.add("has_a_graph", !told.2.is_null());
+            let reported = gpu.cuStreamGetCaptureInfo(stream)?.out;
+            answer.add("id_is_not_zero", reported.1 != 0);
+            answer.add("has_a_graph", !reported.2.is_null());
             answer.add("launch", gpu.launch_probe(stream, 1, memory, SHORT)?);
             answer.add("after_a_launch", info(gpu, stream)?);
-            answer.add("nodes_meanwhile", gpu.nodes(told.2)?.len());
+            answer.add("nodes_meanwhile", gpu.nodes(reported.2)?.len());
             let ended = gpu.cuStreamEndCapture(stream)?;
             answer.add("end", ended);
-            answer.add("same_graph", ended.out == told.2);
+            answer.add("same_graph", ended.out == reported.2);
             answer.add("after_the_end", info(gpu, stream)?);
             gpu.cuStreamBeginCapture(stream, GLOBAL)?.must()?;
             let again = gpu.cuStreamGetCaptureInfo(stream)?.out;
-            answer.add("another_id", again.1 != told.1);
+            answer.add("another_id", again.1 != reported.1);
             answer.add("end_again", gpu.cuStreamEndCapture(stream)?);
             Ok(())
         })
@@ -285,9 +285,9 @@ fn to_graph(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     let (before, beside) = (gpu.empty_node(graph, &[])?, gpu.empty_node(graph, &[])?);
     let memory = gpu.probe_memory(1)?;
     answer.add("begin", gpu.cuStreamBeginCaptureToGraph(stream, graph, &[before], GLOBAL)?);
-    let told = gpu.cuStreamGetCaptureInfo(stream)?;
-    answer.add("told_graph", told.out.2 == graph);
-    answer.add("told_dependencies", told.out.5);
+    let reported = gpu.cuStreamGetCaptureInfo(stream)?;
+    answer.add("told_graph", reported.out.2 == graph);
+    answer.add("told_dependencies", reported.out.5);
     answer.add("launch", gpu.launch_probe(stream, 1, memory, SHORT)?);
     let ended = gpu.cuStreamEndCapture(stream)?;
     answer.add("end", ended);

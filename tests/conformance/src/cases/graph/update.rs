@@ -213,8 +213,8 @@ fn memset(
     Ok(vec![("fill", node)])
 }
 
-/// Updates, and tells what came of it.
-fn told(
+/// Updates, and returns what came of it.
+fn outcome(
     gpu: &Gpu,
     exec: CUgraphExec,
     graph: CUgraph,
@@ -241,7 +241,7 @@ fn update(what: &str, make: Make) -> Case {
         make(gpu, before, false)?;
         let exec = gpu.executable(before)?;
         let names = make(gpu, after, true)?;
-        answer.add("update", told(gpu, exec, after, &names)?);
+        answer.add("update", outcome(gpu, exec, after, &names)?);
         Ok(())
     })
     .alone()
@@ -293,7 +293,7 @@ fn chain(
         let params = probe.on(gpu, context(to)?)?;
         gpu.cuGraphKernelNodeSetParams(*node, &params)?.must()?;
     }
-    answer.add("update", told(gpu, exec, graph, &[("first", nodes[0])])?);
+    answer.add("update", outcome(gpu, exec, graph, &[("first", nodes[0])])?);
     answer.add("sms_after", probe.sms_of(gpu, exec, stream)?.len());
     let params = probe.on(gpu, context(to)?)?;
     answer.add("set", gpu.cuGraphExecKernelNodeSetParams(exec, nodes[0], &params)?);

@@ -28,10 +28,10 @@ fn props() -> CUmemPoolProps {
     }
 }
 
-type Spoil = fn(&mut CUmemPoolProps);
+type Change = fn(&mut CUmemPoolProps);
 
 /// Properties, each of which differs in something from those of a plain pool.
-const PROPS: [(&str, Spoil); 11] = [
+const PROPS: [(&str, Change); 11] = [
     ("as_they_are", |_| {}),
     ("no_type", |props| props.allocType = CUmemAllocationType(0)),
     ("unknown_type", |props| props.allocType = CUmemAllocationType(9)),
@@ -83,9 +83,9 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
         })
         .alone(),
         Case::new("pool/create", |gpu, answer| {
-            for (name, spoil) in PROPS {
+            for (name, change) in PROPS {
                 let mut props = props();
-                spoil(&mut props);
+                change(&mut props);
                 let pool = gpu.cuMemPoolCreate(&props)?;
                 answer.add(name, pool);
                 if pool.is_ok() {

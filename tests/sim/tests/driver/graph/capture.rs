@@ -165,9 +165,9 @@ fn executables_and_captures_exclude_each_other() {
     }
 }
 
-/// Asking the legacy stream spoils no capture that it cannot tell about.
+/// Asking the legacy stream invalidates no capture that it cannot report.
 #[test]
-fn the_legacy_stream_cannot_tell() {
+fn the_legacy_stream_cannot_report_a_capture() {
     let (machine, _) = Machine::with_primary();
     let blocking = machine.stream(0);
     ok(call!(machine, cuStreamBeginCapture(blocking, RELAXED)));

@@ -6,7 +6,7 @@ use green_ctx_sys::*;
 
 use crate::machine::*;
 
-/// Kernels are told apart by the numbers of their blocks.
+/// Kernels are distinguished by the numbers of their blocks.
 const BEFORE: u32 = 1;
 const AFTER: u32 = 2;
 

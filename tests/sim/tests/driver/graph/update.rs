@@ -138,16 +138,16 @@ fn changes_of_an_executable_are_its_own() {
 
 /// What instantiation needs, and what it says of itself, as recorded.
 #[test]
-fn instantiation_tells_what_came_of_it() {
+fn instantiation_reports_what_came_of_it() {
     let (machine, primary) = Machine::with_primary();
     let graph = machine.graph();
     machine.nothing(graph, &[], primary, 1);
     let with_flags = |flags| ask!(machine, null_mut(), cuGraphInstantiateWithFlags(; graph, flags));
-    for (given, told) in [(1, 1), (4, 4), (8, 0)] {
+    for (given, reported) in [(1, 1), (4, 4), (8, 0)] {
         let (status, exec) = with_flags(given);
         ok(status);
         let (status, flags) = ask!(machine, 99, cuGraphExecGetFlags(exec;));
-        assert_eq!((status, flags), (OK, told));
+        assert_eq!((status, flags), (OK, reported));
     }
     let mut params = CUDA_GRAPH_INSTANTIATE_PARAMS {
         flags: 16,
