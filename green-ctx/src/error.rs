@@ -5,7 +5,7 @@ mod hint;
 use green_ctx_sys::{CUresult, LoadError, Unsupported, Version};
 
 use crate::fit::DoesNotFit;
-use crate::ledger::{NotEnoughSms, Refusal};
+use crate::ledger::{Holder, NotEnoughSms, Refusal};
 use crate::stream::token::DefaultStream;
 use crate::watch::escape::Escape;
 
@@ -55,10 +55,15 @@ pub enum Error {
     ///
     /// The driver does not report how fine and coarse units overlap, so both at once could share
     /// SMs without anybody knowing. On a 12.4 driver the same holds for groups of different sizes.
-    #[error("the device is cut into {held}, of which some are held; drop them to cut it otherwise")]
+    #[error(
+        "the device is cut into {held}, of which some are held{}; drop them to cut it otherwise",
+        by(holders)
+    )]
     CutInUse {
         /// What the device is cut into: `coarse units`, `fine units`, `coarse groups of 16 SMs`.
         held: String,
+        /// Who holds some, or shares some.
+        holders: Vec<Holder>,
     },
     /// A context was provisioned with another count than the group's.
     #[error("the context was provisioned with {found} SMs instead of the group's {expected}")]
@@ -239,12 +244,17 @@ impl Error {
     }
 }
 
+fn by(holders: &[Holder]) -> String {
+    let holders: Vec<String> = holders.iter().map(ToString::to_string).collect();
+    if holders.is_empty() { String::new() } else { format!(" by {}", holders.join(", ")) }
+}
+
 impl From<Refusal> for Error {
     fn from(refusal: Refusal) -> Error {
         match refusal {
             Refusal::InvalidRequest(reason) => Error::InvalidRequest(reason),
             Refusal::NotEnoughSms(shortage) => Error::NotEnoughSms(shortage),
-            Refusal::CutInUse { held } => Error::CutInUse { held },
+            Refusal::CutInUse { held, holders } => Error::CutInUse { held, holders },
         }
     }
 }

@@ -129,7 +129,8 @@ impl SmGroup {
         floor_units(&self.placement, &self.pool).collect()
     }
 
-    /// Who may use SMs of this group beside it, with how many of them each.
+    /// Who may use SMs of this group beside it, with how many of them each. A group that was divided
+    /// again stands for its parts, by its name and with all that it shares.
     #[must_use]
     pub fn shared_with(&self) -> Vec<Holder> {
         self.sharers_of(&self.pool)

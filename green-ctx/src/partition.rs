@@ -142,7 +142,8 @@ impl Partition {
     }
 
     /// Who may use SMs of this partition beside it, with how many of them each. Of a plan it is the
-    /// plan's partitions, and whoever shares SMs of the set.
+    /// plan's partitions, and whoever shares SMs of the set. A group that was divided again stands for
+    /// its parts, by its name and with all that it shares, until the last of them is gone.
     #[must_use]
     pub fn shared_with(&self) -> Vec<Holder> {
         let mut holders = self.inner.beside.clone();
@@ -204,7 +205,7 @@ impl Device {
 
     /// Divides the device's SMs into partitions: takes them, and makes a context and a stream for each.
     ///
-    /// The first context of certain SMs takes about 800 µs on an H200 and 4 to 5 MiB of device memory
+    /// The first context of certain SMs takes about 1 ms on an H200 and 4 to 5 MiB of device memory
     /// ([`create_context`](Device::create_context)); later ones of the same SMs use it again.
     ///
     /// # Errors

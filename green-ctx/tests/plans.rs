@@ -360,7 +360,7 @@ fn bad_plans_are_refused_and_change_nothing() -> Outcome {
     assert_eq!(sim.live(), live);
     assert_eq!(set.plans().len(), 1);
 
-    let unknown = "there is no plan dusk; there are day";
+    let unknown = "there is no plan dusk; the only plan is day";
     assert_eq!(set.plan("dusk").expect_err("there is none").to_string(), unknown);
     assert_eq!(set.retire("dusk").expect_err("there is none").to_string(), unknown);
     let error = set.retire("day").expect_err("it is active");
@@ -370,7 +370,12 @@ fn bad_plans_are_refused_and_change_nothing() -> Outcome {
     let dusk = set.prepare(plan("dusk", 8))?;
     set.retire("dusk")?;
     let error = set.switch(&dusk, SwitchOptions::default()).expect_err("it was retired");
-    assert_eq!(error.to_string(), unknown);
+    assert!(matches!(&error, PlanError::NotOfThisSet { name } if name == "dusk"), "{error}");
+    // Another one of its name does not stand for it.
+    set.prepare(plan("dusk", 8))?;
+    let error = set.switch(&dusk, SwitchOptions::default()).expect_err("it was retired");
+    let retired = "this plan dusk is another set's or was retired; take one of `PlanSet::plans`";
+    assert_eq!(error.to_string(), retired);
     Ok(())
 }
 
@@ -387,7 +392,9 @@ fn a_capture_is_not_invalidated() -> Outcome {
     let status = unsafe { begin(capturing.as_raw(), mode) };
     assert_eq!(status, CUresult::CUDA_SUCCESS);
     let error = set.switch(&night, SwitchOptions::default()).expect_err("it is being captured");
-    assert!(matches!(&error, PlanError::Capturing { partition } if partition == "prefill"));
+    assert!(
+        matches!(&error, PlanError::Capturing { partition: Some(partition) } if partition == "prefill")
+    );
     assert_eq!(set.active().name(), "day");
     let mut graph = std::ptr::null_mut();
     let end = api.cuStreamEndCapture()?;

@@ -97,6 +97,19 @@ fn bad_shares_say_what_would_work() -> Outcome {
 }
 
 #[test]
+fn a_dry_run_leaves_what_the_split_leaves() -> Outcome {
+    let (_sim, device) = simulated("h200")?;
+    let sms = device.resources().sm()?;
+    // The odd unit is shared already, and is no loss for floors a second time.
+    let _first = device.partition(SplitRequest::new().group("first", ..=12))?;
+    let request = SplitRequest::new().group("second", ..=20);
+    let dry = sms.dry_run(request.clone())?;
+    let _second = device.partition(request)?;
+    assert_eq!((dry.free_for_floors, dry.remainder), (sms.free(), 112));
+    Ok(())
+}
+
+#[test]
 fn one_share_blocks_later_floors_and_says_so() -> Outcome {
     let (_sim, device) = simulated("h200")?;
     let dry = device.resources().sm()?.dry_run([Share::from(32..)])?;

@@ -127,7 +127,7 @@ fn a_group_that_cannot_be_split_comes_back() -> Outcome {
     let error = parent.split([16, 8]).expect_err("24 SMs of 16");
     assert_eq!(
         error.error.to_string(),
-        "groups of 16, 8 SMs do not fit, the first 1 fit: decode has 16 SMs, in units of 8; \
+        "groups of 16, 8 SMs do not fit, the first one fits: decode has 16 SMs, in units of 8; \
          2 groups of 8 would fit"
     );
     let error = error.group.split([0]).expect_err("no SMs");
@@ -203,14 +203,24 @@ fn a_12_4_driver_refuses_what_it_cannot_express() -> Outcome {
     assert!(matches!(sms.split([200]), Err(Error::NotEnoughSms(_))));
     assert_eq!(sms.free(), 132);
 
+    // What is said to fit does: no uneven counts, and of equal ones those that a cut gives.
+    let Err(Error::NotEnoughSms(uneven)) = sms.split([67, 11, 36, 77]) else {
+        return Err("191 SMs of 132".into());
+    };
+    assert_eq!((uneven.fit, uneven.nearest.as_slice()), (1, &[][..]), "{uneven}");
+    let Err(Error::NotEnoughSms(equal)) = sms.split([107, 107, 107]) else {
+        return Err("321 SMs of 132".into());
+    };
+    assert_eq!(counts(&sms.split(equal.nearest)?).0, [40, 40, 40]);
+
     // One size at a time, since how two cuts of the device overlap is not known.
     let held = sms.split([16])?;
     assert_eq!(counts(&sms.split([16])?).0, [16]);
     let error = sms.split([32]).expect_err("cut into 16s");
     assert_eq!(
         error.to_string(),
-        "the device is cut into coarse groups of 16 SMs, of which some are held; drop them to cut \
-         it otherwise"
+        "the device is cut into coarse groups of 16 SMs, of which some are held by p0 (16 SMs); \
+         drop them to cut it otherwise"
     );
     let group = held.groups.into_iter().next().ok_or("one group")?;
     assert!(group.split([8]).expect_err("12.5 can").error.is_unsupported());

@@ -39,7 +39,7 @@ def test_a_plan_is_prepared_and_retired():
         assert part.raw_stream
         plans.retire("noon")
         assert part.closed and plans.plans == ("day",)
-        with pytest.raises(ValueError, match="there is no plan noon; there are day"):
+        with pytest.raises(ValueError, match="there is no plan noon; the only plan is day"):
             plans.switch("noon")
         assert plans.prepare("noon", NIGHT) is not noon
 
@@ -71,8 +71,8 @@ def test_a_plan_takes_some_of_the_sms():
         (lambda plans: plans.prepare("a", {"a": 0}), "asks for 0 SMs"),
         (lambda plans: plans.prepare("a", {}), "at least one group"),
         (lambda plans: plans.prepare("a", {"a": 132, "b": "rest"}), "no SMs remain for b in plan a"),
-        (lambda plans: plans.switch("a"), "there is no plan a; there are day"),
-        (lambda plans: plans.retire("a"), "there is no plan a; there are day"),
+        (lambda plans: plans.switch("a"), "there is no plan a; the only plan is day"),
+        (lambda plans: plans.retire("a"), "there is no plan a; the only plan is day"),
         (lambda plans: plans.switch("day", drain_ms=-1), "drain_ms is -1; wait for 0 ms or longer"),
         (lambda plans: plans.switch("day", drain_ms=float("nan")), "drain_ms is NaN"),
     ],

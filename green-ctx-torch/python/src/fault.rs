@@ -76,6 +76,7 @@ impl Fault {
             Fault::Plan(error) => matches!(
                 error,
                 PlanError::Unknown { .. }
+                    | PlanError::NotOfThisSet { .. }
                     | PlanError::Exists { .. }
                     | PlanError::TwoOfOneName { .. }
             ),

@@ -119,7 +119,8 @@ fn text(device: &Device, answer: &Answer, dry_run: bool) -> String {
         ("floor", Align::Right),
         ("ceiling", Align::Right),
     ];
-    let how = if dry_run { "a dry run: nothing was created" } else { "given by the driver" };
+    let how =
+        if dry_run { "a dry run: nothing was created" } else { "taken, and given back on exit" };
     format!(
         "{}\n{}\nfree for floors: {} SMs{}\nSMs, in units of {}; {how}\n",
         heading(device.driver(), &answer.device),

@@ -23,15 +23,16 @@ pub(super) fn clause(status: CUresult) -> &'static str {
              first"
         }
         CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED => {
-            "; a stream that is being captured takes no call that waits, asks or allocates at once: \
-             end the capture first, or use a stream that is not part of it"
+            "; a stream that is being captured takes no call that waits, asks or allocates at once, \
+             nor does any thread while another captures in the mode `Global`: end the capture first, \
+             use a stream that is not part of it, or ask within `graph::RelaxedCapture`"
         }
         CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE => {
             "; the resource is not of the type that the call takes, or is none: SMs are asked for \
              and split as SMs, workqueues as workqueues"
         }
         CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION => {
-            "; the resources cannot be cut or combined so: counts must be what the device's minimum \
+            "; the resources cannot be cut or combined that way: counts must be what the device's minimum \
              and alignment allow and no more than it has, and the pieces of one context must come \
              from one split; `SmResource::dry_run` returns what fits"
         }

@@ -138,14 +138,11 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         cut: &Cut,
         request: &SplitRequest,
     ) -> Result<Vec<Chosen>, Refusal> {
-        let count = units.counts().len();
         if self.is_out() && self.cut != *cut {
-            return Err(Refusal::CutInUse { held: self.describe_cut() });
+            let holders = self.holders().into_iter().chain(self.sharers(None)).collect();
+            return Err(Refusal::CutInUse { held: self.describe_cut(), holders });
         }
-        let free = match self.is_out() {
-            true => UnitSet::of(count, (0..count).filter(|unit| self.units[*unit].is_free())),
-            false => UnitSet::all(count),
-        };
+        let free = self.free(units);
         let load = |unit: usize| if self.is_out() { self.units[unit].load() } else { Some(0) };
         let supply = Supply { units, cut, free, load, preferred: &[], recycler: &self.recycler };
         supply.assign(request, || NotEnoughSms {
@@ -154,6 +151,15 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
             quarantined: self.sm_counts().map_or(0, |sms| sms.quarantined),
             ..NotEnoughSms::default()
         })
+    }
+
+    /// The units that floors may have, of a device that is cut as the groups that are out ask for.
+    pub(crate) fn free(&self, units: &UnitCounts) -> UnitSet {
+        let count = units.counts().len();
+        match self.is_out() {
+            true => UnitSet::of(count, (0..count).filter(|unit| self.units[*unit].is_free())),
+            false => UnitSet::all(count),
+        }
     }
 
     /// Chooses among a group's units for every group of a request: floors among its floor, and what they

@@ -84,17 +84,10 @@ fn chosen(
 }
 
 impl DryRun {
-    /// What chosen units mean, of so many SMs that were free for floors.
-    pub(crate) fn new(units: &UnitCounts, free: u32, chosen: Vec<Chosen>) -> DryRun {
-        let used = match chosen.iter().all(|group| group.pool.is_empty()) {
-            true => chosen.iter().map(|group| group.floor).sum(),
-            false => {
-                let all = chosen.iter().flat_map(|group| group.placement.members.iter().copied());
-                let used = UnitSet::of(units.counts().len(), all);
-                used.iter().map(|unit| units.counts()[unit]).sum::<u32>()
-            }
-        };
-        let left = free.saturating_sub(used);
+    /// What chosen units mean where these were free for floors.
+    pub(crate) fn new(units: &UnitCounts, mut free: UnitSet, chosen: Vec<Chosen>) -> DryRun {
+        free.take_out(chosen.iter().flat_map(|group| &group.placement.members));
+        let left = free.iter().map(|unit| units.counts()[unit]).sum();
         let mut remainder = left;
         let mut groups = Vec::with_capacity(chosen.len());
         for Chosen { name, share, sm_count, floor, .. } in chosen {
@@ -330,7 +323,7 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
         let near: Vec<String> = [Some(below).filter(|below| *below > 0), above]
             .into_iter()
             .flatten()
-            .map(|sms| sms.to_string())
+            .map(|sms| if least == 0 { format!("..={sms}") } else { sms.to_string() })
             .collect();
         Some(format!(
             "group {name}: no whole units of {size} SMs make {share}; {} would do",

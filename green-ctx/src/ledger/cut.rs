@@ -154,7 +154,7 @@ impl UnitSet {
     }
 
     /// All of so many units.
-    pub(super) fn all(units: usize) -> UnitSet {
+    pub(crate) fn all(units: usize) -> UnitSet {
         let mut set = UnitSet(SmallVec::from_elem(u64::MAX, units.div_ceil(WORD)));
         if let Some(last) = set.0.last_mut() {
             // Those that there are not.

@@ -1,6 +1,6 @@
 //! Recycling: driver contexts that nobody uses, kept for whoever asks for their SMs next.
 //!
-//! Making a context takes 800 µs and 4 to 5 MiB of device memory, and destroying it gives no memory
+//! Making a context takes about 1 ms and 4 to 5 MiB of device memory, and destroying it gives no memory
 //! back (measured on an H200, driver 580.159.04). So the last handle of a partition leaves the
 //! driver's context here, and the next partition of the same SMs gets it for the price of a look-up.
 
@@ -61,7 +61,7 @@ impl fmt::Display for WorkqueueScope {
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ContextCounts {
-    /// Green contexts that the driver created. Each costs about 800 µs and 4 to 5 MiB of device
+    /// Green contexts that the driver created. Each costs about 1 ms and 4 to 5 MiB of device
     /// memory, which no destruction gives back (measured on an H200, driver 580.159.04).
     pub created: u64,
     /// Partitions that got a context which another one had left.

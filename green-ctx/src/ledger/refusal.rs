@@ -16,6 +16,8 @@ pub(crate) enum Refusal {
     CutInUse {
         /// What it is cut into.
         held: String,
+        /// Who holds some of it, or shares some.
+        holders: Vec<Holder>,
     },
 }
 
@@ -71,6 +73,7 @@ impl fmt::Display for NotEnoughSms {
                 write!(f, "groups of {} SMs do not fit, ", list(shares))?;
                 match fit {
                     0 => write!(f, "not even the first fits")?,
+                    1 => write!(f, "the first one fits")?,
                     fit => write!(f, "the first {fit} fit")?,
                 }
             }

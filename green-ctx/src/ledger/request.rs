@@ -89,8 +89,8 @@ impl SplitRequest {
         self
     }
 
-    /// Gives each group exactly as many SMs as its count, all of them shared and none for sure: they
-    /// may be any that are in nobody's floor. Groups of one request share none with each other.
+    /// Gives each group as many SMs as its count, rounded up to whole units, all of them shared and none
+    /// for sure: they may be any that are in nobody's floor. Groups of one request share none with each other.
     ///
     /// Work of groups that share SMs competes for them, and nothing orders it. While the groups live,
     /// nobody gets their SMs for a floor.
@@ -153,6 +153,14 @@ impl SplitRequest {
     /// The shares of the groups beside the rest, in order.
     pub(crate) fn shares(&self) -> Vec<Share> {
         self.groups.iter().map(|group| group.share).collect()
+    }
+
+    /// The same for as many groups as there are shares.
+    pub(crate) fn with_shares(&self, shares: &[Share]) -> SplitRequest {
+        let mut request = self.clone();
+        request.groups.truncate(shares.len());
+        request.groups.iter_mut().zip(shares).for_each(|(group, share)| group.share = *share);
+        request
     }
 
     /// The priority of a group's first stream.

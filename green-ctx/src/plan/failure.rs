@@ -10,12 +10,18 @@ use crate::group::SmGroup;
 #[non_exhaustive]
 pub enum PlanError {
     /// No plan of this name is prepared.
-    #[error("there is no plan {name}; there {}", prepared(known))]
+    #[error("there is no plan {name}; {}", prepared(known))]
     Unknown {
         /// The name that was asked for.
         name: String,
         /// The names that there are.
         known: Vec<String>,
+    },
+    /// The plan is another set's, or was retired, whatever plans of its name this set has now.
+    #[error("this plan {name} is another set's or was retired; take one of `PlanSet::plans`")]
+    NotOfThisSet {
+        /// The plan's name.
+        name: String,
     },
     /// A plan of this name is prepared already.
     #[error("there is a plan {name} already; retire it first")]
@@ -47,10 +53,10 @@ pub enum PlanError {
     },
     /// A stream of a partition that gives up or takes over SMs, or that is to be drained, is being
     /// captured, which recording its work or making it wait would invalidate.
-    #[error("a stream of partition {partition} is being captured; end the capture first")]
+    #[error("a stream of {} is being captured; end the capture first", whose(partition.as_deref()))]
     Capturing {
-        /// The partition.
-        partition: String,
+        /// The partition; `None` for one of a former plan.
+        partition: Option<String>,
     },
     /// The request cannot be met, or the driver failed.
     #[error(transparent)]
@@ -76,9 +82,14 @@ impl From<SetError> for PlanError {
     }
 }
 
+fn whose(partition: Option<&str>) -> String {
+    partition.map_or_else(|| "a former plan".to_owned(), |name| format!("partition {name}"))
+}
+
 fn prepared(known: &[String]) -> impl fmt::Display {
     match known {
-        [] => "is none".to_owned(),
-        known => format!("are {}", known.join(", ")),
+        [] => "there is none".to_owned(),
+        [one] => format!("the only plan is {one}"),
+        known => format!("the plans are {}", known.join(", ")),
     }
 }

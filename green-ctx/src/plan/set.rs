@@ -23,7 +23,7 @@ use crate::trace;
 /// The SMs of one group, divided by one plan at a time.
 ///
 /// Plans are prepared ahead: their contexts and streams are there before they are needed, since
-/// making a context takes 800 µs and waits for all work of the device (recorded on an H200, driver
+/// making a context takes about 1 ms and waits for all work of the device (recorded on an H200, driver
 /// 580.159.04). [`switch`](PlanSet::switch) then moves SMs from one partition to another for the
 /// price of a few events. On the device, new work of a partition waits for former plans' work on the
 /// SMs of its floor, and for what had the partition's name on other SMs; for SMs that it shares it
@@ -182,6 +182,7 @@ impl PlanSet {
     /// [`SmGroup::split`] says of the request: it must be one by count, in the group's granularity.
     /// Nothing has changed then.
     pub fn prepare(&self, plan: PlanRequest) -> Result<Arc<Plan>, PlanError> {
+        self.device().driver().check_process()?;
         trace::span!("prepare", device = self.device().ordinal(), plan = plan.name());
         let name = Arc::clone(&plan.name);
         let exists = || PlanError::Exists { name: name.to_string() };
@@ -227,7 +228,7 @@ impl PlanSet {
     ///
     /// # Errors
     ///
-    /// [`PlanError::Unknown`] for a plan that this set has not, or has retired;
+    /// [`PlanError::NotOfThisSet`] for a plan that this set has not, or has retired;
     /// [`PlanError::NotDrained`]; [`PlanError::Capturing`] where a partition that gives up or takes
     /// over SMs, or with [`drain`](SwitchOptions::drain) any of the active plan, has a stream that is
     /// being captured; and the driver's. This call has changed nothing then.
@@ -296,7 +297,7 @@ impl PlanSet {
         if plan.is_of(&self.inner.base) {
             return Ok(());
         }
-        Err(unknown(plan.name(), &self.inner.plans.lock()))
+        Err(PlanError::NotOfThisSet { name: plan.name().to_owned() })
     }
 
     /// Waits until the work of the active plan is done, unless that is the next one. Others may switch

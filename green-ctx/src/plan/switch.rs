@@ -200,14 +200,13 @@ fn refuse_capture(context: &Arc<SharedContext>, plan: &Plan) -> Result<(), PlanE
         return Ok(());
     }
     let named = plan.partitions.iter().find(|partition| Arc::ptr_eq(partition.shared(), context));
-    let partition = named.map_or("of a former plan", |partition| partition.name());
-    Err(PlanError::Capturing { partition: partition.to_owned() })
+    Err(PlanError::Capturing { partition: named.map(|partition| partition.name().to_owned()) })
 }
 
 /// Refuses to record a partition that has a capture, or to make it wait.
 pub(super) fn refuse_captures_of(partition: &Partition) -> Result<(), PlanError> {
     if partition.shared().has_captures()? {
-        return Err(PlanError::Capturing { partition: partition.name().to_owned() });
+        return Err(PlanError::Capturing { partition: Some(partition.name().to_owned()) });
     }
     Ok(())
 }

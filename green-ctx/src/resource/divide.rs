@@ -8,7 +8,7 @@ use super::split::{Split, SplitError};
 use crate::error::{Error, Result};
 use crate::fence::Fences;
 use crate::group::{Hold, Parent, SmGroup};
-use crate::ledger::{Chosen, Cut, DryRun, Placement, SplitRequest};
+use crate::ledger::{Chosen, Cut, DryRun, Placement, SplitRequest, UnitSet};
 
 impl SmGroup {
     /// Splits the group into smaller ones, whose SMs are among its own: their floors are of its floor, and
@@ -87,7 +87,9 @@ impl SmGroup {
             return nested::dry_run(self, &request);
         }
         let chosen = self.choose(&request, &[], &[])?;
-        Ok(DryRun::new(self.units().counts(), self.floor(), chosen))
+        let units = self.units().counts();
+        let free = UnitSet::of(units.counts().len(), self.floor_unit_indices());
+        Ok(DryRun::new(units, free, chosen))
     }
 
     /// Whether only the driver's structured split can do it: such a request, or any of SMs that are
@@ -107,7 +109,7 @@ impl SmGroup {
         check_version(self.device(), COMPOSITION, "splitting a group")?;
         let cut = &self.placement().cut;
         if Some(request.granularity) != cut.granularity() {
-            return Err(Error::CutInUse { held: cut.to_string() });
+            return Err(Error::CutInUse { held: cut.to_string(), holders: Vec::new() });
         }
         let ledger = self.device().state().ledger.lock();
         let level = self.level(quarantined);

@@ -19,7 +19,7 @@ use crate::dev_resource;
 use crate::error::Result;
 use crate::green::{self, RawGreen};
 use crate::group::{Hold, Parent, SmGroup};
-use crate::ledger::{self, Chosen, Cut, DryRun, GroupParams, SplitRequest};
+use crate::ledger::{self, Chosen, Cut, DryRun, GroupParams, SplitRequest, UnitSet};
 use crate::units::Units;
 
 /// Splits a group, which comes back where that fails.
@@ -43,7 +43,7 @@ pub(super) fn split(group: SmGroup, request: &SplitRequest) -> Result<Split, Box
 pub(super) fn dry_run(group: &SmGroup, request: &SplitRequest) -> Result<DryRun> {
     let Pieces { context, units, chosen } = pieces(group, request)?;
     green::leave(group.device(), context, group.placement(), None, group.sm_count());
-    Ok(DryRun::new(units.counts(), group.sm_count(), chosen))
+    Ok(DryRun::new(units.counts(), UnitSet::all(units.counts().counts().len()), chosen))
 }
 
 /// A group's SMs, split.

@@ -60,7 +60,7 @@ impl Device {
     /// ([`SmGroup::with_workqueue`](crate::resource::SmGroup::with_workqueue)). The group comes back from
     /// [`Context::close`], or returns its SMs when the last handle of the context goes.
     ///
-    /// The first context of certain SMs takes about 800 µs on an H200 and 4 to 5 MiB of device
+    /// The first context of certain SMs takes about 1 ms on an H200 and 4 to 5 MiB of device
     /// memory, which the driver does not give back, and it waits for all work that runs on the device
     /// (measured and recorded with driver 580.159.04). It is used again for every later one of the
     /// same SMs, which a split prefers.

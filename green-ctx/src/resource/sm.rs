@@ -190,14 +190,34 @@ impl SmResource {
     /// As [`split`](SmResource::split).
     pub fn dry_run(&self, request: impl Into<SplitRequest>) -> Result<DryRun> {
         let request = request.into();
-        let (cut, units) = self.units_for(&request)?;
+        self.would_give(&request).map_err(|error| self.corrected(&request, error))
+    }
+
+    fn would_give(&self, request: &SplitRequest) -> Result<DryRun> {
+        let (cut, units) = self.units_for(request)?;
         let (chosen, free) = {
             let ledger = self.device.state().ledger.lock();
-            let free = ledger.sm_counts().map_or(self.sm_count(), |counts| counts.free);
-            (ledger.choose(units.counts(), &cut, &request)?, free)
+            (ledger.choose(units.counts(), &cut, request)?, ledger.free(units.counts()))
         };
         check_composition(&self.device, &chosen)?;
         Ok(DryRun::new(units.counts(), free, chosen))
+    }
+
+    /// What a refusal says of what fits, asked for where the driver makes a context of one piece only:
+    /// the ledger counts the smallest pieces, as if they could be put together.
+    #[cold]
+    fn corrected(&self, request: &SplitRequest, error: Error) -> Error {
+        let Error::NotEnoughSms(mut shortage) = error else { return error };
+        if self.device.driver().version() < COMPOSITION {
+            let fits = |shares: &[Share]| self.would_give(&request.with_shares(shares)).is_ok();
+            let requested = &shortage.requested;
+            let fit = (0..requested.len()).rev().find(|count| fits(&requested[..*count]));
+            shortage.fit = fit.unwrap_or(0);
+            if !fits(&shortage.nearest) {
+                shortage.nearest.clear();
+            }
+        }
+        Error::NotEnoughSms(shortage)
     }
 
     /// Takes groups of SMs. Each has the share asked for, with a floor rounded up and a ceiling rounded
@@ -223,17 +243,21 @@ impl SmResource {
     pub fn split(&self, request: impl Into<SplitRequest>) -> Result<Split> {
         crate::trace::span!("split", device = self.device.ordinal());
         let request = request.into();
-        let (cut, units) = self.units_for(&request)?;
+        self.take(&request).map_err(|error| self.corrected(&request, error))
+    }
+
+    fn take(&self, request: &SplitRequest) -> Result<Split> {
+        let (cut, units) = self.units_for(request)?;
         let (chosen, taken) = {
             let mut ledger = self.device.state().ledger.lock();
-            let chosen = ledger.choose(units.counts(), &cut, &request)?;
+            let chosen = ledger.choose(units.counts(), &cut, request)?;
             check_composition(&self.device, &chosen)?;
             let take = |chosen| ledger.take(units.counts(), chosen);
             let taken: Vec<_> = chosen.iter().map(take).collect();
             (chosen, taken)
         };
         let holds = taken.into_iter().map(|taken| (taken.fences.into(), Hold::Ledger(taken.group)));
-        Ok(Split::of(&self.device, &units, &request, chosen, holds))
+        Ok(Split::of(&self.device, &units, request, chosen, holds))
     }
 
     /// The units that a request is met from.

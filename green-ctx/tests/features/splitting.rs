@@ -240,7 +240,7 @@ fn groups_of_two_cuts_do_not_meet() -> Outcome {
                     machine.refused(|| sms.dry_run(other.clone()))?,
                 ] {
                     assert!(
-                        matches!(&error, Error::CutInUse { held: by } if by == held),
+                        matches!(&error, Error::CutInUse { held: by, .. } if by == held),
                         "{error}"
                     );
                     assert_eq!((error.kind(), error.is_misuse()), (ErrorKind::Unavailable, false));
@@ -255,7 +255,7 @@ fn groups_of_two_cuts_do_not_meet() -> Outcome {
         } else {
             let error = machine.refused(|| sms.split([32]))?;
             assert!(
-                matches!(&error, Error::CutInUse { held } if held == "coarse groups of 16 SMs"),
+                matches!(&error, Error::CutInUse { held, .. } if held == "coarse groups of 16 SMs"),
                 "{error}"
             );
             assert_eq!(counts(&sms.split([16])?).0, [16]);

@@ -173,14 +173,17 @@ fn structured_and_other_groups_do_not_meet() -> Outcome {
         let structured = || of([16, 24]).coscheduled(8);
         let plain = group(&machine.device, 8)?;
         let error = machine.refused(|| sms.split(structured()))?;
-        assert!(matches!(&error, Error::CutInUse { held } if held == "coarse units"), "{error}");
+        assert!(
+            matches!(&error, Error::CutInUse { held, .. } if held == "coarse units"),
+            "{error}"
+        );
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         drop(plain);
         let mut held = sms.split(structured())?;
         for request in [of([8]), of([16]).coscheduled(16)] {
             let error = machine.refused(|| sms.split(request))?;
             assert!(
-                matches!(&error, Error::CutInUse { held } if held.contains("16, 24")),
+                matches!(&error, Error::CutInUse { held, .. } if held.contains("16, 24")),
                 "{error}"
             );
         }

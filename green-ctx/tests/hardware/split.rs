@@ -80,7 +80,7 @@ fn asking_for_too_much_says_what_fits_and_who_has_the_rest() -> Outcome {
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert_eq!(
         error.to_string(),
-        "groups of 16, 24 SMs do not fit, the first 1 fit: 32 of the device's 132 SMs are free, in \
+        "groups of 16, 24 SMs do not fit, the first one fits: 32 of the device's 132 SMs are free, in \
          units of 8; 2 groups of 16 would fit; the rest is held by decode (100 SMs)"
     );
     drop(decode);
@@ -114,12 +114,12 @@ fn fine_and_coarse_groups_do_not_meet() -> Outcome {
     let error = sms.split(fine(2)).expect_err("coarse groups are out");
     assert_eq!(
         error.to_string(),
-        "the device is cut into coarse units, of which some are held; drop them to cut it otherwise"
+        "the device is cut into coarse units, of which some are held by p0 (16 SMs); drop them to cut it otherwise"
     );
     drop(coarse);
     let fine = sms.split(fine(2))?;
     assert_eq!(fine.groups[0].sm_count(), 2);
     let error = sms.split([16]).expect_err("fine groups are out");
-    assert!(matches!(&error, Error::CutInUse { held } if held == "fine units"), "{error}");
+    assert!(matches!(&error, Error::CutInUse { held, .. } if held == "fine units"), "{error}");
     Ok(())
 }

@@ -92,7 +92,7 @@ fn sms_whose_work_cannot_be_recorded_are_nobodys() -> Outcome {
         assert_eq!(sms.dry_run(SplitRequest::new().rest("rest"))?.remainder, 116);
         let fine = SplitRequest::from([2]).granularity(Granularity::Fine);
         let error = sms.split(fine.clone()).expect_err("the cut is in use");
-        assert!(matches!(&error, Error::CutInUse { held } if held.contains(WAITS)), "{error}");
+        assert!(matches!(&error, Error::CutInUse { held, .. } if held.contains(WAITS)), "{error}");
         // Those who share SMs with anybody may.
         assert_eq!(sms.split(SplitRequest::from([132]).overlapping(true))?.groups.len(), 1);
         // It was tried before each of them, and reported once.

@@ -68,7 +68,7 @@ fn splits_that_do_not_fit_are_bad_usage() {
             ("133", "a group of 133 SMs does not fit: 132 of the device's 132 SMs are free"),
             ("4294967295", "a group of 4294967295 SMs does not fit"),
             ("64,64,64", "3 groups of 64 SMs do not fit, 2 fit"),
-            ("128,16", "groups of 128, 16 SMs do not fit, the first 1 fit"),
+            ("128,16", "groups of 128, 16 SMs do not fit, the first one fits"),
             (&forty, "40 groups of 8 SMs do not fit, 16 fit"),
             ("200..", "a group of 132.. would fit"),
             ("100..,40..", "groups of 100.., 32.. would fit"),

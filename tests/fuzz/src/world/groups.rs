@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use green_ctx::{
-    Share, SplitRequest, Version,
-    resource::{SmGroup, Split},
+    Error, Result, Share, SplitRequest, Version,
+    resource::{DryRun, SmGroup, Split},
 };
 
 use super::objects::GroupEntry;
@@ -59,7 +59,12 @@ impl World {
     pub(super) fn asked(&self, n: u32, for_floors: u32, in_all: u32) -> Asked {
         let unit = self.unit;
         if !self.composes() {
-            return Asked::counts(&vec![16; 1 + n as usize % 2]);
+            // Most often one size, which is what such a driver takes.
+            let uneven = [[67, 11, 36], [8, 4, 8], [48, 6, 24], [107, 107, 107]];
+            return match n >> 2 & 7 {
+                0 => Asked::counts(&uneven[n as usize % 4]),
+                _ => Asked::counts(&vec![16; 1 + n as usize % 2]),
+            };
         }
         let (mut left, all) = (for_floors / unit, (in_all / unit).max(1));
         let mut shares = Vec::new();
@@ -98,21 +103,32 @@ impl World {
             return Ok(Done::Skipped);
         }
         let asked = self.asked(n[0], self.free(), self.total);
-        self.split_device(&asked, self.request(&asked), false, &self.granularity())
+        self.split_device(&asked, World::request, false, &self.granularity())
     }
 
     /// Takes what is asked for from the device, and looks whether it was given.
     fn split_device(
         &mut self,
         asked: &Asked,
-        request: SplitRequest,
+        request: fn(&World, &Asked) -> SplitRequest,
         structured: bool,
         end: &str,
     ) -> Result<Done, Violation> {
-        let split = match self.sms.split(request) {
+        // Nobody else takes anything in between, and no quarantine ends.
+        let is_quiet = self.alone && !self.faults && !self.disturbed;
+        let dry = is_quiet.then(|| self.sms.dry_run(request(self, asked)));
+        let split = match self.sms.split(request(self, asked)) {
             Ok(split) => split,
-            Err(error) => return Ok(Done::refused(&error)),
+            Err(error) => {
+                if let Some(dry) = dry {
+                    self.check_what_fits(asked, request, &error, dry)?;
+                }
+                return Ok(Done::refused(&error));
+            }
         };
+        if let Some(dry) = dry {
+            self.check_dry_run(&split, dry)?;
+        }
         for (share, group) in asked.shares.iter().zip(&split.groups) {
             if group.floor() > 0 || !share.is_exclusive() {
                 check_share(*share, group.floor(), group.sm_count())?;
@@ -122,6 +138,59 @@ impl World {
             format!("{of} = device.resources().sm()?.split({})?", asked.written(end))
         });
         Ok(Done::Ok)
+    }
+
+    /// A dry run says what the split then gives, and leaves.
+    fn check_dry_run(&self, split: &Split, dry: Result<DryRun>) -> Result<(), Violation> {
+        let wrong = |what: String| Err(Violation::new(Rule::Answer, what));
+        let dry = match dry {
+            Ok(dry) => dry,
+            Err(error) => return wrong(format!("a dry run refused what was split then: {error}")),
+        };
+        let given = |group: &SmGroup| (group.floor(), group.sm_count());
+        let given: Vec<_> = split.groups.iter().map(given).collect();
+        let foretold: Vec<_> =
+            dry.groups.iter().map(|group| (group.floor, group.sm_count)).collect();
+        if given != foretold {
+            return wrong(format!("a dry run gave {foretold:?}, the split {given:?}"));
+        }
+        let free = self.sms.free();
+        if dry.free_for_floors != free {
+            let left = dry.free_for_floors;
+            return wrong(format!("a dry run left {left} SMs for floors, the split {free}"));
+        }
+        Ok(())
+    }
+
+    /// A refusal is the dry run's too, and what it says would fit does.
+    fn check_what_fits(
+        &self,
+        asked: &Asked,
+        request: fn(&World, &Asked) -> SplitRequest,
+        error: &Error,
+        dry: Result<DryRun>,
+    ) -> Result<(), Violation> {
+        let wrong = |what: String| Err(Violation::new(Rule::Refusal, what));
+        match dry {
+            Err(same) if same.to_string() == error.to_string() => {}
+            Err(other) => return wrong(format!("a dry run refused otherwise: {other}; {error}")),
+            Ok(dry) => return wrong(format!("a dry run gave {dry:?}, and {error}")),
+        }
+        let Error::NotEnoughSms(shortage) = error else { return Ok(()) };
+        let ask = |shares: &[Share]| {
+            self.sms.dry_run(request(self, &Asked { shares: shares.to_vec(), rest: asked.rest }))
+        };
+        let (fit, nearest) = (shortage.fit, &shortage.nearest);
+        if !nearest.is_empty() && ask(nearest).is_err() {
+            return wrong(format!("what would fit does not: {error}"));
+        }
+        if fit > 0 && ask(&shortage.requested[..fit]).is_err() {
+            return wrong(format!("the first {fit} do not fit: {error}"));
+        }
+        if fit < shortage.requested.len() && ask(&shortage.requested[..=fit]).is_ok() {
+            return wrong(format!("more than the first {fit} fit: {error}"));
+        }
+        Ok(())
     }
 
     /// Takes all SMs that are free as one group, and returns its name.
@@ -215,7 +284,9 @@ impl World {
             return Ok(Done::Skipped);
         }
         let asked = Asked { rest: true, ..Asked::counts(&[16 * (1 + n[0] % 3), 32]) };
-        let request = SplitRequest::from(&asked.shares).rest("rest").coscheduled(2);
+        let request = |_: &World, asked: &Asked| {
+            SplitRequest::from(&asked.shares).rest("rest").coscheduled(2)
+        };
         self.split_device(&asked, request, true, ".coscheduled(2)")
     }
 
@@ -257,7 +328,7 @@ impl World {
         }
         let counts = [1, 2, 4].map(|units| units * self.unit);
         let asked = Asked::counts(&counts[..1 + n[0] as usize % 3]);
-        let request = self.request(&asked).overlapping(true);
+        let request = |world: &World, asked: &Asked| world.request(asked).overlapping(true);
         let end = format!("{}.overlapping(true)", self.granularity());
         self.split_device(&asked, request, false, &end)
     }
