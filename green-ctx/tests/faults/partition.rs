@@ -26,12 +26,23 @@ fn exhaust(
     Scenario { name, spec, at_least, set_up, run, tear_down }.exhaust()
 }
 
+fn partitions(spec: &'static str) -> Outcome {
+    exhaust("partitions", spec, 100, |device, ()| everything(device))
+}
+
 #[test]
-fn partitions() -> Outcome {
-    for spec in ["h200@12.5", "h200@13.0", "h200@13.1"] {
-        exhaust("partitions", spec, 100, |device, ()| everything(device))?;
-    }
-    Ok(())
+fn partitions_of_12_5() -> Outcome {
+    partitions("h200@12.5")
+}
+
+#[test]
+fn partitions_of_13_0() -> Outcome {
+    partitions("h200@13.0")
+}
+
+#[test]
+fn partitions_of_13_1() -> Outcome {
+    partitions("h200@13.1")
 }
 
 #[test]
