@@ -10,6 +10,7 @@ use std::path::Path;
 use std::ptr;
 use std::sync::{Arc, OnceLock};
 
+use green_ctx::Device;
 use parking_lot::RwLock;
 
 use crate::error::{Result, TorchError};
@@ -104,6 +105,8 @@ type Hook = dyn Fn(&TorchError) + Send + Sync;
 
 struct Inner {
     functions: Functions,
+    /// The devices for which the streams of PyTorch's pool are there.
+    pools: RwLock<Vec<u32>>,
     hook: RwLock<Arc<Hook>>,
 }
 
@@ -152,7 +155,8 @@ impl Torch {
         };
         // SAFETY: as this function's own contract.
         let functions = unsafe { Functions::resolve(find) };
-        Torch { inner: Arc::new(Inner { functions, hook: RwLock::new(Arc::new(hook)) }) }
+        let (pools, hook): (_, Arc<Hook>) = (RwLock::default(), Arc::new(hook));
+        Torch { inner: Arc::new(Inner { functions, pools, hook: RwLock::new(hook) }) }
     }
 
     /// The calling thread's current stream of a device: null for the default stream.
@@ -202,6 +206,26 @@ impl Torch {
             call!(self, torch_get_cuda_stream_from_pool(high_priority, device, &raw mut stream))
         }?;
         Ok(stream)
+    }
+
+    /// Has PyTorch make the streams of its pool in the primary context. It makes all of them for the
+    /// rest of the process when it is first asked for one, in whatever context is current then, a
+    /// partition's too (seen with PyTorch 2.11).
+    pub(crate) fn make_pool(&self, device: &Device) -> Result<()> {
+        let ordinal = device.ordinal();
+        if self.inner.pools.read().contains(&ordinal) {
+            return Ok(());
+        }
+        let primary = device.primary_context()?;
+        let _current = primary.make_current()?;
+        for high_priority in [false, true] {
+            self.stream_from_pool(ordinal, high_priority)?;
+        }
+        let mut pools = self.inner.pools.write();
+        if !pools.contains(&ordinal) {
+            pools.push(ordinal);
+        }
+        Ok(())
     }
 
     /// Waits until all work submitted to a stream is done.

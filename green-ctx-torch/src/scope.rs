@@ -78,6 +78,7 @@ pub fn enter(torch: &Torch, context: &Context, stream: &Stream) -> Result<()> {
     }
     let device = context.device();
     check_process(device)?;
+    torch.make_pool(device)?;
     let previous = Previous::find(torch, device)?;
     let event = event(device)?;
     previous.record(&event)?;

@@ -24,7 +24,9 @@ class Torch(types.SimpleNamespace):
     """The module torch, of a version that has what is needed."""
 
     def __init__(self):
-        cuda = types.SimpleNamespace(ExternalStream=Stream, current_device=lambda: 0)
+        cuda = types.SimpleNamespace(
+            ExternalStream=Stream, current_device=lambda: 0, is_initialized=lambda: True
+        )
         version = types.SimpleNamespace(cuda="13.0")
         super().__init__(cuda=cuda, version=version, __version__="2.11.0+cu130")
         libtorch.load()

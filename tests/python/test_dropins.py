@@ -7,7 +7,8 @@ import time
 import green_ctx_torch
 import pytest
 from dropins import calls, run, torch  # noqa: F401
-from green_ctx_torch import GreenContext
+from green_ctx_torch import GreenContext, PlanSet, partition, runtime, verify
+from green_ctx_torch.allocator import Allocator
 
 
 def all_free():
@@ -21,7 +22,8 @@ def test_the_originals_signatures():
     keywords = {"num_sms", "workqueue_scope", "workqueue_concurrency_limit", "device_id"}
     parameters = inspect.signature(GreenContext.create).parameters
     assert set(parameters) == keywords
-    assert parameters["device_id"].default == 0
+    # torch 2.11 means device 0 and not the current one.
+    assert parameters["device_id"].default is None
     assert set(inspect.signature(GreenContext).parameters) == keywords
     assert green_ctx_torch.green_contexts.GreenContext is GreenContext
 
@@ -76,7 +78,8 @@ def test_contexts_own_their_sms():
         ((True,), TypeError, "is a bool"),
         ((16, 99), RuntimeError, "no device 99"),
         ((16, -1), RuntimeError, "no device -1"),
-        ((16, "cuda:0"), TypeError, "device_id.*is a str"),
+        ((16, "cpu"), ValueError, "cpu is no CUDA device"),
+        ((16, 1.5), TypeError, "device_id.*is a float"),
         ((), RuntimeError, "num_sms or workqueue_scope must be specified"),
     ],
 )
@@ -110,7 +113,29 @@ def test_the_keyword_form_and_the_current_device(torch):
         GreenContext(num_sms=16)
     with pytest.raises(RuntimeError, match="no device 7"):
         GreenContext.create(num_sms=16, device_id=None)
+    with pytest.raises(RuntimeError, match="no device 7"):
+        GreenContext.create(num_sms=16)
+    assert GreenContext.create(16, torch.device("cuda", 0)).device_id == 0
+    # A torch that has not begun to use CUDA has changed no device.
+    torch.cuda.is_initialized = lambda: False
     assert GreenContext.create(num_sms=16).device_id == 0
+
+
+def test_whatever_takes_a_device_uses_torchs_current_one(torch):
+    torch.cuda.current_device = lambda: 7
+    plans = {"day": {"a": 8}}
+    for use in (
+        lambda **device: partition({"a": 8}, **device),
+        lambda **device: PlanSet(plans, **device),
+        lambda **device: verify(**device),
+        lambda **device: Allocator(**device),
+        lambda **device: runtime.memory_info(**device),
+    ):
+        for device in ({}, {"device": None}, {"device": "cuda"}, {"device": torch.device("cuda")}):
+            with pytest.raises(ValueError, match="there is no device 7"):
+                use(**device)
+        with pytest.raises(ValueError, match="cpu is no CUDA device"):
+            use(device=torch.device("cpu"))
 
 
 def test_set_and_pop(torch):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import driver
 import pytest
-from green_ctx_torch import Partitions, partition
+from green_ctx_torch import Partitions, PlanSet, Share, partition
 
 
 def test_a_device_is_divided_by_name():
@@ -57,8 +57,11 @@ def test_whatever_is_a_whole_number_is_a_count():
         ({"a": 133}, "a group of 133 SMs does not fit"),
         ({"a": 64, "b": 64, "c": 64}, "3 groups of 40 would fit"),
         ({"a": 1 << 70}, "no device has as many"),
-        ({"a": "half"}, "group a asks for 'half'; a count is a number of SMs, or \"rest\""),
-        ({"a": "16"}, "group a asks for '16'"),
+        ({"a": "half"}, "group a: \"half\" is no share; ask for SMs as in 16, 32.., 16..48, ..100"),
+        ({"a": "48..16"}, "group a: the share asks for 48..=16, a floor above its ceiling"),
+        ({"a": "..0"}, "a ceiling of 0 SMs"),
+        ({"a": "17..18"}, "no whole units of 8 SMs make 17..=18; 16 or 20 would do"),
+        ({"a": "32..", "b": "rest"}, "ask for `..` instead of the rest, or give a a ceiling"),
         ({"a": 132, "b": "rest"}, "no SMs remain for b: the others take all 132 of the device"),
         ({"a": "rest", "b": "rest"}, "both a and b ask for the rest"),
         ([("a", 8), ("a", 16)], "two partitions are named a"),
@@ -116,6 +119,79 @@ def test_what_others_hold_is_a_runtime_error_that_names_them():
         # Nothing was taken.
         with partition({"a": 16}) as parts:
             assert parts["a"].sm_count == 16
+
+
+def test_shares_have_floors_and_ceilings():
+    with partition({"decode": "32..", "prefill": Share(ceiling=100), "other": "16"}) as parts:
+        decode, prefill, other = parts.values()
+        assert (decode.share, decode.floor, decode.sm_count) == ("32..", 32, 116)
+        assert (prefill.share, prefill.floor, prefill.sm_count) == ("..=100", 0, 84)
+        assert (other.share, other.floor, other.sm_count) == ("16", 16, 16)
+        assert decode.shared_with == [("prefill", 84)] and prefill.shared_with == [("decode", 84)]
+        assert other.shared_with == []
+        assert repr(decode) == "<Partition decode: 32 to 116 SMs of device 0>"
+        assert repr(other) == "<Partition other: 16 SMs of device 0>"
+        assert [decode.requested, other.requested] == [None, 16]
+        with pytest.raises(RuntimeError, match="84 SMs can only be shared, which decode"):
+            partition({"late": 16})
+
+
+def test_a_share_is_a_value():
+    assert Share(16, 48) == Share(floor=16, ceiling=48) != Share(16)
+    assert len({Share(16), Share(16), Share()}) == 2
+    assert (Share(16, 48).floor, Share(16, 48).ceiling, Share().floor) == (16, 48, 0)
+    assert [str(Share()), str(Share(32)), str(Share(ceiling=100))] == ["..", "32..", "..=100"]
+    assert repr(Share(32)) == "Share(floor=32)"
+    for wrong in [(-1,), (48, 16), (0, 0), (1 << 40,)]:
+        with pytest.raises(ValueError):
+            Share(*wrong)
+    with pytest.raises(TypeError):
+        Share("32")
+
+
+def test_plans_take_shares():
+    day = {"decode": "32..", "prefill": "..100"}
+    with PlanSet({"day": day, "night": {"decode": "64..", "prefill": "..68"}}) as plans:
+        decode = plans.active.partitions["decode"]
+        assert (decode.floor, decode.sm_count) == (32, 132)
+        assert plans.switch("night").partitions["prefill"].shared_with == [("decode", 68)]
+
+
+def test_an_interrupt_is_not_taken_for_a_wrong_type():
+    class Interrupted:
+        def __index__(self):
+            raise KeyboardInterrupt
+
+    for ask in (lambda: partition({"a": Interrupted()}), lambda: Share(Interrupted())):
+        with pytest.raises(KeyboardInterrupt):
+            ask()
+
+
+@pytest.mark.parametrize("device", [0, "cuda:0", "cuda", None])
+def test_devices_are_named_as_torch_names_them(device):
+    with partition({"a": 8}, device) as parts:
+        assert parts["a"].device == 0
+
+
+@pytest.mark.parametrize(
+    ("device", "error", "expected"),
+    [
+        ("cpu", ValueError, "cpu is no CUDA device; name one as in 1"),
+        ("cuda:x", ValueError, "cuda:x is no CUDA device"),
+        ("cuda:-1", ValueError, "cuda:-1 is no CUDA device"),
+        ("cuda:7", ValueError, "there is no device 7"),
+        (1.5, TypeError, "whole number"),
+    ],
+)
+def test_what_is_no_device_is_refused(device, error, expected):
+    with pytest.raises(error) as raised:
+        partition({"a": 8}, device)
+    assert expected in str(raised.value)
+
+
+def test_fine_is_named():
+    with pytest.raises(TypeError):
+        partition({"a": 8}, 0, True)
 
 
 def test_handles_are_the_drivers():

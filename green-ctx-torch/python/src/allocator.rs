@@ -7,6 +7,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::argument;
+use crate::argument::DeviceId;
 use crate::device::device;
 use crate::fault::{Fault, unsigned};
 use crate::gil::{Held, blocking};
@@ -41,8 +42,9 @@ impl Allocator {
 #[pymethods]
 impl Allocator {
     #[new]
-    #[pyo3(signature = (device=0))]
-    fn new(py: Python<'_>, device: i64) -> PyResult<Allocator> {
+    #[pyo3(signature = (device=DeviceId::Current), text_signature = "(device=None)")]
+    fn new(py: Python<'_>, device: DeviceId) -> PyResult<Allocator> {
+        let device = device.ordinal(py)?;
         let (shared, device) = blocking(py, || {
             let known = self::device(device)?;
             let ordinal = unsigned("a device", device)?;

@@ -1,6 +1,6 @@
 //! Arguments: whole numbers, names, pairs of them, and devices.
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
 
@@ -24,7 +24,10 @@ impl<'py> FromPyObject<'_, 'py> for Whole {
             return Err(wrong());
         }
         // Whatever stands for a whole number does, NumPy's too.
-        let whole = object.call_method0("__index__").map_err(|_| wrong())?;
+        let whole = object.call_method0("__index__").map_err(|error| {
+            // An interrupt, say, is no wrong type.
+            if error.is_instance_of::<PyException>(object.py()) { wrong() } else { error }
+        })?;
         match whole.extract() {
             Ok(whole) => Ok(Whole(whole)),
             Err(_) if whole.lt(0)? => Ok(Whole(i64::MIN)),
@@ -79,28 +82,43 @@ pub(crate) fn pairs<'py>(
     Ok(all)
 }
 
-/// Which device an argument names.
+/// Which device an argument names: a number, `"cuda:1"`, a `torch.device`, or None for the current one.
 #[derive(Clone, Copy)]
 pub(crate) enum DeviceId {
-    /// The one that is current in torch: the first, where torch is not imported.
+    /// The one that is current in torch: the first, where torch is not imported or has not begun to use
+    /// CUDA, since changing its device begins that.
     Current,
     Ordinal(i64),
 }
 
 impl DeviceId {
-    pub(crate) const FIRST: DeviceId = DeviceId::Ordinal(0);
-
     pub(crate) fn ordinal(self, py: Python<'_>) -> PyResult<i64> {
-        match self {
-            DeviceId::Ordinal(ordinal) => Ok(ordinal),
-            DeviceId::Current => {
-                let modules = py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?;
-                match modules.get_item("torch")?.filter(|torch| !torch.is_none()) {
-                    None => Ok(0),
-                    Some(torch) => torch.getattr("cuda")?.call_method0("current_device")?.extract(),
-                }
+        let DeviceId::Ordinal(ordinal) = self else { return current(py) };
+        Ok(ordinal)
+    }
+
+    /// Reads `cuda` or `cuda:1`.
+    fn read(text: &str) -> Option<DeviceId> {
+        match text.strip_prefix("cuda")?.strip_prefix(':') {
+            None if text == "cuda" => Some(DeviceId::Current),
+            Some(ordinal) if ordinal.bytes().all(|byte| byte.is_ascii_digit()) => {
+                ordinal.parse().ok().map(DeviceId::Ordinal)
             }
+            _ => None,
         }
+    }
+}
+
+/// torch's current device.
+fn current(py: Python<'_>) -> PyResult<i64> {
+    let modules = py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?;
+    let Some(torch) = modules.get_item("torch")?.filter(|torch| !torch.is_none()) else {
+        return Ok(0);
+    };
+    let cuda = torch.getattr("cuda")?;
+    match cuda.call_method0("is_initialized")?.is_truthy()? {
+        true => cuda.call_method0("current_device")?.extract(),
+        false => Ok(0),
     }
 }
 
@@ -108,9 +126,25 @@ impl<'py> FromPyObject<'_, 'py> for DeviceId {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<DeviceId> {
-        match object.is_none() {
-            true => Ok(DeviceId::Current),
-            false => Ok(DeviceId::Ordinal(object.extract::<Whole>()?.0)),
+        if object.is_none() {
+            return Ok(DeviceId::Current);
         }
+        let none = |text: &Bound<'_, PyString>| {
+            let known = "name one as in 1, \"cuda:1\" or torch.device(\"cuda:1\")";
+            PyErr::from(Fault::value(format!("{text} is no CUDA device; {known}")))
+        };
+        if let Ok(text) = object.cast::<PyString>() {
+            return DeviceId::read(text.to_str()?).ok_or_else(|| none(&text));
+        }
+        // A torch.device.
+        if object.hasattr("type")? && object.hasattr("index")? {
+            let (kind, index) = (object.getattr("type")?.str()?, object.getattr("index")?);
+            return match (kind == "cuda", index.is_none()) {
+                (false, _) => Err(none(&kind)),
+                (true, true) => Ok(DeviceId::Current),
+                (true, false) => Ok(DeviceId::Ordinal(index.extract::<Whole>()?.0)),
+            };
+        }
+        Ok(DeviceId::Ordinal(object.extract::<Whole>()?.0))
     }
 }

@@ -5,12 +5,14 @@ use std::ffi::OsString;
 use green_ctx::Driver;
 use pyo3::prelude::*;
 
+use crate::argument::DeviceId;
 use crate::gil::blocking;
 
 /// The driver, the devices and what they can be split into, as `green-ctx --json info` prints them.
 #[pyfunction]
 #[pyo3(signature = (device=None))]
-pub(crate) fn info(py: Python<'_>, device: Option<i64>) -> PyResult<Bound<'_, PyAny>> {
+pub(crate) fn info(py: Python<'_>, device: Option<DeviceId>) -> PyResult<Bound<'_, PyAny>> {
+    let device = device.map(|device| device.ordinal(py)).transpose()?;
     let json = blocking(py, move || match device {
         None => Ok(green_ctx_cli::info_json(&Driver::load()?, None)?),
         Some(ordinal) => {

@@ -161,9 +161,9 @@ impl GreenContext {
     /// RuntimeError for a count that the device does not have or that others hold, and for a device
     /// that is not there; ValueError for an unknown workqueue scope. Nothing is created then.
     #[staticmethod]
-    #[pyo3(signature = (num_sms=None, device_id=DeviceId::FIRST, *, workqueue_scope=None,
+    #[pyo3(signature = (num_sms=None, device_id=DeviceId::Current, *, workqueue_scope=None,
         workqueue_concurrency_limit=None),
-        text_signature = "(num_sms=None, device_id=0, *, workqueue_scope=None, \
+        text_signature = "(num_sms=None, device_id=None, *, workqueue_scope=None, \
         workqueue_concurrency_limit=None)")]
     fn create(
         py: Python<'_>,

@@ -15,6 +15,7 @@ mod plan;
 mod provision;
 mod report;
 mod runtime;
+mod share;
 mod stream;
 mod torch;
 
@@ -48,6 +49,8 @@ mod _native {
         error_name, error_text, host_register, host_unregister, memory_info, profiler_start,
         profiler_stop, stream_create, stream_destroy,
     };
+    #[pymodule_export]
+    use crate::share::Share;
     #[pymodule_export]
     use crate::stream::Stream;
 

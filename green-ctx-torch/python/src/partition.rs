@@ -60,6 +60,22 @@ impl Live {
         }
     }
 
+    /// The SMs that nobody else may use.
+    fn floor(&self) -> u32 {
+        match &self.home {
+            Home::Own(context, _) => context.group().map_or(0, SmGroup::floor),
+            Home::Planned(partition) => partition.floor(),
+        }
+    }
+
+    fn shared_with(&self) -> Vec<(String, u32)> {
+        let holders = match &self.home {
+            Home::Own(context, _) => context.group().map_or_else(Vec::new, SmGroup::shared_with),
+            Home::Planned(partition) => partition.shared_with(),
+        };
+        holders.into_iter().map(|holder| (holder.name.to_string(), holder.sm_count)).collect()
+    }
+
     pub(crate) fn sm_count(&self) -> u32 {
         self.context().group().map_or(0, SmGroup::sm_count)
     }
@@ -94,7 +110,8 @@ pub(crate) struct Partition {
     /// `None` once it is closed.
     open: ArcSwapOption<Open>,
     name: String,
-    requested: Option<u32>,
+    share: Option<Share>,
+    floor: u32,
     sm_count: u32,
     device: u32,
     raw_context: usize,
@@ -108,12 +125,12 @@ struct Open {
 
 impl Partition {
     pub(crate) fn new(live: Arc<Live>) -> Partition {
-        let (name, requested) = (live.name().to_owned(), live.share().and_then(Share::count));
+        let (name, share, floor) = (live.name().to_owned(), live.share(), live.floor());
         let (sm_count, device) = (live.sm_count(), live.context().device().ordinal());
         let raw_context = live.raw_context;
         let open = Open { live: Held::new(live), stream: PyOnceLock::new() };
         let open = ArcSwapOption::from_pointee(open);
-        Partition { open, name, requested, sm_count, device, raw_context }
+        Partition { open, name, share, floor, sm_count, device, raw_context }
     }
 
     /// What there is to work with.
@@ -149,10 +166,31 @@ impl Partition {
     /// The SMs that were asked for; None where no count was.
     #[getter]
     fn requested(&self) -> Option<u32> {
-        self.requested
+        self.share.and_then(Share::count)
     }
 
-    /// The SMs that it has: as many as were asked for, or the next count that the device can give.
+    /// The share that was asked for, as text: "16", "32..", "..=100", "rest".
+    #[getter]
+    fn share(&self) -> Option<String> {
+        self.share.map(|share| share.to_string())
+    }
+
+    /// The SMs that no other partition may use: as many as were asked for, or the next count that the
+    /// device can give.
+    #[getter]
+    fn floor(&self) -> u32 {
+        self.floor
+    }
+
+    /// Who may use SMs of this partition beside it: names, and how many of its SMs each may use.
+    #[getter]
+    fn shared_with(&self, py: Python<'_>) -> PyResult<Vec<(String, u32)>> {
+        let live = self.live()?;
+        blocking(py, move || Ok(live.shared_with()))
+    }
+
+    /// The SMs that it may use, those that it shares included: its ceiling. For an exclusive partition
+    /// its floor.
     #[getter]
     fn sm_count(&self) -> u32 {
         self.sm_count
@@ -238,10 +276,13 @@ impl Partition {
     }
 
     fn __repr__(&self) -> String {
-        let Partition { name, sm_count, device, .. } = self;
-        match self.closed() {
-            true => format!("<Partition {name}: closed>"),
-            false => format!("<Partition {name}: {sm_count} SMs of device {device}>"),
+        let Partition { name, floor, sm_count, device, .. } = self;
+        match (self.closed(), floor == sm_count) {
+            (true, _) => format!("<Partition {name}: closed>"),
+            (false, true) => format!("<Partition {name}: {sm_count} SMs of device {device}>"),
+            (false, false) => {
+                format!("<Partition {name}: {floor} to {sm_count} SMs of device {device}>")
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator};
 
+use crate::argument::DeviceId;
 use crate::device::device;
 use crate::division::Division;
 use crate::fault::Fault;
@@ -118,25 +119,29 @@ impl Partitions {
     }
 }
 
-/// Cuts a device into named partitions, each with a count of SMs or "rest" for all that remain:
+/// Divides a device into named partitions, each with a count of SMs, a share, or "rest" for all that
+/// remain:
 ///
 ///     partition({"decode": 16, "prefill": "rest"})
+///     partition({"decode": "32..", "prefill": "..100"})
 ///
-/// No other partition of the process has any of their SMs. A count that the device cannot give is
+/// No other partition of the process uses the SMs of its floor: all 16, or 32 of "32..". Above it a
+/// share may use SMs that others use too, up to its ceiling. A count that the device cannot give is
 /// rounded up: `requested` is what was asked for, `sm_count` what it became. With `fine` the device
 /// is cut as finely as the driver can, where clusters of blocks may not fit.
 ///
 /// ValueError for what the device cannot give, RuntimeError where other partitions hold what is
 /// needed or there is no usable driver. Nothing is created then.
 #[pyfunction]
-#[pyo3(signature = (division, device=0, fine=false))]
+#[pyo3(signature = (division, device=DeviceId::Current, *, fine=false),
+    text_signature = "(division, device=None, *, fine=False)")]
 pub(crate) fn partition(
     py: Python<'_>,
     division: &Bound<'_, PyAny>,
-    device: i64,
+    device: DeviceId,
     fine: bool,
 ) -> PyResult<Partitions> {
-    let division = Division::read(division)?;
+    let (division, device) = (Division::read(division)?, device.ordinal(py)?);
     let living = blocking(py, move || make(device, &division, fine))?;
     Partitions::new(py, living)
 }

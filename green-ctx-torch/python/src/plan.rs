@@ -12,7 +12,7 @@ use green_ctx::{
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::argument::{self, Whole};
+use crate::argument::{self, DeviceId, Whole};
 use crate::device::device;
 use crate::division::Division;
 use crate::fault::Fault;
@@ -140,11 +140,12 @@ impl PlanSet {
 #[pymethods]
 impl PlanSet {
     #[new]
-    #[pyo3(signature = (plans, device=0, *, sm_count=None, fine=false))]
+    #[pyo3(signature = (plans, device=DeviceId::Current, *, sm_count=None, fine=false),
+        text_signature = "(plans, device=None, *, sm_count=None, fine=False)")]
     fn new(
         py: Python<'_>,
         plans: &Bound<'_, PyAny>,
-        device: i64,
+        device: DeviceId,
         sm_count: Option<Whole>,
         fine: bool,
     ) -> PyResult<PlanSet> {
@@ -153,6 +154,7 @@ impl PlanSet {
         for (name, division) in argument::pairs(plans, EXPECTED)? {
             divisions.push(NamedDivision::read(&name, &division)?);
         }
+        let device = device.ordinal(py)?;
         let (set, prepared) = blocking(py, move || make(device, sm_count, fine, &divisions))?;
         let (device, sm_count) = (set.device().ordinal(), set.sm_count());
         let open = ArcSwapOption::from_pointee(Held::new(set));

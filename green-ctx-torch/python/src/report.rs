@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
+use crate::argument::DeviceId;
 use crate::device::device;
 use crate::fault::{Fault, kind};
 use crate::gil::{Held, blocking};
@@ -150,13 +151,14 @@ impl Report {
 /// Takes partitions, a mapping of them, or a set of plans, of which the active one is looked at;
 /// without, all that are open on the device.
 #[pyfunction]
-#[pyo3(signature = (partitions=None, device=0))]
+#[pyo3(signature = (partitions=None, device=DeviceId::Current),
+    text_signature = "(partitions=None, device=None)")]
 pub(crate) fn verify(
     py: Python<'_>,
     partitions: Option<&Bound<'_, PyAny>>,
-    device: i64,
+    device: DeviceId,
 ) -> PyResult<Report> {
-    let given = partitions.map(read).transpose()?;
+    let (given, device) = (partitions.map(read).transpose()?, device.ordinal(py)?);
     let report = blocking(py, move || {
         let living = match given {
             Some(living) => living.into_iter().map(Held::into_inner).collect(),

@@ -7,6 +7,7 @@ use green_ctx::stream::DefaultStream;
 use green_ctx_torch::runtime::{self, ErrorCode};
 use pyo3::prelude::*;
 
+use crate::argument::DeviceId;
 use crate::device::device;
 use crate::fault::{Fault, unsigned};
 use crate::gil::blocking;
@@ -27,22 +28,25 @@ pub(crate) fn error_text(code: i64) -> &'static str {
 
 /// Has the profiler that the program runs under collect from now on; without one nothing happens.
 #[pyfunction]
-#[pyo3(signature = (device=0))]
-pub(crate) fn profiler_start(py: Python<'_>, device: i64) -> PyResult<()> {
+#[pyo3(signature = (device=DeviceId::Current), text_signature = "(device=None)")]
+pub(crate) fn profiler_start(py: Python<'_>, device: DeviceId) -> PyResult<()> {
+    let device = device.ordinal(py)?;
     blocking(py, || Ok(runtime::profiler_start(&self::device(device)?)?))
 }
 
 /// Has the profiler that the program runs under collect no longer.
 #[pyfunction]
-#[pyo3(signature = (device=0))]
-pub(crate) fn profiler_stop(py: Python<'_>, device: i64) -> PyResult<()> {
+#[pyo3(signature = (device=DeviceId::Current), text_signature = "(device=None)")]
+pub(crate) fn profiler_stop(py: Python<'_>, device: DeviceId) -> PyResult<()> {
+    let device = device.ordinal(py)?;
     blocking(py, || Ok(runtime::profiler_stop(&self::device(device)?)?))
 }
 
 /// The bytes of a device's memory that are free, and that there are.
 #[pyfunction]
-#[pyo3(signature = (device=0))]
-pub(crate) fn memory_info(py: Python<'_>, device: i64) -> PyResult<(u64, u64)> {
+#[pyo3(signature = (device=DeviceId::Current), text_signature = "(device=None)")]
+pub(crate) fn memory_info(py: Python<'_>, device: DeviceId) -> PyResult<(u64, u64)> {
+    let device = device.ordinal(py)?;
     let memory = blocking(py, || Ok(runtime::memory_info(&self::device(device)?)?))?;
     Ok((memory.free, memory.total))
 }
@@ -50,14 +54,16 @@ pub(crate) fn memory_info(py: Python<'_>, device: i64) -> PyResult<(u64, u64)> {
 /// Page-locks memory of the host, which must stay where it is until it is unregistered. The flags are
 /// cudaHostRegister's: 1 for all contexts, 2 mapped, 4 of a device, 8 only read.
 #[pyfunction]
-#[pyo3(signature = (address, bytes, flags=0, device=0))]
+#[pyo3(signature = (address, bytes, flags=0, device=DeviceId::Current),
+    text_signature = "(address, bytes, flags=0, device=None)")]
 pub(crate) fn host_register(
     py: Python<'_>,
     address: i64,
     bytes: i64,
     flags: i64,
-    device: i64,
+    device: DeviceId,
 ) -> PyResult<()> {
+    let device = device.ordinal(py)?;
     blocking(py, || {
         let (begin, bytes) = (memory(address)?, unsigned("a size", bytes)?);
         if bytes == 0 {
@@ -72,8 +78,10 @@ pub(crate) fn host_register(
 
 /// Ends what host_register did for an address. No work on a device may use the memory any more.
 #[pyfunction]
-#[pyo3(signature = (address, device=0))]
-pub(crate) fn host_unregister(py: Python<'_>, address: i64, device: i64) -> PyResult<()> {
+#[pyo3(signature = (address, device=DeviceId::Current),
+    text_signature = "(address, device=None)")]
+pub(crate) fn host_unregister(py: Python<'_>, address: i64, device: DeviceId) -> PyResult<()> {
+    let device = device.ordinal(py)?;
     blocking(py, || {
         let (begin, device) = (memory(address)?, self::device(device)?);
         // SAFETY: nothing uses the memory, as this function's documentation demands.
@@ -84,12 +92,14 @@ pub(crate) fn host_unregister(py: Python<'_>, address: i64, device: i64) -> PyRe
 /// Makes a stream of a partition, or of a device outside of partitions, and returns its handle, a
 /// CUstream. It is the caller's to destroy, before the partition is closed.
 #[pyfunction]
-#[pyo3(signature = (partition=None, device=0))]
+#[pyo3(signature = (partition=None, device=DeviceId::Current),
+    text_signature = "(partition=None, device=None)")]
 pub(crate) fn stream_create(
     py: Python<'_>,
     partition: Option<Bound<'_, Partition>>,
-    device: i64,
+    device: DeviceId,
 ) -> PyResult<usize> {
+    let device = device.ordinal(py)?;
     let live = partition.map(|partition| partition.get().live()).transpose()?;
     blocking(py, move || {
         let stream = match live {
@@ -103,8 +113,10 @@ pub(crate) fn stream_create(
 /// Destroys a stream that stream_create made, which nothing may use afterwards. What was submitted to
 /// it goes on.
 #[pyfunction]
-#[pyo3(signature = (stream, device=0))]
-pub(crate) fn stream_destroy(py: Python<'_>, stream: i64, device: i64) -> PyResult<()> {
+#[pyo3(signature = (stream, device=DeviceId::Current),
+    text_signature = "(stream, device=None)")]
+pub(crate) fn stream_destroy(py: Python<'_>, stream: i64, device: DeviceId) -> PyResult<()> {
+    let device = device.ordinal(py)?;
     blocking(py, || {
         let raw: *mut c_void = ptr::without_provenance_mut(unsigned("a stream", stream)?);
         if DefaultStream::from_raw(raw.cast()).is_some() {

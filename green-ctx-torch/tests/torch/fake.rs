@@ -34,6 +34,7 @@ thread_local! {
     /// Which call from now on fails; 0 for none.
     static FAIL: Cell<usize> = const { Cell::new(0) };
     static GUARDS: Cell<usize> = const { Cell::new(0) };
+    static POOL_USES: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
     static DEVICE_CHANGES: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
 }
 
@@ -65,6 +66,11 @@ pub(crate) fn guards() -> usize {
 /// Has guards do something more when they are made and deleted, as PyTorch's change the device.
 pub(crate) fn on_device_change(change: impl Fn() + 'static) {
     DEVICE_CHANGES.set(Some(Box::new(change)));
+}
+
+/// Has something more happen when a stream of the pool is asked for, which is when PyTorch may make them.
+pub(crate) fn on_pool_use(asked: impl Fn() + 'static) {
+    POOL_USES.set(Some(Box::new(asked)));
 }
 
 /// The functions by their names, null for others.
@@ -135,6 +141,7 @@ unsafe extern "C" fn torch_get_cuda_stream_from_pool(
 ) -> i32 {
     let code = answer("torch_get_cuda_stream_from_pool", device);
     if code == 0 {
+        POOL_USES.with_borrow(|uses| uses.as_ref().map(|asked| asked()));
         // SAFETY: the caller passes a pointer to a live handle.
         unsafe { stream.write(ptr::without_provenance_mut(0x1000 + usize::from(high_priority))) };
     }

@@ -1,8 +1,10 @@
 //! Which partition can be left when, and what is current then.
 #![allow(unsafe_code, reason = "sets PyTorch's streams")]
 
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
+use std::rc::Rc;
 
 use green_ctx::{
     Stream,
@@ -20,6 +22,26 @@ fn enter(machine: &Machine, stream: &Stream) -> green_ctx_torch::Result<()> {
 /// What is current: in PyTorch, in the driver, and which partitions are entered.
 fn state(machine: &Machine) -> (TorchStream, usize, usize, Option<Context>) {
     (fake::current(0), machine.current().addr(), scope::depth(), scope::innermost())
+}
+
+/// PyTorch makes the streams of its pool where it is when it is first asked for one.
+#[test]
+fn the_pool_is_made_outside_of_partitions() -> Outcome {
+    let machine = Machine::new()?;
+    let (first, second) = (machine.stream(0)?, machine.stream(1)?);
+    let places = Rc::new(RefCell::new(Vec::new()));
+    let (seen, driver) = (Rc::clone(&places), machine.device.driver().clone());
+    fake::on_pool_use(move || seen.borrow_mut().push(Context::current(&driver).ok().flatten()));
+    // In a context that somebody else made current, too.
+    let current = machine.partitions[1].make_current()?;
+    scope::enter(&machine.torch, &machine.partitions[0], &first)?;
+    scope::enter(&machine.torch, &machine.partitions[1], &second)?;
+    scope::leave(&machine.partitions[1])?;
+    scope::leave(&machine.partitions[0])?;
+    drop(current);
+    // One of each priority, when the first partition was entered.
+    assert_eq!(*places.borrow(), [Some(machine.primary.clone()), Some(machine.primary.clone())]);
+    Ok(())
 }
 
 #[test]

@@ -38,3 +38,10 @@ int32_t aoti_torch_delete_cuda_stream_guard(struct guard *guard) {
     free(guard);
     return 0;
 }
+
+/* No stream stands behind it: nothing is submitted to the pool. */
+int32_t torch_get_cuda_stream_from_pool(_Bool high, int32_t device, void **stream) {
+    if (device < 0 || device >= DEVICES) return 1;
+    *stream = (void *)(uintptr_t)(high ? 0x1001 : 0x1000);
+    return 0;
+}

@@ -24,7 +24,11 @@ def load(name, source):
 if how != "none":
     cuda = None if how == "cpu" else "12.8"
     version = "2.11.0+cpu" if how == "cpu" else "2.7.1+cu128"
-    sys.modules["torch"] = SimpleNamespace(version=SimpleNamespace(cuda=cuda), __version__=version)
+    sys.modules["torch"] = SimpleNamespace(
+        version=SimpleNamespace(cuda=cuda),
+        __version__=version,
+        cuda=SimpleNamespace(is_initialized=lambda: False),
+    )
     load("libtorch_cpu.so", "int cpu;")
 if how == "old":
     load("libtorch_cuda.so", "int cuda;")
