@@ -4,6 +4,7 @@ Needs torch 2.11; CuPy and cuda.core where they are installed. Exits with 1 wher
 must hold does not.
 """
 
+import subprocess
 import sys
 import threading
 
@@ -80,6 +81,39 @@ def a_product_in_a_context_is_the_same():
     # Read on the stream from before without a wait of ours: pop_context ordered it.
     assert torch.equal(result, PLAIN)
     return {"sm_count": context.sm_count, "requested": context.requested}
+
+
+POOL = """
+import ctypes, sys, torch, green_ctx_torch
+
+cuda = ctypes.CDLL("libcuda.so.1")
+parts = green_ctx_torch.partition({"a": "16..48"})
+if sys.argv[1] == "pushed":
+    # What entering a partition was: its context current when torch is first asked for a stream.
+    cuda.cuCtxPushCurrent_v2(ctypes.c_void_p(parts["a"].raw_context))
+else:
+    with parts["a"]:
+        torch.ones(4, device="cuda")
+inside = 0
+for priority in (0, -1, -2, -3):
+    for _ in range(32):
+        stream, green = torch.cuda.Stream(priority=priority), ctypes.c_void_p()
+        raw = ctypes.c_void_p(stream.cuda_stream)
+        assert cuda.cuStreamGetGreenCtx(raw, ctypes.byref(green)) == 0
+        inside += green.value is not None
+print(inside)
+"""
+
+
+@check
+def torchs_pool_stays_outside_of_partitions():
+    def inside(how):
+        command = [sys.executable, "-c", POOL, how]
+        return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+    pushed, entered = inside("pushed"), inside("entered")
+    assert pushed > 0 and entered == 0, (pushed, entered)
+    return {"streams_of_a_pool_made_inside": pushed, "after_entering": entered}
 
 
 @check
