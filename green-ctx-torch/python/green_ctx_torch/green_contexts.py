@@ -6,6 +6,7 @@ older drivers too. Where the original leaves something undefined, this does not:
 
 - **Overlap.** No two contexts with `num_sms` share SMs. The original's do, from two calls of `create` on; here the
   second is an error where too few SMs are free, and says who holds them.
+- **Device.** Without `device_id` it is torch's current device; torch 2.11's `create` means device 0.
 - **No `num_sms`.** Such a context, for its workqueue alone, has no SMs of its own. In the original it
   uses the whole device; here it uses every SM that no other context or partition has when it is created,
   as `sm_count` says. Several of them use the same SMs. While one lives, nobody gets SMs of their

@@ -20,20 +20,27 @@ impl<'py> FromPyObject<'_, 'py> for Whole {
             let kind = kind.name().map_or_else(|_| kind.to_string(), |name| name.to_string());
             PyTypeError::new_err(format!("it must be a whole number such as 16, and is a {kind}"))
         };
-        if object.is_instance_of::<PyBool>() {
-            return Err(wrong());
-        }
-        // Whatever stands for a whole number does, NumPy's too.
-        let whole = object.call_method0("__index__").map_err(|error| {
-            // An interrupt, say, is no wrong type.
-            if error.is_instance_of::<PyException>(object.py()) { wrong() } else { error }
-        })?;
+        let whole = index(&object, wrong)?;
         match whole.extract() {
             Ok(whole) => Ok(Whole(whole)),
             Err(_) if whole.lt(0)? => Ok(Whole(i64::MIN)),
             Err(_) => Ok(Whole(i64::MAX)),
         }
     }
+}
+
+/// Whatever stands for a whole number, NumPy's too, as an int; the error is `wrong` for anything else.
+pub(crate) fn index<'py>(
+    object: &Bound<'py, PyAny>,
+    wrong: impl Fn() -> PyErr,
+) -> PyResult<Bound<'py, PyAny>> {
+    if object.is_instance_of::<PyBool>() {
+        return Err(wrong());
+    }
+    object.call_method0("__index__").map_err(|error| {
+        // An interrupt, say, is no wrong type.
+        if error.is_instance_of::<PyException>(object.py()) { wrong() } else { error }
+    })
 }
 
 /// A name of a partition or of a plan: text, some of it, and none that C would end early.

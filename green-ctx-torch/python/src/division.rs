@@ -1,9 +1,9 @@
 //! `{"decode": 16, "prefill": "rest"}`: which partitions there are to be.
 
 use green_ctx::{Share, SplitRequest, resource::Granularity};
-use pyo3::exceptions::{PyException, PyTypeError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyString};
+use pyo3::types::PyString;
 
 use crate::argument;
 use crate::fault::{Fault, kind};
@@ -71,18 +71,7 @@ fn share_of(name: &str, asked: &Bound<'_, PyAny>) -> PyResult<Share> {
         let share = share::Share::parse(text.to_str()?);
         return Ok(share.map_err(|error| Fault::value(format!("group {name}: {error}")))?.0);
     }
-    let whole = || -> PyResult<Bound<'_, PyAny>> {
-        if asked.is_instance_of::<PyBool>() {
-            return Err(PyTypeError::new_err("a bool"));
-        }
-        // Whatever stands for a whole number does, NumPy's too.
-        asked.call_method0("__index__")
-    };
-    let whole = whole().map_err(|error| {
-        // An interrupt, say, is no wrong type.
-        if !error.is_instance_of::<PyException>(asked.py()) {
-            return error;
-        }
+    let whole = argument::index(asked, || {
         PyTypeError::new_err(format!(
             "group {name} asks for a {}; ask for a whole number of SMs, a share such as \"32..\" or \
              \"..100\", or \"rest\"",
