@@ -1,6 +1,8 @@
 """Threads: who waits lets the others go on."""
 
 import random
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -146,3 +148,12 @@ waits("unregister", lambda: runtime.host_unregister(ctypes.addressof(host)))
 memory.free(stream)
 driver.destroy_graph(graph)
 """
+
+
+def test_daemon_threads_within_calls_end_with_the_process():
+    program = Path(__file__).parent / "programs" / "daemons.py"
+    for seconds in (0.05, 0.1, 0.2):
+        ended = subprocess.run(
+            [sys.executable, program, str(seconds)], capture_output=True, text=True, timeout=60
+        )
+        assert ended.returncode == 0, (ended.returncode, ended.stderr)

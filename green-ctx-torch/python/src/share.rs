@@ -9,7 +9,7 @@ use crate::fault::Fault;
 /// for no bound. Between the two it shares with whoever else may use them.
 ///
 /// As text `"32.."`, `"16..48"`, `"..100"` or `".."`. A plain count, `16`, is exclusive.
-#[pyclass(frozen, eq, hash, skip_from_py_object, module = "green_ctx_torch")]
+#[pyclass(frozen, eq, hash, module = "green_ctx_torch")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Share(pub(crate) green_ctx::Share);
 
