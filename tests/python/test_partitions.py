@@ -214,7 +214,7 @@ def test_a_priority_out_of_range_is_the_nearest_in_it():
             assert a.create_stream(most).priority == 0
             assert a.create_stream(-most).priority == -5
         for wrong in [1.5, "0", True, None]:
-            with pytest.raises(TypeError, match="priority.*must be a whole number"):
+            with pytest.raises(TypeError, match="(?s)whole number.*priority"):
                 a.create_stream(wrong)
 
 

@@ -131,7 +131,7 @@ def test_a_plan_is_named_by_text():
                 ask(8)
             with pytest.raises(ValueError, match="the name '' of a plan is empty"):
                 ask("")
-    with pytest.raises(TypeError, match="sm_count.*whole number such as 16, and is a float"):
+    with pytest.raises(TypeError, match="(?s)whole number such as 16 is wanted, not a float.*sm_count"):
         PlanSet({"day": DAY}, sm_count=16.0)
 
 

@@ -18,7 +18,7 @@ impl<'py> FromPyObject<'_, 'py> for Whole {
         let wrong = || {
             let kind = object.get_type();
             let kind = kind.name().map_or_else(|_| kind.to_string(), |name| name.to_string());
-            PyTypeError::new_err(format!("it must be a whole number such as 16, and is a {kind}"))
+            PyTypeError::new_err(format!("a whole number such as 16 is wanted, not a {kind}"))
         };
         let whole = index(&object, wrong)?;
         match whole.extract() {
