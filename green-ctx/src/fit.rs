@@ -1,11 +1,14 @@
 //! How much of a kernel fits on a context's SMs at once, asked before anything is launched.
 
 pub(crate) mod check;
+mod foreign;
 pub(crate) mod known;
 pub(crate) mod occupancy;
 mod question;
 
 use std::fmt;
+
+use green_ctx_sys::{CUfunction, CUkernel};
 
 /// What fits at once of a kernel in one shape on a context's SMs, by the driver's account.
 ///
@@ -219,6 +222,16 @@ impl fmt::Display for DoesNotFit {
             ),
         }
     }
+}
+
+/// The handle of a kernel that another library has loaded. The driver's launches and occupancy take
+/// either form; the questions about a kernel's clusters differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RawKernel {
+    /// A kernel of a library, as `cuLibraryGetKernel` returns it.
+    Kernel(CUkernel),
+    /// A function of a module, as `cuModuleGetFunction` and `cuKernelGetFunction` return it.
+    Function(CUfunction),
 }
 
 /// The sides of a grid, a block or a cluster.

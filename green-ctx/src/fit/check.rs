@@ -2,8 +2,10 @@
 
 use std::ptr;
 
+use green_ctx_sys::CUstream;
+
 use super::question::Question;
-use super::{DoesNotFit, Fit};
+use super::{DoesNotFit, Fit, RawKernel};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::launch::LaunchConfig;
@@ -30,7 +32,7 @@ impl Kernel {
             return Err(Error::DeviceMismatch { what: "the kernel and the context" });
         }
         // The null stream stands for the context that is current, as recorded.
-        Question { kernel: self, context, stream: ptr::null_mut(), config }.ask(|question| {
+        question(self, context, ptr::null_mut(), config).ask(|question| {
             let cluster = question.cluster()?;
             question.fit(cluster)
         })
@@ -48,7 +50,7 @@ pub(crate) fn check_launch(stream: &Stream, kernel: &Kernel, config: LaunchConfi
     if kernel.known_fits().contains(context, config) {
         return Ok(());
     }
-    Question { kernel, context, stream: stream.raw(), config }.ask(|question| {
+    question(kernel, context, stream.raw(), config).ask(|question| {
         let cluster = question.cluster()?;
         let (_, resident) = question.room(cluster)?;
         let fits = match config.cooperative {
@@ -62,4 +64,14 @@ pub(crate) fn check_launch(stream: &Stream, kernel: &Kernel, config: LaunchConfi
         let fit = question.fit(cluster)?;
         Err(Error::DoesNotFit(Box::new(DoesNotFit { cooperative: config.cooperative, fit })))
     })
+}
+
+fn question<'a>(
+    kernel: &'a Kernel,
+    context: &'a Context,
+    stream: CUstream,
+    config: LaunchConfig,
+) -> Question<'a> {
+    let (raw, name) = (RawKernel::Kernel(kernel.as_raw()), kernel.name());
+    Question { kernel: raw, name, context, stream, config }
 }

@@ -6,21 +6,22 @@ use std::fmt;
 use green_ctx_sys::{Api, CUdevice_attribute, CUfunction_attribute, CUstream};
 
 use super::occupancy::Occupancy;
-use super::{ClusterFit, Fit, Sides, blocks};
+use super::{ClusterFit, Fit, RawKernel, Sides, blocks};
 use crate::capture::RelaxedCapture;
 use crate::context::Context;
 use crate::current::Scope;
 use crate::error::call;
 use crate::error::{Error, Result};
 use crate::launch::{LaunchConfig, Shape};
-use crate::library::Kernel;
 
 /// The sizes of clusters that are asked about.
 const SIZES: [u32; 5] = [1, 2, 4, 8, 16];
 
 /// A kernel in one shape, and where it is to run.
 pub(super) struct Question<'a> {
-    pub(super) kernel: &'a Kernel,
+    /// Alive, and of the context's driver.
+    pub(super) kernel: RawKernel,
+    pub(super) name: &'a str,
     pub(super) context: &'a Context,
     /// The stream that it is to run in; null for any of the context's.
     pub(super) stream: CUstream,
@@ -46,7 +47,7 @@ impl Question<'_> {
     }
 
     fn invalid(&self, problem: fmt::Arguments<'_>) -> Error {
-        Error::InvalidRequest(format!("kernel {} {problem}", self.kernel.name()))
+        Error::InvalidRequest(format!("kernel {} {problem}", self.name))
     }
 
     fn check_sides(&self) -> Result<()> {
@@ -109,11 +110,17 @@ impl Question<'_> {
     }
 
     fn attribute(&self, attribute: CUfunction_attribute) -> Result<u32> {
-        let (kernel, device) = (self.kernel.as_raw(), self.context.device().as_raw());
+        let device = self.context.device().as_raw();
         let mut value = 0;
-        // SAFETY: the kernel is alive, the pointer is to a live integer.
-        unsafe {
-            call!(self.api(), cuKernelGetAttribute(&raw mut value, attribute, kernel, device))
+        match self.kernel {
+            // SAFETY: the kernel is alive, the pointer is to a live integer.
+            RawKernel::Kernel(kernel) => unsafe {
+                call!(self.api(), cuKernelGetAttribute(&raw mut value, attribute, kernel, device))
+            },
+            // SAFETY: the function is alive, the pointer is to a live integer.
+            RawKernel::Function(function) => unsafe {
+                call!(self.api(), cuFuncGetAttribute(&raw mut value, attribute, function))
+            },
         }?;
         Ok(u32::try_from(value).unwrap_or(0))
     }
@@ -139,7 +146,7 @@ impl Question<'_> {
         let LaunchConfig { block, shared_bytes, .. } = self.config;
         let (blocks_per_sm, resident_blocks) = self.room(cluster)?;
         let mut fit = Fit {
-            kernel: self.kernel.name().to_owned(),
+            kernel: self.name.to_owned(),
             blocks: self.blocks(),
             threads: blocks(block),
             shared_bytes,

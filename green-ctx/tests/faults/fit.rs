@@ -2,7 +2,7 @@
 
 use green_ctx::{
     Device, DeviceBuffer, Error, Kernel, LaunchConfig, Library, Result, Stream, StreamOptions,
-    context::Context,
+    context::Context, fit::RawKernel,
 };
 
 use crate::common::{Outcome, partition};
@@ -68,6 +68,9 @@ fn run(_device: &Device, made: &mut Made) -> Result<()> {
     for kernel in [&made.probe, &made.any_size, &made.pairs] {
         assert_eq!(kernel.fit(&made.context, pairs)?.resident_blocks, 32);
     }
+    let foreign = RawKernel::Kernel(made.pairs.as_raw());
+    // SAFETY: the handle is alive, and one of a library.
+    assert_eq!(unsafe { foreign.fit(&made.context, pairs) }?.resident_blocks, 32);
     launch(made, config.cooperative(true))?;
     launch(made, pairs.cooperative(true))?;
     refused(made, LaunchConfig::new(33, 1024).cooperative(true))?;

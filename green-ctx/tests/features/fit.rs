@@ -12,7 +12,7 @@ use green_ctx::{
     Device, DeviceBuffer, Error, Kernel, LaunchConfig, Library, Stream, StreamOptions,
     context::Context,
     error::ErrorKind,
-    fit::{ClusterFit, DoesNotFit, Fit},
+    fit::{ClusterFit, DoesNotFit, Fit, RawKernel},
 };
 
 use crate::common::{Outcome, partition, simulated};
@@ -303,6 +303,59 @@ fn few_shapes_are_remembered() -> Outcome {
             assert_eq!(calls(machine, &stream, &kernel, config(blocks))?, 1);
         }
         assert!(calls(machine, &stream, &kernel, config(1))? > 1);
+        Ok(())
+    })
+}
+
+/// Handles of both forms have the same answers, those about required clusters included.
+#[test]
+fn foreign_kernels_have_the_same_answers() -> Outcome {
+    const PTX: &std::ffi::CStr = c"
+        .version 8.0 .target sm_90 .address_size 64
+        .visible .entry pairs() .explicitcluster .reqnctapercluster 2, 1, 1 { ret; }
+        .visible .entry plain() { ret; }";
+    each_driver(|machine| {
+        let Machine { device, .. } = machine;
+        let (green, primary) = (partition(device, 64)?, device.primary_context()?);
+        let library = Library::from_ptx(device, PTX.to_str()?)?;
+        let api = machine.driver().api();
+        let (mut module, mut function) = (ptr::null_mut(), ptr::null_mut());
+        let _current = primary.make_current()?;
+        let load = api.cuModuleLoadData()?;
+        // SAFETY: the text is terminated, the pointer is to a live handle.
+        ok("cuModuleLoadData", unsafe { load(&raw mut module, PTX.as_ptr().cast()) })?;
+        for name in [c"pairs", c"plain"] {
+            let get = api.cuModuleGetFunction()?;
+            // SAFETY: the module is alive, the name is terminated.
+            let found = unsafe { get(&raw mut function, module, name.as_ptr()) };
+            ok("cuModuleGetFunction", found)?;
+            let kernel = library.kernel(name.to_str()?)?;
+            let raw = RawKernel::Kernel(kernel.as_raw());
+            let config = LaunchConfig::new(100, 1024).shared_bytes(1024);
+            for context in [&green, &primary] {
+                let expected = kernel.fit(context, config)?;
+                assert_eq!(expected.cluster.is_some(), name == c"pairs");
+                for foreign in [raw, RawKernel::Function(function)] {
+                    // SAFETY: both handles are alive, and of the forms that they say.
+                    assert_eq!(unsafe { foreign.fit(context, config) }?, expected);
+                }
+            }
+            for foreign in [raw, RawKernel::Function(function)] {
+                // SAFETY: as above.
+                let error = machine
+                    .refused(|| unsafe { foreign.fit(&green, config.cluster((3, 1, 1))) })?;
+                assert!(matches!(error, Error::InvalidRequest(_)), "{error}");
+            }
+        }
+        for null in [RawKernel::Kernel(ptr::null_mut()), RawKernel::Function(ptr::null_mut())] {
+            // SAFETY: a null handle is refused.
+            let error =
+                machine.refused(|| unsafe { null.fit(&green, LaunchConfig::new(1, 32)) })?;
+            assert_eq!(error.to_string(), "the kernel's handle is null");
+        }
+        let unload = api.cuModuleUnload()?;
+        // SAFETY: nothing uses the module any more.
+        ok("cuModuleUnload", unsafe { unload(module) })?;
         Ok(())
     })
 }
