@@ -30,7 +30,10 @@ for ask in [module.info, module.verify, lambda: module.partition({"a": 8}),
         print(error)
 """
     output = python(program, LD_LIBRARY_PATH="/nowhere").splitlines()
-    assert len(output) == 4 and all(line.startswith("no usable CUDA driver: ") for line in output)
+    assert len(output) == 4
+    for line in output:
+        assert line.startswith("no usable CUDA driver: ")
+        assert line.endswith("LD_LIBRARY_PATH=target/sim-lib GREEN_CTX_SIM=h200@13.1)")
 
 
 def test_a_driver_without_devices_is_a_runtime_error(python):

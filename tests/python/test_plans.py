@@ -113,9 +113,11 @@ def test_a_set_that_cannot_be_takes_nothing(arguments, expected):
     [
         ({8: DAY}, "the name of a plan is a str such as \"decode\", and 8 is of type int"),
         ({"day": {8: 8}}, "the name of a partition is a str such as \"decode\", and 8 is of type int"),
-        ("day", "plans have names, as in"),
-        (16, "plans have names, as in"),
-        (["day"], "'day' is no pair"),
+        ("day", "PlanSet takes plans by name, as in PlanSet({"),
+        (16, ': {"decode": 16, "prefill": "rest"}}), and not the int 16'),
+        (["day"], "and not the list ['day']"),
+        ({"day": 16}, 'plan day takes names and SMs, as in {"decode": 16, "prefill": "rest"}'),
+        ({"day": [16, 24]}, "and not the list [16, 24]"),
     ],
 )
 def test_a_set_of_something_else_is_a_type_error(plans, expected):

@@ -13,6 +13,7 @@ from green_ctx_torch import flashinfer, green_contexts, sglang
 from green_ctx_torch._native import (
     GreenContext,
     Partition,
+    PartitionReport,
     PlanSet,
     Partitions,
     Plan,
@@ -31,6 +32,7 @@ __all__ = [
     "SUPPORTED",
     "GreenContext",
     "Partition",
+    "PartitionReport",
     "PlanSet",
     "Partitions",
     "Plan",

@@ -62,12 +62,13 @@ pub(crate) fn name(of: &str, object: &Bound<'_, PyAny>) -> PyResult<String> {
     Err(Fault::value(reason).into())
 }
 
-/// What a mapping maps, or the pairs that `dict` would take; an error that says what they should be.
+/// What a mapping maps, or the pairs that `dict` would take; an error that says what they should be,
+/// as in `partition takes names and SMs, as in partition({"decode": 16})`.
 pub(crate) fn pairs<'py>(
     object: &Bound<'py, PyAny>,
     expected: &str,
 ) -> PyResult<Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
-    let wrong = || PyTypeError::new_err(format!("{expected}, and not a {}", kind(object)));
+    let wrong = || unexpected(object, expected);
     if object.is_instance_of::<PyString>() {
         return Err(wrong());
     }
@@ -78,15 +79,29 @@ pub(crate) fn pairs<'py>(
     let mut all = Vec::new();
     for pair in items.try_iter().map_err(|_| wrong())? {
         let pair = pair?;
-        let not_a_pair = || PyTypeError::new_err(format!("{expected}; {pair:?} is no pair"));
         if pair.is_instance_of::<PyString>() {
-            return Err(not_a_pair());
+            return Err(wrong());
         }
-        let both = pair.try_iter().map_err(|_| not_a_pair())?.collect::<PyResult<Vec<_>>>()?;
-        let both: [_; 2] = both.try_into().map_err(|_| not_a_pair())?;
+        let both = pair.try_iter().map_err(|_| wrong())?.collect::<PyResult<Vec<_>>>()?;
+        let both: [_; 2] = both.try_into().map_err(|_| wrong())?;
         all.push(both.into());
     }
     Ok(all)
+}
+
+/// A `TypeError` that says what is expected, and what was given instead.
+pub(crate) fn unexpected(object: &Bound<'_, PyAny>, expected: &str) -> PyErr {
+    /// What is shown of a value, in characters.
+    const SHOWN: usize = 60;
+    if object.is_none() {
+        return PyTypeError::new_err(format!("{expected}, and not None"));
+    }
+    let value = object.repr().map(|text| text.to_string_lossy().into_owned()).unwrap_or_default();
+    let value = match value.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}...", &value[..end]),
+        None => value,
+    };
+    PyTypeError::new_err(format!("{expected}, and not the {} {value}", kind(object)))
 }
 
 /// Which device an argument names: a number, `"cuda:1"`, a `torch.device`, or None for the current one.

@@ -9,18 +9,31 @@ use crate::argument;
 use crate::fault::{Fault, kind};
 use crate::share;
 
+/// A division, for messages.
+const EXAMPLE: &str = "{\"decode\": 16, \"prefill\": \"rest\"}";
+
 /// Names and the SMs that each is to have, in the order given.
 pub(crate) struct Division {
     groups: Vec<(String, Share)>,
 }
 
 impl Division {
-    /// Reads a mapping, or pairs as `dict` takes them.
-    pub(crate) fn read(division: &Bound<'_, PyAny>) -> PyResult<Division> {
-        const EXPECTED: &str =
-            "a division names its partitions, as in {\"decode\": 16, \"prefill\": \"rest\"}";
+    /// Reads a mapping, or pairs as `dict` takes them, which a function takes.
+    pub(crate) fn of_call(function: &str, division: &Bound<'_, PyAny>) -> PyResult<Division> {
+        Division::read(
+            division,
+            &format!("{function} takes names and SMs, as in {function}({EXAMPLE})"),
+        )
+    }
+
+    /// Reads what a plan of this name is.
+    pub(crate) fn of_plan(plan: &str, division: &Bound<'_, PyAny>) -> PyResult<Division> {
+        Division::read(division, &format!("plan {plan} takes names and SMs, as in {EXAMPLE}"))
+    }
+
+    fn read(division: &Bound<'_, PyAny>, expected: &str) -> PyResult<Division> {
         let mut groups: Vec<(String, Share)> = Vec::new();
-        for (name, count) in argument::pairs(division, EXPECTED)? {
+        for (name, count) in argument::pairs(division, expected)? {
             let name = argument::name("partition", &name)?;
             if groups.iter().any(|(known, _)| *known == name) {
                 return Err(Fault::value(format!("two partitions are named {name}")).into());

@@ -102,9 +102,14 @@ fn is_value(error: &Error) -> bool {
     }
 }
 
-/// What a refusal does not say of the only objects of this module that share SMs.
+/// What an error does not say: how to go on without a driver, and what the only objects of this module
+/// are that share SMs.
 pub(crate) fn advice(error: &Error) -> &'static str {
     match error {
+        Error::Load(_) => {
+            " (without a GPU, `cargo xtask sim-lib` in the repository of green-ctx builds a simulated \
+             driver: start Python with LD_LIBRARY_PATH=target/sim-lib GREEN_CTX_SIM=h200@13.1)"
+        }
         Error::NotEnoughSms(shortage) if shortage.sharers.iter().any(|who| *who.name == *NAME) => {
             " (a GreenContext without num_sms shares every SM that nobody has when it is created: \
              create it after what needs SMs of its own, or close it)"

@@ -13,13 +13,14 @@ use crate::fault::Fault;
 use crate::gil::{Held, blocking};
 use crate::partition::{Live, Partition};
 use crate::provision::{Request, limits, runtime};
+use crate::report;
 use crate::torch;
 
 /// After so many streams of a context the first comes again, as in torch.
 const STREAMS: usize = 32;
 
 /// What a context is as long as it is not closed. Streams keep the partition, not this.
-struct Open {
+pub(crate) struct Open {
     context: Context,
     own: OnceLock<Own>,
     /// Only taken without the GIL.
@@ -40,6 +41,10 @@ struct Given {
 }
 
 impl Open {
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
     fn own(&self) -> Result<&Own, Fault> {
         if let Some(own) = self.own.get() {
             return Ok(own);
@@ -87,7 +92,9 @@ impl GreenContext {
         let (raw_context, sm_count) =
             (context.as_raw().addr(), context.group().map_or(0, SmGroup::sm_count));
         let open = Open { context, own: OnceLock::new(), given: Mutex::default() };
-        let open = ArcSwapOption::from_pointee(Held::new(open));
+        let open = Arc::new(Held::new(open));
+        report::note_green_context(&open);
+        let open = ArcSwapOption::new(Some(open));
         GreenContext { open, raw_context, requested, sm_count, device }
     }
 
@@ -99,7 +106,7 @@ impl GreenContext {
         })
     }
 
-    fn live(&self) -> Result<Arc<Held<Open>>, Fault> {
+    pub(crate) fn live(&self) -> Result<Arc<Held<Open>>, Fault> {
         self.open.load_full().ok_or_else(|| {
             Fault::state("the GreenContext is closed; make a new one with GreenContext.create")
         })
@@ -217,13 +224,18 @@ impl GreenContext {
     /// A torch.cuda.ExternalStream of the context. There are at most 32, which then come again in
     /// order, as torch's do. Other streams do not wait for it, nor it for them.
     #[allow(non_snake_case, reason = "the name in torch")]
-    fn Stream(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+    fn Stream(this: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
+        let (py, context) = (this.py(), this.get());
         let (stream, raw) = blocking(py, || {
-            let stream = self.live()?.next_stream()?;
+            let stream = context.live()?.next_stream()?;
             let raw = stream.as_raw().addr();
             Ok((Held::new(stream), raw))
         })?;
-        torch::external_stream(py, raw, &stream)
+        let made = torch::external_stream(py, raw, &stream)?;
+        // Whoever keeps the stream alone, as users of the drop-ins do, keeps a context that `verify`
+        // finds.
+        made.setattr(py, "_green_ctx_context", this)?;
+        Ok(made)
     }
 
     /// The SMs that its work can run on: as many as were asked for, or the next count that the device
@@ -262,6 +274,13 @@ impl GreenContext {
     fn raw_context(&self) -> PyResult<usize> {
         self.live()?;
         Ok(self.raw_context)
+    }
+
+    /// The context's number: unique in the process, never used again, and the `context_id` of an
+    /// `audit`.
+    #[getter]
+    fn id(&self, py: Python<'_>) -> PyResult<u64> {
+        blocking(py, || Ok(self.live()?.context.id()?))
     }
 
     /// The same SMs as a Partition, for `verify`, `retarget` and streams of other priorities.

@@ -10,6 +10,7 @@ mod gil;
 mod graph;
 mod green_context;
 mod partition;
+mod partition_report;
 mod partitions;
 mod plan;
 mod provision;
@@ -36,6 +37,8 @@ mod _native {
     use crate::green_context::GreenContext;
     #[pymodule_export]
     use crate::partition::Partition;
+    #[pymodule_export]
+    use crate::partition_report::PartitionReport;
     #[pymodule_export]
     use crate::partitions::{Partitions, partition};
     #[pymodule_export]

@@ -229,6 +229,14 @@ impl Partition {
         self.with(|_| self.raw_context)
     }
 
+    /// The context's number: unique in the process, never used again, and the `context_id` of an
+    /// `audit`. Partitions of several plans that have the same SMs have one context.
+    #[getter]
+    fn id(&self, py: Python<'_>) -> PyResult<u64> {
+        let live = self.live()?;
+        blocking(py, move || Ok(live.context().id()?))
+    }
+
     /// Makes one more stream. Lower priorities run first; what is outside of the driver's range, 0 to
     /// -5 on an H200, is the nearest in it.
     #[pyo3(signature = (priority=Whole(0)), text_signature = "($self, priority=0)")]

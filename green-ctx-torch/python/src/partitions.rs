@@ -141,7 +141,7 @@ pub(crate) fn partition(
     device: DeviceId,
     fine: bool,
 ) -> PyResult<Partitions> {
-    let (division, device) = (Division::read(division)?, device.ordinal(py)?);
+    let (division, device) = (Division::of_call("partition", division)?, device.ordinal(py)?);
     let living = blocking(py, move || make(device, &division, fine))?;
     Partitions::new(py, living)
 }

@@ -87,10 +87,9 @@ struct NamedDivision {
 
 impl NamedDivision {
     fn read(name: &Bound<'_, PyAny>, division: &Bound<'_, PyAny>) -> PyResult<NamedDivision> {
-        Ok(NamedDivision {
-            name: argument::name("plan", name)?,
-            division: Division::read(division)?,
-        })
+        let name = argument::name("plan", name)?;
+        let division = Division::of_plan(&name, division)?;
+        Ok(NamedDivision { name, division })
     }
 
     fn plan(&self, fine: bool) -> green_ctx::PlanRequest {
@@ -149,7 +148,8 @@ impl PlanSet {
         sm_count: Option<Whole>,
         fine: bool,
     ) -> PyResult<PlanSet> {
-        const EXPECTED: &str = "plans have names, as in {\"day\": {\"decode\": 16}}";
+        const EXPECTED: &str = "PlanSet takes plans by name, as in \
+            PlanSet({\"day\": {\"decode\": 16, \"prefill\": \"rest\"}})";
         let mut divisions = Vec::new();
         for (name, division) in argument::pairs(plans, EXPECTED)? {
             divisions.push(NamedDivision::read(&name, &division)?);

@@ -3,17 +3,18 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
-use green_ctx::verify::{self as proof, PartitionReport};
-use green_ctx::{Device, context::Context};
+use green_ctx::verify as proof;
+use green_ctx::{Device, Share, context::Context, resource::SmGroup};
 use parking_lot::Mutex;
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
-use crate::argument::DeviceId;
+use crate::argument::{self, DeviceId};
 use crate::device::device;
-use crate::fault::{Fault, kind};
+use crate::fault::Fault;
 use crate::gil::{Held, blocking};
+use crate::green_context::{GreenContext, Open};
 use crate::partition::{Live, Partition};
+use crate::partition_report::PartitionReport;
 use crate::partitions::Partitions;
 use crate::plan::{Plan, PlanSet, living as living_of};
 
@@ -22,6 +23,7 @@ static MADE: Mutex<Vec<Made>> = Mutex::new(Vec::new());
 
 enum Made {
     Partition(Weak<Live>),
+    GreenContext(Weak<Held<Open>>),
     Set(Weak<green_ctx::PlanSet>),
 }
 
@@ -29,6 +31,7 @@ impl Made {
     fn is_gone(&self) -> bool {
         match self {
             Made::Partition(live) => live.strong_count() == 0,
+            Made::GreenContext(open) => open.strong_count() == 0,
             Made::Set(set) => set.strong_count() == 0,
         }
     }
@@ -44,26 +47,38 @@ pub(crate) fn note_partition(live: &Arc<Live>) {
     note(Made::Partition(Arc::downgrade(live)));
 }
 
+pub(crate) fn note_green_context(open: &Arc<Held<Open>>) {
+    note(Made::GreenContext(Arc::downgrade(open)));
+}
+
 pub(crate) fn note_set(set: &Arc<green_ctx::PlanSet>) {
     note(Made::Set(Arc::downgrade(set)));
 }
 
-/// The partitions and sets of plans that are open.
-fn open() -> (Vec<Arc<Live>>, Vec<Arc<green_ctx::PlanSet>>) {
-    let (mut partitions, mut sets) = (Vec::new(), Vec::new());
+/// What the module has made that is open.
+#[derive(Default)]
+struct Known {
+    partitions: Vec<Arc<Live>>,
+    green_contexts: Vec<Arc<Held<Open>>>,
+    sets: Vec<Arc<green_ctx::PlanSet>>,
+}
+
+fn known() -> Known {
+    let mut known = Known::default();
     // Handles that turn out to be the last ones end outside of the lock.
     for made in MADE.lock().iter() {
         match made {
-            Made::Partition(live) => partitions.extend(live.upgrade()),
-            Made::Set(set) => sets.extend(set.upgrade()),
+            Made::Partition(live) => known.partitions.extend(live.upgrade()),
+            Made::GreenContext(open) => known.green_contexts.extend(open.upgrade()),
+            Made::Set(set) => known.sets.extend(set.upgrade()),
         }
     }
-    (partitions, sets)
+    known
 }
 
 /// The names of a device's partitions that are open, and of those of all its plans.
 pub(crate) fn names_on(device: &Device) -> BTreeSet<String> {
-    let (partitions, sets) = open();
+    let Known { partitions, sets, .. } = known();
     let plans: Vec<_> = sets.iter().flat_map(|set| set.plans()).collect();
     let planned = plans.iter().flat_map(|plan| plan.partitions());
     let open = partitions.iter().map(|live| (live.context(), live.name()));
@@ -72,13 +87,37 @@ pub(crate) fn names_on(device: &Device) -> BTreeSet<String> {
     here.map(|(_, name)| name.to_owned()).collect()
 }
 
-/// The partitions of a device that are open, and those of active plans.
-fn open_on(ordinal: i64) -> Result<Vec<Arc<Live>>, Fault> {
+/// What is verified: a context, and what its report says. Ends without the GIL.
+struct Subject {
+    context: Context,
+    name: String,
+    share: Option<Share>,
+}
+
+impl Subject {
+    /// Plans share contexts, which have the name and the share of whichever was prepared first.
+    fn of_partition(live: &Live) -> Subject {
+        let context = live.context().clone();
+        Subject { context, name: live.name().to_owned(), share: live.share() }
+    }
+
+    fn of_green_context(open: &Open) -> Subject {
+        let context = open.context().clone();
+        let (name, share) = (context.label().to_owned(), context.group().map(SmGroup::share));
+        Subject { context, name, share }
+    }
+}
+
+/// A device's partitions that are open, those of active plans, and its green contexts.
+fn open_on(ordinal: i64) -> Result<Vec<Subject>, Fault> {
     let device = device(ordinal)?;
-    let (partitions, sets) = open();
+    let Known { partitions, green_contexts, sets } = known();
     let planned = sets.iter().flat_map(|set| living_of(&set.active()));
-    let open = partitions.into_iter().chain(planned);
-    let open: Vec<_> = open.filter(|live| *live.context().device() == device).collect();
+    let partitions = partitions.into_iter().chain(planned);
+    let subjects = partitions.map(|live| Subject::of_partition(&live));
+    let green_contexts = green_contexts.iter().map(|open| Subject::of_green_context(open));
+    let mut open: Vec<_> = subjects.chain(green_contexts).collect();
+    open.retain(|subject| *subject.context.device() == device);
     if open.is_empty() {
         let reason = format!("no partitions of device {ordinal} are open; make some first");
         return Err(Fault::value(reason));
@@ -89,7 +128,9 @@ fn open_on(ordinal: i64) -> Result<Vec<Arc<Live>>, Fault> {
 /// Where partitions ran, as the blocks of a probe kernel saw it. Notebooks show it as a picture.
 #[pyclass(frozen, module = "green_ctx_torch")]
 pub(crate) struct Report {
-    report: proof::Report,
+    report: Arc<proof::Report>,
+    /// The numbers of the contexts, in the partitions' order.
+    ids: Vec<u64>,
 }
 
 #[pymethods]
@@ -110,7 +151,7 @@ impl Report {
     /// Whether every partition, alone, ran on as many SMs as it was given.
     #[getter]
     fn complete(&self) -> bool {
-        self.report.partitions.iter().all(PartitionReport::complete)
+        self.report.partitions.iter().all(proof::PartitionReport::complete)
     }
 
     /// Whether there was a time at which every partition was running. No part of `ok`: disjoint SMs
@@ -118,6 +159,45 @@ impl Report {
     #[getter]
     fn concurrent(&self) -> bool {
         self.report.concurrent()
+    }
+
+    /// Whether no partition ran on another's floor.
+    #[getter]
+    fn floors_kept(&self) -> bool {
+        self.report.floors_kept()
+    }
+
+    /// What was found of each partition, in the order given; a partition that was given twice is there
+    /// once.
+    #[getter]
+    fn partitions(&self) -> Vec<PartitionReport> {
+        let number = self.ids.iter().enumerate();
+        number.map(|(index, id)| PartitionReport::new(&self.report, index, *id)).collect()
+    }
+
+    /// The device's ordinal.
+    #[getter]
+    fn device(&self) -> u32 {
+        self.report.ordinal
+    }
+
+    /// The device's name, such as "NVIDIA H200".
+    #[getter]
+    fn device_name(&self) -> &str {
+        &self.report.device_name
+    }
+
+    /// The device's SMs.
+    #[getter]
+    fn sm_count(&self) -> u32 {
+        self.report.sm_count
+    }
+
+    /// The device's compute capability, (9, 0) on Hopper.
+    #[getter]
+    fn compute_capability(&self) -> (i32, i32) {
+        let capability = self.report.compute_capability;
+        (capability.major, capability.minor)
     }
 
     /// The report as JSON, as `green-ctx --json verify` prints it.
@@ -135,7 +215,7 @@ impl Report {
     }
 
     fn __repr__(&self) -> String {
-        let part = |part: &PartitionReport| {
+        let part = |part: &proof::PartitionReport| {
             format!("{} on {} of {} SMs", part.name, part.observed_sms().len(), part.sm_count)
         };
         let parts: Vec<_> = self.report.partitions.iter().map(part).collect();
@@ -148,8 +228,10 @@ impl Report {
 /// Runs a probe kernel in partitions at the same time, and reports on which SMs its blocks ran: a
 /// millisecond-long look at what really happens. Work that runs there meanwhile makes it take longer.
 ///
-/// Takes partitions, a mapping of them, or a set of plans, of which the active one is looked at;
-/// without, all that are open on the device.
+/// Takes partitions, GreenContexts, a mapping of them, or a set of plans, of which the active one is
+/// looked at; without, all that are open on the device, the drop-ins' among them.
+///
+/// ValueError where there are none.
 #[pyfunction]
 #[pyo3(signature = (partitions=None, device=DeviceId::Current),
     text_signature = "(partitions=None, device=None)")]
@@ -159,30 +241,38 @@ pub(crate) fn verify(
     device: DeviceId,
 ) -> PyResult<Report> {
     let (given, device) = (partitions.map(read).transpose()?, device.ordinal(py)?);
-    let report = blocking(py, move || {
-        let living = match given {
-            Some(living) => living.into_iter().map(Held::into_inner).collect(),
+    let (report, ids) = blocking(py, move || {
+        let mut subjects: Vec<Subject> = match given {
+            Some(given) => given.into_iter().map(Held::into_inner).collect(),
             None => open_on(device)?,
         };
-        let contexts: Vec<Context> = living.iter().map(|live| live.context().clone()).collect();
-        let mut report = proof::contexts(&contexts, proof::DEFAULT_STAY)?;
-        // Plans share contexts, which have the name and the share of whichever was prepared first.
-        for (part, live) in report.partitions.iter_mut().zip(&living) {
-            (part.name, part.share) = (live.name().to_owned(), live.share());
+        // A partition beside itself would seem to share its SMs.
+        let mut seen: Vec<Context> = Vec::with_capacity(subjects.len());
+        subjects.retain(|Subject { context, .. }| {
+            let is_first = !seen.contains(context);
+            seen.push(context.clone());
+            is_first
+        });
+        let ids = subjects.iter().map(|subject| subject.context.id());
+        let ids = ids.collect::<green_ctx::Result<Vec<u64>>>()?;
+        let contexts = subjects.iter().map(|subject| &subject.context);
+        let mut report = proof::contexts(contexts, proof::DEFAULT_STAY)?;
+        for (part, Subject { name, share, .. }) in report.partitions.iter_mut().zip(subjects) {
+            (part.name, part.share) = (name, share);
         }
-        Ok(report)
+        Ok((report, ids))
     })?;
-    Ok(Report { report })
+    Ok(Report { report: Arc::new(report), ids })
 }
 
-/// The partitions that an argument stands for.
-fn read(given: &Bound<'_, PyAny>) -> PyResult<Vec<Held<Arc<Live>>>> {
+/// What an argument stands for.
+fn read(given: &Bound<'_, PyAny>) -> PyResult<Vec<Held<Subject>>> {
+    const EXPECTED: &str =
+        "verify takes partitions, as in verify(parts) or verify([parts[\"decode\"]])";
     let py = given.py();
-    let live = |part: &Partition| part.live().map(Held::new);
-    let all = |parts: Vec<Py<Partition>>| parts.iter().map(|part| live(part.get())).collect();
-    if let Ok(part) = given.cast::<Partition>() {
-        return Ok(vec![live(part.get())?]);
-    }
+    let all = |parts: Vec<Py<Partition>>| {
+        parts.iter().map(|part| of_partition(part.get())).collect::<PyResult<Vec<_>>>()
+    };
     if let Ok(parts) = given.cast::<Partitions>() {
         return all(parts.get().each(py)?);
     }
@@ -192,18 +282,33 @@ fn read(given: &Bound<'_, PyAny>) -> PyResult<Vec<Held<Arc<Live>>>> {
     if let Ok(set) = given.cast::<PlanSet>() {
         return all(set.get().active(py)?.get().each(py)?);
     }
+    if let Some(subject) = one(given)? {
+        return Ok(vec![subject]);
+    }
     let parts = match given.hasattr("values")? {
         true => given.call_method0("values")?,
         false => given.clone(),
     };
-    let part = |part: PyResult<Bound<'_, PyAny>>| {
+    let parts = parts.try_iter().map_err(|_| argument::unexpected(given, EXPECTED))?;
+    let subject = |part: PyResult<Bound<'_, PyAny>>| {
         let part = part?;
-        match part.cast::<Partition>() {
-            Ok(part) => live(part.get()),
-            Err(_) => {
-                Err(PyTypeError::new_err(format!("partitions are wanted, not a {}", kind(&part))))
-            }
-        }
+        one(&part)?.ok_or_else(|| argument::unexpected(&part, EXPECTED))
     };
-    parts.try_iter()?.map(part).collect()
+    parts.map(subject).collect()
+}
+
+/// The subject that a partition or a GreenContext is.
+fn one(given: &Bound<'_, PyAny>) -> PyResult<Option<Held<Subject>>> {
+    if let Ok(part) = given.cast::<Partition>() {
+        return of_partition(part.get()).map(Some);
+    }
+    let Ok(context) = given.cast::<GreenContext>() else { return Ok(None) };
+    let open = context.get().live()?;
+    Ok(Some(Held::new(Subject::of_green_context(&open))))
+}
+
+fn of_partition(part: &Partition) -> PyResult<Held<Subject>> {
+    // Both end without the GIL: the partition may be closed meanwhile.
+    let live = Held::new(part.live()?);
+    Ok(Held::new(Subject::of_partition(&live)))
 }

@@ -1,0 +1,109 @@
+"""What a report says of each partition, and which of them `verify` finds."""
+
+import json
+
+import pytest
+from green_ctx_torch import GreenContext, PlanSet, flashinfer, partition, sglang, verify
+
+
+def names(report):
+    return [part.name for part in report.partitions]
+
+
+def test_a_report_has_an_object_for_each_partition():
+    with partition({"decode": "32..", "prefill": "..100"}) as parts:
+        report = verify(parts)
+        assert (report.device, report.device_name, report.sm_count) == (0, "NVIDIA H200", 132)
+        assert report.compute_capability == (9, 0)
+        assert report.ok and report.floors_kept and not report.disjoint
+        decode, prefill = report.partitions
+        assert [decode.id, prefill.id] == [part.id for part in parts.values()]
+        assert (decode.name, decode.share, decode.floor, decode.sm_count) == ("decode", "32..", 32, 132)
+        assert (prefill.share, prefill.floor, prefill.sm_count) == ("..=100", 0, 100)
+        assert len(decode.floor_sms) == 32 and prefill.floor_sms == frozenset()
+        assert decode.floor_sms <= decode.observed_sms <= decode.alone_sms == frozenset(range(132))
+        assert prefill.observed_sms <= prefill.alone_sms and not prefill.alone_sms & decode.floor_sms
+        for part in report.partitions:
+            assert part.complete and part.within and part.kept and part.intruded == frozenset()
+            assert {sm for sm, _, _ in part.blocks} == part.observed_sms
+            assert part.start_ns == min(start for _, start, _ in part.blocks) < part.end_ns
+            assert part.end_ns == max(end for _, _, end in part.blocks)
+        assert repr(prefill).startswith("<PartitionReport prefill: kept, on ")
+
+
+def test_a_report_agrees_with_its_json():
+    with partition({"a": 16, "b": "rest"}) as parts:
+        report = verify(parts)
+        for part, written in zip(report.partitions, json.loads(report.to_json())["partitions"]):
+            assert part.observed_sms == set(written["observed_sms"])
+            assert (part.name, part.sm_count) == (written["name"], written["sm_count"])
+
+
+def test_a_report_outlives_its_partitions():
+    with partition({"a": 16}) as parts:
+        report = verify(parts)
+    [part] = report.partitions
+    del report
+    assert part.kept and part.sm_count == 16
+
+
+def test_green_contexts_are_verified_too():
+    with partition({"a": 16}) as parts:
+        first, second = GreenContext.create(24), GreenContext(num_sms=32)
+        assert names(verify(first)) == ["GreenContext"]
+        report = verify([parts["a"], second])
+        assert [(part.name, part.id, part.sm_count) for part in report.partitions] == [
+            ("a", parts["a"].id, 16),
+            ("GreenContext", second.id, 32),
+        ]
+        # Its partition is the same context.
+        assert second.partition.id == second.id
+        assert len(verify({"x": second, "y": second.partition}).partitions) == 1
+        everything = verify()
+        assert everything.ok and everything.disjoint
+        assert [part.id for part in everything.partitions] == [
+            parts["a"].id,
+            first.id,
+            second.id,
+        ]
+        first.close()
+        assert [part.id for part in verify().partitions] == [parts["a"].id, second.id]
+        with pytest.raises(RuntimeError, match="the GreenContext is closed"):
+            verify([first])
+        del second
+        assert names(verify()) == ["a"]
+
+
+def test_what_the_drop_ins_make_is_verified_too(fake_torch):
+    streams, resources = flashinfer.split_device_green_ctx(0, 2, 16)
+    assert [part.sm_count for part in verify().partitions] == [16, 16, 100]
+    del resources
+    # Whoever has a stream alone has the partition.
+    assert verify().ok and len(verify().partitions) == 3
+    del streams
+    with pytest.raises(ValueError, match="no partitions of device 0 are open"):
+        verify()
+    streams = sglang.create_greenctx_stream_by_value(16, 24)
+    assert [part.sm_count for part in verify().partitions] == [16, 24]
+    del streams
+
+
+def test_ids_are_the_contexts():
+    with partition({"a": 8, "b": 8}) as parts:
+        assert parts["a"].id != parts["b"].id and parts["a"].id == parts["a"].id
+        former = parts["a"].id
+    with pytest.raises(RuntimeError, match="partition a is closed"):
+        parts["a"].id
+    context = GreenContext.create(8)
+    assert isinstance(context.id, int) and isinstance(former, int)
+    context.close()
+    with pytest.raises(RuntimeError, match="is closed"):
+        context.id
+
+
+def test_plans_of_the_same_sms_have_one_context():
+    with PlanSet({"day": {"a": "rest"}, "night": {"x": "rest"}}) as plans:
+        a = plans.active.partitions["a"]
+        x = plans.switch("night").partitions["x"]
+        assert a.id == x.id
+        assert names(verify([x, a])) == ["x"]
