@@ -11,7 +11,11 @@ What runs in one partition never takes SMs of another. Memory and caches are sha
 
 from green_ctx_torch import flashinfer, green_contexts, sglang
 from green_ctx_torch._native import (
+    Audit,
+    GraphCache,
     GreenContext,
+    Location,
+    NodeAudit,
     Partition,
     PartitionReport,
     PlanSet,
@@ -22,6 +26,7 @@ from green_ctx_torch._native import (
     Share,
     Stream,
     __version__,
+    audit,
     info,
     partition,
     retarget,
@@ -30,7 +35,11 @@ from green_ctx_torch._native import (
 
 __all__ = [
     "SUPPORTED",
+    "Audit",
+    "GraphCache",
     "GreenContext",
+    "Location",
+    "NodeAudit",
     "Partition",
     "PartitionReport",
     "PlanSet",
@@ -41,6 +50,7 @@ __all__ = [
     "Share",
     "Stream",
     "__version__",
+    "audit",
     "flashinfer",
     "green_contexts",
     "info",

@@ -1,9 +1,9 @@
 //! torch's graphs in partitions.
 
-use green_ctx::{Graph, graph::GraphExec};
+use green_ctx::{Device, Graph, graph::GraphExec};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyInt;
+use pyo3::types::{PyBool, PyInt};
 
 use crate::fault::{Fault, kind};
 use crate::gil::{Held, blocking};
@@ -51,6 +51,76 @@ impl RetargetedGraph {
     }
 }
 
+impl RetargetedGraph {
+    /// Of an executable in a partition's context, made of an argument that is a graph.
+    pub(crate) fn new(
+        py: Python<'_>,
+        executable: GraphExec,
+        partition: &Bound<'_, Partition>,
+        original: &Bound<'_, PyAny>,
+    ) -> PyResult<Py<RetargetedGraph>> {
+        let raw = executable.as_raw().addr();
+        let graph = RetargetedGraph {
+            executable: Held::new(executable),
+            raw,
+            partition: partition.clone().unbind(),
+            _original: original.clone().unbind(),
+        };
+        Py::new(py, graph)
+    }
+
+    /// The same executable for another object that stands for the same partition.
+    pub(crate) fn in_partition(
+        &self,
+        py: Python<'_>,
+        partition: &Bound<'_, Partition>,
+    ) -> PyResult<Py<RetargetedGraph>> {
+        let original = self._original.bind(py);
+        RetargetedGraph::new(py, GraphExec::clone(&self.executable), partition, original)
+    }
+
+    pub(crate) fn is_in(&self, partition: &Bound<'_, Partition>) -> bool {
+        self.partition.is(partition)
+    }
+}
+
+/// The address of the CUgraph that an argument is.
+pub(crate) fn address(graph: &Bound<'_, PyAny>) -> PyResult<usize> {
+    if graph.is_instance_of::<PyInt>() && !graph.is_instance_of::<PyBool>() {
+        let address = graph.extract();
+        Ok(address.map_err(|_| Fault::value(format!("{graph} is no address of a graph")))?)
+    } else if graph.hasattr("raw_cuda_graph")? {
+        graph.call_method0("raw_cuda_graph")?.extract()
+    } else {
+        Err(PyTypeError::new_err(format!(
+            "a graph is a torch.cuda.CUDAGraph(keep_graph=True) or the address of a CUgraph, not \
+             a {}",
+            kind(graph)
+        )))
+    }
+}
+
+/// The graph at an address, to be used before the caller's argument ends.
+pub(crate) fn borrow(device: &Device, address: usize) -> Result<Graph, Fault> {
+    let raw = std::ptr::with_exposed_provenance_mut(address);
+    // SAFETY: the caller's argument keeps torch's graph alive as long as the result; of an address the
+    // caller promises it, and that the contexts of the graph's nodes are alive.
+    Ok(unsafe { Graph::from_raw_borrowed(device, raw, ()) }?)
+}
+
+/// A graph's executable in a partition's context.
+pub(crate) fn executable(
+    py: Python<'_>,
+    address: usize,
+    partition: &Bound<'_, Partition>,
+) -> PyResult<GraphExec> {
+    let live = partition.get().live()?;
+    blocking(py, move || {
+        let context = live.context();
+        Ok(borrow(context.device(), address)?.retarget(context)?.instantiate()?)
+    })
+}
+
 /// A copy of a captured graph whose kernels, copies and fills run on a partition's SMs, ready to be
 /// replayed. The graph stays as it is.
 ///
@@ -63,32 +133,7 @@ pub(crate) fn retarget(
     py: Python<'_>,
     graph: &Bound<'_, PyAny>,
     partition: &Bound<'_, Partition>,
-) -> PyResult<RetargetedGraph> {
-    let raw: usize = if graph.is_instance_of::<PyInt>() {
-        graph.extract().map_err(|_| Fault::value(format!("{graph} is no address of a graph")))?
-    } else if graph.hasattr("raw_cuda_graph")? {
-        graph.call_method0("raw_cuda_graph")?.extract()?
-    } else {
-        return Err(PyTypeError::new_err(format!(
-            "a graph is a torch.cuda.CUDAGraph(keep_graph=True) or the address of a CUgraph, not \
-             a {}",
-            kind(graph)
-        )));
-    };
-    let live = partition.get().live()?;
-    let executable = blocking(py, move || {
-        let context = live.context();
-        let raw = std::ptr::with_exposed_provenance_mut(raw);
-        // SAFETY: the caller's argument keeps torch's graph alive during this call, in which the last
-        // handle of the result ends; of an address the caller promises it.
-        let graph = unsafe { Graph::from_raw_borrowed(context.device(), raw, ()) }?;
-        Ok(graph.retarget(context)?.instantiate()?)
-    })?;
-    let raw = executable.as_raw().addr();
-    Ok(RetargetedGraph {
-        executable: Held::new(executable),
-        raw,
-        partition: partition.clone().unbind(),
-        _original: graph.clone().unbind(),
-    })
+) -> PyResult<Py<RetargetedGraph>> {
+    let executable = executable(py, address(graph)?, partition)?;
+    RetargetedGraph::new(py, executable, partition, graph)
 }

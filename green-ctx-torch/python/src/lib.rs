@@ -2,12 +2,14 @@
 
 mod allocator;
 mod argument;
+mod audit;
 mod command;
 mod device;
 mod division;
 mod fault;
 mod gil;
 mod graph;
+mod graph_cache;
 mod green_context;
 mod partition;
 mod partition_report;
@@ -30,9 +32,13 @@ mod _native {
     #[pymodule_export]
     use crate::allocator::{Allocator, library_path, torch_allocator};
     #[pymodule_export]
+    use crate::audit::{Audit, Location, NodeAudit, audit};
+    #[pymodule_export]
     use crate::command::{_main, info};
     #[pymodule_export]
     use crate::graph::{RetargetedGraph, retarget};
+    #[pymodule_export]
+    use crate::graph_cache::GraphCache;
     #[pymodule_export]
     use crate::green_context::GreenContext;
     #[pymodule_export]

@@ -138,6 +138,11 @@ impl Partition {
         self.with(|open| Arc::clone(&open.live))
     }
 
+    /// The address of its context, whether it is closed or not.
+    pub(crate) fn context_address(&self) -> usize {
+        self.raw_context
+    }
+
     pub(crate) fn end(&self) {
         self.open.store(None);
     }
@@ -225,7 +230,7 @@ impl Partition {
 
     /// The driver's handle of the partition's context, a CUcontext.
     #[getter]
-    fn raw_context(&self) -> PyResult<usize> {
+    pub(crate) fn raw_context(&self) -> PyResult<usize> {
         self.with(|_| self.raw_context)
     }
 
