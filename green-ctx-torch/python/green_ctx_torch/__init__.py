@@ -12,6 +12,9 @@ What runs in one partition never takes SMs of another. Memory and caches are sha
 from green_ctx_torch import flashinfer, green_contexts, sglang
 from green_ctx_torch._native import (
     Audit,
+    DryRun,
+    DryRunGroup,
+    Fit,
     GraphCache,
     GreenContext,
     Location,
@@ -27,6 +30,8 @@ from green_ctx_torch._native import (
     Stream,
     __version__,
     audit,
+    dry_run,
+    fit,
     info,
     partition,
     retarget,
@@ -36,6 +41,9 @@ from green_ctx_torch._native import (
 __all__ = [
     "SUPPORTED",
     "Audit",
+    "DryRun",
+    "DryRunGroup",
+    "Fit",
     "GraphCache",
     "GreenContext",
     "Location",
@@ -51,6 +59,8 @@ __all__ = [
     "Stream",
     "__version__",
     "audit",
+    "dry_run",
+    "fit",
     "flashinfer",
     "green_contexts",
     "info",

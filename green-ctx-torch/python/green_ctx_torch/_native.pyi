@@ -16,6 +16,9 @@ import torch
 __all__ = [
     "Allocator",
     "Audit",
+    "DryRun",
+    "DryRunGroup",
+    "Fit",
     "GraphCache",
     "GreenContext",
     "Location",
@@ -32,8 +35,10 @@ __all__ = [
     "__version__",
     "_main",
     "audit",
+    "dry_run",
     "error_name",
     "error_text",
+    "fit",
     "host_register",
     "host_unregister",
     "info",
@@ -56,6 +61,15 @@ _T = TypeVar("_T")
 _Share: TypeAlias = SupportsIndex | str | Share
 _Division: TypeAlias = Mapping[str, _Share] | Iterable[tuple[str, _Share]]
 _Device: TypeAlias = SupportsIndex | str | torch.device | None
+_Each: TypeAlias = _T | Mapping[str, _T]
+_Scope: TypeAlias = Literal["device_ctx", "balanced"]
+_Workqueue: TypeAlias = _Scope | tuple[_Scope, SupportsIndex | None]
+_Sides: TypeAlias = (
+    SupportsIndex
+    | tuple[SupportsIndex]
+    | tuple[SupportsIndex, SupportsIndex]
+    | tuple[SupportsIndex, SupportsIndex, SupportsIndex]
+)
 
 class _Graph(Protocol):
     def raw_cuda_graph(self) -> int: ...
@@ -130,8 +144,107 @@ class Partitions(Mapping[str, Partition]):
     def __exit__(self, *_exception: object) -> None: ...
 
 def partition(
-    division: _Division, device: _Device = None, *, fine: bool = False
+    division: _Division,
+    device: _Device = None,
+    *,
+    fine: bool = False,
+    coscheduled: _Each[SupportsIndex] | None = None,
+    preferred_coscheduled: _Each[SupportsIndex] | None = None,
+    backfill: _Each[bool] | None = None,
+    locality_domain: _Each[SupportsIndex | Literal["any"]] | None = None,
+    workqueue: _Each[_Workqueue] | None = None,
+    priority: _Each[SupportsIndex] | None = None,
 ) -> Partitions: ...
+
+@final
+class DryRunGroup:
+    @property
+    def name(self) -> str: ...
+    @property
+    def share(self) -> str: ...
+    @property
+    def floor(self) -> int: ...
+    @property
+    def sm_count(self) -> int: ...
+
+@final
+class DryRun:
+    @property
+    def fits(self) -> bool: ...
+    @property
+    def reason(self) -> str | None: ...
+    @property
+    def nearest(self) -> list[str]: ...
+    @property
+    def groups(self) -> dict[str, DryRunGroup]: ...
+    @property
+    def unit(self) -> int | None: ...
+    @property
+    def remainder(self) -> int | None: ...
+    @property
+    def free_for_floors(self) -> int | None: ...
+
+def dry_run(
+    division: _Division,
+    device: _Device = None,
+    *,
+    fine: bool = False,
+    coscheduled: _Each[SupportsIndex] | None = None,
+    preferred_coscheduled: _Each[SupportsIndex] | None = None,
+    backfill: _Each[bool] | None = None,
+    locality_domain: _Each[SupportsIndex | Literal["any"]] | None = None,
+    workqueue: _Each[_Workqueue] | None = None,
+    priority: _Each[SupportsIndex] | None = None,
+) -> DryRun: ...
+
+@final
+class Fit:
+    @property
+    def kernel(self) -> str: ...
+    @property
+    def blocks(self) -> int: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def shared_memory(self) -> int: ...
+    @property
+    def cluster(self) -> tuple[int, int, int] | None: ...
+    @property
+    def cooperative(self) -> bool: ...
+    @property
+    def sm_count(self) -> int: ...
+    @property
+    def shared_sms(self) -> int: ...
+    @property
+    def blocks_per_sm(self) -> int: ...
+    @property
+    def resident_blocks(self) -> int: ...
+    @property
+    def clusters(self) -> dict[int, int]: ...
+    @property
+    def largest_cluster(self) -> int: ...
+    @property
+    def fits(self) -> bool: ...
+    @property
+    def fits_at_once(self) -> bool: ...
+    @property
+    def cooperative_blocks(self) -> int: ...
+    @property
+    def persistent_grid(self) -> tuple[int, int, int]: ...
+    def collective_blocks(self, concurrent: SupportsIndex = 1) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+
+def fit(
+    kernel: object,
+    partition: Partition | GreenContext,
+    *,
+    grid: _Sides,
+    block: _Sides,
+    shared_memory: SupportsIndex = 0,
+    cluster: _Sides | None = None,
+    cooperative: bool = False,
+    handle_type: Literal["CUfunction", "CUkernel"] = "CUfunction",
+) -> Fit: ...
 
 @final
 class GreenContext:

@@ -46,6 +46,18 @@ impl Fault {
         Fault::State(message.into())
     }
 
+    /// What an exception says.
+    pub(crate) fn message(&self) -> String {
+        let mut message = self.to_string();
+        let mut source = self.source();
+        while let Some(error) = source {
+            message = format!("{message}: {error}");
+            source = error.source();
+        }
+        message.push_str(self.library().map_or("", advice));
+        message
+    }
+
     /// The library's error, where that is what it is.
     fn library(&self) -> Option<&Error> {
         match self {
@@ -120,13 +132,7 @@ pub(crate) fn advice(error: &Error) -> &'static str {
 
 impl From<Fault> for PyErr {
     fn from(fault: Fault) -> PyErr {
-        let mut message = fault.to_string();
-        let mut source = fault.source();
-        while let Some(error) = source {
-            message = format!("{message}: {error}");
-            source = error.source();
-        }
-        message.push_str(fault.library().map_or("", advice));
+        let message = fault.message();
         if fault.is_value() {
             PyValueError::new_err(message)
         } else {

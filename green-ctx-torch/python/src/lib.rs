@@ -6,7 +6,9 @@ mod audit;
 mod command;
 mod device;
 mod division;
+mod dry_run;
 mod fault;
+mod fit;
 mod gil;
 mod graph;
 mod graph_cache;
@@ -17,10 +19,12 @@ mod partitions;
 mod plan;
 mod provision;
 mod report;
+mod request;
 mod runtime;
 mod share;
 mod stream;
 mod torch;
+mod workqueue;
 
 use pyo3::pymodule;
 
@@ -35,6 +39,10 @@ mod _native {
     use crate::audit::{Audit, Location, NodeAudit, audit};
     #[pymodule_export]
     use crate::command::{_main, info};
+    #[pymodule_export]
+    use crate::dry_run::{DryRun, DryRunGroup, dry_run};
+    #[pymodule_export]
+    use crate::fit::{Fit, fit};
     #[pymodule_export]
     use crate::graph::{RetargetedGraph, retarget};
     #[pymodule_export]

@@ -12,6 +12,7 @@ use pyo3::types::PyTuple;
 use crate::argument::Whole;
 use crate::fault::Fault;
 use crate::gil::{Held, blocking};
+use crate::request::nearest;
 use crate::stream::{Stream, kept};
 use crate::torch;
 
@@ -31,7 +32,11 @@ enum Home {
 
 impl Live {
     pub(crate) fn own(context: Context) -> Result<Live, Fault> {
-        let stream = context.create_stream(StreamOptions::default())?;
+        Live::with_stream(context, StreamOptions::default())
+    }
+
+    pub(crate) fn with_stream(context: Context, options: StreamOptions) -> Result<Live, Fault> {
+        let stream = context.create_stream(options)?;
         Ok(Live::new(Home::Own(context, stream)))
     }
 
@@ -247,9 +252,7 @@ impl Partition {
     #[pyo3(signature = (priority=Whole(0)), text_signature = "($self, priority=0)")]
     fn create_stream(&self, py: Python<'_>, priority: Whole) -> PyResult<Stream> {
         let live = self.live()?;
-        // The driver clamps, and takes an int.
-        let nearest = if priority.0 < 0 { i32::MIN } else { i32::MAX };
-        let priority = i32::try_from(priority.0).unwrap_or(nearest);
+        let priority = nearest(priority.0);
         let (stream, raw, priority) = blocking(py, move || live.create_stream(priority))?;
         Ok(Stream::new(stream, raw, priority))
     }

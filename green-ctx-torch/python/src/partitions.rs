@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use green_ctx::context::Context;
+use green_ctx::{StreamOptions, context::Context, resource::Provision};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator};
 
 use crate::argument::DeviceId;
 use crate::device::device;
-use crate::division::Division;
 use crate::fault::Fault;
 use crate::gil::blocking;
 use crate::partition::{Live, Partition};
 use crate::report;
+use crate::request::{Keywords, Request};
 
 /// Partitions by name, in the order in which they were asked for. As a context manager it closes them
 /// all.
@@ -128,47 +128,93 @@ impl Partitions {
 /// No other partition of the process uses the SMs of its floor: all 16, or 32 of "32..". Above it a
 /// share may use SMs that others use too, up to its ceiling. A count that the device cannot give is
 /// rounded up: `requested` is what was asked for, `sm_count` what it became. With `fine` the device
-/// is cut as finely as the driver can, where clusters of blocks may not fit.
+/// is cut as finely as the driver can, where clusters of blocks may not fit. `dry_run` says what there
+/// would be.
+///
+/// The other keywords are one value for all partitions, or a mapping by name:
+///
+/// - `priority`: of the partition's stream; lower numbers run first, 0 to -5 on an H200.
+/// - `workqueue`: queues of its own, "balanced" or "device_ctx", or with a limit, ("balanced", 4): how many
+///   streams' work is expected to go on at the same time. CUDA 13.1, not yet run on hardware.
+/// - `coscheduled`: how many SMs are scheduled together, so that clusters fit; 0 is the device's own
+///   count. `preferred_coscheduled`: into how large pieces the driver may merge them. `backfill`: whether
+///   SMs that are not scheduled together may fill a partition up. They need CUDA 13.1, have not been run
+///   on hardware yet, round nothing, and take plain counts of a device of which no SMs are held.
+/// - `locality_domain`: the number of the domain that the SMs are taken from, or "any". As `coscheduled`,
+///   from CUDA 13.4 on.
 ///
 /// ValueError for what the device cannot give, RuntimeError where other partitions hold what is
-/// needed or there is no usable driver. Nothing is created then.
+/// needed, the driver is too old or there is no usable driver. Nothing is created then.
 #[pyfunction]
-#[pyo3(signature = (division, device=DeviceId::Current, *, fine=false),
-    text_signature = "(division, device=None, *, fine=False)")]
+#[pyo3(signature = (division, device=DeviceId::Current, *, fine=false, coscheduled=None,
+    preferred_coscheduled=None, backfill=None, locality_domain=None, workqueue=None, priority=None),
+    text_signature = "(division, device=None, *, fine=False, coscheduled=None, \
+    preferred_coscheduled=None, backfill=None, locality_domain=None, workqueue=None, priority=None)")]
+#[allow(clippy::too_many_arguments, reason = "Python's keywords")]
 pub(crate) fn partition(
     py: Python<'_>,
     division: &Bound<'_, PyAny>,
     device: DeviceId,
     fine: bool,
+    coscheduled: Option<&Bound<'_, PyAny>>,
+    preferred_coscheduled: Option<&Bound<'_, PyAny>>,
+    backfill: Option<&Bound<'_, PyAny>>,
+    locality_domain: Option<&Bound<'_, PyAny>>,
+    workqueue: Option<&Bound<'_, PyAny>>,
+    priority: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Partitions> {
-    let (division, device) = (Division::of_call("partition", division)?, device.ordinal(py)?);
-    let living = blocking(py, move || make(device, &division, fine))?;
+    let keywords = Keywords {
+        fine,
+        coscheduled,
+        preferred_coscheduled,
+        backfill,
+        locality_domain,
+        workqueue,
+        priority,
+    };
+    let request = Request::read("partition", division, &keywords)?;
+    let device = device.ordinal(py)?;
+    let living = blocking(py, move || make(device, &request))?;
     Partitions::new(py, living)
 }
 
-fn make(ordinal: i64, division: &Division, fine: bool) -> Result<Vec<Arc<Live>>, Fault> {
+fn make(ordinal: i64, request: &Request) -> Result<Vec<Arc<Live>>, Fault> {
     let device = device(ordinal)?;
+    let workqueues = request.workqueues(&device)?;
     let sms = device.resources().sm()?;
-    let split = sms.split(division.request(fine))?;
-    if let (Some(rest), None) = (division.rest(), &split.remainder) {
-        let given: u32 = split.groups.iter().map(|group| group.sm_count()).sum();
-        let total = sms.sm_count();
-        return Err(match given == total {
-            true => Fault::value(format!(
-                "no SMs remain for {rest}: the others take all {total} of the device"
-            )),
-            false => Fault::state(format!(
-                "no SMs remain for {rest}: what the others leave of the device's {total} is held \
-                 or shared already"
-            )),
-        });
+    let split = sms.split(request.split())?;
+    if let (Some(rest), None) = (request.division.rest(), &split.remainder) {
+        let given = split.groups.iter().map(|group| group.sm_count()).sum();
+        return Err(no_rest(rest, given, sms.sm_count()));
     }
     let groups = split.groups.into_iter().chain(split.remainder);
-    let contexts = groups.map(|group| Ok(device.create_context(group)?));
+    let provisions = groups.map(|group| -> Provision {
+        match workqueues.iter().find(|(name, _)| *name == group.name()) {
+            Some((_, workqueue)) => group.with_workqueue(workqueue.clone()),
+            None => group.into(),
+        }
+    });
+    let contexts = provisions.map(|provision| Ok(device.create_context(provision)?));
     let contexts = contexts.collect::<green_ctx::Result<Vec<Context>>>()?;
-    let living = contexts.into_iter().map(|context| Live::own(context).map(Arc::new));
+    let living = contexts.into_iter().map(|context| {
+        let options = StreamOptions::default().priority(request.priority(context.label()));
+        Live::with_stream(context, options).map(Arc::new)
+    });
     let mut living = living.collect::<Result<Vec<_>, _>>()?;
-    living.sort_by_key(|live| division.place(live.name()));
+    living.sort_by_key(|live| request.division.place(live.name()));
     living.iter().for_each(report::note_partition);
     Ok(living)
+}
+
+/// That none of a device's SMs remain for a partition, beside others that are given so many.
+pub(crate) fn no_rest(rest: &str, given: u32, total: u32) -> Fault {
+    match given == total {
+        true => Fault::value(format!(
+            "no SMs remain for {rest}: the others take all {total} of the device"
+        )),
+        false => Fault::state(format!(
+            "no SMs remain for {rest}: what the others leave of the device's {total} is held \
+             or shared already"
+        )),
+    }
 }

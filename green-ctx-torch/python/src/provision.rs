@@ -5,7 +5,7 @@ use std::error::Error as StdError;
 use green_ctx::{
     Device, Driver, Error, Share, SplitRequest, Version,
     context::Context,
-    resource::{Granularity, Provision, SmGroup, WorkqueueOptions, WorkqueueScope},
+    resource::{Granularity, Provision, SmGroup},
 };
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -15,6 +15,7 @@ use crate::device::device;
 use crate::fault::{Fault, advice};
 use crate::gil::blocking;
 use crate::green_context::GreenContext;
+use crate::workqueue::{self, Workqueue};
 
 /// The first driver that has green contexts.
 const OLDEST: Version = Version::new(12, 4);
@@ -83,7 +84,7 @@ pub(crate) const NAME: &str = "GreenContext";
 #[derive(Clone, Copy)]
 pub(crate) struct Request {
     num_sms: Option<i64>,
-    workqueue: Option<(WorkqueueScope, Option<i64>)>,
+    workqueue: Option<Workqueue>,
 }
 
 impl Request {
@@ -92,16 +93,14 @@ impl Request {
         scope: Option<&str>,
         limit: Option<Whole>,
     ) -> Result<Request, Fault> {
-        let scope = match scope {
-            None => None,
-            Some("device_ctx") => Some(WorkqueueScope::Device),
-            Some("balanced") => Some(WorkqueueScope::GreenContextBalanced),
-            Some(other) => {
-                return Err(Fault::value(format!(
-                    "workqueue_scope must be 'device_ctx' or 'balanced', got '{other}'"
-                )));
-            }
+        let read = |scope| {
+            workqueue::scope(scope).ok_or_else(|| {
+                Fault::value(format!(
+                    "workqueue_scope must be 'device_ctx' or 'balanced', got '{scope}'"
+                ))
+            })
         };
+        let scope = scope.map(read).transpose()?;
         if num_sms.is_none() && scope.is_none() {
             return Err(Fault::state(
                 "At least one of num_sms or workqueue_scope must be specified, such as num_sms=16",
@@ -112,7 +111,7 @@ impl Request {
                 "workqueue_concurrency_limit requires workqueue_scope to be set, such as 'balanced'",
             ));
         }
-        let workqueue = scope.map(|scope| (scope, limit.map(|limit| limit.0)));
+        let workqueue = scope.map(|scope| Workqueue::new(scope, limit));
         Ok(Request { num_sms: num_sms.map(|count| count.0), workqueue })
     }
 
@@ -124,19 +123,8 @@ impl Request {
     pub(crate) fn create(self, ordinal: i64) -> Result<Context, Fault> {
         let (device, limits) = limits(ordinal)?;
         let wanted = self.num_sms.map(|count| checked(count, limits)).transpose()?;
-        let workqueue = match self.workqueue {
-            None => None,
-            Some((scope, limit)) => {
-                let all = device.resources().workqueue().map_err(runtime)?;
-                let mut options = WorkqueueOptions::default().scope(scope);
-                if let Some(limit) = limit {
-                    // What fits no u32 is refused as the greatest one is.
-                    let limit = u32::try_from(limit.max(0)).unwrap_or(u32::MAX);
-                    options = options.concurrency_limit(limit);
-                }
-                Some(all.configure(options).map_err(runtime)?)
-            }
-        };
+        let workqueue = self.workqueue.map(|workqueue| workqueue.configure(&device));
+        let workqueue = workqueue.transpose().map_err(runtime)?;
         let group = take(&device, wanted, limits).map_err(runtime)?;
         let provision: Provision = match workqueue {
             Some(workqueue) => group.with_workqueue(workqueue),

@@ -307,6 +307,11 @@ fn one(given: &Bound<'_, PyAny>) -> PyResult<Option<Held<Subject>>> {
     Ok(Some(Held::new(Subject::of_green_context(&open))))
 }
 
+/// The context of a partition or of a GreenContext, to be dropped without the GIL.
+pub(crate) fn context(given: &Bound<'_, PyAny>) -> PyResult<Option<Held<Context>>> {
+    Ok(one(given)?.map(|subject| Held::new(subject.into_inner().context)))
+}
+
 fn of_partition(part: &Partition) -> PyResult<Held<Subject>> {
     // Both end without the GIL: the partition may be closed meanwhile.
     let live = Held::new(part.live()?);

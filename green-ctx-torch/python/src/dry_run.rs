@@ -1,0 +1,222 @@
+//! What `partition` would give.
+
+use std::sync::Arc;
+
+use green_ctx::{Error, Share, resource as library};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::argument::DeviceId;
+use crate::device::device;
+use crate::fault::Fault;
+use crate::gil::blocking;
+use crate::partitions::no_rest;
+use crate::request::{Keywords, Request};
+
+/// What `partition` would give at the moment of the dry run. Nothing is taken, so that others may
+/// have taken SMs since.
+#[pyclass(frozen, module = "green_ctx_torch")]
+pub(crate) struct DryRun {
+    given: Option<Given>,
+    refusal: Option<Refusal>,
+}
+
+/// What each partition gets.
+struct Given {
+    groups: Vec<Group>,
+    unit: u32,
+    remainder: u32,
+    free_for_floors: u32,
+}
+
+/// Why there would be no partitions.
+struct Refusal {
+    reason: String,
+    nearest: Vec<Share>,
+}
+
+#[derive(Clone)]
+struct Group {
+    name: Arc<str>,
+    share: Share,
+    floor: u32,
+    sm_count: u32,
+}
+
+#[pymethods]
+impl DryRun {
+    /// Whether `partition` would make all partitions.
+    #[getter]
+    fn fits(&self) -> bool {
+        self.given.is_some()
+    }
+
+    /// Why it would not, as its exception says; None where it fits.
+    #[getter]
+    fn reason(&self) -> Option<&str> {
+        self.refusal.as_ref().map(|refusal| &*refusal.reason)
+    }
+
+    /// Where it does not fit, shares that would, in the order asked for and as text; empty where none are
+    /// known.
+    #[getter]
+    fn nearest(&self) -> Vec<String> {
+        let nearest = self.refusal.iter().flat_map(|refusal| &refusal.nearest);
+        nearest.map(Share::to_string).collect()
+    }
+
+    /// What each partition would get, by name and in the order asked for; empty where it does not fit.
+    #[getter]
+    fn groups<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let groups = PyDict::new(py);
+        for group in self.given.iter().flat_map(|given| &given.groups) {
+            groups.set_item(&*group.name, Py::new(py, DryRunGroup(group.clone()))?)?;
+        }
+        Ok(groups)
+    }
+
+    /// The smallest piece that the device is cut into, in SMs; None where it does not fit.
+    #[getter]
+    fn unit(&self) -> Option<u32> {
+        self.given.as_ref().map(|given| given.unit)
+    }
+
+    /// The SMs that no partition would use, or those of the one that takes the rest; None where it does
+    /// not fit.
+    #[getter]
+    fn remainder(&self) -> Option<u32> {
+        self.given.as_ref().map(|given| given.remainder)
+    }
+
+    /// The SMs that later floors could have; None where it does not fit. An unbounded share ("32..",
+    /// "..") leaves none.
+    #[getter]
+    fn free_for_floors(&self) -> Option<u32> {
+        self.given.as_ref().map(|given| given.free_for_floors)
+    }
+
+    fn __repr__(&self) -> String {
+        let Some(given) = &self.given else {
+            return format!("<DryRun: does not fit: {}>", self.reason().unwrap_or_default());
+        };
+        let groups: Vec<String> = given.groups.iter().map(Group::to_string).collect();
+        format!("<DryRun: {}, {} SMs free for floors>", groups.join(", "), given.free_for_floors)
+    }
+}
+
+/// What one partition would get.
+#[pyclass(frozen, module = "green_ctx_torch")]
+pub(crate) struct DryRunGroup(Group);
+
+#[pymethods]
+impl DryRunGroup {
+    /// The name.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The share asked for, as text: "16", "32..", "..=100", "rest".
+    #[getter]
+    fn share(&self) -> String {
+        self.0.share.to_string()
+    }
+
+    /// The SMs that nobody else may use.
+    #[getter]
+    fn floor(&self) -> u32 {
+        self.0.floor
+    }
+
+    /// The SMs that it may use: its ceiling.
+    #[getter]
+    fn sm_count(&self) -> u32 {
+        self.0.sm_count
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<DryRunGroup {}>", self.0)
+    }
+}
+
+impl std::fmt::Display for Group {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Group { name, floor, sm_count, .. } = self;
+        match floor == sm_count {
+            true => write!(f, "{name}: {sm_count} SMs"),
+            false => write!(f, "{name}: {floor} to {sm_count} SMs"),
+        }
+    }
+}
+
+/// What `partition` would give for the same arguments. Nothing is taken.
+///
+///     dry_run({"decode": 17, "prefill": "rest"}).groups["decode"].sm_count   # 24
+///
+/// Where SMs are missing, or the device is cut otherwise at the moment, the result says so. What
+/// `partition` could never take is an error here too, with the same message.
+#[pyfunction]
+#[pyo3(signature = (division, device=DeviceId::Current, *, fine=false, coscheduled=None,
+    preferred_coscheduled=None, backfill=None, locality_domain=None, workqueue=None, priority=None),
+    text_signature = "(division, device=None, *, fine=False, coscheduled=None, \
+    preferred_coscheduled=None, backfill=None, locality_domain=None, workqueue=None, priority=None)")]
+#[allow(clippy::too_many_arguments, reason = "Python's keywords")]
+pub(crate) fn dry_run(
+    py: Python<'_>,
+    division: &Bound<'_, PyAny>,
+    device: DeviceId,
+    fine: bool,
+    coscheduled: Option<&Bound<'_, PyAny>>,
+    preferred_coscheduled: Option<&Bound<'_, PyAny>>,
+    backfill: Option<&Bound<'_, PyAny>>,
+    locality_domain: Option<&Bound<'_, PyAny>>,
+    workqueue: Option<&Bound<'_, PyAny>>,
+    priority: Option<&Bound<'_, PyAny>>,
+) -> PyResult<DryRun> {
+    let keywords = Keywords {
+        fine,
+        coscheduled,
+        preferred_coscheduled,
+        backfill,
+        locality_domain,
+        workqueue,
+        priority,
+    };
+    let request = Request::read("dry_run", division, &keywords)?;
+    let device = device.ordinal(py)?;
+    blocking(py, move || ask(device, &request))
+}
+
+fn ask(ordinal: i64, request: &Request) -> Result<DryRun, Fault> {
+    let device = device(ordinal)?;
+    request.workqueues(&device)?;
+    let sms = device.resources().sm()?;
+    let refused = |reason: Fault, nearest| {
+        Ok(DryRun { given: None, refusal: Some(Refusal { reason: reason.message(), nearest }) })
+    };
+    let given = match sms.dry_run(request.split()) {
+        Ok(given) => given,
+        Err(error @ Error::CutInUse { .. }) => return refused(error.into(), Vec::new()),
+        Err(Error::NotEnoughSms(shortage)) => {
+            let nearest = shortage.nearest.clone();
+            return refused(Error::NotEnoughSms(shortage).into(), nearest);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let library::DryRun { unit, remainder, free_for_floors, .. } = given;
+    let groups = given.groups.into_iter().map(|group| {
+        let library::DryRunGroup { name, share, floor, sm_count, .. } = group;
+        Group { name, share, floor, sm_count }
+    });
+    let mut groups: Vec<Group> = groups.collect();
+    if let Some(rest) = request.division.rest() {
+        if remainder == 0 {
+            let given = groups.iter().map(|group| group.sm_count).sum();
+            return refused(no_rest(rest, given, sms.sm_count()), Vec::new());
+        }
+        let (name, share) = (Arc::from(rest), Share::REST);
+        groups.push(Group { name, share, floor: remainder, sm_count: remainder });
+    }
+    groups.sort_by_key(|group| request.division.place(&group.name));
+    Ok(DryRun { given: Some(Given { groups, unit, remainder, free_for_floors }), refusal: None })
+}

@@ -1,0 +1,61 @@
+//! Workqueues that partitions and GreenContexts ask for.
+
+use green_ctx::Device;
+use green_ctx::resource::{self, WorkqueueOptions, WorkqueueScope};
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple};
+
+use crate::argument::{Whole, unexpected};
+use crate::fault::Fault;
+
+/// Who shares the queues, and how many streams' work is expected to go on at the same time.
+#[derive(Clone, Copy)]
+pub(crate) struct Workqueue {
+    scope: WorkqueueScope,
+    limit: Option<i64>,
+}
+
+impl Workqueue {
+    pub(crate) fn new(scope: WorkqueueScope, limit: Option<Whole>) -> Workqueue {
+        Workqueue { scope, limit: limit.map(|Whole(limit)| limit) }
+    }
+
+    /// Reads a scope, or a scope and a limit.
+    pub(crate) fn read(given: &Bound<'_, PyAny>) -> PyResult<Workqueue> {
+        const EXPECTED: &str = "workqueue is a scope, as in \"balanced\", or a scope and a limit, as in (\"balanced\", 4)";
+        let read = |text: &Bound<'_, PyAny>| {
+            let text = text.cast::<PyString>().map_err(|_| unexpected(given, EXPECTED))?;
+            let text = text.to_str()?;
+            scope(text).ok_or_else(|| {
+                let reason = format!("workqueue must be 'device_ctx' or 'balanced', got '{text}'");
+                PyErr::from(Fault::value(reason))
+            })
+        };
+        let Ok(pair) = given.cast::<PyTuple>() else {
+            return Ok(Workqueue::new(read(given)?, None));
+        };
+        if pair.len() != 2 {
+            return Err(unexpected(given, EXPECTED));
+        }
+        Ok(Workqueue::new(read(&pair.get_item(0)?)?, pair.get_item(1)?.extract()?))
+    }
+
+    /// The configuration of a device's queues, for a context that is to be made.
+    pub(crate) fn configure(self, device: &Device) -> green_ctx::Result<resource::Workqueue> {
+        let mut options = WorkqueueOptions::default().scope(self.scope);
+        if let Some(limit) = self.limit {
+            // What fits no u32 is refused as the greatest one is.
+            options = options.concurrency_limit(u32::try_from(limit.max(0)).unwrap_or(u32::MAX));
+        }
+        device.resources().workqueue()?.configure(options)
+    }
+}
+
+/// The scope that a text names, as in torch 2.12.
+pub(crate) fn scope(text: &str) -> Option<WorkqueueScope> {
+    match text {
+        "device_ctx" => Some(WorkqueueScope::Device),
+        "balanced" => Some(WorkqueueScope::GreenContextBalanced),
+        _ => None,
+    }
+}

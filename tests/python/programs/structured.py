@@ -1,0 +1,74 @@
+"""Co-scheduling, backfill, locality domains and workqueues, on drivers that have them."""
+
+import os
+
+from green_ctx_torch import dry_run, info, partition, verify
+
+
+def refused(kind, expected, *arguments, **keywords):
+    """Both `partition` and `dry_run` refuse it, and nothing is taken."""
+    for ask in [partition, dry_run]:
+        try:
+            ask(*arguments, **keywords)
+        except kind as error:
+            assert expected in str(error), error
+        else:
+            raise AssertionError(f"{ask.__name__} took {arguments} {keywords}")
+    assert dry_run({"all": 132}).fits
+
+
+def counts(*arguments, **keywords):
+    """What `partition` gives, which is what the dry run says."""
+    expected = dry_run(*arguments, **keywords)
+    assert expected.fits, expected
+    with partition(*arguments, **keywords) as parts:
+        given = {name: part.sm_count for name, part in parts.items()}
+        assert verify(parts).ok
+    assert {name: group.sm_count for name, group in expected.groups.items()} == given
+    return list(given.values())
+
+
+# One value for all, or one by name; what is not named has the device's own.
+assert counts({"a": 16, "b": 32}, coscheduled=16) == [16, 32]
+assert counts({"a": 4, "b": 32}, coscheduled={"a": 2}) == [4, 32]
+assert counts({"a": 4, "b": 32, "c": "rest"}, coscheduled={"a": 4, "b": 16}) == [4, 32, 96]
+assert counts({"a": 16, "b": 24}, preferred_coscheduled={"b": 8}) == [16, 24]
+assert counts({"a": 16, "b": 20}, backfill={"b": True}) == [16, 20]
+assert counts({"a": 16, "b": 20}, coscheduled=8, backfill=True) == [16, 20]
+
+refused(ValueError, "on this device it can be an even count", {"a": 16}, coscheduled=3)
+refused(ValueError, "or let it be filled up with other SMs (backfill)", {"a": 20}, coscheduled=8)
+refused(ValueError, "a structured request takes counts", {"a": "16..", "b": 8}, coscheduled=8)
+
+# Of SMs of which some are held, none can be had so; a dry run says it and does not fail.
+with partition({"held": 16}):
+    later = dry_run({"a": 16}, coscheduled=8)
+    assert not later.fits and "held by held (16 SMs)" in later.reason, later
+    try:
+        partition({"a": 16}, coscheduled=8)
+    except RuntimeError as error:
+        assert str(error) == later.reason
+    else:
+        raise AssertionError("structured groups were made beside others")
+
+# Workqueues: one for all, some by name, with a limit or without.
+for workqueue in ["balanced", ("balanced", 2), ("device_ctx", None), {"a": ("balanced", 1)}]:
+    assert counts({"a": 16, "b": "rest"}, workqueue=workqueue) == [16, 116]
+for limit in [0, -1, 1 << 20]:
+    refused(ValueError, "concurrency limit", {"a": 16}, workqueue=("balanced", limit))
+
+if info()["driver"]["version"] == "13.1":
+    refused(RuntimeError, "needs CUDA 13.4", {"a": 16}, locality_domain=0)
+else:
+    # The simulated part has no locality domains.
+    for domain in ["any", 0, {"a": 0, "b": "any"}]:
+        none = dry_run({"a": 16, "b": 24}, locality_domain=domain)
+        assert not none.fits and "not even the first fits" in none.reason, none
+    refused(
+        ValueError,
+        "locality_domain is given for some partitions and not for b; name all",
+        {"a": 16, "b": 24},
+        locality_domain={"a": 0},
+    )
+
+print(os.environ["GREEN_CTX_SIM"])
