@@ -1,5 +1,7 @@
 """The module itself."""
 
+import importlib.metadata
+
 import green_ctx_torch
 
 
@@ -12,6 +14,33 @@ assert "libcuda" not in open("/proc/self/maps").read()
 print(green_ctx_torch.__version__)
 """
     assert python(program).strip() == green_ctx_torch.__version__
+
+
+def test_free_threaded_python_is_refused(python):
+    program = """
+import sysconfig
+known = sysconfig.get_config_var
+sysconfig.get_config_var = lambda name: 1 if name == "Py_GIL_DISABLED" else known(name)
+import sys
+try:
+    import green_ctx_torch
+except ImportError as error:
+    # The native module may not be there, or not load, in such an interpreter.
+    assert "green_ctx_torch._native" not in sys.modules
+    print(error)
+"""
+    message = "green_ctx_torch does not support free-threaded Python; use an interpreter with the GIL"
+    assert python(program).startswith(message)
+
+
+def test_the_metadata_is_complete():
+    metadata = importlib.metadata.metadata("green-ctx-torch")
+    assert metadata["License-Expression"] == "MIT OR Apache-2.0"
+    assert set(metadata.get_all("License-File")) == {"LICENSE-APACHE", "LICENSE-MIT"}
+    assert "Typing :: Typed" in metadata.get_all("Classifier")
+    assert metadata["Keywords"] and metadata.get_all("Project-URL")
+    files = {file.name for file in importlib.metadata.files("green-ctx-torch")}
+    assert {"LICENSE-APACHE", "LICENSE-MIT", "py.typed", "_native.pyi"} <= files
 
 
 def test_what_is_exported_is_there():

@@ -9,6 +9,14 @@
 What runs in one partition never takes SMs of another. Memory and caches are shared.
 """
 
+import sysconfig
+
+if sysconfig.get_config_var("Py_GIL_DISABLED"):
+    raise ImportError(
+        "green_ctx_torch does not support free-threaded Python; use an interpreter with the GIL, such "
+        "as python3.13 and not python3.13t"
+    )
+
 from green_ctx_torch import flashinfer, green_contexts, sglang
 from green_ctx_torch._native import (
     Audit,

@@ -28,7 +28,8 @@ mod workqueue;
 
 use pyo3::pymodule;
 
-#[pymodule]
+// Nothing here was tested without the GIL, and `__init__.py` refuses an interpreter that has none.
+#[pymodule(gil_used = true)]
 mod _native {
     use pyo3::prelude::*;
     use pyo3::types::PyMapping;

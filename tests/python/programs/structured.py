@@ -1,5 +1,6 @@
 """Co-scheduling, backfill, locality domains and workqueues, on drivers that have them."""
 
+import ctypes
 import os
 
 from green_ctx_torch import dry_run, info, partition, verify
@@ -28,6 +29,18 @@ def counts(*arguments, **keywords):
     return list(given.values())
 
 
+def queues(part):
+    """The concurrency limit and the scope of a partition's workqueues, by the driver (cuda.h)."""
+    resource = (ctypes.c_uint32 * 64)()
+    workqueue_config = 1000
+    context = ctypes.c_void_p(part.raw_context)
+    driver = ctypes.CDLL("libcuda.so.1")
+    assert driver.cuCtxGetDevResource(context, resource, workqueue_config) == 0
+    # After the kind and its padding: the device, the limit, the scope.
+    _, limit, scope = resource[24:27]
+    return limit, scope
+
+
 # One value for all, or one by name; what is not named has the device's own.
 assert counts({"a": 16, "b": 32}, coscheduled=16) == [16, 32]
 assert counts({"a": 4, "b": 32}, coscheduled={"a": 2}) == [4, 32]
@@ -54,6 +67,9 @@ with partition({"held": 16}):
 # Workqueues: one for all, some by name, with a limit or without.
 for workqueue in ["balanced", ("balanced", 2), ("device_ctx", None), {"a": ("balanced", 1)}]:
     assert counts({"a": 16, "b": "rest"}, workqueue=workqueue) == [16, 116]
+with partition({"a": 16, "b": "rest"}, workqueue={"a": ("balanced", 2)}) as parts:
+    own, device = queues(parts["a"]), queues(parts["b"])
+    assert own == (2, 1) and device[0] > 2 and device[1] == 0, (own, device)
 for limit in [0, -1, 1 << 20]:
     refused(ValueError, "concurrency limit", {"a": 16}, workqueue=("balanced", limit))
 
