@@ -31,8 +31,11 @@ class CUkernel(CUfunction):
 @pytest.fixture(scope="module")
 def kernels():
     """Kernels by name, each as a CUkernel and as a CUfunction."""
-    library = ctypes.c_void_p()
+    library, context = ctypes.c_void_p(), ctypes.c_void_p()
     call = driver.call
+    call("cuInit", 0)
+    # As long as the functions, which are of this context.
+    call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
     call("cuLibraryLoadData", ctypes.byref(library), CLUSTERED, None, None, 0, None, None, 0)
     found = {}
     with driver.primary_context():
@@ -41,8 +44,9 @@ def kernels():
             call("cuLibraryGetKernel", ctypes.byref(kernel), library, name.encode())
             call("cuKernelGetFunction", ctypes.byref(function), kernel)
             found[name] = kernel.value, function.value
-        yield found
-        call("cuLibraryUnload", library)
+    yield found
+    call("cuLibraryUnload", library)
+    call("cuDevicePrimaryCtxRelease_v2", 0)
 
 
 @pytest.fixture

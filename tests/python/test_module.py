@@ -51,15 +51,17 @@ def test_what_is_exported_is_there():
 def test_a_driver_that_is_missing_is_a_runtime_error(python):
     program = """
 import green_ctx_torch as module
+from green_ctx_torch.allocator import Allocator
 for ask in [module.info, module.verify, lambda: module.partition({"a": 8}),
-            lambda: module.PlanSet({"day": {"a": 8}})]:
+            lambda: module.PlanSet({"day": {"a": 8}}), lambda: module.dry_run({"a": 8}),
+            lambda: module.audit(1), lambda: module.GreenContext.create(8), Allocator]:
     try:
         ask()
     except RuntimeError as error:
         print(error)
 """
     output = python(program, LD_LIBRARY_PATH="/nowhere").splitlines()
-    assert len(output) == 4
+    assert len(output) == 8
     for line in output:
         assert line.startswith("no usable CUDA driver: ")
         assert line.endswith("LD_LIBRARY_PATH=target/sim-lib GREEN_CTX_SIM=h200@13.1)")

@@ -59,7 +59,7 @@ impl Fault {
     }
 
     /// The library's error, where that is what it is.
-    fn library(&self) -> Option<&Error> {
+    pub(crate) fn library(&self) -> Option<&Error> {
         match self {
             Fault::Library(error)
             | Fault::Plan(PlanError::Error(error))

@@ -73,7 +73,8 @@ pub(crate) fn runtime(error: impl StdError + 'static) -> Fault {
         }
         source = error.source();
     }
-    message.push_str(error.downcast_ref().map_or("", advice));
+    let fault = error.downcast_ref().and_then(Fault::library);
+    message.push_str(error.downcast_ref().or(fault).map_or("", advice));
     Fault::state(message)
 }
 
