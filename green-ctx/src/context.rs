@@ -477,10 +477,11 @@ impl Inner {
             driver.report(done);
             // Nothing runs any more. Why recording failed is not known, so nobody else gets the
             // context.
-            return driver.clean_up(|| green::destroy_raw(driver.api(), raw.green));
+            return green::end(&self.device, raw.green);
         }
         let (placement, sm_count) = (green.group.placement().clone(), green.group.sm_count());
-        let stuck = Stuck { placement, workqueue: green.workqueue, sm_count, raw };
+        let kept = self.device.state().kept.keeps(raw.green);
+        let stuck = Stuck { placement, workqueue: green.workqueue, sm_count, kept, raw };
         green.group.quarantine(vec![stuck]);
     }
 }
