@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import re
+from contextlib import closing
 from pathlib import Path
 
 import driver
@@ -51,7 +52,7 @@ def allocator():
 
 @pytest.fixture
 def parts():
-    with partition({"decode": 16, "prefill": "rest"}) as parts:
+    with closing(partition({"decode": 16, "prefill": "rest"})) as parts:
         yield parts
 
 
@@ -101,7 +102,7 @@ def test_each_partition_has_an_account(allocator, parts):
 
 def test_a_name_that_nobody_has_is_a_value_error(allocator):
     plans = {"day": {"idle a": 8}, "night": {"idle b": 8}}
-    with partition({"idle": 8}), PlanSet(plans, sm_count=8):
+    with closing(partition({"idle": 8})), closing(PlanSet(plans, sm_count=8)):
         for name in ["idle", "idle a", "idle b", "primary", "borrowed", "GreenContext"]:
             assert allocator.usage(name)["current_bytes"] == 0
         with pytest.raises(ValueError, match="no partition nope; there are .*idle, idle a, idle b"):

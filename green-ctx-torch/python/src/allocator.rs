@@ -1,18 +1,19 @@
 //! The allocator for PyTorch's memory: the state behind this library's C functions, and torch's objects
 //! that call them.
 
+use std::sync::OnceLock;
+
 use green_ctx_torch::allocator::{Allocator as Shared, Usage, c};
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::argument::{self, DeviceId};
 use crate::device::device;
 use crate::fault::{Fault, unsigned};
 use crate::gil::{Held, blocking};
+use crate::kept::kept;
 use crate::provision::NAME;
 use crate::report;
-use crate::stream::kept;
 use crate::torch;
 
 /// The allocator of a device, which the library's C functions use too: every object for the device
@@ -186,7 +187,7 @@ pub(crate) fn library_path(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
 /// for. It is kept, since a torch.cuda.MemPool does not keep its allocator.
 #[pyfunction]
 pub(crate) fn torch_allocator(py: Python<'_>) -> PyResult<Py<PyAny>> {
-    static KEPT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static KEPT: OnceLock<Py<PyAny>> = OnceLock::new();
     kept(py, &KEPT, || {
         let memory = import_torch(py)?.getattr("cuda")?.getattr("memory")?;
         let names = (library_path(py)?, "green_ctx_torch_alloc", "green_ctx_torch_free");

@@ -35,6 +35,9 @@ pub(crate) enum Fault {
     /// The allocator refused.
     #[error(transparent)]
     Allocator(#[from] AllocatorError),
+    /// Python code, a handler of a signal say, has raised this.
+    #[error(transparent)]
+    Python(PyErr),
 }
 
 impl Fault {
@@ -65,7 +68,7 @@ impl Fault {
         }
         match self {
             Fault::Value(_) => true,
-            Fault::State(_) | Fault::Library(_) => false,
+            Fault::State(_) | Fault::Library(_) | Fault::Python(_) => false,
             Fault::Torch(error) => matches!(error, TorchError::InvalidRequest(_)),
             Fault::Allocator(error) => matches!(
                 error,
@@ -115,6 +118,9 @@ pub(crate) fn advice(error: &Error) -> &'static str {
 
 impl From<Fault> for PyErr {
     fn from(fault: Fault) -> PyErr {
+        if let Fault::Python(raised) = fault {
+            return raised;
+        }
         let mut message = fault.to_string();
         let mut source = fault.source();
         while let Some(error) = source {

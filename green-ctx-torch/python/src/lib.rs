@@ -2,6 +2,7 @@
 
 mod allocator;
 mod argument;
+mod capture;
 mod command;
 mod device;
 mod division;
@@ -9,6 +10,7 @@ mod fault;
 mod gil;
 mod graph;
 mod green_context;
+mod kept;
 mod partition;
 mod partitions;
 mod plan;
@@ -16,7 +18,7 @@ mod provision;
 mod report;
 mod runtime;
 mod share;
-mod stream;
+mod task;
 mod torch;
 
 use pyo3::pymodule;
@@ -28,6 +30,8 @@ mod _native {
 
     #[pymodule_export]
     use crate::allocator::{Allocator, library_path, torch_allocator};
+    #[pymodule_export]
+    use crate::capture::{_capture_begins, _capture_ends, _partition_here, _stream_here};
     #[pymodule_export]
     use crate::command::{_main, info};
     #[pymodule_export]
@@ -52,7 +56,7 @@ mod _native {
     #[pymodule_export]
     use crate::share::Share;
     #[pymodule_export]
-    use crate::stream::Stream;
+    use crate::task::{_task_entered, _task_resume, _task_suspend, Entry};
 
     #[pymodule_export]
     #[allow(non_upper_case_globals, reason = "what Python calls a module's version")]

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use crate::argument::DeviceId;
 use crate::device::device;
 use crate::fault::{Fault, kind};
-use crate::gil::{Held, blocking};
+use crate::gil::{Held, interruptible};
 use crate::partition::{Live, Partition};
 use crate::partitions::Partitions;
 use crate::plan::{Plan, PlanSet, living as living_of};
@@ -76,8 +76,9 @@ pub(crate) fn names_on(device: &Device) -> BTreeSet<String> {
 fn open_on(ordinal: i64) -> Result<Vec<Arc<Live>>, Fault> {
     let device = device(ordinal)?;
     let (partitions, sets) = open();
-    let planned = sets.iter().flat_map(|set| living_of(&set.active()));
-    let open = partitions.into_iter().chain(planned);
+    let planned = sets.iter().map(|set| living_of(&set.active(), set));
+    let planned = planned.collect::<Result<Vec<_>, _>>()?;
+    let open = partitions.into_iter().chain(planned.into_iter().flatten());
     let open: Vec<_> = open.filter(|live| *live.context().device() == device).collect();
     if open.is_empty() {
         let reason = format!("no partitions of device {ordinal} are open; make some first");
@@ -159,7 +160,7 @@ pub(crate) fn verify(
     device: DeviceId,
 ) -> PyResult<Report> {
     let (given, device) = (partitions.map(read).transpose()?, device.ordinal(py)?);
-    let report = blocking(py, move || {
+    let report = interruptible(py, move || {
         let living = match given {
             Some(living) => living.into_iter().map(Held::into_inner).collect(),
             None => open_on(device)?,

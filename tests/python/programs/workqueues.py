@@ -1,5 +1,7 @@
 """The workqueue arguments of torch 2.12, on a driver that has workqueues."""
 
+from contextlib import closing
+
 from green_ctx_torch import GreenContext, PlanSet, _native, partition, verify
 
 most = GreenContext.max_workqueue_concurrency(device_id=0)
@@ -58,8 +60,8 @@ assert "132 SMs can only be shared, which GreenContext (132 SMs) may use" in mes
 everything.close()
 
 # However finely the others cut the device.
-with partition({"a": 2}, fine=True):
+with closing(partition({"a": 2}, fine=True)):
     assert GreenContext(workqueue_scope="device_ctx").sm_count == 130
-with partition({"a": 132}):
+with closing(partition({"a": 132})):
     assert "held by a (132 SMs)" in refused(lambda: GreenContext(workqueue_scope="device_ctx"))
 assert GreenContext.create(132).sm_count == 132
