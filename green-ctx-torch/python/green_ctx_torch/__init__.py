@@ -9,7 +9,7 @@
 What runs in one partition never takes SMs of another. Memory and caches are shared.
 """
 
-from green_ctx_torch import flashinfer, green_contexts, sglang
+from green_ctx_torch import flashinfer, green_contexts, sglang, sizing
 from green_ctx_torch._native import (
     GreenContext,
     Partition,
@@ -25,9 +25,12 @@ from green_ctx_torch._native import (
     retarget,
     verify,
 )
+from green_ctx_torch.sizing import sm_count
+from green_ctx_torch.watching import Escape, Watch, watch
 
 __all__ = [
     "SUPPORTED",
+    "Escape",
     "GreenContext",
     "Partition",
     "PlanSet",
@@ -36,6 +39,7 @@ __all__ = [
     "Report",
     "RetargetedGraph",
     "Share",
+    "Watch",
     "__version__",
     "flashinfer",
     "green_contexts",
@@ -43,7 +47,10 @@ __all__ = [
     "partition",
     "retarget",
     "sglang",
+    "sizing",
+    "sm_count",
     "verify",
+    "watch",
 ]
 
 SUPPORTED: bool

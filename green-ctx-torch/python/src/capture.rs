@@ -1,10 +1,13 @@
 //! Where torch's graphs are captured: what `green_ctx_torch._captures` asks.
 
+use std::ffi::c_void;
+
 use green_ctx::{Driver, StreamOptions, context::Context};
 use green_ctx_torch::{Torch, scope};
 use pyo3::prelude::*;
 
-use crate::fault::Fault;
+use crate::argument::Whole;
+use crate::fault::{Fault, unsigned};
 use crate::gil::{Held, blocking};
 use crate::torch;
 
@@ -13,6 +16,11 @@ fn of_current_stream() -> Result<Option<Context>, Fault> {
     // Without torch, or with one that is too old, nothing is submitted through it.
     let Ok(torch) = Torch::find() else { return Ok(None) };
     let Ok(raw) = torch.current_stream_here() else { return Ok(None) };
+    of_stream(raw)
+}
+
+/// The partition of a stream that torch has, if it is of one.
+fn of_stream(raw: *mut c_void) -> Result<Option<Context>, Fault> {
     if raw.is_null() {
         return Ok(None);
     }
@@ -34,6 +42,17 @@ fn address(context: &Context) -> usize {
 #[pyfunction]
 pub(crate) fn _partition_here(py: Python<'_>) -> PyResult<usize> {
     blocking(py, || Ok(here()?.as_ref().map_or(0, address)))
+}
+
+/// The SMs that torch's work on this thread's current stream of a device can use, of a partition; None for
+/// none.
+#[pyfunction]
+pub(crate) fn current_sm_count(py: Python<'_>, device: Whole) -> PyResult<Option<u32>> {
+    blocking(py, || {
+        let Ok(torch) = Torch::find() else { return Ok(None) };
+        let raw = torch.current_stream(unsigned("a device", device.0)?)?;
+        Ok(of_stream(raw)?.and_then(|context| Some(context.group()?.sm_count())))
+    })
 }
 
 /// A new stream of that partition, as a torch.cuda.ExternalStream; None for none.

@@ -9,7 +9,7 @@ use green_ctx_torch::allocator::AllocatorError;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::provision::NAME;
+use crate::provision;
 
 /// Why a call failed, until there is a GIL to make an exception with.
 #[derive(Debug, thiserror::Error)]
@@ -108,7 +108,9 @@ fn is_value(error: &Error) -> bool {
 /// What a refusal does not say of the only objects of this module that share SMs.
 pub(crate) fn advice(error: &Error) -> &'static str {
     match error {
-        Error::NotEnoughSms(shortage) if shortage.sharers.iter().any(|who| *who.name == *NAME) => {
+        Error::NotEnoughSms(shortage)
+            if shortage.sharers.iter().any(|who| provision::is_ours(&who.name)) =>
+        {
             " (a GreenContext without num_sms shares every SM that nobody has when it is created: \
              create it after what needs SMs of its own, or close it)"
         }

@@ -31,7 +31,9 @@ mod _native {
     #[pymodule_export]
     use crate::allocator::{Allocator, library_path, torch_allocator};
     #[pymodule_export]
-    use crate::capture::{_capture_begins, _capture_ends, _partition_here, _stream_here};
+    use crate::capture::{
+        _capture_begins, _capture_ends, _partition_here, _stream_here, current_sm_count,
+    };
     #[pymodule_export]
     use crate::command::{_main, info};
     #[pymodule_export]
