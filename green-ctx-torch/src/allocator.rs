@@ -7,11 +7,18 @@
 //!
 //! Memory comes from a memory pool of the allocator's own, in the order of the stream that it is asked
 //! for on, and goes back in that order. Each block is in the account of the partition that its stream is
-//! of, and there are limits for all and for each partition by name.
+//! of, by the partition's name. Streams in no partition share an account, and so do those of foreign green
+//! contexts. There are limits for all memory and for each account.
 //!
 //! # Out of memory
 //!
-//! Where a limit would be passed, or the driver has no memory, [`c::green_ctx_torch_alloc`] returns
+//! A limit refuses at once. Where the driver has no memory, [`Allocator::allocate`] waits on the host for
+//! what was freed behind work that still runs, as far as that is on one of the 64 streams that were freed
+//! on last, gives the pool's unused memory back to the device, and asks again. It waits for no stream that
+//! is being captured, and for none of green-ctx that is gone: what was freed on the streams of a closed
+//! partition can be had when their work is done.
+//!
+//! Where a limit would be passed, or the driver has no memory then, [`c::green_ctx_torch_alloc`] returns
 //! null. What PyTorch makes of it depends on how the allocator is used:
 //!
 //! - In a `MemPool`, PyTorch's caching allocator asks for segments. It takes null for
@@ -34,7 +41,7 @@
 //! [recorded](Allocator::record_stream) for it, as far as work was submitted to them. The pool never makes
 //! an allocation wait for a free that its stream does not follow anyway
 //! (`CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES` is off), so that no partition waits for another
-//! because of memory.
+//! because of memory. Where the device has no memory left, the host [waits](self#out-of-memory) instead.
 //!
 //! A block that was used on the default stream of a foreign context (one of
 //! `torch.cuda.green_contexts`, say) goes back when that context is current again, or with
@@ -73,8 +80,10 @@ mod capture;
 mod error;
 mod global;
 mod handle;
+mod pending;
 mod place;
 mod release;
+mod reservation;
 mod snapshot;
 mod source;
 
@@ -84,16 +93,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use green_ctx::sys_0_1::{CUdeviceptr, CUstream};
-use green_ctx::{Device, Driver, graph::RelaxedCapture};
+use green_ctx::{CUresult, Device, Driver, graph::RelaxedCapture};
 use parking_lot::Mutex;
 
 use account::Accounts;
 use block::{Block, Waiting};
 use capture::Capture;
+use pending::Pending;
 use place::Place;
+use reservation::Reservation;
 use source::Source;
 
-pub use account::Usage;
+pub use account::{Owner, Usage};
 pub use error::AllocatorError;
 pub use snapshot::{BlockInfo, Snapshot};
 
@@ -153,6 +164,7 @@ struct Books {
     accounts: Accounts,
     blocks: BTreeMap<CUdeviceptr, Block>,
     waiting: VecDeque<Waiting>,
+    pending: Pending,
 }
 
 impl Allocator {
@@ -219,7 +231,8 @@ impl Allocator {
     ///
     /// # Errors
     ///
-    /// [`AllocatorError::Limit`], [`AllocatorError::Driver`]. Nothing is allocated then.
+    /// [`AllocatorError::Limit`], [`AllocatorError::Driver`]. Nothing is allocated then. Before
+    /// `CUDA_ERROR_OUT_OF_MEMORY` is returned, the host waits for memory that others have freed.
     ///
     /// # Safety
     ///
@@ -236,25 +249,32 @@ impl Allocator {
         inner.give_back_waiting(false);
         let source = inner.source()?;
         // SAFETY: the stream is alive by this function's contract.
-        let (place, partition) = unsafe { Place::find(source.primary(), stream) }?;
+        let (place, owner) = unsafe { Place::find(source.primary(), stream) }?;
         let capture = place.capture(driver)?;
         let hold = match capture {
             Capture::Active => inner.hold(&place)?,
             Capture::None | Capture::Forbidden => None,
         };
-        let reservation = Reservation::new(inner, &partition, bytes as u64)?;
+        let reservation = Reservation::new(inner, &owner, bytes as u64)?;
         let shareable = inner.shareable.load(Ordering::Relaxed);
-        let address = match capture {
+        let allocate = || match capture {
             _ if shareable => source.allocate_shareable(bytes),
             Capture::None => place.with(driver, |raw| {
                 // SAFETY: the stream is alive and not captured, its context current for a token.
                 unsafe { source.allocate(bytes, raw) }
             }),
             Capture::Active | Capture::Forbidden => source.allocate_for_all(bytes),
+        };
+        let address = match allocate() {
+            Err(error) if error.status() == Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY) => {
+                inner.reclaim(driver, source);
+                allocate()
+            }
+            answer => answer,
         }?;
         let block = Block {
             bytes: bytes as u64,
-            partition: Arc::clone(&partition),
+            owner: owner.clone(),
             place,
             uses: Vec::new(),
             holds: hold.into_iter().collect(),
@@ -342,10 +362,21 @@ impl Allocator {
         self.inner.books.lock().accounts.set_limit(bytes);
     }
 
-    /// Limits the bytes that may be in use on streams of partitions of this name: that of the group,
-    /// `primary`, or `borrowed` for foreign green contexts.
+    /// Limits the bytes that may be in use on streams of partitions of this name, now or later; `None`
+    /// for no limit.
     pub fn set_partition_limit(&self, name: &str, bytes: Option<u64>) {
         self.inner.books.lock().accounts.set_partition_limit(name, bytes);
+    }
+
+    /// Limits the bytes that may be in use on streams that are in no partition; `None` for no limit.
+    pub fn set_outside_limit(&self, bytes: Option<u64>) {
+        self.inner.books.lock().accounts.set_outside_limit(bytes);
+    }
+
+    /// Limits the bytes that may be in use on streams of foreign green contexts, those of other
+    /// libraries in this process; `None` for no limit.
+    pub fn set_foreign_limit(&self, bytes: Option<u64>) {
+        self.inner.books.lock().accounts.set_foreign_limit(bytes);
     }
 
     /// Limits the bytes that may be in use to a part of the device's memory.
@@ -436,11 +467,26 @@ impl Allocator {
         self.inner.books.lock().accounts.total()
     }
 
-    /// What is in use on streams of partitions of this name; `None` where nobody has asked for memory
-    /// there and none has a limit.
+    /// What is in use on streams of partitions of this name; `None` where there is no account.
+    ///
+    /// An account begins when memory is first asked for, or a limit set. It stays while bytes are in use
+    /// or there is a limit. Of the others the 64 that were used last are kept.
     #[must_use]
     pub fn partition(&self, name: &str) -> Option<Usage> {
         self.inner.books.lock().accounts.of(name)
+    }
+
+    /// What is in use on streams that are in no partition: those of the primary context, and of others
+    /// that are not green.
+    #[must_use]
+    pub fn outside(&self) -> Usage {
+        self.inner.books.lock().accounts.outside()
+    }
+
+    /// What is in use on streams of foreign green contexts, those of other libraries in this process.
+    #[must_use]
+    pub fn foreign(&self) -> Usage {
+        self.inner.books.lock().accounts.foreign()
     }
 
     /// The bytes in use.
@@ -488,37 +534,6 @@ impl Inner {
         let fresh = Source::create(&self.device, self.threshold.load(Ordering::Relaxed))?;
         // Where another thread was first, this one is dropped, and its pool destroyed.
         Ok(self.source.get_or_init(|| fresh))
-    }
-}
-
-/// Bytes that are set aside for a block until there is one. Where there will be none they are given up.
-struct Reservation<'a> {
-    inner: &'a Inner,
-    partition: &'a Arc<str>,
-    bytes: u64,
-    open: bool,
-}
-
-impl<'a> Reservation<'a> {
-    fn new(inner: &'a Inner, partition: &'a Arc<str>, bytes: u64) -> Result<Reservation<'a>> {
-        inner.books.lock().accounts.reserve(partition, bytes)?;
-        Ok(Reservation { inner, partition, bytes, open: true })
-    }
-
-    fn take(mut self, address: CUdeviceptr, block: Block) {
-        let mut books = self.inner.books.lock();
-        books.accounts.take(self.partition, self.bytes);
-        // The driver gives an address out again only after its block was taken out.
-        books.blocks.insert(address, block);
-        self.open = false;
-    }
-}
-
-impl Drop for Reservation<'_> {
-    fn drop(&mut self) {
-        if self.open {
-            self.inner.books.lock().accounts.cancel(self.partition, self.bytes);
-        }
     }
 }
 

@@ -165,7 +165,20 @@ impl Torch {
     ///
     /// [`TorchError::TooOld`]; [`TorchError::Call`], for a device that PyTorch does not have too.
     pub fn current_stream(&self, device: u32) -> Result<*mut c_void> {
-        let device = index(device)?;
+        self.get_current(index(device)?)
+    }
+
+    /// The calling thread's current stream of PyTorch's current device: null for the default stream.
+    ///
+    /// # Errors
+    ///
+    /// As [`current_stream`](Torch::current_stream).
+    pub fn current_stream_here(&self) -> Result<*mut c_void> {
+        // The current device, for `getCurrentCUDAStream` (c10/cuda/CUDAStream.h).
+        self.get_current(-1)
+    }
+
+    fn get_current(&self, device: i32) -> Result<*mut c_void> {
         let mut stream = ptr::null_mut();
         // SAFETY: the pointer is to a live handle.
         unsafe { call!(self, aoti_torch_get_current_cuda_stream(device, &raw mut stream)) }?;

@@ -7,7 +7,10 @@
 //! into a graph, which then has the partition's work in it.
 //!
 //! - **Nesting.** A thread can enter several partitions, and one several times; each is left once, the
-//!   innermost first. Other partitions' [`leave`] is [`TorchError::NotInnermost`] and changes nothing.
+//!   innermost first. Other partitions' [`leave`] is [`TorchError::NotInnermost`] and changes nothing;
+//!   [`leave_when_innermost`] leaves them with those that were entered later.
+//! - **Tasks.** What takes turns on a thread, as the tasks of an event loop do, [suspends](task::suspend)
+//!   and [resumes](task::resume) what each has entered.
 //! - **Without entering.** [`leave`] is [`TorchError::NotEntered`] and changes nothing.
 //! - **Threads.** Each has its own: what one thread has entered, no other sees. A thread that ends
 //!   leaves what it has entered, without the order.
@@ -23,6 +26,7 @@
 
 mod current;
 mod previous;
+pub mod task;
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -43,6 +47,10 @@ struct Frame {
     event: Event,
     slot: Slot,
     switched: Switched,
+    /// Whether it is left as soon as those that were entered later are.
+    ended: bool,
+    /// Whether a task has entered it, which may be suspended inside.
+    of_task: bool,
 }
 
 #[derive(Default)]
@@ -82,17 +90,9 @@ pub fn enter(torch: &Torch, context: &Context, stream: &Stream) -> Result<()> {
     let previous = Previous::find(torch, device)?;
     let event = event(device)?;
     previous.record(&event)?;
-    let mut slot = Slot::push(context)?;
-    let switched = match Switched::to(torch, stream) {
-        Ok(switched) => switched,
-        Err(error) => {
-            torch.report(slot.pop());
-            return Err(error);
-        }
-    };
+    let frame = Frame::make_current(torch, context, stream, previous, event)?;
     // The last step makes the stream part of a capture, if there is one: nothing can fail after it.
-    let ready = slot.hold().and_then(|()| Ok(stream.wait(&event)?));
-    let frame = Frame { stream: stream.clone(), previous, event, slot, switched };
+    let ready = frame.slot.hold().and_then(|()| Ok(stream.wait(&frame.event)?));
     if let Err(error) = ready {
         frame.undo();
         return Err(error);
@@ -132,11 +132,49 @@ pub fn leave(context: &Context) -> Result<()> {
     // Where the driver could not answer, the partition is left all the same.
     let torch = frame.switched.torch().clone();
     let left = frame.leave();
+    // Those that were to be left earlier go with it.
+    let ended = leave_ended(&torch);
     if left.is_err() {
         torch.report(ready);
+        torch.report(ended);
         return left;
     }
+    if ended.is_err() {
+        torch.report(ready);
+        return ended;
+    }
     ready
+}
+
+/// Leaves a partition as [`leave`] does or, where this thread entered others later, as soon as it has
+/// left those: for what ends in another order than it began, such as generators and tasks.
+///
+/// # Errors
+///
+/// As [`leave`], without [`TorchError::NotInnermost`].
+pub fn leave_when_innermost(context: &Context) -> Result<()> {
+    let outer = with_thread(|thread| {
+        let open = |frame: &&mut Frame| !frame.ended && frame.stream.context() == context;
+        let count = thread.frames.len();
+        let last = thread.frames.iter_mut().enumerate().rev().find(|(_, frame)| open(&frame));
+        last.filter(|(place, _)| place + 1 < count).map(|(_, frame)| frame.ended = true)
+    })?;
+    outer.map_or_else(|| leave(context), Ok)
+}
+
+/// Leaves what is innermost now and was to be left earlier.
+fn leave_ended(torch: &Torch) -> Result<()> {
+    let mut result = Ok(());
+    loop {
+        let ended = with_thread(|thread| thread.frames.pop_if(|frame| frame.ended))?;
+        let Some(frame) = ended else { return result };
+        let left = frame.leave();
+        if result.is_ok() {
+            result = left;
+        } else {
+            torch.report(left);
+        }
+    }
 }
 
 /// Enters a partition until the result is dropped, a panic or not: [`enter`] and [`leave`].
@@ -166,7 +204,7 @@ impl Drop for Entered {
     fn drop(&mut self) {
         // What the parent has entered is not the child's to leave.
         if check_process(self.context.device()).is_ok() {
-            self.torch.report(leave(&self.context));
+            self.torch.report(leave_when_innermost(&self.context));
         }
     }
 }
@@ -182,6 +220,16 @@ pub fn depth() -> usize {
 pub fn innermost() -> Option<Context> {
     let context = |thread: &mut Thread| Some(thread.frames.last()?.stream.context().clone());
     with_thread(context).ok().flatten()
+}
+
+/// The last of the partitions that this thread has entered and not left for which `is_it` holds.
+#[must_use]
+pub fn find(is_it: impl Fn(&Context) -> bool) -> Option<Context> {
+    let entered = |thread: &mut Thread| {
+        let open = thread.frames.iter().rev().filter(|frame| !frame.ended);
+        open.map(|frame| frame.stream.context()).find(|context| is_it(context)).cloned()
+    };
+    with_thread(entered).ok().flatten()
 }
 
 /// Destroys the events that this thread keeps for the next partition that it enters. They keep the
@@ -216,11 +264,32 @@ fn keep(event: Event) -> Option<Event> {
 }
 
 impl Frame {
-    /// Puts back what was, where entering failed half-way.
+    /// Makes a partition's context and stream current.
+    fn make_current(
+        torch: &Torch,
+        context: &Context,
+        stream: &Stream,
+        previous: Previous,
+        event: Event,
+    ) -> Result<Frame> {
+        let mut slot = Slot::push(context)?;
+        let switched = match Switched::to(torch, stream) {
+            Ok(switched) => switched,
+            Err(error) => {
+                torch.report(slot.pop());
+                return Err(error);
+            }
+        };
+        let stream = stream.clone();
+        Ok(Frame { stream, previous, event, slot, switched, ended: false, of_task: false })
+    }
+
+    /// Puts back what was, and keeps no order.
     fn undo(mut self) {
         let torch = self.switched.torch().clone();
         torch.report(self.switched.back());
         torch.report(self.slot.pop());
+        drop(keep(self.event));
     }
 
     /// Puts back what was and keeps the order. Whatever fails, the rest is done.

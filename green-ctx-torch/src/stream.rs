@@ -80,6 +80,8 @@ pub(crate) struct Switched {
 impl Switched {
     pub(crate) fn to(torch: &Torch, stream: &Stream) -> Result<Switched> {
         let device = stream.context().device().ordinal();
+        // PyTorch may use it long after: autograd's nodes and freed tensors remember it.
+        stream.keep_alive()?;
         // SAFETY: the stream is alive and of this device. The result keeps it until another is
         // current, and for good where that cannot be.
         let guard = unsafe { torch.create_guard(raw_stream(stream), device) }?;

@@ -101,7 +101,34 @@ struct Green {
     primary: Arc<PrimaryShares>,
 }
 
+/// Which context a handle was of. It keeps nothing alive, and never means another context, one of the same
+/// driver handle neither.
+#[derive(Clone)]
+pub struct WeakContext {
+    inner: Weak<Inner>,
+}
+
+impl WeakContext {
+    /// Whether a handle is of this context.
+    #[must_use]
+    pub fn is(&self, context: &Context) -> bool {
+        context.is(&self.inner)
+    }
+}
+
+impl fmt::Debug for WeakContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WeakContext").finish_non_exhaustive()
+    }
+}
+
 impl Context {
+    /// What the context can be recognised by when no handle of it is left.
+    #[must_use]
+    pub fn weak(&self) -> WeakContext {
+        WeakContext { inner: self.downgrade() }
+    }
+
     pub(crate) fn from_inner(inner: Arc<Inner>) -> Context {
         Context { inner }
     }
@@ -477,10 +504,11 @@ impl Inner {
             driver.report(done);
             // Nothing runs any more. Why recording failed is not known, so nobody else gets the
             // context.
-            return driver.clean_up(|| green::destroy_raw(driver.api(), raw.green));
+            return green::end(&self.device, raw.green);
         }
         let (placement, sm_count) = (green.group.placement().clone(), green.group.sm_count());
-        let stuck = Stuck { placement, workqueue: green.workqueue, sm_count, raw };
+        let kept = self.device.state().kept.keeps(raw.green);
+        let stuck = Stuck { placement, workqueue: green.workqueue, sm_count, kept, raw };
         green.group.quarantine(vec![stuck]);
     }
 }

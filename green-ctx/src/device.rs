@@ -18,6 +18,7 @@ use crate::error::{Error, Result, check};
 use crate::event::{Event, EventOptions};
 use crate::fence::{Fence, Fences};
 use crate::green::{self, RawGreen};
+use crate::kept::KeptStreams;
 use crate::ledger::{ContextCounts, Cut, Ledger};
 use crate::primary::ShareSlots;
 use crate::quarantine::Quarantine;
@@ -59,6 +60,7 @@ pub(crate) struct DeviceState {
     failed: AtomicBool,
     pub(crate) ledger: Mutex<Ledger<Arc<Fence>, RawGreen>>,
     pub(crate) quarantine: Quarantine,
+    pub(crate) kept: KeptStreams,
     /// What the device was cut into, and asked for last, at the end. The pieces stay good, even when the primary context was
     /// released meanwhile (recorded on an H200).
     units: Mutex<Vec<(Cut, Arc<Units>)>>,
@@ -77,6 +79,7 @@ impl DeviceState {
             failed: AtomicBool::new(false),
             ledger: Mutex::new(Ledger::default()),
             quarantine: Quarantine::default(),
+            kept: KeptStreams::default(),
             units: Mutex::new(Vec::new()),
         })
     }
@@ -233,13 +236,15 @@ impl Device {
 
     /// Sets how many idle contexts the device keeps, 64 unless set; those above the limit are
     /// destroyed, the oldest first. Destroying one gives back no device memory (measured on an H200,
-    /// driver 580.159.04).
+    /// driver 580.159.04). Contexts of streams that are [kept](crate::Stream::keep_alive) stay, and are not
+    /// counted.
     pub fn set_idle_limit(&self, limit: usize) {
         let surplus = self.state().ledger.lock().recycler.set_limit(limit);
         green::destroy(&self.driver, surplus);
     }
 
-    /// Destroys all idle contexts, and returns how many they were. What is kept to find out whether
+    /// Destroys all idle contexts, and returns how many they were; those of streams that are
+    /// [kept](crate::Stream::keep_alive) stay. What is kept to find out whether
     /// work of dropped partitions is done goes too, where it is done. Before that it tries again to
     /// record the work of contexts for which this has failed.
     #[doc(alias = "cuGreenCtxDestroy")]

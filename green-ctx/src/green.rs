@@ -59,9 +59,10 @@ pub(crate) fn leave(
     sm_count: u32,
 ) {
     if device.has_failed() {
-        return device.driver().clean_up(|| destroy_raw(device.api(), raw.green));
+        return end(device, raw.green);
     }
-    let idle = Idle { placement: placement.clone(), workqueue, sm_count, raw };
+    let kept = device.state().kept.keeps(raw.green);
+    let idle = Idle { placement: placement.clone(), workqueue, sm_count, kept, raw };
     let surplus = device.state().ledger.lock().recycler.put(idle);
     destroy(device.driver(), surplus);
 }
@@ -70,6 +71,13 @@ pub(crate) fn leave(
 pub(crate) fn destroy(driver: &Driver, contexts: Vec<Idle<RawGreen>>) {
     for idle in contexts {
         driver.clean_up(|| destroy_raw(driver.api(), idle.raw.green));
+    }
+}
+
+/// Destroys a context that nobody is to use again, unless it is kept for foreign code.
+pub(crate) fn end(device: &Device, green: Raw<CUgreenCtx_st>) {
+    if !device.state().kept.keeps(green) {
+        device.driver().clean_up(|| destroy_raw(device.api(), green));
     }
 }
 

@@ -97,6 +97,10 @@ impl SmGroup {
         &self.name
     }
 
+    pub(crate) fn arc_name(&self) -> &Arc<str> {
+        &self.name
+    }
+
     /// The share that was asked for; [`Share::REST`] for what remained.
     #[must_use]
     pub fn share(&self) -> Share {

@@ -97,6 +97,7 @@ pub mod watch;
 // What divides a device, and what keeps partitions apart in time.
 mod fence;
 mod group;
+mod kept;
 mod ledger;
 mod quarantine;
 // What handles and contexts need.

@@ -81,7 +81,8 @@ impl Quarantine {
     /// not reported again. Returns the fences, some perhaps more than once.
     pub(crate) fn end(&self, api: &Api) -> Vec<Arc<Fence>> {
         let cases = mem::take(&mut *self.cases.lock());
-        for context in cases.iter().flat_map(|case| &case.contexts) {
+        let contexts = cases.iter().flat_map(|case| &case.contexts);
+        for context in contexts.filter(|context| !context.kept) {
             let _ignored = green::destroy_raw(api, context.raw.green);
         }
         cases.iter().flat_map(|case| case.fences.as_slice()).cloned().collect()
@@ -99,7 +100,7 @@ pub(crate) fn record_again(device: &Device, context: &Stuck) -> Result<Option<Ar
     if recorded.is_err() && !device.has_failed() {
         return recorded;
     }
-    let Stuck { placement, workqueue, sm_count, raw } = context;
+    let Stuck { placement, workqueue, sm_count, raw, kept: _ } = context;
     green::leave(device, *raw, placement, *workqueue, *sm_count);
     Ok(recorded.unwrap_or_default())
 }

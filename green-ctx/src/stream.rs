@@ -77,6 +77,8 @@ pub(crate) struct Inner {
     raw: Raw<CUstream_st>,
     context: Context,
     slot: Option<usize>,
+    /// Its priority, where the driver's stream is kept for good.
+    kept: OnceLock<i32>,
     /// Dropped after everything else: an owner may keep the context too.
     ownership: Ownership,
 }
@@ -108,7 +110,8 @@ impl Stream {
         context.device().driver().check_process()?;
         // Before the driver's call: a processor waits for all that it wrote when a count changes.
         let context = context.for_stream();
-        let raw = match create_raw(&context, options.priority) {
+        let kept = context.take_kept_stream(options.priority);
+        let raw = match kept.map_or_else(|| create_raw(&context, options.priority), Ok) {
             Ok(raw) => raw,
             Err(error) => {
                 context.count_out();
@@ -119,6 +122,9 @@ impl Stream {
         let slot = context.enter_stream(raw);
         let first = First { raw, context, slot, shared: OnceLock::new() };
         let stream = Stream { handle: Handle::First(first) };
+        if kept.is_some() {
+            stream.keep_alive()?;
+        }
         stream.context().hold_new(&stream)?;
         Ok(stream)
     }
@@ -131,7 +137,8 @@ impl Stream {
         };
         first.shared.get_or_init(|| {
             let (raw, context, slot) = (first.raw, first.context.clone(), first.slot);
-            let inner = Arc::new(Inner { raw, context, slot, ownership: Ownership::Owned });
+            let kept = OnceLock::new();
+            let inner = Arc::new(Inner { raw, context, slot, kept, ownership: Ownership::Owned });
             if !self.driver().is_forked() {
                 self.driver().streams().enter(raw.address(), &inner);
             }
@@ -194,6 +201,29 @@ impl Stream {
         // SAFETY: the stream is alive, the pointer is to a live integer.
         unsafe { call!(self.driver().api(), cuStreamGetPriority(self.raw(), &raw mut priority)) }?;
         Ok(priority)
+    }
+
+    /// Keeps the driver's stream and its context until the process ends, whichever handles are dropped:
+    /// for foreign code that has the stream and never says when it is done with it, such as PyTorch's
+    /// autograd and its allocator.
+    ///
+    /// The last handle gives the SMs back as ever. Stream and context then wait for the next partition of
+    /// the same SMs, which gets both: [`Context::create_stream`] returns this stream where its priority is
+    /// the one asked for. [`Device::release_idle`](crate::Device::release_idle) leaves them. What foreign
+    /// code submits after the last handle is dropped still runs on those SMs, whoever has them by then, and
+    /// nothing waits for it.
+    ///
+    /// For streams of partitions that this crate made; for others it does nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`]. The stream is not kept then.
+    pub fn keep_alive(&self) -> Result<()> {
+        let inner = self.share();
+        if inner.kept.get().is_none() && inner.ownership.is_owned() && self.context().keep()? {
+            let _same = inner.kept.set(self.priority()?);
+        }
+        Ok(())
     }
 
     /// Records an event that completes when the work submitted so far has.
@@ -379,8 +409,10 @@ impl Drop for Inner {
         leave(self.raw, &self.context, self.slot);
         // Forgotten before it is given up: the driver may use the address again at once.
         driver.streams().forget(self.raw.address(), self);
-        if self.ownership.is_owned() {
-            destroy(self.raw, &self.context);
+        match self.kept.get() {
+            Some(priority) => self.context.put_kept_stream(self.raw, *priority),
+            None if self.ownership.is_owned() => destroy(self.raw, &self.context),
+            None => {}
         }
         self.context.count_out();
     }

@@ -242,6 +242,39 @@ fn draining_waits_on_the_host_and_gives_up_in_time() -> Outcome {
     Ok(())
 }
 
+#[test]
+fn a_drain_is_given_up_when_asked_and_changes_nothing() -> Outcome {
+    let (_sim, _kernel, set, [night, _]) = endless_day()?;
+    let mut asked = 0;
+    let options = SwitchOptions::default().drain(Duration::from_secs(60));
+    let given_up = set.switch_while(&night, options, || {
+        asked += 1;
+        asked < 3
+    });
+    assert!(matches!(given_up, Err(PlanError::GivenUp { name }) if name == "night"));
+    assert_eq!((asked, set.active().name()), (3, "day"));
+    set.switch(&night, SwitchOptions::default())?;
+    Ok(())
+}
+
+#[test]
+fn a_context_of_several_plans_has_the_active_ones_name() -> Outcome {
+    let (_sim, device) = simulated("h200")?;
+    let train = PlanRequest::new("day", SplitRequest::new().group("train", 16));
+    let set = set(&device, train)?;
+    let night = PlanRequest::new("night", SplitRequest::new().group("chat", 16));
+    let night = set.prepare(night)?;
+    let context = night.partitions()[0].context().clone();
+    assert_eq!(set.active().partitions()[0].context(), &context);
+    assert_eq!(context.partition_name().as_deref(), Some("train"));
+    set.switch(&night, SwitchOptions::default())?;
+    assert_eq!(context.partition_name().as_deref(), Some("chat"));
+    set.switch(&set.plan("day")?, SwitchOptions::default())?;
+    assert_eq!(context.partition_name().as_deref(), Some("train"));
+    assert_eq!(device.primary_context()?.partition_name(), None);
+    Ok(())
+}
+
 type EndlessDay = (Sim, Kernel, PlanSet, [Arc<Plan>; 2]);
 
 /// A set whose active plan, day, has work that does not end, and two more: dusk has such work too.

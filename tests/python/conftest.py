@@ -4,6 +4,7 @@ import gc
 import os
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import green_ctx_torch
@@ -23,7 +24,7 @@ def nothing_left():
     """All SMs are free again after each test."""
     yield
     gc.collect()
-    with green_ctx_torch.partition({"all": 132}) as parts:
+    with closing(green_ctx_torch.partition({"all": 132})) as parts:
         assert parts["all"].sm_count == 132
 
 

@@ -49,6 +49,13 @@ def synchronize(raw_stream):
     call("cuStreamSynchronize", ctypes.c_void_p(raw_stream))
 
 
+def priority(raw_stream):
+    """The priority that the driver gave a stream."""
+    number = ctypes.c_int()
+    call("cuStreamGetPriority", ctypes.c_void_p(raw_stream), ctypes.byref(number))
+    return number.value
+
+
 class Memory:
     """Memory of the device, whose calls are in the order of the streams given."""
 

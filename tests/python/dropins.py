@@ -1,6 +1,7 @@
 """What the tests of the drop-ins share: a torch that is little more than its streams."""
 
 import os
+import re
 import subprocess
 import sys
 import types
@@ -63,6 +64,12 @@ def run(program, *arguments, tmp_path, driver="h200@13.0", capture=True):
     done = subprocess.run(command, env=environment, capture_output=capture, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return report.read_text()
+
+
+def live(report, kind):
+    """How many of a kind there were at the end."""
+    found = re.search(rf"^ *{kind}: ([0-9]+)", report, re.MULTILINE)
+    return int(found.group(1))
 
 
 def calls(report, function):

@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import re
+from contextlib import closing
 from pathlib import Path
 
 import driver
@@ -43,6 +44,8 @@ def allocator():
     allocator.reset_peak()
     yield allocator
     allocator.limit = None
+    allocator.set_outside_limit(None)
+    allocator.set_foreign_limit(None)
     for name in allocator.snapshot()["partitions"]:
         allocator.set_partition_limit(name, None)
     allocator.set_shareable(False)
@@ -51,7 +54,7 @@ def allocator():
 
 @pytest.fixture
 def parts():
-    with partition({"decode": 16, "prefill": "rest"}) as parts:
+    with closing(partition({"decode": 16, "prefill": "rest"})) as parts:
         yield parts
 
 
@@ -90,7 +93,8 @@ def test_each_partition_has_an_account(allocator, parts):
     assert allocator.current_bytes == 5107
     current = {name: allocator.usage(name)["current_bytes"] for name in ("decode", "prefill")}
     assert current == {"decode": 100, "prefill": 5000}
-    assert allocator.usage("primary")["current_bytes"] == 7
+    assert allocator.usage_outside()["current_bytes"] == 7
+    assert allocator.usage_foreign()["current_bytes"] == 0
     for address, stream in blocks.items():
         library.free(address, stream)
     assert allocator.current_bytes == 0 and allocator.peak_bytes == 5107
@@ -99,10 +103,88 @@ def test_each_partition_has_an_account(allocator, parts):
     assert allocator.peak_bytes == allocator.usage("decode")["peak_bytes"] == 0
 
 
+def test_no_name_stands_for_what_is_in_no_partition(allocator):
+    with closing(partition({"primary": 16, "borrowed": 16})) as parts:
+        blocks = {}
+        for size, stream in [(100, parts["primary"].raw_stream), (7, None)]:
+            blocks[library.alloc(size, stream)] = stream
+        assert allocator.usage("primary")["current_bytes"] == 100
+        assert allocator.usage("borrowed")["current_bytes"] == 0
+        assert allocator.usage_outside()["current_bytes"] == 7
+        snapshot = allocator.snapshot()
+        assert snapshot["partitions"]["primary"]["current_bytes"] == 100
+        assert snapshot["outside"] == allocator.usage_outside()
+        assert snapshot["foreign"] == allocator.usage_foreign()
+        owners = {block["bytes"]: block["partition"] for block in snapshot["blocks"]}
+        assert owners == {100: "primary", 7: None}
+        allocator.set_outside_limit(10)
+        allocator.set_foreign_limit(20)
+        assert library.alloc(4, None) is None
+        assert "7 of the 10 bytes of memory in no partition" in allocator.snapshot()["last_error"]
+        assert allocator.usage_outside()["limit_bytes"] == 10
+        assert allocator.usage_foreign()["limit_bytes"] == 20
+        assert allocator.usage("primary")["limit_bytes"] is None
+        for address, stream in blocks.items():
+            library.free(address, stream)
+
+
+def test_each_context_of_the_drop_ins_has_an_account(python):
+    python(DROP_INS)
+
+
+# In a Python of its own: contexts that were closed are used again, and other tests expect theirs.
+DROP_INS = """
+import ctypes, re
+from green_ctx_torch import GreenContext, _native
+from green_ctx_torch.allocator import Allocator, library_path
+
+library, allocator = ctypes.CDLL(library_path()), Allocator()
+alloc, free = library.green_ctx_torch_alloc, library.green_ctx_torch_free
+alloc.restype = ctypes.c_void_p
+alloc.argtypes = [ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+free.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+# FlashInfer's and SGLang's are made by the same function.
+made = [GreenContext.create(16), GreenContext.create(16), *_native.split_green(0, [16, 16])]
+names = [context.partition.name for context in made]
+assert names == [f"GreenContext {number}" for number in (1, 2, 3, 4)], names
+assert [allocator.usage(name)["current_bytes"] for name in names] == [0] * 4
+allocator.set_partition_limit(names[0], 100)
+assert alloc(101, 0, made[0].raw_stream) is None
+assert "partition GreenContext 1" in allocator.snapshot()["last_error"]
+blocks = [alloc(200, 0, context.raw_stream) for context in made[1:]]
+assert [allocator.usage(name)["current_bytes"] for name in names] == [0, 200, 200, 200]
+for address, context in zip(blocks, made[1:]):
+    free(address, 0, 0, context.raw_stream)
+# One that is made of the same SMs later is another one.
+made[1].close()
+assert GreenContext.create(16).partition.name == "GreenContext 5"
+# Only names that the module has given out are known.
+for name in ["GreenContext", "GreenContext 0", "GreenContext 6", "GreenContext +1"]:
+    try:
+        allocator.usage(name)
+    except ValueError as error:
+        assert f"there is no partition {name};" in str(error)
+    else:
+        raise AssertionError(name)
+"""
+
+
+def test_accounts_of_partitions_that_are_gone_do_not_pile_up(allocator):
+    allocator.set_partition_limit("kept", 100)
+    for number in range(200):
+        with closing(partition({f"gone {number}": 16})) as parts:
+            stream = parts[f"gone {number}"].raw_stream
+            library.free(library.alloc(64, stream), stream)
+    kept = allocator.snapshot()["partitions"]
+    assert len(kept) == 64 + 1 and "kept" in kept and "gone 199" in kept
+    with pytest.raises(ValueError, match="there is no partition gone 0; there are "):
+        allocator.usage("gone 0")
+
+
 def test_a_name_that_nobody_has_is_a_value_error(allocator):
     plans = {"day": {"idle a": 8}, "night": {"idle b": 8}}
-    with partition({"idle": 8}), PlanSet(plans, sm_count=8):
-        for name in ["idle", "idle a", "idle b", "primary", "borrowed", "GreenContext"]:
+    with closing(partition({"idle": 8})), closing(PlanSet(plans, sm_count=8)):
+        for name in ["idle", "idle a", "idle b"]:
             assert allocator.usage(name)["current_bytes"] == 0
         with pytest.raises(ValueError, match="no partition nope; there are .*idle, idle a, idle b"):
             allocator.usage("nope")
@@ -131,6 +213,7 @@ def test_a_snapshot_has_everything(allocator, parts):
             "address": block,
             "bytes": 4096,
             "partition": "decode",
+            "foreign": False,
             "stream": stream,
             "recorded": [],
             "graphs": 0,
@@ -199,9 +282,37 @@ def test_wrong_arguments_change_nothing(allocator):
     ]:
         with pytest.raises(ValueError):
             wrong()
-    with pytest.raises(TypeError):
-        allocator.limit = 1.5
     assert allocator.limit == 10
+
+
+@pytest.mark.parametrize(
+    ("give", "advice"),
+    [
+        (lambda allocator, number: setattr(allocator, "limit", number), "None for no limit"),
+        (
+            lambda allocator, number: allocator.set_partition_limit("decode", number),
+            "None for no limit",
+        ),
+        (lambda allocator, number: allocator.set_outside_limit(number), "None for no limit"),
+        (lambda allocator, number: allocator.set_foreign_limit(number), "None for no limit"),
+        (lambda allocator, number: allocator.set_release_threshold(number), "such as 1 << 30"),
+        (lambda allocator, number: allocator.ipc_handle(number), r"tensor\.data_ptr\(\)"),
+    ],
+    ids=["limit", "partition", "outside", "foreign", "threshold", "address"],
+)
+def test_numbers_that_do_not_fit_are_value_errors(allocator, give, advice):
+    allocator.limit = 10
+    for number in [-1, -(2**63), -(2**63) - 1, 2**63, 2**64, 2**200]:
+        with pytest.raises(ValueError, match=advice):
+            give(allocator, number)
+    for wrong in [True, 1.5, "1", [1]]:
+        with pytest.raises(TypeError, match="a whole number such as 16 is wanted, not a "):
+            give(allocator, wrong)
+    assert allocator.limit == 10
+    assert allocator.usage_outside()["limit_bytes"] is None
+    if advice == "None for no limit":
+        give(allocator, 2**62)
+        give(allocator, None)
 
 
 def test_torch_gets_the_functions(python):
@@ -281,3 +392,23 @@ except RuntimeError as error:
     print(error)
 """
     assert python(program, LD_LIBRARY_PATH="/nowhere").startswith("no usable CUDA driver: ")
+
+
+def test_a_limit_holds_for_the_name_of_the_active_plan(allocator):
+    # One context, of two names.
+    plans = PlanSet({"day": {"train": 16}, "night": {"chat": 16}}, sm_count=16)
+    with closing(plans):
+        allocator.set_partition_limit("train", 100)
+        allocator.set_partition_limit("chat", 5000)
+        raw = plans.active.partitions["train"].raw_stream
+        assert library.alloc(101, raw) is None
+        chat = plans.switch("night").partitions["chat"]
+        assert chat.raw_stream == raw
+        block = library.alloc(4000, raw)
+        assert block is not None and library.alloc(1001, raw) is None
+        assert allocator.usage("chat")["current_bytes"] == 4000
+        plans.switch("day")
+        assert library.alloc(101, raw) is None
+        library.free(block, raw)
+        for name in ("train", "chat"):
+            assert allocator.usage(name)["current_bytes"] == 0

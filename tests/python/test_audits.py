@@ -1,5 +1,7 @@
 """Where the nodes of captured graphs run."""
 
+from contextlib import closing
+
 import driver
 import pytest
 from green_ctx_torch import audit, partition, retarget
@@ -8,7 +10,7 @@ from green_ctx_torch.runtime import stream_create, stream_destroy
 
 @pytest.fixture
 def parts():
-    with partition({"a": 8, "b": "rest"}) as parts:
+    with closing(partition({"a": 8, "b": "rest"})) as parts:
         yield parts
 
 

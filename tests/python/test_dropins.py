@@ -6,7 +6,7 @@ import time
 
 import green_ctx_torch
 import pytest
-from dropins import calls, run, torch  # noqa: F401
+from dropins import calls, live, run, torch  # noqa: F401
 from green_ctx_torch import GreenContext, PlanSet, partition, runtime, verify
 from green_ctx_torch.allocator import Allocator
 
@@ -57,7 +57,7 @@ def test_counts_are_rounded_as_the_driver_does(requested, given):
 
 def test_contexts_own_their_sms():
     first = GreenContext.create(64)
-    with pytest.raises(RuntimeError, match=r"held by GreenContext \(64 SMs\)"):
+    with pytest.raises(RuntimeError, match=r"held by GreenContext \d+ \(64 SMs\)"):
         GreenContext.create(100)
     second = GreenContext.create(64)
     assert first.raw_context != second.raw_context
@@ -104,7 +104,7 @@ def test_workqueues_need_a_newer_driver():
 def test_workqueues(tmp_path):
     report = run("workqueues.py", tmp_path=tmp_path, driver="h200@13.1")
     # One for each choice of SMs and workqueue.
-    assert calls(report, "cuGreenCtxCreate") == 8 and "streams: 0" in report
+    assert calls(report, "cuGreenCtxCreate") == 8
 
 
 def test_the_keyword_form_and_the_current_device(torch):
@@ -324,15 +324,17 @@ def test_torch_is_absent_too_old_or_without_cuda(how, supported, words, tmp_path
     assert words in output[1]
     assert "without set_context" in output[2]
     assert output[3] == "116"
-    assert "streams: 0" in report
+    # It was handed out, and waits with its context for the next user.
+    assert live(report, "streams") <= live(report, "green_contexts")
 
 
 @pytest.mark.parametrize("cycles", [40, 1000])
 def test_contexts_are_used_again(cycles, tmp_path):
     report = run("churn.py", str(cycles), tmp_path=tmp_path)
     # One for each size, and one of all SMs at the end.
-    assert calls(report, "cuGreenCtxCreate") <= 5
-    assert "streams: 0" in report and "race" not in report
+    assert calls(report, "cuGreenCtxCreate") <= 5 and "race" not in report
+    # Two of each size but the last, which torch may use to the end, however many cycles there were.
+    assert live(report, "streams") <= 8 and calls(report, "cuStreamDestroy") == 0
 
 
 def test_the_ordering_bug_is_seen(tmp_path):

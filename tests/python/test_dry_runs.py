@@ -1,5 +1,7 @@
 """What `partition` would give."""
 
+from contextlib import closing
+
 import pytest
 from green_ctx_torch import dry_run, partition
 
@@ -13,7 +15,7 @@ def test_a_dry_run_is_what_partition_gives():
     ]:
         expected = dry_run(division)
         assert expected.fits and expected.reason is None and expected.nearest == []
-        with partition(division) as parts:
+        with closing(partition(division)) as parts:
             given = {name: (part.share, part.floor, part.sm_count) for name, part in parts.items()}
         groups = expected.groups
         assert list(groups) == list(given)
@@ -52,7 +54,7 @@ def test_what_does_not_fit_has_the_reason_of_partition(arguments):
 
 
 def test_others_are_taken_into_account():
-    with partition({"decode": 100}):
+    with closing(partition({"decode": 100})):
         found = dry_run({"a": 16, "b": 24})
         assert not found.fits and "held by decode (100 SMs)" in found.reason
         assert found.nearest == ["16", "16"]

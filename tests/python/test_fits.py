@@ -1,6 +1,7 @@
 """How much of a kernel fits in a partition."""
 
 import ctypes
+from contextlib import closing
 from types import SimpleNamespace
 
 import driver
@@ -51,7 +52,7 @@ def kernels():
 
 @pytest.fixture
 def part():
-    with partition({"decode": 16, "prefill": "rest"}) as parts:
+    with closing(partition({"decode": 16, "prefill": "rest"})) as parts:
         yield parts["decode"]
 
 
@@ -113,7 +114,7 @@ def test_a_block_that_no_sm_holds_does_not_fit(kernels, part):
 
 
 def test_shared_sms_are_counted(kernels):
-    with partition({"decode": "32..", "prefill": "..100"}) as parts:
+    with closing(partition({"decode": "32..", "prefill": "..100"})) as parts:
         found = fit(kernels["plain"][1], parts["decode"], grid=1, block=1024)
         assert (found.sm_count, found.shared_sms) == (132, 100)
 

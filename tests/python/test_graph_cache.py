@@ -1,6 +1,7 @@
 """Copies of graphs for partitions, kept."""
 
 import gc
+from contextlib import closing
 
 import driver
 import pytest
@@ -9,7 +10,7 @@ from green_ctx_torch import GraphCache, GreenContext, partition
 
 @pytest.fixture
 def parts():
-    with partition({"a": 8, "b": 16}) as parts:
+    with closing(partition({"a": 8, "b": 16})) as parts:
         yield parts
 
 
@@ -55,7 +56,7 @@ def test_what_is_forgotten_is_made_again(parts, graph):
 
 def test_a_partition_is_free_when_it_is_forgotten(graph):
     cache = GraphCache()
-    with partition({"late": 100}) as parts:
+    with closing(partition({"late": 100})) as parts:
         cache.get(graph, parts["late"])
     with pytest.raises(RuntimeError, match="late"):
         partition({"next": 108})

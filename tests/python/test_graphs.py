@@ -2,12 +2,13 @@
 
 import driver
 import pytest
+from contextlib import closing
 from green_ctx_torch import partition, retarget
 
 
 @pytest.fixture
 def parts():
-    with partition({"a": 8, "b": "rest"}) as parts:
+    with closing(partition({"a": 8, "b": "rest"})) as parts:
         yield parts
 
 

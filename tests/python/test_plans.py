@@ -1,5 +1,8 @@
 """Plans: prepared, switched, retired."""
 
+from contextlib import closing
+from pathlib import Path
+
 import driver
 import pytest
 from green_ctx_torch import PlanSet, partition
@@ -13,7 +16,7 @@ def counts(plan):
 
 
 def test_the_first_plan_is_the_active_one():
-    with PlanSet({"day": DAY, "night": NIGHT}) as plans:
+    with closing(PlanSet({"day": DAY, "night": NIGHT})) as plans:
         assert plans.plans == ("day", "night") and plans.sm_count == 132 and plans.device == 0
         assert plans.active.name == "day" and counts(plans.active) == {"decode": 16, "prefill": 116}
         assert repr(plans) == "<PlanSet: 132 SMs, day is active>"
@@ -28,7 +31,7 @@ def test_the_first_plan_is_the_active_one():
 
 
 def test_a_plan_is_prepared_and_retired():
-    with PlanSet({"day": DAY}) as plans:
+    with closing(PlanSet({"day": DAY})) as plans:
         noon = plans.prepare("noon", {"decode": 100, "prefill": 32})
         part = noon.partitions["decode"]
         assert plans.plans == ("day", "noon") and plans.active.name == "day"
@@ -46,7 +49,7 @@ def test_a_plan_is_prepared_and_retired():
 
 def test_a_switch_orders_the_work_on_the_sms_that_change_hands():
     # The simulator finds an access that nothing puts in order, which fails the whole run.
-    with PlanSet({"day": {"a": 64, "b": "rest"}, "night": {"all": "rest"}}) as plans:
+    with closing(PlanSet({"day": {"a": 64, "b": "rest"}, "night": {"all": "rest"}})) as plans:
         a = plans.active.partitions["a"].raw_stream
         memory = driver.Memory(64, a)
         memory.fill(1, a)
@@ -57,9 +60,9 @@ def test_a_switch_orders_the_work_on_the_sms_that_change_hands():
 
 
 def test_a_plan_takes_some_of_the_sms():
-    with PlanSet({"day": {"a": 16, "b": "rest"}}, sm_count=64) as plans:
+    with closing(PlanSet({"day": {"a": 16, "b": "rest"}}, sm_count=64)) as plans:
         assert plans.sm_count == 64 and counts(plans.active) == {"a": 16, "b": 48}
-        with partition({"c": "rest"}) as parts:
+        with closing(partition({"c": "rest"})) as parts:
             assert parts["c"].sm_count == 68
 
 
@@ -78,7 +81,7 @@ def test_a_plan_takes_some_of_the_sms():
     ],
 )
 def test_what_is_wrong_is_a_value_error_and_changes_nothing(ask, expected):
-    with PlanSet({"day": DAY}) as plans:
+    with closing(PlanSet({"day": DAY})) as plans:
         with pytest.raises(ValueError) as raised:
             ask(plans)
         assert expected in str(raised.value)
@@ -127,7 +130,7 @@ def test_a_set_of_something_else_is_a_type_error(plans, expected):
 
 
 def test_a_plan_is_named_by_text():
-    with PlanSet([("day", DAY)]) as plans:
+    with closing(PlanSet([("day", DAY)])) as plans:
         for ask in [plans.switch, plans.retire, lambda name: plans.prepare(name, NIGHT)]:
             with pytest.raises(TypeError, match="the name of a plan is a str .*, and 8 is of type int"):
                 ask(8)
@@ -138,7 +141,7 @@ def test_a_plan_is_named_by_text():
 
 
 def test_a_switch_that_waits_too_short_is_refused():
-    with PlanSet({"day": DAY, "night": NIGHT}) as plans:
+    with closing(PlanSet({"day": DAY, "night": NIGHT})) as plans:
         driver.keep_busy(plans.active.partitions["decode"].raw_stream)
         with pytest.raises(RuntimeError, match="decode was not done with its work within 0 ms"):
             plans.switch("night", drain_ms=0)
@@ -162,3 +165,37 @@ def test_a_closed_set_says_so():
     ]:
         with pytest.raises(RuntimeError, match="the set of plans is closed"):
             use()
+
+
+INTERRUPTED = """
+import signal, sys, threading, time, os
+sys.path.insert(0, sys.argv[1])
+import driver, green_ctx_torch
+
+plans = green_ctx_torch.PlanSet({"day": {"a": 16}, "night": {"a": 32}}, sm_count=64)
+busy = plans.active.partitions["a"].raw_stream
+if sys.argv[2] == "verify":
+    release = driver.hold(busy)
+else:
+    # Every look at the simulated device lets some of its time pass: more than a second of work.
+    for _ in range(2000):
+        driver.keep_busy(busy)
+calls = {
+    "switch": lambda: plans.switch("night", drain_ms=60_000),
+    "verify": lambda: green_ctx_torch.verify(plans),
+}
+threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
+started = time.monotonic()
+try:
+    calls[sys.argv[2]]()
+except KeyboardInterrupt:
+    print("interrupted", plans.active.name, time.monotonic() - started < 20)
+if sys.argv[2] == "verify":
+    release()
+"""
+
+
+@pytest.mark.parametrize("call", ["switch", "verify"])
+def test_an_interrupt_ends_what_waits(python, call):
+    folder = str(Path(__file__).parent)
+    assert python(INTERRUPTED, folder, call).split() == ["interrupted", "day", "True"]

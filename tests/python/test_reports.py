@@ -1,6 +1,7 @@
 """Proof of where partitions run, and what there is."""
 
 import json
+from contextlib import closing
 from xml.etree import ElementTree
 
 import pytest
@@ -12,7 +13,7 @@ def names(report):
 
 
 def test_partitions_are_verified():
-    with partition({"a": 16, "b": "rest"}) as parts:
+    with closing(partition({"a": 16, "b": "rest"})) as parts:
         report = verify(parts)
         assert report.ok and report.disjoint and report.complete and report.concurrent
         assert repr(report) == "<Report: verified: a on 16 of 16 SMs, b on 116 of 116 SMs>"
@@ -24,26 +25,26 @@ def test_partitions_are_verified():
 
 
 def test_the_picture_is_what_a_notebook_shows():
-    with partition({"a": 16, "b": "rest"}) as parts:
+    with closing(partition({"a": 16, "b": "rest"})) as parts:
         report = verify(parts)
         picture = ElementTree.fromstring(report.to_svg())
         assert picture.tag.endswith("svg") and report._repr_svg_() == report.to_svg()
 
 
 def test_a_partition_given_twice_is_reported_once():
-    with partition({"a": 16}) as parts:
+    with closing(partition({"a": 16})) as parts:
         report = verify([parts["a"], parts["a"]])
         assert report.ok and names(report) == ["a"]
 
 
 def test_partitions_are_given_in_many_ways():
-    with partition({"a": 8, "b": 8}) as parts:
+    with closing(partition({"a": 8, "b": 8})) as parts:
         a, b = parts.values()
         assert names(verify(a)) == ["a"]
         assert names(verify([b, a])) == names(verify({"x": b, "y": a})) == ["b", "a"]
         assert names(verify(part for part in parts.values())) == ["a", "b"]
         plans = PlanSet({"day": {"c": 16, "d": "rest"}, "night": {"e": "rest"}})
-        with plans:
+        with closing(plans):
             assert names(verify(plans)) == names(verify(plans.active)) == ["c", "d"]
             # All that are open, and of plans those of the active one.
             assert names(verify()) == ["a", "b", "c", "d"]
@@ -54,7 +55,7 @@ def test_partitions_are_given_in_many_ways():
 
 def test_partitions_of_plans_have_their_own_names():
     # Those of the same SMs share a context, which has one name.
-    with PlanSet({"day": {"a": "rest"}, "night": {"x": "rest"}}) as plans:
+    with closing(PlanSet({"day": {"a": "rest"}, "night": {"x": "rest"}})) as plans:
         a = plans.active.partitions["a"].raw_context
         assert names(verify(plans)) == ["a"]
         assert plans.switch("night").partitions["x"].raw_context == a

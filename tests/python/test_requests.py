@@ -1,6 +1,7 @@
 """The keywords of `partition`: how each partition is made."""
 
 import ctypes
+from contextlib import closing
 from pathlib import Path
 
 import driver
@@ -72,9 +73,9 @@ def priority(part):
 
 
 def test_a_partitions_stream_has_its_priority():
-    with partition({"a": 16, "b": 16, "c": "rest"}, priority={"a": -3, "c": -(1 << 70)}) as parts:
+    with closing(partition({"a": 16, "b": 16, "c": "rest"}, priority={"a": -3, "c": -(1 << 70)})) as parts:
         assert [priority(part) for part in parts.values()] == [-3, 0, -5]
-    with partition({"a": 16, "b": "rest"}, priority=-1) as parts:
+    with closing(partition({"a": 16, "b": "rest"}, priority=-1)) as parts:
         assert [priority(part) for part in parts.values()] == [-1, -1]
 
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import mmap
+from contextlib import closing
 
 import driver
 import pytest
@@ -26,7 +27,7 @@ def test_the_enumeration_has_every_code():
 
 
 def test_memory():
-    with partition({"a": 8}) as parts:
+    with closing(partition({"a": 8})) as parts:
         free, total = runtime.memory_info()
         assert 0 < free <= total
         stream = parts["a"].raw_stream
@@ -59,7 +60,7 @@ def green(raw_stream):
 
 
 def test_streams():
-    with partition({"a": 8}) as parts:
+    with closing(partition({"a": 8})) as parts:
         inside, outside = runtime.stream_create(parts["a"]), runtime.stream_create()
         assert green(inside) and green(inside) == green(parts["a"].raw_stream)
         assert green(outside) is None
@@ -72,10 +73,10 @@ def test_streams():
             runtime.stream_create(parts["a"])
 
 
-def test_streams_of_objects_are_not_destroyed():
-    with partition({"a": 8}) as parts:
+def test_streams_of_objects_are_not_destroyed(fake_torch):
+    with closing(partition({"a": 8})) as parts:
         other = parts["a"].create_stream()
-        for raw in [parts["a"].raw_stream, other.raw]:
+        for raw in [parts["a"].raw_stream, other.cuda_stream]:
             with pytest.raises(ValueError, match="ends with the object"):
                 runtime.stream_destroy(raw)
             driver.synchronize(raw)

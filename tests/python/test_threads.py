@@ -4,6 +4,7 @@ import random
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import driver
@@ -35,14 +36,14 @@ def all_at_once(count, work):
         raise failures[0]
 
 
-def test_threads_make_and_close_partitions():
+def test_threads_make_and_close_partitions(fake_torch):
     def work(index):
         chance = random.Random(index)
         for _ in range(50):
             streams = []
-            with partition({f"a{index}": 8, f"b{index}": 8}) as parts:
+            with closing(partition({f"a{index}": 8, f"b{index}": 8})) as parts:
                 streams += [part.create_stream() for part in parts.values()]
-                raw = [stream.raw for stream in streams]
+                raw = [stream.cuda_stream for stream in streams]
                 if chance.random() < 0.1:
                     assert verify(parts).ok
                 if chance.random() < 0.5:
@@ -57,18 +58,18 @@ def test_threads_make_and_close_partitions():
     all_at_once(8, work)
 
 
-def test_threads_share_partitions():
-    with partition({"a": 16, "b": "rest"}) as parts:
+def test_threads_share_partitions(fake_torch):
+    with closing(partition({"a": 16, "b": "rest"})) as parts:
 
         def work(index):
             for _ in range(100):
                 stream = parts["ab"[index % 2]].create_stream()
-                assert parts["a"].raw_stream != stream.raw
+                assert parts["a"].raw_stream != stream.cuda_stream
 
         all_at_once(8, work)
 
 
-def test_one_thread_closes_what_others_use():
+def test_one_thread_closes_what_others_use(fake_torch):
     for _ in range(20):
         a = partition({"a": 16})["a"]
 
@@ -86,7 +87,7 @@ def test_one_thread_closes_what_others_use():
 
 
 def test_threads_switch_and_ask():
-    with PlanSet({"day": DAY, "night": NIGHT}) as plans:
+    with closing(PlanSet({"day": DAY, "night": NIGHT})) as plans:
 
         def work(index):
             for turn in range(50):

@@ -17,7 +17,7 @@ if sysconfig.get_config_var("Py_GIL_DISABLED"):
         "as python3.13 and not python3.13t"
     )
 
-from green_ctx_torch import flashinfer, green_contexts, sglang
+from green_ctx_torch import flashinfer, green_contexts, sglang, sizing
 from green_ctx_torch._native import (
     Audit,
     DryRun,
@@ -35,7 +35,6 @@ from green_ctx_torch._native import (
     Report,
     RetargetedGraph,
     Share,
-    Stream,
     __version__,
     audit,
     dry_run,
@@ -45,12 +44,15 @@ from green_ctx_torch._native import (
     retarget,
     verify,
 )
+from green_ctx_torch.sizing import sm_count
+from green_ctx_torch.watching import Escape, Watch, watch
 
 __all__ = [
     "SUPPORTED",
     "Audit",
     "DryRun",
     "DryRunGroup",
+    "Escape",
     "Fit",
     "GraphCache",
     "GreenContext",
@@ -64,7 +66,7 @@ __all__ = [
     "Report",
     "RetargetedGraph",
     "Share",
-    "Stream",
+    "Watch",
     "__version__",
     "audit",
     "dry_run",
@@ -75,7 +77,10 @@ __all__ = [
     "partition",
     "retarget",
     "sglang",
+    "sizing",
+    "sm_count",
     "verify",
+    "watch",
 ]
 
 SUPPORTED: bool

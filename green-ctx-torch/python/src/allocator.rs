@@ -1,18 +1,19 @@
 //! The allocator for PyTorch's memory: the state behind this library's C functions, and torch's objects
 //! that call them.
 
+use std::sync::OnceLock;
+
 use green_ctx_torch::allocator::{Allocator as Shared, Usage, c};
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict};
 
-use crate::argument::{self, DeviceId};
+use crate::argument::{self, DeviceId, Whole};
 use crate::device::device;
 use crate::fault::{Fault, unsigned};
 use crate::gil::{Held, blocking};
-use crate::provision::NAME;
+use crate::kept::kept;
+use crate::provision;
 use crate::report;
-use crate::stream::kept;
 use crate::torch;
 
 /// The allocator of a device, which the library's C functions use too: every object for the device
@@ -65,24 +66,41 @@ impl Allocator {
     }
 
     #[setter]
-    fn set_limit(&self, py: Python<'_>, bytes: Option<i64>) -> PyResult<()> {
+    fn set_limit(&self, py: Python<'_>, bytes: Option<Whole>) -> PyResult<()> {
         self.ask(py, |shared| {
             shared.set_limit(limit(bytes)?);
             Ok(())
         })
     }
 
-    /// Limits the bytes that may be in use on streams of partitions of a name; None for no limit.
-    /// "primary" stands for what is in no partition, "borrowed" for green contexts of others.
+    /// Limits the bytes that may be in use on streams of partitions of a name, now or later; None for no
+    /// limit.
     fn set_partition_limit(
         &self,
         py: Python<'_>,
         name: &Bound<'_, PyAny>,
-        bytes: Option<i64>,
+        bytes: Option<Whole>,
     ) -> PyResult<()> {
         let name = argument::name("partition", name)?;
         self.ask(py, |shared| {
             shared.set_partition_limit(&name, limit(bytes)?);
+            Ok(())
+        })
+    }
+
+    /// Limits the bytes that may be in use on streams that are in no partition; None for no limit.
+    fn set_outside_limit(&self, py: Python<'_>, bytes: Option<Whole>) -> PyResult<()> {
+        self.ask(py, |shared| {
+            shared.set_outside_limit(limit(bytes)?);
+            Ok(())
+        })
+    }
+
+    /// Limits the bytes that may be in use on streams of other libraries' green contexts, torch's own
+    /// among them; None for no limit.
+    fn set_foreign_limit(&self, py: Python<'_>, bytes: Option<Whole>) -> PyResult<()> {
+        self.ask(py, |shared| {
+            shared.set_foreign_limit(limit(bytes)?);
             Ok(())
         })
     }
@@ -96,8 +114,11 @@ impl Allocator {
     }
 
     /// How many bytes that are not in use are kept when work is waited for; 64 MiB at first.
-    fn set_release_threshold(&self, py: Python<'_>, bytes: i64) -> PyResult<()> {
-        self.ask(py, |shared| Ok(shared.set_release_threshold(unsigned("a threshold", bytes)?)?))
+    fn set_release_threshold(&self, py: Python<'_>, bytes: Whole) -> PyResult<()> {
+        self.ask(py, |shared| {
+            let bytes = fitting(bytes, "the threshold", "a number of bytes such as 1 << 30")?;
+            Ok(shared.set_release_threshold(bytes)?)
+        })
     }
 
     /// The bytes in use.
@@ -121,9 +142,10 @@ impl Allocator {
     }
 
     /// Bytes and blocks in use, their peaks, what was refused, and the limit: in total, or on streams of
-    /// partitions of a name, as `set_partition_limit` takes it.
+    /// partitions of a name.
     ///
-    /// ValueError for a name that no open partition has, and none had that used memory.
+    /// What has nothing in use and no limit is remembered for the 64 names that were used last. ValueError
+    /// for a name that is not remembered and no open partition has.
     #[pyo3(signature = (partition=None))]
     fn usage<'py>(
         &self,
@@ -138,8 +160,18 @@ impl Allocator {
         dictionary(py, &usage)
     }
 
-    /// The state of the allocator at one moment: usage in total and of each partition, every
-    /// block, what the C functions could not do last.
+    /// The usage on streams that are in no partition.
+    fn usage_outside<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        dictionary(py, &self.ask(py, |shared| Ok(shared.outside()))?)
+    }
+
+    /// The usage on streams of other libraries' green contexts, torch's own among them.
+    fn usage_foreign<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        dictionary(py, &self.ask(py, |shared| Ok(shared.foreign()))?)
+    }
+
+    /// The state of the allocator at one moment: usage in total, of each partition, and outside of
+    /// them, every block, what the C functions could not do last.
     fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let json = self.ask(py, |shared| Ok(shared.snapshot().to_json()))?;
         py.import("json")?.call_method1("loads", (json,))
@@ -147,9 +179,11 @@ impl Allocator {
 
     /// The handle by which another process opens the block that an address is in, which was allocated
     /// while the allocator was shareable.
-    fn ipc_handle<'py>(&self, py: Python<'py>, address: i64) -> PyResult<Bound<'py, PyBytes>> {
-        let handle =
-            self.ask(py, |shared| Ok(shared.ipc_handle(unsigned("an address", address)?)?))?;
+    fn ipc_handle<'py>(&self, py: Python<'py>, address: Whole) -> PyResult<Bound<'py, PyBytes>> {
+        let handle = self.ask(py, |shared| {
+            let address = fitting(address, "the address", "an address such as tensor.data_ptr()")?;
+            Ok(shared.ipc_handle(address)?)
+        })?;
         Ok(PyBytes::new(py, &handle))
     }
 
@@ -186,7 +220,7 @@ pub(crate) fn library_path(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
 /// for. It is kept, since a torch.cuda.MemPool does not keep its allocator.
 #[pyfunction]
 pub(crate) fn torch_allocator(py: Python<'_>) -> PyResult<Py<PyAny>> {
-    static KEPT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static KEPT: OnceLock<Py<PyAny>> = OnceLock::new();
     kept(py, &KEPT, || {
         let memory = import_torch(py)?.getattr("cuda")?.getattr("memory")?;
         let names = (library_path(py)?, "green_ctx_torch_alloc", "green_ctx_torch_free");
@@ -215,8 +249,7 @@ fn import_torch(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
 /// The usage of a name that has no account: nothing, where partitions can have the name.
 fn unused(shared: &Shared, name: &str) -> Result<Usage, Fault> {
     let mut known = report::names_on(shared.device());
-    known.extend(["primary", "borrowed", NAME].map(str::to_owned));
-    if known.contains(name) {
+    if known.contains(name) || provision::is_ours(name) {
         return Ok(Usage::default());
     }
     known.extend(shared.snapshot().partitions.into_keys());
@@ -224,8 +257,19 @@ fn unused(shared: &Shared, name: &str) -> Result<Usage, Fault> {
     Err(Fault::value(format!("there is no partition {name}; there are {known}")))
 }
 
-fn limit(bytes: Option<i64>) -> Result<Option<u64>, Fault> {
-    bytes.map(|bytes| unsigned("a limit", bytes)).transpose()
+fn limit(bytes: Option<Whole>) -> Result<Option<u64>, Fault> {
+    let advice = "a number of bytes such as 1 << 30, or None for no limit";
+    bytes.map(|bytes| fitting(bytes, "the limit", advice)).transpose()
+}
+
+/// A number that is not negative, and smaller than whatever does not fit and was clamped.
+fn fitting(number: Whole, what: &str, advice: &str) -> Result<u64, Fault> {
+    let wrong = match number.0 {
+        ..0 => "negative",
+        i64::MAX => "too large",
+        number => return Ok(number.cast_unsigned()),
+    };
+    Err(Fault::value(format!("{what} is {wrong}; give {advice}")))
 }
 
 /// A usage under the names that a snapshot has.

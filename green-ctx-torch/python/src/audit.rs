@@ -172,7 +172,7 @@ impl Location {
 ///
 /// Takes a `torch.cuda.CUDAGraph(keep_graph=True)`, or the address of a CUgraph. The contexts of its nodes
 /// must be alive: keep the partitions that it was captured in. What conditional nodes decide about is not
-/// looked into. Plans of the same SMs have one context, with one name; `Partition.id` tells it.
+/// looked into. Plans of the same SMs have one context: `Partition.id` says which.
 #[pyfunction]
 #[pyo3(signature = (graph, device=DeviceId::Current), text_signature = "(graph, device=None)")]
 pub(crate) fn audit(py: Python<'_>, graph: &Bound<'_, PyAny>, device: DeviceId) -> PyResult<Audit> {

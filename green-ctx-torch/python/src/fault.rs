@@ -9,7 +9,7 @@ use green_ctx_torch::allocator::AllocatorError;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::provision::NAME;
+use crate::provision;
 
 /// Why a call failed, until there is a GIL to make an exception with.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +35,9 @@ pub(crate) enum Fault {
     /// The allocator refused.
     #[error(transparent)]
     Allocator(#[from] AllocatorError),
+    /// Python code, a handler of a signal say, has raised this.
+    #[error(transparent)]
+    Python(PyErr),
 }
 
 impl Fault {
@@ -77,7 +80,7 @@ impl Fault {
         }
         match self {
             Fault::Value(_) => true,
-            Fault::State(_) | Fault::Library(_) => false,
+            Fault::State(_) | Fault::Library(_) | Fault::Python(_) => false,
             Fault::Torch(error) => matches!(error, TorchError::InvalidRequest(_)),
             Fault::Allocator(error) => matches!(
                 error,
@@ -122,7 +125,9 @@ pub(crate) fn advice(error: &Error) -> &'static str {
             " (without a GPU, `cargo xtask sim-lib` in the repository of green-ctx builds a simulated \
              driver: start Python with LD_LIBRARY_PATH=target/sim-lib GREEN_CTX_SIM=h200@13.1)"
         }
-        Error::NotEnoughSms(shortage) if shortage.sharers.iter().any(|who| *who.name == *NAME) => {
+        Error::NotEnoughSms(shortage)
+            if shortage.sharers.iter().any(|who| provision::is_ours(&who.name)) =>
+        {
             " (a GreenContext without num_sms shares every SM that nobody has when it is created: \
              create it after what needs SMs of its own, or close it)"
         }
@@ -132,6 +137,9 @@ pub(crate) fn advice(error: &Error) -> &'static str {
 
 impl From<Fault> for PyErr {
     fn from(fault: Fault) -> PyErr {
+        if let Fault::Python(raised) = fault {
+            return raised;
+        }
         let message = fault.message();
         if fault.is_value() {
             PyValueError::new_err(message)

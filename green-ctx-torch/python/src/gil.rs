@@ -16,6 +16,9 @@
 //! - raw handles are read once, without the GIL, since reading enters them in a registry.
 
 use std::ops::Deref;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
@@ -27,6 +30,69 @@ pub(crate) fn blocking<T: Send>(
     call: impl FnOnce() -> Result<T, Fault> + Send,
 ) -> PyResult<T> {
     py.detach(call).map_err(PyErr::from)
+}
+
+/// Runs on a thread of its own, without the GIL, what can wait long: an interrupt is raised at once, and what
+/// runs ends by itself.
+pub(crate) fn interruptible<T: Send + 'static>(
+    py: Python<'_>,
+    call: impl FnOnce() -> Result<T, Fault> + Send + 'static,
+) -> PyResult<T> {
+    blocking(py, move || {
+        let (done, result) = mpsc::channel();
+        let run = move || {
+            // Nobody waits any more after an interrupt.
+            let _unheard = done.send(call());
+        };
+        let started = thread::Builder::new().name("green-ctx".to_owned()).spawn(run);
+        started.map_err(|error| Fault::state(format!("no thread could be started: {error}")))?;
+        let mut signals = Signals::default();
+        loop {
+            match result.recv_timeout(Signals::PERIOD) {
+                Ok(result) => return result,
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    return Err(Fault::state("the thread that was to do this panicked"));
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) if signals.is_quiet() => {}
+                Err(mpsc::RecvTimeoutError::Timeout) => return Err(signals.into()),
+            }
+        }
+    })
+}
+
+/// Asks Python whether there was a signal, an interrupt say, while something waits without the GIL.
+#[derive(Default)]
+pub(crate) struct Signals {
+    asked: Option<Instant>,
+    raised: Option<PyErr>,
+}
+
+impl Signals {
+    /// How often Python is asked.
+    const PERIOD: Duration = Duration::from_millis(20);
+
+    /// Whether no signal has raised an exception so far.
+    pub(crate) fn is_quiet(&mut self) -> bool {
+        if self.asked.is_some_and(|asked| asked.elapsed() < Signals::PERIOD) {
+            return self.raised.is_none();
+        }
+        self.asked = Some(Instant::now());
+        if self.raised.is_none() {
+            self.raised = Python::attach(|py| py.check_signals()).err();
+        }
+        self.raised.is_none()
+    }
+
+    /// Whether a signal has raised an exception.
+    pub(crate) fn is_raised(&self) -> bool {
+        self.raised.is_some()
+    }
+}
+
+impl From<Signals> for Fault {
+    fn from(signals: Signals) -> Fault {
+        signals.raised.map_or_else(|| Fault::state("interrupted"), Fault::Python)
+    }
 }
 
 /// Something of `green_ctx` in a Python object: it ends without the GIL.

@@ -2,6 +2,7 @@
 
 use green_ctx::{Device, Graph, graph::GraphExec};
 use pyo3::exceptions::PyTypeError;
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt};
 
@@ -16,7 +17,7 @@ pub(crate) struct RetargetedGraph {
     raw: usize,
     partition: Py<Partition>,
     /// Its memory is what the kernels read and write.
-    _original: Py<PyAny>,
+    original: Py<PyAny>,
 }
 
 #[pymethods]
@@ -38,6 +39,11 @@ impl RetargetedGraph {
     #[getter]
     fn partition(&self, py: Python<'_>) -> Py<Partition> {
         self.partition.clone_ref(py)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.partition)?;
+        visit.call(&self.original)
     }
 
     /// The driver's handle, a CUgraphExec.
@@ -64,7 +70,7 @@ impl RetargetedGraph {
             executable: Held::new(executable),
             raw,
             partition: partition.clone().unbind(),
-            _original: original.clone().unbind(),
+            original: original.clone().unbind(),
         };
         Py::new(py, graph)
     }
@@ -75,7 +81,7 @@ impl RetargetedGraph {
         py: Python<'_>,
         partition: &Bound<'_, Partition>,
     ) -> PyResult<Py<RetargetedGraph>> {
-        let original = self._original.bind(py);
+        let original = self.original.bind(py);
         RetargetedGraph::new(py, GraphExec::clone(&self.executable), partition, original)
     }
 

@@ -1,5 +1,6 @@
 //! Graphs that were moved to partitions, kept for the next time.
 
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -94,6 +95,10 @@ impl GraphCache {
 
     fn __len__(&self, py: Python<'_>) -> usize {
         self.known.bind(py).len()
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.known)
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {

@@ -3,7 +3,11 @@
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
-use green_ctx::{StreamOptions, context::Context, resource::SmGroup};
+use green_ctx::{
+    StreamOptions,
+    context::{Context, WeakContext},
+    resource::SmGroup,
+};
 use green_ctx_torch::{Torch, scope};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -14,6 +18,7 @@ use crate::gil::{Held, blocking};
 use crate::partition::{Live, Partition};
 use crate::provision::{Request, limits, runtime};
 use crate::report;
+use crate::task;
 use crate::torch;
 
 /// After so many streams of a context the first comes again, as in torch.
@@ -49,9 +54,16 @@ impl Open {
         if let Some(own) = self.own.get() {
             return Ok(own);
         }
-        let stream = self.context.create_stream(StreamOptions::default())?;
+        let stream = self.create_stream()?;
         let raw = stream.as_raw().addr();
         Ok(self.own.get_or_init(|| Own { stream, raw }))
+    }
+
+    /// A stream that torch, and whoever else gets its handle, can use to the end.
+    fn create_stream(&self) -> Result<green_ctx::Stream, Fault> {
+        let stream = self.context.create_stream(StreamOptions::default())?;
+        stream.keep_alive()?;
+        Ok(stream)
     }
 
     fn next_stream(&self) -> Result<green_ctx::Stream, Fault> {
@@ -61,7 +73,7 @@ impl Open {
         if let Some(stream) = given.streams.get(place) {
             return Ok(stream.clone());
         }
-        let stream = self.context.create_stream(StreamOptions::default())?;
+        let stream = self.create_stream()?;
         given.streams.push(stream.clone());
         Ok(stream)
     }
@@ -80,6 +92,8 @@ pub(crate) struct GreenContext {
     /// `None` once it is closed.
     open: ArcSwapOption<Held<Open>>,
     raw_context: usize,
+    /// By which it is found where it is set, after closing too.
+    context: WeakContext,
     requested: Option<u32>,
     sm_count: u32,
     device: u32,
@@ -91,11 +105,12 @@ impl GreenContext {
         let device = context.device().ordinal();
         let (raw_context, sm_count) =
             (context.as_raw().addr(), context.group().map_or(0, SmGroup::sm_count));
+        let weak = context.weak();
         let open = Open { context, own: OnceLock::new(), given: Mutex::default() };
         let open = Arc::new(Held::new(open));
         report::note_green_context(&open);
         let open = ArcSwapOption::new(Some(open));
-        GreenContext { open, raw_context, requested, sm_count, device }
+        GreenContext { open, raw_context, context: weak, requested, sm_count, device }
     }
 
     fn make(py: Python<'_>, request: Request, device: DeviceId) -> PyResult<GreenContext> {
@@ -112,15 +127,17 @@ impl GreenContext {
         })
     }
 
-    fn enter(&self, torch: &Torch) -> Result<(), Fault> {
+    fn enter(&self, py: Python<'_>, torch: &Torch) -> PyResult<()> {
         let open = self.live()?;
-        scope::enter(torch, &open.context, &open.own()?.stream).map_err(runtime)
+        blocking(py, || scope::enter(torch, &open.context, &open.own()?.stream).map_err(runtime))?;
+        let own = open.own()?;
+        task::entered(py, &open.context, &own.stream, self.raw_context)
     }
 
     fn leave(&self) -> Result<(), Fault> {
         // Not asked of `live`: a context that was closed while it is set can be left.
         let innermost = scope::innermost();
-        let set = innermost.filter(|context| context.as_raw().addr() == self.raw_context);
+        let set = innermost.filter(|context| self.context.is(context));
         if let Some(context) = set {
             return scope::leave(&context).map_err(runtime);
         }
@@ -200,7 +217,7 @@ impl GreenContext {
         // First: a closed context is no reason to import torch.
         self.live()?;
         let torch = torch::libtorch(py)?;
-        blocking(py, || self.enter(&torch))
+        self.enter(py, &torch)
     }
 
     /// Puts back what was current before `set_context`. The stream that was waits for what was
@@ -208,7 +225,8 @@ impl GreenContext {
     ///
     /// RuntimeError where the context is not the one that this thread set last; nothing changes then.
     fn pop_context(&self, py: Python<'_>) -> PyResult<()> {
-        blocking(py, || self.leave())
+        blocking(py, || self.leave())?;
+        task::left(py, self.raw_context)
     }
 
     fn __enter__<'py>(slf: PyRef<'py, Self>, py: Python<'py>) -> PyResult<PyRef<'py, Self>> {

@@ -3,6 +3,7 @@
 mod allocator;
 mod argument;
 mod audit;
+mod capture;
 mod command;
 mod device;
 mod division;
@@ -13,6 +14,7 @@ mod gil;
 mod graph;
 mod graph_cache;
 mod green_context;
+mod kept;
 mod partition;
 mod partition_report;
 mod partitions;
@@ -22,7 +24,7 @@ mod report;
 mod request;
 mod runtime;
 mod share;
-mod stream;
+mod task;
 mod torch;
 mod workqueue;
 
@@ -38,6 +40,10 @@ mod _native {
     use crate::allocator::{Allocator, library_path, torch_allocator};
     #[pymodule_export]
     use crate::audit::{Audit, Location, NodeAudit, audit};
+    #[pymodule_export]
+    use crate::capture::{
+        _capture_begins, _capture_ends, _partition_here, _stream_here, current_sm_count,
+    };
     #[pymodule_export]
     use crate::command::{_main, info};
     #[pymodule_export]
@@ -70,7 +76,7 @@ mod _native {
     #[pymodule_export]
     use crate::share::Share;
     #[pymodule_export]
-    use crate::stream::Stream;
+    use crate::task::{_task_entered, _task_resume, _task_suspend, Entry};
 
     #[pymodule_export]
     #[allow(non_upper_case_globals, reason = "what Python calls a module's version")]

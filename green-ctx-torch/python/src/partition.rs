@@ -1,19 +1,24 @@
 //! Partitions as Python objects.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwapOption;
-use green_ctx::{Share, StreamOptions, context::Context, resource::SmGroup};
-use green_ctx_torch::{TorchError, scope};
+use green_ctx::{
+    Share, StreamOptions,
+    context::{Context, WeakContext},
+    resource::SmGroup,
+};
+use green_ctx_torch::{Torch, TorchError, scope};
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::PyTuple;
 
 use crate::argument::Whole;
 use crate::fault::Fault;
 use crate::gil::{Held, blocking};
+use crate::kept::kept;
 use crate::request::nearest;
-use crate::stream::{Stream, kept};
+use crate::task;
 use crate::torch;
 
 /// What a partition is as long as it is not closed.
@@ -27,7 +32,22 @@ enum Home {
     /// Made for itself: a context and its first stream.
     Own(Context, green_ctx::Stream),
     /// Of a plan, whose other plans have its SMs while they are active.
-    Planned(green_ctx::Partition),
+    Planned(green_ctx::Partition, Planned),
+}
+
+/// The plan that a partition is of, and its set. They end without it.
+#[derive(Clone, Default)]
+pub(crate) struct Planned {
+    pub(crate) plan: Weak<green_ctx::Plan>,
+    pub(crate) set: Weak<green_ctx::PlanSet>,
+}
+
+impl Planned {
+    /// The name of the plan, where another one of its set is active.
+    fn inactive(&self) -> Option<String> {
+        let (plan, set) = (self.plan.upgrade()?, self.set.upgrade()?);
+        (!Arc::ptr_eq(&plan, &set.active())).then(|| plan.name().to_owned())
+    }
 }
 
 impl Live {
@@ -37,31 +57,36 @@ impl Live {
 
     pub(crate) fn with_stream(context: Context, options: StreamOptions) -> Result<Live, Fault> {
         let stream = context.create_stream(options)?;
-        Ok(Live::new(Home::Own(context, stream)))
+        Live::new(Home::Own(context, stream))
     }
 
-    pub(crate) fn planned(partition: green_ctx::Partition) -> Live {
-        Live::new(Home::Planned(partition))
+    pub(crate) fn planned(
+        partition: green_ctx::Partition,
+        planned: Planned,
+    ) -> Result<Live, Fault> {
+        Live::new(Home::Planned(partition, planned))
     }
 
-    fn new(home: Home) -> Live {
+    fn new(home: Home) -> Result<Live, Fault> {
         let mut live = Live { home, raw_stream: 0, raw_context: 0 };
+        // Python's handle goes to torch, CuPy and others, which never say when they are done with it.
+        live.stream().keep_alive()?;
         live.raw_stream = live.stream().as_raw().addr();
         live.raw_context = live.context().as_raw().addr();
-        live
+        Ok(live)
     }
 
     pub(crate) fn name(&self) -> &str {
         match &self.home {
             Home::Own(context, _) => context.group().map_or("", SmGroup::name),
-            Home::Planned(partition) => partition.name(),
+            Home::Planned(partition, _) => partition.name(),
         }
     }
 
     pub(crate) fn share(&self) -> Option<Share> {
         match &self.home {
             Home::Own(context, _) => context.group().map(SmGroup::share),
-            Home::Planned(partition) => Some(partition.share()),
+            Home::Planned(partition, _) => Some(partition.share()),
         }
     }
 
@@ -69,14 +94,14 @@ impl Live {
     fn floor(&self) -> u32 {
         match &self.home {
             Home::Own(context, _) => context.group().map_or(0, SmGroup::floor),
-            Home::Planned(partition) => partition.floor(),
+            Home::Planned(partition, _) => partition.floor(),
         }
     }
 
     fn shared_with(&self) -> Vec<(String, u32)> {
         let holders = match &self.home {
             Home::Own(context, _) => context.group().map_or_else(Vec::new, SmGroup::shared_with),
-            Home::Planned(partition) => partition.shared_with(),
+            Home::Planned(partition, _) => partition.shared_with(),
         };
         holders.into_iter().map(|holder| (holder.name.to_string(), holder.sm_count)).collect()
     }
@@ -88,22 +113,36 @@ impl Live {
     pub(crate) fn context(&self) -> &Context {
         match &self.home {
             Home::Own(context, _) => context,
-            Home::Planned(partition) => partition.context(),
+            Home::Planned(partition, _) => partition.context(),
         }
     }
 
     pub(crate) fn stream(&self) -> &green_ctx::Stream {
         match &self.home {
             Home::Own(_, stream) => stream,
-            Home::Planned(partition) => partition.stream(),
+            Home::Planned(partition, _) => partition.stream(),
         }
     }
 
-    fn create_stream(&self, priority: i32) -> Result<(green_ctx::Stream, usize, i32), Fault> {
+    fn create_stream(&self, priority: i32) -> Result<(Held<green_ctx::Stream>, usize), Fault> {
         let options = StreamOptions::default().priority(priority);
         let stream = self.context().create_stream(options)?;
-        let (raw, priority) = (stream.as_raw().addr(), stream.priority()?);
-        Ok((stream, raw, priority))
+        stream.keep_alive()?;
+        let raw = stream.as_raw().addr();
+        Ok((Held::new(stream), raw))
+    }
+
+    /// Has torch's work of this thread run here.
+    fn enter(&self, torch: &Torch) -> Result<(), Fault> {
+        if let Home::Planned(partition, planned) = &self.home
+            && let Some(plan) = planned.inactive()
+        {
+            return Err(Fault::state(format!(
+                "partition {} is of plan {plan}, which is not the active one; switch to it first",
+                partition.name()
+            )));
+        }
+        Ok(scope::enter(torch, self.context(), self.stream())?)
     }
 }
 
@@ -120,22 +159,24 @@ pub(crate) struct Partition {
     sm_count: u32,
     device: u32,
     raw_context: usize,
+    /// By which what was entered is found, after closing too.
+    context: WeakContext,
 }
 
 /// What closing takes away.
 struct Open {
     live: Held<Arc<Live>>,
-    stream: PyOnceLock<Py<PyAny>>,
+    stream: OnceLock<Py<PyAny>>,
 }
 
 impl Partition {
     pub(crate) fn new(live: Arc<Live>) -> Partition {
         let (name, share, floor) = (live.name().to_owned(), live.share(), live.floor());
         let (sm_count, device) = (live.sm_count(), live.context().device().ordinal());
-        let raw_context = live.raw_context;
-        let open = Open { live: Held::new(live), stream: PyOnceLock::new() };
+        let (raw_context, context) = (live.raw_context, live.context().weak());
+        let open = Open { live: Held::new(live), stream: OnceLock::new() };
         let open = ArcSwapOption::from_pointee(open);
-        Partition { open, name, share, floor, sm_count, device, raw_context }
+        Partition { open, name, share, floor, sm_count, device, raw_context, context }
     }
 
     /// What there is to work with.
@@ -247,14 +288,15 @@ impl Partition {
         blocking(py, move || Ok(live.context().id()?))
     }
 
-    /// Makes one more stream. Lower priorities run first; what is outside of the driver's range, 0 to
-    /// -5 on an H200, is the nearest in it.
+    /// Makes one more stream, a torch.cuda.ExternalStream. Lower priorities run first; what is outside
+    /// of the driver's range, 0 to -5 on an H200, is the nearest in it. The partition's SMs stay taken as
+    /// long as the stream lives.
     #[pyo3(signature = (priority=Whole(0)), text_signature = "($self, priority=0)")]
-    fn create_stream(&self, py: Python<'_>, priority: Whole) -> PyResult<Stream> {
+    fn create_stream(&self, py: Python<'_>, priority: Whole) -> PyResult<Py<PyAny>> {
         let live = self.live()?;
         let priority = nearest(priority.0);
-        let (stream, raw, priority) = blocking(py, move || live.create_stream(priority))?;
-        Ok(Stream::new(stream, raw, priority))
+        let (stream, raw) = blocking(py, move || live.create_stream(priority))?;
+        torch::external_stream(py, raw, &stream)
     }
 
     /// The protocol by which other libraries take a stream: version and address.
@@ -268,21 +310,22 @@ impl Partition {
         let py = this.py();
         let torch = torch::libtorch(py)?;
         let live = this.get().live()?;
-        blocking(py, move || Ok(scope::enter(&torch, live.context(), live.stream())?))?;
+        blocking(py, || live.enter(&torch))?;
+        task::entered(py, live.context(), live.stream(), live.raw_context)?;
         Ok(this)
     }
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
-        let raw = self.raw_context;
-        blocking(py, move || {
-            let innermost = scope::innermost();
-            match innermost.filter(|context| context.as_raw().addr() == raw) {
-                Some(context) => Ok(scope::leave(&context)?),
-                None if scope::depth() == 0 => Err(TorchError::NotEntered.into()),
-                None => Err(TorchError::NotInnermost.into()),
-            }
-        })
+        blocking(py, || match scope::find(|context| self.context.is(context)) {
+            Some(context) => Ok(scope::leave_when_innermost(&context)?),
+            None => Err(TorchError::NotEntered.into()),
+        })?;
+        task::left(py, self.raw_context)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.open.load().as_ref().map_or(Ok(()), |open| visit.call(open.stream.get()))
     }
 
     /// Gives the SMs back, as soon as no stream of the partition is held any more. Work that still

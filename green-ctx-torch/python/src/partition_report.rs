@@ -28,7 +28,7 @@ impl PartitionReport {
 
 #[pymethods]
 impl PartitionReport {
-    /// The partition's name; of a GreenContext "GreenContext".
+    /// The partition's name; of a GreenContext "GreenContext" and a number.
     #[getter]
     fn name(&self) -> &str {
         &self.part().name

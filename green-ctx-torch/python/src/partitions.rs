@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use green_ctx::{StreamOptions, context::Context, resource::Provision};
-use pyo3::exceptions::PyKeyError;
+use pyo3::exceptions::{PyKeyError, PyTypeError};
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyIterator};
+use pyo3::types::{PyDict, PyIterator, PyTuple};
 
 use crate::argument::DeviceId;
 use crate::device::device;
@@ -15,8 +16,7 @@ use crate::partition::{Live, Partition};
 use crate::report;
 use crate::request::{Keywords, Request};
 
-/// Partitions by name, in the order in which they were asked for. As a context manager it closes them
-/// all.
+/// Partitions by name, in the order in which they were asked for.
 #[pyclass(frozen, mapping, module = "green_ctx_torch")]
 pub(crate) struct Partitions {
     /// From names to [`Partition`].
@@ -101,17 +101,21 @@ impl Partitions {
         Ok(())
     }
 
-    fn __enter__(this: Py<Self>) -> Py<Self> {
-        this
+    fn __enter__(&self, py: Python<'_>) -> PyResult<()> {
+        let names = self.parts.bind(py).keys();
+        let first =
+            names.iter().next().map_or_else(|| "\"a\"".to_owned(), |name| format!("{name:?}"));
+        Err(PyTypeError::new_err(format!(
+            "partitions are entered one at a time, as in `with parts[{first}]:`; to close them all at the \
+             end of a block, write `with contextlib.closing(parts):`"
+        )))
     }
 
     #[pyo3(signature = (*_exception))]
-    fn __exit__(
-        &self,
-        py: Python<'_>,
-        _exception: &Bound<'_, pyo3::types::PyTuple>,
-    ) -> PyResult<()> {
-        self.close(py)
+    fn __exit__(&self, _exception: &Bound<'_, PyTuple>) {}
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.parts)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

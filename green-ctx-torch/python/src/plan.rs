@@ -9,6 +9,8 @@ use green_ctx::{
     plan::{PlanError, SwitchOptions},
     resource::Granularity,
 };
+use pyo3::exceptions::PyTypeError;
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -16,8 +18,8 @@ use crate::argument::{self, DeviceId, Whole};
 use crate::device::device;
 use crate::division::Division;
 use crate::fault::Fault;
-use crate::gil::{Held, blocking};
-use crate::partition::{Live, Partition};
+use crate::gil::{Held, Signals, blocking};
+use crate::partition::{Live, Partition, Planned};
 use crate::partitions::Partitions;
 use crate::report;
 
@@ -27,11 +29,19 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// A prepared division of a set: a name and partitions.
 #[pyclass(frozen, module = "green_ctx_torch")]
 pub(crate) struct Plan {
-    prepared: Held<Arc<green_ctx::Plan>>,
+    name: String,
+    /// `None` once its partitions are closed.
+    prepared: ArcSwapOption<Held<Arc<green_ctx::Plan>>>,
     partitions: Py<Partitions>,
 }
 
 impl Plan {
+    /// Closes the partitions.
+    fn end(&self, py: Python<'_>) -> PyResult<()> {
+        self.prepared.store(None);
+        self.partitions.get().close(py)
+    }
+
     pub(crate) fn each(&self, py: Python<'_>) -> PyResult<Vec<Py<Partition>>> {
         self.partitions.get().each(py)
     }
@@ -42,13 +52,17 @@ impl Plan {
     /// The name.
     #[getter]
     fn name(&self) -> &str {
-        self.prepared.name()
+        &self.name
     }
 
     /// The partitions by name. Work can be submitted to them while the plan is the active one.
     #[getter]
     fn partitions(&self, py: Python<'_>) -> Py<Partitions> {
         self.partitions.clone_ref(py)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.partitions)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
@@ -79,6 +93,29 @@ pub(crate) struct PlanSet {
     fine: bool,
 }
 
+/// The plan that is to be switched to.
+enum Wanted {
+    Name(String),
+    Plan(Held<Arc<green_ctx::Plan>>),
+}
+
+impl Wanted {
+    fn read(object: &Bound<'_, PyAny>) -> PyResult<Wanted> {
+        let Ok(plan) = object.cast::<Plan>() else {
+            return Ok(Wanted::Name(argument::name("plan", object)?));
+        };
+        let plan = plan.get();
+        match plan.prepared.load().as_ref() {
+            Some(prepared) => Ok(Wanted::Plan(Held::new(Arc::clone(prepared)))),
+            None => Err(Fault::state(format!(
+                "plan {} was retired, or its set closed; prepare it again",
+                plan.name
+            ))
+            .into()),
+        }
+    }
+}
+
 /// A division with its name.
 struct NamedDivision {
     name: String,
@@ -103,8 +140,13 @@ impl NamedDivision {
 }
 
 /// What the partitions of a plan are.
-pub(crate) fn living(plan: &green_ctx::Plan) -> Vec<Arc<Live>> {
-    plan.partitions().iter().map(|part| Arc::new(Live::planned(part.clone()))).collect()
+pub(crate) fn living(
+    plan: &Arc<green_ctx::Plan>,
+    set: &Arc<green_ctx::PlanSet>,
+) -> Result<Vec<Arc<Live>>, Fault> {
+    let planned = Planned { plan: Arc::downgrade(plan), set: Arc::downgrade(set) };
+    let partitions = plan.partitions().iter();
+    partitions.map(|part| Ok(Arc::new(Live::planned(part.clone(), planned.clone())?))).collect()
 }
 
 impl PlanSet {
@@ -121,16 +163,19 @@ impl PlanSet {
         let plans = self.plans.bind(py);
         if let Some(known) = plans.get_item(plan.name())? {
             let known = known.cast_into::<Plan>()?;
-            if Arc::ptr_eq(&known.get().prepared, &plan) {
+            let is_same = |prepared: &Arc<Held<_>>| Arc::ptr_eq(&***prepared, &plan);
+            if known.get().prepared.load().as_ref().is_some_and(is_same) {
                 return Ok(known.unbind());
             }
         }
-        let mut living = py.detach(|| living(&plan));
+        let set = self.set()?;
+        let mut living = blocking(py, || living(&plan, &set))?;
         // Of one name and unknown, as from `prepare` on another thread: the library's order.
         living.sort_by_key(|live| order.iter().position(|name| name == live.name()));
         let name = plan.name().to_owned();
         let partitions = Py::new(py, Partitions::new(py, living)?)?;
-        let plan = Py::new(py, Plan { prepared: plan, partitions })?;
+        let prepared = ArcSwapOption::from_pointee(plan);
+        let plan = Py::new(py, Plan { name: name.clone(), prepared, partitions })?;
         plans.set_item(name, &plan)?;
         Ok(plan)
     }
@@ -212,7 +257,8 @@ impl PlanSet {
     /// Makes a plan the active one, and returns it. What is submitted to its partitions from now on
     /// waits, on the device, for the former plan's work on the SMs that they take over; without
     /// `fence` nothing does. With `drain_ms` the host waits first, at most that long, until the
-    /// former plan's work is done; RuntimeError where it is not, and nothing has changed then.
+    /// former plan's work is done; RuntimeError where it is not, and nothing has changed then, as after an
+    /// interrupt. Takes a plan's name, or a plan of this set.
     #[pyo3(signature = (name, fence=true, drain_ms=None))]
     fn switch(
         &self,
@@ -221,7 +267,8 @@ impl PlanSet {
         fence: bool,
         drain_ms: Option<f64>,
     ) -> PyResult<Py<Plan>> {
-        let (set, name) = (self.set()?, argument::name("plan", name)?);
+        let set = self.set()?;
+        let wanted = Wanted::read(name)?;
         let mut options = SwitchOptions::default().fence(fence);
         if let Some(milliseconds) = drain_ms {
             let at_most = match Duration::try_from_secs_f64(milliseconds / 1e3) {
@@ -235,9 +282,15 @@ impl PlanSet {
             options = options.drain(at_most);
         }
         let active = blocking(py, move || {
-            let plan = set.plan(&name)?;
-            set.switch(&plan, options)?;
-            Ok(Prepared::of(plan))
+            let plan = match &wanted {
+                Wanted::Name(name) => set.plan(name)?,
+                Wanted::Plan(plan) => Arc::clone(plan),
+            };
+            let mut signals = Signals::default();
+            match set.switch_while(&plan, options, || signals.is_quiet()) {
+                Err(PlanError::GivenUp { .. }) if signals.is_raised() => Err(signals.into()),
+                switched => Ok(switched.map(|()| Prepared::of(plan))?),
+            }
         })?;
         self.object(py, active)
     }
@@ -250,7 +303,7 @@ impl PlanSet {
         let plans = self.plans.bind(py);
         if let Some(plan) = plans.get_item(&name)? {
             plans.del_item(&name)?;
-            plan.cast::<Plan>()?.get().partitions.get().close(py)?;
+            plan.cast::<Plan>()?.get().end(py)?;
         }
         Ok(())
     }
@@ -260,7 +313,7 @@ impl PlanSet {
         self.open.store(None);
         let plans = self.plans.bind(py);
         for plan in plans.values() {
-            plan.cast::<Plan>()?.get().partitions.get().close(py)?;
+            plan.cast::<Plan>()?.get().end(py)?;
         }
         plans.clear();
         Ok(())
@@ -272,13 +325,19 @@ impl PlanSet {
         self.open.load().is_none()
     }
 
-    fn __enter__(this: Py<Self>) -> Py<Self> {
-        this
+    fn __enter__(&self) -> PyResult<()> {
+        Err(PyTypeError::new_err(
+            "a set of plans is not entered, a partition is, as in `with \
+             plans.active.partitions[\"decode\"]:`; to close the set at the end of a block, write `with \
+             contextlib.closing(plans):`",
+        ))
     }
 
     #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
-        self.close(py)
+    fn __exit__(&self, _exception: &Bound<'_, PyTuple>) {}
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.plans)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

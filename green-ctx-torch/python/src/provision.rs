@@ -1,6 +1,7 @@
 //! What the drop-ins make contexts of: counts as the driver would round them, from the ledger.
 
 use std::error::Error as StdError;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use green_ctx::{
     Device, Driver, Error, Share, SplitRequest, Version,
@@ -78,8 +79,27 @@ pub(crate) fn runtime(error: impl StdError + 'static) -> Fault {
     Fault::state(message)
 }
 
-/// What the ledger calls a context's SMs.
-pub(crate) const NAME: &str = "GreenContext";
+/// What the ledger calls the SMs of the contexts of this module, with a number for each: names are what
+/// the allocator's accounts go by.
+const NAME: &str = "GreenContext";
+
+/// How many names were given out. A number says nothing but which context it is.
+static NAMED: AtomicU64 = AtomicU64::new(0);
+
+/// A name that no other context has or had.
+fn fresh_name() -> String {
+    let number = NAMED.fetch_add(1, Ordering::Relaxed) + 1;
+    format!("{NAME} {number}")
+}
+
+/// Whether a name was given to a context of this module.
+pub(crate) fn is_ours(name: &str) -> bool {
+    let number = name.strip_prefix(NAME).and_then(|rest| rest.strip_prefix(' '));
+    number.and_then(|number| number.parse().ok()).is_some_and(|number: u64| {
+        // Read back: other texts stand for the number too.
+        (1..=NAMED.load(Ordering::Relaxed)).contains(&number) && name == format!("{NAME} {number}")
+    })
+}
 
 /// What a green context is asked for.
 #[derive(Clone, Copy)]
@@ -138,7 +158,8 @@ impl Request {
 /// The SMs of a context: rounded up as the driver does or, where so many are not free, the next count
 /// that is. Without a count every SM that nobody has for itself, shared with whoever else asks so.
 fn take(device: &Device, wanted: Option<u32>, limits: Limits) -> green_ctx::Result<SmGroup> {
-    let group = |share: Share| SplitRequest::new().group(NAME, share);
+    let name = fresh_name();
+    let group = |share: Share| SplitRequest::new().group(name.as_str(), share);
     let sms = device.resources().sm()?;
     let split = match wanted {
         None => match sms.split(group(Share::from(..))) {
@@ -193,8 +214,8 @@ pub(crate) fn split_green(
 ) -> PyResult<Vec<GreenContext>> {
     blocking(py, move || {
         let (device, _) = limits(device.0)?;
-        let request =
-            counts.iter().fold(SplitRequest::new(), |request, count| request.group(NAME, *count));
+        let group = |request: SplitRequest, count: &u32| request.group(fresh_name(), *count);
+        let request = counts.iter().fold(SplitRequest::new(), group);
         let split = device.resources().sm().and_then(|sms| sms.split(request)).map_err(runtime)?;
         let given: Vec<u32> = split.groups.iter().map(|group| group.sm_count()).collect();
         if exact && given != counts {

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use crate::argument::{self, DeviceId};
 use crate::device::device;
 use crate::fault::Fault;
-use crate::gil::{Held, blocking};
+use crate::gil::{Held, interruptible};
 use crate::green_context::{GreenContext, Open};
 use crate::partition::{Live, Partition};
 use crate::partition_report::PartitionReport;
@@ -112,8 +112,9 @@ impl Subject {
 fn open_on(ordinal: i64) -> Result<Vec<Subject>, Fault> {
     let device = device(ordinal)?;
     let Known { partitions, green_contexts, sets } = known();
-    let planned = sets.iter().flat_map(|set| living_of(&set.active()));
-    let partitions = partitions.into_iter().chain(planned);
+    let planned = sets.iter().map(|set| living_of(&set.active(), set));
+    let planned = planned.collect::<Result<Vec<_>, _>>()?;
+    let partitions = partitions.into_iter().chain(planned.into_iter().flatten());
     let subjects = partitions.map(|live| Subject::of_partition(&live));
     let green_contexts = green_contexts.iter().map(|open| Subject::of_green_context(open));
     let mut open: Vec<_> = subjects.chain(green_contexts).collect();
@@ -241,7 +242,7 @@ pub(crate) fn verify(
     device: DeviceId,
 ) -> PyResult<Report> {
     let (given, device) = (partitions.map(read).transpose()?, device.ordinal(py)?);
-    let (report, ids) = blocking(py, move || {
+    let (report, ids) = interruptible(py, move || {
         let mut subjects: Vec<Subject> = match given {
             Some(given) => given.into_iter().map(Held::into_inner).collect(),
             None => open_on(device)?,

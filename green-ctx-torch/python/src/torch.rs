@@ -1,5 +1,7 @@
 //! What is asked of PyTorch's Python side, when it is first needed: the module imports without it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use green_ctx_torch::{Torch, TorchError};
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
@@ -28,6 +30,8 @@ pub(crate) fn external_stream(
     // torch owns no external stream, and would use it after its end.
     let owner = Owner { _kept: Held::new(stream.clone()) }.into_pyobject(py)?;
     made.setattr("_green_ctx_owner", owner)?;
+    // What torch captures there is to stay there.
+    install_captures(py)?;
     Ok(made.unbind())
 }
 
@@ -38,11 +42,27 @@ pub(crate) fn libtorch(py: Python<'_>) -> PyResult<Torch> {
         Err(TorchError::NotLoaded) => Ok(None),
         Err(error) => Err(Fault::from(error)),
     };
-    if let Some(torch) = blocking(py, find)? {
-        return Ok(torch);
+    let torch = match blocking(py, find)? {
+        Some(torch) => torch,
+        None => {
+            import(py)?;
+            blocking(py, || Ok(Torch::find()?))?
+        }
+    };
+    if !CAPTURES.load(Ordering::Relaxed) {
+        install_captures(py)?;
     }
-    import(py)?;
-    blocking(py, || Ok(Torch::find()?))
+    Ok(torch)
+}
+
+/// Whether torch was made to capture graphs where the thread is.
+static CAPTURES: AtomicBool = AtomicBool::new(false);
+
+/// Has torch capture graphs where the thread is.
+fn install_captures(py: Python<'_>) -> PyResult<()> {
+    py.import("green_ctx_torch._captures")?.call_method0("install")?;
+    CAPTURES.store(true, Ordering::Relaxed);
+    Ok(())
 }
 
 fn import(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {

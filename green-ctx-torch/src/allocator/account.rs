@@ -1,7 +1,10 @@
 //! The books: who uses how many bytes, and who may.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
+
+use green_ctx::context::Context;
 
 use super::error::AllocatorError;
 
@@ -32,6 +35,8 @@ pub struct Usage {
 struct Account {
     usage: Usage,
     reserved: u64,
+    /// When it was last used, among the partitions' accounts.
+    last_use: u64,
 }
 
 impl Account {
@@ -39,12 +44,17 @@ impl Account {
         self.usage.current_bytes.saturating_add(self.reserved)
     }
 
-    fn check(&self, partition: Option<&str>, bytes: u64) -> Result<(), AllocatorError> {
+    /// Whether nothing is in use, nor being allocated, and no limit is set.
+    fn is_unused(&self) -> bool {
+        self.usage.current_blocks == 0 && self.reserved == 0 && self.usage.limit_bytes.is_none()
+    }
+
+    fn check(&self, owner: Option<&Owner>, bytes: u64) -> Result<(), AllocatorError> {
         let (used, limit) = (self.used(), self.usage.limit_bytes.unwrap_or(u64::MAX));
         if bytes <= limit.saturating_sub(used) {
             return Ok(());
         }
-        Err(AllocatorError::Limit { partition: partition.map(str::to_owned), bytes, used, limit })
+        Err(AllocatorError::Limit { owner: owner.cloned(), bytes, used, limit })
     }
 
     fn take(&mut self, bytes: u64) {
@@ -67,77 +77,173 @@ impl Account {
     }
 }
 
-/// The accounts of an allocator: one in total, and one a partition's name.
+/// Whose memory it is. Each owner has an account.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Owner {
+    /// Streams in no partition: those of the primary context, and of others that are not green.
+    Outside,
+    /// Streams of foreign green contexts.
+    Foreign,
+    /// Streams of partitions of a name.
+    Partition(Arc<str>),
+}
+
+impl Owner {
+    pub(super) fn of(context: &Context) -> Owner {
+        match context.partition_name() {
+            Some(name) => Owner::Partition(name),
+            None if context.is_green() => Owner::Foreign,
+            None => Owner::Outside,
+        }
+    }
+
+    /// The partition's name.
+    #[must_use]
+    pub fn partition(&self) -> Option<&str> {
+        match self {
+            Owner::Partition(name) => Some(name),
+            Owner::Outside | Owner::Foreign => None,
+        }
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Owner::Outside => f.write_str("memory in no partition"),
+            Owner::Foreign => f.write_str("foreign green contexts"),
+            Owner::Partition(name) => write!(f, "partition {name}"),
+        }
+    }
+}
+
+/// How many accounts of partitions are kept that have nothing in use and no limit, so that those of
+/// partitions which are gone do not pile up.
+const KEPT: usize = 64;
+
+/// The accounts of an allocator: one in total, and one an owner.
 #[derive(Default)]
 pub(super) struct Accounts {
     total: Account,
+    outside: Account,
+    foreign: Account,
     partitions: BTreeMap<Arc<str>, Account>,
+    /// How often partitions' accounts were used, which puts those uses in order.
+    uses: u64,
 }
 
 impl Accounts {
-    fn partition(&mut self, name: &Arc<str>) -> &mut Account {
-        self.partitions.entry(Arc::clone(name)).or_default()
-    }
-
     /// Sets bytes aside where both limits leave room for them; counts a refusal otherwise.
-    pub(super) fn reserve(&mut self, name: &Arc<str>, bytes: u64) -> Result<(), AllocatorError> {
-        let fits = self.total.check(None, bytes);
-        let partition = self.partition(name);
-        let fits = fits.and_then(|()| partition.check(Some(name), bytes));
-        match &fits {
-            Ok(()) => partition.reserved += bytes,
-            Err(_) => partition.usage.refusals += 1,
+    pub(super) fn reserve(&mut self, owner: &Owner, bytes: u64) -> Result<(), AllocatorError> {
+        let [total, own] = self.both(owner);
+        let fits = total.check(None, bytes).and_then(|()| own.check(Some(owner), bytes));
+        for account in [total, own] {
+            match &fits {
+                Ok(()) => account.reserved += bytes,
+                Err(_) => account.usage.refusals += 1,
+            }
         }
-        match &fits {
-            Ok(()) => self.total.reserved += bytes,
-            Err(_) => self.total.usage.refusals += 1,
-        }
+        self.forget_unused();
         fits
     }
 
     /// Bytes that were set aside are in use.
-    pub(super) fn take(&mut self, name: &Arc<str>, bytes: u64) {
-        for account in self.both(name) {
+    pub(super) fn take(&mut self, owner: &Owner, bytes: u64) {
+        for account in self.both(owner) {
             account.reserved -= bytes;
             account.take(bytes);
         }
     }
 
     /// Bytes that were set aside are not needed: the driver refused.
-    pub(super) fn cancel(&mut self, name: &Arc<str>, bytes: u64) {
-        for account in self.both(name) {
+    pub(super) fn cancel(&mut self, owner: &Owner, bytes: u64) {
+        for account in self.both(owner) {
             account.reserved -= bytes;
             account.usage.failures += 1;
         }
+        self.forget_unused();
     }
 
     /// Bytes that were in use are the driver's again.
-    pub(super) fn give_back(&mut self, name: &Arc<str>, bytes: u64) {
-        for account in self.both(name) {
+    pub(super) fn give_back(&mut self, owner: &Owner, bytes: u64) {
+        for account in self.both(owner) {
             account.give_back(bytes);
         }
+        self.forget_unused();
     }
 
-    fn both(&mut self, name: &Arc<str>) -> [&mut Account; 2] {
-        let partition = self.partitions.entry(Arc::clone(name)).or_default();
-        [&mut self.total, partition]
+    /// The account in total and an owner's, which is used.
+    fn both(&mut self, owner: &Owner) -> [&mut Account; 2] {
+        let own = match owner {
+            Owner::Outside => &mut self.outside,
+            Owner::Foreign => &mut self.foreign,
+            Owner::Partition(name) => {
+                self.uses += 1;
+                let account = self.partitions.entry(Arc::clone(name)).or_default();
+                account.last_use = self.uses;
+                account
+            }
+        };
+        [&mut self.total, own]
+    }
+
+    /// Forgets the partitions' accounts that have not been used for longest, of those that need not stay.
+    fn forget_unused(&mut self) {
+        if self.partitions.len() <= KEPT {
+            return;
+        }
+        let unused = self.partitions.values().filter(|account| account.is_unused());
+        let mut last_uses: Vec<u64> = unused.map(|account| account.last_use).collect();
+        let Some(surplus) = last_uses.len().checked_sub(KEPT).filter(|surplus| *surplus > 0) else {
+            return;
+        };
+        last_uses.sort_unstable();
+        let first_kept = last_uses[surplus];
+        self.partitions.retain(|_, account| !account.is_unused() || account.last_use >= first_kept);
     }
 
     pub(super) fn set_limit(&mut self, limit: Option<u64>) {
         self.total.usage.limit_bytes = limit;
     }
 
+    pub(super) fn set_outside_limit(&mut self, limit: Option<u64>) {
+        self.outside.usage.limit_bytes = limit;
+    }
+
+    pub(super) fn set_foreign_limit(&mut self, limit: Option<u64>) {
+        self.foreign.usage.limit_bytes = limit;
+    }
+
     pub(super) fn set_partition_limit(&mut self, name: &str, limit: Option<u64>) {
-        self.partition(&Arc::from(name)).usage.limit_bytes = limit;
+        if limit.is_some() {
+            let account = self.partitions.entry(Arc::from(name)).or_default();
+            account.usage.limit_bytes = limit;
+        } else if let Some(account) = self.partitions.get_mut(name) {
+            account.usage.limit_bytes = None;
+            // Without the limit it was nothing.
+            if account.is_unused() && account.usage == Usage::default() {
+                self.partitions.remove(name);
+            }
+            self.forget_unused();
+        }
     }
 
     pub(super) fn reset_peak(&mut self) {
-        self.total.reset_peak();
-        self.partitions.values_mut().for_each(Account::reset_peak);
+        let others = [&mut self.total, &mut self.outside, &mut self.foreign];
+        others.into_iter().chain(self.partitions.values_mut()).for_each(Account::reset_peak);
     }
 
     pub(super) fn total(&self) -> Usage {
         self.total.usage
+    }
+
+    pub(super) fn outside(&self) -> Usage {
+        self.outside.usage
+    }
+
+    pub(super) fn foreign(&self) -> Usage {
+        self.foreign.usage
     }
 
     pub(super) fn of(&self, name: &str) -> Option<Usage> {
@@ -153,21 +259,25 @@ impl Accounts {
 mod tests {
     use super::*;
 
+    fn partition(name: &str) -> Owner {
+        Owner::Partition(Arc::from(name))
+    }
+
     #[test]
     fn what_is_being_allocated_counts_against_limits() {
         let mut accounts = Accounts::default();
-        let (decode, prefill) = (Arc::from("decode"), Arc::from("prefill"));
+        let (decode, prefill) = (partition("decode"), partition("prefill"));
         accounts.set_limit(Some(100));
         accounts.set_partition_limit("decode", Some(50));
         assert!(accounts.reserve(&decode, 40).is_ok());
         let refused = accounts.reserve(&decode, 11);
         assert!(matches!(
             refused,
-            Err(AllocatorError::Limit { partition: Some(_), used: 40, limit: 50, .. })
+            Err(AllocatorError::Limit { owner: Some(_), used: 40, limit: 50, .. })
         ));
         assert!(accounts.reserve(&prefill, 60).is_ok());
         let refused = accounts.reserve(&prefill, 1);
-        assert!(matches!(refused, Err(AllocatorError::Limit { partition: None, used: 100, .. })));
+        assert!(matches!(refused, Err(AllocatorError::Limit { owner: None, used: 100, .. })));
         accounts.take(&decode, 40);
         accounts.cancel(&prefill, 60);
         let total = accounts.total();
@@ -185,10 +295,60 @@ mod tests {
     #[test]
     fn no_size_overflows() {
         let mut accounts = Accounts::default();
-        let name = Arc::from("primary");
+        let name = partition("decode");
         assert!(accounts.reserve(&name, u64::MAX).is_ok());
         assert!(accounts.reserve(&name, 1).is_err());
         accounts.cancel(&name, u64::MAX);
         assert!(accounts.reserve(&name, 1).is_ok());
+    }
+
+    #[test]
+    fn no_name_stands_for_what_has_none() {
+        let mut accounts = Accounts::default();
+        let owners = ["primary", "borrowed", ""].map(partition);
+        accounts.set_outside_limit(Some(10));
+        accounts.set_foreign_limit(Some(20));
+        for owner in owners.iter().chain(&[Owner::Outside, Owner::Foreign]) {
+            assert!(accounts.reserve(owner, 8).is_ok());
+            accounts.take(owner, 8);
+        }
+        assert_eq!(accounts.total().current_bytes, 40);
+        let others = [accounts.outside(), accounts.foreign()];
+        assert_eq!(others.map(|usage| (usage.current_bytes, usage.peak_blocks)), [(8, 1); 2]);
+        let refused = accounts.reserve(&Owner::Outside, 3).expect_err("a limit");
+        assert!(refused.to_string().contains("8 of the 10 bytes of memory in no partition"));
+        let refused = accounts.reserve(&Owner::Foreign, 13).expect_err("a limit");
+        assert!(refused.to_string().contains("8 of the 20 bytes of foreign green contexts"));
+    }
+
+    #[test]
+    fn accounts_that_nobody_uses_do_not_pile_up() {
+        let mut accounts = Accounts::default();
+        let name = |number: usize| format!("p{number}");
+        let used = |accounts: &mut Accounts, number| {
+            let owner = partition(&name(number));
+            assert!(accounts.reserve(&owner, 8).is_ok());
+            accounts.take(&owner, 8);
+        };
+        let all = 4 * KEPT;
+        accounts.set_partition_limit("limited", Some(100));
+        (0..all).for_each(|number| used(&mut accounts, number));
+        assert_eq!(accounts.partitions.len(), all + 1, "what is in use stays");
+        // The first is used once more, after the others.
+        for number in (1..all).chain([0]) {
+            accounts.give_back(&partition(&name(number)), 8);
+        }
+        assert_eq!(accounts.partitions.len(), KEPT + 1);
+        let kept = [0, all - 1, all - KEPT, 1].map(|number| accounts.of(&name(number)).is_some());
+        assert_eq!(kept, [true, true, false, false]);
+        accounts.set_partition_limit("limited", None);
+        assert_eq!(accounts.of("limited"), None, "nobody asked for memory there");
+        // Nor do those that are refused at once.
+        accounts.set_limit(Some(0));
+        for number in 0..all {
+            assert!(accounts.reserve(&partition(&name(number)), 8).is_err());
+        }
+        assert_eq!(accounts.partitions.len(), KEPT);
+        assert_eq!(accounts.total().refusals, all as u64);
     }
 }

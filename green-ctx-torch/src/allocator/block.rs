@@ -1,10 +1,9 @@
 //! Blocks: memory that somebody has, or that waits to go back.
 
-use std::sync::Arc;
-
 use green_ctx::sys_0_1::CUdeviceptr;
 
 use super::Books;
+use super::account::Owner;
 use super::capture::Hold;
 use super::place::Place;
 
@@ -12,7 +11,7 @@ use super::place::Place;
 pub(super) struct Block {
     pub(super) bytes: u64,
     /// Whose account it is in.
-    pub(super) partition: Arc<str>,
+    pub(super) owner: Owner,
     /// Where it was allocated.
     pub(super) place: Place,
     /// The other streams that it was recorded for.

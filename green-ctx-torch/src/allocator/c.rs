@@ -176,6 +176,26 @@ pub unsafe extern "C" fn green_ctx_torch_set_partition_limit(
     })
 }
 
+/// Limits the bytes that may be in use on streams that are in no partition; `UINT64_MAX` for no limit. 0,
+/// or -1 on failure.
+#[unsafe(no_mangle)]
+pub extern "C" fn green_ctx_torch_set_outside_limit(device: c_int, bytes: u64) -> c_int {
+    done(|| {
+        global::of_ordinal(device)?.set_outside_limit(limit(bytes));
+        Ok(())
+    })
+}
+
+/// Limits the bytes that may be in use on streams of foreign green contexts; `UINT64_MAX` for no limit.
+/// 0, or -1 on failure.
+#[unsafe(no_mangle)]
+pub extern "C" fn green_ctx_torch_set_foreign_limit(device: c_int, bytes: u64) -> c_int {
+    done(|| {
+        global::of_ordinal(device)?.set_foreign_limit(limit(bytes));
+        Ok(())
+    })
+}
+
 /// Whether blocks of a device are allocated from now on so that they have IPC handles; see
 /// [`Allocator::set_shareable`]. 0, or -1 on failure.
 #[unsafe(no_mangle)]

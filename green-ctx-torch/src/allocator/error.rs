@@ -2,6 +2,8 @@
 
 use green_ctx::Error;
 
+use super::account::Owner;
+
 /// Why an operation of an [`Allocator`](super::Allocator) failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -9,11 +11,11 @@ pub enum AllocatorError {
     /// A limit would be passed. Nothing was allocated.
     #[error(
         "{bytes} bytes do not fit: {used} of the {limit} bytes of {} are in use; free some, or raise \
-         the limit", whose(partition.as_deref())
+         the limit", whose(owner.as_ref())
     )]
     Limit {
-        /// The partition whose limit it is; `None` for the allocator's.
-        partition: Option<String>,
+        /// Whose limit it is; `None` for the allocator's.
+        owner: Option<Owner>,
         /// The bytes that were asked for.
         bytes: u64,
         /// The bytes in use, those of blocks that are being allocated included.
@@ -62,6 +64,6 @@ impl AllocatorError {
     }
 }
 
-fn whose(partition: Option<&str>) -> String {
-    partition.map_or_else(|| "the allocator".to_owned(), |name| format!("partition {name}"))
+fn whose(owner: Option<&Owner>) -> String {
+    owner.map_or_else(|| "the allocator".to_owned(), Owner::to_string)
 }

@@ -2,7 +2,6 @@
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::ptr;
-use std::sync::Arc;
 use std::thread::{self, ThreadId};
 
 use green_ctx::sys_0_1::{CUcontext, CUctx_st, CUstream, CUstream_st};
@@ -11,6 +10,7 @@ use green_ctx::{
     stream::DefaultStream,
 };
 
+use super::account::Owner;
 use super::capture::{self, Capture, Hold};
 use super::handle::Handle;
 use green_ctx::call;
@@ -32,6 +32,14 @@ enum Kind {
     Default(Home),
 }
 
+/// A stream by what keeps nothing, so that it can be found again if it is of this crate and lives.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) struct PlaceId {
+    raw: Handle<CUstream_st>,
+    /// Of a token, the context that it was looked up in, and the thread of a per-thread stream.
+    home: Option<(Handle<CUctx_st>, Option<ThreadId>)>,
+}
+
 /// The context that a token was looked up in, and for the per-thread stream the thread.
 #[derive(Clone)]
 struct Home {
@@ -47,42 +55,67 @@ enum HomeContext {
 }
 
 impl Place {
-    /// The stream behind a raw handle, and the name of the partition that it is of: its group's,
-    /// `primary`, or `borrowed` for a foreign green context. A token stands for the stream of the
-    /// context that is current; where that is none, or of another device, for that of the primary one.
+    /// The stream behind a raw handle, and whose memory is used on it. A token stands for the stream of
+    /// the context that is current; where that is none, or of another device, for that of the primary
+    /// one.
     ///
     /// # Safety
     ///
     /// The stream must be alive, or a default-stream token.
-    pub(super) unsafe fn find(primary: &Context, raw: CUstream) -> Result<(Place, Arc<str>)> {
+    pub(super) unsafe fn find(primary: &Context, raw: CUstream) -> Result<(Place, Owner)> {
         let device = primary.device();
         let driver = device.driver();
         if let Some(token) = DefaultStream::from_raw(raw) {
             let context = home(primary)?;
-            let name = match &context {
-                HomeContext::Known(context) => Arc::from(context.label()),
+            let owner = match &context {
+                HomeContext::Known(context) => Owner::of(context),
                 // SAFETY: the driver answers a token for the current context, which this one is.
-                HomeContext::Other(_) => unsafe { name_of(driver, raw) }?,
+                HomeContext::Other(_) => unsafe { owner_of(driver, raw) }?,
             };
             let thread = (token == DefaultStream::PerThread).then(|| thread::current().id());
             let kind = Kind::Default(Home { context, thread });
-            return Ok((Place { raw: Handle(raw), kind }, name));
+            return Ok((Place { raw: Handle(raw), kind }, owner));
         }
         if let Some(stream) = driver.find_stream(raw) {
             if stream.context().device() != device {
                 return Err(Error::DeviceMismatch { what: "the allocator and the stream" });
             }
-            let name: Arc<str> = Arc::from(stream.context().label());
-            return Ok((Place { raw: Handle(raw), kind: Kind::Ours { _kept: stream } }, name));
+            let owner = Owner::of(stream.context());
+            return Ok((Place { raw: Handle(raw), kind: Kind::Ours { _kept: stream } }, owner));
         }
         // SAFETY: the stream is alive.
-        let name = unsafe { name_of(driver, raw) }?;
-        Ok((Place { raw: Handle(raw), kind: Kind::Foreign }, name))
+        let owner = unsafe { owner_of(driver, raw) }?;
+        Ok((Place { raw: Handle(raw), kind: Kind::Foreign }, owner))
     }
 
     /// The stream's handle as a number, for reports.
     pub(super) fn address(&self) -> u64 {
         self.raw.0.addr() as u64
+    }
+
+    pub(super) fn id(&self) -> PlaceId {
+        let home = match &self.kind {
+            Kind::Ours { .. } | Kind::Foreign => None,
+            Kind::Default(Home { context, thread }) => {
+                let context = match context {
+                    HomeContext::Known(context) => Handle(context.as_raw()),
+                    HomeContext::Other(context) => *context,
+                };
+                Some((context, *thread))
+            }
+        };
+        PlaceId { raw: self.raw, home }
+    }
+
+    /// Whether [`PlaceId::find`] leads back to the stream, on every thread, as long as it lives.
+    pub(super) fn is_found_again(&self) -> bool {
+        match &self.kind {
+            Kind::Ours { .. } => true,
+            Kind::Foreign => false,
+            Kind::Default(Home { context, thread }) => {
+                thread.is_none() && matches!(context, HomeContext::Known(_))
+            }
+        }
     }
 
     pub(super) fn is(&self, other: &Place) -> bool {
@@ -145,11 +178,16 @@ impl Place {
     /// An event that completes when the work submitted to the stream so far has.
     pub(super) fn record(&self, device: &Device) -> Result<Event> {
         let event = device.create_event(EventOptions::default())?;
+        self.record_in(&event, device)?;
+        Ok(event)
+    }
+
+    /// Records the work submitted to the stream so far in an event.
+    pub(super) fn record_in(&self, event: &Event, device: &Device) -> Result<()> {
         self.with(device.driver(), |raw| {
             // SAFETY: the event is alive, and so is the stream, as above.
             unsafe { call!(device.driver().api(), cuEventRecord(event.as_raw(), raw)) }
-        })?;
-        Ok(event)
+        })
     }
 
     /// Makes the work submitted to the stream from now on wait for an event.
@@ -158,6 +196,37 @@ impl Place {
             // SAFETY: both are alive, as above; 0 is the only flag outside of capture.
             unsafe { call!(driver.api(), cuStreamWaitEvent(raw, event.as_raw(), 0)) }
         })
+    }
+}
+
+impl PlaceId {
+    /// The stream, where it is one of this crate and of the device that lives. Another stream may have
+    /// got its handle.
+    pub(super) fn find(self, device: &Device) -> Option<Place> {
+        let kind = match self.home {
+            None => {
+                let stream = device.driver().find_stream(self.raw.0)?;
+                if stream.context().device() != device {
+                    return None;
+                }
+                Kind::Ours { _kept: stream }
+            }
+            // Whoever is not that thread would name another stream.
+            Some((_, Some(_))) => return None,
+            Some((context, None)) => {
+                let context = device.driver().find_context(context.0)?;
+                if context.device() != device {
+                    return None;
+                }
+                Kind::Default(Home { context: HomeContext::Known(context), thread: None })
+            }
+        };
+        Some(Place { raw: self.raw, kind })
+    }
+
+    #[cfg(test)]
+    pub(super) fn of_stream(number: usize) -> PlaceId {
+        PlaceId { raw: Handle(ptr::without_provenance_mut(number)), home: None }
     }
 }
 
@@ -202,22 +271,20 @@ fn current(driver: &Driver) -> Result<CUcontext> {
     Ok(raw)
 }
 
-/// The name of the partition that a stream without an object is of.
+/// Whose memory is used on a stream without an object.
 ///
 /// # Safety
 ///
 /// The stream must be alive; a token is looked up in the current context.
-unsafe fn name_of(driver: &Driver, raw: CUstream) -> Result<Arc<str>> {
+unsafe fn owner_of(driver: &Driver, raw: CUstream) -> Result<Owner> {
     let mut green = ptr::null_mut();
     // SAFETY: the stream is alive, the pointer is to a live handle.
     unsafe { call!(driver.api(), cuStreamGetGreenCtx(raw, &raw mut green)) }?;
     if green.is_null() {
-        return Ok(Arc::from("primary"));
+        return Ok(Owner::Outside);
     }
     let mut context = ptr::null_mut();
     // SAFETY: the green context is alive, since its stream is used; the pointer is to a live handle.
     unsafe { call!(driver.api(), cuCtxFromGreenCtx(&raw mut context, green)) }?;
-    Ok(driver
-        .find_context(context)
-        .map_or_else(|| Arc::from("borrowed"), |known| Arc::from(known.label())))
+    Ok(driver.find_context(context).as_ref().map_or(Owner::Foreign, Owner::of))
 }

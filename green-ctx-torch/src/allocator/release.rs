@@ -145,7 +145,11 @@ impl Inner {
         } else {
             source.free_quietly(*address)?;
         }
-        self.books.lock().accounts.give_back(&block.partition, block.bytes);
+        // Known to those who run out of memory before a limit lets them ask for it.
+        let noted = if !block.shareable && reachable { self.note_free(on) } else { Ok(()) };
+        self.books.lock().accounts.give_back(&block.owner, block.bytes);
+        // The block is freed all the same.
+        driver.report(noted);
         Ok(true)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::account::Usage;
+use super::account::{Owner, Usage};
 use super::block::Block;
 use super::{Inner, global};
 
@@ -14,8 +14,13 @@ pub struct Snapshot {
     pub device: u32,
     /// What is in use in total.
     pub total: Usage,
-    /// What is in use on streams of each partition, by its name.
+    /// What is in use on streams of each partition, by its name; see
+    /// [`Allocator::partition`](super::Allocator::partition).
     pub partitions: BTreeMap<String, Usage>,
+    /// What is in use on streams that are in no partition.
+    pub outside: Usage,
+    /// What is in use on streams of foreign green contexts.
+    pub foreign: Usage,
     /// The bytes that the memory pool has of the device, in use or not; `None` where there is no pool
     /// yet, or the driver does not report it.
     pub pool_bytes: Option<u64>,
@@ -38,8 +43,10 @@ pub struct BlockInfo {
     pub address: u64,
     /// Its bytes, as they were asked for.
     pub bytes: u64,
-    /// The name of the partition that it was allocated in.
-    pub partition: String,
+    /// The name of the partition that it was allocated in; `None` for none.
+    pub partition: Option<String>,
+    /// Whether it was allocated in a foreign green context.
+    pub foreign: bool,
     /// The handle of the stream that it was allocated on.
     pub stream: u64,
     /// The handles of the streams that were recorded for it.
@@ -64,7 +71,8 @@ impl BlockInfo {
         BlockInfo {
             address,
             bytes: block.bytes,
-            partition: block.partition.to_string(),
+            partition: block.owner.partition().map(str::to_owned),
+            foreign: block.owner == Owner::Foreign,
             stream: block.place.address(),
             recorded: block.uses.iter().map(super::Place::address).collect(),
             graphs: block.holds.iter().filter(|hold| !hold.is_over()).count(),
@@ -83,6 +91,8 @@ impl Inner {
             device: self.device.ordinal(),
             total: books.accounts.total(),
             partitions: books.accounts.partitions(),
+            outside: books.accounts.outside(),
+            foreign: books.accounts.foreign(),
             pool_bytes,
             shareable: self.shareable.load(std::sync::atomic::Ordering::Relaxed),
             blocks: books.blocks.iter().map(|(at, block)| BlockInfo::new(*at, block)).collect(),

@@ -161,6 +161,11 @@ impl Source {
         Ok(handle.reserved.map(|byte| byte.to_ne_bytes()[0]))
     }
 
+    /// Waits until what was freed in no other stream's order is.
+    pub(super) fn finish(&self) -> Result<()> {
+        self.quiet.synchronize()
+    }
+
     /// Waits until all work of the device is done, that of green contexts included (cuda.h,
     /// `cuCtxSynchronize`). Captures of the device's streams are invalidated.
     pub(super) fn synchronize(&self) -> Result<()> {

@@ -6,7 +6,7 @@ use green_ctx::StreamOptions;
 use green_ctx::sys_0_1::{CUcontext, CUstream_st};
 use green_ctx_torch::allocator::c;
 
-use crate::machine::{Machine, Outcome, alloc, free, snapshot};
+use crate::machine::{Machine, Outcome, alloc, free, last_error, limit_partition, snapshot};
 use crate::raw::{self, Green};
 
 #[test]
@@ -24,7 +24,8 @@ fn each_partition_has_an_account() -> Outcome {
     assert!(blocks.iter().all(|(block, _)| !block.is_null()));
     let usage = |name| machine.usage(name);
     let bytes = |name| usage(name).current_bytes;
-    assert_eq!([bytes("decode"), bytes("prefill"), bytes("primary")], [1500, 300, 100]);
+    let outside = machine.allocator.outside().current_bytes;
+    assert_eq!([bytes("decode"), bytes("prefill"), outside], [1500, 300, 100]);
     assert_eq!(c::green_ctx_torch_current_bytes(0), 1900);
     assert_eq!(machine.sim.live().allocated_bytes, 1900);
     free(blocks[0].0, blocks[0].1);
@@ -42,6 +43,8 @@ fn each_partition_has_an_account() -> Outcome {
     assert_eq!(report["total"]["allocations"], 5);
     assert_eq!(report["partitions"]["decode"]["current_bytes"], 500);
     assert_eq!(report["partitions"]["prefill"]["current_blocks"], 1);
+    assert_eq!(report["outside"]["current_bytes"], 100);
+    assert_eq!(report["foreign"]["current_bytes"], 0);
     let listed = report["blocks"].as_array().ok_or("a list")?;
     let block = listed.iter().find(|block| block["bytes"] == 300).ok_or("a block")?;
     assert_eq!(block["partition"], "prefill");
@@ -60,9 +63,15 @@ fn streams_of_others_lead_to_their_partition() -> Outcome {
     let elsewhere = Green::create(&machine.device)?;
     let streams = [raw::stream(&decode)?, raw::stream(&primary)?, elsewhere.stream()?];
     let blocks = streams.map(|stream| alloc(64, stream));
-    for name in ["decode", "primary", "borrowed"] {
-        assert_eq!(machine.usage(name).current_bytes, 64, "{name}");
+    let allocator = &machine.allocator;
+    for usage in [machine.usage("decode"), allocator.outside(), allocator.foreign()] {
+        assert_eq!(usage.current_bytes, 64);
     }
+    let listed = allocator.snapshot().blocks;
+    let mut owners: Vec<_> =
+        listed.iter().map(|block| (block.partition.as_deref(), block.foreign)).collect();
+    owners.sort_unstable();
+    assert_eq!(owners, [(None, false), (None, true), (Some("decode"), false)]);
     // A token stands for a stream of the context that is current.
     let (in_decode, in_primary) = {
         let _current = decode.make_current()?;
@@ -139,7 +148,7 @@ fn a_default_stream_that_cannot_be_named_is_waited_for() -> Outcome {
         // SAFETY: the block has 64 bytes.
         raw::ok("cuMemsetD8Async", unsafe { fill(block.addr() as u64, 1, 64, null_mut()) })?;
     }
-    assert_eq!(machine.usage("borrowed").current_bytes, 192);
+    assert_eq!(machine.allocator.foreign().current_bytes, 192);
     free(blocks[0], null_mut());
     assert_eq!(waiting(), 0);
     leave(&machine)?;
@@ -169,5 +178,54 @@ fn a_per_thread_stream_is_its_thread_s() -> Outcome {
     assert_eq!(machine.allocator.snapshot().waiting.len(), 1);
     machine.allocator.empty_cache()?;
     assert_eq!(machine.allocator.current_bytes(), 0);
+    machine.end()
+}
+
+#[test]
+fn a_partition_of_any_name_has_an_account_of_its_own() -> Outcome {
+    let machine = Machine::new()?;
+    let allocator = &machine.allocator;
+    let (primary, borrowed) = (machine.stream("primary", 16)?, machine.stream("borrowed", 16)?);
+    assert_eq!(c::green_ctx_torch_set_outside_limit(0, 100), 0);
+    assert_eq!(c::green_ctx_torch_set_foreign_limit(0, 100), 0);
+    assert_eq!(limit_partition("primary", 1000), 0);
+    let elsewhere = Green::create(&machine.device)?;
+    let foreign = elsewhere.stream()?;
+    let streams = [primary.as_raw(), borrowed.as_raw(), foreign, null_mut()];
+    assert!(alloc(1001, streams[0]).is_null());
+    assert!(last_error().contains("bytes of partition primary"), "{}", last_error());
+    assert!(alloc(101, streams[2]).is_null());
+    assert!(last_error().contains("bytes of foreign green contexts"), "{}", last_error());
+    assert!(alloc(101, streams[3]).is_null());
+    assert!(last_error().contains("bytes of memory in no partition"), "{}", last_error());
+    let bytes = [1000, 2000, 30, 40];
+    let blocks: Vec<_> = bytes.iter().zip(streams).map(|(bytes, at)| alloc(*bytes, at)).collect();
+    let own = ["primary", "borrowed"].map(|name| machine.usage(name).current_bytes);
+    assert_eq!(own, [1000, 2000]);
+    let others = [allocator.foreign(), allocator.outside()];
+    assert_eq!(others.map(|usage| usage.current_bytes), [30, 40]);
+    assert_eq!(others.map(|usage| usage.limit_bytes), [Some(100); 2]);
+    blocks.into_iter().zip(streams).for_each(|(block, stream)| free(block, stream));
+    raw::destroy_stream(&machine.device, foreign)?;
+    drop((primary, borrowed, elsewhere));
+    machine.end()
+}
+
+#[test]
+fn accounts_of_partitions_that_are_gone_do_not_pile_up() -> Outcome {
+    let machine = Machine::new()?;
+    let allocator = &machine.allocator;
+    assert_eq!(limit_partition("limited", 1000), 0);
+    for number in 0..200 {
+        let stream = machine.stream(&format!("p{number}"), 16)?;
+        let block = alloc(64, stream.as_raw());
+        assert!(!block.is_null());
+        free(block, stream.as_raw());
+    }
+    assert_eq!(allocator.snapshot().partitions.len(), 64 + 1);
+    assert_eq!(allocator.partition("p0"), None);
+    assert_eq!(machine.usage("p199").peak_bytes, 64);
+    assert_eq!(machine.usage("limited").limit_bytes, Some(1000));
+    assert_eq!(allocator.usage().allocations, 200);
     machine.end()
 }

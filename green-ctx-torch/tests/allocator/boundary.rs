@@ -85,7 +85,7 @@ fn a_stream_of_another_device() -> Outcome {
     let partition = driver.device(1)?.create_context(group)?;
     let _current = partition.make_current()?;
     let block = alloc_on(0, 64, null_mut());
-    let usage = Allocator::of(&driver.device(0)?).partition("primary").ok_or("an account")?;
+    let usage = Allocator::of(&driver.device(0)?).outside();
     assert_eq!(usage.current_bytes, 64);
     free(block, null_mut());
     assert_eq!(other.races(), []);

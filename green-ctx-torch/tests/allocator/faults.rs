@@ -9,6 +9,7 @@ use green_ctx::{CUresult, Stream, graph::CaptureMode};
 use green_ctx_torch::allocator::c;
 
 use crate::machine::{Machine, Outcome, alloc, alloc_on, free, last_error, record};
+use crate::raw;
 
 const STATUSES: [CUresult; 3] = [
     CUresult::CUDA_ERROR_OUT_OF_MEMORY,
@@ -50,24 +51,64 @@ fn captured(_: &Machine, decode: &Stream, _: &Stream) -> Result<(), green_ctx::E
     graph
 }
 
+/// A stream that cannot be named later, so that its frees are recorded.
+fn recorded(_: &Machine, decode: &Stream, _: &Stream) -> Result<(), green_ctx::Error> {
+    let per_thread = || std::ptr::without_provenance_mut(2);
+    for _ in 0..2 {
+        let block = alloc(100, per_thread());
+        free(block, if block.is_null() { decode.as_raw() } else { per_thread() });
+    }
+    Ok(())
+}
+
+/// An allocation that waits for what another partition frees.
+fn scarce(machine: &Machine, decode: &Stream, prefill: &Stream) -> Result<(), green_ctx::Error> {
+    // More than half of the memory, and as much of it as takes longer to set than the calls below.
+    const MOST: usize = 9 << 30;
+    const SET: usize = 16 << 20;
+    let first = alloc(MOST, decode.as_raw());
+    if first.is_null() {
+        return Ok(());
+    }
+    let set = machine.device.driver().api().cuMemsetD8Async()?;
+    // SAFETY: the block has these bytes.
+    let status = unsafe { set(first.addr() as u64, 1, SET, decode.as_raw()) };
+    free(first, decode.as_raw());
+    free(alloc(MOST, prefill.as_raw()), prefill.as_raw());
+    raw::ok("cuMemsetD8Async", status)
+}
+
 #[test]
 fn plain_blocks() -> Outcome {
-    exhaust(plain, 20)
+    exhaust("h200@13.0", plain, 20)
+}
+
+#[test]
+fn recorded_frees() -> Outcome {
+    exhaust("h200@13.0", recorded, 20)
 }
 
 #[test]
 fn shareable_blocks() -> Outcome {
-    exhaust(shareable, 15)
+    exhaust("h200@13.0", shareable, 15)
 }
 
 #[test]
 fn captured_blocks() -> Outcome {
-    exhaust(captured, 15)
+    exhaust("h200@13.0", captured, 15)
 }
 
-fn exhaust(work: Work, at_least: usize) -> Outcome {
+#[test]
+fn blocks_that_are_waited_for() -> Outcome {
+    exhaust("rtx5080@13.0", scarce, 30)
+}
+
+/// The call that comes before memory is asked for again.
+const AGAIN: &str = "cuMemPoolTrimTo";
+
+fn exhaust(spec: &'static str, work: Work, at_least: usize) -> Outcome {
     let calls = {
-        let machine = Machine::new()?;
+        let machine = Machine::of(spec)?;
         let (decode, prefill) = (machine.stream("decode", 16)?, machine.stream("prefill", 64)?);
         machine.sim.record_calls(true);
         work(&machine, &decode, &prefill)?;
@@ -78,47 +119,63 @@ fn exhaust(work: Work, at_least: usize) -> Outcome {
         calls
     };
     assert!(calls.len() >= at_least, "only {} calls: {calls:?}", calls.len());
+    let again = calls.iter().filter(|call| call.function == AGAIN).count() as u64;
+    let case = Case { spec, work, again };
     for (index, call) in calls.iter().enumerate() {
         let nth = calls[..=index].iter().filter(|c| c.function == call.function).count();
         for status in STATUSES {
-            fail(work, call.function, nth as u64, status)?;
+            case.fail(call.function, nth as u64, status)?;
         }
     }
     Ok(())
 }
 
-fn fail(work: Work, function: &str, nth: u64, status: CUresult) -> Outcome {
-    let what = format!("{function}, call {nth}, {status}");
-    let machine = Machine::new()?;
-    let reported = Arc::new(AtomicU64::new(0));
-    let counter = Arc::clone(&reported);
-    let _hook = machine.device.driver().on_cleanup_failure(move |_| {
-        counter.fetch_add(1, Ordering::Relaxed);
-    });
-    let (decode, prefill) = (machine.stream("decode", 16)?, machine.stream("prefill", 64)?);
-    // Something that no call below says.
-    assert!(alloc_on(-1, 1, decode.as_raw()).is_null());
-    let before = last_error();
-    machine.sim.fail(Fault::on(function).nth(nth).with(status))?;
-    let result = work(&machine, &decode, &prefill);
-    machine.sim.clear_faults();
-    let reported = reported.load(Ordering::Relaxed);
-    assert!(
-        result.is_err() || reported > 0 || last_error() != before,
-        "{what}: nothing was reported"
-    );
-    // Later calls give back what could not be.
-    work(&machine, &decode, &prefill).map_err(|error| format!("{what}, afterwards: {error}"))?;
-    // A graph that could not be destroyed keeps its block.
-    let kept = u64::from(function == "cuGraphDestroy");
-    let usage = machine.allocator.usage();
-    assert_eq!((usage.current_bytes, usage.current_blocks), (100 * kept, kept), "{what}");
-    assert_eq!(machine.sim.live().allocations, kept, "{what}");
-    assert_eq!(machine.allocator.snapshot().waiting.len() as u64, kept, "{what}");
-    assert_eq!(machine.sim.races(), [], "{what}");
-    drop((decode, prefill));
-    if reported == 0 {
-        machine.end().map_err(|error| format!("{what}: {error}"))?;
+/// Work on a device, and how often it asks for memory again where nothing fails.
+struct Case {
+    spec: &'static str,
+    work: Work,
+    again: u64,
+}
+
+impl Case {
+    fn fail(&self, function: &str, nth: u64, status: CUresult) -> Outcome {
+        let &Case { spec, work, again } = self;
+        let what = format!("{function}, call {nth}, {status}");
+        let machine = Machine::of(spec)?;
+        let reported = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&reported);
+        let _hook = machine.device.driver().on_cleanup_failure(move |_| {
+            counter.fetch_add(1, Ordering::Relaxed);
+        });
+        let (decode, prefill) = (machine.stream("decode", 16)?, machine.stream("prefill", 64)?);
+        // Something that no call below says.
+        assert!(alloc_on(-1, 1, decode.as_raw()).is_null());
+        let before = last_error();
+        machine.sim.fail(Fault::on(function).nth(nth).with(status))?;
+        let result = work(&machine, &decode, &prefill);
+        machine.sim.clear_faults();
+        let reported = reported.load(Ordering::Relaxed);
+        // What is short is asked for again, and was there; for one allocation that was so anyway.
+        let there = machine.sim.calls().get(AGAIN).is_some_and(|count| *count > again)
+            || (again > 0 && function == "cuMemAllocFromPoolAsync");
+        assert!(
+            result.is_err() || reported > 0 || last_error() != before || there,
+            "{what}: nothing was reported"
+        );
+        // Later calls give back what could not be.
+        work(&machine, &decode, &prefill)
+            .map_err(|error| format!("{what}, afterwards: {error}"))?;
+        // A graph that could not be destroyed keeps its block.
+        let kept = u64::from(function == "cuGraphDestroy");
+        let usage = machine.allocator.usage();
+        assert_eq!((usage.current_bytes, usage.current_blocks), (100 * kept, kept), "{what}");
+        assert_eq!(machine.sim.live().allocations, kept, "{what}");
+        assert_eq!(machine.allocator.snapshot().waiting.len() as u64, kept, "{what}");
+        assert_eq!(machine.sim.races(), [], "{what}");
+        drop((decode, prefill));
+        if reported == 0 {
+            machine.end().map_err(|error| format!("{what}: {error}"))?;
+        }
+        Ok(())
     }
-    Ok(())
 }

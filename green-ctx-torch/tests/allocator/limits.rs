@@ -2,7 +2,7 @@
 
 use std::ptr::null_mut;
 
-use green_ctx_torch::allocator::{Allocator, AllocatorError, c};
+use green_ctx_torch::allocator::{Allocator, AllocatorError, Owner, c};
 
 use crate::machine::{Machine, Outcome, alloc, free, last_error, limit_partition, snapshot};
 
@@ -92,10 +92,10 @@ fn from_rust_the_reason_is_a_type() -> Outcome {
     allocator.set_partition_limit("decode", Some(10));
     // SAFETY: the stream is alive.
     let refused = unsafe { allocator.allocate(11, stream.as_raw()) };
-    let Err(AllocatorError::Limit { partition, bytes: 11, used: 0, limit: 10 }) = refused else {
+    let Err(AllocatorError::Limit { owner, bytes: 11, used: 0, limit: 10 }) = refused else {
         panic!("{refused:?}");
     };
-    assert_eq!(partition.as_deref(), Some("decode"));
+    assert_eq!(owner, Some(Owner::Partition("decode".into())));
     drop((stream, allocator));
     machine.end()
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 /// Any test's result: `?` on every error.
 pub(crate) type Outcome = Result<(), Box<dyn std::error::Error>>;
 
-/// A simulated H200 whose memory the C functions give out.
+/// A simulated device, an H200 if nothing else is said, whose memory the C functions give out.
 pub(crate) struct Machine {
     pub(crate) sim: Sim,
     pub(crate) device: Device,
@@ -23,9 +23,13 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn new() -> Result<Machine, Box<dyn std::error::Error>> {
+        Machine::of("h200@13.0")
+    }
+
+    pub(crate) fn of(spec: &str) -> Result<Machine, Box<dyn std::error::Error>> {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let sim = Sim::new("h200@13.0")?;
+        let sim = Sim::new(spec)?;
         let device = Driver::simulated(&sim)?.device(0)?;
         Allocator::install(device.driver())?;
         Ok(Machine { allocator: Allocator::of(&device), sim, device, _turn: turn })

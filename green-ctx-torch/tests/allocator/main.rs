@@ -7,6 +7,7 @@ mod graphs;
 mod limits;
 mod machine;
 mod order;
+mod pending;
 mod threads;
 
 #[allow(dead_code, reason = "shared with tests that need more of it")]

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use green_ctx_sys::{CUevent, CUstream_st};
+use parking_lot::Mutex;
 
 use super::guests::Guests;
 use super::streams::Streams;
@@ -52,6 +53,8 @@ struct Shared {
     work: Arc<Fence>,
     /// The streams that objects stand for.
     streams: Streams,
+    /// What the active plan calls it, where plans have several names for it.
+    name: Mutex<Option<Arc<str>>>,
 }
 
 impl Fencing {
@@ -195,7 +198,8 @@ impl Context {
     pub(crate) fn share_sms(&self) -> Result<()> {
         let Some(fencing) = self.fencing() else { return Ok(()) };
         let work = Arc::new(Fence::new(self.device())?);
-        fencing.shared.get_or_init(|| Shared { work, streams: Streams::default() });
+        let (streams, name) = (Streams::default(), Mutex::default());
+        fencing.shared.get_or_init(|| Shared { work, streams, name });
         Ok(())
     }
 
@@ -206,6 +210,21 @@ impl Context {
 
     fn shared(&self) -> Option<&Shared> {
         self.fencing()?.shared.get()
+    }
+
+    /// The name of the partition that has the context: of several plans, in the active one. `None` for a
+    /// context without SMs of its own.
+    #[must_use]
+    pub fn partition_name(&self) -> Option<Arc<str>> {
+        let renamed = self.shared().and_then(|shared| shared.name.lock().clone());
+        renamed.or_else(|| Some(Arc::clone(self.group()?.arc_name())))
+    }
+
+    /// Sets what the active plan calls the context.
+    pub(crate) fn set_partition_name(&self, name: &Arc<str>) {
+        if let Some(shared) = self.shared() {
+            *shared.name.lock() = Some(Arc::clone(name));
+        }
     }
 
     /// A handle for an object that is to stand for a stream, counted until

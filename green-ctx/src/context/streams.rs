@@ -1,9 +1,11 @@
 //! The streams of a context that objects stand for.
 #![allow(unsafe_code, reason = "calls the driver")]
 
-use green_ctx_sys::{Api, CUstream_st, CUstreamCaptureStatus};
+use green_ctx_sys::{Api, CUgreenCtx_st, CUstream_st, CUstreamCaptureStatus};
 use parking_lot::Mutex;
 
+use super::{Context, Kind};
+use crate::current::Scope;
 use crate::error::Result;
 use crate::error::call;
 use crate::raw::Raw;
@@ -58,14 +60,66 @@ impl Streams {
     pub(super) fn are_capturing(&self, api: &Api) -> Result<bool> {
         let list = self.list.lock();
         for stream in list.slots.iter().flatten() {
-            let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-            // SAFETY: the stream is alive, since it leaves the list before it is destroyed; the
-            // pointer is to a live value.
-            unsafe { call!(api, cuStreamIsCapturing(stream.as_ptr(), &raw mut status)) }?;
-            if status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
+            // Alive, since it leaves the list before it is destroyed.
+            if is_capturing(api, *stream)? {
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+}
+
+/// Whether a stream that is alive is being captured, or its capture was invalidated.
+fn is_capturing(api: &Api, stream: Raw<CUstream_st>) -> Result<bool> {
+    let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+    // SAFETY: the stream is alive by the callers' word; the pointer is to a live value.
+    unsafe { call!(api, cuStreamIsCapturing(stream.as_ptr(), &raw mut status)) }?;
+    Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+}
+
+impl Context {
+    /// The driver's green context, of one that this crate made.
+    #[inline]
+    fn own_green(&self) -> Option<Raw<CUgreenCtx_st>> {
+        match &self.inner.kind {
+            Kind::Green(green) => Some(green.raw),
+            Kind::Primary | Kind::Borrowed(_) | Kind::Closed => None,
+        }
+    }
+
+    /// Keeps the driver's context for good; false where this crate did not make it.
+    pub(crate) fn keep(&self) -> Result<bool> {
+        let Some(green) = self.own_green() else { return Ok(false) };
+        let kept = &self.device().state().kept;
+        if !kept.keeps(green) {
+            let (mut last, mut first) = (0, 0);
+            let driver = self.device().driver();
+            let _scope = Scope::enter(driver, self.raw())?;
+            let api = driver.api();
+            // SAFETY: both pointers are to live integers; a context is current.
+            unsafe { call!(api, cuCtxGetStreamPriorityRange(&raw mut last, &raw mut first)) }?;
+            kept.keep(green, (first, last));
+        }
+        Ok(true)
+    }
+
+    /// A stream that was kept when nobody used it any more.
+    #[inline]
+    pub(crate) fn take_kept_stream(&self, priority: i32) -> Option<Raw<CUstream_st>> {
+        let (green, kept) = (self.own_green()?, &self.device().state().kept);
+        let (stream, priority) = kept.take(green, priority)?;
+        // Foreign code may still capture it, or the driver may not say.
+        if !matches!(is_capturing(self.device().api(), stream), Ok(false)) {
+            self.put_kept_stream(stream, priority);
+            return None;
+        }
+        Some(stream)
+    }
+
+    /// Leaves a stream that is kept to whoever makes one of its priority next.
+    pub(crate) fn put_kept_stream(&self, stream: Raw<CUstream_st>, priority: i32) {
+        if let Some(green) = self.own_green() {
+            self.device().state().kept.put(green, stream, priority);
+        }
     }
 }

@@ -25,6 +25,8 @@ pub(crate) struct Idle<C> {
     pub(crate) placement: Placement,
     pub(crate) workqueue: Option<WorkqueueConfig>,
     pub(crate) sm_count: u32,
+    /// Whether it is never destroyed, since foreign code may use its streams.
+    pub(crate) kept: bool,
     pub(crate) raw: C,
 }
 
@@ -103,10 +105,10 @@ impl<C> Recycler<C> {
         self.overflow()
     }
 
-    /// Takes all contexts out, to be destroyed.
+    /// Takes all contexts out that are not kept, to be destroyed.
     #[must_use = "they are to be destroyed"]
     pub(crate) fn drain(&mut self) -> Vec<Idle<C>> {
-        std::mem::take(&mut self.idle)
+        self.idle.extract_if(.., |idle| !idle.kept).collect()
     }
 
     /// The units of the idle contexts in a cut.
@@ -124,7 +126,13 @@ impl<C> Recycler<C> {
     }
 
     fn overflow(&mut self) -> Vec<Idle<C>> {
-        let surplus = self.idle.len().saturating_sub(self.limit);
-        self.idle.drain(..surplus).collect()
+        let mut surplus =
+            self.idle.iter().filter(|idle| !idle.kept).count().saturating_sub(self.limit);
+        let oldest = |idle: &mut Idle<C>| {
+            let goes = !idle.kept && surplus > 0;
+            surplus -= usize::from(goes);
+            goes
+        };
+        self.idle.extract_if(.., oldest).collect()
     }
 }

@@ -1,6 +1,7 @@
 //! A context with its first stream, which partitions of several plans may have in common.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::context::{CloseError, Context};
 use crate::error::Result;
@@ -17,6 +18,8 @@ pub(crate) struct SharedContext {
     priority: i32,
     placement: Placement,
     units: UnitSet,
+    /// Whether plans have several names for it.
+    has_names: AtomicBool,
 }
 
 impl SharedContext {
@@ -35,7 +38,8 @@ impl SharedContext {
         let placement = group.map(|group| group.placement().clone()).unwrap_or_default();
         let count = group.map_or(0, |group| group.units().counts().counts().len());
         let units = UnitSet::of(count, placement.members.iter().copied());
-        Ok(SharedContext { context, stream, priority, placement, units })
+        let has_names = AtomicBool::new(false);
+        Ok(SharedContext { context, stream, priority, placement, units, has_names })
     }
 
     /// Closes the context. Where that fails it has no stream any more, which was of this priority.
@@ -48,6 +52,21 @@ impl SharedContext {
     /// Whether a group of these SMs and with this priority would become the same.
     pub(crate) fn is_for(&self, placement: &Placement, priority: i32) -> bool {
         self.placement == *placement && self.priority == priority
+    }
+
+    /// Notes a name that a plan has for it.
+    pub(crate) fn note_name(&self, name: &str) {
+        if self.context.label() != name {
+            self.has_names.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Sets the name that the active plan has for it.
+    #[inline]
+    pub(crate) fn set_name(&self, name: &Arc<str>) {
+        if self.has_names.load(Ordering::Relaxed) {
+            self.context.set_partition_name(name);
+        }
     }
 
     /// Its units.
@@ -88,12 +107,6 @@ impl SharedContext {
             }
         }
         Ok(true)
-    }
-
-    /// Waits until the work that was recorded last is done.
-    pub(crate) fn synchronize(&self) -> Result<()> {
-        let api = self.context.device().api();
-        self.context.work().try_for_each(|fence| fence.synchronize(api))
     }
 
     /// Makes what is submitted here wait for what contexts that are gone left.

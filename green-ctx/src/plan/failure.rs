@@ -51,6 +51,12 @@ pub enum PlanError {
         /// How long was waited, in milliseconds.
         milliseconds: u128,
     },
+    /// Whoever asked for the switch gave it up while the work of the active plan was waited for.
+    #[error("the switch to plan {name} was given up while it waited; the plan is not active")]
+    GivenUp {
+        /// The plan that was to be active.
+        name: String,
+    },
     /// A stream of a partition that gives up or takes over SMs, or that is to be drained, is being
     /// captured, which recording its work or making it wait would invalidate.
     #[error("a stream of {} is being captured; end the capture first", whose(partition.as_deref()))]

@@ -233,13 +233,28 @@ impl PlanSet {
     /// over SMs, or with [`drain`](SwitchOptions::drain) any of the active plan, has a stream that is
     /// being captured; and the driver's. This call has changed nothing then.
     pub fn switch(&self, plan: &Arc<Plan>, options: SwitchOptions) -> Result<(), PlanError> {
+        self.switch_while(plan, options, || true)
+    }
+
+    /// Switches as [`switch`](PlanSet::switch) does, and while [`drain`](SwitchOptions::drain) waits asks
+    /// about every millisecond whether to go on. No lock is held then.
+    ///
+    /// # Errors
+    ///
+    /// As [`switch`](PlanSet::switch), and [`PlanError::GivenUp`].
+    pub fn switch_while(
+        &self,
+        plan: &Arc<Plan>,
+        options: SwitchOptions,
+        mut go_on: impl FnMut() -> bool,
+    ) -> Result<(), PlanError> {
         // Before any lock: in a forked child its owner may be gone.
         self.device().driver().check_process()?;
         let (mut ended, mut drained) = (Ended::default(), Vec::new());
         let mut left = self.inner.switching.lock();
         self.check_known(plan)?;
         if let Some(at_most) = options.drain {
-            left = self.drain(left, plan, at_most, &mut drained)?;
+            left = self.drain(left, plan, at_most, &mut drained, &mut go_on)?;
             // It may have been retired meanwhile.
             self.check_known(plan)?;
         }
@@ -256,6 +271,9 @@ impl PlanSet {
             }
         }
         self.inner.active.store(Arc::clone(plan));
+        for partition in plan.partitions() {
+            partition.shared().set_name(partition.arc_name());
+        }
         // Outside of the lock: it may be the end of a context, and whoever listens may use the set.
         drop(left);
         drop(ended);
@@ -309,6 +327,7 @@ impl PlanSet {
         next: &Plan,
         at_most: Duration,
         drained: &mut Vec<Arc<Plan>>,
+        go_on: &mut dyn FnMut() -> bool,
     ) -> Result<MutexGuard<'a, Former>, PlanError> {
         // Further away than the clock goes is no end.
         let end = Instant::now().checked_add(at_most);
@@ -322,9 +341,13 @@ impl PlanSet {
                 switch::refuse_captures_of(partition)?;
                 partition.shared().record()?;
             }
-            let done = MutexGuard::unlocked(&mut left, || self.wait_for(&plan, end, at_most));
+            let wait = || self.wait_for(&plan, end, at_most, &mut *go_on);
+            let done = MutexGuard::unlocked(&mut left, wait);
+            if let Ok(false) = done {
+                return Err(PlanError::GivenUp { name: next.name().to_owned() });
+            }
             if self.is_active(&plan) {
-                return done.map(|()| left);
+                return done.map(|_| left);
             }
         }
     }
@@ -333,23 +356,24 @@ impl PlanSet {
         Arc::ptr_eq(plan, &self.inner.active.load())
     }
 
-    /// Waits until what was recorded last in a plan is done, or the plan is not the active one any more.
+    /// Waits until what was recorded last in a plan is done, or the plan is not the active one any more;
+    /// false where it was not to go on.
     fn wait_for(
         &self,
         plan: &Arc<Plan>,
         end: Option<Instant>,
         at_most: Duration,
-    ) -> Result<(), PlanError> {
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, PlanError> {
         const LONGEST: Duration = Duration::from_millis(1);
         let mut pause = Duration::from_micros(10);
         for partition in plan.partitions() {
             let shared = partition.shared();
-            let Some(end) = end else {
-                self.device().driver().while_relaxed(|| shared.synchronize())?;
-                continue;
-            };
             while self.is_active(plan) && !switch::is_done(self.device(), shared)? {
-                let left = end.saturating_duration_since(Instant::now());
+                let left = end.map_or(LONGEST, |end| end.saturating_duration_since(Instant::now()));
+                if !go_on() {
+                    return Ok(false);
+                }
                 if left.is_zero() {
                     return Err(PlanError::NotDrained {
                         partition: partition.name().to_owned(),
@@ -360,7 +384,7 @@ impl PlanSet {
                 pause = (2 * pause).min(LONGEST);
             }
         }
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -389,6 +413,7 @@ fn build(
             partitions.iter().any(|other| Arc::ptr_eq(other.shared(), context))
         };
         let context = context_of(base, contexts, group, is_used)?;
+        context.note_name(&given.name);
         partitions.push(Partition::new(given, beside, context));
     }
     let partitions: Partitions = partitions.into_iter().collect();

@@ -26,11 +26,13 @@ pub(super) fn obtain(
     workqueue: Option<WorkqueueConfig>,
     sm_count: u32,
 ) -> Result<RawGreen> {
-    if device.has_failed() {
+    let idle = if device.has_failed() {
         // None of them can be used again.
         device.release_idle();
-    }
-    let idle = device.state().ledger.lock().recycler.take(placement, workqueue);
+        None
+    } else {
+        device.state().ledger.lock().recycler.take(placement, workqueue)
+    };
     match idle {
         Some(idle) => {
             trace::event!(DEBUG, sms = sm_count, "a context is used again");

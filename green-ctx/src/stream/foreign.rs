@@ -4,7 +4,7 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::mem;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use green_ctx_sys::{
     CUcontext, CUctx_st, CUdriverProcAddressQueryResult, CUgreenCtx_st, CUresult, CUstream,
@@ -146,7 +146,8 @@ impl Inner {
         ownership: Ownership,
     ) -> Result<Arc<Inner>> {
         let (slot, context) = (context.enter_stream(raw), context.for_stream());
-        let inner = Arc::new(Inner { raw, context, slot, ownership });
+        let kept = OnceLock::new();
+        let inner = Arc::new(Inner { raw, context, slot, kept, ownership });
         inner.context.expose()?;
         inner.context.hold_new(&Stream::from_inner(Arc::clone(&inner)))?;
         Ok(inner)

@@ -14,6 +14,7 @@ struct guard {
 static _Thread_local void *current[DEVICES];
 
 int32_t aoti_torch_get_current_cuda_stream(int32_t device, void **stream) {
+    if (device == -1) device = 0;
     if (device < 0 || device >= DEVICES) return 1;
     *stream = current[device];
     return 0;

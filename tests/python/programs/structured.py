@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+from contextlib import closing
 
 from green_ctx_torch import dry_run, info, partition, verify
 
@@ -22,7 +23,7 @@ def counts(*arguments, **keywords):
     """What `partition` gives, which is what the dry run says."""
     expected = dry_run(*arguments, **keywords)
     assert expected.fits, expected
-    with partition(*arguments, **keywords) as parts:
+    with closing(partition(*arguments, **keywords)) as parts:
         given = {name: part.sm_count for name, part in parts.items()}
         assert verify(parts).ok
     assert {name: group.sm_count for name, group in expected.groups.items()} == given
@@ -54,7 +55,7 @@ refused(ValueError, "or let it be filled up with other SMs (backfill)", {"a": 20
 refused(ValueError, "a structured request takes counts", {"a": "16..", "b": 8}, coscheduled=8)
 
 # Of SMs of which some are held, none can be had so; a dry run says it and does not fail.
-with partition({"held": 16}):
+with closing(partition({"held": 16})):
     later = dry_run({"a": 16}, coscheduled=8)
     assert not later.fits and "held by held (16 SMs)" in later.reason, later
     try:
@@ -67,7 +68,7 @@ with partition({"held": 16}):
 # Workqueues: one for all, some by name, with a limit or without.
 for workqueue in ["balanced", ("balanced", 2), ("device_ctx", None), {"a": ("balanced", 1)}]:
     assert counts({"a": 16, "b": "rest"}, workqueue=workqueue) == [16, 116]
-with partition({"a": 16, "b": "rest"}, workqueue={"a": ("balanced", 2)}) as parts:
+with closing(partition({"a": 16, "b": "rest"}, workqueue={"a": ("balanced", 2)})) as parts:
     own, device = queues(parts["a"]), queues(parts["b"])
     assert own == (2, 1) and device[0] > 2 and device[1] == 0, (own, device)
 for limit in [0, -1, 1 << 20]:

@@ -139,7 +139,7 @@
 //!   driver opens none
 //!
 //! All devices of a driver can be given access to each other's memory. Pools keep nothing that was
-//! freed. There are no arrays, and no profiler.
+//! freed once the stream has come to the free. There are no arrays, and no profiler.
 //!
 //! # Example
 //!

@@ -85,6 +85,7 @@ impl State {
                 context + entry.green_bytes + entry.allocated
             })
             .sum();
+        let taken = taken + self.pools.pending_bytes(physical);
         self.profile.memory_bytes.saturating_sub(taken)
     }
 
@@ -228,7 +229,7 @@ impl State {
     /// Gives back the memory of an allocation that was released.
     pub(crate) fn drop_memory(&mut self, address: u64) {
         if let Some(pool) = self.memory.remove(&address).and_then(|allocation| allocation.pool) {
-            self.pools.dropped(pool);
+            self.pools.dropped(pool, address);
         }
     }
 

@@ -89,6 +89,7 @@ pub(crate) fn free_async(driver: &Driver, address: u64, stream: Ptr<CUstream_st>
     let device = state.release(address)?;
     // What was submitted before still finds the memory; nobody else gets the address meanwhile.
     let time = state.touch_whole(stream, address, Accessor::Free);
+    state.freed_in_order(address, stream);
     state.drop_later(time, device, address);
     Ok(())
 }

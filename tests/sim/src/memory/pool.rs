@@ -1,7 +1,11 @@
 //! Memory pools: where allocations in stream order come from.
 //!
-//! A pool holds no memory back: what is freed is the device's again. What is reserved is so what is in
-//! use, where a real driver reserves in larger steps and keeps some (not recorded).
+//! A pool holds no memory back: what is freed is the device's again, as soon as the stream is at the
+//! free. Until then it is for allocations of the pool alone that come after the free in stream order or,
+//! where the pool may make streams wait, for any (header,
+//! `CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES`). Only bytes are counted, as if nothing were ever
+//! in pieces. What is reserved is reported as what is in use, where a real driver reserves in larger steps
+//! and keeps some (not recorded).
 
 use std::ffi::c_void;
 use std::mem::offset_of;
@@ -12,6 +16,7 @@ use green_ctx_sys::{
     CUmemPoolProps_st, CUresult, CUstream_st,
 };
 
+use crate::clock::{Moment, Tick};
 use crate::driver::Driver;
 use crate::handle::{self, Table};
 use crate::memory::device::uncaptured_device;
@@ -36,8 +41,11 @@ struct Pool {
     limit: Option<u64>,
     /// The devices that it is opened to, its own aside.
     open_to: Vec<usize>,
-    /// Whether memory may be used again in each of three ways, which makes no difference here.
+    /// Whether memory may be used again by who waits for an event, when the free is over, and by who
+    /// is made to wait. The second makes no difference: what is over is the device's.
     reuse: [i32; 3],
+    /// What was freed in streams that are not at the free yet.
+    pending: Vec<Pending>,
     threshold: u64,
     /// The bytes that are in use, and the allocations whose memory stands, freed or not.
     used: u64,
@@ -45,6 +53,15 @@ struct Pool {
     /// The most bytes that were in use, and the most that were reserved.
     used_high: u64,
     reserved_high: u64,
+}
+
+/// Memory that was freed in stream order, as far as nobody has it again.
+struct Pending {
+    address: u64,
+    bytes: u64,
+    /// The free, and when it is over.
+    tick: Tick,
+    over: Moment,
 }
 
 impl Pool {
@@ -55,12 +72,32 @@ impl Pool {
             limit: None,
             open_to: Vec::new(),
             reuse: [1; 3],
+            pending: Vec::new(),
             threshold: 0,
             used: 0,
             standing: 0,
             used_high: 0,
             reserved_high: 0,
         }
+    }
+
+    fn pending_bytes(&self) -> u64 {
+        self.pending.iter().map(|pending| pending.bytes).sum()
+    }
+
+    /// Takes bytes from frees of a kind, and returns when those are over.
+    fn take(&mut self, mut bytes: u64, of: impl Fn(&Pending) -> bool) -> Moment {
+        let mut over = Moment::default();
+        for pending in self.pending.iter_mut().filter(|pending| of(pending)) {
+            let taken = pending.bytes.min(bytes);
+            if taken > 0 {
+                over.join(&pending.over);
+                pending.bytes -= taken;
+                bytes -= taken;
+            }
+        }
+        self.pending.retain(|pending| pending.bytes > 0);
+        over
     }
 }
 
@@ -84,6 +121,7 @@ impl Pools {
         self.table.retain(|_, pool| pool.device != device || !pool.destroyed);
         for pool in self.table.values_mut().filter(|pool| pool.device == device) {
             (pool.used, pool.standing) = (0, 0);
+            pool.pending.clear();
         }
     }
 
@@ -94,9 +132,16 @@ impl Pools {
         }
     }
 
+    /// The bytes of a device that were freed, and that only allocations of their pools may have.
+    pub(super) fn pending_bytes(&self, device: usize) -> u64 {
+        let pools = self.table.values().filter(|pool| pool.device == device);
+        pools.map(Pool::pending_bytes).sum()
+    }
+
     /// Notes that the memory of an allocation is gone. A destroyed pool goes with the last.
-    pub(super) fn dropped(&mut self, pool: usize) {
+    pub(super) fn dropped(&mut self, pool: usize, address: u64) {
         if let Some(found) = self.table.get_mut(&pool) {
+            found.pending.retain(|pending| pending.address != address);
             found.standing -= 1;
             if found.destroyed && found.standing == 0 {
                 self.table.remove(&pool);
@@ -120,14 +165,12 @@ impl State {
     /// Allocates from a pool in the order of a stream that was looked up already. No bytes are the
     /// null address, as recorded.
     pub(super) fn allocate_from(&mut self, pool: usize, len: usize, stream: usize) -> Answer<u64> {
-        let Pool { device, limit, used, .. } = *self.pools.get(pool)?;
+        let Pool { device, used, .. } = *self.pools.get(pool)?;
         if len == 0 {
             return Ok(0);
         }
         let used = used.saturating_add(len as u64);
-        if limit.is_some_and(|limit| used > limit) {
-            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-        }
+        self.reuse(pool, len as u64, stream)?;
         let address = self.allocate(device, len)?;
         if let Some(allocation) = self.memory.get_mut(&address) {
             allocation.pool = Some(pool);
@@ -139,6 +182,46 @@ impl State {
         pool.reserved_high = pool.reserved_high.max(used);
         self.touch_whole(stream, address, Accessor::Allocation);
         Ok(address)
+    }
+
+    /// Finds room for an allocation: of what was freed before it in stream order, of the device, and at
+    /// last of other frees of the pool, for which the stream is made to wait where that is allowed.
+    fn reuse(&mut self, pool: usize, bytes: u64, stream: usize) -> Answer {
+        let device = self.pools.get(pool)?.device;
+        let (start, free) = (self.next_start(stream), self.free_bytes(device));
+        let actor = self.streams[&stream].last_tick().actor;
+        let pool = self.pools.get(pool)?;
+        let [by_events, _, by_waiting] = pool.reuse.map(|allowed| allowed != 0);
+        let follows = |pending: &Pending| {
+            pending.tick.actor == actor || (by_events && start.clock.knows(pending.tick))
+        };
+        let followed = pool.pending.iter().filter(|pending| follows(pending));
+        let followed: u64 = followed.map(|pending| pending.bytes).sum();
+        let pending = pool.pending_bytes();
+        let room = pool.limit.map_or(free, |limit| {
+            free.min(limit.saturating_sub(pool.used.saturating_add(pending)))
+        });
+        let missing = bytes.saturating_sub(followed).saturating_sub(room);
+        if missing > 0 && (!by_waiting || missing > pending - followed) {
+            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        pool.take(bytes, follows);
+        if missing > 0 {
+            let over = pool.take(missing, |_| true);
+            self.hold_stream(stream, &over);
+        }
+        Ok(())
+    }
+
+    /// Notes that memory of a pool was freed by the last operation of a stream.
+    pub(super) fn freed_in_order(&mut self, address: u64, stream: usize) {
+        let (tick, over) = (self.streams[&stream].last_tick(), self.pending(stream));
+        let Some(allocation) = self.memory.get(&address) else { return };
+        let bytes = allocation.len() as u64;
+        let pool = allocation.pool.and_then(|pool| self.pools.table.get_mut(&pool));
+        if let Some(pool) = pool {
+            pool.pending.push(Pending { address, bytes, tick, over });
+        }
     }
 }
 

@@ -245,3 +245,49 @@ fn contexts_of_a_program_s_own_share_the_device_s_pool() {
     let fill = |at| call!(machine, cuMemsetD8(at, 1, 64));
     assert_eq!([fill(memory), fill(elsewhere), fill(plain)], [OK, OK, INVALID_VALUE]);
 }
+
+/// What a stream is still to free is for whoever comes after it, and for those that the pool makes wait.
+#[test]
+fn what_is_being_freed_is_not_everybody_s() {
+    use CUmemPool_attribute as A;
+    let (machine, _) = Machine::with_primary();
+    let (_, pool) = create(&machine, &CUmemPoolProps { maxSize: 1000, ..props() });
+    let [first, second] = [(); 2].map(|()| machine.stream(NON_BLOCKING));
+    let set = |attribute, mut value: i32| {
+        ok(call!(machine, cuMemPoolSetAttribute(pool, attribute, (&raw mut value).cast())));
+    };
+    let alloc = |len, stream| ask!(machine, 0, cuMemAllocFromPoolAsync(; len, pool, stream));
+    let free = |memory: (CUresult, CUdeviceptr), stream| {
+        ok(memory.0);
+        ok(call!(machine, cuMemFreeAsync(memory.1, stream)));
+    };
+    let memory = alloc(800, first);
+    let kernel = machine.kernel("green_ctx_probe");
+    ok(machine.launch(kernel, 1, first, &[memory.1, 50_000_000]));
+    free(memory, first);
+    set(A::CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 0);
+    assert_eq!(alloc(201, second).0, CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+    free(alloc(200, second), second);
+    // The same stream follows, and gives back what it has taken.
+    free(alloc(1000, first), first);
+    // Another one does so too when it waits for an event.
+    let event = machine.event();
+    ok(call!(machine, cuEventRecord(event, first)));
+    ok(call!(machine, cuStreamWaitEvent(second, event, 0)));
+    set(A::CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, 0);
+    assert_eq!(alloc(1000, second).0, CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+    set(A::CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, 1);
+    free(alloc(1000, second), second);
+    // A third one is made to wait.
+    let third = machine.stream(NON_BLOCKING);
+    assert_eq!(call!(machine, cuStreamQuery(third)), OK);
+    set(A::CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 1);
+    free(alloc(1000, third), third);
+    assert_eq!(call!(machine, cuStreamQuery(third)), CUresult::CUDA_ERROR_NOT_READY);
+    set(A::CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 0);
+    // When all of it is over it is everybody's.
+    ok(call!(machine, cuStreamSynchronize(third)));
+    let fourth = machine.stream(NON_BLOCKING);
+    free(alloc(1000, fourth), fourth);
+    ok(call!(machine, cuMemPoolDestroy(pool)));
+}

@@ -1,0 +1,342 @@
+"""How many SMs work can use, for kernels that size their grids by it.
+
+A persistent kernel has one block for each SM. The driver reports all of the device's SMs in a
+partition too, so the grid is too large there: with 132 blocks on 96 SMs, the last 36 start when the
+first are done. `sm_count` reports the SMs that torch's current stream can use:
+
+    grid = (min(green_ctx_torch.sm_count(), tiles),)
+
+`install` makes torch's and Triton's own functions answer the same, for kernels that ask those:
+`torch.cuda.get_device_properties`, Triton's `get_device_properties`, and what torch.compile sizes
+its persistent templates by. `uninstall` undoes it.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from green_ctx_torch import _native
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["install", "sm_count", "uninstall"]
+
+
+def sm_count(stream: torch.cuda.Stream | None = None) -> int:
+    """How many SMs work on a stream can use: a partition's, or the device's outside of them.
+
+    The stream is torch's current one of the current device, or the given one. Of a partition with a
+    share it is the ceiling.
+    """
+    import torch
+
+    if stream is not None:
+        with torch.cuda.stream(stream):
+            return sm_count()
+    device = torch.cuda.current_device()
+    # Code that torch.compile makes has the count in it.
+    _note_use()
+    count = _native.current_sm_count(device)
+    return _sms_of_device(device) if count is None else count
+
+
+class _State(threading.local):
+    """What this thread's compilation has done."""
+
+    used = False
+    """The count of SMs was asked for, so that the code is good for that count alone."""
+
+    of_device = False
+    """The device's count is asked for, in a partition too."""
+
+
+_state = _State()
+_lock = threading.Lock()
+_undo: list[Callable[[], None]] = []
+_installed = False
+
+_FOLLOWERS = ("torch._dynamo.variables.", "torch._inductor.kernel.flex.")
+"""Modules of torch to which `torch.cuda.get_device_properties` reports the partition's SMs.
+
+The first calls it for the code that is compiled, the second splits its grid by it. Torch's other
+modules want the device: they keep the answer in caches of the process, choose generator offsets by
+it, or decide whether the GPU is a large one.
+"""
+
+
+def install() -> None:
+    """Makes torch and Triton size kernels by the partition's SMs, wherever the thread is in one.
+
+    Outside of partitions nothing changes. Inside:
+
+    - `torch.cuda.get_device_properties(...).multi_processor_count` is the partition's count where
+      code outside of torch asks, and so is Triton's `multiprocessor_count`. Functions that were
+      imported by name before are not replaced, and what a program has kept stays as it is.
+    - torch.compile builds the persistent templates of matrix products and cooperative reductions
+      for the partition's count. Code with a count in it is compiled again for another count, and
+      the caches on disk keep one entry a count. torch.compile's limit of compilations of one
+      function, `torch._dynamo.config.recompile_limit`, includes these.
+
+    Call it before anything is compiled: code from before has no count to be told apart by. Needs
+    torch; torch.compile's modules are imported. Calling it again does nothing.
+    """
+    global _installed
+    with _lock:
+        if _installed:
+            return
+        try:
+            _replace_properties()
+            _replace_triton()
+            _replace_inductor()
+            _replace_guards()
+        except BaseException:
+            _revert()
+            raise
+        _installed = True
+
+
+def uninstall() -> None:
+    """Undoes `install`. Compiled code keeps the counts that it was built for."""
+    global _installed
+    with _lock:
+        _installed = False
+        _revert()
+
+
+def _revert() -> None:
+    while _undo:
+        _undo.pop()()
+
+
+def _replace(owner: Any, name: str, value: Any) -> None:
+    """Sets an attribute, and notes how it is put back. What others set since then stays."""
+    before = owner.__dict__[name]
+    setattr(owner, name, value)
+
+    def undo() -> None:
+        if owner.__dict__.get(name) is value:
+            setattr(owner, name, before)
+
+    _undo.append(undo)
+
+
+def _count(device: int) -> int | None:
+    """The count of SMs in place of the device's; always None after `uninstall`."""
+    if not _installed or _state.of_device:
+        return None
+    count = _native.current_sm_count(device)
+    return None if count == _sms_of_device(device) else count
+
+
+@functools.cache
+def _sms_of_device(device: int) -> int:
+    import torch
+
+    # Below what `install` replaces.
+    torch.cuda.init()
+    count: int = torch.cuda._get_device_properties(device).multi_processor_count
+    return count
+
+
+def _note_use() -> None:
+    """Notes for the compilation that this thread is in, if any, that it depends on the count."""
+    guards = sys.modules.get("torch._guards")
+    if _installed and guards is not None and guards.CompileContext.try_get() is not None:
+        _state.used = True
+
+
+class _Properties:
+    """A device's properties with another count of SMs."""
+
+    def __init__(self, properties: Any, count: int) -> None:
+        self._properties = properties
+        self.multi_processor_count = count
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._properties, name)
+
+    def __repr__(self) -> str:
+        count, all_sms = self.multi_processor_count, self._properties.multi_processor_count
+        text = repr(self._properties)
+        return text.replace(f"multi_processor_count={all_sms}", f"multi_processor_count={count}")
+
+
+def _replace_properties() -> None:
+    import torch
+    from torch.cuda._utils import _get_device_index
+
+    original = torch.cuda.get_device_properties
+
+    @functools.wraps(original)
+    def get_device_properties(device: Any = None) -> Any:
+        properties = original(device)
+        caller = sys._getframe(1).f_globals.get("__name__") or ""
+        if caller.startswith("torch.") and not caller.startswith(_FOLLOWERS):
+            return properties
+        _note_use()
+        count = _count(_get_device_index(device, optional=True))
+        return properties if count is None else _Properties(properties, count)
+
+    _fold(get_device_properties, sm_count)
+    _replace(torch.cuda, "get_device_properties", get_device_properties)
+
+
+def _fold(*functions: Any) -> None:
+    """Has torch.compile call functions at once and keep the answers, as with the original."""
+    import torch._dynamo.trace_rules as trace_rules
+    import torch._dynamo.utils as utils
+    import torch._dynamo.variables.torch as variables
+
+    # It is made from functions' names when it is first asked for: by now, with the originals.
+    rules = trace_rules.get_torch_obj_rule_map()
+    for function in functions:
+        rules[function] = variables.TorchInGraphFunctionVariable
+        variables.constant_fold_functions[function] = None
+    utils.common_constant_types.add(_Properties)
+
+    def undo() -> None:
+        for function in functions:
+            rules.pop(function, None)
+            variables.constant_fold_functions.pop(function, None)
+        utils.common_constant_types.discard(_Properties)
+
+    _undo.append(undo)
+
+
+def _replace_triton() -> None:
+    try:
+        from triton.backends.nvidia.driver import CudaUtils
+    except ImportError:
+        return
+
+    def wrap(original: Any) -> Any:
+        @functools.wraps(original)
+        def get_device_properties(device: int) -> Any:
+            properties = original(device)
+            _note_use()
+            count = _count(device)
+            return properties if count is None else {**properties, "multiprocessor_count": count}
+
+        return get_device_properties
+
+    initialize = CudaUtils.__init__
+
+    # Triton builds the functions behind it with a C compiler when it is first used.
+    @functools.wraps(initialize)
+    def __init__(self: Any) -> None:
+        initialize(self)
+        self.get_device_properties = wrap(self.get_device_properties)
+
+    _replace(CudaUtils, "__init__", __init__)
+    instance = CudaUtils.__dict__.get("instance")
+    if instance is not None and "get_device_properties" in instance.__dict__:
+        _replace(instance, "get_device_properties", wrap(instance.get_device_properties))
+
+
+def _replace_inductor() -> None:
+    import torch
+    import torch._inductor.codecache as codecache
+    import torch._inductor.config as config
+    import torch._inductor.runtime.hints as hints
+    import torch._inductor.utils as utils
+
+    # `get_num_sms`, which everybody imports by name, calls this one.
+    original_max = utils.get_max_num_sms
+
+    @functools.wraps(original_max)
+    def get_max_num_sms() -> int:
+        _note_use()
+        count = _count(torch.cuda.current_device())
+        total: int = original_max()
+        return total if count is None else count
+
+    _replace(utils, "get_max_num_sms", get_max_num_sms)
+
+    # Whether products are tuned at all does not depend on the partition: under 68 SMs they are not.
+    original_big = utils.is_big_gpu
+
+    @functools.wraps(original_big)
+    def is_big_gpu(index_or_device: Any = 0) -> bool:
+        if config.max_autotune or config.max_autotune_gemm:
+            _note_use()
+        before, _state.of_device = _state.of_device, True
+        try:
+            answer: bool = original_big(index_or_device)
+        finally:
+            _state.of_device = before
+        return answer
+
+    _replace(utils, "is_big_gpu", is_big_gpu)
+
+    # A cooperative grid that is larger than the partition is refused by the driver. The other uses
+    # of these properties are rules of thumb, and part of every kernel's source: left as they are,
+    # partitions of all sizes share compiled kernels.
+    original_create = hints.DeviceProperties.create
+
+    def create(cls: Any, device: Any) -> Any:
+        properties = original_create(device)
+        cooperative = config.triton.cooperative_reductions
+        if properties.type != "cuda" or not (
+            cooperative or config.triton.force_cooperative_reductions
+        ):
+            return properties
+        _note_use()
+        count = _count(device.index)
+        return properties if count is None else properties._replace(multi_processor_count=count)
+
+    _replace(hints.DeviceProperties, "create", classmethod(create))
+
+    # The key of compiled graphs in the caches of this process and on disk.
+    original_details = codecache.FxGraphHashDetails.__init__
+
+    @functools.wraps(original_details)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        original_details(self, *args, **kwargs)
+        if config.max_autotune or config.max_autotune_gemm:
+            # Found in a cache, the code has a count in it that nothing asks for.
+            _note_use()
+        count = _count(torch.cuda.current_device()) if torch.cuda.is_available() else None
+        if count is not None:
+            self.green_ctx_sm_count = count
+
+    _replace(codecache.FxGraphHashDetails, "__init__", __init__)
+
+
+class _SameCount:
+    """A guard: compiled code is used where the count is the one that it was built for."""
+
+    def __init__(self, device: int) -> None:
+        self.device = device
+        self.count = _count(device)
+
+    def __call__(self, _values: Any) -> bool:
+        return _count(self.device) == self.count
+
+    def __str__(self) -> str:
+        count = "the device's" if self.count is None else self.count
+        return f"green_ctx_torch.sm_count() is {count}"
+
+
+def _replace_guards() -> None:
+    import torch
+    import torch._dynamo.guards as guards
+
+    original = guards.CheckFunctionManager.__init__
+
+    # By now the code is compiled, and it is known whether it depends on the count.
+    @functools.wraps(original)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            original(self, *args, **kwargs)
+            if _state.used:
+                guard = _SameCount(torch.cuda.current_device())
+                self.guard_manager.root.add_lambda_guard(guard, [str(guard)], None)
+        finally:
+            _state.used = False
+
+    _replace(guards.CheckFunctionManager, "__init__", __init__)

@@ -1,0 +1,283 @@
+"""Finds torch's work that runs outside of a partition.
+
+    with parts["decode"], green_ctx_torch.watch() as watched:
+        step()
+    print(watched)      # <Watch decode: 3 of 41 kernels ran outside: ...>
+
+Work escapes where a library submits it to a stream of its own: a graph that was captured elsewhere,
+a stream of torch's pool, a communicator. torch cannot tell, but the driver reports which context
+each kernel ran in; torch's profiler collects these reports.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from green_ctx_torch import _native
+
+if TYPE_CHECKING:
+    from green_ctx_torch._native import Partition
+
+__all__ = ["Escape", "Watch", "watch"]
+
+_MARKER = "spin_kernel"
+"""The kernel of `torch.cuda._sleep`: launched where the context is known."""
+
+_MARGIN_SECONDS = 0.005
+"""How far the profiler's window extends beyond the markers, in case two clocks differ."""
+
+
+@dataclass(frozen=True)
+class Escape:
+    """Work that ran outside of the partition: all of one name, context and stream."""
+
+    name: str
+    """The kernel's name; of a memset or a copy what the profiler calls it."""
+
+    kind: str
+    """"kernel", "memset" or "copy"."""
+
+    stream: int
+    """The stream's number, as the profiler reports it; not a handle."""
+
+    context: int
+    """The context's number, as the profiler reports it; not a handle."""
+
+    device: int
+    """The device's ordinal."""
+
+    count: int
+    """How often it ran."""
+
+    duration_us: float
+    """Microseconds in total."""
+
+
+class Watch:
+    """What `watch` returns. The results are there once the block has ended."""
+
+    def __init__(self, partition: Partition | None = None) -> None:
+        self._partition = partition
+        self._name = "" if partition is None else partition.name
+        self._device = -1
+        self._context: int | None = None
+        self._total = 0
+        self._escapes: list[Escape] | None = None
+        self._profiler: Any = None
+        self._stream: Any = None
+
+    @property
+    def escapes(self) -> list[Escape]:
+        """What ran outside of the partition, the longest first.
+
+        Kernels, memsets and copies within the device, all of which use SMs. Copies from and to the
+        host use none.
+        """
+        if self._escapes is None:
+            raise RuntimeError("the watched block has not ended, or it raised an exception")
+        return list(self._escapes)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing ran outside of the partition."""
+        return not self.escapes
+
+    @property
+    def total(self) -> int:
+        """How many kernels, memsets and copies within the device ran, inside and outside."""
+        if self._escapes is None:
+            raise RuntimeError("the watched block has not ended, or it raised an exception")
+        return self._total
+
+    def to_json(self) -> str:
+        """The results as JSON."""
+        escapes = [asdict(escape) for escape in self.escapes]
+        result = {
+            "ok": self.ok,
+            "partition": self._name,
+            "device": self._device,
+            "context": self._context,
+            "total": self._total,
+            "escapes": escapes,
+        }
+        return json.dumps(result, indent=1)
+
+    def __repr__(self) -> str:
+        name = self._name or "the current partition"
+        if self._escapes is None:
+            return f"<Watch {name}: not finished>"
+        count = sum(escape.count for escape in self._escapes)
+        if not count:
+            return f"<Watch {name}: all {self._total} kernels ran inside>"
+        lines = [f"<Watch {name}: {count} of {self._total} kernels ran outside:"]
+        for escape in self._escapes:
+            where = f"stream {escape.stream} of context {escape.context}"
+            lines.append(f"  {escape.count} x {escape.name}, {escape.duration_us:.1f} us, {where}")
+        return "\n".join(lines) + ">"
+
+    def __enter__(self) -> Watch:
+        import torch
+
+        if self._profiler is not None:
+            raise RuntimeError("a watch watches one block; make another one with watch()")
+        part = self._partition
+        device = torch.cuda.current_device() if part is None else part.device
+        if part is None and _native.current_sm_count(device) is None:
+            raise RuntimeError(
+                "the thread is in no partition; enter one first, or name one: watch(partition)"
+            )
+        _check_profiler(torch)
+        if torch.cuda.is_current_stream_capturing():
+            raise RuntimeError("a graph is being captured; watch its replay instead")
+        stream = torch.cuda.current_stream(device) if part is None else part.stream
+        # Torch makes the streams of its pool in the primary context.
+        plain = torch.cuda.Stream(device=device)
+        # What was submitted before is not watched.
+        torch.cuda.synchronize(device)
+        activities = [torch.profiler.ProfilerActivity.CUDA]
+        profiler = torch.profiler.profile(activities=activities)
+        try:
+            profiler.start()
+        except Exception as error:
+            raise RuntimeError(f"torch's profiler did not start: {error}") from error
+        try:
+            time.sleep(_MARGIN_SECONDS)
+            _mark(torch, device, stream)
+            _mark(torch, device, plain)
+        except BaseException:
+            profiler.stop()
+            raise
+        self._device, self._profiler, self._stream = device, profiler, stream
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        import torch
+
+        profiler = self._profiler
+        try:
+            if kind is None and torch.cuda.is_current_stream_capturing():
+                raise RuntimeError("a graph capture began in the watched block and goes on")
+            if kind is None:
+                torch.cuda.synchronize(self._device)
+                # Where this one is missing, more may be.
+                _mark(torch, self._device, self._stream)
+                time.sleep(_MARGIN_SECONDS)
+        finally:
+            profiler.stop()
+        if kind is None:
+            self._read(_exported(profiler))
+
+    def _read(self, events: Iterable[dict[str, Any]]) -> None:
+        """Takes the results from a trace."""
+        work = [event for event in events if _uses_sms(event)]
+        work = [event for event in work if event["args"].get("device") == self._device]
+        work.sort(key=lambda event: float(event["ts"]))
+        marks = [event for event in work if _MARKER in event["name"]]
+        if not marks:
+            raise RuntimeError(
+                "the driver reported no kernels to torch's profiler, so nothing is known about "
+                "where they ran; another profiler may be attached (Nsight Systems, Nsight Compute, "
+                "DCGM), or the process lacks the permission to profile"
+            )
+        # Work of the block may have the same name: between the first two and the last.
+        marks = marks[:2] + marks[2:][-1:]
+        contexts = [mark["args"].get("context") for mark in marks]
+        if len(marks) < 3 or contexts[2] != contexts[0]:
+            raise RuntimeError(
+                "torch's profiler lost records of the watched block, so that it is not known where "
+                f"all of its work ran (markers in contexts {contexts}); watch less work at a time"
+            )
+        inside, plain = contexts[:2]
+        if not isinstance(inside, int) or not isinstance(plain, int) or inside == plain:
+            raise RuntimeError(
+                "this version of CUPTI does not report which green context a kernel ran in "
+                f"(contexts {inside} and {plain}), so that nothing is known about where they ran"
+            )
+        work = [event for event in work if event not in marks]
+        found: dict[tuple[str, str, int, int], tuple[int, float]] = {}
+        for event in work:
+            arguments = event["args"]
+            context = arguments.get("context")
+            if not isinstance(context, int):
+                raise RuntimeError(f"the profiler reported no context of {event['name']}")
+            if context == inside:
+                continue
+            kind = _KINDS[event["cat"]]
+            key = (event["name"], kind, int(arguments.get("stream", -1)), context)
+            count, duration = found.get(key, (0, 0.0))
+            found[key] = (count + 1, duration + float(event.get("dur", 0)))
+        escapes = [
+            Escape(name, kind, stream, context, self._device, count, round(duration, 3))
+            for (name, kind, stream, context), (count, duration) in found.items()
+        ]
+        escapes.sort(key=lambda escape: -escape.duration_us)
+        self._context, self._total, self._escapes = inside, len(work), escapes
+
+
+def watch(part: Partition | None = None) -> Watch:
+    """Finds work of a block that runs outside of a partition: `with watch() as watched:`.
+
+    The partition is the given one, or the one that the thread is in when the block begins:
+    `with part, watch() as watched:`. After the block, `watched.ok` says whether all of the device's
+    work ran in the partition, and `watched.escapes` what did not. What counts is all work of the
+    process that runs on the device meanwhile, that of other threads too.
+
+    Profiling makes launches slower, so watch a step and not a service. The block begins and ends
+    with a synchronisation of the device.
+
+    RuntimeError where the answer cannot be known: the thread is in no partition and none is given,
+    torch has no CUDA profiling, another profiler runs, or the driver reports no contexts.
+    """
+    return Watch(part)
+
+
+_KINDS = {"kernel": "kernel", "gpu_memset": "memset", "gpu_memcpy": "copy"}
+
+
+def _uses_sms(event: dict[str, Any]) -> bool:
+    category = event.get("cat")
+    if category == "gpu_memcpy":
+        # Copies from and to the host are the copy engines' work.
+        return "DtoD" in event["name"]
+    return category in _KINDS
+
+
+def _check_profiler(torch: Any) -> None:
+    """That torch's profiler can record CUDA activity, and nobody uses it."""
+    activity = torch.profiler.ProfilerActivity.CUDA
+    if activity not in torch.profiler.supported_activities():
+        raise RuntimeError("this build of torch cannot profile CUDA activity (no CUPTI)")
+    # The first is the thread's, the second the process's.
+    if torch.autograd._profiler_enabled() or torch.autograd.profiler._is_profiler_enabled:
+        raise RuntimeError("torch's profiler is already running; watch outside of its block")
+
+
+def _mark(torch: Any, device: int, stream: Any) -> None:
+    with torch.cuda.device(device), torch.cuda.stream(stream):
+        torch.cuda._sleep(1000)
+    stream.synchronize()
+
+
+def _exported(profiler: Any) -> list[dict[str, Any]]:
+    """The events of a finished profile."""
+    handle, path = tempfile.mkstemp(suffix=".json")
+    os.close(handle)
+    try:
+        profiler.export_chrome_trace(path)
+        with open(path, encoding="utf-8", errors="replace") as file:
+            events: list[dict[str, Any]] = json.load(file)["traceEvents"]
+    finally:
+        os.unlink(path)
+    return events

@@ -1,0 +1,37 @@
+//! Bytes that are set aside in the accounts while the driver is asked for a block.
+
+use green_ctx::sys_0_1::CUdeviceptr;
+
+use super::block::Block;
+use super::{Inner, Owner, Result};
+
+/// Bytes that are set aside for a block until there is one. Where there will be none they are given up.
+pub(super) struct Reservation<'a> {
+    inner: &'a Inner,
+    owner: &'a Owner,
+    bytes: u64,
+    open: bool,
+}
+
+impl<'a> Reservation<'a> {
+    pub(super) fn new(inner: &'a Inner, owner: &'a Owner, bytes: u64) -> Result<Reservation<'a>> {
+        inner.books.lock().accounts.reserve(owner, bytes)?;
+        Ok(Reservation { inner, owner, bytes, open: true })
+    }
+
+    pub(super) fn take(mut self, address: CUdeviceptr, block: Block) {
+        let mut books = self.inner.books.lock();
+        books.accounts.take(self.owner, self.bytes);
+        // The driver gives an address out again only after its block was taken out.
+        books.blocks.insert(address, block);
+        self.open = false;
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        if self.open {
+            self.inner.books.lock().accounts.cancel(self.owner, self.bytes);
+        }
+    }
+}

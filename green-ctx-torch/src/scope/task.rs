@@ -1,0 +1,68 @@
+//! Tasks that take turns on a thread, as those of an event loop do.
+//!
+//! What a task has entered is current on its thread while the task runs, and not while another does:
+//! [`suspend`] puts it aside when the task's turn ends, [`resume`] makes it current again. Neither keeps an
+//! order of work: tasks in different partitions run beside each other.
+
+use green_ctx::{Stream, context::Context};
+
+use super::previous::Previous;
+use super::{Frame, event, with_thread};
+use crate::error::{Result, TorchError, check_process};
+use crate::libtorch::Torch;
+
+/// Marks the partition that this thread entered last as entered by the task that runs.
+///
+/// # Errors
+///
+/// [`TorchError::NotEntered`].
+pub fn own_innermost() -> Result<()> {
+    with_thread(|thread| {
+        thread.frames.last_mut().map(|frame| frame.of_task = true).ok_or(TorchError::NotEntered)
+    })?
+}
+
+/// Whether the partition that this thread entered last was entered by a task.
+#[must_use]
+pub fn is_innermost_of_task() -> bool {
+    with_thread(|thread| thread.frames.last().is_some_and(|frame| frame.of_task)).unwrap_or(false)
+}
+
+/// Puts aside what tasks have entered on this thread: what was current before the first of it is again.
+/// What goes wrong goes to [the hook](Torch::on_cleanup_failure).
+pub fn suspend() {
+    while let Ok(Some(frame)) = with_thread(|thread| thread.frames.pop_if(|frame| frame.of_task)) {
+        frame.undo();
+    }
+}
+
+/// Makes current what a task has entered and not left, from the outermost to the innermost.
+///
+/// # Errors
+///
+/// As [`enter`](super::enter); nothing has changed then.
+pub fn resume<'a>(
+    torch: &Torch,
+    entered: impl IntoIterator<Item = (&'a Context, &'a Stream)>,
+) -> Result<()> {
+    for (context, stream) in entered {
+        if let Err(error) = resume_one(torch, context, stream) {
+            suspend();
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+fn resume_one(torch: &Torch, context: &Context, stream: &Stream) -> Result<()> {
+    let device = context.device();
+    check_process(device)?;
+    let (previous, event) = (Previous::find(torch, device)?, event(device)?);
+    let mut frame = Frame::make_current(torch, context, stream, previous, event)?;
+    frame.of_task = true;
+    if let Err(error) = frame.slot.hold() {
+        frame.undo();
+        return Err(error);
+    }
+    with_thread(|thread| thread.frames.push(frame))
+}

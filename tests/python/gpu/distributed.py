@@ -1,0 +1,436 @@
+"""Partitions beside torch.distributed on two GPUs, through NCCL.
+
+    python distributed.py [RESULTS.json]
+    torchrun --nproc-per-node 2 distributed.py [RESULTS.json]
+
+The first form starts the second one, and then short programs that end in each of the usual ways:
+every rank of each must exit with 0. Rank 0 writes the results, and rank 1 its own beside them.
+"""
+
+import copy
+import gc
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from contextlib import nullcontext
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from harness import check, measurement, run
+from kernels import recorded
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+import green_ctx_torch
+
+STEPS = int(os.environ.get("STEPS", 1000))
+ROUNDS = int(os.environ.get("ROUNDS", 15))
+COUNT = 32
+WIDTH = 256
+MIB = 1 << 20
+TIMEOUT = timedelta(seconds=180)
+
+#: Set in the ranks.
+RANK = int(os.environ.get("RANK", 0))
+LOCAL = int(os.environ.get("LOCAL_RANK", 0))
+WORLD = int(os.environ.get("WORLD_SIZE", 1))
+
+
+def partitions():
+    """`small` with 32 SMs, and `rest`, on the rank's own device."""
+    parts = green_ctx_torch.partition({"small": COUNT, "rest": "rest"})
+    assert all(part.device == LOCAL for part in parts.values())
+    return parts
+
+
+def model():
+    torch.manual_seed(7)
+    return nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.ReLU(), nn.Linear(2 * WIDTH, WIDTH)).cuda()
+
+
+def batch(step):
+    """What a rank trains on in a step, made on the current stream."""
+    generator = torch.Generator("cuda").manual_seed(1000 * step + RANK)
+    return torch.randn(64, WIDTH, device="cuda", generator=generator)
+
+
+def train(net, steps, optimizer):
+    for step in range(steps):
+        x = batch(step)
+        (net(x) - x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+
+def with_ddp(steps, group=None):
+    net = DistributedDataParallel(model(), device_ids=[LOCAL], process_group=group)
+    train(net, steps, torch.optim.SGD(net.parameters(), lr=0.05))
+    torch.cuda.synchronize()
+    return [each.detach().clone() for each in net.module.parameters()]
+
+
+def with_fsdp(steps):
+    net = model()
+    for layer in net:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer)
+    fully_shard(net)
+    train(net, steps, torch.optim.SGD(net.parameters(), lr=0.05))
+    torch.cuda.synchronize()
+    return [each.full_tensor().detach().clone() for each in net.parameters()]
+
+
+def compared(results, expected):
+    """Whether results are those of an unpartitioned run, and how exactly."""
+    torch.cuda.synchronize()
+    pairs = list(zip(results, expected, strict=True))
+    bitwise = all(torch.equal(a, b) for a, b in pairs)
+    worst = max((a - b).abs().max().item() for a, b in pairs)
+    assert all(torch.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in pairs), worst
+    return {"bitwise": bitwise, "largest_difference": worst}
+
+
+def reductions(steps, asynchronous, group=None):
+    """Sums of whole numbers, which are exact in any order."""
+    x = torch.empty(4096, device="cuda")
+    wrong = torch.zeros((), device="cuda")
+    numbers = torch.arange(4096, device="cuda", dtype=torch.float32)
+    for step in range(steps):
+        torch.add(numbers, float(step % 97 + RANK), out=x)
+        work = dist.all_reduce(x, async_op=asynchronous, group=group)
+        if asynchronous:
+            work.wait()
+        expected = WORLD * (numbers + step % 97) + WORLD * (WORLD - 1) / 2
+        wrong += (x != expected).sum()
+    assert wrong.item() == 0, f"{wrong.item()} wrong sums"
+
+
+@check
+def all_reduces_inside():
+    parts = partitions()
+    for part in parts.values():
+        with part:
+            reductions(STEPS, False)
+            reductions(STEPS, True)
+    return {"steps": STEPS}
+
+
+@check
+def ddp_steps_inside():
+    expected = with_ddp(STEPS)
+    again = with_ddp(STEPS)
+    deterministic = all(torch.equal(a, b) for a, b in zip(again, expected, strict=True))
+    results = {}
+    for name, part in partitions().items():
+        with part:
+            result = with_ddp(STEPS)
+        results[name] = compared(result, expected)
+    return {"steps": STEPS, "unpartitioned_is_deterministic": deterministic, **results}
+
+
+@check
+def fsdp2_steps_inside():
+    expected = with_fsdp(STEPS)
+    again = with_fsdp(STEPS)
+    deterministic = all(torch.equal(a, b) for a, b in zip(again, expected, strict=True))
+    results = {}
+    for name, part in partitions().items():
+        with part:
+            result = with_fsdp(STEPS)
+        results[name] = compared(result, expected)
+    return {"steps": STEPS, "unpartitioned_is_deterministic": deterministic, **results}
+
+
+@check
+def a_communicator_made_inside():
+    parts = partitions()
+    expected = with_ddp(100)
+    with parts["small"]:
+        # NCCL makes the communicator at the first collective.
+        group = dist.new_group(timeout=TIMEOUT)
+        reductions(100, False, group)
+        reductions(100, True, group)
+        result = with_ddp(100, group)
+    inside = compared(result, expected)
+    # The communicator is good for the other partition and for none.
+    with parts["rest"]:
+        reductions(100, True, group)
+    reductions(100, False, group)
+    torch.cuda.synchronize()
+    dist.destroy_process_group(group)
+    return inside
+
+
+@check
+def a_graph_with_an_all_reduce_moves():
+    parts = partitions()
+    x = torch.zeros(4096, device="cuda")
+    with parts["small"]:
+        dist.all_reduce(x.clone())
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    with parts["small"], torch.cuda.graph(graph):
+        y = x * 2
+        dist.all_reduce(y)
+        z = y + 1
+    graph.instantiate()
+    target = parts["rest"]
+    moved = green_ctx_torch.retarget(graph, target)
+    wrong = torch.zeros((), device="cuda")
+    torch.cuda.synchronize()
+    with torch.cuda.stream(target.stream):
+        for step in range(STEPS):
+            x.fill_(float(step % 101 + RANK))
+            moved.replay()
+            wrong += (z != 2 * (WORLD * (step % 101) + WORLD * (WORLD - 1) / 2) + 1).sum()
+    torch.cuda.synchronize()
+
+    # On the partition's stream by itself.
+    found = recorded(moved.replay, target, parts["small"])
+    count = wrong.item()
+    # destroy_process_group waits forever while a captured graph with NCCL work lives.
+    del moved, graph
+    gc.collect()
+    torch.cuda.synchronize()
+    assert count == 0, f"{count} wrong sums"
+    return {
+        "replays": STEPS,
+        "kernels_by_context_partition_0_is_the_target": found.places(""),
+    }
+
+
+@check
+def where_nccls_kernels_run():
+    """NCCL's kernels inside of `with part:`, by kind of call and origin of the communicator."""
+    part = partitions()["small"]
+    outside_group = dist.new_group(timeout=TIMEOUT)
+    dist.all_reduce(torch.ones(1, device="cuda"), group=outside_group)
+    torch.cuda.synchronize()
+    with part:
+        inside_group = dist.new_group(timeout=TIMEOUT)
+        dist.all_reduce(torch.ones(1, device="cuda"), group=inside_group)
+    torch.cuda.synchronize()
+    x = torch.ones(MIB, device="cuda")
+    result = {}
+    for made, group in (("made_outside", outside_group), ("made_inside", inside_group)):
+        for asynchronous in (False, True):
+
+            def work(group=group, asynchronous=asynchronous):
+                with part:
+                    for _ in range(3):
+                        handle = dist.all_reduce(x, async_op=asynchronous, group=group)
+                        if asynchronous:
+                            handle.wait()
+
+            work()
+            found = recorded(work, part)
+            key = f"communicator_{made}_{'async' if asynchronous else 'sync'}"
+            result[key] = found.places("nccl")
+            assert result[key], "no kernel of NCCL was recorded"
+            dist.barrier()
+
+    for name, trainer in (("ddp", with_ddp), ("fsdp2", with_fsdp)):
+
+        def steps(trainer=trainer):
+            with part:
+                trainer(3)
+
+        steps()
+        found = recorded(steps, part)
+        result[name] = {
+            "nccl": found.places("nccl"),
+            "all": found.places(""),
+            "outside": found.outside(),
+        }
+        dist.barrier()
+    for group in (outside_group, inside_group):
+        dist.destroy_process_group(group)
+    return result
+
+
+def limited_group(ctas):
+    """A communicator whose kernels have at most so many blocks."""
+    options = dist.ProcessGroupNCCL.Options()
+    options.config.max_ctas = ctas
+    group = dist.new_group(timeout=TIMEOUT, pg_options=options)
+    dist.all_reduce(torch.ones(1, device="cuda"), group=group)
+    torch.cuda.synchronize()
+    return group
+
+
+@measurement
+def all_reduce_beside_products():
+    """Milliseconds for an all-reduce of 256 MiB and two products of 8192, by where each runs."""
+    a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    b = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    c = torch.empty_like(a)
+    x = torch.ones(256 * MIB // 4, device="cuda")
+    groups = {"default": None, "16_ctas": limited_group(16)}
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    parts = green_ctx_torch.partition({"comm": 24, "rest": "rest"})
+    assert parts["comm"].sm_count == 24
+
+    def products():
+        for _ in range(2):
+            torch.matmul(a, b, out=c)
+
+    def reduce(group):
+        # Not async: NCCL's kernels then run on the current stream.
+        dist.all_reduce(x, group=group)
+
+    def both(comm, compute, group):
+        """The two, each on a stream or in a partition; both after what came before."""
+        main = torch.cuda.current_stream()
+        for stream, work in ((comm, lambda: reduce(group)), (compute, products)):
+            stream.wait_stream(main)
+            with torch.cuda.stream(stream):
+                work()
+        for stream in (comm, compute):
+            main.wait_stream(stream)
+
+    def sequential(group):
+        reduce(group)
+        products()
+
+    comm, rest = parts["comm"].stream, parts["rest"].stream
+    kinds = {
+        "only_the_all_reduce": reduce,
+        "only_the_products": lambda group: products(),
+        "sequential": sequential,
+        "plain_streams": lambda group: both(*streams, group),
+        "comm_in_24_products_on_all": lambda group: both(comm, streams[1], group),
+        "disjoint_24_108": lambda group: both(comm, rest, group),
+    }
+    arms = [
+        (f"{kind}/{name}", work, group)
+        for kind, work in kinds.items()
+        for name, group in groups.items()
+    ]
+    times = {name: [] for name, _, _ in arms}
+    for turn in range(ROUNDS + 2):
+        for index in range(len(arms)):
+            name, work, group = arms[(index + turn) % len(arms)]
+            torch.cuda.synchronize()
+            dist.barrier()
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            work(group)
+            torch.cuda.synchronize()
+            milliseconds = 1000 * (time.perf_counter() - start)
+            # The slower rank's.
+            slowest = torch.tensor(milliseconds, device="cuda")
+            dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+            if turn >= 2:
+                times[name].append(slowest.item())
+        x.fill_(1.0)
+    where = recorded(lambda: both(comm, rest, None), parts["comm"], parts["rest"]).places("")
+    dist.destroy_process_group(groups["16_ctas"])
+    medians = {name: round(statistics.median(each), 3) for name, each in times.items()}
+    spread = {name: [round(min(each), 3), round(max(each), 3)] for name, each in times.items()}
+    return {"ms": medians, "least_and_most_ms": spread, "disjoint_ran": where}
+
+
+def exit_program(kind):
+    """A short program that ends in one of the usual ways."""
+    parts = partitions()
+    part = parts["small"]
+    context = part if kind != "never_entered" else nullcontext()
+    with context:
+        result = with_ddp(5)
+        handle = dist.all_reduce(torch.ones(1024, device="cuda"), async_op=True)
+        handle.wait()
+        held = torch.ones(MIB, device="cuda")
+    held.record_stream(part.stream)
+    if kind == "graph":
+        graph = torch.cuda.CUDAGraph(keep_graph=True)
+        with part, torch.cuda.graph(graph):
+            y = held * 2
+            dist.all_reduce(y)
+        graph.replay()
+        torch.cuda.synchronize()
+        # In this order: see the guide on NCCL.
+        del graph
+        gc.collect()
+    if kind == "closed_before":
+        torch.cuda.synchronize()
+        part.close()
+        parts.close()
+    dist.destroy_process_group()
+    if kind == "closed_after":
+        part.close()
+        parts.close()
+    # Whatever is held here is freed by the interpreter as it ends.
+    globals()["_held"] = (result, held, parts, copy.copy(held))
+    print(f"rank {RANK} ends: {kind}", flush=True)
+
+
+KINDS = ("closed_before", "closed_after", "never_closed", "never_entered", "graph")
+
+
+def torchrun(*arguments):
+    """Runs this file on two ranks. Returns torchrun's exit status: 0 if every rank's is."""
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+    ]
+    try:
+        done = subprocess.run([*command, __file__, *arguments], timeout=1200)
+    except subprocess.TimeoutExpired:
+        return 124
+    return done.returncode
+
+
+def parent(arguments):
+    if torch.cuda.device_count() < 2:
+        print(f"skipped: {torch.cuda.device_count()} GPUs, two are needed", file=sys.stderr)
+        return 0
+    statuses = {"checks": torchrun(*arguments)}
+    for kind in KINDS:
+        statuses[kind] = torchrun("--exit", kind)
+    print("exit statuses", statuses)
+    ok = not any(statuses.values())
+    if arguments and Path(arguments[0]).exists():
+        path = Path(arguments[0])
+        result = json.loads(path.read_text())
+        result["exit_statuses"] = statuses
+        result["ok"] = result["ok"] and ok
+        path.write_text(json.dumps(result, indent=1))
+    return 0 if ok else 1
+
+
+def rank(arguments):
+    torch.cuda.set_device(LOCAL)
+    dist.init_process_group("nccl", timeout=TIMEOUT)
+    if arguments[:1] == ["--exit"]:
+        exit_program(arguments[1])
+        return 0
+    path = Path(arguments[0]) if arguments else None
+    if path is not None and RANK:
+        path = path.with_suffix(f".rank{RANK}.json")
+    about = {
+        "device": torch.cuda.get_device_name(LOCAL),
+        "rank": RANK,
+        "torch": torch.__version__,
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())),
+        "driver": green_ctx_torch.info()["driver"]["version"],
+    }
+    ok = run(about, path)
+    gc.collect()
+    torch.cuda.synchronize()
+    dist.barrier()
+    dist.destroy_process_group()
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit((rank if "RANK" in os.environ else parent)(sys.argv[1:]))

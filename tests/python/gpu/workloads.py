@@ -1,0 +1,754 @@
+"""What of torch runs inside of a partition: one check for each way to submit work.
+
+The proof has two parts. The work has kernels that write the SM that each of their blocks runs on
+(`stamp` and `where` below): every block must have run on the partition's SMs. And of every kernel,
+those of cuBLAS and of torch included, CUPTI says which context it ran in (kernels.py).
+
+`python workloads.py RESULTS.json` prints the results as a table for the documentation.
+"""
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+
+import torch
+import triton
+import triton.language as tl
+from harness import check, skip
+from kernels import recorded
+from probe import sms
+from torch.library import custom_op, triton_op, wrap_triton
+
+import green_ctx_torch
+
+TOTAL = torch.cuda.get_device_properties(0).multi_processor_count
+COUNT = 16
+#: Enough blocks for all SMs of the device at once; each stays, so that they spread.
+BLOCKS = 8 * TOTAL
+STAY_NS = 100_000
+SLOTS = 8
+SIZE = 1024
+
+#: Where `stamp` writes, by slot: even ones in the forward pass, odd ones in the backward pass.
+BUFFERS = torch.full((SLOTS, BLOCKS), -1, dtype=torch.int32, device="cuda")
+
+
+@triton.jit
+def _stamp(x, y, count, out, stay, BLOCK: tl.constexpr):
+    block = tl.program_id(0)
+    sm = tl.inline_asm_elementwise(
+        "mov.u32 $0, %smid;", "=r", [], dtype=tl.int32, is_pure=False, pack=1
+    )
+    now = tl.inline_asm_elementwise(
+        "mov.u64 $0, %globaltimer;", "=l", [], dtype=tl.int64, is_pure=False, pack=1
+    )
+    end = now + stay
+    while now < end:
+        now = tl.inline_asm_elementwise(
+            "mov.u64 $0, %globaltimer;", "=l", [], dtype=tl.int64, is_pure=False, pack=1
+        )
+    tl.store(out + block, sm)
+    for start in range(block * BLOCK, count, BLOCK * tl.num_programs(0)):
+        at = start + tl.arange(0, BLOCK)
+        tl.store(y + at, tl.load(x + at, mask=at < count), mask=at < count)
+
+
+@triton.jit
+def _where(out, stay):
+    block = tl.program_id(0)
+    sm = tl.inline_asm_elementwise(
+        "mov.u32 $0, %smid;", "=r", [], dtype=tl.int32, is_pure=False, pack=1
+    )
+    now = tl.inline_asm_elementwise(
+        "mov.u64 $0, %globaltimer;", "=l", [], dtype=tl.int64, is_pure=False, pack=1
+    )
+    end = now + stay
+    while now < end:
+        now = tl.inline_asm_elementwise(
+            "mov.u64 $0, %globaltimer;", "=l", [], dtype=tl.int64, is_pure=False, pack=1
+        )
+    tl.store(out + block, sm)
+
+
+@custom_op("green_ctx_tests::stamp", mutates_args=())
+def stamp(x: torch.Tensor, slot: int) -> torch.Tensor:
+    """A copy of a tensor, by a kernel that writes where its blocks run to BUFFERS[slot].
+
+    The write is deliberately not part of the schema: a graph tree refuses work that changes what it
+    has not allocated.
+    """
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    _stamp[(BLOCKS,)](x, y, x.numel(), BUFFERS[slot], STAY_NS, BLOCK=1024)
+    return y
+
+
+@stamp.register_fake
+def _(x, slot):
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def _backward(ctx, gradient):
+    return stamp(gradient, ctx.slot + 1), None
+
+
+def _setup(ctx, inputs, output):
+    ctx.slot = inputs[1]
+
+
+stamp.register_autograd(_backward, setup_context=_setup)
+
+
+@triton_op("green_ctx_tests::where", mutates_args={})
+def where(x: torch.Tensor, blocks: int) -> torch.Tensor:
+    """The SM that each block of a kernel runs on, which torch.compile launches itself."""
+    out = torch.full((blocks,), -1, dtype=torch.int32, device=x.device)
+    wrap_triton(_where)[(blocks,)](out, STAY_NS)
+    return out
+
+
+class Net(torch.nn.Module):
+    """Two products around a stamp."""
+
+    def __init__(self, slot=0):
+        super().__init__()
+        self.slot = slot
+        self.first = torch.nn.Linear(SIZE, SIZE, device="cuda")
+        self.second = torch.nn.Linear(SIZE, SIZE, device="cuda")
+
+    def forward(self, x):
+        return self.second(stamp(torch.relu(self.first(x)), self.slot))
+
+
+class Traced(Net):
+    """The same, and a kernel that a compiler launches itself; its result says where it ran."""
+
+    def forward(self, x):
+        return super().forward(x), where(x, BLOCKS)
+
+
+torch.manual_seed(0)
+X = torch.randn(SIZE, SIZE, device="cuda")
+torch.cuda.synchronize()
+
+
+def partitions(**division):
+    return green_ctx_torch.partition(division or {"small": COUNT})
+
+
+def one():
+    return partitions()["small"]
+
+
+def ran_on(slots, more=()):
+    """The SMs that the stamps of some slots ran on, every block of them."""
+    torch.cuda.synchronize()
+    written = BUFFERS[list(slots)].flatten().tolist()
+    for tensor in more:
+        written += tensor.flatten().tolist()
+    assert -1 not in written, f"{written.count(-1)} of {len(written)} blocks never ran"
+    return set(written)
+
+
+def clear():
+    BUFFERS.fill_(-1)
+    torch.cuda.synchronize()
+
+
+_graphs_told = None
+
+
+def contexts_of_graphs_are_told():
+    """Whether CUPTI gives the kernels of a graph their nodes' context.
+
+    The graph is captured on the partition's stream, where it runs for certain, and launched on
+    another.
+    """
+    global _graphs_told
+    if _graphs_told is None:
+        part, x = one(), torch.ones(SIZE, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        x + x
+        with torch.cuda.graph(graph, stream=part.stream):
+            x + x
+        graph.replay()
+        found = recorded(graph.replay, part)
+        assert found.kernels, "CUPTI records no kernels of graphs"
+        _graphs_told = not found.outside()
+    return _graphs_told
+
+
+def row(name, work, part, *, must, slots=(0,), graph=False):
+    """Runs work once and says where it ran. `work` may return tensors of SM ids.
+
+    With `graph`, CUPTI's contexts count only where they are known to be right for graphs.
+    """
+    allowed = sms(part.stream)
+    clear()
+    found = recorded(work, part)
+    more = found.result if isinstance(found.result, (list, tuple)) else ()
+    seen = ran_on(slots, more)
+    outside = found.outside()
+    told = not graph or contexts_of_graphs_are_told()
+    inside = seen <= allowed and not (outside and told)
+    return {
+        "row": name,
+        "sms": len(seen),
+        "of": len(allowed),
+        "kernels": len(found.kernels),
+        "outside": outside,
+        "contexts_told": told,
+        "inside": inside,
+        "must": must,
+        "holds": inside or not must,
+    }
+
+
+@check
+def workload_baseline():
+    """Without a partition the same work reaches every SM, so that the proof proves something."""
+    net, part = Net(), one()
+    net(X).sum().backward()
+    clear()
+
+    def work():
+        net(X).sum().backward()
+        return [where(X, BLOCKS)]
+
+    found = recorded(work, part)
+    seen = ran_on((0, 1), found.result)
+    assert len(seen) == TOTAL, f"only {len(seen)} of {TOTAL} SMs"
+    assert all(each["context"] == found.plain for each in found.kernels)
+    return {
+        "sms": len(seen),
+        "kernels": len(found.kernels),
+        "graph_contexts_told": contexts_of_graphs_are_told(),
+        "args_of_a_kernel": sorted(found.kernels[0]["args"]),
+    }
+
+
+@check
+def workload_eager():
+    net, part = Net(), one()
+
+    def work():
+        with part, torch.no_grad():
+            net(X).softmax(-1).sum()
+            return [where(X, BLOCKS)]
+
+    work()
+    return row("eager", work, part, must=True)
+
+
+@check
+def workload_backward():
+    net, part = Net(), one()
+
+    def work():
+        with part:
+            net(X).square().mean().backward()
+
+    work()
+    return row("backward in the block", work, part, must=True, slots=(0, 1))
+
+
+@check
+def workload_backward_after_the_block():
+    net, part = Net(), one()
+
+    def work():
+        with part:
+            loss = net(X).square().mean()
+        loss.backward()
+
+    work()
+    return row("backward after the block", work, part, must=False, slots=(0, 1))
+
+
+def backward_after_close():
+    """In a process of its own: prints where the backward pass ran."""
+    net = Net()
+    net(X).square().mean().backward()
+    expected = [each.grad.clone() for each in net.parameters()]
+    net.zero_grad()
+    parts = partitions()
+    part = parts["small"]
+    allowed = sms(part.stream)
+    clear()
+    with part:
+        loss = net(X).square().mean()
+    part.close()
+    parts.close()
+    del part, parts
+    loss.backward()
+    seen = ran_on((1,))
+    same = all(
+        torch.allclose(each.grad, other, rtol=1e-3, atol=1e-5)
+        for each, other in zip(net.parameters(), expected, strict=True)
+    )
+    print(json.dumps({"sms": len(seen), "inside": seen <= allowed, "same": same}))
+
+
+@check
+def workload_backward_after_close():
+    command = [sys.executable, __file__, "--backward-after-close"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, f"exit status {done.returncode}: {done.stderr[-2000:]}"
+    output = json.loads(done.stdout.splitlines()[-1])
+    assert output["same"], output
+    name = "backward after the partition is closed"
+    return {"row": name, "of": COUNT, "must": False, "note": "must not crash", **output}
+
+
+@check
+def workload_graph_captured_inside():
+    net, part = Net(), one()
+    graph = torch.cuda.CUDAGraph()
+    with part, torch.no_grad():
+        expected = net(X)
+        with torch.cuda.graph(graph):
+            result = net(X)
+    torch.cuda.synchronize()
+
+    def work():
+        with part:
+            graph.replay()
+
+    result.zero_()
+    output = row("torch.cuda.graph captured inside", work, part, must=True, graph=True)
+    assert torch.allclose(result, expected, rtol=1e-3, atol=1e-3)
+    return output
+
+
+def refusal(work):
+    """The message of the module's refusal to run a graph that it cannot move, or None."""
+    try:
+        work()
+    except RuntimeError as error:
+        if "retarget" not in str(error):
+            raise
+        torch.cuda.synchronize()
+        return str(error)
+    return None
+
+
+def refused(name, message, must):
+    """The row of work that runs nowhere but says so: nothing has escaped."""
+    return {"row": name, "of": COUNT, "refused": message, "inside": None, "must": must}
+
+
+def _captured_outside(keep_graph, name):
+    net, part = Net(), one()
+    graph = torch.cuda.CUDAGraph(keep_graph=keep_graph)
+    with torch.no_grad():
+        expected = net(X)
+        with torch.cuda.graph(graph):
+            result = net(X)
+    if keep_graph:
+        graph.instantiate()
+    graph.replay()
+    torch.cuda.synchronize()
+
+    def work():
+        with part:
+            graph.replay()
+
+    if message := refusal(work):
+        output = refused(name, message, True)
+    else:
+        torch.cuda.synchronize()
+        result.zero_()
+        output = row(name, work, part, must=True, graph=True)
+        assert torch.allclose(result, expected, rtol=1e-3, atol=1e-3)
+    # Replayed outside, it runs everywhere again.
+    clear()
+    graph.replay()
+    output["sms_replayed_outside"] = len(ran_on((0,)))
+    return output
+
+
+@check
+def workload_graph_captured_outside():
+    return _captured_outside(False, "torch.cuda.graph captured outside, replayed inside")
+
+
+@check
+def workload_graph_captured_outside_and_kept():
+    return _captured_outside(True, "the same with keep_graph=True")
+
+
+@check
+def workload_graph_retargeted():
+    net, part = Net(), one()
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    with torch.no_grad():
+        expected = net(X)
+        with torch.cuda.graph(graph):
+            result = net(X)
+    graph.instantiate()
+    moved = green_ctx_torch.retarget(graph, part)
+    result.zero_()
+
+    def work():
+        with part:
+            moved.replay()
+
+    output = row("the same, moved with retarget", work, part, must=True, graph=True)
+    assert torch.allclose(result, expected, rtol=1e-3, atol=1e-3)
+    return output
+
+
+def _compiled(mode, inside, must, name):
+    """A training step, compiled in this mode inside or outside of the partition, run inside."""
+    torch._dynamo.reset()
+    net, part = Traced(), one()
+    compiled = torch.compile(net, mode=mode)
+    ids = []
+
+    def step():
+        torch.compiler.cudagraph_mark_step_begin()
+        net.zero_grad(set_to_none=True)
+        output, seen = compiled(X)
+        output.square().mean().backward()
+        # A graph tree's results are gone with the next step.
+        ids[:] = [seen.clone()]
+
+    def work():
+        with part:
+            step()
+        return ids
+
+    if not inside:
+        for _ in range(4):
+            step()
+        torch.cuda.synchronize()
+    for _ in range(4 if inside else 1):
+        work()
+    graph = mode in ("reduce-overhead", "max-autotune")
+    output = row(name, work, part, must=must, slots=(0, 1), graph=graph)
+    torch._dynamo.reset()
+    return output
+
+
+@check
+def workload_compile_inside():
+    return _compiled("default", True, True, "torch.compile, compiled inside")
+
+
+@check
+def workload_compile_outside():
+    return _compiled("default", False, True, "torch.compile, compiled outside")
+
+
+@check
+def workload_reduce_overhead_inside():
+    return _compiled("reduce-overhead", True, True, "reduce-overhead, compiled inside")
+
+
+@check
+def workload_reduce_overhead_outside():
+    return _compiled("reduce-overhead", False, True, "reduce-overhead, compiled outside")
+
+
+@check
+def workload_max_autotune_inside():
+    return _compiled("max-autotune", True, False, "max-autotune, compiled inside")
+
+
+@check
+def workload_max_autotune_outside():
+    return _compiled("max-autotune", False, False, "max-autotune, compiled outside")
+
+
+def _beside(name, run, slots_of):
+    """The row of work in two partitions at once: `slots_of` the first, the second and none."""
+    parts = partitions(a=COUNT, b=24)
+    allowed = [sms(part.stream) for part in parts.values()]
+    run(parts)
+    clear()
+    found = recorded(lambda: run(parts), *parts.values())
+    seen = [ran_on(slots) for slots in slots_of]
+    kernels_outside = found.outside() if len(slots_of) == 2 else {}
+    inside = seen[0] <= allowed[0] and seen[1] <= allowed[1] and not kernels_outside
+    output = {
+        "row": name,
+        "sms": len(seen[0]),
+        "of": COUNT,
+        "second": {"sms": len(seen[1]), "of": 24},
+        "kernels": len(found.kernels),
+        "outside": kernels_outside,
+        "inside": inside,
+        "must": True,
+    }
+    if len(slots_of) > 2:
+        # What is in no partition must not have been pulled into one.
+        output["sms_in_none"] = len(seen[2])
+        inside = inside and len(seen[2]) == TOTAL
+    return {**output, "holds": inside}
+
+
+@check
+def workload_threads():
+    nets = [Net(0), Net(2)]
+
+    def run(parts):
+        failures = []
+
+        def work(part, net):
+            try:
+                for _ in range(5):
+                    with part:
+                        net(X).square().mean().backward()
+                    torch.cuda.current_stream().synchronize()
+            except BaseException as error:
+                failures.append(error)
+
+        pairs = zip(parts.values(), nets, strict=True)
+        threads = [threading.Thread(target=work, args=pair) for pair in pairs]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failures:
+            raise failures[0]
+
+    return _beside("two threads in two partitions", run, [(0, 1), (2, 3)])
+
+
+@check
+def workload_asyncio():
+    nets = [Net(0), Net(2), Net(4)]
+
+    async def task(part, net):
+        if part is None:
+            for _ in range(5):
+                net(X).square().mean().backward()
+                await asyncio.sleep(0)
+            return
+        for _ in range(5):
+            with part:
+                hidden = torch.relu(net.first(X))
+                await asyncio.sleep(0)
+                output = net.second(stamp(hidden, net.slot))
+                await asyncio.sleep(0)
+                output.square().mean().backward()
+            await asyncio.sleep(0)
+
+    async def tasks(parts):
+        await asyncio.gather(
+            task(parts["a"], nets[0]), task(parts["b"], nets[1]), task(None, nets[2])
+        )
+
+    def run(parts):
+        before = torch.cuda.current_stream()
+        asyncio.run(tasks(parts))
+        assert torch.cuda.current_stream() == before
+
+    name = "asyncio, awaits inside of the blocks"
+    return _beside(name, run, [(0, 1), (2, 3), (4, 5)])
+
+
+@check
+def workload_mem_pool():
+    net, part = Net(), one()
+    pool = torch.cuda.MemPool()
+
+    def work():
+        with part, torch.cuda.use_mem_pool(pool):
+            net(X).square().mean().backward()
+
+    work()
+    return row("torch.cuda.use_mem_pool", work, part, must=True, slots=(0, 1))
+
+
+@check
+def workload_triton():
+    part = one()
+
+    def work():
+        out = torch.full((BLOCKS,), -1, dtype=torch.int32, device="cuda")
+        torch.cuda.synchronize()
+        with part:
+            _where[(BLOCKS,)](out, STAY_NS)
+        return [out]
+
+    work()
+    allowed = sms(part.stream)
+    found = recorded(work, part)
+    seen = ran_on((), found.result)
+    outside = {name: count for name, count in found.outside().items() if "_where" in name}
+    inside = seen <= allowed and not outside
+    return {
+        "row": "a Triton kernel",
+        "sms": len(seen),
+        "of": len(allowed),
+        "kernels": 1,
+        "outside": outside,
+        "inside": inside,
+        "must": True,
+        "holds": inside,
+    }
+
+
+CUPY = r"""
+extern "C" __global__ void where_cupy(int* out, long long stay) {
+    unsigned int sm;
+    unsigned long long now, begin;
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+    do {
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    } while (now - begin < (unsigned long long)stay);
+    if (threadIdx.x == 0) out[blockIdx.x] = (int)sm;
+}
+"""
+
+
+def _cupy(name, stream_of):
+    try:
+        import cupy
+    except ImportError as error:
+        return skip(f"no CuPy: {error}")
+    part = one()
+    kernel = cupy.RawKernel(CUPY, "where_cupy")
+
+    def work():
+        with part, stream_of(cupy, part):
+            out = cupy.full(BLOCKS, -1, dtype=cupy.int32)
+            kernel((BLOCKS,), (128,), (out, cupy.int64(STAY_NS)))
+            a = cupy.ones((SIZE, SIZE), dtype=cupy.float32)
+            a @ a
+        torch.cuda.synchronize()
+        return [torch.from_dlpack(out)]
+
+    work()
+    return row(name, work, part, must=False, slots=())
+
+
+@check
+def workload_cupy_through_torchs_stream():
+    def stream_of(cupy, part):
+        return cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream)
+
+    return _cupy("CuPy on torch's current stream", stream_of)
+
+
+@check
+def workload_cupy_through_the_partition():
+    def stream_of(cupy, part):
+        return cupy.cuda.Stream.from_external(part)
+
+    return _cupy("CuPy on the partition (`__cuda_stream__`)", stream_of)
+
+
+def _graphed(inside, name):
+    net, part = Net(), one()
+    sample = X.clone()
+    if inside:
+        with part:
+            graphed = torch.cuda.make_graphed_callables(net, (sample,))
+    else:
+        graphed = torch.cuda.make_graphed_callables(net, (sample,))
+    torch.cuda.synchronize()
+
+    def work():
+        with part:
+            graphed(X).square().mean().backward()
+
+    if message := refusal(work):
+        return refused(name, message, False)
+    return row(name, work, part, must=False, slots=(0, 1), graph=True)
+
+
+@check
+def workload_graphed_callables_inside():
+    return _graphed(True, "make_graphed_callables inside")
+
+
+@check
+def workload_graphed_callables_outside():
+    return _graphed(False, "make_graphed_callables outside, called inside")
+
+
+@check
+def workload_checkpoint():
+    from torch.utils.checkpoint import checkpoint
+
+    net, part = Net(), one()
+
+    def work():
+        with part:
+            x = X.clone().requires_grad_()
+            checkpoint(net, x, use_reentrant=False).square().mean().backward()
+
+    work()
+    return row("torch.utils.checkpoint", work, part, must=False, slots=(0, 1))
+
+
+@check
+def workload_pinned_copy():
+    net, part = Net(), one()
+    batches = [torch.randn(SIZE, SIZE).pin_memory() for _ in range(4)]
+    with torch.no_grad():
+        expected = [net(batch.cuda()) for batch in batches]
+    results = []
+
+    def work():
+        results.clear()
+        with part, torch.no_grad():
+            for batch in batches:
+                results.append(net(batch.to("cuda", non_blocking=True)))
+
+    work()
+    output = row("pinned batches, non_blocking=True", work, part, must=False)
+    for result, each in zip(results, expected, strict=True):
+        assert torch.allclose(result, each, rtol=1e-3, atol=1e-3)
+    return output
+
+
+def table(result):
+    """The rows of a result file as a table in Markdown."""
+    lines = [
+        "| work | SMs it ran on | kernels outside, of all | inside |",
+        "|---|---|---|---|",
+    ]
+    for entry in result["checks"].values():
+        if "row" not in entry:
+            continue
+        if "refused" in entry:
+            lines.append(f"| {entry['row']} | – | – | refused with an error |")
+            continue
+        seen = f"{entry['sms']} of the partition's {entry['of']}"
+        if "second" in entry:
+            seen += f", {entry['second']['sms']} of {entry['second']['of']}"
+        if entry["sms"] > entry["of"]:
+            seen = f"{entry['sms']}, the partition has {entry['of']}"
+        if "kernels" not in entry or not entry.get("contexts_told", True):
+            outside = "–"
+        else:
+            outside = f"{sum(entry['outside'].values())} of {entry['kernels']}"
+        lines.append(
+            f"| {entry['row']} | {seen} | {outside} | {'yes' if entry['inside'] else 'no'} |"
+        )
+    for name, entry in result["checks"].items():
+        if name.startswith("workload_") and "error" in entry:
+            lines.append(f"| {name.removeprefix('workload_')} | – | – | error: {entry['error']} |")
+    return "\n".join(lines)
+
+
+def main(arguments):
+    if arguments == ["--backward-after-close"]:
+        backward_after_close()
+        return 0
+    if len(arguments) != 1:
+        print("usage: workloads.py RESULTS.json", file=sys.stderr)
+        return 2
+    with open(arguments[0]) as file:
+        print(table(json.load(file)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

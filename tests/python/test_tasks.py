@@ -1,0 +1,208 @@
+"""Entering partitions in tasks, generators and other things that do not end in order."""
+
+import asyncio
+import gc
+import weakref
+from contextlib import closing
+
+import driver
+import pytest
+from dropins import torch as torch  # noqa: F401
+from green_ctx_torch import GreenContext, PlanSet, partition, retarget
+
+
+def test_each_task_is_in_its_own_partition(torch):
+    seen = []
+
+    async def inside(part, other, turns):
+        for _ in range(turns):
+            with part:
+                own = part.raw_stream
+                for _ in range(3):
+                    assert torch.current() == own
+                    await asyncio.sleep(0)
+                    assert torch.current() == own
+                with other:
+                    await asyncio.sleep(0)
+                    assert torch.current() == other.raw_stream
+                await asyncio.sleep(0.001)
+                assert torch.current() == own
+            assert torch.current() == 0
+            await asyncio.sleep(0)
+        seen.append(part.name)
+
+    async def outside():
+        for _ in range(30):
+            assert torch.current() == 0
+            await asyncio.sleep(0)
+
+    async def main(parts):
+        a, b, c = parts.values()
+        await asyncio.gather(inside(a, c, 5), outside(), inside(b, c, 3), inside(b, a, 4))
+        assert torch.current() == 0
+
+    with closing(partition({"a": 8, "b": 16, "c": 24})) as parts:
+        asyncio.run(main(parts))
+    assert torch.current() == 0 and len(seen) == 3
+
+
+def test_tasks_made_in_a_block_begin_there(torch):
+    async def child(part):
+        assert torch.current() == part.raw_stream
+        await asyncio.sleep(0)
+        assert torch.current() == part.raw_stream
+
+    async def main(part):
+        with part:
+            task = asyncio.create_task(child(part))
+        assert torch.current() == 0
+        await task
+        assert torch.current() == 0
+
+    with closing(partition({"a": 8})) as parts:
+        asyncio.run(main(parts["a"]))
+
+
+def test_a_loop_inside_of_a_block_is_inside(torch):
+    async def main(a, b):
+        assert torch.current() == a.raw_stream
+        with b:
+            await asyncio.sleep(0)
+            assert torch.current() == b.raw_stream
+        assert torch.current() == a.raw_stream
+
+    with closing(partition({"a": 8, "b": 8})) as parts:
+        with parts["a"]:
+            asyncio.run(main(*parts.values()))
+            assert torch.current() == parts["a"].raw_stream
+
+
+def test_a_cancelled_task_leaves(torch):
+    async def waits(part):
+        with part:
+            await asyncio.sleep(60)
+
+    async def main(part):
+        task = asyncio.create_task(waits(part))
+        await asyncio.sleep(0)
+        assert torch.current() == 0
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert torch.current() == 0
+
+    with closing(partition({"a": 8})) as parts:
+        asyncio.run(main(parts["a"]))
+
+
+def test_green_contexts_in_tasks(torch):
+    async def inside(count):
+        with GreenContext.create(count) as context:
+            for _ in range(5):
+                assert torch.current() == context.raw_stream
+                await asyncio.sleep(0)
+
+    async def main():
+        await asyncio.gather(inside(8), inside(16), inside(8))
+
+    asyncio.run(main())
+
+
+def test_a_generator_that_is_closed_late_leaves_then(torch):
+    def inside(part):
+        with part:
+            yield
+
+    with closing(partition({"a": 8, "b": 8})) as parts:
+        a, b = parts.values()
+        generator = inside(a)
+        next(generator)
+        with b:
+            # The outer block ends first.
+            generator.close()
+            assert torch.current() == b.raw_stream
+        assert torch.current() == 0
+
+
+def test_blocks_that_end_out_of_order_all_end(torch):
+    with closing(partition({"a": 8, "b": 8, "c": 8})) as parts:
+        a, b, c = parts.values()
+        for part in (a, b, a, c):
+            part.__enter__()
+        for part in (a, b):
+            part.__exit__(None, None, None)
+            assert torch.current() == c.raw_stream
+        c.__exit__(None, None, None)
+        # The inner entry of a was left with c, the outer one is left.
+        assert torch.current() == a.raw_stream
+        a.__exit__(None, None, None)
+        assert torch.current() == 0
+        with pytest.raises(RuntimeError, match="has not entered"):
+            a.__exit__(None, None, None)
+
+
+def test_a_context_of_a_handle_that_comes_again_is_another(torch):
+    # A count of which no other test leaves contexts.
+    old = GreenContext.create(56)
+    handle = old.raw_context
+    old.close()
+    new = GreenContext.create(56)
+    assert new.raw_context == handle, "used again"
+    new.set_context()
+    with pytest.raises(RuntimeError):
+        old.pop_context()
+    assert torch.current() == new.raw_stream
+    new.pop_context()
+
+
+def test_partitions_of_an_inactive_plan_are_not_entered(torch):
+    plans = {"day": {"a": 16, "b": 16}, "night": {"a": 32, "c": 16}}
+    with closing(PlanSet(plans, sm_count=64)) as plans:
+        day = plans.active
+        with day.partitions["a"]:
+            assert torch.current() != 0
+        night = plans.switch("night")
+        for name in ("a", "b"):
+            with pytest.raises(RuntimeError, match=f"partition {name} is of plan day.*switch"):
+                with day.partitions[name]:
+                    raise AssertionError
+        assert torch.current() == 0
+        with night.partitions["a"]:
+            pass
+        plans.switch(day)
+        with day.partitions["b"]:
+            pass
+
+
+class Graph:
+    """A captured graph that takes attributes."""
+
+    def __init__(self, raw):
+        self.raw = raw
+
+    def raw_cuda_graph(self):
+        return self.raw
+
+
+def test_cycles_through_partitions_are_collected(torch):
+    parts = partition({"a": 132})
+    raw = driver.capture(parts["a"].raw_stream, lambda: driver.keep_busy(parts["a"].raw_stream))
+    graph = Graph(raw)
+    graph.moved = retarget(graph, parts["a"])
+    parts["a"].stream.owner = parts["a"]
+    parts["a"].stream.all = parts
+    gone = [weakref.ref(graph), weakref.ref(parts["a"].stream)]
+    del graph, parts
+    gc.collect()
+    assert [known() for known in gone] == [None, None]
+    driver.destroy_graph(raw)
+    # The SMs are free.
+    partition({"b": 132}).close()
+
+
+def test_closing_a_set_frees_its_sms_while_plans_live(torch):
+    plans = PlanSet({"day": {"a": 16, "b": "rest"}, "night": {"a": 64}})
+    kept = [plans.active, plans.prepare("dusk", {"c": 132}), plans.active.partitions["a"]]
+    plans.close()
+    partition({"all": 132}).close()
+    assert [kept[0].name, kept[1].name] == ["day", "dusk"] and "day" in repr(kept[0])
