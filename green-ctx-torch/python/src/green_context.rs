@@ -225,8 +225,9 @@ impl GreenContext {
     ///
     /// RuntimeError where the context is not the one that this thread set last; nothing changes then.
     fn pop_context(&self, py: Python<'_>) -> PyResult<()> {
+        let of_task = scope::task::is_innermost_of_task();
         blocking(py, || self.leave())?;
-        task::left(py, self.raw_context)
+        task::left(py, self.raw_context, of_task)
     }
 
     fn __enter__<'py>(slf: PyRef<'py, Self>, py: Python<'py>) -> PyResult<PyRef<'py, Self>> {

@@ -35,8 +35,8 @@ LIMIT = 1.05
 ROUNDS = 8
 #: Pairs of neighbouring batches in a round.
 PAIRS = 10
-#: Chunks in a batch. After each one the process waits for the device, so that no call waits for room
-#: in a queue.
+#: Chunks in a batch. After each one the process waits for the device, so that no call waits for
+#: room in a queue.
 CHUNKS = 20
 #: About how long a chunk takes, in microseconds.
 CHUNK_US = 1000
