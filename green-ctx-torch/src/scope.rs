@@ -156,7 +156,7 @@ pub fn leave_when_innermost(context: &Context) -> Result<()> {
     let outer = with_thread(|thread| {
         let open = |frame: &&mut Frame| !frame.ended && frame.stream.context() == context;
         let count = thread.frames.len();
-        let last = thread.frames.iter_mut().enumerate().rev().find(|(_, frame)| open(&frame));
+        let last = thread.frames.iter_mut().enumerate().rev().find(|(_, frame)| open(frame));
         last.filter(|(place, _)| place + 1 < count).map(|(_, frame)| frame.ended = true)
     })?;
     outer.map_or_else(|| leave(context), Ok)
