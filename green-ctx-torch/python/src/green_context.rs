@@ -22,7 +22,7 @@ use crate::locality;
 use crate::partition::{Live, Partition};
 use crate::provision::{Created, Request, limits, runtime};
 use crate::report;
-use crate::sm_partition::{Options, SMPartition};
+use crate::sm_partition::{Argument, Options, SMPartition};
 use crate::task;
 use crate::torch;
 
@@ -227,8 +227,8 @@ impl Made {
         self.live()?;
         Err(Fault::state(match scope::depth() {
             0 => {
-                "pop_context without set_context: no context is set on this thread; call \
-                 set_context on the same thread first"
+                "pop_context called without matching set_context: no context is set on this thread; \
+                 call set_context on the same thread first"
             }
             _ => {
                 "pop_context of a context that is not the one set last on this thread; call \
@@ -305,20 +305,20 @@ impl GreenContext {
     /// Creates contexts of the groups that `SMPartition.split` makes of all SMs of a device: all of them,
     /// or with an error none. The workqueue arguments are for each. What no group has stays free.
     #[staticmethod]
-    #[pyo3(signature = (*, num_sms=None, coscheduled_sm_count=None,
-        preferred_coscheduled_sm_count=None, backfill=None, locality_domain_ids=None,
-        workqueue_scope=None, workqueue_concurrency_limit=None, device_id=DeviceId::Current),
+    #[pyo3(signature = (*, num_sms=Argument::default(), coscheduled_sm_count=Argument::default(),
+        preferred_coscheduled_sm_count=Argument::default(), backfill=Argument::default(),
+        locality_domain_ids=Argument::default(), workqueue_scope=None, workqueue_concurrency_limit=None, device_id=DeviceId::Current),
         text_signature = "(*, num_sms=0, coscheduled_sm_count=0, preferred_coscheduled_sm_count=0, \
         backfill=False, locality_domain_ids=None, workqueue_scope=None, \
         workqueue_concurrency_limit=None, device_id=None)")]
     #[allow(clippy::too_many_arguments, reason = "Python's keywords")]
     fn split<'py>(
         py: Python<'py>,
-        num_sms: Option<&Bound<'py, PyAny>>,
-        coscheduled_sm_count: Option<&Bound<'py, PyAny>>,
-        preferred_coscheduled_sm_count: Option<&Bound<'py, PyAny>>,
-        backfill: Option<&Bound<'py, PyAny>>,
-        locality_domain_ids: Option<&Bound<'py, PyAny>>,
+        num_sms: Argument<'py>,
+        coscheduled_sm_count: Argument<'py>,
+        preferred_coscheduled_sm_count: Argument<'py>,
+        backfill: Argument<'py>,
+        locality_domain_ids: Argument<'py>,
         workqueue_scope: Option<&str>,
         workqueue_concurrency_limit: Option<Whole>,
         device_id: DeviceId,

@@ -73,10 +73,12 @@ impl Limits {
     /// The pieces that make up a count exactly, and whether the odd one is among them.
     fn parts(self, count: u32) -> Option<(u32, bool)> {
         let unit = self.unit.max(1);
-        if count.is_multiple_of(unit) {
+        let most = self.total.saturating_sub(self.odd);
+        let is_regular = |count: &u32| count.is_multiple_of(unit) && *count <= most;
+        if is_regular(&count) {
             return Some((count / unit, false));
         }
-        let regular = count.checked_sub(self.odd).filter(|regular| regular.is_multiple_of(unit))?;
+        let regular = count.checked_sub(self.odd).filter(is_regular)?;
         Some((regular / unit, true))
     }
 
@@ -97,8 +99,9 @@ impl Limits {
     /// That no pieces make up a count.
     fn inexact(self, count: u32, sm_count: u32) -> Fault {
         let is_exact = |count: &u32| self.parts(*count).is_some();
-        let below = (1..count.min(sm_count)).rev().find(is_exact);
-        let above = (count..sm_count.saturating_add(1)).find(is_exact);
+        let end = sm_count.saturating_add(1);
+        let (below, above) =
+            ((1..count.min(end)).rev().find(is_exact), (count..end).find(is_exact));
         let near: Vec<String> =
             [below, above].into_iter().flatten().map(|count| count.to_string()).collect();
         Fault::state(format!(

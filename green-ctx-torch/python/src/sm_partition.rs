@@ -76,18 +76,19 @@ impl SMPartition {
     ///
     /// ValueError for what is no count, flag or domain, or for sequences of different lengths;
     /// RuntimeError for what the device cannot give.
-    #[pyo3(signature = (*, num_sms=None, coscheduled_sm_count=None,
-        preferred_coscheduled_sm_count=None, backfill=None, locality_domain_ids=None),
+    #[pyo3(signature = (*, num_sms=Argument::default(), coscheduled_sm_count=Argument::default(),
+        preferred_coscheduled_sm_count=Argument::default(), backfill=Argument::default(),
+        locality_domain_ids=Argument::default()),
         text_signature = "($self, *, num_sms=0, coscheduled_sm_count=0, \
         preferred_coscheduled_sm_count=0, backfill=False, locality_domain_ids=None)")]
     fn split<'py>(
         &self,
         py: Python<'py>,
-        num_sms: Option<&Bound<'py, PyAny>>,
-        coscheduled_sm_count: Option<&Bound<'py, PyAny>>,
-        preferred_coscheduled_sm_count: Option<&Bound<'py, PyAny>>,
-        backfill: Option<&Bound<'py, PyAny>>,
-        locality_domain_ids: Option<&Bound<'py, PyAny>>,
+        num_sms: Argument<'py>,
+        coscheduled_sm_count: Argument<'py>,
+        preferred_coscheduled_sm_count: Argument<'py>,
+        backfill: Argument<'py>,
+        locality_domain_ids: Argument<'py>,
     ) -> PyResult<(Bound<'py, PyTuple>, Option<SMPartition>)> {
         let groups = Options {
             num_sms,
@@ -108,25 +109,37 @@ impl SMPartition {
     }
 }
 
-/// The arguments of a split, each one value for all groups or a sequence with one for each.
-pub(crate) struct Options<'a, 'py> {
-    pub(crate) num_sms: Option<&'a Bound<'py, PyAny>>,
-    pub(crate) coscheduled_sm_count: Option<&'a Bound<'py, PyAny>>,
-    pub(crate) preferred_coscheduled_sm_count: Option<&'a Bound<'py, PyAny>>,
-    pub(crate) backfill: Option<&'a Bound<'py, PyAny>>,
-    pub(crate) locality_domain_ids: Option<&'a Bound<'py, PyAny>>,
+/// An argument that is not left out. None is a value too.
+#[derive(Default)]
+pub(crate) struct Argument<'py>(Option<Bound<'py, PyAny>>);
+
+impl<'py> FromPyObject<'_, 'py> for Argument<'py> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Argument<'py>> {
+        Ok(Argument(Some(object.to_owned())))
+    }
 }
 
-impl Options<'_, '_> {
+/// The arguments of a split, each one value for all groups or a sequence with one for each.
+pub(crate) struct Options<'py> {
+    pub(crate) num_sms: Argument<'py>,
+    pub(crate) coscheduled_sm_count: Argument<'py>,
+    pub(crate) preferred_coscheduled_sm_count: Argument<'py>,
+    pub(crate) backfill: Argument<'py>,
+    pub(crate) locality_domain_ids: Argument<'py>,
+}
+
+impl Options<'_> {
     /// The groups that are asked for.
     pub(crate) fn read(&self) -> PyResult<Vec<Group>> {
         const DOMAINS: &str = "locality_domain_ids";
-        let num_sms = Values::read("num_sms", self.num_sms, count)?;
-        let coscheduled = Values::read("coscheduled_sm_count", self.coscheduled_sm_count, count)?;
-        let preferred = self.preferred_coscheduled_sm_count;
+        let num_sms = Values::read("num_sms", &self.num_sms, count)?;
+        let coscheduled = Values::read("coscheduled_sm_count", &self.coscheduled_sm_count, count)?;
+        let preferred = &self.preferred_coscheduled_sm_count;
         let preferred = Values::read("preferred_coscheduled_sm_count", preferred, count)?;
-        let backfill = Values::read("backfill", self.backfill, flag)?;
-        let domains = Values::read(DOMAINS, self.locality_domain_ids, domain)?;
+        let backfill = Values::read("backfill", &self.backfill, flag)?;
+        let domains = Values::read(DOMAINS, &self.locality_domain_ids, domain)?;
         let lengths = [
             num_sms.len("num_sms"),
             coscheduled.len("coscheduled_sm_count"),
@@ -179,10 +192,10 @@ enum Values<T> {
 impl<T: Copy + Default> Values<T> {
     fn read(
         what: &str,
-        given: Option<&Bound<'_, PyAny>>,
+        given: &Argument<'_>,
         read: impl Fn(&str, &Bound<'_, PyAny>) -> PyResult<T>,
     ) -> PyResult<Values<T>> {
-        let Some(given) = given else { return Ok(Values::All(T::default())) };
+        let Some(given) = &given.0 else { return Ok(Values::All(T::default())) };
         let is_text = given.is_instance_of::<PyString>() || given.is_instance_of::<PyBytes>();
         match given.cast::<PySequence>() {
             Ok(values) if !is_text => {
