@@ -5,6 +5,7 @@ import inspect
 import subprocess
 import sys
 import threading
+import unittest
 import warnings
 import weakref
 from contextlib import closing
@@ -364,20 +365,17 @@ def test_subclasses(torch):
     assert issubclass(Described, SMPartition)
 
 
-@pytest.mark.parametrize("function", ["set_context", "pop_context"])
-def test_the_warning(torch, function):
-    context = GreenContext(num_sms=16)
-    other = {"set_context": "pop_context", "pop_context": "set_context"}[function]
+def test_the_warning(torch):
+    context, case = GreenContext(num_sms=16), unittest.TestCase()
+    # Each time, whoever warned before.
     for _ in range(3):
-        if function == "pop_context":
+        with case.assertWarnsRegex(FutureWarning, "GreenContext.set_context") as seen:
             context.set_context()
-        # As unittest's assertWarns does: it warns each time, whoever warned before.
-        with pytest.warns(FutureWarning, match=f"GreenContext.{function}") as raised:
-            getattr(context, function)()
-        assert [warning.filename for warning in raised] == [__file__]
-        if function == "set_context":
+        assert seen.filename == __file__
+        with case.assertWarnsRegex(FutureWarning, "GreenContext.pop_context") as seen:
             context.pop_context()
-    assert other and torch.current() == 0
+        assert seen.filename == __file__
+    assert torch.current() == 0
 
 
 def test_a_line_warns_once(torch):

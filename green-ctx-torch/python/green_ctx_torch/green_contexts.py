@@ -10,7 +10,7 @@ those of 2.15. Exceptions are of the original's types. All of it works with torc
 | `SMPartition` | describes SMs and reserves none | the same; a context of it takes them until it is closed or gone |
 | splitting an `SMPartition` | needs CUDA 13.1 | `num_sms` alone works on every driver; what else a split takes needs CUDA 13.1 |
 | splitting a part again | of a context's `sm_partition` only | by count, of any `SMPartition`, without a context; parts of a context's SMs become contexts when it is closed |
-| splitting with co-scheduling, backfill or locality domains | any SMs of a context | all SMs of a device, in one split; its groups become contexts while no others hold SMs of the device |
+| splitting with co-scheduling, backfill or locality domains | any SMs of a context | all SMs of a device, in one split; while one of its groups is a context, the device has contexts of that split only |
 | `num_sms=0` | as many SMs as can be scheduled together | the same: 120 of the 132 of an H200, where 12 remain |
 | `locality_domain_id` | what the driver reports | what was asked for |
 | `is_localization_supported` | asks NVML before the driver is initialised | initialises the driver |

@@ -70,9 +70,9 @@ impl SMPartition {
     ///
     /// Each argument is one value, or a sequence with one for each group. `num_sms` is never rounded; 0
     /// takes as many SMs as can be scheduled together, 120 of the 132 of an H200. `num_sms` alone works
-    /// on every driver. The others need CUDA 13.1, and a locality domain CUDA 13.4; they are for the SMs of
-    /// a whole device, and a context of such a group needs a device of which no SMs are held but those
-    /// of the same split.
+    /// on every driver. The others need CUDA 13.1, and a locality domain CUDA 13.4; they are for all SMs
+    /// of a device, and while a group of such a split is a context, the device has contexts of that split
+    /// only. They have not run on hardware yet.
     ///
     /// ValueError for what is no count, flag or domain, or for sequences of different lengths;
     /// RuntimeError for what the device cannot give.
