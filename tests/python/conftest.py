@@ -19,6 +19,13 @@ if "GREEN_CTX_SIM" not in os.environ:
     pytest.exit("these tests are for the simulated driver: run `cargo xtask clients`", 2)
 
 
+
+
+def pytest_configure(config):
+    """What test_green_contexts.py tests, and others only meet."""
+    config.addinivalue_line("filterwarnings", "ignore:GreenContext.set_context:FutureWarning")
+
+
 @pytest.fixture(autouse=True)
 def nothing_left():
     """All SMs are free again after each test."""

@@ -17,9 +17,10 @@ def all_free():
 
 
 def test_the_originals_signatures():
-    # torch 2.11, torch 2.12 and newer.
+    # torch 2.11, torch 2.12 to 2.14, and torch 2.15.
     inspect.signature(GreenContext.create).bind(16, 0)
     keywords = {"num_sms", "workqueue_scope", "workqueue_concurrency_limit", "device_id"}
+    keywords |= {"sm_partition"}
     parameters = inspect.signature(GreenContext.create).parameters
     assert set(parameters) == keywords
     # torch 2.11 means device 0 and not the current one.
@@ -80,7 +81,7 @@ def test_contexts_own_their_sms():
         ((16, -1), RuntimeError, "no device -1"),
         ((16, "cpu"), ValueError, "cpu is no CUDA device"),
         ((16, 1.5), TypeError, "(?s)not a float.*device_id"),
-        ((), RuntimeError, "num_sms or workqueue_scope must be specified"),
+        ((), RuntimeError, "num_sms, sm_partition or workqueue_scope must be specified"),
     ],
 )
 def test_what_cannot_be_created(arguments, kind, words):
@@ -150,22 +151,19 @@ def test_set_and_pop(torch):
 def test_pop_without_set(torch):
     context = GreenContext.create(16)
     for _ in range(2):
-        with pytest.raises(RuntimeError, match="without set_context.*call set_context"):
+        with pytest.raises(RuntimeError, match="without matching set_context.*call set_context"):
             context.pop_context()
     assert torch.current() == 0
     context.set_context()
     context.pop_context()
-    with pytest.raises(RuntimeError, match="without set_context"):
+    with pytest.raises(RuntimeError, match="without matching set_context"):
         context.pop_context()
 
 
-def test_setting_twice_nests(torch):
+def test_contexts_nest(torch):
     outer, inner = GreenContext.create(16), GreenContext.create(24)
     outer.set_context()
     inner.set_context()
-    outer.set_context()
-    assert torch.current() == outer.raw_stream
-    outer.pop_context()
     assert torch.current() == inner.raw_stream
     with pytest.raises(RuntimeError, match="not the one set last on this thread"):
         outer.pop_context()
@@ -176,13 +174,30 @@ def test_setting_twice_nests(torch):
     assert torch.current() == 0
 
 
+def test_setting_twice_is_refused_and_blocks_nest(torch):
+    outer, inner = GreenContext.create(16), GreenContext.create(24)
+    outer.set_context()
+    inner.set_context()
+    for context in (outer, inner):
+        with pytest.raises(RuntimeError, match="set_context called twice before pop_context"):
+            context.set_context()
+    assert torch.current() == inner.raw_stream
+    with outer, inner, outer:
+        assert torch.current() == outer.raw_stream
+    inner.pop_context()
+    outer.pop_context()
+    with outer, pytest.raises(RuntimeError, match="nest `with context:` blocks"):
+        outer.set_context()
+    assert torch.current() == 0
+
+
 def test_an_exception_leaves_what_was(torch):
     context = GreenContext.create(16)
     with pytest.raises(KeyError), context as entered:
         assert entered is context and torch.current() == context.raw_stream
         raise KeyError
     assert torch.current() == 0
-    with pytest.raises(RuntimeError, match="without set_context"):
+    with pytest.raises(RuntimeError, match="without matching set_context"):
         context.pop_context()
 
 
@@ -322,7 +337,7 @@ def test_torch_is_absent_too_old_or_without_cuda(how, supported, words, tmp_path
     output = capfd.readouterr().out.splitlines()
     assert output[0] == supported
     assert words in output[1]
-    assert "without set_context" in output[2]
+    assert "without matching set_context" in output[2]
     assert output[3] == "116"
     # It was handed out, and waits with its context for the next user.
     assert live(report, "streams") <= live(report, "green_contexts")

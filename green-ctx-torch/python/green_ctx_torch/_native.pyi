@@ -13,6 +13,7 @@ from typing import (
 )
 
 import torch
+from typing_extensions import disjoint_base
 
 __all__ = [
     "Allocator",
@@ -32,6 +33,7 @@ __all__ = [
     "Plan",
     "Report",
     "RetargetedGraph",
+    "SMPartition",
     "Share",
     "__version__",
     "_capture_begins",
@@ -48,9 +50,11 @@ __all__ = [
     "error_name",
     "error_text",
     "fit",
+    "get_num_locality_domains",
     "host_register",
     "host_unregister",
     "info",
+    "is_localization_supported",
     "library_path",
     "memory_info",
     "partition",
@@ -246,33 +250,76 @@ def fit(
     handle_type: Literal["CUfunction", "CUkernel"] = "CUfunction",
 ) -> Fit: ...
 
-@final
+@disjoint_base
+class SMPartition:
+    @staticmethod
+    def from_device(device_id: _Device = None) -> SMPartition: ...
+    def split(
+        self,
+        *,
+        num_sms: SupportsIndex | Sequence[SupportsIndex] = 0,
+        coscheduled_sm_count: SupportsIndex | Sequence[SupportsIndex] = 0,
+        preferred_coscheduled_sm_count: SupportsIndex | Sequence[SupportsIndex] = 0,
+        backfill: bool | Sequence[bool] = False,
+        locality_domain_ids: SupportsIndex | Sequence[SupportsIndex | None] | None = None,
+    ) -> tuple[tuple[SMPartition, ...], SMPartition | None]: ...
+    @property
+    def device_id(self) -> int: ...
+    @property
+    def sm_count(self) -> int: ...
+    @property
+    def coscheduled_sm_count(self) -> int: ...
+    @property
+    def locality_domain_id(self) -> int | None: ...
+
+def get_num_locality_domains(device_id: _Device = None) -> int: ...
+def is_localization_supported(device_id: _Device = None) -> bool: ...
+
+@disjoint_base
 class GreenContext:
-    def __new__(
-        cls,
+    def __init__(
+        self,
         *,
         num_sms: SupportsIndex | None = None,
+        sm_partition: SMPartition | None = None,
         workqueue_scope: Literal["device_ctx", "balanced"] | None = None,
         workqueue_concurrency_limit: SupportsIndex | None = None,
         device_id: _Device = None,
-    ) -> GreenContext: ...
+    ) -> None: ...
     @staticmethod
     def create(
         num_sms: SupportsIndex | None = None,
         device_id: _Device = None,
         *,
+        sm_partition: SMPartition | None = None,
         workqueue_scope: Literal["device_ctx", "balanced"] | None = None,
         workqueue_concurrency_limit: SupportsIndex | None = None,
     ) -> GreenContext: ...
     @staticmethod
+    def split(
+        *,
+        num_sms: SupportsIndex | Sequence[SupportsIndex] = 0,
+        coscheduled_sm_count: SupportsIndex | Sequence[SupportsIndex] = 0,
+        preferred_coscheduled_sm_count: SupportsIndex | Sequence[SupportsIndex] = 0,
+        backfill: bool | Sequence[bool] = False,
+        locality_domain_ids: SupportsIndex | Sequence[SupportsIndex | None] | None = None,
+        workqueue_scope: Literal["device_ctx", "balanced"] | None = None,
+        workqueue_concurrency_limit: SupportsIndex | None = None,
+        device_id: _Device = None,
+    ) -> tuple[GreenContext, ...]: ...
+    @staticmethod
     def max_workqueue_concurrency(device_id: _Device = None) -> int: ...
     def set_context(self) -> None: ...
     def pop_context(self) -> None: ...
-    def __enter__(self) -> GreenContext: ...
+    def __enter__(self: _T) -> _T: ...
     def __exit__(self, *_raised: object) -> None: ...
     def Stream(self) -> torch.cuda.ExternalStream: ...
     @property
     def sm_count(self) -> int: ...
+    @property
+    def sm_partition(self) -> SMPartition: ...
+    @property
+    def locality_domain_id(self) -> int | None: ...
     @property
     def requested(self) -> int | None: ...
     @property

@@ -34,13 +34,14 @@ def _install() -> None:
     if getattr(original, "of_green_ctx_torch", False):
         return
 
-    def _run(handle: Any) -> None:
-        entries = handle._context.get(_entered, ())
+    # The parameter is named as in asyncio, for mypy.
+    def _run(self: Any) -> None:
+        entries = self._context.get(_entered, ())
         if not entries and not _native._task_entered():
-            return original(handle)  # type: ignore[no-any-return]
+            return original(self)  # type: ignore[no-any-return]
         _native._task_resume(list(entries))
         try:
-            return original(handle)  # type: ignore[no-any-return]
+            return original(self)  # type: ignore[no-any-return]
         finally:
             _native._task_suspend()
 

@@ -1,28 +1,30 @@
 """`torch.cuda.green_contexts`, on partitions that own their SMs.
 
-`GreenContext` has the original's signatures: those of torch 2.11, and by keyword those of torch 2.12
-and newer, but for `sm_partition` and `split` of torch 2.15, which `green_ctx_torch.partition` does on
-older drivers too. Where the original leaves something undefined, this does not:
+Code written for torch 2.11 to 2.15 runs unchanged: `GreenContext` has the signatures of 2.11, by keyword those of
+2.12 to 2.14, and with `SMPartition`, `GreenContext.split` and the two questions about locality domains
+those of 2.15. Exceptions are of the original's types. All of it works with torch 2.10 and newer.
 
-- **Overlap.** No two contexts with `num_sms` share SMs. The original's do, from two calls of `create` on; here the
-  second is an error where too few SMs are free, and says who holds them.
-- **Device.** Without `device_id` it is torch's current device; torch 2.11's `create` means device 0.
-- **No `num_sms`.** Such a context, for its workqueue alone, has no SMs of its own. In the original it
-  uses the whole device; here it uses every SM that no other context or partition has when it is created,
-  as `sm_count` says. Several of them use the same SMs. While one lives, nobody gets SMs of their
-  own, and the error says so: create those with `num_sms` first.
-- **Counts.** They are rounded up as the driver does or, where so many are not free, to the next count
-  that is; `sm_count` is the count and `requested` what was asked for. On an H200, 121 to 128 become
-  132, since partitions are made of pieces of 8 and one of 12.
-- **`pop_context` without `set_context`**, on another thread or out of order is a `RuntimeError`, and
-  changes nothing. So is use after `close`.
-- **Setting a context twice** nests: each `set_context` has its `pop_context`.
-- **Threads** have a stack of their own each, and one context can be set on several.
-- **Captures.** Both calls can stand within the capture of a graph, and `set_context` around one:
-  torch's work goes to a stream of the context and not to its default stream, which no graph takes.
-- **Failures** leave current what was, or put it back.
-- **Memory.** The driver leaks 4 MiB with each context that is destroyed. Here the next context of the
-  same SMs gets it, so what is used is bounded by the sizes that are.
+| | torch | here |
+|---|---|---|
+| overlap of contexts | contexts of two calls of `create`, or of one `SMPartition`, share SMs in silence | no two contexts with SMs of their own share any: the second is a RuntimeError that says who holds them |
+| `SMPartition` | describes SMs and reserves none | the same; a context of it takes them until it is closed or gone |
+| splitting an `SMPartition` | needs CUDA 13.1 | `num_sms` alone works on every driver; what else a split takes needs CUDA 13.1 |
+| splitting a part again | of a context's `sm_partition` only | by count, of any `SMPartition`, without a context; parts of a context's SMs become contexts when it is closed |
+| splitting with co-scheduling, backfill or locality domains | any SMs of a context | all SMs of a device, in one split; while one of its groups is a context, the device has contexts of that split only |
+| `num_sms=0` | as many SMs as can be scheduled together | the same: 120 of the 132 of an H200, where 12 remain |
+| `locality_domain_id` | what the driver reports | what was asked for |
+| `is_localization_supported` | asks NVML before the driver is initialised | initialises the driver |
+| no `num_sms` | the context uses the whole device | it uses every SM that no other context or partition has when it is created, as `sm_count` says; several share them, and while one lives nobody gets SMs of their own, so create those with `num_sms` first |
+| counts of `create` | rounded up | rounded up or, where so many are not free, to the next count that is; `requested` is what was asked for |
+| `create` without `device_id` | device 0 in torch 2.11 | torch's current device |
+| `set_context`, `pop_context` | one set of a context at a time, deprecated since 2.14 | one at a time on each thread; they warn of their deprecation as in 2.14, and `with context:`, which nests, does the same without |
+| `pop_context` out of order, or on another thread | undefined | a RuntimeError, and nothing changes; so is use after `close` |
+| default stream in a capture | torch's work goes to the context's default stream, which no graph takes | it goes to a stream of the context: both calls can stand within a capture, or around one |
+| failures | may leave the context current | what was current stays, or is put back |
+| memory | the driver leaks 4 MiB with each context | the next context of the same SMs gets it |
+
+On an H200, counts from 121 to 128 become 132, since partitions are made of pieces of 8 SMs and one of 12; a split,
+which rounds nothing, refuses them.
 
 A context lives as long as its object, one of its streams or a `set_context` without its
 `pop_context`. Keep it as long as tensors are recorded on its streams (`Tensor.record_stream`).
@@ -31,9 +33,20 @@ A context lives as long as its object, one of its streams or a `set_context` wit
 import sys
 
 from green_ctx_torch import _native
-from green_ctx_torch._native import GreenContext
+from green_ctx_torch._native import (
+    GreenContext,
+    SMPartition,
+    get_num_locality_domains,
+    is_localization_supported,
+)
 
-__all__ = ["SUPPORTED", "GreenContext"]
+__all__ = [
+    "SUPPORTED",
+    "GreenContext",
+    "SMPartition",
+    "get_num_locality_domains",
+    "is_localization_supported",
+]
 
 # `SUPPORTED` is asked for in `__getattr__`, so that importing the module loads no driver.
 SUPPORTED: bool

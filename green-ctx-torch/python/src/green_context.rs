@@ -8,16 +8,21 @@ use green_ctx::{
     context::{Context, WeakContext},
     resource::SmGroup,
 };
-use green_ctx_torch::{Torch, scope};
+use green_ctx_torch::{TorchError, scope};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
 
-use crate::argument::{DeviceId, Whole};
+use crate::argument::{DeviceId, Whole, unexpected};
+use crate::deprecation;
+use crate::description::{Claim, Description};
 use crate::fault::Fault;
 use crate::gil::{Held, blocking};
+use crate::locality;
 use crate::partition::{Live, Partition};
-use crate::provision::{Request, limits, runtime};
+use crate::provision::{Created, Request, limits, runtime};
 use crate::report;
+use crate::sm_partition::{Argument, Options, SMPartition};
 use crate::task;
 use crate::torch;
 
@@ -28,6 +33,8 @@ const STREAMS: usize = 32;
 pub(crate) struct Open {
     context: Context,
     own: OnceLock<Own>,
+    /// What `sm_partition` describes, which no other context is made of meanwhile.
+    claim: OnceLock<Arc<Claim>>,
     /// Only taken without the GIL.
     given: Mutex<Given>,
 }
@@ -66,6 +73,16 @@ impl Open {
         Ok(stream)
     }
 
+    fn claim(&self) -> Result<&Arc<Claim>, Fault> {
+        if let Some(claim) = self.claim.get() {
+            return Ok(claim);
+        }
+        let context = &self.context;
+        let (device, sm_count) = (context.device().ordinal(), sm_count(context));
+        let claim = Description::of_context(device, sm_count, context.label())?;
+        Ok(self.claim.get_or_init(|| claim))
+    }
+
     fn next_stream(&self) -> Result<green_ctx::Stream, Fault> {
         let mut given = self.given.lock();
         let place = given.calls % STREAMS;
@@ -82,13 +99,20 @@ impl Open {
 /// A CUDA green context: some of a GPU's SMs, which nobody else has unless no count was asked for, for
 /// torch's work.
 ///
-/// `set_context` submits what torch does on this thread to the context, until `pop_context`. Both keep
-/// the order: what was submitted before comes first. Calls nest, one context within itself too, and
-/// each thread has its own. They can stand within the capture of a graph. `with context:` does both.
+/// `with context:` submits what torch does on this thread in the block to the context. It keeps the order:
+/// what was submitted before comes first, and what follows the block comes after it. Blocks nest, of one
+/// context within itself too, and each thread has its own. They can stand within the capture of a graph.
+/// `set_context` and `pop_context` do the same without a block, for programs written for torch.
 ///
 /// The SMs are free again when the object and its streams are gone, or after `close`.
-#[pyclass(frozen, module = "green_ctx_torch")]
+#[pyclass(frozen, subclass, weakref, module = "green_ctx_torch")]
 pub(crate) struct GreenContext {
+    /// Empty until `__init__` has run, which a class that inherits from this one calls.
+    made: OnceLock<Made>,
+}
+
+/// What `__init__` makes.
+struct Made {
     /// `None` once it is closed.
     open: ArcSwapOption<Held<Open>>,
     raw_context: usize,
@@ -99,53 +123,110 @@ pub(crate) struct GreenContext {
     device: u32,
 }
 
-impl GreenContext {
-    /// Of a context that was made for so many SMs. Reads raw handles, so without the GIL.
-    pub(crate) fn new(context: Context, requested: Option<u32>) -> GreenContext {
+fn sm_count(context: &Context) -> u32 {
+    context.group().map_or(0, SmGroup::sm_count)
+}
+
+impl Made {
+    /// Reads raw handles, so without the GIL.
+    fn new(Created { context, requested, claim }: Created) -> Made {
         let device = context.device().ordinal();
-        let (raw_context, sm_count) =
-            (context.as_raw().addr(), context.group().map_or(0, SmGroup::sm_count));
+        let (raw_context, sm_count) = (context.as_raw().addr(), sm_count(&context));
         let weak = context.weak();
-        let open = Open { context, own: OnceLock::new(), given: Mutex::default() };
+        let claim = claim.map_or_else(OnceLock::new, OnceLock::from);
+        let open = Open { context, own: OnceLock::new(), claim, given: Mutex::default() };
         let open = Arc::new(Held::new(open));
         report::note_green_context(&open);
         let open = ArcSwapOption::new(Some(open));
-        GreenContext { open, raw_context, context: weak, requested, sm_count, device }
+        Made { open, raw_context, context: weak, requested, sm_count, device }
     }
 
-    fn make(py: Python<'_>, request: Request, device: DeviceId) -> PyResult<GreenContext> {
-        let ordinal = device.ordinal(py)?;
-        blocking(py, move || {
-            let context = request.create(ordinal)?;
-            Ok(GreenContext::new(context, request.sm_count()))
-        })
-    }
-
-    pub(crate) fn live(&self) -> Result<Arc<Held<Open>>, Fault> {
+    fn live(&self) -> Result<Arc<Held<Open>>, Fault> {
         self.open.load_full().ok_or_else(|| {
             Fault::state("the GreenContext is closed; make a new one with GreenContext.create")
         })
     }
+}
 
-    fn enter(&self, py: Python<'_>, torch: &Torch) -> PyResult<()> {
-        let open = self.live()?;
-        blocking(py, || scope::enter(torch, &open.context, &open.own()?.stream).map_err(runtime))?;
-        let own = open.own()?;
-        task::entered(py, &open.context, &own.stream, self.raw_context)
+impl GreenContext {
+    /// Of a context. Reads raw handles, so without the GIL.
+    pub(crate) fn of(created: Created) -> GreenContext {
+        GreenContext { made: OnceLock::from(Made::new(created)) }
     }
 
-    fn leave(&self) -> Result<(), Fault> {
+    fn made(&self) -> Result<&Made, Fault> {
+        self.made.get().ok_or_else(|| {
+            Fault::state(
+                "the GreenContext has no SMs yet; a class that inherits from it calls \
+                 super().__init__(num_sms=16) first",
+            )
+        })
+    }
+
+    pub(crate) fn live(&self) -> Result<Arc<Held<Open>>, Fault> {
+        self.made()?.live()
+    }
+
+    /// The description of the SMs that are asked for, and the device.
+    fn described(
+        py: Python<'_>,
+        sm_partition: Option<&Bound<'_, PyAny>>,
+        device: DeviceId,
+    ) -> PyResult<(Option<Arc<Description>>, i64)> {
+        const EXPECTED: &str =
+            "sm_partition is an SMPartition, such as SMPartition.from_device() or a part of it";
+        let Some(given) = sm_partition else { return Ok((None, device.ordinal(py)?)) };
+        let given = given.cast::<SMPartition>().map_err(|_| unexpected(given, EXPECTED))?;
+        let description = given.get().description();
+        let own = i64::from(description.device());
+        match device {
+            DeviceId::Ordinal(other) if other != own => Err(Fault::value(format!(
+                "device_id is {other}, and the SMPartition is of device {own}; leave device_id out"
+            ))
+            .into()),
+            _ => Ok((Some(Arc::clone(description)), own)),
+        }
+    }
+
+    fn make(py: Python<'_>, request: Request, ordinal: i64) -> PyResult<Made> {
+        blocking(py, move || Ok(Made::new(request.create(ordinal)?)))
+    }
+
+    /// Submits torch's work of this thread to the context.
+    fn begin(&self, py: Python<'_>) -> PyResult<()> {
+        let made = self.made()?;
+        // First: a closed context is no reason to import torch.
+        let open = made.live()?;
+        let torch = torch::libtorch(py)?;
+        let own = blocking(py, || {
+            let own = open.own()?;
+            scope::enter(&torch, &open.context, &own.stream).map_err(runtime)?;
+            Ok(own)
+        })?;
+        task::entered(py, &open.context, &own.stream, made.raw_context)
+    }
+
+    /// Ends what was begun last.
+    fn end(&self, py: Python<'_>) -> PyResult<()> {
+        let made = self.made()?;
+        let of_task = blocking(py, || made.leave())?;
+        task::left(py, made.raw_context, of_task)
+    }
+}
+
+impl Made {
+    /// Returns whether a task had set it.
+    fn leave(&self) -> Result<bool, Fault> {
         // Not asked of `live`: a context that was closed while it is set can be left.
-        let innermost = scope::innermost();
-        let set = innermost.filter(|context| self.context.is(context));
-        if let Some(context) = set {
-            return scope::leave(&context).map_err(runtime);
+        match scope::leave_innermost(|context| self.context.is(context)) {
+            Err(TorchError::NotInnermost | TorchError::NotEntered) => {}
+            left => return left.map_err(runtime),
         }
         self.live()?;
         Err(Fault::state(match scope::depth() {
             0 => {
-                "pop_context without set_context: no context is set on this thread; call \
-                 set_context on the same thread first"
+                "pop_context called without matching set_context: no context is set on this thread; \
+                 call set_context on the same thread first"
             }
             _ => {
                 "pop_context of a context that is not the one set last on this thread; call \
@@ -157,47 +238,108 @@ impl GreenContext {
 
 #[pymethods]
 impl GreenContext {
-    /// Creates a context, as `create` does; torch 2.15 has this form.
+    /// Creates a context, as `create` does.
     #[new]
-    #[pyo3(signature = (*, num_sms=None, workqueue_scope=None, workqueue_concurrency_limit=None,
-        device_id=DeviceId::Current),
-        text_signature = "(*, num_sms=None, workqueue_scope=None, \
+    #[pyo3(signature = (*_arguments, **_keywords),
+        text_signature = "(*, num_sms=None, sm_partition=None, workqueue_scope=None, \
         workqueue_concurrency_limit=None, device_id=None)")]
     fn construct(
+        _arguments: &Bound<'_, PyTuple>,
+        _keywords: Option<&Bound<'_, PyDict>>,
+    ) -> GreenContext {
+        GreenContext { made: OnceLock::new() }
+    }
+
+    #[pyo3(signature = (*, num_sms=None, sm_partition=None, workqueue_scope=None,
+        workqueue_concurrency_limit=None, device_id=DeviceId::Current))]
+    fn __init__(
+        &self,
         py: Python<'_>,
         num_sms: Option<Whole>,
+        sm_partition: Option<&Bound<'_, PyAny>>,
         workqueue_scope: Option<&str>,
         workqueue_concurrency_limit: Option<Whole>,
         device_id: DeviceId,
-    ) -> PyResult<GreenContext> {
-        let request = Request::read(num_sms, workqueue_scope, workqueue_concurrency_limit)?;
-        GreenContext::make(py, request, device_id)
+    ) -> PyResult<()> {
+        let (described, ordinal) = GreenContext::described(py, sm_partition, device_id)?;
+        let (scope, limit) = (workqueue_scope, workqueue_concurrency_limit);
+        let request = Request::read(num_sms, described, scope, limit)?;
+        let made = GreenContext::make(py, request, ordinal)?;
+        self.made.set(made).map_err(|_| {
+            Fault::state("the GreenContext has its SMs already; make another object").into()
+        })
     }
 
-    /// Creates a context of at least `num_sms` SMs, rounded up as the driver does. Without `num_sms`
-    /// it has no SMs of its own: it uses those that no other context or partition has when it is
-    /// created, beside whoever else does. While it lives nobody gets SMs of their own, so create it
-    /// last.
+    /// Creates a context of at least `num_sms` SMs, rounded up as the driver does, or of the SMs that an
+    /// SMPartition describes. Without either it has no SMs of its own: it uses those that no other
+    /// context or partition has when it is created, beside whoever else does. While it lives nobody
+    /// gets SMs of their own, so create it last.
     ///
-    /// Takes the arguments of torch 2.11, and by keyword those of torch 2.12. `device_id=None` is
+    /// Takes the arguments of torch 2.11, and by keyword those of torch 2.12 to 2.15. `device_id=None` is
     /// torch's current device.
     ///
-    /// RuntimeError for a count that the device does not have or that others hold, and for a device
+    /// RuntimeError for a count that the device does not have, for SMs that others hold, and for a device
     /// that is not there; ValueError for an unknown workqueue scope. Nothing is created then.
     #[staticmethod]
-    #[pyo3(signature = (num_sms=None, device_id=DeviceId::Current, *, workqueue_scope=None,
-        workqueue_concurrency_limit=None),
-        text_signature = "(num_sms=None, device_id=None, *, workqueue_scope=None, \
-        workqueue_concurrency_limit=None)")]
+    #[pyo3(signature = (num_sms=None, device_id=DeviceId::Current, *, sm_partition=None,
+        workqueue_scope=None, workqueue_concurrency_limit=None),
+        text_signature = "(num_sms=None, device_id=None, *, sm_partition=None, \
+        workqueue_scope=None, workqueue_concurrency_limit=None)")]
     fn create(
         py: Python<'_>,
         num_sms: Option<Whole>,
         device_id: DeviceId,
+        sm_partition: Option<&Bound<'_, PyAny>>,
         workqueue_scope: Option<&str>,
         workqueue_concurrency_limit: Option<Whole>,
     ) -> PyResult<GreenContext> {
-        let request = Request::read(num_sms, workqueue_scope, workqueue_concurrency_limit)?;
-        GreenContext::make(py, request, device_id)
+        let (described, ordinal) = GreenContext::described(py, sm_partition, device_id)?;
+        let (scope, limit) = (workqueue_scope, workqueue_concurrency_limit);
+        let request = Request::read(num_sms, described, scope, limit)?;
+        let made = GreenContext::make(py, request, ordinal)?;
+        Ok(GreenContext { made: OnceLock::from(made) })
+    }
+
+    /// Creates contexts of the groups that `SMPartition.split` makes of all SMs of a device: all of them,
+    /// or with an error none. The workqueue arguments are for each. What no group has stays free.
+    #[staticmethod]
+    #[pyo3(signature = (*, num_sms=Argument::default(), coscheduled_sm_count=Argument::default(),
+        preferred_coscheduled_sm_count=Argument::default(), backfill=Argument::default(),
+        locality_domain_ids=Argument::default(), workqueue_scope=None, workqueue_concurrency_limit=None, device_id=DeviceId::Current),
+        text_signature = "(*, num_sms=0, coscheduled_sm_count=0, preferred_coscheduled_sm_count=0, \
+        backfill=False, locality_domain_ids=None, workqueue_scope=None, \
+        workqueue_concurrency_limit=None, device_id=None)")]
+    #[allow(clippy::too_many_arguments, reason = "Python's keywords")]
+    fn split<'py>(
+        py: Python<'py>,
+        num_sms: Argument<'py>,
+        coscheduled_sm_count: Argument<'py>,
+        preferred_coscheduled_sm_count: Argument<'py>,
+        backfill: Argument<'py>,
+        locality_domain_ids: Argument<'py>,
+        workqueue_scope: Option<&str>,
+        workqueue_concurrency_limit: Option<Whole>,
+        device_id: DeviceId,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let groups = Options {
+            num_sms,
+            coscheduled_sm_count,
+            preferred_coscheduled_sm_count,
+            backfill,
+            locality_domain_ids,
+        }
+        .read()?;
+        let ordinal = device_id.ordinal(py)?;
+        let made = blocking(py, move || {
+            let device = Description::of_device(ordinal)?;
+            let limit = workqueue_concurrency_limit;
+            let request = Request::read(None, Some(Arc::clone(&device)), workqueue_scope, limit)?;
+            let (parts, _rest) = device.split(&groups)?;
+            let make = |part| Ok(GreenContext::of(request.of_part(part).create(ordinal)?));
+            parts.into_iter().map(make).collect::<Result<Vec<_>, Fault>>()
+        })?;
+        let made = made.into_iter().map(|context| context.into_pyobject(py));
+        PyTuple::new(py, made.collect::<PyResult<Vec<_>>>()?)
     }
 
     /// The greatest `workqueue_concurrency_limit` of a device. Needs CUDA 13.1.
@@ -213,31 +355,42 @@ impl GreenContext {
 
     /// Makes the context current on this thread, and a stream of its own torch's current one. That
     /// stream waits for what was submitted to the one that was current.
+    ///
+    /// Deprecated since torch 2.14, of which a FutureWarning reminds: `with context:` does the same.
+    ///
+    /// RuntimeError where this thread is in the context already.
     fn set_context(&self, py: Python<'_>) -> PyResult<()> {
-        // First: a closed context is no reason to import torch.
-        self.live()?;
-        let torch = torch::libtorch(py)?;
-        self.enter(py, &torch)
+        deprecation::warn(py)?;
+        let made = self.made()?;
+        if scope::is_entered(|context| made.context.is(context)) {
+            return Err(Fault::state(
+                "set_context called twice before pop_context; call pop_context first, or nest \
+                 `with context:` blocks",
+            )
+            .into());
+        }
+        self.begin(py)
     }
 
     /// Puts back what was current before `set_context`. The stream that was waits for what was
     /// submitted in the context.
     ///
+    /// Deprecated as `set_context` is.
+    ///
     /// RuntimeError where the context is not the one that this thread set last; nothing changes then.
     fn pop_context(&self, py: Python<'_>) -> PyResult<()> {
-        let of_task = scope::task::is_innermost_of_task();
-        blocking(py, || self.leave())?;
-        task::left(py, self.raw_context, of_task)
+        deprecation::warn(py)?;
+        self.end(py)
     }
 
     fn __enter__<'py>(slf: PyRef<'py, Self>, py: Python<'py>) -> PyResult<PyRef<'py, Self>> {
-        slf.set_context(py)?;
+        slf.begin(py)?;
         Ok(slf)
     }
 
     #[pyo3(signature = (*_raised))]
     fn __exit__(&self, py: Python<'_>, _raised: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.pop_context(py)
+        self.end(py)
     }
 
     /// A torch.cuda.ExternalStream of the context. There are at most 32, which then come again in
@@ -260,26 +413,42 @@ impl GreenContext {
     /// The SMs that its work can run on: as many as were asked for, or the next count that the device
     /// can give.
     #[getter]
-    fn sm_count(&self) -> u32 {
-        self.sm_count
+    fn sm_count(&self) -> PyResult<u32> {
+        Ok(self.made()?.sm_count)
+    }
+
+    /// The same SMs as an SMPartition, to be described and split. A context can be made of them, or of
+    /// parts of them, when this one is closed.
+    #[getter]
+    fn sm_partition(&self, py: Python<'_>) -> PyResult<SMPartition> {
+        blocking(py, || Ok(SMPartition::new(Arc::clone(self.live()?.claim()?.description()))))
+    }
+
+    /// The locality domain that was asked for; None where none was. RuntimeError before CUDA 13.4.
+    #[getter]
+    fn locality_domain_id(&self, py: Python<'_>) -> PyResult<Option<u32>> {
+        blocking(py, || {
+            locality::ensure_known()?;
+            Ok(self.live()?.claim()?.description().locality_domain())
+        })
     }
 
     /// The SMs that were asked for; None where it has none of its own.
     #[getter]
-    fn requested(&self) -> Option<u32> {
-        self.requested
+    fn requested(&self) -> PyResult<Option<u32>> {
+        Ok(self.made()?.requested)
     }
 
     /// The device's ordinal.
     #[getter]
-    fn device_id(&self) -> u32 {
-        self.device
+    fn device_id(&self) -> PyResult<u32> {
+        Ok(self.made()?.device)
     }
 
     /// Whether it is closed.
     #[getter]
     fn closed(&self) -> bool {
-        self.open.load().is_none()
+        self.made.get().is_none_or(|made| made.open.load().is_none())
     }
 
     /// The driver's handle of the stream that `set_context` makes current, a CUstream.
@@ -291,8 +460,9 @@ impl GreenContext {
     /// The driver's handle of the context, a CUcontext.
     #[getter]
     fn raw_context(&self) -> PyResult<usize> {
-        self.live()?;
-        Ok(self.raw_context)
+        let made = self.made()?;
+        made.live()?;
+        Ok(made.raw_context)
     }
 
     /// The context's number: unique in the process, never used again, and the `context_id` of an
@@ -319,15 +489,16 @@ impl GreenContext {
     /// Gives the SMs back, as soon as no stream of the context is held any more and it is set
     /// nowhere. Where it is set, `pop_context` puts back what was current all the same.
     fn close(&self) {
-        self.open.store(None);
+        if let Some(made) = self.made.get() {
+            made.open.store(None);
+        }
     }
 
     fn __repr__(&self) -> String {
-        match self.closed() {
-            true => "<GreenContext: closed>".to_owned(),
-            false => {
-                let device = self.device;
-                format!("<GreenContext: {} SMs of device {device}>", self.sm_count)
+        match self.made.get().filter(|made| made.open.load().is_some()) {
+            None => "<GreenContext: closed>".to_owned(),
+            Some(Made { sm_count, device, .. }) => {
+                format!("<GreenContext: {sm_count} SMs of device {device}>")
             }
         }
     }

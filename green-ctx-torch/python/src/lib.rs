@@ -5,6 +5,8 @@ mod argument;
 mod audit;
 mod capture;
 mod command;
+mod deprecation;
+mod description;
 mod device;
 mod division;
 mod dry_run;
@@ -15,6 +17,7 @@ mod graph;
 mod graph_cache;
 mod green_context;
 mod kept;
+mod locality;
 mod partition;
 mod partition_report;
 mod partitions;
@@ -24,6 +27,7 @@ mod report;
 mod request;
 mod runtime;
 mod share;
+mod sm_partition;
 mod task;
 mod torch;
 mod workqueue;
@@ -57,6 +61,8 @@ mod _native {
     #[pymodule_export]
     use crate::green_context::GreenContext;
     #[pymodule_export]
+    use crate::locality::{get_num_locality_domains, is_localization_supported};
+    #[pymodule_export]
     use crate::partition::Partition;
     #[pymodule_export]
     use crate::partition_report::PartitionReport;
@@ -75,6 +81,8 @@ mod _native {
     };
     #[pymodule_export]
     use crate::share::Share;
+    #[pymodule_export]
+    use crate::sm_partition::SMPartition;
     #[pymodule_export]
     use crate::task::{_task_entered, _task_resume, _task_suspend, Entry};
 

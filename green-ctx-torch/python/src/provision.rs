@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 
 use crate::argument::Whole;
+use crate::description::{Claim, Description};
 use crate::device::device;
 use crate::fault::{Fault, advice};
 use crate::gil::blocking;
@@ -25,11 +26,13 @@ const OLDEST: Version = Version::new(12, 4);
 /// How a device's SMs can be cut.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
-    total: u32,
+    pub(crate) total: u32,
     min: u32,
-    alignment: u32,
+    pub(crate) alignment: u32,
     /// The piece of which the counts of partitions are made.
     unit: u32,
+    /// The one piece that is of another size; 0 where there is none.
+    odd: u32,
 }
 
 impl Limits {
@@ -37,6 +40,75 @@ impl Limits {
     fn rounded(self, count: u32) -> u32 {
         let rounded = count.max(self.min).next_multiple_of(self.unit.max(1));
         if count <= self.total { rounded.min(self.total) } else { rounded }
+    }
+
+    /// The groups of so many SMs, and how many remain; 0 is as many as can be scheduled together. Nothing
+    /// is rounded.
+    pub(crate) fn divide(self, sm_count: u32, counts: &[u32]) -> Result<(Vec<u32>, u32), Fault> {
+        let too_many = || {
+            let counts = counts.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+            Fault::state(format!(
+                "groups of {counts} SMs do not fit into {sm_count} SMs, which are {}; ask for fewer",
+                self.pieces(sm_count)
+            ))
+        };
+        let (mut units, mut odd) = self.parts(sm_count).ok_or_else(too_many)?;
+        let mut given = Vec::with_capacity(counts.len());
+        for count in counts {
+            let (regular, has_odd) = match count {
+                0 if units > 0 => (units, false),
+                0 => (0, true),
+                _ => self.parts(*count).ok_or_else(|| self.inexact(*count, sm_count))?,
+            };
+            if regular > units || (has_odd && !odd) {
+                return Err(too_many());
+            }
+            units -= regular;
+            odd &= !has_odd;
+            given.push(self.sms(regular, has_odd));
+        }
+        Ok((given, self.sms(units, odd)))
+    }
+
+    /// The pieces that make up a count exactly, and whether the odd one is among them.
+    fn parts(self, count: u32) -> Option<(u32, bool)> {
+        let unit = self.unit.max(1);
+        let most = self.total.saturating_sub(self.odd);
+        let is_regular = |count: &u32| count.is_multiple_of(unit) && *count <= most;
+        if is_regular(&count) {
+            return Some((count / unit, false));
+        }
+        let regular = count.checked_sub(self.odd).filter(is_regular)?;
+        Some((regular / unit, true))
+    }
+
+    fn sms(self, units: u32, odd: bool) -> u32 {
+        units * self.unit + if odd { self.odd } else { 0 }
+    }
+
+    /// The pieces of a count, as text.
+    fn pieces(self, count: u32) -> String {
+        match self.parts(count) {
+            Some((units, true)) => {
+                format!("{units} pieces of {} SMs and one of {}", self.unit, self.odd)
+            }
+            _ => format!("pieces of {} SMs", self.unit),
+        }
+    }
+
+    /// That no pieces make up a count.
+    fn inexact(self, count: u32, sm_count: u32) -> Fault {
+        let is_exact = |count: &u32| self.parts(*count).is_some();
+        let end = sm_count.saturating_add(1);
+        let (below, above) =
+            ((1..count.min(end)).rev().find(is_exact), (count..end).find(is_exact));
+        let near: Vec<String> =
+            [below, above].into_iter().flatten().map(|count| count.to_string()).collect();
+        Fault::state(format!(
+            "{count} SMs cannot be given exactly; ask for {} or, from CUDA 13.1 on, for SMs that are \
+             scheduled together in smaller numbers, with coscheduled_sm_count=2",
+            near.join(" or ")
+        ))
     }
 }
 
@@ -52,11 +124,13 @@ pub(crate) fn limits(ordinal: i64) -> Result<(Device, Limits), Fault> {
     }
     let sms = device.resources().sm().map_err(runtime)?;
     let units = sms.unit_counts(Granularity::Coarse).map_err(runtime)?;
+    let unit = units.first().copied().unwrap_or(sms.alignment());
     let limits = Limits {
         total: sms.sm_count(),
         min: sms.min_partition(),
         alignment: sms.alignment(),
-        unit: units.first().copied().unwrap_or(sms.alignment()),
+        unit,
+        odd: units.last().copied().filter(|last| *last != unit).unwrap_or(0),
     };
     KNOWN.lock().push((device.ordinal(), limits));
     Ok((device, limits))
@@ -132,15 +206,25 @@ impl DropIn {
 }
 
 /// What a green context is asked for.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Request {
-    num_sms: Option<i64>,
+    sms: Sms,
     workqueue: Option<Workqueue>,
+}
+
+/// Which SMs.
+#[derive(Clone)]
+enum Sms {
+    /// Those that nobody has for itself.
+    Shared,
+    Count(i64),
+    Described(Arc<Description>),
 }
 
 impl Request {
     pub(crate) fn read(
         num_sms: Option<Whole>,
+        described: Option<Arc<Description>>,
         scope: Option<&str>,
         limit: Option<Whole>,
     ) -> Result<Request, Fault> {
@@ -152,44 +236,86 @@ impl Request {
             })
         };
         let scope = scope.map(read).transpose()?;
-        if num_sms.is_none() && scope.is_none() {
-            return Err(Fault::state(
-                "At least one of num_sms or workqueue_scope must be specified, such as num_sms=16",
-            ));
-        }
+        let sms = match (num_sms, described) {
+            (Some(_), Some(_)) => {
+                return Err(Fault::value(
+                    "num_sms and sm_partition exclude each other; split the SMPartition, and give a part of it",
+                ));
+            }
+            (None, None) if scope.is_none() => {
+                return Err(Fault::state(
+                    "At least one of num_sms, sm_partition or workqueue_scope must be specified, such as \
+                     num_sms=16",
+                ));
+            }
+            (None, None) => Sms::Shared,
+            (Some(Whole(count)), None) => Sms::Count(count),
+            (None, Some(description)) => Sms::Described(description),
+        };
         if limit.is_some() && scope.is_none() {
             return Err(Fault::state(
                 "workqueue_concurrency_limit requires workqueue_scope to be set, such as 'balanced'",
             ));
         }
         let workqueue = scope.map(|scope| Workqueue::new(scope, limit));
-        Ok(Request { num_sms: num_sms.map(|count| count.0), workqueue })
+        Ok(Request { sms, workqueue })
     }
 
-    /// The SMs asked for.
-    pub(crate) fn sm_count(self) -> Option<u32> {
-        self.num_sms.and_then(|count| u32::try_from(count).ok())
+    /// The SMs of a part of a split, with the workqueue of this request.
+    pub(crate) fn of_part(&self, part: Arc<Description>) -> Request {
+        Request { sms: Sms::Described(part), ..self.clone() }
     }
 
-    pub(crate) fn create(self, ordinal: i64) -> Result<Context, Fault> {
+    pub(crate) fn create(self, ordinal: i64) -> Result<Created, Fault> {
         let (device, limits) = limits(ordinal)?;
-        let wanted = self.num_sms.map(|count| checked(count, limits)).transpose()?;
         let workqueue = self.workqueue.map(|workqueue| workqueue.configure(&device));
         let workqueue = workqueue.transpose().map_err(runtime)?;
-        let group = take(&device, wanted, limits).map_err(runtime)?;
+        let (name, mut claim) = (DropIn::GreenContext.fresh_name(), None);
+        let (requested, group) = match self.sms {
+            Sms::Shared => (None, take(&device, &name, None, limits).map_err(runtime)?),
+            Sms::Count(count) => {
+                let count = checked(count, limits)?;
+                (Some(count), take(&device, &name, Some(count), limits).map_err(runtime)?)
+            }
+            Sms::Described(description) => {
+                let claimed = claim.insert(description.claim(name)?);
+                (Some(description.sm_count()), description.take(&device, claimed.name())?)
+            }
+        };
         let provision: Provision = match workqueue {
             Some(workqueue) => group.with_workqueue(workqueue),
             None => group.into(),
         };
-        device.create_context(provision).map_err(runtime)
+        let context = device.create_context(provision).map_err(runtime)?;
+        Ok(Created { context, requested, claim })
+    }
+}
+
+/// A context, and what it was made of.
+pub(crate) struct Created {
+    pub(crate) context: Context,
+    /// The SMs asked for.
+    pub(crate) requested: Option<u32>,
+    /// Where an `SMPartition` describes its SMs.
+    pub(crate) claim: Option<Arc<Claim>>,
+}
+
+impl Created {
+    /// Of a context that was made for so many SMs.
+    pub(crate) fn counted(context: Context, requested: Option<u32>) -> Created {
+        Created { context, requested, claim: None }
     }
 }
 
 /// The SMs of a context: rounded up as the driver does or, where so many are not free, the next count
 /// that is. Without a count every SM that nobody has for itself, shared with whoever else asks so.
-fn take(device: &Device, wanted: Option<u32>, limits: Limits) -> green_ctx::Result<SmGroup> {
-    let name = DropIn::GreenContext.fresh_name();
-    let group = |share: Share| SplitRequest::new().group(Arc::clone(&name), share);
+fn take(
+    device: &Device,
+    name: &Arc<str>,
+    wanted: Option<u32>,
+    limits: Limits,
+) -> green_ctx::Result<SmGroup> {
+    let group = |share: Share| SplitRequest::new().group(Arc::clone(name), share);
     let sms = device.resources().sm()?;
     let split = match wanted {
         None => match sms.split(group(Share::from(..))) {
@@ -229,7 +355,7 @@ pub(crate) fn supported(py: Python<'_>) -> bool {
 /// A device's SMs, the least of a partition, the alignment, and of what counts are multiples.
 #[pyfunction]
 pub(crate) fn sm_limits(py: Python<'_>, device: Whole) -> PyResult<(u32, u32, u32, u32)> {
-    let Limits { total, min, alignment, unit } = blocking(py, || Ok(limits(device.0)?.1))?;
+    let Limits { total, min, alignment, unit, .. } = blocking(py, || Ok(limits(device.0)?.1))?;
     Ok((total, min, alignment, unit))
 }
 
@@ -273,7 +399,8 @@ pub(crate) fn split_green(
         }
         let split = sms.split(request.granularity(granularity)).map_err(runtime)?;
         let contexts = split.groups.into_iter().zip(counts).map(|(group, count)| {
-            Ok(GreenContext::new(device.create_context(group).map_err(runtime)?, Some(count)))
+            let context = device.create_context(group).map_err(runtime)?;
+            Ok(GreenContext::of(Created::counted(context, Some(count))))
         });
         contexts.collect()
     })

@@ -139,7 +139,9 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
         };
         let mut all = Vec::with_capacity(units.len() + 1);
         for (RequestedGroup { name, share }, units) in request.groups.iter().zip(units) {
-            all.push(chosen(self.units, self.cut, name, *share, units));
+            if request.takes(name) {
+                all.push(chosen(self.units, self.cut, name, *share, units));
+            }
         }
         if let Some((name, units)) = request.rest_name().zip(rest) {
             all.push(chosen(self.units, self.cut, name, Share::REST, units));
@@ -163,10 +165,10 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
                 UnitSet::of(count, (0..count).filter(is_load))
             };
             let mut free = at_most(0);
-            let mut given = self.floors(shares, &mut free);
+            let mut given = self.floors(shares, request, &mut free);
             if given.is_none() || request.rest_name().is_some() {
                 free = at_most(u32::MAX);
-                given = self.floors(shares, &mut free);
+                given = self.floors(shares, request, &mut free);
             }
             let mut given = given?;
             let rest = self.rest(request, &free);
@@ -174,30 +176,43 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
             return Some((given, rest.map(|pool| Units { floor: Vec::new(), pool })));
         }
         let mut free = self.free.clone();
-        let mut given = self.floors(shares, &mut free)?;
+        let mut given = self.floors(shares, request, &mut free)?;
         if shares.iter().any(|share| !share.is_exclusive()) {
             self.pools(shares, &mut given)?;
         }
         free.take_out(given.iter().flat_map(|units| &units.pool));
         let rest = self.rest(request, &free);
+        if rest.is_none() && request.takes_rest_alone() {
+            return None;
+        }
         Some((given, rest.map(|floor| Units { floor, pool: Vec::new() })))
     }
 
     /// What is left for a group that takes it, if there is one and something is left.
     fn rest(&self, request: &SplitRequest, free: &UnitSet) -> Option<Vec<usize>> {
-        request.rest_name()?;
-        Some(self.all(|unit| free.contains(unit))).filter(|rest| !rest.is_empty())
+        let name = request.rest_name()?;
+        // Of a structured request that takes one group alone, the others' units are free too.
+        let first = if request.is_partial() { request.groups.len() } else { 0 };
+        let rest = self.all(|unit| unit >= first && free.contains(unit));
+        (request.takes(name) && !rest.is_empty()).then_some(rest)
     }
 
     /// The units that nobody else may use, which are free no more.
-    fn floors(&self, shares: &[Share], free: &mut UnitSet) -> Option<Vec<Units>> {
+    fn floors(
+        &self,
+        shares: &[Share],
+        request: &SplitRequest,
+        free: &mut UnitSet,
+    ) -> Option<Vec<Units>> {
         let mut given = vec![Units::default(); shares.len()];
         if let Cut::Structured { .. } = self.cut {
             // Each group has a unit of its own.
             for (index, units) in given.iter_mut().enumerate() {
-                free.contains(index).then_some(())?;
-                units.floor.push(index);
-                free.take_out(&units.floor);
+                if request.groups.get(index).is_some_and(|group| request.takes(&group.name)) {
+                    free.contains(index).then_some(())?;
+                    units.floor.push(index);
+                    free.take_out(&units.floor);
+                }
             }
             return Some(given);
         }

@@ -44,6 +44,8 @@ pub struct SplitRequest {
     pub(crate) granularity: Granularity,
     pub(crate) overlapping: bool,
     pub(crate) structure: Structure,
+    /// The name of the one group that is taken; every group where there is none.
+    only: Option<Arc<str>>,
 }
 
 /// One group of a request.
@@ -141,6 +143,45 @@ impl SplitRequest {
         self
     }
 
+    /// Takes only the group of this name of a structured request, and leaves the SMs of the others free.
+    /// A request with the same groups gives each of them the same SMs, so that another one can be taken
+    /// later, beside this one.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, SplitRequest, sim_0_1::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200@13.1")?)?;
+    /// # let sms = driver.device(0)?.resources().sm()?;
+    /// let request = SplitRequest::from([16, 32]).coscheduled(16);
+    /// let first = sms.split(request.clone().only("p0"))?.groups;
+    /// assert_eq!((first.len(), sms.free()), (1, 116));
+    /// let second = sms.split(request.only("p1"))?.groups;
+    /// assert_eq!((second[0].sm_count(), sms.free()), (32, 84));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn only(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.only = Some(name.into());
+        self
+    }
+
+    /// Whether a group of this name is taken.
+    pub(crate) fn takes(&self, name: &str) -> bool {
+        self.only.as_deref().is_none_or(|only| only == name)
+    }
+
+    /// Whether one group is taken of several.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.only.is_some()
+    }
+
+    /// Whether the rest is all that is taken.
+    pub(crate) fn takes_rest_alone(&self) -> bool {
+        self.is_partial() && self.rest_name().is_some_and(|name| self.takes(name))
+    }
+
     /// Whether only the driver's structured split can meet the request.
     pub(crate) fn is_structured(&self) -> bool {
         !self.structure.is_empty()
@@ -210,6 +251,18 @@ impl SplitRequest {
             return Err(Refusal::invalid(reason));
         }
         self.validate_sharing()?;
+        if let Some(only) = &self.only {
+            if !self.names().any(|name| name == &**only) {
+                return Err(Refusal::invalid(format!(
+                    "only group {only} is to be taken, and the request has none of that name"
+                )));
+            }
+            if !self.is_structured() {
+                let reason = "only a structured request gives its groups the same SMs each time; \
+                              ask for the one group by its count";
+                return Err(Refusal::invalid(reason));
+            }
+        }
         if !self.is_structured() {
             return Ok(());
         }

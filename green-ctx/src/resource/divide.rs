@@ -124,6 +124,11 @@ impl SmGroup {
                           such as ..=16";
             return Err(Error::InvalidRequest(reason.to_owned()));
         }
+        if request.is_partial() {
+            let reason = "one group alone can be taken of a device; take all groups here, and drop \
+                          those that are not needed";
+            return Err(Error::InvalidRequest(reason.to_owned()));
+        }
         if self.needs_driver(request) && (!self.pool().is_empty() || !request.is_exclusive()) {
             let reason = "the driver splits a group into exclusive ones only, and only a group of \
                           which nothing is shared";

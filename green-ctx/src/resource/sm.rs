@@ -183,6 +183,21 @@ impl SmResource {
         Ok(self.smallest(granularity)?.1.counts().counts().to_vec())
     }
 
+    /// The SMs of each group of a structured request were all SMs of the device free, and at the end what
+    /// they leave, if anything. [`dry_run`](SmResource::dry_run) says what a request would give now.
+    ///
+    /// # Errors
+    ///
+    /// As [`split`](SmResource::split); [`Error::InvalidRequest`] for a request that is not structured.
+    pub fn structured_counts(&self, request: impl Into<SplitRequest>) -> Result<Vec<u32>> {
+        let request = request.into();
+        if !request.is_structured() {
+            let reason = "only a structured request has counts that do not depend on what is free";
+            return Err(Error::InvalidRequest(reason.to_owned()));
+        }
+        Ok(self.units_for(&request)?.1.counts().counts().to_vec())
+    }
+
     /// What a split would give now, without taking anything.
     ///
     /// # Errors

@@ -198,6 +198,45 @@ fn structured_and_other_groups_do_not_meet() -> Outcome {
     })
 }
 
+/// The groups of a request one after the other, in any order, and again.
+#[test]
+fn one_group_can_be_taken_alone() -> Outcome {
+    each_newer_driver(|machine| {
+        let sms = machine.sms()?;
+        let request = || of([16, 24]).coscheduled(8).rest("rest");
+        assert_eq!(sms.structured_counts(request())?, [16, 24, 92]);
+        assert_eq!(sms.free(), 132);
+        let take = |name: &str| sms.split(request().only(name));
+        let (second, rest) = (take("p1")?, take("rest")?);
+        assert_eq!((counts(&second), counts(&rest)), ((vec![24], None), (vec![], Some(92))));
+        for name in ["p1", "rest"] {
+            let error = machine.refused(|| take(name))?;
+            assert!(matches!(error, Error::NotEnoughSms(_)), "{error}");
+        }
+        let first = take("p0")?;
+        assert_eq!(sms.free(), 0);
+        let made = [first, second, rest].into_iter().map(|split| contexts(&machine.device, split));
+        let mut made =
+            made.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect::<Vec<_>>();
+        disjoint(&made)?;
+        drop(made.remove(1));
+        assert_eq!((sms.free(), counts(&take("p1")?).0), (24, vec![24]));
+        drop(made);
+
+        let none = machine.refused(|| take("p2"))?;
+        assert!(none.to_string().contains("none of that name"), "{none}");
+        let plain = machine.refused(|| sms.split(of([16]).only("p0")))?;
+        assert!(plain.to_string().contains("only a structured request"), "{plain}");
+        let plain = machine.refused(|| sms.structured_counts(of([16])))?;
+        assert!(plain.to_string().contains("only a structured request"), "{plain}");
+        let whole = group(&machine.device, 64)?;
+        let within = whole.split(of([8]).coscheduled(8).only("p0"));
+        let error = within.err().map(|refused| refused.error);
+        assert!(error.is_some_and(|error| error.to_string().contains("of a device")));
+        Ok(())
+    })
+}
+
 #[test]
 fn the_same_request_gets_the_same_contexts() -> Outcome {
     each_newer_driver(|machine| {

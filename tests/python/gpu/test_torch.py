@@ -199,9 +199,9 @@ def contexts_nest():
     inner.pop_context()
     assert torch.cuda.current_stream() == first
     seen.append(len(sms()))
-    outer.set_context()
-    result = result + 0
-    outer.pop_context()
+    raises(RuntimeError, outer.set_context, "called twice")
+    with outer:
+        result = result + 0
     outer.pop_context()
     assert torch.cuda.current_stream() == plain
     seen.append(len(sms()))

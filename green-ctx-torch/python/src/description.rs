@@ -1,0 +1,274 @@
+//! SMs that are described and not taken: what an `SMPartition` stands for.
+
+use std::sync::{Arc, Weak};
+
+use green_ctx::resource::{LocalityDomain, SmGroup};
+use green_ctx::{Device, SplitRequest};
+use parking_lot::Mutex;
+
+use crate::fault::Fault;
+use crate::locality;
+use crate::provision::{Limits, limits, runtime};
+
+/// Some SMs of a device: how many, and how they are to be taken. Which ones they are shows when a context
+/// takes them.
+pub(crate) struct Description {
+    device: u32,
+    sm_count: u32,
+    /// How many of the SMs are scheduled together.
+    coscheduled: u32,
+    locality_domain: Option<u32>,
+    kind: Kind,
+    parent: Option<Arc<Description>>,
+    /// The contexts that are made of this description or another one of its family.
+    claims: Arc<Mutex<Vec<Weak<Claim>>>>,
+}
+
+enum Kind {
+    /// Any SMs that are free, as many as there are to be.
+    Count,
+    /// A group of a structured split, by its place. The rest comes after the last group.
+    Piece(Arc<[Group]>, usize),
+}
+
+/// One group that a split is asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Group {
+    /// 0 for as many SMs as can be scheduled together.
+    pub(crate) sm_count: u32,
+    pub(crate) coscheduled: u32,
+    pub(crate) preferred: u32,
+    pub(crate) backfill: bool,
+    pub(crate) locality_domain: Option<u32>,
+}
+
+impl Group {
+    /// Whether only the driver's structured split can make it.
+    fn is_structured(self) -> bool {
+        self.coscheduled > 0
+            || self.preferred > 0
+            || self.backfill
+            || self.locality_domain.is_some()
+    }
+}
+
+/// The groups of a split, and what they leave.
+pub(crate) type Parts = (Vec<Arc<Description>>, Option<Arc<Description>>);
+
+/// That a context is made, or being made, of described SMs. Lasts until the context is closed.
+pub(crate) struct Claim {
+    description: Arc<Description>,
+    name: Arc<str>,
+}
+
+impl Claim {
+    /// What the ledger calls the SMs.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn description(&self) -> &Arc<Description> {
+        &self.description
+    }
+}
+
+impl Description {
+    /// All SMs of a device.
+    pub(crate) fn of_device(ordinal: i64) -> Result<Arc<Description>, Fault> {
+        let (device, limits) = limits(ordinal)?;
+        Ok(Arc::new(Description::counted(device.ordinal(), limits.total, limits.alignment)))
+    }
+
+    /// The SMs of a context of this name, and its claim to them.
+    pub(crate) fn of_context(device: u32, sm_count: u32, name: &str) -> Result<Arc<Claim>, Fault> {
+        let alignment = limits(i64::from(device))?.1.alignment;
+        Arc::new(Description::counted(device, sm_count, alignment)).claim(Arc::from(name))
+    }
+
+    fn counted(device: u32, sm_count: u32, coscheduled: u32) -> Description {
+        let (kind, claims) = (Kind::Count, Arc::default());
+        Description {
+            device,
+            sm_count,
+            coscheduled,
+            locality_domain: None,
+            kind,
+            parent: None,
+            claims,
+        }
+    }
+
+    pub(crate) fn device(&self) -> u32 {
+        self.device
+    }
+
+    pub(crate) fn sm_count(&self) -> u32 {
+        self.sm_count
+    }
+
+    pub(crate) fn coscheduled(&self) -> u32 {
+        self.coscheduled
+    }
+
+    pub(crate) fn locality_domain(&self) -> Option<u32> {
+        self.locality_domain
+    }
+
+    /// Whether these SMs are, or are among, the other ones.
+    fn is_within(self: &Arc<Self>, other: &Arc<Description>) -> bool {
+        let mut next = Some(self);
+        while let Some(description) = next {
+            if Arc::ptr_eq(description, other) {
+                return true;
+            }
+            next = description.parent.as_ref();
+        }
+        false
+    }
+
+    /// Claims the SMs for a context of this name, unless another one has them or some of them.
+    pub(crate) fn claim(self: &Arc<Self>, name: Arc<str>) -> Result<Arc<Claim>, Fault> {
+        let claim = Arc::new(Claim { description: Arc::clone(self), name });
+        let mut claims = self.claims.lock();
+        claims.retain(|known| known.strong_count() > 0);
+        let overlaps = |other: &Arc<Claim>| {
+            let other = &other.description;
+            self.is_within(other) || other.is_within(self)
+        };
+        match claims.iter().filter_map(Weak::upgrade).find(overlaps) {
+            Some(other) => Err(Fault::state(format!(
+                "SMs of this SMPartition are held by {} ({} SMs); close that context first, or split \
+                 off other SMs",
+                other.name, other.description.sm_count
+            ))),
+            None => {
+                claims.push(Arc::downgrade(&claim));
+                Ok(claim)
+            }
+        }
+    }
+
+    /// Takes the SMs.
+    pub(crate) fn take(&self, device: &Device, name: &str) -> Result<SmGroup, Fault> {
+        let sms = device.resources().sm().map_err(runtime)?;
+        let request = match &self.kind {
+            Kind::Count => SplitRequest::new().group(name, self.sm_count),
+            Kind::Piece(groups, place) => structured(groups, *place, name).only(name),
+        };
+        let split = sms.split(request).map_err(runtime)?;
+        let Some(group) = split.groups.into_iter().chain(split.remainder).next() else {
+            return Err(Fault::state("the split gave no group"));
+        };
+        let (described, given) = (self.sm_count, group.sm_count());
+        if given == described {
+            return Ok(group);
+        }
+        Err(Fault::state(format!(
+            "the SMPartition has {described} SMs, and of those that are free the device can give \
+             {given}; close other contexts first, or make a GreenContext with num_sms={given}"
+        )))
+    }
+
+    /// Divides the SMs into groups and what they leave. Takes nothing.
+    pub(crate) fn split(self: &Arc<Self>, groups: &[Group]) -> Result<Parts, Fault> {
+        let (device, limits) = limits(i64::from(self.device))?;
+        let is_structured = groups.iter().any(|group| group.is_structured());
+        if matches!(self.kind, Kind::Piece(..)) {
+            return Err(Fault::state(
+                "SMs that were split off with co-scheduling, backfill or a locality domain cannot be split \
+                 again; ask for all groups in one split of SMPartition.from_device()",
+            ));
+        }
+        if !is_structured {
+            return self.split_by_count(limits, groups);
+        }
+        if self.sm_count != limits.total {
+            return Err(Fault::state(
+                "co-scheduling, backfill and locality domains are for a split of all SMs of a device; ask \
+                 for all groups in one split of SMPartition.from_device()",
+            ));
+        }
+        self.split_structured(&device, groups)
+    }
+
+    fn split_by_count(self: &Arc<Self>, limits: Limits, groups: &[Group]) -> Result<Parts, Fault> {
+        let counts: Vec<u32> = groups.iter().map(|group| group.sm_count).collect();
+        let (counts, rest) = limits.divide(self.sm_count, &counts)?;
+        let part = |sm_count| {
+            Arc::new(Description {
+                sm_count,
+                parent: Some(Arc::clone(self)),
+                claims: Arc::clone(&self.claims),
+                ..Description::counted(self.device, sm_count, limits.alignment)
+            })
+        };
+        Ok((counts.into_iter().map(part).collect(), (rest > 0).then(|| part(rest))))
+    }
+
+    fn split_structured(
+        self: &Arc<Self>,
+        device: &Device,
+        groups: &[Group],
+    ) -> Result<Parts, Fault> {
+        let domains = groups.iter().filter_map(|group| group.locality_domain);
+        if let Some(highest) = domains.clone().max() {
+            if domains.count() < groups.len() {
+                return Err(Fault::state(
+                    "locality_domain_ids is given for some groups and not for others; name a domain for \
+                     each",
+                ));
+            }
+            locality::check(device, highest)?;
+        }
+        let groups: Arc<[Group]> = groups.into();
+        let sms = device.resources().sm().map_err(runtime)?;
+        // The names are for the split's errors.
+        let request = structured(&groups, groups.len(), "rest");
+        let counts = sms.structured_counts(request).map_err(runtime)?;
+        let part = |(place, sm_count): (usize, &u32)| {
+            let group = groups.get(place);
+            let coscheduled = match group.map(|group| group.coscheduled) {
+                Some(0) => sms.alignment(),
+                Some(count) => count,
+                // What a structured split leaves has no structure but that SMs come in pairs (cuda.h).
+                None => PAIR,
+            };
+            Arc::new(Description {
+                locality_domain: group.and_then(|group| group.locality_domain),
+                kind: Kind::Piece(Arc::clone(&groups), place),
+                parent: Some(Arc::clone(self)),
+                claims: Arc::clone(&self.claims),
+                ..Description::counted(self.device, *sm_count, coscheduled)
+            })
+        };
+        let mut parts: Vec<_> = counts.iter().enumerate().map(part).collect();
+        let rest = if parts.len() > groups.len() { parts.pop() } else { None };
+        Ok((parts, rest))
+    }
+}
+
+/// The SMs of a pair, which are never apart.
+const PAIR: u32 = 2;
+
+/// A structured request whose group of one place has a name of its own. The rest comes last.
+fn structured(groups: &[Group], place: usize, name: &str) -> SplitRequest {
+    let named = |index: usize| match index == place {
+        true => name.to_owned(),
+        false => format!("group {index}"),
+    };
+    let mut request = SplitRequest::new();
+    for (index, group) in groups.iter().enumerate() {
+        request = request.group(named(index), (group.sm_count > 0).then_some(group.sm_count));
+    }
+    let each = |read: fn(&Group) -> u32| groups.iter().map(read).collect::<Vec<_>>();
+    request = request
+        .rest(named(groups.len()))
+        .coscheduled(each(|group| group.coscheduled))
+        .preferred_coscheduled(each(|group| group.preferred))
+        .backfill(groups.iter().map(|group| group.backfill).collect::<Vec<_>>());
+    let domain = |group: &Group| group.locality_domain.map(LocalityDomain::Id);
+    match groups.iter().map(domain).collect::<Option<Vec<_>>>() {
+        Some(domains) => request.locality_domain(domains),
+        None => request,
+    }
+}

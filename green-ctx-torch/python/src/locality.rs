@@ -1,0 +1,71 @@
+//! Locality domains: parts of a device whose SMs are near to one memory.
+
+use green_ctx::sys_0_1::CUdevice_attribute;
+use green_ctx::{Device, Driver, Version};
+use pyo3::prelude::*;
+
+use crate::argument::DeviceId;
+use crate::device::device;
+use crate::fault::Fault;
+use crate::gil::blocking;
+use crate::provision::runtime;
+
+/// The first driver that knows locality domains.
+const OLDEST: Version = Version::new(13, 4);
+
+/// Whether the installed driver knows locality domains.
+fn is_known() -> bool {
+    Driver::load().is_ok_and(|driver| driver.version() >= OLDEST)
+}
+
+/// How many domains a device has, of a driver that knows them.
+fn count(device: &Device) -> Result<u32, Fault> {
+    let count = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_LOCALITY_DOMAIN_COUNT;
+    let count = device.attribute(count).map_err(runtime)?;
+    // A device that is not divided is one domain.
+    Ok(u32::try_from(count).unwrap_or(1).max(1))
+}
+
+/// Refuses a domain that a device does not have. What the driver is too old for, the split refuses.
+pub(crate) fn check(device: &Device, domain: u32) -> Result<(), Fault> {
+    if !is_known() {
+        return Ok(());
+    }
+    let (count, ordinal) = (count(device)?, device.ordinal());
+    if domain < count {
+        return Ok(());
+    }
+    Err(Fault::value(format!(
+        "locality_domain_ids names domain {domain}, and those of device {ordinal} are 0 to {}",
+        count - 1
+    )))
+}
+
+/// That the driver is too old to say which domain SMs are of.
+pub(crate) fn ensure_known() -> Result<(), Fault> {
+    match is_known() {
+        true => Ok(()),
+        false => Err(Fault::state(
+            "locality domains need a driver of CUDA 13.4 or newer; green_ctx_torch.info() says which is \
+             installed",
+        )),
+    }
+}
+
+/// How many locality domains a device has: 1 where the driver knows none, which is before CUDA 13.4.
+#[pyfunction]
+#[pyo3(signature = (device_id=DeviceId::Current), text_signature = "(device_id=None)")]
+pub(crate) fn get_num_locality_domains(py: Python<'_>, device_id: DeviceId) -> PyResult<u32> {
+    let ordinal = device_id.ordinal(py)?;
+    blocking(py, move || match is_known() {
+        true => count(&device(ordinal).map_err(runtime)?),
+        false => Ok(1),
+    })
+}
+
+/// Whether a device has more than one locality domain.
+#[pyfunction]
+#[pyo3(signature = (device_id=DeviceId::Current), text_signature = "(device_id=None)")]
+pub(crate) fn is_localization_supported(py: Python<'_>, device_id: DeviceId) -> PyResult<bool> {
+    Ok(get_num_locality_domains(py, device_id)? > 1)
+}
