@@ -142,22 +142,27 @@ impl DeviceId {
 fn current(py: Python<'_>) -> PyResult<i64> {
     let torch = modules(py)?.get_item(intern!(py, "torch"))?;
     let Some(torch) = torch.filter(|torch| !torch.is_none()) else { return Ok(0) };
+    // Once torch has begun to use CUDA, it does so to the end.
+    static ASK: PyOnceLock<(Py<PyAny>, Py<PyAny>)> = PyOnceLock::new();
+    if let Some((known, ask)) = ASK.get(py)
+        && known.is(&torch)
+    {
+        return ask.call0(py)?.extract(py);
+    }
     let cuda = torch.getattr(intern!(py, "cuda"))?;
-    // What `is_initialized` and `current_device` ask, which are Python and take longer than all else.
-    let is_initialized = match cuda.getattr_opt(intern!(py, "_initialized"))? {
-        Some(flag) => flag,
-        None => cuda.call_method0(intern!(py, "is_initialized"))?,
-    };
-    if !is_initialized.is_truthy()? {
+    if !cuda.call_method0(intern!(py, "is_initialized"))?.is_truthy()? {
         return Ok(0);
     }
+    // What `current_device` calls, which takes longer than all else here.
     let native = torch.getattr_opt(intern!(py, "_C"))?;
     let native =
         native.map(|native| native.getattr_opt(intern!(py, "_cuda_getDevice"))).transpose()?;
-    match native.flatten() {
-        Some(ask) => ask.call0()?.extract(),
-        None => cuda.call_method0(intern!(py, "current_device"))?.extract(),
-    }
+    let Some(ask) = native.flatten() else {
+        return cuda.call_method0(intern!(py, "current_device"))?.extract();
+    };
+    let device = ask.call0()?.extract()?;
+    let _first = ASK.set(py, (torch.unbind(), ask.unbind()));
+    Ok(device)
 }
 
 /// Python's modules by name, those that are imported.
