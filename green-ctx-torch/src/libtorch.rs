@@ -8,6 +8,7 @@ use std::fmt;
 use std::io::Write;
 use std::path::Path;
 use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use green_ctx::Device;
@@ -101,12 +102,15 @@ pub struct Torch {
     inner: Arc<Inner>,
 }
 
+/// The PyTorch that was found in this process.
+static FOUND: OnceLock<Torch> = OnceLock::new();
+
 type Hook = dyn Fn(&TorchError) + Send + Sync;
 
 struct Inner {
     functions: Functions,
-    /// The devices for which the streams of PyTorch's pool are there.
-    pools: RwLock<Vec<u32>>,
+    /// The devices for which the streams of PyTorch's pool are there, a bit each.
+    pools: AtomicU64,
     hook: RwLock<Arc<Hook>>,
 }
 
@@ -119,12 +123,17 @@ impl Torch {
     /// [`TorchError::NotLoaded`], and [`TorchError::CpuBuild`] where there is a PyTorch without CUDA.
     /// Functions that it lacks are errors when they are needed.
     pub fn find() -> Result<Torch> {
-        static FOUND: OnceLock<Torch> = OnceLock::new();
-        if let Some(torch) = FOUND.get() {
-            return Ok(torch.clone());
+        if let Some(torch) = Torch::found() {
+            return Ok(torch);
         }
         let torch = load::find()?;
         Ok(FOUND.get_or_init(|| torch).clone())
+    }
+
+    /// What [`find`](Torch::find) has found before. Waits for nothing.
+    #[must_use]
+    pub fn found() -> Option<Torch> {
+        FOUND.get().cloned()
     }
 
     /// Loads the libtorch in `folder`, or in the folder `lib` in it. It is never unloaded.
@@ -155,7 +164,7 @@ impl Torch {
         };
         // SAFETY: as this function's own contract.
         let functions = unsafe { Functions::resolve(find) };
-        let (pools, hook): (_, Arc<Hook>) = (RwLock::default(), Arc::new(hook));
+        let (pools, hook): (_, Arc<Hook>) = (AtomicU64::new(0), Arc::new(hook));
         Torch { inner: Arc::new(Inner { functions, pools, hook: RwLock::new(hook) }) }
     }
 
@@ -226,7 +235,9 @@ impl Torch {
     /// partition's too (seen with PyTorch 2.11).
     pub(crate) fn make_pool(&self, device: &Device) -> Result<()> {
         let ordinal = device.ordinal();
-        if self.inner.pools.read().contains(&ordinal) {
+        // Of devices past the last bit it is asked each time.
+        let bit = 1_u64.checked_shl(ordinal).unwrap_or(0);
+        if self.inner.pools.load(Ordering::Relaxed) & bit != 0 {
             return Ok(());
         }
         let primary = device.primary_context()?;
@@ -234,10 +245,7 @@ impl Torch {
         for high_priority in [false, true] {
             self.stream_from_pool(ordinal, high_priority)?;
         }
-        let mut pools = self.inner.pools.write();
-        if !pools.contains(&ordinal) {
-            pools.push(ordinal);
-        }
+        self.inner.pools.fetch_or(bit, Ordering::Relaxed);
         Ok(())
     }
 

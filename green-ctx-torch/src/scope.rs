@@ -111,9 +111,8 @@ pub fn enter(torch: &Torch, context: &Context, stream: &Stream) -> Result<()> {
 /// [`TorchError::ContextOrder`], after which the partition is still entered; [`TorchError::Call`] and
 /// [`TorchError::Driver`], after which it is left.
 pub fn leave(context: &Context) -> Result<()> {
-    check_process(context.device())?;
     // Out of the list while calls are made.
-    let mut frame = with_thread(|thread| {
+    let frame = with_thread(|thread| {
         let entered = |frame: &Frame| frame.stream.context() == context;
         match thread.frames.pop() {
             Some(frame) if entered(&frame) => Ok(frame),
@@ -124,7 +123,36 @@ pub fn leave(context: &Context) -> Result<()> {
             }
         }
     })??;
-    let ready = frame.switched.check_order().and_then(|()| frame.slot.check());
+    leave_frame(frame)
+}
+
+/// Leaves the last of the partitions that this thread has entered for which `is_it` holds, as [`leave`] does or,
+/// where the thread entered others later, as soon as it has left those: for what ends in another order than
+/// it began, such as generators and tasks. Returns whether [a task](task) had entered it.
+///
+/// # Errors
+///
+/// As [`leave`], without [`TorchError::NotInnermost`].
+pub fn leave_when_innermost(is_it: impl Fn(&Context) -> bool) -> Result<bool> {
+    let (of_task, frame) = with_thread(|thread| {
+        let open = |frame: &Frame| !frame.ended && is_it(frame.stream.context());
+        let place = thread.frames.iter().rposition(open).ok_or(TorchError::NotEntered)?;
+        let of_task = thread.frames[place].of_task;
+        if place + 1 == thread.frames.len() {
+            return Ok((of_task, thread.frames.pop()));
+        }
+        thread.frames[place].ended = true;
+        Ok::<_, TorchError>((of_task, None))
+    })??;
+    frame.map_or(Ok(()), leave_frame)?;
+    Ok(of_task)
+}
+
+/// Leaves what was innermost and is in the thread's list no more.
+fn leave_frame(mut frame: Frame) -> Result<()> {
+    let ready = check_process(frame.stream.context().device())
+        .and_then(|()| frame.switched.check_order())
+        .and_then(|()| frame.slot.check());
     if let Err(TorchError::StreamOrder | TorchError::ContextOrder) = ready {
         with_thread(|thread| thread.frames.push(frame))?;
         return ready;
@@ -134,32 +162,10 @@ pub fn leave(context: &Context) -> Result<()> {
     let left = frame.leave();
     // Those that were to be left earlier go with it.
     let ended = leave_ended(&torch);
-    if left.is_err() {
-        torch.report(ready);
-        torch.report(ended);
-        return left;
-    }
-    if ended.is_err() {
-        torch.report(ready);
-        return ended;
-    }
-    ready
-}
-
-/// Leaves a partition as [`leave`] does or, where this thread entered others later, as soon as it has
-/// left those: for what ends in another order than it began, such as generators and tasks.
-///
-/// # Errors
-///
-/// As [`leave`], without [`TorchError::NotInnermost`].
-pub fn leave_when_innermost(context: &Context) -> Result<()> {
-    let outer = with_thread(|thread| {
-        let open = |frame: &&mut Frame| !frame.ended && frame.stream.context() == context;
-        let count = thread.frames.len();
-        let last = thread.frames.iter_mut().enumerate().rev().find(|(_, frame)| open(frame));
-        last.filter(|(place, _)| place + 1 < count).map(|(_, frame)| frame.ended = true)
-    })?;
-    outer.map_or_else(|| leave(context), Ok)
+    let mut failures = [left, ended, ready].into_iter().filter(Result::is_err);
+    let first = failures.next().unwrap_or(Ok(()));
+    failures.for_each(|other| torch.report(other));
+    first
 }
 
 /// Leaves what is innermost now and was to be left earlier.
@@ -204,7 +210,8 @@ impl Drop for Entered {
     fn drop(&mut self) {
         // What the parent has entered is not the child's to leave.
         if check_process(self.context.device()).is_ok() {
-            self.torch.report(leave_when_innermost(&self.context));
+            let left = leave_when_innermost(|context| *context == self.context);
+            self.torch.report(left.map(drop));
         }
     }
 }
@@ -222,14 +229,11 @@ pub fn innermost() -> Option<Context> {
     with_thread(context).ok().flatten()
 }
 
-/// The last of the partitions that this thread has entered and not left for which `is_it` holds.
+/// Whether this thread has entered and not left a partition for which `is_it` holds.
 #[must_use]
-pub fn find(is_it: impl Fn(&Context) -> bool) -> Option<Context> {
-    let entered = |thread: &mut Thread| {
-        let open = thread.frames.iter().rev().filter(|frame| !frame.ended);
-        open.map(|frame| frame.stream.context()).find(|context| is_it(context)).cloned()
-    };
-    with_thread(entered).ok().flatten()
+pub fn is_entered(is_it: impl Fn(&Context) -> bool) -> bool {
+    let open = |frame: &Frame| !frame.ended && is_it(frame.stream.context());
+    with_thread(|thread| thread.frames.iter().any(open)).unwrap_or_default()
 }
 
 /// Destroys the events that this thread keeps for the next partition that it enters. They keep the

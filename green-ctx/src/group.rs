@@ -221,7 +221,7 @@ impl SmGroup {
         let state = self.device.state();
         match &self.hold {
             Hold::Ledger(group) => {
-                let ended = state.ledger.lock().quarantine(*group, &members);
+                let (ended, members) = state.ledger.lock().quarantine(*group, &members);
                 drop(ended);
                 state.quarantine.add(Case { contexts, members, fences });
             }

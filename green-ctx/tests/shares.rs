@@ -8,7 +8,8 @@ use std::time::Duration;
 use common::{Outcome, simulated};
 use green_ctx::sim_0_1::Sim;
 use green_ctx::{
-    Device, Driver, Error, LaunchConfig, Library, Partitions, Share, SplitRequest, StreamOptions,
+    Device, Driver, Error, LaunchConfig, Library, Partition, Partitions, Share, SplitRequest,
+    StreamOptions,
     context::CloseReason,
     error::ErrorKind,
     resource::{Granularity, Holder},
@@ -302,6 +303,48 @@ fn overlapping_groups_share_as_little_as_they_can() -> Outcome {
     let third = device.partition(request())?;
     assert_eq!(third[0].floor(), 0);
     assert!(!third[0].shared_with().is_empty());
+    Ok(())
+}
+
+#[test]
+fn overlapping_groups_of_another_cut_share_all_that_there_is() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let fine = |counts: &[u32]| {
+        SplitRequest::from(counts).granularity(Granularity::Fine).overlapping(true)
+    };
+    let coarse = || SplitRequest::from([64]).overlapping(true);
+    // Where somebody has a floor, nobody knows which of its SMs they would be.
+    let floor = device.partition([8])?;
+    let error = device.partition(fine(&[64, 64])).expect_err("a floor is cut otherwise");
+    assert!(matches!(error, Error::CutInUse { .. }), "{error}");
+    drop(floor);
+
+    let first = device.partition(coarse())?;
+    let parts = device.partition(fine(&[64, 64]).rest("rest"))?;
+    let counts: Vec<u32> = parts.iter().map(Partition::sm_count).collect();
+    assert_eq!((counts, parts[0].floor()), (vec![64, 64, 4], 0));
+    let all = parts[0].shared_with();
+    assert!(all.iter().any(|holder| holder.sm_count == 64), "{all:?}");
+    assert_eq!(first[0].shared_with().iter().map(|holder| holder.sm_count).max(), Some(64));
+    assert_eq!(device.resources().sm()?.free(), 0);
+    let error = refused(&device, SplitRequest::from([8]));
+    assert!(error.contains("0 of the device's 132 SMs are free"), "{error}");
+    // The cut stays while one of them lives, whichever goes first.
+    drop(first);
+    assert!(device.partition([8]).is_err());
+    let again = device.partition(fine(&[32, 32, 32, 32]).rest("rest"))?;
+    assert_eq!(again[4].sm_count(), 4);
+    let busy = again[0].stream().clone();
+    sim.register_kernel("work", |call| call.set_duration_ns(1 << 30));
+    let ptx = ".version 5.0 .target sm_52 .address_size 64 .visible .entry work() { ret; }";
+    let kernel = Library::from_ptx(&device, ptx)?.kernel("work")?;
+    // SAFETY: the kernel takes no parameters.
+    unsafe { busy.launch(&kernel, LaunchConfig::new(1, 32), ()) }?;
+    drop((parts, again, busy));
+    // A floor waits for what they left, on whichever units it is.
+    let last = device.partition([8])?;
+    assert!(!last[0].stream().is_idle()?);
+    last[0].stream().synchronize()?;
     Ok(())
 }
 

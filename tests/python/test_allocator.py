@@ -144,9 +144,9 @@ alloc.restype = ctypes.c_void_p
 alloc.argtypes = [ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
 free.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
 # FlashInfer's and SGLang's are made by the same function.
-made = [GreenContext.create(16), GreenContext.create(16), *_native.split_green(0, [16, 16])]
+made = [GreenContext.create(16), GreenContext.create(16), *_native.split_green(0, [16, 16], "flashinfer")]
 names = [context.partition.name for context in made]
-assert names == [f"GreenContext {number}" for number in (1, 2, 3, 4)], names
+assert names == ["GreenContext 1", "GreenContext 2", "flashinfer 3", "flashinfer 4"], names
 assert [allocator.usage(name)["current_bytes"] for name in names] == [0] * 4
 allocator.set_partition_limit(names[0], 100)
 assert alloc(101, 0, made[0].raw_stream) is None

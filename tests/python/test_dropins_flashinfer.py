@@ -1,11 +1,12 @@
 """`green_ctx_torch.flashinfer`, as `flashinfer.green_ctx` has it."""
 
 import sys
+from contextlib import closing
 from types import ModuleType
 
 import pytest
 from dropins import torch  # noqa: F401
-from green_ctx_torch import GreenContext, flashinfer
+from green_ctx_torch import GreenContext, flashinfer, partition, verify
 
 
 def counts(resources):
@@ -117,11 +118,11 @@ def test_groups_by_count(torch):
     streams, resources = flashinfer.split_device_green_ctx_by_sm_count(device, [7, 16, 24])
     assert counts(resources) == [8, 16, 24, 84]
     assert len(streams) == 4
-    # The remainder is held too.
-    with pytest.raises(RuntimeError, match="held by"):
-        flashinfer.split_device_green_ctx_by_sm_count(device, [8])
-    del streams
-    with pytest.raises(RuntimeError, match="held by"):
+    # Other calls may share SMs with it, and nobody gets them for itself.
+    more, _ = flashinfer.split_device_green_ctx_by_sm_count(device, [8])
+    assert not {stream.cuda_stream for stream in more} & {stream.cuda_stream for stream in streams}
+    del streams, more, _
+    with pytest.raises(RuntimeError, match="which flashinfer"):
         GreenContext.create(8)
     del resources
     assert all_free()
@@ -130,7 +131,7 @@ def test_groups_by_count(torch):
 def test_streams_keep_their_partitions(torch):
     streams, resources = flashinfer.split_device_green_ctx(torch.device("cuda", 0), 1, 64)
     del resources
-    with pytest.raises(RuntimeError, match="held by"):
+    with pytest.raises(RuntimeError, match="which flashinfer"):
         GreenContext.create(8)
     del streams
     assert all_free()
@@ -145,7 +146,6 @@ def test_streams_keep_their_partitions(torch):
         ([16, "8"], TypeError, "SM count must be an int"),
         ([64, 64, 64], RuntimeError, r"code=915.*rounded to \[64, 64, 64\], add up to 192 SMs"),
         ([132], RuntimeError, "code=914.*no SMs"),
-        ([128], RuntimeError, r"do not fit"),
     ],
 )
 def test_what_is_no_list_of_counts(wanted, kind, words, torch):
@@ -177,14 +177,33 @@ def test_a_remainder_can_be_split_again(torch):
     assert len(streams) == 5
 
 
-def test_counts_that_the_pieces_do_not_add_up_to(torch):
-    groups, remaining = flashinfer.split_resource(flashinfer.get_device_resource(0), 2, 64)
-    assert counts([remaining]) == [4]
-    with pytest.raises(RuntimeError, match=r"\[64, 64\] SMs are asked for.*can give \[64, 68\]"):
-        flashinfer.create_green_ctx_streams(0, groups)
-    with pytest.raises(RuntimeError, match="do not fit"):
-        flashinfer.create_green_ctx_streams(0, [*groups, remaining])
+@pytest.mark.parametrize("wanted", [[64, 64], [32, 32, 32, 32], [128], [120]])
+def test_counts_that_the_pieces_do_not_add_up_to(wanted, torch):
+    device = torch.device("cuda", 0)
+    kept, _ = flashinfer.split_device_green_ctx(device, 1, 16)
+    streams, resources = flashinfer.split_device_green_ctx_by_sm_count(device, wanted)
+    assert counts(resources) == [*wanted, 132 - sum(wanted)]
+    report = verify([resource.context for resource in resources])
+    assert report.disjoint and [len(part.alone_sms) for part in report.partitions] == counts(resources)
+    del kept, _, streams, resources, report
+    # Where somebody has SMs for itself, nobody knows which pieces of 2 those are.
+    with closing(partition({"mine": 8})):
+        with pytest.raises(RuntimeError, match="code=915.*(held by mine|in nobody's floor)"):
+            flashinfer.split_device_green_ctx_by_sm_count(device, [64, 48])
     assert all_free()
+
+
+def test_a_stream_of_every_size_is_kept(torch):
+    device = torch.device("cuda", 0)
+    sizes = range(8, 129, 8)
+    kept = {size: flashinfer.split_device_green_ctx(device, 1, size)[0][0] for size in sizes}
+    assert len({stream.cuda_stream for stream in kept.values()}) == len(sizes)
+    given = [part.sm_count for part in verify([s._green_ctx_context for s in kept.values()]).partitions]
+    assert given == list(sizes)
+
+
+def test_the_compute_capability(torch):
+    assert flashinfer.get_compute_capability(torch.device("cuda", 0)) == (9, 0)
 
 
 def test_resources_of_somebody_else():

@@ -1,18 +1,19 @@
-"""`flashinfer.green_ctx`, on partitions that own their SMs.
+"""`flashinfer.green_ctx`.
 
-The functions take, return and round as FlashInfer's do. What differs:
+The functions take, return and round as FlashInfer's do. The partitions of one call share no SMs, those of
+different calls may, as FlashInfer's do: a program can keep streams of every size. What differs:
 
-- Two calls never give out the same SMs: what is held is an error that says who holds it, where
-  FlashInfer's contexts share SMs in silence. The remainder is held as well as the groups.
+- They never get SMs that a partition or a `GreenContext` has for itself, and nobody gets theirs for
+  itself while they live: that is an error with the driver's code 915, which says who has them.
 - Resources describe until `create_green_ctx_streams` makes partitions of them. A second call for
   the same resource gives one more stream of its partition, and no second context.
 - A partition goes when the last of its resource and its streams does, and its context is used
-  again. FlashInfer never destroys one. Keep a stream as long as tensors are recorded on it.
+  again. FlashInfer never destroys one.
 - Too few SMs are an error in `split_resource` already, which in FlashInfer gives empty resources.
-- An H200 is cut into 15 pieces of 8 SMs and one of 12. What they do not add up to, such as 64, 64
-  and a remainder of 4, is an error; FlashInfer gives that.
-- On devices of capability 8.x counts are multiples of 4, since partitions of one process are cut
-  from the same pieces. FlashInfer's are multiples of 2.
+- An H200 is cut into 15 pieces of 8 SMs and one of 12. Counts that they do not add up to, such as 64,
+  64 and a remainder of 4, are made of pieces of 2 SMs, where the driver may fit fewer clusters of
+  blocks, and as long as nobody has SMs for itself.
+- On devices of capability 8.x counts are multiples of 4. FlashInfer's are multiples of 2.
 
 `CUdevice` is cuda-python's where that is installed. `CUdevResource` is always the one of this
 module: cuda-python's cannot own anything, and naming SMs does not keep others away from them.
@@ -40,6 +41,7 @@ __all__ = [
     "CUdevSmResource",
     "CUdevice",
     "create_green_ctx_streams",
+    "get_compute_capability",
     "get_cudevice",
     "get_device_resource",
     "get_sm_count_constraint",
@@ -127,6 +129,13 @@ def get_sm_count_constraint(major: int, minor: int) -> tuple[int, int]:
     return _CONSTRAINTS[major]
 
 
+def get_compute_capability(device: _torch.device | int) -> tuple[int, int]:
+    """The device's compute capability, such as (9, 0)."""
+    capability: str = _native.info(_ordinal(device))["devices"][0]["compute_capability"]
+    major, minor = capability.split(".")
+    return int(major), int(minor)
+
+
 def get_cudevice(dev: _torch.device | int) -> _Any:
     """The device's handle: cuda-python's `CUdevice` where that is installed."""
     ordinal = _ordinal(dev)
@@ -196,7 +205,11 @@ def create_green_ctx_streams(
     fresh = list({id(piece): piece for piece in resources if piece._context is None}.values())
     try:
         if fresh:
-            contexts = _native.split_green(device, [piece.sm.smCount for piece in fresh])
+            try:
+                counts = [piece.sm.smCount for piece in fresh]
+                contexts = _native.split_green(device, counts, "flashinfer")
+            except RuntimeError as error:
+                raise RuntimeError(f"{_TOO_MANY}: {error}") from None
             for piece, context in zip(fresh, contexts, strict=True):
                 piece._context = context
         return [piece._context.Stream() for piece in resources if piece._context is not None]

@@ -1,11 +1,14 @@
-"""SGLang's green-context helper, on partitions that own their SMs.
+"""`sgl_kernel.spatial`: SGLang's green-context helper.
 
-`create_greenctx_stream_by_value` takes and returns what `sgl_kernel.spatial` does. What differs:
+`create_greenctx_stream_by_value` takes and returns what SGLang's does, and its pairs may share SMs with
+other pairs, as SGLang's do: its multiplexing keeps six pairs of all SMs at once. What differs:
 
-- Both counts are rounded up, each for itself. SGLang rounds their sum and the first count, so that
-  the second stream can get fewer SMs than asked.
-- The SMs are the streams' own until both are gone. SGLang's contexts live as long as the process,
-  and a second call shares their SMs in silence. Keep a stream as long as tensors are recorded on it.
+- They never get SMs that a partition or a `GreenContext` has for itself, and nobody gets theirs for
+  itself while they live.
+- Both counts are rounded up where the device has as many SMs. SGLang rounds their sum and the first
+  count, and the second stream gets what is left; here only where there is no more.
+- The SMs are free again when both streams are gone. SGLang's contexts live as long as the process.
+- Devices that SGLang refuses, of compute capability 10 and 12, work as others do.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ __all__ = ["create_greenctx_stream_by_value", "get_sm_available"]
 def create_greenctx_stream_by_value(
     SM_a: int, SM_b: int, device_id: int | None = None
 ) -> tuple[_torch.cuda.ExternalStream, _torch.cuda.ExternalStream]:
-    """Two streams, each in a partition of at least so many SMs.
+    """Two streams, in partitions of about so many SMs that share none with each other.
 
     Raises `RuntimeError` for counts that are not positive integers or that the device cannot give.
     """
@@ -39,12 +42,25 @@ def create_greenctx_stream_by_value(
             f"Not enough SMs available for the requested configuration: {a} and {b} are asked for "
             f"and the device has {total}; ask for smaller counts"
         )
+    first, second = _pair(device, a, b, total, minimum, unit)
+    return first.Stream(), second.Stream()
+
+
+def _pair(
+    device: int, a: int, b: int, total: int, minimum: int, unit: int
+) -> list[_native.GreenContext]:
+    """Both counts rounded up or, where the device has too few SMs, the second what the first leaves."""
     counts = [-(-max(count, minimum) // unit) * unit for count in (a, b)]
     if sum(counts) > total:
-        # Between them they may use all that there are, of which the last piece is an odd one.
-        counts = [a, b]
-    first, second = _native.split_green(device, counts, exact=False)
-    return first.Stream(), second.Stream()
+        counts = [counts[0], total - counts[0]] if counts[0] < total else [a, b]
+    try:
+        return _native.split_green(device, counts, "sglang", exact=False)
+    except RuntimeError as refused:
+        try:
+            # With the odd piece, which somebody's floor may have left.
+            return _native.split_green(device, [a, b], "sglang", exact=False)
+        except RuntimeError:
+            raise refused from None
 
 
 def get_sm_available(device_id: int | None = None) -> int:

@@ -12,7 +12,7 @@ use crate::device::device;
 use crate::fault::{Fault, unsigned};
 use crate::gil::{Held, blocking};
 use crate::kept::kept;
-use crate::provision;
+use crate::provision::DropIn;
 use crate::report;
 use crate::torch;
 
@@ -249,7 +249,7 @@ fn import_torch(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
 /// The usage of a name that has no account: nothing, where partitions can have the name.
 fn unused(shared: &Shared, name: &str) -> Result<Usage, Fault> {
     let mut known = report::names_on(shared.device());
-    if known.contains(name) || provision::is_ours(name) {
+    if known.contains(name) || DropIn::of(name).is_some() {
         return Ok(Usage::default());
     }
     known.extend(shared.snapshot().partitions.into_keys());

@@ -1,8 +1,10 @@
 //! Arguments: whole numbers, names, pairs of them, and devices.
 
 use pyo3::exceptions::{PyException, PyTypeError};
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyString};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBool, PyDict, PyInt, PyString};
 
 use crate::fault::{Fault, kind};
 
@@ -15,6 +17,11 @@ impl<'py> FromPyObject<'_, 'py> for Whole {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Whole> {
+        if object.is_exact_instance_of::<PyInt>()
+            && let Ok(whole) = object.extract()
+        {
+            return Ok(Whole(whole));
+        }
         let wrong = || {
             let kind = object.get_type();
             let kind = kind.name().map_or_else(|_| kind.to_string(), |name| name.to_string());
@@ -133,15 +140,34 @@ impl DeviceId {
 
 /// torch's current device.
 fn current(py: Python<'_>) -> PyResult<i64> {
-    let modules = py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?;
-    let Some(torch) = modules.get_item("torch")?.filter(|torch| !torch.is_none()) else {
-        return Ok(0);
+    let torch = modules(py)?.get_item(intern!(py, "torch"))?;
+    let Some(torch) = torch.filter(|torch| !torch.is_none()) else { return Ok(0) };
+    let cuda = torch.getattr(intern!(py, "cuda"))?;
+    // What `is_initialized` and `current_device` ask, which are Python and take longer than all else.
+    let is_initialized = match cuda.getattr_opt(intern!(py, "_initialized"))? {
+        Some(flag) => flag,
+        None => cuda.call_method0(intern!(py, "is_initialized"))?,
     };
-    let cuda = torch.getattr("cuda")?;
-    match cuda.call_method0("is_initialized")?.is_truthy()? {
-        true => cuda.call_method0("current_device")?.extract(),
-        false => Ok(0),
+    if !is_initialized.is_truthy()? {
+        return Ok(0);
     }
+    let native = torch.getattr_opt(intern!(py, "_C"))?;
+    let native =
+        native.map(|native| native.getattr_opt(intern!(py, "_cuda_getDevice"))).transpose()?;
+    match native.flatten() {
+        Some(ask) => ask.call0()?.extract(),
+        None => cuda.call_method0(intern!(py, "current_device"))?.extract(),
+    }
+}
+
+/// Python's modules by name, those that are imported.
+pub(crate) fn modules(py: Python<'_>) -> PyResult<&Bound<'_, PyDict>> {
+    static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    let modules = MODULES.get_or_try_init(py, || {
+        let modules = py.import(intern!(py, "sys"))?.getattr(intern!(py, "modules"))?;
+        Ok::<_, PyErr>(modules.cast_into::<PyDict>()?.unbind())
+    })?;
+    Ok(modules.bind(py))
 }
 
 impl<'py> FromPyObject<'_, 'py> for DeviceId {
@@ -150,6 +176,9 @@ impl<'py> FromPyObject<'_, 'py> for DeviceId {
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<DeviceId> {
         if object.is_none() {
             return Ok(DeviceId::Current);
+        }
+        if object.is_exact_instance_of::<PyInt>() {
+            return Ok(DeviceId::Ordinal(object.extract::<Whole>()?.0));
         }
         let none = |text: &Bound<'_, PyString>| {
             let known = "name one as in 1, \"cuda:1\" or torch.device(\"cuda:1\")";

@@ -90,7 +90,7 @@ pub(crate) fn _capture_begins(py: Python<'_>) -> PyResult<(usize, bool)> {
 #[pyfunction]
 pub(crate) fn _capture_ends(py: Python<'_>, raw_context: usize) -> PyResult<()> {
     blocking(py, || {
-        let context = scope::find(|context| address(context) == raw_context);
-        context.map_or(Ok(()), |context| Ok(scope::leave(&context)?))
+        let innermost = scope::innermost().filter(|context| address(context) == raw_context);
+        innermost.map_or(Ok(()), |context| Ok(scope::leave(&context)?))
     })
 }

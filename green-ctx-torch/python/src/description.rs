@@ -58,12 +58,12 @@ pub(crate) type Parts = (Vec<Arc<Description>>, Option<Arc<Description>>);
 /// That a context is made, or being made, of described SMs. Lasts until the context is closed.
 pub(crate) struct Claim {
     description: Arc<Description>,
-    name: String,
+    name: Arc<str>,
 }
 
 impl Claim {
     /// What the ledger calls the SMs.
-    pub(crate) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &Arc<str> {
         &self.name
     }
 
@@ -82,7 +82,7 @@ impl Description {
     /// The SMs of a context of this name, and its claim to them.
     pub(crate) fn of_context(device: u32, sm_count: u32, name: &str) -> Result<Arc<Claim>, Fault> {
         let alignment = limits(i64::from(device))?.1.alignment;
-        Arc::new(Description::counted(device, sm_count, alignment)).claim(name.to_owned())
+        Arc::new(Description::counted(device, sm_count, alignment)).claim(Arc::from(name))
     }
 
     fn counted(device: u32, sm_count: u32, coscheduled: u32) -> Description {
@@ -127,7 +127,7 @@ impl Description {
     }
 
     /// Claims the SMs for a context of this name, unless another one has them or some of them.
-    pub(crate) fn claim(self: &Arc<Self>, name: String) -> Result<Arc<Claim>, Fault> {
+    pub(crate) fn claim(self: &Arc<Self>, name: Arc<str>) -> Result<Arc<Claim>, Fault> {
         let claim = Arc::new(Claim { description: Arc::clone(self), name });
         let mut claims = self.claims.lock();
         claims.retain(|known| known.strong_count() > 0);
@@ -149,11 +149,11 @@ impl Description {
     }
 
     /// Takes the SMs.
-    pub(crate) fn take(&self, device: &Device, name: &str) -> Result<SmGroup, Fault> {
+    pub(crate) fn take(&self, device: &Device, name: &Arc<str>) -> Result<SmGroup, Fault> {
         let sms = device.resources().sm().map_err(runtime)?;
         let request = match &self.kind {
-            Kind::Count => SplitRequest::new().group(name, self.sm_count),
-            Kind::Piece(groups, place) => structured(groups, *place, name).only(name),
+            Kind::Count => SplitRequest::new().group(Arc::clone(name), self.sm_count),
+            Kind::Piece(groups, place) => structured(groups, *place, name).only(Arc::clone(name)),
         };
         let split = sms.split(request).map_err(runtime)?;
         let Some(group) = split.groups.into_iter().chain(split.remainder).next() else {
@@ -223,7 +223,7 @@ impl Description {
         let groups: Arc<[Group]> = groups.into();
         let sms = device.resources().sm().map_err(runtime)?;
         // The names are for the split's errors.
-        let request = structured(&groups, groups.len(), "rest");
+        let request = structured(&groups, groups.len(), &Arc::from("rest"));
         let counts = sms.structured_counts(request).map_err(runtime)?;
         let part = |(place, sm_count): (usize, &u32)| {
             let group = groups.get(place);
@@ -251,10 +251,10 @@ impl Description {
 const PAIR: u32 = 2;
 
 /// A structured request whose group of one place has a name of its own. The rest comes last.
-fn structured(groups: &[Group], place: usize, name: &str) -> SplitRequest {
+fn structured(groups: &[Group], place: usize, name: &Arc<str>) -> SplitRequest {
     let named = |index: usize| match index == place {
-        true => name.to_owned(),
-        false => format!("group {index}"),
+        true => Arc::clone(name),
+        false => Arc::from(format!("group {index}")),
     };
     let mut request = SplitRequest::new();
     for (index, group) in groups.iter().enumerate() {

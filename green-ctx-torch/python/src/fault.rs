@@ -9,7 +9,7 @@ use green_ctx_torch::allocator::AllocatorError;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::provision;
+use crate::provision::DropIn;
 
 /// Why a call failed, until there is a GIL to make an exception with.
 #[derive(Debug, thiserror::Error)]
@@ -126,7 +126,10 @@ pub(crate) fn advice(error: &Error) -> &'static str {
              driver: start Python with LD_LIBRARY_PATH=target/sim-lib GREEN_CTX_SIM=h200@13.1)"
         }
         Error::NotEnoughSms(shortage)
-            if shortage.sharers.iter().any(|who| provision::is_ours(&who.name)) =>
+            if shortage
+                .sharers
+                .iter()
+                .any(|who| DropIn::of(&who.name) == Some(DropIn::GreenContext)) =>
         {
             " (a GreenContext without num_sms shares every SM that nobody has when it is created: \
              create it after what needs SMs of its own, or close it)"

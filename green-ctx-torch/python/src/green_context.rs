@@ -211,8 +211,9 @@ impl GreenContext {
     /// Ends what was begun last.
     fn end(&self, py: Python<'_>) -> PyResult<()> {
         let made = self.made()?;
+        let of_task = scope::task::is_innermost_of_task();
         blocking(py, || made.leave())?;
-        task::left(py, made.raw_context)
+        task::left(py, made.raw_context, of_task)
     }
 }
 
@@ -364,7 +365,7 @@ impl GreenContext {
     fn set_context(&self, py: Python<'_>) -> PyResult<()> {
         deprecation::warn(py)?;
         let made = self.made()?;
-        if scope::find(|context| made.context.is(context)).is_some() {
+        if scope::is_entered(|context| made.context.is(context)) {
             return Err(Fault::state(
                 "set_context called twice before pop_context; call pop_context first, or nest \
                  `with context:` blocks",

@@ -8,7 +8,7 @@ use green_ctx::{
     context::{Context, WeakContext},
     resource::SmGroup,
 };
-use green_ctx_torch::{Torch, TorchError, scope};
+use green_ctx_torch::{Torch, scope};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -317,11 +317,9 @@ impl Partition {
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
-        blocking(py, || match scope::find(|context| self.context.is(context)) {
-            Some(context) => Ok(scope::leave_when_innermost(&context)?),
-            None => Err(TorchError::NotEntered.into()),
-        })?;
-        task::left(py, self.raw_context)
+        let of_task =
+            blocking(py, || Ok(scope::leave_when_innermost(|entered| self.context.is(entered))?))?;
+        task::left(py, self.raw_context, of_task)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

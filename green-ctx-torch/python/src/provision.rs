@@ -154,26 +154,55 @@ pub(crate) fn runtime(error: impl StdError + 'static) -> Fault {
     Fault::state(message)
 }
 
-/// What the ledger calls the SMs of the contexts of this module, with a number for each: names are what
-/// the allocator's accounts go by.
-const NAME: &str = "GreenContext";
+/// What the ledger calls the SMs of the drop-ins' contexts, with a number for each: names are what the
+/// allocator's accounts go by.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DropIn {
+    GreenContext,
+    FlashInfer,
+    SgLang,
+}
 
 /// How many names were given out. A number says nothing but which context it is.
 static NAMED: AtomicU64 = AtomicU64::new(0);
 
-/// A name that no other context has or had.
-fn fresh_name() -> String {
-    let number = NAMED.fetch_add(1, Ordering::Relaxed) + 1;
-    format!("{NAME} {number}")
-}
+impl DropIn {
+    const ALL: [DropIn; 3] = [DropIn::GreenContext, DropIn::FlashInfer, DropIn::SgLang];
 
-/// Whether a name was given to a context of this module.
-pub(crate) fn is_ours(name: &str) -> bool {
-    let number = name.strip_prefix(NAME).and_then(|rest| rest.strip_prefix(' '));
-    number.and_then(|number| number.parse().ok()).is_some_and(|number: u64| {
+    fn name(self) -> &'static str {
+        match self {
+            DropIn::GreenContext => "GreenContext",
+            DropIn::FlashInfer => "flashinfer",
+            DropIn::SgLang => "sglang",
+        }
+    }
+
+    /// A name that no other context has or had.
+    fn fresh_name(self) -> Arc<str> {
+        let mut number = NAMED.fetch_add(1, Ordering::Relaxed) + 1;
+        // By hand: formatting takes as long as a fifth of what else a context costs that is used again.
+        let mut text = [b' '; 40];
+        let mut begin = text.len();
+        while number > 0 {
+            begin -= 1;
+            text[begin] = b'0' + (number % 10) as u8;
+            number /= 10;
+        }
+        let (name, end) = (self.name().as_bytes(), begin - 1);
+        begin = end - name.len();
+        text[begin..end].copy_from_slice(name);
+        Arc::from(std::str::from_utf8(&text[begin..]).unwrap_or_default())
+    }
+
+    /// Whose context was given a name.
+    pub(crate) fn of(name: &str) -> Option<DropIn> {
+        let (of, number) = name.split_once(' ')?;
+        let number: u64 = number.parse().ok()?;
         // Read back: other texts stand for the number too.
-        (1..=NAMED.load(Ordering::Relaxed)).contains(&number) && name == format!("{NAME} {number}")
-    })
+        let was_given = (1..=NAMED.load(Ordering::Relaxed)).contains(&number)
+            && name == format!("{of} {number}");
+        DropIn::ALL.into_iter().find(|known| was_given && known.name() == of)
+    }
 }
 
 /// What a green context is asked for.
@@ -241,7 +270,7 @@ impl Request {
         let (device, limits) = limits(ordinal)?;
         let workqueue = self.workqueue.map(|workqueue| workqueue.configure(&device));
         let workqueue = workqueue.transpose().map_err(runtime)?;
-        let (name, mut claim) = (fresh_name(), None);
+        let (name, mut claim) = (DropIn::GreenContext.fresh_name(), None);
         let (requested, group) = match self.sms {
             Sms::Shared => (None, take(&device, &name, None, limits).map_err(runtime)?),
             Sms::Count(count) => {
@@ -282,11 +311,11 @@ impl Created {
 /// that is. Without a count every SM that nobody has for itself, shared with whoever else asks so.
 fn take(
     device: &Device,
-    name: &str,
+    name: &Arc<str>,
     wanted: Option<u32>,
     limits: Limits,
 ) -> green_ctx::Result<SmGroup> {
-    let group = |share: Share| SplitRequest::new().group(name, share);
+    let group = |share: Share| SplitRequest::new().group(Arc::clone(name), share);
     let sms = device.resources().sm()?;
     let split = match wanted {
         None => match sms.split(group(Share::from(..))) {
@@ -330,27 +359,45 @@ pub(crate) fn sm_limits(py: Python<'_>, device: Whole) -> PyResult<(u32, u32, u3
     Ok((total, min, alignment, unit))
 }
 
-/// Contexts of these counts, or of at least as many SMs: all of them, or with an error none.
+/// Contexts of these counts or, unless they are to be exact, of at least as many SMs: all of them, or with an
+/// error none. They share no SMs with each other, and may share all of them with whoever has none for
+/// itself.
 #[pyfunction]
-#[pyo3(signature = (device, counts, exact=true))]
+#[pyo3(signature = (device, counts, name, exact=true))]
 pub(crate) fn split_green(
     py: Python<'_>,
     device: Whole,
     counts: Vec<u32>,
+    name: &str,
     exact: bool,
 ) -> PyResult<Vec<GreenContext>> {
+    let of = DropIn::ALL.into_iter().find(|known| known.name() == name);
+    let of = of.ok_or_else(|| Fault::value(format!("there is no drop-in {name}")))?;
     blocking(py, move || {
         let (device, _) = limits(device.0)?;
-        let group = |request: SplitRequest, count: &u32| request.group(fresh_name(), *count);
-        let request = counts.iter().fold(SplitRequest::new(), group);
-        let split = device.resources().sm().and_then(|sms| sms.split(request)).map_err(runtime)?;
-        let given: Vec<u32> = split.groups.iter().map(|group| group.sm_count()).collect();
-        if exact && given != counts {
+        let sms = device.resources().sm().map_err(runtime)?;
+        let group = |request: SplitRequest, count: &u32| request.group(of.fresh_name(), *count);
+        let request = counts.iter().fold(SplitRequest::new().overlapping(true), group);
+        let given = |granularity| {
+            let would = sms.dry_run(request.clone().granularity(granularity))?;
+            Ok::<Vec<u32>, Error>(would.groups.iter().map(|group| group.sm_count).collect())
+        };
+        // The pieces of 8 SMs of an H200 and its one of 12 make neither 64 and 64 nor 60 and 4.
+        let coarse = given(Granularity::Coarse);
+        let is_exact = |given: &Result<Vec<u32>, Error>| given.as_ref().is_ok_and(|g| *g == counts);
+        let granularity = if exact && !is_exact(&coarse) && is_exact(&given(Granularity::Fine)) {
+            Granularity::Fine
+        } else {
+            Granularity::Coarse
+        };
+        if exact && granularity == Granularity::Coarse && !is_exact(&coarse) {
+            let given = coarse.map_err(runtime)?;
             return Err(Fault::state(format!(
-                "{counts:?} SMs are asked for, and of what is free the device can give {given:?}; \
-                 ask for these"
+                "{counts:?} SMs are asked for, and of what is in nobody's floor the device can give \
+                 {given:?}; ask for these"
             )));
         }
+        let split = sms.split(request.granularity(granularity)).map_err(runtime)?;
         let contexts = split.groups.into_iter().zip(counts).map(|(group, count)| {
             let context = device.create_context(group).map_err(runtime)?;
             Ok(GreenContext::of(Created::counted(context, Some(count))))

@@ -5,8 +5,8 @@ use green_ctx_torch::{Torch, scope};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyDict;
 
+use crate::argument::modules;
 use crate::fault::Fault;
 use crate::gil::{Held, blocking};
 
@@ -43,9 +43,10 @@ pub(crate) fn entered(
     Ok(())
 }
 
-/// Notes that the thread has left a partition.
-pub(crate) fn left(py: Python<'_>, raw_context: usize) -> PyResult<()> {
-    if is_loop_running(py)? {
+/// Notes that the thread has left a partition. `of_task` says whether a task had entered the one that was
+/// entered last.
+pub(crate) fn left(py: Python<'_>, raw_context: usize, of_task: bool) -> PyResult<()> {
+    if of_task && is_loop_running(py)? {
         tasks(py)?.call_method1(intern!(py, "left"), (raw_context,))?;
     }
     Ok(())
@@ -61,9 +62,8 @@ fn is_loop_running(py: Python<'_>) -> PyResult<bool> {
     if let Some(running) = RUNNING.get(py) {
         return Ok(!running.bind(py).call0()?.is_none());
     }
-    let modules = py.import(intern!(py, "sys"))?.getattr(intern!(py, "modules"))?;
-    let modules = modules.cast_into::<PyDict>()?;
-    let Some(events) = modules.get_item(intern!(py, "asyncio.events"))? else { return Ok(false) };
+    let events = modules(py)?.get_item(intern!(py, "asyncio.events"))?;
+    let Some(events) = events else { return Ok(false) };
     // Not there while the module is being imported.
     let Some(running) = events.getattr_opt(intern!(py, "_get_running_loop"))? else {
         return Ok(false);

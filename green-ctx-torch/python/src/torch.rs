@@ -4,9 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use green_ctx_torch::{Torch, TorchError};
 use pyo3::exceptions::PyImportError;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::argument::modules;
 use crate::fault::Fault;
 use crate::gil::{Held, blocking};
 
@@ -37,6 +39,10 @@ pub(crate) fn external_stream(
 
 /// libtorch's functions in this process; imports torch where they are not there yet.
 pub(crate) fn libtorch(py: Python<'_>) -> PyResult<Torch> {
+    if let Some(torch) = Torch::found() {
+        install_captures(py)?;
+        return Ok(torch);
+    }
     let find = || match Torch::find() {
         Ok(torch) => Ok(Some(torch)),
         Err(TorchError::NotLoaded) => Ok(None),
@@ -49,17 +55,18 @@ pub(crate) fn libtorch(py: Python<'_>) -> PyResult<Torch> {
             blocking(py, || Ok(Torch::find()?))?
         }
     };
-    if !CAPTURES.load(Ordering::Relaxed) {
-        install_captures(py)?;
-    }
+    install_captures(py)?;
     Ok(torch)
 }
 
 /// Whether torch was made to capture graphs where the thread is.
 static CAPTURES: AtomicBool = AtomicBool::new(false);
 
-/// Has torch capture graphs where the thread is.
+/// Has torch capture graphs where the thread is, from the first call on.
 fn install_captures(py: Python<'_>) -> PyResult<()> {
+    if CAPTURES.load(Ordering::Relaxed) {
+        return Ok(());
+    }
     py.import("green_ctx_torch._captures")?.call_method0("install")?;
     CAPTURES.store(true, Ordering::Relaxed);
     Ok(())
@@ -71,6 +78,12 @@ fn import(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
 
 /// torch, or an error that says what to do instead of installing it.
 pub(crate) fn import_or<'py>(py: Python<'py>, instead: &str) -> PyResult<Bound<'py, PyModule>> {
+    // The import statement's machinery takes longer than all else that a stream costs.
+    if let Some(torch) = modules(py)?.get_item(intern!(py, "torch"))?
+        && let Ok(torch) = torch.cast_into::<PyModule>()
+    {
+        return Ok(torch);
+    }
     py.import("torch").map_err(|error| {
         let missing = PyImportError::new_err(format!(
             "torch is needed for this and cannot be imported; install it, or {instead}"

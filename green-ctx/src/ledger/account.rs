@@ -1,5 +1,6 @@
 //! Who has which of a device's units, and what the next owner of a free one waits for.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::mem;
 use std::sync::Arc;
@@ -91,6 +92,8 @@ pub(crate) struct Taken<F> {
 struct Held {
     name: Arc<str>,
     units: usize,
+    /// Whether its units are of another cut, so that it may be on any: it shares each of this one's.
+    of_other_cut: bool,
 }
 
 /// The name of a group that has no units any more.
@@ -138,12 +141,17 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         cut: &Cut,
         request: &SplitRequest,
     ) -> Result<Vec<Chosen>, Refusal> {
-        if self.is_out() && self.cut != *cut {
+        let is_other = self.is_out() && self.cut != *cut;
+        let has_floors = || self.units.iter().any(|unit| unit.floor.is_some());
+        if is_other && (!request.overlapping || has_floors()) {
             let holders = self.holders().into_iter().chain(self.sharers(None)).collect();
             return Err(Refusal::CutInUse { held: self.describe_cut(), holders });
         }
-        let free = self.free(units);
-        let load = |unit: usize| if self.is_out() { self.units[unit].load() } else { Some(0) };
+        // Whoever promises nothing and is promised nothing may have units of another cut, as long as
+        // there are no floors that those may be on.
+        let is_known = self.is_out() && !is_other;
+        let free = if is_known { self.free(units) } else { UnitSet::all(units.counts().len()) };
+        let load = |unit: usize| if is_known { self.units[unit].load() } else { Some(0) };
         let supply = Supply { units, cut, free, load, preferred: &[], recycler: &self.recycler };
         supply.assign(request, || NotEnoughSms {
             holders: self.holders(),
@@ -156,8 +164,9 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
     /// The units that floors may have, of a device that is cut as the groups that are out ask for.
     pub(crate) fn free(&self, units: &UnitCounts) -> UnitSet {
         let count = units.counts().len();
+        let is_free = |unit: &usize| self.units.get(*unit).is_none_or(Unit::is_free);
         match self.is_out() {
-            true => UnitSet::of(count, (0..count).filter(|unit| self.units[*unit].is_free())),
+            true => UnitSet::of(count, (0..count).filter(is_free)),
             false => UnitSet::all(count),
         }
     }
@@ -197,6 +206,12 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
     /// it has at once. The choice must have been made under the same lock.
     pub(crate) fn take(&mut self, units: &UnitCounts, chosen: &Chosen) -> Taken<F> {
         let former = if self.is_out() { None } else { self.start(&chosen.placement.cut, units) };
+        if self.cut != chosen.placement.cut {
+            debug_assert!(chosen.floor == 0);
+            let group = self.enter_as(chosen, self.units.len(), true);
+            self.units.iter_mut().for_each(|unit| unit.sharers.push(group));
+            return Taken { group, fences: Vec::new(), _former: former };
+        }
         let group = self.enter(chosen);
         for unit in chosen.floor_units() {
             debug_assert!(self.units[unit].is_free());
@@ -211,7 +226,11 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
 
     /// A number for a group.
     fn enter(&mut self, chosen: &Chosen) -> GroupNumber {
-        let held = Held { name: Arc::clone(&chosen.name), units: chosen.placement.members.len() };
+        self.enter_as(chosen, chosen.placement.members.len(), false)
+    }
+
+    fn enter_as(&mut self, chosen: &Chosen, units: usize, of_other_cut: bool) -> GroupNumber {
+        let held = Held { name: Arc::clone(&chosen.name), units, of_other_cut };
         self.held += 1;
         if let Some(number) = self.groups.iter().position(Option::is_none) {
             self.groups[number] = Some(held);
@@ -253,6 +272,14 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         (group, ended)
     }
 
+    /// The units that the account has for a group: its own, or every one of this cut.
+    fn units_of<'a>(&self, group: GroupNumber, members: &'a [usize]) -> Cow<'a, [usize]> {
+        match &self.groups[group.0] {
+            Some(Held { of_other_cut: true, .. }) => Cow::Owned((0..self.units.len()).collect()),
+            _ => Cow::Borrowed(members),
+        }
+    }
+
     /// Begins to give out units of a cut, when all are free. Returns the former cut.
     fn start(&mut self, cut: &Cut, units: &UnitCounts) -> Option<Cut> {
         if self.cut == *cut && self.counts == units.counts() {
@@ -276,16 +303,22 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         members: &[usize],
         fences: &[F],
     ) -> Ended {
-        self.add_pending(members, fences);
-        self.leave(group, members)
+        let members = self.units_of(group, members);
+        self.add_pending(&members, fences);
+        self.leave(group, &members)
     }
 
     /// Takes a group's units back whose work could not be recorded: no floor gets them until
-    /// [`end_quarantine`](Ledger::end_quarantine).
-    pub(crate) fn quarantine(&mut self, group: GroupNumber, members: &[usize]) -> Ended {
+    /// [`end_quarantine`](Ledger::end_quarantine). Returns which they are.
+    pub(crate) fn quarantine(
+        &mut self,
+        group: GroupNumber,
+        members: &[usize],
+    ) -> (Ended, Vec<usize>) {
+        let members = self.units_of(group, members).into_owned();
         self.quarantined += members.len();
         members.iter().for_each(|unit| self.units[*unit].quarantined += 1);
-        self.leave(group, members)
+        (self.leave(group, &members), members)
     }
 
     /// Ends the quarantine of units, with what must be done before a floor has them again.
@@ -387,8 +420,9 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
     /// certain group.
     pub(crate) fn sharers(&self, of: Option<(&[usize], GroupNumber)>) -> Vec<Holder> {
         let mut is_asked_for = vec![of.is_none(); self.units.len()];
-        for unit in of.iter().flat_map(|(units, _)| *units) {
-            is_asked_for[*unit] = true;
+        if let Some((units, group)) = of {
+            let units = self.units_of(group, units);
+            units.iter().for_each(|unit| is_asked_for[*unit] = true);
         }
         let sharers = |unit: usize| -> &[GroupNumber] {
             if is_asked_for[unit] { &self.units[unit].sharers } else { &[] }

@@ -95,7 +95,8 @@ impl SplitRequest {
     /// for sure: they may be any that are in nobody's floor. Groups of one request share none with each other.
     ///
     /// Work of groups that share SMs competes for them, and nothing orders it. While the groups live,
-    /// nobody gets their SMs for a floor.
+    /// nobody gets their SMs for a floor. Where nobody has a floor, the granularity may be another than that
+    /// of the groups that are out; nobody gets any floor then while both live.
     pub const fn overlapping(mut self, overlapping: bool) -> Self {
         self.overlapping = overlapping;
         self

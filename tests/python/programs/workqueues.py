@@ -42,13 +42,13 @@ for create in (
     lambda: GreenContext.create(16),
     lambda: partition({"a": 16}),
     lambda: PlanSet({"day": {"a": 16}}, sm_count=16),
-    # What FlashInfer's and SGLang's streams are made of.
-    lambda: _native.split_green(0, [16, 24]),
 ):
     message = refused(create)
     names = re.findall(r"(GreenContext \d+) \(116 SMs\)", message)
     assert len(set(names)) == 2, message
     assert message.endswith("create it after what needs SMs of its own, or close it)"), message
+# FlashInfer's and SGLang's streams ask for none of their own.
+assert [given.sm_count for given in _native.split_green(0, [16, 24], "sglang")] == [16, 24]
 part.close()
 # The SMs that it had are free for others.
 GreenContext.create(16).close()
