@@ -111,19 +111,27 @@ pub fn enter(torch: &Torch, context: &Context, stream: &Stream) -> Result<()> {
 /// [`TorchError::ContextOrder`], after which the partition is still entered; [`TorchError::Call`] and
 /// [`TorchError::Driver`], after which it is left.
 pub fn leave(context: &Context) -> Result<()> {
+    leave_innermost(|entered| entered == context).map(drop)
+}
+
+/// Leaves the partition that this thread entered last, for which `is_it` must hold, as [`leave`] does. Returns
+/// whether [a task](task) had entered it.
+///
+/// # Errors
+///
+/// As [`leave`].
+pub fn leave_innermost(is_it: impl Fn(&Context) -> bool) -> Result<bool> {
     // Out of the list while calls are made.
     let frame = with_thread(|thread| {
-        let entered = |frame: &Frame| frame.stream.context() == context;
-        match thread.frames.pop() {
-            Some(frame) if entered(&frame) => Ok(frame),
-            other => {
-                let outer = thread.frames.iter().any(entered);
-                thread.frames.extend(other);
-                Err(if outer { TorchError::NotInnermost } else { TorchError::NotEntered })
-            }
-        }
+        let entered = |frame: &mut Frame| is_it(frame.stream.context());
+        thread.frames.pop_if(entered).ok_or_else(|| {
+            let outer = thread.frames.iter_mut().any(entered);
+            if outer { TorchError::NotInnermost } else { TorchError::NotEntered }
+        })
     })??;
-    leave_frame(frame)
+    let of_task = frame.of_task;
+    leave_frame(frame)?;
+    Ok(of_task)
 }
 
 /// Leaves the last of the partitions that this thread has entered for which `is_it` holds, as [`leave`] does or,
@@ -220,6 +228,13 @@ impl Drop for Entered {
 #[must_use]
 pub fn depth() -> usize {
     with_thread(|thread| thread.frames.len()).unwrap_or_default()
+}
+
+/// Whether this thread has entered a partition for which `is_it` holds, and not left it.
+#[must_use]
+pub fn is_entered(is_it: impl Fn(&Context) -> bool) -> bool {
+    let open = |frame: &Frame| !frame.ended && is_it(frame.stream.context());
+    with_thread(|thread| thread.frames.iter().any(open)).unwrap_or(false)
 }
 
 /// The partition that this thread entered last and has not left.

@@ -8,7 +8,7 @@ use green_ctx::{
     context::{Context, WeakContext},
     resource::SmGroup,
 };
-use green_ctx_torch::{Torch, scope};
+use green_ctx_torch::{TorchError, scope};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -192,38 +192,35 @@ impl GreenContext {
         blocking(py, move || Ok(Made::new(request.create(ordinal)?)))
     }
 
-    fn enter(&self, py: Python<'_>, torch: &Torch) -> PyResult<()> {
-        let made = self.made()?;
-        let open = made.live()?;
-        blocking(py, || scope::enter(torch, &open.context, &open.own()?.stream).map_err(runtime))?;
-        let own = open.own()?;
-        task::entered(py, &open.context, &own.stream, made.raw_context)
-    }
-
     /// Submits torch's work of this thread to the context.
     fn begin(&self, py: Python<'_>) -> PyResult<()> {
+        let made = self.made()?;
         // First: a closed context is no reason to import torch.
-        self.live()?;
+        let open = made.live()?;
         let torch = torch::libtorch(py)?;
-        self.enter(py, &torch)
+        let own = blocking(py, || {
+            let own = open.own()?;
+            scope::enter(&torch, &open.context, &own.stream).map_err(runtime)?;
+            Ok(own)
+        })?;
+        task::entered(py, &open.context, &own.stream, made.raw_context)
     }
 
     /// Ends what was begun last.
     fn end(&self, py: Python<'_>) -> PyResult<()> {
         let made = self.made()?;
-        let of_task = scope::task::is_innermost_of_task();
-        blocking(py, || made.leave())?;
+        let of_task = blocking(py, || made.leave())?;
         task::left(py, made.raw_context, of_task)
     }
 }
 
 impl Made {
-    fn leave(&self) -> Result<(), Fault> {
+    /// Returns whether a task had set it.
+    fn leave(&self) -> Result<bool, Fault> {
         // Not asked of `live`: a context that was closed while it is set can be left.
-        let innermost = scope::innermost();
-        let set = innermost.filter(|context| self.context.is(context));
-        if let Some(context) = set {
-            return scope::leave(&context).map_err(runtime);
+        match scope::leave_innermost(|context| self.context.is(context)) {
+            Err(TorchError::NotInnermost | TorchError::NotEntered) => {}
+            left => return left.map_err(runtime),
         }
         self.live()?;
         Err(Fault::state(match scope::depth() {
