@@ -161,7 +161,14 @@ fn leave_frame(mut frame: Frame) -> Result<()> {
     let ready = check_process(frame.stream.context().device())
         .and_then(|()| frame.switched.check_order())
         .and_then(|()| frame.slot.check());
-    if let Err(TorchError::StreamOrder | TorchError::ContextOrder) = ready {
+    let stays = matches!(
+        ready,
+        Err(TorchError::StreamOrder
+            | TorchError::ContextOrder
+            // Nothing of the parent process is current here, to be put back.
+            | TorchError::Driver(green_ctx::Error::Forked))
+    );
+    if stays {
         with_thread(|thread| thread.frames.push(frame))?;
         return ready;
     }
@@ -242,13 +249,6 @@ pub fn is_entered(is_it: impl Fn(&Context) -> bool) -> bool {
 pub fn innermost() -> Option<Context> {
     let context = |thread: &mut Thread| Some(thread.frames.last()?.stream.context().clone());
     with_thread(context).ok().flatten()
-}
-
-/// Whether this thread has entered and not left a partition for which `is_it` holds.
-#[must_use]
-pub fn is_entered(is_it: impl Fn(&Context) -> bool) -> bool {
-    let open = |frame: &Frame| !frame.ended && is_it(frame.stream.context());
-    with_thread(|thread| thread.frames.iter().any(open)).unwrap_or_default()
 }
 
 /// Destroys the events that this thread keeps for the next partition that it enters. They keep the

@@ -63,7 +63,7 @@ pub(crate) struct Claim {
 
 impl Claim {
     /// What the ledger calls the SMs.
-    pub(crate) fn name(&self) -> &Arc<str> {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
@@ -149,11 +149,11 @@ impl Description {
     }
 
     /// Takes the SMs.
-    pub(crate) fn take(&self, device: &Device, name: &Arc<str>) -> Result<SmGroup, Fault> {
+    pub(crate) fn take(&self, device: &Device, name: &str) -> Result<SmGroup, Fault> {
         let sms = device.resources().sm().map_err(runtime)?;
         let request = match &self.kind {
-            Kind::Count => SplitRequest::new().group(Arc::clone(name), self.sm_count),
-            Kind::Piece(groups, place) => structured(groups, *place, name).only(Arc::clone(name)),
+            Kind::Count => SplitRequest::new().group(name, self.sm_count),
+            Kind::Piece(groups, place) => structured(groups, *place, name).only(name),
         };
         let split = sms.split(request).map_err(runtime)?;
         let Some(group) = split.groups.into_iter().chain(split.remainder).next() else {
@@ -223,7 +223,7 @@ impl Description {
         let groups: Arc<[Group]> = groups.into();
         let sms = device.resources().sm().map_err(runtime)?;
         // The names are for the split's errors.
-        let request = structured(&groups, groups.len(), &Arc::from("rest"));
+        let request = structured(&groups, groups.len(), "rest");
         let counts = sms.structured_counts(request).map_err(runtime)?;
         let part = |(place, sm_count): (usize, &u32)| {
             let group = groups.get(place);
@@ -251,10 +251,10 @@ impl Description {
 const PAIR: u32 = 2;
 
 /// A structured request whose group of one place has a name of its own. The rest comes last.
-fn structured(groups: &[Group], place: usize, name: &Arc<str>) -> SplitRequest {
+fn structured(groups: &[Group], place: usize, name: &str) -> SplitRequest {
     let named = |index: usize| match index == place {
-        true => Arc::clone(name),
-        false => Arc::from(format!("group {index}")),
+        true => name.to_owned(),
+        false => format!("group {index}"),
     };
     let mut request = SplitRequest::new();
     for (index, group) in groups.iter().enumerate() {
