@@ -161,7 +161,14 @@ fn leave_frame(mut frame: Frame) -> Result<()> {
     let ready = check_process(frame.stream.context().device())
         .and_then(|()| frame.switched.check_order())
         .and_then(|()| frame.slot.check());
-    if let Err(TorchError::StreamOrder | TorchError::ContextOrder) = ready {
+    let stays = matches!(
+        ready,
+        Err(TorchError::StreamOrder
+            | TorchError::ContextOrder
+            // Nothing of the parent process is current here, to be put back.
+            | TorchError::Driver(green_ctx::Error::Forked))
+    );
+    if stays {
         with_thread(|thread| thread.frames.push(frame))?;
         return ready;
     }

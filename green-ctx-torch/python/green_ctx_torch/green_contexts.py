@@ -8,6 +8,7 @@ those of 2.15. Exceptions are of the original's types. All of it works with torc
 |---|---|---|
 | overlap of contexts | contexts of two calls of `create`, or of one `SMPartition`, share SMs in silence | no two contexts with SMs of their own share any: the second is a RuntimeError that says who holds them |
 | `SMPartition` | describes SMs and reserves none | the same; a context of it takes them until it is closed or gone |
+| `GreenContext.sm_partition` | keeps the context | does not; while the context is open no other one is made of its SMs |
 | splitting an `SMPartition` | needs CUDA 13.1 | `num_sms` alone works on every driver; what else a split takes needs CUDA 13.1 |
 | splitting a part again | of a context's `sm_partition` only | by count, of any `SMPartition`, without a context; parts of a context's SMs become contexts when it is closed |
 | splitting with co-scheduling, backfill or locality domains | any SMs of a context | all SMs of a device, in one split; while one of its groups is a context, the device has contexts of that split only |

@@ -273,7 +273,9 @@ impl World {
 
     fn quarantine(&mut self) {
         let Some(group) = self.pick() else { return };
-        let ended = self.call(|ledger| ledger.quarantine(group.number, &group.placement.members));
+        let members = &group.placement.members;
+        let (ended, units) = self.call(|ledger| ledger.quarantine(group.number, members));
+        assert_eq!(units, *members);
         assert!(ended._name.as_ref().is_some_and(|name| Arc::ptr_eq(name, &group.name)));
         self.quarantined.push(group);
     }
@@ -350,7 +352,7 @@ impl World {
         let limit = self.rng.usize(..4);
         if self.rng.bool() {
             let raw = self.token();
-            let idle = Idle { placement, workqueue: None, sm_count, raw };
+            let idle = Idle { placement, workqueue: None, sm_count, raw, kept: false };
             drop(self.call(|ledger| ledger.recycler.put(idle)));
         } else {
             let found = self.call(|ledger| ledger.recycler.take(&placement, None));

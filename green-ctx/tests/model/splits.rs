@@ -273,7 +273,7 @@ impl World {
     /// As the end of a context's last handle.
     fn leave(&self, group: Group, context: u32, running: &[Fence]) {
         let (placement, sm_count) = (group.placement.clone(), 2);
-        let idle = Idle { placement, workqueue: None, sm_count, raw: context };
+        let idle = Idle { placement, workqueue: None, sm_count, raw: context, kept: false };
         let put = || drop(self.ledger.lock().recycler.put(idle));
         if self.has(Mistake::LeavesTheContextInUse) {
             put();
