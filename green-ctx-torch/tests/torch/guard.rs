@@ -61,11 +61,16 @@ fn a_panic_puts_the_stream_back() -> Outcome {
 #[test]
 fn a_guard_keeps_its_stream() -> Outcome {
     let machine = Machine::new()?;
-    let live = machine.sim.live().streams;
-    let guard = machine.torch.guard(&machine.stream(0)?)?;
-    assert_eq!(machine.sim.live().streams, live + 1);
+    let (live, driver) = (machine.sim.live().streams, machine.device.driver());
+    let stream = machine.stream(0)?;
+    let (guard, raw) = (machine.torch.guard(&stream)?, stream.as_raw());
+    drop(stream);
+    assert!(driver.find_stream(raw).is_some());
     drop(guard);
-    assert_eq!(machine.sim.live().streams, live);
+    // Its object is gone. PyTorch has seen the stream, which waits for the next user.
+    assert!(driver.find_stream(raw).is_none());
+    assert_eq!(machine.sim.live().streams, live + 1);
+    assert_eq!(machine.stream(0)?.as_raw(), raw);
     Ok(())
 }
 
@@ -84,8 +89,8 @@ fn a_guard_that_ends_out_of_order_is_reported() -> Outcome {
     drop(inner);
     // What the inner guard puts back is alive still.
     assert_eq!(machine.torch.current_stream(0)?, raw);
-    assert_eq!(machine.sim.live().streams, live - 1);
-    assert_eq!(heard.load(Ordering::Relaxed), 1);
+    assert!(machine.device.driver().find_stream(raw.cast()).is_some());
+    assert_eq!((machine.sim.live().streams, heard.load(Ordering::Relaxed)), (live, 1));
     Ok(())
 }
 

@@ -152,11 +152,12 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         let is_known = self.is_out() && !is_other;
         let free = if is_known { self.free(units) } else { UnitSet::all(units.counts().len()) };
         let load = |unit: usize| if is_known { self.units[unit].load() } else { Some(0) };
+        let quarantined = self.sm_counts().filter(|_| is_known);
         let supply = Supply { units, cut, free, load, preferred: &[], recycler: &self.recycler };
         supply.assign(request, || NotEnoughSms {
             holders: self.holders(),
             sharers: self.sharers(None),
-            quarantined: self.sm_counts().map_or(0, |sms| sms.quarantined),
+            quarantined: quarantined.map_or(0, |sms| sms.quarantined),
             ..NotEnoughSms::default()
         })
     }

@@ -153,8 +153,19 @@ impl World {
             self.pending = (0..count).map(|unit| (unit, all.clone())).collect();
             self.cut = which;
         }
-        for group in chosen {
+        for mut group in chosen {
             let taken = self.call(|ledger| ledger.take(&units, &group));
+            if which != self.cut {
+                // Of another cut: it may be on any unit, so it counts as sharing each, and nobody has a
+                // floor beside it.
+                assert!(
+                    request.overlapping && self.groups.iter().all(|g| floor_of(g).count() == 0)
+                );
+                let (cut, units) = &self.cuts[self.cut];
+                let members: Vec<usize> = (0..units.counts().len()).collect();
+                group.pool.clone_from(&members);
+                group.placement = Placement { cut: cut.clone(), members };
+            }
             // What is shared waits for nobody, and a later floor still does.
             let mut expected = BTreeSet::new();
             for unit in group.floor_units() {
@@ -205,6 +216,8 @@ impl World {
         match refused {
             Err(Refusal::CutInUse { .. }) => {
                 assert!(which != self.cut && !nobody_has_any);
+                let has_floor = |group: &Group| floor_of(group).count() > 0;
+                assert!(!request.overlapping || self.groups.iter().any(has_floor));
             }
             Err(Refusal::NotEnoughSms(shortage)) => {
                 let held: u32 = shortage.holders.iter().map(|holder| holder.sm_count).sum();
