@@ -33,6 +33,10 @@ const SCRIPTS: &[&str] = &[
     "tests/python/gpu/memory.py",
     "tests/python/gpu/harness.py",
     "tests/python/gpu/probe.py",
+    "tests/python/gpu/kernels.py",
+    "tests/python/gpu/workloads.py",
+    "tests/python/gpu/persistent.py",
+    "tests/python/gpu/distributed.py",
     "green-ctx-torch/examples/decode_beside_prefill.py",
 ];
 

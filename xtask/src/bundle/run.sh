@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs on a GPU host what the bundle holds, and leaves the results in a folder:
-#   ./run.sh [RESULTS] [verify|conformance|tests|benches|bench|cudarc|torch ...]
-# The part torch wants a Python with torch, python3 or $TORCH_PYTHON, and runs when it is named.
+#   ./run.sh [RESULTS] [verify|conformance|tests|benches|bench|cudarc|torch|distributed ...]
+# The parts torch and distributed want a Python with torch, python3 or $TORCH_PYTHON, and run when they are
+# named; distributed wants two GPUs.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 results=${1:-results}
@@ -63,7 +64,7 @@ for part in $parts; do
                 echo "== cudarc: left out; CUBLAS is the path of a libcublas.so, or of its folder"
             fi
             ;;
-        torch)
+        torch | distributed)
             python=${TORCH_PYTHON:-python3}
             site=$(cd "$results" && pwd)/site
             rm -rf "$site"
@@ -75,15 +76,21 @@ for part in $parts; do
                 step torch-install "$python" -m zipfile -e "$here"/torch/*.whl "$site"
             fi
             export PYTHONPATH=$site
-            step torch "$python" "$here/torch/test_torch.py" "$results/torch.json"
-            step decode-beside-prefill kept "$results/decode_beside_prefill.txt" \
-                "$python" "$here/torch/decode_beside_prefill.py"
+            if [ "$part" = torch ]; then
+                step torch "$python" "$here/torch/test_torch.py" "$results/torch.json"
+                step workloads "$python" "$here/torch/workloads.py" "$results/workloads.json"
+                step persistent "$python" "$here/torch/persistent.py" "$results/persistent.json"
+                step decode-beside-prefill kept "$results/decode_beside_prefill.txt" \
+                    "$python" "$here/torch/decode_beside_prefill.py"
+            else
+                step distributed "$python" "$here/torch/distributed.py" "$results/distributed.json"
+            fi
             unset PYTHONPATH
             rm -rf "$site"
             ;;
         *)
-            echo "unknown part $part; there are verify, conformance, tests, benches, bench, cudarc" \
-                "and torch"
+            echo "unknown part $part; there are verify, conformance, tests, benches, bench, cudarc," \
+                "torch and distributed"
             failed=1
             ;;
     esac
