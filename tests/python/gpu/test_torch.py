@@ -276,6 +276,30 @@ def a_context_set_inside_of_a_capture():
 
 
 @check
+def watching_finds_what_runs_outside():
+    part = green_ctx_torch.partition({"small": 16})["small"]
+    graph, plain = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    A @ B
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        result = A @ B
+    with part, green_ctx_torch.watch() as inside:
+        A @ B
+    assert inside.ok and inside.total > 0, inside
+    with part, green_ctx_torch.watch() as outside:
+        A @ B
+        with torch.cuda.stream(plain):
+            torch.relu(A)
+            A.sum()
+    assert len(outside.escapes) >= 2, outside
+    # Of a graph's kernels too the driver reports the context.
+    with green_ctx_torch.watch(part) as replayed:
+        graph.replay()
+    assert replayed.escapes and same(result), replayed
+    return {"outside": [escape.name[:40] for escape in outside.escapes]}
+
+
+@check
 def two_threads_in_two_contexts():
     plain = torch.cuda.current_stream()
     observed, failures = {}, []

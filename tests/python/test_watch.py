@@ -1,0 +1,90 @@
+"""What `watch` makes of the profiler's records."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from green_ctx_torch import Watch, watch
+
+INSIDE, PLAIN = 7, 1
+
+
+def event(name, ts, context, category="kernel", **arguments):
+    """A record of the profiler, of a microsecond and a half."""
+    arguments = {"device": 0, "stream": 20 + context, "context": context, **arguments}
+    return {"name": name, "cat": category, "ts": ts, "dur": 1.5, "args": arguments}
+
+
+def mark(ts, context):
+    return event("spin_kernel(long)", ts, context)
+
+
+def read(*work, marks=(mark(0, INSIDE), mark(1, PLAIN), mark(99, INSIDE))):
+    watched = Watch(SimpleNamespace(name="decode"))
+    watched._device = 0
+    watched._read([*marks, *work])
+    return watched
+
+
+def test_all_inside():
+    watched = read(
+        event("gemm", 5, INSIDE),
+        event("Memcpy HtoD", 6, PLAIN, "gpu_memcpy"),
+        event("cudaLaunchKernel", 4, PLAIN, "cuda_runtime"),
+        event("other", 7, PLAIN, device=1),
+    )
+    assert watched.ok and watched.escapes == [] and watched.total == 1
+    assert repr(watched) == "<Watch decode: all 1 kernels ran inside>"
+
+
+def test_escapes_are_told_apart():
+    watched = read(
+        event("gemm", 5, INSIDE),
+        event("add", 6, PLAIN),
+        event("add", 7, PLAIN),
+        event("nccl", 8, 9),
+        event("Memset", 9, PLAIN, "gpu_memset"),
+        event("Memcpy DtoD", 9, PLAIN, "gpu_memcpy"),
+        # Of the same name as the marks.
+        event("spin_kernel(long)", 10, PLAIN),
+    )
+    assert not watched.ok and watched.total == 7
+    found = {(escape.name, escape.kind, escape.context): escape.count for escape in watched.escapes}
+    assert found == {
+        ("add", "kernel", PLAIN): 2,
+        ("nccl", "kernel", 9): 1,
+        ("Memset", "memset", PLAIN): 1,
+        ("Memcpy DtoD", "copy", PLAIN): 1,
+        ("spin_kernel(long)", "kernel", PLAIN): 1,
+    }
+    assert watched.escapes[0].name == "add" and watched.escapes[0].duration_us == 3.0
+    assert "6 of 7 kernels ran outside" in repr(watched)
+    assert json.loads(watched.to_json())["escapes"][0]["count"] == 2
+
+
+@pytest.mark.parametrize(
+    ("marks", "words"),
+    [
+        ((), "reported no kernels"),
+        ((mark(0, INSIDE), mark(1, PLAIN)), "lost records"),
+        ((mark(0, INSIDE), mark(1, PLAIN), mark(99, 3)), "lost records"),
+        ((mark(0, PLAIN), mark(1, PLAIN), mark(99, PLAIN)), "does not report which green context"),
+        ((mark(0, None), mark(1, None), mark(99, None)), "does not report which green context"),
+    ],
+)
+def test_what_is_not_known_is_an_error(marks, words):
+    with pytest.raises(RuntimeError, match=words):
+        read(event("gemm", 5, INSIDE), marks=marks)
+
+
+def test_a_kernel_without_a_context_is_an_error():
+    with pytest.raises(RuntimeError, match="no context of gemm"):
+        read(event("gemm", 5, None))
+
+
+def test_results_are_there_after_the_block():
+    watched = watch()
+    for ask in (lambda: watched.escapes, lambda: watched.ok, lambda: watched.total):
+        with pytest.raises(RuntimeError, match="has not ended"):
+            ask()
+    assert "not finished" in repr(watched)
