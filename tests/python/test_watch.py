@@ -11,7 +11,7 @@ INSIDE, PLAIN = 7, 1
 
 def event(name, ts, context, category="kernel", **arguments):
     """A record of the profiler, of a microsecond and a half."""
-    arguments = {"device": 0, "stream": 20 + context, "context": context, **arguments}
+    arguments = {"device": 0, "stream": 20, "context": context, **arguments}
     return {"name": name, "cat": category, "ts": ts, "dur": 1.5, "args": arguments}
 
 
