@@ -1,5 +1,6 @@
 """torch's streams, with a stand-in for torch."""
 
+import driver
 import pytest
 from contextlib import closing
 from green_ctx_torch import partition
@@ -47,3 +48,16 @@ except ImportError as error:
     print(error)
 """
     assert "torch is needed" in python(program)
+
+
+def test_a_stream_outlives_its_partition(fake_torch):
+    # As autograd and the allocator keep using it, without keeping it.
+    parts = partition({"a": 132})
+    raw = [parts["a"].stream.cuda_stream, parts["a"].create_stream(-2).cuda_stream]
+    parts.close()
+    with closing(partition({"b": 132})) as parts:
+        for stream in raw:
+            driver.synchronize(stream)
+        # The next partition of its SMs has them.
+        assert parts["b"].raw_stream == raw[0]
+        assert parts["b"].create_stream(-2).cuda_stream == raw[1]
