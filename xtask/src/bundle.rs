@@ -34,6 +34,7 @@ const SCRIPTS: &[&str] = &[
     "tests/python/gpu/harness.py",
     "tests/python/gpu/probe.py",
     "tests/python/gpu/kernels.py",
+    "tests/python/gpu/stamped.py",
     "tests/python/gpu/workloads.py",
     "tests/python/gpu/persistent.py",
     "tests/python/gpu/distributed.py",
