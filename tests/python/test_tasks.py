@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import signal
+import sys
 import weakref
 from contextlib import closing
 
@@ -46,21 +48,179 @@ def test_each_task_is_in_its_own_partition(torch):
     assert torch.current() == 0 and len(seen) == 3
 
 
-def test_tasks_made_in_a_block_begin_there(torch):
-    async def child(part):
+def test_tasks_made_in_a_block_are_in_it_until_it_ends(torch):
+    async def child(part, ended):
         assert torch.current() == part.raw_stream
         await asyncio.sleep(0)
         assert torch.current() == part.raw_stream
+        await ended.wait()
+        assert torch.current() == 0
 
     async def main(part):
+        ended = asyncio.Event()
         with part:
-            task = asyncio.create_task(child(part))
-        assert torch.current() == 0
+            task = asyncio.create_task(child(part, ended))
+            for _ in range(3):
+                await asyncio.sleep(0)
+                assert torch.current() == part.raw_stream
+        ended.set()
         await task
         assert torch.current() == 0
 
     with closing(partition({"a": 8})) as parts:
         asyncio.run(main(parts["a"]))
+
+
+def test_a_generator_that_the_loop_closes_ends_its_block(torch):
+    async def tokens(part):
+        with part:
+            while True:
+                await asyncio.sleep(0)
+                yield 1
+
+    async def main(part, other):
+        async for _ in tokens(part):
+            break
+        gc.collect()
+        await asyncio.sleep(0.01)
+        assert torch.current() == 0
+        with other:
+            await asyncio.sleep(0)
+            assert torch.current() == other.raw_stream
+        await asyncio.sleep(0)
+        assert torch.current() == 0
+
+    with closing(partition({"a": 8, "b": 8})) as parts:
+        asyncio.run(main(*parts.values()))
+
+
+def test_a_generator_of_one_task_that_another_closes(torch):
+    def inside(part):
+        with part:
+            yield
+
+    async def owner(generator):
+        next(generator)
+        await asyncio.sleep(0.01)
+        assert torch.current() == 0
+
+    async def main(part):
+        generator = inside(part)
+        task = asyncio.create_task(owner(generator))
+        await asyncio.sleep(0)
+        generator.close()
+        await task
+
+    with closing(partition({"a": 8})) as parts:
+        asyncio.run(main(parts["a"]))
+
+
+def test_what_outlives_a_block_does_not_keep_its_sms(torch):
+    async def main():
+        asyncio.get_running_loop().call_later(60, lambda: None)
+        parts = partition({"a": 132})
+        with parts["a"]:
+            await asyncio.wait_for(asyncio.sleep(0), timeout=3600)
+        parts.close()
+        partition({"b": 132}).close()
+
+    asyncio.run(main())
+
+
+def test_a_loop_within_a_handle_gives_the_outer_task_back(torch):
+    async def inner(part):
+        with part:
+            await asyncio.sleep(0)
+            assert torch.current() == part.raw_stream
+
+    async def main(a, b):
+        with a:
+            await asyncio.sleep(0)
+            loop = asyncio.new_event_loop()
+            outer = asyncio.get_running_loop()
+            asyncio._set_running_loop(None)
+            loop.run_until_complete(inner(b))
+            asyncio._set_running_loop(outer)
+            loop.close()
+            assert torch.current() == a.raw_stream
+        assert torch.current() == 0
+
+    with closing(partition({"a": 8, "b": 8})) as parts:
+        asyncio.run(main(*parts.values()))
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="tasks are started eagerly from 3.12 on")
+def test_a_task_that_is_started_eagerly_enters_after_an_await(torch):
+    async def eager(part):
+        with pytest.raises(RuntimeError, match="started eagerly"):
+            with part:
+                raise AssertionError
+        assert torch.current() == 0
+        await asyncio.sleep(0)
+        with part:
+            await asyncio.sleep(0)
+            assert torch.current() == part.raw_stream
+
+    async def main(part):
+        with part:
+            await asyncio.sleep(0)
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+        await asyncio.create_task(eager(part))
+
+    with closing(partition({"a": 8})) as parts:
+        asyncio.run(main(parts["a"]))
+
+
+def test_a_loop_that_does_not_say_when_tasks_change_is_refused(torch):
+    class Loop:
+        """An event loop of another library."""
+
+    with closing(partition({"a": 8})) as parts:
+        asyncio._set_running_loop(Loop())
+        try:
+            with pytest.raises(RuntimeError, match="asyncio.to_thread"):
+                with parts["a"]:
+                    raise AssertionError
+        finally:
+            asyncio._set_running_loop(None)
+        assert torch.current() == 0
+
+
+def test_a_signal_leaves_nothing_entered(torch):
+    class Alarm(Exception):
+        pass
+
+    armed = []
+
+    def alarm(*_):
+        if armed:
+            armed.clear()
+            raise Alarm
+
+    async def main(part):
+        missed = 0
+        for _ in range(3000):
+            try:
+                armed.append(True)
+                signal.setitimer(signal.ITIMER_REAL, 1e-5)
+                with part:
+                    pass
+                for _ in range(20):
+                    pass
+                armed.clear()
+            except Alarm:
+                missed += 1
+            assert torch.current() == 0
+        await asyncio.sleep(0)
+        assert torch.current() == 0
+        return missed
+
+    former = signal.signal(signal.SIGALRM, alarm)
+    try:
+        with closing(partition({"a": 8})) as parts:
+            assert asyncio.run(main(parts["a"])) > 0
+    finally:
+        signal.signal(signal.SIGALRM, former)
 
 
 def test_a_loop_inside_of_a_block_is_inside(torch):

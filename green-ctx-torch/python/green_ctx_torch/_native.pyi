@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import (
     Any,
     Literal,
@@ -20,7 +20,6 @@ __all__ = [
     "Audit",
     "DryRun",
     "DryRunGroup",
-    "Entry",
     "Fit",
     "GraphCache",
     "GreenContext",
@@ -40,10 +39,8 @@ __all__ = [
     "_capture_ends",
     "_main",
     "_partition_here",
+    "_run_handle",
     "_stream_here",
-    "_task_entered",
-    "_task_resume",
-    "_task_suspend",
     "audit",
     "current_sm_count",
     "dry_run",
@@ -500,14 +497,7 @@ def verify(
 ) -> Report: ...
 def info(device: _Device = None) -> dict[str, Any]: ...
 def _main(arguments: list[str]) -> int: ...
-@final
-class Entry:
-    @property
-    def raw_context(self) -> int: ...
-
-def _task_entered() -> bool: ...
-def _task_resume(entries: list[Entry]) -> None: ...
-def _task_suspend() -> None: ...
+def _run_handle(original: Callable[[Any], Any], handle: Any) -> Any: ...
 def _partition_here() -> int: ...
 def current_sm_count(device: SupportsIndex) -> int | None: ...
 def _stream_here() -> torch.cuda.ExternalStream | None: ...

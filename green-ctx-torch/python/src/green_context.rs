@@ -209,8 +209,7 @@ impl GreenContext {
     /// Ends what was begun last.
     fn end(&self, py: Python<'_>) -> PyResult<()> {
         let made = self.made()?;
-        let of_task = blocking(py, || made.leave())?;
-        task::left(py, made.raw_context, of_task)
+        task::leave(py, made.raw_context, || made.leave())
     }
 }
 

@@ -84,7 +84,7 @@ mod _native {
     #[pymodule_export]
     use crate::sm_partition::SMPartition;
     #[pymodule_export]
-    use crate::task::{_task_entered, _task_resume, _task_suspend, Entry};
+    use crate::task::_run_handle;
 
     #[pymodule_export]
     #[allow(non_upper_case_globals, reason = "what Python calls a module's version")]

@@ -317,9 +317,9 @@ impl Partition {
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
-        let of_task =
-            blocking(py, || Ok(scope::leave_when_innermost(|entered| self.context.is(entered))?))?;
-        task::left(py, self.raw_context, of_task)
+        task::leave(py, self.raw_context, || {
+            Ok(scope::leave_when_innermost(|entered| self.context.is(entered))?)
+        })
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

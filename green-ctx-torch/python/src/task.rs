@@ -1,102 +1,236 @@
-//! Tasks of asyncio: what one has entered is not current while another runs.
+//! Tasks of asyncio: what one has entered is current while the task runs, and not while another does.
+//!
+//! A context variable holds what the running task has entered. asyncio's handles are wrapped
+//! (`green_ctx_torch._tasks`), so that each makes current what its context has. Between the change of
+//! what is current and that of the variable no Python code runs, which a signal could interrupt.
 
+use std::cell::RefCell;
+
+use arc_swap::ArcSwapOption;
 use green_ctx::{Stream, context::Context};
-use green_ctx_torch::{Torch, scope};
+use green_ctx_torch::{Torch, TorchError, scope};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use pyo3::types::PyTuple;
 
 use crate::argument::modules;
 use crate::fault::Fault;
 use crate::gil::{Held, blocking};
 
-/// A partition that a task has entered. The context variable of `green_ctx_torch._tasks` holds them.
+/// A block that a task is in, and the tasks that were made within it. `None` once the block has ended, for all
+/// of them.
 #[pyclass(frozen, module = "green_ctx_torch._native")]
-pub(crate) struct Entry {
-    context: Held<Context>,
-    stream: Held<Stream>,
+struct Entry {
+    open: ArcSwapOption<Held<(Context, Stream)>>,
     raw_context: usize,
 }
 
-#[pymethods]
-impl Entry {
-    /// The driver's handle of the context, a CUcontext.
-    #[getter]
-    fn raw_context(&self) -> usize {
-        self.raw_context
-    }
+thread_local! {
+    /// The blocks that tasks of this thread are in, whichever task runs.
+    static OPEN: RefCell<Vec<Py<Entry>>> = const { RefCell::new(Vec::new()) };
+    /// The contexts, of Python, of the handles that run on this thread, a loop within a handle last.
+    static RUNNING: RefCell<Vec<Py<PyAny>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Notes that the thread has entered a partition, where a task of asyncio runs on it.
+/// The context variable: a tuple of [`Entry`], from the outermost to the innermost.
+fn variable(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
+    static VARIABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let variable = VARIABLE.get_or_try_init(py, || {
+        let class = py.import("contextvars")?.getattr("ContextVar")?;
+        Ok::<_, PyErr>(class.call1(("green_ctx_torch",))?.unbind())
+    })?;
+    Ok(variable.bind(py))
+}
+
+/// What the variable holds, in the context that is current.
+fn entries(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
+    let held = variable(py)?.call_method1(intern!(py, "get"), (PyTuple::empty(py),))?;
+    Ok(held.cast_into()?)
+}
+
+/// What it holds in another context.
+fn entries_of<'py>(context: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
+    let py = context.py();
+    let nothing = PyTuple::empty(py);
+    Ok(context.call_method1(intern!(py, "get"), (variable(py)?, nothing))?.cast_into()?)
+}
+
+/// Notes that the thread has entered a partition, where asyncio runs on it. After an error it is left again.
 pub(crate) fn entered(
     py: Python<'_>,
     context: &Context,
     stream: &Stream,
     raw_context: usize,
 ) -> PyResult<()> {
-    if !is_loop_running(py)? {
-        return Ok(());
-    }
-    blocking(py, || Ok(scope::task::own_innermost()?))?;
-    let (context, stream) = (Held::new(context.clone()), Held::new(stream.clone()));
-    tasks(py)?.call_method1(intern!(py, "entered"), (Entry { context, stream, raw_context },))?;
-    Ok(())
-}
-
-/// Notes that the thread has left a partition. `of_task` says whether a task had entered the one that was
-/// entered last.
-pub(crate) fn left(py: Python<'_>, raw_context: usize, of_task: bool) -> PyResult<()> {
-    if of_task && is_loop_running(py)? {
-        tasks(py)?.call_method1(intern!(py, "left"), (raw_context,))?;
-    }
-    Ok(())
-}
-
-fn tasks(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
-    py.import(intern!(py, "green_ctx_torch._tasks"))
-}
-
-/// Whether asyncio runs on this thread. It is not imported for that.
-fn is_loop_running(py: Python<'_>) -> PyResult<bool> {
-    static RUNNING: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    if let Some(running) = RUNNING.get(py) {
-        return Ok(!running.bind(py).call0()?.is_none());
-    }
-    let events = modules(py)?.get_item(intern!(py, "asyncio.events"))?;
-    let Some(events) = events else { return Ok(false) };
-    // Not there while the module is being imported.
-    let Some(running) = events.getattr_opt(intern!(py, "_get_running_loop"))? else {
-        return Ok(false);
+    let noted = match running_loop(py) {
+        Ok(None) => return Ok(()),
+        Ok(Some(running)) => note(&running, context, stream, raw_context),
+        Err(error) => Err(error),
     };
-    let is_running = !running.call0()?.is_none();
-    let _same = RUNNING.set(py, running.unbind());
-    Ok(is_running)
+    if noted.is_err() {
+        let left = py.detach(|| scope::leave_when_innermost(|entered| entered == context));
+        // What went wrong first is reported.
+        drop(left);
+    }
+    noted
 }
 
-/// Whether the partition that this thread entered last was entered by a task.
-#[pyfunction]
-pub(crate) fn _task_entered() -> bool {
-    scope::task::is_innermost_of_task()
+fn note(
+    running: &Bound<'_, PyAny>,
+    context: &Context,
+    stream: &Stream,
+    raw_context: usize,
+) -> PyResult<()> {
+    let py = running.py();
+    let tasks = py.import(intern!(py, "green_ctx_torch._tasks"))?;
+    tasks.call_method1(intern!(py, "watch"), (running,))?;
+    let held = (context.clone(), stream.clone());
+    let open = ArcSwapOption::from_pointee(Held::new(held));
+    let entry = Py::new(py, Entry { open, raw_context })?;
+    let former = entries(py)?;
+    let all = former.iter().chain([entry.bind(py).clone().into_any()]);
+    let all = PyTuple::new(py, all.collect::<Vec<_>>())?;
+    variable(py)?.call_method1(intern!(py, "set"), (&all,))?;
+    // A task that is started eagerly, or `Context.run`, changes contexts in the middle of a handle.
+    let outer = RUNNING.with_borrow(|running| running.last().map(|context| context.clone_ref(py)));
+    if let Some(outer) = outer
+        && !entries_of(outer.bind(py))?.is(&all)
+    {
+        variable(py)?.call_method1(intern!(py, "set"), (former,))?;
+        return Err(PyRuntimeError::new_err(
+            "a partition is entered in another context than that of the callback that runs, as in a task \
+             that is started eagerly before its first await, and what runs next would be in it too; \
+             enter it after an await, or start the task with loop.create_task",
+        ));
+    }
+    py.detach(scope::task::own_innermost).map_err(Fault::from)?;
+    OPEN.with_borrow_mut(|open| open.push(entry));
+    Ok(())
 }
 
-/// Makes current what a task has entered, in the place of what another task left.
+/// Leaves a partition: what the thread has entered and, where a task had, what the tasks were to enter again.
+pub(crate) fn leave(
+    py: Python<'_>,
+    raw_context: usize,
+    leave: impl FnOnce() -> Result<bool, Fault> + Send,
+) -> PyResult<()> {
+    let left = py.detach(leave);
+    let suspended =
+        matches!(left, Err(Fault::Torch(TorchError::NotEntered | TorchError::NotInnermost)));
+    if !matches!(left, Ok(true)) && !suspended {
+        return Ok(left.map(drop)?);
+    }
+    // The block of a generator that another task closes is not entered while that one runs.
+    match end(py, raw_context)? {
+        true => Ok(()),
+        false => Ok(left.map(drop)?),
+    }
+}
+
+/// Ends the block that was begun last with a context: of those that the running task is in or, where it is in
+/// none, of the thread's. Returns whether there was one.
+fn end(py: Python<'_>, raw_context: usize) -> PyResult<bool> {
+    let mine = entries(py)?;
+    let is_it = |entry: &Entry| entry.raw_context == raw_context && entry.open.load().is_some();
+    let own = mine.iter().rev().find_map(|entry| {
+        let entry = entry.cast_into::<Entry>().ok()?;
+        is_it(entry.get()).then(|| entry.unbind())
+    });
+    let known = || {
+        OPEN.with_borrow(|open| {
+            let found = open.iter().rev().find(|entry| is_it(entry.get()));
+            found.map(|entry| entry.clone_ref(py))
+        })
+    };
+    let Some(entry) = own.or_else(known) else { return Ok(false) };
+    let rest = mine.iter().filter(|other| !other.is(&entry)).collect::<Vec<_>>();
+    if rest.len() < mine.len() {
+        variable(py)?.call_method1(intern!(py, "set"), (PyTuple::new(py, rest)?,))?;
+    }
+    entry.get().open.store(None);
+    let ended = OPEN.with_borrow_mut(|open| {
+        let place = open.iter().position(|other| other.is(&entry));
+        place.map(|place| open.remove(place))
+    });
+    drop(ended);
+    Ok(true)
+}
+
+/// The event loop that runs on this thread. asyncio is not imported for that.
+fn running_loop(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
+    static ASK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let ask = match ASK.get(py) {
+        Some(ask) => ask.bind(py).clone(),
+        None => {
+            let events = modules(py)?.get_item(intern!(py, "asyncio.events"))?;
+            let Some(events) = events else { return Ok(None) };
+            // Not there while the module is being imported.
+            let Some(ask) = events.getattr_opt(intern!(py, "_get_running_loop"))? else {
+                return Ok(None);
+            };
+            let _same = ASK.set(py, ask.clone().unbind());
+            ask
+        }
+    };
+    let running = ask.call0()?;
+    Ok((!running.is_none()).then_some(running))
+}
+
+/// Runs a handle of asyncio with what its task has entered. `original` is asyncio's own way to run it.
 #[pyfunction]
-pub(crate) fn _task_resume(py: Python<'_>, entries: Vec<Py<Entry>>) -> PyResult<()> {
-    blocking(py, || {
+pub(crate) fn _run_handle(
+    original: &Bound<'_, PyAny>,
+    handle: &Bound<'_, PyAny>,
+) -> PyResult<Py<PyAny>> {
+    let py = handle.py();
+    let context = handle.getattr(intern!(py, "_context"))?;
+    let wanted = entries_of(&context)?;
+    if !wanted.is_empty() || scope::task::is_innermost_of_task() {
+        change(handle, &wanted)?;
+    }
+    RUNNING.with_borrow_mut(|running| running.push(context.unbind()));
+    let result = original.call1((handle,));
+    let outer = RUNNING.with_borrow_mut(|running| {
+        drop(running.pop());
+        running.last().map(|context| context.clone_ref(py))
+    });
+    if scope::task::is_innermost_of_task() {
+        py.detach(scope::task::suspend);
+    }
+    // Of a loop that runs within a handle.
+    if let Some(outer) = outer {
+        change(handle, &entries_of(outer.bind(py))?)?;
+    }
+    Ok(result?.unbind())
+}
+
+/// Makes current what a task has entered, in the place of what another task left. Where that fails the loop
+/// hears of it, and the handle runs all the same: a loop whose handles do not run does not end.
+fn change(handle: &Bound<'_, PyAny>, wanted: &Bound<'_, PyTuple>) -> PyResult<()> {
+    let py = handle.py();
+    let mut open = Vec::with_capacity(wanted.len());
+    for entry in wanted.iter() {
+        open.extend(entry.cast_into::<Entry>()?.get().open.load_full());
+    }
+    let changed = blocking(py, move || {
         scope::task::suspend();
-        if entries.is_empty() {
+        if open.is_empty() {
             return Ok(());
         }
-        let entries = entries.iter().map(|entry| {
-            let entry = entry.get();
-            (&*entry.context, &*entry.stream)
+        let entered = open.iter().map(|held| {
+            let (context, stream) = &***held;
+            (context, stream)
         });
-        Ok(scope::task::resume(&Torch::find().map_err(Fault::from)?, entries)?)
-    })
-}
-
-/// Puts aside what tasks have entered.
-#[pyfunction]
-pub(crate) fn _task_suspend(py: Python<'_>) {
-    py.detach(scope::task::suspend);
+        Ok(scope::task::resume(&Torch::find()?, entered)?)
+    });
+    let Err(error) = changed else { return Ok(()) };
+    let running = handle.getattr(intern!(py, "_loop"))?;
+    let report = pyo3::types::PyDict::new(py);
+    report.set_item("message", "a task goes on outside of the partition that it is in")?;
+    report.set_item("exception", error)?;
+    report.set_item("handle", handle)?;
+    running.call_method1(intern!(py, "call_exception_handler"), (report,))?;
+    Ok(())
 }
