@@ -9,6 +9,7 @@ from contextlib import closing
 
 import driver
 import pytest
+from dropins import run
 from dropins import torch as torch  # noqa: F401
 from green_ctx_torch import GreenContext, PlanSet, partition, retarget
 
@@ -366,3 +367,8 @@ def test_closing_a_set_frees_its_sms_while_plans_live(torch):
     plans.close()
     partition({"all": 132}).close()
     assert [kept[0].name, kept[1].name] == ["day", "dusk"] and "day" in repr(kept[0])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_tasks_are_where_a_model_says(seed, tmp_path):
+    assert "race" not in run("tasks.py", str(seed), tmp_path=tmp_path)

@@ -72,7 +72,7 @@ def _wrap_trees() -> None:
     manager = getattr(trees, "CUDAGraphTreeManager", None)
     if manager is None or hasattr(manager, _HOME):
         return
-    run, backward = manager._run, manager.set_to_running_backward
+    run, get = manager._run, trees.get_manager
 
     def _run(self: Any, new_inputs: Any, function_id: Any) -> Any:
         here = _native._partition_here()
@@ -80,14 +80,34 @@ def _wrap_trees() -> None:
             return run(self, new_inputs, function_id)
         return _peer(self, here).run(new_inputs, function_id)
 
-    def set_to_running_backward(self: Any) -> None:
-        for known in (self, *_peers(self).values()):
-            backward(known)
+    def get_manager(*arguments: Any, **named: Any) -> Any:
+        found = get(*arguments, **named)
+        # Who asks wants to know what was run last, and that may have been in a partition.
+        here = _native._partition_here() if found is not None else 0
+        return _peers(found).get(here, found) if here else found
+
+    def on_all(name: str) -> None:
+        original = getattr(manager, name, None)
+        if original is None:
+            # Of other versions of torch.
+            return
+
+        def call(self: Any, *arguments: Any, **named: Any) -> None:
+            for peer in list(_peers(self).values()):
+                original(peer, *arguments, **named)
+            original(self, *arguments, **named)
+            if name == "shutdown":
+                _peers(self).clear()
+
+        call.__name__, call.__doc__ = name, original.__doc__
+        setattr(manager, name, call)
 
     # The managers that inductor makes are for work in no partition.
     setattr(manager, _HOME, 0)
     manager._run = _run
-    manager.set_to_running_backward = set_to_running_backward
+    trees.get_manager = get_manager
+    for name in ("set_to_running_backward", "shutdown", "mark_warmup_incomplete"):
+        on_all(name)
 
 
 def _peers(manager: Any) -> dict[int, Any]:
@@ -108,4 +128,9 @@ def _peer(manager: Any, here: int) -> Any:
             if name.startswith("id") and isinstance(value, dict):
                 setattr(peer, name, value)
         peers[here] = peer
-    return peers[here]
+    peer = peers[here]
+    # What functions that were added since say of their outputs.
+    for name, value in vars(manager).items():
+        if name.startswith("has_") and isinstance(value, bool):
+            setattr(peer, name, value)
+    return peer
