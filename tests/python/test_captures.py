@@ -1,12 +1,14 @@
 """Captures of torch, which uses a stream of its own for them, run where the thread is."""
 
 import ctypes
+import sys
+import types
 from contextlib import closing
 
 import driver
 import pytest
 from dropins import torch as torch_  # noqa: F401
-from green_ctx_torch import _captures, partition
+from green_ctx_torch import _captures, info, partition
 
 
 def context_of(raw_stream):
@@ -47,6 +49,8 @@ def torch(torch_):
 
     torch_.cuda.CUDAGraph = CUDAGraph
     _captures.install()
+    # Initialises the driver.
+    info()
     with driver.primary_context():
         yield torch_
 
@@ -125,3 +129,55 @@ def test_wrapping_is_done_once_and_keeps_names(torch):
     _captures.install()
     assert torch.cuda.CUDAGraph.capture_begin is wrapped
     assert (wrapped.__name__, wrapped.__doc__) == ("capture_begin", "Begins.")
+
+
+class Manager:
+    """torch._inductor.cudagraph_trees.CUDAGraphTreeManager: what is wrapped of it."""
+
+    def __init__(self, device_index):
+        self.device_index, self.stream, self.ran, self.calls = device_index, None, [], []
+        self.ids_to_funcs, self.id_to_mode = {}, {}
+        self.has_live_outputs = False
+
+    def run(self, new_inputs, function_id):
+        return self._run(new_inputs, function_id)
+
+    def _run(self, new_inputs, function_id):
+        self.ran.append(function_id)
+        return self, self.ids_to_funcs[function_id]
+
+    def set_to_running_backward(self):
+        self.calls.append("backward")
+
+    def shutdown(self):
+        self.calls.append("shutdown")
+
+
+def test_each_partition_has_graphs_of_its_own_of_what_is_compiled(torch, monkeypatch):
+    first = Manager(0)
+    trees = types.SimpleNamespace(CUDAGraphTreeManager=Manager, get_manager=lambda *_: first)
+    monkeypatch.setitem(sys.modules, "torch._inductor.cudagraph_trees", trees)
+    _captures.install()
+    with closing(partition({"a": 8, "b": 16})) as parts:
+        a, b = parts.values()
+        first.ids_to_funcs[1] = "one"
+        assert first.run([], 1) == (first, "one")
+        with a:
+            peer, function = first.run([], 1)
+            assert peer is not first and function == "one"
+            assert context_of(peer.stream.cuda_stream) == a.raw_context
+            assert trees.get_manager(0) is peer
+        with b:
+            other, _ = first.run([], 1)
+            assert other not in (first, peer)
+        # Functions, and what is said of their outputs, that came later.
+        first.ids_to_funcs[2], first.has_live_outputs = "two", True
+        # By torch's current stream too, as on the threads of backward.
+        torch.make_current(a.raw_stream)
+        assert first.run([], 2) == (peer, "two") and peer.has_live_outputs
+        torch.make_current(0)
+        assert first.run([], 1)[0] is first and trees.get_manager(0) is first
+        assert (first.ran, peer.ran, other.ran) == ([1, 1], [1, 2], [1])
+        first.set_to_running_backward()
+        first.shutdown()
+        assert peer.calls == other.calls == first.calls == ["backward", "shutdown"]

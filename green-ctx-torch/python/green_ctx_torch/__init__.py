@@ -9,6 +9,7 @@
 What runs in one partition never takes SMs of another. Memory and caches are shared.
 """
 
+import sys
 import sysconfig
 
 if sysconfig.get_config_var("Py_GIL_DISABLED"):
@@ -16,6 +17,12 @@ if sysconfig.get_config_var("Py_GIL_DISABLED"):
         "green_ctx_torch does not support free-threaded Python; use an interpreter with the GIL, such "
         "as python3.13 and not python3.13t"
     )
+if sys.version_info < (3, 12):
+    # Newer ones refuse by themselves.
+    import _xxsubinterpreters
+
+    if _xxsubinterpreters.get_current() != _xxsubinterpreters.get_main():
+        raise ImportError("green_ctx_torch works in the main interpreter only, and this is another")
 
 from green_ctx_torch import flashinfer, green_contexts, sglang, sizing
 from green_ctx_torch._native import (
