@@ -26,6 +26,11 @@ def _kernel():
     return kernel
 
 
+def kernel():
+    """The address of a kernel that does nothing, a CUkernel."""
+    return _kernel().value
+
+
 def keep_busy(raw_stream):
     """Launches a kernel of many blocks, which the simulated device works on for a while."""
     grid, block, shared = (1 << 12, 1, 1), (1024, 1, 1), 0
@@ -98,6 +103,7 @@ def destroy_graph(raw):
 def primary_context():
     """Has the device's primary context current, as PyTorch has."""
     context = ctypes.c_void_p()
+    call("cuInit", 0)
     call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
     call("cuCtxPushCurrent_v2", context)
     yield

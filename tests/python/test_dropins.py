@@ -80,7 +80,7 @@ def test_contexts_own_their_sms():
         ((16, 99), RuntimeError, "no device 99"),
         ((16, -1), RuntimeError, "no device -1"),
         ((16, "cpu"), ValueError, "cpu is no CUDA device"),
-        ((16, 1.5), TypeError, "(?s)not a float.*device_id"),
+        ((16, 1.5), TypeError, "(?s)not the float.*device_id"),
         ((), RuntimeError, "num_sms, sm_partition or workqueue_scope must be specified"),
     ],
 )

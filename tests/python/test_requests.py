@@ -42,7 +42,7 @@ def test_wrong_values_are_value_errors(ask, keywords, expected):
         ({"workqueue": 4}, 'workqueue is a scope, as in "balanced", or a scope and a limit'),
         ({"workqueue": ("balanced", 4, 1)}, "and not the tuple ('balanced', 4, 1)"),
         ({"workqueue": (4, "balanced")}, "and not the tuple (4, 'balanced')"),
-        ({"workqueue": ("balanced", "4")}, "a whole number such as 16 is wanted, not a str"),
+        ({"workqueue": ("balanced", "4")}, "workqueue is a scope, as in"),
         ({"priority": "high"}, "is a whole number, as in -1, or a mapping by name, and not the str"),
         ({"priority": {"a": None}}, "and not None"),
         ({"priority": {8: 1}}, "and 8 is of type int"),

@@ -122,6 +122,10 @@ class CUdevResource:
 
 def get_sm_count_constraint(major: int, minor: int) -> tuple[int, int]:
     """The least SMs of a partition and what its count is a multiple of, by compute capability."""
+    for name, value in (("major", major), ("minor", minor)):
+        if not isinstance(value, int):
+            message = f"{name} must be an int, such as 9, and is a {type(value).__name__}"
+            raise TypeError(message)
     if major >= 9:
         return (8, 8)
     if major not in _CONSTRAINTS:
@@ -149,7 +153,7 @@ def get_cudevice(dev: _torch.device | int) -> _Any:
 
 def get_device_resource(cu_dev: _Any) -> CUdevResource:
     """All SMs of a device. Nothing is taken."""
-    ordinal = int(cu_dev)
+    ordinal = _handle(cu_dev)
     count, minimum, alignment, _ = _native.sm_limits(ordinal)
     return CUdevResource(ordinal, CUdevSmResource(count, minimum, alignment))
 
@@ -163,9 +167,11 @@ def split_resource(
     rounded = _rounded(_ours(resource), min_count)
     needed, available = num_groups * rounded, resource.sm.smCount
     if needed > available:
+        most = available // rounded
+        advice = f"at most {most} groups, or for smaller ones" if most else f"at most {available} SMs"
         raise RuntimeError(
             f"{_TOO_MANY}: {num_groups} groups of {rounded} SMs need {needed} and there are "
-            f"{available}; ask for at most {available // rounded} groups, or for smaller ones"
+            f"{available}; ask for {advice}"
         )
     groups = [resource._piece(rounded) for _ in range(num_groups)]
     return groups, resource._piece(available - needed)
@@ -176,7 +182,7 @@ def split_resource_by_sm_count(
 ) -> tuple[list[CUdevResource], CUdevResource]:
     """A group of at least so many SMs for each count, and the remainder. Nothing is taken."""
     groups: list[CUdevResource] = []
-    for sm_count in sm_counts:
+    for sm_count in _each("sm_counts", sm_counts, "a list such as [16, 24]"):
         [group], resource = split_resource(resource, 1, sm_count)
         groups.append(group)
     return groups, resource
@@ -190,7 +196,9 @@ def create_green_ctx_streams(
     Partitions are made of the resources that have none yet: of all of them or, with an error, of
     none.
     """
-    device, resources = int(cu_dev), [_ours(resource) for resource in resources]
+    device = _handle(cu_dev)
+    example = "a list of what split_resource returns"
+    resources = [_ours(resource) for resource in _each("resources", resources, example)]
     for resource in resources:
         if resource._device != device:
             raise RuntimeError(
@@ -240,7 +248,7 @@ def split_device_green_ctx_by_sm_count(
     Raises `ValueError` for no counts and for one that is not positive, `RuntimeError` where the
     device has too few SMs, or none for the remainder.
     """
-    counts = [_count("SM count", count) for count in sm_counts]
+    counts = [_count("SM count", count) for count in _each("sm_counts", sm_counts, "a list such as [16, 24]")]
     if not counts:
         raise ValueError("sm_counts is empty; name the SMs of one partition at least")
     cu_dev = get_cudevice(dev)
@@ -275,6 +283,21 @@ def _count(name: str, value: int) -> int:
     return count
 
 
+def _each(name: str, values: _Any, example: str) -> _Any:
+    """What is iterated over, and no text."""
+    if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
+        raise TypeError(f"{name} must be {example}, and is a {type(values).__name__}")
+    return values
+
+
+def _handle(cu_dev: _Any) -> int:
+    """The ordinal of a device's handle: cuda-python's is an int too, by `__int__` alone."""
+    if isinstance(cu_dev, (str, bytes, float)) or not hasattr(cu_dev, "__int__"):
+        message = f"cu_dev must be a CUdevice, as get_cudevice(0) returns it, and is a {type(cu_dev).__name__}"
+        raise TypeError(message)
+    return int(cu_dev)
+
+
 def _ours(resource: CUdevResource) -> CUdevResource:
     """A resource of this module, which alone can own SMs."""
     if not isinstance(resource, CUdevResource):
@@ -297,4 +320,8 @@ def _ordinal(dev: _Any) -> int:
         raise ValueError(f"dev is {dev}; only CUDA devices have SMs: pass torch.device('cuda:0')")
     if index is None:
         index = sys.modules["torch"].cuda.current_device()
-    return operator.index(index)
+    try:
+        return operator.index(index)
+    except TypeError:
+        message = f"the index of dev must be an int, such as 0, and is a {type(index).__name__}"
+        raise TypeError(message) from None

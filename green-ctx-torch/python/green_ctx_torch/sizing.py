@@ -36,6 +36,11 @@ def sm_count(stream: torch.cuda.Stream | None = None) -> int:
     import torch
 
     if stream is not None:
+        if not hasattr(stream, "cuda_stream"):
+            raise TypeError(
+                "sm_count takes a torch.cuda.Stream, such as parts['decode'].stream, and not a "
+                f"{type(stream).__name__}"
+            )
         with torch.cuda.stream(stream):
             return sm_count()
     device = torch.cuda.current_device()

@@ -30,6 +30,11 @@ __all__ = ["Escape", "Watch", "watch"]
 _MARKER = "spin_kernel"
 """The kernel of `torch.cuda._sleep`: launched where the context is known."""
 
+_NO_RESULTS = (
+    "the watched block has not ended, or it raised an exception; ask after a block that ended well: "
+    "`with watch() as watched:`"
+)
+
 _MARGIN_SECONDS = 0.005
 """How far the profiler's window extends beyond the markers, in case two clocks differ."""
 
@@ -64,6 +69,11 @@ class Watch:
     """What `watch` returns. The results are there once the block has ended."""
 
     def __init__(self, partition: Partition | None = None) -> None:
+        if partition is not None and not isinstance(partition, _native.Partition):
+            raise TypeError(
+                "watch takes a Partition, such as parts['decode'] or context.partition, and not a "
+                f"{type(partition).__name__}"
+            )
         self._partition = partition
         self._name = "" if partition is None else partition.name
         self._device = -1
@@ -81,7 +91,7 @@ class Watch:
         host use none.
         """
         if self._escapes is None:
-            raise RuntimeError("the watched block has not ended, or it raised an exception")
+            raise RuntimeError(_NO_RESULTS)
         return list(self._escapes)
 
     @property
@@ -93,7 +103,7 @@ class Watch:
     def total(self) -> int:
         """How many kernels, memsets and copies within the device ran, inside and outside."""
         if self._escapes is None:
-            raise RuntimeError("the watched block has not ended, or it raised an exception")
+            raise RuntimeError(_NO_RESULTS)
         return self._total
 
     def to_json(self) -> str:
@@ -163,9 +173,11 @@ class Watch:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        profiler = self._profiler
+        if profiler is None:
+            raise RuntimeError("the watch has not begun; write `with watch() as watched:`")
         import torch
 
-        profiler = self._profiler
         try:
             if kind is None and torch.cuda.is_current_stream_capturing():
                 raise RuntimeError("a graph capture began in the watched block and goes on")

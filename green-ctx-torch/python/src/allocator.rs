@@ -253,8 +253,11 @@ fn unused(shared: &Shared, name: &str) -> Result<Usage, Fault> {
         return Ok(Usage::default());
     }
     known.extend(shared.snapshot().partitions.into_keys());
-    let known = known.into_iter().collect::<Vec<_>>().join(", ");
-    Err(Fault::value(format!("there is no partition {name}; there are {known}")))
+    let known = match known.is_empty() {
+        true => "none is open, so make it first".to_owned(),
+        false => format!("there are {}", known.into_iter().collect::<Vec<_>>().join(", ")),
+    };
+    Err(Fault::value(format!("there is no partition {name}; {known}")))
 }
 
 fn limit(bytes: Option<Whole>) -> Result<Option<u64>, Fault> {

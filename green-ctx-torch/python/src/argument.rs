@@ -44,10 +44,45 @@ pub(crate) fn index<'py>(
     if object.is_instance_of::<PyBool>() {
         return Err(wrong());
     }
-    object.call_method0("__index__").map_err(|error| {
-        // An interrupt, say, is no wrong type.
-        if error.is_instance_of::<PyException>(object.py()) { wrong() } else { error }
+    // An interrupt, say, is no wrong type.
+    let whole =
+        object.call_method0("__index__").map_err(|error| or_passed(object.py(), error, &wrong))?;
+    if whole.is_instance_of::<PyInt>() { Ok(whole) } else { Err(wrong()) }
+}
+
+/// What to raise where an argument's own code raised an exception: `wrong`, unless it is an interrupt or
+/// the like, which passes.
+pub(crate) fn or_passed(py: Python<'_>, error: PyErr, wrong: impl FnOnce() -> PyErr) -> PyErr {
+    if error.is_instance_of::<PyException>(py) { wrong() } else { error }
+}
+
+/// A value as messages show it: the beginning of its representation, or `...` where that fails.
+pub(crate) fn shown(object: &Bound<'_, PyAny>) -> PyResult<String> {
+    /// In characters.
+    const SHOWN: usize = 60;
+    let value = match object.repr() {
+        Ok(text) => text.to_string_lossy().into_owned(),
+        Err(error) if error.is_instance_of::<PyException>(object.py()) => "...".to_owned(),
+        Err(error) => return Err(error),
+    };
+    Ok(match value.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}...", &value[..end]),
+        None => value,
     })
+}
+
+/// Text that is one of a few words. What is no Unicode is none of them.
+pub(crate) struct Word(pub(crate) String);
+
+impl FromPyObject<'_, '_> for Word {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Word> {
+        match object.cast::<PyString>() {
+            Ok(text) => Ok(Word(text.to_string_lossy().into_owned())),
+            Err(_) => Err(unexpected(&object, "a str is wanted")),
+        }
+    }
 }
 
 /// A name of a partition or of a plan: text, some of it, and none that C would end early.
@@ -55,7 +90,7 @@ pub(crate) fn name(of: &str, object: &Bound<'_, PyAny>) -> PyResult<String> {
     let Ok(text) = object.cast::<PyString>() else {
         return Err(PyTypeError::new_err(format!(
             "the name of a {of} is a str such as \"decode\", and {} is of type {}",
-            object.repr()?,
+            shown(object)?,
             kind(object)
         )));
     };
@@ -84,12 +119,15 @@ pub(crate) fn pairs<'py>(
         false => object.clone(),
     };
     let mut all = Vec::new();
-    for pair in items.try_iter().map_err(|_| wrong())? {
+    let py = object.py();
+    for pair in items.try_iter().map_err(|error| or_passed(py, error, wrong))? {
         let pair = pair?;
         if pair.is_instance_of::<PyString>() {
             return Err(wrong());
         }
-        let both = pair.try_iter().map_err(|_| wrong())?.collect::<PyResult<Vec<_>>>()?;
+        let both = pair.try_iter().map_err(|error| or_passed(py, error, wrong))?;
+        // It may have no end.
+        let both = both.take(3).collect::<PyResult<Vec<_>>>()?;
         let both: [_; 2] = both.try_into().map_err(|_| wrong())?;
         all.push(both.into());
     }
@@ -98,17 +136,15 @@ pub(crate) fn pairs<'py>(
 
 /// A `TypeError` that says what is expected, and what was given instead.
 pub(crate) fn unexpected(object: &Bound<'_, PyAny>, expected: &str) -> PyErr {
-    /// What is shown of a value, in characters.
-    const SHOWN: usize = 60;
     if object.is_none() {
         return PyTypeError::new_err(format!("{expected}, and not None"));
     }
-    let value = object.repr().map(|text| text.to_string_lossy().into_owned()).unwrap_or_default();
-    let value = match value.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}...", &value[..end]),
-        None => value,
-    };
-    PyTypeError::new_err(format!("{expected}, and not the {} {value}", kind(object)))
+    match shown(object) {
+        Ok(value) => {
+            PyTypeError::new_err(format!("{expected}, and not the {} {value}", kind(object)))
+        }
+        Err(raised) => raised,
+    }
 }
 
 /// Which device an argument names: a number, `"cuda:1"`, a `torch.device`, or None for the current one.
@@ -185,22 +221,30 @@ impl<'py> FromPyObject<'_, 'py> for DeviceId {
         if object.is_exact_instance_of::<PyInt>() {
             return Ok(DeviceId::Ordinal(object.extract::<Whole>()?.0));
         }
-        let none = |text: &Bound<'_, PyString>| {
+        let ordinal = |object: &Bound<'_, PyAny>| {
+            const EXPECTED: &str =
+                "a device is a whole number such as 1, \"cuda:1\" or torch.device(\"cuda:1\")";
+            let whole = index(object, || unexpected(object, EXPECTED))?;
+            Ok(DeviceId::Ordinal(whole.extract::<Whole>()?.0))
+        };
+        let none = |text: &str| {
+            let text = if text.is_empty() { "an empty name" } else { text };
             let known = "name one as in 1, \"cuda:1\" or torch.device(\"cuda:1\")";
             PyErr::from(Fault::value(format!("{text} is no CUDA device; {known}")))
         };
         if let Ok(text) = object.cast::<PyString>() {
-            return DeviceId::read(text.to_str()?).ok_or_else(|| none(&text));
+            let text = text.to_string_lossy();
+            return DeviceId::read(&text).ok_or_else(|| none(&text));
         }
         // A torch.device.
         if object.hasattr("type")? && object.hasattr("index")? {
             let (kind, index) = (object.getattr("type")?.str()?, object.getattr("index")?);
             return match (kind == "cuda", index.is_none()) {
-                (false, _) => Err(none(&kind)),
+                (false, _) => Err(none(&kind.to_string_lossy())),
                 (true, true) => Ok(DeviceId::Current),
-                (true, false) => Ok(DeviceId::Ordinal(index.extract::<Whole>()?.0)),
+                (true, false) => ordinal(&index),
             };
         }
-        Ok(DeviceId::Ordinal(object.extract::<Whole>()?.0))
+        ordinal(&object)
     }
 }

@@ -254,7 +254,7 @@ const PAIR: u32 = 2;
 fn structured(groups: &[Group], place: usize, name: &str) -> SplitRequest {
     let named = |index: usize| match index == place {
         true => name.to_owned(),
-        false => format!("group {index}"),
+        false => index.to_string(),
     };
     let mut request = SplitRequest::new();
     for (index, group) in groups.iter().enumerate() {

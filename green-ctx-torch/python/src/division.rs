@@ -33,10 +33,17 @@ impl Division {
 
     fn read(division: &Bound<'_, PyAny>, expected: &str) -> PyResult<Division> {
         let mut groups: Vec<(String, Share)> = Vec::new();
-        for (name, count) in argument::pairs(division, expected)? {
+        let pairs = argument::pairs(division, expected)?;
+        if pairs.is_empty() {
+            let reason = format!("a split needs at least one group, as in {EXAMPLE}");
+            return Err(Fault::value(reason).into());
+        }
+        for (name, count) in pairs {
             let name = argument::name("partition", &name)?;
             if groups.iter().any(|(known, _)| *known == name) {
-                return Err(Fault::value(format!("two partitions are named {name}")).into());
+                let reason =
+                    format!("two partitions are named {name}; give each a name of its own");
+                return Err(Fault::value(reason).into());
             }
             let share = share_of(&name, &count)?;
             let rest = groups.iter().find(|(_, known)| share == Share::REST && *known == share);
@@ -81,7 +88,7 @@ fn share_of(name: &str, asked: &Bound<'_, PyAny>) -> PyResult<Share> {
         return Ok(share.get().0);
     }
     if let Ok(text) = asked.cast::<PyString>() {
-        let share = share::Share::parse(text.to_str()?);
+        let share = share::Share::parse(&text.to_string_lossy());
         return Ok(share.map_err(|error| Fault::value(format!("group {name}: {error}")))?.0);
     }
     let whole = argument::index(asked, || {
@@ -94,6 +101,10 @@ fn share_of(name: &str, asked: &Bound<'_, PyAny>) -> PyResult<Share> {
     if let Ok(count) = whole.extract::<u32>() {
         return Ok(Share::from(count));
     }
-    let wrong = if whole.lt(0)? { "ask for 1 or more" } else { "no device has as many" };
+    let wrong = match whole.lt(0)? {
+        true => "ask for 1 or more",
+        false => "no device has as many, so ask for fewer",
+    };
+    let whole = argument::shown(&whole)?;
     Err(Fault::value(format!("group {name} asks for {whole} SMs; {wrong}")).into())
 }

@@ -154,7 +154,17 @@ impl From<Fault> for PyErr {
 
 /// A number that cannot be negative, as the type that is needed.
 pub(crate) fn unsigned<T: TryFrom<i64>>(what: &str, number: i64) -> Result<T, Fault> {
-    T::try_from(number).map_err(|_| Fault::value(format!("{what} cannot be {number}")))
+    let advice = match number < 0 {
+        true => "give a whole number from 0 on",
+        false => "give a smaller whole number",
+    };
+    let number = match number {
+        // What these stand for is further from 0.
+        i64::MIN => Err("so small".to_owned()),
+        i64::MAX => Err("so large".to_owned()),
+        number => T::try_from(number).map_err(|_| number.to_string()),
+    };
+    number.map_err(|number| Fault::value(format!("{what} cannot be {number}; {advice}")))
 }
 
 /// The name of an object's type, for messages.

@@ -8,7 +8,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt, PyTuple};
 
-use crate::argument::{Whole, index, unexpected};
+use crate::argument::{Whole, Word, index, shown, unexpected};
 use crate::fault::{Fault, kind, unsigned};
 use crate::gil::blocking;
 use crate::report;
@@ -164,7 +164,7 @@ impl Fit {
 /// requires. What does not fit is no error: the numbers say so.
 #[pyfunction]
 #[pyo3(signature = (kernel, partition, *, grid, block, shared_memory=Whole(0), cluster=None,
-    cooperative=false, handle_type="CUfunction"),
+    cooperative=false, handle_type=Word("CUfunction".to_owned())),
     text_signature = "(kernel, partition, *, grid, block, shared_memory=0, cluster=None, \
     cooperative=False, handle_type=\"CUfunction\")")]
 #[allow(clippy::too_many_arguments, reason = "Python's keywords")]
@@ -177,9 +177,9 @@ pub(crate) fn fit(
     shared_memory: Whole,
     cluster: Option<&Bound<'_, PyAny>>,
     cooperative: bool,
-    handle_type: &str,
+    handle_type: Word,
 ) -> PyResult<Fit> {
-    let handle = Handle::read(kernel, handle_type)?;
+    let handle = Handle::read(kernel, &handle_type.0)?;
     let Some(context) = report::context(partition)? else {
         const EXPECTED: &str = "fit takes a Partition or a GreenContext as its second argument";
         return Err(unexpected(partition, EXPECTED));
@@ -245,10 +245,15 @@ impl Handle {
             _ => return Ok(None),
         };
         let number = object.call_method0("__int__")?;
-        let number = number
-            .extract()
-            .map_err(|_| Fault::value(format!("{number} is no address of a kernel")))?;
-        Ok(Some(form(number)))
+        let address = if number.is_instance_of::<PyInt>() { number.extract().ok() } else { None };
+        match address {
+            Some(address) => Ok(Some(form(address))),
+            None => Err(Fault::value(format!(
+                "{} is no address of a kernel; give a CUfunction, a CUkernel or its address",
+                shown(&number)?
+            ))
+            .into()),
+        }
     }
 
     fn raw(self) -> RawKernel {

@@ -6,6 +6,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt};
 
+use crate::argument::{shown, unexpected};
 use crate::fault::{Fault, kind};
 use crate::gil::{Held, blocking};
 use crate::partition::Partition;
@@ -92,18 +93,31 @@ impl RetargetedGraph {
 
 /// The address of the CUgraph that an argument is.
 pub(crate) fn address(graph: &Bound<'_, PyAny>) -> PyResult<usize> {
-    if graph.is_instance_of::<PyInt>() && !graph.is_instance_of::<PyBool>() {
-        let address = graph.extract();
-        Ok(address.map_err(|_| Fault::value(format!("{graph} is no address of a graph")))?)
-    } else if graph.hasattr("raw_cuda_graph")? {
-        graph.call_method0("raw_cuda_graph")?.extract()
-    } else {
-        Err(PyTypeError::new_err(format!(
-            "a graph is a torch.cuda.CUDAGraph(keep_graph=True) or the address of a CUgraph, not \
-             a {}",
-            kind(graph)
-        )))
+    let is_number = |object: &Bound<'_, PyAny>| {
+        object.is_instance_of::<PyInt>() && !object.is_instance_of::<PyBool>()
+    };
+    let raw = match is_number(graph) {
+        true => graph.clone(),
+        false if graph.hasattr("raw_cuda_graph")? => graph.call_method0("raw_cuda_graph")?,
+        false => {
+            return Err(PyTypeError::new_err(format!(
+                "a graph is a torch.cuda.CUDAGraph(keep_graph=True) or the address of a CUgraph, not \
+                 a {}",
+                kind(graph)
+            )));
+        }
+    };
+    if !is_number(&raw) {
+        return Err(unexpected(&raw, "raw_cuda_graph returns the address of a CUgraph"));
     }
+    let known = raw.extract().map_err(|_| shown(&raw));
+    known.map_err(|raw| match raw {
+        Ok(raw) => Fault::value(format!(
+            "{raw} is no address of a graph; give what CUDAGraph.raw_cuda_graph() returns"
+        ))
+        .into(),
+        Err(raised) => raised,
+    })
 }
 
 /// The graph at an address, to be used before the caller's argument ends.

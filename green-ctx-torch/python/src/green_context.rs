@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::argument::{DeviceId, Whole, unexpected};
+use crate::argument::{DeviceId, Whole, Word, unexpected};
 use crate::deprecation;
 use crate::description::{Claim, Description};
 use crate::fault::Fault;
@@ -256,7 +256,7 @@ impl GreenContext {
         py: Python<'_>,
         num_sms: Option<Whole>,
         sm_partition: Option<&Bound<'_, PyAny>>,
-        workqueue_scope: Option<&str>,
+        workqueue_scope: Option<Word>,
         workqueue_concurrency_limit: Option<Whole>,
         device_id: DeviceId,
     ) -> PyResult<()> {
@@ -289,7 +289,7 @@ impl GreenContext {
         num_sms: Option<Whole>,
         device_id: DeviceId,
         sm_partition: Option<&Bound<'_, PyAny>>,
-        workqueue_scope: Option<&str>,
+        workqueue_scope: Option<Word>,
         workqueue_concurrency_limit: Option<Whole>,
     ) -> PyResult<GreenContext> {
         let (described, ordinal) = GreenContext::described(py, sm_partition, device_id)?;
@@ -316,7 +316,7 @@ impl GreenContext {
         preferred_coscheduled_sm_count: Argument<'py>,
         backfill: Argument<'py>,
         locality_domain_ids: Argument<'py>,
-        workqueue_scope: Option<&str>,
+        workqueue_scope: Option<Word>,
         workqueue_concurrency_limit: Option<Whole>,
         device_id: DeviceId,
     ) -> PyResult<Bound<'py, PyTuple>> {

@@ -9,12 +9,12 @@ use green_ctx::{
     plan::{PlanError, SwitchOptions},
     resource::Granularity,
 };
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::argument::{self, DeviceId, Whole};
+use crate::argument::{self, DeviceId, Whole, or_passed, unexpected};
 use crate::device::device;
 use crate::division::Division;
 use crate::fault::Fault;
@@ -116,6 +116,27 @@ impl Wanted {
     }
 }
 
+/// A time to wait.
+struct Milliseconds(f64);
+
+impl FromPyObject<'_, '_> for Milliseconds {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Milliseconds> {
+        const EXPECTED: &str = "drain_ms is a number of milliseconds, as in 5 or 0.5";
+        let py = object.py();
+        match object.extract() {
+            Ok(milliseconds) => Ok(Milliseconds(milliseconds)),
+            // A whole number that is more than any float.
+            Err(error) if error.is_instance_of::<PyOverflowError>(py) => {
+                let infinity = if object.lt(0)? { f64::NEG_INFINITY } else { f64::INFINITY };
+                Ok(Milliseconds(infinity))
+            }
+            Err(error) => Err(or_passed(py, error, || unexpected(&object, EXPECTED))),
+        }
+    }
+}
+
 /// A division with its name.
 struct NamedDivision {
     name: String,
@@ -197,7 +218,13 @@ impl PlanSet {
             PlanSet({\"day\": {\"decode\": 16, \"prefill\": \"rest\"}})";
         let mut divisions = Vec::new();
         for (name, division) in argument::pairs(plans, EXPECTED)? {
-            divisions.push(NamedDivision::read(&name, &division)?);
+            let named = NamedDivision::read(&name, &division)?;
+            if divisions.iter().any(|known: &NamedDivision| known.name == named.name) {
+                let name = &named.name;
+                let reason = format!("two plans are named {name}; give each a name of its own");
+                return Err(Fault::value(reason).into());
+            }
+            divisions.push(named);
         }
         let device = device.ordinal(py)?;
         let (set, prepared) = blocking(py, move || make(device, sm_count, fine, &divisions))?;
@@ -265,12 +292,12 @@ impl PlanSet {
         py: Python<'_>,
         name: &Bound<'_, PyAny>,
         fence: bool,
-        drain_ms: Option<f64>,
+        drain_ms: Option<Milliseconds>,
     ) -> PyResult<Py<Plan>> {
         let set = self.set()?;
         let wanted = Wanted::read(name)?;
         let mut options = SwitchOptions::default().fence(fence);
-        if let Some(milliseconds) = drain_ms {
+        if let Some(Milliseconds(milliseconds)) = drain_ms {
             let at_most = match Duration::try_from_secs_f64(milliseconds / 1e3) {
                 Ok(at_most) => at_most.min(LONGEST),
                 Err(_) if milliseconds > 0.0 => LONGEST,
@@ -288,6 +315,10 @@ impl PlanSet {
             };
             let mut signals = Signals::default();
             match set.switch_while(&plan, options, || signals.is_quiet()) {
+                Err(PlanError::NotOfThisSet { .. }) => Err(Fault::value(format!(
+                    "plan {} is another set's or was retired; give the name of a plan of this set",
+                    plan.name()
+                ))),
                 Err(PlanError::GivenUp { .. }) if signals.is_raised() => Err(signals.into()),
                 switched => Ok(switched.map(|()| Prepared::of(plan))?),
             }
@@ -369,7 +400,9 @@ fn make(
     divisions: &[NamedDivision],
 ) -> Result<(Arc<green_ctx::PlanSet>, Vec<Prepared>), Fault> {
     let Some((first, others)) = divisions.split_first() else {
-        return Err(Fault::value("a set needs at least one plan"));
+        return Err(Fault::value(
+            "a set needs at least one plan, as in PlanSet({\"day\": {\"decode\": 16}})",
+        ));
     };
     let device = device(ordinal)?;
     let granularity = if fine { Granularity::Fine } else { Granularity::Coarse };

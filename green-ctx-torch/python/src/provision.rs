@@ -12,7 +12,7 @@ use green_ctx::{
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 
-use crate::argument::Whole;
+use crate::argument::{Whole, Word};
 use crate::description::{Claim, Description};
 use crate::device::device;
 use crate::fault::{Fault, advice};
@@ -225,11 +225,11 @@ impl Request {
     pub(crate) fn read(
         num_sms: Option<Whole>,
         described: Option<Arc<Description>>,
-        scope: Option<&str>,
+        scope: Option<Word>,
         limit: Option<Whole>,
     ) -> Result<Request, Fault> {
-        let read = |scope| {
-            workqueue::scope(scope).ok_or_else(|| {
+        let read = |Word(scope): Word| {
+            workqueue::scope(&scope).ok_or_else(|| {
                 Fault::value(format!(
                     "workqueue_scope must be 'device_ctx' or 'balanced', got '{scope}'"
                 ))

@@ -7,6 +7,7 @@ use green_ctx::verify as proof;
 use green_ctx::{Device, Share, context::Context, resource::SmGroup};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 
 use crate::argument::{self, DeviceId};
 use crate::device::device;
@@ -244,12 +245,25 @@ pub(crate) fn verify(
     partitions: Option<&Bound<'_, PyAny>>,
     device: DeviceId,
 ) -> PyResult<Report> {
-    let (given, device) = (partitions.map(read).transpose()?, device.ordinal(py)?);
+    let given = partitions.map(read).transpose()?;
+    let named = if let DeviceId::Ordinal(named) = device { Some(named) } else { None };
+    let device = device.ordinal(py)?;
     let (report, ids) = interruptible(py, move || {
         let mut subjects: Vec<Subject> = match given {
             Some(given) => given.into_iter().map(Held::into_inner).collect(),
             None => open_on(device)?,
         };
+        if let Some(named) = named
+            && let Some(other) = subjects
+                .iter()
+                .find(|Subject { context, .. }| i64::from(context.device().ordinal()) != named)
+        {
+            return Err(Fault::value(format!(
+                "device is {named}, and partition {} is of device {}; leave device out",
+                other.name,
+                other.context.device().ordinal()
+            )));
+        }
         // A partition beside itself would seem to share its SMs.
         let mut seen: Vec<Context> = Vec::with_capacity(subjects.len());
         subjects.retain(|Subject { context, .. }| {
@@ -293,12 +307,21 @@ fn read(given: &Bound<'_, PyAny>) -> PyResult<Vec<Held<Subject>>> {
         true => given.call_method0("values")?,
         false => given.clone(),
     };
-    let parts = parts.try_iter().map_err(|_| argument::unexpected(given, EXPECTED))?;
+    let wrong = || argument::unexpected(given, EXPECTED);
+    if given.is_instance_of::<PyString>() {
+        return Err(wrong());
+    }
+    let parts = parts.try_iter().map_err(|error| argument::or_passed(py, error, wrong))?;
     let subject = |part: PyResult<Bound<'_, PyAny>>| {
         let part = part?;
         one(&part)?.ok_or_else(|| argument::unexpected(&part, EXPECTED))
     };
-    parts.map(subject).collect()
+    let subjects = parts.map(subject).collect::<PyResult<Vec<_>>>()?;
+    if subjects.is_empty() {
+        let reason = "there is nothing to verify; give partitions, as in verify(parts)";
+        return Err(Fault::value(reason).into());
+    }
+    Ok(subjects)
 }
 
 /// The subject that a partition or a GreenContext is.

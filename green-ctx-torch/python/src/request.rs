@@ -118,7 +118,8 @@ impl<T: Copy> Values<T> {
             return Ok(Values::All(read(given)?));
         }
         let (names, mut named) = (division.names(), Vec::new());
-        for (name, value) in argument::pairs(given, what)? {
+        let expected = format!("{what} takes one value, or a mapping from names to values");
+        for (name, value) in argument::pairs(given, &expected)? {
             let name = argument::name("partition", &name)?;
             if !names.contains(&name) {
                 let reason = format!(
@@ -186,7 +187,7 @@ fn domain(given: &Bound<'_, PyAny>) -> PyResult<LocalityDomain> {
     const EXPECTED: &str =
         "locality_domain is the number of a domain or \"any\", or a mapping by name";
     if let Ok(text) = given.cast::<PyString>() {
-        return match text.to_str()? {
+        return match &*text.to_string_lossy() {
             "any" => Ok(LocalityDomain::Any),
             _ => Err(Fault::value(format!("{EXPECTED}, got {}", text.repr()?)).into()),
         };

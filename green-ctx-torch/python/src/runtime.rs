@@ -7,7 +7,7 @@ use green_ctx::stream::DefaultStream;
 use green_ctx_torch::runtime::{self, ErrorCode};
 use pyo3::prelude::*;
 
-use crate::argument::DeviceId;
+use crate::argument::{DeviceId, Whole};
 use crate::device::device;
 use crate::fault::{Fault, unsigned};
 use crate::gil::blocking;
@@ -15,15 +15,15 @@ use crate::partition::Partition;
 
 /// The name of an error code, cudaErrorInvalidValue for 1; None for one that CUDA 13.5 does not have.
 #[pyfunction]
-pub(crate) fn error_name(code: i64) -> Option<&'static str> {
+pub(crate) fn error_name(code: Whole) -> Option<&'static str> {
     // No code is as large as what stands here for the others.
-    ErrorCode(u32::try_from(code).unwrap_or(u32::MAX)).name()
+    ErrorCode(u32::try_from(code.0).unwrap_or(u32::MAX)).name()
 }
 
 /// What an error code means, in a few words.
 #[pyfunction]
-pub(crate) fn error_text(code: i64) -> &'static str {
-    ErrorCode(u32::try_from(code).unwrap_or(u32::MAX)).text()
+pub(crate) fn error_text(code: Whole) -> &'static str {
+    ErrorCode(u32::try_from(code.0).unwrap_or(u32::MAX)).text()
 }
 
 /// Has the profiler that the program runs under collect from now on; without one nothing happens.
@@ -54,22 +54,24 @@ pub(crate) fn memory_info(py: Python<'_>, device: DeviceId) -> PyResult<(u64, u6
 /// Page-locks memory of the host, which must stay where it is until it is unregistered. The flags are
 /// cudaHostRegister's: 1 for all contexts, 2 mapped, 4 of a device, 8 only read.
 #[pyfunction]
-#[pyo3(signature = (address, bytes, flags=0, device=DeviceId::Current),
+#[pyo3(signature = (address, bytes, flags=Whole(0), device=DeviceId::Current),
     text_signature = "(address, bytes, flags=0, device=None)")]
 pub(crate) fn host_register(
     py: Python<'_>,
-    address: i64,
-    bytes: i64,
-    flags: i64,
+    address: Whole,
+    bytes: Whole,
+    flags: Whole,
     device: DeviceId,
 ) -> PyResult<()> {
     let device = device.ordinal(py)?;
     blocking(py, || {
-        let (begin, bytes) = (memory(address)?, unsigned("a size", bytes)?);
+        let (begin, bytes) = (memory(address)?, unsigned("a size", bytes.0)?);
         if bytes == 0 {
-            return Err(Fault::value("no bytes cannot be registered"));
+            return Err(Fault::value(
+                "0 bytes cannot be registered; give the size of the memory, as in 1 << 20",
+            ));
         }
-        let flags = unsigned("a set of flags", flags)?;
+        let flags = unsigned("a set of flags", flags.0)?;
         let device = self::device(device)?;
         // SAFETY: the memory is there and stays there, as this function's documentation demands.
         Ok(unsafe { runtime::host_register(&device, begin, bytes, flags) }?)
@@ -80,7 +82,7 @@ pub(crate) fn host_register(
 #[pyfunction]
 #[pyo3(signature = (address, device=DeviceId::Current),
     text_signature = "(address, device=None)")]
-pub(crate) fn host_unregister(py: Python<'_>, address: i64, device: DeviceId) -> PyResult<()> {
+pub(crate) fn host_unregister(py: Python<'_>, address: Whole, device: DeviceId) -> PyResult<()> {
     let device = device.ordinal(py)?;
     blocking(py, || {
         let (begin, device) = (memory(address)?, self::device(device)?);
@@ -99,11 +101,21 @@ pub(crate) fn stream_create(
     partition: Option<Bound<'_, Partition>>,
     device: DeviceId,
 ) -> PyResult<usize> {
+    let named = if let DeviceId::Ordinal(named) = device { Some(named) } else { None };
     let device = device.ordinal(py)?;
     let live = partition.map(|partition| partition.get().live()).transpose()?;
     blocking(py, move || {
         let stream = match live {
-            Some(live) => runtime::create_stream(live.context()),
+            Some(live) => {
+                let own = live.context().device().ordinal();
+                if let Some(named) = named.filter(|named| *named != i64::from(own)) {
+                    return Err(Fault::value(format!(
+                        "device is {named}, and partition {} is of device {own}; leave device out",
+                        live.name()
+                    )));
+                }
+                runtime::create_stream(live.context())
+            }
             None => runtime::create_stream(&self::device(device)?.primary_context()?),
         }?;
         Ok(stream.addr())
@@ -115,12 +127,15 @@ pub(crate) fn stream_create(
 #[pyfunction]
 #[pyo3(signature = (stream, device=DeviceId::Current),
     text_signature = "(stream, device=None)")]
-pub(crate) fn stream_destroy(py: Python<'_>, stream: i64, device: DeviceId) -> PyResult<()> {
+pub(crate) fn stream_destroy(py: Python<'_>, stream: Whole, device: DeviceId) -> PyResult<()> {
+    let Whole(stream) = stream;
     let device = device.ordinal(py)?;
     blocking(py, || {
         let raw: *mut c_void = ptr::without_provenance_mut(unsigned("a stream", stream)?);
         if DefaultStream::from_raw(raw.cast()).is_some() {
-            return Err(Fault::value(format!("{stream} is a default stream, which stays")));
+            return Err(Fault::value(format!(
+                "{stream} is a default stream, which stays; give what stream_create returned"
+            )));
         }
         let device = self::device(device)?;
         if device.driver().find_stream(raw.cast()).is_some() {
@@ -134,9 +149,11 @@ pub(crate) fn stream_destroy(py: Python<'_>, stream: i64, device: DeviceId) -> P
     })
 }
 
-fn memory(address: i64) -> Result<*mut c_void, Fault> {
+fn memory(Whole(address): Whole) -> Result<*mut c_void, Fault> {
     match unsigned("an address", address)? {
-        0 => Err(Fault::value("there is no memory at address 0")),
+        0 => {
+            Err(Fault::value("there is no memory at address 0; give the address of its first byte"))
+        }
         address => Ok(ptr::without_provenance_mut(address)),
     }
 }

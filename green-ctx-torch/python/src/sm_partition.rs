@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PySequence, PyString, PyTuple};
 
-use crate::argument::{DeviceId, Whole, index};
+use crate::argument::{DeviceId, Whole, index, shown};
 use crate::description::{Description, Group};
 use crate::fault::Fault;
 use crate::gil::blocking;
@@ -183,6 +183,9 @@ impl Options<'_> {
     }
 }
 
+/// More groups than any device has SMs for.
+const GROUPS: usize = 4096;
+
 /// One value for all groups, or one for each.
 enum Values<T> {
     All(T),
@@ -199,8 +202,14 @@ impl<T: Copy + Default> Values<T> {
         let is_text = given.is_instance_of::<PyString>() || given.is_instance_of::<PyBytes>();
         match given.cast::<PySequence>() {
             Ok(values) if !is_text => {
-                let values = values.try_iter()?.map(|value| read(what, &value?));
-                Ok(Values::Each(values.collect::<PyResult<_>>()?))
+                // A range may have more than memory has room for.
+                let values = values.try_iter()?.take(GROUPS + 1).map(|value| read(what, &value?));
+                let values = values.collect::<PyResult<Vec<T>>>()?;
+                if values.len() > GROUPS {
+                    let reason = format!("{what} is for more than {GROUPS} groups; ask for fewer");
+                    return Err(Fault::value(reason).into());
+                }
+                Ok(Values::Each(values))
             }
             _ => Ok(Values::All(read(what, given)?)),
         }
@@ -224,12 +233,12 @@ impl<T: Copy + Default> Values<T> {
 
 /// A whole number from 0 on; what is greater than any count is the greatest one.
 fn count(what: &str, given: &Bound<'_, PyAny>) -> PyResult<u32> {
-    let wrong = || {
-        let given = given.repr().map(|text| text.to_string()).unwrap_or_default();
-        let reason = format!(
+    let wrong = || match shown(given) {
+        Ok(given) => Fault::value(format!(
             "{what} takes whole numbers from 0 on, as in 16, or a sequence of them, and not {given}"
-        );
-        PyErr::from(Fault::value(reason))
+        ))
+        .into(),
+        Err(raised) => raised,
     };
     let Whole(count) = index(given, wrong)?.extract()?;
     match count < 0 {
@@ -239,11 +248,12 @@ fn count(what: &str, given: &Bound<'_, PyAny>) -> PyResult<u32> {
 }
 
 fn flag(what: &str, given: &Bound<'_, PyAny>) -> PyResult<bool> {
-    given.cast::<PyBool>().map(|flag| flag.is_true()).map_err(|_| {
-        let given = given.repr().map(|text| text.to_string()).unwrap_or_default();
-        let reason = format!("{what} takes True or False, or a sequence of them, and not {given}");
-        Fault::value(reason).into()
-    })
+    if let Ok(flag) = given.cast::<PyBool>() {
+        return Ok(flag.is_true());
+    }
+    let given = shown(given)?;
+    let reason = format!("{what} takes True or False, or a sequence of them, and not {given}");
+    Err(Fault::value(reason).into())
 }
 
 fn domain(what: &str, given: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {

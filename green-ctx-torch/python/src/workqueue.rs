@@ -5,7 +5,7 @@ use green_ctx::resource::{self, WorkqueueOptions, WorkqueueScope};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
-use crate::argument::{Whole, unexpected};
+use crate::argument::{Whole, index, unexpected};
 use crate::fault::Fault;
 
 /// Who shares the queues, and how many streams' work is expected to go on at the same time.
@@ -25,8 +25,8 @@ impl Workqueue {
         const EXPECTED: &str = "workqueue is a scope, as in \"balanced\", or a scope and a limit, as in (\"balanced\", 4)";
         let read = |text: &Bound<'_, PyAny>| {
             let text = text.cast::<PyString>().map_err(|_| unexpected(given, EXPECTED))?;
-            let text = text.to_str()?;
-            scope(text).ok_or_else(|| {
+            let text = text.to_string_lossy();
+            scope(&text).ok_or_else(|| {
                 let reason = format!("workqueue must be 'device_ctx' or 'balanced', got '{text}'");
                 PyErr::from(Fault::value(reason))
             })
@@ -37,7 +37,12 @@ impl Workqueue {
         if pair.len() != 2 {
             return Err(unexpected(given, EXPECTED));
         }
-        Ok(Workqueue::new(read(&pair.get_item(0)?)?, pair.get_item(1)?.extract()?))
+        let (scope, limit) = (read(&pair.get_item(0)?)?, pair.get_item(1)?);
+        if limit.is_none() {
+            return Ok(Workqueue::new(scope, None));
+        }
+        let limit = index(&limit, || unexpected(given, EXPECTED))?.extract()?;
+        Ok(Workqueue::new(scope, Some(limit)))
     }
 
     /// The configuration of a device's queues, for a context that is to be made.

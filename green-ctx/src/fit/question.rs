@@ -55,7 +55,9 @@ impl Question<'_> {
         let shapes = [("a grid", Some(grid)), ("a block", Some(block)), ("a cluster", cluster)];
         for (what, shape) in shapes {
             if let Some((x, y, z)) = shape.filter(|&(x, y, z)| x == 0 || y == 0 || z == 0) {
-                return Err(self.invalid(format_args!("cannot run in {what} of {x} × {y} × {z}")));
+                return Err(self.invalid(format_args!(
+                    "cannot run in {what} of {x} × {y} × {z}; each side is 1 or more"
+                )));
             }
         }
         Ok(())

@@ -233,7 +233,7 @@ fn wrong(text: &str, error: &std::num::ParseIntError) -> String {
         _ if text.is_empty() => {
             "a share is missing; ask for SMs as in 16, 32.., 16..48 or ..100".to_owned()
         }
-        PosOverflow => format!("{text:?} is more SMs than any device has"),
+        PosOverflow => format!("{text:?} is more SMs than any device has; ask for fewer"),
         _ => format!("{text:?} is no share; ask for SMs as in 16, 32.., 16..48, ..100, .. or rest"),
     }
 }

@@ -176,9 +176,13 @@ fn validate(name: &str, group: GroupParams, device: Coscheduling) -> Result<(), 
     }
     let count = group.sm_count;
     if !count.is_multiple_of(2) {
-        let (less, more) = (count - 1, count.saturating_add(1));
+        let nearest = match (count - 1, count.checked_add(1)) {
+            (0, _) => "2".to_owned(),
+            (less, None) => less.to_string(),
+            (less, Some(more)) => format!("{less} or {more}"),
+        };
         return wrong(format!(
-            "asks for {count} SMs; a structured group has an even count: {less} or {more}"
+            "asks for {count} SMs; a structured group has an even count: {nearest}"
         ));
     }
     let step = group.coscheduled.max(1);

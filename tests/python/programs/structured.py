@@ -5,6 +5,7 @@ import os
 from contextlib import closing
 
 from green_ctx_torch import dry_run, info, partition, verify
+from green_ctx_torch.green_contexts import SMPartition
 
 
 def refused(kind, expected, *arguments, **keywords):
@@ -73,6 +74,18 @@ with closing(partition({"a": 16, "b": "rest"}, workqueue={"a": ("balanced", 2)})
     assert own == (2, 1) and device[0] > 2 and device[1] == 0, (own, device)
 for limit in [0, -1, 1 << 20]:
     refused(ValueError, "concurrency limit", {"a": 16}, workqueue=("balanced", limit))
+
+# Counts that no group can have.
+for sm_count, nearest in [(1, "even count: 2"), (17, "16 or 18"), (2**32 - 1, "even count: 4294967294")]:
+    refused(ValueError, nearest, {"a": sm_count}, coscheduled=2)
+for count in [1, 7, 2**31, 2**32 - 1]:
+    refused(ValueError, "it can be an even count up to 32", {"a": 16}, coscheduled=count)
+try:
+    SMPartition.from_device().split(num_sms=16, coscheduled_sm_count=3)
+except RuntimeError as error:
+    assert str(error).startswith("group 0 asks for 3 co-scheduled SMs"), error
+else:
+    raise AssertionError("an odd count was taken")
 
 if info()["driver"]["version"] == "13.1":
     refused(RuntimeError, "needs CUDA 13.4", {"a": 16}, locality_domain=0)
