@@ -1,10 +1,10 @@
 """What `watch` makes of the profiler's records."""
 
 import json
-from types import SimpleNamespace
+from contextlib import closing
 
 import pytest
-from green_ctx_torch import Watch, watch
+from green_ctx_torch import Watch, partition, watch
 
 INSIDE, PLAIN = 7, 1
 
@@ -20,7 +20,8 @@ def mark(ts, context):
 
 
 def read(*work, marks=(mark(0, INSIDE), mark(1, PLAIN), mark(99, INSIDE))):
-    watched = Watch(SimpleNamespace(name="decode"))
+    with closing(partition({"decode": 8})) as parts:
+        watched = Watch(parts["decode"])
     watched._device = 0
     watched._read([*marks, *work])
     return watched
