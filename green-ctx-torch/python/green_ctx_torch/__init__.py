@@ -19,7 +19,7 @@ if sysconfig.get_config_var("Py_GIL_DISABLED"):
     )
 if sys.version_info < (3, 12):
     # Newer ones refuse by themselves.
-    import _xxsubinterpreters
+    import _xxsubinterpreters  # type: ignore[import-not-found]
 
     if _xxsubinterpreters.get_current() != _xxsubinterpreters.get_main():
         raise ImportError("green_ctx_torch works in the main interpreter only, and this is another")

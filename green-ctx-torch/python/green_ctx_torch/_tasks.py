@@ -24,8 +24,8 @@ def watch(loop: Any) -> None:
     if getattr(original, "of_green_ctx_torch", False):
         return
 
-    def _run(handle: Any) -> Any:
-        return _native._run_handle(original, handle)
+    def _run(self: asyncio.Handle) -> None:
+        _native._run_handle(original, self)
 
     _run.of_green_ctx_torch = True  # type: ignore[attr-defined]
     asyncio.Handle._run = _run  # type: ignore[method-assign]
