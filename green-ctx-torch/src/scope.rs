@@ -9,8 +9,8 @@
 //! - **Nesting.** A thread can enter several partitions, and one several times; each is left once, the
 //!   innermost first. Other partitions' [`leave`] is [`TorchError::NotInnermost`] and changes nothing;
 //!   [`leave_when_innermost`] leaves them with those that were entered later.
-//! - **Tasks.** What takes turns on a thread, as the tasks of an event loop do, [suspends](task::suspend)
-//!   and [resumes](task::resume) what each has entered.
+//! - **Tasks.** Tasks that share a thread, such as those of an event loop, [suspend](task::suspend)
+//!   and [resume](task::resume) what each has entered.
 //! - **Without entering.** [`leave`] is [`TorchError::NotEntered`] and changes nothing.
 //! - **Threads.** Each has its own: what one thread has entered, no other sees. A thread that ends
 //!   leaves what it has entered, without the order.

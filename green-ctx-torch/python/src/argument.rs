@@ -176,15 +176,13 @@ impl DeviceId {
 
 /// torch's current device.
 fn current(py: Python<'_>) -> PyResult<i64> {
-    let torch = modules(py)?.get_item(intern!(py, "torch"))?;
-    let Some(torch) = torch.filter(|torch| !torch.is_none()) else { return Ok(0) };
     // Once torch has begun to use CUDA, it does so to the end.
-    static ASK: PyOnceLock<(Py<PyAny>, Py<PyAny>)> = PyOnceLock::new();
-    if let Some((known, ask)) = ASK.get(py)
-        && known.is(&torch)
-    {
+    static ASK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    if let Some(ask) = ASK.get(py) {
         return ask.call0(py)?.extract(py);
     }
+    let torch = modules(py)?.get_item(intern!(py, "torch"))?;
+    let Some(torch) = torch.filter(|torch| !torch.is_none()) else { return Ok(0) };
     let cuda = torch.getattr(intern!(py, "cuda"))?;
     if !cuda.call_method0(intern!(py, "is_initialized"))?.is_truthy()? {
         return Ok(0);
@@ -197,7 +195,7 @@ fn current(py: Python<'_>) -> PyResult<i64> {
         return cuda.call_method0(intern!(py, "current_device"))?.extract();
     };
     let device = ask.call0()?.extract()?;
-    let _first = ASK.set(py, (torch.unbind(), ask.unbind()));
+    let _first = ASK.set(py, ask.unbind());
     Ok(device)
 }
 

@@ -1,7 +1,7 @@
 //! The warning that torch gives for `set_context` and `pop_context` from 2.14 on.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use arc_swap::ArcSwapOption;
 use pyo3::exceptions::PyFutureWarning;
@@ -28,23 +28,42 @@ struct Seen {
 
 static SEEN: ArcSwapOption<Seen> = ArcSwapOption::const_empty();
 
-/// Warns of the line that makes the call, as Python's filters say: by default once for each line.
-pub(crate) fn warn(py: Python<'_>) -> PyResult<()> {
-    let Some(filters) = filters(py)? else { return raise(py) };
+/// Whether `set_context` had nothing to look up last.
+static SETTLED: AtomicBool = AtomicBool::new(false);
+
+/// Warns of the line that calls `set_context`, as Python's filters say: by default once for each line.
+pub(crate) fn warn_of_set(py: Python<'_>) -> PyResult<()> {
+    SETTLED.store(false, Ordering::Relaxed);
+    let settled = warn(py)?;
+    SETTLED.store(settled, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Warns of the line that calls `pop_context` in the same way, unless `set_context` was past all warnings.
+pub(crate) fn warn_of_pop(py: Python<'_>) -> PyResult<()> {
+    if !SETTLED.load(Ordering::Relaxed) {
+        warn(py)?;
+    }
+    Ok(())
+}
+
+/// Returns whether nothing was looked up.
+fn warn(py: Python<'_>) -> PyResult<bool> {
+    let Some(filters) = filters(py)? else { return raise(py).map(|()| false) };
     let seen = SEEN.load();
     let same = |seen: &&Arc<Seen>| seen.filters.is(&filters) && seen.len == filters.len();
     let Some(seen) = seen.as_ref().filter(same) else {
         raise(py)?;
         let (len, left) = (filters.len(), AtomicU32::new(CALLS));
         SEEN.store(Some(Arc::new(Seen { filters: filters.unbind(), len, left })));
-        return Ok(());
+        return Ok(false);
     };
     let left = seen.left.load(Ordering::Relaxed);
     if left > 0 {
         raise(py)?;
         seen.left.store(left - 1, Ordering::Relaxed);
     }
-    Ok(())
+    Ok(left == 0)
 }
 
 /// An error where the filters make one of the warning.

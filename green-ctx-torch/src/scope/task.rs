@@ -1,7 +1,7 @@
-//! Tasks that take turns on a thread, as those of an event loop do.
+//! Tasks that share a thread, such as those of an event loop.
 //!
 //! What a task has entered is current on its thread while the task runs, and not while another does:
-//! [`suspend`] puts it aside when the task's turn ends, [`resume`] makes it current again. Neither keeps an
+//! [`suspend`] suspends it when the task waits, [`resume`] makes it current again. Neither keeps an
 //! order of work: tasks in different partitions run beside each other.
 
 use green_ctx::{Stream, context::Context};
@@ -28,7 +28,7 @@ pub fn is_innermost_of_task() -> bool {
     with_thread(|thread| thread.frames.last().is_some_and(|frame| frame.of_task)).unwrap_or(false)
 }
 
-/// Puts aside what tasks have entered on this thread: what was current before the first of it is again.
+/// Suspends what tasks have entered on this thread: what was current before the first of it is again.
 /// What goes wrong goes to [the hook](Torch::on_cleanup_failure).
 pub fn suspend() {
     while let Ok(Some(frame)) = with_thread(|thread| thread.frames.pop_if(|frame| frame.of_task)) {
