@@ -359,7 +359,7 @@ impl GreenContext {
     ///
     /// RuntimeError where this thread is in the context already.
     fn set_context(&self, py: Python<'_>) -> PyResult<()> {
-        deprecation::warn_of_set(py)?;
+        deprecation::warn(py)?;
         let made = self.made()?;
         if scope::is_entered(|context| made.context.is(context)) {
             return Err(Fault::state(
@@ -378,7 +378,7 @@ impl GreenContext {
     ///
     /// RuntimeError where the context is not the one that this thread set last; nothing changes then.
     fn pop_context(&self, py: Python<'_>) -> PyResult<()> {
-        deprecation::warn_of_pop(py)?;
+        deprecation::warn(py)?;
         self.end(py)
     }
 

@@ -41,10 +41,10 @@ CHUNKS = 20
 #: About how long a chunk takes, in microseconds.
 CHUNK_US = 1000
 #: More than the 32 streams that `GreenContext.Stream` creates before the first one comes again.
-WARM_UP = 100
+WARM_UP = 1000
 
 
-def measure(site):
+def measure(site, cpu):
     """Measures the wheel that is unpacked in a folder, as the parent process requests."""
     # Only replies go to the pipe; what libraries print goes to stderr.
     replies = os.fdopen(os.dup(1), "w")
@@ -59,6 +59,8 @@ def measure(site):
 
     assert green_ctx_torch.__file__.startswith(site), green_ctx_torch.__file__
     torch.cuda.init()
+    # Both processes on one processor, which they use in turn: those of a shared host differ by up to 1.8.
+    os.sched_setaffinity(0, {int(cpu)})
     names = {
         "GreenContext": green_ctx_torch.GreenContext,
         "context": green_ctx_torch.GreenContext.create(16),
@@ -88,9 +90,9 @@ def measure(site):
 class Child:
     """A process that measures one wheel on request, and sleeps in between."""
 
-    def __init__(self, site):
+    def __init__(self, site, cpu):
         self._process = subprocess.Popen(
-            [sys.executable, __file__, "--measure", str(site)],
+            [sys.executable, __file__, "--measure", str(site), str(cpu)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -119,7 +121,10 @@ def one_round(sites, turn):
     """Measures all arms in new processes. Returns the device and torch's version, and each arm's
     numbers."""
     with ExitStack() as stack:
-        old, new = children = [stack.enter_context(Child(site)) for site in sites]
+        # Another one each round.
+        cpus = sorted(os.sched_getaffinity(0))
+        cpu = cpus[turn % len(cpus)]
+        old, new = children = [stack.enter_context(Child(site, cpu)) for site in sites]
         abouts, estimates = zip(*(child.reply() for child in children))
         entries = {}
         for arm in ARMS:
@@ -191,7 +196,7 @@ def main(old, new, output, rounds=ROUNDS):
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--measure"]:
-        measure(sys.argv[2])
+        measure(*sys.argv[2:4])
     elif len(sys.argv) in (4, 5):
         sys.exit(0 if main(*sys.argv[1:]) else 1)
     else:
