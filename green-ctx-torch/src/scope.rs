@@ -55,7 +55,8 @@ struct Frame {
 
 #[derive(Default)]
 struct Thread {
-    frames: Vec<Frame>,
+    /// Each in its own memory: moving one takes longer than that.
+    frames: Vec<Box<Frame>>,
     /// Events for the next partition that is entered, at most one a device.
     spares: Vec<Event>,
 }
@@ -123,7 +124,7 @@ pub fn leave(context: &Context) -> Result<()> {
 pub fn leave_innermost(is_it: impl Fn(&Context) -> bool) -> Result<bool> {
     // Out of the list while calls are made.
     let frame = with_thread(|thread| {
-        let entered = |frame: &mut Frame| is_it(frame.stream.context());
+        let entered = |frame: &mut Box<Frame>| is_it(frame.stream.context());
         thread.frames.pop_if(entered).ok_or_else(|| {
             let outer = thread.frames.iter_mut().any(entered);
             if outer { TorchError::NotInnermost } else { TorchError::NotEntered }
@@ -143,7 +144,7 @@ pub fn leave_innermost(is_it: impl Fn(&Context) -> bool) -> Result<bool> {
 /// As [`leave`], without [`TorchError::NotInnermost`].
 pub fn leave_when_innermost(is_it: impl Fn(&Context) -> bool) -> Result<bool> {
     let (of_task, frame) = with_thread(|thread| {
-        let open = |frame: &Frame| !frame.ended && is_it(frame.stream.context());
+        let open = |frame: &Box<Frame>| !frame.ended && is_it(frame.stream.context());
         let place = thread.frames.iter().rposition(open).ok_or(TorchError::NotEntered)?;
         let of_task = thread.frames[place].of_task;
         if place + 1 == thread.frames.len() {
@@ -157,7 +158,7 @@ pub fn leave_when_innermost(is_it: impl Fn(&Context) -> bool) -> Result<bool> {
 }
 
 /// Leaves what was innermost and is in the thread's list no more.
-fn leave_frame(mut frame: Frame) -> Result<()> {
+fn leave_frame(mut frame: Box<Frame>) -> Result<()> {
     let ready = check_process(frame.stream.context().device())
         .and_then(|()| frame.switched.check_order())
         .and_then(|()| frame.slot.check());
@@ -240,7 +241,7 @@ pub fn depth() -> usize {
 /// Whether this thread has entered a partition for which `is_it` holds, and not left it.
 #[must_use]
 pub fn is_entered(is_it: impl Fn(&Context) -> bool) -> bool {
-    let open = |frame: &Frame| !frame.ended && is_it(frame.stream.context());
+    let open = |frame: &Box<Frame>| !frame.ended && is_it(frame.stream.context());
     with_thread(|thread| thread.frames.iter().any(open)).unwrap_or(false)
 }
 
@@ -290,7 +291,7 @@ impl Frame {
         stream: &Stream,
         previous: Previous,
         event: Event,
-    ) -> Result<Frame> {
+    ) -> Result<Box<Frame>> {
         let mut slot = Slot::push(context)?;
         let switched = match Switched::to(torch, stream) {
             Ok(switched) => switched,
@@ -300,11 +301,12 @@ impl Frame {
             }
         };
         let stream = stream.clone();
-        Ok(Frame { stream, previous, event, slot, switched, ended: false, of_task: false })
+        let (ended, of_task) = (false, false);
+        Ok(Box::new(Frame { stream, previous, event, slot, switched, ended, of_task }))
     }
 
     /// Puts back what was, and keeps no order.
-    fn undo(mut self) {
+    fn undo(mut self: Box<Self>) {
         let torch = self.switched.torch().clone();
         torch.report(self.switched.back());
         torch.report(self.slot.pop());
@@ -312,7 +314,7 @@ impl Frame {
     }
 
     /// Puts back what was and keeps the order. Whatever fails, the rest is done.
-    fn leave(mut self) -> Result<()> {
+    fn leave(mut self: Box<Self>) -> Result<()> {
         let torch = self.switched.torch().clone();
         let recorded = self.stream.record(&self.event);
         let other = self.other(&torch);
