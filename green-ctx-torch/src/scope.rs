@@ -55,7 +55,7 @@ struct Frame {
 
 #[derive(Default)]
 struct Thread {
-    /// Each in its own memory: moving one takes longer than that.
+    #[allow(clippy::vec_box, reason = "moving a frame takes longer than its allocation")]
     frames: Vec<Box<Frame>>,
     /// Events for the next partition that is entered, at most one a device.
     spares: Vec<Event>,
@@ -144,8 +144,9 @@ pub fn leave_innermost(is_it: impl Fn(&Context) -> bool) -> Result<bool> {
 /// As [`leave`], without [`TorchError::NotInnermost`].
 pub fn leave_when_innermost(is_it: impl Fn(&Context) -> bool) -> Result<bool> {
     let (of_task, frame) = with_thread(|thread| {
-        let open = |frame: &Box<Frame>| !frame.ended && is_it(frame.stream.context());
-        let place = thread.frames.iter().rposition(open).ok_or(TorchError::NotEntered)?;
+        let open = |frame: &Frame| !frame.ended && is_it(frame.stream.context());
+        let place = thread.frames.iter().rposition(|frame| open(frame));
+        let place = place.ok_or(TorchError::NotEntered)?;
         let of_task = thread.frames[place].of_task;
         if place + 1 == thread.frames.len() {
             return Ok((of_task, thread.frames.pop()));
@@ -241,8 +242,8 @@ pub fn depth() -> usize {
 /// Whether this thread has entered a partition for which `is_it` holds, and not left it.
 #[must_use]
 pub fn is_entered(is_it: impl Fn(&Context) -> bool) -> bool {
-    let open = |frame: &Box<Frame>| !frame.ended && is_it(frame.stream.context());
-    with_thread(|thread| thread.frames.iter().any(open)).unwrap_or(false)
+    let open = |frame: &Frame| !frame.ended && is_it(frame.stream.context());
+    with_thread(|thread| thread.frames.iter().any(|frame| open(frame))).unwrap_or(false)
 }
 
 /// The partition that this thread entered last and has not left.
