@@ -109,6 +109,12 @@ impl SharedContext {
         Ok(true)
     }
 
+    /// Waits until the work that was recorded last is done.
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        let api = self.context.device().api();
+        self.context.work().try_for_each(|fence| fence.synchronize(api))
+    }
+
     /// Makes what is submitted here wait for what contexts that are gone left.
     pub(crate) fn wait_for_former(&self, fences: &Fences) -> Result<()> {
         fences.iter().try_for_each(|fence| self.context.hold(fence, &self.stream))

@@ -20,6 +20,9 @@ use crate::ledger::Holder;
 use crate::partition::{Given, Partition, Partitions, SharedContext};
 use crate::trace;
 
+/// Whether a switch that waits is to go on.
+type GoOn<'a> = &'a mut dyn FnMut() -> bool;
+
 /// The SMs of one group, divided by one plan at a time.
 ///
 /// Plans are prepared ahead: their contexts and streams are there before they are needed, since
@@ -233,7 +236,7 @@ impl PlanSet {
     /// over SMs, or with [`drain`](SwitchOptions::drain) any of the active plan, has a stream that is
     /// being captured; and the driver's. This call has changed nothing then.
     pub fn switch(&self, plan: &Arc<Plan>, options: SwitchOptions) -> Result<(), PlanError> {
-        self.switch_while(plan, options, || true)
+        self.switch_unless(plan, options, None)
     }
 
     /// Switches as [`switch`](PlanSet::switch) does, and while [`drain`](SwitchOptions::drain) waits asks
@@ -247,6 +250,15 @@ impl PlanSet {
         plan: &Arc<Plan>,
         options: SwitchOptions,
         mut go_on: impl FnMut() -> bool,
+    ) -> Result<(), PlanError> {
+        self.switch_unless(plan, options, Some(&mut go_on))
+    }
+
+    fn switch_unless(
+        &self,
+        plan: &Arc<Plan>,
+        options: SwitchOptions,
+        mut go_on: Option<GoOn<'_>>,
     ) -> Result<(), PlanError> {
         // Before any lock: in a forked child its owner may be gone.
         self.device().driver().check_process()?;
@@ -327,7 +339,7 @@ impl PlanSet {
         next: &Plan,
         at_most: Duration,
         drained: &mut Vec<Arc<Plan>>,
-        go_on: &mut dyn FnMut() -> bool,
+        go_on: &mut Option<GoOn<'_>>,
     ) -> Result<MutexGuard<'a, Former>, PlanError> {
         // Further away than the clock goes is no end.
         let end = Instant::now().checked_add(at_most);
@@ -341,7 +353,7 @@ impl PlanSet {
                 switch::refuse_captures_of(partition)?;
                 partition.shared().record()?;
             }
-            let wait = || self.wait_for(&plan, end, at_most, &mut *go_on);
+            let wait = || self.wait_for(&plan, end, at_most, go_on);
             let done = MutexGuard::unlocked(&mut left, wait);
             if let Ok(false) = done {
                 return Err(PlanError::GivenUp { name: next.name().to_owned() });
@@ -363,15 +375,19 @@ impl PlanSet {
         plan: &Arc<Plan>,
         end: Option<Instant>,
         at_most: Duration,
-        go_on: &mut dyn FnMut() -> bool,
+        go_on: &mut Option<GoOn<'_>>,
     ) -> Result<bool, PlanError> {
         const LONGEST: Duration = Duration::from_millis(1);
         let mut pause = Duration::from_micros(10);
         for partition in plan.partitions() {
             let shared = partition.shared();
+            if end.is_none() && go_on.is_none() {
+                self.device().driver().while_relaxed(|| shared.synchronize())?;
+                continue;
+            }
             while self.is_active(plan) && !switch::is_done(self.device(), shared)? {
                 let left = end.map_or(LONGEST, |end| end.saturating_duration_since(Instant::now()));
-                if !go_on() {
+                if go_on.as_mut().is_some_and(|go_on| !go_on()) {
                     return Ok(false);
                 }
                 if left.is_zero() {
