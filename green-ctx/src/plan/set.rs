@@ -236,7 +236,7 @@ impl PlanSet {
     /// over SMs, or with [`drain`](SwitchOptions::drain) any of the active plan, has a stream that is
     /// being captured; and the driver's. This call has changed nothing then.
     pub fn switch(&self, plan: &Arc<Plan>, options: SwitchOptions) -> Result<(), PlanError> {
-        self.switch_unless(plan, options, None)
+        self.switch_asking(plan, options, None)
     }
 
     /// Switches as [`switch`](PlanSet::switch) does, and while [`drain`](SwitchOptions::drain) waits asks
@@ -251,10 +251,10 @@ impl PlanSet {
         options: SwitchOptions,
         mut go_on: impl FnMut() -> bool,
     ) -> Result<(), PlanError> {
-        self.switch_unless(plan, options, Some(&mut go_on))
+        self.switch_asking(plan, options, Some(&mut go_on))
     }
 
-    fn switch_unless(
+    fn switch_asking(
         &self,
         plan: &Arc<Plan>,
         options: SwitchOptions,
