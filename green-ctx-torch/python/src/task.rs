@@ -117,8 +117,7 @@ pub(crate) fn leave(
     leave: impl FnOnce() -> Result<bool, Fault> + Send,
 ) -> PyResult<()> {
     let left = py.detach(leave);
-    let suspended =
-        matches!(left, Err(Fault::Torch(TorchError::NotEntered | TorchError::NotInnermost)));
+    let suspended = matches!(left, Err(Fault::Torch(TorchError::NotEntered)));
     if !matches!(left, Ok(true)) && !suspended {
         return Ok(left.map(drop)?);
     }
