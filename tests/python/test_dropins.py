@@ -3,12 +3,12 @@
 import inspect
 import threading
 import time
+from pathlib import Path
 
 import green_ctx_torch
 import pytest
 from dropins import calls, live, run, torch  # noqa: F401
-from green_ctx_torch import GreenContext, PlanSet, partition, runtime, verify
-from green_ctx_torch.allocator import Allocator
+from green_ctx_torch import GreenContext
 
 
 def all_free():
@@ -108,35 +108,11 @@ def test_workqueues(tmp_path):
     assert calls(report, "cuGreenCtxCreate") == 10
 
 
-def test_the_keyword_form_and_the_current_device(torch):
-    torch.cuda.current_device = lambda: 7
-    with pytest.raises(RuntimeError, match="no device 7"):
-        GreenContext(num_sms=16)
-    with pytest.raises(RuntimeError, match="no device 7"):
-        GreenContext.create(num_sms=16, device_id=None)
-    with pytest.raises(RuntimeError, match="no device 7"):
-        GreenContext.create(num_sms=16)
-    assert GreenContext.create(16, torch.device("cuda", 0)).device_id == 0
-    # A torch that has not begun to use CUDA has changed no device.
-    torch.cuda.is_initialized = lambda: False
-    assert GreenContext.create(num_sms=16).device_id == 0
-
-
-def test_whatever_takes_a_device_uses_torchs_current_one(torch):
-    torch.cuda.current_device = lambda: 7
-    plans = {"day": {"a": 8}}
-    for use in (
-        lambda **device: partition({"a": 8}, **device),
-        lambda **device: PlanSet(plans, **device),
-        lambda **device: verify(**device),
-        lambda **device: Allocator(**device),
-        lambda **device: runtime.memory_info(**device),
-    ):
-        for device in ({}, {"device": None}, {"device": "cuda"}, {"device": torch.device("cuda")}):
-            with pytest.raises(ValueError, match="there is no device 7"):
-                use(**device)
-        with pytest.raises(ValueError, match="cpu is no CUDA device"):
-            use(device=torch.device("cpu"))
+def test_torchs_current_device_is_meant(python):
+    # Only where there are several is torch asked.
+    folder = Path(__file__).parent
+    program, fake_torch = folder / "programs" / "current_device.py", folder / "fake_torch"
+    python(None, str(program), str(fake_torch), GREEN_CTX_SIM_DEVICES="2")
 
 
 def test_set_and_pop(torch):

@@ -65,16 +65,6 @@ def test_a_devices_sms():
         SMPartition()
 
 
-def test_the_current_device_is_meant(torch):
-    torch.cuda.current_device = lambda: 7
-    for use in (SMPartition.from_device, GreenContext.split):
-        with pytest.raises(RuntimeError, match="no device 7"):
-            use()
-    assert SMPartition.from_device("cuda:0").device_id == 0
-    # Nothing is asked of a device where the driver knows no domains.
-    assert get_num_locality_domains() == 1
-
-
 @pytest.mark.parametrize(
     ("num_sms", "groups", "rest"),
     [

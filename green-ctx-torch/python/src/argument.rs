@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyDict, PyInt, PyString};
 
+use crate::device;
 use crate::fault::{Fault, kind};
 
 /// A whole number: what no number of 64 bits is, is the greatest or the least of them, and out of
@@ -176,6 +177,9 @@ impl DeviceId {
 
 /// torch's current device.
 fn current(py: Python<'_>) -> PyResult<i64> {
+    if device::is_single() {
+        return Ok(0);
+    }
     // Once torch has begun to use CUDA, it does so to the end.
     static ASK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     if let Some(ask) = ASK.get(py) {

@@ -1,5 +1,7 @@
 //! The device that an argument names.
 
+use std::sync::OnceLock;
+
 use green_ctx::{Device, Driver};
 
 use crate::fault::Fault;
@@ -14,5 +16,15 @@ pub(crate) fn device(ordinal: i64) -> Result<Device, Fault> {
         };
         Fault::value(format!("there is no device {ordinal}; devices are numbered from 0 on"))
     })?;
-    Ok(Driver::load()?.device(known)?)
+    let driver = Driver::load()?;
+    SINGLE.get_or_init(|| driver.devices().nth(1).is_none());
+    Ok(driver.device(known)?)
+}
+
+/// Whether there is one device, once the driver is loaded.
+static SINGLE: OnceLock<bool> = OnceLock::new();
+
+/// Whether there is one device, as far as that is known: torch's current one then is that.
+pub(crate) fn is_single() -> bool {
+    SINGLE.get().is_some_and(|single| *single)
 }

@@ -152,12 +152,12 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         let is_known = self.is_out() && !is_other;
         let free = if is_known { self.free(units) } else { UnitSet::all(units.counts().len()) };
         let load = |unit: usize| if is_known { self.units[unit].load() } else { Some(0) };
-        let quarantined = self.sm_counts().filter(|_| is_known);
+        let quarantined = || self.sm_counts().filter(|_| is_known).map_or(0, |sms| sms.quarantined);
         let supply = Supply { units, cut, free, load, preferred: &[], recycler: &self.recycler };
         supply.assign(request, || NotEnoughSms {
             holders: self.holders(),
             sharers: self.sharers(None),
-            quarantined: quarantined.map_or(0, |sms| sms.quarantined),
+            quarantined: quarantined(),
             ..NotEnoughSms::default()
         })
     }

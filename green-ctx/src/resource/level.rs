@@ -78,8 +78,11 @@ impl Resources {
         "cuStreamGetDevResource"
     ))]
     pub fn sm(&self) -> Result<SmResource> {
+        if let Level::Device(device) = &self.of {
+            return SmResource::of_device(device);
+        }
         let resource = self.fetch(CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM)?;
-        SmResource::new(self.device(), &resource, self.is_green())
+        SmResource::new(self.device(), *dev_resource::sm_part(&resource), self.is_green())
     }
 
     /// The workqueues: of a device its budget, of a context what it was provisioned with, of a stream

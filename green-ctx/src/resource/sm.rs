@@ -3,9 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use green_ctx_sys::{
-    CUdevResource, CUdevResourceType, CUdevSmResource, CUdevSmResourceGroup_flags, Version,
-};
+use green_ctx_sys::{CUdevResourceType, CUdevSmResource, CUdevSmResourceGroup_flags, Version};
 
 use super::cut::{self, Input};
 use super::split::Split;
@@ -91,20 +89,10 @@ pub(super) const COMPOSITION: Version = Version::new(12, 5);
 
 impl SmResource {
     pub(super) fn of_device(device: &Device) -> Result<SmResource> {
-        let resource = dev_resource::of_device(
-            device.api(),
-            device.as_raw(),
-            CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM,
-        )?;
-        SmResource::new(device, &resource, false)
+        SmResource::new(device, *device.sms()?, false)
     }
 
-    pub(super) fn new(
-        device: &Device,
-        resource: &CUdevResource,
-        is_green: bool,
-    ) -> Result<SmResource> {
-        let sms = *dev_resource::sm_part(resource);
+    pub(super) fn new(device: &Device, sms: CUdevSmResource, is_green: bool) -> Result<SmResource> {
         let (min_partition, alignment, limits_from) = if device.driver().version() >= LIMITS {
             (sms.minSmPartitionSize, sms.smCoscheduledAlignment, LimitSource::Driver)
         } else {

@@ -16,8 +16,8 @@ type Work = fn(&Device, &Stream) -> green_ctx::Result<()>;
 const ANSWERS: [(CUresult, &str, Work, &str, &str, bool); 7] = [
     (
         CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE,
-        "cuDeviceGetDevResource",
-        |device, _| device.resources().sm().map(drop),
+        "cuGreenCtxGetDevResource",
+        |_, stream| stream.context().resources().sm().map(drop),
         "not of the type that the call takes",
         "SMs are asked for and split as SMs",
         true,
