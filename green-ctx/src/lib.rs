@@ -92,6 +92,8 @@ pub mod launch;
 mod library;
 pub mod memory;
 pub mod stream;
+#[cfg(feature = "tune")]
+pub mod tune;
 pub mod verify;
 pub mod watch;
 // What divides a device, and what keeps partitions apart in time.

@@ -1,0 +1,25 @@
+//! Measures jobs that are to run beside each other, and says how to divide the device, or not to.
+
+mod arm;
+mod arrival;
+mod goal;
+mod measure;
+mod model;
+mod outcome;
+mod request;
+mod score;
+mod search;
+mod space;
+mod stats;
+
+pub use arm::{Arm, ArmKind, Part, Pieces};
+pub use arrival::{Arrival, ArrivalError};
+pub use goal::{Goal, GoalError};
+pub use measure::{Block, JobSample, Measure, Refusal, Sample, Task};
+pub use model::{Model, ModelJob};
+pub use outcome::{ArmReport, JobReport, Latency, Outcome, Verdict};
+pub use request::{Profile, Request, RequestError, TuneError, with};
+pub use search::Progress;
+
+#[cfg(test)]
+mod trials;

@@ -1,0 +1,245 @@
+//! What is to be best.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// What a division of the SMs is to achieve.
+///
+/// | as text | meaning |
+/// |---|---|
+/// | `throughput` | the most of all jobs together, each measured by its rate alone on the device |
+/// | `makespan` | the least time from the submission of one iteration of each job until all are done |
+/// | `keep:A:p99:500us` | the most of the other jobs while the 99th percentile of A's latency is at most 500 µs |
+/// | `least:A:p99:keep:B:0.8` | the smallest 99th percentile of A's latency while B has at least 0.8 of its rate alone |
+///
+/// Times are numbers with `us`, `ms` or `s`; percentiles are `p50`, `p99` or `p99.9`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Goal {
+    /// The most weighted throughput.
+    Throughput {
+        /// What a job's rate, as a share of that which it has alone, counts for; of jobs that are not named 1.
+        weights: Vec<(String, f64)>,
+    },
+    /// The least time for one iteration of all jobs, which are submitted together. Arrivals do not matter.
+    Makespan,
+    /// The most of the other jobs while a percentile of one stays under a bound.
+    Keep {
+        /// The job.
+        job: String,
+        /// The share of its iterations that are to stay under the bound, such as 0.99.
+        percentile: f64,
+        /// The bound in microseconds.
+        bound_us: f64,
+    },
+    /// The smallest percentile of one job while another keeps a part of its rate.
+    Least {
+        /// The job.
+        job: String,
+        /// The share of its iterations that are to be done as early as possible, such as 0.99.
+        percentile: f64,
+        /// The other job.
+        other: String,
+        /// What the other keeps, as a share of its rate alone.
+        keep: f64,
+    },
+}
+
+impl Default for Goal {
+    fn default() -> Goal {
+        Goal::throughput()
+    }
+}
+
+impl Goal {
+    /// The most throughput, each job counted alike.
+    #[must_use]
+    pub const fn throughput() -> Goal {
+        Goal::Throughput { weights: Vec::new() }
+    }
+
+    /// The most of the other jobs while a percentile of one stays under a bound in microseconds.
+    pub fn keep(job: impl Into<String>, percentile: f64, bound_us: f64) -> Goal {
+        Goal::Keep { job: job.into(), percentile, bound_us }
+    }
+
+    /// The smallest percentile of one job while another keeps a share of its rate alone.
+    pub fn least(
+        job: impl Into<String>,
+        percentile: f64,
+        other: impl Into<String>,
+        keep: f64,
+    ) -> Goal {
+        Goal::Least { job: job.into(), percentile, other: other.into(), keep }
+    }
+
+    /// The percentile that it looks at, and the job.
+    #[must_use]
+    pub fn percentile(&self) -> Option<(&str, f64)> {
+        match self {
+            Goal::Keep { job, percentile, .. } | Goal::Least { job, percentile, .. } => {
+                Some((job, *percentile))
+            }
+            Goal::Throughput { .. } | Goal::Makespan => None,
+        }
+    }
+
+    /// What is wrong with it for jobs of these names.
+    pub(crate) fn fault(&self, names: &[&str]) -> Option<String> {
+        let unknown = |job: &String| {
+            let known = names.join(", ");
+            (!names.contains(&job.as_str()))
+                .then(|| format!("the goal names {job}; the jobs are {known}"))
+        };
+        let share = |name: &str, share: f64| {
+            let is_share = share > 0.0 && share < 1.0;
+            (!is_share).then(|| format!("the goal's {name} {share} is not between 0 and 1"))
+        };
+        match self {
+            Goal::Makespan => None,
+            Goal::Throughput { weights } => weights.iter().find_map(|(job, weight)| {
+                let is_weight = weight.is_finite() && *weight >= 0.0;
+                unknown(job).or_else(|| {
+                    (!is_weight).then(|| format!("the weight {weight} of {job} is below 0"))
+                })
+            }),
+            Goal::Keep { job, percentile, bound_us } => {
+                unknown(job).or_else(|| share("percentile", *percentile)).or_else(|| {
+                    let is_bound = bound_us.is_finite() && *bound_us > 0.0;
+                    (!is_bound)
+                        .then(|| format!("the goal's bound of {bound_us} µs is no time above 0"))
+                })
+            }
+            Goal::Least { job, percentile, other, keep } => unknown(job)
+                .or_else(|| unknown(other))
+                .or_else(|| (job == other).then(|| format!("the goal names {job} twice")))
+                .or_else(|| share("percentile", *percentile))
+                .or_else(|| {
+                    let is_part = *keep > 0.0 && *keep <= 1.0;
+                    (!is_part)
+                        .then(|| format!("the goal's share {keep} is not above 0 and at most 1"))
+                }),
+        }
+    }
+}
+
+/// A percentile as it is written: p99.
+pub(crate) fn percentile_name(share: f64) -> String {
+    let percent = (share * 1e6).round() / 1e4;
+    format!("p{percent}")
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Goal::Throughput { .. } => f.write_str("throughput"),
+            Goal::Makespan => f.write_str("makespan"),
+            Goal::Keep { job, percentile, bound_us } => {
+                write!(f, "keep:{job}:{}:{bound_us}us", percentile_name(*percentile))
+            }
+            Goal::Least { job, percentile, other, keep } => {
+                write!(f, "least:{job}:{}:keep:{other}:{keep}", percentile_name(*percentile))
+            }
+        }
+    }
+}
+
+/// Text that is no goal.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct GoalError {
+    reason: String,
+}
+
+impl FromStr for Goal {
+    type Err = GoalError;
+
+    fn from_str(text: &str) -> Result<Goal, GoalError> {
+        let wrong = || GoalError {
+            reason: format!(
+                "{text:?} is no goal; write throughput, makespan, keep:JOB:p99:500us or \
+                 least:JOB:p99:keep:OTHER:0.8"
+            ),
+        };
+        let parts: Vec<&str> = text.split(':').collect();
+        let percentile = |text: &str| {
+            let percent: f64 = text.strip_prefix('p')?.parse().ok()?;
+            (percent > 0.0 && percent < 100.0).then_some(percent / 100.0)
+        };
+        match parts[..] {
+            ["throughput"] => Some(Goal::throughput()),
+            ["makespan"] => Some(Goal::Makespan),
+            ["keep", job, which, bound] => percentile(which)
+                .zip(microseconds(bound))
+                .map(|(percentile, bound)| Goal::keep(job, percentile, bound)),
+            ["least", job, which, "keep", other, keep] => percentile(which)
+                .zip(keep.parse().ok())
+                .map(|(percentile, keep)| Goal::least(job, percentile, other, keep)),
+            _ => None,
+        }
+        .ok_or_else(wrong)
+    }
+}
+
+/// A time such as 500us, in microseconds.
+fn microseconds(text: &str) -> Option<f64> {
+    let units = [("us", 1.0), ("µs", 1.0), ("ms", 1e3), ("s", 1e6)];
+    let (number, unit) =
+        units.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
+    let number: f64 = number.trim().parse().ok()?;
+    (number.is_finite() && number > 0.0).then_some(number * unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_read_and_printed() {
+        for text in ["throughput", "makespan", "keep:a:p99:500us", "least:a:p99.9:keep:b:0.8"] {
+            assert_eq!(text.parse::<Goal>().expect(text).to_string(), text);
+        }
+        assert_eq!("keep:a:p50:1.5ms".parse(), Ok(Goal::keep("a", 0.5, 1500.0)));
+        assert_eq!("keep:a:p50:2s".parse(), Ok(Goal::keep("a", 0.5, 2e6)));
+        for wrong in [
+            "",
+            "most",
+            "keep",
+            "keep:a",
+            "keep:a:99:5us",
+            "keep:a:p0:5us",
+            "keep:a:p100:5us",
+            "keep:a:p99:5",
+            "keep:a:p99:-5us",
+            "keep:a:p99:nanus",
+            "least:a:p99:keep:b",
+            "least:a:p99:b:0.8",
+            "throughput:a",
+        ] {
+            assert!(wrong.parse::<Goal>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn jobs_that_are_not_there_are_found() {
+        let fault = |goal: Goal| goal.fault(&["a", "b"]);
+        assert_eq!(fault(Goal::throughput()), None);
+        assert_eq!(fault(Goal::keep("a", 0.99, 5.0)), None);
+        assert_eq!(fault(Goal::least("a", 0.99, "b", 1.0)), None);
+        for wrong in [
+            Goal::keep("c", 0.99, 5.0),
+            Goal::keep("a", 1.0, 5.0),
+            Goal::keep("a", 0.99, 0.0),
+            Goal::least("a", 0.99, "a", 0.5),
+            Goal::least("a", 0.99, "c", 0.5),
+            Goal::least("a", 0.99, "b", 1.5),
+            Goal::Throughput { weights: vec![("a".into(), -1.0)] },
+            Goal::Throughput { weights: vec![("d".into(), 1.0)] },
+        ] {
+            assert!(fault(wrong.clone()).is_some(), "{wrong:?}");
+        }
+    }
+}

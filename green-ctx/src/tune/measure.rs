@@ -1,0 +1,81 @@
+//! What the search asks of whatever runs the jobs: a GPU, a group of them, or a model.
+
+use std::time::Duration;
+
+use super::arm::Arm;
+
+/// What runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Task<'a> {
+    /// One job alone, on so many SMs, or in a plain stream.
+    Alone {
+        /// The job.
+        job: usize,
+        /// The SMs; `None` for a plain stream.
+        sms: Option<u32>,
+    },
+    /// All jobs at once.
+    Together(&'a Arm),
+}
+
+/// How long a task runs, and how.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Block {
+    /// For at least so long, and until every job has done `iterations`.
+    pub duration: Duration,
+    /// The iterations that every job does at least.
+    pub iterations: u32,
+    /// Whether one iteration of every job is submitted at once, and the next ones when all are done.
+    pub rounds: bool,
+    /// The job that is submitted first.
+    pub first: usize,
+}
+
+/// What one job did in a block.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobSample {
+    /// Iterations a second, while all jobs ran.
+    pub rate: f64,
+    /// The latency of each iteration in microseconds; of a closed loop with a depth above 1 it is empty.
+    pub latencies_us: Vec<f64>,
+    /// What the host needs to submit one iteration, in microseconds.
+    pub host_us: f64,
+}
+
+/// What a block gave.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// Of each job that ran, in their order.
+    pub jobs: Vec<JobSample>,
+    /// Of a block in rounds: the time that each round took, in microseconds.
+    pub rounds_us: Vec<f64>,
+}
+
+/// Why a block gave nothing.
+#[derive(Debug)]
+pub enum Refusal<E> {
+    /// The task cannot run, which says nothing of others.
+    Skip(String),
+    /// Nothing can run any more.
+    Stop(E),
+}
+
+/// Runs jobs as the search asks, and measures them.
+///
+/// [`Model`](super::Model) is one that needs no GPU. A program that measures in a way of its own, such as on
+/// several GPUs at once, implements it too.
+pub trait Measure {
+    /// Why nothing can run any more.
+    type Error;
+
+    /// Runs a task for a block, with fresh streams.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Skip`] for a task that cannot run, such as a job on fewer SMs than it needs, and
+    /// [`Refusal::Stop`] where the search must end.
+    fn run(&mut self, task: Task<'_>, block: &Block) -> Result<Sample, Refusal<Self::Error>>;
+
+    /// The time since some moment before the search. A model's clock goes as fast as it computes.
+    fn now(&self) -> Duration;
+}

@@ -1,0 +1,275 @@
+//! What is asked of the tuner.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::arm::{Arm, ArmKind, Pieces};
+use super::arrival::Arrival;
+use super::goal::Goal;
+use super::measure::Measure;
+use super::outcome::Outcome;
+use super::search::{self, Progress, Question, Stopped};
+use super::space::Space;
+
+/// A job as the search knows it: what it does is known to whatever runs it.
+#[derive(Clone, Debug, PartialEq)]
+#[must_use = "a profile does nothing until it is tuned"]
+pub struct Profile {
+    pub(crate) name: String,
+    pub(crate) key: String,
+    pub(crate) arrival: Arrival,
+}
+
+impl Profile {
+    /// A job of this name, in a closed loop of depth 1.
+    pub fn new(name: impl Into<String>) -> Profile {
+        Profile { name: name.into(), key: String::new(), arrival: Arrival::default() }
+    }
+
+    /// Sets when its iterations are due.
+    pub fn arrival(mut self, arrival: Arrival) -> Profile {
+        self.arrival = arrival;
+        self
+    }
+
+    /// Sets what says that a job of the same name is the same, such as a model and a batch size: what was
+    /// found for another key is not used.
+    pub fn key(mut self, key: impl Into<String>) -> Profile {
+        self.key = key.into();
+        self
+    }
+}
+
+/// What is to be found, and among what: the goal, the budget, and which arms are allowed.
+///
+/// Ten seconds for a pair of jobs, every count of SMs that whole units give, and every kind of arm,
+/// unless it says otherwise.
+#[derive(Clone, Debug, PartialEq)]
+#[must_use = "a request does nothing until something is tuned"]
+pub struct Request {
+    goal: Goal,
+    budget: Option<Duration>,
+    step: u32,
+    floors: Vec<(String, u32)>,
+    left_out: BTreeSet<ArmKind>,
+}
+
+impl Default for Request {
+    fn default() -> Request {
+        Request::new(Goal::default())
+    }
+}
+
+/// How long a search takes for a pair of jobs, unless it is said.
+const BUDGET: Duration = Duration::from_secs(10);
+
+impl Request {
+    /// A request for the best by a goal.
+    pub const fn new(goal: Goal) -> Request {
+        Request { goal, budget: None, step: 1, floors: Vec::new(), left_out: BTreeSet::new() }
+    }
+
+    /// The goal.
+    #[must_use]
+    pub fn goal(&self) -> &Goal {
+        &self.goal
+    }
+
+    /// Sets how long the search may take. 10 s for two jobs, and 5 s more for each further one.
+    pub fn budget(mut self, budget: Duration) -> Request {
+        self.budget = Some(budget);
+        self
+    }
+
+    /// Sets in steps of how many SMs counts are tried; rounded up to whole units.
+    pub fn step(mut self, sms: u32) -> Request {
+        self.step = sms;
+        self
+    }
+
+    /// Has a job have at least so many SMs for itself. Then only partitions are chosen.
+    pub fn floor(mut self, job: impl Into<String>, sms: u32) -> Request {
+        self.floors.push((job.into(), sms));
+        self
+    }
+
+    /// Leaves out arms of a kind.
+    pub fn leave_out(mut self, kind: ArmKind) -> Request {
+        self.left_out.insert(kind);
+        self
+    }
+
+    pub(crate) fn question(
+        &self,
+        jobs: &[Profile],
+        pieces: &Pieces,
+    ) -> Result<Question, RequestError> {
+        let wrong = |reason: String| Err(RequestError::Wrong { reason });
+        if !(2..=4).contains(&jobs.len()) {
+            return wrong(format!("two to four jobs are tuned, not {}", jobs.len()));
+        }
+        let names: Vec<&str> = jobs.iter().map(|job| job.name.as_str()).collect();
+        for (place, name) in names.iter().enumerate() {
+            if name.is_empty() || name.contains(':') {
+                return wrong(format!("{name:?} is no name of a job: it is empty or has a colon"));
+            }
+            if names[..place].contains(name) {
+                return wrong(format!("two jobs are named {name}"));
+            }
+        }
+        for job in jobs {
+            if let Err(error) = job.arrival.check() {
+                return wrong(format!("{}: {error}", job.name));
+            }
+        }
+        if let Some(fault) = self.goal.fault(&names) {
+            return wrong(fault);
+        }
+        if let Some((name, _)) = self.goal.percentile() {
+            let deep = jobs.iter().find(|job| job.name == name && job.arrival.depth() > Some(1));
+            if let Some(job) = deep {
+                return wrong(format!(
+                    "a percentile of {name} needs iterations that do not wait for each other; {} is \
+                     {}, use closed:1 or a rate",
+                    job.name, job.arrival
+                ));
+            }
+        }
+        let mut floors = vec![0; jobs.len()];
+        for (name, sms) in &self.floors {
+            let Some(place) = names.iter().position(|known| known == name) else {
+                return wrong(format!("a floor names {name}; the jobs are {}", names.join(", ")));
+            };
+            floors[place] = *sms;
+        }
+        if floors.iter().sum::<u32>() > pieces.sms {
+            return wrong(format!(
+                "the floors are {} SMs together, of {}",
+                floors.iter().sum::<u32>(),
+                pieces.sms
+            ));
+        }
+        let left_out: Vec<ArmKind> = self.left_out.iter().copied().collect();
+        if left_out.len() == ArmKind::ALL.len() {
+            return wrong("every kind of arm is left out".to_owned());
+        }
+        if pieces.sms < 2 * pieces.unit {
+            return wrong(format!(
+                "{} SMs in units of {} cannot be divided",
+                pieces.sms, pieces.unit
+            ));
+        }
+        let budget = self.budget.unwrap_or_else(|| BUDGET + BUDGET / 2 * (jobs.len() as u32 - 2));
+        let space = Space {
+            pieces: pieces.clone(),
+            jobs: jobs.len(),
+            step: self.step.max(1),
+            floors,
+            left_out,
+        };
+        Ok(Question { jobs: jobs.to_vec(), goal: self.goal.clone(), space, budget })
+    }
+
+    /// Every arm of two jobs that the request allows: every pair of ceilings, and those without
+    /// partitions. This is what an exhaustive search measures, and what it is compared with.
+    ///
+    /// # Errors
+    ///
+    /// [`RequestError::Wrong`].
+    pub fn every_arm(&self, jobs: &[Profile], pieces: &Pieces) -> Result<Vec<Arm>, RequestError> {
+        let space = self.question(jobs, pieces)?.space;
+        Ok(space.unpartitioned().into_iter().chain(space.every_pair()).collect())
+    }
+}
+
+/// Why nothing was tuned.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// The request cannot be met by anything.
+    #[error("{reason}")]
+    Wrong {
+        /// What is wrong.
+        reason: String,
+    },
+    /// The budget is too small to learn anything.
+    #[error(
+        "a budget of {:.1} s is too small for jobs that take so long; use {:.1} s or more",
+        budget.as_secs_f64(), needs.as_secs_f64()
+    )]
+    Budget {
+        /// The budget.
+        budget: Duration,
+        /// The least that would do.
+        needs: Duration,
+    },
+    /// It was interrupted before anything was known.
+    #[error("interrupted before anything was known")]
+    Interrupted,
+    /// A job cannot run.
+    #[error("{job} does not run: {reason}")]
+    Job {
+        /// The job's name.
+        job: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Why nothing was tuned: the request, or whatever runs the jobs.
+#[derive(Debug, thiserror::Error)]
+pub enum TuneError<E> {
+    /// The request.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// What runs the jobs.
+    #[error("the jobs cannot run any more")]
+    Failed(#[source] E),
+}
+
+/// Tunes jobs that something runs and measures, on a device of these pieces. `go_on` is called before each
+/// block and ends the search, with the best so far, where it returns false.
+///
+/// # Errors
+///
+/// [`TuneError`].
+///
+/// # Example
+///
+/// ```
+/// use green_ctx::tune::{self, Goal, Model, ModelJob, Pieces, Profile, Request};
+///
+/// // A job that memory limits beside one that does not ask for memory.
+/// let pieces = Pieces { sms: 132, unit: 8, odd: 12 };
+/// let mut copy = ModelJob::default();
+/// (copy.blocks, copy.block_us, copy.memory_us) = (1056, 10.0, 160.0);
+/// let mut product = ModelJob::default();
+/// (product.blocks, product.block_us) = (528, 400.0);
+/// let mut model = Model::new(pieces.clone(), vec![copy, product], 1);
+///
+/// let jobs = [Profile::new("copy"), Profile::new("product")];
+/// let request = Request::new(Goal::throughput());
+/// let outcome = tune::with(&mut model, &jobs, &pieces, &request, &mut |_| true)?;
+/// println!("{}", outcome.verdict.sentence);
+/// assert!(outcome.verdict.gain >= Some(0.0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn with<M: Measure>(
+    measure: &mut M,
+    jobs: &[Profile],
+    pieces: &Pieces,
+    request: &Request,
+    go_on: &mut dyn FnMut(&Progress<'_>) -> bool,
+) -> Result<Outcome, TuneError<M::Error>> {
+    let question = request.question(jobs, pieces)?;
+    search::search(measure, &question, go_on).map_err(|stopped| {
+        TuneError::Request(match stopped {
+            Stopped::Failed(error) => return TuneError::Failed(error),
+            Stopped::Interrupted => RequestError::Interrupted,
+            Stopped::Budget(needs) => RequestError::Budget { budget: question.budget, needs },
+            Stopped::Job { job, reason } => {
+                RequestError::Job { job: jobs[job].name.clone(), reason }
+            }
+        })
+    })
+}

@@ -1,0 +1,494 @@
+//! The search: which arms are measured, how often, and what follows.
+//!
+//! 1. Each job alone: in a plain stream, which is what rates are compared with, and on a few counts of SMs.
+//! 2. Arms without partitions, and partitions that are far from each other.
+//! 3. Rounds: the best so far and their neighbours, at ever smaller steps, in an order that turns round
+//!    each time, so that a device that gets slower makes none look worse. Each round keeps fewer.
+//! 4. Arms without partitions again: several starts with each job first, since such arms settle on another
+//!    order each time.
+//! 5. The last few partitions and the best arm without them, in turn. The winner's gain is the median of
+//!    ratios of neighbouring blocks, of which the first half chose the winner and the second half measures it.
+
+mod curve;
+mod verdict;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use self::curve::Curve;
+use super::arm::{Arm, ArmKind};
+use super::goal::Goal;
+use super::measure::{Block, Measure, Refusal, Sample, Task};
+use super::outcome::Outcome;
+use super::request::Profile;
+use super::score::{Scorer, Value};
+use super::space::Space;
+use super::stats::{median, samples_for};
+
+/// What there is to find, and how long it may take.
+#[derive(Clone, Debug)]
+pub(crate) struct Question {
+    pub(crate) jobs: Vec<Profile>,
+    pub(crate) goal: Goal,
+    pub(crate) space: Space,
+    pub(crate) budget: Duration,
+}
+
+/// How far a search is.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Progress<'a> {
+    /// What is being done.
+    pub step: &'a str,
+    /// The part of the budget that is spent, from 0 to 1.
+    pub spent: f64,
+    /// Blocks that were measured.
+    pub blocks: usize,
+    /// The best arm so far, where there is one.
+    pub best: Option<String>,
+}
+
+/// Why there is no outcome.
+#[derive(Debug)]
+pub(crate) enum Stopped<E> {
+    /// It is not to go on, and nothing is known yet.
+    Interrupted,
+    /// The budget is too small: this one would do.
+    Budget(Duration),
+    /// A job cannot run at all.
+    Job { job: usize, reason: String },
+    /// Nothing can run any more.
+    Failed(E),
+}
+
+/// What is known of an arm.
+#[derive(Debug)]
+pub(super) struct Record {
+    arm: Arm,
+    samples: Vec<Sample>,
+    scores: Vec<f64>,
+    /// What the goal makes of them; `None` of an arm that was not measured.
+    value: Option<Value>,
+    skipped: Option<String>,
+}
+
+/// Parts of the budget at which steps end.
+const SOLO_ENDS: f64 = 0.12;
+const ROUNDS_END: f64 = 0.60;
+const STARTS_END: f64 = 0.72;
+const CHOICE_ENDS: f64 = 0.86;
+/// Iterations of all jobs that a budget is enough for, at least.
+const LEAST_ITERATIONS: f64 = 60.0;
+/// The shortest block.
+const SHORTEST: Duration = Duration::from_millis(8);
+/// Blocks that fit into a budget, about.
+const BLOCKS: f64 = 300.0;
+/// Fresh starts of an arm without partitions, with each job first.
+const STARTS: usize = 5;
+/// Partitions that are measured because of what the jobs' times alone predict.
+const PREDICTED: usize = 10;
+/// Partitions that are in the last comparison.
+const FINALISTS: usize = 3;
+/// A reference that drifts by more than this makes the figures doubtful.
+const MOST_DRIFT: f64 = 0.05;
+
+pub(super) struct Search<'a, M: Measure> {
+    measure: &'a mut M,
+    question: &'a Question,
+    go_on: &'a mut dyn FnMut(&Progress<'_>) -> bool,
+    began: Duration,
+    block: Duration,
+    scorer: Scorer,
+    /// Each job's iterations a second in a plain stream.
+    alone: Vec<f64>,
+    curves: Vec<Curve>,
+    hosts_us: Vec<f64>,
+    records: Vec<Record>,
+    places: HashMap<Arm, usize>,
+    /// The reference's rates.
+    references: Vec<f64>,
+    blocks: usize,
+    interrupted: bool,
+    notes: Vec<String>,
+}
+
+type Found<T, M> = Result<T, Stopped<<M as Measure>::Error>>;
+
+/// Searches, and calls `go_on` before each block, which ends the search where it returns false.
+pub(crate) fn search<M: Measure>(
+    measure: &mut M,
+    question: &Question,
+    go_on: &mut dyn FnMut(&Progress<'_>) -> bool,
+) -> Found<Outcome, M> {
+    let began = measure.now();
+    let jobs = question.jobs.len();
+    let names: Vec<&str> = question.jobs.iter().map(|job| job.name.as_str()).collect();
+    let mut search = Search {
+        measure,
+        question,
+        go_on,
+        began,
+        block: SHORTEST,
+        scorer: Scorer::new(&question.goal, &names, vec![1.0; jobs]),
+        alone: Vec::new(),
+        curves: vec![Curve::default(); jobs],
+        hosts_us: vec![0.0; jobs],
+        records: Vec::new(),
+        places: HashMap::new(),
+        references: Vec::new(),
+        blocks: 0,
+        interrupted: false,
+        notes: Vec::new(),
+    };
+    search.jobs_alone()?;
+    search.scorer = Scorer::new(&question.goal, &names, search.alone.clone());
+    search.first_look()?;
+    search.rounds()?;
+    search.fresh_starts()?;
+    let pairs = search.last_comparison()?;
+    Ok(search.outcome(pairs))
+}
+
+impl<M: Measure> Search<'_, M> {
+    /// The part of the budget that is spent.
+    fn spent(&self) -> f64 {
+        (self.measure.now() - self.began).as_secs_f64() / self.question.budget.as_secs_f64()
+    }
+
+    /// Whether there is time until a part of the budget, and nobody has interrupted.
+    fn has_time(&mut self, until: f64, step: &str) -> bool {
+        let spent = self.spent();
+        let best = self.best(|_| true).map(|place| self.describe(place));
+        let progress = Progress { step, spent: spent.min(1.0), blocks: self.blocks, best };
+        self.interrupted |= !(self.go_on)(&progress);
+        spent < until && !self.interrupted
+    }
+
+    fn describe(&self, place: usize) -> String {
+        let names: Vec<&str> = self.question.jobs.iter().map(|job| job.name.as_str()).collect();
+        self.records[place].arm.describe(&names, self.question.space.pieces.sms)
+    }
+
+    fn run(&mut self, task: Task<'_>, block: &Block) -> Result<Sample, Refusal<M::Error>> {
+        self.blocks += 1;
+        self.measure.run(task, block)
+    }
+
+    fn block(&self, first: usize) -> Block {
+        Block { duration: self.block, iterations: 2, rounds: self.scorer.wants_rounds(), first }
+    }
+
+    /// A job alone; the sample, or why there is none.
+    fn alone(
+        &mut self,
+        job: usize,
+        sms: Option<u32>,
+        block: &Block,
+    ) -> Found<Result<Sample, String>, M> {
+        let block = Block { rounds: false, first: 0, ..*block };
+        match self.run(Task::Alone { job, sms }, &block) {
+            Ok(sample) => Ok(Ok(sample)),
+            Err(Refusal::Skip(reason)) => Ok(Err(reason)),
+            Err(Refusal::Stop(error)) => Err(Stopped::Failed(error)),
+        }
+    }
+
+    /// Each job alone: once, to know what the budget is enough for, and then as often as that allows.
+    fn jobs_alone(&mut self) -> Found<(), M> {
+        let jobs = self.question.jobs.len();
+        let once = Block { duration: Duration::ZERO, iterations: 2, rounds: false, first: 0 };
+        let mut slowest = 0.0_f64;
+        let mut sum = 0.0;
+        for job in 0..jobs {
+            self.has_time(1.0, "each job alone");
+            if self.interrupted {
+                return Err(Stopped::Interrupted);
+            }
+            let sample = self.alone(job, None, &once)?;
+            let sample = sample.map_err(|reason| Stopped::Job { job, reason })?;
+            let seconds = sample.jobs.first().map_or(0.0, |sample| self.seconds_of(job, sample));
+            slowest = slowest.max(seconds);
+            sum += seconds;
+        }
+        let least = Duration::from_secs_f64(LEAST_ITERATIONS * sum);
+        if self.question.budget < least || self.question.budget.is_zero() {
+            return Err(Stopped::Budget(least.max(Duration::from_millis(500))));
+        }
+        let usual = self.question.budget.as_secs_f64() / BLOCKS;
+        self.block = Duration::from_secs_f64(usual.max(2.0 * slowest)).max(SHORTEST);
+        self.rates_alone()?;
+        self.reference()
+    }
+
+    /// Seconds that an iteration takes: a rate of arrivals says nothing of that.
+    fn seconds_of(&self, job: usize, sample: &super::measure::JobSample) -> f64 {
+        match self.question.jobs[job].arrival.depth() {
+            Some(_) => 1.0 / sample.rate.max(1e-9),
+            None => median(&sample.latencies_us).unwrap_or(0.0) * 1e-6,
+        }
+    }
+
+    fn rates_alone(&mut self) -> Found<(), M> {
+        let jobs = self.question.jobs.len();
+        let mut rates: Vec<Vec<f64>> = vec![Vec::new(); jobs];
+        // Forwards and backwards, so that a device that warms up treats all alike.
+        for job in (0..jobs).chain((0..jobs).rev()) {
+            let block = self.block(0);
+            let sample = self.alone(job, None, &block)?;
+            let sample = sample.map_err(|reason| Stopped::Job { job, reason })?;
+            rates[job].extend(sample.jobs.iter().map(|sample| sample.rate));
+            self.hosts_us[job] = sample.jobs.first().map_or(0.0, |sample| sample.host_us);
+        }
+        self.alone = rates.iter().map(|rates| median(rates).unwrap_or(0.0).max(1e-9)).collect();
+        for job in 0..jobs {
+            let counts = self.question.space.pieces.ceilings(job, self.question.space.step);
+            let until = SOLO_ENDS * (job + 1) as f64 / jobs as f64;
+            for sms in curve::coarse_to_fine(&counts) {
+                if !self.has_time(until, "each job on some counts of SMs") {
+                    break;
+                }
+                let block = self.block(0);
+                match self.alone(job, Some(sms), &block)? {
+                    Ok(sample) => {
+                        for sample in &sample.jobs {
+                            let seconds = self.seconds_of(job, sample);
+                            self.curves[job].insert(sms, sample.rate, seconds);
+                        }
+                    }
+                    Err(reason) => {
+                        let name = &self.question.jobs[job].name;
+                        self.notes.push(format!("{name} does not run on {sms} SMs: {reason}"));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Measures the reference once more.
+    fn reference(&mut self) -> Found<(), M> {
+        let block = self.block(0);
+        if let Ok(sample) = self.alone(0, None, &block)? {
+            self.references.extend(sample.jobs.iter().map(|sample| sample.rate));
+        }
+        Ok(())
+    }
+
+    /// Runs an arm for one block.
+    fn measure(&mut self, arm: &Arm, first: usize) -> Found<usize, M> {
+        let place = match self.places.get(arm) {
+            Some(place) => *place,
+            None => {
+                let record = Record {
+                    arm: arm.clone(),
+                    samples: Vec::new(),
+                    scores: Vec::new(),
+                    value: None,
+                    skipped: None,
+                };
+                self.records.push(record);
+                self.places.insert(arm.clone(), self.records.len() - 1);
+                self.records.len() - 1
+            }
+        };
+        if self.records[place].skipped.is_some() {
+            return Ok(place);
+        }
+        let block = self.block(first);
+        match self.run(Task::Together(arm), &block) {
+            Ok(sample) => {
+                let score = self.scorer.score(&sample);
+                let record = &mut self.records[place];
+                record.samples.push(sample);
+                record.scores.push(score);
+                record.value = self.scorer.value(&record.samples, &record.scores);
+            }
+            Err(Refusal::Skip(reason)) => self.records[place].skipped = Some(reason),
+            Err(Refusal::Stop(error)) => return Err(Stopped::Failed(error)),
+        }
+        Ok(place)
+    }
+
+    /// Measures arms, one block each, as far as there is time.
+    fn measure_all(&mut self, arms: &[Arm], until: f64, step: &str) -> Found<(), M> {
+        for arm in arms {
+            if !self.has_time(until, step) {
+                break;
+            }
+            let first = self.blocks % self.question.jobs.len();
+            self.measure(arm, first)?;
+        }
+        Ok(())
+    }
+
+    fn first_look(&mut self) -> Found<(), M> {
+        // The first of all: whatever else happens, something is known of it.
+        let unpartitioned = self.question.space.unpartitioned();
+        for arm in unpartitioned.iter().take(2) {
+            self.measure(arm, 0)?;
+        }
+        self.measure_all(&unpartitioned, ROUNDS_END, "without partitions")?;
+        let mut initial = self.predicted_best();
+        for arm in self.question.space.initial() {
+            if !initial.contains(&arm) {
+                initial.push(arm);
+            }
+        }
+        self.measure_all(&initial, ROUNDS_END, "partitions far from each other")
+    }
+
+    /// The pairs of ceilings that are best by the jobs' times alone.
+    fn predicted_best(&self) -> Vec<Arm> {
+        let space = &self.question.space;
+        let mut predicted: Vec<(Arm, Value)> = space
+            .every_pair()
+            .into_iter()
+            .filter_map(|arm| {
+                let sample = curve::predict(&arm, &self.curves, space.pieces.sms)?;
+                let scores = [self.scorer.score(&sample)];
+                let value = self.scorer.value(&[sample], &scores)?;
+                Some((arm, value))
+            })
+            .collect();
+        predicted.sort_by(|(_, a), (_, b)| b.is_better_than(*a).cmp(&a.is_better_than(*b)));
+        predicted.into_iter().take(PREDICTED).map(|(arm, _)| arm).collect()
+    }
+
+    fn rounds(&mut self) -> Found<(), M> {
+        let space = &self.question.space;
+        let least = space.step.max(space.pieces.unit);
+        let mut step = (space.pieces.sms / 8).max(least);
+        for (round, keep) in [8, 6, 5, 4, 4, 3].into_iter().cycle().enumerate() {
+            if !self.has_time(ROUNDS_END, "the best and their neighbours") {
+                break;
+            }
+            self.reference()?;
+            let best = self.ranked(|arm| arm.kind() == ArmKind::Partition);
+            let best: Vec<usize> = best.into_iter().take(keep).collect();
+            let mut arms: Vec<Arm> =
+                best.iter().map(|place| self.records[*place].arm.clone()).collect();
+            for place in best.iter().take(3) {
+                let arm = &self.records[*place].arm;
+                let near = space.neighbours(arm, step);
+                // A priority helps or does not, wherever the border is.
+                let ordered = if round % 2 == 0 && !arm.has_priorities() {
+                    space.with_priorities(arm)
+                } else {
+                    Vec::new()
+                };
+                for arm in near.into_iter().chain(ordered) {
+                    if !self.places.contains_key(&arm) && !arms.contains(&arm) {
+                        arms.push(arm);
+                    }
+                }
+            }
+            if arms.is_empty() {
+                break;
+            }
+            if round % 2 == 1 {
+                arms.reverse();
+            }
+            self.measure_all(&arms, ROUNDS_END, "the best and their neighbours")?;
+            step = (step / 2).max(least);
+        }
+        Ok(())
+    }
+
+    /// Several starts of the arms without partitions, with each job first.
+    fn fresh_starts(&mut self) -> Found<(), M> {
+        let jobs = self.question.jobs.len();
+        for _ in 0..STARTS {
+            // The best of them, since there may be many orders.
+            let best = self.ranked(|arm| arm.kind() != ArmKind::Partition);
+            let arms: Vec<Arm> =
+                best.iter().take(4).map(|place| self.records[*place].arm.clone()).collect();
+            for first in 0..jobs {
+                for arm in &arms {
+                    if self.has_time(STARTS_END, "several starts without partitions") {
+                        self.measure(arm, first)?;
+                    }
+                }
+            }
+        }
+        self.reference()
+    }
+
+    /// The last few partitions beside the best arm without them, in turn. Returns, of the chosen
+    /// partition and that arm, the scores of neighbouring blocks.
+    fn last_comparison(&mut self) -> Found<Option<verdict::Pairs>, M> {
+        let finalists = self.ranked(|arm| arm.kind() == ArmKind::Partition);
+        let finalists: Vec<usize> = finalists.into_iter().take(FINALISTS).collect();
+        let rival = self.best(|arm| arm.kind() != ArmKind::Partition);
+        let jobs = self.question.jobs.len();
+        let mut round = 0;
+        while !finalists.is_empty() && self.has_time(CHOICE_ENDS, "the best partitions in turn") {
+            let in_order: Vec<usize> = match round % 2 {
+                0 => finalists.clone(),
+                _ => finalists.iter().rev().copied().collect(),
+            };
+            for place in in_order {
+                let arm = self.records[place].arm.clone();
+                self.measure(&arm, round % jobs)?;
+            }
+            round += 1;
+        }
+        let Some((chosen, rival)) = self.chosen(&finalists).zip(rival) else { return Ok(None) };
+        self.reference()?;
+        let (mut pairs, mut round) = (Vec::new(), 0);
+        while self.has_time(1.0, "the winner beside the best without partitions") {
+            let mut scores = [0.0; 2];
+            let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
+            for side in order {
+                let arm = self.records[[chosen, rival][side]].arm.clone();
+                let place = self.measure(&arm, round % jobs)?;
+                scores[side] = self.records[place].scores.last().copied().unwrap_or(0.0);
+            }
+            pairs.push(scores);
+            round += 1;
+        }
+        self.reference()?;
+        Ok(Some(verdict::Pairs { chosen, rival, scores: pairs }))
+    }
+
+    fn value(&self, place: usize) -> Option<Value> {
+        self.records[place].value
+    }
+
+    /// The arms of some kind that were measured, and that may be chosen or compared with, the best first.
+    fn ranked(&self, is_wanted: impl Fn(&Arm) -> bool) -> Vec<usize> {
+        let may_be =
+            |arm: &Arm| arm.kind() != ArmKind::Partition || self.question.space.holds_floors(arm);
+        let mut ranked: Vec<(usize, Value)> = (0..self.records.len())
+            .filter(|place| {
+                is_wanted(&self.records[*place].arm) && may_be(&self.records[*place].arm)
+            })
+            .filter_map(|place| Some((place, self.value(place)?)))
+            .collect();
+        ranked.sort_by(|(_, a), (_, b)| {
+            let (before, after) = (a.is_better_than(*b), b.is_better_than(*a));
+            after.cmp(&before)
+        });
+        ranked.into_iter().map(|(place, _)| place).collect()
+    }
+
+    fn best(&self, is_wanted: impl Fn(&Arm) -> bool) -> Option<usize> {
+        self.ranked(is_wanted).first().copied()
+    }
+
+    /// The best of some arms.
+    fn chosen(&self, places: &[usize]) -> Option<usize> {
+        self.ranked(|_| true).into_iter().find(|place| places.contains(place))
+    }
+
+    /// Iterations that the goal's percentile needs more than the best arm has.
+    fn lacks_samples(&self, place: usize) -> Option<(usize, usize)> {
+        let (job, percentile) = self.scorer.percentile()?;
+        let found: usize = self.records[place]
+            .samples
+            .iter()
+            .map(|sample| sample.jobs[job].latencies_us.len())
+            .sum();
+        let needed = samples_for(percentile);
+        (found < needed).then_some((found, needed))
+    }
+}

@@ -1,0 +1,299 @@
+//! What follows from what was measured.
+
+use std::collections::BTreeMap;
+
+use super::super::arm::{Arm, ArmKind};
+use super::super::goal::{Goal, percentile_name};
+use super::super::measure::Measure;
+use super::super::outcome::{ArmReport, JobReport, Latency, Outcome, Verdict};
+use super::super::stats::{Interval, median, median_interval, quantile, samples_for};
+use super::{MOST_DRIFT, Record, Search};
+
+/// Scores of neighbouring blocks.
+pub(in crate::tune) struct Pairs {
+    /// The partition's place among the records.
+    pub(super) chosen: usize,
+    /// The place of the best arm without partitions.
+    pub(super) rival: usize,
+    /// The scores of both.
+    pub(super) scores: Vec<[f64; 2]>,
+}
+
+impl<M: Measure> Search<'_, M> {
+    pub(super) fn outcome(mut self, pairs: Option<Pairs>) -> Outcome {
+        let seconds = (self.measure.now() - self.began).as_secs_f64();
+        let drift = spread(&self.references);
+        if drift > MOST_DRIFT {
+            self.notes.push(format!(
+                "the reference, {} alone, drifted by {:.0} %: something else used the GPU, or its clocks \
+                 changed; measure again before you rely on small differences",
+                self.question.jobs[0].name,
+                100.0 * drift
+            ));
+        }
+        let jobs: Vec<JobReport> =
+            (0..self.question.jobs.len()).map(|job| self.job_report(job)).collect();
+        for job in jobs.iter().filter(|job| job.host_bound) {
+            self.notes.push(format!(
+                "{} is bound by the host: submitting an iteration takes longer than running it; capture it \
+                 in a graph",
+                job.name
+            ));
+        }
+        let verdict = self.verdict(pairs);
+        let arms = (0..self.records.len()).map(|place| self.arm_report(place)).collect();
+        Outcome {
+            goal: self.question.goal.clone(),
+            pieces: self.question.space.pieces.clone(),
+            verdict,
+            jobs,
+            arms,
+            drift,
+            notes: self.notes,
+            seconds,
+            complete: !self.interrupted,
+        }
+    }
+
+    fn job_report(&self, job: usize) -> JobReport {
+        let profile = &self.question.jobs[job];
+        let rate = self.alone[job];
+        // An arrival by the clock says nothing of how long an iteration takes.
+        let host_bound =
+            profile.arrival.depth().is_some() && self.hosts_us[job] * rate * 1e-6 > HOST_BOUND;
+        JobReport {
+            name: profile.name.clone(),
+            key: profile.key.clone(),
+            arrival: profile.arrival.clone(),
+            host_bound,
+            rate,
+            solo: self.curves[job].rates(),
+        }
+    }
+
+    fn arm_report(&self, place: usize) -> ArmReport {
+        let record @ Record { arm, samples, scores, skipped, .. } = &self.records[place];
+        let of_jobs = || self.question.jobs.iter().map(|job| job.name.clone()).enumerate();
+        let rate = |job: usize| {
+            let rates: Vec<f64> = samples.iter().map(|sample| sample.jobs[job].rate).collect();
+            median(&rates)
+        };
+        let value = self.value(place).filter(|value| value.meets());
+        ArmReport {
+            kind: arm.kind(),
+            shares: self.shares(arm),
+            priority: self.priorities(arm),
+            rates: of_jobs().filter_map(|(job, name)| Some((name, rate(job)?))).collect(),
+            latency_us: of_jobs()
+                .filter_map(|(job, name)| Some((name, latency(record, job)?)))
+                .collect(),
+            score: value.map(|value| value.score),
+            scores: scores.clone(),
+            samples: samples.len(),
+            skipped: skipped.clone(),
+        }
+    }
+
+    fn shares(&self, arm: &Arm) -> BTreeMap<String, String> {
+        let sms = self.question.space.pieces.sms;
+        let share = |job: usize| match arm.kind() {
+            ArmKind::Partition => arm.share(job, sms).to_string(),
+            _ => "..".to_owned(),
+        };
+        self.question
+            .jobs
+            .iter()
+            .enumerate()
+            .map(|(job, of)| (of.name.clone(), share(job)))
+            .collect()
+    }
+
+    fn priorities(&self, arm: &Arm) -> BTreeMap<String, i32> {
+        let jobs = self.question.jobs.iter().zip(arm.priorities());
+        jobs.map(|(job, priority)| (job.name.clone(), *priority)).collect()
+    }
+
+    fn verdict(&mut self, pairs: Option<Pairs>) -> Verdict {
+        let rival = self.best(|arm| arm.kind() != ArmKind::Partition);
+        let partition = match &pairs {
+            Some(pairs) => Some(pairs.chosen),
+            None => self.best(|arm| arm.kind() == ArmKind::Partition),
+        };
+        let values: Vec<_> = (0..self.records.len()).map(|place| self.value(place)).collect();
+        let meets = |place: usize| values[place].is_some_and(|value| value.meets());
+        let allowed = |place: &usize| self.question.space.holds_floors(&self.records[*place].arm);
+        let gain = pairs.as_ref().filter(|pairs| meets(pairs.rival)).and_then(gain_of);
+        let best = match (partition, rival) {
+            (Some(partition), Some(rival)) if allowed(&rival) => {
+                let gains = gain.is_some_and(|gain| gain.low > 0.0);
+                match (meets(partition), meets(rival)) {
+                    (true, true) if gains => Some(partition),
+                    (true, false) => Some(partition),
+                    (_, true) => Some(rival),
+                    // Neither meets the bound: whichever comes closer.
+                    (false, false) => self.best(|_| true),
+                }
+            }
+            (partition, rival) => partition.or(rival.filter(allowed)),
+        };
+        let Some(best) = best else { return self.nothing_ran() };
+        if let Some((found, needed)) = self.lacks_samples(best) {
+            let budget = self.question.budget.as_secs_f64() * needed as f64 / found.max(1) as f64;
+            self.notes.push(format!(
+                "the goal's percentile needs {needed} iterations and the choice had {found}; a budget of \
+                 {budget:.0} s would do"
+            ));
+        }
+        let arm = self.records[best].arm.clone();
+        let gain = gain.filter(|_| meets(best) && arm.kind() == ArmKind::Partition).or_else(|| {
+            // The best without partitions is as good as itself.
+            let zero = Interval { low: 0.0, middle: 0.0, high: 0.0 };
+            (Some(best) == rival && meets(best)).then_some(zero)
+        });
+        let sentence = self.sentence(best, partition, rival, pairs.as_ref());
+        Verdict {
+            kind: arm.kind(),
+            shares: self.shares(&arm),
+            priority: self.priorities(&arm),
+            gain: gain.map(|gain| gain.middle),
+            confidence: gain.map(|gain| gain.low),
+            meets: meets(best),
+            sentence,
+        }
+    }
+
+    fn nothing_ran(&self) -> Verdict {
+        let arm = Arm::streams(self.question.jobs.len(), self.question.space.pieces.sms);
+        Verdict {
+            kind: arm.kind(),
+            shares: self.shares(&arm),
+            priority: self.priorities(&arm),
+            gain: None,
+            confidence: None,
+            meets: false,
+            sentence: "No arm that is allowed could run; see why each was skipped.".to_owned(),
+        }
+    }
+
+    fn sentence(
+        &self,
+        best: usize,
+        partition: Option<usize>,
+        rival: Option<usize>,
+        pairs: Option<&Pairs>,
+    ) -> String {
+        let meets = |place: usize| self.value(place).is_some_and(|value| value.meets());
+        if !meets(best) {
+            return format!("Nothing meets the bound: {}", self.closest(best));
+        }
+        let how = self.describe(best);
+        let gain = pairs.and_then(gain_of);
+        let percent = |ratio: f64| format!("{:+.1} %", 100.0 * ratio);
+        let interval = |gain: Interval| {
+            format!(
+                "{} (95 %: {} to {})",
+                percent(gain.middle),
+                percent(gain.low),
+                percent(gain.high)
+            )
+        };
+        if self.records[best].arm.kind() == ArmKind::Partition {
+            return match (rival, gain) {
+                (Some(rival), _) if !meets(rival) => {
+                    format!("Partition: {how}. Nothing without partitions meets the bound.")
+                }
+                (Some(rival), Some(gain)) => format!(
+                    "Partition: {how}; {} to the best without partitions, {}.",
+                    interval(gain),
+                    self.describe(rival)
+                ),
+                _ => format!("Partition: {how}; there is nothing to compare it with."),
+            };
+        }
+        let so = format!("Don't partition; use {how}");
+        match (partition, gain) {
+            (Some(partition), _) if !meets(partition) => {
+                format!("{so}. No partition meets the bound.")
+            }
+            (Some(partition), Some(gain)) => format!(
+                "{so}. The best partition, {}, is {} to that.",
+                self.describe(partition),
+                interval(gain)
+            ),
+            (Some(partition), None) => {
+                format!(
+                    "{so}. The best partition, {}, was not compared for long enough.",
+                    self.describe(partition)
+                )
+            }
+            (None, _) => format!("{so}. No partition was measured."),
+        }
+    }
+
+    /// What can be had of a bound that cannot be met.
+    fn closest(&self, best: usize) -> String {
+        let how = self.describe(best);
+        match &self.question.goal {
+            Goal::Keep { job, percentile, bound_us } => {
+                let latency = self.pooled(best, job, *percentile).unwrap_or(f64::NAN);
+                let name = percentile_name(*percentile);
+                format!(
+                    "{how} comes closest, with {name} of {job} at {latency:.0} µs where {bound_us:.0} µs were asked for."
+                )
+            }
+            Goal::Least { other, keep, .. } => {
+                let place =
+                    self.question.jobs.iter().position(|job| job.name == *other).unwrap_or(0);
+                let record = &self.records[best];
+                let rates: Vec<f64> =
+                    record.samples.iter().map(|sample| sample.jobs[place].rate).collect();
+                let part = median(&rates).unwrap_or(0.0) / self.alone[place];
+                format!(
+                    "{how} comes closest, with {:.0} % for {other} where {:.0} % were asked for.",
+                    100.0 * part,
+                    100.0 * keep
+                )
+            }
+            Goal::Throughput { .. } | Goal::Makespan => format!("{how} comes closest."),
+        }
+    }
+
+    fn pooled(&self, place: usize, job: &str, percentile: f64) -> Option<f64> {
+        let job = self.question.jobs.iter().position(|known| known.name == job)?;
+        quantile(&latencies(&self.records[place], job), percentile)
+    }
+}
+
+/// Submitting takes so much of an iteration's time where a job is bound by the host. What is left is the
+/// driver's own time between two launches.
+const HOST_BOUND: f64 = 0.9;
+
+/// The gain of the partition over its rival, of blocks beside each other.
+fn gain_of(pairs: &Pairs) -> Option<Interval> {
+    let ratios: Vec<f64> = pairs
+        .scores
+        .iter()
+        .filter(|[_, rival]| *rival > 0.0)
+        .map(|[chosen, rival]| chosen / rival - 1.0)
+        .collect();
+    // Of three an interval says nothing.
+    if ratios.len() < 4 { None } else { median_interval(&ratios, 1) }
+}
+
+fn latencies(record: &Record, job: usize) -> Vec<f64> {
+    record.samples.iter().flat_map(|sample| &sample.jobs[job].latencies_us).copied().collect()
+}
+
+fn latency(record: &Record, job: usize) -> Option<Latency> {
+    let all = latencies(record, job);
+    let p99 = quantile(&all, 0.99).filter(|_| all.len() >= samples_for(0.99));
+    Some(Latency { p50: quantile(&all, 0.5)?, p99, iterations: all.len() })
+}
+
+/// The greatest to the smallest, minus 1.
+fn spread(values: &[f64]) -> f64 {
+    let (least, most) = values.iter().fold((f64::INFINITY, 0.0_f64), |(least, most), value| {
+        (least.min(*value), most.max(*value))
+    });
+    if least > 0.0 && least.is_finite() { most / least - 1.0 } else { 0.0 }
+}
