@@ -2,11 +2,14 @@
 
 mod arm;
 mod arrival;
+mod explain;
 mod goal;
+mod job;
 mod measure;
 mod model;
 mod outcome;
 mod request;
+mod runner;
 mod score;
 mod search;
 mod space;
@@ -15,10 +18,12 @@ mod stats;
 pub use arm::{Arm, ArmKind, Part, Pieces};
 pub use arrival::{Arrival, ArrivalError};
 pub use goal::{Goal, GoalError};
+pub use job::{Job, JobError};
 pub use measure::{Block, JobSample, Measure, Refusal, Sample, Task};
 pub use model::{Model, ModelJob};
-pub use outcome::{ArmReport, JobReport, Latency, Outcome, Verdict};
+pub use outcome::{ArmReport, JobReport, Latency, Machine, Outcome, Verdict};
 pub use request::{Profile, Request, RequestError, TuneError, with};
+pub use runner::run;
 pub use search::Progress;
 
 #[cfg(test)]

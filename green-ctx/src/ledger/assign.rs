@@ -218,8 +218,10 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
         }
         let (counts, size) = (self.units.counts(), self.units.size());
         let parts = choose(counts, size, free, shares)?;
-        for ((share, parts), units) in shares.iter().zip(&parts).zip(&mut given) {
-            units.floor = self.place(parts, free, share.is_exclusive());
+        for (group, (parts, units)) in parts.iter().zip(&mut given).enumerate() {
+            let from_end =
+                request.groups.get(group).is_some_and(|group| request.is_from_end(&group.name));
+            units.floor = self.place(parts, free, shares[group].is_exclusive(), from_end);
             free.take_out(&units.floor);
         }
         for (share, units) in shares.iter().zip(&mut given) {
@@ -270,8 +272,8 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
     }
 
     /// Free units for the parts of a count: where they are to be all that a group has, those for which
-    /// there is a context, or else the first ones.
-    fn place(&self, parts: &Parts, free: &UnitSet, is_all: bool) -> Vec<usize> {
+    /// there is a context, or else the first ones, or the last.
+    fn place(&self, parts: &Parts, free: &UnitSet, is_all: bool, from_end: bool) -> Vec<usize> {
         let (counts, size) = (self.units.counts(), self.units.size());
         let fits = |members: &&[usize]| {
             let odd = members.iter().filter(|unit| counts[**unit] != size);
@@ -285,9 +287,10 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
         if is_all && let Some(members) = self.existing().find(fits) {
             return members.to_vec();
         }
-        let regular = free.iter().filter(|unit| counts[*unit] == size);
+        let regular = || free.iter().filter(|unit| counts[*unit] == size);
+        let skipped = if from_end { regular().count().saturating_sub(parts.regulars) } else { 0 };
         let mut members = Vec::with_capacity(parts.regulars + parts.odd.len());
-        members.extend(regular.take(parts.regulars));
+        members.extend(regular().skip(skipped).take(parts.regulars));
         if !parts.odd.is_empty() {
             members.extend(&parts.odd);
             members.sort_unstable();

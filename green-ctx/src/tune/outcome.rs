@@ -4,14 +4,23 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::device::{ComputeCapability, Device};
+use crate::driver::DriverInfo;
+use crate::error::{Error, Result};
+use crate::ledger::{Share, ShareError, SplitRequest};
+use crate::partition::Partitions;
+
 use super::arm::{ArmKind, Pieces};
 use super::arrival::Arrival;
+use super::explain;
 use super::goal::Goal;
 
 /// What tuning found: the verdict, and every figure that it is made of.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Outcome {
+    /// What it was measured on; `None` of what was not measured on a device.
+    pub machine: Option<Machine>,
     /// The goal.
     pub goal: Goal,
     /// The SMs that there were to divide.
@@ -31,6 +40,71 @@ pub struct Outcome {
     pub seconds: f64,
     /// Whether it ran to its end: `false` where it was interrupted, and this is the best so far.
     pub complete: bool,
+}
+
+impl Outcome {
+    /// The request that the verdict stands for: a group for each job, with the priority of its stream.
+    ///
+    /// Where the verdict is not to partition, every group is `..`, all SMs without a promise. A context
+    /// of all SMs is as fast as a plain stream.
+    pub fn request(&self) -> Result<SplitRequest, ShareError> {
+        let mut request = SplitRequest::new();
+        for (place, job) in self.jobs.iter().enumerate() {
+            let name = job.name.as_str();
+            let share = self.verdict.shares.get(name).map_or("..", String::as_str);
+            request = request.group(name, share.parse::<Share>()?);
+            let priority = self.verdict.priority.get(name).copied().unwrap_or(0);
+            request = request.priority(name, priority);
+            if place > 0 {
+                request = request.from_end(name);
+            }
+        }
+        Ok(request)
+    }
+
+    /// Partitions as the verdict has them, by the names of the jobs.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::partition`].
+    pub fn partitions(&self, device: &Device) -> Result<Partitions> {
+        let request = self.request();
+        device.partition(request.map_err(|error| Error::InvalidRequest(error.to_string()))?)
+    }
+
+    /// The verdict with the figures that it rests on, for a person to read.
+    #[must_use]
+    pub fn explain(&self) -> String {
+        explain::explain(self)
+    }
+}
+
+/// What something was measured on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Machine {
+    /// The driver.
+    pub driver: DriverInfo,
+    /// The name of the GPU.
+    pub device: String,
+    /// Its SMs.
+    pub sm_count: u32,
+    /// Its compute capability.
+    pub compute_capability: ComputeCapability,
+    /// The version of this crate.
+    pub green_ctx: String,
+}
+
+impl Machine {
+    pub(super) fn of(device: &Device) -> Result<Machine> {
+        Ok(Machine {
+            driver: device.driver().info(),
+            device: device.name()?,
+            sm_count: device.sm_count()?,
+            compute_capability: device.compute_capability()?,
+            green_ctx: env!("CARGO_PKG_VERSION").to_owned(),
+        })
+    }
 }
 
 /// What to do, and what it brings.

@@ -43,6 +43,7 @@ impl<M: Measure> Search<'_, M> {
         let verdict = self.verdict(pairs);
         let arms = (0..self.records.len()).map(|place| self.arm_report(place)).collect();
         Outcome {
+            machine: None,
             goal: self.question.goal.clone(),
             pieces: self.question.space.pieces.clone(),
             verdict,

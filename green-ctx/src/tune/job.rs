@@ -1,0 +1,103 @@
+//! Jobs that run on a device.
+
+use std::any::Any;
+use std::fmt;
+
+use crate::graph::Graph;
+use crate::stream::Stream;
+
+use super::arrival::Arrival;
+use super::request::Profile;
+
+/// Why a job's own code failed.
+pub type JobError = Box<dyn std::error::Error + Send + Sync>;
+
+type Submit = dyn FnMut(&Stream) -> Result<(), JobError> + Send;
+
+/// A job to be tuned: its name, when its iterations are due, and what submits one of them.
+///
+/// Iterations must be repeatable, since the tuner runs thousands of them, in any stream, and one job beside
+/// the others. Streams are new in each block of 8 ms or more, and each block begins with idle SMs. What a
+/// job computes is nobody's business but its own: state that would grow or run out, it resets in
+/// [`before_block`](Job::before_block). Caches are as they are in use: each block begins with what the former
+/// one left in them.
+#[must_use = "a job does nothing until it is tuned"]
+pub struct Job {
+    pub(super) profile: Profile,
+    pub(super) work: Work,
+    pub(super) before: Option<Box<Submit>>,
+    kept: Vec<Box<dyn Any + Send>>,
+}
+
+pub(super) enum Work {
+    /// Submits one iteration.
+    Submit(Box<Submit>),
+    /// Is one iteration, and is moved to wherever it runs.
+    Graph(Graph),
+}
+
+impl Job {
+    /// A job of which a closure submits one iteration to the stream that it is given. It must not wait for
+    /// the device.
+    pub fn new(
+        name: impl Into<String>,
+        submit: impl FnMut(&Stream) -> Result<(), JobError> + Send + 'static,
+    ) -> Job {
+        Job::of(name, Work::Submit(Box::new(submit)))
+    }
+
+    /// A job of which a graph is one iteration. The tuner moves copies of it to each partition.
+    ///
+    /// # Safety
+    ///
+    /// As [`Stream::launch_graph`], for as long as the job lives: what its kernels use must be alive, and it
+    /// may run beside the other jobs. [`keep`](Job::keep) keeps what it uses.
+    #[allow(unsafe_code, reason = "the caller answers for what the graph does")]
+    pub unsafe fn graph(name: impl Into<String>, graph: Graph) -> Job {
+        Job::of(name, Work::Graph(graph))
+    }
+
+    fn of(name: impl Into<String>, work: Work) -> Job {
+        Job { profile: Profile::new(name), work, before: None, kept: Vec::new() }
+    }
+
+    /// Sets when iterations are due: a closed loop of depth 1 unless it is set.
+    pub fn arrival(mut self, arrival: Arrival) -> Job {
+        self.profile = self.profile.arrival(arrival);
+        self
+    }
+
+    /// Sets what says that a job of the same name is the same, as [`Profile::key`] does.
+    pub fn key(mut self, key: impl Into<String>) -> Job {
+        self.profile = self.profile.key(key);
+        self
+    }
+
+    /// Has something done before each block, in the stream in which the iterations follow, such as resetting
+    /// state. It is not measured.
+    pub fn before_block(
+        mut self,
+        reset: impl FnMut(&Stream) -> Result<(), JobError> + Send + 'static,
+    ) -> Job {
+        self.before = Some(Box::new(reset));
+        self
+    }
+
+    /// Keeps something alive as long as the job.
+    pub fn keep(mut self, kept: impl Any + Send) -> Job {
+        self.kept.push(Box::new(kept));
+        self
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.profile.name
+    }
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job").field("profile", &self.profile).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,269 @@
+//! Runs jobs on a device, and measures them.
+
+mod block;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::context::Context;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::graph::{GraphCache, GraphExec};
+use crate::ledger::{Share, SplitRequest};
+use crate::plan::{Plan, PlanError, PlanRequest, PlanSet, SetError, SwitchOptions};
+use crate::stream::{Stream, StreamOptions};
+
+use self::block::Lane;
+use super::arm::{Arm, ArmKind, Pieces};
+use super::job::{Job, Work};
+use super::measure::{Block, Measure, Refusal, Sample, Task};
+use super::outcome::{Machine, Outcome};
+use super::request::{Profile, Request, TuneError, with};
+use super::search::Progress;
+
+/// Jobs on a device, in whose free SMs it makes and closes partitions.
+pub(super) struct Runner<'j> {
+    primary: Context,
+    jobs: &'j mut [Job],
+    pieces: Pieces,
+    /// Before the set: executables keep contexts.
+    graphs: GraphCache,
+    plans: HashMap<String, Arc<Plan>>,
+    set: PlanSet,
+    began: Instant,
+}
+
+/// The plan in which nothing runs.
+const IDLE: &str = "tune: none";
+
+/// Tunes jobs on the free SMs of a device. `go_on` is called before each block and ends the search, with
+/// the best so far, where it returns false.
+///
+/// It makes partitions, one set after another, and closes them. Who else uses the device meanwhile changes what
+/// is found: the outcome says so where the reference drifts.
+///
+/// # Errors
+///
+/// [`TuneError`]: the request's, and [`TuneError::Failed`] with the driver's error where the device fails, or
+/// where no SMs are free.
+///
+/// # Example
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::time::Duration;
+/// # use green_ctx::{Driver, LaunchConfig, Library, sim_0_1::Sim};
+/// use green_ctx::tune::{self, Goal, Job, Request};
+///
+/// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+/// # let device = driver.device(0)?;
+/// # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
+/// # let kernel = Library::from_ptx(&device, ptx)?.kernel("step")?;
+/// let job = |name| {
+///     let kernel = kernel.clone();
+///     Job::new(name, move |stream| {
+///         // SAFETY: the kernel takes no parameters.
+///         unsafe { stream.launch(&kernel, LaunchConfig::new(132, 128), ()) }.map_err(Into::into)
+///     })
+/// };
+/// let request = Request::new(Goal::throughput()).budget(Duration::from_secs(1));
+/// let outcome = tune::run(&device, &mut [job("decode"), job("prefill")], &request, &mut |_| true)?;
+/// println!("{}", outcome.verdict.sentence);
+///
+/// // Whatever the verdict: partitions by name.
+/// let parts = outcome.partitions(&device)?;
+/// let _stream = parts["decode"].stream();
+/// # Ok(())
+/// # }
+/// ```
+pub fn run(
+    device: &Device,
+    jobs: &mut [Job],
+    request: &Request,
+    go_on: &mut dyn FnMut(&Progress<'_>) -> bool,
+) -> Result<Outcome, TuneError<Error>> {
+    let profiles: Vec<Profile> = jobs.iter().map(|job| job.profile.clone()).collect();
+    let mut runner = Runner::new(device, jobs).map_err(TuneError::Failed)?;
+    let pieces = runner.pieces().clone();
+    let mut outcome = with(&mut runner, &profiles, &pieces, request, go_on)?;
+    outcome.machine = Some(Machine::of(device).map_err(TuneError::Failed)?);
+    Ok(outcome)
+}
+
+impl<'j> Runner<'j> {
+    pub(super) fn new(device: &Device, jobs: &'j mut [Job]) -> Result<Runner<'j>> {
+        let primary = device.primary_context()?;
+        let sms = device.resources().sm()?;
+        let split = sms.split(SplitRequest::new().rest("tune"))?;
+        let Some(group) = split.remainder else {
+            let reason = "no SMs are free to be divided; close the partitions that hold them";
+            return Err(Error::InvalidRequest(reason.to_owned()));
+        };
+        let counts = group.units().counts().counts();
+        let counts: Vec<u32> = group.unit_indices().iter().map(|unit| counts[*unit]).collect();
+        let pieces = Pieces::of(&counts);
+        let whole = PlanRequest::new(IDLE, SplitRequest::new().group("all", ..));
+        let set =
+            PlanSet::new(group, whole).map_err(|SetError { reason, .. }| plan_error(reason))?;
+        let (graphs, plans) = (GraphCache::new(), HashMap::new());
+        Ok(Runner { primary, jobs, pieces, graphs, plans, set, began: Instant::now() })
+    }
+
+    pub(super) fn pieces(&self) -> &Pieces {
+        &self.pieces
+    }
+
+    /// The plan with these shares, which is the active one afterwards.
+    fn enter(&mut self, request: SplitRequest, name: String) -> Result<Arc<Plan>> {
+        let plan = match self.plans.get(&name) {
+            Some(plan) => Arc::clone(plan),
+            None => {
+                let plan = PlanRequest::new(name.as_str(), request);
+                let plan = self.set.prepare(plan).map_err(plan_error)?;
+                self.plans.insert(name, Arc::clone(&plan));
+                plan
+            }
+        };
+        self.set.switch(&plan, SwitchOptions::default()).map_err(plan_error)?;
+        Ok(plan)
+    }
+
+    /// Streams of their own for the jobs of a task.
+    fn streams(&mut self, task: Task<'_>) -> Result<Vec<(usize, Stream)>> {
+        let plain = |priority| StreamOptions::default().priority(priority);
+        match task {
+            Task::Alone { job, sms: None } => {
+                Ok(vec![(job, self.primary.create_stream(plain(0))?)])
+            }
+            Task::Alone { job, sms: Some(sms) } => {
+                let name = format!("{job} alone on {sms}");
+                let request = request([(job, Share::from(sms))]);
+                let plan = self.enter(request, name)?;
+                Ok(vec![(job, stream(&plan, job, 0)?)])
+            }
+            Task::Together(arm) => {
+                let priorities = arm.priorities().iter().enumerate();
+                match arm.kind() {
+                    ArmKind::Sequential => {
+                        let one = self.primary.create_stream(plain(0))?;
+                        Ok((0..self.jobs.len()).map(|job| (job, one.clone())).collect())
+                    }
+                    ArmKind::Streams | ArmKind::Priority => priorities
+                        .map(|(job, priority)| {
+                            Ok((job, self.primary.create_stream(plain(*priority))?))
+                        })
+                        .collect(),
+                    ArmKind::Partition => {
+                        let shares = shares(arm, self.pieces.sms);
+                        let name = shares.iter().map(|(_, share)| share.to_string());
+                        let name = name.collect::<Vec<_>>().join(" | ");
+                        let plan = self.enter(request(shares), name)?;
+                        priorities
+                            .map(|(job, priority)| Ok((job, stream(&plan, job, *priority)?)))
+                            .collect()
+                    }
+                }
+            }
+        }
+    }
+
+    /// The executable of a job that is a graph, where its stream is.
+    fn executable(&self, job: usize, stream: &Stream) -> Result<Option<GraphExec>, String> {
+        let Work::Graph(graph) = &self.jobs[job].work else { return Ok(None) };
+        let moved = self.graphs.get(graph, stream.context());
+        moved.map(Some).map_err(|error| self.of_job(job, &error))
+    }
+
+    fn of_job(&self, job: usize, error: &dyn std::error::Error) -> String {
+        format!("{}: {}", self.jobs[job].name(), chain(error))
+    }
+}
+
+impl Measure for Runner<'_> {
+    type Error = Error;
+
+    fn run(&mut self, task: Task<'_>, block: &Block) -> Result<Sample, Refusal<Error>> {
+        let failed = |device: &Device, error: Error| {
+            if error.is_sticky() || device.has_failed() {
+                Refusal::Stop(error)
+            } else {
+                Refusal::Skip(chain(&error))
+            }
+        };
+        let device = self.primary.device().clone();
+        let streams = self.streams(task).map_err(|error| failed(&device, error))?;
+        let executables: Result<Vec<_>, String> =
+            streams.iter().map(|(job, stream)| self.executable(*job, stream)).collect();
+        let executables = executables.map_err(Refusal::Skip)?;
+        let ours: Vec<usize> = streams.iter().map(|(job, _)| *job).collect();
+        let jobs = self.jobs.iter_mut().enumerate().filter(|(job, _)| ours.contains(job));
+        let mut lanes = Vec::with_capacity(ours.len());
+        for (((_, job), (_, stream)), executable) in jobs.zip(streams).zip(executables) {
+            lanes.push(Lane { job, stream, executable });
+        }
+        // Only a closed loop keeps up with others in one stream.
+        let sample = block::run(&device, &mut lanes, block);
+        // Whatever happened, nothing of it may run beside the next block.
+        let idle = lanes.iter().try_for_each(|lane| lane.stream.synchronize());
+        drop(lanes);
+        if let Err(error) = idle {
+            return Err(failed(&device, error));
+        }
+        sample.map_err(|block::Failure { job, error }| match error {
+            block::Cause::Driver(error) => failed(&device, error),
+            block::Cause::Job(error) if device.has_failed() => {
+                let reason = self.of_job(ours[job], &*error);
+                Refusal::Stop(Error::InvalidRequest(reason))
+            }
+            block::Cause::Job(error) => Refusal::Skip(self.of_job(ours[job], &*error)),
+        })
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+}
+
+/// The name of a job's group in plans.
+fn group(job: usize) -> String {
+    format!("job {job}")
+}
+
+/// A request for shares of jobs, as their units are chosen everywhere: the first job's from the front, the
+/// others' from the end.
+fn request(shares: impl IntoIterator<Item = (usize, Share)>) -> SplitRequest {
+    shares.into_iter().fold(SplitRequest::new(), |request, (job, share)| {
+        let request = request.group(group(job), share);
+        if job == 0 { request } else { request.from_end(group(job)) }
+    })
+}
+
+fn shares(arm: &Arm, sms: u32) -> Vec<(usize, Share)> {
+    (0..arm.parts().len()).map(|job| (job, arm.share(job, sms))).collect()
+}
+
+fn stream(plan: &Plan, job: usize, priority: i32) -> Result<Stream> {
+    let options = StreamOptions::default().priority(priority);
+    let partition = plan.partition(&group(job));
+    let none = || Error::InvalidRequest(format!("the plan has no SMs for {}", group(job)));
+    partition.ok_or_else(none)?.create_stream(options)
+}
+
+fn plan_error(error: PlanError) -> Error {
+    match error {
+        PlanError::Error(error) => error,
+        other => Error::InvalidRequest(other.to_string()),
+    }
+}
+
+/// An error with all that caused it.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
