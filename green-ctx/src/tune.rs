@@ -14,6 +14,7 @@ mod score;
 mod search;
 mod space;
 mod stats;
+mod store;
 
 pub use arm::{Arm, ArmKind, Part, Pieces};
 pub use arrival::{Arrival, ArrivalError};
@@ -21,10 +22,11 @@ pub use goal::{Goal, GoalError};
 pub use job::{Job, JobError};
 pub use measure::{Block, JobSample, Measure, Refusal, Sample, Task};
 pub use model::{Model, ModelJob};
-pub use outcome::{ArmReport, JobReport, Latency, Machine, Outcome, Verdict};
-pub use request::{Profile, Request, RequestError, TuneError, with};
+pub use outcome::{ArmReport, BlockReport, JobReport, Latency, Machine, Outcome, Verdict};
+pub use request::{Limits, Profile, Request, RequestError, TuneError, with};
 pub use runner::run;
 pub use search::Progress;
+pub use store::{Miss, Store, tuned};
 
 #[cfg(test)]
 mod trials;

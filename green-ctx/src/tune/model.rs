@@ -88,6 +88,8 @@ const CHAOS: f64 = 0.25;
 /// How much two jobs gain on SMs that they share, where one waits for memory all the time and the other
 /// never does.
 const GAIN: f64 = 0.45;
+/// Latencies of a block that are made up: more take time and say nothing new.
+const MOST_LATENCIES: usize = 200;
 /// What a job of lower priority gets of shared SMs.
 const LEFT_OVER: f64 = 0.12;
 
@@ -171,9 +173,9 @@ impl Model {
     }
 
     fn scatter(&mut self) -> f64 {
-        // Nearly normal.
-        let sum: f64 = (0..12).map(|_| self.rng.f64()).sum::<f64>() - 6.0;
-        (self.jitter * sum).exp()
+        // Nearly normal, of variance 1.
+        let sum = self.rng.f64() + self.rng.f64() + self.rng.f64() - 1.5;
+        (2.0 * self.jitter * sum).exp()
     }
 
     /// What jobs did that each take so long for an iteration.
@@ -185,7 +187,7 @@ impl Model {
         self.now += Duration::from_secs_f64(length * 1e-6);
         let mut sample = Sample::default();
         if block.rounds {
-            let rounds = (length / slowest) as usize;
+            let rounds = ((length / slowest) as usize).clamp(1, MOST_LATENCIES);
             sample.rounds_us = (0..rounds).map(|_| slowest * slower * self.scatter()).collect();
         }
         for (job, time) in times {
@@ -200,6 +202,7 @@ impl Model {
         let arrival = self.jobs[job].arrival.clone();
         let Some(moments) = arrival.moments() else {
             let count = if arrival.depth() == Some(1) { (length / mean) as usize } else { 0 };
+            let count = count.min(MOST_LATENCIES);
             let latencies_us = (0..count).map(|_| mean * self.scatter()).collect();
             return JobSample { rate: 1e6 / mean, latencies_us, host_us };
         };

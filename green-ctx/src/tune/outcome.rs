@@ -14,6 +14,8 @@ use super::arm::{ArmKind, Pieces};
 use super::arrival::Arrival;
 use super::explain;
 use super::goal::Goal;
+use super::measure::Sample;
+use super::request::Limits;
 
 /// What tuning found: the verdict, and every figure that it is made of.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,6 +25,8 @@ pub struct Outcome {
     pub machine: Option<Machine>,
     /// The goal.
     pub goal: Goal,
+    /// Which arms were allowed.
+    pub limits: Limits,
     /// The SMs that there were to divide.
     pub pieces: Pieces,
     /// What to do.
@@ -164,12 +168,40 @@ pub struct ArmReport {
     /// What the goal makes of it: the greater, the better. `None` where it was not measured, or does not meet the
     /// goal's bound.
     pub score: Option<f64>,
-    /// The blocks' scores, in their order.
-    pub scores: Vec<f64>,
     /// How many blocks ran.
     pub samples: usize,
+    /// The blocks, in their order.
+    pub blocks: Vec<BlockReport>,
     /// Why it was not measured.
     pub skipped: Option<String>,
+}
+
+/// One block of an arm.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct BlockReport {
+    /// What the goal makes of it.
+    pub score: f64,
+    /// Iterations a second of each job, in the order of the jobs.
+    pub rates: Vec<f64>,
+    /// Each job's latencies in microseconds, to a tenth.
+    pub latencies_us: Vec<Vec<f64>>,
+    /// What each round took in microseconds, where the goal is the time of a round.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rounds_us: Vec<f64>,
+}
+
+impl BlockReport {
+    pub(super) fn of(sample: &Sample, score: f64) -> BlockReport {
+        let tenths =
+            |times: &[f64]| times.iter().map(|time| (10.0 * time).round() / 10.0).collect();
+        BlockReport {
+            score,
+            rates: sample.jobs.iter().map(|job| job.rate).collect(),
+            latencies_us: sample.jobs.iter().map(|job| tenths(&job.latencies_us)).collect(),
+            rounds_us: tenths(&sample.rounds_us),
+        }
+    }
 }
 
 /// Percentiles of a latency, in microseconds.

@@ -1,7 +1,9 @@
 //! What is asked of the tuner.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use super::arm::{Arm, ArmKind, Pieces};
 use super::arrival::Arrival;
@@ -49,9 +51,19 @@ impl Profile {
 pub struct Request {
     goal: Goal,
     budget: Option<Duration>,
-    step: u32,
-    floors: Vec<(String, u32)>,
-    left_out: BTreeSet<ArmKind>,
+    limits: Limits,
+}
+
+/// Which arms are allowed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Counts of SMs are tried in such steps, rounded up to whole units.
+    pub step: u32,
+    /// What jobs must have for themselves, in SMs.
+    pub floors: BTreeMap<String, u32>,
+    /// Kinds of arms that are left out.
+    pub left_out: BTreeSet<ArmKind>,
 }
 
 impl Default for Request {
@@ -65,8 +77,15 @@ const BUDGET: Duration = Duration::from_secs(10);
 
 impl Request {
     /// A request for the best by a goal.
-    pub const fn new(goal: Goal) -> Request {
-        Request { goal, budget: None, step: 1, floors: Vec::new(), left_out: BTreeSet::new() }
+    pub fn new(goal: Goal) -> Request {
+        let (floors, left_out) = (BTreeMap::new(), BTreeSet::new());
+        Request { goal, budget: None, limits: Limits { step: 1, floors, left_out } }
+    }
+
+    /// Which arms are allowed.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     /// The goal.
@@ -83,19 +102,19 @@ impl Request {
 
     /// Sets in steps of how many SMs counts are tried; rounded up to whole units.
     pub fn step(mut self, sms: u32) -> Request {
-        self.step = sms;
+        self.limits.step = sms;
         self
     }
 
     /// Has a job have at least so many SMs for itself. Then only partitions are chosen.
     pub fn floor(mut self, job: impl Into<String>, sms: u32) -> Request {
-        self.floors.push((job.into(), sms));
+        self.limits.floors.insert(job.into(), sms);
         self
     }
 
     /// Leaves out arms of a kind.
     pub fn leave_out(mut self, kind: ArmKind) -> Request {
-        self.left_out.insert(kind);
+        self.limits.left_out.insert(kind);
         self
     }
 
@@ -136,7 +155,7 @@ impl Request {
             }
         }
         let mut floors = vec![0; jobs.len()];
-        for (name, sms) in &self.floors {
+        for (name, sms) in &self.limits.floors {
             let Some(place) = names.iter().position(|known| known == name) else {
                 return wrong(format!("a floor names {name}; the jobs are {}", names.join(", ")));
             };
@@ -149,7 +168,7 @@ impl Request {
                 pieces.sms
             ));
         }
-        let left_out: Vec<ArmKind> = self.left_out.iter().copied().collect();
+        let left_out: Vec<ArmKind> = self.limits.left_out.iter().copied().collect();
         if left_out.len() == ArmKind::ALL.len() {
             return wrong("every kind of arm is left out".to_owned());
         }
@@ -163,11 +182,12 @@ impl Request {
         let space = Space {
             pieces: pieces.clone(),
             jobs: jobs.len(),
-            step: self.step.max(1),
+            step: self.limits.step.max(1),
             floors,
             left_out,
         };
-        Ok(Question { jobs: jobs.to_vec(), goal: self.goal.clone(), space, budget })
+        let (goal, limits) = (self.goal.clone(), self.limits.clone());
+        Ok(Question { jobs: jobs.to_vec(), goal, limits, space, budget })
     }
 
     /// Every arm of two jobs that the request allows: every pair of ceilings, and those without

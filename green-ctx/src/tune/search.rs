@@ -20,7 +20,7 @@ use super::arm::{Arm, ArmKind};
 use super::goal::Goal;
 use super::measure::{Block, Measure, Refusal, Sample, Task};
 use super::outcome::Outcome;
-use super::request::Profile;
+use super::request::{Limits, Profile};
 use super::score::{Scorer, Value};
 use super::space::Space;
 use super::stats::{median, samples_for};
@@ -30,6 +30,7 @@ use super::stats::{median, samples_for};
 pub(crate) struct Question {
     pub(crate) jobs: Vec<Profile>,
     pub(crate) goal: Goal,
+    pub(crate) limits: Limits,
     pub(crate) space: Space,
     pub(crate) budget: Duration,
 }
@@ -87,6 +88,8 @@ const BLOCKS: f64 = 300.0;
 const STARTS: usize = 5;
 /// Partitions that are measured because of what the jobs' times alone predict.
 const PREDICTED: usize = 10;
+/// Neighbours of a partition that are measured in a round.
+const NEAR: usize = 8;
 /// Partitions that are in the last comparison.
 const FINALISTS: usize = 3;
 /// A reference that drifts by more than this makes the figures doubtful.
@@ -337,21 +340,29 @@ impl<M: Measure> Search<'_, M> {
         self.measure_all(&initial, ROUNDS_END, "partitions far from each other")
     }
 
-    /// The pairs of ceilings that are best by the jobs' times alone.
+    /// The partitions that are best by the jobs' times alone.
     fn predicted_best(&self) -> Vec<Arm> {
-        let space = &self.question.space;
-        let mut predicted: Vec<(Arm, Value)> = space
-            .every_pair()
+        self.most_promising(self.question.space.coarse(), PREDICTED)
+    }
+
+    /// So many of some arms, by the jobs' times alone. Without those: the first ones.
+    fn most_promising(&self, arms: Vec<Arm>, count: usize) -> Vec<Arm> {
+        let sms = self.question.space.pieces.sms;
+        let predict = |arm: &Arm| {
+            let sample = curve::predict(arm, &self.curves, sms)?;
+            let scores = [self.scorer.score(&sample)];
+            self.scorer.value(&[sample], &scores)
+        };
+        let unknown = Value { miss: f64::INFINITY, score: 0.0 };
+        let mut predicted: Vec<(Arm, Value)> = arms
             .into_iter()
-            .filter_map(|arm| {
-                let sample = curve::predict(&arm, &self.curves, space.pieces.sms)?;
-                let scores = [self.scorer.score(&sample)];
-                let value = self.scorer.value(&[sample], &scores)?;
-                Some((arm, value))
+            .map(|arm| {
+                let value = predict(&arm).unwrap_or(unknown);
+                (arm, value)
             })
             .collect();
         predicted.sort_by(|(_, a), (_, b)| b.is_better_than(*a).cmp(&a.is_better_than(*b)));
-        predicted.into_iter().take(PREDICTED).map(|(arm, _)| arm).collect()
+        predicted.into_iter().take(count).map(|(arm, _)| arm).collect()
     }
 
     fn rounds(&mut self) -> Found<(), M> {
@@ -376,11 +387,10 @@ impl<M: Measure> Search<'_, M> {
                 } else {
                     Vec::new()
                 };
-                for arm in near.into_iter().chain(ordered) {
-                    if !self.places.contains_key(&arm) && !arms.contains(&arm) {
-                        arms.push(arm);
-                    }
-                }
+                let is_new = |arm: &Arm| !self.places.contains_key(arm) && !arms.contains(arm);
+                let near = self.most_promising(near.into_iter().filter(is_new).collect(), NEAR);
+                let ordered = ordered.into_iter().filter(is_new).collect::<Vec<_>>();
+                arms.extend(near.into_iter().chain(ordered));
             }
             if arms.is_empty() {
                 break;

@@ -81,6 +81,44 @@ impl Space {
         self.allowed(pairs.map(|pair| Arm::ceilings(pair, self.pieces.sms)).collect())
     }
 
+    /// Every division on a coarse grid, to be predicted and not to be measured: for two jobs on the grid that
+    /// there is.
+    pub(crate) fn coarse(&self) -> Vec<Arm> {
+        if self.jobs == 2 {
+            return self.every_pair();
+        }
+        let eighths: &[u32] = if self.jobs == 3 { &[0, 1, 2, 3, 4, 6, 8] } else { &[0, 2, 4, 8] };
+        let count = |eighths: u32| match eighths {
+            0 => 0,
+            8 => self.pieces.sms,
+            eighths => self.whole(self.pieces.sms * eighths / 8),
+        };
+        let parts: Vec<Part> = eighths
+            .iter()
+            .flat_map(|floor| eighths.iter().map(move |ceiling| [*floor, *ceiling]))
+            .filter(|[floor, ceiling]| floor <= ceiling && *ceiling > 0)
+            .map(|[floor, ceiling]| Part { floor: count(floor), ceiling: count(ceiling) })
+            .collect();
+        let mut divisions: Vec<Vec<Part>> = vec![Vec::new()];
+        for _ in 0..self.jobs {
+            let longer = |division: &Vec<Part>| {
+                let floors: u32 = division.iter().map(|part| part.floor).sum();
+                let fitting =
+                    parts.iter().filter(move |part| floors + part.floor <= self.pieces.sms);
+                let division = division.clone();
+                fitting
+                    .map(move |part| [division.as_slice(), &[*part]].concat())
+                    .collect::<Vec<_>>()
+            };
+            divisions = divisions.iter().flat_map(longer).collect();
+        }
+        let is_tidy = |arm: &Arm, parts: &[Part]| arm.parts() == parts;
+        let arms = divisions
+            .into_iter()
+            .filter_map(|parts| self.tidy(parts.clone()).filter(|arm| is_tidy(arm, &parts)));
+        self.allowed(arms.collect())
+    }
+
     fn allowed(&self, mut arms: Vec<Arm>) -> Vec<Arm> {
         arms.retain(|arm| self.holds_floors(arm));
         arms.dedup();

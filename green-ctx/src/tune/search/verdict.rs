@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::super::arm::{Arm, ArmKind};
 use super::super::goal::{Goal, percentile_name};
 use super::super::measure::Measure;
-use super::super::outcome::{ArmReport, JobReport, Latency, Outcome, Verdict};
+use super::super::outcome::{ArmReport, BlockReport, JobReport, Latency, Outcome, Verdict};
 use super::super::stats::{Interval, median, median_interval, quantile, samples_for};
 use super::{MOST_DRIFT, Record, Search};
 
@@ -45,6 +45,7 @@ impl<M: Measure> Search<'_, M> {
         Outcome {
             machine: None,
             goal: self.question.goal.clone(),
+            limits: self.question.limits.clone(),
             pieces: self.question.space.pieces.clone(),
             verdict,
             jobs,
@@ -89,8 +90,12 @@ impl<M: Measure> Search<'_, M> {
                 .filter_map(|(job, name)| Some((name, latency(record, job)?)))
                 .collect(),
             score: value.map(|value| value.score),
-            scores: scores.clone(),
             samples: samples.len(),
+            blocks: samples
+                .iter()
+                .zip(scores)
+                .map(|(sample, score)| BlockReport::of(sample, *score))
+                .collect(),
             skipped: skipped.clone(),
         }
     }
@@ -126,7 +131,7 @@ impl<M: Measure> Search<'_, M> {
         let gain = pairs.as_ref().filter(|pairs| meets(pairs.rival)).and_then(gain_of);
         let best = match (partition, rival) {
             (Some(partition), Some(rival)) if allowed(&rival) => {
-                let gains = gain.is_some_and(|gain| gain.low > 0.0);
+                let gains = gain.is_some_and(|gain| gain.low > LEAST_GAIN);
                 match (meets(partition), meets(rival)) {
                     (true, true) if gains => Some(partition),
                     (true, false) => Some(partition),
@@ -265,6 +270,8 @@ impl<M: Measure> Search<'_, M> {
     }
 }
 
+/// What a partition must bring for sure to be worth its while.
+const LEAST_GAIN: f64 = 0.005;
 /// Submitting takes so much of an iteration's time where a job is bound by the host. What is left is the
 /// driver's own time between two launches.
 const HOST_BOUND: f64 = 0.9;
