@@ -28,6 +28,7 @@ mod driver;
 mod failure;
 mod findings;
 mod info;
+pub mod jobs;
 mod output;
 mod request;
 mod split;

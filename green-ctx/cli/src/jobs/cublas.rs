@@ -1,0 +1,294 @@
+//! cuBLAS's matrix product in bf16.
+//!
+//! The library is opened through its C interface; types and numbers are those of `cublas_api.h` and
+//! `library_types.h`.
+#![allow(unsafe_code, reason = "calls cuBLAS")]
+
+use std::error::Error;
+use std::ffi::{OsString, c_int, c_void};
+use std::io::{self, Write};
+use std::path::Path;
+use std::ptr;
+use std::sync::Arc;
+
+use green_ctx::sys_0_1::CUstream;
+use green_ctx::{Device, DeviceBuffer, Driver, Stream};
+use libloading::Library;
+
+/// `CUDA_R_16BF`.
+const BF16: c_int = 14;
+/// `CUBLAS_COMPUTE_32F`.
+const COMPUTE_F32: c_int = 68;
+/// `CUBLAS_OP_N`.
+const AS_IT_IS: c_int = 0;
+/// `CUBLAS_GEMM_DEFAULT`.
+const ANY_ALGORITHM: c_int = -1;
+
+/// The workspace that cuBLAS allocates for itself on compute capability 9.0, in bytes (its
+/// documentation, "cuBLAS Context").
+const WORKSPACE: usize = 32 << 20;
+
+type RawHandle = *mut c_void;
+type Create = unsafe extern "C" fn(*mut RawHandle) -> c_int;
+type Destroy = unsafe extern "C" fn(RawHandle) -> c_int;
+type SetWorkspace = unsafe extern "C" fn(RawHandle, u64, usize) -> c_int;
+type SetStream = unsafe extern "C" fn(RawHandle, CUstream) -> c_int;
+type GemmEx = unsafe extern "C" fn(
+    RawHandle,
+    c_int,
+    c_int,
+    c_int,
+    c_int,
+    c_int,
+    *const c_void,
+    u64,
+    c_int,
+    c_int,
+    u64,
+    c_int,
+    c_int,
+    *const c_void,
+    u64,
+    c_int,
+    c_int,
+    c_int,
+    c_int,
+) -> c_int;
+
+/// Why cuBLAS could not be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CublasError {
+    /// The library was not found, or is none.
+    #[error("cuBLAS cannot be loaded")]
+    Load(#[source] Box<dyn Error + Send + Sync>),
+    /// The driver is simulated, and cuBLAS would use another one.
+    #[error("cuBLAS cannot be used with a simulated driver")]
+    Simulated,
+    /// A call failed.
+    #[error("{call} failed: status {status}")]
+    Call {
+        /// The function.
+        call: &'static str,
+        /// The `cublasStatus_t` that it returned.
+        status: i32,
+    },
+    /// The driver failed, or the request was wrong.
+    #[error(transparent)]
+    Driver(#[from] green_ctx::Error),
+}
+
+type Result<T, E = CublasError> = std::result::Result<T, E>;
+
+/// The library. Clones share it; it is unloaded with the last one.
+#[derive(Clone)]
+pub struct Cublas {
+    inner: Arc<Functions>,
+}
+
+struct Functions {
+    create: Create,
+    destroy: Destroy,
+    set_stream: SetStream,
+    set_workspace: SetWorkspace,
+    gemm: GemmEx,
+    /// The functions are theirs.
+    _libraries: Vec<Library>,
+}
+
+impl Cublas {
+    /// Opens the library at a path or in a folder, or where the system finds it: version 13 or 12. Whoever
+    /// names a path runs the code there as their own.
+    ///
+    /// # Errors
+    ///
+    /// [`CublasError::Simulated`] for a simulated driver, whose handles mean nothing to cuBLAS, and
+    /// [`CublasError::Load`].
+    pub fn open(driver: &Driver, path: Option<&Path>) -> Result<Cublas> {
+        if driver.info().profile.is_some() {
+            return Err(CublasError::Simulated);
+        }
+        let open = |version| {
+            let in_folder = |name: &str| {
+                let file = format!("lib{name}.so.{version}");
+                match path {
+                    Some(path) if path.is_dir() => path.join(file).into_os_string(),
+                    Some(path) if name == "cublas" => path.as_os_str().to_owned(),
+                    Some(path) => path.with_file_name(file).into_os_string(),
+                    None => OsString::from(file),
+                }
+            };
+            Cublas::load(&in_folder("cublasLt"), &in_folder("cublas"))
+        };
+        open("13").or_else(|_| open("12")).map_err(|error| CublasError::Load(error.into()))
+    }
+
+    fn load(lt: &OsString, cublas: &OsString) -> Result<Cublas, libloading::Error> {
+        // cuBLAS finds the other by its name once it is loaded; it may know where it is, too.
+        // SAFETY: NVIDIA's library, whose initialisers ask nothing of their caller.
+        let lt = unsafe { Library::new(lt) }.ok();
+        // SAFETY: as above.
+        let library = unsafe { Library::new(cublas) }?;
+        // SAFETY: the function's type in `cublas_api.h`.
+        let create = *unsafe { library.get::<Create>(b"cublasCreate_v2\0") }?;
+        // SAFETY: as above.
+        let destroy = *unsafe { library.get::<Destroy>(b"cublasDestroy_v2\0") }?;
+        // SAFETY: as above; a runtime's stream is a driver's.
+        let set_stream = *unsafe { library.get::<SetStream>(b"cublasSetStream_v2\0") }?;
+        // SAFETY: as above; an address of the device is a pointer's size.
+        let set_workspace = *unsafe { library.get::<SetWorkspace>(b"cublasSetWorkspace_v2\0") }?;
+        // SAFETY: as above; an address of the device is a pointer's size.
+        let gemm = *unsafe { library.get::<GemmEx>(b"cublasGemmEx\0") }?;
+        let _libraries = lt.into_iter().chain([library]).collect();
+        let functions = Functions { create, destroy, set_stream, set_workspace, gemm, _libraries };
+        Ok(Cublas { inner: Arc::new(functions) })
+    }
+}
+
+/// A product of two matrices in bf16 and the memory of all three, which dropping it frees after the
+/// device's work.
+pub struct Product {
+    device: Device,
+    /// Rows of the first factor, which are the product's, columns of the second one, and what both share.
+    sides: [c_int; 3],
+    factors: [DeviceBuffer<u16>; 2],
+    product: DeviceBuffer<u16>,
+}
+
+impl Product {
+    /// A product of two factors in the device's memory, each column after the other: `sides` are the
+    /// rows of the first one, the columns of the second one, and what both share.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidRequest`](green_ctx::Error::InvalidRequest) where the factors do not have these
+    /// sides, or a side is 0 or more than an `int` can say;
+    /// [`Error::Driver`](green_ctx::Error::Driver).
+    pub fn new(
+        device: &Device,
+        sides: [usize; 3],
+        factors: [DeviceBuffer<u16>; 2],
+    ) -> green_ctx::Result<Product> {
+        let wrong = |what: &str| green_ctx::Error::InvalidRequest(format!("{what}: {sides:?}"));
+        let side = |side: usize| c_int::try_from(side).map_err(|_| wrong("a side is too long"));
+        let [rows, columns, inner] = sides;
+        let lens = [rows.checked_mul(inner), inner.checked_mul(columns)];
+        if factors.each_ref().map(|factor| Some(factor.len())) != lens {
+            return Err(wrong("the factors do not have these sides"));
+        }
+        let sides = [side(rows)?, side(columns)?, side(inner)?];
+        // No values and too many of them are refused by the buffer.
+        let product = DeviceBuffer::zeroed(device, rows.saturating_mul(columns))?;
+        Ok(Product { device: device.clone(), sides, factors, product })
+    }
+
+    /// What the last launch gave, each column after the other.
+    #[must_use]
+    pub fn product(&self) -> &DeviceBuffer<u16> {
+        &self.product
+    }
+}
+
+/// A cuBLAS handle that launches on one stream, with a workspace of its own.
+///
+/// A captured launch uses the handle's workspace again whenever the graph runs: the handle must live
+/// as long as the graph. Dropping it waits for the device's work.
+pub struct Handle {
+    cublas: Cublas,
+    raw: RawHandle,
+    stream: Stream,
+    workspace: DeviceBuffer<u8>,
+}
+
+// SAFETY: cuBLAS's functions can be called from any thread, one at a time with the same handle (its
+// documentation, "Thread Safety"); the handle is not `Sync`. Each call makes its context current first.
+unsafe impl Send for Handle {}
+
+impl Handle {
+    /// Makes a handle for a stream.
+    ///
+    /// # Errors
+    ///
+    /// [`CublasError::Call`] and [`CublasError::Driver`].
+    pub fn new(cublas: &Cublas, stream: &Stream) -> Result<Handle> {
+        let functions = &cublas.inner;
+        let workspace = DeviceBuffer::zeroed(stream.context().device(), WORKSPACE)?;
+        let _current = stream.context().make_current()?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the pointer is to a live handle.
+        check("cublasCreate", unsafe { (functions.create)(&raw mut raw) })?;
+        let handle = Handle { cublas: cublas.clone(), raw, stream: stream.clone(), workspace };
+        // SAFETY: the handle was made above, and the stream is of the context that is current.
+        check("cublasSetStream", unsafe { (functions.set_stream)(raw, stream.as_raw()) })?;
+        let (address, bytes) = (handle.workspace.as_raw(), handle.workspace.len());
+        // Its own would become nodes of a graph that allocate, which cannot be copied.
+        // SAFETY: so many bytes, which outlive the work, since freeing them waits for it.
+        let status = unsafe { (functions.set_workspace)(raw, address, bytes) };
+        check("cublasSetWorkspace", status)?;
+        Ok(handle)
+    }
+
+    /// Launches a product: it becomes the factors' product and `before` times what it was. Launches of
+    /// the same product that run at the same time overwrite each other's result.
+    ///
+    /// # Errors
+    ///
+    /// [`CublasError::Call`], and [`CublasError::Driver`] for a product of another device too.
+    pub fn launch(&self, product: &Product, before: f32) -> Result<()> {
+        let Product { device, sides: [rows, columns, inner], factors: [a, b], product } = product;
+        if device != self.stream.context().device() {
+            let what = "the product and the stream";
+            return Err(green_ctx::Error::DeviceMismatch { what }.into());
+        }
+        let _current = self.stream.context().make_current()?;
+        let one = 1f32;
+        let (one, before) = (ptr::from_ref(&one).cast(), ptr::from_ref(&before).cast());
+        let (a, b, product) = (a.as_raw(), b.as_raw(), product.as_raw());
+        // SAFETY: three matrices of these sides in bf16, each column after the other, which outlive
+        // the work, since freeing them waits for it; the factors are on the host, as cuBLAS expects
+        // by default.
+        let status = unsafe {
+            (self.cublas.inner.gemm)(
+                self.raw,
+                AS_IT_IS,
+                AS_IT_IS,
+                *rows,
+                *columns,
+                *inner,
+                one,
+                a,
+                BF16,
+                *rows,
+                b,
+                BF16,
+                *inner,
+                before,
+                product,
+                BF16,
+                *rows,
+                COMPUTE_F32,
+                ANY_ALGORITHM,
+            )
+        };
+        check("cublasGemmEx", status)
+    }
+
+    fn destroy(&self) -> Result<()> {
+        let _current = self.stream.context().make_current()?;
+        // SAFETY: made by `new`, and destroyed once, while its context is current.
+        check("cublasDestroy", unsafe { (self.cublas.inner.destroy)(self.raw) })
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if let Err(error) = self.destroy() {
+            // Where standard error is closed, there is nobody to report to.
+            let _ = writeln!(io::stderr(), "{error}");
+        }
+    }
+}
+
+fn check(call: &'static str, status: c_int) -> Result<()> {
+    if status == 0 { Ok(()) } else { Err(CublasError::Call { call, status }) }
+}

@@ -1,0 +1,225 @@
+//! Which job, and of which size.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+/// The kind of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A product of two square matrices of SIZE rows: in bf16 by cuBLAS, or in f32 by a built-in
+    /// kernel where there is no cuBLAS. Bound by arithmetic. 256 to 16384, a multiple of 64; 4096
+    /// by default, 2048 for the built-in kernel.
+    Gemm,
+    /// A product of a square matrix of SIZE rows with a vector, in f32. Bound by memory. 256 to 32768,
+    /// a multiple of 256; 8192 by default.
+    Gemv,
+    /// A copy of SIZE MiB to other device memory. Bound by memory. 1 to 8192; 256 by default.
+    Copy,
+    /// SIZE additions of 256 × 256 numbers, one after the other: many launches, each of them far from
+    /// filling the device. 1 to 4096; 64 by default.
+    Small,
+    /// Attention's forward pass in f32 over a sequence of SIZE tokens, with 32 heads of 32 numbers.
+    /// 256 to 32768, a multiple of 256; 2048 by default.
+    ///
+    /// The kernel has the character of attention, and not the speed of a tuned one: a few large
+    /// blocks, each with a tile of queries, pass over all keys through shared memory, bound by
+    /// arithmetic with exponentials in between. It uses no tensor cores.
+    Attention,
+}
+
+/// The sizes that a kind can have.
+struct Sizes {
+    range: RangeInclusive<u32>,
+    /// What each must be a multiple of.
+    step: u32,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Kind; 5] = [Kind::Gemm, Kind::Gemv, Kind::Copy, Kind::Small, Kind::Attention];
+
+    /// The name, as [`Spec`] reads it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Gemm => "gemm",
+            Kind::Gemv => "gemv",
+            Kind::Copy => "copy",
+            Kind::Small => "small",
+            Kind::Attention => "attention",
+        }
+    }
+
+    const fn sizes(self) -> Sizes {
+        match self {
+            Kind::Gemm => Sizes { range: 256..=16384, step: 64 },
+            Kind::Gemv | Kind::Attention => Sizes { range: 256..=32768, step: 256 },
+            Kind::Copy => Sizes { range: 1..=8192, step: 1 },
+            Kind::Small => Sizes { range: 1..=4096, step: 1 },
+        }
+    }
+
+    /// The sizes in words.
+    fn describe_sizes(self) -> String {
+        let Sizes { range, step } = self.sizes();
+        let numbers = format!("a whole number from {} to {}", range.start(), range.end());
+        if step == 1 { numbers } else { format!("{numbers} and a multiple of {step}") }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Kind {
+    type Err = SpecError;
+
+    fn from_str(name: &str) -> Result<Kind, SpecError> {
+        Kind::ALL
+            .into_iter()
+            .find(|kind| kind.name() == name)
+            .ok_or_else(|| SpecError::UnknownName(name.to_owned()))
+    }
+}
+
+/// A kind of job and its size, read from `NAME[:SIZE]`.
+///
+/// # Example
+///
+/// ```
+/// use green_ctx_cli::jobs::{Kind, Spec};
+///
+/// let spec: Spec = "gemm:8192".parse()?;
+/// assert_eq!((spec.kind(), spec.size()), (Kind::Gemm, Some(8192)));
+/// assert_eq!("copy".parse::<Spec>()?.size(), None);
+/// assert_eq!(
+///     "gemm:100".parse::<Spec>().unwrap_err().to_string(),
+///     "the size of gemm is a whole number from 256 to 16384 and a multiple of 64, not `100`",
+/// );
+/// # Ok::<(), green_ctx_cli::jobs::SpecError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Spec {
+    kind: Kind,
+    size: Option<u32>,
+}
+
+impl Spec {
+    /// A job of this size, or of its default size.
+    ///
+    /// # Errors
+    ///
+    /// [`SpecError::Size`] for a size that the kind cannot have.
+    pub fn new(kind: Kind, size: Option<u32>) -> Result<Spec, SpecError> {
+        let Sizes { range, step } = kind.sizes();
+        match size {
+            Some(size) if !range.contains(&size) || size % step != 0 => {
+                Err(SpecError::Size { kind, given: size.to_string() })
+            }
+            size => Ok(Spec { kind, size }),
+        }
+    }
+
+    /// The kind.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The size, unless it is the default one.
+    #[must_use]
+    pub const fn size(&self) -> Option<u32> {
+        self.size
+    }
+}
+
+impl From<Kind> for Spec {
+    fn from(kind: Kind) -> Spec {
+        Spec { kind, size: None }
+    }
+}
+
+impl FromStr for Spec {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Spec, SpecError> {
+        let Some((name, size)) = text.split_once(':') else {
+            return Ok(text.parse::<Kind>()?.into());
+        };
+        let kind = name.parse()?;
+        let number = size.parse().map_err(|_| SpecError::Size { kind, given: size.to_owned() })?;
+        Spec::new(kind, Some(number))
+    }
+}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.size {
+            Some(size) => write!(f, "{}:{size}", self.kind),
+            None => self.kind.fmt(f),
+        }
+    }
+}
+
+/// Why a text is no [`Spec`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpecError {
+    /// No job has this name.
+    #[error("no job is named `{0}`; the jobs are {jobs}", jobs = names())]
+    UnknownName(String),
+    /// The job cannot have this size.
+    #[error("the size of {kind} is {}, not `{given}`", kind.describe_sizes())]
+    Size {
+        /// The job.
+        kind: Kind,
+        /// The size that was given.
+        given: String,
+    },
+}
+
+fn names() -> String {
+    Kind::ALL.map(Kind::name).join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_sizes_are_read() {
+        for kind in Kind::ALL {
+            let spec: Spec = kind.name().parse().expect("a name");
+            assert_eq!(spec, Spec::from(kind));
+            assert_eq!(spec.to_string(), kind.name());
+            let (least, most) = kind.sizes().range.into_inner();
+            for size in [least, most] {
+                let text = format!("{kind}:{size}");
+                let spec: Spec = text.parse().expect("a size");
+                assert_eq!((spec.kind(), spec.size()), (kind, Some(size)));
+                assert_eq!(spec.to_string(), text);
+            }
+        }
+    }
+
+    #[test]
+    fn wrong_names_and_sizes_are_refused() {
+        let error = |text: &str| text.parse::<Spec>().expect_err(text).to_string();
+        let jobs = "the jobs are gemm, gemv, copy, small, attention";
+        assert_eq!(error("gem"), format!("no job is named `gem`; {jobs}"));
+        assert_eq!(error(""), format!("no job is named ``; {jobs}"));
+        assert_eq!(error("GEMM:256"), format!("no job is named `GEMM`; {jobs}"));
+        let copy = "the size of copy is a whole number from 1 to 8192";
+        for size in ["", "0", "8193", "-1", "1.5", "1k", " 1", "99999999999"] {
+            assert_eq!(error(&format!("copy:{size}")), format!("{copy}, not `{size}`"));
+        }
+        for text in
+            ["gemm:192", "gemm:257", "gemm:16448", "gemv:320", "attention:128", "small:4097"]
+        {
+            assert!(error(text).contains("a whole number from"), "{text}");
+        }
+    }
+}
