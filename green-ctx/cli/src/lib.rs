@@ -165,6 +165,30 @@ pub fn svg(report: &Report) -> String {
     svg::render(report)
 }
 
+/// A picture of what a search found: each arm by what it brings to the jobs, and each job alone by the
+/// number of its SMs.
+///
+/// The same outcome gives the same text, which refers to nothing outside of it. A browser shows an
+/// arm's shares and figures where the pointer is on its mark.
+///
+/// # Example
+///
+/// ```
+/// use green_ctx::tune::{self, Goal, Model, ModelJob, Pieces, Profile, Request};
+///
+/// let pieces = Pieces { sms: 132, unit: 8, odd: 12 };
+/// let mut model = Model::new(pieces.clone(), vec![ModelJob::default(); 2], 1);
+/// let (jobs, request) = ([Profile::new("a"), Profile::new("b")], Request::new(Goal::throughput()));
+/// let outcome = tune::with(&mut model, &jobs, &pieces, &request, &mut |_| true)?;
+/// let picture = green_ctx_cli::tuning_svg(&outcome);
+/// assert!(picture.starts_with("<svg "));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use]
+pub fn tuning_svg(outcome: &green_ctx::tune::Outcome) -> String {
+    svg::render_tuning(outcome)
+}
+
 /// Numbers, text and lists of them: nothing that cannot be JSON.
 fn to_json(object: &impl serde::Serialize) -> String {
     serde_json::to_string(object).unwrap_or_default()

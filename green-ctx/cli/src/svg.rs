@@ -1,5 +1,5 @@
 //! The picture of a report: the map of SMs, solid for floors and hatched where they are shared, over
-//! the timeline of blocks.
+//! the timeline of blocks. `tuning` draws what a search found in the same style.
 //!
 //! The same report gives the same text, with no reference to anything outside of it. The white
 //! ground is part of the picture, so that it reads on dark pages too.
@@ -8,15 +8,19 @@ mod canvas;
 mod hatching;
 mod legend;
 mod map;
+mod page;
+mod ticks;
 mod timeline;
+mod tuning;
 mod usage;
 
 use std::collections::BTreeMap;
 
 use green_ctx::verify::Report;
 
-use self::canvas::{Canvas, Escaped, Number, shortened};
+use self::canvas::{Canvas, shortened};
 use self::hatching::Hatching;
+pub(crate) use self::tuning::render_tuning;
 use self::usage::{Kind, Usage};
 use crate::findings;
 
@@ -44,7 +48,7 @@ pub(crate) fn render(report: &Report) -> String {
     let hatching = Hatching::of(&usages);
     let subject = Subject { report, usages, hatching };
     let mut body = Canvas::default();
-    let heading = format!(r#"font-size="13" font-weight="bold" fill="{INK}""#);
+    let heading = page::heading();
 
     let y = head(&mut body, &subject);
     body.text(MARGIN, y + 26.0, &heading, "Where: one cell an SM, with the SM's id");
@@ -57,36 +61,18 @@ pub(crate) fn render(report: &Report) -> String {
     );
     let y = timeline::draw(&mut body, report, &subject.usages, y + 38.0);
 
-    let mut page = Canvas::default();
-    let (width, height, title) = (Number(WIDTH), Number((y + 16.0).ceil()), title(report));
-    let title = Escaped(&title);
-    page.put(format_args!(
-        r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" font-family="'Helvetica Neue', Arial, sans-serif" role="img">"#
-    ));
-    page.put(format_args!("<title>{title}</title>"));
-    page.put(format_args!("<defs>{}</defs>", subject.hatching.definitions()));
-    page.put(format_args!(r##"<rect width="{width}" height="{height}" rx="8" fill="#ffffff"/>"##));
-    let mut picture = page.into_string();
-    picture.push_str(&body.into_string());
-    picture.push_str("</svg>\n");
-    picture
+    page::page(&title(report), &subject.hatching.definitions(), y, body)
 }
 
 /// Writes title, origin and verdict, and returns where they end.
 fn head(canvas: &mut Canvas, subject: &Subject<'_>) -> f64 {
     let report = subject.report;
-    let bold = format!(r#"font-size="21" font-weight="bold" fill="{INK}""#);
-    canvas.text(MARGIN, 44.0, &bold, &shortened(&title(report), 72));
+    page::title(canvas, 21.0, &shortened(&title(report), 72));
     let soft = format!(r#"font-size="13" fill="{SOFT}""#);
     canvas.text(MARGIN, 66.0, &soft, &origin(report));
 
-    let (verdict, colour) = if report.ok() { ("Verified", GREEN) } else { ("NOT verified", RED) };
-    canvas.put(format_args!(r#"<circle cx="{}" cy="85.5" r="5" fill="{colour}"/>"#, MARGIN + 5.0));
-    canvas.put(format_args!(
-        r#"<text x="{}" y="90" font-size="13" fill="{INK}"><tspan class="verdict" font-weight="bold" fill="{colour}">{verdict}:</tspan> {}</text>"#,
-        MARGIN + 17.0,
-        Escaped(&reasons(subject)),
-    ));
+    let (verdict, colour) = if report.ok() { ("Verified:", GREEN) } else { ("NOT verified:", RED) };
+    page::verdict(canvas, colour, verdict, &reasons(subject));
     94.0
 }
 

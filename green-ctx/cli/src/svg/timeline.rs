@@ -6,6 +6,7 @@ use green_ctx::verify::Block;
 use green_ctx::verify::Report;
 
 use super::canvas::{Canvas, Colour, Number, shortened};
+use super::ticks::{decimals, tick_step};
 use super::usage::Usage;
 use super::{INK, MARGIN, RED, SOFT, WIDTH};
 
@@ -201,8 +202,8 @@ fn axis(canvas: &mut Canvas, scale: &Scale, top: f64, bottom: f64) {
         Number(RIGHT - LEFT),
         Number(bottom - top),
     ));
-    let step = tick_step(scale.span as f64 / 1e6);
-    let decimals = (-step.log10().floor()).max(0.0) as usize;
+    let step = tick_step(scale.span as f64 / 1e6, 10.0);
+    let decimals = decimals(step);
     canvas
         .group(format_args!(r#"class="axis" font-size="10.5" text-anchor="middle" fill="{SOFT}""#));
     let ticks = (scale.span as f64 / 1e6 / step + 1e-9) as usize;
@@ -218,14 +219,6 @@ fn axis(canvas: &mut Canvas, scale: &Scale, top: f64, bottom: f64) {
         canvas.text(x, bottom + 16.0, "", &format!("{ms:.decimals$}"));
     }
     canvas.close();
-}
-
-/// A step of 1, 2 or 5 times a power of ten that gives up to about ten ticks.
-fn tick_step(span: f64) -> f64 {
-    let rough = span / 10.0;
-    let power = 10f64.powf(rough.log10().floor());
-    let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
-    steps.into_iter().find(|step| *step >= rough * 0.999).unwrap_or(10.0 * power)
 }
 
 #[cfg(test)]
@@ -249,14 +242,5 @@ mod tests {
             })
             .collect();
         assert_eq!(lanes, [(1, vec![(0, 0)]), (3, vec![(0, 0), (1, 5), (0, 10)])]);
-    }
-
-    #[test]
-    fn ticks_are_round() {
-        let steps = [8.02, 8.5, 10.0, 40.0, 0.013].map(tick_step);
-        let expected = [1.0, 1.0, 1.0, 5.0, 0.002];
-        for (step, expected) in steps.into_iter().zip(expected) {
-            assert!((step - expected).abs() < 1e-9, "{step} for {expected}");
-        }
     }
 }

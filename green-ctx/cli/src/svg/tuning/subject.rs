@@ -1,0 +1,117 @@
+//! What a picture of a search shows.
+
+use green_ctx::tune::{ArmKind, ArmReport, Goal, Latency, Outcome};
+
+use super::super::canvas::Colour;
+use super::super::{GREEN, SOFT};
+
+/// An outcome, and what follows from it for the picture.
+pub(super) struct Subject<'a> {
+    pub(super) outcome: &'a Outcome,
+    /// The arms that were measured.
+    pub(super) arms: Vec<Measured<'a>>,
+    /// The arm of the verdict, by its place among the measured ones.
+    pub(super) chosen: Option<usize>,
+    /// The arm that it is compared with: the best without partitions or, where that is chosen, the best
+    /// partition.
+    pub(super) rival: Option<usize>,
+}
+
+/// An arm that was measured.
+pub(super) struct Measured<'a> {
+    pub(super) report: &'a ArmReport,
+    /// Each job's rate in percent of its rate alone; no number where there is none of either.
+    pub(super) percent: Vec<f64>,
+}
+
+impl<'a> Subject<'a> {
+    pub(super) fn of(outcome: &'a Outcome) -> Subject<'a> {
+        let percent = |arm: &ArmReport| {
+            let percent =
+                |name, alone| 100.0 * arm.rates.get(name).map_or(f64::NAN, |rate| rate / alone);
+            outcome.jobs.iter().map(|job| percent(&job.name, job.rate)).collect()
+        };
+        let measured = outcome.arms.iter().filter(|arm| !arm.rates.is_empty());
+        let arms: Vec<Measured<'a>> =
+            measured.map(|report| Measured { report, percent: percent(report) }).collect();
+        let mut subject = Subject { outcome, arms, chosen: None, rival: None };
+        let verdict = &outcome.verdict;
+        subject.chosen = subject.arms.iter().position(|Measured { report, .. }| {
+            report.kind == verdict.kind
+                && report.shares == verdict.shares
+                && report.priority == verdict.priority
+        });
+        let is_divided = verdict.kind == ArmKind::Partition;
+        subject.rival = subject.best(|kind| (kind == ArmKind::Partition) != is_divided);
+        subject
+    }
+
+    /// The best arm of some kinds or, where none meets the goal's bound, the one that comes closest.
+    fn best(&self, is_wanted: impl Fn(ArmKind) -> bool) -> Option<usize> {
+        let greatest = |of: &dyn Fn(&Measured<'_>) -> Option<f64>| {
+            let wanted = self.arms.iter().enumerate().filter(|(_, arm)| is_wanted(arm.report.kind));
+            wanted
+                .filter_map(|(place, arm)| {
+                    Some((place, of(arm).filter(|value| value.is_finite())?))
+                })
+                .rev()
+                .max_by(|(_, a), (_, b)| a.total_cmp(b))
+                .map(|(place, _)| place)
+        };
+        greatest(&|arm| arm.report.score).or_else(|| match &self.outcome.goal {
+            Goal::Keep { job, .. } => {
+                greatest(&|arm| arm.report.latency_us.get(job).map(|latency| -reached(latency)))
+            }
+            Goal::Least { other, .. } => {
+                greatest(&|arm| arm.percent.get(self.job(other)?).copied())
+            }
+            _ => None,
+        })
+    }
+
+    /// The place of a job.
+    pub(super) fn job(&self, name: &str) -> Option<usize> {
+        self.outcome.jobs.iter().position(|job| job.name == name)
+    }
+
+    /// Whether an arm was found not to meet the goal's bound.
+    pub(super) fn misses(&self, arm: &Measured<'_>) -> bool {
+        self.outcome.goal.percentile().is_some() && arm.report.score.is_none()
+    }
+
+    /// What a job's rate counts for in the goal.
+    pub(super) fn weight(&self, job: usize) -> f64 {
+        let Goal::Throughput { weights } = &self.outcome.goal else { return 1.0 };
+        let name = self.outcome.jobs.get(job).map(|job| &job.name);
+        weights.iter().find(|(known, _)| Some(known) == name).map_or(1.0, |(_, weight)| *weight)
+    }
+
+    /// Whether the goal weighs jobs differently.
+    pub(super) fn is_weighted(&self) -> bool {
+        matches!(&self.outcome.goal, Goal::Throughput { weights } if !weights.is_empty())
+    }
+}
+
+fn reached(latency: &Latency) -> f64 {
+    latency.p99.unwrap_or(latency.p50)
+}
+
+/// The colour of a kind of arm. None is one of the first jobs'.
+pub(super) fn colour(kind: ArmKind) -> String {
+    match kind {
+        ArmKind::Sequential => SOFT.to_owned(),
+        ArmKind::Streams => Colour::of(4).to_string(),
+        ArmKind::Priority => Colour::of(5).to_string(),
+        _ => GREEN.to_owned(),
+    }
+}
+
+/// What a kind of arm is called beside its mark.
+pub(super) fn kind_name(kind: ArmKind) -> &'static str {
+    match kind {
+        ArmKind::Sequential => "one after the other",
+        ArmKind::Streams => "plain streams",
+        ArmKind::Priority => "priorities",
+        _ => "partitions",
+    }
+}
