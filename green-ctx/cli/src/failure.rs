@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use green_ctx::{Error, error::ErrorKind, resource::NotEnoughSms};
 
+use crate::jobs::JobError;
+
 /// The exit status of a failed verification.
 pub(crate) const NOT_VERIFIED: u8 = 1;
 /// The exit status of a command that was asked for something wrong.
@@ -36,6 +38,15 @@ pub(crate) enum Failure {
     /// Standard output cannot be written.
     #[error("cannot write the output")]
     Output(#[from] io::Error),
+}
+
+impl From<JobError> for Failure {
+    fn from(error: JobError) -> Failure {
+        match error {
+            JobError::Library(error) => Failure::Library(error),
+            other => Failure::Request(other.to_string()),
+        }
+    }
 }
 
 impl Failure {

@@ -193,7 +193,7 @@ fn text(driver: &Driver, info: &Info) -> String {
         };
         let gibibytes = info.memory_bytes as f64 / f64::from(1 << 30);
         // Writing to a string does not fail.
-        let _ = writeln!(text, "\ndevice  {}: {}", device.ordinal, device.name);
+        let _ = writeln!(text, "\ndevice  {}: {}", device.ordinal.unwrap_or(0), device.name);
         line(&mut text, "UUID", &info.uuid);
         line(&mut text, "compute capability", &device.compute_capability);
         line(&mut text, "SMs", device.sm_count);

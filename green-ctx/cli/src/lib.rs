@@ -30,9 +30,11 @@ mod findings;
 mod info;
 pub mod jobs;
 mod output;
+mod picture;
 mod request;
 mod split;
 mod svg;
+mod tune;
 mod verify;
 
 use std::ffi::OsString;
@@ -94,11 +96,18 @@ enum Command {
     /// ceiling or asks for the rest.
     #[command(after_help = with_shares())]
     Verify(verify::Arguments),
+    /// Measures jobs beside each other, and says how to divide the device between them, or not to.
+    ///
+    /// It tries them one after the other, in plain streams, with priorities, and in partitions of every size
+    /// that may be best, and compares the best partition with the best of the others at the end.
+    #[command(after_help = with_jobs())]
+    Tune(tune::Arguments),
 }
 
 const EXIT_STATUS: &str = "Exit status:
   0  done; for verify, the partitions are verified
-  1  verification failed: a partition did not keep to its share, or did not have all of it
+  1  verification failed: a partition did not keep to its share, or did not have all of it; for tune, a
+     bound cannot be met
   2  bad usage: a wrong argument, a split that does not fit, a file that cannot be written
   3  no usable driver, a driver too old for the request, or a driver that failed";
 
@@ -110,6 +119,11 @@ const JSON_ERRORS: &str = "Errors with --json:
 /// What stands under the help of a command that takes shares.
 fn with_shares() -> String {
     [request::SHARES, JSON_ERRORS, EXIT_STATUS].join("\n\n")
+}
+
+/// What stands under the help of tune.
+fn with_jobs() -> String {
+    [tune::HELP, EXIT_STATUS].join("\n\n")
 }
 
 /// Runs the command with its arguments, of which the first is the program's name, and returns the
@@ -204,5 +218,6 @@ fn answer(arguments: &Arguments) -> Result<Outcome, Failure> {
         Command::Info => info::run(options),
         Command::Split(arguments) => split::run(options, arguments),
         Command::Verify(arguments) => verify::run(options, arguments),
+        Command::Tune(arguments) => tune::run(options, arguments),
     }
 }

@@ -112,7 +112,8 @@ impl From<DriverInfo> for DriverObject {
 /// A device in JSON.
 #[derive(Serialize)]
 pub(crate) struct DeviceObject {
-    pub(crate) ordinal: u32,
+    /// `None` of a device that a file names.
+    pub(crate) ordinal: Option<u32>,
     pub(crate) name: String,
     pub(crate) sm_count: u32,
     pub(crate) compute_capability: String,
@@ -121,7 +122,7 @@ pub(crate) struct DeviceObject {
 impl DeviceObject {
     pub(crate) fn of(device: &Device) -> Result<DeviceObject> {
         Ok(DeviceObject {
-            ordinal: device.ordinal(),
+            ordinal: Some(device.ordinal()),
             name: device.name()?,
             sm_count: device.sm_count()?,
             compute_capability: device.compute_capability()?.to_string(),
@@ -133,8 +134,9 @@ impl DeviceObject {
 pub(crate) fn heading(driver: &Driver, device: &DeviceObject) -> String {
     let DeviceObject { ordinal, name, sm_count, compute_capability } = device;
     format!(
-        "driver  {}\ndevice  {ordinal}: {name}, {sm_count} SMs, compute capability {compute_capability}\n",
-        driver.info()
+        "driver  {}\ndevice  {}: {name}, {sm_count} SMs, compute capability {compute_capability}\n",
+        driver.info(),
+        ordinal.unwrap_or(0)
     )
 }
 

@@ -1,7 +1,5 @@
 //! `green-ctx verify`: proof that each partition runs on its own SMs.
 
-mod picture;
-
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -11,11 +9,11 @@ use green_ctx::Share;
 use green_ctx::verify::{self, PartitionReport, Report};
 use serde::Serialize;
 
-use self::picture::Picture;
 use crate::Options;
 use crate::failure::{Failure, NOT_VERIFIED};
 use crate::findings;
 use crate::output::{Align, DeviceObject, DriverObject, Outcome, heading, ranges, table};
+use crate::picture::Picture;
 use crate::request::Request;
 
 #[derive(clap::Args)]
@@ -104,7 +102,7 @@ impl<'a> Answer<'a> {
         Answer {
             driver: report.driver.clone().into(),
             device: DeviceObject {
-                ordinal: report.ordinal,
+                ordinal: Some(report.ordinal),
                 name: report.device_name.clone(),
                 sm_count: report.sm_count,
                 compute_capability: report.compute_capability.to_string(),

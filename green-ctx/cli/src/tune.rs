@@ -1,0 +1,194 @@
+//! `green-ctx tune`: measures jobs beside each other, and says how to divide the device, or not to.
+
+mod answer;
+mod models;
+mod progress;
+mod question;
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use green_ctx::tune::{self, Outcome as Tuned, Pieces, Store, TuneError};
+use green_ctx::{Device, Error};
+
+use self::answer::Answer;
+use self::progress::Bar;
+use self::question::Question;
+use crate::Options;
+use crate::failure::Failure;
+use crate::jobs;
+use crate::output::{DeviceObject, DriverObject, Outcome, heading};
+use crate::picture::Picture;
+
+/// The exit status where a bound cannot be met.
+const NOT_MET: u8 = 1;
+
+pub(crate) const HELP: &str = "Jobs, each one iteration of it captured in a graph:
+    gemm[:N]       a product of N x N matrices; by cuBLAS where it is found
+    gemv[:N]       a product of an N x N matrix with a vector: bound by memory
+    copy[:MIB]     reads and writes so many MiB: bound by memory
+    small[:N]      N small kernels, one after the other
+    attention[:N]  exponentials and products over a sequence of N, as attention has
+  A job's name in other options is its kind; of several of one kind, the kind with its size: gemm4096.
+
+Arrivals: closed:DEPTH, rate:HZ, poisson:HZ:SEED, trace:FILE with the seconds of each arrival on a line.
+
+Goals:
+    throughput                    the most of all jobs, each by its rate alone (the default)
+    makespan                      the least time for one iteration of all
+    keep:JOB:p99:500us            the most of the others while JOB's p99 is at most 500 us
+    least:JOB:p99:keep:OTHER:0.8  the smallest p99 of JOB while OTHER keeps 0.8 of its rate alone
+
+Examples:
+  green-ctx tune --job gemm --job copy --svg gemm-copy.svg
+  green-ctx tune --job small --job gemm:8192 --goal keep:small:p99:500us --out small.json
+  green-ctx tune --show small.json
+
+Without a GPU the jobs run in a model of co-running jobs, which every output then says.";
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// A job, for example gemm or gemm:8192; two to four of them.
+    #[arg(long = "job", value_name = "NAME[:SIZE]", required_unless_present = "show")]
+    jobs: Vec<jobs::Spec>,
+    /// When iterations of a job are due: a closed loop of depth 1 unless it is given.
+    #[arg(long = "arrival", value_name = "JOB:ARRIVAL")]
+    arrivals: Vec<String>,
+    /// What is to be best.
+    #[arg(long, value_name = "GOAL", default_value = "throughput")]
+    goal: tune::Goal,
+    /// How many seconds the search may take: 10 for two jobs, and 5 more for each further one.
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    budget: Option<f64>,
+    /// SMs that a job must have for itself, as JOB:SMS. Then only partitions are chosen.
+    #[arg(long = "floor", value_name = "JOB:SMS")]
+    floors: Vec<String>,
+    /// Tries counts of SMs in steps of so many, rounded up to what the device can give.
+    #[arg(long, value_name = "SMS", default_value_t = 1)]
+    step: u32,
+    /// The library libcublas.so, or its folder, where it is not found by itself.
+    #[arg(long, value_name = "PATH")]
+    cublas: Option<PathBuf>,
+    /// Keeps what was found, with all timings.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Draws what was found: what each arm gives, and how fast each job is alone.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Shows what a file keeps, and measures nothing.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["jobs", "arrivals", "budget", "floors", "out", "cublas"])]
+    show: Option<PathBuf>,
+}
+
+pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, Failure> {
+    // What is wrong with the arguments costs nothing, and no minute of measuring is lost for a wrong name.
+    if let Some(file) = &arguments.show {
+        return show(options, arguments, file);
+    }
+    let question = Question::read(arguments)?;
+    let device = options.driver.device(options.device)?;
+    let picture = arguments.svg.clone().map(Picture::open).transpose()?;
+    let store = arguments.out.as_ref().map(Store::new);
+    let outcome = measure(&device, arguments, &question)?;
+    if let Some(picture) = picture {
+        picture.write(&crate::tuning_svg(&outcome))?;
+    }
+    if let Some(store) = store {
+        let path = || store.path().to_owned();
+        store.save(&outcome).map_err(|source| Failure::File { path: path(), source })?;
+    }
+    let text = heading(device.driver(), &DeviceObject::of(&device)?);
+    answer(options, arguments, &outcome, text, || {
+        Ok(Answer::of(
+            DriverObject::of(device.driver()),
+            Some(DeviceObject::of(&device)?),
+            &outcome,
+        ))
+    })
+}
+
+/// Shows a file.
+fn show(options: &Options, arguments: &Arguments, file: &Path) -> Result<Outcome, Failure> {
+    let picture = arguments.svg.clone().map(Picture::open).transpose()?;
+    let outcome = Store::new(file).read().map_err(|miss| Failure::Request(miss.to_string()))?;
+    if let Some(picture) = picture {
+        picture.write(&crate::tuning_svg(&outcome))?;
+    }
+    let text = outcome.machine.as_ref().map_or_else(String::new, |machine| {
+        format!(
+            "driver  {}\ndevice  {}, {} SMs, compute capability {}\n",
+            machine.driver, machine.device, machine.sm_count, machine.compute_capability
+        )
+    });
+    answer(options, arguments, &outcome, text, || Ok(Answer::of_file(&outcome)))
+}
+
+fn answer<'a>(
+    options: &Options,
+    arguments: &Arguments,
+    outcome: &'a Tuned,
+    mut text: String,
+    answer: impl FnOnce() -> Result<Answer<'a>, Failure>,
+) -> Result<Outcome, Failure> {
+    let status = if outcome.verdict.meets { 0 } else { NOT_MET };
+    if options.json {
+        return Outcome::json(&answer()?, status);
+    }
+    text.push('\n');
+    text.push_str(&outcome.explain());
+    for (what, path) in [("kept in", &arguments.out), ("picture", &arguments.svg)] {
+        if let Some(path) = path {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "{what}  {}", path.display());
+        }
+    }
+    Ok(Outcome { text, status })
+}
+
+/// Measures on the device or, without a GPU, in the model.
+fn measure(device: &Device, arguments: &Arguments, question: &Question) -> Result<Tuned, Failure> {
+    let interrupted = interruption();
+    let mut bar = Bar::new();
+    let mut go_on = |progress: &tune::Progress<'_>| {
+        bar.show(progress);
+        !interrupted.load(Ordering::Relaxed)
+    };
+    let tuned = if device.driver().info().profile.is_some() {
+        let counts = device.resources().sm()?.unit_counts(Default::default())?;
+        let pieces = Pieces::of(&counts);
+        let mut model = tune::Model::new(pieces.clone(), models::of(question, &pieces), 1);
+        let request = question.request();
+        let mut outcome =
+            tune::with(&mut model, &question.profiles(), &pieces, &request, &mut go_on)
+                .map_err(|error| Failure::Request(error.to_string()))?;
+        models::mark(&mut outcome);
+        outcome
+    } else {
+        let mut jobs = question.jobs(device, arguments.cublas.as_deref())?;
+        tune::run(device, &mut jobs, &question.request(), &mut go_on).map_err(failure)?
+    };
+    bar.end();
+    Ok(tuned)
+}
+
+fn failure(error: TuneError<Error>) -> Failure {
+    match error {
+        TuneError::Failed(error) => Failure::Library(error),
+        TuneError::Request(error) => Failure::Request(error.to_string()),
+    }
+}
+
+/// Set when the user interrupts: the search ends with the best so far. A second time ends the program.
+fn interruption() -> Arc<AtomicBool> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&interrupted);
+    // Without a handler an interruption ends the program, which is right too.
+    let _ = ctrlc::set_handler(move || {
+        if flag.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+    });
+    interrupted
+}

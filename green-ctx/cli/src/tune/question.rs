@@ -1,0 +1,130 @@
+//! The jobs and the request of a command line.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use green_ctx::Device;
+use green_ctx::tune::{Arrival, Job, Profile, Request};
+
+use super::Arguments;
+use crate::failure::Failure;
+use crate::jobs::{Builder, Kind, Spec};
+
+/// What is to be tuned.
+pub(super) struct Question {
+    pub(super) jobs: Vec<Named>,
+    request: Request,
+}
+
+/// A job with a name of its own.
+pub(super) struct Named {
+    pub(super) name: String,
+    pub(super) spec: Spec,
+    pub(super) arrival: Arrival,
+}
+
+impl Question {
+    pub(super) fn read(arguments: &Arguments) -> Result<Question, Failure> {
+        let wrong = |reason: String| Failure::Request(reason);
+        let mut jobs: Vec<Named> = named(&arguments.jobs)?;
+        for text in &arguments.arrivals {
+            let (name, arrival) = text.split_once(':').ok_or_else(|| {
+                wrong(format!("{text:?} is no arrival of a job; write for example gemm:closed:2"))
+            })?;
+            let job = find(&mut jobs, name)?;
+            job.arrival = match arrival.strip_prefix("trace:") {
+                Some(file) => trace(Path::new(file))?,
+                None => arrival.parse().map_err(|error| wrong(format!("{name}: {error}")))?,
+            };
+        }
+        let mut request = Request::new(arguments.goal.clone()).step(arguments.step);
+        if let Some(seconds) = arguments.budget {
+            let budget = Duration::try_from_secs_f64(seconds);
+            request = request.budget(budget.map_err(|_| {
+                wrong(format!("a budget of {seconds} s is no time; give seconds, such as 10"))
+            })?);
+        }
+        for text in &arguments.floors {
+            let floor =
+                text.split_once(':').and_then(|(name, sms)| Some((name, sms.parse().ok()?)));
+            let (name, sms) = floor
+                .ok_or_else(|| wrong(format!("{text:?} is no floor; write for example gemm:32")))?;
+            find(&mut jobs, name)?;
+            request = request.floor(name, sms);
+        }
+        let question = Question { jobs, request };
+        Ok(question)
+    }
+
+    pub(super) fn request(&self) -> Request {
+        self.request.clone()
+    }
+
+    pub(super) fn profiles(&self) -> Vec<Profile> {
+        let profile = |job: &Named| {
+            Profile::new(&job.name).arrival(job.arrival.clone()).key(job.spec.to_string())
+        };
+        self.jobs.iter().map(profile).collect()
+    }
+
+    /// The jobs on a device.
+    pub(super) fn jobs(&self, device: &Device, cublas: Option<&Path>) -> Result<Vec<Job>, Failure> {
+        let builder = Builder::new(device, cublas)?;
+        let build = |job: &Named| {
+            let built = builder.build(&job.spec)?;
+            #[allow(unsafe_code, reason = "launches the built-in graphs")]
+            // SAFETY: the graph's kernels use memory of their own alone, which the job keeps.
+            let tuned = unsafe { Job::graph(&job.name, built.graph) };
+            Ok(tuned.arrival(job.arrival.clone()).key(built.about).keep(built.keep))
+        };
+        self.jobs.iter().map(build).collect()
+    }
+}
+
+/// Names jobs by their kinds, and where there are several of a kind, by kind and size.
+fn named(specs: &[Spec]) -> Result<Vec<Named>, Failure> {
+    let of_kind = |kind: Kind| specs.iter().filter(|spec| spec.kind() == kind).count();
+    let name = |spec: &Spec| match (of_kind(spec.kind()), spec.size()) {
+        (1, _) | (_, None) => spec.kind().to_string(),
+        (_, Some(size)) => format!("{}{size}", spec.kind()),
+    };
+    let jobs: Vec<Named> = specs
+        .iter()
+        .map(|spec| Named { name: name(spec), spec: *spec, arrival: Arrival::default() })
+        .collect();
+    let twice = jobs
+        .iter()
+        .enumerate()
+        .find(|(place, job)| jobs[..*place].iter().any(|other| other.name == job.name));
+    match twice {
+        Some((_, job)) => Err(Failure::Request(format!(
+            "two jobs are named {}; give each a size of its own, such as {}:1024",
+            job.name,
+            job.spec.kind()
+        ))),
+        None => Ok(jobs),
+    }
+}
+
+fn find<'a>(jobs: &'a mut [Named], name: &str) -> Result<&'a mut Named, Failure> {
+    let known: Vec<String> = jobs.iter().map(|job| job.name.clone()).collect();
+    jobs.iter_mut().find(|job| job.name == name).ok_or_else(|| {
+        Failure::Request(format!("there is no job {name}; the jobs are {}", known.join(", ")))
+    })
+}
+
+/// Reads a trace: the seconds of each arrival on a line.
+fn trace(file: &Path) -> Result<Arrival, Failure> {
+    let wrong =
+        |reason: String| Failure::Request(format!("the trace {}: {reason}", file.display()));
+    let text = fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let seconds = lines
+        .map(|(number, line)| {
+            let second = line.trim().parse::<f64>();
+            second.map_err(|_| wrong(format!("line {} is no number of seconds", number + 1)))
+        })
+        .collect::<Result<Vec<f64>, Failure>>()?;
+    Arrival::trace(seconds).map_err(|error| wrong(error.to_string()))
+}
