@@ -5,7 +5,9 @@ mod axis;
 mod bars;
 mod curves;
 mod frontier;
+mod guides;
 mod labels;
+mod marks;
 mod subject;
 #[cfg(test)]
 mod tests;
@@ -59,11 +61,16 @@ pub(crate) fn render_tuning(outcome: &Outcome) -> String {
 fn head(canvas: &mut Canvas, outcome: &Outcome) -> f64 {
     let title = words::title(outcome, 14);
     // Goals with two jobs in them are long.
-    let size = if title.chars().count() <= 72 { 21.0 } else { 16.5 };
-    page::title(canvas, size, &shortened(&title, 94));
+    let size = match title.chars().count() {
+        0..=72 => 21.0,
+        73..=92 => 16.5,
+        _ => 14.0,
+    };
+    page::title(canvas, size, &shortened(&title, 108));
     let soft = format!(r#"font-size="13" fill="{SOFT}""#);
     let jobs: Vec<String> = outcome.jobs.iter().map(alone).collect();
-    canvas.text(MARGIN, 66.0, &soft, &shortened(&format!("Alone: {}", jobs.join("; ")), LINE));
+    let jobs = format!("Iterations a second alone: {}", jobs.join(", "));
+    canvas.text(MARGIN, 66.0, &soft, &shortened(&jobs, LINE));
 
     let verdict = &outcome.verdict;
     let colour = match verdict.kind {
@@ -89,7 +96,7 @@ fn head(canvas: &mut Canvas, outcome: &Outcome) -> f64 {
 /// A job's arrivals and its rate.
 fn alone(job: &JobReport) -> String {
     let (name, arrival) = (shortened(&job.name, 16), shortened(&job.arrival.to_string(), 24));
-    format!("{name} ({arrival}) {} a second", words::figure(job.rate))
+    format!("{name} {} ({arrival})", words::figure(job.rate))
 }
 
 /// Writes what the charts do not show, and returns where that ends.
@@ -110,9 +117,11 @@ fn foot(canvas: &mut Canvas, subject: &Subject<'_>, drawn: usize, top: f64) -> f
     }
     let mut y = top;
     canvas.group(format_args!(r#"class="notes" font-size="12""#));
-    for (colour, line) in &lines {
-        canvas.text(MARGIN, y, &format!(r#"fill="{colour}""#), &shortened(line, LINE + 8));
-        y += LINE_HEIGHT;
+    for (colour, text) in &lines {
+        for line in words::wrapped(text, LINE + 8, 2) {
+            canvas.text(MARGIN, y, &format!(r#"fill="{colour}""#), &line);
+            y += LINE_HEIGHT;
+        }
     }
     canvas.close();
     y - LINE_HEIGHT + 4.0

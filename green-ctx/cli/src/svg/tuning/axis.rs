@@ -13,6 +13,13 @@ pub(super) struct Area {
     pub(super) bottom: f64,
 }
 
+impl Area {
+    /// A square with this point in its middle.
+    pub(super) fn around((x, y): (f64, f64), radius: f64) -> Area {
+        Area { left: x - radius, top: y - radius, right: x + radius, bottom: y + radius }
+    }
+}
+
 /// The values from one end to the other of an axis, linear or by powers of ten.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Axis {
@@ -200,7 +207,7 @@ mod tests {
             texts(Axis::from_zero([60.0].into_iter(), 100.0)),
             ["0", "20", "40", "60", "80", "100"]
         );
-        assert_eq!(texts(Axis::around([61.0, 62.0].into_iter()))[0], "60.4");
+        assert_eq!(texts(Axis::around([61.0, 62.0].into_iter()))[0], "60.5");
         let times = Axis::of_times([100.0, 5000.0].into_iter());
         assert_eq!(texts(times), ["100", "200", "500", "1000", "2000", "5000"]);
         let decades = Axis::of_times([1e-3, 1e12].into_iter());

@@ -125,6 +125,7 @@ fn ground(canvas: &mut Canvas, chart: &Chart) {
         Number(bottom - top),
     ));
     let attributes = format!(r#"class="legend" font-size="11.5" fill="{SOFT}""#);
-    let text = "bold: chosen; outlined: what it is compared with; colours as in the chart of the jobs alone";
+    let text =
+        "bold: the chosen arm; thin outline: the one it is compared with; colours: jobs, as alone";
     canvas.text(left, bottom + 54.0, &attributes, text);
 }

@@ -79,10 +79,11 @@ fn line(canvas: &mut Canvas, chart: &Chart, job: usize, curve: &[(f64, f64, Stri
 
 fn key(canvas: &mut Canvas, subject: &Subject<'_>, area: Area) {
     let jobs = &subject.outcome.jobs;
-    let of_jobs = jobs
-        .iter()
-        .enumerate()
-        .map(|(job, report)| (Colour::of(job).to_string(), shortened(&report.name, 18), INK));
+    let of_jobs = jobs.iter().enumerate().map(|(job, report)| {
+        let name = shortened(&report.name, 18);
+        let text = if report.solo.is_empty() { format!("{name} (not measured)") } else { name };
+        (Colour::of(job).to_string(), text, INK)
+    });
     let entries = of_jobs.chain([("#a8a8a8".to_owned(), "in proportion to SMs".to_owned(), SOFT)]);
     let mut x = area.left;
     let mut y = area.bottom + 54.0;

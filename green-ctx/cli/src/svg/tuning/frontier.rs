@@ -1,13 +1,14 @@
 //! The arms as points: what each brings to one job and to the others.
 
-use green_ctx::tune::{ArmKind, Goal};
+use green_ctx::tune::Goal;
 
+use super::super::INK;
 use super::super::canvas::{Canvas, Escaped, Number, shortened};
-use super::super::{INK, RED, SOFT};
 use super::axis::{Area, Axis, Chart, can_be_drawn};
 use super::labels::Labels;
-use super::subject::{Measured, Subject, colour, kind_name};
-use super::words;
+use super::marks::{Key, paint, shape};
+use super::subject::{Measured, Subject};
+use super::{guides, words};
 
 /// What stands on the axes.
 enum Axes {
@@ -36,8 +37,8 @@ pub(super) fn draw(canvas: &mut Canvas, subject: &Subject<'_>, area: Area) -> us
     chart.draw(canvas, &shortened(&x_caption, 80), &shortened(&y_caption, 60));
     let mut labels = Labels::new(area);
     match &axes {
-        Axes::Rates => sums(canvas, subject, &chart),
-        Axes::Latency { .. } => bounds(canvas, subject, &chart),
+        Axes::Rates => guides::sums(canvas, subject, &chart),
+        Axes::Latency { .. } => guides::bounds(canvas, subject, &chart, &mut labels),
     }
     if points.is_empty() {
         chart.say(canvas, "no arm has figures to show");
@@ -54,7 +55,7 @@ pub(super) fn draw(canvas: &mut Canvas, subject: &Subject<'_>, area: Area) -> us
     canvas.group(format_args!(r#"class="arms""#));
     for point in in_order {
         let at = (chart.x(point.x), chart.y(point.y));
-        labels.avoid(at, 6.0);
+        labels.avoid(Area::around(at, 6.0));
         mark(canvas, subject, point, at);
     }
     canvas.close();
@@ -69,9 +70,14 @@ pub(super) fn draw(canvas: &mut Canvas, subject: &Subject<'_>, area: Area) -> us
             Number(at.1),
         ));
         let text = words::describe(point.arm.report, &subject.outcome.jobs);
-        labels.write(canvas, at, class, &shortened(&text, 56));
+        labels.write(canvas, at, class, &shortened(&text, 66));
     }
-    key(canvas, subject, &points, area);
+    let key = Key {
+        kinds: points.iter().map(|point| point.arm.report.kind).collect(),
+        has_medians: points.iter().any(|point| point.is_median),
+        has_misses: points.iter().any(|point| subject.misses(point.arm)),
+    };
+    key.draw(canvas, area);
     points.len()
 }
 
@@ -151,92 +157,6 @@ impl Axes {
     }
 }
 
-/// Draws lines of equal sums of both rates, as the goal weighs them.
-fn sums(canvas: &mut Canvas, subject: &Subject<'_>, chart: &Chart) {
-    let (a, b) = (subject.weight(0), subject.weight(1));
-    let Chart { x, y, area } = chart;
-    let usable = |weight: f64| weight.is_finite() && weight > 0.0 && weight < 1e6;
-    if !usable(a) || !usable(b) {
-        return;
-    }
-    let (least, most) = (a * x.low + b * y.low, a * x.high + b * y.high);
-    let step = super::super::ticks::tick_step(most - least, 6.0);
-    let first = (least / step).ceil();
-    canvas.group(format_args!(
-        r##"class="sums" font-size="10" fill="{SOFT}" stroke="none" text-anchor="end""##
-    ));
-    for number in 0..12 {
-        let sum = (first + f64::from(number)) * step;
-        if sum >= most {
-            break;
-        }
-        let x_of = |y: f64| (sum - b * y) / a;
-        let y_of = |x: f64| (sum - a * x) / b;
-        // From the left or upper edge to the right or lower one.
-        let start = (x.low.max(x_of(y.high)), y.high.min(y_of(x.low)));
-        let end = (x.high.min(x_of(y.low)), y.low.max(y_of(x.high)));
-        let (start, end) = ((chart.x(start.0), chart.y(start.1)), (chart.x(end.0), chart.y(end.1)));
-        canvas.put(format_args!(
-            r##"<path d="M{} {}L{} {}" stroke="#b9c4cc" stroke-dasharray="1 3"/>"##,
-            Number(start.0),
-            Number(start.1),
-            Number(end.0),
-            Number(end.1),
-        ));
-        let text = format!("Σ {} %", words::figure(sum));
-        if end.0 - area.left > 60.0 && area.bottom - end.1 < area.bottom - area.top - 14.0 {
-            canvas.text(end.0 - 4.0, end.1 - 4.0, "", &text);
-        }
-    }
-    canvas.close();
-}
-
-/// Draws the goal's bound.
-fn bounds(canvas: &mut Canvas, subject: &Subject<'_>, chart: &Chart) {
-    let Area { left, top, right, bottom } = chart.area;
-    let path = |canvas: &mut Canvas, from: (f64, f64), to: (f64, f64)| {
-        canvas.put(format_args!(
-            r#"<path class="bound" d="M{} {}L{} {}" stroke="{RED}" stroke-width="1.3" stroke-dasharray="6 4"/>"#,
-            Number(from.0),
-            Number(from.1),
-            Number(to.0),
-            Number(to.1),
-        ));
-    };
-    let text = |canvas: &mut Canvas, x: f64, y: f64, anchor: &str, text: &str| {
-        let attributes = format!(r#"font-size="11" text-anchor="{anchor}" fill="{RED}""#);
-        canvas.text(x, y, &attributes, text);
-    };
-    match &subject.outcome.goal {
-        Goal::Keep { percentile, bound_us, .. } => {
-            let name = words::percentile_name(*percentile);
-            let bound = format!("{name} ≤ {}", words::microseconds(*bound_us));
-            // Above the chart, where no point is.
-            if *bound_us > chart.x.high || !bound_us.is_finite() {
-                text(canvas, right, top - 6.0, "end", &format!("{bound} →"));
-            } else if *bound_us < chart.x.low {
-                text(canvas, left, top - 6.0, "start", &format!("← {bound}"));
-            } else {
-                let x = chart.x(*bound_us);
-                path(canvas, (x, top), (x, bottom));
-                text(canvas, x.clamp(left + 50.0, right - 50.0), top - 6.0, "middle", &bound);
-            }
-        }
-        Goal::Least { keep, .. } if can_be_drawn(*keep) => {
-            let y = chart.y(100.0 * keep);
-            path(canvas, (left, y), (right, y));
-            text(
-                canvas,
-                right - 4.0,
-                y + 13.0,
-                "end",
-                &format!("≥ {} %", words::figure(100.0 * keep)),
-            );
-        }
-        _ => {}
-    }
-}
-
 /// Joins the points that no other surpasses in both figures.
 fn edge(canvas: &mut Canvas, chart: &Chart, points: &[Point<'_>], more_is_better: bool) {
     // Medians say too little of a tail to be compared with it.
@@ -271,60 +191,4 @@ fn mark(canvas: &mut Canvas, subject: &Subject<'_>, point: &Point<'_>, at: (f64,
         shape(report.kind, at),
         Escaped(&tooltip),
     ));
-}
-
-fn paint(kind: ArmKind, is_median: bool, misses: bool) -> String {
-    let colour = colour(kind);
-    let fill = if is_median { "#ffffff" } else { &colour };
-    let pale = if misses { r#" opacity="0.4""# } else { "" };
-    format!(r#"fill="{fill}" stroke="{colour}" stroke-width="1.4"{pale}"#)
-}
-
-/// The outline of a kind's mark.
-fn shape(kind: ArmKind, (x, y): (f64, f64)) -> String {
-    let corners = |corners: &[(f64, f64)]| {
-        let corners: Vec<String> = corners
-            .iter()
-            .map(|(right, down)| format!("{} {}", Number(x + right), Number(y + down)))
-            .collect();
-        format!("M{}Z", corners.join("L"))
-    };
-    match kind {
-        ArmKind::Sequential => corners(&[(-4.0, -4.0), (4.0, -4.0), (4.0, 4.0), (-4.0, 4.0)]),
-        ArmKind::Streams => corners(&[(0.0, -5.0), (5.0, 4.0), (-5.0, 4.0)]),
-        ArmKind::Priority => corners(&[(0.0, -5.5), (5.5, 0.0), (0.0, 5.5), (-5.5, 0.0)]),
-        _ => {
-            format!("M{} {}a4.2 4.2 0 1 0 8.4 0a4.2 4.2 0 1 0 -8.4 0Z", Number(x - 4.2), Number(y))
-        }
-    }
-}
-
-/// Writes what the marks mean, for those that there are.
-fn key(canvas: &mut Canvas, subject: &Subject<'_>, points: &[Point<'_>], area: Area) {
-    let mut x = area.left;
-    let mut y = area.bottom + 54.0;
-    canvas.group(format_args!(r#"class="legend" font-size="11.5" fill="{INK}""#));
-    let mut entry = |kind, is_median, misses, text: &str| {
-        let width = 24.0 + 6.3 * text.chars().count() as f64;
-        if x + width > area.right {
-            (x, y) = (area.left, y + 18.0);
-        }
-        let paint = paint(kind, is_median, misses);
-        let shape = shape(kind, (x + 6.0, y - 4.0));
-        canvas.put(format_args!(r#"<path d="{shape}" {paint}/>"#));
-        canvas.text(x + 16.0, y, "", text);
-        x += width;
-    };
-    for kind in ArmKind::ALL.into_iter().rev() {
-        if points.iter().any(|point| point.arm.report.kind == kind) {
-            entry(kind, false, false, kind_name(kind));
-        }
-    }
-    if points.iter().any(|point| point.is_median) {
-        entry(ArmKind::Partition, true, false, "hollow: p50, too few iterations for p99");
-    }
-    if points.iter().any(|point| subject.misses(point.arm)) {
-        entry(ArmKind::Partition, false, true, "pale: does not meet the bound");
-    }
-    canvas.close();
 }

@@ -8,6 +8,8 @@ use super::axis::Area;
 pub(super) struct Labels {
     within: Area,
     taken: Vec<Area>,
+    /// The labels so far.
+    written: Vec<Area>,
 }
 
 const SIZE: f64 = 11.5;
@@ -19,14 +21,12 @@ const NEAR: f64 = 20.0;
 
 impl Labels {
     pub(super) fn new(within: Area) -> Labels {
-        Labels { within, taken: Vec::new() }
+        Labels { within, taken: Vec::new(), written: Vec::new() }
     }
 
-    /// Keeps labels off a mark of this radius.
-    pub(super) fn avoid(&mut self, (x, y): (f64, f64), radius: f64) {
-        let taken =
-            Area { left: x - radius, top: y - radius, right: x + radius, bottom: y + radius };
-        self.taken.push(taken);
+    /// Keeps labels off an area.
+    pub(super) fn avoid(&mut self, area: Area) {
+        self.taken.push(area);
     }
 
     /// Writes a label near a point.
@@ -43,7 +43,9 @@ impl Labels {
             for area in around(point, distance, width) {
                 let area = moved_into(area, self.within);
                 let covered: f64 = self.taken.iter().map(|other| overlap(area, *other)).sum();
-                let cost = covered + 2.0 * distance;
+                // A line that crosses another label is worse than any distance.
+                let crossed = self.written.iter().filter(|label| crosses(point, area, **label));
+                let cost = covered + 2.0 * distance + 500.0 * crossed.count() as f64;
                 if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
                     best = Some((cost, distance, area));
                 }
@@ -51,8 +53,7 @@ impl Labels {
         }
         let Some((_, distance, area)) = best else { return };
         if distance > NEAR {
-            let x = point.0.clamp(area.left, area.right);
-            let y = point.1.clamp(area.top, area.bottom);
+            let (x, y) = nearest(point, area);
             canvas.put(format_args!(
                 r#"<path d="M{} {}L{} {}" stroke="{INK}" stroke-width="0.8"/>"#,
                 Number(point.0),
@@ -75,7 +76,23 @@ impl Labels {
             Escaped(text),
         ));
         self.taken.push(area);
+        self.written.push(area);
     }
+}
+
+/// Where the line from a point to a label ends.
+fn nearest(point: (f64, f64), label: Area) -> (f64, f64) {
+    (point.0.clamp(label.left, label.right), point.1.clamp(label.top, label.bottom))
+}
+
+/// Whether the line from a point to its label crosses another label.
+fn crosses(point: (f64, f64), label: Area, other: Area) -> bool {
+    let end = nearest(point, label);
+    (0..=10).map(|tenths| f64::from(tenths) / 10.0).any(|along| {
+        let x = point.0 + along * (end.0 - point.0);
+        let y = point.1 + along * (end.1 - point.1);
+        x > other.left && x < other.right && y > other.top && y < other.bottom
+    })
 }
 
 /// The areas at a distance to all sides of a point, those beside it first.

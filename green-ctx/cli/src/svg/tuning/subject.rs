@@ -2,9 +2,6 @@
 
 use green_ctx::tune::{ArmKind, ArmReport, Goal, Latency, Outcome};
 
-use super::super::canvas::Colour;
-use super::super::{GREEN, SOFT};
-
 /// An outcome, and what follows from it for the picture.
 pub(super) struct Subject<'a> {
     pub(super) outcome: &'a Outcome,
@@ -41,32 +38,45 @@ impl<'a> Subject<'a> {
                 && report.shares == verdict.shares
                 && report.priority == verdict.priority
         });
-        let is_divided = verdict.kind == ArmKind::Partition;
-        subject.rival = subject.best(|kind| (kind == ArmKind::Partition) != is_divided);
+        subject.rival = match verdict.kind {
+            ArmKind::Partition => subject.best(|kind| kind != ArmKind::Partition),
+            _ => subject.compared(),
+        };
         subject
     }
 
     /// The best arm of some kinds or, where none meets the goal's bound, the one that comes closest.
     fn best(&self, is_wanted: impl Fn(ArmKind) -> bool) -> Option<usize> {
-        let greatest = |of: &dyn Fn(&Measured<'_>) -> Option<f64>| {
-            let wanted = self.arms.iter().enumerate().filter(|(_, arm)| is_wanted(arm.report.kind));
-            wanted
-                .filter_map(|(place, arm)| {
-                    Some((place, of(arm).filter(|value| value.is_finite())?))
-                })
-                .rev()
-                .max_by(|(_, a), (_, b)| a.total_cmp(b))
-                .map(|(place, _)| place)
+        let is_wanted = |arm: &Measured<'_>| is_wanted(arm.report.kind);
+        let by = |of: &dyn Fn(&Measured<'_>) -> Option<f64>| {
+            self.greatest(&|arm| of(arm).filter(|_| is_wanted(arm)))
         };
-        greatest(&|arm| arm.report.score).or_else(|| match &self.outcome.goal {
+        by(&|arm| arm.report.score).or_else(|| match &self.outcome.goal {
             Goal::Keep { job, .. } => {
-                greatest(&|arm| arm.report.latency_us.get(job).map(|latency| -reached(latency)))
+                by(&|arm| arm.report.latency_us.get(job).map(|latency| -reached(latency)))
             }
-            Goal::Least { other, .. } => {
-                greatest(&|arm| arm.percent.get(self.job(other)?).copied())
-            }
+            Goal::Least { other, .. } => by(&|arm| arm.percent.get(self.job(other)?).copied()),
             _ => None,
         })
+    }
+
+    /// The partition that was compared with the best arm without: the search gives it more blocks than
+    /// any other.
+    fn compared(&self) -> Option<usize> {
+        let of_partition = |arm: &Measured<'_>| {
+            (arm.report.kind == ArmKind::Partition).then_some(arm.report.samples)
+        };
+        let most = self.arms.iter().filter_map(of_partition).max()?;
+        let has_most = |arm: &Measured<'_>| of_partition(arm) == Some(most);
+        let score = |arm: &Measured<'_>| arm.report.score.or(Some(f64::MIN));
+        self.greatest(&|arm| score(arm).filter(|_| has_most(arm)))
+    }
+
+    /// The first arm with the greatest of some finite figure.
+    fn greatest(&self, of: &dyn Fn(&Measured<'_>) -> Option<f64>) -> Option<usize> {
+        let figures = self.arms.iter().map(|arm| of(arm).filter(|value| value.is_finite()));
+        let known = figures.enumerate().filter_map(|(place, value)| Some((place, value?)));
+        known.rev().max_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(place, _)| place)
     }
 
     /// The place of a job.
@@ -94,24 +104,4 @@ impl<'a> Subject<'a> {
 
 fn reached(latency: &Latency) -> f64 {
     latency.p99.unwrap_or(latency.p50)
-}
-
-/// The colour of a kind of arm. None is one of the first jobs'.
-pub(super) fn colour(kind: ArmKind) -> String {
-    match kind {
-        ArmKind::Sequential => SOFT.to_owned(),
-        ArmKind::Streams => Colour::of(4).to_string(),
-        ArmKind::Priority => Colour::of(5).to_string(),
-        _ => GREEN.to_owned(),
-    }
-}
-
-/// What a kind of arm is called beside its mark.
-pub(super) fn kind_name(kind: ArmKind) -> &'static str {
-    match kind {
-        ArmKind::Sequential => "one after the other",
-        ArmKind::Streams => "plain streams",
-        ArmKind::Priority => "priorities",
-        _ => "partitions",
-    }
 }

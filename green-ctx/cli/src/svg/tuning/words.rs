@@ -22,16 +22,17 @@ pub(super) fn title(outcome: &Outcome, most_of_a_name: usize) -> String {
             microseconds(*bound_us)
         ),
         Goal::Least { job, percentile, other, keep } => format!(
-            "the least {} of {} while {} keeps {:.0} %",
+            "the least {} of {} while {} keeps {} %",
             percentile_name(*percentile),
             name(job),
             name(other),
-            100.0 * keep
+            figure(100.0 * keep)
         ),
         Goal::Throughput { weights } if !weights.is_empty() => {
-            let weights: Vec<String> =
-                weights.iter().map(|(job, weight)| format!("{} {weight}", name(job))).collect();
-            format!("the most throughput, weighted {}", listed(&weights))
+            let weight =
+                |(job, weight): &(String, f64)| format!("{} ×{}", name(job), figure(*weight));
+            let weights: Vec<String> = weights.iter().map(weight).collect();
+            format!("the most throughput ({})", listed(&weights))
         }
         _ => "the most throughput".to_owned(),
     };
@@ -100,7 +101,7 @@ pub(super) fn listed(texts: &[String]) -> String {
 
 /// A percentile as it is written: p99.
 pub(super) fn percentile_name(share: f64) -> String {
-    format!("p{}", (share * 1e6).round() / 1e4)
+    if share.is_finite() { format!("p{}", (share * 1e6).round() / 1e4) } else { "p?".to_owned() }
 }
 
 pub(super) fn microseconds(time: f64) -> String {
@@ -126,8 +127,10 @@ pub(super) fn figure(number: f64) -> String {
 /// A text in lines of at most so many characters. The last line that there may be ends in an ellipsis
 /// where it does not hold the rest.
 pub(super) fn wrapped(text: &str, width: usize, most: usize) -> Vec<String> {
+    // A number stays with its unit.
+    let text = text.replace(" %", "\u{a0}%").replace(" µs", "\u{a0}µs");
     let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
+    for word in text.split([' ', '\n', '\t']).filter(|word| !word.is_empty()) {
         let fits = |line: &String| line.chars().count() + 1 + word.chars().count() <= width;
         let is_last = lines.len() >= most;
         match lines.last_mut() {
@@ -157,6 +160,7 @@ mod tests {
     fn text_is_wrapped_between_words() {
         assert_eq!(wrapped("one two three four", 8, 3), ["one two", "three", "four"]);
         assert_eq!(wrapped("one two three four", 8, 2), ["one two", "three f…"]);
+        assert_eq!(wrapped("gains +3.6 % or", 11, 2), ["gains", "+3.6\u{a0}% or"]);
         assert_eq!(wrapped("incomprehensibly long", 8, 2), ["incompr…", "long"]);
         assert!(wrapped("", 8, 2).is_empty());
     }
