@@ -43,6 +43,10 @@ use self::cublas::{Cublas, CublasError, Handle, Product};
 use self::kernels::{HEAD_LEN, HEADS, Kernels, Work};
 pub use self::spec::{Kind, Spec, SpecError};
 
+/// The text of the built-in kernels, for programs that launch one by itself. `job_add` adds the numbers
+/// of two buffers into a third one, a number a thread; comments describe the others.
+pub const PTX: &str = include_str!("jobs/kernels.ptx");
+
 /// Builds jobs for one device.
 pub struct Builder {
     /// Plain: all SMs are its.

@@ -4,6 +4,7 @@
 use green_ctx::sim_0_1::Sim;
 use green_ctx::sys_0_1::{CUdevice_attribute, CUdeviceptr};
 use green_ctx::{Device, DeviceBuffer, Kernel, LaunchConfig, Library, Result, Stream};
+use green_ctx_cli::jobs;
 
 const PTX: &str = include_str!("kernels.ptx");
 
@@ -37,12 +38,13 @@ impl Kernels {
     pub(crate) fn load(device: &Device) -> Result<Kernels> {
         let library = Library::from_ptx(device, PTX)?;
         let kernel = |name| library.kernel(name);
+        let jobs = Library::from_ptx(device, jobs::PTX)?;
         let threads = device
             .attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?;
         let numbers = || DeviceBuffer::from_slice(device, &vec![1.5f32; NUMBERS as usize]);
         Ok(Kernels {
             nothing: kernel("bench_nothing")?,
-            add: kernel("bench_add")?,
+            add: jobs.kernel("job_add")?,
             busy: kernel("bench_busy")?,
             mark: kernel("bench_mark")?,
             halve: kernel("bench_halve")?,

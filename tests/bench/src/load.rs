@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use green_ctx::{Device, DeviceBuffer, Event, Stream, event::EventOptions};
+use green_ctx_cli::jobs::cublas::{Cublas, Handle, Product};
 
-use crate::gemm::{Cublas, Product};
 use crate::kernels::Kernels;
 use crate::progress::Progress;
 use crate::setup::{Bench, Failure, Result};
@@ -55,6 +55,7 @@ pub(crate) struct Loads {
 impl Loads {
     /// Finds what the loads need. Without kinds: those of FMA, and the product where cuBLAS is.
     pub(crate) fn open(
+        device: &Device,
         kinds: &[Kind],
         cublas: Option<&Path>,
         progress: &Progress,
@@ -63,9 +64,9 @@ impl Loads {
         if !kinds.is_empty() && !is_needed {
             return Ok(Loads { kinds: kinds.to_vec(), cublas: None });
         }
-        let cublas = match Cublas::open(cublas) {
+        let cublas = match Cublas::open(device.driver(), cublas) {
             Ok(cublas) => Some(cublas),
-            Err(failure) if is_needed => return Err(failure),
+            Err(error) if is_needed => return Err(error.into()),
             Err(_) => {
                 progress.step("no cuBLAS found: the loads are those of FMA");
                 None
@@ -85,18 +86,20 @@ impl Loads {
     }
 
     /// Makes the loads ready to run.
-    pub(crate) fn prepare(&self, bench: &Bench) -> Result<Vec<Load<'_>>> {
+    pub(crate) fn prepare(&self, bench: &Bench) -> Result<Vec<Load>> {
         self.kinds.iter().map(|kind| self.prepare_one(bench, *kind)).collect()
     }
 
     /// Makes one load ready to run.
-    pub(crate) fn prepare_one(&self, bench: &Bench, kind: Kind) -> Result<Load<'_>> {
+    pub(crate) fn prepare_one(&self, bench: &Bench, kind: Kind) -> Result<Load> {
         let target = if bench.quick { QUICK_TARGET } else { TARGET };
         let (sms, rounds) = (bench.device.sm_count()?, bench.rounds(target));
         Ok(match (kind, &self.cublas) {
             (Kind::Persistent, _) => Load::Persistent { sms, rounds },
             (Kind::Waves, _) => Load::Waves { sms, rounds: (rounds / WAVES).max(1) },
-            (Kind::Gemm, Some(cublas)) => Load::Gemm(Product::new(cublas, &bench.device, SIDE)?),
+            (Kind::Gemm, Some(cublas)) => {
+                Load::Gemm(cublas.clone(), square_product(&bench.device, SIDE)?)
+            }
             (Kind::Gemm, None) => return Err(Failure::from("there is no cuBLAS")),
             (Kind::Memory, _) => {
                 let numbers = bench.count(NUMBERS, NUMBERS >> 10);
@@ -107,7 +110,7 @@ impl Loads {
 }
 
 /// One load, ready to run.
-pub(crate) enum Load<'a> {
+pub(crate) enum Load {
     /// So many rounds of each block where it has the whole device.
     Persistent {
         sms: u32,
@@ -118,8 +121,40 @@ pub(crate) enum Load<'a> {
         sms: u32,
         rounds: u32,
     },
-    Gemm(Product<'a>),
+    Gemm(Cublas, Product),
     Memory(DeviceBuffer<u16>),
+}
+
+/// A product of two square matrices.
+pub(crate) fn square_product(device: &Device, side: usize) -> Result<Product> {
+    product(device, [side; 3], &[numbers(1, side * side), numbers(2, side * side)])
+}
+
+/// A product of two matrices of these sides, as [`Product::new`] takes them.
+pub(crate) fn product(
+    device: &Device,
+    sides: [usize; 3],
+    factors: &[Vec<u16>; 2],
+) -> Result<Product> {
+    let [first, second] = factors.each_ref().map(|factor| DeviceBuffer::from_slice(device, factor));
+    Ok(Product::new(device, sides, [first?, second?])?)
+}
+
+/// Numbers between -1 and 1, the same for each seed. Zeros would cost the GPU less power, and with
+/// it less time.
+pub(crate) fn numbers(seed: u64, count: usize) -> Vec<u16> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (0..count)
+        .map(|_| {
+            // Marsaglia's xorshift.
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            let number = (state >> 40) as f32 / (1 << 23) as f32 - 1.0;
+            // The upper half of a float is the same number in bf16, cut off.
+            (number.to_bits() >> 16) as u16
+        })
+        .collect()
 }
 
 /// A load that runs.
@@ -134,12 +169,12 @@ struct State {
     ended: AtomicBool,
 }
 
-impl Load<'_> {
+impl Load {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Load::Persistent { .. } => "persistent",
             Load::Waves { .. } => "waves",
-            Load::Gemm(_) => "gemm",
+            Load::Gemm(..) => "gemm",
             Load::Memory(_) => "memory",
         }
     }
@@ -216,9 +251,9 @@ impl Load<'_> {
             Load::Waves { sms, rounds } => {
                 Box::new(move || Ok(kernels.busy(stream, *sms, WAVES, *rounds)?))
             }
-            Load::Gemm(product) => {
-                let runs = product.on(stream)?;
-                Box::new(move || runs.launch(0.0))
+            Load::Gemm(cublas, product) => {
+                let handle = Handle::new(cublas, stream)?;
+                Box::new(move || Ok(handle.launch(product, 0.0)?))
             }
             Load::Memory(numbers) => Box::new(move || Ok(kernels.halve(stream, numbers)?)),
         })

@@ -7,7 +7,6 @@ mod check;
 mod compare;
 mod date;
 mod driver;
-mod gemm;
 mod kernels;
 mod load;
 mod measure;

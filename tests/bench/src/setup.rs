@@ -40,7 +40,7 @@ impl Bench {
         let primary = device.primary_context()?;
         let kernels = Kernels::load(&device)?;
         let rounds_per_us = calibrate(&primary, &kernels)?;
-        let loads = Loads::open(loads, cublas, &progress)?;
+        let loads = Loads::open(&device, loads, cublas, &progress)?;
         Ok(Bench { device, primary, kernels, loads, progress, simulated, quick, rounds_per_us })
     }
 

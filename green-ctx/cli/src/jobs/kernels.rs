@@ -4,6 +4,8 @@
 use green_ctx::sim_0_1::Sim;
 use green_ctx::{Device, DeviceBuffer, Kernel, LaunchConfig, Library, Result, Stream};
 
+use super::PTX;
+
 /// Threads of a block, in every kernel.
 const THREADS: u32 = 256;
 /// The numbers that the small kernel adds.
@@ -15,9 +17,6 @@ const QUERIES: u32 = THREADS;
 pub(super) const HEADS: u32 = 32;
 /// Numbers of a query, key or value.
 pub(super) const HEAD_LEN: u32 = 32;
-
-/// The kernels' text.
-pub(super) const PTX: &str = include_str!("kernels.ptx");
 
 /// The kernels of one device.
 pub(super) struct Kernels {

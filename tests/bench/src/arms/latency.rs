@@ -85,7 +85,7 @@ fn streams(bench: &Bench) -> Result<[Streams; 3]> {
 }
 
 /// The small kernel's times beside a load, and the load's launches a second.
-fn beside(bench: &Bench, load: &Load<'_>, mode: &str, streams: &Streams) -> Result<(Times, f64)> {
+fn beside(bench: &Bench, load: &Load, mode: &str, streams: &Streams) -> Result<(Times, f64)> {
     bench.progress.step(&format!("  {}: {mode}", load.name()));
     load.run(bench, &streams.load, |running| {
         let rate = Rate::start(bench, running);

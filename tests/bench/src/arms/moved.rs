@@ -12,13 +12,14 @@ use green_ctx::{
     graph::{CaptureMode, GraphExec},
     verify,
 };
+use green_ctx_cli::jobs::cublas::{Cublas, Handle, Product};
 
 use super::Found;
-use crate::gemm::Product;
 use crate::kernels::Marks;
+use crate::load::square_product;
 use crate::measure::{Times, figure, median};
 use crate::report::Unit;
-use crate::setup::{Bench, Result};
+use crate::setup::{Bench, Failure, Result};
 
 pub(super) const ABOUT: &str = "A graph of two fills, cuBLAS's product of 4096³ in bf16 added to what the \
     first one left, an elementwise kernel on it, and a kernel with a block for each SM of the device, \
@@ -33,7 +34,7 @@ const SIDE: usize = 4096;
 /// What the graphs work on.
 struct Work<'a> {
     bench: &'a Bench,
-    product: Option<Product<'a>>,
+    product: Option<(&'a Cublas, Product)>,
     marks: Marks,
 }
 
@@ -45,12 +46,15 @@ pub(super) fn run(bench: &Bench) -> Result<Found> {
     let (plain, stream) =
         (bench.plain_stream()?, contexts[0].create_stream(StreamOptions::default())?);
 
-    let product = bench.loads.cublas().map(|cublas| Product::new(cublas, &bench.device, SIDE));
+    let product = |cublas| Ok::<_, Failure>((cublas, square_product(&bench.device, SIDE)?));
+    let product = bench.loads.cublas().map(product);
     let marks = Marks::new(&bench.device, 1, bench.device.sm_count()?)?;
     let work = Work { bench, product: product.transpose()?, marks };
-    let captured = work.capture(&plain)?;
+    // The graphs use the workspaces of their handles.
+    let (captured, _handle) = work.capture(&plain)?;
     let moved = captured.retarget(&contexts[0])?.instantiate()?;
-    let there = work.capture(&stream)?.instantiate()?;
+    let (there, _handle_there) = work.capture(&stream)?;
+    let there = there.instantiate()?;
     let captured = captured.instantiate()?;
 
     let expected = work.results(&captured, &plain)?;
@@ -75,19 +79,20 @@ pub(super) fn run(bench: &Bench) -> Result<Found> {
 }
 
 impl Work<'_> {
-    fn capture(&self, stream: &Stream) -> Result<Graph> {
+    fn capture(&self, stream: &Stream) -> Result<(Graph, Option<Handle>)> {
         let Work { bench, product, marks } = self;
-        let runs = product.as_ref().map(|product| product.on(stream)).transpose()?;
-        stream.capture(CaptureMode::Relaxed, || {
+        let handle = product.as_ref().map(|(cublas, _)| Handle::new(cublas, stream)).transpose()?;
+        let graph = stream.capture(CaptureMode::Relaxed, || {
             fill(stream, marks.memory())?;
-            if let (Some(product), Some(runs)) = (product, &runs) {
+            if let (Some((_, product)), Some(handle)) = (product, &handle) {
                 let numbers = product.product();
                 fill(stream, (numbers.as_raw(), 2 * numbers.len()))?;
-                runs.launch(1.0)?;
+                handle.launch(product, 1.0)?;
                 bench.kernels.halve(stream, numbers)?;
             }
-            Ok(bench.kernels.mark(stream, marks, 0, bench.device.sm_count()?)?)
-        })
+            Ok::<_, Failure>(bench.kernels.mark(stream, marks, 0, bench.device.sm_count()?)?)
+        })?;
+        Ok((graph, handle))
     }
 
     /// What a launch leaves: the numbers, and the SMs that it was seen on.
@@ -95,7 +100,7 @@ impl Work<'_> {
         self.launch(graph, stream)?;
         let marks = self.marks.read(stream)?;
         let sms = marks.into_iter().flatten().flatten().collect();
-        let numbers = self.product.as_ref().map(|product| product.product().read(stream));
+        let numbers = self.product.as_ref().map(|(_, product)| product.product().read(stream));
         Ok((numbers.transpose()?.unwrap_or_default(), sms))
     }
 

@@ -10,11 +10,11 @@ use green_ctx::{
     plan::SwitchOptions,
     verify,
 };
+use green_ctx_cli::jobs::cublas::{Handle, Product};
 
 use super::Found;
-use crate::gemm::{Cublas, Product, numbers};
 use crate::kernels::Marks;
-use crate::load::{Kind, Load};
+use crate::load::{Kind, Load, numbers, product};
 use crate::measure::{Pauses, Times, figure};
 use crate::report::Unit;
 use crate::setup::{Bench, Result};
@@ -60,6 +60,8 @@ struct Mode {
     job: Stream,
     load: Stream,
     decode: GraphExec,
+    /// The graph uses its workspace.
+    _handle: Option<Handle>,
 }
 
 struct Arms<'a> {
@@ -79,7 +81,7 @@ struct Measured {
 pub(super) fn run(bench: &Bench) -> Result<Found> {
     let set = plans(bench)?;
     let layers = match bench.loads.cublas() {
-        Some(cublas) => layers(bench, cublas)?,
+        Some(_) => layers(bench)?,
         None => Vec::new(),
     };
     let modes = modes(bench, &set, &layers)?;
@@ -120,13 +122,13 @@ fn plans(bench: &Bench) -> Result<PlanSet> {
     Ok(set)
 }
 
-fn layers<'a>(bench: &Bench, cublas: &'a Cublas) -> Result<Vec<Product<'a>>> {
+fn layers(bench: &Bench) -> Result<Vec<Product>> {
     let factors = [numbers(1, ROWS * ROWS), numbers(2, ROWS * COLUMNS)];
-    let layer = |_| Product::of(cublas, &bench.device, [ROWS, COLUMNS, ROWS], &factors);
+    let layer = |_| product(&bench.device, [ROWS, COLUMNS, ROWS], &factors);
     (0..LAYERS).map(layer).collect()
 }
 
-fn modes(bench: &Bench, set: &PlanSet, layers: &[Product<'_>]) -> Result<Vec<Mode>> {
+fn modes(bench: &Bench, set: &PlanSet, layers: &[Product]) -> Result<Vec<Mode>> {
     let mut modes = Vec::new();
     for (name, plan) in MODES.into_iter().zip(PLANS) {
         let (job, load) = match plan {
@@ -141,15 +143,15 @@ fn modes(bench: &Bench, set: &PlanSet, layers: &[Product<'_>]) -> Result<Vec<Mod
                 (bench.primary.create_stream(options)?, bench.plain_stream()?)
             }
         };
-        let runs = layers.first().map(|layer| layer.on(&job)).transpose()?;
+        let handle = bench.loads.cublas().map(|cublas| Handle::new(cublas, &job)).transpose()?;
         let graph = job.capture(CaptureMode::Relaxed, || {
-            match &runs {
-                Some(runs) => layers.iter().try_for_each(|layer| runs.launch_other(layer, 0.0))?,
+            match &handle {
+                Some(handle) => layers.iter().try_for_each(|layer| handle.launch(layer, 0.0))?,
                 None => (0..LAYERS).try_for_each(|_| bench.kernels.add(&job))?,
             }
             Ok::<_, crate::setup::Failure>(())
         })?;
-        modes.push(Mode { decode: graph.instantiate()?, job, load });
+        modes.push(Mode { decode: graph.instantiate()?, _handle: handle, job, load });
     }
     Ok(modes)
 }
@@ -224,7 +226,7 @@ impl Arms<'_> {
     }
 
     /// The jobs beside a load, in every mode, and what the load does meanwhile.
-    fn beside(&self, load: &Load<'_>, found: &mut Found) -> Result<()> {
+    fn beside(&self, load: &Load, found: &mut Found) -> Result<()> {
         let name = load.name();
         let alone = self.load_alone(load)?;
         found.figures.push(figure(format!("{name}: alone"), Unit::PerSecond, alone));
@@ -263,7 +265,7 @@ impl Arms<'_> {
 
     fn beside_in(
         &self,
-        load: &Load<'_>,
+        load: &Load,
         (job, pace): (&str, Pace),
         index: usize,
         into: &mut Measured,
@@ -283,7 +285,7 @@ impl Arms<'_> {
     }
 
     /// Launches of the load a second, on a plain stream and nothing beside it.
-    fn load_alone(&self, load: &Load<'_>) -> Result<f64> {
+    fn load_alone(&self, load: &Load) -> Result<f64> {
         load.run(self.bench, &self.modes[0].load, |running| {
             let (start, before) = (Instant::now(), running.done());
             thread::sleep(Duration::from_millis(self.bench.count(600, 5) as u64));
