@@ -4,23 +4,22 @@
 //! [`Builder`] makes a graph of one iteration, captured on a plain stream, that can be moved to any
 //! partition.
 //!
-//! The kernels are the crate's own, for any GPU from compute capability 5.2 on, but for the product in
-//! bf16, which is [cuBLAS's](cublas) where that is found. On a simulated driver everything is built and
-//! launched, nothing is computed, and cuBLAS is never loaded.
+//! The product in bf16 is [cuBLAS's](cublas), where that library is found. All other kernels are the
+//! crate's own and run on any GPU from compute capability 5.2 on. A simulated driver launches the kernels
+//! and computes nothing; cuBLAS is never loaded for it.
 //!
 //! # Example
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use green_ctx::{Driver, sim_0_1::Sim};
-//! use green_ctx_cli::jobs::{Builder, Built};
+//! use green_ctx_cli::jobs::Builder;
 //!
 //! let device = Driver::simulated(&Sim::new("h200")?)?.device(0)?;
 //! let builder = Builder::new(&device, None)?;
-//! let Built { graph, about, keep } = builder.build(&"small:16".parse()?)?;
-//! assert_eq!(graph.node_count()?, 16);
-//! assert_eq!(about, "16 additions of 256 × 256 numbers, one after the other");
-//! # drop((graph, keep));
+//! let job = builder.build(&"small:16".parse()?)?;
+//! assert_eq!(job.graph.node_count()?, 16);
+//! assert_eq!(job.about, "16 additions of 256 × 256 numbers, one after the other");
 //! # Ok(())
 //! # }
 //! ```
@@ -49,12 +48,12 @@ pub const PTX: &str = include_str!("jobs/kernels.ptx");
 
 /// Builds jobs for one device.
 pub struct Builder {
-    /// Plain: all SMs are its.
+    /// Of the primary context, which has all SMs.
     stream: Stream,
     kernels: Kernels,
-    /// Where cuBLAS was said to be.
+    /// The path of cuBLAS, or its folder, where one was given.
     path: Option<PathBuf>,
-    /// cuBLAS, once it was looked for.
+    /// The result of looking for cuBLAS, which the first job that needs it does.
     cublas: OnceCell<Option<Cublas>>,
 }
 
@@ -63,10 +62,11 @@ pub struct Builder {
 pub struct Built {
     /// One iteration.
     pub graph: Graph,
-    /// The memory, kernels and handles that the graph uses: they must live as long as it is launched,
-    /// in this form, as a copy or as an executable. Dropping them waits for the device's work.
+    /// The memory, kernels and handles that the graph uses. They must live until the last launch of the
+    /// graph, of its copies and of their executables; dropping them waits for the device's work.
     ///
-    /// No other job uses the same, but launches of one job must come one after the other.
+    /// Jobs share no memory, so different jobs can run at the same time. Launches of one job write to the
+    /// same memory and must come one after the other.
     pub keep: Box<dyn Any + Send>,
     /// What the job does, and by what.
     pub about: String,
@@ -79,7 +79,7 @@ pub enum JobError {
     /// The driver failed, for lack of memory for example.
     #[error(transparent)]
     Library(#[from] green_ctx::Error),
-    /// cuBLAS failed, or is not where it was said to be.
+    /// cuBLAS failed, or is not at the path that was given.
     #[error(transparent)]
     Cublas(#[from] CublasError),
 }
@@ -185,7 +185,7 @@ impl Builder {
         Ok((Iteration::Cublas { handle, product }, about))
     }
 
-    /// cuBLAS, where it is. That there is none at a given path is an error.
+    /// cuBLAS, if there is one. None at a path that was given is an error.
     fn cublas(&self) -> Result<Option<&Cublas>, CublasError> {
         if self.cublas.get().is_none() {
             let found = match Cublas::open(self.device().driver(), self.path.as_deref()) {
@@ -193,7 +193,7 @@ impl Builder {
                 Err(CublasError::Load(_) | CublasError::Simulated) if self.path.is_none() => None,
                 Err(error) => return Err(error),
             };
-            // Empty until now, and not shared between threads.
+            // The cell is empty, and no other thread has it.
             let _ = self.cublas.set(found);
         }
         Ok(self.cublas.get().and_then(Option::as_ref))

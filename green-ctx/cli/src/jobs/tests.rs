@@ -91,30 +91,38 @@ fn a_job_takes_longer_on_fewer_sms() -> Outcome {
 }
 
 #[test]
-fn without_memory_nothing_is_left() -> Outcome {
+fn a_job_that_fails_leaves_nothing() -> Outcome {
+    const STATUS: CUresult = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
+    let functions = [
+        "cuMemAlloc",
+        "cuMemsetD8Async",
+        "cuLaunchKernel",
+        "cuStreamSynchronize",
+        "cuStreamEndCapture",
+    ];
     let (sim, device) = simulated("h200")?;
-    for job in SMALL {
+    for (job, function) in SMALL.into_iter().flat_map(|job| functions.map(|name| (job, name))) {
         let spec = job.parse()?;
-        for nth in 1.. {
-            let builder = Builder::new(&device, None)?;
-            let fault = Fault::on("cuMemAlloc").nth(nth);
-            sim.fail(fault.with(CUresult::CUDA_ERROR_OUT_OF_MEMORY))?;
-            let before = sim.live();
+        let builder = Builder::new(&device, None)?;
+        let before = sim.live();
+        let mut failed = 0;
+        loop {
+            sim.fail(Fault::on(function).nth(failed + 1).with(STATUS))?;
             let result = builder.build(&spec);
             sim.clear_faults();
             match result {
                 Err(JobError::Library(error)) => {
-                    let status = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
-                    assert_eq!(error.status(), Some(status), "{job}, {nth}");
-                    assert_eq!(sim.live(), before, "{job}, {nth}");
+                    assert_eq!(error.status(), Some(STATUS), "{job}, {function}");
+                    failed += 1;
                 }
                 Err(error) => return Err(error.into()),
-                Ok(_) => {
-                    assert!(nth > 2, "{job} allocates twice at least");
-                    break;
-                }
+                // There are no more such calls.
+                Ok(_) => break,
             }
+            assert_eq!(sim.live(), before, "{job}, {function}, call {failed}");
         }
+        assert!(failed > 0, "{job} calls {function}");
+        assert_eq!(sim.live(), before, "{job}, {function}");
     }
     drop(device);
     assert_eq!(sim.live(), Live::default());
