@@ -49,9 +49,12 @@ pub(super) fn explain(outcome: &Outcome) -> String {
 /// The best arms, and those without partitions.
 fn listed(outcome: &Outcome) -> Vec<&ArmReport> {
     let mut arms: Vec<&ArmReport> = outcome.arms.iter().filter(|arm| arm.samples > 0).collect();
-    // What meets no bound has no score, and comes last.
-    let score = |arm: &ArmReport| arm.score.unwrap_or(f64::NEG_INFINITY);
-    arms.sort_by(|a, b| score(b).total_cmp(&score(a)));
+    // What misses the bound comes last, the least miss first.
+    let order = |arm: &ArmReport| (-arm.miss, arm.score.unwrap_or(f64::NEG_INFINITY));
+    arms.sort_by(|a, b| {
+        let ((miss_a, score_a), (miss_b, score_b)) = (order(a), order(b));
+        miss_b.total_cmp(&miss_a).then(score_b.total_cmp(&score_a))
+    });
     let mut partitions = 0;
     arms.retain(|arm| {
         let is_partition = arm.kind == super::ArmKind::Partition;
@@ -93,7 +96,9 @@ fn figures(outcome: &Outcome, arm: &ArmReport) -> String {
             Some(text)
         })
         .collect();
-    let score =
-        arm.score.map_or_else(|| "misses the bound".to_owned(), |score| format!("{score:.3}"));
+    let score = match arm.score {
+        Some(score) if arm.meets() => format!("{score:.3}"),
+        _ => format!("misses the bound by {:.0} %", 100.0 * arm.miss),
+    };
     format!("{}: {score}; {} ({} blocks)", how(arm), of_jobs.join(", "), arm.samples)
 }

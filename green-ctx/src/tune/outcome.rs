@@ -35,15 +35,25 @@ pub struct Outcome {
     pub jobs: Vec<JobReport>,
     /// Every arm that was looked at.
     pub arms: Vec<ArmReport>,
-    /// How far the reference, the first job alone in a plain stream, drifted: its greatest rate to its
-    /// smallest, minus 1.
+    /// How far the reference, the first job alone in a plain stream, drifted: the greatest to the smallest of
+    /// its rates at the beginning, in the middle and at the end, minus 1.
     pub drift: f64,
+    /// The reference's iterations a second, in the order in which it was measured.
+    pub references: Vec<f64>,
     /// What a reader should know, such as that the reference drifted or a percentile had too few samples.
     pub notes: Vec<String>,
     /// How long it took.
     pub seconds: f64,
     /// Whether it ran to its end: `false` where it was interrupted, and this is the best so far.
     pub complete: bool,
+}
+
+impl ArmReport {
+    /// Whether it was measured, and meets the goal's bound.
+    #[must_use]
+    pub fn meets(&self) -> bool {
+        self.score.is_some() && self.miss <= 0.0
+    }
 }
 
 impl Outcome {
@@ -115,6 +125,11 @@ impl Machine {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Verdict {
+    /// The place of the arm among [`Outcome::arms`]; `None` where no arm could run.
+    pub arm: Option<usize>,
+    /// The place of the arm that it was compared with: the best without partitions or, where that is the
+    /// verdict, the best partition.
+    pub rival: Option<usize>,
     /// How the jobs should have the device.
     pub kind: ArmKind,
     /// The share of each job. Without partitions `..`, so that a program asks for partitions all the same.
@@ -126,6 +141,8 @@ pub struct Verdict {
     pub gain: Option<f64>,
     /// The lower end of the gain's 95 % interval.
     pub confidence: Option<f64>,
+    /// Its upper end.
+    pub upper: Option<f64>,
     /// Whether the goal's bound is met; `true` for goals without one.
     pub meets: bool,
     /// The verdict in a sentence.
@@ -165,9 +182,10 @@ pub struct ArmReport {
     pub rates: BTreeMap<String, f64>,
     /// Latencies of each job that has some.
     pub latency_us: BTreeMap<String, Latency>,
-    /// What the goal makes of it: the greater, the better. `None` where it was not measured, or does not meet the
-    /// goal's bound.
+    /// What the goal makes of it: the greater, the better. `None` where it was not measured.
     pub score: Option<f64>,
+    /// By how much it misses the goal's bound, as a part of that; 0 where it meets it.
+    pub miss: f64,
     /// How many blocks ran.
     pub samples: usize,
     /// The blocks, in their order.

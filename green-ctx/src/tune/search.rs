@@ -74,7 +74,8 @@ pub(super) struct Record {
 }
 
 /// Parts of the budget at which steps end.
-const SOLO_ENDS: f64 = 0.12;
+const WARM_UP_ENDS: f64 = 0.03;
+const SOLO_ENDS: f64 = 0.15;
 const ROUNDS_END: f64 = 0.60;
 const STARTS_END: f64 = 0.72;
 const CHOICE_ENDS: f64 = 0.86;
@@ -219,8 +220,23 @@ impl<M: Measure> Search<'_, M> {
         }
         let usual = self.question.budget.as_secs_f64() / BLOCKS;
         self.block = Duration::from_secs_f64(usual.max(2.0 * slowest)).max(SHORTEST);
+        self.warm_up()?;
         self.rates_alone()?;
         self.reference()
+    }
+
+    /// Lets the clocks rise before anything counts.
+    fn warm_up(&mut self) -> Found<(), M> {
+        let streams = Arm::streams(self.question.jobs.len(), self.question.space.pieces.sms);
+        while self.has_time(WARM_UP_ENDS, "warming up") {
+            let block = self.block(0);
+            match self.run(Task::Together(&streams), &block) {
+                Ok(_) => {}
+                Err(Refusal::Skip(_)) => break,
+                Err(Refusal::Stop(error)) => return Err(Stopped::Failed(error)),
+            }
+        }
+        Ok(())
     }
 
     /// Seconds that an iteration takes: a rate of arrivals says nothing of that.
@@ -243,9 +259,10 @@ impl<M: Measure> Search<'_, M> {
             self.hosts_us[job] = sample.jobs.first().map_or(0.0, |sample| sample.host_us);
         }
         self.alone = rates.iter().map(|rates| median(rates).unwrap_or(0.0).max(1e-9)).collect();
+        let begun = self.spent().min(SOLO_ENDS);
         for job in 0..jobs {
             let counts = self.question.space.pieces.ceilings(job, self.question.space.step);
-            let until = SOLO_ENDS * (job + 1) as f64 / jobs as f64;
+            let until = begun + (SOLO_ENDS - begun) * (job + 1) as f64 / jobs as f64;
             for sms in curve::coarse_to_fine(&counts) {
                 if !self.has_time(until, "each job on some counts of SMs") {
                     break;

@@ -22,7 +22,7 @@ pub(in crate::tune) struct Pairs {
 impl<M: Measure> Search<'_, M> {
     pub(super) fn outcome(mut self, pairs: Option<Pairs>) -> Outcome {
         let seconds = (self.measure.now() - self.began).as_secs_f64();
-        let drift = spread(&self.references);
+        let drift = drift(&self.references);
         if drift > MOST_DRIFT {
             self.notes.push(format!(
                 "the reference, {} alone, drifted by {:.0} %: something else used the GPU, or its clocks \
@@ -51,6 +51,7 @@ impl<M: Measure> Search<'_, M> {
             jobs,
             arms,
             drift,
+            references: self.references,
             notes: self.notes,
             seconds,
             complete: !self.interrupted,
@@ -80,7 +81,7 @@ impl<M: Measure> Search<'_, M> {
             let rates: Vec<f64> = samples.iter().map(|sample| sample.jobs[job].rate).collect();
             median(&rates)
         };
-        let value = self.value(place).filter(|value| value.meets());
+        let value = self.value(place);
         ArmReport {
             kind: arm.kind(),
             shares: self.shares(arm),
@@ -90,6 +91,7 @@ impl<M: Measure> Search<'_, M> {
                 .filter_map(|(job, name)| Some((name, latency(record, job)?)))
                 .collect(),
             score: value.map(|value| value.score),
+            miss: value.map_or(0.0, |value| value.miss),
             samples: samples.len(),
             blocks: samples
                 .iter()
@@ -158,11 +160,14 @@ impl<M: Measure> Search<'_, M> {
         });
         let sentence = self.sentence(best, partition, rival, pairs.as_ref());
         Verdict {
+            arm: Some(best),
+            rival: if arm.kind() == ArmKind::Partition { rival } else { partition },
             kind: arm.kind(),
             shares: self.shares(&arm),
             priority: self.priorities(&arm),
             gain: gain.map(|gain| gain.middle),
             confidence: gain.map(|gain| gain.low),
+            upper: gain.map(|gain| gain.high),
             meets: meets(best),
             sentence,
         }
@@ -171,11 +176,14 @@ impl<M: Measure> Search<'_, M> {
     fn nothing_ran(&self) -> Verdict {
         let arm = Arm::streams(self.question.jobs.len(), self.question.space.pieces.sms);
         Verdict {
+            arm: None,
+            rival: None,
             kind: arm.kind(),
             shares: self.shares(&arm),
             priority: self.priorities(&arm),
             gain: None,
             confidence: None,
+            upper: None,
             meets: false,
             sentence: "No arm that is allowed could run; see why each was skipped.".to_owned(),
         }
@@ -296,6 +304,13 @@ fn latency(record: &Record, job: usize) -> Option<Latency> {
     let all = latencies(record, job);
     let p99 = quantile(&all, 0.99).filter(|_| all.len() >= samples_for(0.99));
     Some(Latency { p50: quantile(&all, 0.5)?, p99, iterations: all.len() })
+}
+
+/// The greatest to the smallest of the medians of a series' thirds, minus 1: one block says little.
+fn drift(values: &[f64]) -> f64 {
+    let third = values.len().div_ceil(3).max(1);
+    let medians: Vec<f64> = values.chunks(third).filter_map(median).collect();
+    spread(&medians)
 }
 
 /// The greatest to the smallest, minus 1.

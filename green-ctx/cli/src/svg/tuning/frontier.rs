@@ -75,7 +75,7 @@ pub(super) fn draw(canvas: &mut Canvas, subject: &Subject<'_>, area: Area) -> us
     let key = Key {
         kinds: points.iter().map(|point| point.arm.report.kind).collect(),
         has_medians: points.iter().any(|point| point.is_median),
-        has_misses: points.iter().any(|point| subject.misses(point.arm)),
+        has_misses: points.iter().any(|point| !point.arm.report.meets()),
     };
     key.draw(canvas, area);
     points.len()
@@ -185,7 +185,7 @@ fn edge(canvas: &mut Canvas, chart: &Chart, points: &[Point<'_>], more_is_better
 fn mark(canvas: &mut Canvas, subject: &Subject<'_>, point: &Point<'_>, at: (f64, f64)) {
     let report = point.arm.report;
     let tooltip = words::tooltip(report, &subject.outcome.jobs);
-    let paint = paint(report.kind, point.is_median, subject.misses(point.arm));
+    let paint = paint(report.kind, point.is_median, !point.arm.report.meets());
     canvas.put(format_args!(
         r#"<path class="arm" d="{}" {paint}><title>{}</title></path>"#,
         shape(report.kind, at),
