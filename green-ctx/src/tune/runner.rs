@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::graph::{GraphCache, GraphExec};
+use crate::graph::{CaptureMode, GraphCache, GraphExec};
 use crate::ledger::{Share, SplitRequest};
 use crate::plan::{Plan, PlanError, PlanRequest, PlanSet, SetError, SwitchOptions};
 use crate::stream::{Stream, StreamOptions};
@@ -19,7 +19,7 @@ use super::arm::{Arm, ArmKind, Pieces};
 use super::job::{Job, Work};
 use super::measure::{Block, Measure, Refusal, Sample, Task};
 use super::outcome::{Machine, Outcome};
-use super::request::{Profile, Request, TuneError, with};
+use super::request::{Profile, Request, RequestError, TuneError, with};
 use super::search::Progress;
 
 /// Jobs on a device, in whose free SMs it makes and closes partitions.
@@ -41,7 +41,7 @@ const IDLE: &str = "tune: none";
 /// the best so far, where it returns false.
 ///
 /// It makes partitions, one set after another, and closes them. Who else uses the device meanwhile changes what
-/// is found: the outcome says so where the reference drifts.
+/// is found: the outcome says so where the reference drifts. Needs CUDA 12.5.
 ///
 /// # Errors
 ///
@@ -85,8 +85,10 @@ pub fn run(
 ) -> Result<Outcome, TuneError<Error>> {
     let profiles: Vec<Profile> = jobs.iter().map(|job| job.profile.clone()).collect();
     let mut runner = Runner::new(device, jobs).map_err(TuneError::Failed)?;
+    let notes = runner.try_out()?;
     let pieces = runner.pieces().clone();
     let mut outcome = with(&mut runner, &profiles, &pieces, request, go_on)?;
+    outcome.notes.extend(notes);
     outcome.machine = Some(Machine::of(device).map_err(TuneError::Failed)?);
     Ok(outcome)
 }
@@ -108,6 +110,47 @@ impl<'j> Runner<'j> {
             PlanSet::new(group, whole).map_err(|SetError { reason, .. }| plan_error(reason))?;
         let (graphs, plans) = (GraphCache::new(), HashMap::new());
         Ok(Runner { primary, jobs, pieces, graphs, plans, set, began: Instant::now() })
+    }
+
+    /// Has each job submit one iteration that does not run, in a capture. Returns what a reader should know of those
+    /// that cannot be captured.
+    fn try_out(&mut self) -> Result<Vec<String>, TuneError<Error>> {
+        let stream = self.primary.create_stream(StreamOptions::default());
+        let stream = stream.map_err(TuneError::Failed)?;
+        let mut notes = Vec::new();
+        for job in self.jobs.iter_mut() {
+            let of_job = |reason: String| {
+                TuneError::Request(RequestError::Job { job: job.profile.name.clone(), reason })
+            };
+            let nodes = match &mut job.work {
+                Work::Graph(graph) => graph.node_count().map_err(|error| of_job(chain(&error)))?,
+                Work::Submit(submit) => {
+                    let captured = stream
+                        .capture(CaptureMode::Relaxed, || submit(&stream))
+                        .and_then(|graph| Ok(graph.node_count()?));
+                    match captured {
+                        Ok(nodes) => nodes,
+                        Err(error) => {
+                            // What fails now fails for a reason of its own.
+                            submit(&stream).map_err(|error| of_job(chain(&*error)))?;
+                            stream.synchronize().map_err(|error| of_job(chain(&error)))?;
+                            notes.push(format!(
+                                "{} cannot be captured, as what waits for the device cannot ({}): its \
+                                 iterations are as long as the host makes them",
+                                job.profile.name,
+                                chain(&*error)
+                            ));
+                            continue;
+                        }
+                    }
+                }
+            };
+            if nodes == 0 {
+                let reason = "it submits nothing to the stream that it is given";
+                return Err(of_job(reason.to_owned()));
+            }
+        }
+        Ok(notes)
     }
 
     pub(super) fn pieces(&self) -> &Pieces {
@@ -202,7 +245,6 @@ impl Measure for Runner<'_> {
         for (((_, job), (_, stream)), executable) in jobs.zip(streams).zip(executables) {
             lanes.push(Lane { job, stream, executable });
         }
-        // Only a closed loop keeps up with others in one stream.
         let sample = block::run(&device, &mut lanes, block);
         // Whatever happened, nothing of it may run beside the next block.
         let idle = lanes.iter().try_for_each(|lane| lane.stream.synchronize());

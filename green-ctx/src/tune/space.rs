@@ -185,6 +185,9 @@ impl Space {
                 with(part(half, half), part(0, sms - half)),
                 with(part(quarter, quarter), part(0, sms - quarter)),
                 with(part(quarter, sms), part(0, sms - quarter)),
+                // Held back, since it would take more than it is worth.
+                with(part(0, self.whole(sms / 8)), part(0, sms)),
+                with(part(0, quarter), part(0, sms)),
                 with(part(0, half), part(0, sms)),
                 with(part(half, half), {
                     let each = self.whole((sms - half) / (jobs - 1));

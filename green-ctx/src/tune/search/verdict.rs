@@ -133,7 +133,7 @@ impl<M: Measure> Search<'_, M> {
         let gain = pairs.as_ref().filter(|pairs| meets(pairs.rival)).and_then(gain_of);
         let best = match (partition, rival) {
             (Some(partition), Some(rival)) if allowed(&rival) => {
-                let gains = gain.is_some_and(|gain| gain.low > LEAST_GAIN);
+                let gains = gain.is_some_and(|gain| gain.low > 0.0 && gain.middle > LEAST_GAIN);
                 match (meets(partition), meets(rival)) {
                     (true, true) if gains => Some(partition),
                     (true, false) => Some(partition),
@@ -278,8 +278,8 @@ impl<M: Measure> Search<'_, M> {
     }
 }
 
-/// What a partition must bring for sure to be worth its while.
-const LEAST_GAIN: f64 = 0.005;
+/// What a partition must bring to be worth its while, beside being better for sure.
+const LEAST_GAIN: f64 = 0.01;
 /// Submitting takes so much of an iteration's time where a job is bound by the host. What is left is the
 /// driver's own time between two launches.
 const HOST_BOUND: f64 = 0.9;
