@@ -219,9 +219,9 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
         let (counts, size) = (self.units.counts(), self.units.size());
         let parts = choose(counts, size, free, shares)?;
         for (group, (parts, units)) in parts.iter().zip(&mut given).enumerate() {
-            let from_end =
-                request.groups.get(group).is_some_and(|group| request.is_from_end(&group.name));
-            units.floor = self.place(parts, free, shares[group].is_exclusive(), from_end);
+            let at_end =
+                request.groups.get(group).is_some_and(|group| request.is_at_end(&group.name));
+            units.floor = self.place(parts, free, shares[group].is_exclusive(), at_end);
             free.take_out(&units.floor);
         }
         for (share, units) in shares.iter().zip(&mut given) {
@@ -273,7 +273,7 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
 
     /// Free units for the parts of a count: where they are to be all that a group has, those for which
     /// there is a context, or else the first ones, or the last.
-    fn place(&self, parts: &Parts, free: &UnitSet, is_all: bool, from_end: bool) -> Vec<usize> {
+    fn place(&self, parts: &Parts, free: &UnitSet, is_all: bool, at_end: bool) -> Vec<usize> {
         let (counts, size) = (self.units.counts(), self.units.size());
         let fits = |members: &&[usize]| {
             let odd = members.iter().filter(|unit| counts[**unit] != size);
@@ -288,7 +288,7 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
             return members.to_vec();
         }
         let regular = || free.iter().filter(|unit| counts[*unit] == size);
-        let skipped = if from_end { regular().count().saturating_sub(parts.regulars) } else { 0 };
+        let skipped = if at_end { regular().count().saturating_sub(parts.regulars) } else { 0 };
         let mut members = Vec::with_capacity(parts.regulars + parts.odd.len());
         members.extend(regular().skip(skipped).take(parts.regulars));
         if !parts.odd.is_empty() {

@@ -42,7 +42,7 @@ pub struct SplitRequest {
     rests: Vec<Arc<str>>,
     priorities: Vec<(Arc<str>, i32)>,
     /// Groups whose floors are of the last units.
-    from_end: Vec<Arc<str>>,
+    at_end: Vec<Arc<str>>,
     pub(crate) granularity: Granularity,
     pub(crate) overlapping: bool,
     pub(crate) structure: Structure,
@@ -90,14 +90,14 @@ impl SplitRequest {
     /// Takes the floor of a group from the last units that are free, where it would have the first ones. Requests
     /// in which one group grows from the front and another from the end give both the same SMs
     /// whenever they ask for as many, and so need few contexts.
-    pub fn from_end(mut self, name: impl Into<Arc<str>>) -> Self {
-        self.from_end.push(name.into());
+    pub fn at_end(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.at_end.push(name.into());
         self
     }
 
     /// Whether a group's floor is of the last units.
-    pub(crate) fn is_from_end(&self, name: &str) -> bool {
-        self.from_end.iter().any(|other| **other == *name)
+    pub(crate) fn is_at_end(&self, name: &str) -> bool {
+        self.at_end.iter().any(|other| **other == *name)
     }
 
     /// Sets how finely the device is cut. All groups of a device share one granularity.
@@ -266,7 +266,7 @@ impl SplitRequest {
             return Err(Refusal::invalid(reason));
         }
         if let Some(name) =
-            self.from_end.iter().find(|name| !self.names().any(|other| *other == ***name))
+            self.at_end.iter().find(|name| !self.names().any(|other| *other == ***name))
         {
             let reason = format!(
                 "group {name} is to be from the end, and the request has none of that name"

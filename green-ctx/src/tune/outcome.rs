@@ -70,7 +70,7 @@ impl Outcome {
             let priority = self.verdict.priority.get(name).copied().unwrap_or(0);
             request = request.priority(name, priority);
             if place > 0 {
-                request = request.from_end(name);
+                request = request.at_end(name);
             }
         }
         Ok(request)

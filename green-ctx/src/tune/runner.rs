@@ -277,7 +277,7 @@ fn group(job: usize) -> String {
 fn request(shares: impl IntoIterator<Item = (usize, Share)>) -> SplitRequest {
     shares.into_iter().fold(SplitRequest::new(), |request, (job, share)| {
         let request = request.group(group(job), share);
-        if job == 0 { request } else { request.from_end(group(job)) }
+        if job == 0 { request } else { request.at_end(group(job)) }
     })
 }
 

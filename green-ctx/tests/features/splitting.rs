@@ -263,3 +263,31 @@ fn groups_of_two_cuts_do_not_meet() -> Outcome {
         Ok(())
     })
 }
+
+#[test]
+fn a_group_at_the_end_has_the_last_units() -> Outcome {
+    each_driver(|machine| {
+        let Machine { device, .. } = machine;
+        let sms = device.resources().sm()?;
+        let request = |a: u32, b: u32| SplitRequest::new().group("a", a).group("b", b).at_end("b");
+        let error = sms.split(request(16, 16).at_end("c")).expect_err("there is no c");
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+        assert!(error.to_string().contains("the request has none of that name"), "{error}");
+        if device.driver().version() < COMPOSITION {
+            return Ok(());
+        }
+        // Each count is one set of units, whatever the other group has.
+        for other in [16, 24, 40] {
+            let units = |split: &green_ctx::resource::Split| {
+                split.groups.iter().map(|group| group.unit_indices().to_vec()).collect::<Vec<_>>()
+            };
+            assert_eq!(units(&sms.split(request(other, 24))?)[1], [12, 13, 14]);
+            assert_eq!(units(&sms.split(request(32, other))?)[0], [0, 1, 2, 3]);
+        }
+        // The odd unit goes where it makes a count exact.
+        let split = sms.split(request(100, 32))?;
+        assert_eq!(split.groups[0].unit_indices().last(), Some(&15));
+        assert_eq!(split.groups[1].unit_indices(), [11, 12, 13, 14]);
+        Ok(())
+    })
+}

@@ -4,6 +4,7 @@ mod info;
 mod process;
 mod refusals;
 mod split;
+mod tune;
 mod verify;
 
 use std::fs;

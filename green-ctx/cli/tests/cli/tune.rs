@@ -1,0 +1,115 @@
+//! `green-ctx tune`: without a GPU it runs in the model, in virtual time.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::{DEVICE, DRIVER, Folder, simulated};
+
+/// The keys of an object, in their order in the text.
+fn keys(value: &Value) -> Vec<&str> {
+    value.as_object().expect("an object").keys().map(String::as_str).collect()
+}
+
+#[test]
+fn tune_prints_exactly_its_object() {
+    let answer = simulated(&["tune", "--job", "gemm", "--job", "copy:128", "--json"]);
+    assert_eq!((answer.status, answer.err.as_str()), (0, ""));
+    assert!(answer.out.starts_with(&format!("{{{DRIVER},{DEVICE},\"verdict\":")), "{}", answer.out);
+    let value = answer.json();
+    assert_eq!(keys(&value), ["arms", "device", "driver", "jobs", "seconds", "verdict"]);
+    let verdict = &value["verdict"];
+    assert_eq!(keys(verdict), ["confidence", "gain", "kind", "priority", "sentence", "shares"]);
+    assert_eq!(verdict["kind"], "partition");
+    assert!(verdict["gain"].as_f64() >= verdict["confidence"].as_f64());
+    assert!(verdict["shares"]["gemm"].is_string() && verdict["priority"]["copy"].is_i64());
+    let sentence = verdict["sentence"].as_str().expect("a sentence");
+    assert!(sentence.contains("By a model of co-running jobs: there is no GPU."), "{sentence}");
+    for job in value["jobs"].as_array().expect("jobs") {
+        assert_eq!(keys(job), ["host_bound", "name", "solo"]);
+        assert!(job["solo"]["132"].as_f64() > job["solo"]["36"].as_f64());
+    }
+    let arms = value["arms"].as_array().expect("arms");
+    for arm in arms {
+        assert_eq!(
+            keys(arm),
+            ["kind", "latency_us", "priority", "rates", "samples", "shares", "skipped"]
+        );
+        assert!(arm["rates"]["gemm"].is_f64() && arm["latency_us"]["copy"]["p50"].is_f64());
+    }
+    let kinds = ["sequential", "streams", "priority", "partition"];
+    for kind in kinds {
+        assert!(arms.iter().any(|arm| arm["kind"] == kind), "{kind}");
+    }
+    assert!(arms.iter().all(|arm| kinds.iter().any(|kind| arm["kind"] == *kind)));
+    // The same seed, and the same answer.
+    assert_eq!(
+        simulated(&["tune", "--job", "gemm", "--job", "copy:128", "--json"]).out,
+        answer.out
+    );
+}
+
+#[test]
+fn what_was_found_is_kept_drawn_and_shown_again() {
+    let folder = Folder::new("tune");
+    let (file, picture, again) =
+        (folder.file("pair.json"), folder.file("pair.svg"), folder.file("again.svg"));
+    let jobs = ["tune", "--job", "small:16", "--job", "gemm:8192", "--arrival", "small:rate:500"];
+    let more = ["--goal", "keep:small:p99:5ms", "--out", &file, "--svg", &picture];
+    let answer = simulated(&[&jobs[..], &more].concat());
+    assert_eq!((answer.status, answer.err.as_str()), (0, ""));
+    assert!(answer.out.contains("small (rate:500)"), "{}", answer.out);
+    assert!(answer.out.contains(&format!("kept in  {file}")), "{}", answer.out);
+    let drawn = fs::read_to_string(&picture).expect("a picture");
+    assert!(roxmltree::Document::parse(&drawn).is_ok() && drawn.contains("small"));
+    let shown = simulated(&["tune", "--show", &file, "--svg", &again]);
+    assert_eq!(shown.status, 0);
+    assert_eq!(fs::read_to_string(&again).expect("a picture"), drawn);
+    let explained = |text: &str| {
+        let (_, figures) = text.split_once("Goal: ").expect("figures");
+        let end = figures.find("kept in").or_else(|| figures.find("picture"));
+        figures[..end.expect("a file's name")].to_owned()
+    };
+    assert_eq!(explained(&shown.out), explained(&answer.out));
+    fs::write(&file, "{").expect("it can be written");
+    let broken = simulated(&["tune", "--show", &file, "--json"]);
+    assert_eq!((broken.status, broken.json()["error"]["kind"].as_str()), (2, Some("usage")));
+}
+
+#[test]
+fn a_bound_that_cannot_be_met_is_status_1() {
+    let answer =
+        simulated(&["tune", "--job", "gemm", "--job", "copy", "--goal", "keep:gemm:p99:1us"]);
+    assert_eq!(answer.status, 1);
+    assert!(answer.out.contains("Nothing meets the bound"), "{}", answer.out);
+    assert!(answer.out.contains("p99 of gemm at"), "{}", answer.out);
+}
+
+#[test]
+fn wrong_requests_say_what_would_be_right() {
+    for (arguments, words) in [
+        (&["--job", "gemm"][..], "two to four jobs are tuned, not 1"),
+        (&["--job", "gemm", "--job", "gemm"], "give each a size of its own"),
+        (&["--job", "gem", "--job", "copy"], "gemm"),
+        (&["--job", "gemm:7", "--job", "copy"], "multiple of 64"),
+        (&["--job", "gemm", "--job", "copy", "--goal", "best"], "throughput"),
+        (
+            &["--job", "gemm", "--job", "copy", "--goal", "keep:x:p99:1ms"],
+            "the jobs are gemm, copy",
+        ),
+        (&["--job", "gemm", "--job", "copy", "--arrival", "x:rate:5"], "there is no job x"),
+        (&["--job", "gemm", "--job", "copy", "--arrival", "gemm"], "gemm:closed:2"),
+        (&["--job", "gemm", "--job", "copy", "--arrival", "gemm:rate:0"], "above 0"),
+        (&["--job", "gemm", "--job", "copy", "--arrival", "gemm:trace:/no/file"], "/no/file"),
+        (&["--job", "gemm", "--job", "copy", "--budget", "0"], "0.5 s or more"),
+        (&["--job", "gemm", "--job", "copy", "--budget", "-1"], "no time"),
+        (&["--job", "gemm", "--job", "copy", "--floor", "gemm"], "gemm:32"),
+        (&["--job", "gemm", "--job", "copy", "--floor", "gemm:200"], "200 SMs together, of 132"),
+        (&[], "--job"),
+        (&["--show", "/no/file"], "/no/file"),
+    ] {
+        let answer = simulated(&[&["tune"], arguments].concat());
+        assert_eq!((answer.status, answer.out.as_str()), (2, ""), "{arguments:?}");
+        assert!(answer.err.contains(words), "{arguments:?}: {}", answer.err);
+    }
+}
