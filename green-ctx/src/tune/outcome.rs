@@ -35,11 +35,9 @@ pub struct Outcome {
     pub jobs: Vec<JobReport>,
     /// Every arm that was looked at.
     pub arms: Vec<ArmReport>,
-    /// How far the reference, the first job alone in a plain stream, drifted: the greatest to the smallest of
-    /// its rates at the beginning, in the middle and at the end, minus 1.
+    /// How far a job's rate alone in a plain stream drifted, of the job that drifted most: the greatest to the
+    /// smallest of its rates at the beginning, in the middle and at the end, minus 1.
     pub drift: f64,
-    /// The reference's iterations a second, in the order in which it was measured.
-    pub references: Vec<f64>,
     /// What a reader should know, such as that the reference drifted or a percentile had too few samples.
     pub notes: Vec<String>,
     /// How long it took.
@@ -162,8 +160,10 @@ pub struct JobReport {
     /// Whether the host needs longer to submit an iteration than the GPU to run it. Such a job does not gain
     /// from more SMs.
     pub host_bound: bool,
-    /// Iterations a second alone in a plain stream.
+    /// Iterations a second alone in a plain stream: the median in the course of the search.
     pub rate: f64,
+    /// Those iterations a second, in the order in which they were measured.
+    pub references: Vec<f64>,
     /// Iterations a second alone on so many SMs.
     pub solo: BTreeMap<u32, f64>,
 }

@@ -76,9 +76,9 @@ pub(super) struct Record {
 /// Parts of the budget at which steps end.
 const WARM_UP_ENDS: f64 = 0.03;
 const SOLO_ENDS: f64 = 0.15;
-const ROUNDS_END: f64 = 0.60;
-const STARTS_END: f64 = 0.72;
-const CHOICE_ENDS: f64 = 0.86;
+const ROUNDS_END: f64 = 0.55;
+const STARTS_END: f64 = 0.66;
+const CHOICE_ENDS: f64 = 0.76;
 /// Iterations of all jobs that a budget is enough for, at least.
 const LEAST_ITERATIONS: f64 = 60.0;
 /// The shortest block.
@@ -109,8 +109,8 @@ pub(super) struct Search<'a, M: Measure> {
     hosts_us: Vec<f64>,
     records: Vec<Record>,
     places: HashMap<Arm, usize>,
-    /// The reference's rates.
-    references: Vec<f64>,
+    /// Each job's rates in a plain stream, in the course of the search.
+    references: Vec<Vec<f64>>,
     blocks: usize,
     interrupted: bool,
     notes: Vec<String>,
@@ -139,7 +139,7 @@ pub(crate) fn search<M: Measure>(
         hosts_us: vec![0.0; jobs],
         records: Vec::new(),
         places: HashMap::new(),
-        references: Vec::new(),
+        references: vec![Vec::new(); jobs],
         blocks: 0,
         interrupted: false,
         notes: Vec::new(),
@@ -221,8 +221,7 @@ impl<M: Measure> Search<'_, M> {
         let usual = self.question.budget.as_secs_f64() / BLOCKS;
         self.block = Duration::from_secs_f64(usual.max(2.0 * slowest)).max(SHORTEST);
         self.warm_up()?;
-        self.rates_alone()?;
-        self.reference()
+        self.rates_alone()
     }
 
     /// Lets the clocks rise before anything counts.
@@ -256,6 +255,7 @@ impl<M: Measure> Search<'_, M> {
             let sample = self.alone(job, None, &block)?;
             let sample = sample.map_err(|reason| Stopped::Job { job, reason })?;
             rates[job].extend(sample.jobs.iter().map(|sample| sample.rate));
+            self.references[job].extend(sample.jobs.iter().map(|sample| sample.rate));
             self.hosts_us[job] = sample.jobs.first().map_or(0.0, |sample| sample.host_us);
         }
         self.alone = rates.iter().map(|rates| median(rates).unwrap_or(0.0).max(1e-9)).collect();
@@ -285,13 +285,28 @@ impl<M: Measure> Search<'_, M> {
         Ok(())
     }
 
-    /// Measures the reference once more.
+    /// Measures a job alone once more, each time the next one.
     fn reference(&mut self) -> Found<(), M> {
+        let measured: usize = self.references.iter().map(Vec::len).sum();
+        let job = measured % self.references.len();
         let block = self.block(0);
-        if let Ok(sample) = self.alone(0, None, &block)? {
-            self.references.extend(sample.jobs.iter().map(|sample| sample.rate));
+        if let Ok(sample) = self.alone(job, None, &block)? {
+            self.references[job].extend(sample.jobs.iter().map(|sample| sample.rate));
         }
         Ok(())
+    }
+
+    /// Compares with what jobs do alone in the course of the search, and not at its beginning, when the
+    /// device was cooler than it is later.
+    fn compare_with_references(&mut self) {
+        let medians = self.references.iter().zip(&self.alone);
+        self.alone = medians.map(|(rates, first)| median(rates).unwrap_or(*first)).collect();
+        let names: Vec<&str> = self.question.jobs.iter().map(|job| job.name.as_str()).collect();
+        self.scorer = Scorer::new(&self.question.goal, &names, self.alone.clone());
+        for record in &mut self.records {
+            record.scores = record.samples.iter().map(|sample| self.scorer.score(sample)).collect();
+            record.value = self.scorer.value(&record.samples, &record.scores);
+        }
     }
 
     /// Runs an arm for one block.
@@ -437,7 +452,9 @@ impl<M: Measure> Search<'_, M> {
                 }
             }
         }
-        self.reference()
+        self.reference()?;
+        self.compare_with_references();
+        Ok(())
     }
 
     /// The last few partitions beside the best arm without them, in turn. Returns, of the chosen

@@ -22,15 +22,18 @@ pub(in crate::tune) struct Pairs {
 impl<M: Measure> Search<'_, M> {
     pub(super) fn outcome(mut self, pairs: Option<Pairs>) -> Outcome {
         let seconds = (self.measure.now() - self.began).as_secs_f64();
-        let drift = drift(&self.references);
-        if drift > MOST_DRIFT {
-            self.notes.push(format!(
-                "the reference, {} alone, drifted by {:.0} %: something else used the GPU, or its clocks \
-                 changed; measure again before you rely on small differences",
-                self.question.jobs[0].name,
-                100.0 * drift
-            ));
+        for (job, rates) in self.question.jobs.iter().zip(&self.references) {
+            let drift = drift(rates);
+            if drift > MOST_DRIFT {
+                self.notes.push(format!(
+                    "{} alone drifted by {:.0} % in the course of the search: something else used the GPU, or \
+                     its clocks changed; measure again before you rely on small differences",
+                    job.name,
+                    100.0 * drift
+                ));
+            }
         }
+        let drift = self.references.iter().map(|rates| drift(rates)).fold(0.0, f64::max);
         let jobs: Vec<JobReport> =
             (0..self.question.jobs.len()).map(|job| self.job_report(job)).collect();
         for job in jobs.iter().filter(|job| job.host_bound) {
@@ -51,7 +54,6 @@ impl<M: Measure> Search<'_, M> {
             jobs,
             arms,
             drift,
-            references: self.references,
             notes: self.notes,
             seconds,
             complete: !self.interrupted,
@@ -71,6 +73,7 @@ impl<M: Measure> Search<'_, M> {
             host_bound,
             rate,
             solo: self.curves[job].rates(),
+            references: self.references[job].clone(),
         }
     }
 
