@@ -10,8 +10,9 @@
 //! 8. [`ownership`]: the layer below: the ledger, groups and contexts, when SMs are free.
 //! 9. [`versions`]: what each driver from CUDA 12.4 on can do, and what an older one returns instead.
 //! 10. `testing`, with the feature `sim`: testing programs that use partitions without a GPU.
-//! 11. [`coming_from`]: call by call from the driver API, cuda.core, PyTorch, FlashInfer and cudarc.
-//! 12. [`pitfalls`]: what surprises people, and when not to partition at all.
+//! 11. `tuning`, with the feature `tune`: which division is best, and whether to divide at all.
+//! 12. [`coming_from`]: call by call from the driver API, cuda.core, PyTorch, FlashInfer and cudarc.
+//! 13. [`pitfalls`]: what surprises people, and when not to partition at all.
 //!
 //! Statements about the driver name their source: the header (`cuda.h`), NVIDIA's documentation, or a
 //! record of hardware in `tests/conformance/records` of the repository.
@@ -39,5 +40,8 @@ pub mod shares {}
 #[cfg(feature = "sim")]
 #[doc = include_str!("../guide/testing.md")]
 pub mod testing {}
+#[cfg(feature = "tune")]
+#[doc = include_str!("../guide/tuning.md")]
+pub mod tuning {}
 #[doc = include_str!("../guide/versions.md")]
 pub mod versions {}

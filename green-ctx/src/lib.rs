@@ -37,6 +37,7 @@
 //! | know how many blocks fit | [`Kernel::fit`] |
 //! | find work outside of its partition | [`Watch`](watch::Watch), [`Driver::check_launches`] |
 //! | prove where partitions run | [`verify`] |
+//! | find out how to divide, or not to | `tune`, with the feature `tune` |
 //! | work one layer below | [`SmResource::split`](resource::SmResource::split), [`SmGroup`](resource::SmGroup), [`Device::create_context`], [`Context`](context::Context) |
 //!
 //! The [manual](guide) explains each of these, one page for each concept.
@@ -66,6 +67,7 @@
 //! - `serde`: [`verify::Report`] and its parts, [`DryRun`](resource::DryRun), [`NotEnoughSms`](resource::NotEnoughSms), [`ContextCounts`](resource::ContextCounts),
 //!   [`DriverInfo`](driver::DriverInfo), [`Fit`](fit::Fit), [`DoesNotFit`](fit::DoesNotFit), [`Audit`](graph::Audit), [`Escape`](watch::Escape) and the types in them can be
 //!   serialised and read back.
+//! - `tune`: measures jobs beside each other, and says how to divide a device between them or not to.
 //!
 //! # Other packages
 //!

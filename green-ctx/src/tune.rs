@@ -1,4 +1,16 @@
-//! Measures jobs that are to run beside each other, and says how to divide the device, or not to.
+//! Measures jobs that are to run beside each other, and says how to divide the device between them, or not to.
+//!
+//! [`run`] tunes [`Job`]s on a device, by a [`Request`] with a [`Goal`]; [`tuned`] keeps the [`Outcome`] in a file. The
+//! page [`tuning`](crate::guide::tuning) of the manual says what is tried and how, and what can go wrong.
+//!
+//! | to | use |
+//! |---|---|
+//! | say what is best | [`Goal`], in a [`Request`] with a budget and limits |
+//! | say what runs, and when | [`Job`], [`Arrival`] |
+//! | tune | [`run`] |
+//! | start again without measuring | [`tuned`], [`Store`] |
+//! | use what was found | [`Outcome::partitions`], [`Outcome::explain`] |
+//! | measure in another way, or without a GPU | [`with`], [`Measure`], [`Model`] |
 
 mod arm;
 mod arrival;

@@ -144,7 +144,7 @@ fn wrong_jobs_are_named() -> Tested {
         }
         launch(&counted, stream)
     });
-    fails(&mut [job(&device, "a")?, counted], "tired does not run: tired: it has had enough")
+    fails(&mut [job(&device, "a")?, counted], "tired does not run: it has had enough")
 }
 
 #[test]

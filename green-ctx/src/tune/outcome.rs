@@ -59,6 +59,10 @@ impl Outcome {
     ///
     /// Where the verdict is not to partition, every group is `..`, all SMs without a promise. A context
     /// of all SMs is as fast as a plain stream.
+    ///
+    /// # Errors
+    ///
+    /// [`ShareError`] where somebody has written something else than a share into the verdict.
     pub fn request(&self) -> Result<SplitRequest, ShareError> {
         let mut request = SplitRequest::new();
         for (place, job) in self.jobs.iter().enumerate() {

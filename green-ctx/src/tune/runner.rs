@@ -215,11 +215,15 @@ impl<'j> Runner<'j> {
     fn executable(&self, job: usize, stream: &Stream) -> Result<Option<GraphExec>, String> {
         let Work::Graph(graph) = &self.jobs[job].work else { return Ok(None) };
         let moved = self.graphs.get(graph, stream.context());
-        moved.map(Some).map_err(|error| self.of_job(job, &error))
+        moved.map(Some).map_err(|error| chain(&error))
     }
 
-    fn of_job(&self, job: usize, error: &dyn std::error::Error) -> String {
-        format!("{}: {}", self.jobs[job].name(), chain(error))
+    /// Why a task cannot run, with the job's name where several run.
+    fn reason(&self, task: Task<'_>, job: usize, reason: String) -> String {
+        match task {
+            Task::Alone { .. } => reason,
+            Task::Together(_) => format!("{}: {reason}", self.jobs[job].name()),
+        }
     }
 }
 
@@ -236,9 +240,12 @@ impl Measure for Runner<'_> {
         };
         let device = self.primary.device().clone();
         let streams = self.streams(task).map_err(|error| failed(&device, error))?;
-        let executables: Result<Vec<_>, String> =
-            streams.iter().map(|(job, stream)| self.executable(*job, stream)).collect();
-        let executables = executables.map_err(Refusal::Skip)?;
+        let mut executables = Vec::with_capacity(streams.len());
+        for (job, stream) in &streams {
+            let executable = self.executable(*job, stream);
+            executables
+                .push(executable.map_err(|reason| Refusal::Skip(self.reason(task, *job, reason)))?);
+        }
         let ours: Vec<usize> = streams.iter().map(|(job, _)| *job).collect();
         let jobs = self.jobs.iter_mut().enumerate().filter(|(job, _)| ours.contains(job));
         let mut lanes = Vec::with_capacity(ours.len());
@@ -254,11 +261,14 @@ impl Measure for Runner<'_> {
         }
         sample.map_err(|block::Failure { job, error }| match error {
             block::Cause::Driver(error) => failed(&device, error),
-            block::Cause::Job(error) if device.has_failed() => {
-                let reason = self.of_job(ours[job], &*error);
-                Refusal::Stop(Error::InvalidRequest(reason))
+            block::Cause::Job(error) => {
+                let reason = self.reason(task, ours[job], chain(&*error));
+                if device.has_failed() {
+                    Refusal::Stop(Error::InvalidRequest(reason))
+                } else {
+                    Refusal::Skip(reason)
+                }
             }
-            block::Cause::Job(error) => Refusal::Skip(self.of_job(ours[job], &*error)),
         })
     }
 
