@@ -36,7 +36,8 @@ pub use measure::{Block, JobSample, Measure, Refusal, Sample, Task};
 pub use model::{Model, ModelJob};
 pub use outcome::{ArmReport, BlockReport, JobReport, Latency, Machine, Outcome, Verdict};
 pub use request::{Limits, Profile, Request, RequestError, TuneError, with};
-pub use runner::run;
+pub use runner::{Runner, run};
+pub use score::{Scorer, Value};
 pub use search::Progress;
 pub use store::{Miss, Store, tuned};
 

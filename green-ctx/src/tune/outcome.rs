@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::ledger::{Share, ShareError, SplitRequest};
 use crate::partition::Partitions;
 
-use super::arm::{ArmKind, Pieces};
+use super::arm::{Arm, ArmKind, Part, Pieces};
 use super::arrival::Arrival;
 use super::explain;
 use super::goal::Goal;
@@ -76,6 +76,33 @@ impl Outcome {
             }
         }
         Ok(request)
+    }
+
+    /// The arm that the verdict chose, to be measured once more.
+    ///
+    /// # Errors
+    ///
+    /// [`ShareError`] where a file had something else in the place of a share.
+    pub fn chosen(&self) -> Result<Arm, ShareError> {
+        let (verdict, sms) = (&self.verdict, self.pieces.sms);
+        let names = || self.jobs.iter().map(|job| &job.name);
+        let priority = |name| verdict.priority.get(name).copied().unwrap_or(0);
+        let priorities: Vec<i32> = names().map(priority).collect();
+        Ok(match verdict.kind {
+            ArmKind::Sequential => Arm::sequential(priorities.len(), sms),
+            ArmKind::Streams => Arm::streams(priorities.len(), sms),
+            ArmKind::Priority => Arm::priority(priorities, sms),
+            ArmKind::Partition => {
+                let part = |name| {
+                    let share: Share =
+                        verdict.shares.get(name).map_or("..", String::as_str).parse()?;
+                    let (floor, ceiling) = (share.floor(), share.ceiling());
+                    Ok(Part { floor: floor.unwrap_or(0), ceiling: ceiling.unwrap_or(sms) })
+                };
+                let parts = names().map(part).collect::<Result<Vec<Part>, ShareError>>()?;
+                Arm::partition(parts).with_priorities(priorities)
+            }
+        })
     }
 
     /// Partitions as the verdict has them, by the names of the jobs.

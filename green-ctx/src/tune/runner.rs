@@ -3,6 +3,7 @@
 mod block;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,8 +23,42 @@ use super::outcome::{Machine, Outcome};
 use super::request::{Profile, Request, RequestError, TuneError, with};
 use super::search::Progress;
 
-/// Jobs on a device, in whose free SMs it makes and closes partitions.
-pub(super) struct Runner<'j> {
+/// Jobs on a device, measured one arm at a time. It creates and closes partitions of the device's free SMs,
+/// which it holds while it lives.
+///
+/// [`run`] measures with one. A program that chooses the arms itself, such as an exhaustive search, uses it
+/// as a [`Measure`].
+///
+/// # Example
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::time::Duration;
+/// # use green_ctx::{Driver, LaunchConfig, Library, sim_0_1::Sim};
+/// use green_ctx::tune::{Arm, Block, Job, Measure, Runner, Task};
+///
+/// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+/// # let device = driver.device(0)?;
+/// # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
+/// # let kernel = Library::from_ptx(&device, ptx)?.kernel("step")?;
+/// let job = |name| {
+///     let kernel = kernel.clone();
+///     Job::new(name, move |stream| {
+///         // SAFETY: the kernel takes no parameters.
+///         unsafe { stream.launch(&kernel, LaunchConfig::new(132, 128), ()) }.map_err(Into::into)
+///     })
+/// };
+/// let mut jobs = [job("decode"), job("prefill")];
+/// let mut runner = Runner::new(&device, &mut jobs)?;
+/// let arm = Arm::ceilings([36, 96], runner.pieces().sms);
+/// let duration = Duration::from_millis(5);
+/// let block = Block { duration, iterations: 2, rounds: false, first: 0 };
+/// let sample = runner.run(Task::Together(&arm), &block).map_err(|_| "the arm cannot run")?;
+/// assert!(sample.jobs[0].rate > 0.0);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Runner<'j> {
     primary: Context,
     jobs: &'j mut [Job],
     pieces: Pieces,
@@ -83,10 +118,9 @@ pub fn run(
     request: &Request,
     go_on: &mut dyn FnMut(&Progress<'_>) -> bool,
 ) -> Result<Outcome, TuneError<Error>> {
-    let profiles: Vec<Profile> = jobs.iter().map(|job| job.profile.clone()).collect();
     let mut runner = Runner::new(device, jobs).map_err(TuneError::Failed)?;
     let notes = runner.try_out()?;
-    let pieces = runner.pieces().clone();
+    let (profiles, pieces) = (runner.profiles(), runner.pieces().clone());
     let mut outcome = with(&mut runner, &profiles, &pieces, request, go_on)?;
     outcome.notes.extend(notes);
     outcome.machine = Some(Machine::of(device).map_err(TuneError::Failed)?);
@@ -94,7 +128,12 @@ pub fn run(
 }
 
 impl<'j> Runner<'j> {
-    pub(super) fn new(device: &Device, jobs: &'j mut [Job]) -> Result<Runner<'j>> {
+    /// Takes the device's free SMs, and divides none of them yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidRequest`] where no SMs are free, and [`Error::Driver`].
+    pub fn new(device: &Device, jobs: &'j mut [Job]) -> Result<Runner<'j>> {
         let primary = device.primary_context()?;
         let sms = device.resources().sm()?;
         let split = sms.split(SplitRequest::new().rest("tune"))?;
@@ -153,8 +192,16 @@ impl<'j> Runner<'j> {
         Ok(notes)
     }
 
-    pub(super) fn pieces(&self) -> &Pieces {
+    /// The SMs that there are to divide.
+    #[must_use]
+    pub fn pieces(&self) -> &Pieces {
         &self.pieces
+    }
+
+    /// The jobs, as a search knows them.
+    #[must_use]
+    pub fn profiles(&self) -> Vec<Profile> {
+        self.jobs.iter().map(|job| job.profile.clone()).collect()
     }
 
     /// The plan with these shares, which is the active one afterwards.
@@ -274,6 +321,13 @@ impl Measure for Runner<'_> {
 
     fn now(&self) -> Duration {
         self.began.elapsed()
+    }
+}
+
+impl fmt::Debug for Runner<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (jobs, pieces) = (&self.jobs, &self.pieces);
+        f.debug_struct("Runner").field("jobs", jobs).field("pieces", pieces).finish_non_exhaustive()
     }
 }
 

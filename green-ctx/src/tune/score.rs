@@ -2,20 +2,24 @@
 
 use super::goal::Goal;
 use super::measure::Sample;
-use super::stats::{median, quantile, samples_for};
+use super::request::RequestError;
+use super::stats::{median, reachable};
 
 /// What a goal makes of an arm. Arms that meet the bound come before those that do not, then the greater
 /// score is the better one.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Value {
+pub struct Value {
     /// By how much it misses the goal's bound, as a part of that; 0 where it meets it.
-    pub(crate) miss: f64,
-    /// The greater, the better.
-    pub(crate) score: f64,
+    pub miss: f64,
+    /// The greater, the better. For [`Goal::Throughput`] and [`Goal::Keep`] it is the sum of the jobs' rates, each
+    /// as a part of its rate alone; for the others it is the inverse of a time, in 1/s.
+    pub score: f64,
 }
 
 impl Value {
-    pub(crate) fn is_better_than(self, other: Value) -> bool {
+    /// Whether an arm of this value is to be preferred to one of the other.
+    #[must_use]
+    pub fn is_better_than(self, other: Value) -> bool {
         match (self.miss > 0.0, other.miss > 0.0) {
             (false, false) => self.score > other.score,
             (true, true) => self.miss < other.miss,
@@ -23,14 +27,29 @@ impl Value {
         }
     }
 
-    pub(crate) fn meets(self) -> bool {
+    /// Whether it meets the goal's bound; `true` for goals without one.
+    #[must_use]
+    pub fn meets(self) -> bool {
         self.miss <= 0.0
     }
 }
 
-/// Scores samples by a goal.
+/// Scores samples by a goal, as the tuner does.
+///
+/// # Example
+///
+/// ```
+/// use green_ctx::tune::{Goal, JobSample, Sample, Scorer};
+///
+/// // a alone does 100 iterations a second, b alone 10.
+/// let scorer = Scorer::new(&Goal::throughput(), &["a", "b"], vec![100.0, 10.0])?;
+/// let mut sample = Sample::default();
+/// sample.jobs = [50.0, 8.0].map(|rate| JobSample { rate, ..JobSample::default() }).to_vec();
+/// assert_eq!(scorer.score(&sample), 0.5 + 0.8);
+/// # Ok::<(), green_ctx::tune::RequestError>(())
+/// ```
 #[derive(Clone, Debug)]
-pub(crate) struct Scorer {
+pub struct Scorer {
     rule: Rule,
     /// Each job's iterations a second alone.
     alone: Vec<f64>,
@@ -46,8 +65,25 @@ enum Rule {
 }
 
 impl Scorer {
+    /// For jobs of these names that do so many iterations a second alone.
+    ///
+    /// # Errors
+    ///
+    /// [`RequestError::Wrong`] for a goal that names other jobs or has a number out of its range, and unless
+    /// there is a rate above 0 for each job.
+    pub fn new(goal: &Goal, names: &[&str], alone: Vec<f64>) -> Result<Scorer, RequestError> {
+        if let Some(reason) = goal.fault(names) {
+            return Err(RequestError::Wrong { reason });
+        }
+        if alone.len() != names.len() || !alone.iter().all(|rate| *rate > 0.0) {
+            let reason = format!("{alone:?} are no rates of {}", names.join(", "));
+            return Err(RequestError::Wrong { reason });
+        }
+        Ok(Scorer::of(goal, names, alone))
+    }
+
     /// For a goal that was found to be right for jobs of these names.
-    pub(crate) fn new(goal: &Goal, names: &[&str], alone: Vec<f64>) -> Scorer {
+    pub(crate) fn of(goal: &Goal, names: &[&str], alone: Vec<f64>) -> Scorer {
         let place = |name: &str| names.iter().position(|known| *known == name).unwrap_or(0);
         let rule = match goal {
             Goal::Throughput { weights } => {
@@ -69,8 +105,10 @@ impl Scorer {
         Scorer { rule, alone }
     }
 
-    /// Whether rounds are to be run, and not jobs by their arrivals.
-    pub(crate) fn wants_rounds(&self) -> bool {
+    /// Whether it scores blocks in rounds, and not those of jobs by their arrivals: see
+    /// [`Block::rounds`](super::Block::rounds).
+    #[must_use]
+    pub fn wants_rounds(&self) -> bool {
         matches!(self.rule, Rule::Makespan)
     }
 
@@ -90,7 +128,12 @@ impl Scorer {
     }
 
     /// The score of one block.
-    pub(crate) fn score(&self, sample: &Sample) -> f64 {
+    ///
+    /// # Panics
+    ///
+    /// Where the sample has fewer jobs than the goal is for.
+    #[must_use]
+    pub fn score(&self, sample: &Sample) -> f64 {
         match &self.rule {
             Rule::Throughput { weights } => weights
                 .iter()
@@ -109,8 +152,20 @@ impl Scorer {
         }
     }
 
-    /// The value of an arm with these blocks, of these scores.
-    pub(crate) fn value(&self, samples: &[Sample], scores: &[f64]) -> Option<Value> {
+    /// The value of an arm with these blocks: the median of their scores, and for a percentile that of all their
+    /// iterations. `None` without blocks.
+    ///
+    /// # Panics
+    ///
+    /// As [`score`](Scorer::score).
+    #[must_use]
+    pub fn value(&self, samples: &[Sample]) -> Option<Value> {
+        let scores: Vec<f64> = samples.iter().map(|sample| self.score(sample)).collect();
+        self.value_of(samples, &scores)
+    }
+
+    /// The same with the blocks' scores, where they are known.
+    pub(crate) fn value_of(&self, samples: &[Sample], scores: &[f64]) -> Option<Value> {
         let score = median(scores)?;
         let pooled = |job: usize| -> Vec<f64> {
             samples.iter().flat_map(|sample| &sample.jobs[job].latencies_us).copied().collect()
@@ -133,16 +188,6 @@ impl Scorer {
     }
 }
 
-/// A percentile or, of too few samples for it, the greatest one that they are enough for.
-fn reachable(values: &[f64], share: f64) -> Option<f64> {
-    let share = if values.len() < samples_for(share) {
-        share.min((1.0 - 5.0 / values.len().max(1) as f64).max(0.5))
-    } else {
-        share
-    };
-    quantile(values, share)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,9 +199,8 @@ mod tests {
     }
 
     fn value(goal: Goal, sample: &Sample) -> Value {
-        let scorer = Scorer::new(&goal, &["a", "b"], vec![100.0, 10.0]);
-        let scores = [scorer.score(sample)];
-        scorer.value(std::slice::from_ref(sample), &scores).expect("there is a block")
+        let scorer = Scorer::new(&goal, &["a", "b"], vec![100.0, 10.0]).expect("a goal");
+        scorer.value(std::slice::from_ref(sample)).expect("there is a block")
     }
 
     #[test]
@@ -183,10 +227,12 @@ mod tests {
     }
 
     #[test]
-    fn few_samples_give_a_lower_percentile() {
-        let values: Vec<f64> = (0..101).map(f64::from).collect();
-        assert_eq!(reachable(&values, 0.9), Some(90.0));
-        assert!((reachable(&values, 0.999).expect("values") - 95.05).abs() < 0.01);
-        assert_eq!(reachable(&[], 0.9), None);
+    fn goals_and_rates_that_fit_no_jobs_are_refused() {
+        let scorer = |goal: Goal, alone: &[f64]| Scorer::new(&goal, &["a", "b"], alone.to_vec());
+        assert!(scorer(Goal::Makespan, &[1.0, 2.0]).is_ok());
+        assert!(scorer(Goal::keep("c", 0.99, 1.0), &[1.0, 2.0]).is_err());
+        for alone in [[1.0, 0.0].as_slice(), &[1.0, f64::NAN], &[1.0]] {
+            assert!(scorer(Goal::Makespan, alone).is_err(), "{alone:?}");
+        }
     }
 }

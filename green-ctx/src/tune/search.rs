@@ -133,7 +133,7 @@ pub(crate) fn search<M: Measure>(
         go_on,
         began,
         block: SHORTEST,
-        scorer: Scorer::new(&question.goal, &names, vec![1.0; jobs]),
+        scorer: Scorer::of(&question.goal, &names, vec![1.0; jobs]),
         alone: Vec::new(),
         curves: vec![Curve::default(); jobs],
         hosts_us: vec![0.0; jobs],
@@ -145,7 +145,7 @@ pub(crate) fn search<M: Measure>(
         notes: Vec::new(),
     };
     search.jobs_alone()?;
-    search.scorer = Scorer::new(&question.goal, &names, search.alone.clone());
+    search.scorer = Scorer::of(&question.goal, &names, search.alone.clone());
     search.first_look()?;
     search.rounds()?;
     search.fresh_starts()?;
@@ -336,7 +336,7 @@ impl<M: Measure> Search<'_, M> {
                 let record = &mut self.records[place];
                 record.samples.push(sample);
                 record.scores.push(score);
-                record.value = self.scorer.value(&record.samples, &record.scores);
+                record.value = self.scorer.value_of(&record.samples, &record.scores);
             }
             Err(Refusal::Skip(reason)) => self.records[place].skipped = Some(reason),
             Err(Refusal::Stop(error)) => return Err(Stopped::Failed(error)),
@@ -383,7 +383,7 @@ impl<M: Measure> Search<'_, M> {
         let predict = |arm: &Arm| {
             let sample = curve::predict(arm, &self.curves, sms)?;
             let scores = [self.scorer.score(&sample)];
-            self.scorer.value(&[sample], &scores)
+            self.scorer.value_of(&[sample], &scores)
         };
         let unknown = Value { miss: f64::INFINITY, score: 0.0 };
         let mut predicted: Vec<(Arm, Value)> = arms

@@ -29,6 +29,16 @@ pub(crate) fn samples_for(share: f64) -> usize {
     (5.0 / (1.0 - share) - 1e-6).ceil() as usize
 }
 
+/// A percentile or, of too few samples for it, the greatest one that they are enough for.
+pub(crate) fn reachable(values: &[f64], share: f64) -> Option<f64> {
+    let share = if values.len() < samples_for(share) {
+        share.min((1.0 - 5.0 / values.len().max(1) as f64).max(0.5))
+    } else {
+        share
+    };
+    quantile(values, share)
+}
+
 /// A number with its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Interval {
@@ -65,6 +75,14 @@ mod tests {
         assert_eq!([quantile(&values, 0.0), quantile(&values, 1.0)], [Some(1.0), Some(4.0)]);
         assert_eq!(quantile(&[], 0.5), None);
         assert_eq!([0.5, 0.9, 0.99, 0.999].map(samples_for), [10, 50, 500, 5000]);
+    }
+
+    #[test]
+    fn few_samples_give_a_lower_percentile() {
+        let values: Vec<f64> = (0..101).map(f64::from).collect();
+        assert_eq!(reachable(&values, 0.9), Some(90.0));
+        assert!((reachable(&values, 0.999).expect("values") - 95.05).abs() < 0.01);
+        assert_eq!(reachable(&[], 0.9), None);
     }
 
     #[test]

@@ -56,15 +56,14 @@ fn tune(
 fn worth(model: &Model, goal: &Goal, arm: &Arm) -> Value {
     let count = arm.parts().len();
     let alone = (0..count).map(|job| 1e6 / model.time_alone(job, H200.sms)).collect();
-    let scorer = Scorer::new(goal, &NAMES[..count], alone);
+    let scorer = Scorer::of(goal, &NAMES[..count], alone);
     let starts = if arm.kind() == ArmKind::Partition { 1 } else { 41 };
     let mut still = model.clone().with_jitter(0.0);
     let rounds = scorer.wants_rounds();
     let block = Block { duration: Duration::ZERO, iterations: 2, rounds, first: 0 };
     let mut run = || still.run(Task::Together(arm), &block).expect("it runs");
     let samples: Vec<Sample> = (0..starts).map(|_| run()).collect();
-    let scores: Vec<f64> = samples.iter().map(|sample| scorer.score(sample)).collect();
-    scorer.value(&samples, &scores).expect("there are blocks")
+    scorer.value(&samples).expect("there are blocks")
 }
 
 /// Every pair of ceilings, each with every order, and the arms without partitions.
@@ -77,22 +76,11 @@ fn every_arm(jobs: &[ModelJob]) -> Vec<Arm> {
     arms.into_iter().chain(ordered).collect()
 }
 
-/// The arm that an outcome chose.
+/// The arm that an outcome chose, which is one of these.
 fn choice(outcome: &Outcome, arms: &[Arm]) -> Arm {
-    let verdict = &outcome.verdict;
-    let share = |arm: &Arm, job: usize| match arm.kind() {
-        ArmKind::Partition => arm.share(job, H200.sms).to_string(),
-        _ => "..".to_owned(),
-    };
-    let is_chosen = |arm: &&Arm| {
-        arm.kind() == verdict.kind
-            && (0..arm.parts().len()).all(|job| {
-                let name = NAMES[job];
-                share(arm, job) == verdict.shares[name]
-                    && arm.priorities()[job] == verdict.priority[name]
-            })
-    };
-    arms.iter().find(is_chosen).cloned().unwrap_or_else(|| panic!("{verdict:?}"))
+    let chosen = outcome.chosen().expect("shares");
+    assert!(arms.contains(&chosen), "{:?}", outcome.verdict);
+    chosen
 }
 
 /// How much worse than the best the choice is.
@@ -146,20 +134,7 @@ fn three_jobs_are_close_to_the_best_of_a_coarse_grid() {
         let mut model = model(seed, &jobs);
         let outcome = tune(&mut model, &jobs, &Request::new(goal.clone())).expect("it runs");
         let best = grid.iter().map(|arm| worth(&model, &goal, arm).score).fold(0.0, f64::max);
-        let parts: Vec<Part> = NAMES
-            .iter()
-            .map(|name| {
-                let share: crate::Share = outcome.verdict.shares[*name].parse().expect("a share");
-                Part { floor: share.floor().unwrap_or(0), ceiling: share.ceiling().unwrap_or(132) }
-            })
-            .collect();
-        let order = NAMES.iter().map(|name| outcome.verdict.priority[*name]).collect();
-        let chosen = match outcome.verdict.kind {
-            ArmKind::Partition => Arm::partition(parts).with_priorities(order),
-            ArmKind::Sequential => Arm::sequential(3, 132),
-            ArmKind::Streams => Arm::streams(3, 132),
-            ArmKind::Priority => Arm::priority(order, 132),
-        };
+        let chosen = outcome.chosen().expect("shares");
         regrets.push(1.0 - worth(&model, &goal, &chosen).score / best);
     }
     assert!(median(&regrets) < Some(0.02), "{regrets:?}");
