@@ -26,6 +26,7 @@
 
 pub mod cublas;
 mod kernels;
+mod model;
 mod spec;
 #[cfg(test)]
 mod tests;
@@ -36,10 +37,12 @@ use std::path::{Path, PathBuf};
 
 use green_ctx::graph::CaptureMode;
 use green_ctx::sim_0_1::Sim;
+use green_ctx::tune::Job;
 use green_ctx::{Device, Graph, Stream, StreamOptions};
 
 use self::cublas::{Cublas, CublasError, Handle, Product};
 use self::kernels::{HEAD_LEN, HEADS, Kernels, Work};
+pub use self::model::model;
 pub use self::spec::{Kind, Spec, SpecError};
 
 /// The text of the built-in kernels, for programs that launch one by itself. `job_add` adds the numbers
@@ -130,6 +133,19 @@ impl Builder {
         let submit = || iteration.submit(&self.stream);
         let graph = self.stream.capture(CaptureMode::Relaxed, submit)?;
         Ok(Built { graph, keep: Box::new(iteration), about })
+    }
+
+    /// Builds a job to be tuned, under this name. What it does, and by what, is its key.
+    ///
+    /// # Errors
+    ///
+    /// As [`build`](Builder::build).
+    pub fn job(&self, name: &str, spec: &Spec) -> Result<Job, JobError> {
+        let Built { graph, keep, about } = self.build(spec)?;
+        #[allow(unsafe_code, reason = "launches the built-in graphs")]
+        // SAFETY: the graph's kernels use memory of their own alone, which the job keeps.
+        let job = unsafe { Job::graph(name, graph) };
+        Ok(job.key(about).keep(keep))
     }
 
     fn device(&self) -> &Device {

@@ -71,13 +71,8 @@ impl Question {
     /// The jobs on a device.
     pub(super) fn jobs(&self, device: &Device, cublas: Option<&Path>) -> Result<Vec<Job>, Failure> {
         let builder = Builder::new(device, cublas)?;
-        let build = |job: &Named| {
-            let built = builder.build(&job.spec)?;
-            #[allow(unsafe_code, reason = "launches the built-in graphs")]
-            // SAFETY: the graph's kernels use memory of their own alone, which the job keeps.
-            let tuned = unsafe { Job::graph(&job.name, built.graph) };
-            Ok(tuned.arrival(job.arrival.clone()).key(built.about).keep(built.keep))
-        };
+        let build =
+            |job: &Named| Ok(builder.job(&job.name, &job.spec)?.arrival(job.arrival.clone()));
         self.jobs.iter().map(build).collect()
     }
 }
