@@ -1,6 +1,8 @@
 //! The command on the simulated driver: what it writes, draws, judges, and how it ends. No time is
 //! judged here.
 
+mod oracle;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

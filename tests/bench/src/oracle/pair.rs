@@ -1,0 +1,107 @@
+//! One pair: the grid, and then goal by goal the tuner and the comparison.
+
+use std::path::Path;
+
+use green_ctx::tune::{Goal, Request, Sample};
+
+use super::Oracle;
+use super::bed::Bed;
+use super::file::{ArmRecord, ArmShape, BlockRecord, Combination, PairFile, TunerRecord};
+use super::goals::Alone;
+use super::grid::{self, Measured};
+use super::stats::median;
+use super::{finals, judge};
+use crate::progress::Progress;
+use crate::setup::{Result, chain};
+
+/// Measures a pair, and writes its file whenever there is more to be kept.
+pub(super) fn run(
+    bed: &mut dyn Bed,
+    mut file: PairFile,
+    options: &Oracle,
+    out: &Path,
+    progress: &Progress,
+) -> Result<()> {
+    let began = progress.seconds();
+    let (profiles, pieces) = (bed.profiles(), bed.pieces().clone());
+    let arms = grid::arms(options, &profiles, &pieces)?;
+    progress.step(&format!("  each job alone, and {} arms", arms.len()));
+    let (mut alone, mut measured) = (Vec::new(), Vec::new());
+    bed.measure(&mut |blocks| {
+        let samples = grid::alone(blocks, profiles.len(), pieces.sms, options.final_block())?;
+        for (job, samples) in file.jobs.iter_mut().zip(&samples) {
+            let found = of_alone(&job.name, samples)?;
+            (job.rate, job.p99_us) = (found.rate, found.p99_us);
+            job.blocks = samples.iter().map(BlockRecord::of).collect();
+            alone.push(found);
+        }
+        measured = grid::measure(blocks, arms.clone(), options, progress)?;
+        Ok(())
+    })?;
+    file.arms = measured.iter().map(ArmRecord::of).collect();
+    file.seconds = progress.seconds() - began;
+    file.save(out)?;
+    for template in &options.goals {
+        for goal in template.goals(&alone, &measured)? {
+            progress.step(&format!("  {goal}"));
+            let mut combination = Combination {
+                template: template.to_string(),
+                goal: goal.clone(),
+                tuner: None,
+                finalists: Vec::new(),
+                error: None,
+            };
+            if let Err(failure) = combine(bed, &mut combination, &alone, &measured, options) {
+                progress.step(&format!("    failed: {}", chain(&*failure)));
+                combination.error = Some(chain(&*failure));
+            } else if let Some(judged) = judge(&combination.finalists) {
+                let arm = &combination.finalists[judged.chosen].arm;
+                let (arm, regret) = (file.describe(arm), 100.0 * judged.regret.middle);
+                progress.step(&format!("    {arm}: regret {regret:.1} %"));
+            }
+            file.combinations.push(combination);
+            file.seconds = progress.seconds() - began;
+            file.save(out)?;
+        }
+    }
+    Ok(())
+}
+
+/// What is known of a job alone.
+fn of_alone(name: &str, samples: &[Sample]) -> Result<Alone> {
+    let rates: Vec<f64> = samples.iter().map(|sample| sample.jobs[0].rate).collect();
+    let found = median(&rates).zip(grid::percentile(samples, 0));
+    let (rate, p99_us) = found.ok_or_else(|| format!("{name} has no rate alone"))?;
+    Ok(Alone { name: name.to_owned(), rate, p99_us })
+}
+
+/// Tunes the pair, and compares the choice with the oracle's.
+fn combine(
+    bed: &mut dyn Bed,
+    combination: &mut Combination,
+    alone: &[Alone],
+    grid: &[Measured],
+    options: &Oracle,
+) -> Result<()> {
+    let goal: &Goal = &combination.goal;
+    let request = Request::new(goal.clone()).budget(options.tuner_budget()?);
+    let outcome = bed.tune(&request.step(options.tuner_step))?;
+    let chosen = outcome.chosen()?;
+    let scorer = finals::scorer(goal, alone)?;
+    combination.tuner = Some(TunerRecord {
+        arm: ArmShape::of(&chosen),
+        sentence: outcome.verdict.sentence,
+        seconds: outcome.seconds,
+        gain: outcome.verdict.gain,
+        meets: outcome.verdict.meets,
+        arms: outcome.arms.len(),
+    });
+    let mut finalists = Vec::new();
+    bed.measure(&mut |blocks| {
+        let candidates = finals::candidates(&chosen, grid, &scorer);
+        finalists = finals::compare(blocks, candidates, &scorer, options)?;
+        Ok(())
+    })?;
+    combination.finalists = finalists;
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! `oracle` and `oracle-report` in the tuner's model, whose time is virtual.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::{Outcome, bench, file};
+
+const PAIRS: [&str; 4] = ["--pair", "gemm:4096,copy:256", "--pair", "attention:2048,gemv:8192"];
+
+#[test]
+fn two_pairs_are_measured_judged_and_drawn() -> Outcome {
+    let folder = file("oracle").display().to_string();
+    let base = ["oracle", "--driver", "sim", "--commit", "abc1234", "--out", &folder];
+    let output = bench(&[&base, PAIRS.as_slice()].concat())?;
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+
+    let text = fs::read_to_string(file("oracle").join("gemm4096-copy256.json"))?;
+    assert!(text.len() < 300_000, "{} bytes", text.len());
+    let pair: Value = serde_json::from_str(&text)?;
+    assert_eq!((&pair["simulated"], &pair["commit"]), (&true.into(), &"abc1234".into()));
+    // 8 × 8 ceilings; 36 pairs of them share SMs and have two orders more, and 4 arms have no partitions.
+    let arms = pair["arms"].as_array().expect("arms");
+    assert_eq!(arms.len(), 64 + 2 * 36 + 4);
+    for arm in arms {
+        let blocks = if arm["kind"] == "partition" { 2 } else { 8 };
+        for list in ["blocks", "rounds"] {
+            assert_eq!(arm[list].as_array().map(Vec::len), Some(blocks), "{arm}");
+        }
+    }
+    let combinations = pair["combinations"].as_array().expect("combinations");
+    let templates: Vec<&Value> = combinations.iter().map(|one| &one["template"]).collect();
+    let expected = ["throughput", "makespan", "keep:50", "keep:50", "least:80", "least:80"];
+    assert_eq!(templates, expected);
+    for combination in combinations {
+        assert_eq!(combination["error"], Value::Null);
+        let finalists = combination["finalists"].as_array().expect("finalists");
+        assert!((3..=5).contains(&finalists.len()), "{}", finalists.len());
+        let count = |key: &str| finalists.iter().filter(|one| one[key] == true).count();
+        assert_eq!((count("chosen"), count("unpartitioned")), (1, 1));
+        let ranks = finalists.iter().filter(|one| !one["rank"].is_null());
+        assert_eq!(ranks.count(), 3);
+        assert!(finalists.iter().all(|one| one["blocks"].as_array().map_or(0, Vec::len) >= 20));
+    }
+
+    let picture = file("oracle.svg").display().to_string();
+    let report = ["oracle-report", &folder, "--combinations", "12", "--svg", &picture];
+    let output = bench(&report)?;
+    let table = String::from_utf8(output.stdout)?;
+    assert!(table.starts_with("NVIDIA H200, 132 SMs, a model of co-running jobs, no GPU"));
+    for row in ["attention2048 + gemv8192", "gemm4096 + copy256"] {
+        assert_eq!(table.matches(&format!("| {row} ")).count(), 6, "{row}");
+    }
+    let limit = |what: &str| table.lines().find(|line| line.contains(what)).expect("a limit");
+    assert!(limit("at least 12").contains("| 12 "));
+    assert!(limit("without a comparison").contains("| none "));
+    // How good the tuner is, the limits say. The exit status is that of all of them.
+    let holds = !table.contains("DOES NOT HOLD");
+    assert_eq!(output.status.code(), Some(i32::from(!holds)), "{table}");
+
+    let picture = fs::read_to_string(picture)?;
+    assert!(!picture.contains("NaN") && !picture.contains("inf"));
+    let document = roxmltree::Document::parse(&picture)?;
+    let with = |class: &str| {
+        document.descendants().filter(|node| node.attribute("class") == Some(class)).count()
+    };
+    assert_eq!((with("landscape"), with("cell"), with("simulated")), (2, 128, 1));
+    assert_eq!(with("key"), 4);
+
+    Ok(())
+}
+
+#[test]
+fn limits_hold_or_fail_the_report() -> Outcome {
+    let folder = file("oracle-limits").display().to_string();
+    let goals = ["--goals", "throughput,makespan", "--no-priorities", "--out", &folder];
+    let output = bench(&[&["oracle", "--driver", "sim"], goals.as_slice(), &PAIRS].concat())?;
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let report = |combinations: &str| -> Result<_, Box<dyn std::error::Error>> {
+        let output = bench(&["oracle-report", &folder, "--combinations", combinations])?;
+        Ok((output.status.code(), String::from_utf8(output.stdout)?))
+    };
+    let (status, table) = report("4")?;
+    assert_eq!(status, Some(0), "{table}");
+    assert_eq!(table.matches("| holds ").count(), 7);
+    let (status, table) = report("5")?;
+    assert_eq!(status, Some(1), "{table}");
+    assert_eq!(table.matches("| DOES NOT HOLD ").count(), 1);
+
+    // A choice that is half as good as it was: its regret and its loss are too great.
+    let path = file("oracle-limits").join("gemm4096-copy256.json");
+    let mut pair: Value = serde_json::from_str(&fs::read_to_string(&path)?)?;
+    let finalists = pair["combinations"][0]["finalists"].as_array_mut().expect("finalists");
+    for finalist in finalists.iter_mut() {
+        let factor = if finalist["chosen"] == true { 0.5 } else { 1.0 };
+        let slower = |worth: &mut Value| {
+            worth["score"] = (factor * worth["score"].as_f64().unwrap_or(0.0)).into();
+        };
+        slower(&mut finalist["value"]);
+        finalist["worths"].as_array_mut().expect("blocks").iter_mut().for_each(slower);
+    }
+    fs::write(&path, pair.to_string())?;
+    let (status, table) = report("4")?;
+    assert_eq!(status, Some(1), "{table}");
+    let row =
+        table.lines().find(|row| row.contains("gemm4096 + copy256") && row.contains("throughput"));
+    assert!(row.is_some_and(|row| row.contains("| regret ")), "{table}");
+    assert_eq!(table.matches("| DOES NOT HOLD ").count(), 2, "{table}");
+    Ok(())
+}
+
+#[test]
+fn a_dry_run_measures_nothing() -> Outcome {
+    let line = ["oracle", "--driver", "sim", "--dry-run", "--goals", "throughput,keep:50:1"];
+    let output = bench(&[&line, PAIRS.as_slice()].concat())?;
+    assert_eq!(output.status.code(), Some(0));
+    let text = String::from_utf8(output.stdout)?;
+    assert!(text.starts_with("140 arms: "), "{text}");
+    assert!(text.contains("\n4 combinations: "), "{text}");
+    Ok(())
+}
+
+#[test]
+fn wrong_pairs_goals_and_files_are_refused() -> Outcome {
+    let fails = |arguments: &[&str], words: &str| -> Outcome {
+        let output = bench(arguments)?;
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains(words), "{error}");
+        Ok(())
+    };
+    let with = |more: &[&'static str]| {
+        ["oracle", "--driver", "sim", "--dry-run"].into_iter().chain(more.to_vec()).collect()
+    };
+    let wrong: [(Vec<&str>, &str); 4] = [
+        (with(&["--pair", "gemm"]), "a pair is two jobs"),
+        (with(&["--pair", "gemm,copies"]), "no job is named `copies`"),
+        (with(&["--pair", "gemm,copy", "--goals", "most"]), "is no goal"),
+        (with(&["--pair", "gemm,copy", "--budget", "-1"]), "budget"),
+    ];
+    for (arguments, words) in &wrong {
+        fails(arguments, words)?;
+    }
+    let empty = file("oracle-empty");
+    fs::create_dir_all(&empty)?;
+    let empty = empty.display().to_string();
+    fails(&["oracle-report", &empty], "no file of a pair")?;
+    fails(&["oracle-report", "/no/such/file"], "/no/such/file")
+}
