@@ -302,10 +302,10 @@ impl<M: Measure> Search<'_, M> {
         let medians = self.references.iter().zip(&self.alone);
         self.alone = medians.map(|(rates, first)| median(rates).unwrap_or(*first)).collect();
         let names: Vec<&str> = self.question.jobs.iter().map(|job| job.name.as_str()).collect();
-        self.scorer = Scorer::new(&self.question.goal, &names, self.alone.clone());
+        self.scorer = Scorer::of(&self.question.goal, &names, self.alone.clone());
         for record in &mut self.records {
             record.scores = record.samples.iter().map(|sample| self.scorer.score(sample)).collect();
-            record.value = self.scorer.value(&record.samples, &record.scores);
+            record.value = self.scorer.value_of(&record.samples, &record.scores);
         }
     }
 
