@@ -165,6 +165,12 @@ impl Arm {
         }
     }
 
+    /// Whether at least half of the SMs are in no job's floor.
+    pub(crate) fn shares_many(&self, sms: u32) -> bool {
+        let floors: u32 = self.parts.iter().map(|part| part.floor).sum();
+        2 * floors <= sms
+    }
+
     pub(crate) fn has_priorities(&self) -> bool {
         self.priorities.windows(2).any(|pair| pair[0] != pair[1])
     }

@@ -89,6 +89,8 @@ const BLOCKS: f64 = 300.0;
 const STARTS: usize = 5;
 /// Partitions that are measured because of what the jobs' times alone predict.
 const PREDICTED: usize = 10;
+/// By how much a partition misses the bound whose neighbours may meet it and be better than the best.
+const NEAR_MISS: f64 = 0.25;
 /// Neighbours of a partition that are measured in a round.
 const NEAR: usize = 8;
 /// Partitions that are in the last comparison.
@@ -364,9 +366,22 @@ impl<M: Measure> Search<'_, M> {
         }
         self.measure_all(&unpartitioned, ROUNDS_END, "without partitions")?;
         let mut initial = self.predicted_best();
-        for arm in self.question.space.initial() {
-            if !initial.contains(&arm) {
-                initial.push(arm);
+        let space = &self.question.space;
+        let first = self.scorer.percentile().map(|(job, _)| job);
+        for arm in space.initial() {
+            // Where many SMs are shared, a priority decides who has them.
+            let ordered = if arm.shares_many(space.pieces.sms) {
+                space.with_priorities(&arm)
+            } else {
+                Vec::new()
+            };
+            let is_wanted =
+                |(job, arm): (usize, Arm)| first.is_none_or(|first| first == job).then_some(arm);
+            let ordered: Vec<Arm> = ordered.into_iter().enumerate().filter_map(is_wanted).collect();
+            for arm in std::iter::once(arm).chain(ordered) {
+                if !initial.contains(&arm) {
+                    initial.push(arm);
+                }
             }
         }
         self.measure_all(&initial, ROUNDS_END, "partitions far from each other")
@@ -410,15 +425,12 @@ impl<M: Measure> Search<'_, M> {
             let best: Vec<usize> = best.into_iter().take(keep).collect();
             let mut arms: Vec<Arm> =
                 best.iter().map(|place| self.records[*place].arm.clone()).collect();
-            for place in best.iter().take(3) {
+            let near_misses = self.near_misses();
+            for place in best.iter().take(3).chain(&near_misses) {
                 let arm = &self.records[*place].arm;
                 let near = space.neighbours(arm, step);
-                // A priority helps or does not, wherever the border is.
-                let ordered = if round % 2 == 0 && !arm.has_priorities() {
-                    space.with_priorities(arm)
-                } else {
-                    Vec::new()
-                };
+                let ordered =
+                    if !arm.has_priorities() { space.with_priorities(arm) } else { Vec::new() };
                 let is_new = |arm: &Arm| !self.places.contains_key(arm) && !arms.contains(arm);
                 let near = self.most_promising(near.into_iter().filter(is_new).collect(), NEAR);
                 let ordered = ordered.into_iter().filter(is_new).collect::<Vec<_>>();
@@ -476,10 +488,21 @@ impl<M: Measure> Search<'_, M> {
             }
             round += 1;
         }
-        let Some((chosen, rival)) = self.chosen(&finalists).zip(rival) else { return Ok(None) };
+        let Some((mut chosen, mut rival)) = self.chosen(&finalists).zip(rival) else {
+            return Ok(None);
+        };
         self.reference()?;
         let (mut pairs, mut round) = (Vec::new(), 0);
         while self.has_time(1.0, "the winner beside the best without partitions") {
+            // Who turns out to miss the bound is compared no longer, where another meets it.
+            let now = (
+                self.meeting(chosen, |arm| arm.kind() == ArmKind::Partition),
+                self.meeting(rival, |arm| arm.kind() != ArmKind::Partition),
+            );
+            if now != (chosen, rival) {
+                pairs.clear();
+                (chosen, rival) = now;
+            }
             let mut scores = [0.0; 2];
             let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
             for side in order {
@@ -492,6 +515,31 @@ impl<M: Measure> Search<'_, M> {
         }
         self.reference()?;
         Ok(Some(verdict::Pairs { chosen, rival, scores: pairs }))
+    }
+
+    /// An arm or, where it misses the bound, the best of its kind that meets it.
+    fn meeting(&self, place: usize, is_wanted: impl Fn(&Arm) -> bool) -> usize {
+        let meets = |place: &usize| self.value(*place).is_some_and(Value::meets);
+        if meets(&place) {
+            return place;
+        }
+        self.best(is_wanted).filter(meets).unwrap_or(place)
+    }
+
+    /// Partitions that only just miss the bound, and would be better than the best that meets it.
+    fn near_misses(&self) -> Vec<usize> {
+        let partitions = self.ranked(|arm| arm.kind() == ArmKind::Partition);
+        let best = partitions.first().and_then(|place| self.value(*place));
+        let Some(best) = best.filter(|best| best.meets()) else { return Vec::new() };
+        let mut near: Vec<(usize, Value)> = partitions
+            .into_iter()
+            .filter_map(|place| Some((place, self.value(place)?)))
+            .filter(|(_, value)| {
+                !value.meets() && value.miss < NEAR_MISS && value.score > best.score
+            })
+            .collect();
+        near.sort_by(|(_, a), (_, b)| b.score.total_cmp(&a.score));
+        near.into_iter().take(2).map(|(place, _)| place).collect()
     }
 
     fn value(&self, place: usize) -> Option<Value> {
