@@ -120,7 +120,7 @@ impl Space {
     }
 
     fn allowed(&self, mut arms: Vec<Arm>) -> Vec<Arm> {
-        arms.retain(|arm| self.holds_floors(arm));
+        arms.retain(|arm| self.allows(arm.kind()) && self.holds_floors(arm));
         arms.dedup();
         arms
     }
@@ -280,6 +280,18 @@ mod tests {
     fn space(jobs: usize, floors: Vec<u32>) -> Space {
         let pieces = Pieces::of(&[[8; 15].as_slice(), &[12]].concat());
         Space { pieces, jobs, step: 8, floors, left_out: Vec::new() }
+    }
+
+    #[test]
+    fn partitions_can_be_left_out() {
+        for jobs in 2..4 {
+            let mut space = space(jobs, vec![0; jobs]);
+            let arm = space.initial().remove(0);
+            assert!(!space.coarse().is_empty() && !space.neighbours(&arm, 8).is_empty());
+            space.left_out.push(ArmKind::Partition);
+            assert!(space.initial().is_empty() && space.coarse().is_empty());
+            assert!(space.every_pair().is_empty() && space.neighbours(&arm, 8).is_empty());
+        }
     }
 
     #[test]
