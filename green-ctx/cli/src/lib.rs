@@ -179,6 +179,19 @@ pub fn svg(report: &Report) -> String {
     svg::render(report)
 }
 
+/// What `green-ctx --json tune --show` prints of a file with this outcome: all that `green-ctx --json tune`
+/// prints, without the device's ordinal.
+#[must_use]
+pub fn tuning_json(outcome: &green_ctx::tune::Outcome) -> String {
+    to_json(&tune::Answer::of_file(outcome))
+}
+
+/// How far a search is, in a line of at most 100 characters: the bar that `green-ctx tune` draws.
+#[must_use]
+pub fn tuning_line(progress: &green_ctx::tune::Progress<'_>) -> String {
+    tune::line(progress)
+}
+
 /// A picture of what a search found: each arm by what it brings to the jobs, and each job alone by the
 /// number of its SMs.
 ///

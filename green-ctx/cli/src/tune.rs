@@ -13,8 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use green_ctx::tune::{self, Outcome as Tuned, Pieces, Store, TuneError};
 use green_ctx::{Device, Error};
 
-use self::answer::Answer;
+pub(crate) use self::answer::Answer;
 use self::progress::Bar;
+pub(crate) use self::progress::line;
 use self::question::Question;
 use crate::Options;
 use crate::failure::Failure;

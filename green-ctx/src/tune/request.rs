@@ -118,6 +118,16 @@ impl Request {
         self
     }
 
+    /// Whether jobs can be tuned by it, for whoever prepares them at some cost: [`with`] asks the same before
+    /// it runs anything.
+    ///
+    /// # Errors
+    ///
+    /// [`RequestError::Wrong`].
+    pub fn check(&self, jobs: &[Profile], pieces: &Pieces) -> Result<(), RequestError> {
+        self.question(jobs, pieces).map(drop)
+    }
+
     pub(crate) fn question(
         &self,
         jobs: &[Profile],

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::output::{DeviceObject, DriverObject};
 
 #[derive(Serialize)]
-pub(super) struct Answer<'a> {
+pub(crate) struct Answer<'a> {
     driver: Option<DriverObject>,
     device: Option<DeviceObject>,
     verdict: VerdictObject<'a>,
@@ -61,7 +61,7 @@ impl<'a> Answer<'a> {
     }
 
     /// Of an outcome that a file keeps: which device it was is not known by its number any more.
-    pub(super) fn of_file(outcome: &'a Outcome) -> Answer<'a> {
+    pub(crate) fn of_file(outcome: &'a Outcome) -> Answer<'a> {
         let verdict = &outcome.verdict;
         let machine = outcome.machine.as_ref();
         Answer {

@@ -38,7 +38,8 @@ impl Bar {
     }
 }
 
-fn line(progress: &Progress<'_>) -> String {
+/// The line that it shows.
+pub(crate) fn line(progress: &Progress<'_>) -> String {
     let spent = progress.spent.clamp(0.0, 1.0);
     let full = (spent * WIDTH as f64).round() as usize;
     let best = progress.best.as_ref().map_or_else(String::new, |best| format!("; best: {best}"));
