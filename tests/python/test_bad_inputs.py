@@ -65,6 +65,11 @@ STOP = KeyboardInterrupt("stop")
         "GraphCache().get(odd(raw_cuda_graph=error), part)",
         "verify(odd(values=error))",
         "verify(raising(error))",
+        "tune(raising(error))",
+        'tune({"a": odd(raw_cuda_graph=error), "b": graph})',
+        'tune({"a": Job(graph, arrival=raising(error)), "b": graph})',
+        'tune({"a": graph, "b": graph}, floors=odd(items=error))',
+        'tune({"a": graph, "b": graph}, leave_out=raising(error))',
     ],
 )
 def test_what_the_callers_own_code_raises_passes(call, error, torch):
@@ -132,6 +137,10 @@ def test_what_the_callers_own_code_raises_passes(call, error, torch):
         "runtime.host_register(odd(index=stop), 64)",
         "runtime.stream_destroy(odd(index=stop))",
         "info(odd(index=stop))",
+        'tune({"a": graph, "b": graph}, budget=odd(float=stop))',
+        'tune({"a": graph, "b": graph}, step=odd(index=stop))',
+        'tune({"a": graph, "b": graph}, weights={"a": odd(float=stop)})',
+        'tune({"a": graph, "b": graph}, floors={"a": odd(index=stop)})',
     ],
 )
 def test_an_interrupt_passes(call, torch):
@@ -149,6 +158,7 @@ def test_an_interrupt_passes(call, torch):
         "allocator.mem_pool()",
         "sm_count()",
         "watch().__enter__()",
+        'tune({"a": lambda: None, "b": graph})',
     ],
 )
 def test_what_needs_torch_says_so(call, monkeypatch):

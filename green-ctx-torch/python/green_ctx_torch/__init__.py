@@ -42,15 +42,20 @@ from green_ctx_torch._native import (
     Report,
     RetargetedGraph,
     Share,
+    TuningOutcome,
+    TuningProgress,
+    TuningVerdict,
     __version__,
     audit,
     dry_run,
     fit,
     info,
+    load_tuning,
     partition,
     retarget,
     verify,
 )
+from green_ctx_torch._tuning import Job, tune, tuned
 from green_ctx_torch.sizing import sm_count
 from green_ctx_torch.watching import Escape, Watch, watch
 
@@ -63,6 +68,7 @@ __all__ = [
     "Fit",
     "GraphCache",
     "GreenContext",
+    "Job",
     "Location",
     "NodeAudit",
     "Partition",
@@ -73,6 +79,9 @@ __all__ = [
     "Report",
     "RetargetedGraph",
     "Share",
+    "TuningOutcome",
+    "TuningProgress",
+    "TuningVerdict",
     "Watch",
     "__version__",
     "audit",
@@ -81,11 +90,14 @@ __all__ = [
     "flashinfer",
     "green_contexts",
     "info",
+    "load_tuning",
     "partition",
     "retarget",
     "sglang",
     "sizing",
     "sm_count",
+    "tune",
+    "tuned",
     "verify",
     "watch",
 ]

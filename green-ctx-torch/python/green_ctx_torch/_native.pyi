@@ -1,3 +1,4 @@
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import (
     Any,
@@ -34,11 +35,16 @@ __all__ = [
     "RetargetedGraph",
     "SMPartition",
     "Share",
+    "TuningOutcome",
+    "TuningProgress",
+    "TuningVerdict",
     "__version__",
     "_capture_begins",
     "_capture_ends",
     "_main",
+    "_Tuner",
     "_partition_here",
+    "_recorded",
     "_run_handle",
     "_stream_here",
     "audit",
@@ -53,6 +59,7 @@ __all__ = [
     "info",
     "is_localization_supported",
     "library_path",
+    "load_tuning",
     "memory_info",
     "partition",
     "profiler_start",
@@ -495,6 +502,118 @@ def verify(
     | None = None,
     device: _Device = None,
 ) -> Report: ...
+
+@final
+class TuningVerdict:
+    @property
+    def kind(self) -> Literal["sequential", "streams", "priority", "partition"]: ...
+    @property
+    def shares(self) -> dict[str, str]: ...
+    @property
+    def priority(self) -> dict[str, int]: ...
+    @property
+    def gain(self) -> float | None: ...
+    @property
+    def confidence(self) -> float | None: ...
+    @property
+    def upper(self) -> float | None: ...
+    @property
+    def meets(self) -> bool: ...
+    @property
+    def sentence(self) -> str: ...
+
+class _Latency(TypedDict):
+    p50: float
+    p99: float | None
+
+class _TunedJob(TypedDict):
+    name: str
+    host_bound: bool
+    solo: dict[str, float]
+
+class _TunedArm(TypedDict):
+    kind: Literal["sequential", "streams", "priority", "partition"]
+    shares: dict[str, str]
+    priority: dict[str, int]
+    rates: dict[str, float]
+    latency_us: dict[str, _Latency]
+    samples: int
+    skipped: str | None
+
+@final
+class TuningOutcome:
+    @property
+    def verdict(self) -> TuningVerdict: ...
+    @property
+    def goal(self) -> str: ...
+    @property
+    def jobs(self) -> list[_TunedJob]: ...
+    @property
+    def arms(self) -> list[_TunedArm]: ...
+    @property
+    def notes(self) -> list[str]: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def drift(self) -> float: ...
+    @property
+    def complete(self) -> bool: ...
+    def explain(self) -> str: ...
+    def svg(self) -> str: ...
+    def _repr_svg_(self) -> str: ...
+    def to_json(self) -> str: ...
+    def save(self, path: str | os.PathLike[str]) -> bool: ...
+    def partitions(self, device: _Device = None) -> Partitions: ...
+
+def load_tuning(path: str | os.PathLike[str]) -> TuningOutcome: ...
+
+@final
+class TuningProgress:
+    @property
+    def step(self) -> str: ...
+    @property
+    def spent(self) -> float: ...
+    @property
+    def blocks(self) -> int: ...
+    @property
+    def best(self) -> str | None: ...
+
+@final
+class _Tuner:
+    def __new__(
+        cls,
+        jobs: Sequence[tuple[str, str | Iterable[float], str]],
+        goal: str,
+        weights: Mapping[str, float] | None,
+        device: _Device,
+        budget: float | None,
+        step: SupportsIndex,
+        floors: Mapping[str, SupportsIndex] | None,
+        leave_out: str | Iterable[str],
+    ) -> _Tuner: ...
+    @property
+    def device(self) -> int: ...
+    def immovable(self, graph: _Graph | int) -> str | None: ...
+    def stored(self, path: str | os.PathLike[str]) -> TuningOutcome | str: ...
+    def run(
+        self,
+        works: Sequence[
+            tuple[
+                _Graph | int | None,
+                Callable[[int], object] | None,
+                Callable[[int], object] | None,
+            ]
+        ],
+        notes: Sequence[str],
+        progress: Callable[[TuningProgress], object] | None,
+    ) -> TuningOutcome: ...
+
+def _recorded(
+    path: str | os.PathLike[str],
+    goal: str | None,
+    weights: Mapping[str, float] | None,
+    device: _Device,
+) -> TuningOutcome: ...
 def info(device: _Device = None) -> dict[str, Any]: ...
 def _main(arguments: list[str]) -> int: ...
 def _run_handle(original: Callable[[Any], Any], handle: Any) -> Any: ...

@@ -30,6 +30,10 @@ mod share;
 mod sm_partition;
 mod task;
 mod torch;
+mod tuner;
+mod tuning_call;
+mod tuning_outcome;
+mod tuning_request;
 mod workqueue;
 
 use pyo3::pymodule;
@@ -85,6 +89,12 @@ mod _native {
     use crate::sm_partition::SMPartition;
     #[pymodule_export]
     use crate::task::_run_handle;
+    #[pymodule_export]
+    use crate::tuner::{_Tuner, _recorded};
+    #[pymodule_export]
+    use crate::tuning_call::TuningProgress;
+    #[pymodule_export]
+    use crate::tuning_outcome::{TuningOutcome, TuningVerdict, load_tuning};
 
     #[pymodule_export]
     #[allow(non_upper_case_globals, reason = "what Python calls a module's version")]

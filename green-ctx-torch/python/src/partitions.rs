@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use green_ctx::{StreamOptions, context::Context, resource::Provision};
+use green_ctx::{Device, SplitRequest, StreamOptions, context::Context, resource::Provision};
 use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -180,6 +180,27 @@ pub(crate) fn partition(
     let device = device.ordinal(py)?;
     let living = blocking(py, move || make(device, &request))?;
     Partitions::new(py, living)
+}
+
+/// Makes the partitions of a request in which each one's stream has a priority, in the order of the names.
+pub(crate) fn make_split(
+    device: &Device,
+    request: SplitRequest,
+    priorities: &[(String, i32)],
+) -> Result<Vec<Arc<Live>>, Fault> {
+    let split = device.resources().sm()?.split(request)?;
+    let contexts = split.groups.into_iter().map(|group| Ok(device.create_context(group)?));
+    let contexts = contexts.collect::<green_ctx::Result<Vec<Context>>>()?;
+    let place = |name: &str| priorities.iter().position(|(known, _)| known == name);
+    let living = contexts.into_iter().map(|context| {
+        let priority = place(context.label()).map_or(0, |place| priorities[place].1);
+        let options = StreamOptions::default().priority(priority);
+        Live::with_stream(context, options).map(Arc::new)
+    });
+    let mut living = living.collect::<Result<Vec<_>, _>>()?;
+    living.sort_by_key(|live| place(live.name()));
+    living.iter().for_each(report::note_partition);
+    Ok(living)
 }
 
 fn make(ordinal: i64, request: &Request) -> Result<Vec<Arc<Live>>, Fault> {

@@ -1,0 +1,237 @@
+//! Tunes jobs that are Python's: functions, and graphs that torch has captured.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use green_ctx::resource::Granularity;
+use green_ctx::tune::{
+    self, Job, Outcome, Pieces, Profile, Progress, Request, RequestError, Store, TuneError,
+};
+use green_ctx::{Device, Error};
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+use crate::argument::{self, DeviceId, Whole, unexpected};
+use crate::device::device;
+use crate::fault::{Fault, unsigned};
+use crate::gil::{Signals, blocking};
+use crate::graph;
+use crate::tuning_call::{Raised, called};
+use crate::tuning_outcome::{self, TuningOutcome};
+use crate::tuning_request::{self, Described, Named, kinds, named, seconds};
+
+/// What is to be tuned, read and checked, without the work of the jobs: that is prepared at some cost, and
+/// only where no file has the outcome.
+#[pyclass(frozen, module = "green_ctx_torch._native")]
+pub(crate) struct _Tuner {
+    device: i64,
+    jobs: Vec<Named>,
+    request: Request,
+}
+
+#[pymethods]
+impl _Tuner {
+    #[new]
+    #[allow(clippy::too_many_arguments, reason = "Python's keywords")]
+    fn new(
+        py: Python<'_>,
+        jobs: Vec<Described<'_>>,
+        goal: &Bound<'_, PyAny>,
+        weights: Option<&Bound<'_, PyAny>>,
+        device: DeviceId,
+        budget: Option<&Bound<'_, PyAny>>,
+        step: Whole,
+        floors: Option<&Bound<'_, PyAny>>,
+        leave_out: &Bound<'_, PyAny>,
+    ) -> PyResult<_Tuner> {
+        let jobs = jobs.iter().map(named).collect::<PyResult<Vec<_>>>()?;
+        let step = unsigned("a step", step.0)?;
+        let mut request = Request::new(tuning_request::goal(goal, weights)?).step(step);
+        if let Some(budget) = budget {
+            request = request.budget(seconds(budget)?);
+        }
+        if let Some(floors) = floors {
+            const EXPECTED: &str = "floors maps names of jobs to SMs, as in {\"decode\": 32}";
+            for (name, sms) in argument::pairs(floors, EXPECTED)? {
+                let sms = argument::index(&sms, || unexpected(&sms, EXPECTED))?;
+                let sms = unsigned("a floor", sms.extract::<Whole>()?.0)?;
+                request = request.floor(argument::name("job", &name)?, sms);
+            }
+        }
+        for kind in kinds(leave_out)? {
+            request = request.leave_out(kind);
+        }
+        let device = device.ordinal(py)?;
+        let tuner = _Tuner { device, jobs, request };
+        blocking(py, || {
+            let pieces = pieces(&self::device(device)?)?;
+            tuner.request.check(&tuner.profiles(), &pieces).map_err(of_request)
+        })?;
+        Ok(tuner)
+    }
+
+    /// The device's ordinal.
+    #[getter]
+    fn device(&self) -> i64 {
+        self.device
+    }
+
+    /// Why copies of a graph cannot be made for partitions; None where they can.
+    fn immovable(&self, py: Python<'_>, graph: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+        let address = graph::address(graph)?;
+        let moved = |device: &Device| {
+            Ok::<_, Fault>(
+                graph::borrow(device, address)?
+                    .retarget(&device.primary_context()?)?
+                    .instantiate()?,
+            )
+        };
+        blocking(py, || Ok(moved(&device(self.device)?).err().map(|fault| fault.message())))
+    }
+
+    /// What a file keeps for these jobs and this request, or text that says why that cannot be used.
+    fn stored(&self, py: Python<'_>, path: PathBuf) -> PyResult<Py<PyAny>> {
+        let found = blocking(py, || {
+            let device = device(self.device)?;
+            Ok(Store::new(path).load(&device, &self.profiles(), &self.request))
+        })?;
+        Ok(match found {
+            Ok(outcome) => Py::new(py, TuningOutcome::new(outcome, Some(self.device)))?.into_any(),
+            Err(miss) => PyString::new(py, &miss.to_string()).into_any().unbind(),
+        })
+    }
+
+    /// Tunes. `progress` is called before each block. The outcome has these notes beside its own.
+    fn run(
+        &self,
+        py: Python<'_>,
+        works: Vec<Work<Bound<'_, PyAny>>>,
+        notes: Vec<String>,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<TuningOutcome> {
+        let works = works.into_iter().map(|(graph, function, before)| {
+            let address = graph.map(|graph| graph::address(&graph)).transpose()?;
+            Ok((address, function, before))
+        });
+        let works = works.collect::<PyResult<Vec<_>>>()?;
+        let outcome = blocking(py, move || {
+            let raised = Arc::new(Raised::of(self.jobs.len()));
+            let found = self.search(works, progress, &raised);
+            // What Python raised says more than that the search has ended because of it.
+            match raised.ended() {
+                Some(error) => Err(Fault::Python(error)),
+                None => found.map(|mut outcome| {
+                    outcome.notes.extend(notes);
+                    outcome
+                }),
+            }
+        })?;
+        Ok(TuningOutcome::new(outcome, Some(self.device)))
+    }
+}
+
+/// A job's graph or a function that submits an iteration to a stream, and what is called before each block.
+/// Functions take the stream's address.
+type Work<Graph> = (Option<Graph>, Option<Py<PyAny>>, Option<Py<PyAny>>);
+
+impl _Tuner {
+    fn profiles(&self) -> Vec<Profile> {
+        self.jobs.iter().map(Named::profile).collect()
+    }
+
+    /// Searches, without the GIL.
+    fn search(
+        &self,
+        works: Vec<Work<usize>>,
+        progress: Option<Py<PyAny>>,
+        raised: &Arc<Raised>,
+    ) -> Result<Outcome, Fault> {
+        let device = device(self.device)?;
+        let mut jobs = Vec::with_capacity(works.len());
+        for (place, (known, (graph, function, before))) in self.jobs.iter().zip(works).enumerate() {
+            let call = |function| called(function, Arc::clone(raised), place);
+            let mut job = match (graph, function) {
+                (Some(address), _) => {
+                    let graph = graph::borrow(&device, address)?;
+                    // SAFETY: the caller's argument keeps torch's graph alive, and that its memory; of an
+                    // address the caller promises it, and of both that it may run beside the other jobs.
+                    unsafe { Job::graph(&known.name, graph) }
+                }
+                (None, Some(function)) => Job::new(&known.name, call(function)),
+                (None, None) => return Err(Fault::value(format!("{} has no work", known.name))),
+            };
+            if let Some(before) = before {
+                job = job.before_block(call(before));
+            }
+            jobs.push(job.arrival(known.arrival.clone()).key(&known.key));
+        }
+        let mut signals = Signals::default();
+        let mut go_on = |now: &Progress<'_>| {
+            !raised.is_ending() && signals.is_quiet() && raised.tells(progress.as_ref(), now)
+        };
+        let found = tune::run(&device, &mut jobs, &self.request, &mut go_on);
+        if signals.is_raised() {
+            return Err(signals.into());
+        }
+        found.map_err(|error| match error {
+            TuneError::Request(RequestError::Job { job, reason }) => {
+                let place = self.jobs.iter().position(|known| known.name == job);
+                match place.and_then(|place| raised.of_job(place)) {
+                    Some(error) => Fault::Python(error),
+                    None => Fault::state(format!("{job} does not run: {reason}")),
+                }
+            }
+            TuneError::Request(error) => of_request(error),
+            // The arguments are right: no SMs are free, say.
+            TuneError::Failed(Error::InvalidRequest(reason)) => Fault::state(reason),
+            TuneError::Failed(error) => error.into(),
+        })
+    }
+}
+
+/// What a file keeps, checked for the jobs that it names, and for a goal where one is given.
+#[pyfunction]
+pub(crate) fn _recorded(
+    py: Python<'_>,
+    path: PathBuf,
+    goal: Option<&Bound<'_, PyAny>>,
+    weights: Option<&Bound<'_, PyAny>>,
+    device: DeviceId,
+) -> PyResult<TuningOutcome> {
+    let goal = goal.map(|goal| tuning_request::goal(goal, weights)).transpose()?;
+    let ordinal = device.ordinal(py)?;
+    let outcome = blocking(py, || {
+        let (store, device) = (Store::new(path), self::device(ordinal)?);
+        let found = tuning_outcome::read(&store)?;
+        let jobs = found.jobs.iter();
+        let jobs: Vec<Profile> = jobs
+            .map(|job| Profile::new(&job.name).arrival(job.arrival.clone()).key(&job.key))
+            .collect();
+        let request = Request::new(goal.unwrap_or(found.goal)).step(found.limits.step);
+        let floors = found.limits.floors.into_iter();
+        let request = floors.fold(request, |request, (job, sms)| request.floor(job, sms));
+        let kinds = found.limits.left_out.into_iter();
+        let request = kinds.fold(request, Request::leave_out);
+        let path = store.path().display();
+        let loaded = store.load(&device, &jobs, &request);
+        loaded.map_err(|miss| {
+            Fault::value(format!("{path} is not for here: {miss}; give the jobs, to tune them"))
+        })
+    })?;
+    Ok(TuningOutcome::new(outcome, Some(ordinal)))
+}
+
+/// What a device is divided in where nothing of it is held.
+fn pieces(device: &Device) -> Result<Pieces, Fault> {
+    Ok(Pieces::of(&device.resources().sm()?.unit_counts(Granularity::default())?))
+}
+
+fn of_request(error: RequestError) -> Fault {
+    match error {
+        RequestError::Interrupted => Fault::state(
+            "progress has ended the search before anything was known; let it go on until there is a \
+             best arm",
+        ),
+        error => Fault::value(error.to_string()),
+    }
+}

@@ -1,0 +1,153 @@
+//! What the tuner calls of Python's, and what that raises.
+
+use std::sync::Arc;
+
+use green_ctx::Stream;
+use green_ctx::tune::{JobError, Progress};
+use parking_lot::Mutex;
+use pyo3::exceptions::PyException;
+use pyo3::prelude::*;
+
+/// What Python's functions have raised meanwhile, on any thread. Locked without the GIL and for a moment.
+pub(crate) struct Raised {
+    /// The last exception of each job: an arm in which a job fails is left out.
+    jobs: Mutex<Vec<Option<PyErr>>>,
+    /// What ends the search: an interrupt, or whatever `progress` raised.
+    end: Mutex<Option<PyErr>>,
+}
+
+impl Raised {
+    pub(crate) fn of(jobs: usize) -> Raised {
+        Raised { jobs: Mutex::new((0..jobs).map(|_| None).collect()), end: Mutex::new(None) }
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        self.end.lock().is_some()
+    }
+
+    pub(crate) fn ended(&self) -> Option<PyErr> {
+        self.end.lock().take()
+    }
+
+    fn note(&self, place: usize, error: Option<PyErr>) {
+        if let Some(last) = self.jobs.lock().get_mut(place) {
+            *last = error;
+        }
+    }
+
+    pub(crate) fn of_job(&self, place: usize) -> Option<PyErr> {
+        self.jobs.lock().get_mut(place)?.take()
+    }
+
+    fn ends(&self, error: PyErr) {
+        self.end.lock().get_or_insert(error);
+    }
+
+    /// Calls `progress`. Whether the search is to go on.
+    pub(crate) fn tells(&self, progress: Option<&Py<PyAny>>, now: &Progress<'_>) -> bool {
+        let Some(progress) = progress else { return true };
+        let answered = Python::try_attach(|py| {
+            let answer = progress.bind(py).call1((TuningProgress::of(now),))?;
+            Ok(answer.is_none() || answer.is_truthy()?)
+        });
+        match answered {
+            Some(Ok(goes_on)) => goes_on,
+            Some(Err(error)) => {
+                self.ends(error);
+                false
+            }
+            None => false,
+        }
+    }
+}
+
+/// A function of Python's that is called with a stream's address, on whichever thread.
+pub(crate) fn called(
+    function: Py<PyAny>,
+    raised: Arc<Raised>,
+    place: usize,
+) -> impl FnMut(&Stream) -> Result<(), JobError> + Send + 'static {
+    move |stream| {
+        let address = stream.as_raw().addr();
+        let answered = Python::try_attach(|py| {
+            let called = function.bind(py).call1((address,));
+            called.map(drop).map_err(|error| {
+                let passes = !error.is_instance_of::<PyException>(py);
+                (error.to_string(), passes, error)
+            })
+        });
+        match answered {
+            Some(Ok(())) => {
+                // What failed before is no reason for what fails next.
+                raised.note(place, None);
+                Ok(())
+            }
+            Some(Err((text, passes, error))) => {
+                match passes {
+                    true => raised.ends(error),
+                    false => raised.note(place, Some(error)),
+                }
+                Err(text.into())
+            }
+            None => Err("the interpreter is ending".into()),
+        }
+    }
+}
+
+/// How far a search is.
+#[pyclass(frozen, module = "green_ctx_torch")]
+pub(crate) struct TuningProgress {
+    step: String,
+    spent: f64,
+    blocks: usize,
+    best: Option<String>,
+    line: String,
+}
+
+impl TuningProgress {
+    fn of(progress: &Progress<'_>) -> TuningProgress {
+        TuningProgress {
+            step: progress.step.to_owned(),
+            spent: progress.spent,
+            blocks: progress.blocks,
+            best: progress.best.clone(),
+            line: green_ctx_cli::tuning_line(progress),
+        }
+    }
+}
+
+#[pymethods]
+impl TuningProgress {
+    /// What is being done.
+    #[getter]
+    fn step(&self) -> &str {
+        &self.step
+    }
+
+    /// The part of the budget that is spent, from 0 to 1.
+    #[getter]
+    fn spent(&self) -> f64 {
+        self.spent
+    }
+
+    /// How many blocks were measured.
+    #[getter]
+    fn blocks(&self) -> usize {
+        self.blocks
+    }
+
+    /// The best arm so far, in words; None where there is none yet.
+    #[getter]
+    fn best(&self) -> Option<&str> {
+        self.best.as_deref()
+    }
+
+    /// A bar of at most 100 characters, as the command draws it.
+    fn __str__(&self) -> &str {
+        &self.line
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<TuningProgress {:.0} %, {}>", 100.0 * self.spent, self.step)
+    }
+}

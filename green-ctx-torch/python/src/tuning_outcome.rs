@@ -1,0 +1,238 @@
+//! What tuning found, as Python sees it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use green_ctx::tune::{Miss, Outcome, Store, Verdict};
+use pyo3::prelude::*;
+
+use crate::argument::DeviceId;
+use crate::device::device;
+use crate::fault::Fault;
+use crate::gil::blocking;
+use crate::partitions::{Partitions, make_split};
+
+/// What tuning found: the verdict, and the figures that it rests on. Notebooks show it as a picture.
+#[pyclass(frozen, module = "green_ctx_torch")]
+pub(crate) struct TuningOutcome {
+    outcome: Arc<Outcome>,
+    /// The device that it was found on or looked up for in this process; `None` of a file's.
+    device: Option<i64>,
+}
+
+impl TuningOutcome {
+    pub(crate) fn new(outcome: Outcome, device: Option<i64>) -> TuningOutcome {
+        TuningOutcome { outcome: Arc::new(outcome), device }
+    }
+
+    /// A list of the outcome's JSON.
+    fn of_json<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        py.import("json")?.call_method1("loads", (self.to_json(py),))?.get_item(name)
+    }
+}
+
+#[pymethods]
+impl TuningOutcome {
+    /// What to do, and what it brings.
+    #[getter]
+    fn verdict(&self) -> TuningVerdict {
+        TuningVerdict(self.outcome.verdict.clone())
+    }
+
+    /// The goal, as text.
+    #[getter]
+    fn goal(&self) -> String {
+        self.outcome.goal.to_string()
+    }
+
+    /// The jobs, as the JSON has them: a dict each with `name`, `host_bound`, whether the host needs longer to
+    /// submit an iteration than the GPU to run it, and `solo`, the iterations a second alone on so many SMs.
+    #[getter]
+    fn jobs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.of_json(py, "jobs")
+    }
+
+    /// Every arm that was looked at, as the JSON has them: a dict each with `kind`, `shares`, `priority`,
+    /// `rates` in iterations a second, `latency_us`, `samples` and `skipped`.
+    #[getter]
+    fn arms<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.of_json(py, "arms")
+    }
+
+    /// What a reader should know, such as that the device drifted or that a function could not be captured.
+    #[getter]
+    fn notes(&self) -> Vec<String> {
+        self.outcome.notes.clone()
+    }
+
+    /// How many seconds the search took.
+    #[getter]
+    fn seconds(&self) -> f64 {
+        self.outcome.seconds
+    }
+
+    /// How far the first job alone drifted between the beginning and the end: the greatest to the smallest of
+    /// its rates, minus 1.
+    #[getter]
+    fn drift(&self) -> f64 {
+        self.outcome.drift
+    }
+
+    /// Whether the search ran to its end; False where `progress` ended it, and this is the best so far.
+    #[getter]
+    fn complete(&self) -> bool {
+        self.outcome.complete
+    }
+
+    /// The verdict with the figures that it rests on, for a person to read.
+    fn explain(&self, py: Python<'_>) -> String {
+        py.detach(|| self.outcome.explain())
+    }
+
+    /// A picture: each arm by what it brings to the jobs, and each job alone by the number of its SMs.
+    fn svg(&self, py: Python<'_>) -> String {
+        py.detach(|| green_ctx_cli::tuning_svg(&self.outcome))
+    }
+
+    fn _repr_svg_(&self, py: Python<'_>) -> String {
+        self.svg(py)
+    }
+
+    /// The outcome as JSON, as `green-ctx --json tune --show` prints it.
+    fn to_json(&self, py: Python<'_>) -> String {
+        py.detach(|| green_ctx_cli::tuning_json(&self.outcome))
+    }
+
+    /// Writes the outcome to a file, which `tuned` and `load_tuning` read. A relative name is in the folder
+    /// that the environment variable GREEN_CTX_TUNE_DIR names, if it does. Returns False, and writes nothing,
+    /// where GREEN_CTX_TUNE_READ_ONLY is set.
+    ///
+    /// OSError where the file cannot be written. A former file is as it was then.
+    fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<bool> {
+        blocking(py, || {
+            let store = Store::new(path);
+            store.save(&self.outcome).map_err(|error| Fault::Python(of_file(&store, &error)))
+        })
+    }
+
+    /// Partitions as the verdict has them, by the names of the jobs: what `green_ctx_torch.partition` returns.
+    ///
+    /// Where the verdict is not to partition, each may use all SMs and has its stream's priority, so that a
+    /// program is the same for every verdict. The device is the one that it was found on, or, for what
+    /// `load_tuning` returned, torch's current one.
+    ///
+    /// Raises what `partition` raises.
+    #[pyo3(signature = (device=None), text_signature = "($self, device=None)")]
+    fn partitions(&self, py: Python<'_>, device: Option<DeviceId>) -> PyResult<Partitions> {
+        let device = match (device, self.device) {
+            (None, Some(device)) => device,
+            (device, _) => device.unwrap_or(DeviceId::Current).ordinal(py)?,
+        };
+        let living = blocking(py, || {
+            let request = self.outcome.request();
+            let request = request.map_err(|error| Fault::value(error.to_string()))?;
+            let priority = &self.outcome.verdict.priority;
+            let names = self.outcome.jobs.iter().map(|job| &job.name);
+            let priorities: Vec<_> = names
+                .map(|name| (name.clone(), priority.get(name).copied().unwrap_or(0)))
+                .collect();
+            make_split(&self::device(device)?, request, &priorities)
+        })?;
+        Partitions::new(py, living)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<TuningOutcome: {}>", self.outcome.verdict.sentence)
+    }
+}
+
+/// What to do, and what it brings.
+#[pyclass(frozen, module = "green_ctx_torch")]
+pub(crate) struct TuningVerdict(Verdict);
+
+#[pymethods]
+impl TuningVerdict {
+    /// How the jobs should have the device: "sequential", all in one stream, "streams", one each,
+    /// "priority", streams of different priorities, or "partition".
+    #[getter]
+    fn kind(&self) -> &'static str {
+        self.0.kind.as_str()
+    }
+
+    /// The share of each job, as `partition` takes them. ".." where the verdict is not to partition.
+    #[getter]
+    fn shares(&self) -> BTreeMap<String, String> {
+        self.0.shares.clone()
+    }
+
+    /// The priority of each job's stream: lower numbers run first.
+    #[getter]
+    fn priority(&self) -> BTreeMap<String, i32> {
+        self.0.priority.clone()
+    }
+
+    /// How much better it is than the best without partitions: their ratio minus 1. None where nothing
+    /// without partitions meets the goal's bound.
+    #[getter]
+    fn gain(&self) -> Option<f64> {
+        self.0.gain
+    }
+
+    /// The lower end of the gain's 95 % interval.
+    #[getter]
+    fn confidence(&self) -> Option<f64> {
+        self.0.confidence
+    }
+
+    /// The upper end of the gain's 95 % interval.
+    #[getter]
+    fn upper(&self) -> Option<f64> {
+        self.0.upper
+    }
+
+    /// Whether the goal's bound is met; True for goals without one.
+    #[getter]
+    fn meets(&self) -> bool {
+        self.0.meets
+    }
+
+    /// The verdict in a sentence.
+    #[getter]
+    fn sentence(&self) -> &str {
+        &self.0.sentence
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<TuningVerdict {}: {}>", self.0.kind, self.0.sentence)
+    }
+}
+
+/// Reads what `save` or `tuned` wrote, or the command `green-ctx tune --out`, whatever it was found for.
+///
+/// FileNotFoundError, or another OSError, where the file cannot be read, ValueError where it holds no outcome.
+#[pyfunction]
+pub(crate) fn load_tuning(py: Python<'_>, path: PathBuf) -> PyResult<TuningOutcome> {
+    let outcome = blocking(py, || read(&Store::new(path)))?;
+    Ok(TuningOutcome::new(outcome, None))
+}
+
+/// What a file keeps. The exception says whether there is none, or it is no such file.
+pub(crate) fn read(store: &Store) -> Result<Outcome, Fault> {
+    store.read().map_err(|miss| refused(store, &miss))
+}
+
+/// The exception for a file that cannot be used.
+fn refused(store: &Store, miss: &Miss) -> Fault {
+    match fs::read(store.path()) {
+        Err(error) => Fault::Python(of_file(store, &error)),
+        Ok(_) => Fault::value(miss.to_string()),
+    }
+}
+
+/// The subclass of OSError for what went wrong with a file.
+fn of_file(store: &Store, error: &io::Error) -> PyErr {
+    io::Error::new(error.kind(), format!("{}: {error}", store.path().display())).into()
+}
