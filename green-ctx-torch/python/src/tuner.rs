@@ -157,7 +157,8 @@ impl _Tuner {
                     // address the caller promises it, and of both that it may run beside the other jobs.
                     unsafe { Job::graph(&known.name, graph) }
                 }
-                (None, Some(function)) => Job::new(&known.name, call(function)),
+                // Python has tried to capture it.
+                (None, Some(function)) => Job::new(&known.name, call(function)).uncaptured(),
                 (None, None) => return Err(Fault::value(format!("{} has no work", known.name))),
             };
             if let Some(before) = before {

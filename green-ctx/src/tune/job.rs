@@ -26,6 +26,8 @@ pub struct Job {
     pub(super) profile: Profile,
     pub(super) work: Work,
     pub(super) before: Option<Box<Submit>>,
+    /// Whether a capture of it is tried, to see what it submits.
+    pub(super) is_tried: bool,
     kept: Vec<Box<dyn Any + Send>>,
 }
 
@@ -58,7 +60,8 @@ impl Job {
     }
 
     fn of(name: impl Into<String>, work: Work) -> Job {
-        Job { profile: Profile::new(name), work, before: None, kept: Vec::new() }
+        let profile = Profile::new(name);
+        Job { profile, work, before: None, is_tried: true, kept: Vec::new() }
     }
 
     /// Sets when iterations are due: a closed loop of depth 1 unless it is set.
@@ -80,6 +83,13 @@ impl Job {
         reset: impl FnMut(&Stream) -> Result<(), JobError> + Send + 'static,
     ) -> Job {
         self.before = Some(Box::new(reset));
+        self
+    }
+
+    /// Says that it cannot be captured. Without this, the tuner tries that once, to see whether it submits
+    /// something and waits for nothing.
+    pub fn uncaptured(mut self) -> Job {
+        self.is_tried = false;
         self
     }
 

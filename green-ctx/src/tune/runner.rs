@@ -157,7 +157,7 @@ impl<'j> Runner<'j> {
         let stream = self.primary.create_stream(StreamOptions::default());
         let stream = stream.map_err(TuneError::Failed)?;
         let mut notes = Vec::new();
-        for job in self.jobs.iter_mut() {
+        for job in self.jobs.iter_mut().filter(|job| job.is_tried) {
             let of_job = |reason: String| {
                 TuneError::Request(RequestError::Job { job: job.profile.name.clone(), reason })
             };
@@ -177,7 +177,7 @@ impl<'j> Runner<'j> {
                                 "{} cannot be captured, as what waits for the device cannot ({}): its \
                                  iterations are as long as the host makes them",
                                 job.profile.name,
-                                chain(&*error)
+                                first_line(&chain(&*error))
                             ));
                             continue;
                         }
@@ -361,6 +361,11 @@ fn plan_error(error: PlanError) -> Error {
         PlanError::Error(error) => error,
         other => Error::InvalidRequest(other.to_string()),
     }
+}
+
+/// The first line of a message: some have whole paragraphs.
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
 }
 
 /// An error with all that caused it.
