@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::arm::ArmKind;
 use super::outcome::{ArmReport, Outcome};
 
 /// Arms that are listed: the best ones, and all without partitions.
@@ -57,7 +58,7 @@ fn listed(outcome: &Outcome) -> Vec<&ArmReport> {
     });
     let mut partitions = 0;
     arms.retain(|arm| {
-        let is_partition = arm.kind == super::ArmKind::Partition;
+        let is_partition = arm.kind == ArmKind::Partition;
         partitions += usize::from(is_partition);
         !is_partition || partitions <= MOST
     });
@@ -67,7 +68,7 @@ fn listed(outcome: &Outcome) -> Vec<&ArmReport> {
 /// How jobs have the device, in few words.
 fn how(arm: &ArmReport) -> String {
     let mut text = arm.kind.to_string();
-    if arm.kind == super::ArmKind::Partition {
+    if arm.kind == ArmKind::Partition {
         let shares: Vec<String> =
             arm.shares.iter().map(|(job, share)| format!("{job} {share}")).collect();
         text = shares.join(", ");
@@ -97,6 +98,10 @@ fn figures(outcome: &Outcome, arm: &ArmReport) -> String {
         })
         .collect();
     let score = match arm.score {
+        // Each start settles on another order: how bad it can be counts too.
+        Some(score) if arm.meets() && arm.kind != ArmKind::Partition => {
+            format!("{score:.3}, at worst {:.3}", arm.worst().unwrap_or(score))
+        }
         Some(score) if arm.meets() => format!("{score:.3}"),
         _ => format!("misses the bound by {:.0} %", 100.0 * arm.miss),
     };

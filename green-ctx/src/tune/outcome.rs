@@ -47,6 +47,13 @@ pub struct Outcome {
 }
 
 impl ArmReport {
+    /// The score of its worst block. Of an arm without partitions, where each block is a fresh start, it is
+    /// what a program may get.
+    #[must_use]
+    pub fn worst(&self) -> Option<f64> {
+        self.blocks.iter().map(|block| block.score).reduce(f64::min)
+    }
+
     /// Whether it was measured, and meets the goal's bound.
     #[must_use]
     pub fn meets(&self) -> bool {
