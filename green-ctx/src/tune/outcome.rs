@@ -65,7 +65,8 @@ impl Outcome {
     /// The request that the verdict stands for: a group for each job, with the priority of its stream.
     ///
     /// Where the verdict is not to partition, every group is `..`, all SMs without a promise. A context
-    /// of all SMs is as fast as a plain stream.
+    /// of all SMs is as fast as a plain stream. To run jobs one after the other, where that is the verdict, submit
+    /// all of them to one of the partitions' streams.
     ///
     /// # Errors
     ///
