@@ -248,6 +248,23 @@ fn files_keep_outcomes() -> Tested {
     let miss = store.load(&other, &profiles, &request).expect_err("another driver").to_string();
     assert!(miss.contains("the driver was"), "{miss}");
 
+    // Threads that write at the same time leave one of their files.
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    store.save(&first).expect("it can be written");
+                    assert_eq!(store.read().as_ref(), Ok(&first));
+                }
+            });
+        }
+    });
+    let mut interrupted = first.clone();
+    interrupted.complete = false;
+    store.save(&interrupted)?;
+    misses(&profiles, &request, "the search was interrupted");
+    store.save(&first)?;
+
     // Files that are cut, empty, of something else, or of another format, and no file at all.
     let whole = std::fs::read(store.path())?;
     let format = String::from_utf8_lossy(&whole).replace("green-ctx tune 1", "green-ctx tune 9");

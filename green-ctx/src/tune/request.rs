@@ -171,12 +171,9 @@ impl Request {
             };
             floors[place] = *sms;
         }
-        if floors.iter().sum::<u32>() > pieces.sms {
-            return wrong(format!(
-                "the floors are {} SMs together, of {}",
-                floors.iter().sum::<u32>(),
-                pieces.sms
-            ));
+        let sum: u64 = floors.iter().map(|sms| u64::from(*sms)).sum();
+        if sum > u64::from(pieces.sms) {
+            return wrong(format!("the floors are {sum} SMs together, of {}", pieces.sms));
         }
         let left_out: Vec<ArmKind> = self.limits.left_out.iter().copied().collect();
         if left_out.len() == ArmKind::ALL.len() {
@@ -192,7 +189,7 @@ impl Request {
         let space = Space {
             pieces: pieces.clone(),
             jobs: jobs.len(),
-            step: self.limits.step.max(1),
+            step: self.limits.step.clamp(1, pieces.sms),
             floors,
             left_out,
         };

@@ -299,10 +299,10 @@ impl Measure for Runner<'_> {
         for (((_, job), (_, stream)), executable) in jobs.zip(streams).zip(executables) {
             lanes.push(Lane { job, stream, executable });
         }
+        let running = Running(lanes.iter().map(|lane| lane.stream.clone()).collect());
         let sample = block::run(&device, &mut lanes, block);
-        // Whatever happened, nothing of it may run beside the next block.
-        let idle = lanes.iter().try_for_each(|lane| lane.stream.synchronize());
         drop(lanes);
+        let idle = running.end();
         if let Err(error) = idle {
             return Err(failed(&device, error));
         }
@@ -328,6 +328,27 @@ impl fmt::Debug for Runner<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (jobs, pieces) = (&self.jobs, &self.pieces);
         f.debug_struct("Runner").field("jobs", jobs).field("pieces", pieces).finish_non_exhaustive()
+    }
+}
+
+/// The streams of a block. Whatever happens, a panic of a job included, nothing of it may run beside the next
+/// block, or when the jobs are gone.
+struct Running(Vec<Stream>);
+
+impl Running {
+    /// Waits for all of them, and returns the first error.
+    fn end(mut self) -> Result<()> {
+        let ends: Vec<Result<()>> = self.0.drain(..).map(|stream| stream.synchronize()).collect();
+        ends.into_iter().collect()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        for stream in &self.0 {
+            // The error comes again from whatever is done next.
+            let _ = stream.synchronize();
+        }
     }
 }
 

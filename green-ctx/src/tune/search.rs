@@ -6,8 +6,8 @@
 //!    each time, so that a device that gets slower makes none look worse. Each round keeps fewer.
 //! 4. Arms without partitions again: several starts with each job first, since such arms settle on another
 //!    order each time.
-//! 5. The last few partitions and the best arm without them, in turn. The winner's gain is the median of
-//!    ratios of neighbouring blocks, of which the first half chose the winner and the second half measures it.
+//! 5. The last few partitions in turn, which choose one, and then that one beside the best arm without
+//!    partitions. Its gain is the median of the ratios of these last, neighbouring blocks.
 
 mod curve;
 mod verdict;
@@ -81,6 +81,8 @@ const STARTS_END: f64 = 0.66;
 const CHOICE_ENDS: f64 = 0.76;
 /// Iterations of all jobs that a budget is enough for, at least.
 const LEAST_ITERATIONS: f64 = 60.0;
+/// Blocks that say something of two jobs: fewer are not worth a search.
+const LEAST_BLOCKS: u32 = 40;
 /// The shortest block.
 const SHORTEST: Duration = Duration::from_millis(8);
 /// Blocks that fit into a budget, about.
@@ -166,7 +168,8 @@ impl<M: Measure> Search<'_, M> {
         let spent = self.spent();
         let best = self.best(|_| true).map(|place| self.describe(place));
         let progress = Progress { step, spent: spent.min(1.0), blocks: self.blocks, best };
-        self.interrupted |= !(self.go_on)(&progress);
+        // Whoever has said to end it is not asked again.
+        self.interrupted = self.interrupted || !(self.go_on)(&progress);
         spent < until && !self.interrupted
     }
 
@@ -217,8 +220,9 @@ impl<M: Measure> Search<'_, M> {
             sum += seconds;
         }
         let least = Duration::from_secs_f64(LEAST_ITERATIONS * sum);
-        if self.question.budget < least || self.question.budget.is_zero() {
-            return Err(Stopped::Budget(least.max(Duration::from_millis(500))));
+        let least = least.max(LEAST_BLOCKS * SHORTEST);
+        if self.question.budget < least {
+            return Err(Stopped::Budget(least));
         }
         let usual = self.question.budget.as_secs_f64() / BLOCKS;
         self.block = Duration::from_secs_f64(usual.max(2.0 * slowest)).max(SHORTEST);
@@ -253,6 +257,9 @@ impl<M: Measure> Search<'_, M> {
         let mut rates: Vec<Vec<f64>> = vec![Vec::new(); jobs];
         // Forwards and backwards, so that a device that warms up treats all alike.
         for job in (0..jobs).chain((0..jobs).rev()) {
+            if !self.has_time(1.0, "each job alone") && !rates[job].is_empty() {
+                continue;
+            }
             let block = self.block(0);
             let sample = self.alone(job, None, &block)?;
             let sample = sample.map_err(|reason| Stopped::Job { job, reason })?;
@@ -289,6 +296,9 @@ impl<M: Measure> Search<'_, M> {
 
     /// Measures a job alone once more, each time the next one.
     fn reference(&mut self) -> Found<(), M> {
+        if self.interrupted {
+            return Ok(());
+        }
         let measured: usize = self.references.iter().map(Vec::len).sum();
         let job = measured % self.references.len();
         let block = self.block(0);
@@ -307,12 +317,14 @@ impl<M: Measure> Search<'_, M> {
         self.scorer = Scorer::of(&self.question.goal, &names, self.alone.clone());
         for record in &mut self.records {
             record.scores = record.samples.iter().map(|sample| self.scorer.score(sample)).collect();
-            record.value = self.scorer.value_of(&record.samples, &record.scores);
+            if record.skipped.is_none() {
+                record.value = self.scorer.value_of(&record.samples, &record.scores);
+            }
         }
     }
 
-    /// Runs an arm for one block.
-    fn measure(&mut self, arm: &Arm, first: usize) -> Found<usize, M> {
+    /// Runs an arm for one block. Returns its score, `None` where it does not run.
+    fn measure(&mut self, arm: &Arm, first: usize) -> Found<Option<f64>, M> {
         let place = match self.places.get(arm) {
             Some(place) => *place,
             None => {
@@ -329,7 +341,7 @@ impl<M: Measure> Search<'_, M> {
             }
         };
         if self.records[place].skipped.is_some() {
-            return Ok(place);
+            return Ok(None);
         }
         let block = self.block(first);
         match self.run(Task::Together(arm), &block) {
@@ -340,10 +352,15 @@ impl<M: Measure> Search<'_, M> {
                 record.scores.push(score);
                 record.value = self.scorer.value_of(&record.samples, &record.scores);
             }
-            Err(Refusal::Skip(reason)) => self.records[place].skipped = Some(reason),
+            Err(Refusal::Skip(reason)) => {
+                // What fails once may fail again when a program relies on it.
+                self.records[place].value = None;
+                self.records[place].skipped = Some(reason);
+                return Ok(None);
+            }
             Err(Refusal::Stop(error)) => return Err(Stopped::Failed(error)),
         }
-        Ok(place)
+        Ok(self.records[place].scores.last().copied())
     }
 
     /// Measures arms, one block each, as far as there is time.
@@ -477,7 +494,8 @@ impl<M: Measure> Search<'_, M> {
         let rival = self.best(|arm| arm.kind() != ArmKind::Partition);
         let jobs = self.question.jobs.len();
         let mut round = 0;
-        while !finalists.is_empty() && self.has_time(CHOICE_ENDS, "the best partitions in turn") {
+        let runs = |search: &Self| finalists.iter().any(|place| search.value(*place).is_some());
+        while runs(self) && self.has_time(CHOICE_ENDS, "the best partitions in turn") {
             let in_order: Vec<usize> = match round % 2 {
                 0 => finalists.clone(),
                 _ => finalists.iter().rev().copied().collect(),
@@ -503,15 +521,24 @@ impl<M: Measure> Search<'_, M> {
                 pairs.clear();
                 (chosen, rival) = now;
             }
-            let mut scores = [0.0; 2];
+            let mut scores = [None; 2];
             let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
             for side in order {
                 let arm = self.records[[chosen, rival][side]].arm.clone();
-                let place = self.measure(&arm, round % jobs)?;
-                scores[side] = self.records[place].scores.last().copied().unwrap_or(0.0);
+                scores[side] = self.measure(&arm, round % jobs)?;
             }
-            pairs.push(scores);
             round += 1;
+            match scores {
+                [Some(chosen), Some(rival)] => pairs.push([chosen, rival]),
+                // One of them does not run any more: the next best of its kind takes its place.
+                _ => {
+                    pairs.clear();
+                    let partition = self.best(|arm| arm.kind() == ArmKind::Partition);
+                    let plain = self.best(|arm| arm.kind() != ArmKind::Partition);
+                    let Some(next) = partition.zip(plain) else { return Ok(None) };
+                    (chosen, rival) = next;
+                }
+            }
         }
         self.reference()?;
         Ok(Some(verdict::Pairs { chosen, rival, scores: pairs }))

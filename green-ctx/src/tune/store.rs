@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::{env, process};
 
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,8 @@ use crate::ledger::Granularity;
 const FOLDER: &str = "GREEN_CTX_TUNE_DIR";
 /// Not empty and not 0: nothing is written.
 const READ_ONLY: &str = "GREEN_CTX_TUNE_READ_ONLY";
+/// Tells files apart that threads write at the same time.
+static SAVED: AtomicU32 = AtomicU32::new(0);
 /// What a file says it is.
 const FORMAT: &str = "green-ctx tune 1";
 
@@ -134,10 +137,11 @@ impl Store {
         let mut text = serde_json::to_vec(&contents)?;
         text.push(b'\n');
         let mut name = self.path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.part", process::id()));
+        let number = SAVED.fetch_add(1, Ordering::Relaxed);
+        name.push(format!(".{}.{number}.{:08x}.part", process::id(), fastrand::u32(..)));
         let part = self.path.with_file_name(name);
         let write = || {
-            let mut file = File::create(&part)?;
+            let mut file = File::create_new(&part)?;
             file.write_all(&text)?;
             file.sync_all()?;
             drop(file);
@@ -198,6 +202,9 @@ fn check(
             Err(Miss::new(format!("{what} was {there} and is {here}")))
         }
     };
+    if !outcome.complete {
+        return Err(Miss::new("the search was interrupted"));
+    }
     let Some(then) = &outcome.machine else {
         return Err(Miss::new("it was not measured on a device"));
     };

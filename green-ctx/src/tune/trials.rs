@@ -346,3 +346,59 @@ fn what_the_host_binds_and_too_few_samples_are_reported() {
     let note = outcome.notes.iter().find(|note| note.contains("needs 5000 iterations"));
     assert!(note.is_some_and(|note| note.contains("a budget of")), "{:?}", outcome.notes);
 }
+
+/// A model of which some arms stop running after a while.
+struct Failing {
+    model: Model,
+    fails: fn(&Arm) -> bool,
+    after: Duration,
+}
+
+impl Measure for Failing {
+    type Error = Infallible;
+
+    fn run(&mut self, task: Task<'_>, block: &Block) -> Result<Sample, Refusal<Infallible>> {
+        match task {
+            Task::Together(arm) if self.now() > self.after && (self.fails)(arm) => {
+                Err(Refusal::Skip("its queue has run out".to_owned()))
+            }
+            task => self.model.run(task, block),
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.model.now()
+    }
+}
+
+#[test]
+fn an_arm_that_fails_late_is_neither_chosen_nor_compared_with() {
+    let jobs = short_beside_long();
+    let is_plain = |arm: &Arm| arm.kind() != ArmKind::Partition;
+    for (fails, kinds) in [
+        (is_plain as fn(&Arm) -> bool, &[ArmKind::Partition][..]),
+        (|arm: &Arm| arm.kind() == ArmKind::Partition, &ArmKind::ALL[..3]),
+        (|_: &Arm| true, &ArmKind::ALL[..]),
+    ] {
+        let (model, after) = (model(1, &jobs), Duration::from_millis(7900));
+        let mut failing = Failing { model, fails, after };
+        let request = Request::default();
+        let outcome = with(&mut failing, &profiles(&jobs), &H200, &request, &mut |_| true);
+        let outcome = outcome.expect("it ends");
+        let Verdict { arm, rival, kind, gain, .. } = &outcome.verdict;
+        let ran = |arm: &Option<usize>| arm.is_none_or(|arm| outcome.arms[arm].skipped.is_none());
+        assert!(ran(arm) && ran(rival), "{:?}", outcome.verdict);
+        assert!(gain.is_none_or(|gain| gain == 0.0), "{:?}", outcome.verdict);
+        assert!(arm.is_none() || kinds.contains(kind), "{:?}", outcome.verdict);
+    }
+}
+
+#[test]
+fn numbers_that_are_too_great_are_refused_or_bounded() {
+    let jobs = short_beside_long();
+    let outcome = tune(&mut model(1, &jobs), &jobs, &Request::default().step(u32::MAX));
+    assert!(outcome.expect("all SMs are a step").arms.iter().any(|arm| arm.samples > 0));
+    let floors = Request::default().floor("a", 1 << 31).floor("b", 1 << 31);
+    let error = tune(&mut model(1, &jobs), &jobs, &floors).expect_err("too many");
+    assert!(error.to_string().contains("4294967296 SMs together"), "{error}");
+}

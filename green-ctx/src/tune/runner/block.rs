@@ -143,10 +143,10 @@ impl Common {
     }
 
     fn end(&self) {
-        if !self.stop.swap(true, Ordering::AcqRel) {
-            let now = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            self.stopped.store(now, Ordering::Release);
-        }
+        // Before it is seen to stop, it has stopped at some time; of several, the first one counts.
+        let now = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1);
+        let _ = self.stopped.compare_exchange(0, now, Ordering::AcqRel, Ordering::Acquire);
+        self.stop.store(true, Ordering::Release);
     }
 
     fn wait_until_open(&self) {

@@ -125,7 +125,8 @@ impl<M: Measure> Search<'_, M> {
     }
 
     fn verdict(&mut self, pairs: Option<Pairs>) -> Verdict {
-        let rival = self.best(|arm| arm.kind() != ArmKind::Partition);
+        let plain = || self.best(|arm| arm.kind() != ArmKind::Partition);
+        let rival = pairs.as_ref().map(|pairs| pairs.rival).or_else(plain);
         let partition = match &pairs {
             Some(pairs) => Some(pairs.chosen),
             None => self.best(|arm| arm.kind() == ArmKind::Partition),
