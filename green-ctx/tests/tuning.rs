@@ -200,7 +200,7 @@ fn whatever_fails_nothing_is_left() -> Tested {
                 let mut jobs = [job(&device, "a")?, graph(&device, "b")?];
                 sim.fail(Fault::on(function).nth(nth))?;
                 // It is an error, an arm that is skipped, or a call that is never made.
-                let _ = tune(&device, &mut jobs, &short().budget(Duration::from_millis(150)));
+                let _ = tune(&device, &mut jobs, &short().budget(Duration::from_millis(400)));
                 sim.clear_faults();
             }
             nothing_is_left(&sim, &device).map_err(|error| format!("{function} {nth}: {error}"))?;

@@ -82,7 +82,7 @@ const CHOICE_ENDS: f64 = 0.76;
 /// Iterations of all jobs that a budget is enough for, at least.
 const LEAST_ITERATIONS: f64 = 60.0;
 /// Blocks that say something of two jobs: fewer are not worth a search.
-const LEAST_BLOCKS: u32 = 40;
+const LEAST_BLOCKS: u32 = 50;
 /// The shortest block.
 const SHORTEST: Duration = Duration::from_millis(8);
 /// Blocks that fit into a budget, about.

@@ -101,7 +101,7 @@ fn wrong_requests_say_what_would_be_right() {
         (&["--job", "gemm", "--job", "copy", "--arrival", "gemm"], "gemm:closed:2"),
         (&["--job", "gemm", "--job", "copy", "--arrival", "gemm:rate:0"], "above 0"),
         (&["--job", "gemm", "--job", "copy", "--arrival", "gemm:trace:/no/file"], "/no/file"),
-        (&["--job", "gemm", "--job", "copy", "--budget", "0"], "0.5 s or more"),
+        (&["--job", "gemm", "--job", "copy", "--budget", "0"], "use 0.4 s or more"),
         (&["--job", "gemm", "--job", "copy", "--budget", "-1"], "no time"),
         (&["--job", "gemm", "--job", "copy", "--floor", "gemm"], "gemm:32"),
         (&["--job", "gemm", "--job", "copy", "--floor", "gemm:200"], "200 SMs together, of 132"),
