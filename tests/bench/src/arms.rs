@@ -13,8 +13,7 @@ mod switch;
 
 use clap::ValueEnum;
 
-use crate::date;
-use crate::machine::{kernel_driver, processor};
+use crate::machine::Machine;
 use crate::measure::timer;
 use crate::report::{ArmReport, FORMAT, Figure, Report, Sample};
 use crate::setup::{Bench, Result, chain};
@@ -127,19 +126,10 @@ pub(crate) fn run(bench: &Bench, arms: &[Arm], commit: &str) -> Result<Report> {
             ArmReport { name, about, seconds, samples, figures, error }
         })
         .collect();
-    let device = &bench.device;
     Ok(Report {
         format: FORMAT,
-        simulated: bench.simulated,
+        machine: Machine::of(&bench.device, bench.simulated, commit)?,
         quick: bench.quick,
-        device: device.name()?,
-        sm_count: device.sm_count()?,
-        compute_capability: device.compute_capability()?.to_string(),
-        cuda: device.driver().version().to_string(),
-        driver: if bench.simulated { None } else { kernel_driver() },
-        processor: processor(),
-        commit: commit.to_owned(),
-        date: date::today(),
         seconds: bench.progress.seconds(),
         timer,
         arms,

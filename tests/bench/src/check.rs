@@ -53,7 +53,7 @@ impl Goal {
 
 /// Judges a report.
 pub(crate) fn run(report: &Report) -> Result<u8> {
-    if report.simulated {
+    if report.machine.simulated {
         eprintln!(
             "green-ctx-bench: these times are a simulated driver's: there is nothing to judge"
         );

@@ -1,7 +1,46 @@
-//! What the system reports of the machine.
+//! On what, when and of which commit something was measured.
+
+use green_ctx::Device;
+use serde::{Deserialize, Serialize};
+
+use crate::date;
+
+/// On what, when and of which commit something was measured: the head of every file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Machine {
+    /// Whether there was no GPU, but a simulated driver or a model: its times say nothing of a GPU's.
+    pub(crate) simulated: bool,
+    pub(crate) device: String,
+    pub(crate) sm_count: u32,
+    pub(crate) compute_capability: String,
+    /// The newest CUDA version that the driver supports.
+    pub(crate) cuda: String,
+    /// The version of the driver's part in the kernel, where the system reports it.
+    pub(crate) driver: Option<String>,
+    /// The host's processor, where the system reports it.
+    pub(crate) processor: Option<String>,
+    pub(crate) commit: String,
+    pub(crate) date: String,
+}
+
+impl Machine {
+    pub(crate) fn of(device: &Device, simulated: bool, commit: &str) -> green_ctx::Result<Machine> {
+        Ok(Machine {
+            simulated,
+            device: device.name()?,
+            sm_count: device.sm_count()?,
+            compute_capability: device.compute_capability()?.to_string(),
+            cuda: device.driver().version().to_string(),
+            driver: if simulated { None } else { kernel_driver() },
+            processor: processor(),
+            commit: commit.to_owned(),
+            date: date::today(),
+        })
+    }
+}
 
 /// The version of the driver's part in the kernel, where the system reports it.
-pub(crate) fn kernel_driver() -> Option<String> {
+fn kernel_driver() -> Option<String> {
     let text = std::fs::read_to_string("/proc/driver/nvidia/version").ok()?;
     let is_version = |word: &&str| {
         word.contains('.') && word.chars().all(|letter| letter == '.' || letter.is_ascii_digit())
@@ -10,7 +49,7 @@ pub(crate) fn kernel_driver() -> Option<String> {
 }
 
 /// The host's processor, where the system reports it.
-pub(crate) fn processor() -> Option<String> {
+fn processor() -> Option<String> {
     let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("model name"))?;
     line.split_once(':').map(|(_, name)| name.trim().to_owned())

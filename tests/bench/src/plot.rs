@@ -9,7 +9,7 @@ mod canvas;
 pub(crate) mod landscape;
 mod panel;
 
-use self::canvas::{Canvas, Escaped, Number, shortened};
+use self::canvas::{Canvas, shortened};
 use self::panel::Row;
 use crate::arms::{Arm, MODES, SHARES_MODES};
 use crate::report::Report;
@@ -32,17 +32,7 @@ pub(crate) fn render(report: &Report) -> String {
     }
     y = key(&mut body, y + 34.0);
 
-    let mut page = Canvas::default();
-    let (width, height, title) = (Number(WIDTH), Number((y + 16.0).ceil()), Escaped(TITLE));
-    page.put(format_args!(
-        r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" font-family="'Helvetica Neue', Arial, sans-serif" role="img">"#
-    ));
-    page.put(format_args!("<title>{title}</title>"));
-    page.put(format_args!(r##"<rect width="{width}" height="{height}" rx="8" fill="#ffffff"/>"##));
-    let mut picture = page.into_string();
-    picture.push_str(&body.into_string());
-    picture.push_str("</svg>\n");
-    picture
+    body.into_page((WIDTH, y + 16.0), TITLE, "")
 }
 
 const TITLE: &str = "What partitions cost and what they buy";
@@ -53,7 +43,7 @@ fn head(canvas: &mut Canvas, report: &Report) -> f64 {
     canvas.text(MARGIN, 44.0, &bold, TITLE);
     let soft = format!(r#"font-size="13" fill="{SOFT}""#);
     canvas.text(MARGIN, 66.0, &soft, &shortened(&report.machine(), 140));
-    if !report.simulated {
+    if !report.machine.simulated {
         return 70.0;
     }
     let red = format!(r#"class="simulated" font-size="13" font-weight="bold" fill="{RED}""#);

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::machine::Machine;
+
 /// The format that is written here, and the only one that is read.
 pub(crate) const FORMAT: u32 = 1;
 
@@ -11,21 +13,10 @@ pub(crate) const FORMAT: u32 = 1;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) format: u32,
-    /// Whether the driver was a simulated one, whose times say nothing of a GPU's.
-    pub(crate) simulated: bool,
+    #[serde(flatten)]
+    pub(crate) machine: Machine,
     /// Whether few samples were taken.
     pub(crate) quick: bool,
-    pub(crate) device: String,
-    pub(crate) sm_count: u32,
-    pub(crate) compute_capability: String,
-    /// The newest CUDA version that the driver supports.
-    pub(crate) cuda: String,
-    /// The version of the driver's part in the kernel, where the system reports it.
-    pub(crate) driver: Option<String>,
-    /// The host's processor, where the system reports it.
-    pub(crate) processor: Option<String>,
-    pub(crate) commit: String,
-    pub(crate) date: String,
     /// How long all arms took.
     pub(crate) seconds: f64,
     /// What reading the clock twice takes, which is in every time that was taken call by call.
@@ -143,13 +134,17 @@ impl Report {
 
     /// What was measured on, in a line.
     pub(crate) fn machine(&self) -> String {
-        let Report { device, sm_count, cuda, commit, date, .. } = self;
-        let driver = match &self.driver {
-            _ if self.simulated => format!("simulated driver (CUDA {cuda})"),
+        let Machine { device, sm_count, cuda, commit, date, .. } = &self.machine;
+        let driver = match &self.machine.driver {
+            _ if self.machine.simulated => format!("simulated driver (CUDA {cuda})"),
             Some(driver) => format!("driver {driver} (CUDA {cuda})"),
             None => format!("CUDA {cuda}"),
         };
-        let host = self.processor.as_deref().map_or(String::new(), |name| format!(", host {name}"));
+        let host = self
+            .machine
+            .processor
+            .as_deref()
+            .map_or(String::new(), |name| format!(", host {name}"));
         format!("{device}, {sm_count} SMs, {driver}{host}, {date}, commit {commit}")
     }
 }

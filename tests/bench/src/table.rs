@@ -6,7 +6,7 @@ use crate::report::{ArmReport, Report, Sample};
 /// All of a report.
 pub(crate) fn render(report: &Report) -> String {
     let mut out = format!("{}.\n\n", report.machine());
-    if report.simulated {
+    if report.machine.simulated {
         out += "On a simulated driver: the times say nothing of a GPU's.\n\n";
     } else if report.quick {
         out += "A quick run, of too few samples to judge.\n\n";

@@ -32,6 +32,31 @@ impl Canvas {
         self.put(format_args!(r#"<text x="{x}" y="{y}" {attributes}>{text}</text>"#));
     }
 
+    /// The whole picture: what was drawn, on a white ground of this size, under a title.
+    pub(super) fn into_page(
+        self,
+        (width, height): (f64, f64),
+        title: &str,
+        definitions: &str,
+    ) -> String {
+        let (width, height, title) = (Number(width), Number(height.ceil()), Escaped(title));
+        let mut page = Canvas::default();
+        page.put(format_args!(
+            r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" font-family="'Helvetica Neue', Arial, sans-serif" role="img">"#
+        ));
+        page.put(format_args!("<title>{title}</title>"));
+        if !definitions.is_empty() {
+            page.put(format_args!("<defs>{definitions}</defs>"));
+        }
+        page.put(format_args!(
+            r##"<rect width="{width}" height="{height}" rx="8" fill="#ffffff"/>"##
+        ));
+        let mut picture = page.into_string();
+        picture.push_str(&self.into_string());
+        picture.push_str("</svg>\n");
+        picture
+    }
+
     /// The markup so far.
     pub(super) fn into_string(self) -> String {
         self.out

@@ -1,6 +1,6 @@
 //! What every picture has: a white ground, a title, and a verdict with a dot of its colour.
 
-use super::canvas::{Canvas, Escaped, Number};
+use super::canvas::{Canvas, Escaped};
 use super::{INK, MARGIN, WIDTH};
 
 /// The attributes of a panel's heading.
@@ -10,18 +10,7 @@ pub(super) fn heading() -> String {
 
 /// The whole picture: what was drawn down to `bottom`, on a white ground.
 pub(super) fn page(title: &str, definitions: &str, bottom: f64, body: Canvas) -> String {
-    let mut page = Canvas::default();
-    let (width, height, title) = (Number(WIDTH), Number((bottom + 16.0).ceil()), Escaped(title));
-    page.put(format_args!(
-        r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" font-family="'Helvetica Neue', Arial, sans-serif" role="img">"#
-    ));
-    page.put(format_args!("<title>{title}</title>"));
-    page.put(format_args!("<defs>{definitions}</defs>"));
-    page.put(format_args!(r##"<rect width="{width}" height="{height}" rx="8" fill="#ffffff"/>"##));
-    let mut picture = page.into_string();
-    picture.push_str(&body.into_string());
-    picture.push_str("</svg>\n");
-    picture
+    body.into_page((WIDTH, bottom + 16.0), title, definitions)
 }
 
 /// Writes the title, in smaller letters where `size` says so.

@@ -9,8 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::grid::{Measured, PERCENTILE};
 use super::stats::{median, reachable};
 use super::{Oracle, Pair};
-use crate::date;
-use crate::machine::{kernel_driver, processor};
+use crate::machine::Machine;
 use crate::setup::{Failure, Result};
 
 /// The format that is written here, and the only one that is read.
@@ -21,17 +20,8 @@ pub(super) const FORMAT: u32 = 1;
 pub(crate) struct PairFile {
     pub(crate) format: u32,
     pub(crate) pair: String,
-    /// Whether the jobs ran in the tuner's model.
-    pub(crate) simulated: bool,
-    pub(crate) device: String,
-    pub(crate) sm_count: u32,
-    pub(crate) compute_capability: String,
-    /// The newest CUDA version that the driver supports.
-    pub(crate) cuda: String,
-    pub(crate) driver: Option<String>,
-    pub(crate) processor: Option<String>,
-    pub(crate) commit: String,
-    pub(crate) date: String,
+    #[serde(flatten)]
+    pub(crate) machine: Machine,
     /// How long all of it took.
     pub(crate) seconds: f64,
     pub(crate) pieces: Pieces,
@@ -248,15 +238,7 @@ impl PairFile {
         Ok(PairFile {
             format: FORMAT,
             pair: pair.to_string(),
-            simulated,
-            device: device.name()?,
-            sm_count: device.sm_count()?,
-            compute_capability: device.compute_capability()?.to_string(),
-            cuda: device.driver().version().to_string(),
-            driver: if simulated { None } else { kernel_driver() },
-            processor: processor(),
-            commit: options.commit.clone(),
-            date: date::today(),
+            machine: Machine::of(device, simulated, &options.commit)?,
             seconds: 0.0,
             pieces: pieces.clone(),
             settings,

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::file::{Combination, PairFile};
 use super::judge::{Judged, SLACK, WIDEST, judge};
 use super::stats::{Interval, median};
+use crate::machine::Machine;
 use crate::table;
 
 /// The median of all regrets, at most.
@@ -134,9 +135,9 @@ pub(super) fn render(files: &[PairFile], limits: &[Limit]) -> String {
 }
 
 fn machine(file: &PairFile) -> String {
-    let PairFile { device, sm_count, cuda, commit, date, .. } = file;
-    let driver = match &file.driver {
-        _ if file.simulated => "a model of co-running jobs, no GPU".to_owned(),
+    let Machine { device, sm_count, cuda, commit, date, driver, simulated, .. } = &file.machine;
+    let driver = match driver {
+        _ if *simulated => "a model of co-running jobs, no GPU".to_owned(),
         Some(driver) => format!("driver {driver} (CUDA {cuda})"),
         None => format!("CUDA {cuda}"),
     };

@@ -38,7 +38,7 @@ pub(crate) fn render(files: &[PairFile]) -> String {
     let about = "Colour and number: rates as parts of those alone, summed, with the best order of \
         priorities. Axes: ceilings in SMs.";
     body.text(MARGIN, 66.0, &soft, about);
-    let simulated = files.iter().any(|file| file.simulated);
+    let simulated = files.iter().any(|file| file.machine.simulated);
     if simulated {
         let red = format!(r#"class="simulated" font-size="13" font-weight="bold" fill="{RED}""#);
         body.text(MARGIN, 86.0, &red, "In a model of co-running jobs: the figures are no GPU's.");
@@ -51,17 +51,7 @@ pub(crate) fn render(files: &[PairFile]) -> String {
     }
     let height = top + maps.len().div_ceil(2) as f64 * row + 8.0;
 
-    let mut page = Canvas::default();
-    let (width, height, title) = (Number(WIDTH), Number(height.ceil()), Escaped(TITLE));
-    page.put(format_args!(
-        r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" font-family="'Helvetica Neue', Arial, sans-serif" role="img">"#
-    ));
-    page.put(format_args!("<title>{title}</title>"));
-    page.put(format_args!(r##"<rect width="{width}" height="{height}" rx="8" fill="#ffffff"/>"##));
-    let mut picture = page.into_string();
-    picture.push_str(&body.into_string());
-    picture.push_str("</svg>\n");
-    picture
+    body.into_page((WIDTH, height), TITLE, "")
 }
 
 impl Map<'_> {

@@ -10,7 +10,7 @@ use super::marks::{Key, paint, shape};
 use super::subject::{Measured, Subject};
 use super::{guides, words};
 
-/// What stands on the axes.
+/// The quantities on the axes.
 enum Axes {
     /// A job's latency against the rates of others.
     Latency { job: usize, others: Vec<usize>, is_tail: bool },
