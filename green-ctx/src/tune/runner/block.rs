@@ -230,7 +230,12 @@ impl Seen {
         let rate = match self.done[..during] {
             [] => self.done.first().map_or(0.0, |done| 1.0 / done),
             // From one end of an iteration to another, so that no part of one counts as none or as one.
-            [first, .., last] if is_closed && last > first => (during - 1) as f64 / (last - first),
+            [first, .., last] if is_closed && last > first => {
+                let intervals = (during - 1) as f64;
+                // One that is kept from running has no end of an iteration where it waits.
+                let waited = stopped - first - (last - first) / intervals;
+                intervals / (last - first).max(waited)
+            }
             _ => during as f64 / stopped.max(1e-9),
         };
         let host_us = 1e6 * self.host.as_secs_f64() / f64::from(self.submitted.max(1));
@@ -355,4 +360,27 @@ fn arriving(
     let rest = due.into_iter().chain(moments.map(|moment| began + moment));
     seen.latencies.extend(rest.take_while(|due| *due < now).map(|due| now - due));
     Ok(seen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rate(done: &[f64], stopped: f64) -> f64 {
+        let seen = Seen { done: done.to_vec(), ..Seen::default() };
+        seen.sample(stopped, true).rate
+    }
+
+    #[test]
+    fn waiting_counts() {
+        // Ten a second, wherever the block ends within an iteration.
+        for stopped in [1.0, 1.05, 1.0999] {
+            let done: Vec<f64> = (1..=10).map(|number| f64::from(number) * 0.1).collect();
+            assert!((rate(&done, stopped) - 10.0).abs() < 1e-9, "{stopped}");
+        }
+        // Two at the beginning, and then none.
+        assert!(rate(&[0.001, 0.002], 0.033) < 70.0);
+        // None while the others ran.
+        assert!((rate(&[0.5], 0.1) - 2.0).abs() < 1e-9);
+    }
 }
