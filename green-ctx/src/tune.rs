@@ -10,7 +10,7 @@
 //! | tune | [`run`] |
 //! | start again without measuring | [`tuned`], [`Store`] |
 //! | use what was found | [`Outcome::partitions`], [`Outcome::explain`] |
-//! | measure in another way, or without a GPU | [`with`], [`Measure`], [`Model`] |
+//! | measure in another way, or without a GPU | [`with`], [`Measure`], [`Model`], [`Remote`] |
 
 mod arm;
 mod arrival;
@@ -20,6 +20,7 @@ mod job;
 mod measure;
 mod model;
 mod outcome;
+mod remote;
 mod request;
 mod runner;
 mod score;
@@ -35,6 +36,7 @@ pub use job::{Job, JobError};
 pub use measure::{Block, JobSample, Measure, Refusal, Sample, Task};
 pub use model::{Model, ModelJob};
 pub use outcome::{ArmReport, BlockReport, JobReport, Latency, Machine, Outcome, Verdict};
+pub use remote::{Remote, RemoteError, answer};
 pub use request::{Limits, Profile, Request, RequestError, TuneError, with};
 pub use runner::{Runner, run};
 pub use score::{Scorer, Value};

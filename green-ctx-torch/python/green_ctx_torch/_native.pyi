@@ -607,6 +607,17 @@ class _Tuner:
         notes: Sequence[str],
         progress: Callable[[TuningProgress], object] | None,
     ) -> TuningOutcome: ...
+    def serve(
+        self,
+        works: Sequence[
+            tuple[
+                _Graph | int | None,
+                Callable[[int], object] | None,
+                Callable[[int], object] | None,
+            ]
+        ],
+        exchange: Callable[[str | None], str | None],
+    ) -> None: ...
 
 def _recorded(
     path: str | os.PathLike[str],

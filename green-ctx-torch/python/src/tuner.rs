@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use green_ctx::resource::Granularity;
 use green_ctx::tune::{
-    self, Job, Outcome, Pieces, Profile, Progress, Request, RequestError, Store, TuneError,
+    self, Job, Outcome, Pieces, Profile, Progress, Request, RequestError, Runner, Store, TuneError,
 };
 use green_ctx::{Device, Error};
 use pyo3::prelude::*;
@@ -109,11 +109,7 @@ impl _Tuner {
         notes: Vec<String>,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<TuningOutcome> {
-        let works = works.into_iter().map(|(graph, function, before)| {
-            let address = graph.map(|graph| graph::address(&graph)).transpose()?;
-            Ok((address, function, before))
-        });
-        let works = works.collect::<PyResult<Vec<_>>>()?;
+        let works = addresses(works)?;
         let outcome = blocking(py, move || {
             let raised = Arc::new(Raised::of(self.jobs.len()));
             let found = self.search(works, progress, &raised);
@@ -128,31 +124,73 @@ impl _Tuner {
         })?;
         Ok(TuningOutcome::new(outcome, Some(self.device)))
     }
+
+    /// Runs blocks for another process. `exchange` takes the answer to the last line, None at first, and
+    /// returns the next one, None at the end.
+    fn serve(
+        &self,
+        py: Python<'_>,
+        works: Vec<Work<Bound<'_, PyAny>>>,
+        exchange: Py<PyAny>,
+    ) -> PyResult<()> {
+        let works = addresses(works)?;
+        blocking(py, move || {
+            let raised = Arc::new(Raised::of(self.jobs.len()));
+            let device = device(self.device)?;
+            let served = answer_all(&device, &mut self.jobs(&device, works, &raised)?, &exchange);
+            raised.ended().map_or(served, |error| Err(Fault::Python(error)))
+        })
+    }
+}
+
+/// Without the GIL: answers lines until there is none.
+fn answer_all(device: &Device, jobs: &mut [Job], exchange: &Py<PyAny>) -> Result<(), Fault> {
+    let mut runner = Runner::new(device, jobs)?;
+    let mut answer = None;
+    let mut signals = Signals::default();
+    while signals.is_quiet() {
+        let line = Python::try_attach(|py| {
+            exchange.bind(py).call1((answer.take(),))?.extract::<Option<String>>()
+        });
+        let line = line.transpose().map_err(Fault::Python)?;
+        let Some(line) = line.flatten() else { return Ok(()) };
+        let answered = tune::answer(&mut runner, &line);
+        answer = Some(answered.map_err(|error| Fault::value(format!("{line:?}: {error}")))?);
+    }
+    Err(signals.into())
 }
 
 /// A job's graph or a function that submits an iteration to a stream, and what is called before each block.
 /// Functions take the stream's address.
 type Work<Graph> = (Option<Graph>, Option<Py<PyAny>>, Option<Py<PyAny>>);
 
+/// The same with the graphs' addresses.
+fn addresses(works: Vec<Work<Bound<'_, PyAny>>>) -> PyResult<Vec<Work<usize>>> {
+    let address = |(graph, function, before): Work<Bound<'_, PyAny>>| {
+        let address = graph.map(|graph| graph::address(&graph)).transpose()?;
+        Ok((address, function, before))
+    };
+    works.into_iter().map(address).collect()
+}
+
 impl _Tuner {
     fn profiles(&self) -> Vec<Profile> {
         self.jobs.iter().map(Named::profile).collect()
     }
 
-    /// Searches, without the GIL.
-    fn search(
+    /// The jobs with their work.
+    fn jobs(
         &self,
+        device: &Device,
         works: Vec<Work<usize>>,
-        progress: Option<Py<PyAny>>,
         raised: &Arc<Raised>,
-    ) -> Result<Outcome, Fault> {
-        let device = device(self.device)?;
+    ) -> Result<Vec<Job>, Fault> {
         let mut jobs = Vec::with_capacity(works.len());
         for (place, (known, (graph, function, before))) in self.jobs.iter().zip(works).enumerate() {
             let call = |function| called(function, Arc::clone(raised), place);
             let mut job = match (graph, function) {
                 (Some(address), _) => {
-                    let graph = graph::borrow(&device, address)?;
+                    let graph = graph::borrow(device, address)?;
                     // SAFETY: the caller's argument keeps torch's graph alive, and that its memory; of an
                     // address the caller promises it, and of both that it may run beside the other jobs.
                     unsafe { Job::graph(&known.name, graph) }
@@ -166,6 +204,18 @@ impl _Tuner {
             }
             jobs.push(job.arrival(known.arrival.clone()).key(&known.key));
         }
+        Ok(jobs)
+    }
+
+    /// Searches, without the GIL.
+    fn search(
+        &self,
+        works: Vec<Work<usize>>,
+        progress: Option<Py<PyAny>>,
+        raised: &Arc<Raised>,
+    ) -> Result<Outcome, Fault> {
+        let device = device(self.device)?;
+        let mut jobs = self.jobs(&device, works, raised)?;
         let mut signals = Signals::default();
         let mut go_on = |now: &Progress<'_>| {
             !raised.is_ending() && signals.is_quiet() && raised.tells(progress.as_ref(), now)

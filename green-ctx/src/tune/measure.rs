@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::arm::Arm;
 
 /// What runs.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Task<'a> {
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Task {
     /// One job alone, on so many SMs, or in a plain stream.
     Alone {
         /// The job.
@@ -15,11 +18,11 @@ pub enum Task<'a> {
         sms: Option<u32>,
     },
     /// All jobs at once.
-    Together(&'a Arm),
+    Together(Arm),
 }
 
 /// How long a task runs, and how.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Block {
     /// For at least so long, and until every job has done `iterations`.
     pub duration: Duration,
@@ -32,7 +35,7 @@ pub struct Block {
 }
 
 /// What one job did in a block.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobSample {
     /// Iterations a second, while all jobs ran.
     pub rate: f64,
@@ -43,7 +46,7 @@ pub struct JobSample {
 }
 
 /// What a block gave.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Of each job that ran, in their order.
     pub jobs: Vec<JobSample>,
@@ -74,7 +77,7 @@ pub trait Measure {
     ///
     /// [`Refusal::Skip`] for a task that cannot run, such as a job on fewer SMs than it needs, and
     /// [`Refusal::Stop`] where the search must end.
-    fn run(&mut self, task: Task<'_>, block: &Block) -> Result<Sample, Refusal<Self::Error>>;
+    fn run(&mut self, task: &Task, block: &Block) -> Result<Sample, Refusal<Self::Error>>;
 
     /// The time since some moment before the search. A model's clock goes as fast as it computes.
     fn now(&self) -> Duration;

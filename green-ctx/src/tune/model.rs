@@ -242,7 +242,7 @@ fn shared_out(parts: &[Part], pool: f64, wants: &[f64]) -> Vec<f64> {
 impl Measure for Model {
     type Error = Infallible;
 
-    fn run(&mut self, task: Task<'_>, block: &Block) -> Result<Sample, Refusal<Infallible>> {
+    fn run(&mut self, task: &Task, block: &Block) -> Result<Sample, Refusal<Infallible>> {
         let too_few = |job: usize, sms: u32| {
             (sms < self.jobs[job].least_sms).then(|| {
                 Refusal::Skip(format!(
@@ -252,7 +252,7 @@ impl Measure for Model {
             })
         };
         match task {
-            Task::Alone { job, sms } => {
+            &Task::Alone { job, sms } => {
                 let sms = sms.unwrap_or(self.pieces.sms);
                 if let Some(refusal) = too_few(job, sms) {
                     return Err(refusal);

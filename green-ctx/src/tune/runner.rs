@@ -53,7 +53,7 @@ use super::search::Progress;
 /// let arm = Arm::ceilings([36, 96], runner.pieces().sms);
 /// let duration = Duration::from_millis(5);
 /// let block = Block { duration, iterations: 2, rounds: false, first: 0 };
-/// let sample = runner.run(Task::Together(&arm), &block).map_err(|_| "the arm cannot run")?;
+/// let sample = runner.run(&Task::Together(arm), &block).map_err(|_| "the arm cannot run")?;
 /// assert!(sample.jobs[0].rate > 0.0);
 /// # Ok(())
 /// # }
@@ -220,13 +220,13 @@ impl<'j> Runner<'j> {
     }
 
     /// Streams of their own for the jobs of a task.
-    fn streams(&mut self, task: Task<'_>) -> Result<Vec<(usize, Stream)>> {
+    fn streams(&mut self, task: &Task) -> Result<Vec<(usize, Stream)>> {
         let plain = |priority| StreamOptions::default().priority(priority);
         match task {
-            Task::Alone { job, sms: None } => {
+            &Task::Alone { job, sms: None } => {
                 Ok(vec![(job, self.primary.create_stream(plain(0))?)])
             }
-            Task::Alone { job, sms: Some(sms) } => {
+            &Task::Alone { job, sms: Some(sms) } => {
                 let name = format!("{job} alone on {sms}");
                 let request = request([(job, Share::from(sms))]);
                 let plan = self.enter(request, name)?;
@@ -266,7 +266,7 @@ impl<'j> Runner<'j> {
     }
 
     /// Why a task cannot run, with the job's name where several run.
-    fn reason(&self, task: Task<'_>, job: usize, reason: String) -> String {
+    fn reason(&self, task: &Task, job: usize, reason: String) -> String {
         match task {
             Task::Alone { .. } => reason,
             Task::Together(_) => format!("{}: {reason}", self.jobs[job].name()),
@@ -277,7 +277,7 @@ impl<'j> Runner<'j> {
 impl Measure for Runner<'_> {
     type Error = Error;
 
-    fn run(&mut self, task: Task<'_>, block: &Block) -> Result<Sample, Refusal<Error>> {
+    fn run(&mut self, task: &Task, block: &Block) -> Result<Sample, Refusal<Error>> {
         let failed = |device: &Device, error: Error| {
             if error.is_sticky() || device.has_failed() {
                 Refusal::Stop(error)

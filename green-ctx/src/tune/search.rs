@@ -178,7 +178,7 @@ impl<M: Measure> Search<'_, M> {
         self.records[place].arm.describe(&names, self.question.space.pieces.sms)
     }
 
-    fn run(&mut self, task: Task<'_>, block: &Block) -> Result<Sample, Refusal<M::Error>> {
+    fn run(&mut self, task: &Task, block: &Block) -> Result<Sample, Refusal<M::Error>> {
         self.blocks += 1;
         self.measure.run(task, block)
     }
@@ -195,7 +195,7 @@ impl<M: Measure> Search<'_, M> {
         block: &Block,
     ) -> Found<Result<Sample, String>, M> {
         let block = Block { rounds: false, first: 0, ..*block };
-        match self.run(Task::Alone { job, sms }, &block) {
+        match self.run(&Task::Alone { job, sms }, &block) {
             Ok(sample) => Ok(Ok(sample)),
             Err(Refusal::Skip(reason)) => Ok(Err(reason)),
             Err(Refusal::Stop(error)) => Err(Stopped::Failed(error)),
@@ -233,9 +233,10 @@ impl<M: Measure> Search<'_, M> {
     /// Lets the clocks rise before anything counts.
     fn warm_up(&mut self) -> Found<(), M> {
         let streams = Arm::streams(self.question.jobs.len(), self.question.space.pieces.sms);
+        let task = Task::Together(streams);
         while self.has_time(WARM_UP_ENDS, "warming up") {
             let block = self.block(0);
-            match self.run(Task::Together(&streams), &block) {
+            match self.run(&task, &block) {
                 Ok(_) => {}
                 Err(Refusal::Skip(_)) => break,
                 Err(Refusal::Stop(error)) => return Err(Stopped::Failed(error)),
@@ -344,7 +345,7 @@ impl<M: Measure> Search<'_, M> {
             return Ok(None);
         }
         let block = self.block(first);
-        match self.run(Task::Together(arm), &block) {
+        match self.run(&Task::Together(arm.clone()), &block) {
             Ok(sample) => {
                 let score = self.scorer.score(&sample);
                 let record = &mut self.records[place];

@@ -61,7 +61,7 @@ fn worth(model: &Model, goal: &Goal, arm: &Arm) -> Value {
     let mut still = model.clone().with_jitter(0.0);
     let rounds = scorer.wants_rounds();
     let block = Block { duration: Duration::ZERO, iterations: 2, rounds, first: 0 };
-    let mut run = || still.run(Task::Together(arm), &block).expect("it runs");
+    let mut run = || still.run(&Task::Together(arm.clone()), &block).expect("it runs");
     let samples: Vec<Sample> = (0..starts).map(|_| run()).collect();
     scorer.value(&samples).expect("there are blocks")
 }
@@ -357,7 +357,7 @@ struct Failing {
 impl Measure for Failing {
     type Error = Infallible;
 
-    fn run(&mut self, task: Task<'_>, block: &Block) -> Result<Sample, Refusal<Infallible>> {
+    fn run(&mut self, task: &Task, block: &Block) -> Result<Sample, Refusal<Infallible>> {
         match task {
             Task::Together(arm) if self.now() > self.after && (self.fails)(arm) => {
                 Err(Refusal::Skip("its queue has run out".to_owned()))

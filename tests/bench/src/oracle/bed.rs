@@ -15,11 +15,7 @@ use crate::setup::Result;
 /// Runs single blocks.
 pub(super) trait Blocks {
     /// A block's sample, or why the task cannot run.
-    fn block(
-        &mut self,
-        task: Task<'_>,
-        block: &Block,
-    ) -> Result<std::result::Result<Sample, String>>;
+    fn block(&mut self, task: &Task, block: &Block) -> Result<std::result::Result<Sample, String>>;
 }
 
 impl<M> Blocks for M
@@ -27,11 +23,7 @@ where
     M: Measure,
     M::Error: Error + Send + Sync + 'static,
 {
-    fn block(
-        &mut self,
-        task: Task<'_>,
-        block: &Block,
-    ) -> Result<std::result::Result<Sample, String>> {
+    fn block(&mut self, task: &Task, block: &Block) -> Result<std::result::Result<Sample, String>> {
         match self.run(task, block) {
             Ok(sample) => Ok(Ok(sample)),
             Err(Refusal::Skip(reason)) => Ok(Err(reason)),

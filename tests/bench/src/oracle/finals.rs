@@ -98,7 +98,7 @@ fn sweep(
     for place in 0..count {
         let place = if done.is_multiple_of(2) { place } else { count - 1 - place };
         let candidate = &mut candidates[place];
-        candidate.samples.push(blocks.block(Task::Together(&candidate.arm), &block)??);
+        candidate.samples.push(blocks.block(&Task::Together(candidate.arm.clone()), &block)??);
     }
     Ok(())
 }

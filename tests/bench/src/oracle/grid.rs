@@ -80,12 +80,12 @@ pub(super) fn alone(
     let block = Block { duration, iterations: 2, rounds: false, first: 0 };
     let streams = Arm::streams(jobs, sms);
     // It is not measured, and what cannot run is found below.
-    let _ = blocks.block(Task::Together(&streams), &Block { duration: WARM_UP, ..block })?;
+    let _ = blocks.block(&Task::Together(streams), &Block { duration: WARM_UP, ..block })?;
     let mut samples = vec![Vec::new(); jobs];
     for turn in 0..ALONE {
         for place in 0..jobs {
             let job = if turn % 2 == 0 { place } else { jobs - 1 - place };
-            let sample = blocks.block(Task::Alone { job, sms: None }, &block)?;
+            let sample = blocks.block(&Task::Alone { job, sms: None }, &block)?;
             samples[job].push(sample?);
         }
     }
@@ -131,7 +131,7 @@ fn starts(
         for rounds in modes {
             let first = (pass + start) as usize % jobs;
             let block = Block { duration, iterations: 2, rounds: *rounds, first };
-            match blocks.block(Task::Together(&measured.arm), &block)? {
+            match blocks.block(&Task::Together(measured.arm.clone()), &block)? {
                 Ok(sample) if *rounds => measured.rounds.push(sample),
                 Ok(sample) => measured.beside.push(sample),
                 Err(reason) => {
