@@ -265,6 +265,17 @@ fn files_keep_outcomes() -> Tested {
     misses(&profiles, &request, "the search was interrupted");
     store.save(&first)?;
 
+    // What others hold is not divided: the file is for as many SMs as are free.
+    let held = device.partition([40])?;
+    misses(&profiles, &request, "was 132 SMs in units of 8 and is 92 SMs in units of 8");
+    let beside = Store::new(folder.join("beside.json"));
+    for is_there in [false, true] {
+        let (_, missed) = tuned(&request, &beside).map_err(|error| error.to_string())?;
+        assert_eq!(missed.is_none(), is_there, "{missed:?}");
+    }
+    drop(held);
+    std::fs::remove_file(beside.path())?;
+
     // Files that are cut, empty, of something else, or of another format, and no file at all.
     let whole = std::fs::read(store.path())?;
     let format = String::from_utf8_lossy(&whole).replace("green-ctx tune 1", "green-ctx tune 9");

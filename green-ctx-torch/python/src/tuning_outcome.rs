@@ -74,8 +74,8 @@ impl TuningOutcome {
         self.outcome.seconds
     }
 
-    /// How far the first job alone drifted between the beginning and the end: the greatest to the smallest of
-    /// its rates, minus 1.
+    /// How far a job's rate alone drifted, of the job that drifted most: the greatest to the smallest of its
+    /// rates at the beginning, in the middle and at the end, minus 1.
     #[getter]
     fn drift(&self) -> f64 {
         self.outcome.drift

@@ -156,7 +156,7 @@ fn measure(device: &Device, arguments: &Arguments, question: &Question) -> Resul
         bar.show(progress);
         !interrupted.load(Ordering::Relaxed)
     };
-    let tuned = if device.driver().info().profile.is_some() {
+    if device.driver().info().profile.is_some() {
         let counts = device.resources().sm()?.unit_counts(Default::default())?;
         let pieces = Pieces::of(&counts);
         let mut model = tune::Model::new(pieces.clone(), models::of(question, &pieces), 1);
@@ -165,13 +165,11 @@ fn measure(device: &Device, arguments: &Arguments, question: &Question) -> Resul
             tune::with(&mut model, &question.profiles(), &pieces, &request, &mut go_on)
                 .map_err(|error| Failure::Request(error.to_string()))?;
         models::mark(&mut outcome);
-        outcome
+        Ok(outcome)
     } else {
         let mut jobs = question.jobs(device, arguments.cublas.as_deref())?;
-        tune::run(device, &mut jobs, &question.request(), &mut go_on).map_err(failure)?
-    };
-    bar.end();
-    Ok(tuned)
+        tune::run(device, &mut jobs, &question.request(), &mut go_on).map_err(failure)
+    }
 }
 
 fn failure(error: TuneError<Error>) -> Failure {

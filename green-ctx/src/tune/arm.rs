@@ -1,4 +1,4 @@
-//! Arms: ways in which jobs can have the device together.
+//! Arms: the ways in which jobs can run beside each other.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ledger::Share;
 
-/// How jobs have the device together.
+/// How jobs run beside each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -54,7 +54,7 @@ pub struct Part {
     pub ceiling: u32,
 }
 
-/// One way in which jobs can have the device together.
+/// One way in which jobs can run beside each other.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Arm {
     kind: ArmKind,
@@ -131,6 +131,10 @@ impl Arm {
     }
 
     /// The share of a job, on so many SMs: `..` for all of them without a promise.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no such job.
     #[must_use]
     pub fn share(&self, job: usize, sms: u32) -> Share {
         let Part { floor, ceiling } = self.parts[job];
@@ -144,6 +148,10 @@ impl Arm {
     }
 
     /// As a person says it of jobs with these names.
+    ///
+    /// # Panics
+    ///
+    /// Where there are fewer names than jobs.
     #[must_use]
     pub fn describe(&self, names: &[&str], sms: u32) -> String {
         let order = || {
@@ -210,7 +218,7 @@ impl Pieces {
     /// back: so each ceiling is one set of units, and two jobs divide the device without a rest.
     #[must_use]
     pub fn ceilings(&self, job: usize, step: u32) -> Vec<u32> {
-        let (unit, regular) = (self.unit.max(1), self.sms - self.odd);
+        let (unit, regular) = (self.unit.max(1), self.sms.saturating_sub(self.odd));
         let step = step.div_ceil(unit).max(1) * unit;
         let counts = (1..)
             .map(|steps| steps * step)

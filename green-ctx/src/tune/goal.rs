@@ -100,12 +100,25 @@ impl Goal {
         };
         match self {
             Goal::Makespan => None,
-            Goal::Throughput { weights } => weights.iter().find_map(|(job, weight)| {
-                let is_weight = weight.is_finite() && *weight >= 0.0;
-                unknown(job).or_else(|| {
-                    (!is_weight).then(|| format!("the weight {weight} of {job} is below 0"))
+            Goal::Throughput { weights } => {
+                let wrong = |(place, (job, weight)): (usize, &(String, f64))| {
+                    let is_weight = weight.is_finite() && *weight >= 0.0;
+                    let is_twice = weights[..place].iter().any(|(earlier, _)| earlier == job);
+                    unknown(job)
+                        .or_else(|| is_twice.then(|| format!("{job} has two weights")))
+                        .or_else(|| {
+                            (!is_weight).then(|| format!("the weight {weight} of {job} is below 0"))
+                        })
+                };
+                let weight = |name: &&str| {
+                    let given = weights.iter().find(|(job, _)| job == name);
+                    given.map_or(1.0, |(_, weight)| *weight)
+                };
+                weights.iter().enumerate().find_map(wrong).or_else(|| {
+                    let counts_nothing = names.iter().map(weight).sum::<f64>() == 0.0;
+                    counts_nothing.then(|| "every job has the weight 0".to_owned())
                 })
-            }),
+            }
             Goal::Keep { job, percentile, bound_us } => {
                 unknown(job).or_else(|| share("percentile", *percentile)).or_else(|| {
                     let is_bound = bound_us.is_finite() && *bound_us > 0.0;
@@ -128,7 +141,8 @@ impl Goal {
 
 /// A percentile as it is written: p99.
 pub(crate) fn percentile_name(share: f64) -> String {
-    let percent = (share * 1e6).round() / 1e4;
+    // As many digits as it needs, and none of 0.99 not being exact.
+    let percent = (share * 1e14).round() / 1e12;
     format!("p{percent}")
 }
 
@@ -167,7 +181,9 @@ impl FromStr for Goal {
         let parts: Vec<&str> = text.split(':').collect();
         let percentile = |text: &str| {
             let percent: f64 = text.strip_prefix('p')?.parse().ok()?;
-            (percent > 0.0 && percent < 100.0).then_some(percent / 100.0)
+            // The nearest number to what is written: 99.9 / 100 is another one than 0.999.
+            let share = (percent * 1e12).round() / 1e14;
+            (share > 0.0 && share < 1.0).then_some(share)
         };
         match parts[..] {
             ["throughput"] => Some(Goal::throughput()),
@@ -202,6 +218,8 @@ mod tests {
         for text in ["throughput", "makespan", "keep:a:p99:500us", "least:a:p99.9:keep:b:0.8"] {
             assert_eq!(text.parse::<Goal>().expect(text).to_string(), text);
         }
+        let often = Goal::keep("a", 0.999_999_9, 5.0);
+        assert_eq!(often.to_string().parse(), Ok(often));
         assert_eq!("keep:a:p50:1.5ms".parse(), Ok(Goal::keep("a", 0.5, 1500.0)));
         assert_eq!("keep:a:p50:2s".parse(), Ok(Goal::keep("a", 0.5, 2e6)));
         for wrong in [
@@ -227,6 +245,7 @@ mod tests {
     fn jobs_that_are_not_there_are_found() {
         let fault = |goal: Goal| goal.fault(&["a", "b"]);
         assert_eq!(fault(Goal::throughput()), None);
+        assert_eq!(fault(Goal::Throughput { weights: vec![("a".into(), 0.0)] }), None);
         assert_eq!(fault(Goal::keep("a", 0.99, 5.0)), None);
         assert_eq!(fault(Goal::least("a", 0.99, "b", 1.0)), None);
         for wrong in [
@@ -238,6 +257,8 @@ mod tests {
             Goal::least("a", 0.99, "b", 1.5),
             Goal::Throughput { weights: vec![("a".into(), -1.0)] },
             Goal::Throughput { weights: vec![("d".into(), 1.0)] },
+            Goal::Throughput { weights: vec![("a".into(), 1.0), ("a".into(), 2.0)] },
+            Goal::Throughput { weights: vec![("a".into(), 0.0), ("b".into(), 0.0)] },
         ] {
             assert!(fault(wrong.clone()).is_some(), "{wrong:?}");
         }

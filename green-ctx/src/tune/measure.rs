@@ -54,6 +54,19 @@ pub struct Sample {
     pub rounds_us: Vec<f64>,
 }
 
+impl Sample {
+    /// Whether it has figures of so many jobs, all of them numbers.
+    pub(super) fn is_sound(&self, jobs: usize) -> bool {
+        let is_time = |time: &f64| time.is_finite() && *time >= 0.0;
+        let is_sound = |job: &JobSample| {
+            is_time(&job.rate) && is_time(&job.host_us) && job.latencies_us.iter().all(is_time)
+        };
+        self.jobs.len() == jobs
+            && self.jobs.iter().all(is_sound)
+            && self.rounds_us.iter().all(is_time)
+    }
+}
+
 /// Why a block gave nothing.
 #[derive(Debug)]
 pub enum Refusal<E> {

@@ -107,8 +107,7 @@ mod tests {
     #[test]
     fn blocks_are_the_same_at_a_distance() {
         let pieces = Pieces::of(&[8; 16]);
-        let mut hungry = ModelJob::default();
-        hungry.least_sms = 16;
+        let hungry = ModelJob { least_sms: 16, ..ModelJob::default() };
         let model = || Model::new(pieces.clone(), vec![hungry.clone(), ModelJob::default()], 7);
         let (mut near, mut far) = (model(), model());
         let mut remote = Remote::new(|line: &str| Ok(answer(&mut far, line)?));

@@ -179,7 +179,16 @@ impl Request {
         if left_out.len() == ArmKind::ALL.len() {
             return wrong("every kind of arm is left out".to_owned());
         }
-        if pieces.sms < 2 * pieces.unit {
+        if sum > 0 && left_out.contains(&ArmKind::Partition) {
+            return wrong("only partitions have floors, and partitions are left out".to_owned());
+        }
+        let whole = pieces.sms.checked_sub(pieces.odd).filter(|_| pieces.unit > 0);
+        if whole.is_none_or(|whole| whole % pieces.unit != 0) {
+            return wrong(format!(
+                "{pieces:?} are not SMs in whole units and some that are left over"
+            ));
+        }
+        if pieces.sms < pieces.unit.saturating_mul(2) {
             return wrong(format!(
                 "{} SMs in units of {} cannot be divided",
                 pieces.sms, pieces.unit
@@ -197,15 +206,16 @@ impl Request {
         Ok(Question { jobs: jobs.to_vec(), goal, limits, space, budget })
     }
 
-    /// Every arm of two jobs that the request allows: every pair of ceilings, and those without
-    /// partitions. This is what an exhaustive search measures, and what it is compared with.
+    /// What an exhaustive search measures: the arms without partitions and, of two jobs, every pair of
+    /// ceilings that the request allows; of more jobs, every division whose floors and ceilings are quarters
+    /// of the device.
     ///
     /// # Errors
     ///
     /// [`RequestError::Wrong`].
     pub fn every_arm(&self, jobs: &[Profile], pieces: &Pieces) -> Result<Vec<Arm>, RequestError> {
         let space = self.question(jobs, pieces)?.space;
-        Ok(space.unpartitioned().into_iter().chain(space.every_pair()).collect())
+        Ok(space.unpartitioned().into_iter().chain(space.exhaustive()).collect())
     }
 }
 

@@ -11,6 +11,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::graph::{CaptureMode, GraphCache, GraphExec};
+use crate::group::SmGroup;
 use crate::ledger::{Share, SplitRequest};
 use crate::plan::{Plan, PlanError, PlanRequest, PlanSet, SetError, SwitchOptions};
 use crate::stream::{Stream, StreamOptions};
@@ -135,15 +136,7 @@ impl<'j> Runner<'j> {
     /// [`Error::InvalidRequest`] where no SMs are free, and [`Error::Driver`].
     pub fn new(device: &Device, jobs: &'j mut [Job]) -> Result<Runner<'j>> {
         let primary = device.primary_context()?;
-        let sms = device.resources().sm()?;
-        let split = sms.split(SplitRequest::new().rest("tune"))?;
-        let Some(group) = split.remainder else {
-            let reason = "no SMs are free to be divided; close the partitions that hold them";
-            return Err(Error::InvalidRequest(reason.to_owned()));
-        };
-        let counts = group.units().counts().counts();
-        let counts: Vec<u32> = group.unit_indices().iter().map(|unit| counts[*unit]).collect();
-        let pieces = Pieces::of(&counts);
+        let (group, pieces) = free(device)?;
         let whole = PlanRequest::new(IDLE, SplitRequest::new().group("all", ..));
         let set =
             PlanSet::new(group, whole).map_err(|SetError { reason, .. }| plan_error(reason))?;
@@ -329,6 +322,18 @@ impl fmt::Debug for Runner<'_> {
         let (jobs, pieces) = (&self.jobs, &self.pieces);
         f.debug_struct("Runner").field("jobs", jobs).field("pieces", pieces).finish_non_exhaustive()
     }
+}
+
+/// The device's free SMs, and what they consist of.
+pub(super) fn free(device: &Device) -> Result<(SmGroup, Pieces)> {
+    let split = device.resources().sm()?.split(SplitRequest::new().rest("tune"))?;
+    let Some(group) = split.remainder else {
+        let reason = "no SMs are free to be divided; close the partitions that hold them";
+        return Err(Error::InvalidRequest(reason.to_owned()));
+    };
+    let counts = group.units().counts().counts();
+    let counts: Vec<u32> = group.unit_indices().iter().map(|unit| counts[*unit]).collect();
+    Ok((group, Pieces::of(&counts)))
 }
 
 /// The streams of a block. Whatever happens, a panic of a job included, nothing of it may run beside the next

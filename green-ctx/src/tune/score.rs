@@ -3,7 +3,9 @@
 use super::goal::Goal;
 use super::measure::Sample;
 use super::request::RequestError;
-use super::stats::{median, reachable};
+use super::stats::{
+    Grouped, Interval, bootstrap, median, median_interval, reachable, reachable_share, samples_for,
+};
 
 /// What a goal makes of an arm. Arms that meet the bound come before those that do not, then the greater
 /// score is the better one.
@@ -153,7 +155,7 @@ impl Scorer {
     }
 
     /// The value of an arm with these blocks: the median of their scores, and for a percentile that of all their
-    /// iterations. `None` without blocks.
+    /// iterations. `None` without blocks, and where a percentile is asked for of a job without latencies.
     ///
     /// # Panics
     ///
@@ -173,19 +175,71 @@ impl Scorer {
         Some(match self.rule {
             Rule::Throughput { .. } | Rule::Makespan => Value { miss: 0.0, score },
             Rule::Keep { job, percentile, bound_us } => {
-                let latency = reachable(&pooled(job), percentile).unwrap_or(f64::INFINITY);
+                let latency = reachable(&pooled(job), percentile)?;
                 Value { miss: (latency / bound_us - 1.0).max(0.0), score }
             }
             Rule::Least { job, percentile, other, keep } => {
                 let parts: Vec<f64> =
                     samples.iter().map(|sample| self.part(sample, other)).collect();
                 let part = median(&parts).unwrap_or(0.0);
-                let latency = reachable(&pooled(job), percentile);
-                let score = latency.map_or(0.0, |latency| 1e6 / latency);
+                let score = 1e6 / reachable(&pooled(job), percentile)?;
                 Value { miss: ((keep - part) / keep).max(0.0), score }
             }
         })
     }
+
+    /// By how much blocks miss the goal's bound, as a part of it, with the 95 % interval: below 0 they meet it.
+    /// `None` for goals without a bound, and of too few samples.
+    pub(crate) fn excess(&self, samples: &[&Sample]) -> Option<Interval> {
+        match self.rule {
+            Rule::Throughput { .. } | Rule::Makespan => None,
+            Rule::Keep { job, percentile, bound_us } => {
+                let latencies = latencies(samples.iter().copied(), job);
+                if latencies.len() < samples_for(percentile) || samples.len() < LEAST_DRAWN {
+                    return None;
+                }
+                let excess =
+                    |drawn: &[u32]| Some(latencies.quantile(percentile, drawn)? / bound_us - 1.0);
+                let middle = excess(&vec![1; samples.len()])?;
+                let [low, high] = bootstrap(samples.len(), RESAMPLES, excess)?;
+                Some(Interval { low, middle, high })
+            }
+            Rule::Least { other, keep, .. } => {
+                let excess = |sample: &&Sample| (keep - self.part(sample, other)) / keep;
+                median_interval(&samples.iter().map(excess).collect::<Vec<_>>())
+            }
+        }
+    }
+
+    /// How much better an arm is than another, as a part of that: of blocks that ran in pairs, with the 95 %
+    /// interval. `None` of too few.
+    pub(crate) fn gain(&self, pairs: &[[&Sample; 2]]) -> Option<Interval> {
+        let Rule::Least { job, percentile, .. } = self.rule else {
+            let gain = |[one, other]: &[&Sample; 2]| self.score(one) / self.score(other) - 1.0;
+            let gains: Vec<f64> = pairs.iter().map(gain).filter(|gain| gain.is_finite()).collect();
+            return median_interval(&gains);
+        };
+        // A block has too few iterations for a percentile of its own.
+        let [one, other] = [0, 1].map(|side| latencies(pairs.iter().map(|pair| pair[side]), job));
+        if pairs.len() < LEAST_DRAWN {
+            return None;
+        }
+        let share = reachable_share(one.len().min(other.len()), percentile);
+        let gain =
+            |drawn: &[u32]| Some(other.quantile(share, drawn)? / one.quantile(share, drawn)? - 1.0);
+        let middle = gain(&vec![1; pairs.len()])?;
+        let [low, high] = bootstrap(pairs.len(), RESAMPLES, gain)?;
+        Some(Interval { low, middle, high })
+    }
+}
+
+/// How often blocks are drawn again for an interval.
+const RESAMPLES: usize = 400;
+/// Of fewer blocks an interval says nothing.
+const LEAST_DRAWN: usize = 6;
+
+fn latencies<'a>(samples: impl Iterator<Item = &'a Sample>, job: usize) -> Grouped {
+    Grouped::new(samples.map(|sample| sample.jobs[job].latencies_us.as_slice()))
 }
 
 #[cfg(test)]

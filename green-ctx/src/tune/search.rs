@@ -10,6 +10,7 @@
 //!    partitions. Its gain is the median of the ratios of these last, neighbouring blocks.
 
 mod curve;
+mod finals;
 mod verdict;
 
 use std::collections::HashMap;
@@ -18,7 +19,7 @@ use std::time::Duration;
 use self::curve::Curve;
 use super::arm::{Arm, ArmKind};
 use super::goal::Goal;
-use super::measure::{Block, Measure, Refusal, Sample, Task};
+use super::measure::{Block, JobSample, Measure, Refusal, Sample, Task};
 use super::outcome::Outcome;
 use super::request::{Limits, Profile};
 use super::score::{Scorer, Value};
@@ -62,6 +63,15 @@ pub(crate) enum Stopped<E> {
     Failed(E),
 }
 
+/// What became of a block.
+enum Ran {
+    Sample(Sample),
+    /// The task cannot run.
+    Skipped(String),
+    /// The search is to end.
+    Interrupted,
+}
+
 /// What is known of an arm.
 #[derive(Debug)]
 pub(super) struct Record {
@@ -78,7 +88,6 @@ const WARM_UP_ENDS: f64 = 0.03;
 const SOLO_ENDS: f64 = 0.15;
 const ROUNDS_END: f64 = 0.55;
 const STARTS_END: f64 = 0.66;
-const CHOICE_ENDS: f64 = 0.76;
 /// Iterations of all jobs that a budget is enough for, at least.
 const LEAST_ITERATIONS: f64 = 60.0;
 /// Blocks that say something of two jobs: fewer are not worth a search.
@@ -95,8 +104,6 @@ const PREDICTED: usize = 10;
 const NEAR_MISS: f64 = 0.25;
 /// Neighbours of a partition that are measured in a round.
 const NEAR: usize = 8;
-/// Partitions that are in the last comparison.
-const FINALISTS: usize = 3;
 /// A reference that drifts by more than this makes the figures doubtful.
 const MOST_DRIFT: f64 = 0.05;
 
@@ -116,6 +123,8 @@ pub(super) struct Search<'a, M: Measure> {
     /// Each job's rates in a plain stream, in the course of the search.
     references: Vec<Vec<f64>>,
     blocks: usize,
+    /// What is being done.
+    step: &'static str,
     interrupted: bool,
     notes: Vec<String>,
 }
@@ -145,6 +154,7 @@ pub(crate) fn search<M: Measure>(
         places: HashMap::new(),
         references: vec![Vec::new(); jobs],
         blocks: 0,
+        step: "each job alone",
         interrupted: false,
         notes: Vec::new(),
     };
@@ -164,13 +174,9 @@ impl<M: Measure> Search<'_, M> {
     }
 
     /// Whether there is time until a part of the budget, and nobody has interrupted.
-    fn has_time(&mut self, until: f64, step: &str) -> bool {
-        let spent = self.spent();
-        let best = self.best(|_| true).map(|place| self.describe(place));
-        let progress = Progress { step, spent: spent.min(1.0), blocks: self.blocks, best };
-        // Whoever has said to end it is not asked again.
-        self.interrupted = self.interrupted || !(self.go_on)(&progress);
-        spent < until && !self.interrupted
+    fn has_time(&mut self, until: f64, step: &'static str) -> bool {
+        self.step = step;
+        !self.interrupted && self.spent() < until
     }
 
     fn describe(&self, place: usize) -> String {
@@ -178,56 +184,71 @@ impl<M: Measure> Search<'_, M> {
         self.records[place].arm.describe(&names, self.question.space.pieces.sms)
     }
 
-    fn run(&mut self, task: &Task, block: &Block) -> Result<Sample, Refusal<M::Error>> {
+    /// Runs a task for a block, unless the search is to end.
+    fn run(&mut self, task: &Task, block: &Block) -> Found<Ran, M> {
+        let spent = self.spent().min(1.0);
+        let best = self.best(|_| true).map(|place| self.describe(place));
+        let progress = Progress { step: self.step, spent, blocks: self.blocks, best };
+        // Whoever has said to end it is not asked again.
+        self.interrupted = self.interrupted || !(self.go_on)(&progress);
+        if self.interrupted {
+            return Ok(Ran::Interrupted);
+        }
         self.blocks += 1;
-        self.measure.run(task, block)
+        let jobs = match task {
+            Task::Alone { .. } => 1,
+            Task::Together(_) => self.question.jobs.len(),
+        };
+        match self.measure.run(task, block) {
+            Ok(sample) if sample.is_sound(jobs) => Ok(Ran::Sample(sample)),
+            Ok(_) => Ok(Ran::Skipped("what was measured is no rate and no time".to_owned())),
+            Err(Refusal::Skip(reason)) => Ok(Ran::Skipped(reason)),
+            Err(Refusal::Stop(error)) => Err(Stopped::Failed(error)),
+        }
     }
 
     fn block(&self, first: usize) -> Block {
         Block { duration: self.block, iterations: 2, rounds: self.scorer.wants_rounds(), first }
     }
 
-    /// A job alone; the sample, or why there is none.
-    fn alone(
-        &mut self,
-        job: usize,
-        sms: Option<u32>,
-        block: &Block,
-    ) -> Found<Result<Sample, String>, M> {
-        let block = Block { rounds: false, first: 0, ..*block };
-        match self.run(&Task::Alone { job, sms }, &block) {
-            Ok(sample) => Ok(Ok(sample)),
-            Err(Refusal::Skip(reason)) => Ok(Err(reason)),
-            Err(Refusal::Stop(error)) => Err(Stopped::Failed(error)),
+    /// A job alone.
+    fn alone(&mut self, job: usize, sms: Option<u32>, block: &Block) -> Found<Ran, M> {
+        self.run(&Task::Alone { job, sms }, &Block { rounds: false, first: 0, ..*block })
+    }
+
+    /// A job alone in a plain stream, where it must run.
+    fn must_run(&mut self, job: usize, block: &Block) -> Found<JobSample, M> {
+        match self.alone(job, None, block)? {
+            Ran::Sample(mut sample) => Ok(sample.jobs.remove(0)),
+            Ran::Skipped(reason) => Err(Stopped::Job { job, reason }),
+            Ran::Interrupted => Err(Stopped::Interrupted),
         }
     }
 
     /// Each job alone: once, to know what the budget is enough for, and then as often as that allows.
     fn jobs_alone(&mut self) -> Found<(), M> {
-        let jobs = self.question.jobs.len();
         let once = Block { duration: Duration::ZERO, iterations: 2, rounds: false, first: 0 };
-        let mut slowest = 0.0_f64;
-        let mut sum = 0.0;
-        for job in 0..jobs {
-            self.has_time(1.0, "each job alone");
-            if self.interrupted {
-                return Err(Stopped::Interrupted);
-            }
-            let sample = self.alone(job, None, &once)?;
-            let sample = sample.map_err(|reason| Stopped::Job { job, reason })?;
-            let seconds = sample.jobs.first().map_or(0.0, |sample| self.seconds_of(job, sample));
-            slowest = slowest.max(seconds);
-            sum += seconds;
+        // What arrives by the clock is waited for.
+        let distance = |profile: &Profile| profile.arrival.hz().map_or(0.0, |hz| 1.0 / hz);
+        let mut seconds: Vec<f64> = self.question.jobs.iter().map(distance).collect();
+        self.is_enough_for(seconds.iter().sum())?;
+        for (job, seconds) in seconds.iter_mut().enumerate() {
+            let sample = self.must_run(job, &once)?;
+            *seconds = seconds.max(self.seconds_of(job, &sample));
         }
-        let least = Duration::from_secs_f64(LEAST_ITERATIONS * sum);
-        let least = least.max(LEAST_BLOCKS * SHORTEST);
-        if self.question.budget < least {
-            return Err(Stopped::Budget(least));
-        }
+        self.is_enough_for(seconds.iter().sum())?;
+        let slowest = seconds.iter().copied().fold(0.0, f64::max);
         let usual = self.question.budget.as_secs_f64() / BLOCKS;
         self.block = Duration::from_secs_f64(usual.max(2.0 * slowest)).max(SHORTEST);
         self.warm_up()?;
         self.rates_alone()
+    }
+
+    /// Whether the budget is enough where one iteration of all jobs takes so many seconds.
+    fn is_enough_for(&self, seconds: f64) -> Found<(), M> {
+        let least = Duration::try_from_secs_f64(LEAST_ITERATIONS * seconds);
+        let least = least.unwrap_or(Duration::MAX).max(LEAST_BLOCKS * SHORTEST);
+        if self.question.budget < least { Err(Stopped::Budget(least)) } else { Ok(()) }
     }
 
     /// Lets the clocks rise before anything counts.
@@ -236,17 +257,15 @@ impl<M: Measure> Search<'_, M> {
         let task = Task::Together(streams);
         while self.has_time(WARM_UP_ENDS, "warming up") {
             let block = self.block(0);
-            match self.run(&task, &block) {
-                Ok(_) => {}
-                Err(Refusal::Skip(_)) => break,
-                Err(Refusal::Stop(error)) => return Err(Stopped::Failed(error)),
+            if !matches!(self.run(&task, &block)?, Ran::Sample(_)) {
+                break;
             }
         }
         Ok(())
     }
 
     /// Seconds that an iteration takes: a rate of arrivals says nothing of that.
-    fn seconds_of(&self, job: usize, sample: &super::measure::JobSample) -> f64 {
+    fn seconds_of(&self, job: usize, sample: &JobSample) -> f64 {
         match self.question.jobs[job].arrival.depth() {
             Some(_) => 1.0 / sample.rate.max(1e-9),
             None => median(&sample.latencies_us).unwrap_or(0.0) * 1e-6,
@@ -262,11 +281,10 @@ impl<M: Measure> Search<'_, M> {
                 continue;
             }
             let block = self.block(0);
-            let sample = self.alone(job, None, &block)?;
-            let sample = sample.map_err(|reason| Stopped::Job { job, reason })?;
-            rates[job].extend(sample.jobs.iter().map(|sample| sample.rate));
-            self.references[job].extend(sample.jobs.iter().map(|sample| sample.rate));
-            self.hosts_us[job] = sample.jobs.first().map_or(0.0, |sample| sample.host_us);
+            let sample = self.must_run(job, &block)?;
+            rates[job].push(sample.rate);
+            self.references[job].push(sample.rate);
+            self.hosts_us[job] = sample.host_us;
         }
         self.alone = rates.iter().map(|rates| median(rates).unwrap_or(0.0).max(1e-9)).collect();
         let begun = self.spent().min(SOLO_ENDS);
@@ -279,16 +297,16 @@ impl<M: Measure> Search<'_, M> {
                 }
                 let block = self.block(0);
                 match self.alone(job, Some(sms), &block)? {
-                    Ok(sample) => {
-                        for sample in &sample.jobs {
-                            let seconds = self.seconds_of(job, sample);
-                            self.curves[job].insert(sms, sample.rate, seconds);
-                        }
+                    Ran::Sample(sample) => {
+                        let sample = &sample.jobs[0];
+                        let seconds = self.seconds_of(job, sample);
+                        self.curves[job].insert(sms, sample.rate, seconds);
                     }
-                    Err(reason) => {
+                    Ran::Skipped(reason) => {
                         let name = &self.question.jobs[job].name;
                         self.notes.push(format!("{name} does not run on {sms} SMs: {reason}"));
                     }
+                    Ran::Interrupted => {}
                 }
             }
         }
@@ -297,13 +315,10 @@ impl<M: Measure> Search<'_, M> {
 
     /// Measures a job alone once more, each time the next one.
     fn reference(&mut self) -> Found<(), M> {
-        if self.interrupted {
-            return Ok(());
-        }
         let measured: usize = self.references.iter().map(Vec::len).sum();
         let job = measured % self.references.len();
         let block = self.block(0);
-        if let Ok(sample) = self.alone(job, None, &block)? {
+        if let Ran::Sample(sample) = self.alone(job, None, &block)? {
             self.references[job].extend(sample.jobs.iter().map(|sample| sample.rate));
         }
         Ok(())
@@ -345,27 +360,27 @@ impl<M: Measure> Search<'_, M> {
             return Ok(None);
         }
         let block = self.block(first);
-        match self.run(&Task::Together(arm.clone()), &block) {
-            Ok(sample) => {
+        match self.run(&Task::Together(arm.clone()), &block)? {
+            Ran::Sample(sample) => {
                 let score = self.scorer.score(&sample);
                 let record = &mut self.records[place];
                 record.samples.push(sample);
                 record.scores.push(score);
                 record.value = self.scorer.value_of(&record.samples, &record.scores);
             }
-            Err(Refusal::Skip(reason)) => {
+            Ran::Skipped(reason) => {
                 // What fails once may fail again when a program relies on it.
                 self.records[place].value = None;
                 self.records[place].skipped = Some(reason);
                 return Ok(None);
             }
-            Err(Refusal::Stop(error)) => return Err(Stopped::Failed(error)),
+            Ran::Interrupted => return Ok(None),
         }
         Ok(self.records[place].scores.last().copied())
     }
 
     /// Measures arms, one block each, as far as there is time.
-    fn measure_all(&mut self, arms: &[Arm], until: f64, step: &str) -> Found<(), M> {
+    fn measure_all(&mut self, arms: &[Arm], until: f64, step: &'static str) -> Found<(), M> {
         for arm in arms {
             if !self.has_time(until, step) {
                 break;
@@ -443,12 +458,17 @@ impl<M: Measure> Search<'_, M> {
             let best: Vec<usize> = best.into_iter().take(keep).collect();
             let mut arms: Vec<Arm> =
                 best.iter().map(|place| self.records[*place].arm.clone()).collect();
+            // Streams and priorities have neighbours too: they are partitions of all SMs for everybody.
+            let seeds = self.ranked(|arm| arm.kind() != ArmKind::Sequential);
             let near_misses = self.near_misses();
-            for place in best.iter().take(3).chain(&near_misses) {
+            for place in seeds.iter().take(3).chain(&near_misses) {
                 let arm = &self.records[*place].arm;
                 let near = space.neighbours(arm, step);
-                let ordered =
-                    if !arm.has_priorities() { space.with_priorities(arm) } else { Vec::new() };
+                let ordered = if arm.kind() == ArmKind::Partition && !arm.has_priorities() {
+                    space.with_priorities(arm)
+                } else {
+                    Vec::new()
+                };
                 let is_new = |arm: &Arm| !self.places.contains_key(arm) && !arms.contains(arm);
                 let near = self.most_promising(near.into_iter().filter(is_new).collect(), NEAR);
                 let ordered = ordered.into_iter().filter(is_new).collect::<Vec<_>>();
@@ -487,79 +507,12 @@ impl<M: Measure> Search<'_, M> {
         Ok(())
     }
 
-    /// The last few partitions beside the best arm without them, in turn. Returns, of the chosen
-    /// partition and that arm, the scores of neighbouring blocks.
-    fn last_comparison(&mut self) -> Found<Option<verdict::Pairs>, M> {
-        let finalists = self.ranked(|arm| arm.kind() == ArmKind::Partition);
-        let finalists: Vec<usize> = finalists.into_iter().take(FINALISTS).collect();
-        let rival = self.best(|arm| arm.kind() != ArmKind::Partition);
-        let jobs = self.question.jobs.len();
-        let mut round = 0;
-        let runs = |search: &Self| finalists.iter().any(|place| search.value(*place).is_some());
-        while runs(self) && self.has_time(CHOICE_ENDS, "the best partitions in turn") {
-            let in_order: Vec<usize> = match round % 2 {
-                0 => finalists.clone(),
-                _ => finalists.iter().rev().copied().collect(),
-            };
-            for place in in_order {
-                let arm = self.records[place].arm.clone();
-                self.measure(&arm, round % jobs)?;
-            }
-            round += 1;
-        }
-        let Some((mut chosen, mut rival)) = self.chosen(&finalists).zip(rival) else {
-            return Ok(None);
-        };
-        self.reference()?;
-        let (mut pairs, mut round) = (Vec::new(), 0);
-        while self.has_time(1.0, "the winner beside the best without partitions") {
-            // Who turns out to miss the bound is compared no longer, where another meets it.
-            let now = (
-                self.meeting(chosen, |arm| arm.kind() == ArmKind::Partition),
-                self.meeting(rival, |arm| arm.kind() != ArmKind::Partition),
-            );
-            if now != (chosen, rival) {
-                pairs.clear();
-                (chosen, rival) = now;
-            }
-            let mut scores = [None; 2];
-            let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
-            for side in order {
-                let arm = self.records[[chosen, rival][side]].arm.clone();
-                scores[side] = self.measure(&arm, round % jobs)?;
-            }
-            round += 1;
-            match scores {
-                [Some(chosen), Some(rival)] => pairs.push([chosen, rival]),
-                // One of them does not run any more: the next best of its kind takes its place.
-                _ => {
-                    pairs.clear();
-                    let partition = self.best(|arm| arm.kind() == ArmKind::Partition);
-                    let plain = self.best(|arm| arm.kind() != ArmKind::Partition);
-                    let Some(next) = partition.zip(plain) else { return Ok(None) };
-                    (chosen, rival) = next;
-                }
-            }
-        }
-        self.reference()?;
-        Ok(Some(verdict::Pairs { chosen, rival, scores: pairs }))
-    }
-
-    /// An arm or, where it misses the bound, the best of its kind that meets it.
-    fn meeting(&self, place: usize, is_wanted: impl Fn(&Arm) -> bool) -> usize {
-        let meets = |place: &usize| self.value(*place).is_some_and(Value::meets);
-        if meets(&place) {
-            return place;
-        }
-        self.best(is_wanted).filter(meets).unwrap_or(place)
-    }
-
-    /// Partitions that only just miss the bound, and would be better than the best that meets it.
+    /// Arms that only just miss the bound, and would be better than the best that meets it.
     fn near_misses(&self) -> Vec<usize> {
-        let partitions = self.ranked(|arm| arm.kind() == ArmKind::Partition);
-        let best = partitions.first().and_then(|place| self.value(*place));
+        let arms = self.ranked(|arm| arm.kind() != ArmKind::Sequential);
+        let best = arms.first().and_then(|place| self.value(*place));
         let Some(best) = best.filter(|best| best.meets()) else { return Vec::new() };
-        let mut near: Vec<(usize, Value)> = partitions
+        let mut near: Vec<(usize, Value)> = arms
             .into_iter()
             .filter_map(|place| Some((place, self.value(place)?)))
             .filter(|(_, value)| {
@@ -593,11 +546,6 @@ impl<M: Measure> Search<'_, M> {
 
     fn best(&self, is_wanted: impl Fn(&Arm) -> bool) -> Option<usize> {
         self.ranked(is_wanted).first().copied()
-    }
-
-    /// The best of some arms.
-    fn chosen(&self, places: &[usize]) -> Option<usize> {
-        self.ranked(|_| true).into_iter().find(|place| places.contains(place))
     }
 
     /// Iterations that the goal's percentile needs more than the best arm has.

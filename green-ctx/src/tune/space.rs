@@ -1,5 +1,7 @@
 //! The arms that may be tried.
 
+use std::collections::HashSet;
+
 use super::arm::{Arm, ArmKind, Part, Pieces};
 
 /// Which arms may be tried.
@@ -56,6 +58,9 @@ impl Space {
     /// Partitions that differ from one by a step of about so many SMs.
     pub(crate) fn neighbours(&self, arm: &Arm, step: u32) -> Vec<Arm> {
         let priorities = arm.priorities();
+        if !self.allows(ArmKind::Partition) {
+            return Vec::new();
+        }
         let arms =
             if self.jobs == 2 { self.near_pairs(arm, step) } else { self.near_parts(arm, step) };
         let arms = arms.into_iter().map(|near| near.with_priorities(priorities.to_vec()));
@@ -71,23 +76,32 @@ impl Space {
         (0..self.jobs).map(|job| arm.with_priorities(first(job))).collect()
     }
 
-    /// Every pair of ceilings; of more jobs nothing.
-    pub(crate) fn every_pair(&self) -> Vec<Arm> {
-        if self.jobs != 2 {
-            return Vec::new();
+    /// The divisions that an exhaustive search measures: of two jobs every pair of ceilings, of more those on
+    /// a grid of quarters.
+    pub(crate) fn exhaustive(&self) -> Vec<Arm> {
+        if self.jobs == 2 { self.every_pair() } else { self.grid(&[0, 2, 4, 6, 8]) }
+    }
+
+    /// The divisions of which the best are predicted.
+    pub(crate) fn coarse(&self) -> Vec<Arm> {
+        match self.jobs {
+            2 => self.every_pair(),
+            3 => self.grid(&[0, 1, 2, 3, 4, 6, 8]),
+            _ => self.grid(&[0, 2, 4, 8]),
         }
+    }
+
+    fn every_pair(&self) -> Vec<Arm> {
         let [a, b] = self.ladders();
         let pairs = a.iter().flat_map(|a| b.iter().map(move |b| [*a, *b]));
         self.allowed(pairs.map(|pair| Arm::ceilings(pair, self.pieces.sms)).collect())
     }
 
-    /// Every division on a coarse grid, to be predicted and not to be measured: for two jobs on the grid that
-    /// there is.
-    pub(crate) fn coarse(&self) -> Vec<Arm> {
-        if self.jobs == 2 {
-            return self.every_pair();
+    /// Every division whose floors and ceilings are so many eighths of the SMs.
+    fn grid(&self, eighths: &[u32]) -> Vec<Arm> {
+        if !self.allows(ArmKind::Partition) {
+            return Vec::new();
         }
-        let eighths: &[u32] = if self.jobs == 3 { &[0, 1, 2, 3, 4, 6, 8] } else { &[0, 2, 4, 8] };
         let count = |eighths: u32| match eighths {
             0 => 0,
             8 => self.pieces.sms,
@@ -119,9 +133,14 @@ impl Space {
         self.allowed(arms.collect())
     }
 
+    /// Those that may be tried, once each. Partitions of all SMs for everybody are plain streams, and no
+    /// division.
     fn allowed(&self, mut arms: Vec<Arm>) -> Vec<Arm> {
-        arms.retain(|arm| self.allows(arm.kind()) && self.holds_floors(arm));
-        arms.dedup();
+        let mut seen = HashSet::new();
+        arms.retain(|arm| {
+            let divides = arm.parts().iter().any(|part| part.ceiling < self.pieces.sms);
+            divides && self.allows(arm.kind()) && self.holds_floors(arm) && seen.insert(arm.clone())
+        });
         arms
     }
 
@@ -199,6 +218,14 @@ impl Space {
         let mut parts =
             vec![even(0, sms), even(each, each), even(self.whole(sms / (2 * jobs)), sms)];
         parts.extend((0..self.jobs).flat_map(all));
+        // And what must hold, and nothing besides.
+        let least = |floor: &u32| {
+            let floor = floor.next_multiple_of(self.pieces.unit.max(1));
+            Part { floor, ceiling: if floor > 0 { floor } else { sms } }
+        };
+        let least: Vec<Part> = self.floors.iter().map(least).collect();
+        parts.push(least.iter().map(|part| Part { ceiling: sms, ..*part }).collect());
+        parts.push(least);
         parts.into_iter().filter_map(|parts| self.tidy(parts)).collect()
     }
 
@@ -333,5 +360,28 @@ mod tests {
         assert!(!arms.is_empty());
         assert!(arms.iter().all(|arm| arm.parts()[0].floor >= 32 && arm.parts()[1].floor >= 16));
         assert!(space.every_pair().len() > arms.len());
+    }
+
+    #[test]
+    fn floors_that_just_fit_are_found() {
+        let tight = space(3, vec![64, 56, 8]);
+        assert!(!tight.initial().is_empty());
+        assert!(tight.initial().iter().all(|arm| tight.holds_floors(arm)));
+    }
+
+    #[test]
+    fn no_division_comes_twice_or_gives_everybody_everything() {
+        for (jobs, exhaustive) in [(2, 255), (3, 302)] {
+            let space = space(jobs, vec![0; jobs]);
+            let all = [space.initial(), space.coarse(), space.exhaustive()];
+            for arms in &all {
+                let mut seen = HashSet::new();
+                for arm in arms {
+                    assert!(seen.insert(arm), "{arm:?}");
+                    assert!(arm.parts().iter().any(|part| part.ceiling < 132), "{arm:?}");
+                }
+            }
+            assert_eq!(all[2].len(), exhaustive, "{jobs} jobs");
+        }
     }
 }

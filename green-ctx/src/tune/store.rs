@@ -17,7 +17,6 @@ use super::outcome::{Machine, Outcome};
 use super::request::{Profile, Request, TuneError};
 use super::runner;
 use super::search::Progress;
-use crate::ledger::Granularity;
 
 /// Names the folder of files whose names are relative.
 const FOLDER: &str = "GREEN_CTX_TUNE_DIR";
@@ -184,8 +183,9 @@ pub fn tuned(
 }
 
 fn here(device: &Device) -> Result<(Machine, Pieces), Error> {
-    let counts = device.resources().sm()?.unit_counts(Granularity::default())?;
-    Ok((Machine::of(device)?, Pieces::of(&counts)))
+    // What a search would divide now.
+    let (_, pieces) = runner::free(device)?;
+    Ok((Machine::of(device)?, pieces))
 }
 
 /// What an outcome was found for, against what is asked for now.

@@ -293,6 +293,10 @@ fn wrong_requests_are_refused() {
     fails(Request::default().floor("z", 8), "a floor names z");
     fails(Request::default().floor("a", 100).floor("b", 40), "140 SMs together, of 132");
     fails(ArmKind::ALL.into_iter().fold(Request::default(), Request::leave_out), "every kind");
+    fails(Request::default().floor("a", 8).leave_out(ArmKind::Partition), "only partitions have");
+    let wrong = Pieces { sms: 4, unit: 8, odd: 12 };
+    let error = Request::default().check(&profiles(&jobs), &wrong).expect_err("no pieces");
+    assert!(error.to_string().contains("whole units"), "{error}");
     let one =
         with(&mut model(1, &jobs), &profiles(&jobs[..1]), &H200, &Request::default(), &mut |_| {
             true
@@ -305,17 +309,41 @@ fn wrong_requests_are_refused() {
     assert!(error.to_string().contains("use closed:1 or a rate"), "{error}");
 }
 
+/// A model that counts its blocks.
+struct Counting<'a> {
+    model: Model,
+    blocks: &'a mut usize,
+}
+
+impl Measure for Counting<'_> {
+    type Error = Infallible;
+
+    fn run(&mut self, task: &Task, block: &Block) -> Result<Sample, Refusal<Infallible>> {
+        *self.blocks += 1;
+        self.model.run(task, block)
+    }
+
+    fn now(&self) -> Duration {
+        self.model.now()
+    }
+}
+
 #[test]
 fn an_interrupted_search_has_the_best_so_far() {
     let jobs = short_beside_long();
     let interrupted = |after: usize| {
-        let mut left = after;
+        let (mut asked, mut blocks) = (0, 0);
         let mut go_on = |progress: &Progress<'_>| {
             assert!((0.0..=1.0).contains(&progress.spent) && !progress.step.is_empty());
-            left = left.saturating_sub(1);
-            left > 0
+            assert_eq!(progress.blocks, asked, "asked before each block");
+            asked += 1;
+            asked < after
         };
-        with(&mut model(1, &jobs), &profiles(&jobs), &H200, &Request::default(), &mut go_on)
+        let mut counting = Counting { model: model(1, &jobs), blocks: &mut blocks };
+        let outcome = with(&mut counting, &profiles(&jobs), &H200, &Request::default(), &mut go_on);
+        // Nothing runs, and nobody is asked, once it is to end.
+        assert_eq!((asked, blocks), (after, after - 1));
+        outcome
     };
     let outcome = interrupted(60).expect("something is known");
     assert!(!outcome.complete && outcome.arms.len() > 3);
@@ -401,4 +429,121 @@ fn numbers_that_are_too_great_are_refused_or_bounded() {
     let floors = Request::default().floor("a", 1 << 31).floor("b", 1 << 31);
     let error = tune(&mut model(1, &jobs), &jobs, &floors).expect_err("too many");
     assert!(error.to_string().contains("4294967296 SMs together"), "{error}");
+}
+
+#[test]
+fn floors_of_three_jobs_that_just_fit_are_found() {
+    let jobs = jobs(7, 3);
+    let request = Request::default().floor("a", 50).floor("b", 50).floor("c", 10);
+    let outcome = tune(&mut model(1, &jobs), &jobs, &request).expect("it runs");
+    assert_eq!(outcome.verdict.kind, ArmKind::Partition, "{}", outcome.verdict.sentence);
+    let floor = |name| outcome.verdict.shares[name].parse::<crate::Share>().expect("it").floor();
+    assert!(floor("a") >= Some(50) && floor("b") >= Some(50) && floor("c") >= Some(10));
+}
+
+/// A measure whose percentiles are what a function says of each arm, with a scatter from block to block.
+struct Latencies {
+    us: fn(&Arm) -> f64,
+    scatter: f64,
+    rng: Rng,
+    now: Duration,
+}
+
+impl Measure for Latencies {
+    type Error = Infallible;
+
+    fn run(&mut self, task: &Task, block: &Block) -> Result<Sample, Refusal<Infallible>> {
+        self.now += block.duration;
+        let mut job = |us: f64| {
+            let us = us * (1.0 + self.scatter * (self.rng.f64() - 0.5));
+            let latencies_us = vec![us; (block.duration.as_secs_f64() * 1e6 / us) as usize + 1];
+            JobSample { rate: 1e6 / us, latencies_us, host_us: 1.0 }
+        };
+        let jobs = match task {
+            Task::Alone { .. } => vec![job(50.0)],
+            Task::Together(arm) => vec![job((self.us)(arm)), job(100.0)],
+        };
+        Ok(Sample { jobs, rounds_us: Vec::new() })
+    }
+
+    fn now(&self) -> Duration {
+        self.now
+    }
+}
+
+#[test]
+fn noise_about_a_bound_is_no_reason_to_partition() {
+    let jobs = ["a", "b"].map(Profile::new);
+    let tune = |us: fn(&Arm) -> f64, scatter, goal, seed| {
+        let rng = Rng::with_seed(seed);
+        let mut latencies = Latencies { us, scatter, rng, now: Duration::ZERO };
+        let request = Request::new(goal);
+        let outcome = with(&mut latencies, &jobs, &H200, &request, &mut |_| true);
+        outcome.expect("it runs").verdict
+    };
+    // Every arm lies on the bound, and the scatter decides on which side.
+    let keep = |percentile| Goal::keep("a", percentile, 500.0);
+    let dont = (0..20).filter(|seed| {
+        let verdict = tune(|_| 500.0, 0.02, keep(0.5), *seed);
+        verdict.sentence.starts_with("Don't partition; use ")
+    });
+    assert!(dont.count() >= 19);
+    // One that misses it for sure, by however little, is no rival.
+    let us: fn(&Arm) -> f64 = |arm| if arm.kind() == ArmKind::Partition { 490.0 } else { 503.0 };
+    let verdict = tune(us, 0.002, keep(0.99), 1);
+    assert_eq!((verdict.kind, verdict.gain), (ArmKind::Partition, None));
+    assert!(verdict.sentence.contains("with p99 of a at 490 µs (95 %:"), "{}", verdict.sentence);
+    assert!(verdict.sentence.contains("Nothing without partitions meets"), "{}", verdict.sentence);
+    // Of few iterations nobody knows a percentile.
+    let verdict = tune(|_| 20_000.0, 0.02, Goal::keep("a", 0.99, 50_000.0), 1);
+    assert!(!verdict.meets && verdict.gain.is_none());
+    assert!(verdict.sentence.starts_with("Too few iterations to know"), "{}", verdict.sentence);
+    // The gain of a percentile is that of all iterations, and not of each block's few.
+    let us: fn(&Arm) -> f64 = |arm| if arm.kind() == ArmKind::Partition { 1000.0 } else { 1250.0 };
+    let verdict = tune(us, 0.01, Goal::least("a", 0.99, "b", 0.5), 1);
+    assert!(verdict.gain.is_some_and(|gain| (gain - 0.25).abs() < 0.02), "{verdict:?}");
+}
+
+#[test]
+fn what_arrives_too_rarely_needs_a_greater_budget() {
+    let mut jobs = short_beside_long();
+    for arrival in [Arrival::rate(2.0), Arrival::trace([30.0]).expect("a trace")] {
+        jobs[0].arrival = arrival.clone();
+        let error = tune(&mut model(1, &jobs), &jobs, &Request::default()).expect_err("too rare");
+        assert!(matches!(error, TuneError::Request(RequestError::Budget { .. })), "{error}");
+    }
+    jobs[0].arrival = Arrival::rate(20.0);
+    let outcome = tune(&mut model(1, &jobs), &jobs, &Request::default()).expect("it runs");
+    assert!(outcome.seconds < 10.5 && outcome.verdict.arm.is_some(), "{}", outcome.seconds);
+}
+
+#[test]
+fn figures_that_are_no_numbers_are_not_taken() {
+    struct Wrong(Model);
+    impl Measure for Wrong {
+        type Error = Infallible;
+        fn run(&mut self, task: &Task, block: &Block) -> Result<Sample, Refusal<Infallible>> {
+            let mut sample = self.0.run(task, block)?;
+            match task {
+                Task::Together(arm) if arm.kind() == ArmKind::Priority => sample.jobs.clear(),
+                Task::Together(arm) if arm.kind() == ArmKind::Partition => {
+                    sample.jobs[0].rate = f64::NAN;
+                }
+                _ => {}
+            }
+            Ok(sample)
+        }
+        fn now(&self) -> Duration {
+            self.0.now()
+        }
+    }
+    let jobs = short_beside_long();
+    let mut wrong = Wrong(model(1, &jobs));
+    let outcome = with(&mut wrong, &profiles(&jobs), &H200, &Request::default(), &mut |_| true);
+    let outcome = outcome.expect("it runs");
+    let measured = outcome.arms.iter().filter(|arm| arm.skipped.is_none());
+    assert!(measured.clone().count() > 0);
+    for arm in measured {
+        assert!(matches!(arm.kind, ArmKind::Sequential | ArmKind::Streams), "{:?}", arm.kind);
+    }
 }

@@ -30,9 +30,12 @@ impl Bar {
         // Where standard error is closed there is nobody to wait.
         let _ = write!(io::stderr(), "\r\x1b[K{}", line(progress));
     }
+}
 
-    pub(super) fn end(&mut self) {
-        if self.drawn.take().is_some() {
+impl Drop for Bar {
+    /// Removes it, also where an error is printed next.
+    fn drop(&mut self) {
+        if self.drawn.is_some() {
             let _ = write!(io::stderr(), "\r\x1b[K");
         }
     }

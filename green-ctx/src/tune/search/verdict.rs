@@ -6,18 +6,9 @@ use super::super::arm::{Arm, ArmKind};
 use super::super::goal::{Goal, percentile_name};
 use super::super::measure::Measure;
 use super::super::outcome::{ArmReport, BlockReport, JobReport, Latency, Outcome, Verdict};
-use super::super::stats::{Interval, median, median_interval, quantile, samples_for};
+use super::super::stats::{Interval, median, quantile, samples_for};
+use super::finals::{Pairs, is_partition};
 use super::{MOST_DRIFT, Record, Search};
-
-/// Scores of neighbouring blocks.
-pub(in crate::tune) struct Pairs {
-    /// The partition's place among the records.
-    pub(super) chosen: usize,
-    /// The place of the best arm without partitions.
-    pub(super) rival: usize,
-    /// The scores of both.
-    pub(super) scores: Vec<[f64; 2]>,
-}
 
 impl<M: Measure> Search<'_, M> {
     pub(super) fn outcome(mut self, pairs: Option<Pairs>) -> Outcome {
@@ -125,30 +116,29 @@ impl<M: Measure> Search<'_, M> {
     }
 
     fn verdict(&mut self, pairs: Option<Pairs>) -> Verdict {
-        let plain = || self.best(|arm| arm.kind() != ArmKind::Partition);
-        let rival = pairs.as_ref().map(|pairs| pairs.rival).or_else(plain);
+        let rival = pairs.as_ref().map(|pairs| pairs.rival).or_else(|| self.rival());
         let partition = match &pairs {
             Some(pairs) => Some(pairs.chosen),
-            None => self.best(|arm| arm.kind() == ArmKind::Partition),
+            None => self.best(is_partition),
         };
-        let values: Vec<_> = (0..self.records.len()).map(|place| self.value(place)).collect();
-        let meets = |place: usize| values[place].is_some_and(|value| value.meets());
+        let misses = |place: usize| self.misses(place, pairs.as_ref());
         let allowed = |place: &usize| self.question.space.holds_floors(&self.records[*place].arm);
-        let gain = pairs.as_ref().filter(|pairs| meets(pairs.rival)).and_then(gain_of);
+        let gain = pairs.as_ref().filter(|pairs| !misses(pairs.rival)).and_then(|it| self.gain(it));
         let best = match (partition, rival) {
             (Some(partition), Some(rival)) if allowed(&rival) => {
                 let gains = gain.is_some_and(|gain| gain.low > 0.0 && gain.middle > LEAST_GAIN);
-                match (meets(partition), meets(rival)) {
-                    (true, true) if gains => Some(partition),
-                    (true, false) => Some(partition),
-                    (_, true) => Some(rival),
+                match (misses(partition), misses(rival)) {
+                    (false, false) if gains => Some(partition),
+                    (false, true) => Some(partition),
+                    (_, false) => Some(rival),
                     // Neither meets the bound: whichever comes closer.
-                    (false, false) => self.best(|_| true),
+                    (true, true) => self.best(|_| true),
                 }
             }
             (partition, rival) => partition.or(rival.filter(allowed)),
         };
         let Some(best) = best else { return self.nothing_ran() };
+        let meets = !misses(best) && self.is_known(best);
         if let Some((found, needed)) = self.lacks_samples(best) {
             let budget = self.question.budget.as_secs_f64() * needed as f64 / found.max(1) as f64;
             self.notes.push(format!(
@@ -157,22 +147,23 @@ impl<M: Measure> Search<'_, M> {
             ));
         }
         let arm = self.records[best].arm.clone();
-        let gain = gain.filter(|_| meets(best) && arm.kind() == ArmKind::Partition).or_else(|| {
+        let divides = arm.kind() == ArmKind::Partition;
+        let gain = gain.filter(|_| meets && divides).or_else(|| {
             // The best without partitions is as good as itself.
             let zero = Interval { low: 0.0, middle: 0.0, high: 0.0 };
-            (Some(best) == rival && meets(best)).then_some(zero)
+            (Some(best) == rival && meets).then_some(zero)
         });
         let sentence = self.sentence(best, partition, rival, pairs.as_ref());
         Verdict {
             arm: Some(best),
-            rival: if arm.kind() == ArmKind::Partition { rival } else { partition },
+            rival: if divides { rival } else { partition },
             kind: arm.kind(),
             shares: self.shares(&arm),
             priority: self.priorities(&arm),
             gain: gain.map(|gain| gain.middle),
             confidence: gain.map(|gain| gain.low),
             upper: gain.map(|gain| gain.high),
-            meets: meets(best),
+            meets,
             sentence,
         }
     }
@@ -189,7 +180,7 @@ impl<M: Measure> Search<'_, M> {
             confidence: None,
             upper: None,
             meets: false,
-            sentence: "No arm that is allowed could run; see why each was skipped.".to_owned(),
+            sentence: "No arm that is allowed has figures; see why each was skipped.".to_owned(),
         }
     }
 
@@ -200,12 +191,19 @@ impl<M: Measure> Search<'_, M> {
         rival: Option<usize>,
         pairs: Option<&Pairs>,
     ) -> String {
-        let meets = |place: usize| self.value(place).is_some_and(|value| value.meets());
-        if !meets(best) {
+        let misses = |place: usize| self.misses(place, pairs);
+        if misses(best) {
             return format!("Nothing meets the bound: {}", self.closest(best));
         }
         let how = self.describe(best);
-        let gain = pairs.and_then(gain_of);
+        if let (false, Some((found, needed))) = (self.is_known(best), self.lacks_samples(best)) {
+            return format!(
+                "Too few iterations to know whether the bound is met: {how} comes first, with {found} of \
+                 the {needed} that the percentile needs."
+            );
+        }
+        let met = self.how_well(best, pairs);
+        let gain = pairs.and_then(|pairs| self.gain(pairs));
         let percent = |ratio: f64| format!("{:+.1} %", 100.0 * ratio);
         let interval = |gain: Interval| {
             format!(
@@ -215,22 +213,22 @@ impl<M: Measure> Search<'_, M> {
                 percent(gain.high)
             )
         };
-        if self.records[best].arm.kind() == ArmKind::Partition {
+        if is_partition(&self.records[best].arm) {
             return match (rival, gain) {
-                (Some(rival), _) if !meets(rival) => {
-                    format!("Partition: {how}. Nothing without partitions meets the bound.")
+                (Some(rival), _) if misses(rival) => {
+                    format!("Partition: {how}{met}. Nothing without partitions meets the bound.")
                 }
                 (Some(rival), Some(gain)) => format!(
-                    "Partition: {how}; {} to the best without partitions, {}.",
+                    "Partition: {how}{met}; {} to the best without partitions, {}.",
                     interval(gain),
                     self.describe(rival)
                 ),
-                _ => format!("Partition: {how}; there is nothing to compare it with."),
+                _ => format!("Partition: {how}{met}; there is nothing to compare it with."),
             };
         }
-        let so = format!("Don't partition; use {how}");
+        let so = format!("Don't partition; use {how}{met}");
         match (partition, gain) {
-            (Some(partition), _) if !meets(partition) => {
+            (Some(partition), _) if misses(partition) => {
                 format!("{so}. No partition meets the bound.")
             }
             (Some(partition), Some(gain)) => format!(
@@ -246,6 +244,23 @@ impl<M: Measure> Search<'_, M> {
             }
             (None, _) => format!("{so}. No partition was measured."),
         }
+    }
+
+    /// Whether there were enough iterations to know that an arm meets the goal's bound.
+    fn is_known(&self, place: usize) -> bool {
+        !matches!(self.question.goal, Goal::Keep { .. }) || self.lacks_samples(place).is_none()
+    }
+
+    /// Of a bounded percentile: what it is.
+    fn how_well(&self, place: usize, pairs: Option<&Pairs>) -> String {
+        let Goal::Keep { job, percentile, bound_us } = &self.question.goal else {
+            return String::new();
+        };
+        let Some(excess) = self.excess(place, pairs) else { return String::new() };
+        let [low, middle, high] = [excess.low, excess.middle, excess.high]
+            .map(|excess| format!("{:.0}", bound_us * (1.0 + excess)));
+        let name = percentile_name(*percentile);
+        format!(", with {name} of {job} at {middle} µs (95 %: {low} to {high})")
     }
 
     /// What can be had of a bound that cannot be met.
@@ -287,18 +302,6 @@ const LEAST_GAIN: f64 = 0.01;
 /// Submitting takes so much of an iteration's time where a job is bound by the host. What is left is the
 /// driver's own time between two launches.
 const HOST_BOUND: f64 = 0.9;
-
-/// The gain of the partition over its rival, of blocks beside each other.
-fn gain_of(pairs: &Pairs) -> Option<Interval> {
-    let ratios: Vec<f64> = pairs
-        .scores
-        .iter()
-        .filter(|[_, rival]| *rival > 0.0)
-        .map(|[chosen, rival]| chosen / rival - 1.0)
-        .collect();
-    // Of three an interval says nothing.
-    if ratios.len() < 4 { None } else { median_interval(&ratios, 1) }
-}
 
 fn latencies(record: &Record, job: usize) -> Vec<f64> {
     record.samples.iter().flat_map(|sample| &sample.jobs[job].latencies_us).copied().collect()

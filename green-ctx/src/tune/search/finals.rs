@@ -1,0 +1,151 @@
+//! The end of a search: the best partitions in turn, and the best of them beside its rival.
+
+use super::super::arm::{Arm, ArmKind};
+use super::super::measure::Measure;
+use super::super::stats::Interval;
+use super::{Found, Search};
+
+/// Blocks of the chosen partition and of the best arm without partitions, in pairs that ran one after the other.
+pub(in crate::tune) struct Pairs {
+    /// The partition's place among the records.
+    pub(super) chosen: usize,
+    /// The place of the best arm without partitions.
+    pub(super) rival: usize,
+    /// The places of the pairs' blocks among the blocks of both.
+    pub(super) blocks: Vec<[usize; 2]>,
+}
+
+/// The part of the budget at which one partition is chosen.
+const CHOICE_ENDS: f64 = 0.76;
+/// Partitions of which one is chosen.
+const FINALISTS: usize = 3;
+/// Blocks after which an arm is not the best by chance alone.
+const ENOUGH: usize = 6;
+/// By how much of a bound an arm may miss it and still count as one that meets it, unless it misses it for
+/// sure: less is noise.
+const TOLERANCE: f64 = 0.01;
+
+impl<M: Measure> Search<'_, M> {
+    /// The last few partitions in turn, and then the best of them beside the best arm without partitions.
+    pub(super) fn last_comparison(&mut self) -> Found<Option<Pairs>, M> {
+        let jobs = self.question.jobs.len();
+        let mut round = 0;
+        while self.has_time(CHOICE_ENDS, "the best partitions in turn") {
+            // Those that are the best now: one that was so by chance leaves its place to another.
+            let mut finalists = self.ranked(is_partition);
+            finalists.truncate(FINALISTS);
+            if finalists.is_empty() {
+                break;
+            }
+            if round % 2 == 1 {
+                finalists.reverse();
+            }
+            for place in finalists {
+                let arm = self.records[place].arm.clone();
+                self.measure(&arm, round % jobs)?;
+            }
+            round += 1;
+        }
+        let chosen = self.best_of_enough(is_partition);
+        let Some((mut chosen, mut rival)) = chosen.zip(self.rival()) else { return Ok(None) };
+        self.reference()?;
+        let (mut blocks, mut round) = (Vec::new(), 0);
+        while self.has_time(1.0, "the winner beside the best without partitions") {
+            // Who turns out to miss the bound is compared no longer, where another meets it.
+            let now = (self.meeting(chosen, is_partition), self.meeting(rival, is_plain));
+            if now != (chosen, rival) {
+                blocks.clear();
+                (chosen, rival) = now;
+            }
+            let mut pair = [None; 2];
+            let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
+            for side in order {
+                let place = [chosen, rival][side];
+                let arm = self.records[place].arm.clone();
+                let ran = self.measure(&arm, round % jobs)?.is_some();
+                pair[side] = ran.then(|| self.records[place].samples.len() - 1);
+            }
+            round += 1;
+            match pair {
+                [Some(chosen), Some(rival)] => blocks.push([chosen, rival]),
+                _ if self.interrupted => break,
+                // One of them does not run any more: the next best of its kind takes its place.
+                _ => {
+                    blocks.clear();
+                    let next = self.best(is_partition).zip(self.rival());
+                    let Some(next) = next else { return Ok(None) };
+                    (chosen, rival) = next;
+                }
+            }
+        }
+        self.reference()?;
+        Ok(Some(Pairs { chosen, rival, blocks }))
+    }
+
+    /// The best arm without partitions of those that do not miss the bound. Where noise decides whether one
+    /// misses it, its score counts: otherwise noise alone would make a partition the better one.
+    pub(super) fn rival(&self) -> Option<usize> {
+        let plain = self.ranked(is_plain);
+        let score = |place: &usize| self.value(*place).map_or(0.0, |value| value.score);
+        let meeting = plain.iter().copied().filter(|place| !self.misses(*place, None));
+        meeting.max_by(|a, b| score(a).total_cmp(&score(b))).or(plain.first().copied())
+    }
+
+    /// An arm or, where it misses the bound, the best of its kind that meets it.
+    fn meeting(&self, place: usize, is_wanted: impl Fn(&Arm) -> bool) -> usize {
+        if self.is_close(place) {
+            return place;
+        }
+        self.best_of_enough(is_wanted).filter(|best| self.is_close(*best)).unwrap_or(place)
+    }
+
+    /// The best of the arms that meet the bound after several blocks; where there is none, of all.
+    fn best_of_enough(&self, is_wanted: impl Fn(&Arm) -> bool) -> Option<usize> {
+        let ranked = self.ranked(is_wanted);
+        let is_tried = |place: &&usize| {
+            self.records[**place].samples.len() >= ENOUGH && self.is_close(**place)
+        };
+        ranked.iter().find(is_tried).or(ranked.first()).copied()
+    }
+
+    /// Whether an arm meets the bound, or misses it by no more than noise, by all of its blocks.
+    fn is_close(&self, place: usize) -> bool {
+        self.value(place).is_some_and(|value| value.miss <= TOLERANCE)
+    }
+
+    /// Whether an arm misses the goal's bound by more than noise.
+    pub(super) fn misses(&self, place: usize, pairs: Option<&Pairs>) -> bool {
+        match self.excess(place, pairs) {
+            Some(excess) => excess.low > 0.0 || excess.middle > TOLERANCE,
+            None => !self.is_close(place),
+        }
+    }
+
+    /// By how much an arm misses the goal's bound. Where there are enough of them, only blocks count that ran
+    /// after it was chosen: those before were part of the choice, and flatter it.
+    pub(super) fn excess(&self, place: usize, pairs: Option<&Pairs>) -> Option<Interval> {
+        let samples = &self.records[place].samples;
+        let after = pairs.and_then(|Pairs { chosen, rival, blocks }| {
+            let side = [*chosen, *rival].iter().position(|of| *of == place)?;
+            let samples: Vec<_> = blocks.iter().map(|pair| &samples[pair[side]]).collect();
+            self.scorer.excess(&samples)
+        });
+        after.or_else(|| self.scorer.excess(&samples.iter().collect::<Vec<_>>()))
+    }
+
+    /// How much better the partition is than its rival.
+    pub(super) fn gain(&self, pairs: &Pairs) -> Option<Interval> {
+        let [chosen, rival] =
+            [pairs.chosen, pairs.rival].map(|place| self.records[place].samples.as_slice());
+        let pair = |[one, other]: &[usize; 2]| [&chosen[*one], &rival[*other]];
+        self.scorer.gain(&pairs.blocks.iter().map(pair).collect::<Vec<_>>())
+    }
+}
+
+pub(super) fn is_partition(arm: &Arm) -> bool {
+    arm.kind() == ArmKind::Partition
+}
+
+pub(super) fn is_plain(arm: &Arm) -> bool {
+    arm.kind() != ArmKind::Partition
+}
