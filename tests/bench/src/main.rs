@@ -68,7 +68,7 @@ enum Command {
     /// Run two builds in turn, several times, and print each figure of the second to that of the
     /// first.
     Compare(Compare),
-    /// Measure every arm of pairs of jobs, and compare the tuner's choices with the best.
+    /// Measure every arm of mixes of jobs, and compare the tuner's choices with the best.
     Oracle(Box<oracle::Oracle>),
     /// Print how far the tuner's choices are from the best, and whether the limits hold.
     OracleReport(oracle::OracleReport),

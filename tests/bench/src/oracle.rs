@@ -1,7 +1,7 @@
 //! The tuner against an oracle that measures every arm.
 //!
-//! For each pair of jobs, in one run: each job alone, every arm of a grid, and then for each goal the tuner
-//! and a fresh comparison of its choice with the oracle's best. A pair's file has all of it, and is written
+//! For each mix of jobs, in one run: each job alone, every arm of a grid, and then for each goal the tuner
+//! and a fresh comparison of its choice with the oracle's best. A mix's file has all of it, and is written
 //! anew whenever something is added, so that a run that is cut off loses one comparison at most.
 
 mod bed;
@@ -12,7 +12,9 @@ mod goals;
 mod grid;
 mod judge;
 mod limits;
-mod pair;
+mod measure;
+mod mix;
+mod program;
 /// The library's own medians, percentiles and bootstrap: what stands in a report is computed as the tuner
 /// computes it.
 #[path = "../../../green-ctx/src/tune/stats.rs"]
@@ -21,20 +23,20 @@ mod stats;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use green_ctx::Device;
 use green_ctx::tune::Pieces;
 use green_ctx_cli::DriverChoice;
-use green_ctx_cli::jobs::{Builder, Spec};
+use green_ctx_cli::jobs::Builder;
 
 use self::bed::{Bed, Gpu, Modelled};
-pub(crate) use self::file::{ArmRecord, Combination, PairFile};
+pub(crate) use self::file::{ArmRecord, Combination, MixFile};
 use self::goals::Template;
 pub(crate) use self::judge::judge;
+use self::mix::Mix;
+use self::program::Program;
 use crate::progress::Progress;
 use crate::setup::{Failure, Result, chain};
 use crate::{FAILED, driver, plot, print, write};
@@ -49,15 +51,24 @@ pub(crate) struct Oracle {
     #[arg(long, value_name = "N", default_value_t = 0)]
     device: u32,
 
-    /// A pair of jobs, such as gemm:4096,copy:256; several times for several pairs
-    #[arg(long = "pair", value_name = "JOB,JOB", required = true)]
-    pairs: Vec<Pair>,
+    /// Two or three jobs, such as gemm:4096,copy:256; several times for several mixes
+    #[arg(long = "mix", visible_alias = "pair", value_name = "JOB,JOB[,JOB]", required = true)]
+    mixes: Vec<Mix>,
+
+    /// A program that runs the jobs, and knows their names: a command and its arguments, with spaces
+    /// between them. Without it, the jobs are those of `green-ctx tune`
+    #[arg(long, value_name = "COMMAND")]
+    program: Option<String>,
+
+    /// How long the program may take for an answer, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    program_timeout: u64,
 
     /// The goals: throughput, makespan, keep:PERCENT and least:PERCENT. `keep:50` bounds the p99 of a job
     /// half of the way from its p99 alone to its best p99 without partitions; `least:80` has the other
-    /// job keep 0.80 of its rate alone. Both are goals for each of the two jobs, and with `:1` or `:2`
-    /// at the end for the first or the second one alone. A bound that no arm of the grid meets with 10 %
-    /// to spare is moved to where the best arm does
+    /// job keep 0.80 of its rate alone. Both are goals for each of two jobs, and with `:1` or `:2`
+    /// at the end for the first or the second one alone; three jobs are measured without them. A bound
+    /// that no arm of the grid meets with 10 % to spare is moved to where the best arm does
     #[arg(
         long,
         value_name = "GOAL",
@@ -70,7 +81,7 @@ pub(crate) struct Oracle {
     #[arg(long, value_name = "SMS", default_value_t = 16)]
     step: u32,
 
-    /// Leave out partitions with one of the jobs first
+    /// Leave out partitions with one of two jobs first. Of three jobs they are not measured
     #[arg(long)]
     no_priorities: bool,
 
@@ -106,7 +117,7 @@ pub(crate) struct Oracle {
     #[arg(long)]
     dry_run: bool,
 
-    /// The folder for the files, one a pair
+    /// The folder for the files, one a mix
     #[arg(long, value_name = "DIR", required_unless_present = "dry_run")]
     out: Option<PathBuf>,
 
@@ -134,40 +145,6 @@ pub(crate) struct OracleReport {
     svg: Option<PathBuf>,
 }
 
-/// Two jobs.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Pair {
-    specs: [Spec; 2],
-}
-
-impl FromStr for Pair {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Pair, String> {
-        let (a, b) = text
-            .split_once(',')
-            .ok_or_else(|| "a pair is two jobs, such as gemm:4096,copy:256".to_owned())?;
-        let spec = |text: &str| text.parse::<Spec>().map_err(|error| error.to_string());
-        Ok(Pair { specs: [spec(a)?, spec(b)?] })
-    }
-}
-
-impl Pair {
-    /// The jobs' names, which have no colon.
-    fn names(&self) -> [String; 2] {
-        let [a, b] = self.specs.map(|spec| spec.to_string().replace(':', ""));
-        let b = if a == b { format!("{b}-2") } else { b };
-        [a, b]
-    }
-}
-
-impl fmt::Display for Pair {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b] = self.names();
-        write!(f, "{a}-{b}")
-    }
-}
-
 impl Oracle {
     fn block(&self) -> Duration {
         Duration::from_millis(self.block_ms)
@@ -188,8 +165,40 @@ impl Oracle {
     }
 }
 
-/// Measures the pairs, one after the other. One that fails leaves the others alone.
+/// What runs the jobs.
+enum Runs {
+    Device(Builder),
+    Model,
+    Program(Program),
+}
+
+impl Runs {
+    fn new(options: &Oracle, device: &Device, simulated: bool) -> Result<Runs> {
+        Ok(match &options.program {
+            Some(command) => {
+                let timeout = Duration::from_secs(options.program_timeout);
+                Runs::Program(Program::new(command, timeout, device)?)
+            }
+            None if simulated => Runs::Model,
+            None => Runs::Device(Builder::new(device, options.cublas.as_deref())?),
+        })
+    }
+
+    /// A mix that is ready to run.
+    fn bed(&mut self, device: &Device, mix: &Mix, pieces: &Pieces) -> Result<Box<dyn Bed + '_>> {
+        Ok(match self {
+            Runs::Device(builder) => Box::new(Gpu::new(builder, device, mix)?),
+            Runs::Model => Box::new(Modelled::new(mix, pieces)?),
+            Runs::Program(program) => Box::new(program.prepare(mix, pieces)?),
+        })
+    }
+}
+
+/// Measures the mixes, one after the other. One that fails leaves the others alone.
 pub(crate) fn run(options: &Oracle) -> Result<u8> {
+    if options.program.is_none() {
+        options.mixes.iter().try_for_each(|mix| mix.specs().map(drop))?;
+    }
     let opened = driver::open(&options.driver)
         .and_then(|(driver, simulated)| Ok((driver.device(options.device)?, simulated)));
     let (device, simulated) = match opened {
@@ -207,35 +216,24 @@ pub(crate) fn run(options: &Oracle) -> Result<u8> {
     let out = options.out.as_deref().ok_or("--out is missing")?;
     std::fs::create_dir_all(out)
         .map_err(|error| Failure::from(format!("{}: {error}", out.display())))?;
-    let builder =
-        if simulated { None } else { Some(Builder::new(&device, options.cublas.as_deref())?) };
+    let mut runs = Runs::new(options, &device, simulated)?;
     let progress = Progress::new();
     let mut status = 0;
-    for pair in &options.pairs {
-        progress.step(&pair.to_string());
-        let measured = bed(builder.as_ref(), &device, pair, &pieces).and_then(|mut bed| {
-            let file = PairFile::new(options, pair, &device, simulated, bed.pieces())?;
-            pair::run(&mut *bed, file, options, out, &progress)
+    for mix in &options.mixes {
+        progress.step(&mix.to_string());
+        let measured = runs.bed(&device, mix, &pieces).and_then(|mut bed| {
+            let file = MixFile::new(options, mix, &device, simulated, &*bed)?;
+            measure::run(&mut *bed, file, options, out, &progress)
         });
-        if let Err(failure) = measured {
-            eprintln!("green-ctx-bench: {pair}: {}", chain(&*failure));
+        let whole = measured.unwrap_or_else(|failure| {
+            eprintln!("green-ctx-bench: {mix}: {}", chain(&*failure));
+            false
+        });
+        if !whole {
             status = FAILED;
         }
     }
     Ok(status)
-}
-
-/// Where a pair runs: on the device, or without a builder in the model.
-fn bed(
-    builder: Option<&Builder>,
-    device: &Device,
-    pair: &Pair,
-    pieces: &Pieces,
-) -> Result<Box<dyn Bed>> {
-    Ok(match builder {
-        Some(builder) => Box::new(Gpu::new(builder, device, pair)?),
-        None => Box::new(Modelled::new(pair, pieces)),
-    })
 }
 
 /// Prints the table and the limits, and draws the picture.

@@ -1,4 +1,4 @@
-//! Where a pair of jobs runs: on a device, or in the tuner's model.
+//! Where a mix of jobs runs: on a device, in the tuner's model, or in another program.
 
 use std::error::Error;
 
@@ -9,7 +9,7 @@ use green_ctx::tune::{
 };
 use green_ctx_cli::jobs::{self, Builder};
 
-use super::Pair;
+use super::mix::Mix;
 use crate::setup::Result;
 
 /// Runs single blocks.
@@ -35,11 +35,15 @@ where
 /// What is measured in one go.
 pub(super) type Work<'a> = dyn FnMut(&mut dyn Blocks) -> Result<()> + 'a;
 
-/// A pair of jobs, and what runs them.
+/// A mix of jobs, and what runs them.
 pub(super) trait Bed {
     fn pieces(&self) -> &Pieces;
     fn profiles(&self) -> Vec<Profile>;
-    /// Tunes the pair as a program would: no partition exists before.
+    /// The program that runs the jobs, where it is not this one.
+    fn about(&self) -> Option<&str> {
+        None
+    }
+    /// Tunes the jobs as a program would: no partition exists before.
     fn tune(&mut self, request: &Request) -> Result<Outcome>;
     fn measure(&mut self, work: &mut Work<'_>) -> Result<()>;
 }
@@ -53,8 +57,8 @@ pub(super) struct Gpu {
 }
 
 impl Gpu {
-    pub(super) fn new(builder: &Builder, device: &Device, pair: &Pair) -> Result<Gpu> {
-        let named = pair.names().into_iter().zip(pair.specs);
+    pub(super) fn new(builder: &Builder, device: &Device, mix: &Mix) -> Result<Gpu> {
+        let named = mix.names().into_iter().zip(mix.specs()?);
         let mut jobs = Vec::new();
         for (name, spec) in named {
             jobs.push(builder.job(&name, &spec)?);
@@ -91,11 +95,11 @@ pub(super) struct Modelled {
 }
 
 impl Modelled {
-    pub(super) fn new(pair: &Pair, pieces: &Pieces) -> Modelled {
-        let jobs = pair.specs.iter().map(|spec| jobs::model(spec, pieces)).collect();
+    pub(super) fn new(mix: &Mix, pieces: &Pieces) -> Result<Modelled> {
+        let jobs = mix.specs()?.iter().map(|spec| jobs::model(spec, pieces)).collect();
         let model = Model::new(pieces.clone(), jobs, 1);
-        let profiles = pair.names().into_iter().map(Profile::new).collect();
-        Modelled { model, profiles, pieces: pieces.clone() }
+        let profiles = mix.names().into_iter().map(Profile::new).collect();
+        Ok(Modelled { model, profiles, pieces: pieces.clone() })
     }
 }
 

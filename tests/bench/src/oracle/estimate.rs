@@ -4,31 +4,37 @@ use std::fmt;
 
 use green_ctx::tune::{ArmKind, Pieces, Profile};
 
+use super::Oracle;
 use super::finals::MOST;
 use super::grid::{self, ALONE, STARTS, WARM_UP};
-use super::{Oracle, Pair};
+use super::mix::Mix;
 use crate::setup::Result;
 
 /// What a block takes besides its duration: new streams, a switch, and iterations that it waits for.
 const BLOCK_S: f64 = 0.008;
 /// What the first block of a partition takes besides: its contexts, and a copy of each graph.
 const PARTITION_S: f64 = 0.02;
-/// What building a pair takes.
+/// What building the jobs of a mix takes.
 const BUILD_S: f64 = 3.0;
 
-/// A run, in seconds.
+/// A run, mix by mix.
 pub(super) struct Estimate {
-    pairs: Vec<String>,
+    mixes: Vec<Expected>,
+}
+
+/// A mix, in seconds.
+struct Expected {
+    mix: String,
     arms: usize,
-    combinations: usize,
     grid: f64,
+    combinations: usize,
     /// Of one combination: from the least blocks to the most.
     combination: [f64; 2],
 }
 
-impl Estimate {
-    /// One pair, from the least to the most.
-    fn pair(&self) -> [f64; 2] {
+impl Expected {
+    /// All of it, from the least to the most.
+    fn all(&self) -> [f64; 2] {
         self.combination
             .map(|combination| BUILD_S + self.grid + self.combinations as f64 * combination)
     }
@@ -38,7 +44,12 @@ impl Estimate {
 /// need more: a block has two of each job at least.
 pub(super) fn estimate(options: &Oracle, pieces: &Pieces) -> Result<Estimate> {
     options.tuner_budget()?;
-    let profiles = ["a", "b"].map(Profile::new);
+    let mixes = options.mixes.iter().map(|mix| expected(options, mix, pieces));
+    Ok(Estimate { mixes: mixes.collect::<Result<_>>()? })
+}
+
+fn expected(options: &Oracle, mix: &Mix, pieces: &Pieces) -> Result<Expected> {
+    let profiles: Vec<Profile> = mix.names().into_iter().map(Profile::new).collect();
     let kinds = grid::kinds(&grid::arms(options, &profiles, pieces)?);
     let arms: usize = kinds.values().sum();
     let partitions = kinds.get(&ArmKind::Partition).copied().unwrap_or(0);
@@ -47,34 +58,30 @@ pub(super) fn estimate(options: &Oracle, pieces: &Pieces) -> Result<Estimate> {
     let modes = if options.wants_rounds() { 2.0 } else { 1.0 };
     let block = options.block().as_secs_f64() + BLOCK_S;
     let final_block = options.final_block().as_secs_f64() + BLOCK_S;
-    let alone = WARM_UP.as_secs_f64() + f64::from(2 * ALONE) * final_block;
+    let alone = WARM_UP.as_secs_f64() + f64::from(ALONE) * mix.len() as f64 * final_block;
     let grid = alone + modes * blocks * block + partitions as f64 * PARTITION_S;
     let most = options.most_blocks.max(options.blocks);
     let combination = [options.blocks, most]
         .map(|blocks| options.budget + (MOST * blocks) as f64 * final_block + PARTITION_S);
-    Ok(Estimate {
-        pairs: options.pairs.iter().map(Pair::to_string).collect(),
-        arms,
-        combinations: options.goals.iter().map(super::Template::count).sum(),
-        grid,
-        combination,
-    })
+    let combinations = options.goals.iter().map(|goal| goal.count(mix.len())).sum();
+    Ok(Expected { mix: mix.to_string(), arms, grid, combinations, combination })
 }
 
 impl fmt::Display for Estimate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Estimate { pairs, arms, combinations, grid, combination: [least, most] } = self;
-        writeln!(f, "{arms} arms: {grid:.0} s a pair, with each job alone")?;
-        writeln!(f, "{combinations} goals: {least:.0} to {most:.0} s each, with the tuner")?;
-        let [least, most] = self.pair();
-        for pair in pairs {
-            writeln!(f, "{pair}: {least:.0} to {most:.0} s")?;
+        for expected in &self.mixes {
+            let Expected { mix, arms, grid, combinations, combination: [least, most] } = expected;
+            write!(f, "{mix}: {arms} arms in {grid:.0} s with each job alone, ")?;
+            write!(f, "{combinations} goals in {least:.0} to {most:.0} s each: ")?;
+            let [least, most] = expected.all();
+            writeln!(f, "{least:.0} to {most:.0} s")?;
         }
-        let [least, most] = self.pair().map(|seconds| seconds * pairs.len() as f64);
-        let count = pairs.len() * combinations;
+        let sum = |which: usize| self.mixes.iter().map(|mix| mix.all()[which]).sum::<f64>();
+        let combinations: usize = self.mixes.iter().map(|mix| mix.combinations).sum();
+        let (least, most) = (sum(0), sum(1));
         writeln!(
             f,
-            "{count} combinations: {least:.0} to {most:.0} s in all; more where iterations are long"
+            "{combinations} combinations: {least:.0} to {most:.0} s in all; more where iterations are long"
         )
     }
 }

@@ -1,4 +1,4 @@
-//! What is kept of a pair: one file, with a figure for each block and not with every latency.
+//! What is kept of a mix: one file, with a figure for each block and not with every latency.
 
 use std::path::{Path, PathBuf};
 
@@ -6,22 +6,27 @@ use green_ctx::Device;
 use green_ctx::tune::{Arm, ArmKind, Goal, JobSample, Part, Pieces, Sample, Value};
 use serde::{Deserialize, Serialize};
 
+use super::Oracle;
+use super::bed::Bed;
 use super::grid::{Measured, PERCENTILE};
+use super::mix::Mix;
 use super::stats::{median, reachable};
-use super::{Oracle, Pair};
 use crate::machine::Machine;
 use crate::setup::{Failure, Result};
 
 /// The format that is written here, and the only one that is read.
-pub(super) const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 2;
 
-/// All of one pair.
+/// All of one mix.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct PairFile {
+pub(crate) struct MixFile {
     pub(crate) format: u32,
-    pub(crate) pair: String,
+    pub(crate) mix: String,
     #[serde(flatten)]
     pub(crate) machine: Machine,
+    /// The program that ran the jobs, where it was not this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) program: Option<String>,
     /// How long all of it took.
     pub(crate) seconds: f64,
     pub(crate) pieces: Pieces,
@@ -30,7 +35,7 @@ pub(crate) struct PairFile {
     pub(crate) jobs: Vec<JobRecord>,
     /// Every arm of the grid.
     pub(crate) arms: Vec<ArmRecord>,
-    /// The pair with each goal.
+    /// The mix with each goal.
     pub(crate) combinations: Vec<Combination>,
 }
 
@@ -99,12 +104,12 @@ pub(crate) struct BlockRecord {
     pub(crate) rounds_us: Option<(f64, usize)>,
 }
 
-/// A pair with a goal.
+/// A mix with a goal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Combination {
     /// The goal as it was requested, such as `keep:50`.
     pub(crate) template: String,
-    /// The goal with the pair's own bound.
+    /// The goal with the mix's own bound.
     pub(crate) goal: Goal,
     pub(crate) tuner: Option<TunerRecord>,
     /// The arms of the comparison at the end.
@@ -210,14 +215,14 @@ fn rounded(value: f64) -> f64 {
     format!("{value:.4e}").parse().unwrap_or(value)
 }
 
-impl PairFile {
+impl MixFile {
     pub(super) fn new(
         options: &Oracle,
-        pair: &Pair,
+        mix: &Mix,
         device: &Device,
         simulated: bool,
-        pieces: &Pieces,
-    ) -> Result<PairFile> {
+        bed: &dyn Bed,
+    ) -> Result<MixFile> {
         let settings = Settings {
             step: options.step,
             passes: options.passes,
@@ -228,21 +233,22 @@ impl PairFile {
             most_blocks: options.most_blocks,
             final_ms: options.final_ms,
         };
-        let job = |(name, spec): (String, green_ctx_cli::jobs::Spec)| JobRecord {
+        let job = |(name, spec): (String, &String)| JobRecord {
             name,
-            spec: spec.to_string(),
+            spec: spec.clone(),
             rate: 0.0,
             p99_us: 0.0,
             blocks: Vec::new(),
         };
-        Ok(PairFile {
+        Ok(MixFile {
             format: FORMAT,
-            pair: pair.to_string(),
+            mix: mix.to_string(),
             machine: Machine::of(device, simulated, &options.commit)?,
+            program: bed.about().map(str::to_owned),
             seconds: 0.0,
-            pieces: pieces.clone(),
+            pieces: bed.pieces().clone(),
             settings,
-            jobs: pair.names().into_iter().zip(pair.specs).map(job).collect(),
+            jobs: mix.names().into_iter().zip(mix.jobs()).map(job).collect(),
             arms: Vec::new(),
             combinations: Vec::new(),
         })
@@ -258,11 +264,11 @@ impl PairFile {
         arm.arm(sms).describe(&self.names(), sms)
     }
 
-    /// Writes the file of this pair in a folder. A file that is there is replaced at once and not
+    /// Writes the file of this mix in a folder. A file that is there is replaced at once and not
     /// written over, so that one of the two is there whatever happens.
     pub(super) fn save(&self, folder: &Path) -> Result<()> {
-        let path = folder.join(format!("{}.json", self.pair));
-        let new = folder.join(format!("{}.json.new", self.pair));
+        let path = folder.join(format!("{}.json", self.mix));
+        let new = folder.join(format!("{}.json.new", self.mix));
         let text = format!("{}\n", serde_json::to_string(self)?);
         std::fs::write(&new, text)
             .and_then(|()| std::fs::rename(&new, &path))
@@ -271,7 +277,7 @@ impl PairFile {
 }
 
 /// Reads files and folders of files, in the order of their names.
-pub(super) fn read_all(paths: &[PathBuf]) -> Result<Vec<PairFile>> {
+pub(super) fn read_all(paths: &[PathBuf]) -> Result<Vec<MixFile>> {
     let mut files = Vec::new();
     for path in paths {
         let about =
@@ -288,18 +294,18 @@ pub(super) fn read_all(paths: &[PathBuf]) -> Result<Vec<PairFile>> {
         found.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
         found.sort();
         if found.is_empty() {
-            return Err(about(&"the folder has no file of a pair"));
+            return Err(about(&"the folder has no file of a mix"));
         }
         files.append(&mut found);
     }
     files.iter().map(|path| read(path)).collect()
 }
 
-fn read(path: &Path) -> Result<PairFile> {
+fn read(path: &Path) -> Result<MixFile> {
     let about =
         |error: &dyn std::fmt::Display| Failure::from(format!("{}: {error}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| about(&error))?;
-    let file: PairFile = serde_json::from_str(&text).map_err(|error| about(&error))?;
+    let file: MixFile = serde_json::from_str(&text).map_err(|error| about(&error))?;
     if file.format != FORMAT {
         return Err(about(&format!("format {}; this program reads {FORMAT}", file.format)));
     }

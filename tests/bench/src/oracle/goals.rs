@@ -1,4 +1,4 @@
-//! Goals whose bounds follow from the pair.
+//! Goals whose bounds follow from the mix.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use crate::setup::Result;
 /// few short blocks, is no bound.
 const SPARE: f64 = 0.1;
 
-/// A goal before the pair is known. `job` is the one whose latency counts; without it, each in turn.
+/// A goal before the mix is known. `job` is the one whose latency counts; without it, each in turn.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Template {
     Throughput,
@@ -76,20 +76,24 @@ pub(super) struct Alone {
 }
 
 impl Template {
-    /// How many goals it stands for.
-    pub(super) fn count(&self) -> usize {
+    /// How many goals it stands for, for so many jobs. Goals with a bound are for two.
+    pub(super) fn count(&self, jobs: usize) -> usize {
         match self {
-            Template::Keep { job: None, .. } | Template::Least { job: None, .. } => 2,
-            _ => 1,
+            Template::Throughput | Template::Makespan => 1,
+            Template::Keep { job, .. } | Template::Least { job, .. } if jobs == 2 => {
+                if job.is_some() { 1 } else { 2 }
+            }
+            Template::Keep { .. } | Template::Least { .. } => 0,
         }
     }
 
-    /// The goals for a pair.
+    /// The goals for a mix.
     pub(super) fn goals(&self, jobs: &[Alone], grid: &[Measured]) -> Result<Vec<Goal>> {
         let each = |job: &Option<usize>| job.map_or(vec![0, 1], |job| vec![job]);
         match self {
             Template::Throughput => Ok(vec![Goal::throughput()]),
             Template::Makespan => Ok(vec![Goal::Makespan]),
+            Template::Keep { .. } | Template::Least { .. } if jobs.len() != 2 => Ok(Vec::new()),
             Template::Keep { percent, job } => {
                 each(job).into_iter().map(|job| keep(*percent, job, jobs, grid)).collect()
             }
@@ -149,7 +153,7 @@ mod tests {
         let jobs = [alone("a", 1000.0, 100.0), alone("b", 10.0, 5000.0)];
         let template: Template = template.parse().expect("a goal");
         let goals = template.goals(&jobs, grid).expect("there are latencies");
-        assert_eq!(goals.len(), template.count());
+        assert_eq!(goals.len(), template.count(2));
         goals.iter().map(ToString::to_string).collect()
     }
 
@@ -169,6 +173,19 @@ mod tests {
         assert_eq!(goals("least:80:1", &grid), ["least:a:p99:keep:b:0.8"]);
         // No arm leaves a more than a half.
         assert_eq!(goals("least:80:2", &grid), ["least:b:p99:keep:a:0.45"]);
+    }
+
+    #[test]
+    fn three_jobs_have_goals_without_a_bound() {
+        let alone = |name: &str| Alone { name: name.to_owned(), rate: 1.0, p99_us: 1.0 };
+        let jobs = ["a", "b", "c"].map(alone);
+        for (template, count) in
+            [("throughput", 1), ("makespan", 1), ("keep:50", 0), ("least:80:1", 0)]
+        {
+            let template: Template = template.parse().expect(template);
+            assert_eq!(template.count(3), count, "{template}");
+            assert_eq!(template.goals(&jobs, &[]).expect("goals").len(), count, "{template}");
+        }
     }
 
     #[test]

@@ -54,14 +54,15 @@ pub(super) fn percentile(blocks: &[Sample], job: usize) -> Option<f64> {
     reachable(&latencies.copied().collect::<Vec<f64>>(), PERCENTILE)
 }
 
-/// The arms of a grid: those without partitions, every pair of ceilings, and those whose jobs share SMs
-/// with each job first too. Where none is shared, no block of one job ever waits for one of the other.
+/// The arms of a grid: those without partitions, and every partition. Those of two jobs that share SMs are
+/// there with each job first too; where none is shared, no block of one job ever waits for one of the other.
 pub(super) fn arms(options: &Oracle, profiles: &[Profile], pieces: &Pieces) -> Result<Vec<Arm>> {
     let request = Request::new(Goal::throughput()).step(options.step);
     let mut arms = Vec::new();
     for arm in request.every_arm(profiles, pieces)? {
         let shares = |part: &Part| part.ceiling > part.floor;
-        let has_order = arm.kind() == ArmKind::Partition && arm.parts().iter().all(shares);
+        let is_partition = arm.kind() == ArmKind::Partition;
+        let has_order = is_partition && profiles.len() == 2 && arm.parts().iter().all(shares);
         arms.push(arm.clone());
         if has_order && !options.no_priorities {
             arms.extend([vec![-1, 0], vec![0, -1]].map(|order| arm.with_priorities(order)));

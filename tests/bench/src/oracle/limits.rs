@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::file::{Combination, PairFile};
+use super::file::{Combination, MixFile};
 use super::judge::{Judged, SLACK, WIDEST, judge};
 use super::stats::{Interval, median};
 use crate::machine::Machine;
@@ -17,7 +17,7 @@ const LOSS: f64 = -0.01;
 
 /// The columns of the table.
 const HEAD: [&str; 9] = [
-    "pair",
+    "mix",
     "goal",
     "tuner's choice",
     "verdict",
@@ -41,14 +41,14 @@ impl Limit {
     }
 }
 
-/// A pair with a goal, judged.
+/// A mix with a goal, judged.
 struct Row<'f> {
-    file: &'f PairFile,
+    file: &'f MixFile,
     combination: &'f Combination,
     judged: Option<Judged>,
 }
 
-fn rows(files: &[PairFile]) -> Vec<Row<'_>> {
+fn rows(files: &[MixFile]) -> Vec<Row<'_>> {
     let rows = files.iter().flat_map(|file| {
         file.combinations.iter().map(move |combination| {
             let judged = judge(&combination.finalists);
@@ -59,16 +59,16 @@ fn rows(files: &[PairFile]) -> Vec<Row<'_>> {
 }
 
 /// The limits, for so many combinations or more.
-pub(super) fn limits(files: &[PairFile], combinations: usize) -> Vec<Limit> {
+pub(super) fn limits(files: &[MixFile], combinations: usize) -> Vec<Limit> {
     let rows = rows(files);
     let judged: Vec<&Judged> = rows.iter().filter_map(|row| row.judged.as_ref()).collect();
-    // A pair that was measured twice, or on two grids, is one.
+    // A mix that was measured twice, or on two grids, is one.
     let distinct: BTreeSet<_> = rows
         .iter()
         .filter(|row| row.judged.is_some())
         .map(|Row { file, combination, .. }| {
             let job = combination.goal.percentile().map(|(job, _)| job);
-            (&file.pair, &combination.template, job)
+            (&file.mix, &combination.template, job)
         })
         .collect();
     let none = |what: String, broken: usize| Limit {
@@ -115,7 +115,7 @@ pub(super) fn limits(files: &[PairFile], combinations: usize) -> Vec<Limit> {
 }
 
 /// The table of combinations, and that of limits.
-pub(super) fn render(files: &[PairFile], limits: &[Limit]) -> String {
+pub(super) fn render(files: &[MixFile], limits: &[Limit]) -> String {
     let mut out = String::new();
     let mut machines: Vec<String> = files.iter().map(machine).collect();
     machines.sort();
@@ -134,7 +134,7 @@ pub(super) fn render(files: &[PairFile], limits: &[Limit]) -> String {
     out
 }
 
-fn machine(file: &PairFile) -> String {
+fn machine(file: &MixFile) -> String {
     let Machine { device, sm_count, cuda, commit, date, driver, simulated, .. } = &file.machine;
     let driver = match driver {
         _ if *simulated => "a model of co-running jobs, no GPU".to_owned(),
@@ -145,12 +145,12 @@ fn machine(file: &PairFile) -> String {
 }
 
 fn cells(Row { file, combination, judged }: &Row<'_>) -> [String; 9] {
-    let pair = file.names().join(" + ");
+    let mix = file.names().join(" + ");
     let goal = combination.goal.to_string();
     let Some(judged) = judged else {
         let error = combination.error.as_deref().unwrap_or("no comparison");
         let mut cells = [const { String::new() }; 9];
-        (cells[0], cells[1], cells[8]) = (pair, goal, error.to_owned());
+        (cells[0], cells[1], cells[8]) = (mix, goal, error.to_owned());
         return cells;
     };
     let finalists = &combination.finalists;
@@ -171,7 +171,7 @@ fn cells(Row { file, combination, judged }: &Row<'_>) -> [String; 9] {
         None => String::new(),
     };
     [
-        pair,
+        mix,
         goal,
         describe(&finalists[judged.chosen]),
         finalists[judged.chosen].arm.kind.to_string(),

@@ -12,7 +12,7 @@ struct Line {
 }
 
 #[test]
-fn a_pair_runs_on_a_device() -> Result<()> {
+fn a_mix_runs_on_a_device() -> Result<()> {
     let folder = std::env::temp_dir().join(format!("green-ctx-oracle-{}", std::process::id()));
     let line = "oracle --pair copy:1,small:1 --step 64 --no-priorities --passes 1 --block-ms 1 \
         --goals throughput,least:80:1 --budget 0.5 --blocks 2 --most-blocks 2 --final-ms 1 --out";
@@ -23,13 +23,13 @@ fn a_pair_runs_on_a_device() -> Result<()> {
     let device = Driver::simulated(&sim)?.device(0)?;
     std::fs::create_dir_all(&folder)?;
 
-    let builder = Builder::new(&device, None)?;
-    let pair = &options.pairs[0];
+    let mix = &options.mixes[0];
     let pieces = Pieces { sms: 132, unit: 8, odd: 12 };
-    let mut bed = bed(Some(&builder), &device, pair, &pieces)?;
+    let mut runs = Runs::new(&options, &device, false)?;
+    let mut bed = runs.bed(&device, mix, &pieces)?;
     assert_eq!(*bed.pieces(), pieces);
-    let file = PairFile::new(&options, pair, &device, true, bed.pieces())?;
-    pair::run(&mut *bed, file, &options, &folder, &Progress::new())?;
+    let file = MixFile::new(&options, mix, &device, true, &*bed)?;
+    assert!(measure::run(&mut *bed, file, &options, &folder, &Progress::new())?);
 
     let files = file::read_all(std::slice::from_ref(&folder))?;
     std::fs::remove_dir_all(&folder)?;
@@ -43,15 +43,4 @@ fn a_pair_runs_on_a_device() -> Result<()> {
         assert!(judge(&combination.finalists).is_some());
     }
     Ok(())
-}
-
-#[test]
-fn pairs_are_read_and_named() {
-    let pair: Pair = "gemm:4096,copy".parse().expect("a pair");
-    assert_eq!(pair.to_string(), "gemm4096-copy");
-    let alike: Pair = "gemm,gemm".parse().expect("a pair");
-    assert_eq!(alike.names(), ["gemm", "gemm-2"]);
-    for wrong in ["gemm", "gemm,", "gemm,copies", "gemm:1,copy"] {
-        assert!(wrong.parse::<Pair>().is_err(), "{wrong}");
-    }
 }

@@ -6,7 +6,7 @@ use green_ctx::tune::ArmKind;
 
 use super::canvas::{Canvas, Escaped, Number, shortened};
 use super::{INK, MARGIN, RED, SOFT, WIDTH};
-use crate::oracle::{ArmRecord, Combination, PairFile, judge};
+use crate::oracle::{ArmRecord, Combination, MixFile, judge};
 
 /// Two panels a row, each with room for the first job's ceilings on its left.
 const PANEL: f64 = (WIDTH - 3.0 * MARGIN) / 2.0;
@@ -21,16 +21,17 @@ const TITLE: &str = "Every arm of each pair, and what the tuner chose";
 
 /// The pieces of a map: scores by the ceilings of the first and of the second job.
 struct Map<'f> {
-    file: &'f PairFile,
+    file: &'f MixFile,
     scores: BTreeMap<[u32; 2], f64>,
     ceilings: [Vec<u32>; 2],
     /// The best score of an arm without partitions.
     plain: Option<f64>,
 }
 
-/// Draws all pairs.
-pub(crate) fn render(files: &[PairFile]) -> String {
-    let maps: Vec<Map<'_>> = files.iter().map(Map::of).collect();
+/// Draws all pairs: mixes of two jobs.
+pub(crate) fn render(files: &[MixFile]) -> String {
+    let pairs = files.iter().filter(|file| file.jobs.len() == 2);
+    let maps: Vec<Map<'_>> = pairs.map(Map::of).collect();
     let mut body = Canvas::default();
     let bold = format!(r#"font-size="21" font-weight="bold" fill="{INK}""#);
     body.text(MARGIN, 44.0, &bold, TITLE);
@@ -55,7 +56,7 @@ pub(crate) fn render(files: &[PairFile]) -> String {
 }
 
 impl Map<'_> {
-    fn of(file: &PairFile) -> Map<'_> {
+    fn of(file: &MixFile) -> Map<'_> {
         let mut scores: BTreeMap<[u32; 2], f64> = BTreeMap::new();
         let mut plain: Option<f64> = None;
         for record in &file.arms {
@@ -191,7 +192,7 @@ fn position(steps: &[u32], count: u32) -> Option<f64> {
 }
 
 /// The jobs' rates as parts of those alone, summed; medians of an arm's blocks.
-fn throughput(file: &PairFile, record: &ArmRecord) -> Option<f64> {
+fn throughput(file: &MixFile, record: &ArmRecord) -> Option<f64> {
     let mut sums: Vec<f64> = record
         .blocks
         .iter()

@@ -2,6 +2,7 @@
 //! judged here.
 
 mod oracle;
+mod program;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -115,7 +115,7 @@ fn a_dry_run_measures_nothing() -> Outcome {
     let output = bench(&[&line, PAIRS.as_slice()].concat())?;
     assert_eq!(output.status.code(), Some(0));
     let text = String::from_utf8(output.stdout)?;
-    assert!(text.starts_with("140 arms: "), "{text}");
+    assert!(text.starts_with("gemm4096-copy256: 140 arms in "), "{text}");
     assert!(text.contains("\n4 combinations: "), "{text}");
     Ok(())
 }
@@ -133,7 +133,7 @@ fn wrong_pairs_goals_and_files_are_refused() -> Outcome {
         ["oracle", "--driver", "sim", "--dry-run"].into_iter().chain(more.to_vec()).collect()
     };
     let wrong: [(Vec<&str>, &str); 4] = [
-        (with(&["--pair", "gemm"]), "a pair is two jobs"),
+        (with(&["--pair", "gemm"]), "two or three jobs"),
         (with(&["--pair", "gemm,copies"]), "no job is named `copies`"),
         (with(&["--pair", "gemm,copy", "--goals", "most"]), "is no goal"),
         (with(&["--pair", "gemm,copy", "--budget", "-1"]), "budget"),
@@ -144,6 +144,6 @@ fn wrong_pairs_goals_and_files_are_refused() -> Outcome {
     let empty = file("oracle-empty");
     fs::create_dir_all(&empty)?;
     let empty = empty.display().to_string();
-    fails(&["oracle-report", &empty], "no file of a pair")?;
+    fails(&["oracle-report", &empty], "no file of a mix")?;
     fails(&["oracle-report", "/no/such/file"], "/no/such/file")
 }

@@ -1,4 +1,4 @@
-//! One pair: the grid, and then goal by goal the tuner and the comparison.
+//! One mix: the grid, and then goal by goal the tuner and the comparison.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use green_ctx::tune::{Goal, Request, Sample};
 
 use super::Oracle;
 use super::bed::Bed;
-use super::file::{ArmRecord, ArmShape, BlockRecord, Combination, PairFile, TunerRecord};
+use super::file::{ArmRecord, ArmShape, BlockRecord, Combination, MixFile, TunerRecord};
 use super::goals::Alone;
 use super::grid::{self, Measured};
 use super::stats::median;
@@ -14,14 +14,15 @@ use super::{finals, judge};
 use crate::progress::Progress;
 use crate::setup::{Result, chain};
 
-/// Measures a pair, and writes its file whenever there is more to be kept.
+/// Measures a mix, and writes its file whenever there is more to be kept. Whether there is a comparison
+/// for each goal.
 pub(super) fn run(
     bed: &mut dyn Bed,
-    mut file: PairFile,
+    mut file: MixFile,
     options: &Oracle,
     out: &Path,
     progress: &Progress,
-) -> Result<()> {
+) -> Result<bool> {
     let began = progress.seconds();
     let (profiles, pieces) = (bed.profiles(), bed.pieces().clone());
     let arms = grid::arms(options, &profiles, &pieces)?;
@@ -64,7 +65,7 @@ pub(super) fn run(
             file.save(out)?;
         }
     }
-    Ok(())
+    Ok(file.combinations.iter().all(|combination| combination.error.is_none()))
 }
 
 /// What is known of a job alone.
@@ -75,7 +76,7 @@ fn of_alone(name: &str, samples: &[Sample]) -> Result<Alone> {
     Ok(Alone { name: name.to_owned(), rate, p99_us })
 }
 
-/// Tunes the pair, and compares the choice with the oracle's.
+/// Tunes the mix, and compares the choice with the oracle's.
 fn combine(
     bed: &mut dyn Bed,
     combination: &mut Combination,
