@@ -3,7 +3,7 @@
 use green_ctx::tune::Value;
 
 use super::file::{Finalist, Worth};
-use super::stats::{Interval, median_interval};
+use super::stats::{Interval, bootstrap, median};
 
 /// The half width of the regret's interval at which a comparison ends.
 pub(super) const WIDEST: f64 = 0.02;
@@ -11,7 +11,8 @@ pub(super) const WIDEST: f64 = 0.02;
 /// bound is close to it, and lies on either side from one measurement to the next; the tuner chose by
 /// another one. Whatever the choice is compared with meets the bound as it is.
 pub(super) const SLACK: f64 = 0.05;
-const SEED: u64 = 1;
+/// How often the blocks are drawn again for an interval.
+const RESAMPLES: usize = 2000;
 
 /// What a comparison says.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -76,7 +77,15 @@ fn ratio(one: &Finalist, other: &Finalist, by_score: bool) -> Option<Interval> {
     let pairs = one.worths.iter().zip(&other.worths);
     let ratios: Vec<f64> = pairs.map(|(one, other)| worth(one) / worth(other)).collect();
     let is_number = ratios.iter().all(|ratio| ratio.is_finite());
-    if is_number { median_interval(&ratios, SEED) } else { None }
+    let middle = median(&ratios).filter(|_| is_number)?;
+    let drawn = |counts: &[u32]| {
+        let drawn = ratios.iter().zip(counts);
+        let drawn: Vec<f64> =
+            drawn.flat_map(|(ratio, count)| std::iter::repeat_n(*ratio, *count as usize)).collect();
+        median(&drawn)
+    };
+    let [low, high] = bootstrap(ratios.len(), RESAMPLES, drawn)?;
+    Some(Interval { low, middle, high })
 }
 
 #[cfg(test)]
