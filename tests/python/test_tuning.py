@@ -113,11 +113,13 @@ class Step:
     """A function that launches a kernel on torch's current stream."""
 
     def __init__(self, torch, capturable=True):
-        self.torch, self.capturable, self.calls, self.threads = torch, capturable, 0, set()
+        self.torch, self.capturable, self.calls = torch, capturable, 0
+        self.threads, self.streams = set(), set()
 
     def __call__(self):
         self.calls += 1
         self.threads.add(threading.get_ident())
+        self.streams.add(self.torch.current())
         if not self.capturable and self.torch.is_capturing():
             raise RuntimeError("operation not permitted when stream is capturing.\nMore.")
         driver.keep_busy(self.torch.current())
@@ -182,6 +184,8 @@ def test_functions_are_captured_once(torch):
     outcome = tune({"decode": decode, "prefill": prefill}, budget=BUDGET)
     # Warmed up, and captured.
     assert decode.calls == prefill.calls == 2
+    # Each on a stream of its own: torch has a workspace of cuBLAS's for each stream.
+    assert len(decode.streams) == len(prefill.streams) == 1 and decode.streams != prefill.streams
     assert not any("captured" in note for note in outcome.notes)
     assert outcome.complete and torch.current() == 0
 

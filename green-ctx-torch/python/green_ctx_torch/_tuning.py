@@ -248,14 +248,15 @@ def _works(tuner: _native._Tuner, named: list[tuple[str, Job]]) -> tuple[list[_W
     if not any(callable(job.work) or job.before for _, job in named):
         return [(job.work, None, None) for _, job in named], []
     torch = _torch()
-    functions = [job for _, job in named if callable(job.work)]
     works: list[_Work] = []
     notes = []
     with torch.cuda.device(tuner.device):
-        side = torch.cuda.Stream()
-        if functions:
-            _warm_up(torch, side, functions)
-        for name, job in named:
+        # One for each: torch has a workspace of cuBLAS's for each stream, which graphs that run at the same
+        # time must not share.
+        sides = [torch.cuda.Stream() for _ in named]
+        if any(callable(job.work) for _, job in named):
+            _warm_up(torch, zip(sides, (job for _, job in named), strict=True))
+        for side, (name, job) in zip(sides, named, strict=True):
             on_stream = _OnStream(torch, tuner.device)
             before = None if job.before is None else on_stream.calling(job.before)
             if not callable(job.work):
@@ -283,16 +284,16 @@ def _torch() -> Any:
     return torch
 
 
-def _warm_up(torch: Any, side: Any, jobs: list[Job]) -> None:
-    """Calls each function once."""
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for job in jobs:
+def _warm_up(torch: Any, jobs: Iterable[tuple[Any, Job]]) -> None:
+    """Calls each function once, on its stream."""
+    for side, job in jobs:
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
             if job.before is not None:
                 job.before()
             if callable(job.work):
                 job.work()
-    torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.current_stream().wait_stream(side)
     torch.cuda.synchronize()
 
 

@@ -90,6 +90,8 @@ const ROUNDS_END: f64 = 0.55;
 const STARTS_END: f64 = 0.66;
 /// Iterations of all jobs that a budget is enough for, at least.
 const LEAST_ITERATIONS: f64 = 60.0;
+/// A job's first iteration may take so many times as long as the others.
+const COLD: f64 = 10.0;
 /// Blocks that say something of two jobs: fewer are not worth a search.
 const LEAST_BLOCKS: u32 = 50;
 /// The shortest block.
@@ -227,13 +229,17 @@ impl<M: Measure> Search<'_, M> {
 
     /// Each job alone: once, to know what the budget is enough for, and then as often as that allows.
     fn jobs_alone(&mut self) -> Found<(), M> {
-        let once = Block { duration: Duration::ZERO, iterations: 2, rounds: false, first: 0 };
+        let once =
+            |iterations| Block { duration: Duration::ZERO, iterations, rounds: false, first: 0 };
         // What arrives by the clock is waited for.
         let distance = |profile: &Profile| profile.arrival.hz().map_or(0.0, |hz| 1.0 / hz);
         let mut seconds: Vec<f64> = self.question.jobs.iter().map(distance).collect();
         self.is_enough_for(seconds.iter().sum())?;
         for (job, seconds) in seconds.iter_mut().enumerate() {
-            let sample = self.must_run(job, &once)?;
+            // The first one may be slow. Where it is far too slow it is the last one too.
+            let sample = self.must_run(job, &once(1))?;
+            self.is_enough_for(self.seconds_of(job, &sample) / COLD)?;
+            let sample = self.must_run(job, &once(2))?;
             *seconds = seconds.max(self.seconds_of(job, &sample));
         }
         self.is_enough_for(seconds.iter().sum())?;
