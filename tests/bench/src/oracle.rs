@@ -20,6 +20,8 @@ mod program;
 #[path = "../../../green-ctx/src/tune/stats.rs"]
 #[allow(dead_code, reason = "the library's own, of which this needs a part")]
 mod stats;
+mod steady;
+mod tables;
 #[cfg(test)]
 mod tests;
 
@@ -101,6 +103,11 @@ pub(crate) struct Oracle {
     #[arg(long, value_name = "SMS", default_value_t = 1)]
     tuner_step: u32,
 
+    /// How often the tuner searches for each goal. The first choice is the one that is compared with the
+    /// oracle's; the others show how much it differs
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    repeat: usize,
+
     /// Blocks of each arm in the comparison at the end, at least
     #[arg(long, value_name = "N", default_value_t = 20)]
     blocks: usize,
@@ -139,6 +146,14 @@ pub(crate) struct OracleReport {
     /// The combinations of a pair and a goal that there must be
     #[arg(long, value_name = "N", default_value_t = 30)]
     combinations: usize,
+
+    /// The combinations of three jobs and a goal that there must be
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    triples: usize,
+
+    /// The mixes for which the tuner must have searched 20 times
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    repeated: usize,
 
     /// Where to draw the throughput of every pair over the two ceilings
     #[arg(long, value_name = "FILE")]
@@ -239,8 +254,10 @@ pub(crate) fn run(options: &Oracle) -> Result<u8> {
 /// Prints the table and the limits, and draws the picture.
 pub(crate) fn report(options: &OracleReport) -> Result<u8> {
     let files = file::read_all(&options.paths)?;
-    let limits = limits::limits(&files, options.combinations);
-    print(&limits::render(&files, &limits))?;
+    let &OracleReport { combinations, triples, repeated, .. } = options;
+    let wanted = limits::Wanted { combinations, triples, repeated };
+    let limits = limits::limits(&files, &wanted);
+    print(&tables::render(&files, &limits))?;
     if let Some(path) = &options.svg {
         write(path, &plot::landscape::render(&files))?;
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use green_ctx::tune::{ArmKind, Pieces, Profile};
 
 use super::Oracle;
-use super::finals::MOST;
+use super::finals;
 use super::grid::{self, ALONE, STARTS, WARM_UP};
 use super::mix::Mix;
 use crate::setup::Result;
@@ -61,8 +61,10 @@ fn expected(options: &Oracle, mix: &Mix, pieces: &Pieces) -> Result<Expected> {
     let alone = WARM_UP.as_secs_f64() + f64::from(ALONE) * mix.len() as f64 * final_block;
     let grid = alone + modes * blocks * block + partitions as f64 * PARTITION_S;
     let most = options.most_blocks.max(options.blocks);
+    let finalists = finals::most(options.repeat);
+    let tuner = options.repeat.max(1) as f64 * options.budget;
     let combination = [options.blocks, most]
-        .map(|blocks| options.budget + (MOST * blocks) as f64 * final_block + PARTITION_S);
+        .map(|blocks| tuner + (finalists * blocks) as f64 * final_block + PARTITION_S);
     let combinations = options.goals.iter().map(|goal| goal.count(mix.len())).sum();
     Ok(Expected { mix: mix.to_string(), arms, grid, combinations, combination })
 }

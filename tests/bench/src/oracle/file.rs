@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use green_ctx::Device;
-use green_ctx::tune::{Arm, ArmKind, Goal, JobSample, Part, Pieces, Sample, Value};
+use green_ctx::tune::{
+    Arm, ArmKind, Goal, JobSample, Outcome, Part, Pieces, Sample, Value, Verdict,
+};
 use serde::{Deserialize, Serialize};
 
 use super::Oracle;
@@ -112,6 +114,9 @@ pub(crate) struct Combination {
     /// The goal with the mix's own bound.
     pub(crate) goal: Goal,
     pub(crate) tuner: Option<TunerRecord>,
+    /// What it found each further time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) repeats: Vec<TunerRecord>,
     /// The arms of the comparison at the end.
     pub(crate) finalists: Vec<Finalist>,
     /// Why there is no comparison.
@@ -135,7 +140,7 @@ pub(crate) struct TunerRecord {
 pub(crate) struct Finalist {
     #[serde(flatten)]
     pub(crate) arm: ArmShape,
-    /// Whether the tuner chose it.
+    /// Whether the tuner chose it the first time.
     pub(crate) chosen: bool,
     /// Its place among the oracle's best, from 1.
     pub(crate) rank: Option<usize>,
@@ -160,6 +165,35 @@ pub(crate) struct Worth {
 impl From<Value> for Worth {
     fn from(Value { miss, score }: Value) -> Worth {
         Worth { miss, score }
+    }
+}
+
+impl Combination {
+    /// What the tuner found, each time that it searched.
+    pub(super) fn searches(&self) -> impl Iterator<Item = &TunerRecord> {
+        self.tuner.iter().chain(&self.repeats)
+    }
+}
+
+impl TunerRecord {
+    pub(super) fn of(outcome: &Outcome, arm: &Arm) -> TunerRecord {
+        let Verdict { sentence, gain, meets, .. } = &outcome.verdict;
+        TunerRecord {
+            arm: ArmShape::of(arm),
+            sentence: sentence.clone(),
+            seconds: outcome.seconds,
+            gain: *gain,
+            meets: *meets,
+            arms: outcome.arms.len(),
+        }
+    }
+}
+
+impl Finalist {
+    /// Whether it is one of those that the choice is judged by: the oracle's best three and its best without
+    /// partitions.
+    pub(super) fn is_rival(&self) -> bool {
+        self.rank.is_some() || self.unpartitioned
     }
 }
 

@@ -1,4 +1,4 @@
-//! The comparison at the end: the tuner's choice, the oracle's best and the best arm without
+//! The comparison at the end: the tuner's choices, the oracle's best and the best arm without
 //! partitions, in blocks that alternate.
 
 use green_ctx::tune::{Arm, ArmKind, Block, Goal, Sample, Scorer, Task, Value};
@@ -11,7 +11,10 @@ use super::judge::{WIDEST, judge};
 use crate::setup::Result;
 
 /// How many of the oracle's best are measured again.
-pub(super) const BEST: usize = 3;
+const BEST: usize = 3;
+
+/// How many different choices of the tuner are compared, where it searches several times.
+const CHOICES: usize = 8;
 
 /// How many blocks of each are added where those so far say too little.
 const FURTHER: usize = 10;
@@ -26,38 +29,73 @@ pub(super) struct Candidate {
     samples: Vec<Sample>,
 }
 
-/// The tuner's choice, and the oracle's best three and best without partitions; an arm that is several of
-/// these stands there once.
-pub(super) fn candidates(chosen: &Arm, grid: &[Measured], scorer: &Scorer) -> Vec<Candidate> {
-    let candidate = |arm: &Arm, grid| Candidate {
-        arm: arm.clone(),
-        chosen: false,
-        rank: None,
-        unpartitioned: false,
-        grid,
-        samples: Vec::new(),
-    };
+/// How many arms a comparison has at most, after so many searches of the tuner.
+pub(super) fn most(searches: usize) -> usize {
+    searches.clamp(1, CHOICES) + BEST + 1
+}
+
+/// The tuner's choices, of which the first one counts, and the oracle's best three, its best without partitions and,
+/// so that it is known what partitions are worth at all, its best with them if no other candidate has some. An
+/// arm that is several of these stands there once.
+pub(super) fn candidates(choices: &[Arm], grid: &[Measured], scorer: &Scorer) -> Vec<Candidate> {
     let ranked = ranked(grid, scorer);
-    let value = ranked.iter().find(|(measured, _)| measured.arm == *chosen);
-    let mut found = vec![candidate(chosen, value.map(|(_, value)| *value))];
-    found[0].chosen = true;
-    let place = |found: &mut Vec<Candidate>, (measured, value): &(&Measured, Value)| {
-        let known = found.iter().position(|candidate| candidate.arm == measured.arm);
-        known.unwrap_or_else(|| {
-            found.push(candidate(&measured.arm, Some(*value)));
-            found.len() - 1
-        })
-    };
-    for (rank, best) in ranked.iter().take(BEST).enumerate() {
-        let place = place(&mut found, best);
-        found[place].rank = Some(rank + 1);
+    let mut found = Vec::new();
+    for (number, choice) in frequent(choices).into_iter().enumerate() {
+        entry(&mut found, choice, &ranked).chosen = number == 0;
     }
-    let plain = ranked.iter().find(|(measured, _)| measured.arm.kind() != ArmKind::Partition);
-    if let Some(plain) = plain {
-        let place = place(&mut found, plain);
-        found[place].unpartitioned = true;
+    for (rank, (measured, _)) in ranked.iter().take(BEST).enumerate() {
+        entry(&mut found, &measured.arm, &ranked).rank = Some(rank + 1);
+    }
+    let best = |partitioned: bool| {
+        let mut arms = ranked.iter().map(|(measured, _)| &measured.arm);
+        arms.find(|arm| (arm.kind() == ArmKind::Partition) == partitioned)
+    };
+    if let Some(plain) = best(false) {
+        entry(&mut found, plain, &ranked).unpartitioned = true;
+    }
+    let has_partition = found.iter().any(|candidate| candidate.arm.kind() == ArmKind::Partition);
+    if let Some(partition) = best(true).filter(|_| !has_partition) {
+        entry(&mut found, partition, &ranked);
     }
     found
+}
+
+/// The candidate that an arm is, which is added if there is none.
+fn entry<'c>(
+    found: &'c mut Vec<Candidate>,
+    arm: &Arm,
+    ranked: &[(&Measured, Value)],
+) -> &'c mut Candidate {
+    let known = found.iter().position(|candidate| candidate.arm == *arm);
+    let place = known.unwrap_or_else(|| {
+        let value = ranked.iter().find(|(measured, _)| measured.arm == *arm);
+        found.push(Candidate {
+            arm: arm.clone(),
+            chosen: false,
+            rank: None,
+            unpartitioned: false,
+            grid: value.map(|(_, value)| *value),
+            samples: Vec::new(),
+        });
+        found.len() - 1
+    });
+    &mut found[place]
+}
+
+/// The different ones of some choices: the first one, and then the most frequent.
+fn frequent(choices: &[Arm]) -> Vec<&Arm> {
+    let mut different: Vec<&Arm> = Vec::new();
+    for choice in choices {
+        if !different.contains(&choice) {
+            different.push(choice);
+        }
+    }
+    let count = |arm: &Arm| choices.iter().filter(|choice| *choice == arm).count();
+    if let Some((_, others)) = different.split_first_mut() {
+        others.sort_by_key(|arm| std::cmp::Reverse(count(arm)));
+    }
+    different.truncate(CHOICES);
+    different
 }
 
 /// Measures candidates until enough is known of the regret: in order and in reverse, with new streams in
@@ -118,11 +156,77 @@ fn finalist(candidate: &Candidate, scorer: &Scorer) -> Option<Finalist> {
     })
 }
 
-/// How many arms a comparison has at most.
-pub(super) const MOST: usize = BEST + 2;
-
 /// A scorer by the rates that were found at the beginning.
 pub(super) fn scorer(goal: &Goal, jobs: &[super::goals::Alone]) -> Result<Scorer> {
     let names: Vec<&str> = jobs.iter().map(|job| job.name.as_str()).collect();
     Ok(Scorer::new(goal, &names, jobs.iter().map(|job| job.rate).collect())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use green_ctx::tune::JobSample;
+
+    use super::*;
+
+    /// An arm of the grid whose jobs have this rate.
+    fn measured(arm: Arm, rate: f64) -> Measured {
+        let job = JobSample { rate, ..JobSample::default() };
+        let sample = Sample { jobs: vec![job; 2], rounds_us: Vec::new() };
+        Measured { arm, beside: vec![sample], rounds: Vec::new(), skipped: None }
+    }
+
+    fn throughput() -> Scorer {
+        Scorer::new(&Goal::throughput(), &["a", "b"], vec![1.0, 1.0]).expect("a goal")
+    }
+
+    #[test]
+    fn candidates_are_there_once() {
+        let arm = |own| Arm::ceilings([own, 132 - own], 132);
+        let grid = [
+            measured(Arm::streams(2, 132), 0.6),
+            measured(arm(20), 0.9),
+            measured(arm(36), 0.8),
+            measured(arm(52), 0.7),
+        ];
+        let found = candidates(&[arm(36)], &grid, &throughput());
+        let roles: Vec<_> =
+            found.iter().map(|one| (one.chosen, one.rank, one.unpartitioned)).collect();
+        let expected = [
+            (true, Some(2), false),
+            (false, Some(1), false),
+            (false, Some(3), false),
+            (false, None, true),
+        ];
+        assert_eq!(roles, expected);
+        assert_eq!(found[0].grid.map(|value| value.score), Some(1.6));
+        assert!(found.len() <= most(1));
+    }
+
+    #[test]
+    fn a_partition_is_always_compared() {
+        let plain =
+            [Arm::streams(2, 132), Arm::sequential(2, 132), Arm::priority(vec![-1, 0], 132)];
+        let mut grid: Vec<Measured> = plain.iter().cloned().map(|arm| measured(arm, 1.0)).collect();
+        for own in [20, 36] {
+            grid.push(measured(Arm::ceilings([own, 132 - own], 132), f64::from(own) / 100.0));
+        }
+        let found = candidates(&plain[..1], &grid, &throughput());
+        assert_eq!(found.len(), 4);
+        let last = &found[3];
+        assert_eq!(last.arm, Arm::ceilings([36, 96], 132));
+        assert!(!last.chosen && last.rank.is_none() && !last.unpartitioned);
+    }
+
+    #[test]
+    fn the_first_choice_and_the_most_frequent_ones_are_compared() {
+        let arm = |own| Arm::ceilings([own, 132], 132);
+        let often = |own: u32, times| vec![arm(own); times];
+        let mut choices: Vec<Arm> = (1..=9).flat_map(|own| often(8 * own, 1)).collect();
+        choices.extend(often(72, 4));
+        choices.extend(often(64, 2));
+        let found: Vec<u32> = frequent(&choices).iter().map(|arm| arm.parts()[0].ceiling).collect();
+        assert_eq!(found, [8, 72, 64, 16, 24, 32, 40, 48]);
+        assert_eq!(candidates(&choices, &[], &throughput()).len(), CHOICES);
+        assert_eq!([most(0), most(1), most(20)], [5, 5, 12]);
+    }
 }

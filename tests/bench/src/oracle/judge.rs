@@ -22,8 +22,7 @@ pub(crate) struct Judged {
     pub(crate) best: usize,
     /// 1 − the median of the ratios of neighbouring blocks, with its 95 % interval.
     pub(crate) regret: Interval,
-    /// The same ratio to the best arm without partitions, minus 1. `None` where that misses the bound and
-    /// the choice does not.
+    /// Against the best arm without partitions. `None` where that misses the bound and the choice does not.
     pub(crate) gain: Option<Interval>,
     /// By how much the choice misses a bound that another arm meets, as a part of the bound.
     pub(crate) missed: Option<f64>,
@@ -40,7 +39,8 @@ pub(crate) fn judge(finalists: &[Finalist]) -> Option<Judged> {
     let chosen = finalists.iter().position(|finalist| finalist.chosen)?;
     let values: Vec<Value> = finalists.iter().map(allowed).collect();
     // Where another is only as good as the choice, the choice is the best.
-    let others = (0..finalists.len()).filter(|place| *place != chosen);
+    let is_rival = |place: &usize| *place != chosen && finalists[*place].is_rival();
+    let others = (0..finalists.len()).filter(is_rival);
     let best =
         others.fold(
             chosen,
@@ -53,14 +53,19 @@ pub(crate) fn judge(finalists: &[Finalist]) -> Option<Judged> {
     let regret =
         Interval { low: 1.0 - regret.high, middle: 1.0 - regret.middle, high: 1.0 - regret.low };
     let plain = finalists.iter().position(|finalist| finalist.unpartitioned);
-    let comparable = plain.filter(|plain| values[*plain].meets() || !values[chosen].meets());
-    let gain = comparable.and_then(ratio).map(|ratio| Interval {
-        low: ratio.low - 1.0,
-        middle: ratio.middle - 1.0,
-        high: ratio.high - 1.0,
-    });
+    let gain = plain.and_then(|plain| gain(&finalists[chosen], &finalists[plain]));
     let missed = (!values[chosen].meets() && values[best].meets()).then_some(values[chosen].miss);
     Some(Judged { chosen, best, regret, gain, missed })
+}
+
+/// By how much one is better than another: their ratio minus 1. `None` where the other misses the bound and this one
+/// does not.
+pub(super) fn gain(one: &Finalist, other: &Finalist) -> Option<Interval> {
+    let other_meets = allowed(other).meets();
+    let is_comparable = other_meets || !allowed(one).meets();
+    let ratio = if is_comparable { ratio(one, other, other_meets) } else { None }?;
+    let Interval { low, middle, high } = ratio;
+    Some(Interval { low: low - 1.0, middle: middle - 1.0, high: high - 1.0 })
 }
 
 /// What all blocks are worth, with the choice's slack.
@@ -72,7 +77,7 @@ fn allowed(finalist: &Finalist) -> Value {
 
 /// The median of the ratios of blocks of the same sweep: of scores or, where not even the other meets the
 /// bound, of how close each block comes to it.
-fn ratio(one: &Finalist, other: &Finalist, by_score: bool) -> Option<Interval> {
+pub(super) fn ratio(one: &Finalist, other: &Finalist, by_score: bool) -> Option<Interval> {
     let worth = |worth: &Worth| if by_score { worth.score } else { 1.0 / (1.0 + worth.miss) };
     let pairs = one.worths.iter().zip(&other.worths);
     let ratios: Vec<f64> = pairs.map(|(one, other)| worth(one) / worth(other)).collect();
@@ -100,7 +105,7 @@ mod tests {
         Finalist {
             arm: ArmShape::of(&Arm::streams(2, 132)),
             chosen,
-            rank: None,
+            rank: (!chosen && !unpartitioned).then_some(1),
             unpartitioned,
             grid: None,
             value: Worth { miss, score },
@@ -151,6 +156,15 @@ mod tests {
         let judged = judge(&[missed, closer]).expect("a judgement");
         assert_eq!((judged.best, judged.missed), (1, None));
         assert!((judged.regret.middle - (1.0 - 1.1 / 1.2)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_was_only_compared_is_no_rival() {
+        let choice = finalist(true, false, [0.0, 0.5], &[0.5, 0.5]);
+        let mut other = finalist(false, false, [0.0, 1.0], &[1.0, 1.0]);
+        other.rank = None;
+        let judged = judge(&[choice, other]).expect("a judgement");
+        assert_eq!((judged.best, judged.regret.middle), (0, 0.0));
     }
 
     #[test]

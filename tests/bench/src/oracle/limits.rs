@@ -1,37 +1,31 @@
-//! The table of all combinations, and whether the tuner is as good as it must be.
+//! Whether the tuner is as good as it must be.
 
 use std::collections::BTreeSet;
 
 use super::file::{Combination, MixFile};
 use super::judge::{Judged, SLACK, WIDEST, judge};
-use super::stats::{Interval, median};
-use crate::machine::Machine;
-use crate::table;
+use super::stats::median;
+use super::steady::{CLOSE, Steadiness, steadiness};
 
-/// The median of all regrets, at most.
+/// The median of the regrets of two jobs, at most.
 const MEDIAN: f64 = 0.03;
-/// No interval of a regret lies wholly above this.
-const EACH: f64 = 0.06;
+/// No interval of a regret of two jobs lies wholly above this.
+pub(super) const EACH: f64 = 0.06;
+/// No regret of three jobs is above this.
+const THREE: f64 = 0.05;
 /// No interval of a gain lies wholly below this.
-const LOSS: f64 = -0.01;
-
-/// The columns of the table.
-const HEAD: [&str; 9] = [
-    "mix",
-    "goal",
-    "tuner's choice",
-    "verdict",
-    "oracle's best",
-    "best of all",
-    "regret",
-    "against no partitions",
-    "",
-];
+pub(super) const LOSS: f64 = -0.01;
+/// How long a search takes at most, its last block included, in seconds: where iterations take no longer than
+/// 1 ms, and so at least so many a second are done alone.
+const LONGEST_S: f64 = 10.5;
+const SHORT_HZ: f64 = 1000.0;
+/// How many searches show how alike choices are.
+const SEARCHES: usize = 20;
 
 /// Something that must hold.
 pub(super) struct Limit {
-    what: String,
-    measured: String,
+    pub(super) what: String,
+    pub(super) measured: String,
     holds: bool,
 }
 
@@ -41,16 +35,38 @@ impl Limit {
     }
 }
 
-/// A mix with a goal, judged.
-struct Row<'f> {
-    file: &'f MixFile,
-    combination: &'f Combination,
-    judged: Option<Judged>,
+/// How much there must be.
+pub(super) struct Wanted {
+    /// Combinations of two jobs and a goal.
+    pub(super) combinations: usize,
+    /// Combinations of three jobs and a goal.
+    pub(super) triples: usize,
+    /// Mixes for which the tuner searched again and again.
+    pub(super) repeated: usize,
 }
 
-fn rows(files: &[MixFile]) -> Vec<Row<'_>> {
+/// A mix with a goal, judged.
+pub(super) struct Row<'f> {
+    pub(super) file: &'f MixFile,
+    pub(super) combination: &'f Combination,
+    pub(super) judged: Option<Judged>,
+}
+
+impl Row<'_> {
+    fn jobs(&self) -> usize {
+        self.file.jobs.len()
+    }
+}
+
+/// The files of GPUs or, where there is none, all. What a model says is no figure beside a GPU's.
+pub(super) fn of_gpus(files: &[MixFile]) -> Vec<&MixFile> {
+    let has_gpu = files.iter().any(|file| !file.machine.simulated);
+    files.iter().filter(|file| !(has_gpu && file.machine.simulated)).collect()
+}
+
+pub(super) fn rows<'f>(files: &[&'f MixFile]) -> Vec<Row<'f>> {
     let rows = files.iter().flat_map(|file| {
-        file.combinations.iter().map(move |combination| {
+        file.combinations.iter().map(|combination| {
             let judged = judge(&combination.finalists);
             Row { file, combination, judged }
         })
@@ -58,134 +74,126 @@ fn rows(files: &[MixFile]) -> Vec<Row<'_>> {
     rows.collect()
 }
 
-/// The limits, for so many combinations or more.
-pub(super) fn limits(files: &[MixFile], combinations: usize) -> Vec<Limit> {
-    let rows = rows(files);
-    let judged: Vec<&Judged> = rows.iter().filter_map(|row| row.judged.as_ref()).collect();
-    // A mix that was measured twice, or on two grids, is one.
-    let distinct: BTreeSet<_> = rows
+/// The combinations in which the tuner searched several times, of GPUs and of models.
+pub(super) fn repeated(files: &[MixFile]) -> Vec<(&MixFile, &Combination, Steadiness<'_>)> {
+    let combinations = files
         .iter()
-        .filter(|row| row.judged.is_some())
-        .map(|Row { file, combination, .. }| {
+        .flat_map(|file| file.combinations.iter().map(move |combination| (file, combination)));
+    let found = combinations.filter(|(_, combination)| !combination.repeats.is_empty());
+    found.filter_map(|(file, one)| Some((file, one, steadiness(one)?))).collect()
+}
+
+/// The limits.
+pub(super) fn limits(files: &[MixFile], wanted: &Wanted) -> Vec<Limit> {
+    let measured = of_gpus(files);
+    let rows = rows(&measured);
+    let mut limits = regrets(&rows, wanted);
+    limits.push(longest(&measured));
+    limits.extend(alike(files, wanted));
+    limits
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", 100.0 * share)
+}
+
+fn none(what: String, broken: usize) -> Limit {
+    let measured = if broken == 0 { "none".to_owned() } else { broken.to_string() };
+    Limit { what, measured, holds: broken == 0 }
+}
+
+fn at_least(what: &str, wanted: usize, found: usize) -> Limit {
+    let what = format!("{what}: at least {wanted}");
+    Limit { what, measured: found.to_string(), holds: found >= wanted }
+}
+
+fn regrets(rows: &[Row<'_>], wanted: &Wanted) -> Vec<Limit> {
+    // A mix that was measured twice, or on two grids, is one.
+    let distinct = |jobs: usize| {
+        let compared = rows.iter().filter(|row| row.judged.is_some() && row.jobs() == jobs);
+        let keys = compared.map(|Row { file, combination, .. }| {
             let job = combination.goal.percentile().map(|(job, _)| job);
             (&file.mix, &combination.template, job)
-        })
-        .collect();
-    let none = |what: String, broken: usize| Limit {
-        what,
-        measured: if broken == 0 { "none".to_owned() } else { broken.to_string() },
-        holds: broken == 0,
+        });
+        keys.collect::<BTreeSet<_>>().len()
     };
-    let count = |breaks: &dyn Fn(&Judged) -> bool| judged.iter().filter(|one| breaks(one)).count();
-    let regrets: Vec<f64> = judged.iter().map(|judged| judged.regret.middle).collect();
-    let middle = median(&regrets);
-    let percent = |share: f64| format!("{:.0} %", 100.0 * share);
+    let judged = |jobs: &[usize]| -> Vec<Judged> {
+        rows.iter().filter(|row| jobs.contains(&row.jobs())).filter_map(|row| row.judged).collect()
+    };
+    let count = |jobs: &[usize], breaks: &dyn Fn(&Judged) -> bool| {
+        judged(jobs).iter().filter(|one| breaks(one)).count()
+    };
+    let (two, three, all) = (&[2][..], &[3][..], &[2, 3][..]);
+    let middles: Vec<f64> = judged(two).iter().map(|judged| judged.regret.middle).collect();
+    let middle = median(&middles);
     vec![
+        at_least("combinations of a pair and a goal", wanted.combinations, distinct(2)),
+        at_least("combinations of three jobs and a goal", wanted.triples, distinct(3)),
+        none("combinations without a comparison".to_owned(), rows.len() - judged(all).len()),
         Limit {
-            what: format!("combinations of a pair and a goal: at least {combinations}"),
-            measured: distinct.len().to_string(),
-            holds: distinct.len() >= combinations,
-        },
-        none("combinations without a comparison".to_owned(), rows.len() - judged.len()),
-        Limit {
-            what: format!("median regret: at most {}", percent(MEDIAN)),
+            what: format!("median regret of pairs: at most {}", percent(MEDIAN)),
             measured: middle.map_or("not measured".to_owned(), |it| format!("{:.1} %", 100.0 * it)),
             holds: middle.is_some_and(|middle| middle <= MEDIAN),
         },
         none(
             format!("regrets whose interval is wider than ±{}", percent(WIDEST)),
-            count(&|judged| judged.half_width() > WIDEST),
+            count(all, &|judged| judged.half_width() > WIDEST),
         ),
         none(
-            format!("regrets whose interval is wholly above {}", percent(EACH)),
-            count(&|judged| judged.regret.low > EACH),
+            format!("regrets of pairs whose interval is wholly above {}", percent(EACH)),
+            count(two, &|judged| judged.regret.low > EACH),
+        ),
+        none(
+            format!("regrets of three jobs above {}", percent(THREE)),
+            count(three, &|judged| judged.regret.middle > THREE),
         ),
         none(
             format!(
                 "choices whose interval is wholly more than {} below the best without partitions",
                 percent(-LOSS)
             ),
-            count(&|judged| judged.gain.is_some_and(|gain| gain.high < LOSS)),
+            count(all, &|judged| judged.gain.is_some_and(|gain| gain.high < LOSS)),
         ),
         none(
             format!("choices that miss by more than {} a bound that another meets", percent(SLACK)),
-            count(&|judged| judged.missed.is_some()),
+            count(all, &|judged| judged.missed.is_some()),
         ),
     ]
 }
 
-/// The table of combinations, and that of limits.
-pub(super) fn render(files: &[MixFile], limits: &[Limit]) -> String {
-    let mut out = String::new();
-    let mut machines: Vec<String> = files.iter().map(machine).collect();
-    machines.sort();
-    machines.dedup();
-    for machine in machines {
-        out += &format!("{machine}.\n");
+/// The longest search for two jobs of short iterations.
+fn longest(files: &[&MixFile]) -> Limit {
+    let is_short =
+        |file: &&&MixFile| file.jobs.len() == 2 && file.jobs.iter().all(|job| job.rate >= SHORT_HZ);
+    let combinations = files.iter().filter(is_short).flat_map(|file| &file.combinations);
+    let searches = combinations.flat_map(Combination::searches);
+    let longest = searches.map(|search| search.seconds).reduce(f64::max);
+    Limit {
+        what: format!(
+            "longest search for a pair with iterations up to 1 ms: at most {LONGEST_S} s"
+        ),
+        measured: longest.map_or("not measured".to_owned(), |it| format!("{it:.2} s")),
+        holds: longest.is_some_and(|longest| longest <= LONGEST_S),
     }
-    let mut table = vec![HEAD.map(str::to_owned)];
-    table.extend(rows(files).iter().map(cells));
-    let mut checks = vec![["limit", "measured", ""].map(str::to_owned)];
-    for Limit { what, measured, holds } in limits {
-        let holds = if *holds { "holds" } else { "DOES NOT HOLD" };
-        checks.push([what.clone(), measured.clone(), holds.to_owned()]);
-    }
-    out += &format!("\n{}\n{}", table::table(&table), table::table(&checks));
-    out
 }
 
-fn machine(file: &MixFile) -> String {
-    let Machine { device, sm_count, cuda, commit, date, driver, simulated, .. } = &file.machine;
-    let driver = match driver {
-        _ if *simulated => "a model of co-running jobs, no GPU".to_owned(),
-        Some(driver) => format!("driver {driver} (CUDA {cuda})"),
-        None => format!("CUDA {cuda}"),
-    };
-    format!("{device}, {sm_count} SMs, {driver}, {date}, commit {commit}")
-}
-
-fn cells(Row { file, combination, judged }: &Row<'_>) -> [String; 9] {
-    let mix = file.names().join(" + ");
-    let goal = combination.goal.to_string();
-    let Some(judged) = judged else {
-        let error = combination.error.as_deref().unwrap_or("no comparison");
-        let mut cells = [const { String::new() }; 9];
-        (cells[0], cells[1], cells[8]) = (mix, goal, error.to_owned());
-        return cells;
-    };
-    let finalists = &combination.finalists;
-    let oracle = finalists.iter().find(|finalist| finalist.rank == Some(1));
-    let describe = |finalist: &super::file::Finalist| file.describe(&finalist.arm);
-    let best = match judged.best {
-        best if best == judged.chosen => "the choice".to_owned(),
-        best => match finalists[best].rank {
-            Some(rank) => format!("oracle's {rank}"),
-            None => describe(&finalists[best]),
-        },
-    };
-    let note = match judged.missed {
-        Some(miss) => format!("misses the bound by {:.0} %", 100.0 * miss),
-        None if judged.regret.low > EACH => "regret".to_owned(),
-        None if judged.gain.is_some_and(|gain| gain.high < LOSS) => "worse than none".to_owned(),
-        None if judged.half_width() > WIDEST => "uncertain".to_owned(),
-        None => String::new(),
-    };
+fn alike(files: &[MixFile], wanted: &Wanted) -> [Limit; 2] {
+    let mut repeated = repeated(files);
+    repeated.retain(|(_, _, found)| found.searches >= SEARCHES);
+    let mixes: BTreeSet<&str> = repeated.iter().map(|(file, ..)| file.mix.as_str()).collect();
+    let broken = repeated.iter().filter(|(_, _, found)| !found.holds()).count();
     [
-        mix,
-        goal,
-        describe(&finalists[judged.chosen]),
-        finalists[judged.chosen].arm.kind.to_string(),
-        oracle.map_or_else(String::new, describe),
-        best,
-        interval(judged.regret),
-        judged.gain.map_or("misses the bound".to_owned(), interval),
-        note,
+        at_least(
+            &format!("mixes for which the tuner searched {SEARCHES} times"),
+            wanted.repeated,
+            mixes.len(),
+        ),
+        none(
+            format!(
+                "of these, fewer than 19 of 20 choices that are the same or within {}",
+                percent(CLOSE)
+            ),
+            broken,
+        ),
     ]
-}
-
-/// A number with its interval, in percent.
-fn interval(Interval { low, middle, high }: Interval) -> String {
-    // Adding zero makes a rounded -0 a plain one.
-    let percent = |share: f64| (1000.0 * share).round() / 10.0 + 0.0;
-    format!("{:.1} % ({:.1} to {:.1})", percent(middle), percent(low), percent(high))
 }

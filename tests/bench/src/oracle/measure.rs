@@ -6,7 +6,7 @@ use green_ctx::tune::{Goal, Request, Sample};
 
 use super::Oracle;
 use super::bed::Bed;
-use super::file::{ArmRecord, ArmShape, BlockRecord, Combination, MixFile, TunerRecord};
+use super::file::{ArmRecord, BlockRecord, Combination, MixFile, TunerRecord};
 use super::goals::Alone;
 use super::grid::{self, Measured};
 use super::stats::median;
@@ -49,10 +49,13 @@ pub(super) fn run(
                 template: template.to_string(),
                 goal: goal.clone(),
                 tuner: None,
+                repeats: Vec::new(),
                 finalists: Vec::new(),
                 error: None,
             };
-            if let Err(failure) = combine(bed, &mut combination, &alone, &measured, options) {
+            if let Err(failure) =
+                combine(bed, &mut combination, &alone, &measured, options, progress)
+            {
                 progress.step(&format!("    failed: {}", chain(&*failure)));
                 combination.error = Some(chain(&*failure));
             } else if let Some(judged) = judge(&combination.finalists) {
@@ -76,30 +79,34 @@ fn of_alone(name: &str, samples: &[Sample]) -> Result<Alone> {
     Ok(Alone { name: name.to_owned(), rate, p99_us })
 }
 
-/// Tunes the mix, and compares the choice with the oracle's.
+/// Tunes the mix, as often as is wanted, and compares the choices with the oracle's.
 fn combine(
     bed: &mut dyn Bed,
     combination: &mut Combination,
     alone: &[Alone],
     grid: &[Measured],
     options: &Oracle,
+    progress: &Progress,
 ) -> Result<()> {
     let goal: &Goal = &combination.goal;
     let request = Request::new(goal.clone()).budget(options.tuner_budget()?);
-    let outcome = bed.tune(&request.step(options.tuner_step))?;
-    let chosen = outcome.chosen()?;
+    let request = request.step(options.tuner_step);
     let scorer = finals::scorer(goal, alone)?;
-    combination.tuner = Some(TunerRecord {
-        arm: ArmShape::of(&chosen),
-        sentence: outcome.verdict.sentence,
-        seconds: outcome.seconds,
-        gain: outcome.verdict.gain,
-        meets: outcome.verdict.meets,
-        arms: outcome.arms.len(),
-    });
+    let mut choices = Vec::new();
+    for search in 0..options.repeat.max(1) {
+        progress.at(search, options.repeat);
+        let outcome = bed.tune(&request)?;
+        let chosen = outcome.chosen()?;
+        let record = TunerRecord::of(&outcome, &chosen);
+        match combination.tuner {
+            None => combination.tuner = Some(record),
+            Some(_) => combination.repeats.push(record),
+        }
+        choices.push(chosen);
+    }
     let mut finalists = Vec::new();
     bed.measure(&mut |blocks| {
-        let candidates = finals::candidates(&chosen, grid, &scorer);
+        let candidates = finals::candidates(&choices, grid, &scorer);
         finalists = finals::compare(blocks, candidates, &scorer, options)?;
         Ok(())
     })?;

@@ -44,8 +44,9 @@ fn two_pairs_are_measured_judged_and_drawn() -> Outcome {
     }
 
     let picture = file("oracle.svg").display().to_string();
-    let report = ["oracle-report", &folder, "--combinations", "12", "--svg", &picture];
-    let output = bench(&report)?;
+    let enough = ["--combinations", "12", "--triples", "0", "--repeated", "0"];
+    let report = ["oracle-report", &folder, "--svg", &picture];
+    let output = bench(&[&report, enough.as_slice()].concat())?;
     let table = String::from_utf8(output.stdout)?;
     assert!(table.starts_with("NVIDIA H200, 132 SMs, a model of co-running jobs, no GPU"));
     for row in ["attention2048 + gemv8192", "gemm4096 + copy256"] {
@@ -77,12 +78,14 @@ fn limits_hold_or_fail_the_report() -> Outcome {
     let output = bench(&[&["oracle", "--driver", "sim"], goals.as_slice(), &PAIRS].concat())?;
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let report = |combinations: &str| -> Result<_, Box<dyn std::error::Error>> {
-        let output = bench(&["oracle-report", &folder, "--combinations", combinations])?;
+        let few = ["--triples", "0", "--repeated", "0"];
+        let report = ["oracle-report", &folder, "--combinations", combinations];
+        let output = bench(&[&report, few.as_slice()].concat())?;
         Ok((output.status.code(), String::from_utf8(output.stdout)?))
     };
     let (status, table) = report("4")?;
     assert_eq!(status, Some(0), "{table}");
-    assert_eq!(table.matches("| holds ").count(), 7);
+    assert_eq!(table.matches("| holds ").count(), 12);
     let (status, table) = report("5")?;
     assert_eq!(status, Some(1), "{table}");
     assert_eq!(table.matches("| DOES NOT HOLD ").count(), 1);
@@ -106,6 +109,76 @@ fn limits_hold_or_fail_the_report() -> Outcome {
         table.lines().find(|row| row.contains("gemm4096 + copy256") && row.contains("throughput"));
     assert!(row.is_some_and(|row| row.contains("| regret ")), "{table}");
     assert_eq!(table.matches("| DOES NOT HOLD ").count(), 2, "{table}");
+    Ok(())
+}
+
+#[test]
+fn searches_are_repeated_and_compared() -> Outcome {
+    let folder = file("oracle-repeated").display().to_string();
+    let line = ["oracle", "--driver", "sim", PAIRS[0], PAIRS[1], "--goals", "throughput"];
+    let few = ["--no-priorities", "--step", "32", "--repeat", "20", "--out", &folder];
+    let output = bench(&[&line, few.as_slice()].concat())?;
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let path = file("oracle-repeated").join("gemm4096-copy256.json");
+    let mut mix: Value = serde_json::from_str(&fs::read_to_string(&path)?)?;
+    let combination = &mix["combinations"][0];
+    assert_eq!(combination["repeats"].as_array().map(Vec::len), Some(19));
+    let finalists = combination["finalists"].as_array().expect("finalists");
+    let is_compared = |shape: &Value| {
+        let keys = ["kind", "parts", "priorities"];
+        finalists.iter().any(|finalist| keys.iter().all(|key| finalist[key] == shape[key]))
+    };
+    let choices: Vec<&Value> = combination["repeats"].as_array().into_iter().flatten().collect();
+    let missing = choices.iter().filter(|choice| !is_compared(&choice["arm"])).count();
+    assert!(is_compared(&combination["tuner"]["arm"]) && (missing == 0 || finalists.len() >= 8));
+
+    let report = || -> Result<String, Box<dyn std::error::Error>> {
+        let few = ["--combinations", "1", "--triples", "0", "--repeated", "1"];
+        let output = bench(&[&["oracle-report", &folder], few.as_slice()].concat())?;
+        Ok(String::from_utf8(output.stdout)?)
+    };
+    let holds = |table: &str, what: &str| {
+        let line = table.lines().find(|line| line.contains(what));
+        line.expect("a limit").contains("| holds ")
+    };
+    let (searched, alike) = ("the tuner searched 20 times", "fewer than 19 of 20");
+    let table = report()?;
+    assert!(table.contains("| searches | different choices "), "{table}");
+    assert!(holds(&table, searched) && holds(&table, alike), "{table}");
+    // Two choices that nothing was compared with.
+    let repeats = mix["combinations"][0]["repeats"].as_array_mut().expect("repeats");
+    repeats.iter_mut().take(2).for_each(|choice| choice["arm"]["kind"] = "sequential".into());
+    fs::write(&path, mix.to_string())?;
+    let table = report()?;
+    assert!(holds(&table, searched) && !holds(&table, alike), "{table}");
+    Ok(())
+}
+
+#[test]
+fn three_jobs_are_measured() -> Outcome {
+    let folder = file("oracle-three").display().to_string();
+    let line = ["oracle", "--driver", "sim", "--mix", "small:64,copy:256,gemm:4096"];
+    let output = bench(&[&line, ["--out", &folder].as_slice()].concat())?;
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let path = file("oracle-three").join("small64-copy256-gemm4096.json");
+    let mix: Value = serde_json::from_str(&fs::read_to_string(path)?)?;
+    // One after the other, plain streams, six orders of priorities, and partitions.
+    assert!(mix["arms"].as_array().map(Vec::len) >= Some(8));
+    let combinations = mix["combinations"].as_array().expect("combinations");
+    let templates: Vec<&Value> = combinations.iter().map(|one| &one["template"]).collect();
+    assert_eq!(templates, ["throughput", "makespan"]);
+    assert!(combinations.iter().all(|one| one["error"] == Value::Null));
+    let report = |triples: &str| {
+        let few = ["--combinations", "0", "--repeated", "0", "--triples", triples];
+        let output = bench(&[&["oracle-report", &folder], few.as_slice()].concat())?;
+        Ok::<_, Box<dyn std::error::Error>>(String::from_utf8(output.stdout)?)
+    };
+    let line = |table: &str| {
+        let line = table.lines().find(|line| line.contains("of three jobs and a goal"));
+        line.expect("a limit").to_owned()
+    };
+    assert!(line(&report("2")?).contains("| holds "));
+    assert!(line(&report("3")?).contains("| DOES NOT HOLD "));
     Ok(())
 }
 
