@@ -11,8 +11,9 @@
 //! 9. [`versions`]: what each driver from CUDA 12.4 on can do, and what an older one returns instead.
 //! 10. `testing`, with the feature `sim`: testing programs that use partitions without a GPU.
 //! 11. `tuning`, with the feature `tune`: which division is best, and whether to divide at all.
-//! 12. [`coming_from`]: call by call from the driver API, cuda.core, PyTorch, FlashInfer and cudarc.
-//! 13. [`pitfalls`]: what surprises people, and when not to partition at all.
+//! 12. [`when_it_pays`]: which mixes of jobs gain from partitions, which lose, how much, and why.
+//! 13. [`coming_from`]: call by call from the driver API, cuda.core, PyTorch, FlashInfer and cudarc.
+//! 14. [`pitfalls`]: what surprises people, and when not to partition at all.
 //!
 //! Statements about the driver name their source: the header (`cuda.h`), NVIDIA's documentation, or a
 //! record of hardware in `tests/conformance/records` of the repository.
@@ -45,3 +46,5 @@ pub mod testing {}
 pub mod tuning {}
 #[doc = include_str!("../guide/versions.md")]
 pub mod versions {}
+#[doc = include_str!("../guide/when_it_pays.md")]
+pub mod when_it_pays {}

@@ -14,6 +14,7 @@ mod judge;
 mod limits;
 mod measure;
 mod mix;
+mod page;
 mod program;
 /// The library's own medians, percentiles and bootstrap: what stands in a report is computed as the tuner
 /// computes it.
@@ -25,7 +26,8 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
+use std::fmt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use green_ctx::Device;
@@ -158,6 +160,14 @@ pub(crate) struct OracleReport {
     /// Where to draw the throughput of every pair over the two ceilings
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+
+    /// A page in Markdown, whose sections of figures are replaced
+    #[arg(long, value_name = "FILE")]
+    page: Option<PathBuf>,
+
+    /// Replace nothing in the page, and fail where its figures are not those of the files
+    #[arg(long, requires = "page")]
+    check: bool,
 }
 
 impl Oracle {
@@ -251,7 +261,7 @@ pub(crate) fn run(options: &Oracle) -> Result<u8> {
     Ok(status)
 }
 
-/// Prints the table and the limits, and draws the picture.
+/// Prints the table and the limits, draws the picture and fills the page.
 pub(crate) fn report(options: &OracleReport) -> Result<u8> {
     let files = file::read_all(&options.paths)?;
     let &OracleReport { combinations, triples, repeated, .. } = options;
@@ -261,5 +271,25 @@ pub(crate) fn report(options: &OracleReport) -> Result<u8> {
     if let Some(path) = &options.svg {
         write(path, &plot::landscape::render(&files))?;
     }
-    Ok(if limits.iter().all(limits::Limit::holds) { 0 } else { FAILED })
+    let mut holds = limits.iter().all(limits::Limit::holds);
+    if let Some(path) = &options.page {
+        holds &= fill(path, &files, options.check)?;
+    }
+    Ok(if holds { 0 } else { FAILED })
+}
+
+/// Fills a page, or says whether it is filled with these figures.
+fn fill(path: &Path, files: &[MixFile], check: bool) -> Result<bool> {
+    let about = |error: &dyn fmt::Display| Failure::from(format!("{}: {error}", path.display()));
+    let page = std::fs::read_to_string(path).map_err(|error| about(&error))?;
+    let filled = page::fill(&page, files).map_err(|error| about(&error))?;
+    if filled == page {
+        return Ok(true);
+    }
+    if !check {
+        write(path, &filled)?;
+        return Ok(true);
+    }
+    eprintln!("green-ctx-bench: the figures of {} are not those of the files", path.display());
+    Ok(false)
 }

@@ -168,6 +168,13 @@ impl From<Value> for Worth {
     }
 }
 
+impl Worth {
+    /// What one block is worth: of many, and so with as many digits as say something.
+    pub(super) fn of_block(value: Value) -> Worth {
+        Worth { miss: rounded(value.miss), score: rounded(value.score) }
+    }
+}
+
 impl Combination {
     /// What the tuner found, each time that it searched.
     pub(super) fn searches(&self) -> impl Iterator<Item = &TunerRecord> {
@@ -194,6 +201,11 @@ impl Finalist {
     /// partitions.
     pub(super) fn is_rival(&self) -> bool {
         self.rank.is_some() || self.unpartitioned
+    }
+
+    /// What all of its blocks are worth.
+    pub(super) fn value(&self) -> Value {
+        Value { miss: self.value.miss, score: self.value.score }
     }
 }
 

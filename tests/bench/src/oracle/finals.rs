@@ -5,7 +5,7 @@ use green_ctx::tune::{Arm, ArmKind, Block, Goal, Sample, Scorer, Task, Value};
 
 use super::Oracle;
 use super::bed::Blocks;
-use super::file::{ArmShape, BlockRecord, Finalist};
+use super::file::{ArmShape, BlockRecord, Finalist, Worth};
 use super::grid::{Measured, ranked};
 use super::judge::{WIDEST, judge};
 use crate::setup::Result;
@@ -151,7 +151,7 @@ fn finalist(candidate: &Candidate, scorer: &Scorer) -> Option<Finalist> {
         unpartitioned: *unpartitioned,
         grid: grid.map(Into::into),
         value: scorer.value(samples)?.into(),
-        worths: each.map(Into::into).collect(),
+        worths: each.map(Worth::of_block).collect(),
         blocks: samples.iter().map(BlockRecord::of).collect(),
     })
 }

@@ -69,10 +69,10 @@ pub(super) fn gain(one: &Finalist, other: &Finalist) -> Option<Interval> {
 }
 
 /// What all blocks are worth, with the choice's slack.
-fn allowed(finalist: &Finalist) -> Value {
-    let Worth { miss, score } = finalist.value;
-    let has_slack = finalist.chosen && miss <= SLACK;
-    Value { miss: if has_slack { 0.0 } else { miss }, score }
+pub(super) fn allowed(finalist: &Finalist) -> Value {
+    let value = finalist.value();
+    let has_slack = finalist.chosen && value.miss <= SLACK;
+    Value { miss: if has_slack { 0.0 } else { value.miss }, ..value }
 }
 
 /// The median of the ratios of blocks of the same sweep: of scores or, where not even the other meets the

@@ -86,6 +86,21 @@ fn limits_hold_or_fail_the_report() -> Outcome {
     let (status, table) = report("4")?;
     assert_eq!(status, Some(0), "{table}");
     assert_eq!(table.matches("| holds ").count(), 12);
+    let page = file("oracle-limits.md");
+    let text = "<!-- figures: makespan -->\n<!-- end of figures -->\n";
+    fs::write(&page, text)?;
+    let name = page.display().to_string();
+    let fill = |more: &[&str]| {
+        let few = ["--combinations", "4", "--triples", "0", "--repeated", "0", "--page", &name];
+        bench(&[&["oracle-report", folder.as_str()], few.as_slice(), more].concat())
+    };
+    let differs = fill(&["--check"])?;
+    assert_eq!((differs.status.code(), fs::read_to_string(&page)?.as_str()), (Some(1), text));
+    assert!(String::from_utf8(differs.stderr)?.contains("are not those of the files"));
+    assert_eq!(fill(&[])?.status.code(), Some(0));
+    assert!(fs::read_to_string(&page)?.contains("| gemm4096 + copy256 "));
+    assert_eq!(fill(&["--check"])?.status.code(), Some(0));
+
     let (status, table) = report("5")?;
     assert_eq!(status, Some(1), "{table}");
     assert_eq!(table.matches("| DOES NOT HOLD ").count(), 1);
