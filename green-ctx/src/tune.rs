@@ -17,6 +17,7 @@ mod arrival;
 mod explain;
 mod goal;
 mod job;
+mod latencies;
 mod measure;
 mod model;
 mod outcome;

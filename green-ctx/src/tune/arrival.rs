@@ -78,7 +78,7 @@ impl Arrival {
     /// # Errors
     ///
     /// [`ArrivalError`] for a trace that is empty or that has a moment which is no finite number above or
-    /// equal to 0, and for one whose moments are all 0.
+    /// equal to 0, for one whose moments are all 0, and for one of more than a million iterations a second.
     pub fn trace(seconds: impl Into<Vec<f64>>) -> Result<Arrival, ArrivalError> {
         let mut seconds = seconds.into();
         seconds.sort_by(f64::total_cmp);
@@ -116,11 +116,6 @@ impl Arrival {
             Arrival::Closed { depth } if *depth > MOST_IN_FLIGHT => {
                 wrong(format!("a depth of {depth} is more than {MOST_IN_FLIGHT}"))
             }
-            Arrival::Rate { hz } | Arrival::Poisson { hz, .. }
-                if !(hz.is_finite() && *hz > 0.0 && *hz <= MOST_HZ) =>
-            {
-                wrong(format!("{hz} iterations a second are not above 0 and at most {MOST_HZ}"))
-            }
             Arrival::Trace { seconds } if seconds.is_empty() => wrong("the trace is empty".into()),
             Arrival::Trace { seconds }
                 if !seconds.iter().all(|moment| moment.is_finite() && *moment >= 0.0) =>
@@ -130,7 +125,17 @@ impl Arrival {
             Arrival::Trace { seconds } if seconds.iter().all(|moment| *moment == 0.0) => {
                 wrong("the trace has no moment after 0".into())
             }
-            _ => Ok(()),
+            Arrival::Trace { seconds } if !seconds.is_sorted() => {
+                wrong("the trace is not in order; Arrival::trace sorts it".into())
+            }
+            Arrival::Rate { .. } | Arrival::Poisson { .. } | Arrival::Trace { .. } => {
+                let hz = self.hz().unwrap_or_default();
+                if hz > 0.0 && hz <= MOST_HZ {
+                    return Ok(());
+                }
+                wrong(format!("{hz} iterations a second are not above 0 and at most {MOST_HZ}"))
+            }
+            Arrival::Closed { .. } => Ok(()),
         }
     }
 

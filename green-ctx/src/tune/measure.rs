@@ -21,6 +21,46 @@ pub enum Task {
     Together(Arm),
 }
 
+impl Task {
+    /// Whether a job runs.
+    pub(super) fn runs(&self, number: usize) -> bool {
+        match self {
+            Task::Alone { job, .. } => *job == number,
+            Task::Together(_) => true,
+        }
+    }
+
+    /// Why no runner of so many jobs can run it. Tasks come from other programs, too.
+    pub(super) fn fault(&self, jobs: usize) -> Option<String> {
+        let nothing = |sms: u32| (sms == 0).then(|| "a job cannot run on 0 SMs".to_owned());
+        match self {
+            Task::Alone { job, .. } if *job >= jobs => {
+                Some(format!("there is no job {job} among {jobs}"))
+            }
+            Task::Alone { sms, .. } => sms.and_then(nothing),
+            Task::Together(arm) => {
+                let (parts, priorities) = (arm.parts().len(), arm.priorities().len());
+                if parts != priorities {
+                    return Some(format!("the arm has {parts} parts and {priorities} priorities"));
+                }
+                if parts != jobs {
+                    return Some(format!("the arm is of {parts} jobs, and there are {jobs}"));
+                }
+                arm.parts().iter().find_map(|part| {
+                    nothing(part.ceiling).or_else(|| {
+                        (part.floor > part.ceiling).then(|| {
+                            format!(
+                                "a floor of {} SMs is above its ceiling of {}",
+                                part.floor, part.ceiling
+                            )
+                        })
+                    })
+                })
+            }
+        }
+    }
+}
+
 /// How long a task runs, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Block {

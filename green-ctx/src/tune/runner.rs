@@ -119,9 +119,11 @@ pub fn run(
     request: &Request,
     go_on: &mut dyn FnMut(&Progress<'_>) -> bool,
 ) -> Result<Outcome, TuneError<Error>> {
-    let mut runner = Runner::new(device, jobs).map_err(TuneError::Failed)?;
-    let notes = runner.try_out()?;
+    // The request's check looks at arrivals too, and knows better what it is that is wrong.
+    let mut runner = Runner::unchecked(device, jobs).map_err(TuneError::Failed)?;
     let (profiles, pieces) = (runner.profiles(), runner.pieces().clone());
+    request.check(&profiles, &pieces)?;
+    let notes = runner.try_out()?;
     let mut outcome = with(&mut runner, &profiles, &pieces, request, go_on)?;
     outcome.notes.extend(notes);
     outcome.machine = Some(Machine::of(device).map_err(TuneError::Failed)?);
@@ -133,8 +135,17 @@ impl<'j> Runner<'j> {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidRequest`] where no SMs are free, and [`Error::Driver`].
+    /// [`Error::InvalidRequest`] where no SMs are free or a job has an arrival that cannot be, and
+    /// [`Error::Driver`].
     pub fn new(device: &Device, jobs: &'j mut [Job]) -> Result<Runner<'j>> {
+        for job in jobs.iter() {
+            let wrong = |error| Error::InvalidRequest(format!("{}: {error}", job.name()));
+            job.profile.arrival.check().map_err(wrong)?;
+        }
+        Runner::unchecked(device, jobs)
+    }
+
+    fn unchecked(device: &Device, jobs: &'j mut [Job]) -> Result<Runner<'j>> {
         let primary = device.primary_context()?;
         let (group, pieces) = free(device)?;
         let whole = PlanRequest::new(IDLE, SplitRequest::new().group("all", ..));
@@ -144,8 +155,8 @@ impl<'j> Runner<'j> {
         Ok(Runner { primary, jobs, pieces, graphs, plans, set, began: Instant::now() })
     }
 
-    /// Has each job submit one iteration that does not run, in a capture. Returns what a reader should know of those
-    /// that cannot be captured.
+    /// Has each job submit one iteration that does not run, in a capture, after what it does before each block.
+    /// Returns what a reader should know of jobs that cannot be captured.
     fn try_out(&mut self) -> Result<Vec<String>, TuneError<Error>> {
         let stream = self.primary.create_stream(StreamOptions::default());
         let stream = stream.map_err(TuneError::Failed)?;
@@ -154,6 +165,10 @@ impl<'j> Runner<'j> {
             let of_job = |reason: String| {
                 TuneError::Request(RequestError::Job { job: job.profile.name.clone(), reason })
             };
+            if let (Some(before), Work::Submit(_)) = (&mut job.before, &job.work) {
+                before(&stream).map_err(|error| of_job(chain(&*error)))?;
+                stream.synchronize().map_err(|error| of_job(chain(&error)))?;
+            }
             let nodes = match &mut job.work {
                 Work::Graph(graph) => graph.node_count().map_err(|error| of_job(chain(&error)))?,
                 Work::Submit(submit) => {
@@ -278,6 +293,9 @@ impl Measure for Runner<'_> {
                 Refusal::Skip(chain(&error))
             }
         };
+        if let Some(reason) = task.fault(self.jobs.len()) {
+            return Err(Refusal::Skip(reason));
+        }
         let device = self.primary.device().clone();
         let streams = self.streams(task).map_err(|error| failed(&device, error))?;
         let mut executables = Vec::with_capacity(streams.len());

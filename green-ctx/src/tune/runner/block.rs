@@ -14,6 +14,7 @@ use crate::graph::GraphExec;
 use crate::stream::Stream;
 
 use super::super::job::{Job, JobError, Work};
+use super::super::latencies::Latencies;
 use super::super::measure::{Block, JobSample, Sample};
 use super::super::stats::median;
 
@@ -161,7 +162,7 @@ impl Common {
 struct Seen {
     /// When iterations were done.
     done: Vec<f64>,
-    latencies: Vec<f64>,
+    latencies: Latencies,
     host: Duration,
     submitted: u32,
 }
@@ -219,7 +220,6 @@ struct EndsOthers<'a>(&'a Common);
 impl Drop for EndsOthers<'_> {
     fn drop(&mut self) {
         self.0.end();
-        self.0.open.store(true, Ordering::Release);
     }
 }
 
@@ -239,8 +239,22 @@ impl Seen {
             _ => during as f64 / stopped.max(1e-9),
         };
         let host_us = 1e6 * self.host.as_secs_f64() / f64::from(self.submitted.max(1));
-        let latencies_us = self.latencies.iter().map(|latency| 1e6 * latency).collect();
-        JobSample { rate, latencies_us, host_us }
+        JobSample { rate, latencies_us: self.latencies.into_vec(), host_us }
+    }
+}
+
+/// Lets the other threads begin when it is dropped.
+struct Opens<'a>(&'a Common);
+
+impl Opens<'_> {
+    fn open(&self) {
+        self.0.open.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for Opens<'_> {
+    fn drop(&mut self) {
+        self.open();
     }
 }
 
@@ -254,7 +268,9 @@ fn drive(
     if !is_first {
         common.wait_until_open();
     }
-    let open = || common.open.store(true, Ordering::Release);
+    // The others wait for it, also where it ends without having submitted anything.
+    let opens = Opens(common);
+    let open = || opens.open();
     match (lane.job.profile.arrival.depth(), lane.job.profile.arrival.moments()) {
         (Some(depth), _) => closed(device, lane, common, depth as usize, open),
         (None, Some(moments)) => arriving(device, lane, common, moments, open),
@@ -294,7 +310,7 @@ fn closed(
         let done = common.began.elapsed().as_secs_f64();
         seen.done.push(done);
         if depth == 1 {
-            seen.latencies.push(done - start);
+            seen.latencies.push(1e6 * (done - start));
         }
     }
     Ok(seen)
@@ -323,7 +339,7 @@ fn arriving(
             let Some((due, event)) = in_flight.pop_front() else { break };
             free.push(event);
             seen.done.push(done);
-            seen.latencies.push(done - due);
+            seen.latencies.push(1e6 * (done - due));
         }
         if !common.goes_on(seen.done.len() as u64, &mut is_enough) {
             break;
@@ -353,12 +369,12 @@ fn arriving(
         event.synchronize()?;
         let done = common.began.elapsed().as_secs_f64();
         seen.done.push(done);
-        seen.latencies.push(done - due);
+        seen.latencies.push(1e6 * (done - due));
     }
     // What was due and could not even be submitted has waited until now, at least.
     let now = common.stopped.load(Ordering::Acquire) as f64 * 1e-9;
     let rest = due.into_iter().chain(moments.map(|moment| began + moment));
-    seen.latencies.extend(rest.take_while(|due| *due < now).map(|due| now - due));
+    rest.take_while(|due| *due < now).for_each(|due| seen.latencies.push(1e6 * (now - due)));
     Ok(seen)
 }
 
