@@ -34,7 +34,7 @@ pub use arm::{Arm, ArmKind, Part, Pieces};
 pub use arrival::{Arrival, ArrivalError};
 pub use goal::{Goal, GoalError};
 pub use job::{Job, JobError};
-pub use measure::{Block, JobSample, Measure, Refusal, Sample, Task};
+pub use measure::{Block, Counts, JobSample, Measure, MeasureCounts, Peers, Refusal, Sample, Task};
 pub use model::{Model, ModelJob};
 pub use outcome::{ArmReport, BlockReport, JobReport, Latency, Machine, Outcome, Verdict};
 pub use remote::{Remote, RemoteError, answer};

@@ -1,4 +1,4 @@
-//! Arms: the ways in which jobs can run beside each other.
+//! Arms: ways to run several jobs on one device.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ledger::Share;
 
-/// How jobs run beside each other.
+/// How several jobs run on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -54,7 +54,7 @@ pub struct Part {
     pub ceiling: u32,
 }
 
-/// One way in which jobs can run beside each other.
+/// One way to run several jobs on one device.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Arm {
     kind: ArmKind,

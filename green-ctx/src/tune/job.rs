@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::mem;
 
 use crate::graph::Graph;
 use crate::stream::Stream;
@@ -16,11 +17,10 @@ type Submit = dyn FnMut(&Stream) -> Result<(), JobError> + Send;
 
 /// A job to be tuned: its name, when its iterations are due, and what submits one of them.
 ///
-/// Iterations must be repeatable, since the tuner runs thousands of them, in any stream, and one job beside
-/// the others. Streams are new in each block of 8 ms or more, and each block begins with idle SMs. What a
-/// job computes is nobody's business but its own: state that would grow or run out, it resets in
-/// [`before_block`](Job::before_block). Caches are as they are in use: each block begins with what the former
-/// one left in them.
+/// Iterations must be repeatable: the tuner runs thousands of them, in any stream, beside the other jobs. A
+/// block takes 8 ms or longer; it begins with idle SMs and new streams. The tuner never looks at what a job
+/// computes. A job whose state grows or runs out resets it in [`before_block`](Job::before_block). Caches are
+/// not cleared: each block begins with what the block before it left in them, as in use.
 #[must_use = "a job does nothing until it is tuned"]
 pub struct Job {
     pub(super) profile: Profile,
@@ -103,6 +103,14 @@ impl Job {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.profile.name
+    }
+
+    /// Keeps everything that it uses until the process ends, since kernels of it run that nothing ends. It
+    /// cannot run any more.
+    pub(super) fn abandon(&mut self) {
+        let fails = |_: &Stream| Err("its kernels of an earlier block still run".into());
+        let work = mem::replace(&mut self.work, Work::Submit(Box::new(fails)));
+        mem::forget((work, self.before.take(), mem::take(&mut self.kept)));
     }
 }
 

@@ -74,6 +74,30 @@ pub struct Block {
     pub first: usize,
 }
 
+/// A block that ends by counts and not by the clock, so that several processes run the same one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// The iterations of each job that runs, in their order: exactly so many. In rounds all jobs have the first
+    /// one's.
+    pub iterations: Vec<u64>,
+    /// Whether one iteration of every job is submitted at once, and the next ones when all are done.
+    pub rounds: bool,
+    /// The job that is submitted first.
+    pub first: usize,
+}
+
+impl Counts {
+    /// Why no runner of so many jobs can run a task for so long.
+    pub(super) fn fault(&self, task: &Task, jobs: usize) -> Option<String> {
+        let needed = match task {
+            Task::Alone { .. } => 1,
+            Task::Together(_) => jobs,
+        };
+        let given = self.iterations.len();
+        (given != needed).then(|| format!("there are {given} counts for {needed} jobs"))
+    }
+}
+
 /// What one job did in a block.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobSample {
@@ -134,4 +158,42 @@ pub trait Measure {
 
     /// The time since some moment before the search. A model's clock goes as fast as it computes.
     fn now(&self) -> Duration;
+}
+
+/// Runs blocks of exactly so many iterations, as one of several processes whose jobs wait for each other, in
+/// collectives say. If one process ran an iteration more or less than another, both would wait for ever.
+///
+/// [`Ranks`](super::Ranks) tunes with one in each process.
+pub trait MeasureCounts: Measure {
+    /// Runs a task for a block of counts, with fresh streams. Rates are those until the first job has done its
+    /// count, since what runs afterwards runs beside less, and latencies are those of iterations that began
+    /// until then.
+    ///
+    /// Asks the peers twice whether they are as far as this process: when all that the task needs is there, and
+    /// when the jobs have done what they do before a block. Nothing is submitted where they are not. While it
+    /// waits for the device, it asks them whether to give up.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Skip`] for a task that cannot run, and where the peers do not agree. [`Refusal::Stop`] where
+    /// the search must end, and where the block was given up.
+    fn run_counts(
+        &mut self,
+        task: &Task,
+        counts: &Counts,
+        peers: &mut dyn Peers,
+    ) -> Result<Sample, Refusal<Self::Error>>;
+}
+
+/// The other processes, as a block of counts sees them.
+pub trait Peers {
+    /// Waits until every process has come to this point of the block. Returns whether all go on.
+    fn agree(&mut self) -> bool;
+
+    /// Why to wait no longer for a part of the block that began so long ago, if there is a reason.
+    fn give_up(&mut self, elapsed: Duration) -> Option<String>;
+
+    /// Ends what runs on this process's device and waits for another one, such as collectives. Called once, when
+    /// a block was given up and its work does not end by itself. It must not wait for the device.
+    fn abort(&mut self);
 }

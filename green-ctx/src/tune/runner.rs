@@ -1,10 +1,14 @@
 //! Runs jobs on a device, and measures them.
 
 mod block;
+mod submit;
+mod watch;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use crate::context::Context;
@@ -16,10 +20,11 @@ use crate::ledger::{Share, SplitRequest};
 use crate::plan::{Plan, PlanError, PlanRequest, PlanSet, SetError, SwitchOptions};
 use crate::stream::{Stream, StreamOptions};
 
-use self::block::Lane;
+use self::block::{End, How, StreamJob};
+use self::watch::Watch;
 use super::arm::{Arm, ArmKind, Pieces};
 use super::job::{Job, Work};
-use super::measure::{Block, Measure, Refusal, Sample, Task};
+use super::measure::{Block, Counts, Measure, MeasureCounts, Peers, Refusal, Sample, Task};
 use super::outcome::{Machine, Outcome};
 use super::request::{Profile, Request, RequestError, TuneError, with};
 use super::search::Progress;
@@ -282,17 +287,14 @@ impl<'j> Runner<'j> {
     }
 }
 
-impl Measure for Runner<'_> {
-    type Error = Error;
-
-    fn run(&mut self, task: &Task, block: &Block) -> Result<Sample, Refusal<Error>> {
-        let failed = |device: &Device, error: Error| {
-            if error.is_sticky() || device.has_failed() {
-                Refusal::Stop(error)
-            } else {
-                Refusal::Skip(chain(&error))
-            }
-        };
+impl Runner<'_> {
+    /// Runs a task for a block.
+    fn measure(
+        &mut self,
+        task: &Task,
+        how: &How<'_>,
+        peers: Option<&mut dyn Peers>,
+    ) -> Result<Sample, Refusal<Error>> {
         if let Some(reason) = task.fault(self.jobs.len()) {
             return Err(Refusal::Skip(reason));
         }
@@ -304,18 +306,46 @@ impl Measure for Runner<'_> {
             executables
                 .push(executable.map_err(|reason| Refusal::Skip(self.reason(task, *job, reason)))?);
         }
+        let (is_watched, given_up) = (peers.is_some(), AtomicBool::new(false));
+        let mut watch = Watch::of(peers, &given_up);
+        if !watch.agrees() {
+            return Err(disagrees());
+        }
         let ours: Vec<usize> = streams.iter().map(|(job, _)| *job).collect();
         let jobs = self.jobs.iter_mut().enumerate().filter(|(job, _)| ours.contains(job));
-        let mut lanes = Vec::with_capacity(ours.len());
-        for (((_, job), (_, stream)), executable) in jobs.zip(streams).zip(executables) {
-            lanes.push(Lane { job, stream, executable });
+        let mut jobs: Vec<StreamJob<'_>> = jobs
+            .zip(streams)
+            .zip(executables)
+            .map(|(((_, job), (_, stream)), executable)| StreamJob { job, stream, executable })
+            .collect();
+        let streams = jobs.iter().map(|job| job.stream.clone()).collect();
+        let running = Running { streams, is_watched };
+        let mut agrees = true;
+        let sample = block::prepare(&mut jobs, &mut watch).and_then(|()| {
+            agrees = watch.agrees();
+            if agrees {
+                block::run(&device, &mut jobs, how, &mut watch)
+            } else {
+                Ok(Sample::default())
+            }
+        });
+        let ended = running.end(&mut watch);
+        if let Ok(false) = ended {
+            jobs.iter_mut().for_each(StreamJob::abandon);
         }
-        let running = Running(lanes.iter().map(|lane| lane.stream.clone()).collect());
-        let sample = block::run(&device, &mut lanes, block);
-        drop(lanes);
-        let idle = running.end();
-        if let Err(error) = idle {
-            return Err(failed(&device, error));
+        drop(jobs);
+        let reason = watch.reason();
+        let given_up = |rest: &str| {
+            let reason = reason.as_deref().unwrap_or("another process has failed");
+            Refusal::Stop(Error::InvalidRequest(format!("{reason}{rest}")))
+        };
+        match ended {
+            Ok(true) => {}
+            Ok(false) => return Err(given_up(STILL_RUNS)),
+            Err(error) => return Err(failed(&device, error)),
+        }
+        if !agrees {
+            return Err(disagrees());
         }
         sample.map_err(|block::Failure { job, error }| match error {
             block::Cause::Driver(error) => failed(&device, error),
@@ -327,11 +357,53 @@ impl Measure for Runner<'_> {
                     Refusal::Skip(reason)
                 }
             }
+            block::Cause::GivenUp => given_up(""),
         })
+    }
+}
+
+/// What is said where even an abort has not ended a block.
+const STILL_RUNS: &str =
+    ", and its kernels still run: end this process, since nothing that they use can be freed";
+
+fn failed(device: &Device, error: Error) -> Refusal<Error> {
+    if error.is_sticky() || device.has_failed() {
+        Refusal::Stop(error)
+    } else {
+        Refusal::Skip(chain(&error))
+    }
+}
+
+fn disagrees() -> Refusal<Error> {
+    Refusal::Skip("the other processes do not run it".to_owned())
+}
+
+impl Measure for Runner<'_> {
+    type Error = Error;
+
+    fn run(&mut self, task: &Task, block: &Block) -> Result<Sample, Refusal<Error>> {
+        let (duration, iterations) = (block.duration, u64::from(block.iterations));
+        let end = End::Clock { duration, iterations };
+        self.measure(task, &How { end, rounds: block.rounds, first: block.first }, None)
     }
 
     fn now(&self) -> Duration {
         self.began.elapsed()
+    }
+}
+
+impl MeasureCounts for Runner<'_> {
+    fn run_counts(
+        &mut self,
+        task: &Task,
+        counts: &Counts,
+        peers: &mut dyn Peers,
+    ) -> Result<Sample, Refusal<Error>> {
+        if let Some(reason) = counts.fault(task, self.jobs.len()) {
+            return Err(Refusal::Skip(reason));
+        }
+        let end = End::Counts(&counts.iterations);
+        self.measure(task, &How { end, rounds: counts.rounds, first: counts.first }, Some(peers))
     }
 }
 
@@ -356,22 +428,22 @@ pub(super) fn free(device: &Device) -> Result<(SmGroup, Pieces)> {
 
 /// The streams of a block. Whatever happens, a panic of a job included, nothing of it may run beside the next
 /// block, or when the jobs are gone.
-struct Running(Vec<Stream>);
+struct Running {
+    streams: Vec<Stream>,
+    is_watched: bool,
+}
 
 impl Running {
-    /// Waits for all of them, and returns the first error.
-    fn end(mut self) -> Result<()> {
-        let ends: Vec<Result<()>> = self.0.drain(..).map(|stream| stream.synchronize()).collect();
-        ends.into_iter().collect()
+    /// Waits for all of them, and returns the first error. False where something runs for ever, which only
+    /// happens where the block could be given up.
+    fn end(mut self, watch: &mut Watch<'_, '_>) -> Result<bool> {
+        watch.settle(&mem::take(&mut self.streams))
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        for stream in &self.0 {
-            // The error comes again from whatever is done next.
-            let _ = stream.synchronize();
-        }
+        watch::wait_in_panic(&self.streams, self.is_watched);
     }
 }
 
