@@ -17,9 +17,14 @@ const PARTITION_S: f64 = 0.02;
 /// What building the jobs of a mix takes.
 const BUILD_S: f64 = 3.0;
 
+/// What starting another program takes, one that loads PyTorch.
+const PROGRAM_S: f64 = 10.0;
+
 /// A run, mix by mix.
 pub(super) struct Estimate {
     mixes: Vec<Expected>,
+    /// What comes before the first one.
+    start: f64,
 }
 
 /// A mix, in seconds.
@@ -45,7 +50,8 @@ impl Expected {
 pub(super) fn estimate(options: &Oracle, pieces: &Pieces) -> Result<Estimate> {
     options.tuner_budget()?;
     let mixes = options.mixes.iter().map(|mix| expected(options, mix, pieces));
-    Ok(Estimate { mixes: mixes.collect::<Result<_>>()? })
+    let start = if options.program.is_some() { PROGRAM_S } else { 0.0 };
+    Ok(Estimate { mixes: mixes.collect::<Result<_>>()?, start })
 }
 
 fn expected(options: &Oracle, mix: &Mix, pieces: &Pieces) -> Result<Expected> {
@@ -78,7 +84,8 @@ impl fmt::Display for Estimate {
             let [least, most] = expected.all();
             writeln!(f, "{least:.0} to {most:.0} s")?;
         }
-        let sum = |which: usize| self.mixes.iter().map(|mix| mix.all()[which]).sum::<f64>();
+        let all = |which: usize| self.mixes.iter().map(move |mix| mix.all()[which]);
+        let sum = |which: usize| self.start + all(which).sum::<f64>();
         let combinations: usize = self.mixes.iter().map(|mix| mix.combinations).sum();
         let (least, most) = (sum(0), sum(1));
         writeln!(

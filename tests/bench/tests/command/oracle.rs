@@ -202,12 +202,31 @@ fn three_jobs_are_measured() -> Outcome {
 
 #[test]
 fn a_dry_run_measures_nothing() -> Outcome {
-    let line = ["oracle", "--driver", "sim", "--dry-run", "--goals", "throughput,keep:50:1"];
-    let output = bench(&[&line, PAIRS.as_slice()].concat())?;
-    assert_eq!(output.status.code(), Some(0));
-    let text = String::from_utf8(output.stdout)?;
+    let dry = |more: &[&str]| -> Result<String, Box<dyn std::error::Error>> {
+        let line = ["oracle", "--driver", "sim", "--dry-run"];
+        let output = bench(&[&line, more, PAIRS.as_slice()].concat())?;
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8(output.stdout)?)
+    };
+    // The least number of seconds in all.
+    let least = |text: &str| {
+        let last = text.lines().last().and_then(|line| line.split_once(": "));
+        let seconds =
+            last.and_then(|(_, rest)| rest.split_once(" to ")).map(|(least, _)| least.parse());
+        seconds.and_then(Result::<f64, _>::ok).expect("seconds")
+    };
+    let text = dry(&["--goals", "throughput,keep:50:1"])?;
     assert!(text.starts_with("gemm4096-copy256: 137 arms in "), "{text}");
     assert!(text.contains("\n4 combinations: "), "{text}");
+    // 19 more searches of 10 s, and seven more arms in 20 blocks of 200 ms, in each of the combinations.
+    let more = least(&dry(&["--goals", "throughput,keep:50:1", "--repeat", "20"])?) - least(&text);
+    assert!((870.0..890.0).contains(&more), "{more}");
+    let more =
+        least(&dry(&["--goals", "throughput,keep:50:1", "--program", "jobs"])?) - least(&text);
+    assert!((9.0..=11.0).contains(&more), "{more}");
+    // Goals with a bound are for two jobs.
+    let text = dry(&["--goals", "throughput,keep:50:1", "--mix", "gemm,copy,small"])?;
+    assert!(text.contains("\n5 combinations: "), "{text}");
     Ok(())
 }
 
