@@ -226,15 +226,10 @@ class Mix:
         self.jobs = [(name, Job(build(torch, text), key=text)) for name, text in named]
         described = [(name, job.arrival, job.key) for name, job in self.jobs]
         self.tuner = _native._Tuner(described, "throughput", None, None, None, 1, None, ())
-        self.works = []
-        for named_job in self.jobs:
-            # One at a time, and so each on a stream of its own: torch has a workspace of cuBLAS's for each
-            # stream, and jobs that run at the same time must not share one.
-            works, notes = _tuning._works(self.tuner, [named_job])
-            if notes:
-                # What is called from Python is another job than the one that was meant.
-                raise RuntimeError("; ".join(notes))
-            self.works += works
+        self.works, notes = _tuning._works(self.tuner, self.jobs)
+        if notes:
+            # What is called from Python is another job than the one that was meant.
+            raise RuntimeError("; ".join(notes))
 
     def serve(self, lines, say):
         """Runs blocks, and returns the line that asks for something else; None at the end."""
