@@ -1,7 +1,7 @@
 //! A program for `oracle --program`: jobs of the tuner's model under names of its own.
 //!
-//! `modelled-jobs [FILE [HOW]]` adds a line with its process id to the file, and fails on purpose where it
-//! is asked to: see [`How`].
+//! `modelled-jobs FILE [HOW]` adds lines to the file, one with its process id and one each time that it begins
+//! again, and fails on purpose where it is asked to: see [`How`].
 
 #![deny(unsafe_code)]
 
@@ -53,10 +53,9 @@ fn how(text: Option<&str>) -> Result<How, Box<dyn Error>> {
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let Some(path) = arguments.first() {
-        let mut file = OpenOptions::new().create(true).append(true).open(path)?;
-        writeln!(file, "{}", std::process::id())?;
-    }
+    let path = arguments.first().ok_or("a file is missing")?;
+    let mut notes = OpenOptions::new().create(true).append(true).open(path)?;
+    writeln!(notes, "{}", std::process::id())?;
     let how = how(arguments.get(1).map(String::as_str))?;
     let say = |line: String| -> io::Result<()> {
         let mut output = io::stdout().lock();
@@ -74,6 +73,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         let line = line?;
         let asked: Value = serde_json::from_str(&line)?;
         if asked == "again" {
+            writeln!(notes, "again")?;
             say(json!("ready").to_string())?;
             continue;
         }

@@ -197,3 +197,84 @@ fn alike(files: &[MixFile], wanted: &Wanted) -> [Limit; 2] {
         ),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use green_ctx::tune::Arm;
+
+    use super::super::file::{ArmShape, TunerRecord};
+    use super::*;
+
+    const NOTHING: Wanted = Wanted { combinations: 0, triples: 0, repeated: 0 };
+
+    /// Two mixes of two jobs, and what is expected of their choices.
+    fn files() -> Vec<MixFile> {
+        serde_json::from_str(include_str!("page/files.json")).expect("files")
+    }
+
+    /// What was measured for the limit with these words, and whether it holds.
+    fn limit(files: &[MixFile], words: &str) -> (String, bool) {
+        let limits = limits(files, &NOTHING);
+        let limit = limits.into_iter().find(|limit| limit.what.contains(words)).expect(words);
+        (limit.measured, limit.holds)
+    }
+
+    fn search(seconds: f64) -> TunerRecord {
+        TunerRecord {
+            arm: ArmShape::of(&Arm::streams(2, 132)),
+            sentence: String::new(),
+            seconds,
+            gain: None,
+            meets: true,
+            arms: 80,
+        }
+    }
+
+    #[test]
+    fn three_jobs_have_a_limit_of_their_own() {
+        let mut files = files();
+        let third = files[0].jobs[0].clone();
+        files[0].jobs.push(third);
+        // What was not chosen is better by 5.5 %, surely.
+        let best = &mut files[0].combinations[0].finalists[1];
+        best.rank = Some(2);
+        let worth = super::super::file::Worth { miss: 0.0, score: 1.0 / 0.945 };
+        (best.value, best.worths) = (worth, vec![worth; 3]);
+        assert_eq!(limit(&files, "regrets of three jobs"), ("1".to_owned(), false));
+        assert_eq!(limit(&files, "wholly above 6 %"), ("none".to_owned(), true));
+        assert_eq!(limit(&files, "median regret of pairs"), ("0.0 %".to_owned(), true));
+        files[0].jobs.pop();
+        assert_eq!(limit(&files, "regrets of three jobs"), ("none".to_owned(), true));
+        assert_eq!(limit(&files, "median regret of pairs"), ("2.8 %".to_owned(), true));
+    }
+
+    #[test]
+    fn the_longest_search_of_short_jobs_counts() {
+        let words = "longest search";
+        let mut files = files();
+        assert_eq!(limit(&files, words), ("not measured".to_owned(), false));
+        files[0].combinations[0].tuner = Some(search(10.1));
+        assert_eq!(limit(&files, words), ("10.10 s".to_owned(), true));
+        files[0].combinations[0].repeats = vec![search(10.6), search(10.2)];
+        assert_eq!(limit(&files, words), ("10.60 s".to_owned(), false));
+        // An iteration of more than 1 ms.
+        files[0].jobs[1].rate = 999.0;
+        assert_eq!(limit(&files, words), ("not measured".to_owned(), false));
+    }
+
+    #[test]
+    fn a_model_stands_in_for_repeated_searches_alone() {
+        let mut files = files();
+        files[0].machine.simulated = true;
+        files[0].combinations[0].tuner = Some(search(10.0));
+        files[0].combinations[0].repeats = vec![search(10.0); SEARCHES - 1];
+        files[0].combinations[0].finalists[0].arm = search(10.0).arm;
+        let combinations = "combinations of a pair";
+        assert_eq!(limit(&files, combinations).0, "1");
+        assert_eq!(limit(&files, "the tuner searched 20 times").0, "1");
+        assert_eq!(limit(&files, "longest search").0, "not measured");
+        // Without a GPU's files those of the model are all that there is.
+        assert_eq!(limit(&files[..1], combinations).0, "1");
+        assert_eq!(limit(&files[..1], "longest search").0, "10.00 s");
+    }
+}

@@ -47,6 +47,9 @@ fn one_program_runs_all_mixes() -> Outcome {
     let (output, ids) = oracle("program", "", &MIXES)?;
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
     assert!(ids.len() == 1 && ids.iter().all(has_ended), "{ids:?}");
+    // Before the grid, and before the tuner and the comparison of each of two goals.
+    let notes = fs::read_to_string(file("program").join("ids"))?;
+    assert_eq!(notes.matches("again").count(), MIXES.len() * (1 + 2 * 2));
     for mix in ["waves500-reads300", "waves200-reads90"] {
         let file = read("program", mix)?;
         assert_eq!(file["program"], "made-up jobs 1.0");
