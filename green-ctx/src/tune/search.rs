@@ -90,6 +90,9 @@ const ROUNDS_END: f64 = 0.55;
 const STARTS_END: f64 = 0.66;
 /// Iterations of all jobs that a budget is enough for, at least.
 const LEAST_ITERATIONS: f64 = 60.0;
+/// By how much of a bound an arm may miss it and still count as one that meets it: less is noise, and noise
+/// alone would choose otherwise.
+const TOLERANCE: f64 = 0.01;
 /// A job's first iteration may take so many times as long as the others.
 const COLD: f64 = 10.0;
 /// Blocks that say something of two jobs: fewer are not worth a search.
@@ -525,12 +528,15 @@ impl<M: Measure> Search<'_, M> {
                 !value.meets() && value.miss < NEAR_MISS && value.score > best.score
             })
             .collect();
-        near.sort_by(|(_, a), (_, b)| b.score.total_cmp(&a.score));
-        near.into_iter().take(2).map(|(place, _)| place).collect()
+        near.sort_by(|(_, a), (_, b)| a.miss.total_cmp(&b.miss));
+        near.into_iter().take(3).map(|(place, _)| place).collect()
     }
 
+    /// What an arm is worth: one that misses the bound by no more than noise meets it.
     fn value(&self, place: usize) -> Option<Value> {
-        self.records[place].value
+        let value = self.records[place].value?;
+        let miss = if value.miss > TOLERANCE { value.miss } else { 0.0 };
+        Some(Value { miss, ..value })
     }
 
     /// The arms of some kind that were measured, and that may be chosen or compared with, the best first.

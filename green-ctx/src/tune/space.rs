@@ -165,6 +165,14 @@ impl Space {
             .filter(|[a, b]| a + b >= sms - sms / 8)
             .map(|pair| Arm::ceilings(pair, sms))
             .collect();
+        // Jobs that may use nearly everything: with a priority a small cap does much.
+        let cap = |ladder: &[u32]| {
+            let below = ladder.iter().rev().find(|count| **count <= sms - sms / 8);
+            below.copied().unwrap_or(sms)
+        };
+        let (cap_a, cap_b) = (cap(&a), cap(&b));
+        let capped = [[cap_a, sms], [sms, cap_b], [cap_a, cap_b]];
+        arms.extend(capped.map(|pair| Arm::ceilings(pair, sms)));
         // And what must hold, where that leaves little.
         let must = [self.floors[0].max(some_a[0]), self.floors[1].max(some_b[0])];
         arms.push(Arm::ceilings([sms - must[1].min(sms), must[1]], sms));

@@ -488,8 +488,8 @@ fn noise_about_a_bound_is_no_reason_to_partition() {
         verdict.sentence.starts_with("Don't partition; use ")
     });
     assert!(dont.count() >= 19);
-    // One that misses it for sure, by however little, is no rival.
-    let us: fn(&Arm) -> f64 = |arm| if arm.kind() == ArmKind::Partition { 490.0 } else { 503.0 };
+    // One that misses it by more than noise is no rival.
+    let us: fn(&Arm) -> f64 = |arm| if arm.kind() == ArmKind::Partition { 490.0 } else { 506.0 };
     let verdict = tune(us, 0.002, keep(0.99), 1);
     assert_eq!((verdict.kind, verdict.gain), (ArmKind::Partition, None));
     assert!(verdict.sentence.contains("with p99 of a at 490 µs (95 %:"), "{}", verdict.sentence);

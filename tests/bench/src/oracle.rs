@@ -16,6 +16,8 @@ mod measure;
 mod mix;
 mod page;
 mod program;
+#[cfg(test)]
+mod replay;
 /// The library's own medians, percentiles and bootstrap: what stands in a report is computed as the tuner
 /// computes it.
 #[path = "../../../green-ctx/src/tune/stats.rs"]

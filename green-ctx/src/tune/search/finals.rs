@@ -2,8 +2,9 @@
 
 use super::super::arm::{Arm, ArmKind};
 use super::super::measure::Measure;
+use super::super::score::Value;
 use super::super::stats::Interval;
-use super::{Found, Search};
+use super::{Found, Search, TOLERANCE};
 
 /// Blocks of the chosen partition and of the best arm without partitions, in pairs that ran one after the other.
 pub(in crate::tune) struct Pairs {
@@ -21,9 +22,6 @@ const CHOICE_ENDS: f64 = 0.76;
 const FINALISTS: usize = 3;
 /// Blocks after which an arm is not the best by chance alone.
 const ENOUGH: usize = 6;
-/// By how much of a bound an arm may miss it and still count as one that meets it, unless it misses it for
-/// sure: less is noise.
-const TOLERANCE: f64 = 0.01;
 
 impl<M: Measure> Search<'_, M> {
     /// The last few partitions in turn, and then the best of them beside the best arm without partitions.
@@ -47,12 +45,17 @@ impl<M: Measure> Search<'_, M> {
             round += 1;
         }
         let chosen = self.best_of_enough(is_partition);
-        let Some((mut chosen, mut rival)) = chosen.zip(self.rival()) else { return Ok(None) };
+        let Some((mut chosen, mut rival)) = chosen.zip(self.best(is_plain)) else {
+            return Ok(None);
+        };
         self.reference()?;
         let (mut blocks, mut round) = (Vec::new(), 0);
         while self.has_time(1.0, "the winner beside the best without partitions") {
             // Who turns out to miss the bound is compared no longer, where another meets it.
-            let now = (self.meeting(chosen, is_partition), self.meeting(rival, is_plain));
+            let pairs = Pairs { chosen, rival, blocks };
+            let now =
+                (self.meeting(chosen, &pairs, is_partition), self.meeting(rival, &pairs, is_plain));
+            blocks = pairs.blocks;
             if now != (chosen, rival) {
                 blocks.clear();
                 (chosen, rival) = now;
@@ -72,7 +75,7 @@ impl<M: Measure> Search<'_, M> {
                 // One of them does not run any more: the next best of its kind takes its place.
                 _ => {
                     blocks.clear();
-                    let next = self.best(is_partition).zip(self.rival());
+                    let next = self.best(is_partition).zip(self.best(is_plain));
                     let Some(next) = next else { return Ok(None) };
                     (chosen, rival) = next;
                 }
@@ -82,42 +85,34 @@ impl<M: Measure> Search<'_, M> {
         Ok(Some(Pairs { chosen, rival, blocks }))
     }
 
-    /// The best arm without partitions of those that do not miss the bound. Where noise decides whether one
-    /// misses it, its score counts: otherwise noise alone would make a partition the better one.
-    pub(super) fn rival(&self) -> Option<usize> {
-        let plain = self.ranked(is_plain);
-        let score = |place: &usize| self.value(*place).map_or(0.0, |value| value.score);
-        let meeting = plain.iter().copied().filter(|place| !self.misses(*place, None));
-        meeting.max_by(|a, b| score(a).total_cmp(&score(b))).or(plain.first().copied())
-    }
-
     /// An arm or, where it misses the bound, the best of its kind that meets it.
-    fn meeting(&self, place: usize, is_wanted: impl Fn(&Arm) -> bool) -> usize {
-        if self.is_close(place) {
+    fn meeting(&self, place: usize, pairs: &Pairs, is_wanted: impl Fn(&Arm) -> bool) -> usize {
+        let is_looked_at = pairs.blocks.len().is_multiple_of(ENOUGH);
+        let misses = is_looked_at && self.misses(place, Some(pairs));
+        if self.meets(place) && !misses {
             return place;
         }
-        self.best_of_enough(is_wanted).filter(|best| self.is_close(*best)).unwrap_or(place)
+        self.best_of_enough(is_wanted).filter(|best| self.meets(*best)).unwrap_or(place)
     }
 
     /// The best of the arms that meet the bound after several blocks; where there is none, of all.
     fn best_of_enough(&self, is_wanted: impl Fn(&Arm) -> bool) -> Option<usize> {
         let ranked = self.ranked(is_wanted);
-        let is_tried = |place: &&usize| {
-            self.records[**place].samples.len() >= ENOUGH && self.is_close(**place)
-        };
+        let is_tried =
+            |place: &&usize| self.records[**place].samples.len() >= ENOUGH && self.meets(**place);
         ranked.iter().find(is_tried).or(ranked.first()).copied()
     }
 
-    /// Whether an arm meets the bound, or misses it by no more than noise, by all of its blocks.
-    fn is_close(&self, place: usize) -> bool {
-        self.value(place).is_some_and(|value| value.miss <= TOLERANCE)
+    /// Whether an arm meets the bound by all of its blocks.
+    fn meets(&self, place: usize) -> bool {
+        self.value(place).is_some_and(Value::meets)
     }
 
     /// Whether an arm misses the goal's bound by more than noise.
     pub(super) fn misses(&self, place: usize, pairs: Option<&Pairs>) -> bool {
         match self.excess(place, pairs) {
-            Some(excess) => excess.low > 0.0 || excess.middle > TOLERANCE,
-            None => !self.is_close(place),
+            Some(excess) => excess.middle > TOLERANCE,
+            None => !self.meets(place),
         }
     }
 

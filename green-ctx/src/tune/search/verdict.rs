@@ -7,7 +7,7 @@ use super::super::goal::{Goal, percentile_name};
 use super::super::measure::Measure;
 use super::super::outcome::{ArmReport, BlockReport, JobReport, Latency, Outcome, Verdict};
 use super::super::stats::{Interval, median, quantile, samples_for};
-use super::finals::{Pairs, is_partition};
+use super::finals::{Pairs, is_partition, is_plain};
 use super::{MOST_DRIFT, Record, Search};
 
 impl<M: Measure> Search<'_, M> {
@@ -75,7 +75,7 @@ impl<M: Measure> Search<'_, M> {
             let rates: Vec<f64> = samples.iter().map(|sample| sample.jobs[job].rate).collect();
             median(&rates)
         };
-        let value = self.value(place);
+        let value = record.value;
         ArmReport {
             kind: arm.kind(),
             shares: self.shares(arm),
@@ -116,7 +116,7 @@ impl<M: Measure> Search<'_, M> {
     }
 
     fn verdict(&mut self, pairs: Option<Pairs>) -> Verdict {
-        let rival = pairs.as_ref().map(|pairs| pairs.rival).or_else(|| self.rival());
+        let rival = pairs.as_ref().map(|pairs| pairs.rival).or_else(|| self.best(is_plain));
         let partition = match &pairs {
             Some(pairs) => Some(pairs.chosen),
             None => self.best(is_partition),
