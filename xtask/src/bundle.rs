@@ -39,6 +39,7 @@ const SCRIPTS: &[&str] = &[
     "tests/python/gpu/persistent.py",
     "tests/python/gpu/distributed.py",
     "tests/python/gpu/oracle_jobs.py",
+    "tests/python/gpu/tuning.py",
     "green-ctx-torch/examples/decode_beside_prefill.py",
 ];
 

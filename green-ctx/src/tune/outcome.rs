@@ -180,7 +180,8 @@ pub struct Verdict {
     pub confidence: Option<f64>,
     /// Its upper end.
     pub upper: Option<f64>,
-    /// Whether the goal's bound is met; `true` for goals without one.
+    /// Whether the goal's bound is met; `true` for goals without one. An arm that misses it by up to 1 % meets
+    /// it. `false` also where there were too few iterations to know: the sentence says which.
     pub meets: bool,
     /// The verdict in a sentence.
     pub sentence: String,
