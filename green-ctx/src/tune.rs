@@ -10,6 +10,7 @@
 //! | tune | [`run`] |
 //! | start again without measuring | [`tuned`], [`Store`] |
 //! | use what was found | [`Outcome::partitions`], [`Outcome::explain`] |
+//! | tune in several processes, whose jobs wait for each other | [`Ranks`], [`RankStore`] |
 //! | measure in another way, or without a GPU | [`with`], [`Measure`], [`Model`], [`Remote`] |
 
 mod arm;
@@ -21,6 +22,7 @@ mod latencies;
 mod measure;
 mod model;
 mod outcome;
+mod ranks;
 mod remote;
 mod request;
 mod runner;
@@ -37,6 +39,7 @@ pub use job::{Job, JobError};
 pub use measure::{Block, Counts, JobSample, Measure, MeasureCounts, Peers, Refusal, Sample, Task};
 pub use model::{Model, ModelJob};
 pub use outcome::{ArmReport, BlockReport, JobReport, Latency, Machine, Outcome, Verdict};
+pub use ranks::{RankStore, Ranks, RanksError, StoreError, asked};
 pub use remote::{Remote, RemoteError, answer};
 pub use request::{Limits, Profile, Request, RequestError, TuneError, with};
 pub use runner::{Runner, run};

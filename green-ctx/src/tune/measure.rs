@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::arm::Arm;
 
 /// What runs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Task {
     /// One job alone, on so many SMs, or in a plain stream.

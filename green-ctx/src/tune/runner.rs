@@ -2,6 +2,7 @@
 
 mod block;
 mod submit;
+mod trial;
 mod watch;
 
 use std::collections::HashMap;
@@ -14,19 +15,20 @@ use std::time::{Duration, Instant};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::graph::{CaptureMode, GraphCache, GraphExec};
+use crate::graph::{GraphCache, GraphExec};
 use crate::group::SmGroup;
 use crate::ledger::{Share, SplitRequest};
 use crate::plan::{Plan, PlanError, PlanRequest, PlanSet, SetError, SwitchOptions};
 use crate::stream::{Stream, StreamOptions};
 
+pub(super) use self::block::MOST_OVERTIME;
 use self::block::{End, How, StreamJob};
 use self::watch::Watch;
 use super::arm::{Arm, ArmKind, Pieces};
 use super::job::{Job, Work};
 use super::measure::{Block, Counts, Measure, MeasureCounts, Peers, Refusal, Sample, Task};
 use super::outcome::{Machine, Outcome};
-use super::request::{Profile, Request, RequestError, TuneError, with};
+use super::request::{Profile, Request, TuneError, with};
 use super::search::Progress;
 
 /// Jobs on a device, measured one arm at a time. It creates and closes partitions of the device's free SMs,
@@ -128,7 +130,7 @@ pub fn run(
     let mut runner = Runner::unchecked(device, jobs).map_err(TuneError::Failed)?;
     let (profiles, pieces) = (runner.profiles(), runner.pieces().clone());
     request.check(&profiles, &pieces)?;
-    let notes = runner.try_out()?;
+    let notes = runner.try_out(None)?;
     let mut outcome = with(&mut runner, &profiles, &pieces, request, go_on)?;
     outcome.notes.extend(notes);
     outcome.machine = Some(Machine::of(device).map_err(TuneError::Failed)?);
@@ -150,7 +152,8 @@ impl<'j> Runner<'j> {
         Runner::unchecked(device, jobs)
     }
 
-    fn unchecked(device: &Device, jobs: &'j mut [Job]) -> Result<Runner<'j>> {
+    /// The same for whoever checks the arrivals.
+    pub(super) fn unchecked(device: &Device, jobs: &'j mut [Job]) -> Result<Runner<'j>> {
         let primary = device.primary_context()?;
         let (group, pieces) = free(device)?;
         let whole = PlanRequest::new(IDLE, SplitRequest::new().group("all", ..));
@@ -158,51 +161,6 @@ impl<'j> Runner<'j> {
             PlanSet::new(group, whole).map_err(|SetError { reason, .. }| plan_error(reason))?;
         let (graphs, plans) = (GraphCache::new(), HashMap::new());
         Ok(Runner { primary, jobs, pieces, graphs, plans, set, began: Instant::now() })
-    }
-
-    /// Has each job submit one iteration that does not run, in a capture, after what it does before each block.
-    /// Returns what a reader should know of jobs that cannot be captured.
-    fn try_out(&mut self) -> Result<Vec<String>, TuneError<Error>> {
-        let stream = self.primary.create_stream(StreamOptions::default());
-        let stream = stream.map_err(TuneError::Failed)?;
-        let mut notes = Vec::new();
-        for job in self.jobs.iter_mut().filter(|job| job.is_tried) {
-            let of_job = |reason: String| {
-                TuneError::Request(RequestError::Job { job: job.profile.name.clone(), reason })
-            };
-            if let (Some(before), Work::Submit(_)) = (&mut job.before, &job.work) {
-                before(&stream).map_err(|error| of_job(chain(&*error)))?;
-                stream.synchronize().map_err(|error| of_job(chain(&error)))?;
-            }
-            let nodes = match &mut job.work {
-                Work::Graph(graph) => graph.node_count().map_err(|error| of_job(chain(&error)))?,
-                Work::Submit(submit) => {
-                    let captured = stream
-                        .capture(CaptureMode::Relaxed, || submit(&stream))
-                        .and_then(|graph| Ok(graph.node_count()?));
-                    match captured {
-                        Ok(nodes) => nodes,
-                        Err(error) => {
-                            // What fails now fails for a reason of its own.
-                            submit(&stream).map_err(|error| of_job(chain(&*error)))?;
-                            stream.synchronize().map_err(|error| of_job(chain(&error)))?;
-                            notes.push(format!(
-                                "{} cannot be captured, as what waits for the device cannot ({}): its \
-                                 iterations are as long as the host makes them",
-                                job.profile.name,
-                                first_line(&chain(&*error))
-                            ));
-                            continue;
-                        }
-                    }
-                }
-            };
-            if nodes == 0 {
-                let reason = "it submits nothing to the stream that it is given";
-                return Err(of_job(reason.to_owned()));
-            }
-        }
-        Ok(notes)
     }
 
     /// The SMs that there are to divide.
@@ -479,13 +437,8 @@ fn plan_error(error: PlanError) -> Error {
     }
 }
 
-/// The first line of a message: some have whole paragraphs.
-fn first_line(text: &str) -> &str {
-    text.lines().next().unwrap_or_default()
-}
-
 /// An error with all that caused it.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

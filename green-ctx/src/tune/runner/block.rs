@@ -99,13 +99,12 @@ pub(super) fn prepare(
     watch: &mut Watch<'_, '_>,
 ) -> Result<(), Failure> {
     let patience = watch.patience();
-    let prepare = || {
+    watch.run_one(|| {
         let mut jobs = jobs.iter_mut().enumerate();
         jobs.try_for_each(|(place, job)| {
             job.prepare(patience).map_err(|error| Failure { job: place, error })
         })
-    };
-    watch.run(vec![prepare]).into_iter().collect()
+    })
 }
 
 /// Runs jobs for a block. Work may still run when it returns an error.
@@ -118,18 +117,14 @@ pub(super) fn run(
     let first = how.first % jobs.len();
     let sample = if how.rounds {
         let patience = watch.patience();
-        let rounds = || rounds(jobs, &how.end, first, patience);
-        watch.run(vec![rounds]).into_iter().next()
+        watch.run_one(|| rounds(jobs, &how.end, first, patience))
     } else {
-        Some(beside(device, jobs, &how.end, first, watch))
+        beside(device, jobs, &how.end, first, watch)
     };
     // The threads leave early when it is given up.
     match sample {
-        Some(Ok(_)) | None if watch.patience().is_over() => {
-            Err(Failure { job: 0, error: Cause::GivenUp })
-        }
-        Some(sample) => sample,
-        None => Ok(Sample::default()),
+        Ok(_) if watch.patience().is_over() => Err(Failure { job: 0, error: Cause::GivenUp }),
+        sample => sample,
     }
 }
 

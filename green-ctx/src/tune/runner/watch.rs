@@ -136,6 +136,14 @@ impl<'p, 'a> Watch<'p, 'a> {
         })
     }
 
+    /// The same with one function.
+    pub(super) fn run_one<T: Send>(&mut self, call: impl FnOnce() -> T + Send) -> T {
+        match self.run(vec![call]).pop() {
+            Some(value) => value,
+            None => unreachable!("one call has one value"),
+        }
+    }
+
     /// Asks the peers from time to time, and aborts what does not end when the block is given up.
     fn look(&mut self) {
         let Some(peers) = &mut self.peers else { return };
