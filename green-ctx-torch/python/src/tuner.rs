@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use green_ctx::resource::Granularity;
 use green_ctx::tune::{
-    self, Job, Outcome, Pieces, Profile, Progress, Request, RequestError, Runner, Store, TuneError,
+    self, Goal, Job, Outcome, Pieces, Profile, Progress, RanksError, Request, RequestError, Runner,
+    Store, TuneError,
 };
 use green_ctx::{Device, Error};
 use pyo3::prelude::*;
@@ -18,6 +19,7 @@ use crate::gil::{Signals, blocking};
 use crate::graph;
 use crate::tuning_call::{Raised, called};
 use crate::tuning_outcome::{self, TuningOutcome};
+use crate::tuning_ranks::_Ranks;
 use crate::tuning_request::{self, Described, Named, kinds, named, seconds};
 
 /// What is to be tuned, read and checked, without the work of the jobs: that is prepared at some cost, and
@@ -89,29 +91,62 @@ impl _Tuner {
         blocking(py, || Ok(moved(&device(self.device)?).err().map(|fault| fault.message())))
     }
 
-    /// What a file keeps for these jobs and this request, or text that says why that cannot be used.
-    fn stored(&self, py: Python<'_>, path: PathBuf) -> PyResult<Py<PyAny>> {
+    /// What a file keeps for these jobs and this request, or text that says why that cannot be used. Of ranks the
+    /// first one alone reads it.
+    fn stored(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        ranks: Option<Py<_Ranks>>,
+    ) -> PyResult<Py<PyAny>> {
         let found = blocking(py, || {
             let device = device(self.device)?;
-            Ok(Store::new(path).load(&device, &self.profiles(), &self.request))
+            let load = || {
+                let loaded = Store::new(path).load(&device, &self.profiles(), &self.request);
+                loaded.map_err(|miss| miss.to_string())
+            };
+            match ranks {
+                Some(ranks) => ranks.get().with(|ranks| ranks.ask_first(load)),
+                None => Ok(load()),
+            }
         })?;
         Ok(match found {
             Ok(outcome) => Py::new(py, TuningOutcome::new(outcome, Some(self.device)))?.into_any(),
-            Err(miss) => PyString::new(py, &miss.to_string()).into_any().unbind(),
+            Err(reason) => PyString::new(py, &reason).into_any().unbind(),
         })
     }
 
-    /// Tunes. `progress` is called before each block. The outcome has these notes beside its own.
+    /// What it is asked for, as ranks compare it.
+    fn asked(&self, py: Python<'_>) -> PyResult<Vec<(String, String)>> {
+        blocking(py, || {
+            let pieces = pieces(&device(self.device)?)?;
+            tune::asked(&self.profiles(), &pieces, &self.request).map_err(of_request)
+        })
+    }
+
+    /// Tunes, with other ranks where there are some. `progress` is called before each block, on rank 0. The
+    /// outcome has these notes beside its own.
     fn run(
         &self,
         py: Python<'_>,
         works: Vec<Work<Bound<'_, PyAny>>>,
         notes: Vec<String>,
         progress: Option<Py<PyAny>>,
+        ranks: Option<Py<_Ranks>>,
     ) -> PyResult<TuningOutcome> {
         let works = addresses(works)?;
         let outcome = blocking(py, move || {
-            let raised = Arc::new(Raised::of(self.jobs.len()));
+            let jobs = self.jobs.len();
+            if let Some(ranks) = ranks {
+                let ranks = ranks.get();
+                let raised = Arc::new(Raised::with_end(jobs, ranks.end()));
+                let found = self.search_together(works, notes, progress, &raised, ranks);
+                return match raised.ended() {
+                    Some(error) => Err(Fault::Python(error)),
+                    None => found,
+                };
+            }
+            let raised = Arc::new(Raised::of(jobs));
             let found = self.search(works, progress, &raised);
             // What Python raised says more than that the search has ended because of it.
             match raised.ended() {
@@ -225,14 +260,7 @@ impl _Tuner {
             return Err(signals.into());
         }
         found.map_err(|error| match error {
-            TuneError::Request(RequestError::Job { job, reason }) => {
-                let place = self.jobs.iter().position(|known| known.name == job);
-                match place.and_then(|place| raised.of_job(place)) {
-                    Some(error) => Fault::Python(error),
-                    None => Fault::state(format!("{job} does not run: {reason}")),
-                }
-            }
-            TuneError::Request(error) => of_request(error),
+            TuneError::Request(error) => self.of_request(error, raised),
             // The arguments are right: no SMs are free, say.
             TuneError::Failed(Error::InvalidRequest(reason)) => Fault::state(reason),
             TuneError::Failed(error) => error.into(),
@@ -240,7 +268,54 @@ impl _Tuner {
     }
 }
 
-/// What a file keeps, checked for the jobs that it names, and for a goal where one is given.
+/// Without the GIL.
+impl _Tuner {
+    /// Searches with other ranks.
+    fn search_together(
+        &self,
+        works: Vec<Work<usize>>,
+        notes: Vec<String>,
+        progress: Option<Py<PyAny>>,
+        raised: &Arc<Raised>,
+        ranks: &_Ranks,
+    ) -> Result<Outcome, Fault> {
+        let device = device(self.device)?;
+        let mut jobs = self.jobs(&device, works, raised)?;
+        // What `progress` raises, the ranks find out when they next speak to each other, as an interrupt.
+        let mut go_on =
+            |now: &Progress<'_>| raised.tells(progress.as_ref(), now) || raised.is_ending();
+        let mut complete = |mut outcome: Outcome| {
+            outcome.notes.extend(notes.iter().cloned());
+            Ok(outcome)
+        };
+        let found = ranks
+            .lend(|ranks| ranks.run(&device, &mut jobs, &self.request, &mut go_on, &mut complete));
+        found?.map_err(|error| match error {
+            RanksError::Request(error) => self.of_request(error, raised),
+            // What a function raised says more than that it has failed.
+            error @ RanksError::Failed(_) => {
+                raised.of_any().map_or_else(|| ranks.fault(error), Fault::Python)
+            }
+            error => ranks.fault(error),
+        })
+    }
+
+    fn of_request(&self, error: RequestError, raised: &Raised) -> Fault {
+        match error {
+            RequestError::Job { job, reason } => {
+                let place = self.jobs.iter().position(|known| known.name == job);
+                match place.and_then(|place| raised.of_job(place)) {
+                    Some(error) => Fault::Python(error),
+                    None => Fault::state(format!("{job} does not run: {reason}")),
+                }
+            }
+            error => of_request(error),
+        }
+    }
+}
+
+/// What a file keeps, checked for the jobs that it names, and for a goal where one is given. Of ranks the first
+/// one alone reads it.
 #[pyfunction]
 pub(crate) fn _recorded(
     py: Python<'_>,
@@ -248,28 +323,41 @@ pub(crate) fn _recorded(
     goal: Option<&Bound<'_, PyAny>>,
     weights: Option<&Bound<'_, PyAny>>,
     device: DeviceId,
+    ranks: Option<Py<_Ranks>>,
 ) -> PyResult<TuningOutcome> {
     let goal = goal.map(|goal| tuning_request::goal(goal, weights)).transpose()?;
     let ordinal = device.ordinal(py)?;
     let outcome = blocking(py, || {
-        let (store, device) = (Store::new(path), self::device(ordinal)?);
-        let found = tuning_outcome::read(&store)?;
-        let jobs = found.jobs.iter();
-        let jobs: Vec<Profile> = jobs
-            .map(|job| Profile::new(&job.name).arrival(job.arrival.clone()).key(&job.key))
-            .collect();
-        let request = Request::new(goal.unwrap_or(found.goal)).step(found.limits.step);
-        let floors = found.limits.floors.into_iter();
-        let request = floors.fold(request, |request, (job, sms)| request.floor(job, sms));
-        let kinds = found.limits.left_out.into_iter();
-        let request = kinds.fold(request, Request::leave_out);
-        let path = store.path().display();
-        let loaded = store.load(&device, &jobs, &request);
-        loaded.map_err(|miss| {
-            Fault::value(format!("{path} is not for here: {miss}; give the jobs, to tune them"))
-        })
+        let device = self::device(ordinal)?;
+        let Some(ranks) = ranks else { return recorded(&Store::new(path), goal, &device) };
+        let ranks = ranks.get();
+        // Where rank 0 cannot read it, it raises that, and the others hear of it.
+        let mut own = match ranks.rank() {
+            0 => Some(recorded(&Store::new(path), goal, &device)?),
+            _ => None,
+        };
+        let find = || own.take().ok_or_else(|| "only rank 0 reads it".to_owned());
+        ranks.with(|ranks| ranks.ask_first(find))?.map_err(Fault::State)
     })?;
     Ok(TuningOutcome::new(outcome, Some(ordinal)))
+}
+
+fn recorded(store: &Store, goal: Option<Goal>, device: &Device) -> Result<Outcome, Fault> {
+    let found = tuning_outcome::read(store)?;
+    let jobs = found.jobs.iter();
+    let jobs: Vec<Profile> = jobs
+        .map(|job| Profile::new(&job.name).arrival(job.arrival.clone()).key(&job.key))
+        .collect();
+    let request = Request::new(goal.unwrap_or(found.goal)).step(found.limits.step);
+    let floors = found.limits.floors.into_iter();
+    let request = floors.fold(request, |request, (job, sms)| request.floor(job, sms));
+    let kinds = found.limits.left_out.into_iter();
+    let request = kinds.fold(request, Request::leave_out);
+    let path = store.path().display();
+    let loaded = store.load(device, &jobs, &request);
+    loaded.map_err(|miss| {
+        Fault::value(format!("{path} is not for here: {miss}; give the jobs, to tune them"))
+    })
 }
 
 /// What a device is divided in where nothing of it is held.
@@ -277,7 +365,8 @@ fn pieces(device: &Device) -> Result<Pieces, Fault> {
     Ok(Pieces::of(&device.resources().sm()?.unit_counts(Granularity::default())?))
 }
 
-fn of_request(error: RequestError) -> Fault {
+/// The exception for a request that cannot be met.
+pub(crate) fn of_request(error: RequestError) -> Fault {
     match error {
         RequestError::Interrupted => Fault::state(
             "progress has ended the search before anything was known; let it go on until there is a \

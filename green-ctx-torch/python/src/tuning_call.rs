@@ -8,17 +8,23 @@ use parking_lot::Mutex;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
+use crate::tuning_ranks::End;
+
 /// What Python's functions have raised meanwhile, on any thread. Locked without the GIL and for a moment.
 pub(crate) struct Raised {
     /// The last exception of each job: an arm in which a job fails is left out.
     jobs: Mutex<Vec<Option<PyErr>>>,
-    /// What ends the search: an interrupt, or whatever `progress` raised.
-    end: Mutex<Option<PyErr>>,
+    end: End,
 }
 
 impl Raised {
     pub(crate) fn of(jobs: usize) -> Raised {
-        Raised { jobs: Mutex::new((0..jobs).map(|_| None).collect()), end: Mutex::new(None) }
+        Raised::with_end(jobs, End::default())
+    }
+
+    /// The same where others look at what ends the search.
+    pub(crate) fn with_end(jobs: usize, end: End) -> Raised {
+        Raised { jobs: Mutex::new((0..jobs).map(|_| None).collect()), end }
     }
 
     pub(crate) fn is_ending(&self) -> bool {
@@ -37,6 +43,11 @@ impl Raised {
 
     pub(crate) fn of_job(&self, place: usize) -> Option<PyErr> {
         self.jobs.lock().get_mut(place)?.take()
+    }
+
+    /// The last exception of any job.
+    pub(crate) fn of_any(&self) -> Option<PyErr> {
+        self.jobs.lock().iter_mut().find_map(Option::take)
     }
 
     fn ends(&self, error: PyErr) {

@@ -194,6 +194,26 @@ impl<S: RankStore> Ranks<S> {
         difference.map_or(Ok(()), |reason| Err(RanksError::Differs { reason }))
     }
 
+    /// Has rank 0 look for an outcome, in a file say, and gives what it finds to all ranks: an outcome, or why there
+    /// is none. `find` is called on rank 0 alone. All ranks must call it at the same point.
+    ///
+    /// # Errors
+    ///
+    /// [`RanksError`].
+    pub fn ask_first(
+        &mut self,
+        find: impl FnOnce() -> Result<Outcome, String>,
+    ) -> Result<Result<Outcome, String>, RanksError> {
+        let message = match self.rank() {
+            0 => Message::Found(Box::new(find())),
+            _ => Message::Awaits,
+        };
+        match self.exchange.exchange(message)?.swap_remove(0) {
+            Message::Found(found) => Ok(*found),
+            _ => Err(self.exchange.astray(0)),
+        }
+    }
+
     /// Says to the other ranks that this one has failed, without waiting for them: each has an error where it
     /// next waits. Only the first failure is told. `is_request` says that what was asked for was wrong.
     pub fn fail(&mut self, reason: &str, is_request: bool) {

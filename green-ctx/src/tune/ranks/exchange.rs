@@ -24,6 +24,8 @@ pub(super) enum Message {
     Notes(Vec<String>),
     /// It waits for what rank 0 says.
     Awaits,
+    /// What rank 0 has found in a file, or why nothing.
+    Found(Box<Result<Outcome, String>>),
     /// A block that all ranks are to run.
     Order(Task, Counts),
     /// It is ready for the block.
@@ -184,6 +186,10 @@ impl<S: RankStore> Exchange<S> {
             RanksError::Rank { rank, reason, is_request } => {
                 let (rank, reason, is_request) = (*rank, reason.clone(), *is_request);
                 self.say_last(&Message::Failed { rank, reason, is_request });
+            }
+            // What this rank says of it, the others know.
+            RanksError::Store(cause) | RanksError::Failed(cause) => {
+                self.fail(&chain(&**cause), false)
             }
             error => {
                 let is_job = matches!(error, RanksError::Request(RequestError::Job { .. }));

@@ -299,7 +299,7 @@ fn what_rank_0_does_with_the_outcome_is_part_of_it() {
     assert_eq!(noted.notes.last().map(String::as_str), Some("seen"));
     let errors = errors(search(|_| Err("Ctrl-C".into())));
     assert_eq!(errors[0], "the jobs cannot run any more: Ctrl-C");
-    assert_eq!(errors[1], "rank 0 failed: the jobs cannot run any more: Ctrl-C");
+    assert_eq!(errors[1], "rank 0 failed: Ctrl-C");
 }
 
 /// What one rank does wrong in a block.
@@ -552,6 +552,25 @@ fn texts_are_shared_and_waits_end() {
         assert_eq!(shared, ["from 0", "from 1", "from 2"]);
         let failed = "rank 1 failed: it has had enough".to_owned();
         assert_eq!(waited, (rank != 1).then_some(failed));
+    }
+}
+
+#[test]
+fn what_rank_0_finds_all_have() {
+    let outcome =
+        tune(&mut Ranks::new(Texts::default(), 0, 1, LONG), &mut model(0), &Request::default());
+    let outcome = outcome.expect("one rank tunes alone");
+    for wanted in [Ok(outcome.clone()), Err("there is no file".to_owned())] {
+        let found = all(3, |ranks| {
+            let is_first = ranks.rank() == 0;
+            let found = ranks.ask_first(|| {
+                assert!(is_first);
+                wanted.clone()
+            })?;
+            assert_eq!(found, wanted);
+            Ok(outcome.clone())
+        });
+        assert_eq!(agreed(found), outcome);
     }
 }
 
