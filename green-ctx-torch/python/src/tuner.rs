@@ -293,7 +293,7 @@ impl _Tuner {
         found?.map_err(|error| match error {
             RanksError::Request(error) => self.of_request(error, raised),
             // What a function raised says more than that it has failed.
-            error @ RanksError::Failed(_) => {
+            error @ RanksError::Failed { .. } => {
                 raised.of_any().map_or_else(|| ranks.fault(error), Fault::Python)
             }
             error => ranks.fault(error),

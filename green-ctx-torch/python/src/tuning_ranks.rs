@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use green_ctx::Error;
 use green_ctx::tune::{RankStore, Ranks, RanksError, StoreError};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyException, PyRuntimeError};
@@ -124,15 +123,7 @@ impl _Ranks {
                 Fault::value(text)
             }
             RanksError::Request(error) => of_request(error),
-            RanksError::Store(cause) => raised(cause, &text),
-            RanksError::Failed(cause) => match cause.downcast::<Error>() {
-                Ok(error) => match *error {
-                    // The arguments are right: no SMs are free, say.
-                    Error::InvalidRequest(reason) => Fault::state(reason),
-                    error => error.into(),
-                },
-                Err(cause) => raised(cause, &text),
-            },
+            RanksError::Store(cause) | RanksError::Failed { cause, .. } => raised(cause, &text),
             _ => Fault::state(text),
         }
     }
@@ -149,7 +140,14 @@ fn raised(cause: StoreError, text: &str) -> Fault {
             error.set_cause(py, Some(*raised));
             Fault::Python(error)
         }),
-        Err(cause) => Fault::state(format!("{text}: {cause}")),
+        Err(cause) => {
+            let (mut text, mut source) = (format!("{text}: {cause}"), cause.source());
+            while let Some(error) = source {
+                text = format!("{text}: {error}");
+                source = error.source();
+            }
+            Fault::State(text)
+        }
     }
 }
 

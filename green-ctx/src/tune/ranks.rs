@@ -225,7 +225,7 @@ impl<S: RankStore> Ranks<S> {
     ///
     /// # Errors
     ///
-    /// [`RanksError`], and what `is_done` returns as [`RanksError::Failed`].
+    /// [`RanksError`], and what `is_done` fails with as [`RanksError::Failed`].
     pub fn wait(
         &mut self,
         is_done: &mut dyn FnMut() -> Result<bool, StoreError>,
@@ -303,7 +303,7 @@ impl<S: RankStore> Ranks<S> {
         }
         let error = match error {
             TuneError::Request(error) => RanksError::Request(error),
-            TuneError::Failed(error) => RanksError::Failed(error.into()),
+            TuneError::Failed(error) => RanksError::failed(error.into()),
         };
         self.exchange.fail_with(&error);
         error
@@ -355,7 +355,7 @@ impl<S: RankStore> Ranks<S> {
             }
         };
         let outcome = finish(outcome).map_err(|error| {
-            let error = RanksError::Failed(error);
+            let error = RanksError::failed(error);
             self.exchange.fail_with(&error);
             error
         })?;

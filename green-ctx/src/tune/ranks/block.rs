@@ -4,7 +4,6 @@ use std::error::Error as StdError;
 use std::time::Duration;
 
 use super::super::measure::{Block, Counts, Measure, MeasureCounts, Peers, Refusal, Sample, Task};
-use super::super::runner::chain;
 use super::super::stats::median;
 use super::counts::Rates;
 use super::exchange::{Exchange, Message};
@@ -135,12 +134,9 @@ impl<S: RankStore> Exchange<S> {
             // It may have submitted less than the others, who wait for it.
             Err(Refusal::Skip(reason)) => {
                 self.fail(&reason, false);
-                Err(Refusal::Stop(RanksError::Failed(reason.into())))
+                Err(Refusal::Stop(RanksError::failed(reason.into())))
             }
-            Err(Refusal::Stop(error)) => {
-                self.fail(&chain(&error), false);
-                Err(Refusal::Stop(RanksError::Failed(Box::new(error))))
-            }
+            Err(Refusal::Stop(error)) => Err(Refusal::Stop(self.failed(Box::new(error)))),
         }
     }
 

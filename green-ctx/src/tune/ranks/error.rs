@@ -57,8 +57,20 @@ pub enum RanksError {
     #[error("the ranks cannot reach each other")]
     Store(#[source] StoreError),
     /// This rank has failed.
-    #[error("the jobs cannot run any more")]
-    Failed(#[source] Box<dyn StdError + Send + Sync>),
+    #[error("the jobs cannot run any more{}", and_list(silent))]
+    Failed {
+        /// The ranks that did not answer afterwards: their end may be the reason.
+        silent: Vec<usize>,
+        /// Why.
+        #[source]
+        cause: Box<dyn StdError + Send + Sync>,
+    },
+}
+
+impl RanksError {
+    pub(super) fn failed(cause: StoreError) -> RanksError {
+        RanksError::Failed { silent: Vec::new(), cause }
+    }
 }
 
 fn list(ranks: &[usize]) -> String {

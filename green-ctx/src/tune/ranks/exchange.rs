@@ -64,7 +64,7 @@ pub(super) struct Exchange<S> {
 const SLICE: Duration = Duration::from_millis(250);
 /// This is left of the timeout when a rank gives up, for what follows: aborting what runs and saying so.
 const MARGIN: Duration = Duration::from_secs(10);
-/// Whoever has given up looks for so long who else has: who has not is the reason.
+/// Whoever has given up looks for so long who else says something: who does not is the reason.
 const NAMING: Duration = Duration::from_secs(1);
 /// What has been aborted ends within this time.
 const ABORTED: Duration = Duration::from_secs(4);
@@ -188,8 +188,8 @@ impl<S: RankStore> Exchange<S> {
                 self.say_last(&Message::Failed { rank, reason, is_request });
             }
             // What this rank says of it, the others know.
-            RanksError::Store(cause) | RanksError::Failed(cause) => {
-                self.fail(&chain(&**cause), false)
+            RanksError::Store(cause) | RanksError::Failed { cause, .. } => {
+                self.fail(&chain(&**cause), false);
             }
             error => {
                 let is_job = matches!(error, RanksError::Request(RequestError::Job { .. }));
@@ -222,13 +222,27 @@ impl<S: RankStore> Exchange<S> {
         Some(reason)
     }
 
-    /// Says that a block does not end, and finds out who does not say the same, or anything else.
+    /// Says that a block does not end, and finds out who does not say so too, or anything else.
     fn stuck(&mut self, waited: Duration) -> RanksError {
-        let (round, others) = (self.round, self.others());
+        let round = self.round;
         self.say_last(&Message::Stuck);
+        RanksError::Stuck { waited, silent: self.silent(round) }
+    }
+
+    /// Says that nothing can run here any more, and finds out who does not answer: that may be the reason, since a
+    /// rank that ends takes its device's memory with it.
+    pub(super) fn failed(&mut self, cause: StoreError) -> RanksError {
+        let round = self.round;
+        self.fail(&chain(&*cause), false);
+        RanksError::Failed { silent: self.silent(round), cause }
+    }
+
+    /// The ranks that say nothing in a round.
+    fn silent(&mut self, round: u64) -> Vec<usize> {
+        let others = self.others();
         let heard = self.heard(round, &others, NAMING).unwrap_or_default();
         let is_silent = |rank: &usize| heard.iter().all(|(heard, _)| heard != rank);
-        RanksError::Stuck { waited, silent: others.into_iter().filter(is_silent).collect() }
+        others.into_iter().filter(is_silent).collect()
     }
 
     /// Why this rank has given up to wait for its device.
@@ -247,7 +261,7 @@ impl<S: RankStore> Exchange<S> {
         let (began, mut asked, mut aborted) = (Instant::now(), Instant::now(), None);
         loop {
             let done = is_done().map_err(|error| {
-                let error = self.given_up().unwrap_or(RanksError::Failed(error));
+                let error = self.given_up().unwrap_or_else(|| RanksError::failed(error));
                 self.fail_with(&error);
                 error
             })?;

@@ -313,6 +313,8 @@ enum Wrong {
     Dies(usize),
     /// It submits less, so that the others wait for it.
     Hangs,
+    /// The process ends, and the others' devices fail.
+    Crashes,
     /// It forgets a job.
     Forgets,
 }
@@ -360,7 +362,9 @@ impl MeasureCounts for Failing {
             }
             Some(Wrong::Stops(after)) if agree(peers, after) => Err(Refusal::Stop(Lost)),
             Some(Wrong::Dies(after)) if agree(peers, after) => panic::resume_unwind(Box::new(())),
-            Some(Wrong::Hangs) if agree(peers, 2) => panic::resume_unwind(Box::new(())),
+            Some(Wrong::Hangs | Wrong::Crashes) if agree(peers, 2) => {
+                panic::resume_unwind(Box::new(()))
+            }
             Some(Wrong::Forgets) => {
                 let mut sample = self.model.run_counts(task, counts, peers).map_err(never)?;
                 sample.jobs.pop();
@@ -389,7 +393,12 @@ fn never(refusal: Refusal<Infallible>) -> Refusal<Lost> {
 }
 
 fn failing(ranks: &mut Ranks<Texts>, wrong: Wrong) -> Found {
-    let wrong = (ranks.rank() == 1).then_some(wrong);
+    let wrong = match (ranks.rank(), wrong) {
+        (1, Wrong::Crashes) => Some(Wrong::Dies(2)),
+        (_, Wrong::Crashes) => Some(Wrong::Stops(2)),
+        (1, wrong) => Some(wrong),
+        _ => None,
+    };
     let mut failing = Failing { model: model(ranks.rank()), wrong, blocks: 0, aborted: false };
     let found = ranks.with(&mut failing, &profiles(), &H200, &Request::default(), &mut |_| true);
     assert_eq!(failing.blocks, 30);
@@ -442,7 +451,7 @@ fn a_rank_that_forgets_a_job_is_named() {
 #[test]
 fn a_rank_that_ends_is_named_before_the_timeout_is_over() {
     let timeout = Duration::from_secs(2);
-    for wrong in [Wrong::Dies(0), Wrong::Dies(1), Wrong::Hangs] {
+    for wrong in [Wrong::Dies(0), Wrong::Dies(1), Wrong::Hangs, Wrong::Crashes] {
         let began = Instant::now();
         let (found, _) = in_threads(3, timeout, |ranks| failing(ranks, wrong));
         // The last of them looks for another second who else has given up.
