@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 import types
 from datetime import timedelta
 from pathlib import Path
@@ -29,13 +28,6 @@ class FileStore:
 
     def check(self, keys):
         return all(self._path(key).exists() for key in keys)
-
-    def wait(self, keys, timeout):
-        end = time.monotonic() + timeout.total_seconds()
-        while not self.check(keys):
-            if time.monotonic() > end:
-                raise RuntimeError("wait timeout")
-            time.sleep(0.0005)
 
     def delete_key(self, key):
         self._path(key).unlink()

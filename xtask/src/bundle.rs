@@ -38,6 +38,7 @@ const SCRIPTS: &[&str] = &[
     "tests/python/gpu/workloads.py",
     "tests/python/gpu/persistent.py",
     "tests/python/gpu/distributed.py",
+    "tests/python/gpu/tuning_ranks.py",
     "tests/python/gpu/oracle_jobs.py",
     "tests/python/gpu/tuning.py",
     "green-ctx-torch/examples/decode_beside_prefill.py",

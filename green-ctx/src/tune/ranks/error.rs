@@ -54,7 +54,9 @@ pub enum RanksError {
     #[error(transparent)]
     Request(#[from] RequestError),
     /// The store cannot be reached.
-    #[error("the ranks cannot reach each other")]
+    #[error(
+        "the store of the ranks cannot be reached: the process that has it, rank 0 mostly, may have ended"
+    )]
     Store(#[source] StoreError),
     /// This rank has failed.
     #[error("the jobs cannot run any more{}", and_list(silent))]
