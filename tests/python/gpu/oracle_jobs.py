@@ -226,7 +226,8 @@ class Mix:
         self.jobs = [(name, Job(build(torch, text), key=text)) for name, text in named]
         described = [(name, job.arrival, job.key) for name, job in self.jobs]
         self.tuner = _native._Tuner(described, "throughput", None, None, None, 1, None, ())
-        self.works, notes = _tuning._works(self.tuner, self.jobs)
+        self.works: list = []
+        notes = _tuning._prepare(self.works, self.tuner, self.jobs, None)
         if notes:
             # What is called from Python is another job than the one that was meant.
             raise RuntimeError("; ".join(notes))
