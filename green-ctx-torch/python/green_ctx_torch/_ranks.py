@@ -1,6 +1,6 @@
 """Process groups whose ranks tune together.
 
-The search says what is to run over the group's store, on the CPU: collectives of the group are what is measured.
+The ranks agree over the group's store, on the CPU: the group's collectives are what is measured.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PIECE = 1 << 20
 
 @contextlib.contextmanager
 def joined(group: Any) -> Iterator[_native._Ranks | None]:
-    """This process as a rank of a group; None without one. The other ranks hear of what is raised inside."""
+    """This process as a rank of a group; None without one. What is raised inside is reported to the other ranks."""
     if group is None:
         yield None
         return

@@ -112,10 +112,11 @@ def tune(
     - `progress`: called before each block with a TuningProgress. Where it returns False the search ends, and
       the best so far is the outcome. Without it, a bar is drawn where standard error is a terminal.
     - `group`: a process group of torch.distributed, such as `dist.group.WORLD`, where jobs submit collectives.
-      Every rank of it calls `tune` with the same jobs in the same order. Rank 0 searches: it says to all what
-      runs and how many iterations, calls `progress` and draws the bar, and the slowest rank's figures count.
-      All return the same outcome, and each makes partitions of its own device with it. At most one job submits
-      collectives of a communicator. Use the group once before: how NCCL connects cannot be interrupted.
+      Every rank of it calls `tune` with the same jobs in the same order. Rank 0 searches, calls `progress` and
+      draws the bar; all ranks run the same number of iterations, and the slowest rank's figures count. All
+      return the same outcome, with which each makes partitions of its own device. Only one job may submit
+      collectives of the same communicator. Use the group once before, since nothing interrupts NCCL while it
+      connects.
 
     An interrupt ends the search before the next block and is raised; what was found until then is lost.
 

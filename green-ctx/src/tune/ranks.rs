@@ -1,4 +1,4 @@
-//! Tunes in several processes at once, the ranks of a group, whose jobs wait for each other's.
+//! Tunes in several processes at once, the ranks of a group, whose jobs wait for each other.
 
 mod block;
 mod counts;
@@ -29,8 +29,8 @@ use super::request::{Profile, Request, RequestError, TuneError, with};
 use super::runner::Runner;
 use super::search::Progress;
 
-/// A store of short texts that every rank of a group reaches, such as that of `torch.distributed`. Its keys are
-/// of one search alone: whoever makes it puts a prefix before them.
+/// A key-value store that every rank of a group reaches, such as that of `torch.distributed`. Its keys are for
+/// one search alone: an implementation puts a prefix before them.
 pub trait RankStore {
     /// Stores a text.
     ///
@@ -39,7 +39,7 @@ pub trait RankStore {
     /// Why the store cannot be reached.
     fn set(&mut self, key: &str, text: &str) -> Result<(), StoreError>;
 
-    /// Waits until texts are there, at most so long, and returns those that are.
+    /// Waits until all of these keys have texts, at most so long, and returns the texts that there are.
     ///
     /// # Errors
     ///
@@ -65,11 +65,12 @@ pub type StoreError = Box<dyn StdError + Send + Sync>;
 /// One of several processes that tune together. Each has a device and jobs of its own; the jobs of all ranks are
 /// the same ones, and wait for each other in collectives.
 ///
-/// Rank 0 searches. It says to all which arm runs and how many iterations of each job, so that no rank submits
-/// one more than another, and each has its say before anything is submitted: an arm that cannot run on one rank
-/// is skipped on all. Of each block the slowest rank's figures count. All ranks end with the same outcome.
+/// Rank 0 searches. It orders which arm runs and how many iterations of each job, so that no rank submits one more
+/// than another. Before anything is submitted, every rank confirms that it can run the arm: one that cannot run on
+/// one rank is skipped on all. Of each block the slowest rank's figures count. All ranks end with the same
+/// outcome.
 ///
-/// After a failure on one rank every rank has an error, which names that rank, before the timeout is over.
+/// After a failure on one rank every rank returns an error that names that rank, before the timeout is over.
 ///
 /// # Example
 ///
@@ -126,9 +127,14 @@ pub struct Ranks<S> {
 }
 
 impl<S: RankStore> Ranks<S> {
-    /// One of `ranks` ranks, which are numbered from 0. A rank that does not answer is waited for until shortly
-    /// before the timeout is over, so that every rank has its error by then.
+    /// One of `ranks` ranks, which are numbered from 0. This rank waits for others until shortly before the timeout
+    /// is over, so that every rank has returned its error by then.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such rank.
     pub fn new(store: S, rank: usize, ranks: usize, timeout: Duration) -> Ranks<S> {
+        assert!(rank < ranks, "there is no rank {rank} among {ranks}");
         Ranks { exchange: Exchange::new(store, rank, ranks, timeout) }
     }
 
@@ -144,8 +150,8 @@ impl<S: RankStore> Ranks<S> {
         self.exchange.ranks()
     }
 
-    /// Gives a text to all ranks, and returns those of all in their order. All ranks must call it at the same
-    /// point.
+    /// Gives a text to all ranks, and returns the texts of all in the order of the ranks. All ranks must call it at
+    /// the same point.
     ///
     /// # Errors
     ///
@@ -162,7 +168,7 @@ impl<S: RankStore> Ranks<S> {
             .collect()
     }
 
-    /// Compares what ranks are asked for: descriptions and their values, such as `("the goal", "throughput")`.
+    /// Compares what the ranks are to tune: descriptions and their values, such as `("the goal", "throughput")`.
     /// All ranks must call it at the same point.
     ///
     /// # Errors
@@ -214,8 +220,8 @@ impl<S: RankStore> Ranks<S> {
         }
     }
 
-    /// Says to the other ranks that this one has failed, without waiting for them: each has an error where it
-    /// next waits. Only the first failure is told. `is_request` says that what was asked for was wrong.
+    /// Reports to the other ranks that this one has failed, without waiting for them: each returns an error where it
+    /// next waits. Only the first failure is reported. `is_request` says that the request was wrong.
     pub fn fail(&mut self, reason: &str, is_request: bool) {
         self.exchange.fail(reason, is_request);
     }
@@ -295,9 +301,9 @@ impl<S: RankStore> Ranks<S> {
         Ok((runner, notes))
     }
 
-    /// This rank's own error, of which the others hear.
+    /// This rank's own error, which is reported to the others.
     fn own(&mut self, error: TuneError<Error>) -> RanksError {
-        // It may be one of another rank's, which was waited for.
+        // The reason may be another rank, which this one waited for.
         if let Some(error) = self.exchange.given_up() {
             return error;
         }
@@ -365,7 +371,7 @@ impl<S: RankStore> Ranks<S> {
         Ok(outcome)
     }
 
-    /// Runs what rank 0 says until it has the outcome.
+    /// Runs what rank 0 orders until there is an outcome.
     fn obey<M>(&mut self, measure: &mut M) -> Result<Outcome, RanksError>
     where
         M: MeasureCounts,
@@ -390,7 +396,7 @@ impl<S: RankStore> Ranks<S> {
     }
 }
 
-/// What a search is asked for, as ranks compare it.
+/// What a search is for, as ranks compare it with [`Ranks::compare`]: descriptions and their values.
 ///
 /// # Errors
 ///

@@ -9,7 +9,7 @@ use super::counts::Rates;
 use super::exchange::{Exchange, Message};
 use super::{RankStore, RanksError};
 
-/// Rank 0's way to measure: it says to all ranks what to run, and has the slowest one's figures.
+/// How rank 0 measures: it orders what all ranks run, and gets the slowest one's figures.
 pub(super) struct Leader<'a, S, M> {
     pub(super) exchange: &'a mut Exchange<S>,
     pub(super) measure: &'a mut M,
@@ -27,8 +27,8 @@ where
     fn run(&mut self, task: &Task, block: &Block) -> Result<Sample, Refusal<RanksError>> {
         let counts = self.rates.counts(task, block);
         let order = Message::Order(task.clone(), counts.clone());
-        let said = self.exchange.exchange(order).map_err(Refusal::Stop)?;
-        let others = said.iter().enumerate().skip(1);
+        let messages = self.exchange.exchange(order).map_err(Refusal::Stop)?;
+        let others = messages.iter().enumerate().skip(1);
         for (rank, message) in others {
             if !matches!(message, Message::Awaits) {
                 return Err(Refusal::Stop(self.exchange.astray(rank)));
@@ -47,7 +47,7 @@ where
 /// The points of a block at which the ranks agree.
 const AGREEMENTS: usize = 2;
 
-/// The other ranks, to whoever runs the block on this one.
+/// The other ranks, as whoever runs a block on this one sees them.
 pub(super) struct Watched<'a, S> {
     exchange: &'a mut Exchange<S>,
     agreements: usize,
@@ -78,11 +78,11 @@ impl<S: RankStore> Peers for Watched<'_, S> {
 }
 
 impl<S: RankStore> Exchange<S> {
-    /// Says whether this rank is ready. An error where one is not.
+    /// Posts whether this rank is ready. An error where one is not.
     fn agree(&mut self, message: Message) -> Result<(), Refusal<RanksError>> {
-        let said = self.exchange(message).map_err(Refusal::Stop)?;
+        let messages = self.exchange(message).map_err(Refusal::Stop)?;
         let mut skips = Vec::new();
-        for (rank, message) in said.into_iter().enumerate() {
+        for (rank, message) in messages.into_iter().enumerate() {
             match message {
                 Message::Ready => {}
                 Message::Skip(reason) => skips.push((rank, reason)),
@@ -111,7 +111,7 @@ impl<S: RankStore> Exchange<S> {
     {
         let mut peers = Watched::of(self);
         let ran = measure.run_counts(task, counts, &mut peers);
-        // Whoever does not ask has run it, whatever the others say.
+        // A measure that does not ask has run the block all the same.
         while ran.is_ok() && peers.agreements < AGREEMENTS && peers.agree() {}
         let (agreements, refusal) = (peers.agreements, peers.refusal);
         if let Some(refusal) = refusal {
@@ -122,8 +122,8 @@ impl<S: RankStore> Exchange<S> {
         }
         match ran {
             Ok(sample) => {
-                let said = self.exchange(Message::Sample(sample)).map_err(Refusal::Stop)?;
-                self.slowest(said, counts).map_err(Refusal::Stop)
+                let messages = self.exchange(Message::Sample(sample)).map_err(Refusal::Stop)?;
+                self.slowest(messages, counts).map_err(Refusal::Stop)
             }
             Err(Refusal::Skip(reason)) if agreements < AGREEMENTS => {
                 Err(match self.agree(Message::Skip(reason.clone())) {
@@ -131,7 +131,7 @@ impl<S: RankStore> Exchange<S> {
                     Err(refusal) => refusal,
                 })
             }
-            // It may have submitted less than the others, who wait for it.
+            // It may have submitted less than the others, which wait for it.
             Err(Refusal::Skip(reason)) => {
                 self.fail(&reason, false);
                 Err(Refusal::Stop(RanksError::failed(reason.into())))
@@ -141,9 +141,9 @@ impl<S: RankStore> Exchange<S> {
     }
 
     /// Of each job the figures of the rank on which it was slowest, and the rounds of the rank with the slowest.
-    fn slowest(&mut self, said: Vec<Message>, counts: &Counts) -> Result<Sample, RanksError> {
+    fn slowest(&mut self, messages: Vec<Message>, counts: &Counts) -> Result<Sample, RanksError> {
         let mut slowest: Option<Sample> = None;
-        for (rank, message) in said.into_iter().enumerate() {
+        for (rank, message) in messages.into_iter().enumerate() {
             let sample = match message {
                 Message::Sample(sample) if sample.is_sound(counts.iterations.len()) => sample,
                 _ => return Err(self.astray(rank)),

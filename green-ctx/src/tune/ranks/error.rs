@@ -17,9 +17,9 @@ pub enum RanksError {
     Rank {
         /// Which one.
         rank: usize,
-        /// Why, as it says.
+        /// Why, in its words.
         reason: String,
-        /// Whether what it was asked for was wrong.
+        /// Whether its request was wrong.
         is_request: bool,
     },
     /// Ranks do not answer.
@@ -44,7 +44,7 @@ pub enum RanksError {
         /// The ranks that did not answer afterwards.
         silent: Vec<usize>,
     },
-    /// Ranks were asked for different things.
+    /// The ranks are to tune different things.
     #[error("the ranks are to tune different things: {reason}")]
     Differs {
         /// What differs, and on which ranks.

@@ -1,4 +1,4 @@
-//! How ranks give each other texts, in rounds that all of them take part in.
+//! Messages between ranks, in rounds: each rank posts one message a round and reads those of all.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,17 +12,17 @@ use super::super::runner::chain;
 use super::error::Ended;
 use super::{RankStore, RanksError, StoreError};
 
-/// What a rank says in a round.
+/// What a rank posts in a round.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Message {
-    /// What it is asked for.
+    /// What it is to tune.
     Asked(Vec<(String, String)>),
     /// A text of the program's.
     Text(String),
     /// What readers should know of its jobs.
     Notes(Vec<String>),
-    /// It waits for what rank 0 says.
+    /// It waits for a message of rank 0's.
     Awaits,
     /// What rank 0 has found in a file, or why nothing.
     Found(Box<Result<Outcome, String>>),
@@ -40,21 +40,21 @@ pub(super) enum Message {
     Done,
     /// The search is over without an outcome.
     Ended(Ended),
-    /// A rank has failed, this one or another that it has heard of. It says no more.
+    /// A rank has failed, this one or another. It is the last message.
     Failed { rank: usize, reason: String, is_request: bool },
-    /// A block does not end there, and it says no more.
+    /// A block does not end there. It is the last message.
     Stuck,
 }
 
-/// The ranks' texts, one a rank and round. Its key is the number of the round and the rank's.
+/// This rank's side of the exchange. A message's key is the number of its round and that of its rank.
 pub(super) struct Exchange<S> {
     store: S,
     rank: usize,
     ranks: usize,
     patience: Duration,
-    /// The round in which this rank speaks next.
+    /// The round in which this rank posts next.
     round: u64,
-    /// Whether it has said that it failed.
+    /// Whether it has posted its last message.
     has_failed: bool,
     /// Why it has given up to wait for its device.
     given_up: Option<RanksError>,
@@ -62,9 +62,9 @@ pub(super) struct Exchange<S> {
 
 /// Waiting for others is interrupted so often, to see who has failed meanwhile.
 const SLICE: Duration = Duration::from_millis(250);
-/// This is left of the timeout when a rank gives up, for what follows: aborting what runs and saying so.
+/// This is left of the timeout when a rank gives up, for what follows: to abort what runs, and to post why.
 const MARGIN: Duration = Duration::from_secs(10);
-/// Whoever has given up looks for so long who else says something: who does not is the reason.
+/// A rank that has given up waits so long for a message of each other rank: the one without is the reason.
 const NAMING: Duration = Duration::from_secs(1);
 /// What has been aborted ends within this time.
 const ABORTED: Duration = Duration::from_secs(4);
@@ -83,48 +83,47 @@ impl<S: RankStore> Exchange<S> {
         self.ranks
     }
 
-    /// Says something to all ranks, and returns what each says in this round. Where this fails, the others hear
-    /// of it.
+    /// Posts a message, and returns those of all ranks in this round. Where this fails, the other ranks fail too.
     pub(super) fn exchange(&mut self, message: Message) -> Result<Vec<Message>, RanksError> {
-        let said = self.gather(message);
-        if let Err(error) = &said {
+        let messages = self.gather(message);
+        if let Err(error) = &messages {
             self.fail_with(error);
         }
-        said
+        messages
     }
 
     fn gather(&mut self, message: Message) -> Result<Vec<Message>, RanksError> {
         let (round, began) = (self.round, Instant::now());
-        self.say(&message)?;
-        let mut said: Vec<Option<Message>> = (0..self.ranks).map(|_| None).collect();
-        said[self.rank] = Some(message);
+        self.post(&message)?;
+        let mut posted: Vec<Option<Message>> = (0..self.ranks).map(|_| None).collect();
+        posted[self.rank] = Some(message);
         loop {
             let missing: Vec<usize> =
-                (0..self.ranks).filter(|rank| said[*rank].is_none()).collect();
+                (0..self.ranks).filter(|rank| posted[*rank].is_none()).collect();
             if missing.is_empty() {
                 break;
             }
             let left = self.patience.saturating_sub(began.elapsed());
-            for (rank, message) in self.heard(round, &missing, left.min(SLICE))? {
+            for (rank, message) in self.read(round, &missing, left.min(SLICE))? {
                 match failure(rank, message) {
-                    Ok(message) => said[rank] = Some(message),
+                    Ok(message) => posted[rank] = Some(message),
                     Err(error) => return Err(error),
                 }
             }
-            if began.elapsed() >= self.patience && said.iter().any(Option::is_none) {
-                let silent = missing.into_iter().filter(|rank| said[*rank].is_none()).collect();
+            if began.elapsed() >= self.patience && posted.iter().any(Option::is_none) {
+                let silent = missing.into_iter().filter(|rank| posted[*rank].is_none()).collect();
                 return Err(RanksError::Silent { ranks: silent, waited: began.elapsed() });
             }
         }
-        // Who speaks in this round has heard the last one.
+        // A rank that posts in this round has read the last one.
         if let Some(last) = round.checked_sub(1) {
             let key = key(last, self.rank);
             self.store.delete(&key).map_err(RanksError::Store)?;
         }
-        Ok(said.into_iter().flatten().collect())
+        Ok(posted.into_iter().flatten().collect())
     }
 
-    fn say(&mut self, message: &Message) -> Result<(), RanksError> {
+    fn post(&mut self, message: &Message) -> Result<(), RanksError> {
         let text =
             serde_json::to_string(message).map_err(|error| RanksError::Store(error.into()))?;
         let key = key(self.round, self.rank);
@@ -132,8 +131,8 @@ impl<S: RankStore> Exchange<S> {
         self.store.set(&key, &text).map_err(RanksError::Store)
     }
 
-    /// What some ranks have said in a round.
-    fn heard(
+    /// What some ranks have posted in a round.
+    fn read(
         &mut self,
         round: u64,
         ranks: &[usize],
@@ -141,21 +140,21 @@ impl<S: RankStore> Exchange<S> {
     ) -> Result<Vec<(usize, Message)>, RanksError> {
         let keys: Vec<String> = ranks.iter().map(|rank| key(round, *rank)).collect();
         let texts = self.store.get(&keys, wait).map_err(RanksError::Store)?;
-        let mut heard = Vec::new();
+        let mut read = Vec::new();
         for (rank, text) in ranks.iter().zip(texts) {
             if let Some(text) = text {
                 let message = serde_json::from_str(&text).map_err(|_| self.astray(*rank))?;
-                heard.push((*rank, message));
+                read.push((*rank, message));
             }
         }
-        Ok(heard)
+        Ok(read)
     }
 
     fn others(&self) -> Vec<usize> {
         (0..self.ranks).filter(|rank| *rank != self.rank).collect()
     }
 
-    /// The error for what a rank says at the wrong moment, or what is no message. The others hear of it.
+    /// The error for a message at the wrong moment, or for a text that is none. The other ranks fail too.
     pub(super) fn astray(&mut self, rank: usize) -> RanksError {
         let reason =
             "it does not take the same steps as this rank, or has another version".to_owned();
@@ -164,30 +163,30 @@ impl<S: RankStore> Exchange<S> {
         error
     }
 
-    /// Says that this rank has failed.
+    /// Posts that this rank has failed.
     pub(super) fn fail(&mut self, reason: &str, is_request: bool) {
         let (rank, reason) = (self.rank, reason.to_owned());
-        self.say_last(&Message::Failed { rank, reason, is_request });
+        self.post_last(&Message::Failed { rank, reason, is_request });
     }
 
-    /// Says something and then no more. What cannot be said, the others find out by themselves.
-    fn say_last(&mut self, message: &Message) {
+    /// Posts the last message. Where that fails, the other ranks find out by themselves.
+    fn post_last(&mut self, message: &Message) {
         if !self.has_failed {
             self.has_failed = true;
-            let _ = self.say(message);
+            let _ = self.post(message);
         }
     }
 
-    /// The same with an error. Of another rank's failure the others hear too, since that rank may have said it in
-    /// a round that they are not in.
+    /// The same with an error. Another rank's failure is posted too, since that rank may have posted it in a round
+    /// that others have not reached.
     pub(super) fn fail_with(&mut self, error: &RanksError) {
         match error {
             RanksError::Differs { .. } => {}
             RanksError::Rank { rank, reason, is_request } => {
                 let (rank, reason, is_request) = (*rank, reason.clone(), *is_request);
-                self.say_last(&Message::Failed { rank, reason, is_request });
+                self.post_last(&Message::Failed { rank, reason, is_request });
             }
-            // What this rank says of it, the others know.
+            // The other ranks name this one, and need its reason alone.
             RanksError::Store(cause) | RanksError::Failed { cause, .. } => {
                 self.fail(&chain(&**cause), false);
             }
@@ -202,10 +201,10 @@ impl<S: RankStore> Exchange<S> {
     /// Why to wait no longer for what began so long ago: another rank has failed, or it takes too long.
     pub(super) fn gives_up(&mut self, elapsed: Duration) -> Option<String> {
         let (mut failed, mut is_stuck) = (None, elapsed >= self.patience);
-        match self.heard(self.round, &self.others(), Duration::ZERO) {
+        match self.read(self.round, &self.others(), Duration::ZERO) {
             Err(error) => failed = Some(error),
-            Ok(heard) => {
-                for (rank, message) in heard {
+            Ok(messages) => {
+                for (rank, message) in messages {
                     // It waits for the same as this rank, and is not the reason.
                     is_stuck |= matches!(message, Message::Stuck);
                     failed = failed.or(failure(rank, message).err());
@@ -222,26 +221,26 @@ impl<S: RankStore> Exchange<S> {
         Some(reason)
     }
 
-    /// Says that a block does not end, and finds out who does not say so too, or anything else.
+    /// Posts that a block does not end here, and finds out which ranks post nothing at all.
     fn stuck(&mut self, waited: Duration) -> RanksError {
         let round = self.round;
-        self.say_last(&Message::Stuck);
+        self.post_last(&Message::Stuck);
         RanksError::Stuck { waited, silent: self.silent(round) }
     }
 
-    /// Says that nothing can run here any more, and finds out who does not answer: that may be the reason, since a
-    /// rank that ends takes its device's memory with it.
+    /// Posts that nothing can run here any more, and finds out which ranks do not answer: that may be the reason,
+    /// since a rank that ends takes its device's memory with it.
     pub(super) fn failed(&mut self, cause: StoreError) -> RanksError {
         let round = self.round;
         self.fail(&chain(&*cause), false);
         RanksError::Failed { silent: self.silent(round), cause }
     }
 
-    /// The ranks that say nothing in a round.
+    /// The ranks that post nothing in a round.
     fn silent(&mut self, round: u64) -> Vec<usize> {
         let others = self.others();
-        let heard = self.heard(round, &others, NAMING).unwrap_or_default();
-        let is_silent = |rank: &usize| heard.iter().all(|(heard, _)| heard != rank);
+        let read = self.read(round, &others, NAMING).unwrap_or_default();
+        let is_silent = |rank: &usize| read.iter().all(|(other, _)| other != rank);
         others.into_iter().filter(is_silent).collect()
     }
 
@@ -284,7 +283,7 @@ impl<S: RankStore> Exchange<S> {
     }
 }
 
-/// What a rank says, or the error that it has failed.
+/// A message, or the error of one that says that its rank has failed.
 fn failure(rank: usize, message: Message) -> Result<Message, RanksError> {
     Err(match message {
         Message::Failed { rank, reason, is_request } => {

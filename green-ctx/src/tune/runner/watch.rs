@@ -19,6 +19,9 @@ const GRACE: Duration = Duration::from_secs(1);
 /// What was aborted must end within this time.
 const ABORTED: Duration = Duration::from_secs(4);
 
+/// Between two questions to the device a thread spins so often, which takes less than a microsecond.
+const SPINS: u32 = 16;
+
 /// How the threads of a block wait for the device.
 #[derive(Clone, Copy)]
 pub(super) struct Patience<'a>(Option<&'a AtomicBool>);
@@ -51,7 +54,8 @@ impl<'a> Patience<'a> {
             if self.is_over() {
                 return Err(Cause::GivenUp);
             }
-            hint::spin_loop();
+            // A question takes the context's lock, which threads need that submit meanwhile.
+            (0..SPINS).for_each(|_| hint::spin_loop());
         }
         Ok(())
     }
