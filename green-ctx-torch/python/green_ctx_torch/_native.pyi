@@ -630,6 +630,7 @@ class _Tuner:
             ]
         ],
         exchange: Callable[[str | None], str | None],
+        ranks: _Ranks | None = None,
     ) -> None: ...
 
 def _recorded(

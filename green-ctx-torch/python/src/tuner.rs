@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use green_ctx::resource::Granularity;
 use green_ctx::tune::{
-    self, Goal, Job, Outcome, Pieces, Profile, Progress, RanksError, Request, RequestError, Runner,
-    Store, TuneError,
+    self, Goal, Job, Measure, Outcome, Pieces, Profile, Progress, RanksError, Request,
+    RequestError, Runner, Store, TuneError,
 };
 use green_ctx::{Device, Error};
 use pyo3::prelude::*;
@@ -161,26 +161,43 @@ impl _Tuner {
     }
 
     /// Runs blocks for another process. `exchange` takes the answer to the last line, None at first, and
-    /// returns the next one, None at the end.
+    /// returns the next one, None at the end. Of ranks the first one alone calls it.
+    #[pyo3(signature = (works, exchange, ranks = None))]
     fn serve(
         &self,
         py: Python<'_>,
         works: Vec<Work<Bound<'_, PyAny>>>,
         exchange: Py<PyAny>,
+        ranks: Option<Py<_Ranks>>,
     ) -> PyResult<()> {
         let works = addresses(works)?;
         blocking(py, move || {
             let raised = Arc::new(Raised::of(self.jobs.len()));
             let device = device(self.device)?;
-            let served = answer_all(&device, &mut self.jobs(&device, works, &raised)?, &exchange);
+            let mut jobs = self.jobs(&device, works, &raised)?;
+            let mut runner = Runner::new(&device, &mut jobs)?;
+            let pieces = runner.pieces().clone();
+            let served = match ranks.as_ref().map(Py::get) {
+                None => answer_all(&mut runner, &exchange),
+                Some(ranks) => ranks
+                    .with(|ranks| {
+                        ranks.lead(&mut runner, &self.profiles(), &pieces, |measure| {
+                            answer_all(measure, &exchange)
+                        })
+                    })
+                    .and_then(|served| served.unwrap_or(Ok(()))),
+            };
             raised.ended().map_or(served, |error| Err(Fault::Python(error)))
         })
     }
 }
 
 /// Without the GIL: answers lines until there is none.
-fn answer_all(device: &Device, jobs: &mut [Job], exchange: &Py<PyAny>) -> Result<(), Fault> {
-    let mut runner = Runner::new(device, jobs)?;
+fn answer_all<M>(measure: &mut M, exchange: &Py<PyAny>) -> Result<(), Fault>
+where
+    M: Measure + ?Sized,
+    M::Error: std::error::Error,
+{
     let mut answer = None;
     let mut signals = Signals::default();
     while signals.is_quiet() {
@@ -189,7 +206,7 @@ fn answer_all(device: &Device, jobs: &mut [Job], exchange: &Py<PyAny>) -> Result
         });
         let line = line.transpose().map_err(Fault::Python)?;
         let Some(line) = line.flatten() else { return Ok(()) };
-        let answered = tune::answer(&mut runner, &line);
+        let answered = tune::answer(measure, &line);
         answer = Some(answered.map_err(|error| Fault::value(format!("{line:?}: {error}")))?);
     }
     Err(signals.into())

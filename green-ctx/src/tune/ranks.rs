@@ -23,7 +23,7 @@ use self::exchange::{Exchange, Message};
 use super::arm::Pieces;
 use super::arrival::Arrival;
 use super::job::Job;
-use super::measure::{MeasureCounts, Refusal};
+use super::measure::{Measure, MeasureCounts, Refusal};
 use super::outcome::{Machine, Outcome};
 use super::request::{Profile, Request, RequestError, TuneError, with};
 use super::runner::Runner;
@@ -289,6 +289,36 @@ impl<S: RankStore> Ranks<S> {
         self.search(&mut runner, &profiles, &pieces, request, go_on, &mut finish)
     }
 
+    /// Calls `lead` on rank 0 with a measure whose blocks run on all ranks, and runs those blocks on the others
+    /// until it returns: for a program that chooses itself what is measured. All ranks must call it with the
+    /// same jobs. Returns what `lead` returns, and `None` on the other ranks.
+    ///
+    /// # Errors
+    ///
+    /// [`RanksError`], on every rank.
+    pub fn lead<M, T>(
+        &mut self,
+        measure: &mut M,
+        jobs: &[Profile],
+        pieces: &Pieces,
+        lead: impl FnOnce(&mut dyn Measure<Error = RanksError>) -> T,
+    ) -> Result<Option<T>, RanksError>
+    where
+        M: MeasureCounts,
+        M::Error: StdError + Send + Sync + 'static,
+    {
+        if self.rank() > 0 {
+            return match self.obey(measure)? {
+                None => Ok(None),
+                Some(_) => Err(self.exchange.astray(0)),
+            };
+        }
+        let rates = Rates::of(jobs, pieces.sms);
+        let led = lead(&mut Leader { exchange: &mut self.exchange, measure, rates });
+        self.exchange.exchange(Message::Done)?;
+        Ok(Some(led))
+    }
+
     fn begin<'j>(
         &mut self,
         device: &Device,
@@ -347,7 +377,7 @@ impl<S: RankStore> Ranks<S> {
         })?;
         self.compare(&asked)?;
         if self.rank() > 0 {
-            return self.obey(measure);
+            return self.obey(measure)?.ok_or_else(|| self.exchange.astray(0));
         }
         let rates = Rates::of(jobs, pieces.sms);
         let mut leader = Leader { exchange: &mut self.exchange, measure, rates };
@@ -371,8 +401,8 @@ impl<S: RankStore> Ranks<S> {
         Ok(outcome)
     }
 
-    /// Runs what rank 0 orders until there is an outcome.
-    fn obey<M>(&mut self, measure: &mut M) -> Result<Outcome, RanksError>
+    /// Runs what rank 0 orders until that is done. Returns the outcome of a search.
+    fn obey<M>(&mut self, measure: &mut M) -> Result<Option<Outcome>, RanksError>
     where
         M: MeasureCounts,
         M::Error: StdError + Send + Sync + 'static,
@@ -387,8 +417,9 @@ impl<S: RankStore> Ranks<S> {
                 }
                 Message::Outcome(outcome) => {
                     self.exchange.exchange(Message::Done)?;
-                    return Ok(*outcome);
+                    return Ok(Some(*outcome));
                 }
+                Message::Done => return Ok(None),
                 Message::Ended(ended) => return Err(RequestError::from(ended).into()),
                 _ => return Err(self.exchange.astray(0)),
             }

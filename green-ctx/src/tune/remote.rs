@@ -86,7 +86,7 @@ where
 /// Text that is no such line.
 pub fn answer<M>(measure: &mut M, line: &str) -> Result<String, serde_json::Error>
 where
-    M: Measure,
+    M: Measure + ?Sized,
     M::Error: Error,
 {
     let Call { task, block } = serde_json::from_str(line)?;

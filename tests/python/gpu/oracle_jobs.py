@@ -1,20 +1,25 @@
-"""PyTorch's jobs for the oracle of the tuner, on one GPU.
+"""PyTorch's jobs for the oracle of the tuner, on one GPU or two.
 
     green-ctx-bench oracle --program "python oracle_jobs.py" --mix norm:16384,product:4096 --out FOLDER
+    green-ctx-bench oracle --program "python oracle_jobs.py --ranks" --mix allreduce,products --out FOLDER
     python oracle_jobs.py --list
     python oracle_jobs.py --time [JOB ...]
 
 The first form has this program prepare the jobs and run blocks of them, by lines of JSON (docs/oracle/README.md).
-The last one prints what an iteration of each job takes alone. A job is NAME[:SIZE]; all compute in bf16 and
+With --ranks it does so on two GPUs, each with a process of its own: then there is an all-reduce too. The last one
+prints what an iteration of each job takes alone. A job is NAME[:SIZE]; all compute in bf16 and
 without gradients, and are captured as `green_ctx_torch.tune` captures its users' functions.
 """
 
 import gc
 import json
 import os
+import socket
+import subprocess
 import sys
+from datetime import timedelta
 
-from green_ctx_torch import Job, _native, _tuning
+from green_ctx_torch import Job, _native, _ranks, _tuning
 
 JOBS = {}
 """By name: the default size, what an iteration does, and a function that returns one."""
@@ -47,6 +52,17 @@ def product(torch, size):
     a, b = normal(torch, size, size), normal(torch, size, size)
     c = torch.empty_like(a)
     return lambda: torch.mm(a, b, out=c)
+
+
+@job(8192, "two products of square matrices of SIZE rows, one after the other")
+def products(torch, size):
+    each = [product(torch, size) for _ in range(2)]
+
+    def step():
+        for one in each:
+            one()
+
+    return step
 
 
 @job(16, "SIZE rows times each of four matrices of 8192 × 8192")
@@ -201,8 +217,15 @@ def repeated_sigmoid(torch, size, count):
     return step
 
 
-# An all-reduce, `allreduce:MIB`, is to stand here. It is a job of two GPUs: this program is rank 0 and starts
-# rank 1, and both run the same counted iterations in each block, so that neither waits for the other.
+@job(256, "an all-reduce of SIZE MiB over two GPUs, with --ranks alone")
+def allreduce(torch, size):
+    import torch.distributed as dist
+
+    if not dist.is_initialized():
+        raise ValueError("an all-reduce needs two GPUs; use oracle_jobs.py --ranks")
+    x = torch.ones((size << 20) // 2, device="cuda", dtype=torch.bfloat16)
+    # The values stay what they are.
+    return lambda: dist.all_reduce(x, op=dist.ReduceOp.AVG)
 
 
 def build(torch, text):
@@ -219,15 +242,16 @@ def build(torch, text):
 
 
 class Mix:
-    """Jobs that are ready to run."""
+    """Jobs that are ready to run, on all ranks where there are several."""
 
-    def __init__(self, torch, named):
+    def __init__(self, torch, named, ranks):
+        self.ranks = ranks
         # The graphs do not keep what the functions have, such as weights.
         self.jobs = [(name, Job(build(torch, text), key=text)) for name, text in named]
         described = [(name, job.arrival, job.key) for name, job in self.jobs]
         self.tuner = _native._Tuner(described, "throughput", None, None, None, 1, None, ())
         self.works: list = []
-        notes = _tuning._prepare(self.works, self.tuner, self.jobs, None)
+        notes = _tuning._prepare(self.works, self.tuner, self.jobs, ranks)
         if notes:
             # What is called from Python is another job than the one that was meant.
             raise RuntimeError("; ".join(notes))
@@ -245,29 +269,66 @@ class Mix:
             other = line
             return None
 
-        self.tuner.serve(self.works, exchange)
+        self.tuner.serve(self.works, exchange, self.ranks)
         return other
 
 
-def serve(torch, lines, say):
-    """Answers lines, each by one, until there is none."""
+def serve(torch, lines, say, ranks=None):
+    """Answers lines, each by one, until there is none. Of ranks the first one has the lines and says which the
+    others need: not those of blocks."""
     lines = iter(lines)
     mix, line = None, next(lines, None)
     while line is not None:
         try:
+            if ranks is not None:
+                line = ranks.share(line)[0]
+                if not line:
+                    return
             asked = json.loads(line)
             if isinstance(asked, dict) and "prepare" in asked:
                 # Of two mixes there may not be enough memory.
                 mix = None
                 gc.collect()
                 torch.cuda.empty_cache()
-                mix = Mix(torch, asked["prepare"])
+                mix = Mix(torch, asked["prepare"], ranks)
             elif mix is None or asked != "again":
                 raise ValueError(f"{line.strip()} is asked, and no mix is prepared for it")
             line = mix.serve(lines, say)
+            if ranks is not None and ranks.rank > 0:
+                line = next(lines)
         except Exception as error:
             say(json.dumps({"refused": f"{type(error).__name__}: {error}"}))
+            if ranks is not None:
+                # The other rank hears of it, and both are started anew.
+                ranks.fail(str(error), False)
+                return
             line = next(lines, None)
+    if ranks is not None:
+        ranks.share("")
+
+
+def rank(torch, number, port):
+    """Makes this process a rank of two, and returns what it has in common with the other."""
+    import torch.distributed as dist
+
+    os.environ.update(RANK=str(number), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    torch.cuda.set_device(number)
+    device = torch.device("cuda", number)
+    dist.init_process_group("nccl", timeout=timedelta(minutes=5), device_id=device)
+    # NCCL connects at the first collective.
+    dist.all_reduce(torch.ones(1 << 20, device="cuda"))
+    torch.cuda.synchronize()
+    return _ranks._join(dist.group.WORLD)
+
+
+def start_ranks(torch):
+    """Starts the second rank, and returns this one."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = str(found.getsockname()[1])
+    # What it prints is no line of this program's.
+    subprocess.Popen([sys.executable, __file__, "--rank", port], stdin=subprocess.DEVNULL, stdout=2)
+    return rank(torch, 0, port)
 
 
 def hello(torch):
@@ -309,19 +370,29 @@ def main(arguments):
         for name, (size, about, _) in JOBS.items():
             print(f"{name}:{size}".ljust(16), about)
         return 0
-    if arguments and arguments[0] != "--time":
-        print("usage: oracle_jobs.py [--list | --time [JOB ...]]", file=sys.stderr)
+    if arguments and arguments[0] not in ("--time", "--ranks", "--rank"):
+        print("usage: oracle_jobs.py [--list | --time [JOB ...] | --ranks]", file=sys.stderr)
         return 2
     import torch
 
     torch.set_grad_enabled(False)
     torch.cuda.init()
-    if arguments:
+    if arguments[:1] == ["--rank"]:
+        # It has no lines of its own, and says nothing.
+        serve(torch, iter(lambda: "", None), lambda line: None, rank(torch, 1, arguments[1]))
+        # Communicators wait for graphs, and graphs for the end of the interpreter.
+        os._exit(0)
+    if arguments[:1] == ["--time"]:
         print(json.dumps(hello(torch)))
         for text in arguments[1:] or JOBS:
             print(text.ljust(16), measured(torch, text), flush=True)
         return 0
     say = own_output()
+    if arguments == ["--ranks"]:
+        ranks = start_ranks(torch)
+        say(json.dumps(hello(torch)))
+        serve(torch, sys.stdin, say, ranks)
+        os._exit(0)
     say(json.dumps(hello(torch)))
     serve(torch, sys.stdin, say)
     return 0

@@ -109,6 +109,26 @@ fn errors(found: Vec<Found>) -> Vec<String> {
 }
 
 #[test]
+fn a_program_may_lead_the_ranks_itself() {
+    let texts = Texts::default();
+    let run = |number: usize| {
+        let mut ranks = Ranks::new(texts.clone(), number, 2, LONG);
+        ranks.lead(&mut model(number), &profiles(), &H200, |measure| {
+            let duration = Duration::from_millis(5);
+            let block = Block { duration, iterations: 2, rounds: false, first: 0 };
+            let task = Task::Together(Arm::ceilings([36, 96], H200.sms));
+            [(); 3].map(|()| measure.run(&task, &block).ok().map(|sample| sample.jobs.len()))
+        })
+    };
+    let run = &run;
+    let found = thread::scope(|scope| {
+        [0, 1].map(|number| scope.spawn(move || run(number))).map(|rank| rank.join().expect("it"))
+    });
+    let [first, second] = found.map(|found| found.expect("the ranks agree"));
+    assert_eq!((first, second), (Some([Some(2); 3]), None));
+}
+
+#[test]
 fn all_ranks_have_the_same_outcome() {
     for (count, goal) in [(1, Goal::throughput()), (2, Goal::throughput()), (3, Goal::Makespan)] {
         let request = Request::new(goal);
