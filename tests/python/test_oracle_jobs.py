@@ -61,7 +61,7 @@ def test_mixes_are_prepared_and_run(program):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("works", "no job is named works; there are product, skinny, "),
+        ("works", "no job is named works; there are product, products, "),
         ("work:0", "the size of work is a whole number above 0, and not '0'"),
         ("work:", "not ''"),
         ("work:4k", "not '4k'"),
