@@ -131,7 +131,7 @@ fn wrong_jobs_are_named() -> Tested {
         thread::sleep(Duration::from_millis(40));
         launch(&slow, stream)
     });
-    fails(&mut [job(&device, "a")?, slow], "too small for jobs that take so long; use 2.")?;
+    fails(&mut [job(&device, "a")?, slow], "too small for jobs that take so long; use 6.")?;
     fails(&mut [job(&device, "a")?, job(&device, "a")?], "two jobs are named a")?;
     // A job that fails later on, in an arm or in all.
     let (left, counted) = (Arc::new(AtomicUsize::new(40)), kernel(&device)?);

@@ -44,8 +44,13 @@ fn nothing_is_left(sim: &Sim, device: &Device) -> Tested {
     Ok(())
 }
 
-const BLOCK: Block =
-    Block { duration: Duration::from_millis(5), iterations: 2, rounds: false, first: 0 };
+const BLOCK: Block = Block {
+    duration: Duration::from_millis(5),
+    iterations: 2,
+    rounds: false,
+    first: 0,
+    start: Duration::ZERO,
+};
 
 /// Arrivals that no text and no call makes, but a program or a file can.
 fn impossible() -> [(Arrival, &'static str); 6] {
@@ -254,7 +259,7 @@ impl Peers for Others {
 }
 
 fn counts(iterations: &[u64]) -> Counts {
-    Counts { iterations: iterations.to_vec(), rounds: false, first: 1 }
+    Counts { iterations: iterations.to_vec(), rounds: false, first: 1, start: Duration::ZERO }
 }
 
 /// A job that counts how often it is submitted, and how often it is reset.
@@ -304,7 +309,8 @@ fn counts_are_exact() -> Tested {
                     assert!(sample.rate.is_finite() && sample.latencies_us.len() as u64 <= wanted);
                 }
             }
-            let rounds = Counts { iterations: vec![9; 3], rounds: true, first: 2 };
+            let rounds =
+                Counts { iterations: vec![9; 3], rounds: true, first: 2, start: Duration::ZERO };
             let sample = runner.run_counts(&task, &rounds, &mut Others::new(2)).map_err(refused)?;
             assert_eq!(sample.rounds_us.len(), 9);
             assert_eq!([&submitted_a, &submitted_b, &submitted_c].map(|of| count(of)), [9; 3]);

@@ -232,12 +232,42 @@ impl Pieces {
     }
 }
 
+impl Pieces {
+    /// The fewest SMs that a job can have and that are at least so many: whole units, and the first job also
+    /// with those that units leave over.
+    pub(crate) fn at_least(&self, job: usize, sms: u32) -> u32 {
+        let unit = self.unit.max(1);
+        let odd = if job == 0 { self.odd } else { 0 };
+        let count = odd + sms.saturating_sub(odd).div_ceil(unit) * unit;
+        count.min(sms.div_ceil(unit) * unit)
+    }
+
+    /// The most SMs that a job can have and that are no more than so many.
+    pub(crate) fn at_most(&self, job: usize, sms: u32) -> u32 {
+        let unit = self.unit.max(1);
+        let odd = if job == 0 { self.odd } else { 0 };
+        let with_odd = sms.checked_sub(odd).map_or(0, |rest| odd + rest / unit * unit);
+        if sms >= self.sms { self.sms } else { with_odd.max(sms / unit * unit) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn h200() -> Pieces {
         Pieces::of(&[[8; 15].as_slice(), &[12]].concat())
+    }
+
+    #[test]
+    fn counts_are_rounded_to_what_there_is() {
+        let pieces = h200();
+        let least = |job, sms: [u32; 5]| sms.map(|sms| pieces.at_least(job, sms));
+        let most = |job, sms: [u32; 5]| sms.map(|sms| pieces.at_most(job, sms));
+        assert_eq!(least(0, [1, 8, 9, 13, 50]), [8, 8, 12, 16, 52]);
+        assert_eq!(least(1, [1, 8, 9, 13, 50]), [8, 8, 16, 16, 56]);
+        assert_eq!(most(0, [4, 11, 12, 50, 200]), [0, 8, 12, 48, 132]);
+        assert_eq!(most(1, [4, 11, 12, 50, 132]), [0, 8, 8, 48, 132]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
@@ -139,21 +140,39 @@ impl Arrival {
         }
     }
 
-    /// The moments at which iterations are due, in seconds from the start, without an end; `None` for a
-    /// closed loop.
-    pub(crate) fn moments(&self) -> Option<Moments> {
+    /// The moments at which iterations are due from some moment on, in seconds from that, without an end; `None`
+    /// for a closed loop.
+    pub(crate) fn moments(&self, start: Duration) -> Option<Moments> {
+        let from = start.as_secs_f64();
         Some(match self {
             Arrival::Closed { .. } => return None,
-            Arrival::Rate { hz } => Moments::Equal { distance: 1.0 / hz, next: 0.0 },
-            Arrival::Poisson { hz, seed } => {
-                Moments::Random { mean: 1.0 / hz, rng: Rng::with_seed(*seed), last: 0.0 }
+            Arrival::Rate { hz } => {
+                let next = (from * hz).ceil() / hz - from;
+                Moments::Equal { distance: 1.0 / hz, next: next.max(0.0) }
             }
-            Arrival::Trace { seconds } => Moments::Recorded {
-                length: trace_length(seconds),
-                seconds: seconds.as_slice().into(),
-                next: 0,
-            },
+            Arrival::Poisson { hz, seed } => {
+                // It has no memory: from any moment on it is another one of its kind.
+                let seed = seed ^ (start.as_nanos() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                Moments::Random { mean: 1.0 / hz, rng: Rng::with_seed(seed), last: 0.0 }
+            }
+            Arrival::Trace { seconds } => {
+                let length = trace_length(seconds);
+                let from = from % length;
+                let next = seconds.partition_point(|moment| *moment < from);
+                Moments::Recorded { length, from, seconds: seconds.as_slice().into(), next }
+            }
         })
+    }
+
+    /// How long it is until arrivals repeat themselves; of random ones, for longer than a search takes.
+    pub(crate) fn period(&self) -> Duration {
+        match self {
+            Arrival::Closed { .. } | Arrival::Rate { .. } => Duration::ZERO,
+            Arrival::Poisson { .. } => Duration::from_secs(1000),
+            Arrival::Trace { seconds } => {
+                Duration::try_from_secs_f64(trace_length(seconds)).unwrap_or(Duration::ZERO)
+            }
+        }
     }
 }
 
@@ -173,7 +192,7 @@ fn trace_length(seconds: &[f64]) -> f64 {
 pub(crate) enum Moments {
     Equal { distance: f64, next: f64 },
     Random { mean: f64, rng: Rng, last: f64 },
-    Recorded { seconds: Arc<[f64]>, length: f64, next: usize },
+    Recorded { seconds: Arc<[f64]>, length: f64, from: f64, next: usize },
 }
 
 impl Iterator for Moments {
@@ -191,10 +210,10 @@ impl Iterator for Moments {
                 *last -= *mean * (1.0 - rng.f64()).ln();
                 *last
             }
-            Moments::Recorded { seconds, length, next } => {
+            Moments::Recorded { seconds, length, from, next } => {
                 let (round, index) = (*next / seconds.len(), *next % seconds.len());
                 *next += 1;
-                round as f64 * *length + seconds[index]
+                round as f64 * *length + seconds[index] - *from
             }
         })
     }
@@ -249,7 +268,29 @@ mod tests {
     use super::*;
 
     fn first(arrival: &Arrival, count: usize) -> Vec<f64> {
-        arrival.moments().expect("it goes by the clock").take(count).collect()
+        from(arrival, 0.0, count)
+    }
+
+    fn from(arrival: &Arrival, start: f64, count: usize) -> Vec<f64> {
+        let start = Duration::from_secs_f64(start);
+        arrival.moments(start).expect("it goes by the clock").take(count).collect()
+    }
+
+    #[test]
+    fn arrivals_go_on_where_they_were() {
+        assert_eq!(from(&Arrival::rate(4.0), 0.3, 2), [0.2, 0.45]);
+        assert_eq!(from(&Arrival::rate(4.0), 0.5, 2), [0.0, 0.25]);
+        let trace = Arrival::trace([2.0, 1.0, 3.0]).expect("a trace");
+        // It begins again after 4.5 s.
+        assert_eq!(from(&trace, 2.5, 3), [0.5, 3.0, 4.0]);
+        assert_eq!(from(&trace, 3.5, 2), [2.0, 3.0]);
+        assert_eq!(from(&trace, 4.5 * 7.0 + 2.5, 2), [0.5, 3.0]);
+        let random = Arrival::poisson(100.0, 7);
+        let all: Vec<f64> =
+            (0..1000).flat_map(|block| from(&random, f64::from(block), 1)).collect();
+        let mean = all.iter().sum::<f64>() / 1000.0;
+        assert!((mean - 0.01).abs() < 0.001, "{mean}");
+        assert_eq!(from(&random, 3.0, 9), from(&random, 3.0, 9));
     }
 
     #[test]
@@ -290,6 +331,6 @@ mod tests {
         let trace = Arrival::trace([2.0, 1.0, 3.0]).expect("a trace");
         assert_eq!(first(&trace, 5), [1.0, 2.0, 3.0, 5.5, 6.5]);
         assert!((trace.hz().expect("a rate") - 3.0 / 4.5).abs() < 1e-12);
-        assert!(Arrival::closed(2).moments().is_none());
+        assert!(Arrival::closed(2).moments(Duration::ZERO).is_none());
     }
 }

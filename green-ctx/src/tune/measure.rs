@@ -72,6 +72,9 @@ pub struct Block {
     pub rounds: bool,
     /// The job that is submitted first.
     pub first: usize,
+    /// At which moment of their arrivals the jobs begin that arrive by the clock.
+    #[serde(default)]
+    pub start: Duration,
 }
 
 /// A block that ends by counts and not by the clock, so that several processes run the same one.
@@ -84,6 +87,9 @@ pub struct Counts {
     pub rounds: bool,
     /// The job that is submitted first.
     pub first: usize,
+    /// At which moment of their arrivals the jobs begin that arrive by the clock.
+    #[serde(default)]
+    pub start: Duration,
 }
 
 impl Counts {
@@ -121,9 +127,10 @@ pub struct Sample {
 impl Sample {
     /// Whether it has figures of so many jobs, all of them numbers.
     pub(super) fn is_sound(&self, jobs: usize) -> bool {
-        let is_time = |time: &f64| time.is_finite() && *time >= 0.0;
+        let is_number = |value: f64| value.is_finite() && value >= 0.0;
+        let is_time = |time: &f64| is_number(*time) && *time > 0.0;
         let is_sound = |job: &JobSample| {
-            is_time(&job.rate) && is_time(&job.host_us) && job.latencies_us.iter().all(is_time)
+            is_number(job.rate) && is_number(job.host_us) && job.latencies_us.iter().all(is_time)
         };
         self.jobs.len() == jobs
             && self.jobs.iter().all(is_sound)

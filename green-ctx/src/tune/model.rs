@@ -196,9 +196,13 @@ impl Model {
     fn run_jobs(&mut self, times: &[(usize, f64)], length: &Length<'_>) -> Sample {
         let slower = 1.0 + self.drift * self.now.as_secs_f64() / 3600.0;
         let slowest = times.iter().map(|(_, time)| *time).fold(0.0, f64::max);
+        let start = match length {
+            Length::Clock(block) => block.start,
+            Length::Counts(counts) => counts.start,
+        };
         let each = |counts: &[u64]| -> Vec<f64> {
             let ends = times.iter().zip(counts);
-            ends.map(|((job, time), count)| self.time_of(*job, *time, *count)).collect()
+            ends.map(|((job, time), count)| self.time_of(*job, *time, *count, start)).collect()
         };
         // Until when counts, and when the last one is done.
         let (length_us, end_us, rounds) = match length {
@@ -227,23 +231,23 @@ impl Model {
         }
         for (job, time) in times {
             let mean = time * slower * self.scatter();
-            sample.jobs.push(self.run_job(*job, mean, length_us));
+            sample.jobs.push(self.run_job(*job, mean, length_us, start));
         }
         sample
     }
 
     /// When a job has done so many iterations of so long a time, in microseconds.
-    fn time_of(&self, job: usize, time: f64, count: u64) -> f64 {
+    fn time_of(&self, job: usize, time: f64, count: u64, start: Duration) -> f64 {
         let due = |mut moments: Moments| moments.nth(usize::try_from(count).ok()?.checked_sub(1)?);
-        let last = self.jobs[job].arrival.moments().and_then(due).unwrap_or(0.0);
+        let last = self.jobs[job].arrival.moments(start).and_then(due).unwrap_or(0.0);
         let busy = time * count as f64;
         if count == 0 { 0.0 } else { busy.max(1e6 * last + time) }
     }
 
-    fn run_job(&mut self, job: usize, mean: f64, length: f64) -> JobSample {
+    fn run_job(&mut self, job: usize, mean: f64, length: f64, start: Duration) -> JobSample {
         let host_us = self.jobs[job].host_us;
         let arrival = self.jobs[job].arrival.clone();
-        let Some(moments) = arrival.moments() else {
+        let Some(moments) = arrival.moments(start) else {
             let count = if arrival.depth() == Some(1) { (length / mean) as usize } else { 0 };
             let count = count.min(MOST_LATENCIES);
             let latencies_us = (0..count).map(|_| mean * self.scatter()).collect();

@@ -176,7 +176,7 @@ pub struct Verdict {
     /// How much better it is than the best arm without partitions: their ratio minus 1. `None` where no arm
     /// without partitions meets the goal's bound.
     pub gain: Option<f64>,
-    /// The lower end of the gain's 95 % interval.
+    /// The lower end of the gain's 95 % interval; `None` also where they were not compared for long enough.
     pub confidence: Option<f64>,
     /// Its upper end.
     pub upper: Option<f64>,
@@ -200,7 +200,8 @@ pub struct JobReport {
     /// Whether the host needs longer to submit an iteration than the GPU to run it. Such a job does not gain
     /// from more SMs.
     pub host_bound: bool,
-    /// Iterations a second alone in a plain stream: the median in the course of the search.
+    /// Iterations a second alone in a plain stream: the median in the course of the search, or the clock's rate
+    /// where the job keeps up with that.
     pub rate: f64,
     /// Those iterations a second, in the order in which they were measured.
     pub references: Vec<f64>,

@@ -112,7 +112,8 @@ mod tests {
         let (mut near, mut far) = (model(), model());
         let mut remote = Remote::new(|line: &str| Ok(answer(&mut far, line)?));
         let duration = Duration::from_micros(12_345);
-        let block = Block { duration, iterations: 2, rounds: false, first: 1 };
+        let start = Duration::from_micros(77);
+        let block = Block { duration, iterations: 2, rounds: false, first: 1, start };
         let tasks = [
             Task::Alone { job: 1, sms: None },
             Task::Alone { job: 0, sms: Some(24) },
@@ -129,7 +130,8 @@ mod tests {
 
     #[test]
     fn what_is_no_answer_ends_the_search() {
-        let block = Block { duration: Duration::ZERO, iterations: 1, rounds: false, first: 0 };
+        let [duration, start] = [Duration::ZERO; 2];
+        let block = Block { duration, iterations: 1, rounds: false, first: 0, start };
         let run = |answer: Result<&str, &str>| {
             let call = |_: &str| answer.map(str::to_owned).map_err(|error| error.to_owned().into());
             let refused = Remote::new(call).run(&Task::Alone { job: 0, sms: None }, &block);

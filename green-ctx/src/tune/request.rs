@@ -171,7 +171,8 @@ impl Request {
             };
             floors[place] = *sms;
         }
-        let sum: u64 = floors.iter().map(|sms| u64::from(*sms)).sum();
+        let together = |floors: &[u32]| floors.iter().map(|sms| u64::from(*sms)).sum::<u64>();
+        let sum = together(&floors);
         if sum > u64::from(pieces.sms) {
             return wrong(format!("the floors are {sum} SMs together, of {}", pieces.sms));
         }
@@ -192,6 +193,16 @@ impl Request {
             return wrong(format!(
                 "{} SMs in units of {} cannot be divided",
                 pieces.sms, pieces.unit
+            ));
+        }
+        for (job, floor) in floors.iter_mut().enumerate().filter(|(_, floor)| **floor > 0) {
+            *floor = pieces.at_least(job, *floor);
+        }
+        let whole = together(&floors);
+        if whole > u64::from(pieces.sms) {
+            return wrong(format!(
+                "the floors are {whole} SMs together in whole units of {}, of {}",
+                pieces.unit, pieces.sms
             ));
         }
         let budget = self.budget.unwrap_or_else(|| BUDGET + BUDGET / 2 * (jobs.len() as u32 - 2));

@@ -60,7 +60,8 @@ use super::search::Progress;
 /// let mut runner = Runner::new(&device, &mut jobs)?;
 /// let arm = Arm::ceilings([36, 96], runner.pieces().sms);
 /// let duration = Duration::from_millis(5);
-/// let block = Block { duration, iterations: 2, rounds: false, first: 0 };
+/// let start = Duration::ZERO;
+/// let block = Block { duration, iterations: 2, rounds: false, first: 0, start };
 /// let sample = runner.run(&Task::Together(arm), &block).map_err(|_| "the arm cannot run")?;
 /// assert!(sample.jobs[0].rate > 0.0);
 /// # Ok(())
@@ -342,7 +343,11 @@ impl Measure for Runner<'_> {
     fn run(&mut self, task: &Task, block: &Block) -> Result<Sample, Refusal<Error>> {
         let (duration, iterations) = (block.duration, u64::from(block.iterations));
         let end = End::Clock { duration, iterations };
-        self.measure(task, &How { end, rounds: block.rounds, first: block.first }, None)
+        self.measure(
+            task,
+            &How { end, rounds: block.rounds, first: block.first, start: block.start },
+            None,
+        )
     }
 
     fn now(&self) -> Duration {
@@ -361,7 +366,11 @@ impl MeasureCounts for Runner<'_> {
             return Err(Refusal::Skip(reason));
         }
         let end = End::Counts(&counts.iterations);
-        self.measure(task, &How { end, rounds: counts.rounds, first: counts.first }, Some(peers))
+        self.measure(
+            task,
+            &How { end, rounds: counts.rounds, first: counts.first, start: counts.start },
+            Some(peers),
+        )
     }
 }
 

@@ -87,9 +87,11 @@ pub(super) struct Record {
 const WARM_UP_ENDS: f64 = 0.03;
 const SOLO_ENDS: f64 = 0.15;
 const ROUNDS_END: f64 = 0.55;
-const STARTS_END: f64 = 0.66;
+const STARTS_END: f64 = 0.8;
+/// The part of the budget that a block may take.
+const LONGEST: f64 = 0.03;
 /// Iterations of all jobs that a budget is enough for, at least.
-const LEAST_ITERATIONS: f64 = 60.0;
+const LEAST_ITERATIONS: f64 = 150.0;
 /// By how much of a bound an arm may miss it and still count as one that meets it: less is noise, and noise
 /// alone would choose otherwise.
 const TOLERANCE: f64 = 0.01;
@@ -119,6 +121,8 @@ pub(super) struct Search<'a, M: Measure> {
     began: Duration,
     block: Duration,
     scorer: Scorer,
+    /// The seconds that an iteration of each job takes in a plain stream.
+    seconds: Vec<f64>,
     /// Each job's iterations a second in a plain stream.
     alone: Vec<f64>,
     curves: Vec<Curve>,
@@ -128,6 +132,8 @@ pub(super) struct Search<'a, M: Measure> {
     /// Each job's rates in a plain stream, in the course of the search.
     references: Vec<Vec<f64>>,
     blocks: usize,
+    /// Blocks of one round begin at the same moment of arrivals, and those of the next one elsewhere.
+    round: u32,
     /// What is being done.
     step: &'static str,
     interrupted: bool,
@@ -152,6 +158,7 @@ pub(crate) fn search<M: Measure>(
         began,
         block: SHORTEST,
         scorer: Scorer::of(&question.goal, &names, vec![1.0; jobs]),
+        seconds: Vec::new(),
         alone: Vec::new(),
         curves: vec![Curve::default(); jobs],
         hosts_us: vec![0.0; jobs],
@@ -159,6 +166,7 @@ pub(crate) fn search<M: Measure>(
         places: HashMap::new(),
         references: vec![Vec::new(); jobs],
         blocks: 0,
+        round: 0,
         step: "each job alone",
         interrupted: false,
         notes: Vec::new(),
@@ -178,10 +186,20 @@ impl<M: Measure> Search<'_, M> {
         (self.measure.now() - self.began).as_secs_f64() / self.question.budget.as_secs_f64()
     }
 
-    /// Whether there is time until a part of the budget, and nobody has interrupted.
+    /// Whether there is time until a part of the budget for another block, and nobody has interrupted.
     fn has_time(&mut self, until: f64, step: &'static str) -> bool {
         self.step = step;
-        !self.interrupted && self.spent() < until
+        // It takes as long as those before it.
+        let block = self.spent() / self.blocks.max(1) as f64;
+        !self.interrupted && self.spent() < until.min(1.0 - block)
+    }
+
+    /// The moment of their arrivals at which jobs begin in this round: moments of all rounds are spread over all
+    /// arrivals, in a ratio that never comes back to where it was.
+    fn start(&self) -> Duration {
+        let periods = self.question.jobs.iter().map(|job| job.arrival.period());
+        let part = (f64::from(self.round) * 0.618_034).fract();
+        periods.max().unwrap_or_default().mul_f64(part)
     }
 
     fn describe(&self, place: usize) -> String {
@@ -213,7 +231,13 @@ impl<M: Measure> Search<'_, M> {
     }
 
     fn block(&self, first: usize) -> Block {
-        Block { duration: self.block, iterations: 2, rounds: self.scorer.wants_rounds(), first }
+        Block {
+            duration: self.block,
+            iterations: 2,
+            rounds: self.scorer.wants_rounds(),
+            first,
+            start: self.start(),
+        }
     }
 
     /// A job alone.
@@ -232,32 +256,54 @@ impl<M: Measure> Search<'_, M> {
 
     /// Each job alone: once, to know what the budget is enough for, and then as often as that allows.
     fn jobs_alone(&mut self) -> Found<(), M> {
-        let once =
-            |iterations| Block { duration: Duration::ZERO, iterations, rounds: false, first: 0 };
+        let once = |iterations| Block {
+            duration: Duration::ZERO,
+            iterations,
+            rounds: false,
+            first: 0,
+            start: Duration::ZERO,
+        };
         // What arrives by the clock is waited for.
         let distance = |profile: &Profile| profile.arrival.hz().map_or(0.0, |hz| 1.0 / hz);
         let mut seconds: Vec<f64> = self.question.jobs.iter().map(distance).collect();
-        self.is_enough_for(seconds.iter().sum())?;
-        for (job, seconds) in seconds.iter_mut().enumerate() {
-            // The first one may be slow. Where it is far too slow it is the last one too.
+        self.is_enough_for(seconds.iter().sum(), 1.0)?;
+        // The first one may be slow. Where it is far too slow it is the last one too.
+        let mut cold = seconds.clone();
+        for (job, seconds) in cold.iter_mut().enumerate() {
             let sample = self.must_run(job, &once(1))?;
-            self.is_enough_for(self.seconds_of(job, &sample) / COLD)?;
-            let sample = self.must_run(job, &once(2))?;
             *seconds = seconds.max(self.seconds_of(job, &sample));
         }
-        self.is_enough_for(seconds.iter().sum())?;
+        self.is_enough_for(cold.iter().sum(), COLD)?;
+        for (job, (seconds, cold)) in seconds.iter_mut().zip(cold).enumerate() {
+            let sample = self.must_run(job, &once(2))?;
+            *seconds = seconds.max(self.seconds_of(job, &sample).min(cold));
+        }
+        self.is_enough_for(seconds.iter().sum(), 1.0)?;
         let slowest = seconds.iter().copied().fold(0.0, f64::max);
+        self.seconds = seconds;
         let usual = self.question.budget.as_secs_f64() / BLOCKS;
         self.block = Duration::from_secs_f64(usual.max(2.0 * slowest)).max(SHORTEST);
         self.warm_up()?;
         self.rates_alone()
     }
 
-    /// Whether the budget is enough where one iteration of all jobs takes so many seconds.
-    fn is_enough_for(&self, seconds: f64) -> Found<(), M> {
-        let least = Duration::try_from_secs_f64(LEAST_ITERATIONS * seconds);
-        let least = least.unwrap_or(Duration::MAX).max(LEAST_BLOCKS * SHORTEST);
-        if self.question.budget < least { Err(Stopped::Budget(least)) } else { Ok(()) }
+    /// Whether the budget is enough where one iteration of all jobs takes so many seconds, or so many times
+    /// fewer.
+    fn is_enough_for(&self, seconds: f64, too_much: f64) -> Found<(), M> {
+        let least = |seconds: f64| {
+            let least = Duration::try_from_secs_f64(LEAST_ITERATIONS * seconds);
+            least.unwrap_or(Duration::MAX).max(LEAST_BLOCKS * SHORTEST)
+        };
+        if self.question.budget < least(seconds / too_much) {
+            return Err(Stopped::Budget(least(seconds)));
+        }
+        Ok(())
+    }
+
+    /// Whether two iterations of a job on so many SMs, if it needs all of them, leave time for others.
+    fn is_affordable(&self, job: usize, sms: u32) -> bool {
+        let part = f64::from(sms.max(1)) / f64::from(self.question.space.pieces.sms);
+        2.0 * self.seconds[job] / part <= LONGEST * self.question.budget.as_secs_f64()
     }
 
     /// Lets the clocks rise before anything counts.
@@ -283,24 +329,29 @@ impl<M: Measure> Search<'_, M> {
 
     fn rates_alone(&mut self) -> Found<(), M> {
         let jobs = self.question.jobs.len();
-        let mut rates: Vec<Vec<f64>> = vec![Vec::new(); jobs];
         // Forwards and backwards, so that a device that warms up treats all alike.
         for job in (0..jobs).chain((0..jobs).rev()) {
-            if !self.has_time(1.0, "each job alone") && !rates[job].is_empty() {
+            if !self.has_time(1.0, "each job alone") && !self.references[job].is_empty() {
                 continue;
             }
             let block = self.block(0);
             let sample = self.must_run(job, &block)?;
-            rates[job].push(sample.rate);
+            if sample.rate <= 0.0 {
+                let reason =
+                    format!("it did nothing in {:.0} ms", 1e3 * block.duration.as_secs_f64());
+                return Err(Stopped::Job { job, reason });
+            }
             self.references[job].push(sample.rate);
             self.hosts_us[job] = sample.host_us;
         }
-        self.alone = rates.iter().map(|rates| median(rates).unwrap_or(0.0).max(1e-9)).collect();
+        self.alone = (0..jobs).map(|job| self.rate_alone(job)).collect();
         let begun = self.spent().min(SOLO_ENDS);
         for job in 0..jobs {
             let counts = self.question.space.pieces.ceilings(job, self.question.space.step);
             let until = begun + (SOLO_ENDS - begun) * (job + 1) as f64 / jobs as f64;
-            for sms in curve::coarse_to_fine(&counts) {
+            let mut counts = curve::coarse_to_fine(&counts);
+            counts.retain(|sms| self.is_affordable(job, *sms));
+            for sms in counts {
                 if !self.has_time(until, "each job on some counts of SMs") {
                     break;
                 }
@@ -322,8 +373,26 @@ impl<M: Measure> Search<'_, M> {
         Ok(())
     }
 
+    /// A job's iterations a second in a plain stream, by all blocks so far.
+    fn rate_alone(&self, job: usize) -> f64 {
+        let rates = &self.references[job];
+        let Some(hz) = self.question.jobs[job].arrival.hz() else {
+            return median(rates).unwrap_or(0.0).max(1e-9);
+        };
+        // A block has few of those that arrive by the clock. A job that keeps up has the clock's rate, within what
+        // chance makes of it.
+        let blocks = rates.len().max(1) as f64;
+        let seconds = blocks * self.block.as_secs_f64();
+        let mean = rates.iter().sum::<f64>() / blocks;
+        let chance = 3.0 * (hz * seconds).sqrt() + blocks;
+        if (mean - hz).abs() * seconds <= chance { hz } else { mean.max(1e-9) }
+    }
+
     /// Measures a job alone once more, each time the next one.
     fn reference(&mut self) -> Found<(), M> {
+        if !self.has_time(1.0, self.step) {
+            return Ok(());
+        }
         let measured: usize = self.references.iter().map(Vec::len).sum();
         let job = measured % self.references.len();
         let block = self.block(0);
@@ -336,8 +405,7 @@ impl<M: Measure> Search<'_, M> {
     /// Compares with what jobs do alone in the course of the search, and not at its beginning, when the
     /// device was cooler than it is later.
     fn compare_with_references(&mut self) {
-        let medians = self.references.iter().zip(&self.alone);
-        self.alone = medians.map(|(rates, first)| median(rates).unwrap_or(*first)).collect();
+        self.alone = (0..self.alone.len()).map(|job| self.rate_alone(job)).collect();
         let names: Vec<&str> = self.question.jobs.iter().map(|job| job.name.as_str()).collect();
         self.scorer = Scorer::of(&self.question.goal, &names, self.alone.clone());
         for record in &mut self.records {
@@ -391,6 +459,10 @@ impl<M: Measure> Search<'_, M> {
     /// Measures arms, one block each, as far as there is time.
     fn measure_all(&mut self, arms: &[Arm], until: f64, step: &'static str) -> Found<(), M> {
         for arm in arms {
+            let mut parts = arm.parts().iter().enumerate();
+            if !parts.all(|(job, part)| self.is_affordable(job, part.ceiling)) {
+                continue;
+            }
             if !self.has_time(until, step) {
                 break;
             }
@@ -403,7 +475,7 @@ impl<M: Measure> Search<'_, M> {
     fn first_look(&mut self) -> Found<(), M> {
         // The first of all: whatever else happens, something is known of it.
         let unpartitioned = self.question.space.unpartitioned();
-        for arm in unpartitioned.iter().take(2) {
+        for arm in unpartitioned.iter().take(1) {
             self.measure(arm, 0)?;
         }
         self.measure_all(&unpartitioned, ROUNDS_END, "without partitions")?;
@@ -462,6 +534,7 @@ impl<M: Measure> Search<'_, M> {
             if !self.has_time(ROUNDS_END, "the best and their neighbours") {
                 break;
             }
+            self.round += 1;
             self.reference()?;
             let best = self.ranked(|arm| arm.kind() == ArmKind::Partition);
             let best: Vec<usize> = best.into_iter().take(keep).collect();
@@ -499,12 +572,14 @@ impl<M: Measure> Search<'_, M> {
     fn fresh_starts(&mut self) -> Found<(), M> {
         let jobs = self.question.jobs.len();
         for _ in 0..STARTS {
+            self.round += 1;
             // The best of them, since there may be many orders.
             let best = self.ranked(|arm| arm.kind() != ArmKind::Partition);
             let arms: Vec<Arm> =
                 best.iter().take(4).map(|place| self.records[*place].arm.clone()).collect();
             for first in 0..jobs {
                 for arm in &arms {
+                    // As often as that: a start says little by itself.
                     if self.has_time(STARTS_END, "several starts without partitions") {
                         self.measure(arm, first)?;
                     }

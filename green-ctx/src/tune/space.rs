@@ -277,10 +277,11 @@ impl Space {
         if floors > sms {
             return None;
         }
-        for part in &mut parts {
-            part.ceiling = part.ceiling.min(sms - (floors - part.floor));
+        for (job, part) in parts.iter_mut().enumerate() {
+            part.ceiling = self.pieces.at_most(job, part.ceiling.min(sms - (floors - part.floor)));
         }
-        parts.iter().all(|part| part.ceiling > 0).then(|| Arm::partition(parts))
+        let holds = |part: &Part| part.ceiling > 0 && part.floor <= part.ceiling;
+        parts.iter().all(holds).then(|| Arm::partition(parts))
     }
 
     /// Rounded down to whole units, at least one.

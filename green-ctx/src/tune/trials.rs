@@ -60,7 +60,8 @@ fn worth(model: &Model, goal: &Goal, arm: &Arm) -> Value {
     let starts = if arm.kind() == ArmKind::Partition { 1 } else { 41 };
     let mut still = model.clone().with_jitter(0.0);
     let rounds = scorer.wants_rounds();
-    let block = Block { duration: Duration::ZERO, iterations: 2, rounds, first: 0 };
+    let block =
+        Block { duration: Duration::ZERO, iterations: 2, rounds, first: 0, start: Duration::ZERO };
     let mut run = || still.run(&Task::Together(arm.clone()), &block).expect("it runs");
     let samples: Vec<Sample> = (0..starts).map(|_| run()).collect();
     scorer.value(&samples).expect("there are blocks")
@@ -546,4 +547,66 @@ fn figures_that_are_no_numbers_are_not_taken() {
     for arm in measured {
         assert!(matches!(arm.kind, ArmKind::Sequential | ArmKind::Streams), "{:?}", arm.kind);
     }
+}
+
+#[test]
+fn arrivals_by_the_clock_have_the_rate_that_was_asked_for() {
+    let mut jobs = short_beside_long();
+    for seed in 0..10 {
+        jobs[0].arrival = Arrival::poisson(200.0, seed);
+        let outcome = tune(&mut model(seed, &jobs), &jobs, &Request::default()).expect("it runs");
+        let rate = outcome.jobs[0].rate;
+        assert!((rate / 200.0 - 1.0).abs() < 0.25, "{rate} with seed {seed}");
+    }
+    // A trace with a burst at its end: blocks are of all parts of it.
+    let quiet = (0..20).map(|moment| f64::from(moment) * 0.04);
+    let burst = (0..400).map(|moment| 0.8 + f64::from(moment) * 0.0005);
+    jobs[0].arrival = Arrival::trace(quiet.chain(burst).collect::<Vec<_>>()).expect("a trace");
+    let request = Request::new(Goal::keep("a", 0.9, 1e5));
+    let outcome = tune(&mut model(1, &jobs), &jobs, &request).expect("it runs");
+    let blocks = outcome.arms.iter().flat_map(|arm| &arm.blocks);
+    let counts: Vec<usize> = blocks.map(|block| block.latencies_us[0].len()).collect();
+    let bursts = counts.iter().filter(|count| **count > 30).count();
+    assert!(
+        bursts > counts.len() / 20 && bursts < counts.len() / 2,
+        "{bursts} of {}",
+        counts.len()
+    );
+}
+
+#[test]
+fn a_job_that_does_nothing_in_a_block_is_named() {
+    let mut jobs = short_beside_long();
+    // All of it arrives within a fifth of a second, and then nothing for long.
+    let moments: Vec<f64> = (0..500).map(|moment| 5.0 + f64::from(moment) * 0.0004).collect();
+    jobs[0].arrival = Arrival::trace(moments).expect("a trace");
+    for goal in [Goal::throughput(), Goal::keep("a", 0.99, 1000.0)] {
+        match tune(&mut model(1, &jobs), &jobs, &Request::new(goal)) {
+            Err(error) => assert!(error.to_string().contains("did nothing in"), "{error}"),
+            Ok(outcome) => {
+                let text = serde_json::to_string(&outcome).expect("it can be written");
+                let read: Outcome = serde_json::from_str(&text).expect("and read");
+                assert_eq!(read, outcome);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_budget_that_an_error_names_is_enough() {
+    let slow = ModelJob { blocks: 132, block_us: 2e6, ..ModelJob::default() };
+    let jobs = vec![slow; 2];
+    let of =
+        |budget: Duration| tune(&mut model(1, &jobs), &jobs, &Request::default().budget(budget));
+    let error = of(Duration::from_secs(10)).expect_err("it takes longer");
+    let TuneError::Request(RequestError::Budget { needs, .. }) = error else { panic!("{error}") };
+    let outcome = of(needs.mul_f64(1.05)).expect("it is enough");
+    let partitions = outcome.arms.iter().filter(|arm| arm.kind == ArmKind::Partition);
+    println!(
+        "DBG {needs:?} {} {} {:#}",
+        outcome.seconds,
+        partitions.clone().count(),
+        outcome.explain()
+    );
+    assert!(partitions.count() > 5 && outcome.seconds < 1.1 * needs.as_secs_f64());
 }

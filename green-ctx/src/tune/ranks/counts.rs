@@ -51,7 +51,7 @@ impl Rates {
             let places = jobs.enumerate();
             places.map(|(place, job)| self.iterations(task, block, place, job)).collect()
         };
-        Counts { iterations, rounds: block.rounds, first: block.first }
+        Counts { iterations, rounds: block.rounds, first: block.first, start: block.start }
     }
 
     fn rounds(&self, task: &Task, block: &Block) -> u64 {
@@ -62,7 +62,7 @@ impl Rates {
     }
 
     fn iterations(&self, task: &Task, block: &Block, place: usize, job: usize) -> u64 {
-        if let Some(moments) = self.arrivals[job].moments() {
+        if let Some(moments) = self.arrivals[job].moments(block.start) {
             return arrivals(moments, block);
         }
         let known = self.tasks.get(task).and_then(|(rates, _)| rates.get(place).copied());
@@ -109,7 +109,7 @@ mod tests {
 
     fn block(milliseconds: u64) -> Block {
         let duration = Duration::from_millis(milliseconds);
-        Block { duration, iterations: 2, rounds: false, first: 1 }
+        Block { duration, iterations: 2, rounds: false, first: 1, start: Duration::ZERO }
     }
 
     fn sample(rates: &[f64]) -> Sample {

@@ -117,7 +117,8 @@ fn a_program_may_lead_the_ranks_itself() {
         let mut ranks = Ranks::new(texts.clone(), number, 2, LONG);
         ranks.lead(&mut model(number), &profiles(), &H200, |measure| {
             let duration = Duration::from_millis(5);
-            let block = Block { duration, iterations: 2, rounds: false, first: 0 };
+            let block =
+                Block { duration, iterations: 2, rounds: false, first: 0, start: Duration::ZERO };
             let task = Task::Together(Arm::ceilings([36, 96], H200.sms));
             [(); 3].map(|()| measure.run(&task, &block).ok().map(|sample| sample.jobs.len()))
         })

@@ -58,6 +58,8 @@ pub(super) struct How<'a> {
     pub(super) rounds: bool,
     /// The job that is submitted first, modulo their number.
     pub(super) first: usize,
+    /// At which moment of their arrivals jobs begin.
+    pub(super) start: Duration,
 }
 
 /// A block that is so many times as long as it should be ends, whatever its jobs have done: one of them is
@@ -119,7 +121,7 @@ pub(super) fn run(
         let patience = watch.patience();
         watch.run_one(|| rounds(jobs, &how.end, first, patience))
     } else {
-        beside(device, jobs, &how.end, first, watch)
+        beside(device, jobs, how, first, watch)
     };
     // The threads leave early when it is given up.
     match sample {
@@ -161,6 +163,8 @@ fn rounds(
 pub(super) struct Common<'a> {
     began: Instant,
     end: &'a End<'a>,
+    /// At which moment of their arrivals jobs begin.
+    pub(super) start: Duration,
     /// How many jobs run.
     jobs: usize,
     /// How many of them have done as many iterations as they should at least.
@@ -175,10 +179,11 @@ pub(super) struct Common<'a> {
 }
 
 impl<'a> Common<'a> {
-    fn new(end: &'a End<'a>, jobs: usize, patience: Patience<'a>) -> Common<'a> {
+    fn new(how: &'a How<'a>, jobs: usize, patience: Patience<'a>) -> Common<'a> {
         Common {
             began: Instant::now(),
-            end,
+            end: &how.end,
+            start: how.start,
             jobs,
             enough: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
@@ -261,11 +266,11 @@ impl<'a> Common<'a> {
 fn beside(
     device: &Device,
     jobs: &mut [StreamJob<'_>],
-    end: &End<'_>,
+    how: &How<'_>,
     first: usize,
     watch: &mut Watch<'_, '_>,
 ) -> Result<Sample, Failure> {
-    let common = &Common::new(end, jobs.len(), watch.patience());
+    let common = &Common::new(how, jobs.len(), watch.patience());
     let calls = jobs.iter_mut().enumerate().map(|(place, job)| {
         move || {
             // Also where it panics: the others must end.

@@ -90,7 +90,7 @@ pub(super) fn drive(
     // The others wait for it, also where it ends without having submitted anything.
     let opens = Opens(common);
     let arrival = &job.job.profile.arrival;
-    let seen = match (arrival.depth(), arrival.moments()) {
+    let seen = match (arrival.depth(), arrival.moments(common.start)) {
         (Some(depth), _) => closed(device, job, common, place, depth as usize, &opens)?,
         (None, Some(moments)) => arriving(device, job, common, place, moments, &opens)?,
         (None, None) => Seen::default(),

@@ -16,8 +16,8 @@ pub(in crate::tune) struct Pairs {
     pub(super) blocks: Vec<[usize; 2]>,
 }
 
-/// The part of the budget at which one partition is chosen.
-const CHOICE_ENDS: f64 = 0.76;
+/// The part of what is left of the budget in which one partition is chosen.
+const CHOICE: f64 = 0.3;
 /// Partitions of which one is chosen.
 const FINALISTS: usize = 3;
 /// Blocks after which an arm is not the best by chance alone.
@@ -28,7 +28,10 @@ impl<M: Measure> Search<'_, M> {
     pub(super) fn last_comparison(&mut self) -> Found<Option<Pairs>, M> {
         let jobs = self.question.jobs.len();
         let mut round = 0;
-        while self.has_time(CHOICE_ENDS, "the best partitions in turn") {
+        let begun = self.spent();
+        let ends = begun + CHOICE * (1.0 - begun);
+        while self.has_time(ends, "the best partitions in turn") {
+            self.round += 1;
             // Those that are the best now: one that was so by chance leaves its place to another.
             let mut finalists = self.ranked(is_partition);
             finalists.truncate(FINALISTS);
@@ -46,11 +49,12 @@ impl<M: Measure> Search<'_, M> {
         }
         let chosen = self.best_of_enough(is_partition);
         let Some((mut chosen, mut rival)) = chosen.zip(self.best(is_plain)) else {
-            return Ok(None);
+            return self.rest().map(|()| None);
         };
         self.reference()?;
         let (mut blocks, mut round) = (Vec::new(), 0);
         while self.has_time(1.0, "the winner beside the best without partitions") {
+            self.round += 1;
             // Who turns out to miss the bound is compared no longer, where another meets it.
             let pairs = Pairs { chosen, rival, blocks };
             let now =
@@ -85,6 +89,23 @@ impl<M: Measure> Search<'_, M> {
         Ok(Some(Pairs { chosen, rival, blocks }))
     }
 
+    /// Where there are no two arms to be compared: the best of those that there are in turn.
+    fn rest(&mut self) -> Found<(), M> {
+        while self.has_time(1.0, "the best in turn") {
+            self.round += 1;
+            let mut best = self.ranked(|_| true);
+            best.truncate(FINALISTS);
+            if best.is_empty() {
+                break;
+            }
+            for place in best {
+                let arm = self.records[place].arm.clone();
+                self.measure(&arm, self.round as usize % self.question.jobs.len())?;
+            }
+        }
+        Ok(())
+    }
+
     /// An arm or, where it misses the bound, the best of its kind that meets it.
     fn meeting(&self, place: usize, pairs: &Pairs, is_wanted: impl Fn(&Arm) -> bool) -> usize {
         let is_looked_at = pairs.blocks.len().is_multiple_of(ENOUGH);
@@ -92,7 +113,8 @@ impl<M: Measure> Search<'_, M> {
         if self.meets(place) && !misses {
             return place;
         }
-        self.best_of_enough(is_wanted).filter(|best| self.meets(*best)).unwrap_or(place)
+        let another = |arm: &Arm| is_wanted(arm) && *arm != self.records[place].arm;
+        self.best_of_enough(another).filter(|best| self.meets(*best)).unwrap_or(place)
     }
 
     /// The best of the arms that meet the bound after several blocks; where there is none, of all.

@@ -153,6 +153,14 @@ impl<M: Measure> Search<'_, M> {
             let zero = Interval { low: 0.0, middle: 0.0, high: 0.0 };
             (Some(best) == rival && meets).then_some(zero)
         });
+        // Without blocks beside each other, at least a figure.
+        let ratio = || {
+            let compared = |rival: &usize| meets && divides && !self.misses(*rival, pairs.as_ref());
+            let rival = rival.filter(compared)?;
+            let gain = self.value(best)?.score / self.value(rival)?.score - 1.0;
+            gain.is_finite().then_some(gain)
+        };
+        let middle = gain.map(|gain| gain.middle).or_else(ratio);
         let sentence = self.sentence(best, partition, rival, pairs.as_ref());
         Verdict {
             arm: Some(best),
@@ -160,7 +168,7 @@ impl<M: Measure> Search<'_, M> {
             kind: arm.kind(),
             shares: self.shares(&arm),
             priority: self.priorities(&arm),
-            gain: gain.map(|gain| gain.middle),
+            gain: middle,
             confidence: gain.map(|gain| gain.low),
             upper: gain.map(|gain| gain.high),
             meets,
@@ -193,13 +201,13 @@ impl<M: Measure> Search<'_, M> {
     ) -> String {
         let misses = |place: usize| self.misses(place, pairs);
         if misses(best) {
-            return format!("Nothing meets the bound: {}", self.closest(best));
+            return format!("Nothing meets the bound: {}", self.closest(best, pairs));
         }
         let how = self.describe(best);
         if let (false, Some((found, needed))) = (self.is_known(best), self.lacks_samples(best)) {
             return format!(
-                "Too few iterations to know whether the bound is met: {how} comes first, with {found} of \
-                 the {needed} that the percentile needs."
+                "Too few iterations to know the percentile: {how} comes first, with {found} of the {needed} \
+                 that it needs."
             );
         }
         let met = self.how_well(best, pairs);
@@ -223,7 +231,14 @@ impl<M: Measure> Search<'_, M> {
                     interval(gain),
                     self.describe(rival)
                 ),
-                _ => format!("Partition: {how}{met}; there is nothing to compare it with."),
+                (Some(rival), None) => format!(
+                    "Partition: {how}{met}; it was not compared for long enough with the best without \
+                     partitions, {}.",
+                    self.describe(rival)
+                ),
+                (None, _) => {
+                    format!("Partition: {how}{met}; there is nothing to compare it with.")
+                }
             };
         }
         let so = format!("Don't partition; use {how}{met}");
@@ -246,9 +261,9 @@ impl<M: Measure> Search<'_, M> {
         }
     }
 
-    /// Whether there were enough iterations to know that an arm meets the goal's bound.
+    /// Whether there were enough iterations to know the goal's percentile.
     fn is_known(&self, place: usize) -> bool {
-        !matches!(self.question.goal, Goal::Keep { .. }) || self.lacks_samples(place).is_none()
+        self.lacks_samples(place).is_none()
     }
 
     /// Of a bounded percentile: what it is.
@@ -264,11 +279,15 @@ impl<M: Measure> Search<'_, M> {
     }
 
     /// What can be had of a bound that cannot be met.
-    fn closest(&self, best: usize) -> String {
+    fn closest(&self, best: usize, pairs: Option<&Pairs>) -> String {
         let how = self.describe(best);
+        let excess = self.excess(best, pairs).map(|excess| excess.middle);
         match &self.question.goal {
             Goal::Keep { job, percentile, bound_us } => {
-                let latency = self.pooled(best, job, *percentile).unwrap_or(f64::NAN);
+                let latency = match excess {
+                    Some(excess) => bound_us * (1.0 + excess),
+                    None => self.pooled(best, job, *percentile).unwrap_or(f64::NAN),
+                };
                 let name = percentile_name(*percentile);
                 format!(
                     "{how} comes closest, with {name} of {job} at {latency:.0} µs where {bound_us:.0} µs were asked for."
@@ -280,7 +299,10 @@ impl<M: Measure> Search<'_, M> {
                 let record = &self.records[best];
                 let rates: Vec<f64> =
                     record.samples.iter().map(|sample| sample.jobs[place].rate).collect();
-                let part = median(&rates).unwrap_or(0.0) / self.alone[place];
+                let part = match excess {
+                    Some(excess) => keep * (1.0 - excess),
+                    None => median(&rates).unwrap_or(0.0) / self.alone[place],
+                };
                 format!(
                     "{how} comes closest, with {:.0} % for {other} where {:.0} % were asked for.",
                     100.0 * part,

@@ -1,6 +1,8 @@
 //! The comparison at the end: the tuner's choices, the oracle's best and the best arm without
 //! partitions, in blocks that alternate.
 
+use std::time::Duration;
+
 use green_ctx::tune::{Arm, ArmKind, Block, Goal, Sample, Scorer, Task, Value};
 
 use super::Oracle;
@@ -130,8 +132,13 @@ fn sweep(
 ) -> Result<()> {
     let done = candidates[0].samples.len();
     // Each job is first in a sweep forwards and in one backwards.
-    let block =
-        Block { duration: options.final_block(), iterations: 2, rounds, first: done / 2 % 2 };
+    let block = Block {
+        duration: options.final_block(),
+        iterations: 2,
+        rounds,
+        first: done / 2 % 2,
+        start: Duration::ZERO,
+    };
     let count = candidates.len();
     for place in 0..count {
         let place = if done.is_multiple_of(2) { place } else { count - 1 - place };

@@ -78,7 +78,8 @@ pub(super) fn alone(
     sms: u32,
     duration: Duration,
 ) -> Result<Vec<Vec<Sample>>> {
-    let block = Block { duration, iterations: 2, rounds: false, first: 0 };
+    let start = Duration::ZERO;
+    let block = Block { duration, iterations: 2, rounds: false, first: 0, start };
     let streams = Arm::streams(jobs, sms);
     // It is not measured, and what cannot run is found below.
     let _ = blocks.block(&Task::Together(streams), &Block { duration: WARM_UP, ..block })?;
@@ -131,7 +132,8 @@ fn starts(
     for start in 0..if partitioned { 1 } else { STARTS } {
         for rounds in modes {
             let first = (pass + start) as usize % jobs;
-            let block = Block { duration, iterations: 2, rounds: *rounds, first };
+            let start = Duration::ZERO;
+            let block = Block { duration, iterations: 2, rounds: *rounds, first, start };
             match blocks.block(&Task::Together(measured.arm.clone()), &block)? {
                 Ok(sample) if *rounds => measured.rounds.push(sample),
                 Ok(sample) => measured.beside.push(sample),

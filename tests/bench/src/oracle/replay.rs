@@ -10,6 +10,7 @@ use green_ctx::tune::{
 };
 
 use super::file::{ArmRecord, ArmShape, BlockRecord, Combination, MixFile};
+use super::judge::SLACK;
 use super::stats::median;
 
 /// Runs jobs as they ran in a file: each arm as the nearest one of the grid.
@@ -132,9 +133,6 @@ fn worth(file: &MixFile, scorer: &Scorer, record: &ArmRecord) -> Option<Value> {
     scorer.value(&[Sample { jobs, rounds_us }])
 }
 
-/// By how much the choice may miss a bound: it lies on the next arm of the grid.
-const SLACK: f64 = 0.02;
-
 /// How much worse the tuner's choice is than the best arm of the grid; infinite where it misses the bound
 /// that this one meets.
 fn regret(file: &MixFile, combination: &Combination) -> f64 {
@@ -172,5 +170,6 @@ fn on_recorded_landscapes_choices_are_close_to_the_best() {
     let middle = regrets[regrets.len() / 2].0;
     assert!(middle < 0.01, "{regrets:#?}");
     // What is best of a grid that was measured twice is so by chance too.
-    assert!(regrets.iter().filter(|(regret, _)| *regret > 0.06).count() <= 1, "{regrets:#?}");
+    let above = |limit: f64| regrets.iter().filter(|(regret, _)| *regret > limit).count();
+    assert!(above(0.06) <= 2 && above(0.12) == 0, "{regrets:#?}");
 }
