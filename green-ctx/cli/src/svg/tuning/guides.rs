@@ -75,8 +75,8 @@ pub(super) fn bounds(
         canvas.text(x, y, &attributes, text);
     };
     match &subject.outcome.goal {
-        Goal::Keep { percentile, bound_us, .. } => {
-            let name = words::percentile_name(*percentile);
+        Goal::Keep { bound_us, .. } => {
+            let name = subject.outcome.goal.percentile_name().unwrap_or_default();
             let bound = format!("{name} ≤ {}", words::microseconds(*bound_us));
             // Above the chart, where no point is.
             if *bound_us > chart.x.high || !bound_us.is_finite() {

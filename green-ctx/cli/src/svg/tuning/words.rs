@@ -13,17 +13,15 @@ pub(super) fn title(outcome: &Outcome, most_of_a_name: usize) -> String {
         [one] => one.clone(),
         [first, others @ ..] => format!("{first} beside {}", listed(others)),
     };
+    let percentile = outcome.goal.percentile_name().unwrap_or_default();
     let goal = match &outcome.goal {
         Goal::Makespan => "the least time for one iteration of each".to_owned(),
-        Goal::Keep { job, percentile, bound_us } => format!(
-            "keep {}'s {} at most {}",
-            name(job),
-            percentile_name(*percentile),
-            microseconds(*bound_us)
-        ),
-        Goal::Least { job, percentile, other, keep } => format!(
+        Goal::Keep { job, bound_us, .. } => {
+            format!("keep {}'s {} at most {}", name(job), percentile, microseconds(*bound_us))
+        }
+        Goal::Least { job, other, keep, .. } => format!(
             "the least {} of {} while {} keeps {} %",
-            percentile_name(*percentile),
+            percentile,
             name(job),
             name(other),
             figure(100.0 * keep)
@@ -99,11 +97,6 @@ pub(super) fn listed(texts: &[String]) -> String {
     }
 }
 
-/// A percentile as it is written: p99.
-pub(super) fn percentile_name(share: f64) -> String {
-    if share.is_finite() { format!("p{}", (share * 1e6).round() / 1e4) } else { "p?".to_owned() }
-}
-
 pub(super) fn microseconds(time: f64) -> String {
     format!("{} µs", figure(time))
 }
@@ -153,7 +146,6 @@ mod tests {
         let figures =
             [0.0, 0.123456, 1.0, 12.34, 499.6, 12345.6, 1e12, 0.0001, f64::NAN].map(figure);
         assert_eq!(figures, ["0", "0.12", "1", "12.3", "500", "12346", "1.00e12", "1.00e-4", "?"]);
-        assert_eq!([0.5, 0.99, 0.999].map(percentile_name), ["p50", "p99", "p99.9"]);
     }
 
     #[test]
