@@ -182,7 +182,7 @@ impl Model {
     /// How much a job gets of shared SMs.
     fn want(&self, arm: &Arm, job: usize) -> f64 {
         let highest = arm.priorities().iter().copied().min().unwrap_or(0);
-        let later = arm.priorities()[job] - highest;
+        let later = arm.priorities()[job].saturating_sub(highest);
         self.jobs[job].weight * LEFT_OVER.powi(later.max(0))
     }
 
@@ -359,5 +359,21 @@ impl MeasureCounts for Model {
             return Ok(sample);
         }
         Err(Refusal::Skip("the other processes do not run it".to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn priorities_of_any_distance_are_run() {
+        let pieces = Pieces { sms: 132, unit: 8, odd: 12 };
+        let mut model = Model::new(pieces, vec![ModelJob::default(); 2], 1);
+        let arm = Arm::priority(vec![i32::MIN, i32::MAX], 132);
+        let (duration, iterations) = (Duration::from_millis(10), 2);
+        let block = Block { duration, iterations, rounds: false, first: 0 };
+        let sample = model.run(&Task::Together(arm), &block).expect("it runs");
+        assert!(sample.jobs.iter().all(|job| job.rate.is_finite()), "{sample:?}");
     }
 }

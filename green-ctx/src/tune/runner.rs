@@ -21,7 +21,7 @@ use crate::ledger::{Share, SplitRequest};
 use crate::plan::{Plan, PlanError, PlanRequest, PlanSet, SetError, SwitchOptions};
 use crate::stream::{Stream, StreamOptions};
 
-pub(super) use self::block::MOST_OVERTIME;
+pub(super) use self::block::longest;
 use self::block::{End, How, StreamJob};
 use self::watch::Watch;
 use super::arm::{Arm, ArmKind, Pieces};

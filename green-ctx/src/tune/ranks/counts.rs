@@ -7,7 +7,7 @@ use super::super::arm::Arm;
 use super::super::arrival::{Arrival, Moments};
 use super::super::measure::{Block, Counts, Sample, Task};
 use super::super::request::Profile;
-use super::super::runner::MOST_OVERTIME;
+use super::super::runner::longest;
 use super::super::stats::median;
 
 /// What is known of how fast jobs are.
@@ -97,8 +97,7 @@ fn arrivals(moments: Moments, block: &Block) -> u64 {
         let end = end.as_secs_f64();
         moments.clone().take(MOST as usize).take_while(move |moment| *moment < end)
     };
-    let most = MOST_OVERTIME * block.duration + Duration::from_secs(1);
-    let least = until(most).take(block.iterations as usize).count();
+    let least = until(longest(block.duration)).take(block.iterations as usize).count();
     until(block.duration).count().max(least) as u64
 }
 

@@ -64,7 +64,12 @@ pub(super) struct How<'a> {
 
 /// A block that is so many times as long as it should be ends, whatever its jobs have done: one of them is
 /// kept from running.
-pub(in crate::tune) const MOST_OVERTIME: u32 = 8;
+const MOST_OVERTIME: u32 = 8;
+
+/// The longest that a block of this duration may take.
+pub(in crate::tune) fn longest(duration: Duration) -> Duration {
+    duration.saturating_mul(MOST_OVERTIME).saturating_add(Duration::from_secs(1))
+}
 
 impl StreamJob<'_> {
     /// Submits one iteration.
@@ -215,7 +220,7 @@ impl<'a> Common<'a> {
         }
         let elapsed = self.began.elapsed();
         let all = self.enough.load(Ordering::Acquire) == self.jobs;
-        let too_long = elapsed > MOST_OVERTIME * duration + Duration::from_secs(1);
+        let too_long = elapsed > longest(duration);
         if elapsed >= duration && all || too_long && iterations > 1 {
             self.end();
             return false;
@@ -308,5 +313,16 @@ impl Drop for EndsOthers<'_> {
     fn drop(&mut self) {
         self.0.end();
         self.0.patience.give_up();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_of_any_duration_has_an_end() {
+        assert_eq!(longest(Duration::from_millis(500)), Duration::from_secs(5));
+        assert_eq!(longest(Duration::MAX), Duration::MAX);
     }
 }
