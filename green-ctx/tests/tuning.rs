@@ -15,6 +15,7 @@ use green_ctx::tune::{
     self, ArmKind, Arrival, Goal, Job, JobError, Outcome, Profile, Request, Store, TuneError,
 };
 use green_ctx::{Device, Error, Kernel, LaunchConfig, Library, Stream, StreamOptions};
+use serde_json::{Value, json};
 
 const PTX: &str = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
 
@@ -291,4 +292,132 @@ fn files_keep_outcomes() -> Tested {
     std::fs::remove_dir_all(&folder)?;
     drop((first, again));
     nothing_is_left(&sim, &device)
+}
+
+/// A folder of this test, and what was found for two jobs.
+fn kept(name: &str) -> Result<(Device, Store, Outcome), Box<dyn std::error::Error>> {
+    let (_, device) = simulated("h200@13.0")?;
+    let folder = std::env::temp_dir().join(format!("green-ctx-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    let outcome = tune(&device, &mut [job(&device, "a")?, job(&device, "b")?], &short())?;
+    Ok((device, Store::new(folder.join("pair.json")), outcome))
+}
+
+fn pair() -> [Profile; 2] {
+    ["a", "b"].map(Profile::new)
+}
+
+#[test]
+fn files_that_cannot_be_used_are_misses() -> Tested {
+    let (device, store, outcome) = kept("faults")?;
+    assert!(store.save(&outcome)?);
+    assert_eq!(store.load(&device, &pair(), &short()), Ok(outcome.clone()));
+    let whole = std::fs::read(store.path())?;
+    let with = |pointer: &str, value: Value| -> Tested {
+        let mut file: Value = serde_json::from_slice(&whole)?;
+        // The shares are the verdict's own then.
+        file["outcome"]["verdict"]["arm"] = Value::Null;
+        let outcome = file.pointer_mut(&format!("/outcome{pointer}"));
+        *outcome.ok_or_else(|| format!("there is no {pointer}"))? = value;
+        std::fs::write(store.path(), file.to_string())?;
+        Ok(())
+    };
+    for (pointer, value, words) in [
+        ("/verdict/shares/a", json!("garbage"), "the share of a"),
+        ("/verdict/shares", json!({"a": "100", "b": "100"}), "200 SMs together, of 132"),
+        ("/verdict/shares", json!({"a": "100..=200", "b": ".."}), "is more than 132 SMs"),
+        ("/verdict/shares", json!({"a": "rest", "b": ".."}), "has no floor"),
+        ("/verdict/shares", json!({"a": "32"}), "b has no share"),
+        ("/arms/0/shares", json!({}), "a has no share"),
+        ("/arms/0/blocks/0/rates", json!([1.0]), "figures of 2 jobs"),
+        ("/verdict/arm", json!(1000), "it names arm 1000"),
+        ("/verdict/rival", json!(1000), "it names arm 1000"),
+        ("/jobs/0/rate", json!(-1.0), "-1 is no rate"),
+        ("/arms/0/rates/a", json!(-1.0), "-1 is no rate"),
+        ("/arms/0/blocks/0/rates/0", json!(-1.0), "-1 is no rate"),
+        ("/arms/0/blocks/0/score", json!(null), "holds no outcome"),
+        ("/jobs/0/name", json!(""), "no name of a job"),
+        ("/jobs", json!([]), "two to four jobs"),
+        ("/pieces/unit", json!(0), "whole units"),
+    ] {
+        with(pointer, value)?;
+        let miss = store.read().expect_err(words).to_string();
+        assert!(miss.contains(words) && miss.contains("holds no outcome"), "{words}: {miss}");
+        assert!(store.load(&device, &pair(), &short()).is_err(), "{words}");
+    }
+    let is_plain = outcome.verdict.kind == ArmKind::Streams;
+    let another = if is_plain { ArmKind::Sequential } else { ArmKind::Streams };
+    for (pointer, value) in [
+        ("/verdict/kind", json!(another)),
+        ("/verdict/shares", json!({"a": "16", "b": "16"})),
+        ("/verdict/priority", json!({"a": 7, "b": 7})),
+    ] {
+        let mut changed: Value = serde_json::from_slice(&whole)?;
+        assert!(changed["outcome"]["verdict"]["arm"].is_u64());
+        *changed.pointer_mut(&format!("/outcome{pointer}")).expect("it is there") = value;
+        std::fs::write(store.path(), changed.to_string())?;
+        let miss = store.read().expect_err(pointer).to_string();
+        assert!(miss.contains("not the arm that it names"), "{miss}");
+    }
+    // Whole units are more than what these shares say.
+    with("/verdict/shares", json!({"a": "13", "b": "119"}))?;
+    assert!(store.read().is_ok());
+    let miss = store.load(&device, &pair(), &short()).expect_err("it does not fit").to_string();
+    assert!(miss.contains("groups of 13, 119 SMs do not fit"), "{miss}");
+    Ok(std::fs::remove_dir_all(store.path().parent().expect("a folder"))?)
+}
+
+#[test]
+fn what_nobody_could_read_is_not_written() -> Tested {
+    let (_, store, outcome) = kept("refused")?;
+    assert!(store.save(&outcome)?);
+    let wrong: [fn(&mut Outcome); 4] = [
+        |outcome| outcome.drift = f64::NAN,
+        |outcome| outcome.verdict.gain = Some(f64::INFINITY),
+        |outcome| outcome.arms[0].blocks[0].latencies_us[0].push(f64::NAN),
+        |outcome| outcome.verdict.arm = Some(1000),
+    ];
+    for (place, spoil) in wrong.iter().enumerate() {
+        let mut spoilt = outcome.clone();
+        spoil(&mut spoilt);
+        let error = store.save(&spoilt).expect_err("it is refused");
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidData, "{place}: {error}");
+    }
+    assert_eq!(store.read(), Ok(outcome));
+    let folder = store.path().parent().expect("a folder");
+    assert!(store.can_save()? && !store.clone().read_only(true).can_save()?);
+    assert!(Store::new(folder).can_save().is_err(), "a folder");
+    assert!(Store::new(folder.join("nowhere/pair.json")).can_save().is_err(), "no folder");
+    assert_eq!(std::fs::read_dir(folder)?.count(), 1);
+    Ok(std::fs::remove_dir_all(folder)?)
+}
+
+#[test]
+fn files_are_for_the_libraries_that_they_were_made_with() -> Tested {
+    let (device, store, outcome) = kept("libraries")?;
+    let new = store.clone().library("cublas", "13.1");
+    let request = short();
+    let tuned = |store: &Store| {
+        let mut missed = None;
+        let mut jobs = [job(&device, "a")?, job(&device, "b")?];
+        let miss = |miss: &tune::Miss| missed = Some(miss.to_string());
+        let found = tune::tuned(&device, &mut jobs, &request, store, miss, &mut |_| true);
+        found.map(|found| (found, missed)).map_err(|error| -> JobError { error.into() })
+    };
+    store.save(&outcome)?;
+    let (found, missed) = tuned(&new).map_err(|error| error.to_string())?;
+    assert!(missed.is_some_and(|reason| reason.contains("cublas was not recorded and is 13.1")));
+    assert_eq!(found.machine.as_ref().map(|it| it.libraries["cublas"].as_str()), Some("13.1"));
+    let (again, missed) = tuned(&new).map_err(|error| error.to_string())?;
+    assert_eq!((missed, &again), (None, &found));
+    // Who names none has one that it does not know of.
+    assert_eq!(store.load(&device, &pair(), &request), Ok(found));
+    let miss = store.clone().library("cublas", "13.2").load(&device, &pair(), &request);
+    let miss = miss.expect_err("another version").to_string();
+    assert_eq!(miss, "the version of cublas was 13.1 and is 13.2");
+    // What is saved by itself is marked too.
+    store.clone().library("torch", "2.11").save(&outcome)?;
+    let machine = store.read()?.machine.expect("it ran on a device");
+    assert_eq!(machine.libraries.get("torch").map(String::as_str), Some("2.11"));
+    Ok(std::fs::remove_dir_all(store.path().parent().expect("a folder"))?)
 }

@@ -1,6 +1,7 @@
 //! What the search found.
 
 use std::collections::BTreeMap;
+use std::fs;
 
 use serde::{Deserialize, Serialize};
 
@@ -9,6 +10,7 @@ use crate::driver::DriverInfo;
 use crate::error::{Error, Result};
 use crate::ledger::{Share, ShareError, SplitRequest};
 use crate::partition::Partitions;
+use crate::resource::DryRun;
 
 use super::arm::{Arm, ArmKind, Part, Pieces};
 use super::arrival::Arrival;
@@ -119,8 +121,16 @@ impl Outcome {
     ///
     /// As [`Device::partition`].
     pub fn partitions(&self, device: &Device) -> Result<Partitions> {
-        let request = self.request();
-        device.partition(request.map_err(|error| Error::InvalidRequest(error.to_string()))?)
+        device.partition(self.split_request()?)
+    }
+
+    /// What [`partitions`](Outcome::partitions) would give now.
+    pub(super) fn dry_run(&self, device: &Device) -> Result<DryRun> {
+        device.resources().sm()?.dry_run(self.split_request()?)
+    }
+
+    fn split_request(&self) -> Result<SplitRequest> {
+        self.request().map_err(|error| Error::InvalidRequest(error.to_string()))
     }
 
     /// The verdict with the figures that it rests on, for a person to read.
@@ -144,18 +154,41 @@ pub struct Machine {
     pub compute_capability: ComputeCapability,
     /// The version of this crate.
     pub green_ctx: String,
+    /// The driver's own version, such as `580.159.04`, where the system reports it.
+    #[serde(default)]
+    pub driver_version: Option<String>,
+    /// The versions of libraries that the jobs' kernels come from, as [`Store::library`](super::Store::library)
+    /// and other callers name them.
+    #[serde(default)]
+    pub libraries: BTreeMap<String, String>,
 }
 
 impl Machine {
     pub(super) fn of(device: &Device) -> Result<Machine> {
+        let driver = device.driver().info();
+        // A simulated driver is none of the machine's.
+        let reported = driver.profile.is_none().then(|| fs::read_to_string(DRIVER_VERSION));
         Ok(Machine {
-            driver: device.driver().info(),
+            driver_version: reported.and_then(Result::ok).and_then(|text| version_in(&text)),
+            libraries: BTreeMap::new(),
+            driver,
             device: device.name()?,
             sm_count: device.sm_count()?,
             compute_capability: device.compute_capability()?,
             green_ctx: env!("CARGO_PKG_VERSION").to_owned(),
         })
     }
+}
+
+/// Where Linux's driver reports its version. CUDA reports only the newest version of CUDA that it supports.
+const DRIVER_VERSION: &str = "/proc/driver/nvidia/version";
+
+/// The version in the first line, behind the name of the module.
+fn version_in(text: &str) -> Option<String> {
+    let is_version = |word: &&str| {
+        word.contains('.') && word.chars().all(|letter| letter == '.' || letter.is_ascii_digit())
+    };
+    text.lines().next()?.split_whitespace().find(is_version).map(str::to_owned)
 }
 
 /// What to do, and what it brings.
@@ -237,6 +270,7 @@ pub struct ArmReport {
 
 /// One block of an arm.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(from = "BlockInFile", into = "BlockInFile")]
 #[non_exhaustive]
 pub struct BlockReport {
     /// What the goal makes of it.
@@ -246,8 +280,39 @@ pub struct BlockReport {
     /// Each job's latencies in microseconds, to a tenth.
     pub latencies_us: Vec<Vec<f64>>,
     /// What each round took in microseconds, where the goal is the time of a round.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rounds_us: Vec<f64>,
+}
+
+/// A block in a file. It has nearly all of a file's numbers: whole numbers are read in a fraction of the time of
+/// others.
+#[derive(Serialize, Deserialize)]
+struct BlockInFile {
+    score: f64,
+    rates: Vec<f64>,
+    /// Latencies in tenths of a microsecond.
+    latencies_tenth_us: Vec<Vec<u64>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    rounds_tenth_us: Vec<u64>,
+}
+
+impl From<BlockInFile> for BlockReport {
+    fn from(block: BlockInFile) -> BlockReport {
+        let BlockInFile { score, rates, latencies_tenth_us, rounds_tenth_us } = block;
+        let times =
+            |tenths: Vec<u64>| tenths.into_iter().map(|tenths| tenths as f64 / 10.0).collect();
+        let latencies_us = latencies_tenth_us.into_iter().map(times).collect();
+        BlockReport { score, rates, latencies_us, rounds_us: times(rounds_tenth_us) }
+    }
+}
+
+impl From<BlockReport> for BlockInFile {
+    fn from(block: BlockReport) -> BlockInFile {
+        let BlockReport { score, rates, latencies_us, rounds_us } = block;
+        let tenths =
+            |times: Vec<f64>| times.into_iter().map(|time| (10.0 * time).round() as u64).collect();
+        let latencies_tenth_us = latencies_us.into_iter().map(tenths).collect();
+        BlockInFile { score, rates, latencies_tenth_us, rounds_tenth_us: tenths(rounds_us) }
+    }
 }
 
 impl BlockReport {
@@ -273,4 +338,30 @@ pub struct Latency {
     pub p99: Option<f64>,
     /// How many iterations they are of.
     pub iterations: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_drivers_version_is_found() {
+        let text = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\n\
+                    GCC version:  gcc 13.3.0\n";
+        assert_eq!(version_in(text).as_deref(), Some("580.159.04"));
+        assert_eq!(version_in("nothing\n1.2"), None);
+    }
+
+    #[test]
+    fn files_keep_each_timing_as_a_whole_number() {
+        let block = BlockReport {
+            score: 1.5,
+            rates: vec![2.0],
+            latencies_us: vec![vec![0.0, 0.1, 0.3, 12.7, 1e6], vec![]],
+            rounds_us: vec![99.9],
+        };
+        let text = serde_json::to_string(&block).expect("it can be written");
+        assert!(text.contains("[[0,1,3,127,10000000],[]]") && text.contains("[999]"), "{text}");
+        assert_eq!(serde_json::from_str::<BlockReport>(&text).expect("it can be read"), block);
+    }
 }

@@ -1,5 +1,9 @@
 //! Outcomes in files, for programs that start again.
 
+mod fault;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -11,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::device::Device;
 use crate::error::Error;
 
+use self::fault::fault;
 use super::arm::Pieces;
 use super::job::Job;
 use super::outcome::{Machine, Outcome};
@@ -36,6 +41,7 @@ const FORMAT: &str = "green-ctx tune 1";
 pub struct Store {
     path: PathBuf,
     read_only: bool,
+    libraries: BTreeMap<String, String>,
 }
 
 /// Why a file has no outcome that can be used. That is no error: what is asked for is measured then.
@@ -65,13 +71,22 @@ impl Store {
         // An absolute path replaces what it is joined to.
         let path = folder
             .map_or_else(|| path.as_ref().to_owned(), |folder| Path::new(&folder).join(&path));
-        Store { path, read_only: env::var_os(READ_ONLY).as_ref().is_some_and(is_set) }
+        let read_only = env::var_os(READ_ONLY).as_ref().is_some_and(is_set);
+        Store { path, read_only, libraries: BTreeMap::new() }
     }
 
     /// Sets whether the file is never written.
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> Store {
         self.read_only = read_only;
+        self
+    }
+
+    /// Names the version of a library that the jobs' kernels come from, such as cuBLAS or torch: what was
+    /// found with another one is not used, and what is written has been found with this one.
+    #[must_use]
+    pub fn library(mut self, name: impl Into<String>, version: impl Into<String>) -> Store {
+        self.libraries.insert(name.into(), version.into());
         self
     }
 
@@ -85,7 +100,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`Miss`], where there is no file, or none of this format.
+    /// [`Miss`], where there is no file, or none of this format, or one that contradicts itself, such as by
+    /// shares that cannot be together.
     pub fn read(&self) -> Result<Outcome, Miss> {
         let text = fs::read(&self.path).map_err(|error| {
             Miss::new(format!("{} cannot be read: {error}", self.path.display()))
@@ -101,11 +117,11 @@ impl Store {
                 contents.format
             )));
         }
-        Ok(contents.outcome)
+        fault(&contents.outcome).map_or(Ok(contents.outcome), |reason| Err(wrong(&reason)))
     }
 
     /// Reads the outcome, and checks that it was found for these jobs and this request, on such a device with
-    /// such a driver.
+    /// such a driver and such [libraries](Store::library), and that the device has the SMs for it.
     ///
     /// # Errors
     ///
@@ -117,9 +133,31 @@ impl Store {
         request: &Request,
     ) -> Result<Outcome, Miss> {
         let outcome = self.read()?;
-        let here = here(device).map_err(|error| Miss::new(error.to_string()))?;
-        check(&outcome, &here, jobs, request)?;
+        let refused = |error: Error| Miss::new(error.to_string());
+        let (mut machine, pieces) = here(device).map_err(refused)?;
+        machine.libraries.clone_from(&self.libraries);
+        check(&outcome, &(machine, pieces), jobs, request)?;
+        outcome.dry_run(device).map_err(refused)?;
         Ok(outcome)
+    }
+
+    /// Whether [`save`](Store::save) would write the file: false where it is never to be written. Makes a
+    /// file beside it and removes that, for programs that measure for long before they save.
+    ///
+    /// # Errors
+    ///
+    /// What the system says, such as that there is no such folder.
+    pub fn can_save(&self) -> io::Result<bool> {
+        if self.read_only {
+            return Ok(false);
+        }
+        if self.path.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        let part = self.part();
+        File::create_new(&part)?;
+        fs::remove_file(&part)?;
+        Ok(true)
     }
 
     /// Writes an outcome: whoever reads at the same time finds the former file or the new one. Does nothing
@@ -127,18 +165,24 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// What the system says. The former file is as it was then.
+    /// What the system says, and [`InvalidData`](io::ErrorKind::InvalidData) for an outcome that
+    /// [`read`](Store::read) would refuse, since it has a number that is not finite, for example. The former
+    /// file is as it was then.
     pub fn save(&self, outcome: &Outcome) -> io::Result<bool> {
         if self.read_only {
             return Ok(false);
         }
+        if let Some(reason) = fault(outcome) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+        }
+        let mut outcome = Cow::Borrowed(outcome);
+        if !self.libraries.is_empty() {
+            self.add_libraries(outcome.to_mut());
+        }
         let contents = Contents { format: FORMAT.to_owned(), outcome };
         let mut text = serde_json::to_vec(&contents)?;
         text.push(b'\n');
-        let mut name = self.path.file_name().unwrap_or_default().to_owned();
-        let number = SAVED.fetch_add(1, Ordering::Relaxed);
-        name.push(format!(".{}.{number}.{:08x}.part", process::id(), fastrand::u32(..)));
-        let part = self.path.with_file_name(name);
+        let part = self.part();
         let write = || {
             let mut file = File::create_new(&part)?;
             file.write_all(&text)?;
@@ -150,6 +194,20 @@ impl Store {
             let _ = fs::remove_file(&part);
         })?;
         Ok(true)
+    }
+
+    /// A name beside the file, which nobody else uses.
+    fn part(&self) -> PathBuf {
+        let mut name = self.path.file_name().unwrap_or_default().to_owned();
+        let number = SAVED.fetch_add(1, Ordering::Relaxed);
+        name.push(format!(".{}.{number}.{:08x}.part", process::id(), fastrand::u32(..)));
+        self.path.with_file_name(name)
+    }
+
+    fn add_libraries(&self, outcome: &mut Outcome) {
+        if let Some(machine) = &mut outcome.machine {
+            machine.libraries.extend(self.libraries.clone());
+        }
     }
 }
 
@@ -172,7 +230,8 @@ pub fn tuned(
         Ok(outcome) => return Ok(outcome),
         Err(miss) => missed(&miss),
     }
-    let outcome = runner::run(device, jobs, request, go_on)?;
+    let mut outcome = runner::run(device, jobs, request, go_on)?;
+    store.add_libraries(&mut outcome);
     if outcome.complete
         && let Err(error) = store.save(&outcome)
     {
@@ -211,6 +270,13 @@ fn check(
     differs("the device", then.device.clone(), machine.device.clone())?;
     differs("the number of SMs", then.sm_count.to_string(), machine.sm_count.to_string())?;
     differs("the driver", then.driver.to_string(), machine.driver.to_string())?;
+    if let (Some(then), Some(now)) = (&then.driver_version, &machine.driver_version) {
+        differs("the driver's version", then.clone(), now.clone())?;
+    }
+    for (name, version) in &machine.libraries {
+        let known = then.libraries.get(name).map_or("not recorded", String::as_str);
+        differs(&format!("the version of {name}"), known.to_owned(), version.clone())?;
+    }
     differs("the version of green-ctx", then.green_ctx.clone(), machine.green_ctx.clone())?;
     let all = |pieces: &Pieces| format!("{} SMs in units of {}", pieces.sms, pieces.unit);
     differs("what was divided", all(&outcome.pieces), all(pieces))?;
@@ -235,4 +301,41 @@ fn check(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::{Model, ModelJob};
+    use super::*;
+    use crate::Version;
+    use crate::device::ComputeCapability;
+    use crate::driver::DriverInfo;
+
+    #[test]
+    fn drivers_of_one_version_of_cuda_differ() {
+        let pieces = Pieces { sms: 132, unit: 8, odd: 12 };
+        let mut model = Model::new(pieces.clone(), vec![ModelJob::default(); 2], 1);
+        let (jobs, request) = (["a", "b"].map(Profile::new), Request::default());
+        let tuned = super::super::with(&mut model, &jobs, &pieces, &request, &mut |_| true);
+        let mut outcome = tuned.expect("it runs");
+        let machine = |driver: Option<&str>| Machine {
+            driver: DriverInfo { version: Version::from_number(13_000), profile: None },
+            device: "H200".to_owned(),
+            sm_count: 132,
+            compute_capability: ComputeCapability { major: 9, minor: 0 },
+            green_ctx: "1.0.0".to_owned(),
+            driver_version: driver.map(str::to_owned),
+            libraries: BTreeMap::new(),
+        };
+        let mut checked = |then, now| {
+            outcome.machine = Some(machine(then));
+            let checked = check(&outcome, &(machine(now), pieces.clone()), &jobs, &request);
+            checked.map_err(|miss| miss.to_string())
+        };
+        assert_eq!(checked(Some("580.1"), Some("580.1")), Ok(()));
+        let differs = "the driver's version was 580.1 and is 580.2".to_owned();
+        assert_eq!(checked(Some("580.1"), Some("580.2")), Err(differs));
+        // Where nobody reports it, nobody knows.
+        assert_eq!((checked(None, Some("580.1")), checked(Some("580.1"), None)), (Ok(()), Ok(())));
+    }
 }
