@@ -148,6 +148,16 @@ impl Builder {
         Ok(job.key(about).keep(keep))
     }
 
+    /// The version of cuBLAS, where a job uses it.
+    ///
+    /// # Errors
+    ///
+    /// [`JobError::Cublas`].
+    pub fn cublas_version(&self) -> Result<Option<String>, JobError> {
+        let cublas = self.cublas.get().and_then(Option::as_ref);
+        Ok(cublas.map(Cublas::version).transpose()?)
+    }
+
     fn device(&self) -> &Device {
         self.stream.context().device()
     }

@@ -5,12 +5,11 @@ mod models;
 mod progress;
 mod question;
 
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use green_ctx::tune::{self, Outcome as Tuned, Pieces, Store, TuneError};
+use green_ctx::tune::{self, ArmKind, Outcome as Tuned, Pieces, Store, TuneError};
 use green_ctx::{Device, Error};
 
 pub(crate) use self::answer::Answer;
@@ -19,7 +18,7 @@ pub(crate) use self::progress::line;
 use self::question::Question;
 use crate::Options;
 use crate::failure::Failure;
-use crate::jobs;
+use crate::jobs::{self, Builder};
 use crate::output::{DeviceObject, DriverObject, Outcome, heading};
 use crate::picture::Picture;
 
@@ -69,6 +68,9 @@ pub(crate) struct Arguments {
     /// Tries counts of SMs in steps of so many, rounded up to what the device can give.
     #[arg(long, value_name = "SMS", default_value_t = 1)]
     step: u32,
+    /// Leaves out arms of a kind: sequential, streams, priority or partition.
+    #[arg(long, value_name = "KIND", value_parser = question::kind)]
+    leave_out: Vec<ArmKind>,
     /// The library libcublas.so, or its folder, where it is not found by itself.
     #[arg(long, value_name = "PATH")]
     cublas: Option<PathBuf>,
@@ -79,7 +81,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Shows what a file keeps, and measures nothing.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["jobs", "arrivals", "budget", "floors", "out", "cublas"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["jobs", "arrivals", "goal", "budget", "floors", "step", "leave_out", "cublas", "out"])]
     show: Option<PathBuf>,
 }
 
@@ -92,16 +94,24 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
     let device = options.driver.device(options.device)?;
     let picture = arguments.svg.clone().map(Picture::open).transpose()?;
     let store = arguments.out.as_ref().map(Store::new);
+    let of_file = |store: &Store, source| Failure::File { path: store.path().to_owned(), source };
+    if let Some(store) = &store {
+        store.can_save().map_err(|source| of_file(store, source))?;
+    }
     let outcome = measure(&device, arguments, &question)?;
     if let Some(picture) = picture {
         picture.write(&crate::tuning_svg(&outcome))?;
     }
-    if let Some(store) = store {
-        let path = || store.path().to_owned();
-        store.save(&outcome).map_err(|source| Failure::File { path: path(), source })?;
+    let mut kept = None;
+    if let Some(store) = &store {
+        let is_kept = store.save(&outcome).map_err(|source| of_file(store, source))?;
+        kept = Some(match is_kept {
+            true => format!("kept in  {}\n", store.path().display()),
+            false => "not kept: files are read-only\n".to_owned(),
+        });
     }
     let text = heading(device.driver(), &DeviceObject::of(&device)?);
-    answer(options, arguments, &outcome, text, || {
+    answer(options, arguments, &outcome, [text, kept.unwrap_or_default()], || {
         Ok(Answer::of(
             DriverObject::of(device.driver()),
             Some(DeviceObject::of(&device)?),
@@ -123,14 +133,16 @@ fn show(options: &Options, arguments: &Arguments, file: &Path) -> Result<Outcome
             machine.driver, machine.device, machine.sm_count, machine.compute_capability
         )
     });
-    answer(options, arguments, &outcome, text, || Ok(Answer::of_file(&outcome)))
+    let texts = [text, String::new()];
+    answer(options, arguments, &outcome, texts, || Ok(Answer::of_file(&outcome)))
 }
 
+/// The answer: as text with a heading, and with where the outcome is kept.
 fn answer<'a>(
     options: &Options,
     arguments: &Arguments,
     outcome: &'a Tuned,
-    mut text: String,
+    [mut text, kept]: [String; 2],
     answer: impl FnOnce() -> Result<Answer<'a>, Failure>,
 ) -> Result<Outcome, Failure> {
     let status = if outcome.verdict.meets { 0 } else { NOT_MET };
@@ -139,11 +151,9 @@ fn answer<'a>(
     }
     text.push('\n');
     text.push_str(&outcome.explain());
-    for (what, path) in [("kept in", &arguments.out), ("picture", &arguments.svg)] {
-        if let Some(path) = path {
-            // Writing to a string does not fail.
-            let _ = writeln!(text, "{what}  {}", path.display());
-        }
+    text.push_str(&kept);
+    if let Some(path) = &arguments.svg {
+        text.push_str(&format!("picture  {}\n", path.display()));
     }
     Ok(Outcome { text, status })
 }
@@ -167,8 +177,14 @@ fn measure(device: &Device, arguments: &Arguments, question: &Question) -> Resul
         models::mark(&mut outcome);
         Ok(outcome)
     } else {
-        let mut jobs = question.jobs(device, arguments.cublas.as_deref())?;
-        tune::run(device, &mut jobs, &question.request(), &mut go_on).map_err(failure)
+        let builder = Builder::new(device, arguments.cublas.as_deref())?;
+        let mut jobs = question.jobs(&builder)?;
+        let mut outcome =
+            tune::run(device, &mut jobs, &question.request(), &mut go_on).map_err(failure)?;
+        if let (Some(machine), Some(version)) = (&mut outcome.machine, builder.cublas_version()?) {
+            machine.libraries.insert("cublas".to_owned(), version);
+        }
+        Ok(outcome)
     }
 }
 

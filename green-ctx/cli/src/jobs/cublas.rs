@@ -33,6 +33,7 @@ type Create = unsafe extern "C" fn(*mut RawHandle) -> c_int;
 type Destroy = unsafe extern "C" fn(RawHandle) -> c_int;
 type SetWorkspace = unsafe extern "C" fn(RawHandle, u64, usize) -> c_int;
 type SetStream = unsafe extern "C" fn(RawHandle, CUstream) -> c_int;
+type GetProperty = unsafe extern "C" fn(c_int, *mut c_int) -> c_int;
 type GemmEx = unsafe extern "C" fn(
     RawHandle,
     c_int,
@@ -92,6 +93,7 @@ struct Functions {
     set_stream: SetStream,
     set_workspace: SetWorkspace,
     gemm: GemmEx,
+    get_property: GetProperty,
     /// The functions are theirs.
     _libraries: Vec<Library>,
 }
@@ -139,9 +141,36 @@ impl Cublas {
         let set_workspace = *unsafe { library.get::<SetWorkspace>(b"cublasSetWorkspace_v2\0") }?;
         // SAFETY: as above; an address of the device is a pointer's size.
         let gemm = *unsafe { library.get::<GemmEx>(b"cublasGemmEx\0") }?;
+        // SAFETY: as above; `libraryPropertyType` is an enumeration.
+        let get_property = *unsafe { library.get::<GetProperty>(b"cublasGetProperty\0") }?;
         let _libraries = lt.into_iter().chain([library]).collect();
-        let functions = Functions { create, destroy, set_stream, set_workspace, gemm, _libraries };
+        let functions = Functions {
+            create,
+            destroy,
+            set_stream,
+            set_workspace,
+            gemm,
+            get_property,
+            _libraries,
+        };
         Ok(Cublas { inner: Arc::new(functions) })
+    }
+
+    /// The library's version, such as `13.1.0`.
+    ///
+    /// # Errors
+    ///
+    /// [`CublasError::Call`].
+    pub fn version(&self) -> Result<String> {
+        // `MAJOR_VERSION`, `MINOR_VERSION` and `PATCH_LEVEL`.
+        let mut parts = [0; 3];
+        for (property, part) in (0..).zip(&mut parts) {
+            // SAFETY: it writes one number, and needs no handle.
+            let status = unsafe { (self.inner.get_property)(property, part) };
+            check("cublasGetProperty", status)?;
+        }
+        let [major, minor, patch] = parts;
+        Ok(format!("{major}.{minor}.{patch}"))
     }
 }
 

@@ -4,8 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use green_ctx::Device;
-use green_ctx::tune::{Arrival, Job, Profile, Request};
+use green_ctx::tune::{ArmKind, Arrival, Job, Profile, Request};
 
 use super::Arguments;
 use crate::failure::Failure;
@@ -53,6 +52,9 @@ impl Question {
             find(&mut jobs, name)?;
             request = request.floor(name, sms);
         }
+        for kind in &arguments.leave_out {
+            request = request.leave_out(*kind);
+        }
         let question = Question { jobs, request };
         Ok(question)
     }
@@ -69,12 +71,18 @@ impl Question {
     }
 
     /// The jobs on a device.
-    pub(super) fn jobs(&self, device: &Device, cublas: Option<&Path>) -> Result<Vec<Job>, Failure> {
-        let builder = Builder::new(device, cublas)?;
+    pub(super) fn jobs(&self, builder: &Builder) -> Result<Vec<Job>, Failure> {
         let build =
             |job: &Named| Ok(builder.job(&job.name, &job.spec)?.arrival(job.arrival.clone()));
         self.jobs.iter().map(build).collect()
     }
+}
+
+/// Reads a kind of arms.
+pub(super) fn kind(text: &str) -> Result<ArmKind, String> {
+    let names = || ArmKind::ALL.map(ArmKind::as_str).join(", ");
+    let found = ArmKind::ALL.into_iter().find(|kind| kind.as_str() == text);
+    found.ok_or_else(|| format!("the kinds are {}", names()))
 }
 
 /// Names jobs by their kinds, and where there are several of a kind, by kind and size.

@@ -1,10 +1,11 @@
 //! `green-ctx tune`: without a GPU it runs in the model, in virtual time.
 
 use std::fs;
+use std::path::Path;
 
 use serde_json::Value;
 
-use crate::{DEVICE, DRIVER, Folder, simulated};
+use crate::{DEVICE, DRIVER, Folder, Run, command, simulated};
 
 /// The keys of an object, in their order in the text.
 fn keys(value: &Value) -> Vec<&str> {
@@ -71,6 +72,21 @@ fn what_was_found_is_kept_drawn_and_shown_again() {
         figures[..end.expect("a file's name")].to_owned()
     };
     assert_eq!(explained(&shown.out), explained(&answer.out));
+    // Where nothing is written, nothing is said to be kept; and the folder is the one that was named.
+    let other = folder.file("other.json");
+    let pair = ["tune", "--job", "gemm", "--job", "copy", "--out", "other.json"];
+    let parent = Path::new(&other).parent().expect("a folder");
+    let only = |value: &str| {
+        let more = [("GREEN_CTX_TUNE_DIR", parent), ("GREEN_CTX_TUNE_READ_ONLY", value.as_ref())];
+        let mut command = command(&[&["--driver", "sim"], &pair[..]].concat());
+        Run::of(command.envs(more).output().expect("the command starts"))
+    };
+    let answer = only("1");
+    assert!(answer.out.contains("not kept: files are read-only"), "{}", answer.out);
+    assert!(!answer.out.contains("kept in") && !Path::new(&other).exists());
+    let answer = only("0");
+    assert!(answer.out.contains(&format!("kept in  {other}")), "{}", answer.out);
+    assert!(Path::new(&other).exists());
     fs::write(&file, "{").expect("it can be written");
     let broken = simulated(&["tune", "--show", &file, "--json"]);
     assert_eq!((broken.status, broken.json()["error"]["kind"].as_str()), (2, Some("usage")));
@@ -107,9 +123,26 @@ fn wrong_requests_say_what_would_be_right() {
         (&["--job", "gemm", "--job", "copy", "--floor", "gemm:200"], "200 SMs together, of 132"),
         (&[], "--job"),
         (&["--show", "/no/file"], "/no/file"),
+        (&["--show", "/no/file", "--goal", "throughput"], "'--goal <GOAL>'"),
+        (&["--show", "/no/file", "--step", "8"], "'--step <SMS>'"),
+        (&["--show", "/no/file", "--leave-out", "streams"], "'--leave-out <KIND>'"),
+        (&["--job", "gemm", "--job", "copy", "--leave-out", "best"], "the kinds are sequential"),
+        (&["--job", "gemm", "--job", "copy", "--out", "/no/folder/file"], "/no/folder/file"),
     ] {
         let answer = simulated(&[&["tune"], arguments].concat());
         assert_eq!((answer.status, answer.out.as_str()), (2, ""), "{arguments:?}");
         assert!(answer.err.contains(words), "{arguments:?}: {}", answer.err);
     }
+}
+
+#[test]
+fn kinds_are_left_out() {
+    let pair = ["tune", "--job", "gemm", "--job", "copy", "--json"];
+    let left_out = ["--leave-out", "sequential", "--leave-out", "partition"];
+    let answer = simulated(&[&pair[..], &left_out].concat());
+    assert_eq!(answer.status, 0, "{}", answer.err);
+    let value = answer.json();
+    let arms = value["arms"].as_array().expect("arms");
+    let is_left = |arm: &Value| arm["kind"] == "streams" || arm["kind"] == "priority";
+    assert!(!arms.is_empty() && arms.iter().all(is_left), "{arms:?}");
 }
