@@ -335,6 +335,31 @@ def test_without_jobs_a_miss_is_an_error(kept, tmp_path):
         load_tuning(tmp_path)
 
 
+def test_another_torch_is_tuned_for_again(graphs, tmp_path, caplog, torch, monkeypatch):
+    caplog.set_level(logging.INFO, "green_ctx_torch")
+    path = tmp_path / "kept.json"
+    monkeypatch.delattr(torch, "__version__")
+    tune(graphs, budget=BUDGET).save(path)
+    monkeypatch.setattr(torch, "__version__", "2.11.0", raising=False)
+    # What was found without torch does not depend on it.
+    with tuned(path):
+        pass
+    for version, reason in [("2.11.0", "torch was not recorded"), ("2.12.0", "torch was 2.11.0 and is 2.12.0")]:
+        monkeypatch.setattr(torch, "__version__", version)
+        caplog.clear()
+        with tuned(path, graphs, budget=BUDGET):
+            assert reason in caplog.text
+        caplog.clear()
+        with tuned(path, graphs, budget=BUDGET, progress=never):
+            assert not caplog.records
+        with tuned(path):
+            pass
+    monkeypatch.setattr(torch, "__version__", "2.13.0")
+    with pytest.raises(ValueError, match="the version of torch was 2.12.0 and is 2.13.0; give the jobs"):
+        with tuned(path):
+            pass
+
+
 def test_files_are_where_the_environment_says(graphs, tmp_path, monkeypatch):
     monkeypatch.setenv("GREEN_CTX_TUNE_DIR", str(tmp_path))
     monkeypatch.setenv("GREEN_CTX_TUNE_READ_ONLY", "1")

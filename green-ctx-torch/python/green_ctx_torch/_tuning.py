@@ -158,10 +158,10 @@ def tuned(
                 ...
 
     The file is used where it was found for jobs of the same names, keys and arrivals, the same goal, weights,
-    step, floors and kinds of arms, on such a device with the same driver. Otherwise the logger
-    "green_ctx_torch" says at level INFO why it is not, the jobs are tuned as `tune` does, and the file keeps
-    the outcome. One that `progress` has ended early is used and not kept; that the file cannot be written is
-    a warning.
+    step, floors and kinds of arms, on such a device with the same driver, and with the version of torch that
+    the program has imported, if it has. Otherwise the logger "green_ctx_torch" says at level INFO why it is
+    not, the jobs are tuned as `tune` does, and the file keeps the outcome. One that `progress` has ended
+    early is used and not kept; that the file cannot be written is a warning.
 
     Without jobs nothing is measured: the file is used for the jobs that it names, and for its own goal unless
     one is given. FileNotFoundError where there is none, ValueError where it cannot be used here.

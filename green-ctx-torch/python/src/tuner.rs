@@ -1,5 +1,6 @@
 //! Tunes jobs that are Python's: functions, and graphs that torch has captured.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -99,10 +100,13 @@ impl _Tuner {
         path: PathBuf,
         ranks: Option<Py<_Ranks>>,
     ) -> PyResult<Py<PyAny>> {
+        let store = libraries(py)?
+            .into_iter()
+            .fold(Store::new(path), |store, (name, version)| store.library(name, version));
         let found = blocking(py, || {
             let device = device(self.device)?;
             let load = || {
-                let loaded = Store::new(path).load(&device, &self.profiles(), &self.request);
+                let loaded = store.load(&device, &self.profiles(), &self.request);
                 loaded.map_err(|miss| miss.to_string())
             };
             match ranks {
@@ -135,12 +139,20 @@ impl _Tuner {
         ranks: Option<Py<_Ranks>>,
     ) -> PyResult<TuningOutcome> {
         let works = addresses(works)?;
+        let libraries = libraries(py)?;
+        let complete = move |mut outcome: Outcome| {
+            outcome.notes.extend(notes.iter().cloned());
+            if let Some(machine) = &mut outcome.machine {
+                machine.libraries.clone_from(&libraries);
+            }
+            outcome
+        };
         let outcome = blocking(py, move || {
             let jobs = self.jobs.len();
             if let Some(ranks) = ranks {
                 let ranks = ranks.get();
                 let raised = Arc::new(Raised::with_end(jobs, ranks.end()));
-                let found = self.search_together(works, notes, progress, &raised, ranks);
+                let found = self.search_together(works, complete, progress, &raised, ranks);
                 return match raised.ended() {
                     Some(error) => Err(Fault::Python(error)),
                     None => found,
@@ -151,10 +163,7 @@ impl _Tuner {
             // What Python raised says more than that the search has ended because of it.
             match raised.ended() {
                 Some(error) => Err(Fault::Python(error)),
-                None => found.map(|mut outcome| {
-                    outcome.notes.extend(notes);
-                    outcome
-                }),
+                None => found.map(complete),
             }
         })?;
         Ok(TuningOutcome::new(outcome, Some(self.device)))
@@ -291,7 +300,7 @@ impl _Tuner {
     fn search_together(
         &self,
         works: Vec<Work<usize>>,
-        notes: Vec<String>,
+        complete: impl Fn(Outcome) -> Outcome,
         progress: Option<Py<PyAny>>,
         raised: &Arc<Raised>,
         ranks: &_Ranks,
@@ -301,10 +310,7 @@ impl _Tuner {
         // What `progress` raises, the ranks find out when they next speak to each other, as an interrupt.
         let mut go_on =
             |now: &Progress<'_>| raised.tells(progress.as_ref(), now) || raised.is_ending();
-        let mut complete = |mut outcome: Outcome| {
-            outcome.notes.extend(notes.iter().cloned());
-            Ok(outcome)
-        };
+        let mut complete = |outcome: Outcome| Ok(complete(outcome));
         let found = ranks
             .lend(|ranks| ranks.run(&device, &mut jobs, &self.request, &mut go_on, &mut complete));
         found?.map_err(|error| match error {
@@ -344,13 +350,15 @@ pub(crate) fn _recorded(
 ) -> PyResult<TuningOutcome> {
     let goal = goal.map(|goal| tuning_request::goal(goal, weights)).transpose()?;
     let ordinal = device.ordinal(py)?;
+    let libraries = libraries(py)?;
     let outcome = blocking(py, || {
         let device = self::device(ordinal)?;
-        let Some(ranks) = ranks else { return recorded(&Store::new(path), goal, &device) };
+        let recorded = || recorded(Store::new(path), libraries, goal, &device);
+        let Some(ranks) = ranks else { return recorded() };
         let ranks = ranks.get();
         // Where rank 0 cannot read it, it raises that, and the others hear of it.
         let mut own = match ranks.rank() {
-            0 => Some(recorded(&Store::new(path), goal, &device)?),
+            0 => Some(recorded()?),
             _ => None,
         };
         let find = || own.take().ok_or_else(|| "only rank 0 reads it".to_owned());
@@ -359,8 +367,19 @@ pub(crate) fn _recorded(
     Ok(TuningOutcome::new(outcome, Some(ordinal)))
 }
 
-fn recorded(store: &Store, goal: Option<Goal>, device: &Device) -> Result<Outcome, Fault> {
-    let found = tuning_outcome::read(store)?;
+fn recorded(
+    mut store: Store,
+    libraries: BTreeMap<String, String>,
+    goal: Option<Goal>,
+    device: &Device,
+) -> Result<Outcome, Fault> {
+    let found = tuning_outcome::read(&store)?;
+    // Jobs that did not need torch do not depend on its version.
+    let needs =
+        |name: &str| found.machine.as_ref().is_some_and(|it| it.libraries.contains_key(name));
+    for (name, version) in libraries.into_iter().filter(|(name, _)| needs(name)) {
+        store = store.library(name, version);
+    }
     let jobs = found.jobs.iter();
     let jobs: Vec<Profile> = jobs
         .map(|job| Profile::new(&job.name).arrival(job.arrival.clone()).key(&job.key))
@@ -375,6 +394,17 @@ fn recorded(store: &Store, goal: Option<Goal>, device: &Device) -> Result<Outcom
     loaded.map_err(|miss| {
         Fault::value(format!("{path} is not for here: {miss}; give the jobs, to tune them"))
     })
+}
+
+/// The version of torch, where the program has imported it.
+fn libraries(py: Python<'_>) -> PyResult<BTreeMap<String, String>> {
+    let mut libraries = BTreeMap::new();
+    if let Some(torch) = argument::modules(py)?.get_item("torch")?
+        && let Some(version) = torch.getattr_opt("__version__")?
+    {
+        libraries.insert("torch".to_owned(), version.str()?.to_string());
+    }
+    Ok(libraries)
 }
 
 /// What a device is divided in where nothing of it is held.
