@@ -372,7 +372,7 @@ mod tests {
         let mut model = Model::new(pieces, vec![ModelJob::default(); 2], 1);
         let arm = Arm::priority(vec![i32::MIN, i32::MAX], 132);
         let (duration, iterations) = (Duration::from_millis(10), 2);
-        let block = Block { duration, iterations, rounds: false, first: 0 };
+        let block = Block { duration, iterations, rounds: false, first: 0, start: Duration::ZERO };
         let sample = model.run(&Task::Together(arm), &block).expect("it runs");
         assert!(sample.jobs.iter().all(|job| job.rate.is_finite()), "{sample:?}");
     }
