@@ -101,7 +101,7 @@ fn of_a_hundred_pairs_the_choice_is_close_to_the_best() {
         let mut model = model(seed, &jobs);
         let goal = if seed % 4 == 3 { Goal::Makespan } else { Goal::throughput() };
         let outcome = tune(&mut model, &jobs, &Request::new(goal.clone())).expect("it runs");
-        assert!(outcome.seconds < 10.5, "{}", outcome.seconds);
+        assert!(outcome.seconds <= 10.0, "{}", outcome.seconds);
         let arms = every_arm(&jobs);
         let chosen = choice(&outcome, &arms);
         regrets.push(regret(&model, &goal, &chosen, &arms));

@@ -18,6 +18,8 @@ pub(in crate::tune) struct Pairs {
 
 /// The part of what is left of the budget in which one partition is chosen.
 const CHOICE: f64 = 0.3;
+/// The part of the budget at which no pair begins any more: it has two blocks, and a reference follows.
+const COMPARISON_ENDS: f64 = 0.985;
 /// Partitions of which one is chosen.
 const FINALISTS: usize = 3;
 /// Blocks after which an arm is not the best by chance alone.
@@ -53,7 +55,7 @@ impl<M: Measure> Search<'_, M> {
         };
         self.reference()?;
         let (mut blocks, mut round) = (Vec::new(), 0);
-        while self.has_time(1.0, "the winner beside the best without partitions") {
+        while self.has_time(COMPARISON_ENDS, "the winner beside the best without partitions") {
             self.round += 1;
             // Who turns out to miss the bound is compared no longer, where another meets it.
             let pairs = Pairs { chosen, rival, blocks };
