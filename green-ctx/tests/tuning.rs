@@ -2,6 +2,8 @@
 //! jobs that are wrong. How well it chooses, the trials beside the search say.
 
 mod common;
+#[path = "common/jobs.rs"]
+mod jobs;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,25 +16,9 @@ use green_ctx::sim_0_1::{Fault, Sim};
 use green_ctx::tune::{
     self, ArmKind, Arrival, Goal, Job, JobError, Outcome, Profile, Request, Store, TuneError,
 };
-use green_ctx::{Device, Error, Kernel, LaunchConfig, Library, Stream, StreamOptions};
+use green_ctx::{Device, Error, LaunchConfig, StreamOptions};
+use jobs::{job, kernel, launch};
 use serde_json::{Value, json};
-
-const PTX: &str = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
-
-fn kernel(device: &Device) -> green_ctx::Result<Kernel> {
-    Library::from_ptx(device, PTX)?.kernel("step")
-}
-
-fn launch(kernel: &Kernel, stream: &Stream) -> Result<(), JobError> {
-    // SAFETY: the kernel takes no parameters.
-    Ok(unsafe { stream.launch(kernel, LaunchConfig::new(132, 128), ()) }?)
-}
-
-/// A job that launches one kernel.
-fn job(device: &Device, name: &str) -> green_ctx::Result<Job> {
-    let kernel = kernel(device)?;
-    Ok(Job::new(name, move |stream| launch(&kernel, stream)))
-}
 
 /// A job that is a graph of one kernel.
 fn graph(device: &Device, name: &str) -> green_ctx::Result<Job> {
@@ -377,10 +363,10 @@ fn what_nobody_could_read_is_not_written() -> Tested {
         |outcome| outcome.arms[0].blocks[0].latencies_us[0].push(f64::NAN),
         |outcome| outcome.verdict.arm = Some(1000),
     ];
-    for (place, spoil) in wrong.iter().enumerate() {
-        let mut spoilt = outcome.clone();
-        spoil(&mut spoilt);
-        let error = store.save(&spoilt).expect_err("it is refused");
+    for (place, damage) in wrong.iter().enumerate() {
+        let mut damaged = outcome.clone();
+        damage(&mut damaged);
+        let error = store.save(&damaged).expect_err("it is refused");
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidData, "{place}: {error}");
     }
     assert_eq!(store.read(), Ok(outcome));

@@ -1,6 +1,8 @@
 //! Single blocks on a simulated device: tasks and arrivals that cannot be, and blocks that end by counts.
 
 mod common;
+#[path = "common/jobs.rs"]
+mod jobs;
 
 use std::ptr;
 use std::sync::Arc;
@@ -13,27 +15,11 @@ use green_ctx::graph::CaptureMode;
 use green_ctx::sim_0_1::Sim;
 use green_ctx::sys_0_1::{CUlaunchAttributeID, CUlaunchAttributeValue};
 use green_ctx::tune::{
-    self, Arm, Arrival, Block, Counts, Goal, Job, JobError, Measure, MeasureCounts, Model,
-    ModelJob, Part, Peers, Pieces, Refusal, Request, Runner, Sample, Task,
+    self, Arm, Arrival, Block, Counts, Goal, Job, Measure, MeasureCounts, Model, ModelJob, Part,
+    Peers, Pieces, Refusal, Request, Runner, Sample, Task,
 };
-use green_ctx::{Device, Kernel, LaunchConfig, Library, Stream, StreamOptions};
-
-const PTX: &str = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
-
-fn kernel(device: &Device) -> green_ctx::Result<Kernel> {
-    Library::from_ptx(device, PTX)?.kernel("step")
-}
-
-fn launch(kernel: &Kernel, stream: &Stream) -> Result<(), JobError> {
-    // SAFETY: the kernel takes no parameters.
-    Ok(unsafe { stream.launch(kernel, LaunchConfig::new(132, 128), ()) }?)
-}
-
-/// A job that launches one kernel.
-fn job(device: &Device, name: &str) -> green_ctx::Result<Job> {
-    let kernel = kernel(device)?;
-    Ok(Job::new(name, move |stream| launch(&kernel, stream)))
-}
+use green_ctx::{Device, LaunchConfig, StreamOptions};
+use jobs::{job, kernel, launch};
 
 /// Whether all SMs are free, and no stream and no event is left.
 fn nothing_is_left(sim: &Sim, device: &Device) -> Tested {

@@ -1,6 +1,8 @@
 //! Ranks that tune on simulated devices of their own, with a job that waits for the other rank's.
 
 mod common;
+#[path = "common/jobs.rs"]
+mod jobs;
 
 use std::collections::HashMap;
 use std::panic;
@@ -14,23 +16,8 @@ use green_ctx::sim_0_1::Sim;
 use green_ctx::tune::{
     Goal, Job, JobError, Outcome, RankStore, Ranks, RanksError, Request, StoreError,
 };
-use green_ctx::{Device, Kernel, LaunchConfig, Library, Stream};
-
-const PTX: &str = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
-
-fn kernel(device: &Device) -> green_ctx::Result<Kernel> {
-    Library::from_ptx(device, PTX)?.kernel("step")
-}
-
-fn launch(kernel: &Kernel, stream: &Stream) -> Result<(), JobError> {
-    // SAFETY: the kernel takes no parameters.
-    Ok(unsafe { stream.launch(kernel, LaunchConfig::new(132, 128), ()) }?)
-}
-
-fn job(device: &Device, name: &str) -> green_ctx::Result<Job> {
-    let kernel = kernel(device)?;
-    Ok(Job::new(name, move |stream| launch(&kernel, stream)))
-}
+use green_ctx::{Device, Stream};
+use jobs::{job, kernel, launch};
 
 /// What two ranks have in common: texts, and how many collectives each has begun.
 #[derive(Default)]
