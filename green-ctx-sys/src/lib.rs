@@ -52,4 +52,4 @@ mod table;
 pub use api::SYMBOLS;
 pub use bindings::*;
 pub use load::{Api, GetProcAddress, LIBRARY, LoadError, OLDEST, Unsupported};
-pub use version::Version;
+pub use version::{Version, kernel_driver};

@@ -1,6 +1,7 @@
 //! CUDA versions as the driver counts them.
 
 use core::fmt;
+use std::fs;
 
 /// A CUDA version: 13000 is 13.0, 12040 is 12.4.
 ///
@@ -43,5 +44,35 @@ impl Version {
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.major(), self.minor())
+    }
+}
+
+/// The version of the driver itself, such as `580.159.04`, where the system reports it (Linux does, in
+/// `/proc/driver/nvidia/version`). `cuDriverGetVersion` returns the newest version of CUDA that it supports.
+///
+/// It is that of the driver's part in the kernel, whichever library has been loaded.
+#[must_use]
+pub fn kernel_driver() -> Option<String> {
+    version_in(&fs::read_to_string("/proc/driver/nvidia/version").ok()?)
+}
+
+/// The version in the first line, behind the name of the module.
+fn version_in(text: &str) -> Option<String> {
+    let is_version = |word: &&str| {
+        word.contains('.') && word.chars().all(|letter| letter == '.' || letter.is_ascii_digit())
+    };
+    text.lines().next()?.split_whitespace().find(is_version).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_drivers_own_version_is_found() {
+        let text = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\n\
+                    GCC version:  gcc 13.3.0\n";
+        assert_eq!(version_in(text).as_deref(), Some("580.159.04"));
+        assert_eq!(version_in("nothing\n1.2"), None);
     }
 }

@@ -1,7 +1,6 @@
 //! What the search found.
 
 use std::collections::BTreeMap;
-use std::fs;
 
 use serde::{Deserialize, Serialize};
 
@@ -167,9 +166,9 @@ impl Machine {
     pub(super) fn of(device: &Device) -> Result<Machine> {
         let driver = device.driver().info();
         // A simulated driver is none of the machine's.
-        let reported = driver.profile.is_none().then(|| fs::read_to_string(DRIVER_VERSION));
+        let is_machines = driver.profile.is_none();
         Ok(Machine {
-            driver_version: reported.and_then(Result::ok).and_then(|text| version_in(&text)),
+            driver_version: is_machines.then(green_ctx_sys::kernel_driver).flatten(),
             libraries: BTreeMap::new(),
             driver,
             device: device.name()?,
@@ -178,17 +177,6 @@ impl Machine {
             green_ctx: env!("CARGO_PKG_VERSION").to_owned(),
         })
     }
-}
-
-/// Where Linux's driver reports its version. CUDA reports only the newest version of CUDA that it supports.
-const DRIVER_VERSION: &str = "/proc/driver/nvidia/version";
-
-/// The version in the first line, behind the name of the module.
-fn version_in(text: &str) -> Option<String> {
-    let is_version = |word: &&str| {
-        word.contains('.') && word.chars().all(|letter| letter == '.' || letter.is_ascii_digit())
-    };
-    text.lines().next()?.split_whitespace().find(is_version).map(str::to_owned)
 }
 
 /// What to do, and what it brings.
@@ -343,14 +331,6 @@ pub struct Latency {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_drivers_version_is_found() {
-        let text = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\n\
-                    GCC version:  gcc 13.3.0\n";
-        assert_eq!(version_in(text).as_deref(), Some("580.159.04"));
-        assert_eq!(version_in("nothing\n1.2"), None);
-    }
 
     #[test]
     fn files_keep_each_timing_as_a_whole_number() {

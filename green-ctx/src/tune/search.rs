@@ -115,7 +115,7 @@ pub(super) struct Search<'a, M: Measure> {
     /// Each job's iterations a second in a plain stream.
     alone: Vec<f64>,
     curves: Vec<Curve>,
-    hosts_us: Vec<f64>,
+    hosts: Vec<f64>,
     records: Vec<Record>,
     places: HashMap<Arm, usize>,
     /// Each job's rates in a plain stream, in the course of the search.
@@ -150,7 +150,7 @@ pub(crate) fn search<M: Measure>(
         seconds: Vec::new(),
         alone: Vec::new(),
         curves: vec![Curve::default(); jobs],
-        hosts_us: vec![0.0; jobs],
+        hosts: vec![0.0; jobs],
         records: Vec::new(),
         places: HashMap::new(),
         references: vec![Vec::new(); jobs],
@@ -462,9 +462,19 @@ impl<M: Measure> Search<'_, M> {
         self.ranked(is_wanted).first().copied()
     }
 
-    /// Iterations that the goal's percentile needs more than the best arm has.
+    /// How many iterations an arm has and the goal's percentile needs, where these are more.
     fn lacks_samples(&self, place: usize) -> Option<(usize, usize)> {
         let (job, percentile) = self.scorer.percentile()?;
+        self.lacks_samples_of(place, job, percentile)
+    }
+
+    /// How many iterations an arm has and a percentile of a job needs, where these are more.
+    fn lacks_samples_of(
+        &self,
+        place: usize,
+        job: usize,
+        percentile: f64,
+    ) -> Option<(usize, usize)> {
         let found: usize = self.records[place]
             .samples
             .iter()

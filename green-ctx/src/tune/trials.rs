@@ -370,11 +370,21 @@ fn what_the_host_binds_and_too_few_samples_are_reported() {
     let mut jobs = short_beside_long();
     jobs[0].host_us = 80.0;
     let outcome = tune(&mut model(1, &jobs), &jobs, &Request::default()).expect("it runs");
-    assert_eq!(outcome.jobs.iter().map(|job| job.host_bound).collect::<Vec<_>>(), [true, false]);
+    let bound =
+        |outcome: &Outcome| outcome.jobs.iter().map(|job| job.host_bound).collect::<Vec<_>>();
+    assert_eq!(bound(&outcome), [true, false]);
+    jobs[0].arrival = Arrival::poisson(2000.0, 7);
+    let outcome = tune(&mut model(1, &jobs), &jobs, &Request::default()).expect("it runs");
+    assert_eq!(bound(&outcome), [true, false]);
+    jobs[0].host_us = 5.0;
+    let outcome = tune(&mut model(1, &jobs), &jobs, &Request::default()).expect("it runs");
+    assert_eq!(bound(&outcome), [false, false]);
+    let note = outcome.notes.iter().find(|note| note.contains("p99 of b needs 500 iterations"));
+    assert!(note.is_none(), "no latency of b is measured: {note:?}");
     jobs[0] = ModelJob { blocks: 1000, block_us: 500.0, ..ModelJob::default() };
     let request = Request::new(Goal::keep("a", 0.999, 50_000.0));
     let outcome = tune(&mut model(1, &jobs), &jobs, &request).expect("it runs");
-    let note = outcome.notes.iter().find(|note| note.contains("needs 5000 iterations"));
+    let note = outcome.notes.iter().find(|note| note.contains("p99.9 of a needs 5000 iterations"));
     assert!(note.is_some_and(|note| note.contains("a budget of")), "{:?}", outcome.notes);
 }
 

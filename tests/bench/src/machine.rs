@@ -31,21 +31,12 @@ impl Machine {
             sm_count: device.sm_count()?,
             compute_capability: device.compute_capability()?.to_string(),
             cuda: device.driver().version().to_string(),
-            driver: if simulated { None } else { kernel_driver() },
+            driver: if simulated { None } else { green_ctx::sys_0_1::kernel_driver() },
             processor: processor(),
             commit: commit.to_owned(),
             date: date::today(),
         })
     }
-}
-
-/// The version of the driver's part in the kernel, where the system reports it.
-fn kernel_driver() -> Option<String> {
-    let text = std::fs::read_to_string("/proc/driver/nvidia/version").ok()?;
-    let is_version = |word: &&str| {
-        word.contains('.') && word.chars().all(|letter| letter == '.' || letter.is_ascii_digit())
-    };
-    text.lines().next()?.split_whitespace().find(is_version).map(str::to_owned)
 }
 
 /// The host's processor, where the system reports it.

@@ -113,18 +113,9 @@ impl Driver {
             sm_count: u32::try_from(sm_count).unwrap_or(0),
             compute_capability: format!("{major}.{minor}"),
             date: crate::record::today(),
-            kernel_driver: if cuda { kernel_driver() } else { None },
+            kernel_driver: if cuda { green_ctx_sys::kernel_driver() } else { None },
         })
     }
-}
-
-/// The version of the kernel's part of the driver, where the system reports it.
-fn kernel_driver() -> Option<String> {
-    let text = std::fs::read_to_string("/proc/driver/nvidia/version").ok()?;
-    let is_version = |word: &&str| {
-        word.contains('.') && word.chars().all(|letter| letter == '.' || letter.is_ascii_digit())
-    };
-    text.lines().next()?.split_whitespace().find(is_version).map(str::to_owned)
 }
 
 fn simulated(profile: &str) -> Result<(Api, Sim), OpenError> {

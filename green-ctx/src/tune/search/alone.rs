@@ -110,6 +110,16 @@ impl<M: Measure> Search<'_, M> {
         }
     }
 
+    /// The part of an iteration's time in which the host submits it.
+    fn host_part(&self, job: usize, sample: &JobSample) -> f64 {
+        let seconds = match self.question.jobs[job].arrival.depth() {
+            Some(_) => self.seconds_of(job, sample),
+            // What came while the one before it ran has waited.
+            None => 1e-6 * sample.latencies_us.iter().copied().fold(f64::INFINITY, f64::min),
+        };
+        1e-6 * sample.host_us / seconds
+    }
+
     fn rates_alone(&mut self) -> Found<(), M> {
         let jobs = self.question.jobs.len();
         // Forwards and backwards, so that a device that warms up treats all alike.
@@ -125,7 +135,7 @@ impl<M: Measure> Search<'_, M> {
                 return Err(Stopped::Job { job, reason });
             }
             self.references[job].push(sample.rate);
-            self.hosts_us[job] = sample.host_us;
+            self.hosts[job] = self.host_part(job, &sample);
         }
         self.alone = (0..jobs).map(|job| self.rate_alone(job)).collect();
         let begun = self.spent().min(SOLO_ENDS);

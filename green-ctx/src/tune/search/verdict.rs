@@ -54,14 +54,11 @@ impl<M: Measure> Search<'_, M> {
     fn job_report(&self, job: usize) -> JobReport {
         let profile = &self.question.jobs[job];
         let rate = self.alone[job];
-        // An arrival by the clock says nothing of how long an iteration takes.
-        let host_bound =
-            profile.arrival.depth().is_some() && self.hosts_us[job] * rate * 1e-6 > HOST_BOUND;
         JobReport {
             name: profile.name.clone(),
             key: profile.key.clone(),
             arrival: profile.arrival.clone(),
-            host_bound,
+            host_bound: self.hosts[job] > HOST_BOUND,
             rate,
             solo: self.curves[job].rates(),
             references: self.references[job].clone(),
@@ -139,13 +136,7 @@ impl<M: Measure> Search<'_, M> {
         };
         let Some(best) = best else { return self.nothing_ran() };
         let meets = !misses(best) && self.is_known(best);
-        if let Some((found, needed)) = self.lacks_samples(best) {
-            let budget = self.question.budget.as_secs_f64() * needed as f64 / found.max(1) as f64;
-            self.notes.push(format!(
-                "the goal's percentile needs {needed} iterations and the choice had {found}; a budget of \
-                 {budget:.0} s would do"
-            ));
-        }
+        self.name_budgets(best);
         let arm = self.records[best].arm.clone();
         let divides = arm.kind() == ArmKind::Partition;
         let gain = gain.filter(|_| meets && divides).or_else(|| {
@@ -258,6 +249,29 @@ impl<M: Measure> Search<'_, M> {
                 )
             }
             (None, _) => format!("{so}. No partition was measured."),
+        }
+    }
+
+    /// Names the budget that would do for each percentile that an arm has too few iterations for: the goal's,
+    /// and the 99th of other jobs.
+    fn name_budgets(&mut self, place: usize) {
+        let goals = self.scorer.percentile();
+        for (job, profile) in self.question.jobs.iter().enumerate() {
+            let is_goals = goals.filter(|(of, _)| *of == job);
+            let percentile = is_goals.map_or(0.99, |(_, percentile)| percentile);
+            let Some((found, needed)) = self.lacks_samples_of(place, job, percentile) else {
+                continue;
+            };
+            if found == 0 && is_goals.is_none() {
+                continue; // its latencies are not measured
+            }
+            let budget = self.question.budget.as_secs_f64() * needed as f64 / found.max(1) as f64;
+            self.notes.push(format!(
+                "{} of {} needs {needed} iterations and the choice had {found}; a budget of {budget:.0} s \
+                 would do",
+                percentile_name(percentile),
+                profile.name
+            ));
         }
     }
 
