@@ -4,6 +4,7 @@ mod cut;
 mod divide;
 mod floor;
 mod level;
+mod locality;
 mod nested;
 mod obtain;
 mod provision;
@@ -14,6 +15,7 @@ mod workqueue;
 
 pub(crate) use floor::context_of_units;
 pub use level::Resources;
+pub use locality::LocalityDomains;
 pub use provision::{CreateContextError, Provision};
 pub use sm::{LimitSource, SmResource};
 pub use split::{Split, SplitError};

@@ -158,6 +158,15 @@ impl SplitRequest {
         self
     }
 
+    /// Lets groups have SMs of their [locality domain](SplitRequest::locality_domain) beyond those that the
+    /// driver counts for each ([`Device::locality_domains`](crate::Device::locality_domains)): a larger
+    /// domain has more. CUDA 13.5 or newer, not yet run on hardware.
+    #[doc(alias = "CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_SUPPLEMENTAL_SMS")]
+    pub fn supplemental(mut self, supplemental: impl Into<PerGroup<bool>>) -> Self {
+        self.structure.supplemental = Some(supplemental.into());
+        self
+    }
+
     /// Takes only the group of this name of a structured request, and leaves the SMs of the others free.
     /// A request with the same groups gives each of them the same SMs, so that another one can be taken
     /// later, beside this one.
@@ -453,6 +462,15 @@ mod tests {
             let error = refusal(request);
             assert!(error.contains(&format!("given for {count} groups, and the request has 3")));
         }
+    }
+
+    #[test]
+    fn supplemental_sms_are_of_a_domain() {
+        let error = refusal(SplitRequest::from([16]).supplemental(true));
+        assert!(error.contains("say of which"), "{error}");
+        let domain = SplitRequest::from([16, 16]).locality_domain(LocalityDomain::Id(1));
+        let given = groups(domain.supplemental([true, false])).expect("valid");
+        assert_eq!(given.iter().map(|group| group.supplemental).collect::<Vec<_>>(), [true, false]);
     }
 
     #[test]

@@ -75,6 +75,7 @@ pub(crate) struct Structure {
     pub(crate) preferred: Option<PerGroup<u32>>,
     pub(crate) backfill: Option<PerGroup<bool>>,
     pub(crate) locality: Option<PerGroup<LocalityDomain>>,
+    pub(crate) supplemental: Option<PerGroup<bool>>,
 }
 
 /// One group of a structured split, as the driver takes it.
@@ -88,12 +89,21 @@ pub(crate) struct GroupParams {
     pub(crate) preferred: u32,
     pub(crate) backfill: bool,
     pub(crate) locality: Option<LocalityDomain>,
+    /// Only of a locality domain.
+    pub(crate) supplemental: bool,
 }
 
 impl GroupParams {
     /// A group of which only the count is requested.
     pub(crate) fn plain(sm_count: u32, coscheduled: u32) -> GroupParams {
-        GroupParams { sm_count, coscheduled, preferred: 0, backfill: false, locality: None }
+        GroupParams {
+            sm_count,
+            coscheduled,
+            preferred: 0,
+            backfill: false,
+            locality: None,
+            supplemental: false,
+        }
     }
 }
 
@@ -124,14 +134,21 @@ impl Structure {
 
     /// Refuses lists of other lengths than the request's.
     pub(super) fn check(&self, groups: usize) -> Result<(), Refusal> {
-        let Structure { coscheduled, preferred, backfill, locality } = self;
+        let Structure { coscheduled, preferred, backfill, locality, supplemental } = self;
         let check = |values: &Option<PerGroup<u32>>, what| {
             values.as_ref().map_or(Ok(()), |values| values.check(what, groups))
         };
         check(coscheduled, "a co-scheduled count")?;
         check(preferred, "a preferred co-scheduled count")?;
         backfill.as_ref().map_or(Ok(()), |values| values.check("backfill", groups))?;
-        locality.as_ref().map_or(Ok(()), |values| values.check("a locality domain", groups))
+        supplemental.as_ref().map_or(Ok(()), |values| values.check("supplemental SMs", groups))?;
+        match locality {
+            Some(values) => values.check("a locality domain", groups),
+            None if supplemental.is_some() => Err(Refusal::invalid(
+                "supplemental SMs are those of a locality domain; say of which".to_owned(),
+            )),
+            None => Ok(()),
+        }
     }
 
     /// One group of a request as the driver takes it. Refuses what the header rules out, before the
@@ -152,8 +169,11 @@ impl Structure {
         };
         let mut params = GroupParams::plain(sm_count.unwrap_or(0), coscheduled);
         params.preferred = pick(&self.preferred);
-        params.backfill =
-            self.backfill.as_ref().and_then(|values| values.of(index)).unwrap_or(false);
+        let flag = |values: &Option<PerGroup<bool>>| {
+            values.as_ref().and_then(|values| values.of(index)).unwrap_or(false)
+        };
+        params.backfill = flag(&self.backfill);
+        params.supplemental = flag(&self.supplemental);
         params.locality = self.locality.as_ref().and_then(|values| values.of(index));
         validate(name, params, device)?;
         Ok(params)

@@ -82,8 +82,6 @@ impl fmt::Display for LimitSource {
 const LIMITS: Version = Version::new(13, 0);
 /// The first driver that says flags.
 const FLAGS: Version = Version::new(13, 1);
-/// The first driver that says locality domains.
-const DOMAINS: Version = Version::new(13, 4);
 /// The first version whose descriptors take several resources.
 pub(super) const COMPOSITION: Version = Version::new(12, 5);
 
@@ -145,7 +143,7 @@ impl SmResource {
     #[must_use]
     #[doc(alias = "localityDomainId")]
     pub fn locality_domain(&self) -> Option<LocalityDomain> {
-        let known = self.device.driver().version() >= DOMAINS;
+        let known = self.device.driver().version() >= structure::LOCALITY;
         structure::locality_domain(self.flags(), self.sms.localityDomainId).filter(|_| known)
     }
 

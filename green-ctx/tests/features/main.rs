@@ -18,6 +18,7 @@ mod graph_contexts;
 mod graphs;
 mod keeping;
 mod libraries;
+mod locality;
 mod nested;
 mod ownership;
 mod reclaiming;
@@ -45,8 +46,8 @@ use green_ctx::{
 };
 
 /// The drivers that every test runs on.
-const DRIVERS: [&str; 6] =
-    ["h200@12.4", "h200@12.5", "h200@12.8", "h200@13.0", "h200@13.1", "h200@13.4"];
+const DRIVERS: [&str; 7] =
+    ["h200@12.4", "h200@12.5", "h200@12.8", "h200@13.0", "h200@13.1", "h200@13.4", "h200@13.5"];
 
 /// The first driver whose contexts can be made of several pieces.
 const COMPOSITION: Version = Version::new(12, 5);
@@ -56,6 +57,8 @@ const LIMITS: Version = Version::new(13, 0);
 const STRUCTURED: Version = Version::new(13, 1);
 /// The first driver with locality domains.
 const LOCALITY: Version = Version::new(13, 4);
+/// The first driver with SMs beyond those that it counts for each domain.
+const SUPPLEMENTAL: Version = Version::new(13, 5);
 
 /// A simulated driver and its device.
 struct Machine {

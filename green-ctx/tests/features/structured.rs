@@ -7,13 +7,16 @@ use green_ctx::{
 };
 
 use crate::common::{Outcome, group, partition};
-use crate::{LOCALITY, STRUCTURED, contexts, counts, disjoint, each_driver, each_newer_driver, of};
+use crate::{
+    LOCALITY, STRUCTURED, SUPPLEMENTAL, contexts, counts, disjoint, each_driver, each_newer_driver,
+    of,
+};
 
 const CALL: &str = "cuDevSmResourceSplit";
 const LOCALITY_CALL: &str = "cuDevSmResourceSplit with a locality domain";
 
 /// A request with each option that makes it a structured one, what it needs, and what lacks it.
-pub(crate) fn structured_requests() -> [(SplitRequest, Version, &'static str); 6] {
+pub(crate) fn structured_requests() -> [(SplitRequest, Version, &'static str); 7] {
     let request = || of([16, 16]);
     [
         (request().coscheduled(8), STRUCTURED, CALL),
@@ -22,6 +25,11 @@ pub(crate) fn structured_requests() -> [(SplitRequest, Version, &'static str); 6
         (request().backfill(true), STRUCTURED, CALL),
         (request().coscheduled(8).overlapping(true), STRUCTURED, CALL),
         (request().locality_domain(LocalityDomain::Any), LOCALITY, LOCALITY_CALL),
+        (
+            request().locality_domain(LocalityDomain::Any).supplemental(true),
+            SUPPLEMENTAL,
+            "cuDevSmResourceSplit with supplemental SMs",
+        ),
     ]
 }
 

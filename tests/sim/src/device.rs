@@ -73,8 +73,15 @@ pub(crate) fn get_attribute(
     ordinal: i32,
 ) -> Answer {
     let device = driver.state().device(ordinal)?;
+    let topology = &driver.spec.profile().topology;
     let value = match attribute.0 {
         attribute::PCI_BUS_ID => Some((FIRST_BUS + device) as i32),
+        attribute::LOCALITY_DOMAIN_COUNT if driver.spec.version() >= 13_040 => {
+            Some(topology.domains.len() as i32)
+        }
+        attribute::LOCALITY_DOMAIN_MULTIPROCESSOR_COUNT if driver.spec.version() >= 13_040 => {
+            Some(topology.domain_size() as i32)
+        }
         number => driver.spec.profile().attribute(number),
     };
     out.write(value.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)

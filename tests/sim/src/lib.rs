@@ -101,7 +101,7 @@
 //!   other where their alignments are equal. A call without room for results only discovers, and
 //!   from 13.4 on discovery without a constraint finds every SM: both are as users of newer drivers
 //!   report, and the source says where. A count that the GPCs do not have is refused, as users of an
-//!   RTX 5080 report. No part has locality domains, though a real B200 does from 13.4 on.
+//!   RTX 5080 report. Of locality domains the part `b200` has two, one a die.
 //! - The resources of workqueues and of their configuration. They change nothing that a program can
 //!   see, and are given back as they were provisioned. How many workloads they are for
 //!   ([`Profile::workqueue_limit`]) is the documented default; the environment is not read.

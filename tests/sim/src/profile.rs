@@ -134,6 +134,8 @@ pub(crate) mod attribute {
     pub(crate) const MAX_BLOCKS_PER_MULTIPROCESSOR: u32 = 106;
     pub(crate) const MAX_PERSISTING_L2_CACHE_SIZE: u32 = 108;
     pub(crate) const RESERVED_SHARED_MEMORY_PER_BLOCK: u32 = 111;
+    pub(crate) const LOCALITY_DOMAIN_COUNT: u32 = 149;
+    pub(crate) const LOCALITY_DOMAIN_MULTIPROCESSOR_COUNT: u32 = 157;
     /// The last attribute of CUDA 13.5.
     pub(crate) const LAST: u32 = 161;
 }

@@ -32,6 +32,7 @@ const SM_COUNT: usize = 96;
 const MIN_PARTITION: usize = 100;
 const ALIGNMENT: usize = 104;
 const FLAGS: usize = 108;
+const DOMAIN: usize = 112;
 /// An odd factor that spreads tokens over 32 bits, so that damaged ones are noticed.
 const SPREAD: u32 = 0x9e37_79b1;
 
@@ -80,10 +81,11 @@ pub(crate) struct Descriptor {
 
 impl Resource {
     /// Whether both can be in one descriptor: they must come from one split. Groups of a structured
-    /// split must also have the same alignment (header of 13.1).
+    /// split must also have the same alignment and locality domain (headers of 13.1 and 13.4).
     fn combines_with(&self, other: &Resource) -> bool {
-        let alignment = |resource: &Resource| resource.structure.map(|known| known.coscheduled);
-        self.root == other.root && alignment(self) == alignment(other)
+        let kind =
+            |resource: &Resource| resource.structure.map(|known| (known.coscheduled, known.domain));
+        self.root == other.root && kind(self) == kind(other)
     }
 }
 
@@ -146,10 +148,11 @@ impl State {
         put(&mut bytes, SM_COUNT, resource.count);
         // Of the other resources only those of devices and contexts carry minimum and alignment,
         // and only from 13.0 on.
-        if let Some(Structure { coscheduled, flags }) = resource.structure {
+        if let Some(Structure { coscheduled, flags, domain }) = resource.structure {
             put(&mut bytes, MIN_PARTITION, coscheduled);
             put(&mut bytes, ALIGNMENT, coscheduled);
             put(&mut bytes, FLAGS, flags);
+            put(&mut bytes, DOMAIN, domain);
         } else if resource.origin == Origin::Owner && self.version >= 13_000 {
             let Profile { topology, min_partition, alignment, .. } = self.profile;
             let fine = resource.fine.then_some(topology.fine_unit);

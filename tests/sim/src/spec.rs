@@ -7,7 +7,7 @@ use crate::Profile;
 use crate::profile::H200;
 
 /// The driver versions that can be simulated, as the driver itself counts them.
-pub const VERSIONS: &[u32] = &[12_040, 12_050, 12_080, 13_000, 13_010, 13_040];
+pub const VERSIONS: &[u32] = &[12_040, 12_050, 12_080, 13_000, 13_010, 13_040, 13_050];
 
 /// The version that a [`Spec`] without one means: the version that the records are of. It knows
 /// every part.
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(newer(12_050), ["b200", "rtx5080", "rtx5090", "thor"]);
         assert_eq!(newer(12_080), ["thor"]);
         assert!(newer(13_000).is_empty());
-        assert_eq!(Spec::all().count(), 8 * 6 - 4 * 2 - 1);
+        assert_eq!(Spec::all().count(), 8 * 7 - 4 * 2 - 1);
         assert_eq!(
             message("rtx5090@12.4"),
             "a driver for CUDA 12.4 does not know rtx5090; the first that does is for 12.8"
@@ -228,7 +228,7 @@ mod tests {
         );
         assert_eq!(
             message("h200@9.9"),
-            "unknown driver version \"9.9\"; the versions are 12.4, 12.5, 12.8, 13.0, 13.1, 13.4"
+            "unknown driver version \"9.9\"; the versions are 12.4, 12.5, 12.8, 13.0, 13.1, 13.4, 13.5"
         );
         assert!(message("h200@").starts_with("unknown driver version \"\""));
         assert!(message("").starts_with("unknown profile \"\""));

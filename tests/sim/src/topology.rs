@@ -4,12 +4,14 @@
 //! recorded split of an H100 and an H200 and every recorded number of clusters. That other parts
 //! follow them too is not recorded: what is their own are the numbers.
 
+mod domain;
 mod gpc;
 #[cfg(test)]
 mod tests;
 
 use crate::sm_set::SmSet;
 
+pub(crate) use domain::Locality;
 pub(crate) use gpc::GroupRequest;
 
 /// The driver's flag `CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING`.
@@ -40,6 +42,9 @@ pub struct Topology {
     /// The TPCs of each GPC, in the order of their numbers. A TPC that shares clusters with no other
     /// is a GPC of its own here.
     pub gpcs: &'static [u32],
+    /// The GPCs of each locality domain, one domain after the other; empty where the device is not
+    /// divided into domains.
+    pub domains: &'static [usize],
     /// The order in which fine units are handed out, as ranges of TPC numbers.
     pub fine_order: &'static [(u32, u32)],
     /// Splits of the whole device whose groups are known and follow from no rule. Such splits of

@@ -1,7 +1,4 @@
 //! NVIDIA B200. Nothing was recorded on one.
-//!
-//! Drivers from 13.4 on divide a real one into locality domains. Those are not simulated: the
-//! attribute that counts them is 0, and no SMs are found in any.
 
 use super::{MIB, Origin, Profile, Provenance, Source, common};
 use crate::topology::Topology;
@@ -21,6 +18,11 @@ pub(super) const B200: Profile = Profile {
                 data: "GPCs",
                 origin: Origin::Modelled,
                 from: "148 SMs spread evenly over two dies of four GPCs",
+            },
+            Source {
+                data: "locality domains, from 13.4 on",
+                origin: Origin::Modelled,
+                from: "one domain for each die, by the header of 13.5",
             },
             Source {
                 data: "memory, memory bus and L2",
@@ -55,6 +57,7 @@ pub(super) const B200: Profile = Profile {
         // Two dies of 37 TPCs, each of 4 GPCs of up to 10. How many each GPC has is not public:
         // this is the most even way.
         gpcs: &[10, 10, 9, 9, 9, 9, 9, 9],
+        domains: &[4, 4],
         fine_order: &[(0, 74)],
         splits: &[],
     },

@@ -56,6 +56,7 @@ pub(super) const TOPOLOGY: Topology = Topology {
     // split of 16, whose TPCs 33 and 40 do not lie beside the unit of TPC 1. The order of the other
     // GPCs does not show, and is taken to be by size as well.
     gpcs: &[4, 8, 8, 8, 8, 8, 9, 9, 1, 1, 1, 1],
+    domains: &[],
     fine_order: &[(0, 8), (62, 66), (8, 62)],
     splits: SPLITS,
 };

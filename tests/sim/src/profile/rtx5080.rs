@@ -48,6 +48,7 @@ pub(super) const RTX5080: Profile = Profile {
         min_group: 8,
         // The full GB203, by the white paper: 7 GPCs of 6 TPCs.
         gpcs: &[6, 6, 6, 6, 6, 6, 6],
+        domains: &[],
         fine_order: &[(0, 42)],
         splits: &[],
     },

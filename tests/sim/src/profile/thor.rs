@@ -61,6 +61,7 @@ pub(super) const THOR: Profile = Profile {
         // 3 GPCs of up to 4 TPCs, by the technical reference manual. How many each has of the 10
         // TPCs of a T5000 is not public: this is the most even way.
         gpcs: &[4, 3, 3],
+        domains: &[],
         fine_order: &[(0, 10)],
         splits: &[],
     },

@@ -3,7 +3,8 @@
 //! Nothing here is recorded. What the header of 13.5 says is done; what it leaves open is marked.
 
 use green_ctx_sys::{
-    CU_DEV_SM_RESOURCE_GROUP_PARAMS, CUdevResource, CUdevSmResourceGroup_flags, CUresult,
+    CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID_ANY, CU_DEV_SM_RESOURCE_GROUP_PARAMS,
+    CUdevResource, CUdevSmResourceGroup_flags, CUresult,
 };
 
 use super::{Bytes, Origin, Resource, read};
@@ -14,13 +15,15 @@ use crate::handle;
 use crate::pointer::{Answer, Ptr};
 use crate::sm_set::SmSet;
 use crate::state::State;
-use crate::topology::GroupRequest;
+use crate::topology::{GroupRequest, Locality};
 
 const BACKFILL: u32 = CUdevSmResourceGroup_flags::CU_DEV_SM_RESOURCE_GROUP_BACKFILL.0;
 const LOCALITY_DOMAIN: u32 =
     CUdevSmResourceGroup_flags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID.0;
 const SUPPLEMENTAL_SMS: u32 =
     CUdevSmResourceGroup_flags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_SUPPLEMENTAL_SMS.0;
+/// The number that stands for any domain, unsigned as the field that it is in.
+const ANY_DOMAIN: u32 = CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID_ANY.cast_unsigned();
 /// The flags of a group and the versions whose headers have them.
 const FLAGS: [(u32, u32); 3] =
     [(BACKFILL, 13_010), (LOCALITY_DOMAIN, 13_040), (SUPPLEMENTAL_SMS, 13_050)];
@@ -32,6 +35,8 @@ pub(crate) struct Structure {
     /// the same number is not recorded.
     pub(crate) coscheduled: u32,
     pub(crate) flags: u32,
+    /// The locality domain, 0 where the flags say nothing of one.
+    pub(crate) domain: u32,
 }
 
 const CONFIGURATION: CUresult = CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
@@ -55,8 +60,17 @@ fn request(
     if params.flags & !known_flags(version) != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    // No simulated part has locality domains, and in one that is not there are no SMs.
-    if params.flags & (LOCALITY_DOMAIN | SUPPLEMENTAL_SMS) != 0 {
+    let near = match params.flags & (LOCALITY_DOMAIN | SUPPLEMENTAL_SMS) {
+        0 => profile.topology.all(),
+        // A modifier of a flag that is not there. The header does not say.
+        SUPPLEMENTAL_SMS => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        flags => profile.topology.near(Locality {
+            domain: (params.localityDomainId != ANY_DOMAIN).then_some(params.localityDomainId),
+            supplemental: flags & SUPPLEMENTAL_SMS != 0,
+        }),
+    };
+    // In a domain that is not there are no SMs.
+    if near.is_empty() {
         return Err(CONFIGURATION);
     }
     let pair = profile.topology.fine_unit;
@@ -83,7 +97,7 @@ fn request(
     // A preference that is no multiple counts as the multiple below. It is a hint, so that none is
     // refused; the header does not say.
     let preferred = params.preferredCoscheduledSmCount / coscheduled * coscheduled;
-    Ok(GroupRequest { count, coscheduled, preferred: preferred.max(coscheduled), backfill })
+    Ok(GroupRequest { count, coscheduled, preferred: preferred.max(coscheduled), backfill, near })
 }
 
 impl State {
@@ -142,7 +156,9 @@ pub(crate) fn split(
         }
         free = free.difference(sms);
         asked.smCount = sms.len();
-        chosen.push((sms, Structure { coscheduled: request.coscheduled, flags: asked.flags }));
+        let domain = if asked.flags & LOCALITY_DOMAIN != 0 { asked.localityDomainId } else { 0 };
+        let GroupRequest { coscheduled, .. } = request;
+        chosen.push((sms, Structure { coscheduled, flags: asked.flags, domain }));
     }
 
     // A call that fails has written nothing, and one without room for results writes no remainder,
@@ -164,7 +180,8 @@ pub(crate) fn split(
     }
     // Nothing is said of how the SMs of the remainder lie, beyond that they come in pairs; which
     // alignment it states is not recorded.
-    let structure = Structure { coscheduled: state.profile.topology.fine_unit, flags: 0 };
+    let coscheduled = state.profile.topology.fine_unit;
+    let structure = Structure { coscheduled, flags: 0, domain: 0 };
     let bytes = state.encode_structured(input, Origin::Rest, free, structure);
     remainder.write_bytes(&bytes)
 }

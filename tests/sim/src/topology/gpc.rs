@@ -17,6 +17,8 @@ pub(crate) struct GroupRequest {
     pub(crate) preferred: u32,
     /// Whether SMs from anywhere make up what the co-scheduled ones do not reach.
     pub(crate) backfill: bool,
+    /// Where the co-scheduled ones must lie.
+    pub(crate) near: SmSet,
 }
 
 impl Topology {
@@ -50,17 +52,19 @@ impl Topology {
     /// had.
     pub(crate) fn gather(&self, free: SmSet, request: GroupRequest) -> Option<SmSet> {
         let most = request.count.unwrap_or(free.len());
+        let near = free.intersection(request.near);
         let mut group = SmSet::default();
         for size in [request.preferred, request.coscheduled] {
             while group.len() + size <= most
-                && let Some(sms) = self.together(free.difference(group), size)
+                && let Some(sms) = self.together(near.difference(group), size)
             {
                 group = group.union(sms);
             }
         }
         if request.backfill && !group.is_empty() {
-            // The tail first, so that coarse units stay whole for the groups that follow.
-            for part in [self.tail(), free] {
+            // The tail first, so that coarse units stay whole for the groups that follow; then the
+            // order of the header.
+            for part in [near.intersection(self.tail()), near, self.between_domains(), free] {
                 let others = free.intersection(part).difference(group);
                 let lacking = most.saturating_sub(group.len()) as usize;
                 group = group.union(others.iter().take(lacking).collect());
@@ -85,7 +89,8 @@ mod tests {
     use crate::profile::H200;
 
     fn request(count: Option<u32>, coscheduled: u32) -> GroupRequest {
-        GroupRequest { count, coscheduled, preferred: coscheduled, backfill: false }
+        let near = H200.topology.all();
+        GroupRequest { count, coscheduled, preferred: coscheduled, backfill: false, near }
     }
 
     fn most(coscheduled: u32) -> u32 {
@@ -160,7 +165,7 @@ mod tests {
         assert!(gpc.is_subset(group));
         let whole = GroupRequest { count: None, ..filled };
         assert_eq!(topology.gather(topology.all(), whole), Some(topology.all()));
-        let none = GroupRequest { count: Some(20), coscheduled: 20, preferred: 20, backfill: true };
+        let none = GroupRequest { backfill: true, ..request(Some(20), 20) };
         assert_eq!(topology.gather(topology.all(), none), None);
         assert_eq!(
             topology.gather(topology.all(), GroupRequest { count: None, ..none }),

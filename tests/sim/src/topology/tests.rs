@@ -297,6 +297,7 @@ fn sms_need_not_come_in_pairs() {
         coarse_unit: 4,
         min_group: 4,
         gpcs: &[6, 4, 3],
+        domains: &[],
         fine_order: &[(0, 13)],
         splits: &[],
     };

@@ -13,7 +13,7 @@ const BACKFILL: u32 = 1;
 const LOCALITY_DOMAIN: u32 = 2;
 const SUPPLEMENTAL_SMS: u32 = 4;
 /// The versions that have structured splits.
-const NEWER: [&str; 2] = ["h200@13.1", "h200@13.4"];
+const NEWER: [&str; 3] = ["h200@13.1", "h200@13.4", "h200@13.5"];
 
 /// The parameters of a group: SMs, co-scheduled SMs, preferred co-scheduled SMs and flags.
 fn group(count: u32, coscheduled: u32, preferred: u32, flags: u32) -> Params {
@@ -207,7 +207,8 @@ fn arguments_are_checked() {
 
 #[test]
 fn flags_are_those_of_the_version() {
-    for (spec, locality) in NEWER.into_iter().zip([INVALID_VALUE, BAD_CONFIGURATION]) {
+    let statuses = [INVALID_VALUE, BAD_CONFIGURATION, BAD_CONFIGURATION];
+    for (spec, locality) in NEWER.into_iter().zip(statuses) {
         let machine = Machine::with_devices(spec, 1);
         let made = |flags| split_device(&machine, &[group(8, 8, 0, flags)]);
         assert_eq!(made(BACKFILL), Ok(vec![8]));
@@ -216,6 +217,7 @@ fn flags_are_those_of_the_version() {
         assert_eq!(made(LOCALITY_DOMAIN | BACKFILL), Err(locality), "{spec}");
         let found = discover(&machine, &[group(0, 8, 0, LOCALITY_DOMAIN)]);
         assert_eq!(found, Err(locality), "{spec}");
+        // Of a flag that is not there it is no modifier.
         assert_eq!(made(SUPPLEMENTAL_SMS), Err(INVALID_VALUE));
         assert_eq!(made(8), Err(INVALID_VALUE));
     }
@@ -252,7 +254,7 @@ fn discovery_finds_what_earlier_groups_left() {
 /// As users of drivers 13.3 and 13.4 report.
 #[test]
 fn discovery_is_as_users_report_it() {
-    for (spec, sms) in NEWER.into_iter().zip([120, 132]) {
+    for (spec, sms) in NEWER.into_iter().zip([120, 132, 132]) {
         let machine = Machine::with_devices(spec, 1);
         let groups = [group(0, 0, 0, 0)];
         assert_eq!(discover(&machine, &groups), Ok(vec![sms]), "{spec}");
@@ -451,4 +453,80 @@ fn clusters_fit_where_the_sms_lie_together() {
         let on = |size| clusters(&machine, stream, size).1;
         assert_eq!([2, 4, 8].map(on), fit, "group {part}");
     }
+}
+
+/// A group of a locality domain.
+fn local(count: u32, domain: u32, flags: u32) -> Params {
+    Params { localityDomainId: domain, ..group(count, 2, 0, LOCALITY_DOMAIN | flags) }
+}
+
+#[test]
+fn locality_domains_are_counted_from_their_version_on() {
+    let attributes = |spec| {
+        let machine = Machine::with_devices(spec, 1);
+        [
+            CUdevice_attribute::CU_DEVICE_ATTRIBUTE_LOCALITY_DOMAIN_COUNT,
+            CUdevice_attribute::CU_DEVICE_ATTRIBUTE_LOCALITY_DOMAIN_MULTIPROCESSOR_COUNT,
+        ]
+        .map(|attribute| {
+            let mut value = -1;
+            ok(call!(machine, cuDeviceGetAttribute(&mut value, attribute, 0)));
+            value
+        })
+    };
+    assert_eq!(["b200@13.1", "b200@13.4", "h200@13.4"].map(attributes), [[0, 0], [2, 72], [0, 0]]);
+}
+
+/// By the header. That the part has a domain of 72 SMs and one of 76 is a model.
+#[test]
+fn groups_lie_in_the_domain_that_they_name() {
+    for spec in ["b200@13.4", "b200@13.5"] {
+        let machine = Machine::with_devices(spec, 1);
+        let device = machine.device();
+        let made = |groups: &[Params]| split(&machine, &device, groups);
+        let counts = |groups: &[Params]| made(groups).map(|(_, counts)| counts);
+
+        let (split, found) = made(&[local(0, 0, 0), local(0, 1, 0)]).expect("both are there");
+        assert_eq!((found, sm_count(&split.rest)), (vec![72, 72], 4));
+        assert_eq!(numbers(&split.groups[1]), [72, 2, 2, LOCALITY_DOMAIN, 1]);
+        let [first, second, _] =
+            &disjoint(&machine, &[&split.groups[..], &[split.rest]].concat())[..]
+        else {
+            panic!("two domains and what is in neither");
+        };
+        // A context of a domain says whose it is.
+        let green = machine.green(&[split.groups[1]]);
+        assert_eq!(numbers(&own(&machine, green)), [72, 2, 2, LOCALITY_DOMAIN, 1]);
+
+        // Any domain means all of them.
+        assert_eq!(counts(&[local(0, u32::MAX, 0)]), Ok(vec![144]));
+        assert_eq!(counts(&[local(72, 0, 0), local(2, 0, 0)]), Err(BAD_CONFIGURATION));
+        assert_eq!(counts(&[local(8, 2, 0)]), Err(BAD_CONFIGURATION), "there are two");
+
+        // Backfill takes the domain first, then what is in none, then the other domain.
+        let (filled, _) = made(&[local(80, 0, BACKFILL)]).expect("there are enough");
+        let sms = &disjoint(&machine, &filled.groups)[0];
+        assert!(first.iter().all(|sm| sms.contains(sm)));
+        assert_eq!(sms.iter().filter(|sm| second.contains(sm)).count(), 4);
+        let both = [local(74, 0, BACKFILL), local(74, 1, BACKFILL)];
+        assert_eq!(counts(&both), Ok(vec![74, 74]));
+
+        // Groups of different domains are no one context's.
+        let mut desc = null_mut();
+        let mut groups = split.groups;
+        let generated =
+            call!(machine, cuDevResourceGenerateDesc(&mut desc, groups.as_mut_ptr(), 2));
+        assert_eq!(generated, BAD_CONFIGURATION);
+    }
+}
+
+#[test]
+fn supplemental_sms_are_those_beyond_what_is_counted() {
+    let machine = Machine::with_devices("b200@13.5", 1);
+    let counts = |domain, flags| split_device(&machine, &[local(0, domain, flags)]);
+    assert_eq!(counts(0, SUPPLEMENTAL_SMS), Ok(vec![76]));
+    assert_eq!(counts(1, SUPPLEMENTAL_SMS), Ok(vec![72]));
+    assert_eq!(counts(u32::MAX, SUPPLEMENTAL_SMS), Ok(vec![148]));
+    let older = Machine::with_devices("b200@13.4", 1);
+    assert_eq!(split_device(&older, &[local(0, 0, SUPPLEMENTAL_SMS)]), Err(INVALID_VALUE));
 }

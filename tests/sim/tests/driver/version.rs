@@ -84,11 +84,11 @@ fn specs_name_what_is_valid() {
     let unknown = "h20".parse::<Spec>().expect_err("there is none");
     assert!(matches!(unknown, SpecError::Profile { .. }));
     assert!(unknown.to_string().starts_with("unknown profile \"h20\"; the profiles are a100, "));
-    let unknown = "h200@13.5".parse::<Spec>().expect_err("there is none");
+    let unknown = "h200@13.9".parse::<Spec>().expect_err("there is none");
     assert!(matches!(unknown, SpecError::Version { .. }));
     assert_eq!(
         unknown.to_string(),
-        "unknown driver version \"13.5\"; the versions are 12.4, 12.5, 12.8, 13.0, 13.1, 13.4"
+        "unknown driver version \"13.9\"; the versions are 12.4, 12.5, 12.8, 13.0, 13.1, 13.4, 13.5"
     );
     for text in ["", "@", "h200@", "@13.0", "H200"] {
         assert!(text.parse::<Spec>().is_err(), "{text:?}");
