@@ -94,6 +94,7 @@ def test_what_the_callers_own_code_raises_passes(call, error, torch):
         'partition({"a": 8}, coscheduled=odd(index=stop))',
         'partition({"a": 8}, backfill=odd(repr=stop))',
         'partition({"a": 8}, locality_domain=odd(index=stop))',
+        'partition({"a": 8}, supplemental=odd(repr=stop))',
         'partition({"a": 8}, workqueue=("balanced", odd(index=stop)))',
         'partition({"a": 8}, workqueue=odd(repr=stop))',
         'dry_run({"a": odd(index=stop)})',

@@ -220,3 +220,10 @@ def test_nothing_is_left_where_torch_is_missing():
         flashinfer.create_green_ctx_streams(0, groups)
     assert all(group.context is None for group in groups)
     assert all_free()
+
+
+def test_a_device_of_one_locality_domain():
+    assert flashinfer.get_locality_domain_count(0) == 1
+    with pytest.raises(RuntimeError, match="device 0 has 1 locality domain; a split by domain needs two"):
+        flashinfer.split_device_green_ctx_by_locality_domain(0)
+    assert all_free()

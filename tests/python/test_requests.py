@@ -79,6 +79,12 @@ def test_a_partitions_stream_has_its_priority():
         assert [priority(part) for part in parts.values()] == [-1, -1]
 
 
+@pytest.mark.parametrize("version", ["13.4", "13.5"])
+def test_locality_domains(version, python):
+    program, folder = str(PROGRAMS / "locality_domains.py"), str(PROGRAMS.parent / "fake_torch")
+    assert python(None, program, folder, GREEN_CTX_SIM=f"b200@{version}") == f"{version}\n"
+
+
 @pytest.mark.parametrize("spec", ["h200@13.1", "h200@13.4"])
 def test_newer_drivers(spec, python):
     assert python(None, str(PROGRAMS / "structured.py"), GREEN_CTX_SIM=spec) == f"{spec}\n"

@@ -161,6 +161,7 @@ def partition(
     preferred_coscheduled: _Each[SupportsIndex] | None = None,
     backfill: _Each[bool] | None = None,
     locality_domain: _Each[SupportsIndex | Literal["any"]] | None = None,
+    supplemental: _Each[bool] | None = None,
     workqueue: _Each[_Workqueue] | None = None,
     priority: _Each[SupportsIndex] | None = None,
 ) -> Partitions: ...
@@ -202,6 +203,7 @@ def dry_run(
     preferred_coscheduled: _Each[SupportsIndex] | None = None,
     backfill: _Each[bool] | None = None,
     locality_domain: _Each[SupportsIndex | Literal["any"]] | None = None,
+    supplemental: _Each[bool] | None = None,
     workqueue: _Each[_Workqueue] | None = None,
     priority: _Each[SupportsIndex] | None = None,
 ) -> DryRun: ...

@@ -14,6 +14,8 @@ different calls may, as FlashInfer's do: a program can keep streams of every siz
   64 and a remainder of 4, are made of pieces of 2 SMs, where the driver may fit fewer clusters of
   blocks, and as long as nobody has SMs for itself.
 - On devices of capability 8.x counts are multiples of 4. FlashInfer's are multiples of 2.
+- There is no `empty_per_locality_domain`: FlashInfer's own allocates memory near to a domain, and its tensors
+  are good for the streams of this module.
 
 `CUdevice` is cuda-python's where that is installed. `CUdevResource` is always the one of this
 module: cuda-python's cannot own anything, and naming SMs does not keep others away from them.
@@ -44,8 +46,10 @@ __all__ = [
     "get_compute_capability",
     "get_cudevice",
     "get_device_resource",
+    "get_locality_domain_count",
     "get_sm_count_constraint",
     "split_device_green_ctx",
+    "split_device_green_ctx_by_locality_domain",
     "split_device_green_ctx_by_sm_count",
     "split_resource",
     "split_resource_by_sm_count",
@@ -262,6 +266,46 @@ def split_device_green_ctx_by_sm_count(
     groups, remaining = split_resource_by_sm_count(cu_dev, resource, counts)
     resources = [*groups, remaining]
     return create_green_ctx_streams(cu_dev, resources), resources
+
+
+def get_locality_domain_count(dev: _torch.device | int) -> int:
+    """How many locality domains the device has: 1 where it is not divided, or the driver knows none."""
+    return _native.get_num_locality_domains(_ordinal(dev))
+
+
+def split_device_green_ctx_by_locality_domain(
+    dev: _torch.device | int, backfill: bool = True
+) -> tuple[list[_torch.cuda.Stream], list[CUdevResource]]:
+    """A partition of each locality domain: as many streams and resources, in the domains' order.
+
+    With `backfill` all SMs are divided evenly, and SMs of no domain make up what a domain lacks. Needs
+    CUDA 13.4 and a device of which no other SMs are held; not yet run on hardware.
+
+    Raises `RuntimeError` where the device has fewer than two domains.
+    """
+    ordinal = _ordinal(dev)
+    domains = _native.get_num_locality_domains(ordinal)
+    if domains < 2:
+        raise RuntimeError(
+            f"device {ordinal} has {domains} locality domain; a split by domain needs two, and CUDA 13.4"
+        )
+    count, minimum, alignment, _ = _native.sm_limits(ordinal)
+    try:
+        contexts = _native.GreenContext.split(
+            num_sms=[count // domains if backfill else 0] * domains,
+            coscheduled_sm_count=2,
+            backfill=bool(backfill),
+            locality_domain_ids=list(range(domains)),
+            device_id=ordinal,
+        )
+    except RuntimeError as error:
+        raise RuntimeError(f"{_TOO_MANY}: {error}") from None
+    resources = []
+    for context in contexts:
+        resource = CUdevResource(ordinal, CUdevSmResource(context.sm_count, minimum, alignment))
+        resource._context = context
+        resources.append(resource)
+    return [context.Stream() for context in contexts], resources
 
 
 def _rounded(resource: CUdevResource, count: int) -> int:

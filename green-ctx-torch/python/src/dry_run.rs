@@ -157,9 +157,11 @@ impl std::fmt::Display for Group {
 /// `partition` could never take is an error here too, with the same message.
 #[pyfunction]
 #[pyo3(signature = (division, device=DeviceId::Current, *, fine=false, coscheduled=None,
-    preferred_coscheduled=None, backfill=None, locality_domain=None, workqueue=None, priority=None),
+    preferred_coscheduled=None, backfill=None, locality_domain=None, supplemental=None, workqueue=None,
+    priority=None),
     text_signature = "(division, device=None, *, fine=False, coscheduled=None, \
-    preferred_coscheduled=None, backfill=None, locality_domain=None, workqueue=None, priority=None)")]
+    preferred_coscheduled=None, backfill=None, locality_domain=None, supplemental=None, workqueue=None, \
+    priority=None)")]
 #[allow(clippy::too_many_arguments, reason = "Python's keywords")]
 pub(crate) fn dry_run(
     py: Python<'_>,
@@ -170,6 +172,7 @@ pub(crate) fn dry_run(
     preferred_coscheduled: Option<&Bound<'_, PyAny>>,
     backfill: Option<&Bound<'_, PyAny>>,
     locality_domain: Option<&Bound<'_, PyAny>>,
+    supplemental: Option<&Bound<'_, PyAny>>,
     workqueue: Option<&Bound<'_, PyAny>>,
     priority: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<DryRun> {
@@ -179,6 +182,7 @@ pub(crate) fn dry_run(
         preferred_coscheduled,
         backfill,
         locality_domain,
+        supplemental,
         workqueue,
         priority,
     };

@@ -1,6 +1,5 @@
 //! Locality domains: parts of a device whose SMs are near to one memory.
 
-use green_ctx::sys_0_1::CUdevice_attribute;
 use green_ctx::{Device, Driver, Version};
 use pyo3::prelude::*;
 
@@ -20,10 +19,7 @@ fn is_known() -> bool {
 
 /// How many domains a device has, of a driver that knows them.
 fn count(device: &Device) -> Result<u32, Fault> {
-    let count = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_LOCALITY_DOMAIN_COUNT;
-    let count = device.attribute(count).map_err(runtime)?;
-    // A device that is not divided is one domain.
-    Ok(u32::try_from(count).unwrap_or(1).max(1))
+    Ok(device.locality_domains().map_err(runtime)?.count)
 }
 
 /// Refuses a domain that a device does not have. What the driver is too old for, the split refuses.

@@ -145,15 +145,18 @@ impl Partitions {
 ///   SMs that are not scheduled together may fill a partition up. They need CUDA 13.1, have not been run
 ///   on hardware yet, round nothing, and take plain counts of a device of which no SMs are held.
 /// - `locality_domain`: the number of the domain that the SMs are taken from, or "any". As `coscheduled`,
-///   from CUDA 13.4 on.
+///   from CUDA 13.4 on. `supplemental`: whether a larger domain gives more SMs than the driver counts for
+///   each, from CUDA 13.5 on.
 ///
 /// ValueError for what the device cannot give, RuntimeError where other partitions hold what is
 /// needed, the driver is too old or there is no usable driver. Nothing is created then.
 #[pyfunction]
 #[pyo3(signature = (division, device=DeviceId::Current, *, fine=false, coscheduled=None,
-    preferred_coscheduled=None, backfill=None, locality_domain=None, workqueue=None, priority=None),
+    preferred_coscheduled=None, backfill=None, locality_domain=None, supplemental=None, workqueue=None,
+    priority=None),
     text_signature = "(division, device=None, *, fine=False, coscheduled=None, \
-    preferred_coscheduled=None, backfill=None, locality_domain=None, workqueue=None, priority=None)")]
+    preferred_coscheduled=None, backfill=None, locality_domain=None, supplemental=None, workqueue=None, \
+    priority=None)")]
 #[allow(clippy::too_many_arguments, reason = "Python's keywords")]
 pub(crate) fn partition(
     py: Python<'_>,
@@ -164,6 +167,7 @@ pub(crate) fn partition(
     preferred_coscheduled: Option<&Bound<'_, PyAny>>,
     backfill: Option<&Bound<'_, PyAny>>,
     locality_domain: Option<&Bound<'_, PyAny>>,
+    supplemental: Option<&Bound<'_, PyAny>>,
     workqueue: Option<&Bound<'_, PyAny>>,
     priority: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Partitions> {
@@ -173,6 +177,7 @@ pub(crate) fn partition(
         preferred_coscheduled,
         backfill,
         locality_domain,
+        supplemental,
         workqueue,
         priority,
     };

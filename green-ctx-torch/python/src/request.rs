@@ -17,6 +17,7 @@ pub(crate) struct Keywords<'a, 'py> {
     pub(crate) preferred_coscheduled: Option<&'a Bound<'py, PyAny>>,
     pub(crate) backfill: Option<&'a Bound<'py, PyAny>>,
     pub(crate) locality_domain: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) supplemental: Option<&'a Bound<'py, PyAny>>,
     pub(crate) workqueue: Option<&'a Bound<'py, PyAny>>,
     pub(crate) priority: Option<&'a Bound<'py, PyAny>>,
 }
@@ -52,7 +53,7 @@ impl Request {
             structured = Some(what);
         }
         if let Some(given) = keywords.backfill {
-            let flags = Values::read("backfill", &division, given, flag)?;
+            let flags = Values::read("backfill", &division, given, |one| flag("backfill", one))?;
             split = split.backfill(flags.per_group("backfill", &division, Some(false))?);
             structured = Some("backfill");
         }
@@ -60,6 +61,12 @@ impl Request {
             let domains = Values::read("locality_domain", &division, given, domain)?;
             split = split.locality_domain(domains.per_group("locality_domain", &division, None)?);
             structured = Some("locality_domain");
+        }
+        if let Some(given) = keywords.supplemental {
+            let what = "supplemental";
+            let flags = Values::read(what, &division, given, |one| flag(what, one))?;
+            split = split.supplemental(flags.per_group(what, &division, Some(false))?);
+            structured = Some(what);
         }
         if let (true, Some(what)) = (keywords.fine, structured) {
             let reason = format!(
@@ -178,9 +185,9 @@ fn count(what: &str, given: &Bound<'_, PyAny>) -> PyResult<u32> {
     Ok(unsigned(what, whole.extract::<Whole>()?.0)?)
 }
 
-fn flag(given: &Bound<'_, PyAny>) -> PyResult<bool> {
-    const EXPECTED: &str = "backfill is True or False, or a mapping by name";
-    given.cast::<PyBool>().map(|flag| flag.is_true()).map_err(|_| unexpected(given, EXPECTED))
+fn flag(what: &str, given: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let expected = format!("{what} is True or False, or a mapping by name");
+    given.cast::<PyBool>().map(|flag| flag.is_true()).map_err(|_| unexpected(given, &expected))
 }
 
 fn domain(given: &Bound<'_, PyAny>) -> PyResult<LocalityDomain> {

@@ -57,6 +57,9 @@ pub struct NotEnoughSms {
     /// that it is not known when it is done. Splits try again to record it.
     #[cfg_attr(feature = "serde", serde(default))]
     pub quarantined: u32,
+    /// Whether they had to be of a [locality domain](crate::resource::LocalityDomain), which has fewer.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub local: bool,
 }
 
 impl fmt::Display for NotEnoughSms {
@@ -81,6 +84,9 @@ impl fmt::Display for NotEnoughSms {
         match within {
             Some(name) => write!(f, ": {name} has {free} SMs, in units of {unit}")?,
             None => write!(f, ": {free} of the device's {total} SMs are free, in units of {unit}")?,
+        }
+        if self.local {
+            write!(f, ", and locality domains have fewer")?;
         }
         match nearest.as_slice() {
             [] => {}

@@ -127,6 +127,7 @@ pub(super) fn structured(
                 free: dev_resource::sm_part(&input.resource).smCount,
                 total: input.total,
                 unit: groups.get(fit).map_or(input.alignment, |group| group.coscheduled),
+                local: groups.get(fit).is_some_and(|group| group.locality.is_some()),
                 ..NotEnoughSms::default()
             })))
         }

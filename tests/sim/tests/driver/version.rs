@@ -93,7 +93,7 @@ fn specs_name_what_is_valid() {
     for text in ["", "@", "h200@", "@13.0", "H200"] {
         assert!(text.parse::<Spec>().is_err(), "{text:?}");
     }
-    assert_eq!(VERSIONS.len(), 6);
+    assert_eq!(VERSIONS.len(), 7);
     assert!(Profile::names().any(|name| name == "h200"));
     assert_eq!("h200".parse::<Spec>(), Ok(Spec::default()));
 }
