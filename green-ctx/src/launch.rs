@@ -230,16 +230,58 @@ fn wrong_arguments(kernel: &Kernel, given: &[usize]) -> Error {
     Error::Arguments { kernel: kernel.name().to_owned(), problem }
 }
 
-/// A value that can be passed to a kernel by its bytes.
-pub trait Argument: sealed::Argument {}
+/// A value that can be passed to a kernel by its bytes: a number, an address in device memory, or a type of
+/// the program's, such as a structure or a tensor map.
+///
+/// # Safety
+///
+/// The type's layout must be fixed, as `repr(C)` and `repr(transparent)` fix it, and be that of the kernel's
+/// parameter: a launch copies the value's bytes. It checks their number alone.
+///
+/// # Example
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use green_ctx::{Driver, LaunchConfig, Library, StreamOptions, sim_0_1::Sim, launch::Argument};
+/// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+/// # let device = driver.device(0)?;
+/// # let stream = device.primary_context()?.create_stream(StreamOptions::default())?;
+/// # let ptx = ".version 5.0 .target sm_52 .address_size 64
+/// #     .visible .entry copy(.param .align 128 .b8 map[128], .param .align 4 .b8 box[8]) { ret; }";
+/// # let kernel = Library::from_ptx(&device, ptx)?.kernel("copy")?;
+/// #[derive(Clone, Copy)]
+/// #[repr(C)]
+/// struct Extent {
+///     rows: u32,
+///     columns: u32,
+/// }
+///
+/// // SAFETY: as the kernel's own `struct Extent`.
+/// unsafe impl Argument for Extent {}
+///
+/// /// What `cuTensorMapEncodeTiled` writes.
+/// #[derive(Clone, Copy)]
+/// #[repr(C, align(128))]
+/// struct TensorMap([u64; 16]);
+///
+/// // SAFETY: as the header's `CUtensorMap`, which kernels take as a `__grid_constant__` parameter.
+/// unsafe impl Argument for TensorMap {}
+///
+/// # let map = TensorMap([0; 16]);
+/// let extent = Extent { rows: 128, columns: 64 };
+/// // SAFETY: `copy(CUtensorMap, Extent)`, which reaches what the map was encoded for.
+/// unsafe { stream.launch(&kernel, LaunchConfig::new(1, 128), (map, extent)) }?;
+/// # Ok(())
+/// # }
+/// ```
+pub unsafe trait Argument: Copy + 'static {}
 
-/// The arguments of a launch: a tuple of up to twelve numbers and buffer addresses.
+/// The arguments of a launch: a tuple of up to 32 values. A kernel that takes more takes them better as a
+/// structure.
 pub trait Arguments: sealed::Arguments {}
 
 mod sealed {
     use std::ffi::c_void;
-
-    pub trait Argument: Copy {}
 
     pub trait Arguments {
         /// The size of each argument in bytes.
@@ -251,14 +293,16 @@ mod sealed {
 }
 
 macro_rules! arguments {
-    ($($type:ty),*) => {
-        $(impl sealed::Argument for $type {} impl Argument for $type {})*
-    };
+    ($($type:ty),*) => {$(
+        // SAFETY: numbers have the same layout in kernels, and an address is one of 64 bits.
+        unsafe impl Argument for $type {}
+    )*};
 }
 arguments!(u8, i8, u16, i16, u32, i32, u64, i64, f32, f64, usize, isize, DevicePointer);
 
+/// Makes arguments of the tuple in brackets, and then of those that have one more value each.
 macro_rules! tuples {
-    ($(($($name:ident $field:tt),*))*) => {$(
+    ([$($name:ident $field:tt)*]) => {
         impl<$($name: Argument),*> sealed::Arguments for ($($name,)*) {
             const SIZES: &'static [usize] = &[$(size_of::<$name>()),*];
 
@@ -269,22 +313,15 @@ macro_rules! tuples {
             }
         }
         impl<$($name: Argument),*> Arguments for ($($name,)*) {}
-    )*};
+    };
+    ([$($tuple:tt)*] $name:ident $field:tt $($more:tt)*) => {
+        tuples! { [$($tuple)*] }
+        tuples! { [$($tuple)* $name $field] $($more)* }
+    };
 }
 tuples! {
-    ()
-    (A 0)
-    (A 0, B 1)
-    (A 0, B 1, C 2)
-    (A 0, B 1, C 2, D 3)
-    (A 0, B 1, C 2, D 3, E 4)
-    (A 0, B 1, C 2, D 3, E 4, F 5)
-    (A 0, B 1, C 2, D 3, E 4, F 5, G 6)
-    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7)
-    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8)
-    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9)
-    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10)
-    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11)
+    [] A0 0 A1 1 A2 2 A3 3 A4 4 A5 5 A6 6 A7 7 A8 8 A9 9 A10 10 A11 11 A12 12 A13 13 A14 14 A15 15 A16 16
+    A17 17 A18 18 A19 19 A20 20 A21 21 A22 22 A23 23 A24 24 A25 25 A26 26 A27 27 A28 28 A29 29 A30 30 A31 31
 }
 
 /// An address in device memory, as a kernel argument.
