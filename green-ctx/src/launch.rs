@@ -20,8 +20,8 @@ use crate::watch::{self, Launched};
 /// The sides of a grid, of a block or of a cluster.
 pub(crate) type Shape = (u32, u32, u32);
 
-/// How many blocks of how many threads run, with how much shared memory, and which of them have to be
-/// there at once.
+/// How many blocks of how many threads run, with how much shared memory, which of them have to be there at
+/// once, and whether they wait for the kernel before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a configuration does nothing until passed to a launch"]
 pub struct LaunchConfig {
@@ -30,6 +30,7 @@ pub struct LaunchConfig {
     pub(crate) shared_bytes: u32,
     pub(crate) cluster: Option<Shape>,
     pub(crate) cooperative: bool,
+    pub(crate) programmatic: bool,
 }
 
 impl LaunchConfig {
@@ -40,7 +41,14 @@ impl LaunchConfig {
 
     /// A grid in three dimensions.
     pub const fn with_shape(grid: (u32, u32, u32), block: (u32, u32, u32)) -> LaunchConfig {
-        LaunchConfig { grid, block, shared_bytes: 0, cluster: None, cooperative: false }
+        LaunchConfig {
+            grid,
+            block,
+            shared_bytes: 0,
+            cluster: None,
+            cooperative: false,
+            programmatic: false,
+        }
     }
 
     /// Sets the dynamic shared memory of each block, in bytes.
@@ -64,6 +72,42 @@ impl LaunchConfig {
     pub const fn cooperative(mut self, cooperative: bool) -> LaunchConfig {
         self.cooperative = cooperative;
         self
+    }
+
+    /// Whether the kernel may begin before the one before it in the stream has ended, a programmatic
+    /// dependent launch. The device lets it begin once every block of that kernel has asked for it
+    /// (`cudaTriggerProgrammaticLaunchCompletion`, in PTX `griddepcontrol.launch_dependents`) or has ended,
+    /// where there is room (cuda.h: "opportunistically"). What it does before it waits for that kernel
+    /// (`cudaGridDependencySynchronize`, in PTX `griddepcontrol.wait`) must not depend on that kernel's
+    /// results, nor write what that kernel still reads.
+    ///
+    /// By the header it may overlap the kernel before it, and nothing else that the stream waits for, such
+    /// as the work of a former partition on its SMs. Needs compute capability 9.0. Not yet run on hardware.
+    #[doc(alias = "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION")]
+    pub const fn programmatic_dependent_launch(mut self, allowed: bool) -> LaunchConfig {
+        self.programmatic = allowed;
+        self
+    }
+
+    /// Whether blocks have to be there at once.
+    const fn is_together(&self) -> bool {
+        self.cooperative || self.cluster.is_some()
+    }
+
+    /// What the driver is told beside the shape: the attributes, and how many of them there are.
+    fn attributes(&self) -> ([CUlaunchAttribute; 3], usize) {
+        let mut attributes = [attribute(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_IGNORE); 3];
+        let all = [
+            self.cluster.map(cluster_attribute),
+            self.cooperative.then(cooperative_attribute),
+            self.programmatic.then(programmatic_attribute),
+        ];
+        let mut count = 0;
+        for attribute in all.into_iter().flatten() {
+            attributes[count] = attribute;
+            count += 1;
+        }
+        (attributes, count)
     }
 
     /// The configuration in the driver's form, with another grid and without attributes.
@@ -99,6 +143,13 @@ fn cooperative_attribute() -> CUlaunchAttribute {
     attribute
 }
 
+fn programmatic_attribute() -> CUlaunchAttribute {
+    let serialization = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    let mut attribute = attribute(serialization);
+    attribute.value.programmaticStreamSerializationAllowed = 1;
+    attribute
+}
+
 impl Stream {
     /// Launches a kernel on this stream: it runs on the SMs of the stream's context.
     ///
@@ -128,7 +179,9 @@ impl Stream {
     /// # Safety
     ///
     /// The arguments must be what the kernel expects in each place, memory that it reaches must stay
-    /// alive until it is done, and it must not race with other work on that memory.
+    /// alive until it is done, and it must not race with other work on that memory, nor with the kernel
+    /// before it in the stream where it is
+    /// [allowed to begin early](LaunchConfig::programmatic_dependent_launch).
     #[inline]
     #[doc(alias("cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel"))]
     pub unsafe fn launch<A: Arguments>(
@@ -146,12 +199,12 @@ impl Stream {
         if self.driver().checks().are_armed() {
             watch::check(self, &Launched::Kernel(kernel.name()))?;
         }
-        let LaunchConfig { grid, block, shared_bytes, cluster, cooperative } = config;
+        let LaunchConfig { grid, block, shared_bytes, programmatic, .. } = config;
         arguments.with_pointers(|pointers| {
-            if cooperative | cluster.is_some() {
+            if config.is_together() | programmatic {
                 // SAFETY: there is a pointer for each parameter, to a value of its size. The rest is
                 // this function's contract.
-                return unsafe { self.launch_together(kernel, config, pointers) };
+                return unsafe { self.launch_with_attributes(kernel, config, pointers) };
             }
             // SAFETY: kernel and stream are alive; there is a pointer for each parameter, to a value
             // of its size, which the driver copies during the call. The rest is this function's
@@ -177,30 +230,25 @@ impl Stream {
         })
     }
 
-    /// A launch of blocks that have to be there at once.
+    /// A launch that says more than its shape.
     ///
     /// # Safety
     ///
     /// As for `launch`; there must be a pointer for each parameter, to a value of its size.
     #[inline(never)]
-    unsafe fn launch_together(
+    unsafe fn launch_with_attributes(
         &self,
         kernel: &Kernel,
         config: LaunchConfig,
         pointers: &mut [*mut c_void],
     ) -> Result<()> {
-        fit::check_launch(self, kernel, config)?;
-        // Both on the stack, of which one may be left out.
-        let cluster = cluster_attribute(config.cluster.unwrap_or((1, 1, 1)));
-        let mut attributes = [cluster, cooperative_attribute()];
-        let attributes = match (config.cluster, config.cooperative) {
-            (Some(_), true) => &mut attributes[..],
-            (Some(_), false) => &mut attributes[..1],
-            (None, _) => &mut attributes[1..],
-        };
+        if config.is_together() {
+            fit::check_launch(self, kernel, config)?;
+        }
+        let (mut attributes, count) = config.attributes();
         let config = CUlaunchConfig {
             attrs: attributes.as_mut_ptr(),
-            numAttrs: attributes.len() as u32,
+            numAttrs: count as u32,
             ..config.driver_config(config.grid, self.raw())
         };
         // SAFETY: kernel and stream are alive, the configuration has as many live attributes as it
@@ -334,5 +382,43 @@ impl<T: Element> DeviceBuffer<T> {
     #[must_use]
     pub fn as_argument(&self) -> DevicePointer {
         DevicePointer(self.as_raw())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_option_is_one_attribute() {
+        use CUlaunchAttributeID as Id;
+        let plain = LaunchConfig::new(8, 32);
+        let cluster = Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+        let cooperative = Id::CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+        let dependent = Id::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        let configs = [
+            (plain, vec![]),
+            (plain.programmatic_dependent_launch(false), vec![]),
+            (plain.cooperative(true), vec![cooperative]),
+            (plain.programmatic_dependent_launch(true), vec![dependent]),
+            (
+                plain.cluster((2, 1, 1)).programmatic_dependent_launch(true),
+                vec![cluster, dependent],
+            ),
+            (
+                plain.programmatic_dependent_launch(true).cooperative(true).cluster((2, 1, 1)),
+                vec![cluster, cooperative, dependent],
+            ),
+        ];
+        for (config, expected) in configs {
+            let (attributes, count) = config.attributes();
+            let ids: Vec<Id> = attributes[..count].iter().map(|attribute| attribute.id).collect();
+            assert_eq!(ids, expected);
+            for attribute in &attributes[..count] {
+                // SAFETY: every value is a union of plain numbers, all of which were set.
+                let first = unsafe { attribute.value.pad[0] };
+                assert_ne!(first, 0, "{:?}", attribute.id);
+            }
+        }
     }
 }

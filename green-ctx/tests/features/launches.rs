@@ -112,3 +112,33 @@ fn a_kernel_takes_32_arguments() -> Outcome {
         Ok(())
     })
 }
+
+/// The simulator lets no launch begin early, which the header allows. So the calls are looked at: the
+/// attribute goes with `cuLaunchKernelEx`, and nothing else is asked.
+#[test]
+fn a_dependent_launch_is_one_call() -> Outcome {
+    each_driver(|machine| {
+        let (kernel, noted) = noting(machine, PTX)?;
+        let stream = partition(&machine.device, 16)?.create_stream(StreamOptions::default())?;
+        let arguments = || (1_u32, Map([0; 16]), Extent { rows: 0, columns: 0 });
+        for (allowed, call) in [(true, "cuLaunchKernelEx"), (false, "cuLaunchKernel")] {
+            let config = config().programmatic_dependent_launch(allowed);
+            let (launched, calls) = machine.calls(|| {
+                // SAFETY: the kernel reaches no memory.
+                unsafe { stream.launch(&kernel, config, arguments()) }
+            });
+            launched?;
+            assert_eq!(calls.into_iter().collect::<Vec<_>>(), [(call, 1)]);
+        }
+        stream.synchronize()?;
+        assert_eq!(noted.lock().expect("no panic").len(), 3);
+        // A cooperative one is held against what fits all the same.
+        let config = LaunchConfig::new(1 << 20, 32).cooperative(true);
+        // SAFETY: it is refused.
+        let refused = unsafe {
+            stream.launch(&kernel, config.programmatic_dependent_launch(true), arguments())
+        };
+        assert!(matches!(refused, Err(Error::DoesNotFit(_))), "{refused:?}");
+        Ok(())
+    })
+}
