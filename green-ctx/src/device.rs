@@ -4,6 +4,7 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -210,6 +211,24 @@ impl Device {
         // SAFETY: both pointers are to live integers.
         unsafe { call!(self.api(), cuMemGetInfo(&raw mut free, &raw mut total)) }?;
         Ok(free)
+    }
+
+    /// The priorities that the device tells apart, from that of the streams that run first to that of those
+    /// that run last: `-5..=0` on an H200. Other priorities are clamped to them
+    /// ([`StreamOptions::priority`](crate::StreamOptions::priority)). Retains the primary context for the
+    /// call.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`].
+    #[doc(alias = "cuCtxGetStreamPriorityRange")]
+    pub fn stream_priorities(&self) -> Result<RangeInclusive<i32>> {
+        let primary = self.primary_context()?;
+        let _scope = current::Scope::enter(&self.driver, primary.as_raw())?;
+        let (mut last, mut first) = (0, 0);
+        // SAFETY: both pointers are to live integers; a context is current.
+        unsafe { call!(self.api(), cuCtxGetStreamPriorityRange(&raw mut last, &raw mut first)) }?;
+        Ok(first..=last)
     }
 
     /// The primary context, which all of the device's work shares. It is retained while a handle of

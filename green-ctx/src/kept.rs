@@ -5,6 +5,7 @@
 //! for the next partition of the same SMs, which gets both. Neither is ever destroyed.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -20,7 +21,7 @@ pub(crate) struct KeptStreams {
     any: AtomicBool,
     idle: Mutex<HashMap<usize, Vec<Idle>>>,
     /// The driver's priorities, from the first to the last to run.
-    priorities: OnceLock<(i32, i32)>,
+    priorities: OnceLock<RangeInclusive<i32>>,
 }
 
 struct Idle {
@@ -30,7 +31,7 @@ struct Idle {
 
 impl KeptStreams {
     /// Keeps a context from now on. `priorities` are the driver's.
-    pub(crate) fn keep(&self, context: Raw<CUgreenCtx_st>, priorities: (i32, i32)) {
+    pub(crate) fn keep(&self, context: Raw<CUgreenCtx_st>, priorities: RangeInclusive<i32>) {
         let _same = self.priorities.set(priorities);
         self.idle.lock().entry(context.address()).or_default();
         self.any.store(true, Ordering::Release);
@@ -58,8 +59,8 @@ impl KeptStreams {
 
     #[cold]
     fn find(&self, context: Raw<CUgreenCtx_st>, priority: i32) -> Option<(Raw<CUstream_st>, i32)> {
-        let (first, last) = *self.priorities.get()?;
-        let priority = priority.clamp(first, last);
+        let range = self.priorities.get()?;
+        let priority = priority.clamp(*range.start(), *range.end());
         let mut contexts = self.idle.lock();
         let idle = contexts.get_mut(&context.address())?;
         let index = idle.iter().position(|idle| idle.priority == priority)?;

@@ -91,8 +91,8 @@ pub struct StreamOptions {
 }
 
 impl StreamOptions {
-    /// Sets the priority; lower numbers run first. The driver clamps it to its range, 0 to -5 on an
-    /// H200.
+    /// Sets the priority; lower numbers run first. The driver clamps it to its range
+    /// ([`Device::stream_priorities`](crate::Device::stream_priorities)), -5 to 0 on an H200.
     pub const fn priority(mut self, priority: i32) -> StreamOptions {
         self.priority = priority;
         self

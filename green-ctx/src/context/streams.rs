@@ -5,7 +5,6 @@ use green_ctx_sys::{Api, CUgreenCtx_st, CUstream_st, CUstreamCaptureStatus};
 use parking_lot::Mutex;
 
 use super::{Context, Kind};
-use crate::current::Scope;
 use crate::error::Result;
 use crate::error::call;
 use crate::raw::Raw;
@@ -92,13 +91,7 @@ impl Context {
         let Some(green) = self.own_green() else { return Ok(false) };
         let kept = &self.device().state().kept;
         if !kept.keeps(green) {
-            let (mut last, mut first) = (0, 0);
-            let driver = self.device().driver();
-            let _scope = Scope::enter(driver, self.raw())?;
-            let api = driver.api();
-            // SAFETY: both pointers are to live integers; a context is current.
-            unsafe { call!(api, cuCtxGetStreamPriorityRange(&raw mut last, &raw mut first)) }?;
-            kept.keep(green, (first, last));
+            kept.keep(green, self.device().stream_priorities()?);
         }
         Ok(true)
     }

@@ -98,6 +98,21 @@ fn work_waits_for_streams_and_events_of_other_contexts() -> Outcome {
 }
 
 #[test]
+fn a_device_says_which_priorities_it_tells_apart() -> Outcome {
+    each_driver(|machine| {
+        let range = machine.device.stream_priorities()?;
+        assert_eq!(range, -5..=0);
+        // A partition's streams have the same, and others are clamped to them.
+        let context = partition(&machine.device, 8)?;
+        for (asked, given) in [(i32::MIN, *range.start()), (-5, -5), (0, 0), (7, *range.end())] {
+            let stream = context.create_stream(StreamOptions::default().priority(asked))?;
+            assert_eq!(stream.priority()?, given);
+        }
+        Ok(())
+    })
+}
+
+#[test]
 fn streams_report_their_state() -> Outcome {
     each_driver(|machine| {
         let Machine { sim, device } = machine;
