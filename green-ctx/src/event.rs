@@ -103,7 +103,9 @@ impl Event {
         Ok(Event { inner: Arc::new(inner) })
     }
 
-    /// The context that the event belongs to: its device's primary one.
+    /// The context that the event belongs to: its device's primary one, whichever stream records it. An
+    /// event of a partition's own context would end with that context. Of a foreign event it is the primary
+    /// context of the device that it was said to be of: the driver does not report an event's context.
     #[must_use]
     pub fn context(&self) -> &Context {
         self.inner.primary.context()
