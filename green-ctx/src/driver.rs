@@ -1,6 +1,7 @@
 //! The driver: where everything starts.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -429,6 +430,12 @@ impl PartialEq for Driver {
 }
 
 impl Eq for Driver {}
+
+impl Hash for Driver {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.inner).hash(state);
+    }
+}
 
 impl fmt::Debug for Driver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,6 +4,7 @@
 mod foreign;
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::mem;
 use std::ptr;
 use std::sync::Arc;
@@ -234,6 +235,12 @@ impl PartialEq for Event {
 }
 
 impl Eq for Event {}
+
+impl Hash for Event {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.inner).hash(state);
+    }
+}
 
 impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

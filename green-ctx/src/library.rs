@@ -3,6 +3,7 @@
 
 use std::ffi::{CString, c_void};
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::ptr;
 use std::sync::Arc;
 
@@ -217,6 +218,20 @@ impl Drop for Inner {
     }
 }
 
+impl PartialEq for Library {
+    fn eq(&self, other: &Library) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl Eq for Library {}
+
+impl Hash for Library {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.inner).hash(state);
+    }
+}
+
 impl fmt::Debug for Library {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Library").field("raw", &self.as_raw()).finish_non_exhaustive()
@@ -277,6 +292,21 @@ impl Kernel {
     #[inline]
     pub(crate) fn as_function(&self) -> CUfunction {
         self.as_raw().cast()
+    }
+}
+
+/// By the driver's kernel: a kernel that is taken from its library again equals the first.
+impl PartialEq for Kernel {
+    fn eq(&self, other: &Kernel) -> bool {
+        self.as_raw() == other.as_raw() && self.library() == other.library()
+    }
+}
+
+impl Eq for Kernel {}
+
+impl Hash for Kernel {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_raw().hash(state);
     }
 }
 

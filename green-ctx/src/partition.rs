@@ -5,6 +5,7 @@ mod set;
 mod shared;
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use crate::context::Context;
@@ -236,6 +237,20 @@ impl Device {
         let split = self.resources().sm()?.split(request)?;
         let groups = split.groups.into_iter().chain(split.remainder);
         groups.map(|group| self.create_partition(group)).collect()
+    }
+}
+
+impl PartialEq for Partition {
+    fn eq(&self, other: &Partition) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl Eq for Partition {}
+
+impl Hash for Partition {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.inner).hash(state);
     }
 }
 

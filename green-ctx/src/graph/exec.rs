@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::mem;
 use std::ptr;
 use std::sync::Arc;
@@ -219,6 +220,12 @@ impl PartialEq for GraphExec {
 }
 
 impl Eq for GraphExec {}
+
+impl Hash for GraphExec {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.inner).hash(state);
+    }
+}
 
 impl fmt::Debug for GraphExec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -16,6 +16,7 @@ mod events;
 mod fit;
 mod graph_contexts;
 mod graphs;
+mod handles;
 mod keeping;
 mod launches;
 mod libraries;
