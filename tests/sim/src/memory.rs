@@ -111,27 +111,28 @@ impl State {
     }
 
     fn allocate(&mut self, device: usize, len: usize) -> Answer<u64> {
-        let memory = self.fitting(device, len)?;
+        let memory = self.fitting(device, len, Kind::Device)?;
         self.devices[device].allocated += len as u64;
         Ok(self.add_memory(device, Kind::Device, memory))
     }
 
     /// Memory that a device has room for.
-    fn fitting(&self, device: usize, len: usize) -> Answer<Memory> {
+    fn fitting(&self, device: usize, len: usize, kind: Kind) -> Answer<Memory> {
         if len == 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         if len as u64 > self.free_bytes(device) {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
-        Memory::device(len).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+        let memory = if kind == Kind::Managed { Memory::shared(len) } else { Memory::device(len) };
+        memory.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
     }
 
     /// An address for memory that a node of a graph allocates whenever it is launched. Nobody can
     /// use or free it before.
-    pub(crate) fn reserve(&mut self, device: usize, len: usize) -> Answer<u64> {
-        let memory = self.fitting(device, len)?;
-        let address = self.add_memory(device, Kind::Device, memory);
+    pub(crate) fn reserve(&mut self, device: usize, len: usize, kind: Kind) -> Answer<u64> {
+        let memory = self.fitting(device, len, kind)?;
+        let address = self.add_memory(device, kind, memory);
         if let Some(allocation) = self.memory.get_mut(&address) {
             (allocation.freed, allocation.of_graph) = (true, true);
         }
@@ -159,7 +160,9 @@ impl State {
         let device = allocation.device;
         if there {
             allocation.freed = false;
-            self.devices[device].allocated += allocation.memory.len() as u64;
+            if allocation.kind == Kind::Device {
+                self.devices[device].allocated += allocation.memory.len() as u64;
+            }
         } else {
             self.drop_later(time, device, address);
         }

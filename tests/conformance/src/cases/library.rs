@@ -135,6 +135,15 @@ fn of_libraries() -> Vec<Case> {
             Ok(())
         })
         .needs(Needs::Init),
+        Case::new("library/parameters-without-context", |gpu, answer| {
+            let library = library(gpu)?;
+            let second = kernel(gpu, library, c"second")?;
+            answer.add("of_a_kernel", gpu.cuKernelGetParamInfo(second, 0)?);
+            answer.add("of_no_kernel", gpu.cuKernelGetParamInfo(null_mut(), 0)?);
+            answer.add("unload", gpu.cuLibraryUnload(library)?);
+            Ok(())
+        })
+        .needs(Needs::Init),
         Case::new("library/of-other-text-in-use", |gpu, answer| {
             for (name, text) in [("words", c"only words"), ("no_target", c".version 5.0\n")] {
                 let library = gpu.cuLibraryLoadData(text)?.must()?;

@@ -114,6 +114,17 @@ pub(super) fn cases() -> Vec<Case> {
             Ok(())
         })
         .alone(),
+        Case::new("memory/freed-without-context", |gpu, answer| {
+            let memory = gpu.cuMemAlloc(64)?.must()?;
+            let ordered = gpu.cuMemAllocAsync(64, gpu.stream()?)?.must()?;
+            gpu.pop()?;
+            for (which, memory) in [("plain", memory), ("ordered", ordered)] {
+                answer.add(which, gpu.cuMemFree(memory)?);
+                answer.add(format!("{which}_again"), gpu.cuMemFree(memory)?);
+            }
+            Ok(())
+        })
+        .alone(),
         Case::new("memory/library-without-context", |gpu, answer| {
             let library = gpu.cuLibraryLoadData(ptx())?;
             answer.add("load", library);

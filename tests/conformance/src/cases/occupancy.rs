@@ -305,6 +305,12 @@ fn of_clusters() -> Vec<Case> {
             }
             Ok(())
         }),
+        Case::new("occupancy/clusters-of-no-size", |gpu, answer| {
+            let second = function(gpu, c"second")?;
+            let clusters = gpu.cuOccupancyMaxActiveClusters(second, &shape(null_mut(), 1024, 0))?;
+            answer.add("clusters", fact(&clusters, clusters.out));
+            Ok(())
+        }),
         Case::new("occupancy/clusters-that-are-not-portable", |gpu, answer| {
             let second = function(gpu, c"second")?;
             let green = gpu.stream_of(gpu.green_with(64)?)?;

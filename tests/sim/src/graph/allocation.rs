@@ -15,6 +15,7 @@ use green_ctx_sys::{
 use super::exec::{AUTO_FREE, Plan};
 use super::node::{Action, OTHER_KIND, Place};
 use crate::driver::Driver;
+use crate::memory::Kind;
 use crate::memory::pool::device_at;
 use crate::pointer::{Answer, Ptr};
 use crate::state::State;
@@ -25,6 +26,7 @@ pub(crate) struct Allocate {
     pub(super) address: u64,
     bytes: usize,
     device: usize,
+    kind: CUmemAllocationType,
 }
 
 impl Allocate {
@@ -32,7 +34,7 @@ impl Allocate {
     pub(super) fn write(self, out: Ptr<CUDA_MEM_ALLOC_NODE_PARAMS>) -> Answer {
         out.write(CUDA_MEM_ALLOC_NODE_PARAMS {
             poolProps: CUmemPoolProps {
-                allocType: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+                allocType: self.kind,
                 handleTypes: CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
                 location: CUmemLocation {
                     type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
@@ -59,17 +61,23 @@ pub(super) fn read(state: &mut State, params: Ptr<CUDA_MEM_ALLOC_NODE_PARAMS>) -
     let CUmemPoolProps { allocType, handleTypes, .. } = value.poolProps;
     let location = params.cast::<u8>().element(std::mem::offset_of!(CUmemPoolProps, location));
     let device = device_at(state, location.cast(), CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    if allocType != CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED
-        || handleTypes != CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE
-    {
+    let kind = match allocType {
+        CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED => Kind::Device,
+        // An H200 takes it. The headers have it from 13.0 on.
+        CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED if state.version >= 13_000 => {
+            Kind::Managed
+        }
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    };
+    if handleTypes != CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     if value.accessDescCount != 0 {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
-    let address = state.reserve(device, value.bytesize)?;
+    let (bytes, address) = (value.bytesize, state.reserve(device, value.bytesize, kind)?);
     params.write(CUDA_MEM_ALLOC_NODE_PARAMS { dptr: address, ..value })?;
-    Ok(Action::Allocate(Allocate { address, bytes: value.bytesize, device }))
+    Ok(Action::Allocate(Allocate { address, bytes, device, kind: allocType }))
 }
 
 /// Reads what a node frees: memory that a node allocates, of this graph or another. As recorded, a

@@ -232,12 +232,15 @@ pub(crate) fn get_type(
     out.write(state.node(node.address())?.action.kind())
 }
 
-/// Removes a node, and the edges to and from it. Nodes that allocate and free stay, as recorded.
+/// Removes a node, and the edges to and from it. Nodes that allocate and free stay, as recorded, and
+/// on an H200 so does every node of a graph with one that allocates.
 pub(crate) fn destroy(driver: &Driver, node: Ptr<CUgraphNode_st>) -> Answer {
     let mut state = driver.state();
     let handle = node.address();
     let Node { graph, ref action, .. } = *state.node(handle)?;
-    if matches!(action, Action::Allocate(_) | Action::Free(_)) {
+    let mut nodes = state.graph(graph)?.nodes.iter().filter_map(|node| state.nodes.get(node));
+    let allocates = nodes.any(|node| matches!(node.action, Action::Allocate(_)));
+    if allocates || matches!(action, Action::Free(_)) {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
     state.not_captured_into(graph)?;

@@ -107,7 +107,9 @@ pub(crate) fn kernel_get_param_info(
     offset: Ptr<usize>,
     size: Ptr<usize>,
 ) -> Answer {
-    let state = driver.state();
+    let mut state = driver.state();
+    // An H200 refuses so, although a kernel belongs to no context.
+    state.current()?;
     write_param(&state.kernel(kernel)?.info, index, offset, size)
 }
 

@@ -34,26 +34,28 @@ pub(crate) fn alloc_managed(driver: &Driver, out: Ptr<u64>, len: usize, flags: u
 }
 
 /// Frees memory, for which the host waits until the device is idle. It does not where the memory was
-/// made in stream order, and the program should have waited (header).
+/// made in stream order, and the program should have waited (header). No context need be current, as
+/// an H200 answers.
 pub(crate) fn free(driver: &Driver, address: u64) -> Answer {
     let mut state = driver.state();
     if address == 0 {
         return Ok(());
     }
-    let current = state.current()?;
+    state.usable_if_current()?;
     state.no_strict_capture()?;
     let allocation = state.memory.get(&address).filter(|allocation| !allocation.on_host());
     let allocation = allocation.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let ordered = allocation.pool.is_some() || allocation.of_graph;
     let device = state.release(address)?;
+    let primary = state.devices[device].primary;
     if ordered {
-        let extent = state.extent(address);
-        state.touch_by_host(current, extent);
-        let time = state.busy(state.devices[device].primary).time;
+        let (current, extent) = (state.current_handle(), state.extent(address));
+        state.touch_by_host(current.unwrap_or(primary), extent);
+        let time = state.busy(primary).time;
         state.drop_later(time, device, address);
         return Ok(());
     }
-    let busy = state.busy(state.devices[device].primary);
+    let busy = state.busy(primary);
     state.wait_on_host(&busy);
     state.drop_memory(address);
     state.unpoisoned(device)

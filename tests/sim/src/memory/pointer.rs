@@ -41,7 +41,7 @@ impl Value {
 impl State {
     /// Fails where a context is current that cannot be used. Asking about an address needs none
     /// (recorded of one attribute).
-    fn usable_if_current(&mut self) -> Answer {
+    pub(super) fn usable_if_current(&mut self) -> Answer {
         match self.current_handle() {
             Some(context) => self.context(context).map(drop),
             None => Ok(()),

@@ -177,6 +177,25 @@ fn clusters_fit_as_recorded() {
 }
 
 #[test]
+fn of_no_cluster_none_are_active() {
+    let (machine, _) = Machine::with_primary();
+    let kernel = machine.kernel("nothing").cast();
+    let config = CUlaunchConfig {
+        gridDimX: 16,
+        gridDimY: 1,
+        gridDimZ: 1,
+        blockDimX: 1024,
+        blockDimY: 1,
+        blockDimZ: 1,
+        sharedMemBytes: 0,
+        hStream: null_mut(),
+        attrs: null_mut(),
+        numAttrs: 0,
+    };
+    assert_eq!(ask!(machine, -1, cuOccupancyMaxActiveClusters(; kernel, &config)), (OK, 0));
+}
+
+#[test]
 fn kernels_see_their_parameters() {
     let machine = Machine::new();
     let stream = machine.green_stream(machine.green_of(8));
@@ -244,6 +263,9 @@ fn kernels_see_their_parameters() {
 fn parameters_are_described() {
     let machine = Machine::new();
     let kernel = machine.kernel("mixed");
+    let without = call!(machine, cuKernelGetParamInfo(kernel, 0, &mut 0, &mut 0));
+    assert_eq!(without, INVALID_CONTEXT);
+    ok(machine.push(machine.retain()));
     let info = |index| {
         let (mut offset, mut size) = (0, 0);
         let status = call!(machine, cuKernelGetParamInfo(kernel, index, &mut offset, &mut size));

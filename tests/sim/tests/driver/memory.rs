@@ -76,6 +76,22 @@ fn write(pointer: *mut u8, index: usize, value: u8) {
     unsafe { pointer.wrapping_add(index).write_volatile(value) };
 }
 
+/// As an H200 answers, memory is freed whether a context is current or not.
+#[test]
+fn memory_is_freed_without_a_context() {
+    let (machine, _) = Machine::with_primary();
+    let before = machine.sim.live().allocations;
+    let plain = ask!(machine, 0, cuMemAlloc(; 64));
+    let ordered = ask!(machine, 0, cuMemAllocAsync(; 64, null_mut()));
+    ok(machine.pop());
+    for (status, memory) in [plain, ordered] {
+        ok(status);
+        ok(call!(machine, cuMemFree(memory)));
+        assert_eq!(call!(machine, cuMemFree(memory)), INVALID_VALUE);
+    }
+    assert_eq!(machine.sim.live().allocations, before);
+}
+
 #[test]
 fn addresses_say_where_memory_is() {
     let bench = Bench::new();

@@ -112,6 +112,26 @@ pub(super) fn cases() -> Vec<Case> {
             Ok(())
         })
         .alone(),
+        Case::new("graph/allocation-managed", |gpu, answer| {
+            let mut params = params(64);
+            params.poolProps.allocType = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED;
+            let graph = gpu.graph()?;
+            answer.add("add", gpu.cuGraphAddMemAllocNode(graph, &[], &mut params)?);
+            answer.add("has_an_address", params.dptr != 0);
+            answer.add("destroy", gpu.cuGraphDestroy(graph)?);
+            Ok(())
+        })
+        .alone(),
+        Case::new("graph/allocation-beside-a-node", |gpu, answer| {
+            let graph = gpu.graph()?;
+            let before = gpu.cuGraphAddEmptyNode(graph, &[])?.must()?;
+            let removed = gpu.cuGraphAddEmptyNode(graph, &[])?.must()?;
+            answer.add("remove_before", gpu.cuGraphDestroyNode(removed)?);
+            allocating(gpu, graph, &[], 64)?;
+            answer.add("remove_beside", gpu.cuGraphDestroyNode(before)?);
+            Ok(())
+        })
+        .alone(),
         Case::new("graph/allocation-cloned", |gpu, answer| {
             let memory = gpu.cuMemAlloc(64)?.must()?;
             for (which, frees) in [("with_free", true), ("without_free", false)] {

@@ -231,3 +231,50 @@ fn the_memory_is_there_for_what_comes_after() {
     let what: Vec<_> = races.iter().map(|race| (&race.first.what, &race.second.what)).collect();
     assert_eq!(what, [(&Accessor::Allocation, &Accessor::Fill)]);
 }
+
+/// As an H200 answers, no node of such a graph is removed, whichever kind it is.
+#[test]
+fn nodes_beside_an_allocation_stay() {
+    let (machine, primary) = Machine::with_primary();
+    let (graph, filled, _) = machine.filling(primary);
+    let beside = machine.empty_node(graph, &[]);
+    for node in [filled, beside] {
+        assert_eq!(call!(machine, cuGraphDestroyNode(node)), NOT_SUPPORTED);
+    }
+    assert_eq!(machine.nodes(graph).len(), 3);
+    let other = machine.graph();
+    ok(call!(machine, cuGraphDestroyNode(machine.empty_node(other, &[]))));
+}
+
+/// As an H200 with CUDA 13.0 answers; older headers have no such kind of memory.
+#[test]
+fn a_node_allocates_managed_memory() {
+    let (machine, primary) = Machine::with_primary();
+    let graph = machine.graph();
+    let mut asked = params(BYTES);
+    asked.poolProps.allocType = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED;
+    let add = |machine: &Machine, graph, params: &mut _| ask!(machine, null_mut(), cuGraphAddMemAllocNode(; graph, null(), 0, params));
+    let (status, node) = add(&machine, graph, &mut asked);
+    ok(status);
+    let mut read = params(0);
+    ok(call!(machine, cuGraphMemAllocNodeGetParams(node, &mut read)));
+    assert_eq!(read.poolProps.allocType, asked.poolProps.allocType);
+    machine.memset_node(graph, &[node], &fill(asked.dptr, 7, BYTES), primary);
+    let exec = machine.instantiate(graph);
+    let taken = machine.taken();
+    for _ in 0..2 {
+        machine.launch_graph(exec, null_mut());
+        assert!(machine.is_readable(asked.dptr));
+        let mut managed = 0_u8;
+        let attribute = CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED;
+        let out = (&raw mut managed).cast();
+        ok(call!(machine, cuPointerGetAttribute(out, attribute, asked.dptr)));
+        assert_eq!(managed, 1);
+        ok(call!(machine, cuMemFree(asked.dptr)));
+        assert_eq!(machine.taken(), taken);
+    }
+    let old = Machine::with_devices("h200@12.8", 1);
+    let graph = old.graph();
+    asked.dptr = 0;
+    assert_eq!(add(&old, graph, &mut asked).0, INVALID_VALUE);
+}
