@@ -30,12 +30,30 @@ answers = [
 print(*answers)
 """
 
+# Submits a function to a stream, makes no call for a while, and prints how often the function ran.
+SLEEPER = """
+import ctypes, time
+cuda = ctypes.CDLL("libcuda.so.1")
+context, calls = ctypes.c_void_p(), []
+note = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(calls.append)
+answers = [
+    cuda.cuInit(0),
+    cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0),
+    cuda.cuCtxSetCurrent(context),
+    cuda.cuLaunchHostFunc(None, note, None),
+]
+end = time.monotonic() + SECONDS
+while not calls and time.monotonic() < end:
+    time.sleep(0.01)
+print(*answers, len(calls))
+"""
 
-def ask(**variables):
-    """The answers of the program with these variables, and what it wrote on its standard error."""
+
+def ask(program=PROGRAM, **variables):
+    """The answers of a program with these variables, and what it wrote on its standard error."""
     ours = {name: value for name, value in os.environ.items() if "GREEN_CTX_SIM" not in name}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
+        [sys.executable, "-c", program],
         env=ours | variables,
         capture_output=True,
         text=True,
@@ -91,6 +109,13 @@ def test_no_devices():
     assert messages == ""
 
 
+def test_a_clock_that_runs():
+    for clock, seconds, calls in ("real", 30, 1), ("virtual", 0.1, 0), ("", 0.1, 0):
+        program = SLEEPER.replace("SECONDS", str(seconds))
+        answers, messages = ask(program, GREEN_CTX_SIM_CLOCK=clock)
+        assert (answers, messages) == ([0, 0, 0, 0, calls], ""), clock
+
+
 def test_variables_that_make_no_sense():
     for variables, word in (
         ({"GREEN_CTX_SIM": "h201"}, "h201"),
@@ -98,6 +123,7 @@ def test_variables_that_make_no_sense():
         ({"GREEN_CTX_SIM_DEVICES": "many"}, "many"),
         ({"GREEN_CTX_SIM_DEVICES": "-1"}, "-1"),
         ({"GREEN_CTX_SIM_DEVICES": "1000"}, "1000"),
+        ({"GREEN_CTX_SIM_CLOCK": "wrong"}, "wrong"),
     ):
         answers, messages = ask(**variables)
         assert answers[0] == NO_DEVICE, variables

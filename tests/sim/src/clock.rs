@@ -1,7 +1,22 @@
-//! Virtual time and the order of operations.
+//! Time and the order of operations.
 //!
-//! Nothing here reads a real clock: time is what the simulator says it is, so that every run of a
-//! single-threaded program gives the same times.
+//! Time is virtual unless a program asks for a clock that runs (module `real`): nothing reads the host's
+//! clock, so that every run of a single-threaded program gives the same times.
+
+pub(crate) mod real;
+
+/// What makes time pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Clock {
+    /// Calls and waits alone. A program that sleeps finds the time that it left.
+    #[default]
+    Virtual,
+    /// The host's clock, too: work ends, functions of the program run and streams become ready while the
+    /// program makes no call. A wait still returns at once, and sets the clock forward to the end of what
+    /// is waited for.
+    Real,
+}
 
 /// How long things take on every part, in nanoseconds; the round figures of a recorded H200. What a
 /// device's memory takes is in [`Profile::transfer`](crate::Profile::transfer).

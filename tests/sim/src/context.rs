@@ -268,7 +268,9 @@ impl State {
     /// Makes the host wait for a moment. What is due until then happens.
     pub(crate) fn wait_on_host(&mut self, moment: &Moment) {
         self.now = self.now.max(moment.time);
-        self.thread().clock.join(&moment.clock);
+        let thread = self.thread();
+        thread.clock.join(&moment.clock);
+        thread.waited = true;
         self.races.host_waited(&moment.clock);
         self.settle();
     }

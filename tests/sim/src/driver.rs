@@ -9,7 +9,8 @@ use green_ctx_sys::CUresult;
 use parking_lot::{Mutex, MutexGuard, ReentrantMutex, RwLock};
 
 use crate::calls::Call;
-use crate::clock::cost;
+use crate::clock::real::{Running, Signals};
+use crate::clock::{Clock, cost};
 use crate::fault::{Fault, Faults};
 use crate::functions::FUNCTIONS;
 use crate::kernel::KernelFn;
@@ -35,11 +36,22 @@ pub(crate) struct Driver {
     /// Held over a launch, so that launches come one after the other although `state` is free
     /// while a kernel's closure runs. Reentrant, because a closure may launch.
     pub(crate) launching: ReentrantMutex<()>,
+    /// What a clock that runs needs.
+    pub(crate) signals: Option<Signals>,
     state: Mutex<State>,
 }
 
 impl Driver {
-    pub(crate) fn new(slot: usize, spec: Spec, devices: usize, trace: usize) -> Driver {
+    pub(crate) fn new(
+        slot: usize,
+        spec: Spec,
+        devices: usize,
+        trace: usize,
+        clock: Clock,
+    ) -> Driver {
+        let mut state = State::new(spec, devices, trace);
+        let runs = clock == Clock::Real;
+        state.running = runs.then(Running::new);
         Driver {
             slot,
             spec,
@@ -52,7 +64,8 @@ impl Driver {
             calling_back: AtomicBool::new(false),
             kernels: RwLock::new(crate::builtin::kernels()),
             launching: ReentrantMutex::new(()),
-            state: Mutex::new(State::new(spec, devices, trace)),
+            signals: runs.then(Signals::default),
+            state: Mutex::new(state),
         }
     }
 
@@ -64,6 +77,7 @@ impl Driver {
     /// The state, for a call: host time goes on a little, and what is due by then happens.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
+        state.catch_up();
         state.now += cost::CALL;
         state.settle();
         state
@@ -82,7 +96,9 @@ impl Driver {
         if self.logging.load(Ordering::Relaxed) {
             self.log.lock().push(Call { function: FUNCTIONS[id].name, status });
         }
-        if self.calling_back.load(Ordering::Relaxed) {
+        if let Some(signals) = &self.signals {
+            self.follow_clock(signals);
+        } else if self.calling_back.load(Ordering::Relaxed) {
             self.call_back();
         }
         status

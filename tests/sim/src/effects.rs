@@ -155,6 +155,7 @@ impl State {
             Effect::Call(callback) => {
                 let status = self.unpoisoned(device).err().unwrap_or(CUresult::CUDA_SUCCESS);
                 self.due.push((callback, status));
+                self.came_due += 1;
             }
         }
     }

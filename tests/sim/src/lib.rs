@@ -17,6 +17,9 @@
 //! slow each other down, even on the same SMs. Fills, and copies on a device, take the longer the
 //! fewer SMs their context has; copies from and to the host take as long on few SMs as on many.
 //!
+//! [`Builder::clock`] lets time pass by itself, too ([`Clock::Real`]): for programs that sleep instead of
+//! waiting, or whose functions in streams have to run while they make no call.
+//!
 //! What work does is there when virtual time has come to its end, as on a GPU: what a kernel wrote,
 //! its failure, a copy to the device, a fill, a callback. A program that does not wait for work sees
 //! that it is missing. Kernels and copies from the host read at the call what the program had to
@@ -243,6 +246,7 @@ mod unsimulated;
 mod work;
 
 pub use calls::Call;
+pub use clock::Clock;
 pub use fault::Fault;
 #[doc(hidden)]
 pub use functions::exports;

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::calls::Call;
+use crate::clock::Clock;
+use crate::clock::real::ClockThread;
 use crate::driver::Driver;
 use crate::fault::Fault;
 use crate::functions::{self, FUNCTIONS};
@@ -51,6 +53,8 @@ pub struct Sim {
 
 struct Inner {
     driver: Arc<Driver>,
+    /// Ends before the slot is given back.
+    _clock: ClockThread,
     /// Gives the slot back, and with it the slot's hold on the driver.
     _lease: Lease,
 }
@@ -65,6 +69,12 @@ pub enum SimError {
     /// The spec could not be read.
     #[error("the spec of a simulated driver could not be read")]
     Spec(#[from] SpecError),
+    /// The thread of a clock that runs could not be started.
+    #[error("the thread of the simulated driver's clock could not be started: {reason}")]
+    Thread {
+        /// What the system said.
+        reason: String,
+    },
     /// The driver has no C function of this name.
     #[error("the simulated driver has no function {name:?}")]
     UnknownFunction {
@@ -80,6 +90,7 @@ pub struct Builder {
     spec: Result<Spec, SpecError>,
     devices: usize,
     trace: usize,
+    clock: Clock,
 }
 
 impl Builder {
@@ -96,19 +107,27 @@ impl Builder {
         self
     }
 
+    /// What makes time pass; [`Clock::Virtual`] by default.
+    pub fn clock(mut self, clock: Clock) -> Builder {
+        self.clock = clock;
+        self
+    }
+
     /// Brings the driver up.
     ///
     /// # Errors
     ///
-    /// [`SimError::Spec`] for a spec that could not be read, and [`SimError::TooMany`] where 32
-    /// simulated drivers live already.
+    /// [`SimError::Spec`] for a spec that could not be read, [`SimError::TooMany`] where 32 simulated
+    /// drivers live already, and [`SimError::Thread`] where the clock's thread cannot be started.
     pub fn build(self) -> Result<Sim, SimError> {
         let spec = self.spec?;
         let lease = Lease::take().ok_or(SimError::TooMany)?;
-        let driver = Driver::new(lease.slot(), spec, self.devices, self.trace);
+        let driver = Driver::new(lease.slot(), spec, self.devices, self.trace, self.clock);
         let driver = Arc::new(driver);
+        let clock = ClockThread::start(&driver)
+            .map_err(|error| SimError::Thread { reason: error.to_string() })?;
         lease.fill(Arc::clone(&driver));
-        Ok(Sim { inner: Arc::new(Inner { driver, _lease: lease }) })
+        Ok(Sim { inner: Arc::new(Inner { driver, _clock: clock, _lease: lease }) })
     }
 }
 
@@ -125,7 +144,12 @@ impl Sim {
 
     /// A driver with options. [`Builder::build`] returns what is wrong with the spec.
     pub fn builder(spec: impl TryInto<Spec, Error: Into<SpecError>>) -> Builder {
-        Builder { spec: spec.try_into().map_err(Into::into), devices: 1, trace: TRACE }
+        Builder {
+            spec: spec.try_into().map_err(Into::into),
+            devices: 1,
+            trace: TRACE,
+            clock: Clock::Virtual,
+        }
     }
 
     /// The driver's `cuGetProcAddress_v2`, for example for

@@ -11,6 +11,7 @@ use crate::Profile;
 use crate::callback::Callback;
 use crate::capture::Capture;
 use crate::clock::VectorClock;
+use crate::clock::real::Running;
 use crate::context::{Context, LIMITS};
 use crate::effects::Effects;
 use crate::event::Event;
@@ -37,6 +38,8 @@ pub(crate) struct State {
     pub(crate) version: u32,
     /// Host time in nanoseconds.
     pub(crate) now: u64,
+    /// The clock that makes time go on by itself, if one does.
+    pub(crate) running: Option<Running>,
     /// The devices that ordinals lead to, and after them an entry for each context that a program
     /// created.
     pub(crate) devices: Vec<Device>,
@@ -67,6 +70,8 @@ pub(crate) struct State {
     pub(crate) effects: Effects,
     /// Callbacks whose turn has come, with the status that they get.
     pub(crate) due: Vec<(Callback, CUresult)>,
+    /// How many callbacks have had their turn.
+    pub(crate) came_due: u64,
     pub(crate) user_objects: Table<Known>,
     /// Destructors of user objects that nothing holds any more.
     pub(crate) unheld: Unheld,
@@ -117,6 +122,8 @@ pub(crate) struct Thread {
     pub(crate) clock: VectorClock,
     /// What captures may forbid the thread: a value of `CUstreamCaptureMode`, global at first.
     pub(crate) capture_mode: u32,
+    /// Whether the call that it makes has waited for work.
+    pub(crate) waited: bool,
 }
 
 /// The number of the calling thread.
@@ -138,6 +145,7 @@ impl State {
             sm: Sm::new(spec.profile()),
             version: spec.version(),
             now: 0,
+            running: None,
             devices: Vec::new(),
             ordinals: devices,
             threads: HashMap::default(),
@@ -161,6 +169,7 @@ impl State {
             peers: Vec::new(),
             effects: Effects::default(),
             due: Vec::new(),
+            came_due: 0,
             user_objects: Table::default(),
             unheld: Unheld::default(),
             races: Races::default(),

@@ -8,9 +8,10 @@
 //! |---|---|---|
 //! | `GREEN_CTX_SIM` | the [`Spec`](green_ctx_sim::Spec): `h200@13.1`, or `h200` alone | `h200@13.0` |
 //! | `GREEN_CTX_SIM_DEVICES` | how many devices there are, all alike | 1 |
+//! | `GREEN_CTX_SIM_CLOCK` | `real` lets time pass while the program makes no call ([`Clock::Real`](green_ctx_sim::Clock::Real)) | `virtual` |
 //! | `GREEN_CTX_SIM_REPORT` | a file that gets, at the process's end, accesses to memory that nothing puts in order, what is left alive, and how often each function was called | none |
 //!
-//! Where one of the first two makes no sense, that is said on the standard error, and there are no
+//! Where one of the first three makes no sense, that is said on the standard error, and there are no
 //! devices: `cuInit` answers `CUDA_ERROR_NO_DEVICE`.
 //!
 //! A real library lacks the functions that are newer than it, and a program that links them does

@@ -3,7 +3,7 @@
 use std::env::VarError;
 use std::sync::OnceLock;
 
-use green_ctx_sim::{Builder, Sim, Spec};
+use green_ctx_sim::{Builder, Clock, Sim, Spec};
 
 use crate::report;
 
@@ -11,6 +11,8 @@ use crate::report;
 const SPEC: &str = "GREEN_CTX_SIM";
 /// The variable that says how many devices there are.
 const DEVICES: &str = "GREEN_CTX_SIM_DEVICES";
+/// The variable that says what makes time pass.
+const CLOCK: &str = "GREEN_CTX_SIM_CLOCK";
 
 /// More devices than any machine has; a larger number is taken for a mistake.
 const MOST_DEVICES: usize = 64;
@@ -47,7 +49,11 @@ fn builder() -> Result<Builder, String> {
             format!("{DEVICES}={text}: the number of devices is from 0 to {MOST_DEVICES}")
         })?);
     }
-    Ok(builder)
+    match variable(CLOCK)?.as_deref() {
+        None | Some("virtual") => Ok(builder),
+        Some("real") => Ok(builder.clock(Clock::Real)),
+        Some(text) => Err(format!("{CLOCK}={text}: the clock is virtual or real")),
+    }
 }
 
 /// A variable of the environment, `None` where it is not set or empty.

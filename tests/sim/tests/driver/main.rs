@@ -3,6 +3,7 @@
 mod account;
 mod capture;
 mod clients;
+mod clock;
 mod created;
 mod effect;
 mod graph;

@@ -1,0 +1,176 @@
+//! The clock that runs beside the program, and the one that does not.
+
+use std::ffi::c_void;
+use std::ptr::{from_ref, null_mut};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use green_ctx_sim::{Clock, Sim};
+use green_ctx_sys::*;
+
+use crate::machine::*;
+
+/// How long a thread of a busy machine may take to begin.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn with(clock: Clock) -> Machine {
+    let sim = Sim::builder("h200").clock(clock).build().expect("a free slot");
+    // SAFETY: the pointer is the simulated driver's, which lives as long as `sim`.
+    let api = unsafe { Api::from_get_proc_address(sim.get_proc_address()) };
+    let machine = Machine { api: api.expect("the simulator has what is required"), sim };
+    ok(machine.init());
+    ok(machine.push(machine.retain()));
+    machine
+}
+
+/// Counts calls, in whatever the pointer is to.
+unsafe extern "C" fn count(calls: *mut c_void) {
+    // SAFETY: every test passes a counter that outlives the driver's work.
+    let calls = unsafe { &*calls.cast::<AtomicU32>() };
+    calls.fetch_add(1, Ordering::SeqCst);
+}
+
+fn submit(machine: &Machine, stream: CUstream, function: CUhostFn, calls: &AtomicU32) {
+    ok(call!(machine, cuLaunchHostFunc(stream, function, from_ref(calls).cast_mut().cast())));
+}
+
+/// Waits without a call of the driver.
+fn becomes(calls: &AtomicU32, value: u32) -> bool {
+    let begin = Instant::now();
+    while calls.load(Ordering::SeqCst) != value {
+        if begin.elapsed() > PATIENCE {
+            return false;
+        }
+        sleep(Duration::from_millis(1));
+    }
+    true
+}
+
+/// A kernel that takes so long.
+fn lasting(machine: &Machine, duration: Duration) -> CUkernel {
+    let duration = u64::try_from(duration.as_nanos()).expect("a short time");
+    machine.sim.register_kernel("nothing", move |kernel| kernel.set_duration_ns(duration));
+    machine.kernel("nothing")
+}
+
+#[test]
+fn functions_run_while_the_program_sleeps() {
+    let calls = AtomicU32::new(0);
+    let machine = with(Clock::Real);
+    let stream = machine.stream(NON_BLOCKING);
+    let kernel = lasting(&machine, Duration::from_millis(5));
+    for round in 1..=3 {
+        ok(machine.launch(kernel, 1, stream, &[]));
+        submit(&machine, stream, Some(count), &calls);
+        assert!(becomes(&calls, round), "round {round}");
+    }
+    let calls_made = machine.sim.calls();
+    assert_eq!(calls_made.get("cuStreamSynchronize").or(calls_made.get("cuStreamQuery")), None);
+}
+
+#[test]
+fn events_measure_what_passes_between_them() {
+    let machine = with(Clock::Real);
+    let stream = machine.stream(NON_BLOCKING);
+    let [start, end] = [machine.event(), machine.event()];
+    let begin = Instant::now();
+    ok(call!(machine, cuEventRecord(start, stream)));
+    sleep(Duration::from_millis(20));
+    ok(call!(machine, cuEventRecord(end, stream)));
+    let most = begin.elapsed().as_secs_f32() * 1e3 + 1.0;
+    ok(machine.sync(stream));
+    let (status, between) = ask!(machine, 0.0, cuEventElapsedTime(; start, end));
+    ok(status);
+    assert!((20.0..most).contains(&between), "{between} ms of {most}");
+    // Work counts in full, though nobody waits as long for it on the host.
+    ok(call!(machine, cuEventRecord(start, stream)));
+    ok(machine.launch(lasting(&machine, Duration::from_secs(100)), 1, stream, &[]));
+    ok(call!(machine, cuEventRecord(end, stream)));
+    ok(machine.sync(stream));
+    let (status, between) = ask!(machine, 0.0, cuEventElapsedTime(; start, end));
+    ok(status);
+    assert!(between >= 100_000.0, "{between} ms");
+}
+
+#[test]
+fn a_stream_becomes_ready_by_itself_on_a_real_clock_alone() {
+    for clock in [Clock::Real, Clock::Virtual] {
+        let machine = with(clock);
+        let stream = machine.stream(NON_BLOCKING);
+        ok(machine.launch(lasting(&machine, Duration::from_millis(30)), 1, stream, &[]));
+        sleep(Duration::from_millis(60));
+        let ready = if clock == Clock::Real { OK } else { CUresult::CUDA_ERROR_NOT_READY };
+        assert_eq!(call!(machine, cuStreamQuery(stream)), ready, "{clock:?}");
+    }
+}
+
+#[test]
+fn who_waits_for_a_stream_waits_for_its_functions() {
+    unsafe extern "C" fn late(calls: *mut c_void) {
+        sleep(Duration::from_millis(20));
+        // SAFETY: as in `count`.
+        unsafe { count(calls) };
+    }
+    let calls = AtomicU32::new(0);
+    let machine = with(Clock::Real);
+    let stream = machine.stream(NON_BLOCKING);
+    for round in 1..=3 {
+        submit(&machine, stream, Some(late), &calls);
+        ok(machine.sync(stream));
+        assert_eq!(calls.load(Ordering::SeqCst), round);
+    }
+}
+
+/// A function that waits for the program, which makes calls before it lets the function go on.
+#[test]
+fn a_function_that_waits_holds_up_no_call() {
+    unsafe extern "C" fn gate(calls: *mut c_void) {
+        // SAFETY: as in `count`.
+        let state = unsafe { &*calls.cast::<AtomicU32>() };
+        state.store(1, Ordering::SeqCst);
+        becomes(state, 2);
+        state.store(3, Ordering::SeqCst);
+    }
+    let calls = AtomicU32::new(0);
+    let machine = with(Clock::Real);
+    let stream = machine.stream(NON_BLOCKING);
+    submit(&machine, stream, Some(gate), &calls);
+    assert!(becomes(&calls, 1));
+    let (status, memory) = ask!(machine, 0, cuMemAllocAsync(; 64, stream));
+    ok(status);
+    ok(call!(machine, cuMemFreeAsync(memory, stream)));
+    calls.store(2, Ordering::SeqCst);
+    ok(machine.sync(stream));
+    assert_eq!(calls.load(Ordering::SeqCst), 3);
+}
+
+#[test]
+fn a_driver_ends_with_work_that_is_left() {
+    let calls = AtomicU32::new(0);
+    let machine = with(Clock::Real);
+    let stream = machine.stream(NON_BLOCKING);
+    ok(machine.launch(lasting(&machine, Duration::from_secs(3600)), 1, stream, &[]));
+    submit(&machine, stream, Some(count), &calls);
+    drop(machine);
+    assert_eq!(calls.load(Ordering::SeqCst), 0);
+}
+
+/// The function drops the last handle of its own driver.
+#[test]
+fn a_function_ends_its_driver() {
+    struct Last(std::sync::Mutex<Option<Sim>>, AtomicU32);
+    unsafe extern "C" fn end(last: *mut c_void) {
+        // SAFETY: the test keeps it until the counter says that this is done.
+        let last = unsafe { &*last.cast::<Last>() };
+        drop(last.0.lock().expect("no panic").take());
+        last.1.store(1, Ordering::SeqCst);
+    }
+    let Machine { sim, api } = with(Clock::Real);
+    let last = Last(std::sync::Mutex::new(Some(sim)), AtomicU32::new(0));
+    let data = from_ref(&last).cast_mut().cast();
+    let function = api.cuLaunchHostFunc().expect("it exists");
+    // SAFETY: the function takes what it is called with.
+    ok(unsafe { function(null_mut(), Some(end), data) });
+    assert!(becomes(&last.1, 1));
+}
