@@ -5,6 +5,10 @@
 #include <cuda.h>
 #include <cudaTypedefs.h>
 
-/* Declared by cudaProfilerTypedefs.h, which includes a header that the runtime package lacks. */
+/* Declared by cudaProfilerTypedefs.h, which includes a header that the runtime package lacks, and by
+ * that header. */
 typedef CUresult(CUDAAPI *PFN_cuProfilerStart_v4000)(void);
 typedef CUresult(CUDAAPI *PFN_cuProfilerStop_v4000)(void);
+
+CUresult CUDAAPI cuProfilerStart(void);
+CUresult CUDAAPI cuProfilerStop(void);

@@ -19,7 +19,7 @@ use serde_json::Value;
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Development tasks of green-ctx")]
 enum Task {
-    /// Generate bindings.rs and api.rs of green-ctx-sys from NVIDIA's headers.
+    /// Generate the bindings of green-ctx-sys and the list of all functions from NVIDIA's headers.
     RegenBindings(regen::Options),
     /// Run every test, on the simulated driver: no GPU is needed.
     Test(clients::Options),

@@ -1,7 +1,9 @@
-//! `cargo xtask regen-bindings`: `bindings.rs` and `api.rs` of green-ctx-sys from NVIDIA's headers.
+//! `cargo xtask regen-bindings`: `bindings.rs` and `api.rs` of green-ctx-sys, and the simulator's list
+//! of all driver functions, from NVIDIA's headers.
 
 mod api;
 mod bindings;
+mod functions;
 pub(crate) mod headers;
 mod libclang;
 mod symbols;
@@ -23,7 +25,7 @@ pub(crate) struct Options {
     cuda_include: Option<PathBuf>,
 }
 
-/// Generates both files and writes or compares them.
+/// Generates the files and writes or compares them.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let sys = workspace_root().join("green-ctx-sys");
     let symbols = Symbols::read(&sys.join("symbols.toml"))?;
@@ -31,10 +33,15 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     libclang::locate()?;
     eprintln!("headers: {}", include.display());
 
-    let bindings = bindings::generate(&sys.join("wrapper.h"), &include, &symbols)?;
+    let wrapper = sys.join("wrapper.h");
+    let bindings = bindings::generate(&wrapper, &include, &symbols)?;
     let api = api::generate(&bindings, &symbols)?;
-    let outputs =
-        [(sys.join("src/bindings.rs"), bindings::render(&bindings)), (sys.join("src/api.rs"), api)];
+    let functions = functions::generate(&wrapper, &include, &bindings)?;
+    let outputs = [
+        (sys.join("src/bindings.rs"), bindings::render(&bindings)),
+        (sys.join("src/api.rs"), api),
+        (workspace_root().join("tests/sim/src/functions/generated.rs"), functions),
+    ];
     if options.check { check(&outputs) } else { write(&outputs) }
 }
 

@@ -11,7 +11,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-NO_DEVICE, NOT_INITIALIZED, NEWER_DRIVER = 100, 3, 36
+INVALID_VALUE, NOT_INITIALIZED, NEWER_DRIVER, NO_DEVICE, NOT_SUPPORTED = 1, 3, 36, 100, 801
+# Of `CUdriverProcAddressQueryResult`.
+NOT_FOUND = 1
 
 # What a process does: it prints the answers of `cuInit`, `cuDeviceGetCount`, `cuDriverGetVersion`
 # and of a function that drivers have from 13.1 on.
@@ -48,7 +50,6 @@ while not calls and time.monotonic() < end:
 print(*answers, len(calls))
 """
 
-
 def ask(program=PROGRAM, **variables):
     """The answers of a program with these variables, and what it wrote on its standard error."""
     ours = {name: value for name, value in os.environ.items() if "GREEN_CTX_SIM" not in name}
@@ -82,6 +83,71 @@ def test_every_function_that_our_programs_know():
     forms = ["", "_v2", "_v3", "_v4"]
     missing = [name for name in names if not any(hasattr(cuda, name + form) for form in forms)]
     assert not missing, missing
+
+
+def test_every_function_of_the_header():
+    cuda = ctypes.CDLL("libcuda.so.1")
+    generated = Path(__file__).parents[2] / "sim/src/functions/generated.rs"
+    names = re.findall(r"^ +(cu\w+): cu\w+ = ", generated.read_text(), re.MULTILINE)
+    assert len(names) > 680
+    assert {"cuInit", "cuMemAlloc", "cuMemcpyHtoD_v2_ptds", "cuLaunchKernel_ptsz"} <= set(names)
+    missing = [name for name in names if not hasattr(cuda, name)]
+    assert not missing, missing
+
+
+# What a process does with functions that are not simulated: it prints what one answers before and
+# after `cuInit`, what one answers that is newer than the driver, whether it is found, and why not.
+REFUSED = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+array, found, why = ctypes.c_void_p(), ctypes.c_void_p(1), ctypes.c_int(-1)
+answers = [cuda.cuArrayCreate_v2(ctypes.byref(array), None), cuda.cuInit(0)]
+answers += [cuda.cuArrayCreate_v2(ctypes.byref(array), None), cuda.cuLogicalEndpointDestroy(None)]
+answers += [
+    cuda.cuGetProcAddress_v2(
+        b"cuArrayCreate", ctypes.byref(found), 12000, ctypes.c_uint64(0), ctypes.byref(why)
+    ),
+    found.value or 0,
+    why.value,
+]
+print(*answers)
+"""
+
+
+def test_what_is_not_simulated():
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "report")
+        answers, _ = ask(REFUSED, GREEN_CTX_SIM_REPORT=str(path))
+        assert answers == [NOT_SUPPORTED, 0, NOT_SUPPORTED, NEWER_DRIVER, 0, 0, NOT_FOUND]
+        report = path.read_text()
+        assert "\nnot simulated: cuArrayCreate\n" in report and '"cuArrayCreate": 2,' in report
+        assert report.count("not simulated") == 1
+        answers, _ = ask(REFUSED, GREEN_CTX_SIM="h200@13.4")
+        assert answers[3] == NOT_SUPPORTED
+
+
+# What a process does that looks NVIDIA's own tables up by name, as NVRTC does, and whose null stream
+# is the thread's: it prints the answer and what is left of its pointer, and three streams' numbers.
+BY_NAME = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+table, context, number = ctypes.c_void_p(1), ctypes.c_void_p(), ctypes.c_uint64()
+answers = [cuda.cuGetExportTable(ctypes.byref(table), bytes(16)), table.value or 0]
+answers += [cuda.cuInit(0), cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)]
+answers += [cuda.cuCtxPushCurrent_v2(context)]
+for function, stream in (
+    (cuda.cuStreamGetId_ptsz, 0), (cuda.cuStreamGetId, 2), (cuda.cuStreamGetId, 0)
+):
+    answers.append(function(ctypes.c_void_p(stream), ctypes.byref(number)) or number.value)
+print(*answers)
+"""
+
+
+def test_functions_by_their_exported_names():
+    answers, _ = ask(BY_NAME)
+    assert answers[:5] == [INVALID_VALUE, 0, 0, 0, 0]
+    own, per_thread, legacy = answers[5:]
+    assert own == per_thread != legacy
 
 
 def test_without_variables_it_is_the_recorded_driver():

@@ -1,6 +1,6 @@
 //! The driver itself and its devices.
 
-use std::ffi::c_char;
+use std::ffi::{c_char, c_void};
 
 use green_ctx_sys::{CUdevice_attribute, CUresult, CUuuid};
 
@@ -148,7 +148,8 @@ pub(crate) fn compute_capability(
 }
 
 /// The struct `CUdevprop`, which is nothing but attributes one after the other.
-pub(crate) fn get_properties(driver: &Driver, out: Ptr<i32>, ordinal: i32) -> Answer {
+pub(crate) fn get_properties(driver: &Driver, out: Ptr<c_void>, ordinal: i32) -> Answer {
+    let out = out.cast::<i32>();
     driver.state().device(ordinal)?;
     // They are the first attributes, in the order of their numbers.
     (1..=14).try_for_each(|number| {

@@ -17,6 +17,7 @@ use crate::kernel::KernelFn;
 use crate::pointer::Answer;
 use crate::spec::Spec;
 use crate::state::State;
+use crate::stream;
 
 pub(crate) struct Driver {
     pub(crate) slot: usize,
@@ -137,7 +138,10 @@ impl Driver {
             return CUresult::CUDA_ERROR_NOT_INITIALIZED;
         }
         // A panic may leave the state half changed, never unsound: it is all safe code.
-        match catch_unwind(AssertUnwindSafe(|| work(self))) {
+        let answer = stream::with_null(FUNCTIONS[id].per_thread, || {
+            catch_unwind(AssertUnwindSafe(|| work(self)))
+        });
+        match answer {
             Ok(Ok(())) => CUresult::CUDA_SUCCESS,
             Ok(Err(status)) => status,
             Err(_) => CUresult::CUDA_ERROR_UNKNOWN,

@@ -119,9 +119,14 @@
 //! # As a library
 //!
 //! Package green-ctx-sim-cuda is the simulated driver as a `libcuda.so.1`, for programs that load or
-//! link the driver themselves. Programs of NVIDIA's runtime do not run on it: the runtime asks for
-//! tables (`cuGetExportTable`) that are documented nowhere. Both forms of a function that differ in
-//! what the null stream means are the one that means the legacy stream.
+//! link the driver themselves. It exports every function of `cuda.h`, each in all of its forms. Those
+//! that are not simulated refuse ([`Sim::unsimulated_calls`] counts them), and `cuGetProcAddress` does
+//! not find them.
+//!
+//! Programs that go through CUDA's runtime (libcudart) do not run on it: the runtime asks
+//! `cuGetExportTable` for tables of functions that are documented nowhere, and none is simulated. One
+//! such call is enough: `Device.sync()` of NVIDIA's cuda-core is `cudaDeviceSynchronize`. NVRTC asks
+//! for a table too, and does without it.
 //!
 //! # Resolved but not simulated yet
 //!

@@ -4,21 +4,24 @@ use std::collections::HashMap;
 use std::ffi::{c_char, c_void};
 use std::sync::OnceLock;
 
-use green_ctx_sys::{CUdriverProcAddressQueryResult as Found, CUresult};
+use green_ctx_sys::{CUdriverProcAddressQueryResult as Found, CUresult, CUuuid};
 
 use crate::driver::Driver;
 use crate::functions::{FUNCTIONS, Function};
 use crate::pointer::{Answer, Ptr};
 
-/// The flags that ask for a default stream's meaning; both give the same functions here.
-const KNOWN_FLAGS: u64 = 3;
+/// `CU_GET_PROC_ADDRESS_LEGACY_STREAM`, which is what other flags mean, too.
+const LEGACY_STREAM: u64 = 1;
+/// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
+const PER_THREAD_STREAM: u64 = 2;
 
 /// The forms of each function by name.
 fn forms(name: &[u8]) -> &'static [&'static Function] {
     static FORMS: OnceLock<HashMap<&'static [u8], Vec<&'static Function>>> = OnceLock::new();
     let forms = FORMS.get_or_init(|| {
         let mut forms: HashMap<_, Vec<_>> = HashMap::new();
-        for function in FUNCTIONS {
+        // A program that looks for a function that is not simulated is to choose another way.
+        for function in FUNCTIONS.iter().filter(|function| function.is_simulated()) {
             forms.entry(function.name.as_bytes()).or_default().push(function);
         }
         forms
@@ -26,15 +29,30 @@ fn forms(name: &[u8]) -> &'static [&'static Function] {
     forms.get(name).map_or(&[], Vec::as_slice)
 }
 
-/// The newest form of a function that is not newer than `version`, in a driver of version `driver`.
-fn find(name: &[u8], version: u32, driver: u32) -> Result<&'static Function, Found> {
+/// The newest form of a function that is not newer than `version`, in a driver of version `driver`:
+/// one for the per-thread default stream where that is asked for and there is one.
+fn find(
+    name: &[u8],
+    version: u32,
+    driver: u32,
+    per_thread: bool,
+) -> Result<&'static Function, Found> {
     let forms = forms(name).iter().filter(|form| form.version <= driver);
     let mut known = forms.clone().peekable();
     if known.peek().is_none() {
         return Err(Found::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
     }
-    let fitting = forms.filter(|form| form.version <= version).max_by_key(|form| form.version);
+    let fitting = forms
+        .filter(|form| form.version <= version && (per_thread || !form.per_thread))
+        .max_by_key(|form| (form.per_thread, form.version));
     fitting.copied().ok_or(Found::CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT)
+}
+
+/// Tables of functions that NVIDIA documents nowhere: each is unknown, and answered as the H200 answers
+/// an unknown one.
+pub(crate) fn get_export_table(_: &Driver, out: Ptr<*const c_void>, _: Ptr<CUuuid>) -> Answer {
+    out.write_if_given(std::ptr::null());
+    Err(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
 /// `cuGetProcAddress` of 11.3.
@@ -65,10 +83,10 @@ pub(crate) fn get_with_status(
     }
     // A negative version is not refused and finds the newest form, as recorded.
     let version = version as u32;
-    if flags & !KNOWN_FLAGS != 0 {
+    if flags & !(LEGACY_STREAM | PER_THREAD_STREAM) != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    match find(name.to_bytes(), version, newest) {
+    match find(name.to_bytes(), version, newest, flags & PER_THREAD_STREAM != 0) {
         Ok(function) => {
             status.write_if_given(Found::CU_GET_PROC_ADDRESS_SUCCESS);
             out.write(function.address(driver.slot))
@@ -88,7 +106,7 @@ mod tests {
     /// version, found.
     fn answers(name: &str) -> [&'static str; 5] {
         [12_000, 12_040, 12_050, 12_080, 13_000].map(|version| {
-            match find(name.as_bytes(), version, 13_000) {
+            match find(name.as_bytes(), version, 13_000, false) {
                 Ok(_) => "y",
                 Err(Found::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND) => "no",
                 Err(_) => "ver",
@@ -129,7 +147,7 @@ mod tests {
             assert_eq!(answers(name), ["no"; 5], "{name}");
         }
         assert_eq!(answers("cuGreenCtxGetId"), ["ver", "ver", "ver", "ver", "y"]);
-        assert!(find(b"cuGreenCtxGetId", 12_090, 13_000).is_ok());
+        assert!(find(b"cuGreenCtxGetId", 12_090, 13_000, false).is_ok());
     }
 
     #[test]
@@ -142,10 +160,12 @@ mod tests {
             ("cuCtxGetDevice", 13_000, 13_000),
             ("cuEventElapsedTime", 12_080, 12_080),
         ] {
-            let found = find(name.as_bytes(), version, 13_000).map(|function| function.version);
+            let found = find(name.as_bytes(), version, 13_000, false);
+            let found = found.map(|function| function.version);
             assert_eq!(found.ok(), Some(form), "{name} at {version}");
         }
-        let old = find(b"cuGreenCtxStreamCreate", 12_040, 12_040).map(|function| function.version);
+        let old = find(b"cuGreenCtxStreamCreate", 12_040, 12_040, false);
+        let old = old.map(|function| function.version);
         assert_eq!(old, Err(Found::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND));
     }
 }

@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::clock::real::ClockThread;
 use crate::driver::Driver;
 use crate::fault::Fault;
-use crate::functions::{self, FUNCTIONS};
+use crate::functions::{self, FUNCTIONS, Function};
 use crate::kernel::KernelCall;
 use crate::live::Live;
 use crate::race::Race;
@@ -176,7 +176,9 @@ impl Sim {
     ///
     /// [`SimError::UnknownFunction`] where the simulator has no such function at any version.
     pub fn fail(&self, fault: Fault) -> Result<(), SimError> {
-        if !FUNCTIONS.iter().any(|function| function.name == fault.function) {
+        let named =
+            |function: &Function| function.is_simulated() && function.name == fault.function;
+        if !FUNCTIONS.iter().any(named) {
             return Err(SimError::UnknownFunction { name: fault.function });
         }
         self.inner.driver.fail(fault);
@@ -284,9 +286,21 @@ impl Sim {
     /// were not called are left out.
     #[must_use]
     pub fn calls(&self) -> BTreeMap<&'static str, u64> {
+        self.count(|_| true)
+    }
+
+    /// Those of the [`calls`](Sim::calls) that were to functions which are not simulated. Each
+    /// answered `CUDA_ERROR_NOT_SUPPORTED`. A program gets to call them where it links the simulated
+    /// `libcuda.so.1` or asks that for their names; `cuGetProcAddress` finds none of them.
+    #[must_use]
+    pub fn unsimulated_calls(&self) -> BTreeMap<&'static str, u64> {
+        self.count(|function| !function.is_simulated())
+    }
+
+    fn count(&self, wanted: impl Fn(&Function) -> bool) -> BTreeMap<&'static str, u64> {
         let mut calls = BTreeMap::new();
         for (function, count) in FUNCTIONS.iter().zip(self.inner.driver.counts()) {
-            if count > 0 {
+            if count > 0 && wanted(function) {
                 *calls.entry(function.name).or_default() += count;
             }
         }

@@ -1,5 +1,7 @@
 //! Streams and the work in them.
 
+use std::cell::Cell;
+
 use green_ctx_sys::{
     CUctx_st, CUdevResource, CUdevResourceType, CUevent_st, CUgreenCtx_st, CUresult, CUstream_st,
     CUsynchronizationPolicy,
@@ -20,6 +22,20 @@ pub(crate) const NON_BLOCKING: u32 = 1;
 const LEGACY: [usize; 2] = [0, 1];
 /// `CU_STREAM_PER_THREAD`.
 const PER_THREAD: usize = 2;
+
+thread_local! {
+    /// The token that the null stream stands for in the call that the thread makes.
+    static NULL: Cell<usize> = const { Cell::new(LEGACY[0]) };
+}
+
+/// Makes a call in which the null stream is the thread's default stream, or the legacy stream.
+pub(crate) fn with_null<T>(per_thread: bool, call: impl FnOnce() -> T) -> T {
+    // A kernel's closure may make a call of the other kind within this one.
+    let outer = NULL.replace(if per_thread { PER_THREAD } else { LEGACY[0] });
+    let answer = call();
+    NULL.set(outer);
+    answer
+}
 
 pub(crate) struct Stream {
     /// The handle of its context, and the id that the context had: a primary context has the same
@@ -126,6 +142,7 @@ impl State {
     /// The handle of the stream that is meant, provided that it can be used: a default stream's
     /// token means one of the current context.
     pub(crate) fn stream(&mut self, handle: usize) -> Answer<usize> {
+        let handle = if handle == LEGACY[0] { NULL.get() } else { handle };
         if LEGACY.contains(&handle) {
             let current = self.current()?;
             return Ok(self.contexts[&current].legacy);

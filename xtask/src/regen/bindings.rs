@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use bindgen::Builder;
 use quote::{format_ident, quote};
 use syn::{Expr, File, Ident, ImplItem, Item, ItemImpl, ItemStruct, Type};
 
@@ -12,7 +13,23 @@ use crate::Failure;
 
 /// Runs bindgen and turns its enums into newtypes that know their names.
 pub(crate) fn generate(wrapper: &Path, include: &Path, symbols: &Symbols) -> Result<File, Failure> {
-    let mut builder = bindgen::builder()
+    let mut builder = builder(wrapper, include).layout_tests(true);
+    for (name, version) in &symbols.functions {
+        builder = builder.allowlist_type(Symbols::pointer_type(name, *version));
+    }
+    for pattern in &symbols.types {
+        builder = builder.allowlist_type(pattern);
+    }
+    for pattern in &symbols.constants {
+        builder = builder.allowlist_var(pattern);
+    }
+    let file = parse(builder)?;
+    Ok(with_names(file))
+}
+
+/// What every run of bindgen over the headers has in common.
+pub(super) fn builder(wrapper: &Path, include: &Path) -> Builder {
+    let builder = bindgen::builder()
         .header(wrapper.display().to_string())
         .clang_arg(format!("-I{}", include.display()))
         .use_core()
@@ -25,28 +42,21 @@ pub(crate) fn generate(wrapper: &Path, include: &Path, symbols: &Symbols) -> Res
         .generate_comments(false)
         .disable_header_comment()
         .derive_default(false)
-        .layout_tests(true)
         .merge_extern_blocks(true)
         .formatter(bindgen::Formatter::None);
-    for folder in libclang::builtin_includes() {
-        builder = builder.clang_arg(format!("-isystem{}", folder.display()));
-    }
-    for (name, version) in &symbols.functions {
-        builder = builder.allowlist_type(Symbols::pointer_type(name, *version));
-    }
-    for pattern in &symbols.types {
-        builder = builder.allowlist_type(pattern);
-    }
-    for pattern in &symbols.constants {
-        builder = builder.allowlist_var(pattern);
-    }
+    let folders = libclang::builtin_includes();
+    let folders = folders.iter().map(|folder| format!("-isystem{}", folder.display()));
+    builder.clang_args(folders)
+}
+
+/// Runs bindgen.
+pub(super) fn parse(builder: Builder) -> Result<File, Failure> {
     let text = builder
         .generate()
         .map_err(|error| Failure::new(format!("bindgen failed: {error}")))?
         .to_string();
-    let file = syn::parse_file(&text)
-        .map_err(|error| Failure::new(format!("bindgen's output does not parse: {error}")))?;
-    Ok(with_names(file))
+    syn::parse_file(&text)
+        .map_err(|error| Failure::new(format!("bindgen's output does not parse: {error}")))
 }
 
 /// The file's text, under the banner.
@@ -108,7 +118,7 @@ fn with_names(mut file: File) -> File {
 }
 
 /// A `#[repr(transparent)]` struct of one integer is bindgen's form of a C enum.
-fn newtype(item: &Item) -> Option<&ItemStruct> {
+pub(super) fn newtype(item: &Item) -> Option<&ItemStruct> {
     let Item::Struct(item) = item else { return None };
     let transparent = item.attrs.iter().any(|attribute| {
         attribute.path().is_ident("repr") && quote!(#attribute).to_string().contains("transparent")

@@ -27,8 +27,10 @@ pub(crate) fn at_exit() {
     }
 }
 
-/// The report: a line a race among others.
+/// The report: a line a race, and a line a function that is not simulated, among others.
 fn text(sim: &Sim) -> String {
     let races: String = sim.races().iter().map(|race| format!("race: {race}\n")).collect();
-    format!("{}\n{races}{:#?}\n{:#?}\n", sim.spec(), sim.live(), sim.calls())
+    let refused = sim.unsimulated_calls();
+    let refused: String = refused.keys().map(|name| format!("not simulated: {name}\n")).collect();
+    format!("{}\n{races}{refused}{:#?}\n{:#?}\n", sim.spec(), sim.live(), sim.calls())
 }

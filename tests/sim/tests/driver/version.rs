@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
 
-use green_ctx_sim::{Profile, Sim, Spec, SpecError, VERSIONS};
+use green_ctx_sim::{Fault, Profile, Sim, Spec, SpecError, VERSIONS};
 use green_ctx_sys::*;
 
 use crate::machine::*;
@@ -206,4 +206,72 @@ fn a_name_has_the_signature_of_the_version_asked_for() {
     ok(unsafe { old(c"cuGetProcAddress".as_ptr(), &mut address, 12_000, 0) });
     let look: *const c_void = sim.get_proc_address() as *const c_void;
     assert_eq!(address.cast_const(), look);
+}
+
+#[test]
+fn what_is_not_simulated_is_not_found() {
+    let sim = Sim::new("h200@13.4").expect("a free slot");
+    let missing = CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    for name in [c"cuArrayCreate", c"cuTexObjectCreate", c"cuMulticastCreate", c"cuLinkCreate"] {
+        for version in [3_020, 12_040, 13_040] {
+            assert_eq!(lookup(&sim, name, version), (OK, false, missing), "{name:?} at {version}");
+        }
+    }
+    // The form of 32 bits, of a function that has a newer one.
+    let early = CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
+    assert_eq!(lookup(&sim, c"cuMemAlloc", 2_000), (OK, false, early));
+    assert!(sim.unsimulated_calls().is_empty());
+    // Nothing of a program reaches it, so failing it is a mistake of the test.
+    assert!(sim.fail(Fault::on("cuArrayCreate")).is_err());
+}
+
+#[test]
+fn a_program_chooses_what_the_null_stream_means() {
+    let (machine, _) = Machine::with_primary();
+    let look = machine.sim.get_proc_address();
+    type GetId = unsafe extern "C" fn(CUstream, *mut u64) -> CUresult;
+    let ids = |flags: u64| {
+        let (mut address, mut ids) = (null_mut(), [0; 3]);
+        let name = c"cuStreamGetId".as_ptr();
+        // SAFETY: the pointers are to a string and to a variable that takes the answer.
+        ok(unsafe { look(name, &mut address, 13_000, flags, null_mut()) });
+        // SAFETY: the signature of 12.0 (cuda.h).
+        let get: GetId = unsafe { std::mem::transmute(address) };
+        for (token, id) in ids.iter_mut().enumerate() {
+            // SAFETY: the variable takes the answer.
+            ok(unsafe { get(std::ptr::without_provenance_mut(token), id) });
+        }
+        ids
+    };
+    // The null stream, `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`.
+    let [null, legacy, per_thread] = ids(0);
+    assert!(null == legacy && null != per_thread);
+    assert_eq!(ids(1), [legacy, legacy, per_thread]);
+    assert_eq!(ids(2), [per_thread, legacy, per_thread]);
+    // The choice ends with the call.
+    assert_eq!(ids(0), [legacy, legacy, per_thread]);
+
+    // A function without such a form, and one whose form is newer than the version asked for.
+    for (name, version) in [(c"cuMemAlloc", 13_000), (c"cuMemcpyHtoD", 6_050)] {
+        let found = [1, 2].map(|flags| {
+            let mut address = null_mut();
+            // SAFETY: the pointers are to a string and to a variable that takes the answer.
+            ok(unsafe { look(name.as_ptr(), &mut address, version, flags, null_mut()) });
+            address
+        });
+        assert!(!found[0].is_null() && found[0] == found[1], "{name:?}");
+    }
+}
+
+#[test]
+fn no_export_table_is_known() {
+    // Before `cuInit`, too.
+    let machine = Machine::dormant("h200", 1);
+    let id = CUuuid { bytes: [0x6b; 16] };
+    let ask = |out: *mut *const c_void, id: *const CUuuid| old!(machine, c"cuGetExportTable", 3_000 (out => *mut *const c_void, id => *const CUuuid));
+    let mut table: *const c_void = (&raw const machine).cast();
+    assert_eq!(ask(&mut table, &id), INVALID_VALUE);
+    assert!(table.is_null());
+    assert_eq!(ask(null_mut(), &id), INVALID_VALUE);
+    assert_eq!(ask(&mut table, null_mut()), INVALID_VALUE);
 }
