@@ -232,6 +232,36 @@ impl SmGroup {
         }
     }
 
+    /// Whether somebody accounts for both groups, so that they never have the same units.
+    pub(crate) fn has_account_of(&self, other: &SmGroup) -> bool {
+        match (&self.hold, &other.hold) {
+            (Hold::Ledger(_), Hold::Ledger(_)) => true,
+            (Hold::Parent(own, Some(_)), Hold::Parent(others, Some(_))) => Arc::ptr_eq(own, others),
+            _ => false,
+        }
+    }
+
+    /// Adds the floor of another group of the same account, which ends. Neither shares anything.
+    pub(crate) fn absorb(&mut self, mut other: SmGroup) {
+        let mut members = mem::take(&mut other.placement.members);
+        let ended = match (&self.hold, &other.hold) {
+            (Hold::Ledger(into), Hold::Ledger(from)) => {
+                self.device.state().ledger.lock().join(*into, *from, &members)
+            }
+            (Hold::Parent(parent, Some(into)), Hold::Parent(_, Some(from))) => {
+                parent.account.lock().join(*into, *from, &members)
+            }
+            _ => unreachable!("they have one account"),
+        };
+        drop(ended);
+        self.placement.members.append(&mut members);
+        self.placement.members.sort_unstable();
+        self.sm_count += other.sm_count;
+        self.floor += other.floor;
+        self.share = Share::from(self.sm_count);
+        self.add_fences(other.fences.as_slice().iter().cloned());
+    }
+
     /// Hands units of the floor over to smaller groups. Returns what each of them waits for, and who
     /// accounts for each. Nothing can fail any more; what none of them gets goes back.
     pub(crate) fn hand_over(mut self, chosen: &[Chosen]) -> (Fences, Vec<Hold>) {

@@ -1,8 +1,10 @@
-//! Resources: what a device, a context or a stream has, SMs split into groups, contexts made of them.
+//! Resources: what a device, a context or a stream has, SMs split into groups and joined again, contexts made
+//! of them.
 
 mod cut;
 mod divide;
 mod floor;
+mod join;
 mod level;
 mod locality;
 mod nested;
@@ -14,6 +16,7 @@ mod structure;
 mod workqueue;
 
 pub(crate) use floor::context_of_units;
+pub use join::JoinError;
 pub use level::Resources;
 pub use locality::LocalityDomains;
 pub use provision::{CreateContextError, Provision};

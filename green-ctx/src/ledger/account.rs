@@ -273,6 +273,21 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         (group, ended)
     }
 
+    /// Enters a group's floor, which is all that it has, as a part of another's.
+    pub(crate) fn join(
+        &mut self,
+        into: GroupNumber,
+        from: GroupNumber,
+        members: &[usize],
+    ) -> Ended {
+        let ended = self.leave(from, members);
+        members.iter().for_each(|unit| self.units[*unit].floor = Some(into));
+        if let Some(group) = &mut self.groups[into.0] {
+            group.units += members.len();
+        }
+        ended
+    }
+
     /// The units that the account has for a group: its own, or every one of this cut.
     fn units_of<'a>(&self, group: GroupNumber, members: &'a [usize]) -> Cow<'a, [usize]> {
         match &self.groups[group.0] {

@@ -17,6 +17,7 @@ mod fit;
 mod graph_contexts;
 mod graphs;
 mod handles;
+mod joining;
 mod keeping;
 mod launches;
 mod libraries;

@@ -347,6 +347,23 @@ impl World {
         self.groups.push(group);
     }
 
+    /// Puts two groups of which nothing is shared together.
+    fn join(&mut self) {
+        self.groups.sort_by_key(|group| !group.pool.is_empty());
+        if self.groups.iter().take_while(|group| group.pool.is_empty()).count() < 2 {
+            return;
+        }
+        let mut other = self.groups.swap_remove(1);
+        let group = &self.groups[0];
+        let (into, from, members) = (group.number, other.number, other.placement.members.clone());
+        let ended = self.call(|ledger| ledger.join(into, from, &members));
+        assert!(ended._name.as_ref().is_some_and(|name| Arc::ptr_eq(name, &other.name)));
+        let group = &mut self.groups[0];
+        group.placement.members.extend(members);
+        group.placement.members.sort_unstable();
+        group.fences.append(&mut other.fences);
+    }
+
     /// Some work ends.
     fn settle(&mut self) {
         let mut done = self.call(|ledger| ledger.fences());
@@ -416,7 +433,7 @@ impl World {
 
     fn run(mut self, steps: usize) -> Vec<String> {
         for _ in 0..steps {
-            match self.rng.u32(..12) {
+            match self.rng.u32(..13) {
                 0..=3 => self.split(),
                 4..=5 => self.give_back(),
                 6 => self.quarantine(),
@@ -424,6 +441,7 @@ impl World {
                 8 => self.divide(),
                 9 => self.settle(),
                 10 => self.recycle(),
+                11 => self.join(),
                 _ => (0..3).for_each(|_| self.give_back()),
             }
             self.check();
