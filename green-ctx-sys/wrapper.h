@@ -6,9 +6,12 @@
 #include <cudaTypedefs.h>
 
 /* Declared by cudaProfilerTypedefs.h, which includes a header that the runtime package lacks, and by
- * that header. */
+ * that header. The last parameter of the first is an enum there. */
+typedef CUresult(CUDAAPI *PFN_cuProfilerInitialize_v4000)(const char *configFile, const char *outputFile,
+                                                          int outputMode);
 typedef CUresult(CUDAAPI *PFN_cuProfilerStart_v4000)(void);
 typedef CUresult(CUDAAPI *PFN_cuProfilerStop_v4000)(void);
 
+CUresult CUDAAPI cuProfilerInitialize(const char *configFile, const char *outputFile, int outputMode);
 CUresult CUDAAPI cuProfilerStart(void);
 CUresult CUDAAPI cuProfilerStop(void);

@@ -564,6 +564,7 @@ macro_rules! driver_functions {
             cuPointerGetAttribute: cuPointerGetAttribute = "cuPointerGetAttribute" 4000 (data: *mut c_void, attribute: CUpointer_attribute, ptr: CUdeviceptr);
             cuPointerGetAttributes: cuPointerGetAttributes = "cuPointerGetAttributes" 7000 (numAttributes: c_uint, attributes: *mut CUpointer_attribute, data: *mut *mut c_void, ptr: CUdeviceptr);
             cuPointerSetAttribute: cuPointerSetAttribute = "cuPointerSetAttribute" 6000 (value: *const c_void, attribute: CUpointer_attribute, ptr: CUdeviceptr);
+            cuProfilerInitialize: cuProfilerInitialize = "cuProfilerInitialize" 4000 (configFile: *const c_char, outputFile: *const c_char, outputMode: c_int);
             cuProfilerStart: cuProfilerStart = "cuProfilerStart" 4000 ();
             cuProfilerStop: cuProfilerStop = "cuProfilerStop" 4000 ();
             cuSignalExternalSemaphoresAsync: cuSignalExternalSemaphoresAsync = "cuSignalExternalSemaphoresAsync" 10000 (extSemArray: *const CUexternalSemaphore, paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS, numExtSems: c_uint, stream: CUstream);
