@@ -13,6 +13,7 @@ use crate::driver::Driver;
 use crate::handle;
 use crate::pointer::{Answer, Ptr};
 use crate::resource::{Structure, Workqueue};
+use crate::settings;
 use crate::sm_set::SmSet;
 use crate::state::{Device, State};
 use crate::stream::{NON_BLOCKING, Stream};
@@ -451,9 +452,7 @@ pub(crate) fn get_cache_config(driver: &Driver, out: Ptr<CUfunc_cache>) -> Answe
 pub(crate) fn set_cache_config(driver: &Driver, config: CUfunc_cache) -> Answer {
     let mut state = driver.state();
     let device = state.current_device()?;
-    if config.0 > CUfunc_cache::CU_FUNC_CACHE_PREFER_EQUAL.0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    settings::check_cache_config(config)?;
     state.devices[device].cache_config = config;
     Ok(())
 }

@@ -1,9 +1,9 @@
-//! Settings of contexts that change nothing which a simulation shows. What they answer follows from
-//! the header; nothing here is recorded.
+//! Settings of contexts and kernels that change nothing which a simulation shows. What they answer
+//! follows from the header; nothing here is recorded.
 
 use std::ffi::c_void;
 
-use green_ctx_sys::CUresult;
+use green_ctx_sys::{CUfunc_cache, CUfunc_st, CUkern_st, CUresult};
 
 use crate::driver::Driver;
 use crate::pointer::{Answer, Ptr};
@@ -40,7 +40,49 @@ pub(crate) fn get_shared_memory_config(driver: &Driver, out: Ptr<u32>) -> Answer
 
 pub(crate) fn set_shared_memory_config(driver: &Driver, config: u32) -> Answer {
     driver.state().current()?;
+    check_shared_memory_config(config)
+}
+
+// Where the header names no error for a bad handle, it has the one of `cuFuncSetAttribute`.
+
+pub(crate) fn set_function_shared_memory_config(
+    driver: &Driver,
+    function: Ptr<CUfunc_st>,
+    config: u32,
+) -> Answer {
+    driver.state().function(function)?;
+    check_shared_memory_config(config)
+}
+
+pub(crate) fn set_function_cache_config(
+    driver: &Driver,
+    function: Ptr<CUfunc_st>,
+    config: CUfunc_cache,
+) -> Answer {
+    driver.state().function(function)?;
+    check_cache_config(config)
+}
+
+pub(crate) fn set_kernel_cache_config(
+    driver: &Driver,
+    kernel: Ptr<CUkern_st>,
+    config: CUfunc_cache,
+    ordinal: i32,
+) -> Answer {
+    let state = driver.state();
+    state.kernel(kernel)?;
+    state.device(ordinal)?;
+    check_cache_config(config)
+}
+
+fn check_shared_memory_config(config: u32) -> Answer {
     if config > EIGHT_BYTE_BANKS { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
+}
+
+/// Refuses a preference that there is not.
+pub(crate) fn check_cache_config(config: CUfunc_cache) -> Answer {
+    let known = config.0 <= CUfunc_cache::CU_FUNC_CACHE_PREFER_EQUAL.0;
+    if known { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
 }
 
 /// Caches are not simulated: what a device could make persist is as good as reset.

@@ -28,7 +28,7 @@ pub(crate) struct Function {
 }
 
 impl State {
-    fn function(&self, function: Ptr<CUfunc_st>) -> Answer<&Function> {
+    pub(crate) fn function(&self, function: Ptr<CUfunc_st>) -> Answer<&Function> {
         let function = self.functions.get(&function.address());
         let function = function.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
         self.unpoisoned(function.device)?;

@@ -43,7 +43,7 @@ impl State {
         self.load_function(module, index)
     }
 
-    fn kernel(&self, kernel: Ptr<CUkern_st>) -> Answer<&Kernel> {
+    pub(crate) fn kernel(&self, kernel: Ptr<CUkern_st>) -> Answer<&Kernel> {
         self.kernels.get(&kernel.address()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }
 }

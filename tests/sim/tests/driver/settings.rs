@@ -84,6 +84,36 @@ fn settings_need_a_context_and_change_nothing() {
 }
 
 #[test]
+fn kernels_take_preferences_and_change_nothing() {
+    let (machine, _) = Machine::with_primary();
+    let kernel = machine.kernel("nothing");
+    let (status, function) = ask!(machine, null_mut(), cuKernelGetFunction(; kernel));
+    ok(status);
+    let of_function = |name, function: CUfunction, config: c_uint| {
+        type Form = unsafe extern "C" fn(CUfunction, c_uint) -> CUresult;
+        // SAFETY: both names have this signature (cuda.h).
+        let set: Form = unsafe { machine.function(name, 4_020) };
+        // SAFETY: the arguments are a handle, which is never followed, and a number.
+        unsafe { set(function, config) }
+    };
+    for (name, most) in [(c"cuFuncSetCacheConfig", 3), (c"cuFuncSetSharedMemConfig", 2)] {
+        let set = |function, config| of_function(name, function, config);
+        assert_eq!(
+            [0, most, most + 1].map(|config| set(function, config)),
+            [OK, OK, INVALID_VALUE]
+        );
+        assert_eq!(set(null_mut(), 0), INVALID_HANDLE);
+    }
+    let of_kernel = |kernel: CUkernel, config: c_uint, device: c_int| {
+        old!(machine, c"cuKernelSetCacheConfig", 12_000
+            (kernel => CUkernel, config => c_uint, device => c_int))
+    };
+    assert_eq!([0, 3, 4].map(|config| of_kernel(kernel, config, 0)), [OK, OK, INVALID_VALUE]);
+    assert_eq!(of_kernel(null_mut(), 0, 0), INVALID_HANDLE);
+    assert_eq!(of_kernel(kernel, 0, 1), INVALID_DEVICE);
+}
+
+#[test]
 fn flags_of_contexts() {
     let machine = Machine::new();
     let set = |flags: c_uint| old!(machine, c"cuCtxSetFlags", 12010 (flags => c_uint));
