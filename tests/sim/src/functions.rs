@@ -373,6 +373,9 @@ handlers! {
     cuMemAllocFromPoolAsync => memory::pool::alloc_async;
     cuMemFreeAsync => memory::device::free_async;
     cuMemGetInfo_v2 => memory::device::get_info;
+    cuTensorMapEncodeTiled => memory::tensor_map::encode_tiled;
+    cuTensorMapEncodeIm2col => memory::tensor_map::encode_im2col;
+    cuTensorMapReplaceAddress => memory::tensor_map::replace_address;
     cuMemPoolCreate => memory::pool::create;
     cuMemPoolDestroy => memory::pool::destroy;
     cuMemPoolTrimTo => memory::pool::trim_to;

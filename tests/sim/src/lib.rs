@@ -68,6 +68,10 @@
 //! one GPC ([`Topology::gpcs`]) of one resource of its context, with each of its blocks on an SM of
 //! its own: that rule gives every recorded number of clusters.
 //!
+//! Tensor maps (`cuTensorMapEncodeTiled`, `cuTensorMapEncodeIm2col`) are checked by the documented limits
+//! of every parameter, and hold the parameters in a layout of the simulator's own: nothing here reads
+//! a map, and what a driver writes into one is not documented.
+//!
 //! # Graphs
 //!
 //! A graph is launched node by node: each begins when those that it comes after are over, on the SMs

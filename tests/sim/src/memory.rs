@@ -9,6 +9,7 @@ pub(crate) mod host;
 pub(crate) mod ipc;
 pub(crate) mod pointer;
 pub(crate) mod pool;
+pub(crate) mod tensor_map;
 
 use std::ops::Range;
 

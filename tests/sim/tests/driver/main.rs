@@ -22,6 +22,7 @@ mod resource;
 mod settings;
 mod stream;
 mod structured;
+mod tensor_map;
 mod transfer;
 mod version;
 mod workqueue;
