@@ -114,9 +114,10 @@ pub enum Error {
         /// What the handle is of: `stream` or `event`.
         what: &'static str,
     },
-    /// A function that runs once was submitted to a stream that is being captured.
+    /// What happens once, such as a function of the program, a copy to the host or the end of an allocation,
+    /// was submitted to a stream that is being captured.
     #[error(
-        "the stream is being captured into a graph, which may run often; the function runs once: \
+        "the stream is being captured into a graph, which may run often, and this happens once: \
          end the capture first"
     )]
     Capturing,

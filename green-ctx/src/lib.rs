@@ -31,6 +31,7 @@
 //! |---|---|
 //! | divide a device | [`Device::partition`], with a [`SplitRequest`] of [`Share`]s |
 //! | submit work | [`Partition::stream`], [`Partition::create_stream`], [`Stream::launch`] |
+//! | copy while the host goes on | [`Stream::allocate`], [`PinnedBuffer`](memory::PinnedBuffer) |
 //! | order work of two partitions | [`Stream::wait_for`], [`Event`] |
 //! | divide the same SMs in several ways | [`PlanSet`] |
 //! | move a captured graph to a partition | [`Graph::retarget`], [`GraphCache`](graph::GraphCache) |

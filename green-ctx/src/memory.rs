@@ -1,5 +1,7 @@
-//! A small device buffer.
+//! Memory for results and inputs: a buffer of a device, and a pinned one of the host.
 #![allow(unsafe_code, reason = "calls the driver")]
+
+mod pinned;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,8 +17,11 @@ use crate::error::call;
 use crate::error::{Error, Result};
 use crate::stream::{Stream, StreamOptions};
 
+pub use pinned::PinnedBuffer;
+
 /// Device memory that holds a fixed number of plain values, freed when dropped. Freeing waits for the
-/// device's work (recorded on an H200, driver 580.159.04).
+/// device's work (recorded on an H200, driver 580.159.04); what [`Stream::allocate`] returns is freed in the
+/// order of its stream instead, and nothing waits.
 ///
 /// Buffers can be made, read and dropped while streams are captured, on any thread and in any mode.
 /// Nothing of that becomes part of the graph.
@@ -41,6 +46,8 @@ pub struct DeviceBuffer<T: Element> {
     raw: CUdeviceptr,
     len: usize,
     context: Context,
+    /// The stream in whose order it was allocated and is freed.
+    home: Option<Stream>,
     _elements: PhantomData<T>,
 }
 
@@ -93,10 +100,7 @@ impl<T: Element> DeviceBuffer<T> {
     }
 
     fn allocate(device: &Device, len: usize) -> Result<DeviceBuffer<T>> {
-        let bytes = len
-            .checked_mul(size_of::<T>())
-            .filter(|bytes| *bytes > 0)
-            .ok_or_else(|| Error::InvalidRequest(format!("a buffer cannot hold {len} values")))?;
+        let bytes = byte_len::<T>(len)?;
         let context = device.primary_context()?;
         let mut raw = 0;
         {
@@ -105,7 +109,7 @@ impl<T: Element> DeviceBuffer<T> {
             // SAFETY: the pointer is to a live address.
             unsafe { call!(device.api(), cuMemAlloc(&raw mut raw, bytes)) }?;
         }
-        Ok(DeviceBuffer { raw, len, context, _elements: PhantomData })
+        Ok(DeviceBuffer { raw, len, context, home: None, _elements: PhantomData })
     }
 
     /// Copies the values out, after the work that was submitted to `stream` so far.
@@ -118,6 +122,9 @@ impl<T: Element> DeviceBuffer<T> {
     pub fn read(&self, stream: &Stream) -> Result<Vec<T>> {
         if stream.driver() != self.driver() {
             return Err(Error::DeviceMismatch { what: "the buffer and the stream" });
+        }
+        if let Some(home) = &self.home {
+            stream.wait_for(home)?;
         }
         let mut values = vec![T::default(); self.len];
         let target = values.as_mut_ptr().cast();
@@ -169,10 +176,64 @@ impl<T: Element> DeviceBuffer<T> {
     }
 
     fn free(&self) -> Result<()> {
+        if let Some(home) = &self.home {
+            // A graph frees only what it allocates (cuda.h), and the attempt would invalidate the capture.
+            if home.is_capturing()? {
+                return Err(Error::Capturing);
+            }
+            // SAFETY: allocated in the order of this stream, freed once. What was submitted to it before still
+            // finds the memory; copies on other streams were made to come before.
+            return unsafe { call!(self.driver().api(), cuMemFreeAsync(self.raw, home.raw())) };
+        }
         let _scope = Scope::enter(self.driver(), self.context.as_raw())?;
         // SAFETY: allocated by `allocate`, freed once.
         unsafe { call!(self.driver().api(), cuMemFree(self.raw)) }
     }
+}
+
+impl Stream {
+    /// Allocates memory for `len` values in the order of this stream, from the device's memory pool: work that
+    /// is submitted to this stream from now on can use it, and it is freed, when dropped, behind the work
+    /// that was submitted until then. Neither waits for anything. The values are whatever the memory held.
+    ///
+    /// Work on another stream has to wait for this stream before it uses the memory
+    /// ([`wait_for`](Stream::wait_for)), and this stream for that work before the buffer is dropped;
+    /// [`DeviceBuffer::read`], [`copy_from`](DeviceBuffer::copy_from) and
+    /// [`copy_to`](DeviceBuffer::copy_to) see to it themselves.
+    ///
+    /// The buffer keeps the stream, and with it the partition. Dropped while the stream is being captured, it
+    /// cannot be freed: the memory is lost, and
+    /// [`Driver::on_cleanup_failure`] gets an [`Error::Capturing`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidRequest`] for no values or more than can be addressed, [`Error::Capturing`] while the
+    /// stream is being captured, and [`Error::Driver`] when there is not enough memory, or on a device
+    /// without memory pools.
+    ///
+    /// # Example
+    ///
+    /// [`PinnedBuffer`] has one.
+    #[doc(alias("cuMemAllocAsync", "cuMemFreeAsync"))]
+    pub fn allocate<T: Element>(&self, len: usize) -> Result<DeviceBuffer<T>> {
+        let bytes = byte_len::<T>(len)?;
+        self.driver().check_process()?;
+        // The memory would belong to the graph.
+        if self.is_capturing()? {
+            return Err(Error::Capturing);
+        }
+        let mut raw = 0;
+        // SAFETY: the pointer is to a live address, the stream is alive.
+        unsafe { call!(self.driver().api(), cuMemAllocAsync(&raw mut raw, bytes, self.raw())) }?;
+        let (context, home) = (self.context().clone(), Some(self.clone()));
+        Ok(DeviceBuffer { raw, len, context, home, _elements: PhantomData })
+    }
+}
+
+/// The bytes of so many values.
+fn byte_len<T>(len: usize) -> Result<usize> {
+    let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| *bytes > 0);
+    bytes.ok_or_else(|| Error::InvalidRequest(format!("a buffer cannot hold {len} values")))
 }
 
 impl<T: Element> Drop for DeviceBuffer<T> {

@@ -9,6 +9,7 @@ mod raw;
 mod fit;
 mod foreign;
 mod graph;
+mod memory;
 mod partition;
 mod plans;
 mod scenario;

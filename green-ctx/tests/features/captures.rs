@@ -6,7 +6,7 @@ use std::thread;
 
 use green_ctx::{
     DeviceBuffer, Error, Graph, PlanRequest, PlanSet, SplitRequest, Stream, StreamOptions,
-    graph::CaptureMode, plan::SwitchOptions, verify,
+    graph::CaptureMode, memory::PinnedBuffer, plan::SwitchOptions, verify,
 };
 
 use crate::common::{Outcome, partition};
@@ -52,7 +52,7 @@ fn blocking_stream(machine: &Machine) -> green_ctx::Result<Stream> {
 type Work = fn(&Machine) -> Outcome;
 
 /// What a program does on one thread, of which a capture of another must not notice anything.
-const WORK: [(&str, Work); 8] = [
+const WORK: [(&str, Work); 9] = [
     ("a zeroed buffer", |machine| {
         drop(DeviceBuffer::<u32>::zeroed(&machine.device, 8)?);
         Ok(())
@@ -61,6 +61,14 @@ const WORK: [(&str, Work); 8] = [
         let stream = machine.device.primary_context()?.create_stream(StreamOptions::default())?;
         let buffer = DeviceBuffer::from_slice(&machine.device, &[1_u32, 2, 3])?;
         assert_eq!(buffer.read(&stream)?, [1, 2, 3]);
+        Ok(())
+    }),
+    ("memory in stream order, and pinned", |machine| {
+        let stream = machine.device.primary_context()?.create_stream(StreamOptions::default())?;
+        let mut values = PinnedBuffer::<u32>::zeroed(&machine.device, 8)?;
+        let buffer = stream.allocate(8)?;
+        buffer.copy_from(&mut values, &stream)?;
+        assert_eq!(values.as_slice()?, [0; 8]);
         Ok(())
     }),
     ("a library", |machine| {

@@ -22,6 +22,7 @@ mod keeping;
 mod launches;
 mod libraries;
 mod locality;
+mod memory;
 mod nested;
 mod ownership;
 mod reclaiming;
