@@ -77,21 +77,10 @@ macro_rules! handlers {
     };
 }
 
-/// A simulated function as C sees it, one for each slot.
-macro_rules! trampoline {
-    ([$handler:path] [$($early:ident)?] $export:ident ($($arg:ident: $ty:ty),*)) => {
-        pub(super) unsafe extern "C" fn $export<const SLOT: usize>($($arg: $ty),*) -> CUresult {
-            // SAFETY: the arguments are passed on with the caller's promise about them.
-            unsafe { entrances::$export(SLOT, $($arg),*) }
-        }
-    };
-    ([] [] $($rest:tt)*) => {};
-}
-
 /// What is behind the trampolines of all slots: from C's arguments to the handler's.
 macro_rules! entrance {
     ([$handler:path] [$($early:ident)?] $export:ident ($($arg:ident: $ty:ty),*)) => {
-        pub(super) unsafe fn $export(slot: usize, $($arg: $ty),*) -> CUresult {
+        pub unsafe fn $export(slot: usize, $($arg: $ty),*) -> CUresult {
             $(
                 // SAFETY: the caller promises that its pointers are null or what the header says.
                 let $arg = unsafe { Argument::take($arg) };
@@ -100,7 +89,7 @@ macro_rules! entrance {
         }
     };
     ([] [] $export:ident ($($arg:ident: $ty:ty),*)) => {
-        pub(super) unsafe fn $export(slot: usize, $(_: $ty),*) -> CUresult {
+        pub unsafe fn $export(slot: usize, $(_: $ty),*) -> CUresult {
             slot::enter(slot, Id::$export as usize, unsimulated::refuse)
         }
     };
@@ -108,33 +97,24 @@ macro_rules! entrance {
 
 /// A function's row in the table.
 macro_rules! row {
-    ([$($handler:path)?] [$($early:ident)?] $export:ident $plain:ident $name:literal $version:literal) => {
+    ([$handler:path] [$($early:ident)?] $export:ident $($row:tt)*) => {
+        row! {
+            $export $($row)* !stringify!($($early)?).is_empty(),
+            Some(every_slot!($export as *const c_void))
+        }
+    };
+    // What refuses refuses before `cuInit`, too.
+    ([] [] $($row:tt)*) => {
+        row! { $($row)* true, None }
+    };
+    ($export:ident $plain:ident $name:literal $version:literal $early:expr, $addresses:expr) => {
         Function {
             name: $name,
             version: $version,
-            early: early!([$($handler)?] $($early)?),
+            early: $early,
             per_thread: Id::$export as usize != Id::$plain as usize,
-            addresses: addresses!([$($handler)?] $export),
+            addresses: $addresses,
         }
-    };
-}
-
-macro_rules! early {
-    ([$handler:path]) => {
-        false
-    };
-    // What refuses refuses always.
-    ($($rest:tt)*) => {
-        true
-    };
-}
-
-macro_rules! addresses {
-    ([$handler:path] $export:ident) => {
-        Some(every_slot!($export as *const c_void))
-    };
-    ([] $export:ident) => {
-        None
     };
 }
 
@@ -144,35 +124,26 @@ macro_rules! functions {
         enum Id { $($export),* }
 
         /// The functions as C sees them, one for each slot.
-        #[allow(non_snake_case, clippy::too_many_arguments, reason = "the functions are the driver's own")]
+        #[allow(dead_code, non_snake_case, clippy::too_many_arguments, reason = "the functions are the driver's own, and not all are simulated")]
         mod trampolines {
             use super::*;
 
-            $(handler! { $plain trampoline $export ($($arg: $ty),*) })*
+            $(
+                pub(super) unsafe extern "C" fn $export<const SLOT: usize>($($arg: $ty),*) -> CUresult {
+                    // SAFETY: the arguments are passed on with the caller's promise about them.
+                    unsafe { entrances::$export(SLOT, $($arg),*) }
+                }
+            )*
         }
 
-        /// Behind the trampolines of all slots: from C's arguments to the handler's.
-        #[allow(non_snake_case, clippy::too_many_arguments, reason = "the functions are the driver's own")]
-        mod entrances {
+        /// Behind the trampolines of all slots: from C's arguments to the handler's. A library that
+        /// exports the functions under their own names calls these. The simulator itself exports
+        /// nothing, since a program that contains it must not hide a real driver's functions.
+        #[allow(missing_docs, non_snake_case, clippy::too_many_arguments, clippy::missing_safety_doc, reason = "the functions are the driver's own")]
+        pub mod entrances {
             use super::*;
 
             $(handler! { $plain entrance $export ($($arg: $ty),*) })*
-        }
-
-        /// The functions of one driver, for a library that exports them under their own names. The
-        /// simulator itself exports nothing, since a program that contains it must not hide a real
-        /// driver's functions.
-        #[doc(hidden)]
-        #[allow(non_snake_case, clippy::too_many_arguments, clippy::missing_safety_doc, reason = "the functions are the driver's own")]
-        pub mod exports {
-            use super::*;
-
-            $(
-                pub unsafe fn $export(sim: &crate::Sim, $($arg: $ty),*) -> CUresult {
-                    // SAFETY: the arguments are passed on with the caller's promise about them.
-                    unsafe { entrances::$export(sim.slot(), $($arg),*) }
-                }
-            )*
         }
 
         /// Every function that a driver exports.

@@ -258,7 +258,7 @@ pub use calls::Call;
 pub use clock::Clock;
 pub use fault::Fault;
 #[doc(hidden)]
-pub use functions::exports;
+pub use functions::entrances;
 pub use kernel::{Block, IllegalAddress, KernelCall};
 pub use live::Live;
 pub use profile::{Origin, Profile, Provenance, Record, Source, TransferRate, TransferRates};

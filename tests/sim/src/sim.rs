@@ -160,7 +160,9 @@ impl Sim {
     }
 
     /// Where the C functions find this driver.
-    pub(crate) fn slot(&self) -> usize {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn slot(&self) -> usize {
         self.inner.driver.slot
     }
 

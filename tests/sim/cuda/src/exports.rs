@@ -17,7 +17,7 @@ macro_rules! exports {
                 return CUresult::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER;
             }
             // SAFETY: the arguments are passed on with the caller's promise about them.
-            unsafe { green_ctx_sim::exports::$export(sim, $($arg),*) }
+            unsafe { green_ctx_sim::entrances::$export(sim.slot(), $($arg),*) }
         }
     )*};
 }
