@@ -125,7 +125,8 @@
 //! Package green-ctx-sim-cuda is the simulated driver as a `libcuda.so.1`, for programs that load or
 //! link the driver themselves. It exports every function of `cuda.h`, each in all of its forms. Those
 //! that are not simulated refuse ([`Sim::unsimulated_calls`] counts them), and `cuGetProcAddress` does
-//! not find them.
+//! not find them. To a form for the per-thread default stream (`_ptsz`, `_ptds`) the null stream is
+//! `CU_STREAM_PER_THREAD`.
 //!
 //! Programs that go through CUDA's runtime (libcudart) do not run on it: the runtime asks
 //! `cuGetExportTable` for tables of functions that are documented nowhere, and none is simulated. One

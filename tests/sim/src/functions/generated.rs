@@ -9,6 +9,26 @@
 ///
 /// The types are those of `core::ffi` and of green-ctx-sys, which the caller imports. Of types that
 /// green-ctx-sys does not bind, an enum is its integer, and a pointer to anything else is one to `c_void`.
+///
+/// # Example
+///
+/// How many bytes each argument of each function has:
+///
+/// ```
+/// use core::ffi::*;
+/// use green_ctx_sys::*;
+///
+/// macro_rules! list {
+///     ($($export:ident: $plain:ident = $name:literal $version:literal ($($arg:ident: $ty:ty),*);)*) => {
+///         &[$((stringify!($export), $name, $version, &[$((stringify!($arg), size_of::<$ty>())),*])),*]
+///     };
+/// }
+/// type Row = (&'static str, &'static str, u32, &'static [(&'static str, usize)]);
+/// let functions: &[Row] = green_ctx_sim::driver_functions!(list);
+/// let of = |export| functions.iter().find(|function| function.0 == export);
+/// let row = ("cuStreamDestroy_v2", "cuStreamDestroy", 4000, &[("hStream", 8)][..]);
+/// assert_eq!(of("cuStreamDestroy_v2"), Some(&row));
+/// ```
 #[doc(hidden)]
 #[macro_export]
 macro_rules! driver_functions {
