@@ -271,6 +271,7 @@ impl State {
         }
         if !finished {
             self.remove_graph(capture.graph);
+            self.drop_unused_addresses();
         } else if let Some(graph) = self.graphs.get_mut(&capture.graph)
             && graph.owner == Owner::Capture
         {

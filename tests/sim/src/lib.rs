@@ -142,14 +142,17 @@
 //! - `cuDeviceGetLuid`
 //! - `cuStreamGetAttribute`, `cuStreamSetAttribute` of the access policy window and the memory
 //!   synchronisation domains
-//! - `cuMemAllocAsync`, `cuMemFreeAsync` in a capture, and nodes that allocate for more devices than
-//!   one
+//! - nodes that allocate for more devices than one
 //! - `cuGraphAddNode` of semaphores and batches of operations on memory
 //! - copies of nodes from or to CUDA arrays
 //! - `cuMemPoolCreate` of host and of managed memory
 //! - `cuPointerGetAttribute` of peer-to-peer tokens, RDMA, access flags and mappings
 //! - `cuIpcOpenMemHandle`, `cuIpcOpenEventHandle` of another simulated driver's handle; of its own a
 //!   driver opens none
+//!
+//! Pools can be exported as file descriptors and imported in the same process, where an imported
+//! allocation has the address that it has already. Advice on managed memory is kept, can be asked for and
+//! changes nothing.
 //!
 //! All devices of a driver can be given access to each other's memory. Pools keep nothing that was
 //! freed once the stream has come to the free. There are no arrays, and no profiler.

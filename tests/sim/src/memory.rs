@@ -1,9 +1,11 @@
 //! Memory that a driver knows: of devices, managed, and of the host where it is page-locked. Every
 //! access to it is checked.
 
+pub(crate) mod advice;
 mod backing;
 pub(crate) mod copy;
 pub(crate) mod device;
+pub(crate) mod export;
 pub(crate) mod fill;
 pub(crate) mod host;
 pub(crate) mod ipc;
@@ -16,6 +18,7 @@ use std::ops::Range;
 use green_ctx_sys::CUresult;
 
 use crate::effects::Effect;
+use crate::memory::advice::Advice;
 use crate::memory::backing::Memory;
 use crate::pointer::Answer;
 use crate::race::{Accessor, History};
@@ -42,6 +45,9 @@ pub(crate) struct Allocation {
     flags: u32,
     /// Whether synchronous operations on it always wait.
     sync_memops: bool,
+    /// How often it was imported and not freed since.
+    imports: u32,
+    advice: Vec<Advice>,
     /// Who touched it.
     pub(crate) history: History,
     memory: Memory,
@@ -104,6 +110,8 @@ impl State {
             flags: 0,
             // Of managed memory it is asked for from the start, as recorded.
             sync_memops: kind == Kind::Managed,
+            imports: 0,
+            advice: Vec::new(),
             history: History::default(),
             memory,
         };
@@ -230,6 +238,12 @@ impl State {
         Ok(allocation.device)
     }
 
+    /// Takes back one import of memory, if there is any.
+    fn forget_import(&mut self, address: u64) -> bool {
+        let allocation = self.memory.get_mut(&address).filter(|allocation| allocation.imports > 0);
+        allocation.map(|allocation| allocation.imports -= 1).is_some()
+    }
+
     /// Gives back the memory of an allocation that was released.
     pub(crate) fn drop_memory(&mut self, address: u64) {
         if let Some(pool) = self.memory.remove(&address).and_then(|allocation| allocation.pool) {
@@ -286,14 +300,18 @@ impl State {
 
     /// Refuses memory that a node cannot be about: none, and none that another node allocates.
     pub(crate) fn node_target(&self, address: u64, len: usize) -> Answer {
+        if self.is_reserved(address, len) {
+            return Ok(());
+        }
+        self.target(address, len).map(drop)
+    }
+
+    /// Whether a range is within memory that a node allocates, be it there or not.
+    fn is_reserved(&self, address: u64, len: usize) -> bool {
         let found = self.allocation(address).filter(|(_, memory)| memory.of_graph);
-        let fits = found.is_some_and(|(base, memory)| {
-            usize::try_from(address - base)
-                .ok()
-                .and_then(|offset| offset.checked_add(len))
-                .is_some_and(|end| end <= memory.len())
-        });
-        if fits { Ok(()) } else { self.target(address, len).map(drop) }
+        found.is_some_and(|(base, memory)| {
+            (address - base).checked_add(len as u64).is_some_and(|end| end <= memory.len() as u64)
+        })
     }
 
     /// The stream of an operation that names none, with the host kept from captures.

@@ -218,6 +218,16 @@ impl<T> Argument for *const T {
     }
 }
 
+impl Argument for green_ctx_sys::CUmemLocation {
+    /// The type and the number.
+    type Checked = (green_ctx_sys::CUmemLocationType, i32);
+
+    unsafe fn take(self) -> Self::Checked {
+        // SAFETY: both members of the union are plain numbers, and C passes the whole struct.
+        (self.type_, unsafe { self.__bindgen_anon_1.id })
+    }
+}
+
 macro_rules! plain {
     ($($ty:ty),* $(,)?) => {$(
         impl Argument for $ty {
@@ -231,6 +241,8 @@ macro_rules! plain {
 }
 
 plain!(
+    green_ctx_sys::CUmemAllocationHandleType,
+    green_ctx_sys::CUmemAllocationType,
     u8,
     u16,
     u32,

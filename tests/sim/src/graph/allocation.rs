@@ -23,13 +23,32 @@ use crate::state::State;
 /// What a node allocates.
 #[derive(Clone, Copy)]
 pub(crate) struct Allocate {
-    pub(super) address: u64,
+    pub(crate) address: u64,
     bytes: usize,
     device: usize,
     kind: CUmemAllocationType,
 }
 
 impl Allocate {
+    /// Memory with an address of its own. How much a device has left is asked when it is launched, too.
+    pub(crate) fn new(
+        state: &mut State,
+        device: usize,
+        bytes: usize,
+        kind: CUmemAllocationType,
+    ) -> Answer<Allocate> {
+        let of = match kind {
+            CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED => Kind::Device,
+            // An H200 takes it. The headers have it from 13.0 on.
+            CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED if state.version >= 13_000 => {
+                Kind::Managed
+            }
+            _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        };
+        let address = state.reserve(device, bytes, of)?;
+        Ok(Allocate { address, bytes, device, kind })
+    }
+
     /// The parameters of its node.
     pub(super) fn write(self, out: Ptr<CUDA_MEM_ALLOC_NODE_PARAMS>) -> Answer {
         out.write(CUDA_MEM_ALLOC_NODE_PARAMS {
@@ -61,28 +80,20 @@ pub(super) fn read(state: &mut State, params: Ptr<CUDA_MEM_ALLOC_NODE_PARAMS>) -
     let CUmemPoolProps { allocType, handleTypes, .. } = value.poolProps;
     let location = params.cast::<u8>().element(std::mem::offset_of!(CUmemPoolProps, location));
     let device = device_at(state, location.cast(), CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let kind = match allocType {
-        CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED => Kind::Device,
-        // An H200 takes it. The headers have it from 13.0 on.
-        CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED if state.version >= 13_000 => {
-            Kind::Managed
-        }
-        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-    };
     if handleTypes != CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     if value.accessDescCount != 0 {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
-    let (bytes, address) = (value.bytesize, state.reserve(device, value.bytesize, kind)?);
-    params.write(CUDA_MEM_ALLOC_NODE_PARAMS { dptr: address, ..value })?;
-    Ok(Action::Allocate(Allocate { address, bytes, device, kind: allocType }))
+    let node = Allocate::new(state, device, value.bytesize, allocType)?;
+    params.write(CUDA_MEM_ALLOC_NODE_PARAMS { dptr: node.address, ..value })?;
+    Ok(Action::Allocate(node))
 }
 
 /// Reads what a node frees: memory that a node allocates, of this graph or another. As recorded, a
 /// graph frees it once, and need not do so after it was allocated.
-pub(super) fn read_free(state: &State, address: u64, graph: usize) -> Answer<Action> {
+pub(crate) fn read_free(state: &State, address: u64, graph: usize) -> Answer<Action> {
     let free = Action::Free(address);
     let nodes = state.graph(graph)?.nodes.iter().filter_map(|node| state.nodes.get(node));
     let twice = nodes.into_iter().any(|node| node.action.is_same_memory(&free));

@@ -28,8 +28,7 @@ impl State {
     /// What is at an address, over so many bytes: memory that the driver knows, or else the host's.
     fn place(&self, address: u64, bytes: usize) -> Answer<Place> {
         if self.allocation(address).is_some() {
-            self.target(address, bytes)?;
-            return Ok(Place::Device(address));
+            return self.device_place(address, bytes);
         }
         if bytes > 0 && (address == 0 || backing::is_of_device(address)) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -52,7 +51,7 @@ impl State {
 
     /// Memory that a function says is a device's; the host's will do where it is page-locked.
     fn device_place(&self, address: u64, bytes: usize) -> Answer<Place> {
-        self.target(address, bytes)?;
+        self.node_target(address, bytes)?;
         Ok(Place::Device(address))
     }
 
@@ -84,6 +83,14 @@ fn submit(
     when: Return,
 ) -> Answer {
     let Copy { to, from, .. } = &copy;
+    // Only a node can be about what another node will allocate.
+    if state.streams[&stream].capture.is_none() {
+        for (place, rows) in [(to, copy.to_rows), (from, copy.from_rows)] {
+            if let Place::Device(address) = place {
+                state.target(*address, rows.extent().unwrap_or(usize::MAX))?;
+            }
+        }
+    }
     let pageable = matches!(to, Place::Host(_));
     let host = state.on_host(to) || state.on_host(from);
     let asked = state.always_waits(to) || state.always_waits(from);

@@ -5,9 +5,9 @@ use green_ctx_sys::{CUmemAttach_flags, CUresult, CUstream_st};
 use super::Kind;
 use super::backing::Memory;
 use crate::driver::Driver;
+use crate::graph::allocation;
 use crate::pointer::{Answer, Ptr};
 use crate::race::Accessor;
-use crate::state::State;
 
 pub(crate) fn alloc(driver: &Driver, out: Ptr<u64>, len: usize) -> Answer {
     let mut state = driver.state();
@@ -43,6 +43,9 @@ pub(crate) fn free(driver: &Driver, address: u64) -> Answer {
     }
     state.usable_if_current()?;
     state.no_strict_capture()?;
+    if state.forget_import(address) {
+        return Ok(());
+    }
     let allocation = state.memory.get(&address).filter(|allocation| !allocation.on_host());
     let allocation = allocation.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let ordered = allocation.pool.is_some() || allocation.of_graph;
@@ -61,28 +64,15 @@ pub(crate) fn free(driver: &Driver, address: u64) -> Answer {
     state.unpoisoned(device)
 }
 
-/// Allocates in stream order. Capturing it is not simulated.
-pub(crate) fn alloc_async(
-    driver: &Driver,
-    out: Ptr<u64>,
-    len: usize,
-    stream: Ptr<CUstream_st>,
-) -> Answer {
-    let mut state = driver.state();
-    let stream = state.stream(stream.address())?;
-    out.given()?;
-    let device = uncaptured_device(&mut state, stream)?;
-    let pool = state.pools.current[state.physical(device)];
-    let address = state.allocate_from(pool, len, stream)?;
-    out.write(address)
-}
-
-/// Frees in stream order. Capturing it is not simulated.
+/// Frees in stream order. A capture gets a node that frees, which is for memory of graphs (header).
 pub(crate) fn free_async(driver: &Driver, address: u64, stream: Ptr<CUstream_st>) -> Answer {
     let mut state = driver.state();
     let stream = state.stream(stream.address())?;
-    uncaptured_device(&mut state, stream)?;
-    if address == 0 {
+    if let Some(capture) = state.capturing(stream)? {
+        let free = allocation::read_free(&state, address, state.captures[&capture].graph)?;
+        return state.capture_action(stream, free, 0);
+    }
+    if address == 0 || state.forget_import(address) {
         return Ok(());
     }
     if state.memory.get(&address).is_none_or(super::Allocation::on_host) {
@@ -94,14 +84,6 @@ pub(crate) fn free_async(driver: &Driver, address: u64, stream: Ptr<CUstream_st>
     state.freed_in_order(address, stream);
     state.drop_later(time, device, address);
     Ok(())
-}
-
-/// The device of a stream that is not capturing.
-pub(super) fn uncaptured_device(state: &mut State, stream: usize) -> Answer<usize> {
-    if state.capturing(stream)?.is_some() {
-        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-    }
-    Ok(state.device_of_stream(stream))
 }
 
 pub(crate) fn get_info(driver: &Driver, free: Ptr<usize>, total: Ptr<usize>) -> Answer {

@@ -43,7 +43,11 @@ fn submit(
             return Err(invalid);
         }
         let device = state.device_of_stream(stream);
-        state.device_memory(device, to, bytes).ok_or(invalid)?;
+        // A captured fill may be of what another node will allocate.
+        let of_node = state.streams[&stream].capture.is_some() && state.is_reserved(to, bytes);
+        if !of_node && state.device_memory(device, to, bytes).is_none() {
+            return Err(invalid);
+        }
     }
     let fill = Fill { to, pattern: pattern.to_vec(), rows };
     Ok(work::submit(driver, state, stream, Work::Fill(fill))?.1.is_some())

@@ -17,26 +17,36 @@ const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
 const MEMORY: [u8; 8] = *b"sim.mem\0";
 const EVENT: [u8; 8] = *b"sim.evt\0";
 
+/// A simulated driver among those of all processes.
+fn maker(slot: usize) -> [u8; 8] {
+    (u64::from(std::process::id()) << 32 | slot as u64).to_ne_bytes()
+}
+
 /// A handle: what it is for, the driver that made it, and what it stands for.
-fn handle(kind: [u8; 8], slot: usize, number: u64) -> [c_char; 64] {
-    let fields = [kind, (slot as u64).to_ne_bytes(), number.to_ne_bytes()];
+pub(super) fn handle(kind: [u8; 8], slot: usize, number: u64) -> [c_char; 64] {
+    let fields = [kind, maker(slot), number.to_ne_bytes()];
     let mut bytes = [0; 64];
     bytes.iter_mut().zip(fields.concat()).for_each(|(to, from)| *to = from as c_char);
     bytes
 }
 
 /// Checks that a handle is of this kind, which fails with `unlike`, and that this driver made it: of
-/// other drivers' handles the memory cannot be reached.
-fn check(handle: &[c_char; 64], kind: [u8; 8], slot: usize, unlike: CUresult) -> Answer {
+/// other drivers' handles the memory cannot be reached. Returns what it stands for.
+pub(super) fn check(
+    handle: &[c_char; 64],
+    kind: [u8; 8],
+    slot: usize,
+    unlike: CUresult,
+) -> Answer<u64> {
     let bytes = handle.map(|byte| byte as u8);
     let field = |index: usize| -> [u8; 8] { std::array::from_fn(|at| bytes[8 * index + at]) };
     if field(0) != kind {
         return Err(unlike);
     }
-    if field(1) != (slot as u64).to_ne_bytes() {
+    if field(1) != maker(slot) {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
-    Ok(())
+    Ok(u64::from_ne_bytes(field(2)))
 }
 
 /// A handle of device memory that is in no pool, by any address of it, as recorded.

@@ -18,8 +18,9 @@ use green_ctx_sys::{
 
 use crate::clock::{Moment, Tick};
 use crate::driver::Driver;
+use crate::graph::Action;
+use crate::graph::allocation::Allocate;
 use crate::handle::{self, Table};
-use crate::memory::device::uncaptured_device;
 use crate::pointer::{Answer, Ptr};
 use crate::race::Accessor;
 use crate::state::State;
@@ -33,10 +34,13 @@ pub(crate) struct Pools {
     pub(crate) current: Vec<usize>,
 }
 
-struct Pool {
+pub(super) struct Pool {
     device: usize,
     /// Destroyed, and kept for the allocations that are left.
     destroyed: bool,
+    /// Whether it was made to be exported, and the pool that it was imported from, if it was.
+    pub(super) exported: bool,
+    pub(super) imported: Option<usize>,
     /// The most that it may hold, where there is a limit.
     limit: Option<u64>,
     /// The devices that it is opened to, its own aside.
@@ -69,6 +73,8 @@ impl Pool {
         Pool {
             device,
             destroyed: false,
+            exported: false,
+            imported: None,
             limit: None,
             open_to: Vec::new(),
             reuse: [1; 3],
@@ -149,9 +155,23 @@ impl Pools {
         }
     }
 
-    fn get(&mut self, handle: usize) -> Answer<&mut Pool> {
+    pub(super) fn get(&mut self, handle: usize) -> Answer<&mut Pool> {
         let pool = self.table.get_mut(&handle).filter(|pool| !pool.destroyed);
         pool.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// A pool that can be allocated from.
+    fn giving(&mut self, handle: usize) -> Answer<&mut Pool> {
+        let pool = self.get(handle)?;
+        if pool.imported.is_none() { Ok(pool) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+    }
+
+    /// Imports an exported pool.
+    pub(super) fn import(&mut self, handle: usize) -> Answer<usize> {
+        let device = self.get(handle)?.device;
+        let pool = handle::next();
+        self.table.insert(pool, Pool { imported: Some(handle), ..Pool::new(device) });
+        Ok(pool)
     }
 }
 
@@ -165,7 +185,7 @@ impl State {
     /// Allocates from a pool in the order of a stream that was looked up already. No bytes are the
     /// null address, as recorded.
     pub(super) fn allocate_from(&mut self, pool: usize, len: usize, stream: usize) -> Answer<u64> {
-        let Pool { device, used, .. } = *self.pools.get(pool)?;
+        let Pool { device, used, .. } = *self.pools.giving(pool)?;
         if len == 0 {
             return Ok(0);
         }
@@ -225,19 +245,48 @@ impl State {
     }
 }
 
+/// Allocates in stream order, from the device's current pool where none is named. A capture gets a node
+/// that allocates: then the memory is the graph's, and the pool says no more than where it is (header).
+fn allocate(
+    driver: &Driver,
+    out: Ptr<u64>,
+    len: usize,
+    pool: Option<usize>,
+    stream: Ptr<CUstream_st>,
+) -> Answer {
+    let mut state = driver.state();
+    let stream = state.stream(stream.address())?;
+    out.given()?;
+    let device = state.device_of_stream(stream);
+    let pool = pool.unwrap_or(state.pools.current[state.physical(device)]);
+    if state.capturing(stream)?.is_none() {
+        let address = state.allocate_from(pool, len, stream)?;
+        return out.write(address);
+    }
+    let device = state.pools.giving(pool)?.device;
+    let kind = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+    let node = Allocate::new(&mut state, device, len, kind)?;
+    state.capture_action(stream, Action::Allocate(node), 0)?;
+    out.write(node.address)
+}
+
 pub(crate) fn alloc_async(
+    driver: &Driver,
+    out: Ptr<u64>,
+    len: usize,
+    stream: Ptr<CUstream_st>,
+) -> Answer {
+    allocate(driver, out, len, None, stream)
+}
+
+pub(crate) fn alloc_from_async(
     driver: &Driver,
     out: Ptr<u64>,
     len: usize,
     pool: Ptr<CUmemPoolHandle_st>,
     stream: Ptr<CUstream_st>,
 ) -> Answer {
-    let mut state = driver.state();
-    let stream = state.stream(stream.address())?;
-    out.given()?;
-    uncaptured_device(&mut state, stream)?;
-    let address = state.allocate_from(pool.address(), len, stream)?;
-    out.write(address)
+    allocate(driver, out, len, Some(pool.address()), stream)
 }
 
 pub(crate) fn get_default(
@@ -270,7 +319,7 @@ pub(crate) fn get_current(
 pub(crate) fn set_current(driver: &Driver, ordinal: i32, pool: Ptr<CUmemPoolHandle_st>) -> Answer {
     let mut state = driver.state();
     let device = device_with_pool(&state, ordinal)?;
-    if state.pools.get(pool.address())?.device != device {
+    if state.pools.giving(pool.address())?.device != device {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     state.pools.current[device] = pool.address();
@@ -298,6 +347,82 @@ pub(crate) fn device_at(
     }
 }
 
+/// Refuses kinds of memory that are in no simulated pool.
+fn check_kind(state: &State, kind: CUmemAllocationType) -> Answer {
+    match kind {
+        CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED => Ok(()),
+        CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED if state.version >= 13_000 => {
+            Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+        }
+        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+/// The device of a location, which is where the functions of 13.0 look for pools.
+fn device_of(
+    state: &State,
+    location: Ptr<CUmemLocation_st>,
+    kind: CUmemAllocationType,
+) -> Answer<usize> {
+    check_kind(state, kind)?;
+    device_at(state, location, CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+pub(crate) fn get_default_at(
+    driver: &Driver,
+    out: Ptr<*mut CUmemPoolHandle_st>,
+    location: Ptr<CUmemLocation_st>,
+    kind: CUmemAllocationType,
+) -> Answer {
+    let state = driver.state();
+    let device = device_of(&state, location, kind)?;
+    out.write(handle::pointer(state.pools.default[device]))
+}
+
+pub(crate) fn get_current_at(
+    driver: &Driver,
+    out: Ptr<*mut CUmemPoolHandle_st>,
+    location: Ptr<CUmemLocation_st>,
+    kind: CUmemAllocationType,
+) -> Answer {
+    let state = driver.state();
+    let device = device_of(&state, location, kind)?;
+    out.write(handle::pointer(state.pools.current[device]))
+}
+
+pub(crate) fn set_current_at(
+    driver: &Driver,
+    location: Ptr<CUmemLocation_st>,
+    kind: CUmemAllocationType,
+    pool: Ptr<CUmemPoolHandle_st>,
+) -> Answer {
+    let device = device_of(&driver.state(), location, kind)?;
+    set_current(driver, device as i32, pool)
+}
+
+/// The steps in which memory is made by itself and mapped, in bytes. The figure is that of users of an
+/// H100 (not recorded), for either option.
+const GRANULARITY: usize = 2 << 20;
+
+/// Reads from the properties of memory what the others are not asked for: the kind, the types of
+/// handles and the location.
+pub(crate) fn get_granularity(
+    driver: &Driver,
+    out: Ptr<usize>,
+    props: Ptr<c_void>,
+    option: u32,
+) -> Answer {
+    let state = driver.state();
+    out.given()?;
+    let [kind, _handles] = props.cast::<[u32; 2]>().read()?;
+    if kind != CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED.0 || option > 1 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let location = props.cast::<u8>().element(8).cast();
+    device_at(&state, location, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    out.write(GRANULARITY)
+}
+
 /// Makes a pool of a device. Pools of the host and managed ones are not simulated.
 pub(crate) fn create(
     driver: &Driver,
@@ -308,13 +433,7 @@ pub(crate) fn create(
     out.given()?;
     let given = props.read()?;
     let location = props.cast::<u8>().element(offset_of!(CUmemPoolProps_st, location)).cast();
-    match given.allocType {
-        CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED => {}
-        CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED if state.version >= 13_000 => {
-            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-        }
-        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-    }
+    check_kind(&state, given.allocType)?;
     let exported = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0;
     if given.handleTypes.0 & !exported != 0
         || !given.win32SecurityAttributes.is_null()
@@ -325,7 +444,8 @@ pub(crate) fn create(
     let device = device_at(&state, location, CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let limit = Some(given.maxSize as u64).filter(|limit| *limit > 0);
     let pool = handle::next();
-    state.pools.table.insert(pool, Pool { limit, ..Pool::new(device) });
+    let exported = given.handleTypes.0 != 0;
+    state.pools.table.insert(pool, Pool { limit, exported, ..Pool::new(device) });
     out.write(handle::pointer(pool))
 }
 

@@ -1,6 +1,7 @@
 //! What the simulated driver answers, through the table of functions that programs use.
 
 mod account;
+mod advice;
 mod capture;
 mod clients;
 mod clock;

@@ -1,6 +1,8 @@
 //! Memory pools.
 
-use std::ptr::null_mut;
+use std::ffi::{c_int, c_void};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::ptr::{null_mut, without_provenance_mut};
 
 use green_ctx_sim::Live;
 use green_ctx_sys::*;
@@ -290,4 +292,171 @@ fn what_is_being_freed_is_not_everybody_s() {
     let fourth = machine.stream(NON_BLOCKING);
     free(alloc(1000, fourth), fourth);
     ok(call!(machine, cuMemPoolDestroy(pool)));
+}
+
+/// A pool of the form of 13.0, which names a location and a kind of memory.
+#[test]
+fn pools_are_found_by_location() {
+    let (machine, _) = Machine::with_primary();
+    let pinned = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+    let managed = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED;
+    let host = CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST;
+    type Out = *mut CUmemoryPool;
+    type At = *mut CUmemLocation;
+    type Kind = CUmemAllocationType;
+    let get = |name, mut at: CUmemLocation, kind| {
+        let mut pool = null_mut();
+        let form: unsafe extern "C" fn(Out, At, Kind) -> CUresult =
+            // SAFETY: both functions that are asked for here have this signature.
+            unsafe { machine.function(name, 13_000) };
+        // SAFETY: the pointers are to variables of the types that the function reads and fills.
+        (unsafe { form(&mut pool, &mut at, kind) }, pool)
+    };
+    let set = |mut at: CUmemLocation, kind, pool| {
+        old!(machine, c"cuMemSetMemPool", 13_000 (
+            &mut at => At, kind => Kind, pool => CUmemoryPool))
+    };
+    let default = ask!(machine, null_mut(), cuDeviceGetDefaultMemPool(; 0)).1;
+    let pool = create(&machine, &props()).1;
+    for name in [c"cuMemGetDefaultMemPool", c"cuMemGetMemPool"] {
+        assert_eq!(get(name, of_device(0), pinned), (OK, default));
+        for (at, kind, refused) in [
+            (of_device(1), pinned, INVALID_VALUE),
+            (of_device(0), CUmemAllocationType(0), INVALID_VALUE),
+            (of_device(0), managed, NOT_SUPPORTED),
+            (location(host, 0), pinned, NOT_SUPPORTED),
+        ] {
+            assert_eq!(get(name, at, kind), (refused, null_mut()));
+        }
+    }
+    assert_eq!(set(of_device(0), managed, pool), NOT_SUPPORTED);
+    assert_eq!(set(of_device(0), pinned, null_mut()), INVALID_VALUE);
+    ok(set(of_device(0), pinned, pool));
+    assert_eq!(get(c"cuMemGetMemPool", of_device(0), pinned), (OK, pool));
+    assert_eq!(get(c"cuMemGetDefaultMemPool", of_device(0), pinned), (OK, default));
+    assert_eq!(ask!(machine, null_mut(), cuDeviceGetMemPool(; 0)), (OK, pool));
+}
+
+const FILE: u32 = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0;
+
+fn export(machine: &Machine, pool: CUmemoryPool, kind: u32, flags: u64) -> (CUresult, c_int) {
+    let mut file = -1;
+    let out = (&raw mut file).cast();
+    let status = old!(machine, c"cuMemPoolExportToShareableHandle", 11_020 (
+        out => *mut c_void, pool => CUmemoryPool, kind => u32, flags => u64));
+    (status, file)
+}
+
+fn import(machine: &Machine, file: c_int, kind: u32, flags: u64) -> (CUresult, CUmemoryPool) {
+    let (mut pool, file) = (null_mut(), without_provenance_mut(file as usize));
+    let status = old!(machine, c"cuMemPoolImportFromShareableHandle", 11_020 (
+        &mut pool => *mut CUmemoryPool, file => *mut c_void, kind => u32, flags => u64));
+    (status, pool)
+}
+
+fn export_pointer(machine: &Machine, memory: CUdeviceptr) -> (CUresult, [u8; 64]) {
+    let mut data = [0; 64];
+    let out = data.as_mut_ptr().cast();
+    let status = old!(machine, c"cuMemPoolExportPointer", 11_020 (
+        out => *mut c_void, memory => CUdeviceptr));
+    (status, data)
+}
+
+fn import_pointer(
+    machine: &Machine,
+    pool: CUmemoryPool,
+    data: &mut [u8; 64],
+) -> (CUresult, CUdeviceptr) {
+    let (mut memory, data) = (0, data.as_mut_ptr().cast());
+    let status = old!(machine, c"cuMemPoolImportPointer", 11_020 (
+        &mut memory => *mut CUdeviceptr, pool => CUmemoryPool, data => *mut c_void));
+    (status, memory)
+}
+
+fn close(file: c_int) {
+    // SAFETY: the test got the descriptor, and uses it no more.
+    drop(unsafe { std::os::fd::OwnedFd::from_raw_fd(file) });
+}
+
+#[test]
+fn a_pool_is_exported_and_imported_in_one_process() {
+    let (machine, _) = Machine::with_primary();
+    let plain = create(&machine, &props()).1;
+    let handles = CUmemAllocationHandleType(FILE);
+    let pool = create(&machine, &CUmemPoolProps { handleTypes: handles, ..props() }).1;
+    for (pool, kind, flags) in
+        [(plain, FILE, 0), (pool, 0, 0), (pool, FILE, 1), (null_mut(), FILE, 0)]
+    {
+        assert_eq!(export(&machine, pool, kind, flags), (INVALID_VALUE, -1));
+    }
+    let (status, file) = export(&machine, pool, FILE, 0);
+    ok(status);
+    assert_eq!(import(&machine, file, FILE, 1).0, INVALID_VALUE);
+    assert_eq!(import(&machine, 1 << 20, FILE, 0).0, INVALID_VALUE);
+    // A descriptor of something else, and one of another driver's pool.
+    let other_file = std::fs::File::open("/dev/null").expect("it is there");
+    assert_eq!(import(&machine, other_file.as_raw_fd(), FILE, 0).0, INVALID_VALUE);
+    let other = Machine::new();
+    assert_eq!(import(&other, file, FILE, 0).0, NOT_SUPPORTED);
+    let (status, imported) = import(&machine, file, FILE, 0);
+    ok(status);
+    ok(import(&machine, file, FILE, 0).0);
+    close(file);
+    assert_eq!(machine.sim.live().memory_pools, 4);
+
+    // It allocates nothing by itself.
+    assert_eq!(
+        ask!(machine, 0, cuMemAllocFromPoolAsync(; 64, imported, null_mut())).0,
+        INVALID_VALUE
+    );
+    assert_eq!(call!(machine, cuDeviceSetMemPool(0, imported)), INVALID_VALUE);
+    let memory = ask!(machine, 0, cuMemAllocFromPoolAsync(; 64, pool, null_mut())).1;
+    let unshared = ask!(machine, 0, cuMemAllocFromPoolAsync(; 64, plain, null_mut())).1;
+    assert_eq!(export_pointer(&machine, unshared).0, INVALID_VALUE);
+    assert_eq!(export_pointer(&machine, 64).0, INVALID_VALUE);
+    let (status, mut data) = export_pointer(&machine, memory);
+    ok(status);
+    for refused in [pool, plain, null_mut()] {
+        assert_eq!(import_pointer(&machine, refused, &mut data).0, INVALID_VALUE);
+    }
+    assert_eq!(import_pointer(&machine, imported, &mut [0; 64]).0, INVALID_VALUE);
+    assert_eq!(import_pointer(&machine, imported, &mut data), (OK, memory));
+    assert_eq!(import_pointer(&machine, imported, &mut data), (OK, memory));
+    ok(call!(machine, cuMemsetD8(memory, 1, 64)));
+    // Each import is freed, and then the allocation.
+    ok(call!(machine, cuMemFree(memory)));
+    ok(call!(machine, cuMemFreeAsync(memory, null_mut())));
+    assert_eq!(machine.sim.live().allocations, 2);
+    ok(call!(machine, cuMemFreeAsync(memory, null_mut())));
+    assert_eq!(machine.sim.live().allocations, 1);
+    assert_eq!(call!(machine, cuMemFree(memory)), INVALID_VALUE);
+    assert_eq!(import_pointer(&machine, imported, &mut data).0, INVALID_VALUE);
+    ok(call!(machine, cuMemPoolDestroy(imported)));
+    ok(call!(machine, cuMemPoolDestroy(pool)));
+}
+
+#[test]
+fn memory_has_a_granularity() {
+    let machine = Machine::new();
+    let get = |props: Option<[u32; 8]>, option: u32| {
+        let mut out = 0;
+        let props = props.as_ref().map_or(std::ptr::null(), |props| props.as_ptr().cast());
+        let status = old!(machine, c"cuMemGetAllocationGranularity", 10_020 (
+            &mut out => *mut usize, props => *const c_void, option => u32));
+        (status, out)
+    };
+    // The kind of memory, the types of handles, and the location's type and number.
+    let pinned = [1, 0, 1, 0, 0, 0, 0, 0];
+    assert_eq!([0, 1].map(|option| get(Some(pinned), option)), [(OK, 2 << 20); 2]);
+    let refused = [
+        (Some(pinned), 2),
+        (None, 0),
+        (Some([0, 0, 1, 0, 0, 0, 0, 0]), 0),
+        (Some([1, 0, 1, 1, 0, 0, 0, 0]), 0),
+        (Some([1, 0, 0, 0, 0, 0, 0, 0]), 0),
+    ];
+    for (props, option) in refused {
+        assert_eq!(get(props, option), (INVALID_VALUE, 0), "{props:?} {option}");
+    }
+    assert_eq!(get(Some([1, 0, 2, 0, 0, 0, 0, 0]), 0).0, NOT_SUPPORTED);
 }

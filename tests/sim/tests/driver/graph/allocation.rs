@@ -278,3 +278,79 @@ fn a_node_allocates_managed_memory() {
     asked.dptr = 0;
     assert_eq!(add(&old, graph, &mut asked).0, INVALID_VALUE);
 }
+
+/// Captured, memory is made and freed by each launch, at the address that the capture gave.
+#[test]
+fn allocations_are_captured() {
+    let (machine, _) = Machine::with_primary();
+    let stream = machine.stream(NON_BLOCKING);
+    let relaxed = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+    let out = machine.alloc(64);
+    let pool = ask!(machine, null_mut(), cuDeviceGetDefaultMemPool(; 0)).1;
+    let before = machine.taken();
+    ok(call!(machine, cuStreamBeginCapture(stream, relaxed)));
+    let (status, memory) = ask!(machine, 0, cuMemAllocAsync(; BYTES, stream));
+    ok(status);
+    let (status, kept) = ask!(machine, 0, cuMemAllocFromPoolAsync(; BYTES, pool, stream));
+    ok(status);
+    ok(call!(machine, cuMemsetD8Async(memory, 7, BYTES, stream)));
+    ok(call!(machine, cuMemcpyDtoDAsync(out, memory, 64, stream)));
+    ok(call!(machine, cuMemFreeAsync(memory, stream)));
+    // Only what a graph allocates can be freed in one, and once.
+    for refused in [memory, out, 0] {
+        assert_eq!(call!(machine, cuMemFreeAsync(refused, stream)), INVALID_VALUE);
+    }
+    assert_eq!(ask!(machine, 0, cuMemAllocAsync(; 0, stream)).0, INVALID_VALUE);
+    let mut graph = null_mut();
+    ok(call!(machine, cuStreamEndCapture(stream, &mut graph)));
+    let kind = |node: &CUgraphNode| {
+        let none = CUgraphNodeType(u32::MAX);
+        ask!(machine, none, cuGraphNodeGetType(*node;)).1.to_string()
+    };
+    let kinds: Vec<_> = machine.nodes(graph).iter().map(kind).collect();
+    let expected = ["MEM_ALLOC", "MEM_ALLOC", "MEMSET", "MEMCPY", "MEM_FREE"];
+    assert_eq!(kinds, expected.map(|kind| format!("CU_GRAPH_NODE_TYPE_{kind}")));
+    assert_eq!(machine.dependencies(graph), [vec![], vec![0], vec![1], vec![2], vec![3]]);
+    assert_eq!((machine.taken(), machine.sim.live().allocations), (before, 1));
+
+    let exec = machine.instantiate(graph);
+    for _ in 0..2 {
+        machine.launch_graph(exec, stream);
+        ok(machine.sync(stream));
+        assert_eq!(machine.read(out, 4), [7; 4]);
+        assert!(!machine.is_readable(memory));
+        assert_eq!(machine.taken(), before + BYTES);
+        ok(call!(machine, cuMemFreeAsync(kept, stream)));
+        ok(machine.sync(stream));
+    }
+    assert_eq!(machine.sim.races(), []);
+    assert_eq!(number_of_pool(&machine, pool), 0);
+}
+
+/// The bytes of a pool that are in use: those of a graph are not the pool's.
+fn number_of_pool(machine: &Machine, pool: CUmemoryPool) -> u64 {
+    let mut value = u64::MAX;
+    let attribute = CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT;
+    ok(call!(machine, cuMemPoolGetAttribute(pool, attribute, (&raw mut value).cast())));
+    value
+}
+
+#[test]
+fn an_abandoned_capture_keeps_no_memory() {
+    let (machine, _) = Machine::with_primary();
+    let stream = machine.stream(NON_BLOCKING);
+    let relaxed = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+    let mut last = 0;
+    for _ in 0..2 {
+        ok(call!(machine, cuStreamBeginCapture(stream, relaxed)));
+        let (status, memory) = ask!(machine, 0, cuMemAllocAsync(; BYTES, stream));
+        ok(status);
+        assert!(last == 0 || memory == last, "the address is free again");
+        last = memory;
+        // A query invalidates the capture.
+        assert_ne!(call!(machine, cuStreamQuery(stream)), OK);
+        let mut graph = null_mut();
+        assert_ne!(call!(machine, cuStreamEndCapture(stream, &mut graph)), OK);
+        ok(call!(machine, cuCtxSynchronize()));
+    }
+}
