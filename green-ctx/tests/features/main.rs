@@ -41,7 +41,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::Outcome;
-use green_ctx::sim_0_1::{Live, Sim, SimError};
+use green_ctx::sim_0_1::{Live, Sim};
 use green_ctx::{
     Device, Driver, Error, Kernel, LaunchConfig, Library, SplitRequest, Stream, Version,
     context::Context,
@@ -108,13 +108,7 @@ fn each_failing_driver(test: impl Fn(&Machine) -> Outcome) -> Outcome {
 
 impl Machine {
     fn new(spec: &str) -> Result<Machine, Box<dyn std::error::Error>> {
-        let sim = loop {
-            match Sim::new(spec) {
-                // Tests on other threads have all of them, for a moment.
-                Err(SimError::TooMany) => std::thread::sleep(Duration::from_millis(5)),
-                sim => break sim?,
-            }
-        };
+        let sim = Sim::new(spec)?;
         let device = Driver::simulated(&sim)?.device(0)?;
         Ok(Machine { sim, device })
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::calls::Call;
 use crate::clock::Clock;
@@ -18,6 +19,10 @@ use crate::trace::Launch;
 
 /// The C function through which a driver gives out all others: `cuGetProcAddress_v2`.
 pub type GetProcAddress = green_ctx_sys::GetProcAddress;
+
+/// How long a builder waits for a place unless [`Builder::patience`] says otherwise: longer than most
+/// tests need their drivers.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How many launches are remembered unless [`Builder::trace`] says otherwise.
 const TRACE: usize = 1 << 16;
@@ -63,8 +68,11 @@ struct Inner {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimError {
-    /// So many simulated drivers live already that there is no place for another.
-    #[error("{SLOTS} simulated drivers are alive, the most that fit into one process")]
+    /// So many simulated drivers live already that there is no place for another, and none ended in
+    /// time.
+    #[error(
+        "{SLOTS} simulated drivers are alive, the most that fit into one process, and none ended"
+    )]
     TooMany,
     /// The spec could not be read.
     #[error("the spec of a simulated driver could not be read")]
@@ -91,6 +99,7 @@ pub struct Builder {
     devices: usize,
     trace: usize,
     clock: Clock,
+    patience: Duration,
 }
 
 impl Builder {
@@ -113,15 +122,21 @@ impl Builder {
         self
     }
 
+    /// How long to wait for another driver to end where 32 live already; a minute by default.
+    pub fn patience(mut self, patience: Duration) -> Builder {
+        self.patience = patience;
+        self
+    }
+
     /// Brings the driver up.
     ///
     /// # Errors
     ///
     /// [`SimError::Spec`] for a spec that could not be read, [`SimError::TooMany`] where 32 simulated
-    /// drivers live already, and [`SimError::Thread`] where the clock's thread cannot be started.
+    /// drivers live and none ends in time, and [`SimError::Thread`] where the clock's thread cannot be started.
     pub fn build(self) -> Result<Sim, SimError> {
         let spec = self.spec?;
-        let lease = Lease::take().ok_or(SimError::TooMany)?;
+        let lease = Lease::take(self.patience).ok_or(SimError::TooMany)?;
         let driver = Driver::new(lease.slot(), spec, self.devices, self.trace, self.clock);
         let driver = Arc::new(driver);
         let clock = ClockThread::start(&driver)
@@ -137,7 +152,7 @@ impl Sim {
     /// # Errors
     ///
     /// [`SimError::Spec`] for a text that is no spec, and [`SimError::TooMany`] where 32 simulated
-    /// drivers live already.
+    /// drivers live and none ends within a minute.
     pub fn new(spec: impl TryInto<Spec, Error: Into<SpecError>>) -> Result<Sim, SimError> {
         Sim::builder(spec).build()
     }
@@ -149,6 +164,7 @@ impl Sim {
             devices: 1,
             trace: TRACE,
             clock: Clock::Virtual,
+            patience: PATIENCE,
         }
     }
 

@@ -4,10 +4,11 @@
 //! once a slot. A slot holds its driver for as long as a [`Sim`](crate::Sim) does.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use green_ctx_sys::CUresult;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use crate::driver::Driver;
 use crate::pointer::Answer;
@@ -19,6 +20,8 @@ static DRIVERS: [ArcSwapOption<Driver>; SLOTS] = [const { ArcSwapOption::const_e
 
 /// The free slots, the one that was given back last at the end.
 static FREE: Mutex<Option<Vec<usize>>> = Mutex::new(None);
+/// Wakes one of those that wait for a slot.
+static GIVEN_BACK: Condvar = Condvar::new();
 
 /// A slot, held until this is dropped.
 pub(crate) struct Lease {
@@ -27,11 +30,15 @@ pub(crate) struct Lease {
 
 impl Lease {
     /// Takes the slot that has been free for longest, so that functions of a driver that is gone
-    /// stay dead for as long as possible; `None` where all are taken.
-    pub(crate) fn take() -> Option<Lease> {
+    /// stay dead for as long as possible. Where all are taken it waits; `None` where none was given
+    /// back in the time.
+    pub(crate) fn take(patience: Duration) -> Option<Lease> {
         let mut free = FREE.lock();
-        let free = free.get_or_insert_with(|| (0..SLOTS).collect());
-        (!free.is_empty()).then(|| Lease { slot: free.remove(0) })
+        free.get_or_insert_with(|| (0..SLOTS).collect());
+        let none = |free: &mut Option<Vec<usize>>| free.as_ref().is_none_or(Vec::is_empty);
+        GIVEN_BACK.wait_while_for(&mut free, none, patience);
+        let free = free.as_mut().filter(|free| !free.is_empty())?;
+        Some(Lease { slot: free.remove(0) })
     }
 
     pub(crate) fn slot(&self) -> usize {
@@ -49,6 +56,7 @@ impl Drop for Lease {
         DRIVERS[self.slot].store(None);
         if let Some(free) = FREE.lock().as_mut() {
             free.push(self.slot);
+            GIVEN_BACK.notify_one();
         }
     }
 }
