@@ -176,6 +176,11 @@ fn a_12_4_driver_makes_equal_groups_and_the_rest() -> Outcome {
         (SplitRequest::from([17]).rest("rest"), (vec![24], Some(108))),
         (SplitRequest::from([40, 40, 40]), (vec![40, 40, 40], None)),
         (SplitRequest::from([132]).rest("rest"), (vec![132], None)),
+        // One piece of all units but the odd one, as many SMs as newer drivers give.
+        (SplitRequest::new().group("all", None), (vec![120], None)),
+        (SplitRequest::new().group("all", None).rest("rest"), (vec![120], Some(12))),
+        (SplitRequest::new().group("all", None).granularity(Granularity::Fine), (vec![132], None)),
+        (SplitRequest::new().rest("rest"), (vec![], Some(132))),
     ] {
         let split = sms.split(request.clone())?;
         assert_eq!(counts(&split), expected, "{request:?}");
@@ -197,8 +202,8 @@ fn a_12_4_driver_refuses_what_it_cannot_express() -> Outcome {
         "cuDevResourceGenerateDesc with several resources needs CUDA 12.5, the driver supports 12.4"
     );
     assert!(sms.dry_run([16, 24]).expect_err("two sizes").is_unsupported());
-    let open = SplitRequest::new().group("all", None);
-    assert!(sms.split(open).expect_err("fifteen units").is_unsupported());
+    let open = SplitRequest::new().group("all", None).group("one", 16);
+    assert!(sms.split(open).expect_err("fourteen units").is_unsupported());
     assert!(matches!(sms.split([64, 64, 64]), Err(Error::NotEnoughSms(_))));
     assert!(matches!(sms.split([200]), Err(Error::NotEnoughSms(_))));
     assert_eq!(sms.free(), 132);
@@ -224,6 +229,33 @@ fn a_12_4_driver_refuses_what_it_cannot_express() -> Outcome {
     );
     let group = held.groups.into_iter().next().ok_or("one group")?;
     assert!(group.split([8]).expect_err("12.5 can").error.is_unsupported());
+    Ok(())
+}
+
+/// What others left of the cut that is in use, where it is one piece.
+#[test]
+fn a_12_4_driver_gives_the_piece_that_is_left() -> Outcome {
+    let (_sim, device) = simulated("h200@12.4")?;
+    let sms = device.resources().sm()?;
+    let (rest, all) = (SplitRequest::new().rest("rest"), SplitRequest::new().group("all", None));
+    let mut held = sms.split(SplitRequest::from([64]).rest("rest"))?;
+    held.remainder = None;
+    assert_eq!(sms.dry_run(rest.clone())?.remainder, 68);
+    held.remainder = sms.split(rest.clone())?.remainder;
+    held.groups.clear();
+    let again = sms.split(all.clone())?;
+    assert_eq!((counts(&again), sms.free()), ((vec![64], None), 0));
+    let groups = again.groups.into_iter().chain(held.remainder);
+    let contexts = groups.map(|group| device.create_context(group));
+    let contexts = contexts.collect::<Result<Vec<_>, _>>()?;
+    assert!(verify::contexts(&contexts, Duration::from_millis(1))?.ok());
+    drop(contexts);
+    // Seven pieces are no context.
+    let _held = sms.split([16])?;
+    for request in [rest, all] {
+        assert!(sms.split(request).expect_err("several pieces").is_unsupported());
+    }
+    assert_eq!(sms.free(), 132 - 16);
     Ok(())
 }
 

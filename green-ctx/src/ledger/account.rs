@@ -389,6 +389,11 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         taken.map(|pending| pending.fence).collect()
     }
 
+    /// Into what the device is cut, where groups are out.
+    pub(crate) fn cut_in_use(&self) -> Option<Cut> {
+        self.is_out().then(|| self.cut.clone())
+    }
+
     /// Whether groups of this cut are out.
     pub(crate) fn is_cut(&self, cut: &Cut) -> bool {
         self.is_out() && self.cut == *cut

@@ -226,7 +226,8 @@ impl SmResource {
     ///
     /// A driver before CUDA 12.5 makes a context of one piece, so there it is either groups of one
     /// size, with the rest if asked for, or groups that all share all SMs (`..`), or an error; and one
-    /// size at a time.
+    /// size at a time. `None` alone, and the rest alone, are one piece too: of a device of which nothing is
+    /// held, or one that others have left.
     ///
     /// A structured request ([`SplitRequest::coscheduled`] and others, CUDA 13.1 or newer, not yet
     /// run on hardware) is split by the driver, which rounds nothing, out of all SMs of the device. So
@@ -278,11 +279,28 @@ impl SmResource {
         if self.device.driver().version() >= COMPOSITION {
             return Ok((smallest, units));
         }
+        let whatever_is_free = |group: &RequestedGroup| group.share == Share::from(None);
+        if request.groups.iter().all(whatever_is_free) {
+            // A piece that others left, of the cut that is in use.
+            let cut = self.device.state().ledger.lock().cut_in_use();
+            let same = |cut: &Cut| cut.granularity() == Some(request.granularity);
+            if let Some(cut) = cut.filter(same) {
+                return self.equal(cut);
+            }
+        }
         if !request.is_exclusive() || request.groups.is_empty() {
             return self.undivided(&request.shares());
         }
-        // One piece a group: the device is cut into pieces of the size asked for.
-        let count = |group: &RequestedGroup| group.share.count();
+        // One piece a group: the device is cut into pieces of the size asked for, or into one of all units
+        // but the odd ones.
+        let regular = || {
+            let counts = units.counts().counts().iter();
+            counts.filter(|count| **count == units.counts().size()).sum()
+        };
+        let count = |group: &RequestedGroup| match whatever_is_free(group) {
+            true => Some(regular()),
+            false => group.share.count(),
+        };
         let Some(size) = request.groups.first().and_then(count) else {
             return Ok((smallest, units));
         };

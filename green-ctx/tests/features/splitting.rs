@@ -37,7 +37,7 @@ fn cases() -> Vec<Case> {
         (of([20]).rest("rest"), vec![20], Some(112), false),
         (of([108, 24]), vec![108, 24], None, false),
         // As many as can be scheduled together.
-        (SplitRequest::new().group("all", None).rest("odd"), vec![120], Some(12), false),
+        (SplitRequest::new().group("all", None).rest("odd"), vec![120], Some(12), true),
         (of([16]).group("all", None), vec![16, 104], None, false),
         (SplitRequest::new().rest("all"), vec![], Some(132), true),
         // The other granularities.
