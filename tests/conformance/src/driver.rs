@@ -5,7 +5,7 @@ use core::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use green_ctx_sim::{Sim, Spec, SpecError};
+use green_ctx_sim::{Fault, Sim, Spec, SpecError};
 use green_ctx_sys::{Api, CUdevice_attribute, LoadError};
 
 use crate::answer::Failure;
@@ -70,7 +70,7 @@ pub enum OpenError {
 pub(crate) struct Driver {
     pub(crate) calls: Calls,
     /// A simulated driver's functions are good for as long as it is there.
-    _simulator: Option<Sim>,
+    simulator: Option<Sim>,
 }
 
 impl Driver {
@@ -85,7 +85,16 @@ impl Driver {
                 (api, Some(simulator))
             }
         };
-        Ok(Driver { calls: Calls { api }, _simulator: simulator })
+        Ok(Driver { calls: Calls { api }, simulator })
+    }
+
+    /// Lets the first call of a function fail, where the driver is a simulated one that has it.
+    pub(crate) fn fail(&self, function: &str) {
+        if let Some(simulator) = &self.simulator
+            && let Err(error) = simulator.fail(Fault::on(function))
+        {
+            eprintln!("{error}");
+        }
     }
 
     /// What a record begins with. Makes no context.

@@ -12,6 +12,7 @@ mod answer;
 mod calls;
 mod cases;
 mod driver;
+pub mod fuzz;
 mod gpu;
 mod record;
 mod runner;

@@ -30,7 +30,7 @@ impl Pair {
         let profile = profile.ok_or_else(|| format!("no profile is a {device}"))?;
         let driver = format!("sim:{}@{}", profile.name, recorded.header.driver_version);
         let program = PathBuf::from(env!("CARGO_BIN_EXE_conformance"));
-        let options = Options { driver: driver.parse()?, program };
+        let options = Options { driver: driver.parse()?, program, fault: None };
         let mut text = Vec::new();
         run(&options, &all().iter().collect::<Vec<_>>(), &mut text)?;
         let simulated = Record::parse(&String::from_utf8(text)?)?;

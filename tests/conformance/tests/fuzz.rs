@@ -1,0 +1,220 @@
+//! The fuzzer on simulated drivers: what it covers, and that it finds what differs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use green_ctx_conformance::fuzz::{self, Answers, Arg, Program, Step};
+use green_ctx_conformance::{Choice, Options, Summary};
+
+const CALLS: usize = 400;
+
+fn options(driver: &str, fault: Option<&str>) -> Result<Options, Box<dyn Error>> {
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_conformance"));
+    Ok(Options { driver: driver.parse()?, program, fault: fault.map(str::to_owned) })
+}
+
+fn programs(count: u64) -> Vec<Program> {
+    (0..count).map(|seed| fuzz::program(seed, CALLS)).collect()
+}
+
+fn answers(options: &Options, programs: &[Program]) -> Result<(Summary, Answers), Box<dyn Error>> {
+    answers_within(options, programs, fuzz::LIMIT)
+}
+
+fn answers_within(
+    options: &Options,
+    programs: &[Program],
+    limit: Duration,
+) -> Result<(Summary, Answers), Box<dyn Error>> {
+    let mut text = Vec::new();
+    let summary = fuzz::run(options, programs, 2, limit, &mut text)?;
+    Ok((summary, Answers::parse(&String::from_utf8(text)?)?))
+}
+
+/// Every function that the simulator has is called by programs or excluded with a reason, with all of its
+/// arguments.
+#[test]
+fn every_simulated_function_is_called_or_excluded() {
+    let mut simulated: BTreeMap<&str, usize> = BTreeMap::new();
+    macro_rules! export {
+        ($export:ident $version:literal ($($argument:ident: $type:ty),*)) => {
+            let arguments: &[&str] = &[$(stringify!($argument: $type)),*];
+            simulated.insert(stringify!($export), arguments.len());
+        };
+    }
+    green_ctx_sim::for_each_export! {}
+    let called: BTreeMap<&str, usize> = fuzz::called().collect();
+    let excluded: BTreeMap<&str, &str> = fuzz::excluded().collect();
+    for (name, arguments) in &simulated {
+        match called.get(name) {
+            Some(given) => assert_eq!(given, arguments, "{name} has other arguments"),
+            None => assert!(excluded.contains_key(name), "{name} is neither called nor excluded"),
+        }
+        assert!(!(called.contains_key(name) && excluded.contains_key(name)), "{name} is in both");
+    }
+    let listed: BTreeSet<&str> = called.keys().chain(excluded.keys()).copied().collect();
+    let unknown: Vec<_> = listed.iter().filter(|name| !simulated.contains_key(*name)).collect();
+    assert!(unknown.is_empty(), "not simulated: {unknown:?}");
+}
+
+#[test]
+fn a_seed_gives_one_program() {
+    assert_eq!(fuzz::program(7, CALLS), fuzz::program(7, CALLS));
+    assert_ne!(fuzz::program(7, CALLS).steps, fuzz::program(8, CALLS).steps);
+    for seed in 0..20 {
+        let program = fuzz::program(seed, CALLS);
+        assert_eq!(program.steps.len(), CALLS);
+        let text = serde_json::to_string(&program).expect("a program is plain data");
+        assert_eq!(serde_json::from_str::<Program>(&text).expect("it was just written"), program);
+    }
+}
+
+/// Two runs of one simulated driver give the same answers, and every function that can succeed does so in
+/// a fifth of its calls. The command does the same with 500 programs and 500 calls a function.
+#[test]
+fn the_simulator_answers_alike_twice() -> Result<(), Box<dyn Error>> {
+    let options = options("sim:h200@13.0", None)?;
+    let programs = programs(40);
+    let (summary, first) = answers(&options, &programs)?;
+    assert_eq!(summary, Summary { answered: 40 * CALLS, failed: 0 });
+    let (_, second) = answers(&options, &programs)?;
+    let comparison = fuzz::compare(&first, &second)?;
+    assert_eq!(comparison.differences, []);
+    assert!(comparison.holds());
+    assert_eq!(comparison.rare(20), [""; 0]);
+    Ok(())
+}
+
+/// A driver that answers one call otherwise is found, and the program made as short as that needs.
+#[test]
+fn a_difference_is_found_and_shrunk() -> Result<(), Box<dyn Error>> {
+    let right = options("sim:h200@13.0", None)?;
+    let wrong = options("sim:h200@13.0", Some("cuGraphAddHostNode"))?;
+    let programs = programs(4);
+    let (_, first) = answers(&right, &programs)?;
+    let (_, second) = answers(&wrong, &programs)?;
+    let comparison = fuzz::compare(&first, &second)?;
+    assert!(!comparison.holds());
+    let found = comparison.shortest().into_iter().next().ok_or("no difference was found")?;
+    assert_eq!(found.first.step.call, "cuGraphAddHostNode");
+    assert_eq!(found.second.status, "CUDA_ERROR_UNKNOWN");
+    assert_eq!(
+        comparison.functions["cuGraphAddHostNode"].differences,
+        comparison.total().differences
+    );
+
+    let program = programs.iter().find(|program| program.name == found.first.program);
+    let program = program.ok_or("an unknown program")?;
+    let step = found.first.step.step;
+    let shorter = fuzz::shrink_on(&right, &wrong, program, step)?.ok_or("no difference is left")?;
+    let calls: Vec<&str> = shorter.steps.iter().map(|step| step.call.as_str()).collect();
+    assert_eq!(calls.last(), Some(&"cuGraphAddHostNode"));
+    assert!(calls.len() <= 8, "{calls:?}");
+
+    // With one driver at hand: what may differ with the other, all as this driver answers it.
+    let candidates = fuzz::candidates_on(&right, program, step, 40)?;
+    let shortest = candidates.iter().map(|candidate| candidate.steps.len()).min();
+    assert!(shortest.is_some_and(|shortest| shortest <= 10), "{shortest:?}");
+    let (_, first) = answers(&right, &candidates)?;
+    let (_, second) = answers(&wrong, &candidates)?;
+    let comparison = fuzz::compare(&first, &second)?;
+    let found = comparison.shortest();
+    assert_eq!(found.len(), 1, "all candidates are of one seed");
+    assert!(found[0].length <= 10);
+    Ok(())
+}
+
+/// Answers that depend on a difference are not counted as differences.
+#[test]
+fn dependent_answers_are_no_differences() -> Result<(), Box<dyn Error>> {
+    let right = options("sim:h200@13.0", None)?;
+    let wrong = options("sim:h200@13.0", Some("cuLibraryLoadData"))?;
+    let program = [fuzz::program(3, CALLS)];
+    let (_, first) = answers(&right, &program)?;
+    let (_, second) = answers(&wrong, &program)?;
+    let comparison = fuzz::compare(&first, &second)?;
+    assert_eq!(comparison.differences.len(), 1);
+    assert!(comparison.total().dependent > 10);
+    Ok(())
+}
+
+fn step(step: u32, call: &str, args: Vec<Arg>) -> Step {
+    Step { step, call: call.to_owned(), args }
+}
+
+/// How a process ends is the answer to the step that ended it, and the other programs are run.
+#[test]
+fn a_crash_and_a_hang_are_answers() -> Result<(), Box<dyn Error>> {
+    // A descriptor of no resources, for which the driver follows a wild pointer, as recorded.
+    let out: Arg = serde_json::from_str("\"out\"")?;
+    let resources: Arg = serde_json::from_str(r#"{"size":144,"at":[]}"#)?;
+    let crash = Program {
+        name: "crash".to_owned(),
+        steps: vec![
+            step(0, "cuInit", vec![Arg::Number(0)]),
+            step(1, "cuDevResourceGenerateDesc", vec![out, resources, Arg::Number(0)]),
+            step(2, "cuCtxSynchronize", vec![]),
+        ],
+    };
+    let programs = [crash, fuzz::program(0, 50)];
+    let options = options("sim:h200@13.0", None)?;
+    let (summary, found) = answers(&options, &programs)?;
+    assert_eq!(summary.failed, 1);
+    let statuses: Vec<&str> =
+        found.programs["crash"].iter().map(|reply| reply.status.as_str()).collect();
+    assert_eq!(statuses, ["CUDA_SUCCESS", "died: signal 11"]);
+    assert_eq!(found.programs["0"].len(), 50);
+
+    // No process answers anything in no time.
+    let (summary, found) = answers_within(&options, &programs, Duration::ZERO)?;
+    assert_eq!(summary.failed, 2);
+    assert!(
+        found
+            .programs
+            .values()
+            .all(|replies| replies.last().is_some_and(|reply| reply.status == "died: timeout"))
+    );
+    Ok(())
+}
+
+#[test]
+fn the_command_compares_files() -> Result<(), Box<dyn Error>> {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let conformance = |arguments: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_conformance"))
+            .current_dir(&folder)
+            .args(arguments)
+            .output()
+    };
+    let fuzz = ["fuzz", "--driver", "sim:h200@13.0", "--seeds", "0..3", "--calls", "60", "--out"];
+    let right = conformance(&[&fuzz[..], &["right.jsonl"]].concat())?;
+    assert_eq!(right.status.code(), Some(0));
+    conformance(&[&fuzz[..], &["wrong.jsonl", "--fault", "cuCtxPushCurrent"]].concat())?;
+    let compare = ["fuzz-compare", "right.jsonl"];
+    let same = conformance(&[&compare[..], &["right.jsonl"]].concat())?;
+    assert_eq!(same.status.code(), Some(0));
+    let differ = conformance(&[&compare[..], &["wrong.jsonl"]].concat())?;
+    assert_eq!(differ.status.code(), Some(1));
+    let text = String::from_utf8(differ.stdout)?;
+    assert!(text.contains("cuCtxPushCurrent_v2") && text.contains("second: CUDA_ERROR_UNKNOWN"));
+    let json = conformance(&[&compare[..], &["wrong.jsonl", "--json"]].concat())?;
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout)?;
+    assert_eq!(json["functions"]["cuCtxPushCurrent_v2"]["differences"], 3);
+    let missing = conformance(&["fuzz-compare", "right.jsonl", "no-such-file"])?;
+    assert_eq!(missing.status.code(), Some(2));
+    Ok(())
+}
+
+#[test]
+fn a_missing_driver_is_3() -> Result<(), Box<dyn Error>> {
+    let driver: Choice = "cuda:/no/such/libcuda.so.1".parse()?;
+    let output = Command::new(env!("CARGO_BIN_EXE_conformance"))
+        .args(["fuzz", "--seeds", "0..1", "--driver"])
+        .arg(driver.to_string())
+        .output()?;
+    assert_eq!(output.status.code(), Some(3));
+    Ok(())
+}
