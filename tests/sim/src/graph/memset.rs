@@ -1,5 +1,7 @@
 //! Nodes that fill memory.
 
+use std::array::from_fn;
+
 use green_ctx_sys::{CUDA_MEMSET_NODE_PARAMS_v1, CUctx_st, CUgraph_st, CUgraphNode_st, CUresult};
 
 use super::node::{Action, OTHER_KIND, Place};
@@ -13,8 +15,8 @@ use crate::work::{Fill, Rows};
 pub(crate) struct Memset {
     to: u64,
     /// An element is as many of its first bytes as an element has; the others are kept.
-    value: u32,
-    /// The size of an element in bytes: 1, 2 or 4.
+    value: u64,
+    /// The size of an element in bytes: 1, 2 or 4, or 8 for a captured write of 64 bits.
     element: usize,
     /// Elements in a row, and rows.
     pub(super) width: usize,
@@ -28,7 +30,7 @@ impl Memset {
     pub(crate) fn captured(fill: Fill) -> Memset {
         let Fill { to, pattern, rows } = fill;
         let byte = |index: usize| pattern.get(index).copied().unwrap_or(0);
-        let (value, element) = (u32::from_le_bytes([0, 1, 2, 3].map(byte)), pattern.len().max(1));
+        let (value, element) = (u64::from_le_bytes(from_fn(byte)), pattern.len().max(1));
         let pitch = if rows.height > 1 { rows.pitch } else { 0 };
         Memset { to, value, element, width: rows.width / element, height: rows.height, pitch }
     }
@@ -60,7 +62,7 @@ impl Memset {
         state.node_target(value.dst, rows.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)?;
         Ok(Memset {
             to: value.dst,
-            value: value.value,
+            value: value.value.into(),
             element,
             width: value.width,
             height: value.height,
@@ -72,7 +74,7 @@ impl Memset {
         out.write(CUDA_MEMSET_NODE_PARAMS_v1 {
             dst: self.to,
             pitch: self.pitch,
-            value: self.value,
+            value: self.value as u32,
             elementSize: self.element as u32,
             width: self.width,
             height: self.height,

@@ -210,6 +210,24 @@ fn external_events_are_nodes() {
     }
 }
 
+/// A captured write of 32 or 64 bits writes all of them at each launch.
+#[test]
+fn captured_values_are_written() {
+    let (machine, _) = Machine::with_primary();
+    let stream = machine.stream(NON_BLOCKING);
+    let (status, memory) = ask!(machine, 0, cuMemAlloc(; 16));
+    ok(status);
+    ok(call!(machine, cuStreamBeginCapture(stream, RELAXED)));
+    ok(call!(machine, cuStreamWriteValue64(stream, memory, 0x0807_0605_0403_0201, 0)));
+    ok(call!(machine, cuStreamWriteValue32(stream, memory + 8, 0x0c0b_0a09, 0)));
+    let graph = end(&machine, stream);
+    machine.launch_graph(machine.instantiate(graph), stream);
+    ok(machine.sync(stream));
+    let mut bytes = [0_u8; 16];
+    ok(call!(machine, cuMemcpyDtoH(bytes.as_mut_ptr().cast(), memory, 16)));
+    assert_eq!(bytes, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0, 0, 0, 0]);
+}
+
 /// A stream that is destroyed leaves what it captured, which has to be joined as if it were there.
 #[test]
 fn a_joined_stream_can_be_destroyed() {
