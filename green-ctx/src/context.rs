@@ -14,10 +14,13 @@ use std::mem;
 use std::ptr;
 use std::sync::{Arc, Weak};
 
-use green_ctx_sys::{CUcontext, CUctx_st, CUgreenCtx, CUgreenCtx_st};
+use green_ctx_sys::{
+    CUcontext, CUctx_st, CUdevResource, CUdevResourceType, CUgreenCtx, CUgreenCtx_st,
+};
 
 use crate::capture::RelaxedCapture;
 use crate::current::{self, Scope};
+use crate::dev_resource;
 use crate::device::Device;
 use crate::driver::Driver;
 use crate::error::call;
@@ -97,6 +100,8 @@ struct Green {
     group: SmGroup,
     workqueue: Option<WorkqueueConfig>,
     fencing: Fencing,
+    /// The context whose workqueues it uses.
+    _queues: Option<Context>,
     /// Keeps the device initialised.
     primary: Arc<PrimaryShares>,
 }
@@ -157,11 +162,12 @@ impl Context {
         Ok(Context { inner })
     }
 
-    /// A green context that was made for a group, or used again.
+    /// A green context that was made for a group, or used again, with the context whose queues it uses.
     pub(crate) fn of_green(
         raw: RawGreen,
         group: SmGroup,
         workqueue: Option<WorkqueueConfig>,
+        queues: Option<Context>,
         primary: Arc<PrimaryShares>,
     ) -> Context {
         let device = group.device().clone();
@@ -172,6 +178,7 @@ impl Context {
             fencing: Fencing::new(group.fences()),
             group,
             workqueue,
+            _queues: queues,
             primary,
         };
         let kind = Kind::Green(green);
@@ -373,6 +380,16 @@ impl Context {
             drop(late);
             CloseError { context: Context { inner }, reason }
         })
+    }
+
+    /// What the context was provisioned with, in the driver's form.
+    pub(crate) fn dev_resource(&self, kind: CUdevResourceType) -> Result<CUdevResource> {
+        let api = self.device().api();
+        if let Some(found) = self.with_green(|green| dev_resource::of_green(api, green, kind)) {
+            return found;
+        }
+        // SAFETY: the context is alive.
+        unsafe { dev_resource::of_raw_context(api, self.as_raw(), kind) }
     }
 
     /// Runs a call on the raw green context while no other thread makes one; `None` for a primary

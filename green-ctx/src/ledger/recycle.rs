@@ -35,6 +35,8 @@ pub(crate) struct Idle<C> {
 pub(crate) struct WorkqueueConfig {
     pub(crate) limit: u32,
     pub(crate) scope: WorkqueueScope,
+    /// The number of the context whose queues they are; `None` for queues of its own.
+    pub(crate) of: Option<u64>,
 }
 
 /// Who shares the queues that a context's work goes through.

@@ -103,7 +103,7 @@ impl Resources {
         self.device().driver().check_process()?;
         match &self.of {
             Level::Device(device) => dev_resource::of_device(device.api(), device.as_raw(), kind),
-            Level::Context(context) => of_context(context, kind),
+            Level::Context(context) => context.dev_resource(kind),
             Level::Stream(stream) => of_stream(stream, kind),
         }
     }
@@ -156,21 +156,11 @@ impl Stream {
     }
 }
 
-/// What a context was provisioned with.
-fn of_context(context: &Context, kind: CUdevResourceType) -> Result<CUdevResource> {
-    let api = context.device().api();
-    if let Some(resource) = context.with_green(|green| dev_resource::of_green(api, green, kind)) {
-        return resource;
-    }
-    // SAFETY: the context is alive.
-    unsafe { dev_resource::of_raw_context(api, context.as_raw(), kind) }
-}
-
 /// What a stream's work runs on. The header of 13.1 has a call for SMs and none for workqueues.
 fn of_stream(stream: &Stream, kind: CUdevResourceType) -> Result<CUdevResource> {
     let api = stream.context().device().api();
     if kind != CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM || api.cuStreamGetDevResource().is_err() {
-        return of_context(stream.context(), kind);
+        return stream.context().dev_resource(kind);
     }
     let mut resource = dev_resource::empty();
     // SAFETY: the stream is alive, the pointer is to a live structure.

@@ -7,13 +7,13 @@ use green_ctx_sys::{
     CUdevResource, CUdevResourceDesc, CUdevResourceType, CUgreenCtx_st, CUgreenCtxCreate_flags,
 };
 
-use super::workqueue;
+use super::workqueue::Workqueue;
 use crate::dev_resource;
 use crate::device::Device;
 use crate::error::call;
 use crate::error::{Error, Result};
 use crate::green::{self, RawGreen};
-use crate::ledger::{Placement, WorkqueueConfig};
+use crate::ledger::Placement;
 use crate::raw::Raw;
 use crate::trace;
 use crate::units::Units;
@@ -23,7 +23,7 @@ pub(super) fn obtain(
     device: &Device,
     units: &Units,
     placement: &Placement,
-    workqueue: Option<WorkqueueConfig>,
+    workqueue: Option<&Workqueue>,
     sm_count: u32,
 ) -> Result<RawGreen> {
     let idle = if device.has_failed() {
@@ -31,7 +31,8 @@ pub(super) fn obtain(
         device.release_idle();
         None
     } else {
-        device.state().ledger.lock().recycler.take(placement, workqueue)
+        let config = workqueue.map(Workqueue::config);
+        device.state().ledger.lock().recycler.take(placement, config)
     };
     match idle {
         Some(idle) => {
@@ -47,7 +48,7 @@ fn create(
     device: &Device,
     units: &Units,
     placement: &Placement,
-    workqueue: Option<WorkqueueConfig>,
+    workqueue: Option<&Workqueue>,
     sm_count: u32,
 ) -> Result<RawGreen> {
     let descriptor = describe(device, units, placement, workqueue)?;
@@ -85,12 +86,12 @@ fn describe(
     device: &Device,
     units: &Units,
     placement: &Placement,
-    workqueue: Option<WorkqueueConfig>,
+    workqueue: Option<&Workqueue>,
 ) -> Result<CUdevResourceDesc> {
     let members = placement.members.iter();
     let mut resources: Vec<CUdevResource> = members.map(|index| units.resource(*index)).collect();
-    if let Some(config) = workqueue {
-        resources.push(workqueue::provide(device, config)?);
+    if let Some(workqueue) = workqueue {
+        resources.push(workqueue.provide()?);
     }
     dev_resource::describe(device.api(), resources)
 }

@@ -95,8 +95,9 @@ impl Device {
         match create(self, &provision) {
             Ok((raw, primary)) => {
                 let Provision { group, workqueue } = provision;
-                let workqueue = workqueue.map(|workqueue| workqueue.config());
-                Ok(Context::of_green(raw, group, workqueue, primary))
+                let config = workqueue.as_ref().map(Workqueue::config);
+                let queues = workqueue.and_then(Workqueue::into_owner);
+                Ok(Context::of_green(raw, group, config, queues, primary))
             }
             Err(reason) => Err(CreateContextError { provision: Box::new(provision), reason }),
         }
@@ -120,7 +121,7 @@ fn create(device: &Device, provision: &Provision) -> Result<(RawGreen, Arc<Prima
     );
     device.driver().check_process()?;
     let primary = PrimaryShares::of(device)?;
-    let workqueue = workqueue.as_ref().map(|workqueue| workqueue.config());
-    let raw = obtain(device, group.units(), group.placement(), workqueue, group.sm_count())?;
+    let (units, placement) = (group.units(), group.placement());
+    let raw = obtain(device, units, placement, workqueue.as_ref(), group.sm_count())?;
     Ok((raw, primary))
 }

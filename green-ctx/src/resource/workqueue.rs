@@ -5,6 +5,7 @@
 use green_ctx_sys::{CUdevResource, CUdevResourceType, CUdevWorkqueueConfigScope, Version};
 
 use super::sm;
+use crate::context::Context;
 use crate::dev_resource;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -76,6 +77,7 @@ pub struct WorkqueueResource {
 pub struct WorkqueueOptions {
     scope: Option<WorkqueueScope>,
     concurrency_limit: Option<u32>,
+    beyond_budget: bool,
 }
 
 impl WorkqueueOptions {
@@ -86,20 +88,68 @@ impl WorkqueueOptions {
     }
 
     /// Sets how many streams' work is expected to go on at the same time: from 1 to the device's
-    /// budget.
+    /// budget, or more where that is [allowed](WorkqueueOptions::beyond_budget).
     pub const fn concurrency_limit(mut self, limit: u32) -> WorkqueueOptions {
         self.concurrency_limit = Some(limit);
         self
     }
+
+    /// Whether the limit may be above the budget. The driver takes that, and does not guarantee then that
+    /// work is submitted through queues that do not overlap (cuda.h).
+    pub const fn beyond_budget(mut self, allowed: bool) -> WorkqueueOptions {
+        self.beyond_budget = allowed;
+        self
+    }
 }
 
-/// A configuration of workqueues for a context that is to be made
-/// ([`SmGroup::with_workqueue`](crate::resource::SmGroup::with_workqueue)). Contexts that are made with clones of it have the same
-/// configuration, each its own queues as far as the scope says.
+/// Workqueues for a context that is to be made
+/// ([`SmGroup::with_workqueue`](crate::resource::SmGroup::with_workqueue)): a configuration, or those of another context
+/// ([`Context::shared_workqueue`]). Contexts that are made with clones of a configuration have the same one, each
+/// its own queues as far as the scope says.
 #[derive(Clone, Debug)]
 pub struct Workqueue {
     device: Device,
     config: Config,
+    /// The context whose queues they are.
+    owner: Option<Context>,
+}
+
+impl Context {
+    /// The queues themselves that this context's work goes through, for another context that is to use the
+    /// same: their work then waits for each other where queues do, and neither needs queues of its own.
+    ///
+    /// The other context keeps this one, with its SMs, for as long as it lives: whether queues outlive the
+    /// context that they were made for, the header does not say. Of the primary context they are the
+    /// device's.
+    ///
+    /// CUDA 13.1 or newer; not yet run on hardware.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`], and [`Error::Unsupported`] before CUDA 13.1.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, sim_0_1::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200@13.1")?)?;
+    /// # let device = driver.device(0)?;
+    /// # let mut groups = device.resources().sm()?.split([16, 32])?.groups.into_iter();
+    /// # let mut group = || groups.next().ok_or("two groups");
+    /// # let half = device.resources().workqueue()?.divide(2)?;
+    /// let first = device.create_context(group()?.with_workqueue(half))?;
+    /// let second = device.create_context(group()?.with_workqueue(first.shared_workqueue()?))?;
+    /// assert_eq!(second.resources().workqueue()?.concurrency_limit(), 4);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "CU_DEV_RESOURCE_TYPE_WORKQUEUE")]
+    pub fn shared_workqueue(&self) -> Result<Workqueue> {
+        let WorkqueueResource { device, config } = self.resources().workqueue()?;
+        let config = Config { of: Some(self.id()?), ..config };
+        Ok(Workqueue { device, config, owner: Some(self.clone()) })
+    }
 }
 
 impl WorkqueueResource {
@@ -112,7 +162,7 @@ impl WorkqueueResource {
         let mut resource = fetch(CUdevResourceType::CU_DEV_RESOURCE_TYPE_WORKQUEUE_CONFIG)?;
         let part = dev_resource::workqueue_part(&mut resource);
         let scope = scope_of(part.sharingScope)?;
-        let config = Config { limit: part.wqConcurrencyLimit, scope };
+        let config = Config { limit: part.wqConcurrencyLimit, scope, of: None };
         Ok(WorkqueueResource { device: device.clone(), config })
     }
 
@@ -141,18 +191,18 @@ impl WorkqueueResource {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidRequest`] for a concurrency limit of 0, or above the limit of these queues,
-    /// beyond which the driver would keep nothing apart (cuda.h).
+    /// [`Error::InvalidRequest`] for a concurrency limit of 0, or above the limit of these queues where that
+    /// is not [allowed](WorkqueueOptions::beyond_budget).
     pub fn configure(&self, options: WorkqueueOptions) -> Result<Workqueue> {
         let most = self.config.limit;
         let limit = options.concurrency_limit.unwrap_or(most);
-        if limit == 0 || limit > most {
+        if limit == 0 || (limit > most && !options.beyond_budget) {
             return Err(Error::InvalidRequest(format!(
                 "a concurrency limit of {limit} was asked for; it can be from 1 to {most}"
             )));
         }
-        let config = Config { limit, scope: options.scope.unwrap_or(self.config.scope) };
-        Ok(Workqueue { device: self.device.clone(), config })
+        let config = Config { limit, scope: options.scope.unwrap_or(self.config.scope), of: None };
+        Ok(Workqueue { device: self.device.clone(), config, owner: None })
     }
 
     /// An equal part of these queues for each of `contexts` contexts, balanced among them: the
@@ -197,14 +247,24 @@ impl Workqueue {
     pub(crate) fn config(&self) -> Config {
         self.config
     }
-}
 
-/// The resource of a configuration: the device's own, changed in place as the header says.
-pub(super) fn provide(device: &Device, config: Config) -> Result<CUdevResource> {
-    let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_WORKQUEUE_CONFIG;
-    let mut resource = dev_resource::of_device(device.api(), device.as_raw(), kind)?;
-    let part = dev_resource::workqueue_part(&mut resource);
-    part.wqConcurrencyLimit = config.limit;
-    part.sharingScope = raw_scope(config.scope);
-    Ok(resource)
+    /// The context that one with these queues keeps.
+    pub(crate) fn into_owner(self) -> Option<Context> {
+        self.owner
+    }
+
+    /// The driver's resource: another context's queues, or the device's configuration, changed in place as
+    /// the header says.
+    pub(super) fn provide(&self) -> Result<CUdevResource> {
+        if let Some(owner) = &self.owner {
+            return owner.dev_resource(CUdevResourceType::CU_DEV_RESOURCE_TYPE_WORKQUEUE);
+        }
+        let (device, kind) =
+            (&self.device, CUdevResourceType::CU_DEV_RESOURCE_TYPE_WORKQUEUE_CONFIG);
+        let mut resource = dev_resource::of_device(device.api(), device.as_raw(), kind)?;
+        let part = dev_resource::workqueue_part(&mut resource);
+        part.wqConcurrencyLimit = self.config.limit;
+        part.sharingScope = raw_scope(self.config.scope);
+        Ok(resource)
+    }
 }

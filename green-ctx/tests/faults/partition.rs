@@ -223,6 +223,8 @@ fn queues(device: &Device) -> Result<()> {
         let context = device.create_context(group.with_workqueue(workqueue))?;
         context.resources().workqueue()?;
         context.create_stream(StreamOptions::default())?.resources().workqueue()?;
+        let group = device.resources().sm()?.split([8])?.groups.remove(0);
+        device.create_context(group.with_workqueue(context.shared_workqueue()?))?;
     }
     device.release_idle();
     Ok(())

@@ -1,8 +1,9 @@
 //! Workqueues: asked for, configured, divided, and given to contexts, from 13.1 on.
 
 use green_ctx::sim_0_1::Sim;
+use green_ctx::sys_0_1::{CUdevResource, CUdevResourceType};
 use green_ctx::{
-    Device, Driver, Error, StreamOptions,
+    Device, Driver, Error, StreamOptions, call,
     context::Context,
     resource::{Workqueue, WorkqueueOptions, WorkqueueResource, WorkqueueScope},
 };
@@ -177,6 +178,107 @@ fn another_device_s_queues_are_refused() -> Outcome {
             drop(error.provision);
             assert_eq!((sim.calls(), device.resources().sm()?.free()), (before, 132));
         }
+        Ok(())
+    })
+}
+
+/// The driver takes more than there are queues for, and guarantees less then.
+#[test]
+fn a_limit_above_the_budget_is_asked_for() -> Outcome {
+    each_newer_driver(|machine, queues| {
+        let beyond = options().beyond_budget(true);
+        let queue = machine.without_calls(|| queues.configure(beyond.concurrency_limit(12)))?;
+        let context =
+            machine.device.create_context(group(&machine.device, 16)?.with_workqueue(queue))?;
+        assert_eq!(context.resources().workqueue()?.concurrency_limit(), 12);
+        let error = queues.configure(beyond.concurrency_limit(0)).expect_err("no queue");
+        assert!(error.is_misuse(), "{error}");
+        assert_eq!(numbers(&queues.configure(beyond)?), (8, WorkqueueScope::Device));
+        Ok(())
+    })
+}
+
+#[test]
+fn a_context_uses_the_queues_of_another() -> Outcome {
+    each_driver(|machine| {
+        let device = &machine.device;
+        let owner = partition(device, 16)?;
+        if !machine.has(STRUCTURED) {
+            let asking = || machine.without_calls(|| owner.shared_workqueue());
+            return machine.unsupported("the workqueue resource", STRUCTURED, asking);
+        }
+        drop(owner);
+        let half = device.resources().workqueue()?.divide(2)?;
+        let owner = device.create_context(group(device, 16)?.with_workqueue(half.clone()))?;
+        let sharing = |owner: &Context| -> green_ctx::Result<Context> {
+            let queue = owner.shared_workqueue()?;
+            Ok(device.create_context(group(device, 24)?.with_workqueue(queue))?)
+        };
+        let (second, third) = (sharing(&owner)?, sharing(&owner)?);
+        let found = second.resources().workqueue()?;
+        assert_eq!((found.concurrency_limit(), found.scope()), numbers(&half));
+        assert_eq!(existing(&second)?, existing(&owner)?);
+        assert_eq!(existing(&third)?, existing(&owner)?);
+        let own = device.create_context(group(device, 16)?.with_workqueue(half))?;
+        assert_ne!(existing(&own)?, existing(&owner)?);
+        // Whoever takes them on has the same.
+        let fourth = sharing(&second)?;
+        assert_eq!(existing(&fourth)?, existing(&owner)?);
+        disjoint(&[owner, second, third, fourth, own])?;
+        Ok(())
+    })
+}
+
+/// The driver's bytes of the queues that a context has.
+fn existing(context: &Context) -> green_ctx::Result<Vec<u8>> {
+    let (kind, green) = (
+        CUdevResourceType::CU_DEV_RESOURCE_TYPE_WORKQUEUE,
+        context.as_raw_green().expect("a green context"),
+    );
+    // SAFETY: all zeros are the invalid resource.
+    let mut resource = unsafe { std::mem::zeroed::<CUdevResource>() };
+    let api = context.device().driver().api();
+    // SAFETY: the context is alive, the pointer is to a live structure.
+    unsafe { call!(api, cuGreenCtxGetDevResource(green, &raw mut resource, kind)) }?;
+    // SAFETY: every member of the union is integers and bytes.
+    Ok(unsafe { resource.__bindgen_anon_1.wq.reserved }.to_vec())
+}
+
+#[test]
+fn a_context_keeps_whose_queues_it_uses() -> Outcome {
+    each_newer_driver(|machine, _| {
+        let device = &machine.device;
+        let owner = partition(device, 16)?;
+        let queue = owner.shared_workqueue()?;
+        let second = device.create_context(group(device, 24)?.with_workqueue(queue))?;
+        drop(owner);
+        assert_eq!(machine.free()?, 132 - 40);
+        drop(second);
+        assert_eq!(machine.free()?, 132);
+        Ok(())
+    })
+}
+
+#[test]
+fn a_context_with_another_s_queues_is_used_again_for_those() -> Outcome {
+    each_newer_driver(|machine, _| {
+        let device = &machine.device;
+        let (one, other) = (partition(device, 16)?, partition(device, 16)?);
+        let sharing = |owner: Option<&Context>| -> green_ctx::Result<_> {
+            let held = group(device, 24)?;
+            let context = match owner {
+                Some(owner) => {
+                    device.create_context(held.with_workqueue(owner.shared_workqueue()?))?
+                }
+                None => device.create_context(held)?,
+            };
+            Ok(context.as_raw_green())
+        };
+        let owners = [Some(&one), Some(&other), None];
+        let first = owners.map(|owner| sharing(owner).expect("a context"));
+        assert_eq!(device.context_counts().created, 5);
+        assert_eq!(owners.map(|owner| sharing(owner).expect("a context")), first);
+        assert_eq!(device.context_counts().created, 5);
         Ok(())
     })
 }
