@@ -11,6 +11,7 @@ mod raw;
 
 mod captures;
 mod contexts;
+mod cuda_core;
 mod errors;
 mod events;
 mod fit;
