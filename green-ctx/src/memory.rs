@@ -139,6 +139,48 @@ impl<T: Element> DeviceBuffer<T> {
         copied.and_then(|()| stream.synchronize()).map(|()| values)
     }
 
+    /// Copies all values from another buffer, in the order of a stream, and returns at once. The order is that
+    /// of [`copy_from`](DeviceBuffer::copy_from).
+    ///
+    /// # Errors
+    ///
+    /// As [`copy_from`](DeviceBuffer::copy_from).
+    #[doc(alias = "cuMemcpyDtoDAsync")]
+    pub fn copy_from_buffer(&self, source: &DeviceBuffer<T>, stream: &Stream) -> Result<()> {
+        self.check_copy(&source.context, source.len, stream)?;
+        if self.raw == source.raw {
+            return Ok(());
+        }
+        let homes = [&self.home, &source.home].into_iter().flatten();
+        let mut homes = homes.filter(|home| *home != stream);
+        homes.clone().try_for_each(|home| stream.wait_for(home))?;
+        let (api, bytes) = (self.driver().api(), self.byte_len());
+        // SAFETY: both sides have this many bytes, and are freed after all work of the device, or behind the
+        // copy in the order of their own streams. The stream is alive.
+        let copied =
+            unsafe { call!(api, cuMemcpyDtoDAsync(self.raw, source.raw, bytes, stream.raw())) };
+        copied.and_then(|()| homes.try_for_each(|home| home.wait_for(stream))).inspect_err(|_| {
+            // Nothing orders their ends with the copy: it must be over before.
+            self.driver().report(self.driver().while_relaxed(|| stream.synchronize()));
+        })
+    }
+
+    /// Refuses a copy between what does not belong together, and one that a graph would repeat.
+    fn check_copy(&self, other: &Context, len: usize, stream: &Stream) -> Result<()> {
+        let device = self.context.device();
+        if stream.context().device() != device || other.device() != device {
+            return Err(Error::DeviceMismatch { what: "the buffers and the stream" });
+        }
+        if self.len != len {
+            let (most, own) = (self.len.max(len), self.len);
+            return Err(Error::InvalidRequest(format!(
+                "{most} values cannot be copied between buffers of {own} and {len}"
+            )));
+        }
+        // As a part of a graph it would reach the memory whenever that is launched.
+        if stream.is_capturing()? { Err(Error::Capturing) } else { Ok(()) }
+    }
+
     /// The number of values.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -198,8 +240,7 @@ impl Stream {
     ///
     /// Work on another stream has to wait for this stream before it uses the memory
     /// ([`wait_for`](Stream::wait_for)), and this stream for that work before the buffer is dropped;
-    /// [`DeviceBuffer::read`], [`copy_from`](DeviceBuffer::copy_from) and
-    /// [`copy_to`](DeviceBuffer::copy_to) see to it themselves.
+    /// [`DeviceBuffer::read`] and its copies see to it themselves.
     ///
     /// The buffer keeps the stream, and with it the partition. Dropped while the stream is being captured, it
     /// cannot be freed: the memory is lost, and

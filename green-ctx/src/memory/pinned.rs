@@ -212,22 +212,7 @@ impl<T: Element> DeviceBuffer<T> {
         stream: &Stream,
         copy: impl FnOnce(CUdeviceptr, *mut c_void) -> Result<()>,
     ) -> Result<()> {
-        let device = self.context.device();
-        if stream.context().device() != device || host.context.device() != device {
-            return Err(Error::DeviceMismatch { what: "the buffers and the stream" });
-        }
-        if self.len != host.len {
-            return Err(Error::InvalidRequest(format!(
-                "{} values cannot be copied between buffers of {} and {}",
-                self.len.max(host.len),
-                self.len,
-                host.len
-            )));
-        }
-        // As a part of a graph it would reach the host's memory whenever that is launched.
-        if stream.is_capturing()? {
-            return Err(Error::Capturing);
-        }
+        self.check_copy(&host.context, host.len, stream)?;
         let other = self.home.as_ref().filter(|home| *home != stream);
         if let Some(home) = other {
             stream.wait_for(home)?;

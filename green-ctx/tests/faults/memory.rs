@@ -15,6 +15,7 @@ fn copies(device: &Device, (): &mut ()) -> Result<()> {
     first.copy_from(&mut values, &home)?;
     first.copy_to(&mut values, &other)?;
     second.copy_from(&mut values, &other)?;
+    second.copy_from_buffer(&first, &other)?;
     assert_eq!((values.as_slice()?, second.read(&home)?), (&[7; 8][..], vec![7; 8]));
     Ok(())
 }

@@ -99,6 +99,32 @@ fn copies_on_another_stream_come_between_allocation_and_end() -> Outcome {
     })
 }
 
+/// Neither buffer's stream is the one that copies.
+#[test]
+fn a_copy_between_buffers_comes_between_their_allocations_and_ends() -> Outcome {
+    each_driver(|machine| {
+        let kernel = filling(machine, LONG)?;
+        let [home, other] = streams(machine)?;
+        let third = machine.device.primary_context()?.create_stream(StreamOptions::default())?;
+        let (source, target) = (home.allocate(LEN)?, other.allocate(LEN)?);
+        fill(&home, &kernel, &source, 5)?;
+        target.copy_from_buffer(&target, &third)?;
+        target.copy_from_buffer(&source, &third)?;
+        drop(source);
+        let next = home.allocate(LEN)?;
+        fill(&home, &kernel, &next, 6)?;
+        let mut result = pinned(machine)?;
+        target.copy_to(&mut result, &other)?;
+        drop(target);
+        fill(&other, &kernel, &other.allocate(LEN)?, 7)?;
+        assert_eq!(result.as_slice()?, [5; LEN]);
+        home.synchronize()?;
+        other.synchronize()?;
+        assert_eq!(machine.sim.races(), []);
+        Ok(())
+    })
+}
+
 /// One pinned buffer in two streams: the copies come one after the other.
 #[test]
 fn a_pinned_buffer_is_in_one_copy_at_a_time() -> Outcome {
@@ -181,12 +207,14 @@ fn a_captured_stream_takes_none_of_it() -> Outcome {
     each_driver(|machine| {
         let [stream, _] = streams(machine)?;
         let (buffer, mut values) = (stream.allocate(LEN)?, pinned(machine)?);
+        let other = stream.allocate(LEN)?;
         // The capture goes on: nothing of it reaches the driver but the question.
         stream.capture(CaptureMode::Global, || {
             let refused = [
                 stream.allocate::<u32>(LEN).map(drop),
                 buffer.copy_from(&mut values, &stream),
                 buffer.copy_to(&mut values, &stream),
+                buffer.copy_from_buffer(&other, &stream),
             ];
             for refused in refused {
                 assert!(matches!(refused, Err(Error::Capturing)), "{refused:?}");
