@@ -9,6 +9,7 @@ mod context;
 mod fences;
 mod fit;
 mod graph;
+mod memory;
 mod plans;
 mod resource;
 mod shares;

@@ -41,6 +41,18 @@ fn fine_partitions_are_verified_too() -> Outcome {
 }
 
 #[test]
+fn groups_that_were_joined_run_on_the_sms_of_both() -> Outcome {
+    let device = device()?;
+    let (first, second, third) = (group(&device, 16)?, group(&device, 24)?, group(&device, 32)?);
+    let joined = device.create_context(third.join(first)?)?;
+    assert_eq!(joined.sm_count()?, 48);
+    let report = verify::contexts(&[joined, device.create_context(second)?], verify::DEFAULT_STAY)?;
+    let ran: Vec<usize> = report.partitions.iter().map(|one| one.observed_sms().len()).collect();
+    assert!(report.ok() && ran == [48, 24], "{ran:?}");
+    Ok(())
+}
+
+#[test]
 fn two_splits_anywhere_are_disjoint() -> Outcome {
     let device = device()?;
     let first = partition(&device, 16)?;

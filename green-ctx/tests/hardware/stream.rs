@@ -26,6 +26,7 @@ fn a_stream_keeps_its_partition() -> Outcome {
 #[test]
 fn priorities_are_clamped_and_readable() -> Outcome {
     let device = device()?;
+    assert_eq!(device.stream_priorities()?, -5..=0);
     for context in [device.primary_context()?, partition(&device, 8)?] {
         for (asked, given) in [(0, 0), (-1, -1), (-100, -5), (100, 0)] {
             let stream = context.create_stream(StreamOptions::default().priority(asked))?;

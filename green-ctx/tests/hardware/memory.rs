@@ -1,0 +1,80 @@
+//! Memory in stream order, copies that the host does not wait for, and what launches take beside numbers.
+
+use green_ctx::{
+    DeviceBuffer, LaunchConfig, Library, SplitRequest, StreamOptions, launch::Argument,
+    memory::PinnedBuffer,
+};
+
+use crate::common::{Outcome, device, is_real, partition};
+
+const LEN: usize = 1 << 20;
+
+fn numbers(start: u32) -> Vec<u32> {
+    (start..).take(LEN).collect()
+}
+
+#[test]
+fn copies_of_several_streams_see_what_was_copied_before() -> Outcome {
+    let device = device()?;
+    let parts = device.partition(SplitRequest::from([16, 32]))?;
+    let [home, other] = [parts[0].stream(), parts[1].stream()];
+    let mut values = PinnedBuffer::zeroed(&device, LEN)?;
+    let mut found = PinnedBuffer::zeroed(&device, LEN)?;
+    let kept = DeviceBuffer::<u32>::zeroed(&device, LEN)?;
+    for round in 0..8 {
+        values.as_mut_slice()?.copy_from_slice(&numbers(round));
+        let buffer = home.allocate(LEN)?;
+        buffer.copy_from(&mut values, home)?;
+        kept.copy_from_buffer(&buffer, other)?;
+        drop(buffer);
+        // The memory is used again at once.
+        let next = home.allocate(LEN)?;
+        next.copy_from(&mut found, home)?;
+        kept.copy_to(&mut found, other)?;
+        assert_eq!(found.as_slice()?, numbers(round));
+        assert_eq!(kept.read(other)?, numbers(round));
+    }
+    Ok(())
+}
+
+/// As large and as aligned as a tensor map.
+#[derive(Clone, Copy)]
+#[repr(C, align(128))]
+struct Map([u64; 16]);
+
+// SAFETY: the kernel's parameter has these 128 bytes.
+unsafe impl Argument for Map {}
+
+const PTX: &str = "
+.version 7.0
+.target sm_52
+.address_size 64
+.visible .entry take(.param .align 128 .b8 map[128], .param .u64 out)
+{
+    .reg .b64 %value, %out;
+    ld.param.u64 %value, [map+120];
+    ld.param.u64 %out, [out];
+    cvta.to.global.u64 %out, %out;
+    st.global.u64 [%out], %value;
+    ret;
+}
+";
+
+/// What a real kernel finds in its parameter is looked at on a GPU only: simulated kernels do nothing.
+#[test]
+fn a_kernel_gets_an_aligned_structure() -> Outcome {
+    let device = device()?;
+    let kernel = Library::from_ptx(&device, PTX)?.kernel("take")?;
+    assert_eq!(kernel.parameter_sizes(), [128, 8]);
+    let stream = partition(&device, 16)?.create_stream(StreamOptions::default())?;
+    let out = DeviceBuffer::<u64>::zeroed(&device, 1)?;
+    let map = Map(std::array::from_fn(|index| 100 + index as u64));
+    let config = LaunchConfig::new(1, 1);
+    for config in [config, config.programmatic_dependent_launch(true)] {
+        // SAFETY: as declared above; both launches write the same value, which nobody reads meanwhile.
+        unsafe { stream.launch(&kernel, config, (map, out.as_argument())) }?;
+    }
+    let found = out.read(&stream)?;
+    assert!(found == [115] || !is_real(), "{found:?}");
+    Ok(())
+}
