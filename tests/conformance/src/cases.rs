@@ -34,7 +34,8 @@ pub struct Case {
 /// What a case does: it puts its calls and adds what came back.
 type Body = Box<dyn Fn(&Gpu, &mut Answer<'_>) -> Outcome>;
 
-/// Which process a case runs in.
+/// Which process a case runs in; of a simulated driver, which driver, since a new one knows nothing of
+/// those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isolation {
     /// One that the cases of the same topic share.

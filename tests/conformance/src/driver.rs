@@ -88,6 +88,11 @@ impl Driver {
         Ok(Driver { calls: Calls { api }, simulator })
     }
 
+    /// Whether it is a simulated one.
+    pub(crate) fn is_simulated(&self) -> bool {
+        self.simulator.is_some()
+    }
+
     /// Lets the first call of a function fail, where the driver is a simulated one that has it.
     pub(crate) fn fail(&self, function: &str) {
         if let Some(simulator) = &self.simulator

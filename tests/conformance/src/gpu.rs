@@ -58,6 +58,13 @@ impl Gpu {
         Gpu { driver, device: 0, primary: Cell::new(None), library: OnceCell::new() }
     }
 
+    /// How many bytes a fill or a copy moves whose time is compared: enough that submitting takes no time
+    /// beside them. The clock of a simulated driver has no noise, so that fewer show the same, and its
+    /// bytes are moved by this process.
+    pub(crate) fn timed_bytes(&self) -> usize {
+        if self.driver.is_simulated() { 32 << 20 } else { 256 << 20 }
+    }
+
     /// Leaves no context current on the thread, whatever the case before pushed.
     pub(crate) fn clear_current(&self) -> Result<(), Failure> {
         // More than any case pushes; a stack that never gets empty must not hang the run.

@@ -6,7 +6,10 @@
 //! committed in `records/`, and a test compares the simulator with it case by case.
 //!
 //! Cases that crash a process or poison its device, as some misuse does, run in a process of their
-//! own; the others share one for each topic. See [`run`].
+//! own; the others share one for each topic. A simulated driver needs no process to begin anew, so of
+//! its cases only those that end the process do without the others. See [`run`].
+//!
+//! [`fuzz`] asks what nobody wrote a case for: random calls, the same ones to two drivers.
 
 mod answer;
 mod calls;

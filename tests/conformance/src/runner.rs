@@ -77,10 +77,10 @@ pub fn run(options: &Options, cases: &[&Case], out: &mut dyn Write) -> Result<Su
     let header = Driver::open(&options.driver)?.header(&options.driver)?;
     write_line(out, &HeaderLine { record: header })?;
     let mut summary = Summary::default();
-    for group in groups(cases) {
+    for group in groups(&options.driver, cases) {
         match group.as_slice() {
             [case] => eprintln!("{}", case.name()),
-            _ => eprintln!("{}: {} cases", group[0].topic(), group.len()),
+            _ => eprintln!("{} and {} more", group[0].name(), group.len() - 1),
         }
         for (line, failed) in ask(options, &group)? {
             if failed {
@@ -103,20 +103,25 @@ pub(crate) fn write_line(
     out.write_all(b"\n").and_then(|()| out.flush()).map_err(RunError::Write)
 }
 
-/// Cases that share a process: neighbours of one topic that do not want to be alone.
-fn groups<'a>(cases: &[&'a Case]) -> Vec<Vec<&'a Case>> {
+/// Cases that share a process: of a simulated driver all, since a new one does what a new process would,
+/// and of another one neighbours of one topic that do not want to be alone.
+fn groups<'a>(driver: &Choice, cases: &[&'a Case]) -> Vec<Vec<&'a Case>> {
     let mut groups: Vec<Vec<&Case>> = Vec::new();
+    let simulated = matches!(driver, Choice::Simulated(_));
     for case in cases {
-        let shares = |other: &Vec<&Case>| {
-            let shared = |case: &Case| case.isolation() == Isolation::Shared;
-            shared(case) && shared(other[0]) && other[0].topic() == case.topic()
-        };
         match groups.last_mut() {
-            Some(last) if shares(last) => last.push(case),
+            Some(last) if simulated || share(last[0], case) => last.push(case),
             _ => groups.push(vec![case]),
         }
     }
     groups
+}
+
+/// Whether two neighbours can be put to the same driver without a new process, or a new simulated driver,
+/// between them.
+fn share(one: &Case, other: &Case) -> bool {
+    let shared = |case: &Case| case.isolation() == Isolation::Shared;
+    shared(one) && shared(other) && one.topic() == other.topic()
 }
 
 /// One case as a child reported it.
@@ -142,7 +147,7 @@ fn ask(options: &Options, group: &[&Case]) -> Result<Vec<(Line, bool)>, RunError
         }
         rest = rest.get(reported.len()..).unwrap_or_default();
         if let (Some(last), Some(how)) = (reported.last_mut(), ended) {
-            if !last.ended || first.isolation() == Isolation::Alone {
+            if !last.ended || (group.len() == 1 && first.isolation() == Isolation::Alone) {
                 last.line.answer.push(("died".to_owned(), Value::String(how)));
             } else {
                 eprintln!("the process ended with {how} after its last case, {}", last.line.case);
@@ -256,11 +261,15 @@ pub(crate) fn death(status: ExitStatus) -> String {
 pub fn child(choice: &Choice) -> Result<(), ChildError> {
     let names: Vec<String> = io::stdin().lines().collect::<Result<_, _>>()?;
     let cases = crate::cases::all();
-    let gpu = Gpu::new(Driver::open(choice)?);
+    let mut gpu = Gpu::new(Driver::open(choice)?);
     let mut out = io::stdout().lock();
+    let mut before: Option<&Case> = None;
     for name in names {
         let case = cases.iter().find(|case| case.name() == name);
         let case = case.ok_or_else(|| ChildError::Unknown(name.clone()))?;
+        if before.replace(case).is_some_and(|before| !share(before, case)) {
+            gpu = Gpu::new(Driver::open(choice)?);
+        }
         let mut answer = Answer::new(&mut out);
         answer.report(&Event::Begin(name));
         match case.ask(&gpu, &mut answer) {
@@ -313,11 +322,19 @@ mod tests {
     fn only_shared_cases_of_one_topic_share_a_process() {
         let cases = crate::cases::all();
         let cases: Vec<&Case> = cases.iter().collect();
-        let groups = groups(&cases);
+        let groups = groups(&Choice::Cuda(None), &cases);
         assert_eq!(groups.iter().map(Vec::len).sum::<usize>(), cases.len());
         for group in groups.iter().filter(|group| group.len() > 1) {
             assert!(group.iter().all(|case| case.isolation() == Isolation::Shared));
             assert!(group.iter().all(|case| case.topic() == group[0].topic()));
         }
+    }
+
+    #[test]
+    fn a_simulated_driver_needs_one_process() {
+        let cases = crate::cases::all();
+        let cases: Vec<&Case> = cases.iter().collect();
+        let groups = groups(&Choice::Simulated("h200".to_owned()), &cases);
+        assert_eq!(groups.iter().map(Vec::len).collect::<Vec<_>>(), [cases.len()]);
     }
 }

@@ -2,6 +2,8 @@
 
 use std::process::{Command, Output};
 
+use green_ctx_conformance::Record;
+
 fn conformance(arguments: &[&str]) -> std::io::Result<Output> {
     Command::new(env!("CARGO_BIN_EXE_conformance")).args(arguments).output()
 }
@@ -49,5 +51,30 @@ fn a_final_slash_names_a_topic() -> std::io::Result<()> {
     assert!(text.lines().any(|name| name == "memory/free-null"));
     assert!(text.lines().all(|name| name.starts_with("memory/") || name == "event/elapsed"));
     assert!(text.lines().any(|name| name == "event/elapsed"));
+    Ok(())
+}
+
+/// A case that ends the process says so, and those before and after it are answered.
+#[test]
+fn a_case_that_dies_takes_no_other_with_it() -> Result<(), Box<dyn std::error::Error>> {
+    let names = [
+        "resource/describe-nothing",
+        "split/flags=0-min=0",
+        "misuse/double-destroy",
+        "misuse/push-context-of-destroyed-green",
+        "misuse/ctx-destroy-on-green",
+        "graph/child-of-itself",
+        "graph/move-with-none-current",
+    ];
+    let mut arguments = vec!["--driver", "sim:h200@13.0"];
+    names.iter().for_each(|name| arguments.extend(["--case", name]));
+    let output = conformance(&arguments)?;
+    assert_eq!(output.status.code(), Some(0));
+    let record = Record::parse(&String::from_utf8(output.stdout)?)?;
+    let died = |name: &&&str| record.cases[**name].get("died").is_some();
+    let died: Vec<&str> = names.iter().filter(died).copied().collect();
+    assert_eq!(died, [names[0], names[5], names[6]]);
+    assert_eq!(record.cases.len(), names.len());
+    assert_eq!(record.cases[names[4]]["green_destroy"], "CUDA_SUCCESS");
     Ok(())
 }

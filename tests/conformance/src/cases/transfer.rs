@@ -9,9 +9,6 @@ use super::Case;
 use crate::answer::{Failure, Outcome};
 use crate::gpu::{Gpu, compared};
 
-/// Bytes enough that submitting takes no time beside them.
-const BYTES: usize = 256 << 20;
-
 /// What is submitted: device memory and memory of the other side, and the stream.
 type Submit = fn(&Gpu, CUdeviceptr, Other, CUstream) -> Outcome;
 
@@ -41,16 +38,16 @@ impl Other {
 pub(super) fn cases() -> Vec<Case> {
     vec![
         case("fill", false, |gpu, memory, _, stream| {
-            gpu.cuMemsetD8Async(memory, 7, BYTES, stream)?.must()
+            gpu.cuMemsetD8Async(memory, 7, gpu.timed_bytes(), stream)?.must()
         }),
         case("copy-on-the-device", false, |gpu, memory, other, stream| {
-            gpu.cuMemcpyDtoDAsync(memory, other.device()?, BYTES, stream)?.must()
+            gpu.cuMemcpyDtoDAsync(memory, other.device()?, gpu.timed_bytes(), stream)?.must()
         }),
         case("copy-from-the-host", true, |gpu, memory, other, stream| {
-            gpu.cuMemcpyHtoDAsync(memory, other.host()?, BYTES, stream)?.must()
+            gpu.cuMemcpyHtoDAsync(memory, other.host()?, gpu.timed_bytes(), stream)?.must()
         }),
         case("copy-to-the-host", true, |gpu, memory, other, stream| {
-            gpu.cuMemcpyDtoHAsync(other.host()?, memory, BYTES, stream)?.must()
+            gpu.cuMemcpyDtoHAsync(other.host()?, memory, gpu.timed_bytes(), stream)?.must()
         }),
     ]
 }
@@ -58,11 +55,11 @@ pub(super) fn cases() -> Vec<Case> {
 /// The same in streams of 8 and of 32 SMs, compared with the primary context's.
 fn case(what: &str, with_host: bool, submit: Submit) -> Case {
     Case::new(format!("transfer/{what}"), move |gpu, answer| {
-        let memory = gpu.cuMemAlloc(BYTES)?.must()?;
+        let memory = gpu.cuMemAlloc(gpu.timed_bytes())?.must()?;
         let other = if with_host {
-            Other::Host(gpu.cuMemAllocHost(BYTES)?.must()?)
+            Other::Host(gpu.cuMemAllocHost(gpu.timed_bytes())?.must()?)
         } else {
-            Other::Device(gpu.cuMemAlloc(BYTES)?.must()?)
+            Other::Device(gpu.cuMemAlloc(gpu.timed_bytes())?.must()?)
         };
         let time = |stream| gpu.fastest(stream, || submit(gpu, memory, other, stream));
         let base = time(gpu.stream()?)?;

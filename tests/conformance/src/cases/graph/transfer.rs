@@ -10,9 +10,6 @@ use super::{Case, fill, no_copy};
 use crate::answer::{Answer, Failure, Outcome};
 use crate::gpu::{Gpu, compared};
 
-/// Bytes enough that launching takes no time beside them.
-const BYTES: usize = 256 << 20;
-
 #[derive(Clone, Copy)]
 enum Kind {
     Fill,
@@ -37,13 +34,13 @@ impl<'a> Bench<'a> {
         let green = gpu.green_with(8)?;
         let from = match kind {
             Kind::Fill => 0,
-            Kind::Copy => gpu.cuMemAlloc(BYTES)?.must()?,
+            Kind::Copy => gpu.cuMemAlloc(gpu.timed_bytes())?.must()?,
         };
         Ok(Bench {
             gpu,
             kind,
             from,
-            to: gpu.cuMemAlloc(BYTES)?.must()?,
+            to: gpu.cuMemAlloc(gpu.timed_bytes())?.must()?,
             primary: gpu.primary()?,
             stream: gpu.stream()?,
             small: gpu.context_of(green)?,
@@ -60,7 +57,7 @@ impl<'a> Bench<'a> {
     }
 
     fn fill(&self) -> CUDA_MEMSET_NODE_PARAMS_v1 {
-        fill(self.to, 7, BYTES)
+        fill(self.to, 7, self.gpu.timed_bytes())
     }
 
     fn copy(&self) -> CUDA_MEMCPY3D_v2 {
@@ -69,7 +66,7 @@ impl<'a> Bench<'a> {
             srcDevice: self.from,
             dstMemoryType: CUmemorytype::CU_MEMORYTYPE_DEVICE,
             dstDevice: self.to,
-            WidthInBytes: BYTES,
+            WidthInBytes: self.gpu.timed_bytes(),
             Height: 1,
             Depth: 1,
             ..no_copy()
@@ -236,7 +233,7 @@ pub(super) fn cases() -> Vec<Case> {
     }
     cases.push(Case::new("graph/copy-from-the-host-on-8-sms", |gpu, answer| {
         let bench = Bench::new(gpu, Kind::Fill)?;
-        let host = gpu.cuMemAllocHost(BYTES)?.must()?;
+        let host = gpu.cuMemAllocHost(gpu.timed_bytes())?.must()?;
         let mut times = Vec::new();
         for context in [bench.primary, bench.small] {
             let params = CUDA_MEMCPY3D_v2 {
@@ -275,8 +272,10 @@ fn on_sms(bench: &Bench<'_>, answer: &mut Answer<'_>) -> Outcome {
 fn captured(bench: &Bench<'_>, answer: &mut Answer<'_>) -> Outcome {
     let (gpu, stream) = (bench.gpu, bench.small_stream);
     let graph = gpu.captured(stream, || match bench.kind {
-        Kind::Fill => gpu.cuMemsetD8Async(bench.to, 7, BYTES, stream)?.must(),
-        Kind::Copy => gpu.cuMemcpyDtoDAsync(bench.to, bench.from, BYTES, stream)?.must(),
+        Kind::Fill => gpu.cuMemsetD8Async(bench.to, 7, gpu.timed_bytes(), stream)?.must(),
+        Kind::Copy => {
+            gpu.cuMemcpyDtoDAsync(bench.to, bench.from, gpu.timed_bytes(), stream)?.must()
+        }
     })?;
     answer.add("time", compared(bench.time(graph)?, bench.base()?));
     Ok(())
