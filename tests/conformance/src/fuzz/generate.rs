@@ -109,7 +109,12 @@ impl Generator {
             weight * self.called[*index]
         };
         let Some(index) = indices.into_iter().min_by_key(often) else { return };
-        let legal = self.rng.u8(..100) < 85;
+        // A context of its own takes a GPU some 100 ms and hundreds of MiB.
+        let costly = FUNCTIONS[index].name() == "cuCtxCreate";
+        let legal = match self.model.living(Kind::Created).count() {
+            0 | 1 => self.rng.u8(..100) < if costly { 40 } else { 85 },
+            _ => !costly && self.rng.u8(..100) < 85,
+        };
         self.call(&FUNCTIONS[index], legal);
     }
 
@@ -156,7 +161,13 @@ impl Generator {
         let has_context = self.model.stack.last().copied().flatten().is_some();
         let maker = match wanting.name() {
             "cuDevicePrimaryCtxRelease" if self.model.references < 2 => "cuDevicePrimaryCtxRetain",
-            "cuCtxAttach" if self.model.realm().is_none() => "cuCtxCreate_v2",
+            "cuCtxAttach" if self.model.realm().is_none() => {
+                let created = self.model.living(Kind::Created).next();
+                match created {
+                    Some(context) => return self.push_context(context),
+                    None => "cuCtxCreate_v2",
+                }
+            }
             "cuMemHostUnregister" if self.registered.is_empty() => "cuMemHostRegister_v2",
             "cuStreamEndCapture" | "cuStreamUpdateCaptureDependencies"
                 if self.model.capturing.is_empty() =>
@@ -181,9 +192,13 @@ impl Generator {
     fn push_primary(&mut self) {
         let primary = self.model.living(Kind::Primary).next();
         if let Some(primary) = primary {
-            let primary = Arg::made(self.model.objects[primary].made);
-            self.plain("cuCtxPushCurrent_v2", vec![primary]);
+            self.push_context(primary);
         }
+    }
+
+    fn push_context(&mut self, context: usize) {
+        let context = Arg::made(self.model.objects[context].made);
+        self.plain("cuCtxPushCurrent_v2", vec![context]);
     }
 
     fn arguments(&mut self, function: &'static Function, legal: bool) -> Option<Vec<Arg>> {
@@ -410,7 +425,7 @@ impl Generator {
         for _ in 0..2 {
             let may_end = |index: &usize| {
                 let object = &self.model.objects[*index];
-                !object.lasts && !self.in_use(*index)
+                !object.lasts && !self.in_use(*index) && !self.model.is_extended(*index)
             };
             let found: Vec<usize> = self.model.living(kind).filter(may_end).collect();
             if let Some(index) = self.rng.choice(found) {

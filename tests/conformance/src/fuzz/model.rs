@@ -32,8 +32,8 @@ pub(crate) struct Model {
     pub(crate) capturing: Vec<usize>,
     /// Events that were recorded in a capture, and streams that waited for one and so joined it.
     joined: Vec<usize>,
-    /// The streams that are captured into a graph that is there already.
-    extending: Vec<usize>,
+    /// The streams that are captured into a graph that is there already, and that graph.
+    extending: Vec<(usize, usize)>,
     /// References to the primary context.
     pub(crate) references: u32,
     /// Whether what is made now lasts.
@@ -98,12 +98,12 @@ impl Model {
             }
             "cuStreamBeginCaptureToGraph" => {
                 self.capturing.extend(of(self, 0));
-                self.extending.extend(of(self, 0));
+                self.extending.extend(of(self, 0).zip(of(self, 1)));
             }
             "cuStreamEndCapture" => {
                 let stream = of(self, 0);
                 self.capturing.retain(|capturing| Some(*capturing) != stream);
-                if let Some(index) = self.extending.iter().position(|of| Some(*of) == stream) {
+                if let Some(index) = self.extending.iter().position(|of| Some(of.0) == stream) {
                     // What comes back is the graph that is there, under another name.
                     self.extending.swap_remove(index);
                     return;
@@ -145,6 +145,12 @@ impl Model {
     /// Whether a stream is captured.
     pub(crate) fn captured(&self, stream: usize) -> bool {
         self.capturing.contains(&stream) || self.joined.contains(&stream)
+    }
+
+    /// Whether a stream is captured into this graph, or into the one that this node is in.
+    pub(crate) fn is_extended(&self, index: usize) -> bool {
+        let object = &self.objects[index];
+        self.extending.iter().any(|(_, graph)| *graph == index || object.graph == Some(*graph))
     }
 
     /// An event is recorded in a stream, or a stream waits for an event: `which` is captured if
