@@ -8,7 +8,12 @@ use cudarc::driver::sys::{self, CUresult, CUstreamCaptureMode};
 use cudarc::driver::{CudaContext, DriverError, LaunchConfig, PushKernelArg};
 use cudarc::nvrtc::Ptx;
 use green_ctx::sim_0_1::Sim;
-use green_ctx::{Device, Driver, Error as Failure, StreamOptions, context::{CloseReason, Context}, event::EventOptions, stream::DefaultStream};
+use green_ctx::{
+    Device, Driver, Error as Failure, StreamOptions,
+    context::{CloseReason, Context},
+    event::EventOptions,
+    stream::DefaultStream,
+};
 use green_ctx_cudarc::{CudarcStream, context_of, device_of, reclaim, stream_of};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
