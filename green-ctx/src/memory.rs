@@ -177,7 +177,8 @@ impl<T: Element> DeviceBuffer<T> {
                 "{most} values cannot be copied between buffers of {own} and {len}"
             )));
         }
-        // As a part of a graph it would reach the memory whenever that is launched.
+        // As a part of a graph it would reach the memory whenever that is launched. Where another thread begins a
+        // capture just now, it does; to launch that graph is unsafe, and wants all that its nodes use alive.
         if stream.is_capturing()? { Err(Error::Capturing) } else { Ok(()) }
     }
 
