@@ -8,8 +8,8 @@
 //!
 //! What is never called is what can hang or harm a GPU or the work of others; the list in `excluded.rs`
 //! says of each function why. Kernels end at once, no graph waits or loops, no memory is larger than a
-//! page, and handles that may be gone are not used, but for a null pointer in the last step, since what is
-//! asked there may end the process.
+//! page, and handles that may be gone are not used. Null handles come in the last tenth of a program, and in
+//! its last step null in place of any pointer, since the driver may follow it and end the process.
 
 mod compare;
 mod excluded;

