@@ -1,7 +1,5 @@
 //! Nodes that fill memory.
 
-use std::array::from_fn;
-
 use green_ctx_sys::{CUDA_MEMSET_NODE_PARAMS_v1, CUctx_st, CUgraph_st, CUgraphNode_st, CUresult};
 
 use super::node::{Action, OTHER_KIND, Place};
@@ -29,8 +27,8 @@ impl Memset {
     /// What a captured fill does.
     pub(crate) fn captured(fill: Fill) -> Memset {
         let Fill { to, pattern, rows } = fill;
-        let byte = |index: usize| pattern.get(index).copied().unwrap_or(0);
-        let (value, element) = (u64::from_le_bytes(from_fn(byte)), pattern.len().max(1));
+        let bytes = std::array::from_fn(|index| pattern.get(index).copied().unwrap_or(0));
+        let (value, element) = (u64::from_le_bytes(bytes), pattern.len().max(1));
         let pitch = if rows.height > 1 { rows.pitch } else { 0 };
         Memset { to, value, element, width: rows.width / element, height: rows.height, pitch }
     }
