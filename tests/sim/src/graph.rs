@@ -13,6 +13,7 @@ pub(crate) mod exec;
 pub(crate) mod generic;
 pub(crate) mod host;
 pub(crate) mod kernel;
+pub(crate) mod kind;
 pub(crate) mod launch;
 pub(crate) mod memcpy;
 pub(crate) mod memset;

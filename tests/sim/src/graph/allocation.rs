@@ -7,15 +7,14 @@
 use std::collections::BTreeMap;
 
 use green_ctx_sys::{
-    CUDA_MEM_ALLOC_NODE_PARAMS, CUgraph_st, CUgraphNode_st, CUmemAllocationHandleType,
-    CUmemAllocationType, CUmemLocation, CUmemLocation_st__bindgen_ty_1, CUmemLocationType,
-    CUmemPoolProps, CUresult,
+    CUDA_MEM_ALLOC_NODE_PARAMS, CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation,
+    CUmemLocation_st__bindgen_ty_1, CUmemLocationType, CUmemPoolProps, CUresult,
 };
 
 use super::exec::{AUTO_FREE, Plan};
-use super::node::{Action, OTHER_KIND, Place};
-use crate::driver::Driver;
-use crate::memory::Kind;
+use super::kind::{At, Kind};
+use super::node::{Action, Node, OTHER_KIND};
+use crate::memory;
 use crate::memory::pool::device_at;
 use crate::pointer::{Answer, Ptr};
 use crate::state::State;
@@ -38,57 +37,16 @@ impl Allocate {
         kind: CUmemAllocationType,
     ) -> Answer<Allocate> {
         let of = match kind {
-            CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED => Kind::Device,
+            CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED => memory::Kind::Device,
             // An H200 takes it. The headers have it from 13.0 on.
             CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED if state.version >= 13_000 => {
-                Kind::Managed
+                memory::Kind::Managed
             }
             _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         };
         let address = state.reserve(device, bytes, of)?;
         Ok(Allocate { address, bytes, device, kind })
     }
-
-    /// The parameters of its node.
-    pub(super) fn write(self, out: Ptr<CUDA_MEM_ALLOC_NODE_PARAMS>) -> Answer {
-        out.write(CUDA_MEM_ALLOC_NODE_PARAMS {
-            poolProps: CUmemPoolProps {
-                allocType: self.kind,
-                handleTypes: CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
-                location: CUmemLocation {
-                    type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
-                    __bindgen_anon_1: CUmemLocation_st__bindgen_ty_1 { id: self.device as i32 },
-                },
-                win32SecurityAttributes: std::ptr::null_mut(),
-                maxSize: 0,
-                usage: 0,
-                gpuDirectRDMACapable: 0,
-                reserved: [0; 53],
-            },
-            accessDescs: std::ptr::null(),
-            accessDescCount: 0,
-            bytesize: self.bytes,
-            dptr: self.address,
-        })
-    }
-}
-
-/// Reads the parameters of a node that allocates, and writes the address there that it has from now
-/// on. That other devices reach the memory is not simulated.
-pub(super) fn read(state: &mut State, params: Ptr<CUDA_MEM_ALLOC_NODE_PARAMS>) -> Answer<Action> {
-    let value = params.read()?;
-    let CUmemPoolProps { allocType, handleTypes, .. } = value.poolProps;
-    let location = params.cast::<u8>().element(std::mem::offset_of!(CUmemPoolProps, location));
-    let device = device_at(state, location.cast(), CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    if handleTypes != CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    if value.accessDescCount != 0 {
-        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-    }
-    let node = Allocate::new(state, device, value.bytesize, allocType)?;
-    params.write(CUDA_MEM_ALLOC_NODE_PARAMS { dptr: node.address, ..value })?;
-    Ok(Action::Allocate(node))
 }
 
 /// Reads what a node frees: memory that a node allocates, of this graph or another. As recorded, a
@@ -154,43 +112,86 @@ impl State {
     }
 }
 
-pub(crate) fn add(
-    driver: &Driver,
-    out: Ptr<*mut CUgraphNode_st>,
-    graph: Ptr<CUgraph_st>,
-    after: Ptr<*mut CUgraphNode_st>,
-    count: usize,
-    params: Ptr<CUDA_MEM_ALLOC_NODE_PARAMS>,
-) -> Answer {
-    Place::new(out, graph, after, count).add(driver, |state| Ok((read(state, params)?, 0)))
-}
+impl Kind for Allocate {
+    type Params = CUDA_MEM_ALLOC_NODE_PARAMS;
+    type Given = Ptr<CUDA_MEM_ALLOC_NODE_PARAMS>;
 
-pub(crate) fn add_free(
-    driver: &Driver,
-    out: Ptr<*mut CUgraphNode_st>,
-    graph: Ptr<CUgraph_st>,
-    after: Ptr<*mut CUgraphNode_st>,
-    count: usize,
-    address: u64,
-) -> Answer {
-    Place::new(out, graph, after, count)
-        .add(driver, |state| Ok((read_free(state, address, graph.address())?, 0)))
-}
+    fn given(params: Ptr<Self::Params>) -> Answer<Self::Given> {
+        Ok(params)
+    }
 
-pub(crate) fn get_params(
-    driver: &Driver,
-    node: Ptr<CUgraphNode_st>,
-    out: Ptr<CUDA_MEM_ALLOC_NODE_PARAMS>,
-) -> Answer {
-    match driver.state().node(node.address())?.action {
-        Action::Allocate(allocate) => allocate.write(out),
-        _ => Err(OTHER_KIND),
+    fn of(action: &Action) -> Option<Allocate> {
+        if let Action::Allocate(allocate) = action { Some(*allocate) } else { None }
+    }
+
+    /// Writes the address, too, that the node has from now on. That other devices reach the memory is
+    /// not simulated.
+    fn read(
+        state: &mut State,
+        params: Self::Given,
+        _: At,
+        _: Option<&Allocate>,
+    ) -> Answer<(Action, usize)> {
+        let value = params.read()?;
+        let CUmemPoolProps { allocType, handleTypes, .. } = value.poolProps;
+        let location = params.cast::<u8>().element(std::mem::offset_of!(CUmemPoolProps, location));
+        let device = device_at(state, location.cast(), CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        if handleTypes != CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        if value.accessDescCount != 0 {
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        }
+        let node = Allocate::new(state, device, value.bytesize, allocType)?;
+        params.write(CUDA_MEM_ALLOC_NODE_PARAMS { dptr: node.address, ..value })?;
+        Ok((Action::Allocate(node), 0))
+    }
+
+    fn write(node: &mut Node, out: Ptr<Self::Params>) -> Answer {
+        let allocate = Allocate::of(&node.action).ok_or(OTHER_KIND)?;
+        out.write(CUDA_MEM_ALLOC_NODE_PARAMS {
+            poolProps: CUmemPoolProps {
+                allocType: allocate.kind,
+                handleTypes: CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
+                location: CUmemLocation {
+                    type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
+                    __bindgen_anon_1: CUmemLocation_st__bindgen_ty_1 { id: allocate.device as i32 },
+                },
+                win32SecurityAttributes: std::ptr::null_mut(),
+                maxSize: 0,
+                usage: 0,
+                gpuDirectRDMACapable: 0,
+                reserved: [0; 53],
+            },
+            accessDescs: std::ptr::null(),
+            accessDescCount: 0,
+            bytesize: allocate.bytes,
+            dptr: allocate.address,
+        })
     }
 }
 
-pub(crate) fn get_free_params(driver: &Driver, node: Ptr<CUgraphNode_st>, out: Ptr<u64>) -> Answer {
-    match driver.state().node(node.address())?.action {
-        Action::Free(address) => out.write(address),
-        _ => Err(OTHER_KIND),
+/// A node that frees the memory at an address.
+pub(crate) struct Free(u64);
+
+impl Kind for Free {
+    type Params = u64;
+    type Given = u64;
+
+    fn given(params: Ptr<u64>) -> Answer<u64> {
+        params.read()
+    }
+
+    fn of(action: &Action) -> Option<Free> {
+        if let Action::Free(address) = action { Some(Free(*address)) } else { None }
+    }
+
+    fn read(state: &mut State, address: u64, at: At, _: Option<&Free>) -> Answer<(Action, usize)> {
+        let At::New { graph, .. } = at else { return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) };
+        Ok((read_free(state, address, graph)?, 0))
+    }
+
+    fn write(node: &mut Node, out: Ptr<u64>) -> Answer {
+        out.write(Free::of(&node.action).ok_or(OTHER_KIND)?.0)
     }
 }

@@ -1,48 +1,46 @@
 //! Nodes that are graphs.
 
-use green_ctx_sys::{CUgraph_st, CUgraphNode_st, CUresult};
+use green_ctx_sys::{CUgraph_st, CUresult};
 
 use super::Owner;
-use super::node::{Action, OTHER_KIND, Place};
+use super::kind::{At, Kind};
+use super::node::{Action, Node, OTHER_KIND};
 use crate::crash;
-use crate::driver::Driver;
 use crate::handle;
 use crate::pointer::{Answer, Ptr};
 use crate::state::State;
 
-/// Adds a node that launches a copy of a graph. A graph that is to be its own child ends the
-/// process, as recorded.
-pub(crate) fn add(
-    driver: &Driver,
-    out: Ptr<*mut CUgraphNode_st>,
-    graph: Ptr<CUgraph_st>,
-    after: Ptr<*mut CUgraphNode_st>,
-    count: usize,
-    child: Ptr<CUgraph_st>,
-) -> Answer {
-    Place::new(out, graph, after, count).add(driver, |state| {
-        Ok((Action::Child(copy_of(state, child.address(), graph.address())?), 0))
-    })
-}
+/// A node that launches the graph with this handle, which is its own.
+pub(crate) struct Child(usize);
 
-/// Copies a graph for a node of another.
-pub(super) fn copy_of(state: &mut State, child: usize, parent: usize) -> Answer<usize> {
-    if child == parent {
-        crash::segmentation_fault();
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+impl Kind for Child {
+    type Params = *mut CUgraph_st;
+    type Given = Ptr<CUgraph_st>;
+
+    fn given(params: Ptr<Self::Params>) -> Answer<Self::Given> {
+        params.follow()
     }
-    state.clone_graph(child, Owner::Node)
-}
 
-/// The node's own graph, which it keeps.
-pub(crate) fn get_graph(
-    driver: &Driver,
-    node: Ptr<CUgraphNode_st>,
-    out: Ptr<*mut CUgraph_st>,
-) -> Answer {
-    let state = driver.state();
-    match state.node(node.address())?.action {
-        Action::Child(child) => out.write(handle::pointer(child)),
-        _ => Err(OTHER_KIND),
+    fn of(action: &Action) -> Option<Child> {
+        if let Action::Child(child) = action { Some(Child(*child)) } else { None }
+    }
+
+    /// Copies the graph. One that is to be its own child ends the process, as recorded.
+    fn read(
+        state: &mut State,
+        child: Self::Given,
+        at: At,
+        _: Option<&Child>,
+    ) -> Answer<(Action, usize)> {
+        let At::New { graph, .. } = at else { return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) };
+        if child.address() == graph {
+            crash::segmentation_fault();
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        Ok((Action::Child(state.clone_graph(child.address(), Owner::Node)?), 0))
+    }
+
+    fn write(node: &mut Node, out: Ptr<Self::Params>) -> Answer {
+        out.write(handle::pointer(Child::of(&node.action).ok_or(OTHER_KIND)?.0))
     }
 }

@@ -12,7 +12,8 @@ use green_ctx_sys::{
 
 use super::Owner;
 use super::exec::Plan;
-use super::node::Action;
+use super::kind::At;
+use super::node::{Action, Node, OTHER_KIND};
 use crate::driver::Driver;
 use crate::handle;
 use crate::pointer::{Answer, Ptr};
@@ -80,7 +81,7 @@ impl Conditional {
     }
 
     /// The parameters of its node.
-    pub(super) fn write(&self, context: usize, out: Ptr<CUDA_CONDITIONAL_NODE_PARAMS>) -> Answer {
+    fn write_to(&self, context: usize, out: Ptr<CUDA_CONDITIONAL_NODE_PARAMS>) -> Answer {
         out.write(CUDA_CONDITIONAL_NODE_PARAMS {
             handle: self.condition as u64,
             type_: self.kind,
@@ -125,33 +126,53 @@ fn size_fits(state: &State, kind: Kind, size: u32) -> bool {
     }
 }
 
-/// Reads the parameters of a new node of a graph, and makes its bodies.
-pub(super) fn read(
-    state: &mut State,
-    params: Ptr<CUDA_CONDITIONAL_NODE_PARAMS>,
-    graph: usize,
-) -> Answer<(Action, usize)> {
-    let given = params.read()?;
-    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
-    let context = given.ctx.addr();
-    state.context(context)?;
-    let condition = usize::try_from(given.handle).unwrap_or(0);
-    let within = state.outermost(graph);
-    let found = state.conditions.get_mut(&condition).ok_or(invalid)?;
-    if found.taken || found.graph != within && found.graph != graph || found.context != context {
-        return Err(invalid);
+impl super::kind::Kind for Conditional {
+    type Params = CUDA_CONDITIONAL_NODE_PARAMS;
+    type Given = Ptr<CUDA_CONDITIONAL_NODE_PARAMS>;
+
+    fn given(params: Ptr<Self::Params>) -> Answer<Self::Given> {
+        Ok(params)
     }
-    let value = found.value;
-    if !size_fits(state, given.type_, given.size) {
-        return Err(invalid);
+
+    fn of(action: &Action) -> Option<Conditional> {
+        if let Action::Conditional(conditional) = action { Some(conditional.clone()) } else { None }
     }
-    if let Some(found) = state.conditions.get_mut(&condition) {
-        found.taken = true;
+
+    /// Makes the bodies of a new node, too.
+    fn read(
+        state: &mut State,
+        params: Self::Given,
+        at: At,
+        _: Option<&Conditional>,
+    ) -> Answer<(Action, usize)> {
+        let At::New { graph, .. } = at else { return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) };
+        let given = params.read()?;
+        let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+        let context = given.ctx.addr();
+        state.context(context)?;
+        let condition = usize::try_from(given.handle).unwrap_or(0);
+        let within = state.outermost(graph);
+        let found = state.conditions.get_mut(&condition).ok_or(invalid)?;
+        if found.taken || found.graph != within && found.graph != graph || found.context != context
+        {
+            return Err(invalid);
+        }
+        let value = found.value;
+        if !size_fits(state, given.type_, given.size) {
+            return Err(invalid);
+        }
+        if let Some(found) = state.conditions.get_mut(&condition) {
+            found.taken = true;
+        }
+        let bodies: Arc<[usize]> = (0..given.size).map(|_| state.add_graph(Owner::Node)).collect();
+        let node = Conditional { condition, value, kind: given.type_, bodies };
+        node.write_to(context, params)?;
+        Ok((Action::Conditional(node), context))
     }
-    let bodies: Arc<[usize]> = (0..given.size).map(|_| state.add_graph(Owner::Node)).collect();
-    let node = Conditional { condition, value, kind: given.type_, bodies };
-    node.write(context, params)?;
-    Ok((Action::Conditional(node), context))
+
+    fn write(node: &mut Node, out: Ptr<Self::Params>) -> Answer {
+        Conditional::of(&node.action).ok_or(OTHER_KIND)?.write_to(node.context, out)
+    }
 }
 
 impl State {

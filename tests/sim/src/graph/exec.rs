@@ -3,17 +3,13 @@
 use std::sync::Arc;
 
 use green_ctx_sys::{
-    CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_HOST_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v2,
-    CUDA_MEMCPY3D_v2, CUDA_MEMSET_NODE_PARAMS_v1, CUctx_st, CUevent_st, CUgraph_st, CUgraphExec_st,
-    CUgraphInstantiate_flags as Flags, CUgraphInstantiateResult, CUgraphNode_st, CUresult,
-    CUstream_st,
+    CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraph_st, CUgraphExec_st, CUgraphInstantiate_flags as Flags,
+    CUgraphInstantiateResult, CUgraphNode_st, CUresult, CUstream_st,
 };
 
-use super::memcpy::Memcpy;
-use super::memset::Memset;
 use super::node::{Action, OTHER_KIND};
 use super::user_object::Held;
-use super::{Graph, conditional, event, host, kernel, update};
+use super::{Graph, conditional, update};
 use crate::clock::Moment;
 use crate::driver::Driver;
 use crate::handle;
@@ -332,84 +328,6 @@ pub(crate) fn upload(
     state.not_captured(stream)
 }
 
-/// Reads the context of a node that is to be changed; the node's own for a null handle.
-fn context_or(state: &State, context: usize, own: usize) -> Answer<usize> {
-    if context == 0 {
-        return Ok(own);
-    }
-    state.context(context)?;
-    Ok(context)
-}
-
-pub(super) fn change_kernel(
-    state: &mut State,
-    exec: usize,
-    node: usize,
-    params: Ptr<CUDA_KERNEL_NODE_PARAMS_v2>,
-) -> Answer {
-    state.change(exec, node, |state, step| {
-        let Action::Kernel(present) = &step.action else { return Err(OTHER_KIND) };
-        let (kernel, context) = kernel::read(state, params, Some(present))?;
-        Ok((Action::Kernel(kernel), context))
-    })
-}
-
-/// Replaces what a node copies. As recorded of copies and fills alike, what is the same as before is
-/// accepted with every context, and stays where it is.
-pub(super) fn change_memcpy(
-    state: &mut State,
-    exec: usize,
-    node: usize,
-    params: Ptr<CUDA_MEMCPY3D_v2>,
-    context: usize,
-) -> Answer {
-    state.change(exec, node, |state, step| {
-        let Action::Memcpy(present) = &step.action else { return Err(OTHER_KIND) };
-        let memcpy = Memcpy::read(state, params)?;
-        if !present.is_linear() || !memcpy.is_linear() {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-        let context = context_or(state, context, step.context)?;
-        let context = if memcpy.is_like(present) { step.context } else { context };
-        Ok((Action::Memcpy(memcpy), context))
-    })
-}
-
-pub(super) fn change_memset(
-    state: &mut State,
-    exec: usize,
-    node: usize,
-    params: Ptr<CUDA_MEMSET_NODE_PARAMS_v1>,
-    context: usize,
-) -> Answer {
-    state.change(exec, node, |state, step| {
-        let Action::Memset(present) = &step.action else { return Err(OTHER_KIND) };
-        let memset = Memset::read(state, params)?;
-        let context = context_or(state, context, step.context)?;
-        let context = if memset == *present { step.context } else { context };
-        Ok((Action::Memset(memset), context))
-    })
-}
-
-pub(super) fn change_host(
-    state: &mut State,
-    exec: usize,
-    node: usize,
-    params: Ptr<CUDA_HOST_NODE_PARAMS_v1>,
-) -> Answer {
-    state.change(exec, node, |_, _| Ok((host::read(params)?, 0)))
-}
-
-pub(super) fn change_event(
-    state: &mut State,
-    exec: usize,
-    node: usize,
-    event: Ptr<CUevent_st>,
-    action: fn(usize) -> Action,
-) -> Answer {
-    state.change(exec, node, |state, _| Ok((event::read(state, event, action)?, 0)))
-}
-
 /// Replaces the parameters of all nodes of a child graph.
 pub(super) fn change_child(state: &mut State, exec: usize, node: usize, child: usize) -> Answer {
     let found = state.executable(exec)?;
@@ -423,46 +341,6 @@ pub(super) fn change_child(state: &mut State, exec: usize, node: usize, child: u
     Ok(())
 }
 
-pub(crate) fn set_kernel(
-    driver: &Driver,
-    exec: Ptr<CUgraphExec_st>,
-    node: Ptr<CUgraphNode_st>,
-    params: Ptr<CUDA_KERNEL_NODE_PARAMS_v2>,
-) -> Answer {
-    change_kernel(&mut driver.state(), exec.address(), node.address(), params)
-}
-
-pub(crate) fn set_memcpy(
-    driver: &Driver,
-    exec: Ptr<CUgraphExec_st>,
-    node: Ptr<CUgraphNode_st>,
-    params: Ptr<CUDA_MEMCPY3D_v2>,
-    context: Ptr<CUctx_st>,
-) -> Answer {
-    let mut state = driver.state();
-    change_memcpy(&mut state, exec.address(), node.address(), params, context.address())
-}
-
-pub(crate) fn set_memset(
-    driver: &Driver,
-    exec: Ptr<CUgraphExec_st>,
-    node: Ptr<CUgraphNode_st>,
-    params: Ptr<CUDA_MEMSET_NODE_PARAMS_v1>,
-    context: Ptr<CUctx_st>,
-) -> Answer {
-    let mut state = driver.state();
-    change_memset(&mut state, exec.address(), node.address(), params, context.address())
-}
-
-pub(crate) fn set_host(
-    driver: &Driver,
-    exec: Ptr<CUgraphExec_st>,
-    node: Ptr<CUgraphNode_st>,
-    params: Ptr<CUDA_HOST_NODE_PARAMS_v1>,
-) -> Answer {
-    change_host(&mut driver.state(), exec.address(), node.address(), params)
-}
-
 pub(crate) fn set_child(
     driver: &Driver,
     exec: Ptr<CUgraphExec_st>,
@@ -470,26 +348,6 @@ pub(crate) fn set_child(
     child: Ptr<CUgraph_st>,
 ) -> Answer {
     change_child(&mut driver.state(), exec.address(), node.address(), child.address())
-}
-
-pub(crate) fn set_record(
-    driver: &Driver,
-    exec: Ptr<CUgraphExec_st>,
-    node: Ptr<CUgraphNode_st>,
-    event: Ptr<CUevent_st>,
-) -> Answer {
-    let mut state = driver.state();
-    change_event(&mut state, exec.address(), node.address(), event, Action::RecordEvent)
-}
-
-pub(crate) fn set_wait(
-    driver: &Driver,
-    exec: Ptr<CUgraphExec_st>,
-    node: Ptr<CUgraphNode_st>,
-    event: Ptr<CUevent_st>,
-) -> Answer {
-    let mut state = driver.state();
-    change_event(&mut state, exec.address(), node.address(), event, Action::WaitEvent)
 }
 
 /// The step of a node that can be disabled: only kernels, fills and copies can (cuda.h).

@@ -1,16 +1,21 @@
 //! The functions for nodes of every kind, with their parameters in a tagged union.
 
 use green_ctx_sys::{
-    CUDA_CONDITIONAL_NODE_PARAMS, CUDA_HOST_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v2,
-    CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY3D_v2, CUDA_MEMSET_NODE_PARAMS_v1, CUctx_st, CUevent_st,
-    CUgraph_st, CUgraphEdgeData, CUgraphExec_st, CUgraphNode_st, CUgraphNodeParams,
+    CUctx_st, CUgraph_st, CUgraphEdgeData, CUgraphExec_st, CUgraphNode_st, CUgraphNodeParams,
     CUgraphNodeType, CUresult,
 };
 
+use super::allocation::{Allocate, Free};
+use super::child::Child;
+use super::conditional::Conditional;
+use super::event::{Record, Wait};
+use super::kernel::Kernel;
+use super::kind::{At, Kind, change, replace};
 use super::memcpy::Memcpy;
 use super::memset::Memset;
-use super::node::{Action, OTHER_KIND, Place};
-use super::{Owner, allocation, child, conditional, event, exec, host, kernel, memcpy, memset};
+use super::node::{Action, Node, OTHER_KIND, Place};
+use super::{Owner, exec};
+use crate::callback::Callback;
 use crate::driver::Driver;
 use crate::handle;
 use crate::pointer::{Answer, Ptr};
@@ -30,44 +35,10 @@ impl Params {
         self.0.cast::<u8>().element(16 + bytes).cast()
     }
 
-    /// The kernel's parameters, which the newer struct has as the older one does.
-    fn kernel(self) -> Ptr<CUDA_KERNEL_NODE_PARAMS_v2> {
-        self.at(0)
-    }
-
-    /// Flags and a reserved number, the context, and then what a copy is.
-    fn memcpy(self) -> Ptr<CUDA_MEMCPY3D_v2> {
-        self.at(16)
-    }
-
-    fn memcpy_context(self) -> Ptr<*mut CUctx_st> {
-        self.at(8)
-    }
-
-    /// What a fill is, and then the context.
-    fn memset(self) -> Ptr<CUDA_MEMSET_NODE_PARAMS_v1> {
-        self.at(0)
-    }
-
-    fn memset_context(self) -> Ptr<*mut CUctx_st> {
-        self.at(40)
-    }
-
-    /// The function and what it is called with.
-    fn host(self) -> Ptr<CUDA_HOST_NODE_PARAMS_v1> {
-        self.at(0)
-    }
-
-    fn event(self) -> Answer<Ptr<CUevent_st>> {
-        self.at::<*mut CUevent_st>(0).follow()
-    }
-
-    fn allocation(self) -> Ptr<CUDA_MEM_ALLOC_NODE_PARAMS> {
-        self.at(0)
-    }
-
-    fn conditional(self) -> Ptr<CUDA_CONDITIONAL_NODE_PARAMS> {
-        self.at(0)
+    /// What is given of a kind, and the handle of the context that is named.
+    fn given<K: Kind>(self) -> Answer<(K::Given, usize)> {
+        let context = K::CONTEXT.map(|place| self.at::<*mut CUctx_st>(place).read()).transpose()?;
+        Ok((K::given(self.at(K::PARAMS))?, context.map_or(0, <*mut CUctx_st>::addr)))
     }
 
     /// The graph, and who is to own it.
@@ -90,52 +61,43 @@ fn unsimulated(kind: CUgraphNodeType) -> CUresult {
     }
 }
 
+/// Calls a function with a kind of node: of those whose parameters can be replaced, or another one.
+macro_rules! of_kind {
+    ($kind:expr, $function:ident($($argument:expr),*), $($other:pat => $answer:expr),*) => {
+        match $kind {
+            CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL => $function::<Kernel>($($argument),*),
+            CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMCPY => $function::<Memcpy>($($argument),*),
+            CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMSET => $function::<Memset>($($argument),*),
+            CUgraphNodeType::CU_GRAPH_NODE_TYPE_HOST => $function::<Callback>($($argument),*),
+            CUgraphNodeType::CU_GRAPH_NODE_TYPE_WAIT_EVENT => $function::<Wait>($($argument),*),
+            CUgraphNodeType::CU_GRAPH_NODE_TYPE_EVENT_RECORD => $function::<Record>($($argument),*),
+            $($other => $answer),*
+        }
+    };
+}
+
+fn read_as<K: Kind>(state: &mut State, params: Params, graph: usize) -> Answer<(Action, usize)> {
+    let (given, context) = params.given::<K>()?;
+    K::read(state, given, At::New { graph, context }, None)
+}
+
 /// Reads what a new node of a graph does.
-fn read(state: &mut State, params: Params, parent: usize) -> Answer<(Action, usize)> {
-    match params.kind()? {
-        CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL => {
-            let (kernel, context) = kernel::read(state, params.kernel(), None)?;
-            Ok((Action::Kernel(kernel), context))
-        }
-        CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMCPY => {
-            let memcpy = Memcpy::read(state, params.memcpy())?;
-            let context = state.or_current(params.memcpy_context().read()?.addr())?;
-            Ok((Action::Memcpy(memcpy), context))
-        }
-        CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMSET => {
-            let memset = Memset::read(state, params.memset())?;
-            let context = state.or_current(params.memset_context().read()?.addr())?;
-            Ok((Action::Memset(memset), context))
-        }
-        CUgraphNodeType::CU_GRAPH_NODE_TYPE_HOST => Ok((host::read(params.host())?, 0)),
+fn read(state: &mut State, params: Params, graph: usize) -> Answer<(Action, usize)> {
+    of_kind!(params.kind()?, read_as(state, params, graph),
         CUgraphNodeType::CU_GRAPH_NODE_TYPE_EMPTY => Ok((Action::Empty, 0)),
-        CUgraphNodeType::CU_GRAPH_NODE_TYPE_WAIT_EVENT => {
-            Ok((event::read(state, params.event()?, Action::WaitEvent)?, 0))
-        }
-        CUgraphNodeType::CU_GRAPH_NODE_TYPE_EVENT_RECORD => {
-            Ok((event::read(state, params.event()?, Action::RecordEvent)?, 0))
-        }
-        CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH => {
-            let (graph, ownership) = params.child()?;
-            let child = match ownership {
-                CLONE => child::copy_of(state, graph, parent)?,
-                // A graph cannot be its own child, which moving it could make of it.
-                MOVE if graph != parent => take(state, graph)?,
-                _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-            };
-            Ok((Action::Child(child), 0))
-        }
+        CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH => match params.child()? {
+            (_, CLONE) => read_as::<Child>(state, params, graph),
+            // A graph cannot be its own child, which moving it could make of it.
+            (child, MOVE) if child != graph => Ok((Action::Child(take(state, child)?), 0)),
+            _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        },
         CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL => {
-            conditional::read(state, params.conditional(), parent)
-        }
-        CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_ALLOC => {
-            Ok((allocation::read(state, params.allocation())?, 0))
-        }
-        CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_FREE => {
-            Ok((allocation::read_free(state, params.at(0).read()?, parent)?, 0))
-        }
-        kind => Err(unsimulated(kind)),
-    }
+            read_as::<Conditional>(state, params, graph)
+        },
+        CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_ALLOC => read_as::<Allocate>(state, params, graph),
+        CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_FREE => read_as::<Free>(state, params, graph),
+        kind => Err(unsimulated(kind))
+    )
 }
 
 /// Takes a graph from the program.
@@ -171,9 +133,15 @@ pub(crate) fn add_plain(
 }
 
 /// Refuses parameters of another kind than a node's.
-fn of_kind(state: &State, node: usize, params: Params) -> Answer<CUgraphNodeType> {
+fn of_node(state: &State, node: usize, params: Params) -> Answer<CUgraphNodeType> {
     let kind = params.kind()?;
     if state.node(node)?.action.kind() == kind { Ok(kind) } else { Err(OTHER_KIND) }
+}
+
+fn set_as<K: Kind>(state: &mut State, node: usize, params: Params) -> Answer {
+    let (given, context) = params.given::<K>()?;
+    let context = K::CONTEXT.map(|_| state.or_current(context)).transpose()?;
+    replace::<K>(state, node, given, context)
 }
 
 pub(crate) fn set_params(
@@ -183,26 +151,15 @@ pub(crate) fn set_params(
 ) -> Answer {
     let mut state = driver.state();
     let (state, node, params) = (&mut *state, node.address(), Params(params));
-    match of_kind(state, node, params)? {
-        CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL => kernel::set(state, node, params.kernel()),
-        CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMCPY => {
-            let context = state.or_current(params.memcpy_context().read()?.addr())?;
-            memcpy::set(state, node, params.memcpy(), Some(context))
-        }
-        CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMSET => {
-            let context = state.or_current(params.memset_context().read()?.addr())?;
-            memset::set(state, node, params.memset(), Some(context))
-        }
-        CUgraphNodeType::CU_GRAPH_NODE_TYPE_HOST => host::set(state, node, params.host()),
+    of_kind!(of_node(state, node, params)?, set_as(state, node, params),
         CUgraphNodeType::CU_GRAPH_NODE_TYPE_EMPTY => Ok(()),
-        CUgraphNodeType::CU_GRAPH_NODE_TYPE_WAIT_EVENT => {
-            event::set(state, node, params.event()?, Action::WaitEvent)
-        }
-        CUgraphNodeType::CU_GRAPH_NODE_TYPE_EVENT_RECORD => {
-            event::set(state, node, params.event()?, Action::RecordEvent)
-        }
-        kind => Err(unsimulated(kind)),
-    }
+        kind => Err(unsimulated(kind))
+    )
+}
+
+fn set_exec_as<K: Kind>(state: &mut State, exec: usize, node: usize, params: Params) -> Answer {
+    let (given, context) = params.given::<K>()?;
+    change::<K>(state, exec, node, given, context)
 }
 
 pub(crate) fn set_exec_params(
@@ -214,33 +171,20 @@ pub(crate) fn set_exec_params(
     let mut state = driver.state();
     let (state, node, params) = (&mut *state, node.address(), Params(params));
     let exec = exec.address();
-    match of_kind(state, node, params)? {
-        CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL => {
-            exec::change_kernel(state, exec, node, params.kernel())
-        }
-        CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMCPY => {
-            let context = params.memcpy_context().read()?.addr();
-            exec::change_memcpy(state, exec, node, params.memcpy(), context)
-        }
-        CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMSET => {
-            let context = params.memset_context().read()?.addr();
-            exec::change_memset(state, exec, node, params.memset(), context)
-        }
-        CUgraphNodeType::CU_GRAPH_NODE_TYPE_HOST => {
-            exec::change_host(state, exec, node, params.host())
-        }
+    of_kind!(of_node(state, node, params)?, set_exec_as(state, exec, node, params),
         CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH => {
             exec::change_child(state, exec, node, params.child()?.0)
-        }
+        },
         CUgraphNodeType::CU_GRAPH_NODE_TYPE_EMPTY => Ok(()),
-        CUgraphNodeType::CU_GRAPH_NODE_TYPE_WAIT_EVENT => {
-            exec::change_event(state, exec, node, params.event()?, Action::WaitEvent)
-        }
-        CUgraphNodeType::CU_GRAPH_NODE_TYPE_EVENT_RECORD => {
-            exec::change_event(state, exec, node, params.event()?, Action::RecordEvent)
-        }
-        kind => Err(unsimulated(kind)),
+        kind => Err(unsimulated(kind))
+    )
+}
+
+fn write_as<K: Kind>(node: &mut Node, params: Params) -> Answer {
+    if let Some(place) = K::CONTEXT {
+        params.at(place).write(handle::pointer::<CUctx_st>(node.context))?;
     }
+    K::write(node, params.at(K::PARAMS))
 }
 
 pub(crate) fn get_params(
@@ -249,31 +193,17 @@ pub(crate) fn get_params(
     out: Ptr<CUgraphNodeParams>,
 ) -> Answer {
     let mut state = driver.state();
-    let node = node.address();
-    let found = state.node(node)?;
-    let (context, action) = (handle::pointer(found.context), found.action.clone());
-    let params = Params(out);
+    let node = state.nodes.get_mut(&node.address()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let kind = node.action.kind();
     out.cast::<[u8; 256]>().write([0; 256])?;
-    out.cast().write(action.kind())?;
-    match action {
-        Action::Kernel(_) => kernel::write(&mut state, node, params.kernel()),
-        Action::Memcpy(memcpy) => {
-            params.memcpy_context().write(context)?;
-            memcpy.write(params.memcpy())
-        }
-        Action::Memset(memset) => {
-            params.memset_context().write(context)?;
-            memset.write(params.memset())
-        }
-        Action::Host(_) => host::write(&action, params.host()),
-        Action::Child(child) => params.at(0).write(handle::pointer::<CUgraph_st>(child)),
-        Action::WaitEvent(_) | Action::RecordEvent(_) => {
-            let event = event::event_of(&action)?;
-            params.at(0).write(handle::pointer::<CUevent_st>(event))
-        }
-        Action::Conditional(conditional) => conditional.write(context.addr(), params.conditional()),
-        Action::Allocate(allocate) => allocate.write(params.allocation()),
-        Action::Free(address) => params.at(0).write(address),
-        Action::Empty => Ok(()),
-    }
+    out.cast().write(kind)?;
+    let params = Params(out);
+    of_kind!(kind, write_as(node, params),
+        CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH => write_as::<Child>(node, params),
+        CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL => write_as::<Conditional>(node, params),
+        CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_ALLOC => write_as::<Allocate>(node, params),
+        CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_FREE => write_as::<Free>(node, params),
+        // An empty node has no parameters.
+        _ => Ok(())
+    )
 }

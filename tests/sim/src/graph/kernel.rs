@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 
 use green_ctx_sys::{
-    CUDA_KERNEL_NODE_PARAMS_v2, CUgraph_st, CUgraphNode_st, CUlaunchAttributeID,
-    CUlaunchAttributeValue, CUresult,
+    CUDA_KERNEL_NODE_PARAMS_v2, CUgraphNode_st, CUlaunchAttributeID, CUlaunchAttributeValue,
+    CUresult,
 };
 
-use super::node::{Action, OTHER_KIND, Place};
+use super::kind::{At, Kind};
+use super::node::{Action, Node, OTHER_KIND};
 use crate::crash;
 use crate::driver::Driver;
 use crate::handle;
@@ -172,129 +173,90 @@ impl State {
     }
 }
 
-/// Reads the parameters of a kernel node, and which context it is to run in.
-///
-/// As recorded, `func` goes before `kern` and `ctx`: the node runs in the context that is current,
-/// and a function of a library's kernel brings the `CUkernel` with it. A `CUkernel` that was cast is
-/// none here, though it can be launched and captured.
-pub(super) fn read(
-    state: &mut State,
-    params: Ptr<CUDA_KERNEL_NODE_PARAMS_v2>,
-    present: Option<&Kernel>,
-) -> Answer<(Kernel, usize)> {
-    let value = params.read()?;
-    let (func, kern) = (value.func.addr(), value.kern.addr());
-    let (function, kern, context) = if func != 0 {
-        let found = state.functions.get(&func).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-        (func, found.kernel.unwrap_or(0), state.current()?)
-    } else {
-        if !state.kernels.contains_key(&kern) {
-            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+impl Kind for Kernel {
+    type Params = CUDA_KERNEL_NODE_PARAMS_v2;
+    type Given = Ptr<CUDA_KERNEL_NODE_PARAMS_v2>;
+
+    fn given(params: Ptr<Self::Params>) -> Answer<Self::Given> {
+        Ok(params)
+    }
+
+    fn of(action: &Action) -> Option<Kernel> {
+        if let Action::Kernel(kernel) = action { Some(kernel.clone()) } else { None }
+    }
+
+    /// As recorded, `func` goes before `kern` and `ctx`: the node runs in the context that is current,
+    /// and a function of a library's kernel brings the `CUkernel` with it. A `CUkernel` that was cast
+    /// is none here, though it can be launched and captured. To name a function for a node that there
+    /// is where no context is current ends the process, as recorded.
+    fn read(
+        state: &mut State,
+        params: Self::Given,
+        at: At,
+        present: Option<&Kernel>,
+    ) -> Answer<(Action, usize)> {
+        let value = params.read()?;
+        let (func, kern) = (value.func.addr(), value.kern.addr());
+        if func != 0 && matches!(at, At::Node { .. }) && state.current_handle().is_none() {
+            crash::segmentation_fault();
+            return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
         }
-        let context = state.or_current(value.ctx.addr())?;
+        let (function, kern, context) = if func != 0 {
+            let found = state.functions.get(&func).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+            (func, found.kernel.unwrap_or(0), state.current()?)
+        } else {
+            if !state.kernels.contains_key(&kern) {
+                return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+            }
+            let context = state.or_current(value.ctx.addr())?;
+            let device = state.context(context)?.device;
+            (state.function_of(kern, device)?, kern, context)
+        };
         let device = state.context(context)?.device;
-        (state.function_of(kern, device)?, kern, context)
-    };
-    let device = state.context(context)?.device;
-    let (info, bound) = state.kernel_info(function)?;
-    if bound.is_some_and(|bound| bound != device) {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    let attributes = present.map(|kernel| kernel.attributes.clone()).unwrap_or_default();
-    let former = present.map(|kernel| kernel.work.shape);
-    let mut shape = Shape {
-        grid: [value.gridDimX, value.gridDimY, value.gridDimZ],
-        block: [value.blockDimX, value.blockDimY, value.blockDimZ],
-        shared_bytes: value.sharedMemBytes,
-        cooperative: former.is_some_and(|shape| shape.cooperative),
-        cluster: former.and_then(|shape| shape.cluster),
-    };
-    let blocks_per_sm = state.fit(function, device, &mut shape)?;
-    let (array, extra) = (params.held(value.kernelParams), params.held(value.extra));
-    let bytes = read_params(&info, array, extra)?;
-    let work = KernelWork { function, info, shape, params: bytes, blocks_per_sm };
-    let kernel = Kernel { attributes, ..Kernel::new(work, kern, !extra.is_null()) };
-    Ok((kernel, context))
-}
-
-/// Replaces what a node launches. To name a function where no context is current ends the process,
-/// as recorded.
-pub(super) fn set(
-    state: &mut State,
-    node: usize,
-    params: Ptr<CUDA_KERNEL_NODE_PARAMS_v2>,
-) -> Answer {
-    let found = state.node(node)?;
-    let Action::Kernel(present) = &found.action else { return Err(OTHER_KIND) };
-    let present = present.clone();
-    if !params.read()?.func.is_null() && state.current_handle().is_none() {
-        crash::segmentation_fault();
-        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
-    }
-    let (kernel, context) = read(state, params, Some(&present))?;
-    state.set_action(node, Action::Kernel(kernel), context);
-    Ok(())
-}
-
-/// Gives out the parameters of a node.
-pub(super) fn write(
-    state: &mut State,
-    node: usize,
-    out: Ptr<CUDA_KERNEL_NODE_PARAMS_v2>,
-) -> Answer {
-    out.given()?;
-    state.node(node)?;
-    let Some(found) = state.nodes.get_mut(&node) else { return Ok(()) };
-    let Action::Kernel(kernel) = &found.action else { return Err(OTHER_KIND) };
-    let lent = found.lent.get_or_insert_with(|| kernel.lend());
-    let lent = lent.as_ptr().cast_mut().cast::<*mut c_void>();
-    let (array, extra) =
-        if kernel.packed { (std::ptr::null_mut(), lent) } else { (lent, std::ptr::null_mut()) };
-    let Shape { grid, block, shared_bytes, .. } = kernel.work.shape;
-    out.write(CUDA_KERNEL_NODE_PARAMS_v2 {
-        func: handle::pointer(kernel.work.function),
-        gridDimX: grid[0],
-        gridDimY: grid[1],
-        gridDimZ: grid[2],
-        blockDimX: block[0],
-        blockDimY: block[1],
-        blockDimZ: block[2],
-        sharedMemBytes: shared_bytes,
-        kernelParams: array,
-        extra,
-        kern: handle::pointer(kernel.kern),
-        ctx: handle::pointer(found.context),
-    })
-}
-
-pub(crate) fn add(
-    driver: &Driver,
-    out: Ptr<*mut CUgraphNode_st>,
-    graph: Ptr<CUgraph_st>,
-    after: Ptr<*mut CUgraphNode_st>,
-    count: usize,
-    params: Ptr<CUDA_KERNEL_NODE_PARAMS_v2>,
-) -> Answer {
-    Place::new(out, graph, after, count).add(driver, |state| {
-        let (kernel, context) = read(state, params, None)?;
+        let (info, bound) = state.kernel_info(function)?;
+        if bound.is_some_and(|bound| bound != device) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let attributes = present.map(|kernel| kernel.attributes.clone()).unwrap_or_default();
+        let former = present.map(|kernel| kernel.work.shape);
+        let mut shape = Shape {
+            grid: [value.gridDimX, value.gridDimY, value.gridDimZ],
+            block: [value.blockDimX, value.blockDimY, value.blockDimZ],
+            shared_bytes: value.sharedMemBytes,
+            cooperative: former.is_some_and(|shape| shape.cooperative),
+            cluster: former.and_then(|shape| shape.cluster),
+        };
+        let blocks_per_sm = state.fit(function, device, &mut shape)?;
+        let (array, extra) = (params.held(value.kernelParams), params.held(value.extra));
+        let bytes = read_params(&info, array, extra)?;
+        let work = KernelWork { function, info, shape, params: bytes, blocks_per_sm };
+        let kernel = Kernel { attributes, ..Kernel::new(work, kern, !extra.is_null()) };
         Ok((Action::Kernel(kernel), context))
-    })
-}
+    }
 
-pub(crate) fn get_params(
-    driver: &Driver,
-    node: Ptr<CUgraphNode_st>,
-    out: Ptr<CUDA_KERNEL_NODE_PARAMS_v2>,
-) -> Answer {
-    write(&mut driver.state(), node.address(), out)
-}
-
-pub(crate) fn set_params(
-    driver: &Driver,
-    node: Ptr<CUgraphNode_st>,
-    params: Ptr<CUDA_KERNEL_NODE_PARAMS_v2>,
-) -> Answer {
-    set(&mut driver.state(), node.address(), params)
+    fn write(node: &mut Node, out: Ptr<Self::Params>) -> Answer {
+        out.given()?;
+        let Action::Kernel(kernel) = &node.action else { return Err(OTHER_KIND) };
+        let lent = node.lent.get_or_insert_with(|| kernel.lend());
+        let lent = lent.as_ptr().cast_mut().cast::<*mut c_void>();
+        let (array, extra) =
+            if kernel.packed { (std::ptr::null_mut(), lent) } else { (lent, std::ptr::null_mut()) };
+        let Shape { grid, block, shared_bytes, .. } = kernel.work.shape;
+        out.write(CUDA_KERNEL_NODE_PARAMS_v2 {
+            func: handle::pointer(kernel.work.function),
+            gridDimX: grid[0],
+            gridDimY: grid[1],
+            gridDimZ: grid[2],
+            blockDimX: block[0],
+            blockDimY: block[1],
+            blockDimZ: block[2],
+            sharedMemBytes: shared_bytes,
+            kernelParams: array,
+            extra,
+            kern: handle::pointer(kernel.kern),
+            ctx: handle::pointer(node.context),
+        })
+    }
 }
 
 /// The kernel of a node.

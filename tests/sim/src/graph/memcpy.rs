@@ -2,12 +2,10 @@
 
 use std::ffi::c_void;
 
-use green_ctx_sys::{
-    CUDA_MEMCPY3D_v2, CUctx_st, CUgraph_st, CUgraphNode_st, CUmemorytype, CUresult,
-};
+use green_ctx_sys::{CUDA_MEMCPY3D_v2, CUmemorytype, CUresult};
 
-use super::node::{Action, OTHER_KIND, Place as NodePlace};
-use crate::driver::Driver;
+use super::kind::{At, Kind};
+use super::node::{Action, Node, OTHER_KIND};
 use crate::pointer::{Answer, Ptr};
 use crate::state::State;
 use crate::work::{Copy, Place, Rows};
@@ -144,7 +142,7 @@ impl Memcpy {
     }
 
     /// Reads the parameters of a node, and refuses those of memory that is not there.
-    pub(super) fn read(state: &State, params: Ptr<CUDA_MEMCPY3D_v2>) -> Answer<Memcpy> {
+    fn parse(state: &State, params: Ptr<CUDA_MEMCPY3D_v2>) -> Answer<Memcpy> {
         let value = params.read()?;
         let end = |kind, host: *mut c_void, device: u64| {
             let place = match kind {
@@ -186,7 +184,7 @@ impl Memcpy {
         Ok(Memcpy { from, to, width, height, depth })
     }
 
-    pub(super) fn write(&self, out: Ptr<CUDA_MEMCPY3D_v2>) -> Answer {
+    fn write_to(&self, out: Ptr<CUDA_MEMCPY3D_v2>) -> Answer {
         let host = |end: &End| match (&end.place, end.kind) {
             (Place::Host(host), CUmemorytype::CU_MEMORYTYPE_HOST) => host.pointer().raw(),
             _ => std::ptr::null_mut(),
@@ -229,63 +227,39 @@ impl Memcpy {
     }
 }
 
-/// Replaces what a node copies. Where no context is named it moves to the current one, as recorded.
-/// Where none is current either it leaves the one that it had, as recorded, and has none of its own
-/// (which of the others it goes to is not recorded).
-pub(super) fn set(
-    state: &mut State,
-    node: usize,
-    params: Ptr<CUDA_MEMCPY3D_v2>,
-    context: Option<usize>,
-) -> Answer {
-    let found = state.node(node)?;
-    if !matches!(found.action, Action::Memcpy(_)) {
-        return Err(OTHER_KIND);
+impl Kind for Memcpy {
+    type Params = CUDA_MEMCPY3D_v2;
+    type Given = Ptr<CUDA_MEMCPY3D_v2>;
+    /// Behind flags, a reserved number and the context.
+    const PARAMS: usize = 16;
+    const CONTEXT: Option<usize> = Some(8);
+
+    fn given(params: Ptr<Self::Params>) -> Answer<Self::Given> {
+        Ok(params)
     }
-    let context = match context.or_else(|| state.current_handle()) {
-        Some(context) => {
-            state.context(context)?;
-            context
+
+    fn of(action: &Action) -> Option<Memcpy> {
+        if let Action::Memcpy(memcpy) = action { Some(memcpy.clone()) } else { None }
+    }
+
+    fn read(
+        state: &mut State,
+        params: Self::Given,
+        at: At,
+        present: Option<&Memcpy>,
+    ) -> Answer<(Action, usize)> {
+        let memcpy = Memcpy::parse(state, params)?;
+        let same = present.is_some_and(|present| memcpy.is_like(present));
+        if let (At::Step { .. }, Some(present)) = (at, present)
+            && !(present.is_linear() && memcpy.is_linear())
+        {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        None => 0,
-    };
-    let memcpy = Memcpy::read(state, params)?;
-    state.set_action(node, Action::Memcpy(memcpy), context);
-    Ok(())
-}
-
-/// Adds a node. A null context is accepted, as recorded, and means the current one (which is not).
-pub(crate) fn add(
-    driver: &Driver,
-    out: Ptr<*mut CUgraphNode_st>,
-    graph: Ptr<CUgraph_st>,
-    after: Ptr<*mut CUgraphNode_st>,
-    count: usize,
-    params: Ptr<CUDA_MEMCPY3D_v2>,
-    context: Ptr<CUctx_st>,
-) -> Answer {
-    NodePlace::new(out, graph, after, count).add(driver, |state| {
-        let memcpy = Memcpy::read(state, params)?;
-        Ok((Action::Memcpy(memcpy), state.or_current(context.address())?))
-    })
-}
-
-pub(crate) fn get_params(
-    driver: &Driver,
-    node: Ptr<CUgraphNode_st>,
-    out: Ptr<CUDA_MEMCPY3D_v2>,
-) -> Answer {
-    let state = driver.state();
-    match &state.node(node.address())?.action {
-        Action::Memcpy(memcpy) => memcpy.write(out),
-        _ => Err(OTHER_KIND),
+        Ok((Action::Memcpy(memcpy), at.context(state, same)?))
     }
-}
 
-pub(crate) fn set_params(
-    driver: &Driver,
-    node: Ptr<CUgraphNode_st>,
-    params: Ptr<CUDA_MEMCPY3D_v2>,
-) -> Answer {
-    set(&mut driver.state(), node.address(), params, None)
+    fn write(node: &mut Node, out: Ptr<Self::Params>) -> Answer {
+        let Action::Memcpy(memcpy) = &node.action else { return Err(OTHER_KIND) };
+        memcpy.write_to(out)
+    }
 }

@@ -1,9 +1,9 @@
 //! Nodes that fill memory.
 
-use green_ctx_sys::{CUDA_MEMSET_NODE_PARAMS_v1, CUctx_st, CUgraph_st, CUgraphNode_st, CUresult};
+use green_ctx_sys::{CUDA_MEMSET_NODE_PARAMS_v1, CUresult};
 
-use super::node::{Action, OTHER_KIND, Place};
-use crate::driver::Driver;
+use super::kind::{At, Kind};
+use super::node::{Action, Node, OTHER_KIND};
 use crate::pointer::{Answer, Ptr};
 use crate::state::State;
 use crate::work::{Fill, Rows};
@@ -44,7 +44,7 @@ impl Memset {
     }
 
     /// Reads the parameters of a node, and refuses those of memory that is not there.
-    pub(super) fn read(state: &State, params: Ptr<CUDA_MEMSET_NODE_PARAMS_v1>) -> Answer<Memset> {
+    fn parse(state: &State, params: Ptr<CUDA_MEMSET_NODE_PARAMS_v1>) -> Answer<Memset> {
         let value = params.read()?;
         let element = value.elementSize as usize;
         let aligned = || value.dst.is_multiple_of(element as u64);
@@ -68,17 +68,6 @@ impl Memset {
         })
     }
 
-    pub(super) fn write(&self, out: Ptr<CUDA_MEMSET_NODE_PARAMS_v1>) -> Answer {
-        out.write(CUDA_MEMSET_NODE_PARAMS_v1 {
-            dst: self.to,
-            pitch: self.pitch,
-            value: self.value as u32,
-            elementSize: self.element as u32,
-            width: self.width,
-            height: self.height,
-        })
-    }
-
     /// The size of an element in bytes.
     pub(super) fn element(&self) -> usize {
         self.element
@@ -90,63 +79,40 @@ impl Memset {
     }
 }
 
-/// Replaces what a node fills. Where no context is named it moves to the current one, as recorded.
-/// Where none is current either it leaves the one that it had, as recorded, and has none of its own
-/// (which of the others it goes to is not recorded).
-pub(super) fn set(
-    state: &mut State,
-    node: usize,
-    params: Ptr<CUDA_MEMSET_NODE_PARAMS_v1>,
-    context: Option<usize>,
-) -> Answer {
-    let found = state.node(node)?;
-    if !matches!(found.action, Action::Memset(_)) {
-        return Err(OTHER_KIND);
+impl Kind for Memset {
+    type Params = CUDA_MEMSET_NODE_PARAMS_v1;
+    type Given = Ptr<CUDA_MEMSET_NODE_PARAMS_v1>;
+    /// Behind the parameters.
+    const CONTEXT: Option<usize> = Some(40);
+
+    fn given(params: Ptr<Self::Params>) -> Answer<Self::Given> {
+        Ok(params)
     }
-    let context = match context.or_else(|| state.current_handle()) {
-        Some(context) => {
-            state.context(context)?;
-            context
-        }
-        None => 0,
-    };
-    let memset = Memset::read(state, params)?;
-    state.set_action(node, Action::Memset(memset), context);
-    Ok(())
-}
 
-/// Adds a node. A null context is accepted, as recorded, and means the current one (which is not).
-pub(crate) fn add(
-    driver: &Driver,
-    out: Ptr<*mut CUgraphNode_st>,
-    graph: Ptr<CUgraph_st>,
-    after: Ptr<*mut CUgraphNode_st>,
-    count: usize,
-    params: Ptr<CUDA_MEMSET_NODE_PARAMS_v1>,
-    context: Ptr<CUctx_st>,
-) -> Answer {
-    Place::new(out, graph, after, count).add(driver, |state| {
-        let memset = Memset::read(state, params)?;
-        Ok((Action::Memset(memset), state.or_current(context.address())?))
-    })
-}
-
-pub(crate) fn get_params(
-    driver: &Driver,
-    node: Ptr<CUgraphNode_st>,
-    out: Ptr<CUDA_MEMSET_NODE_PARAMS_v1>,
-) -> Answer {
-    let state = driver.state();
-    match &state.node(node.address())?.action {
-        Action::Memset(memset) => memset.write(out),
-        _ => Err(OTHER_KIND),
+    fn of(action: &Action) -> Option<Memset> {
+        if let Action::Memset(memset) = action { Some(memset.clone()) } else { None }
     }
-}
 
-pub(crate) fn set_params(
-    driver: &Driver,
-    node: Ptr<CUgraphNode_st>,
-    params: Ptr<CUDA_MEMSET_NODE_PARAMS_v1>,
-) -> Answer {
-    set(&mut driver.state(), node.address(), params, None)
+    fn read(
+        state: &mut State,
+        params: Self::Given,
+        at: At,
+        present: Option<&Memset>,
+    ) -> Answer<(Action, usize)> {
+        let memset = Memset::parse(state, params)?;
+        let same = present == Some(&memset);
+        Ok((Action::Memset(memset), at.context(state, same)?))
+    }
+
+    fn write(node: &mut Node, out: Ptr<Self::Params>) -> Answer {
+        let Action::Memset(memset) = &node.action else { return Err(OTHER_KIND) };
+        out.write(CUDA_MEMSET_NODE_PARAMS_v1 {
+            dst: memset.to,
+            pitch: memset.pitch,
+            value: memset.value as u32,
+            elementSize: memset.element as u32,
+            width: memset.width,
+            height: memset.height,
+        })
+    }
 }
