@@ -87,7 +87,7 @@ def test_every_function_that_our_programs_know():
 
 def test_every_function_of_the_header():
     cuda = ctypes.CDLL("libcuda.so.1")
-    generated = Path(__file__).parents[2] / "sim/src/functions/generated.rs"
+    generated = Path(__file__).parents[2] / "sim/src/entry/functions/generated.rs"
     names = re.findall(r"^ +(cu\w+): cu\w+ = ", generated.read_text(), re.MULTILINE)
     assert len(names) > 680
     some = "cuInit cuMemAlloc cuMemcpyHtoD_v2_ptds cuLaunchKernel_ptsz cuProfilerInitialize"

@@ -203,60 +203,31 @@
 #![deny(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::expect_used))]
 
-mod calls;
-mod fault;
-mod kernel;
-mod live;
-mod profile;
-mod race;
 mod sim;
-mod spec;
-mod topology;
-mod trace;
-
-#[expect(unsafe_code, reason = "it raises signals and registers an exit handler")]
-mod crash;
-mod driver;
-#[expect(unsafe_code, reason = "it is what C calls")]
-mod functions;
-#[expect(unsafe_code, reason = "it reserves addresses")]
-mod handle;
-#[expect(unsafe_code, reason = "it follows the pointers of C callers, so that nothing else has to")]
-mod pointer;
-mod proc_address;
-mod slot;
 mod state;
 
-mod attribute;
-mod builtin;
-#[expect(unsafe_code, reason = "it calls the program back")]
-mod callback;
-mod capture;
-mod clock;
-mod context;
-mod created;
-mod device;
-mod effects;
-mod error_text;
-mod event;
+mod entry;
+mod execution;
+mod object;
+mod part;
+mod testing;
+
 mod graph;
-mod green;
 mod image;
-#[expect(unsafe_code, reason = "it reads the union of launch attributes")]
-mod launch;
 mod library;
 mod memory;
-#[expect(unsafe_code, reason = "it calls the program back")]
-mod occupancy;
-mod peer;
-mod profiler;
-mod resource;
-mod rows;
-mod settings;
-mod sm_set;
-mod stream;
-mod unsimulated;
-mod work;
+
+// Within the crate a module is found by its own name.
+use entry::{
+    crash, driver, error_text, functions, handle, pointer, proc_address, slot, unsimulated,
+};
+use execution::{builtin, callback, clock, effects, rows, work};
+use object::{
+    attribute, capture, context, created, device, event, green, launch, occupancy, peer, profiler,
+    resource, settings, stream,
+};
+use part::{profile, sm_set, spec, topology};
+use testing::{calls, fault, kernel, live, race, trace};
 
 pub use calls::Call;
 pub use clock::Clock;

@@ -1,0 +1,15 @@
+//! How calls of C arrive: the list of functions, whose driver a call is for, and what its arguments are.
+
+#[expect(unsafe_code, reason = "it raises signals and registers an exit handler")]
+pub(crate) mod crash;
+pub(crate) mod driver;
+pub(crate) mod error_text;
+#[expect(unsafe_code, reason = "it is what C calls")]
+pub(crate) mod functions;
+#[expect(unsafe_code, reason = "it reserves addresses")]
+pub(crate) mod handle;
+#[expect(unsafe_code, reason = "it follows the pointers of C callers, so that nothing else has to")]
+pub(crate) mod pointer;
+pub(crate) mod proc_address;
+pub(crate) mod slot;
+pub(crate) mod unsimulated;

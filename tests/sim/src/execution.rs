@@ -1,0 +1,9 @@
+//! Work: when it is done, and what it does.
+
+pub(crate) mod builtin;
+#[expect(unsafe_code, reason = "it calls the program back")]
+pub(crate) mod callback;
+pub(crate) mod clock;
+pub(crate) mod effects;
+pub(crate) mod rows;
+pub(crate) mod work;
