@@ -400,8 +400,8 @@ pub(crate) fn set_current_at(
     set_current(driver, device as i32, pool)
 }
 
-/// The steps in which memory is made by itself and mapped, in bytes. The figure is that of users of an
-/// H100 (not recorded), for either option.
+/// The steps in which memory is made by itself and mapped, in bytes, for either option. Not recorded: 2 MiB is
+/// what programs are written for.
 const GRANULARITY: usize = 2 << 20;
 
 /// Reads from the properties of memory what the others are not asked for: the kind, the types of
