@@ -36,7 +36,7 @@ pub(crate) struct Fuzz {
     driver: Choice,
 
     /// The seeds, from the first up to but without the last
-    #[arg(long, value_name = "A..B", default_value = "0..500", value_parser = seeds)]
+    #[arg(long, value_name = "A..B", default_value = "0..520", value_parser = seeds)]
     seeds: Range<u64>,
 
     /// How many calls a program makes

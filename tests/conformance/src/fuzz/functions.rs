@@ -204,6 +204,11 @@ pub(crate) static FUNCTIONS: &[Function] = &[
     f("cuStreamSetAttribute", 11000, &[Shape::Stream, STREAM_ATTRIBUTE, Made(value, &[])]),
     f("cuStreamCopyAttributes", 11000, &[Shape::Stream, Shape::Stream]),
     f("cuStreamAddCallback", 5000, &[Shape::Stream, Made(stream_callback, &[]), NONE, ZERO]),
+    f(
+        "cuLaunchHostFunc_v2",
+        13010,
+        &[Shape::Stream, Made(host_function, &[]), NONE, Int(&[0], &[9])],
+    ),
     f("cuLaunchHostFunc", 10000, &[Shape::Stream, Made(host_function, &[]), NONE]),
     f(
         "cuStreamWriteValue32_v2",
@@ -296,6 +301,9 @@ pub(crate) static FUNCTIONS: &[Function] = &[
     f("cuFuncGetModule", 11000, &[Find(AnyModule), In(Kind::Function)]),
     f("cuFuncGetParamInfo", 12040, &[In(Kind::Function), Int(&[0], &[9]), Number(8), Number(8)]),
     f("cuFuncIsLoaded", 12040, &[Number(4), In(Kind::Function)]),
+    f("cuFuncSetCacheConfig", 3000, &[In(Kind::Function), Int(&[0, 1, 2, 3], &[9])]),
+    f("cuFuncSetSharedMemConfig", 4020, &[In(Kind::Function), Int(&[0, 1, 2], &[9])]),
+    f("cuKernelSetCacheConfig", 12000, &[In(Kernel), Int(&[0, 1, 2, 3], &[9]), DEVICE]),
     f("cuFuncLoad", 12040, &[In(Kind::Function)]),
     f(
         "cuLaunchKernel",
@@ -449,6 +457,14 @@ pub(crate) static FUNCTIONS: &[Function] = &[
         &[Made(page, &[]), Int(&[4096], &[0]), Int(&[0, 1, 2], &[0x100])],
     ),
     f("cuMemHostUnregister", 4000, &[Made(registered, &[])]),
+    f(
+        "cuMemGetAllocationGranularity",
+        10020,
+        &[Number(8), Made(pool_props, &[]), Int(&[0, 1], &[9])],
+    ),
+    f("cuMemGetDefaultMemPool", 13000, &[Find(AnyPool), Made(location, &[]), Int(&[1], &[0, 9])]),
+    f("cuMemGetMemPool", 13000, &[Find(AnyPool), Made(location, &[]), Int(&[1], &[0, 9])]),
+    f("cuMemSetMemPool", 13000, &[Made(location, &[]), Int(&[1], &[0, 9]), Lasting(AnyPool)]),
     f("cuProfilerStart", 4000, &[]),
     f("cuProfilerStop", 4000, &[]),
     f(
@@ -488,6 +504,13 @@ pub(crate) static FUNCTIONS: &[Function] = &[
         12030,
         &[New(OtherNode), In(Graph), AFTER, NONE, FEW, Made(any_node, &[])],
     ),
+    // What only newer drivers have makes nothing that later calls use.
+    f(
+        "cuGraphAddNode_v3",
+        13040,
+        &[Find(AnyNode), In(Graph), AFTER, NONE, FEW, Made(any_node, &[])],
+    ),
+    f("cuGraphNodeSetParams_v2", 13040, &[In(KernelNode), Made(kernel_union, &[])]),
     f("cuGraphNodeSetParams", 12020, &[In(KernelNode), Made(kernel_union, &[])]),
     f("cuGraphNodeGetParams", 13020, &[In(KernelNode), Fields(NODE_SIZE, NODE)]),
     f(

@@ -105,7 +105,7 @@ impl Generator {
         let indices = [0; 3].map(|_| self.rng.usize(..FUNCTIONS.len()));
         let often = |index: &usize| {
             // What becomes of graphs needs more calls before it that may fail.
-            let weight = if FUNCTIONS[*index].export.starts_with("cuGraph") { 2 } else { 3 };
+            let weight = if FUNCTIONS[*index].export.starts_with("cuGraph") { 4 } else { 7 };
             weight * self.called[*index]
         };
         let Some(index) = indices.into_iter().min_by_key(often) else { return };
