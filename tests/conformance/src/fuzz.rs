@@ -21,6 +21,7 @@ mod model;
 mod params;
 mod program;
 mod run;
+mod shapes;
 mod shrink;
 
 use std::io;

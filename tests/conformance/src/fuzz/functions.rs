@@ -4,6 +4,7 @@ use super::function::Kind::*;
 use super::function::Shape::*;
 use super::function::{Function, Kind, Shape};
 use super::params::*;
+use super::shapes::*;
 
 /// The function of this name.
 ///
@@ -22,48 +23,6 @@ pub(crate) fn find(export: &str) -> Option<&'static Function> {
 const fn f(export: &'static str, version: u32, args: &'static [Shape]) -> Function {
     Function { export, version, args }
 }
-
-const DEVICE: Shape = Int(&[0], &[7, 0xffff_ffff]);
-const ZERO: Shape = Int(&[0], &[1, 77]);
-const ONE: Shape = Int(&[1], &[]);
-const GRID: Shape = Int(&[1, 2], &[0]);
-const BLOCK: Shape = Int(&[1, 32, 64], &[0, 4096]);
-const SHARED: Shape = Int(&[0, 0, 64], &[0x1000_0000]);
-const LENGTH: Shape = Int(&[1, 64, 256, 512], &[]);
-const NONE: Shape = Made(nothing, &[]);
-const AFTER: Shape = Made(after, &[]);
-const FEW: Shape = Made(after_count, &[]);
-const ROOM: Shape = Made(room, COUNT);
-const NODES: Shape = Several(AnyNode, 8);
-const PARAMS: Shape = Made(kernel_params, &[]);
-const IMAGE: Shape = Text(&["image"], &["no code", ""]);
-const PATH: Shape = Text(&["file"], &["/no/such/file"]);
-const KERNEL: Shape = Text(
-    &["params", "params", "params", "empty", "shared", "bounded", "clustered"],
-    &["missing", ""],
-);
-const GLOBAL: Shape = Text(&["table"], &["missing", "empty"]);
-const MODE: Shape = Int(&[2, 2, 2, 0, 1], &[3]);
-/// Attributes of functions that can be read, and none.
-const FUNCTION_ATTRIBUTE: Shape = Int(&[0, 1, 2, 3, 4, 8, 9, 10, 11, 12, 13, 14, 15], &[16, 99]);
-const SET_ATTRIBUTE: Shape = Int(&[8, 9, 11, 12, 13, 14, 15], &[0, 1, 4, 99]);
-const POOL_ATTRIBUTE: Shape = Int(&[1, 2, 3, 4, 6, 8], &[99]);
-const SET_POOL_ATTRIBUTE: Shape = Int(&[1, 2, 3, 4], &[5, 99]);
-const POINTER_ATTRIBUTE: Shape = Int(&[2, 4, 6, 8, 9, 14], &[0, 9999]);
-/// Limits of a context; the one of the cache that persists is left alone.
-const LIMIT: Shape = Int(&[0, 1, 2, 3, 4, 5], &[77]);
-const LAUNCH_ATTRIBUTE: Shape = Int(&[2, 3, 4, 8], &[99]);
-const STREAM_ATTRIBUTE: Shape = Int(&[3, 8], &[0, 99]);
-const RESOURCE_KIND: Shape = Int(&[1], &[0, 5]);
-/// Attributes of the device that are the same on each board of its kind.
-const DEVICE_ATTRIBUTE: Shape = Int(
-    &[
-        1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 15, 16, 17, 18, 19, 20, 31, 32, 35, 38, 39, 40,
-        41, 75, 76, 78, 79, 80, 81, 82, 83, 86, 87, 90, 91, 95, 96, 97, 106, 108, 109, 111, 115,
-        120,
-    ],
-    &[0, 9999],
-);
 
 /// Every function that programs call.
 pub(crate) static FUNCTIONS: &[Function] = &[
