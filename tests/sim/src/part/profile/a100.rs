@@ -1,6 +1,6 @@
 //! NVIDIA A100 (SXM4, 80 GB). Nothing was recorded on one.
 
-use super::{MIB, Origin, Profile, Provenance, Source, common};
+use super::{H200, MIB, Origin, Profile, Provenance, Source, common};
 use crate::topology::Topology;
 
 pub(super) const A100: Profile = Profile {
@@ -28,26 +28,20 @@ pub(super) const A100: Profile = Profile {
     first_driver: 0,
     compute_capability: (8, 0),
     memory_bytes: 81_920 * MIB,
-    primary_context_bytes: common::PRIMARY_CONTEXT_BYTES,
-    green_context_bytes: common::GREEN_CONTEXT_BYTES,
     topology: Topology {
         sm_count: 108,
-        fine_unit: 2,
         coarse_unit: 2,
         min_group: 4,
         // The white paper has 7 GPCs of 7 or 8 TPCs, which 54 TPCs fill in this one way. Single
         // parts may differ.
         gpcs: &[8, 8, 8, 8, 8, 7, 7],
-        domains: &[],
         fine_order: &[(0, 54)],
         splits: &[],
+        ..H200.topology
     },
     min_partition: 4,
     alignment: 2,
     max_cluster: 1,
-    transfer: common::TRANSFER,
-    workqueue_limit: common::WORKQUEUE_LIMIT,
-    stream_priorities: common::STREAM_PRIORITIES,
     attributes: &[
         &[
             (13, 1_410_000),   // clock, kHz
@@ -61,4 +55,5 @@ pub(super) const A100: Profile = Profile {
         common::DATA_CENTRE,
         common::ALL,
     ],
+    ..H200
 };

@@ -1,6 +1,6 @@
 //! NVIDIA B200. Nothing was recorded on one.
 
-use super::{MIB, Origin, Profile, Provenance, Source, common};
+use super::{H200, MIB, Origin, Profile, Provenance, Source, common};
 use crate::topology::Topology;
 
 pub(super) const B200: Profile = Profile {
@@ -47,26 +47,16 @@ pub(super) const B200: Profile = Profile {
     first_driver: 12_080,
     compute_capability: (10, 0),
     memory_bytes: 182_630 * MIB,
-    primary_context_bytes: common::PRIMARY_CONTEXT_BYTES,
-    green_context_bytes: common::GREEN_CONTEXT_BYTES,
     topology: Topology {
         sm_count: 148,
-        fine_unit: 2,
-        coarse_unit: 8,
-        min_group: 8,
         // Two dies of 37 TPCs, each of 4 GPCs of up to 10. How many each GPC has is not public:
         // this is the most even way.
         gpcs: &[10, 10, 9, 9, 9, 9, 9, 9],
         domains: &[4, 4],
         fine_order: &[(0, 74)],
         splits: &[],
+        ..H200.topology
     },
-    min_partition: 8,
-    alignment: 8,
-    max_cluster: 8,
-    transfer: common::TRANSFER,
-    workqueue_limit: common::WORKQUEUE_LIMIT,
-    stream_priorities: common::STREAM_PRIORITIES,
     attributes: &[
         &[
             (13, 1_965_000),   // clock, kHz
@@ -79,4 +69,5 @@ pub(super) const B200: Profile = Profile {
         common::DATA_CENTRE,
         common::ALL,
     ],
+    ..H200
 };

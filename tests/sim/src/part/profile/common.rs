@@ -1,23 +1,12 @@
 //! What parts have in common: of all, of an architecture, of a kind of product.
 
-use super::{MIB, Origin, Source, TransferRates, h200};
+use super::{Origin, Source};
 
 /// Attributes by number, with their values.
 type Attributes = &'static [(u32, i32)];
 
-/// Device memory that an active primary context and a green context take: as measured on an H200,
-/// since no other part was measured.
-pub(super) const PRIMARY_CONTEXT_BYTES: u64 = 512 * MIB;
-pub(super) const GREEN_CONTEXT_BYTES: u64 = 4 * MIB;
-
 /// The default of `CUDA_DEVICE_MAX_CONNECTIONS` in CUDA's documentation.
 pub(super) const WORKQUEUE_LIMIT: u32 = 8;
-
-/// As recorded on an H100 and an H200.
-pub(super) const STREAM_PRIORITIES: (i32, i32) = (0, -5);
-
-/// As measured on an H200, for parts on which nothing was measured.
-pub(super) const TRANSFER: TransferRates = h200::TRANSFER;
 
 pub(super) const WORKQUEUES: Source = Source {
     data: "workqueue limit",

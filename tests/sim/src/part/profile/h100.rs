@@ -6,7 +6,7 @@
 
 use super::h200;
 use super::{
-    MIB, Origin, Profile, Provenance, Record, Source, TransferRate, TransferRates, common,
+    H200, MIB, Origin, Profile, Provenance, Record, Source, TransferRate, TransferRates, common,
 };
 
 /// Bytes per microsecond. The record has no times, only how they compare: on 8 SMs a copy takes 1.5
@@ -67,15 +67,8 @@ pub(super) const H100: Profile = Profile {
     first_driver: 0,
     compute_capability: (9, 0),
     memory_bytes: 81_559 * MIB,
-    primary_context_bytes: common::PRIMARY_CONTEXT_BYTES,
-    green_context_bytes: common::GREEN_CONTEXT_BYTES,
     topology: h200::TOPOLOGY,
-    min_partition: 8,
-    alignment: 8,
-    max_cluster: 8,
     transfer: TRANSFER,
-    workqueue_limit: common::WORKQUEUE_LIMIT,
-    stream_priorities: common::STREAM_PRIORITIES,
     attributes: &[
         &[
             (13, 1_980_000),   // clock, kHz
@@ -89,4 +82,5 @@ pub(super) const H100: Profile = Profile {
         common::DATA_CENTRE,
         common::ALL,
     ],
+    ..H200
 };

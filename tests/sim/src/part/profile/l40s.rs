@@ -4,7 +4,7 @@
 //! (<https://github.com/pytorch/pytorch/issues/195378>), which the header rules out and nothing
 //! explains; here it has 120. That 22 and a remainder of 120 make 142 is in the same report.
 
-use super::{MIB, Origin, Profile, Provenance, Source, common};
+use super::{H200, MIB, Origin, Profile, Provenance, Source, common};
 use crate::topology::Topology;
 
 pub(super) const L40S: Profile = Profile {
@@ -36,26 +36,20 @@ pub(super) const L40S: Profile = Profile {
     first_driver: 0,
     compute_capability: (8, 9),
     memory_bytes: 46_068 * MIB,
-    primary_context_bytes: common::PRIMARY_CONTEXT_BYTES,
-    green_context_bytes: common::GREEN_CONTEXT_BYTES,
     topology: Topology {
         sm_count: 142,
-        fine_unit: 2,
         coarse_unit: 2,
         min_group: 4,
         // The full AD102 has 12 GPCs of 6 TPCs; one TPC less can lie in one way only, if no GPC is
         // missing.
         gpcs: &[6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 5],
-        domains: &[],
         fine_order: &[(0, 71)],
         splits: &[],
+        ..H200.topology
     },
     min_partition: 4,
     alignment: 2,
     max_cluster: 1,
-    transfer: common::TRANSFER,
-    workqueue_limit: common::WORKQUEUE_LIMIT,
-    stream_priorities: common::STREAM_PRIORITIES,
     attributes: &[
         &[
             (13, 2_520_000),   // clock, kHz
@@ -68,4 +62,5 @@ pub(super) const L40S: Profile = Profile {
         common::DATA_CENTRE,
         common::ALL,
     ],
+    ..H200
 };

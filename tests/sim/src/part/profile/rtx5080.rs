@@ -6,7 +6,7 @@
 //! counts these are they do not say. Here it follows from the GPCs: each of 12 SMs holds one set of
 //! 8 that are scheduled together, so that two equal groups have 8, 16 or 24 SMs, and not 32 or 40.
 
-use super::{MIB, Origin, Profile, Provenance, Source, common};
+use super::{H200, MIB, Origin, Profile, Provenance, Source, common};
 use crate::topology::Topology;
 
 pub(super) const RTX5080: Profile = Profile {
@@ -39,25 +39,14 @@ pub(super) const RTX5080: Profile = Profile {
     first_driver: 12_080,
     compute_capability: (12, 0),
     memory_bytes: 16_303 * MIB,
-    primary_context_bytes: common::PRIMARY_CONTEXT_BYTES,
-    green_context_bytes: common::GREEN_CONTEXT_BYTES,
     topology: Topology {
         sm_count: 84,
-        fine_unit: 2,
-        coarse_unit: 8,
-        min_group: 8,
         // The full GB203, by the white paper: 7 GPCs of 6 TPCs.
         gpcs: &[6, 6, 6, 6, 6, 6, 6],
-        domains: &[],
         fine_order: &[(0, 42)],
         splits: &[],
+        ..H200.topology
     },
-    min_partition: 8,
-    alignment: 8,
-    max_cluster: 8,
-    transfer: common::TRANSFER,
-    workqueue_limit: common::WORKQUEUE_LIMIT,
-    stream_priorities: common::STREAM_PRIORITIES,
     attributes: &[
         &[
             (13, 2_617_000),   // clock, kHz
@@ -69,4 +58,5 @@ pub(super) const RTX5080: Profile = Profile {
         common::COMPUTE_12_0,
         common::ALL,
     ],
+    ..H200
 };

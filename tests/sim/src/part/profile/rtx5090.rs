@@ -1,6 +1,6 @@
 //! NVIDIA GeForce RTX 5090. Nothing was recorded on one.
 
-use super::{Origin, Profile, Provenance, Source, common};
+use super::{H200, Origin, Profile, Provenance, Source, common};
 use crate::topology::Topology;
 
 pub(super) const RTX5090: Profile = Profile {
@@ -37,26 +37,15 @@ pub(super) const RTX5090: Profile = Profile {
     first_driver: 12_080,
     compute_capability: (12, 0),
     memory_bytes: 33_680_457_728,
-    primary_context_bytes: common::PRIMARY_CONTEXT_BYTES,
-    green_context_bytes: common::GREEN_CONTEXT_BYTES,
     topology: Topology {
         sm_count: 170,
-        fine_unit: 2,
-        coarse_unit: 8,
-        min_group: 8,
         // 11 GPCs of up to 8 TPCs and 85 TPCs in all, by the white paper. How many each GPC has is
         // not public: this is the most even way.
         gpcs: &[8, 8, 8, 8, 8, 8, 8, 8, 7, 7, 7],
-        domains: &[],
         fine_order: &[(0, 85)],
         splits: &[],
+        ..H200.topology
     },
-    min_partition: 8,
-    alignment: 8,
-    max_cluster: 8,
-    transfer: common::TRANSFER,
-    workqueue_limit: common::WORKQUEUE_LIMIT,
-    stream_priorities: common::STREAM_PRIORITIES,
     attributes: &[
         &[
             (13, 2_407_000),   // clock, kHz
@@ -68,4 +57,5 @@ pub(super) const RTX5090: Profile = Profile {
         common::COMPUTE_12_0,
         common::ALL,
     ],
+    ..H200
 };

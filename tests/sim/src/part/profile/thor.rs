@@ -5,7 +5,7 @@
 //! longer expect that two groups of the minimum can be split off; which counts can is not public,
 //! and here all even ones can.
 
-use super::{MIB, Origin, Profile, Provenance, Source, common};
+use super::{H200, MIB, Origin, Profile, Provenance, Source, common};
 use crate::topology::Topology;
 
 pub(super) const THOR: Profile = Profile {
@@ -51,26 +51,19 @@ pub(super) const THOR: Profile = Profile {
     first_driver: 13_000,
     compute_capability: (11, 0),
     memory_bytes: 131_072 * MIB,
-    primary_context_bytes: common::PRIMARY_CONTEXT_BYTES,
-    green_context_bytes: common::GREEN_CONTEXT_BYTES,
     topology: Topology {
         sm_count: 20,
-        fine_unit: 2,
         coarse_unit: 2,
         min_group: 2,
         // 3 GPCs of up to 4 TPCs, by the technical reference manual. How many each has of the 10
         // TPCs of a T5000 is not public: this is the most even way.
         gpcs: &[4, 3, 3],
-        domains: &[],
         fine_order: &[(0, 10)],
         splits: &[],
+        ..H200.topology
     },
     min_partition: 2,
     alignment: 2,
-    max_cluster: 8,
-    transfer: common::TRANSFER,
-    workqueue_limit: common::WORKQUEUE_LIMIT,
-    stream_priorities: common::STREAM_PRIORITIES,
     attributes: &[
         &[
             (13, 1_575_000),  // clock, kHz
@@ -85,4 +78,5 @@ pub(super) const THOR: Profile = Profile {
         common::COMPUTE_11_0,
         common::ALL,
     ],
+    ..H200
 };
