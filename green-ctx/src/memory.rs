@@ -5,6 +5,7 @@ mod pinned;
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use green_ctx_sys::CUdeviceptr;
 
@@ -23,8 +24,9 @@ pub use pinned::PinnedBuffer;
 /// device's work (recorded on an H200, driver 580.159.04); what [`Stream::allocate`] returns is freed in the
 /// order of its stream instead, and nothing waits.
 ///
-/// Buffers can be made, read and dropped while streams are captured, on any thread and in any mode.
-/// Nothing of that becomes part of the graph.
+/// Buffers can be made, read and dropped while other streams are captured, on any thread and in any mode.
+/// Nothing of that becomes part of the graph. While the stream itself is captured in whose order memory was
+/// allocated, it can be neither copied nor freed.
 ///
 /// It is enough for results and small inputs, and no array type: programs that want one use another
 /// library, on streams of this one.
@@ -48,6 +50,8 @@ pub struct DeviceBuffer<T: Element> {
     context: Context,
     /// The stream in whose order it was allocated and is freed.
     home: Option<Stream>,
+    /// Whether a copy may be under way that nothing orders with the end of the memory, which stays then.
+    is_lost: AtomicBool,
     _elements: PhantomData<T>,
 }
 
@@ -109,21 +113,33 @@ impl<T: Element> DeviceBuffer<T> {
             // SAFETY: the pointer is to a live address.
             unsafe { call!(device.api(), cuMemAlloc(&raw mut raw, bytes)) }?;
         }
-        Ok(DeviceBuffer { raw, len, context, home: None, _elements: PhantomData })
+        Ok(DeviceBuffer::new(raw, len, context, None))
+    }
+
+    fn new(
+        raw: CUdeviceptr,
+        len: usize,
+        context: Context,
+        home: Option<Stream>,
+    ) -> DeviceBuffer<T> {
+        let is_lost = AtomicBool::new(false);
+        DeviceBuffer { raw, len, context, home, is_lost, _elements: PhantomData }
     }
 
     /// Copies the values out, after the work that was submitted to `stream` so far.
     ///
     /// # Errors
     ///
-    /// [`Error::DeviceMismatch`] for a stream of another driver, and [`Error::Driver`], errors of that work
+    /// [`Error::DeviceMismatch`] for a stream of another driver, [`Error::Capturing`] while the stream is
+    /// captured in whose order the memory was allocated, and [`Error::Driver`], errors of the work before
     /// included.
     #[doc(alias = "cuMemcpyDtoHAsync")]
     pub fn read(&self, stream: &Stream) -> Result<Vec<T>> {
         if stream.driver() != self.driver() {
             return Err(Error::DeviceMismatch { what: "the buffer and the stream" });
         }
-        if let Some(home) = &self.home {
+        if let Some(home) = self.home.as_ref().filter(|home| *home != stream) {
+            refuse_capture(home)?;
             stream.wait_for(home)?;
         }
         let mut values = vec![T::default(); self.len];
@@ -153,6 +169,7 @@ impl<T: Element> DeviceBuffer<T> {
         }
         let homes = [&self.home, &source.home].into_iter().flatten();
         let mut homes = homes.filter(|home| *home != stream);
+        homes.clone().try_for_each(refuse_capture)?;
         homes.clone().try_for_each(|home| stream.wait_for(home))?;
         let (api, bytes) = (self.driver().api(), self.byte_len());
         // SAFETY: both sides have this many bytes, and are freed after all work of the device, or behind the
@@ -160,8 +177,9 @@ impl<T: Element> DeviceBuffer<T> {
         let copied =
             unsafe { call!(api, cuMemcpyDtoDAsync(self.raw, source.raw, bytes, stream.raw())) };
         copied.and_then(|()| homes.try_for_each(|home| home.wait_for(stream))).inspect_err(|_| {
-            // Nothing orders their ends with the copy: it must be over before.
-            self.driver().report(self.driver().while_relaxed(|| stream.synchronize()));
+            let over = self.driver().while_relaxed(|| stream.synchronize());
+            self.is_lost.fetch_or(over.is_err(), Ordering::Relaxed);
+            source.end_behind(over);
         })
     }
 
@@ -177,9 +195,13 @@ impl<T: Element> DeviceBuffer<T> {
                 "{most} values cannot be copied between buffers of {own} and {len}"
             )));
         }
-        // As a part of a graph it would reach the memory whenever that is launched. Where another thread begins a
-        // capture just now, it does; to launch that graph is unsafe, and wants all that its nodes use alive.
-        if stream.is_capturing()? { Err(Error::Capturing) } else { Ok(()) }
+        refuse_capture(stream)
+    }
+
+    /// Where nothing orders the end of this memory with a copy, that must be over before: takes whether it is.
+    fn end_behind(&self, over: Result<()>) {
+        self.is_lost.fetch_or(over.is_err(), Ordering::Relaxed);
+        self.driver().report(over);
     }
 
     /// The number of values.
@@ -219,6 +241,10 @@ impl<T: Element> DeviceBuffer<T> {
     }
 
     fn free(&self) -> Result<()> {
+        // Was reported.
+        if self.is_lost.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         if let Some(home) = &self.home {
             // A graph frees only what it allocates (cuda.h), and the attempt would invalidate the capture.
             if home.is_capturing()? {
@@ -267,9 +293,14 @@ impl Stream {
         let mut raw = 0;
         // SAFETY: the pointer is to a live address, the stream is alive.
         unsafe { call!(self.driver().api(), cuMemAllocAsync(&raw mut raw, bytes, self.raw())) }?;
-        let (context, home) = (self.context().clone(), Some(self.clone()));
-        Ok(DeviceBuffer { raw, len, context, home, _elements: PhantomData })
+        Ok(DeviceBuffer::new(raw, len, self.context().clone(), Some(self.clone())))
     }
+}
+
+/// Refuses what a graph would repeat. Where another thread begins a capture just now, it is a part of the graph;
+/// to launch that is unsafe, and wants all that its nodes use alive.
+fn refuse_capture(stream: &Stream) -> Result<()> {
+    if stream.is_capturing()? { Err(Error::Capturing) } else { Ok(()) }
 }
 
 /// The bytes of so many values.

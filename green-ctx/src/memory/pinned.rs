@@ -8,7 +8,7 @@ use std::slice;
 
 use green_ctx_sys::{CU_MEMHOSTALLOC_PORTABLE, CUdeviceptr};
 
-use super::{DeviceBuffer, Element, byte_len};
+use super::{DeviceBuffer, Element, byte_len, refuse_capture};
 use crate::capture::RelaxedCapture;
 use crate::context::Context;
 use crate::current::Scope;
@@ -55,8 +55,8 @@ pub struct PinnedBuffer<T: Element> {
     len: usize,
     /// Recorded after each copy.
     done: Event,
-    /// The stream of a copy after which the event could not be recorded.
-    unrecorded: Option<Stream>,
+    /// The streams of copies after which the event could not be recorded.
+    unrecorded: Vec<Stream>,
     context: Context,
 }
 
@@ -90,7 +90,7 @@ impl<T: Element> PinnedBuffer<T> {
         // SAFETY: the memory has room for as many values, and is aligned to pages. All zero is a value of
         // every element.
         unsafe { raw.write_bytes(0, len) };
-        Ok(PinnedBuffer { raw, len, done, unrecorded: None, context })
+        Ok(PinnedBuffer { raw, len, done, unrecorded: Vec::new(), context })
     }
 
     /// The number of values.
@@ -124,19 +124,24 @@ impl<T: Element> PinnedBuffer<T> {
     ///
     /// As [`as_slice`](Self::as_slice).
     pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
-        self.wait()?;
-        self.unrecorded = None;
+        self.settle()?;
         // SAFETY: as above, and nobody else has a reference.
         Ok(unsafe { slice::from_raw_parts_mut(self.raw.as_ptr(), self.len) })
     }
 
     /// Waits until no copy is under way.
     fn wait(&self) -> Result<()> {
+        self.driver().check_process()?;
         let _relaxed = RelaxedCapture::enter(self.driver())?;
-        if let Some(stream) = &self.unrecorded {
-            stream.synchronize()?;
-        }
+        self.unrecorded.iter().try_for_each(Stream::synchronize)?;
         self.done.synchronize()
+    }
+
+    /// Waits, and forgets what it waited for.
+    fn settle(&mut self) -> Result<()> {
+        self.wait()?;
+        self.unrecorded.clear();
+        Ok(())
     }
 
     /// Submits a copy, after the former one of this buffer.
@@ -145,12 +150,15 @@ impl<T: Element> PinnedBuffer<T> {
         stream: &Stream,
         copy: impl FnOnce(*mut c_void) -> Result<()>,
     ) -> Result<()> {
+        self.driver().check_process()?;
+        if !self.unrecorded.is_empty() {
+            self.settle()?;
+        }
         stream.wait(&self.done)?;
         let submitted = copy(self.raw.as_ptr().cast());
         // Also after a failure: the driver may have begun.
-        submitted.and(stream.record(&self.done)).inspect_err(|_| {
-            self.unrecorded = Some(stream.clone());
-        })
+        let recorded = stream.record(&self.done);
+        submitted.and(recorded.inspect_err(|_| self.unrecorded.push(stream.clone())))
     }
 
     fn driver(&self) -> &Driver {
@@ -176,8 +184,8 @@ impl<T: Element> DeviceBuffer<T> {
     /// # Errors
     ///
     /// [`Error::InvalidRequest`] where the buffers differ in length, [`Error::DeviceMismatch`] where stream
-    /// and buffers are not of one device, and [`Error::Capturing`] while the stream is captured: nothing is
-    /// copied then. [`Error::Driver`] otherwise, where the copy may happen or not.
+    /// and buffers are not of one device, and [`Error::Capturing`] while the stream is captured, or the one in
+    /// whose order the memory was allocated: nothing is copied then. [`Error::Driver`] otherwise, where the copy may happen or not.
     #[doc(alias = "cuMemcpyHtoDAsync")]
     pub fn copy_from(&self, source: &mut PinnedBuffer<T>, stream: &Stream) -> Result<()> {
         let (api, bytes) = (self.driver().api(), self.byte_len());
@@ -215,14 +223,14 @@ impl<T: Element> DeviceBuffer<T> {
         self.check_copy(&host.context, host.len, stream)?;
         let other = self.home.as_ref().filter(|home| *home != stream);
         if let Some(home) = other {
+            refuse_capture(home)?;
             stream.wait_for(home)?;
         }
         let submitted = host.submit(stream, |raw| copy(self.raw, raw));
         let Some(home) = other else { return submitted };
         // The buffer is freed in the order of its own stream.
         submitted.and_then(|()| home.wait(&host.done)).inspect_err(|_| {
-            // Nothing orders it with the copy: that must be over before.
-            host.driver().report(host.wait());
+            self.end_behind(host.wait());
         })
     }
 }

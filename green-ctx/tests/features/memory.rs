@@ -4,8 +4,8 @@ use std::mem;
 use std::time::Duration;
 
 use green_ctx::{
-    DeviceBuffer, Error, Kernel, LaunchConfig, Library, Stream, StreamOptions, graph::CaptureMode,
-    memory::PinnedBuffer,
+    CUresult, DeviceBuffer, Error, Kernel, LaunchConfig, Library, Stream, StreamOptions,
+    graph::CaptureMode, memory::PinnedBuffer, sim_0_1::Fault,
 };
 
 use crate::common::{Outcome, partition, simulated};
@@ -180,7 +180,6 @@ fn a_leaked_pinned_buffer_is_never_freed() -> Outcome {
 /// Where the event cannot be recorded, the buffer waits for the whole stream instead.
 #[test]
 fn a_copy_that_no_event_stands_for_is_waited_for() -> Outcome {
-    use green_ctx::{CUresult, sim_0_1::Fault};
     each_driver(|machine| {
         let kernel = filling(machine, LONG)?;
         let [stream, _] = streams(machine)?;
@@ -282,6 +281,94 @@ fn memory_keeps_its_stream() -> Outcome {
         assert_eq!(machine.free()?, 132 - 16);
         drop(buffer);
         assert_eq!(machine.free()?, 132);
+        Ok(())
+    })
+}
+
+/// Makes the next record of an event fail.
+fn fail_record(machine: &Machine) -> Outcome {
+    let fault = Fault::on("cuEventRecord").with(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+    Ok(machine.sim.fail(fault)?)
+}
+
+/// Whoever gets at a pinned buffer's values finds all its copies done, those on several streams too whose end
+/// could not be recorded; and such a copy comes before the next.
+#[test]
+fn copies_whose_end_is_not_recorded_are_waited_for() -> Outcome {
+    each_driver(|machine| {
+        let kernel = filling(machine, LONG)?;
+        let [a, b] = streams(machine)?;
+        let [slow, quick] = [
+            DeviceBuffer::zeroed(&machine.device, LEN)?,
+            DeviceBuffer::zeroed(&machine.device, LEN)?,
+        ];
+        fill(&a, &kernel, &slow, 4)?;
+        let mut values = pinned(machine)?;
+        for (buffer, stream) in [(&slow, &a), (&quick, &b)] {
+            fail_record(machine)?;
+            let error = buffer.copy_to(&mut values, stream).expect_err("its end is not recorded");
+            assert!(matches!(error, Error::Driver { .. }), "{error}");
+        }
+        values.as_slice()?;
+        assert!(a.is_idle()? && b.is_idle()?, "the device still writes the values");
+
+        fill(&a, &kernel, &slow, 5)?;
+        fail_record(machine)?;
+        slow.copy_to(&mut values, &a).expect_err("its end is not recorded");
+        quick.copy_from(&mut values, &b)?;
+        assert_eq!(quick.read(&b)?, [5; LEN]);
+        assert!(machine.sim.races().is_empty(), "{:?}", machine.sim.races());
+        drop((a, b));
+        assert_eq!(machine.free()?, 132, "a buffer keeps a partition");
+        Ok(())
+    })
+}
+
+/// Copies of memory whose own stream is captured would become part of that graph.
+#[test]
+fn memory_is_not_copied_while_its_stream_is_captured() -> Outcome {
+    each_driver(|machine| {
+        let [home, other] = streams(machine)?;
+        let buffer = home.allocate::<u32>(LEN)?;
+        let plain = DeviceBuffer::zeroed(&machine.device, LEN)?;
+        let mut values = pinned(machine)?;
+        let graph = home.capture(CaptureMode::Global, || {
+            let copies = [
+                buffer.copy_to(&mut values, &other),
+                buffer.copy_from(&mut values, &other),
+                plain.copy_from_buffer(&buffer, &other),
+                buffer.copy_from_buffer(&plain, &other),
+                buffer.read(&other).map(drop),
+            ];
+            for copy in copies {
+                assert!(matches!(copy, Err(Error::Capturing)), "{copy:?}");
+            }
+            assert!(!other.is_capturing()?);
+            Ok::<(), Error>(())
+        })?;
+        assert_eq!(graph.node_count()?, 0);
+        assert_eq!(values.as_slice()?, [0; LEN]);
+        buffer.copy_to(&mut values, &other)?;
+        values.as_slice()?;
+        Ok(())
+    })
+}
+
+/// Memory whose end nothing orders with a copy that may be under way stays.
+#[test]
+fn memory_of_a_copy_that_cannot_be_waited_for_stays() -> Outcome {
+    each_failing_driver(|machine| {
+        let reported = machine.hook();
+        let [home, other] = streams(machine)?;
+        let (target, source) = (home.allocate::<u32>(LEN)?, other.allocate::<u32>(LEN)?);
+        for call in ["cuMemcpyDtoDAsync", "cuStreamSynchronize"] {
+            let fault = Fault::on(call).with(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+            machine.sim.fail(fault)?;
+        }
+        target.copy_from_buffer(&source, &other).expect_err("it fails");
+        assert_eq!(reported.lock().expect("no panic").len(), 1);
+        drop((target, source));
+        assert_eq!(machine.sim.live().allocations, 2, "memory was freed under a copy");
         Ok(())
     })
 }
