@@ -101,7 +101,7 @@ struct Green {
     workqueue: Option<WorkqueueConfig>,
     fencing: Fencing,
     /// The context whose workqueues it uses.
-    _queues: Option<Context>,
+    queues: Option<Context>,
     /// Keeps the device initialised.
     primary: Arc<PrimaryShares>,
 }
@@ -162,6 +162,15 @@ impl Context {
         Ok(Context { inner })
     }
 
+    /// The context whose workqueues its work goes through: its own or, where it shares those of another, that
+    /// one. So whoever shares its queues in turn keeps one context and no chain of them.
+    pub(crate) fn owner_of_queues(&self) -> Context {
+        match &self.inner.kind {
+            Kind::Green(Green { queues: Some(owner), .. }) => owner.clone(),
+            _ => self.clone(),
+        }
+    }
+
     /// A green context that was made for a group, or used again, with the context whose queues it uses.
     pub(crate) fn of_green(
         raw: RawGreen,
@@ -178,7 +187,7 @@ impl Context {
             fencing: Fencing::new(group.fences()),
             group,
             workqueue,
-            _queues: queues,
+            queues,
             primary,
         };
         let kind = Kind::Green(green);

@@ -81,8 +81,9 @@ impl LaunchConfig {
     /// (`cudaGridDependencySynchronize`, in PTX `griddepcontrol.wait`) must not depend on that kernel's
     /// results, nor write what that kernel still reads.
     ///
-    /// By the header it may overlap the kernel before it, and nothing else that the stream waits for, such
-    /// as the work of a former partition on its SMs. Needs compute capability 9.0. Not yet run on hardware.
+    /// The header allows it to overlap the kernel before it in the stream. This crate relies on it overlapping
+    /// nothing else that the stream waits for, such as the work of a former partition on its SMs, which the
+    /// header does not say in so many words. Needs compute capability 9.0. Not yet run on hardware.
     #[doc(alias = "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION")]
     pub const fn programmatic_dependent_launch(mut self, allowed: bool) -> LaunchConfig {
         self.programmatic = allowed;

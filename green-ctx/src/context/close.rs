@@ -42,7 +42,7 @@ pub enum CloseReason {
 fn keepers(streams: Option<usize>) -> Cow<'static, str> {
     match streams {
         None => "something else that needs it is alive".into(),
-        Some(0) => "another handle of it, a guard, a graph or a capture is alive".into(),
+        Some(0) => "another handle of it, a guard, a graph, a capture or a context that shares its workqueues is alive".into(),
         Some(1) => "a stream of it is alive".into(),
         Some(streams) => format!("{streams} streams of it are alive").into(),
     }

@@ -163,7 +163,8 @@ impl SplitRequest {
     /// domain has more. CUDA 13.5 or newer, not yet run on hardware.
     #[doc(alias = "CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_SUPPLEMENTAL_SMS")]
     pub fn supplemental(mut self, supplemental: impl Into<PerGroup<bool>>) -> Self {
-        self.structure.supplemental = Some(supplemental.into());
+        let supplemental = supplemental.into();
+        self.structure.supplemental = supplemental.any().then_some(supplemental);
         self
     }
 
@@ -468,6 +469,7 @@ mod tests {
     fn supplemental_sms_are_of_a_domain() {
         let error = refusal(SplitRequest::from([16]).supplemental(true));
         assert!(error.contains("say of which"), "{error}");
+        assert!(!SplitRequest::from([16]).supplemental(false).is_structured());
         let domain = SplitRequest::from([16, 16]).locality_domain(LocalityDomain::Id(1));
         let given = groups(domain.supplemental([true, false])).expect("valid");
         assert_eq!(given.iter().map(|group| group.supplemental).collect::<Vec<_>>(), [true, false]);

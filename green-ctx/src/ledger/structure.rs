@@ -34,6 +34,16 @@ impl<T, const N: usize> From<[T; N]> for PerGroup<T> {
     }
 }
 
+impl PerGroup<bool> {
+    /// Whether it is true of some group.
+    pub(super) fn any(&self) -> bool {
+        match &self.0 {
+            Values::All(value) => *value,
+            Values::Each(values) => values.contains(&true),
+        }
+    }
+}
+
 impl<T: Copy> PerGroup<T> {
     /// Refuses a list of another length than the request's.
     fn check(&self, what: &str, groups: usize) -> Result<(), Refusal> {

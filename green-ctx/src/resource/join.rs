@@ -35,7 +35,7 @@ impl SmGroup {
     /// running on any of them.
     ///
     /// The driver makes one context of several results of one split only. Groups by count are made of such
-    /// results whichever request gave them; those of structured requests must be of one request, and have
+    /// results whichever request gave them; those of structured requests must be of one split, and have
     /// the same co-scheduling and locality domain (cuda.h; not yet run on hardware). Parts of a group that
     /// was divided with shares, or by the driver, join parts of the same division. Groups that share SMs do not
     /// join: a request for both shares' sum says which of the SMs are to be shared.

@@ -147,8 +147,9 @@ impl Context {
     #[doc(alias = "CU_DEV_RESOURCE_TYPE_WORKQUEUE")]
     pub fn shared_workqueue(&self) -> Result<Workqueue> {
         let WorkqueueResource { device, config } = self.resources().workqueue()?;
-        let config = Config { of: Some(self.id()?), ..config };
-        Ok(Workqueue { device, config, owner: Some(self.clone()) })
+        let owner = self.owner_of_queues();
+        let config = Config { of: Some(owner.id()?), ..config };
+        Ok(Workqueue { device, config, owner: Some(owner) })
     }
 }
 

@@ -204,6 +204,8 @@ fn synchronize_waits_for_one_context() -> Outcome {
 
 #[test]
 fn a_context_in_use_is_not_closed() -> Outcome {
+    const KEPT: &str = "another handle of it, a guard, a graph, a capture or a context that shares its workqueues \
+                        is alive";
     each_driver(|machine| {
         let Machine { sim, device } = machine;
         let mut context = partition(device, 24)?;
@@ -212,8 +214,8 @@ fn a_context_in_use_is_not_closed() -> Outcome {
         let (clone, guard) = (context.clone(), context.make_current()?);
         let (user, other) = (stream(&context)?, stream(&context)?);
         let mut keepers: Vec<(Box<dyn std::any::Any>, &str)> = vec![
-            (Box::new(clone), "another handle of it, a guard, a graph or a capture is alive"),
-            (Box::new(guard), "another handle of it, a guard, a graph or a capture is alive"),
+            (Box::new(clone), KEPT),
+            (Box::new(guard), KEPT),
             (Box::new((user.clone(), user)), "a stream of it is alive"),
             (Box::new(other), "2 streams of it are alive"),
         ];

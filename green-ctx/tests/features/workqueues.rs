@@ -253,7 +253,12 @@ fn a_context_keeps_whose_queues_it_uses() -> Outcome {
         let second = device.create_context(group(device, 24)?.with_workqueue(queue))?;
         drop(owner);
         assert_eq!(machine.free()?, 132 - 40);
+        // Whoever takes them on needs the first one alone.
+        let queue = second.shared_workqueue()?;
+        let third = device.create_context(group(device, 8)?.with_workqueue(queue))?;
         drop(second);
+        assert_eq!(machine.free()?, 132 - 24);
+        drop(third);
         assert_eq!(machine.free()?, 132);
         Ok(())
     })
