@@ -8,6 +8,9 @@ pub(super) mod pointer;
 pub(super) mod pool;
 
 use std::ffi::CStr;
+use std::ptr::null_mut;
+
+use green_ctx_sys::CUstreamCaptureMode;
 
 use super::{Case, Needs};
 use crate::answer::{Answer, Outcome};
@@ -87,6 +90,26 @@ pub(super) fn cases() -> Vec<Case> {
             let nothing = gpu.cuMemAllocAsync(0, stream)?;
             answer.add("alloc_nothing", nothing);
             answer.add("nothing_is_null", nothing.out == 0);
+            Ok(())
+        }),
+        Case::new("memory/alloc-async-captured", |gpu, answer| {
+            let stream = gpu.stream_of(gpu.green_with(64)?)?;
+            let relaxed = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+            gpu.cuStreamBeginCapture(stream, relaxed)?.must()?;
+            let memory = gpu.cuMemAllocAsync(4096, stream)?;
+            answer.add("alloc", memory);
+            let nothing = gpu.cuMemAllocAsync(0, stream)?;
+            answer.add("alloc_nothing", nothing);
+            answer.add("nothing_is_null", nothing.out == 0);
+            answer.add("fill", gpu.cuMemsetD8Async(memory.out, 7, 4096, stream)?);
+            answer.add("free_null", gpu.cuMemFreeAsync(0, stream)?);
+            answer.add("free", gpu.cuMemFreeAsync(memory.out, stream)?);
+            answer.add("free_again", gpu.cuMemFreeAsync(memory.out, stream)?);
+            let graph = gpu.cuStreamEndCapture(stream)?;
+            answer.add("end", graph);
+            let mut nodes = 0;
+            gpu.cuGraphGetNodes(graph.out, null_mut(), &raw mut nodes)?.must()?;
+            answer.add("nodes", nodes);
             Ok(())
         }),
         Case::new("memory/of-green-used-on-primary", |gpu, answer| {
