@@ -25,7 +25,7 @@ use green_ctx_sys::{CUgraph_st, CUgraphNode_st, CUresult};
 
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, refuse_if};
 use crate::state::State;
 
 pub(crate) use node::{Action, Node};
@@ -100,9 +100,7 @@ impl State {
     /// A copy of a graph, with copies of the graphs of its child nodes. As recorded, there is none of
     /// a graph with a conditional handle, or with nodes that decide, allocate or free.
     pub(crate) fn clone_graph(&mut self, original: usize, owner: Owner) -> Answer<usize> {
-        if self.is_single(original) {
-            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-        }
+        refuse_if(self.is_single(original), CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
         let Graph { nodes, objects, .. } = self.graph(original)?;
         let (nodes, objects) = (nodes.clone(), objects.clone());
         let clone = self.add_graph(owner);
@@ -146,9 +144,7 @@ pub(crate) fn write_list<T>(items: &[usize], out: Ptr<*mut T>, count: Ptr<usize>
         return count.write(items.len());
     }
     let room = count.read()?;
-    if room == 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    refuse_if(room == 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
     for index in 0..room {
         let item = items.get(index).map_or(std::ptr::null_mut(), |item| handle::pointer(*item));
         out.element(index).write(item)?;
@@ -164,9 +160,7 @@ pub(crate) fn read_list<T>(list: Ptr<*mut T>, count: usize) -> Answer<Vec<usize>
 pub(crate) fn create(driver: &Driver, out: Ptr<*mut CUgraph_st>, flags: u32) -> Answer {
     let mut state = driver.state();
     out.given()?;
-    if flags != 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    refuse_if(flags != 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let graph = state.add_graph(Owner::Program);
     out.write(handle::pointer(graph))
 }
@@ -174,9 +168,7 @@ pub(crate) fn create(driver: &Driver, out: Ptr<*mut CUgraph_st>, flags: u32) -> 
 pub(crate) fn destroy(driver: &Driver, graph: Ptr<CUgraph_st>) -> Answer {
     let mut state = driver.state();
     let graph = graph.address();
-    if state.graph(graph)?.owner != Owner::Program {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    refuse_if(state.graph(graph)?.owner != Owner::Program, CUresult::CUDA_ERROR_INVALID_VALUE)?;
     state.not_captured_into(graph)?;
     state.remove_graph(graph);
     state.drop_unused_addresses();
@@ -204,9 +196,7 @@ pub(crate) fn find_in_clone(
     out.given()?;
     let graph = state.node(original.address())?.graph;
     let clone = state.graph(clone.address())?;
-    if clone.original != graph {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    refuse_if(clone.original != graph, CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let is_clone = |node: &&usize| {
         state.nodes.get(node).is_some_and(|node| node.original == original.address())
     };

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use green_ctx_sys::CUresult;
 
 use crate::Profile;
-use crate::pointer::Answer;
+use crate::pointer::{Answer, refuse_if};
 
 pub(crate) use source::{for_library, from_file, from_memory};
 
@@ -159,9 +159,7 @@ fn read_text(bytes: &[u8], target: Target) -> Answer<Option<Image>> {
     }
     let text = std::str::from_utf8(bytes).map_err(|_| CUresult::CUDA_ERROR_INVALID_PTX)?;
     let ptx = ptx::parse(text).ok_or(CUresult::CUDA_ERROR_INVALID_PTX)?;
-    if ptx.version > target.ptx_version {
-        return Err(CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
-    }
+    refuse_if(ptx.version > target.ptx_version, CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION)?;
     let runs = ptx.target.runs_on(target.architecture);
     Ok(runs.then(|| Image::new(ptx.kernels, ptx.variables)))
 }

@@ -31,7 +31,7 @@ use crate::crash;
 use crate::driver::Driver;
 use crate::handle;
 use crate::image::{self, Image, KernelInfo, Target};
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, refuse_if};
 use crate::state::State;
 
 /// What a `CUlibrary` stands for.
@@ -147,9 +147,7 @@ pub(crate) fn load_from_file(
 
 pub(crate) fn unload(driver: &Driver, library: Ptr<CUlib_st>) -> Answer {
     let mut state = driver.state();
-    if library.is_null() {
-        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
-    }
+    refuse_if(library.is_null(), CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     let Some(Library { kernels, modules, .. }) = state.libraries.remove(&library.address()) else {
         // One that is not there any more is followed without a check, as recorded.
         crash::segmentation_fault();

@@ -11,6 +11,11 @@ use green_ctx_sys::{CUlaunchAttribute, CUlaunchConfig, CUresult};
 /// What a handler returns: the status of the call, or a part of its answer.
 pub(crate) type Answer<T = ()> = Result<T, CUresult>;
 
+/// Refuses with `status` where `wrong` says that there is reason to.
+pub(crate) fn refuse_if(wrong: bool, status: CUresult) -> Answer {
+    if wrong { Err(status) } else { Ok(()) }
+}
+
 /// A pointer that a C caller gave: null, a handle that is never followed, or valid for what the
 /// header says that the function reads and writes there.
 pub(crate) struct Ptr<T>(*mut T);

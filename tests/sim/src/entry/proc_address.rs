@@ -8,7 +8,7 @@ use green_ctx_sys::{CUdriverProcAddressQueryResult as Found, CUresult, CUuuid};
 
 use crate::driver::Driver;
 use crate::functions::{FUNCTIONS, Function};
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, refuse_if};
 
 /// `CU_GET_PROC_ADDRESS_LEGACY_STREAM`, which is what other flags mean, too.
 const LEGACY_STREAM: u64 = 1;
@@ -78,9 +78,7 @@ pub(crate) fn get_with_status(
     out.write(std::ptr::null_mut())?;
     let name = name.c_str()?;
     let newest = driver.spec.version();
-    if version > newest as i32 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    refuse_if(version > newest as i32, CUresult::CUDA_ERROR_INVALID_VALUE)?;
     // A negative version is not refused and finds the newest form, as recorded.
     let version = version as u32;
     if flags & !(LEGACY_STREAM | PER_THREAD_STREAM) != 0 {

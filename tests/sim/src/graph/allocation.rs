@@ -16,7 +16,7 @@ use super::kind::{At, Kind};
 use super::node::{Action, Node, OTHER_KIND};
 use crate::memory;
 use crate::memory::pool::device_at;
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, refuse_if};
 use crate::state::State;
 
 /// What a node allocates.
@@ -139,9 +139,7 @@ impl Kind for Allocate {
         if handleTypes != CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        if value.accessDescCount != 0 {
-            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-        }
+        refuse_if(value.accessDescCount != 0, CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
         let node = Allocate::new(state, device, value.bytesize, allocType)?;
         params.write(CUDA_MEM_ALLOC_NODE_PARAMS { dptr: node.address, ..value })?;
         Ok((Action::Allocate(node), 0))

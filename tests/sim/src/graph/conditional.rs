@@ -16,7 +16,7 @@ use super::kind::At;
 use super::node::{Action, Node, OTHER_KIND};
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, refuse_if};
 use crate::state::State;
 
 /// `CU_GRAPH_COND_ASSIGN_DEFAULT`: each launch begins with the value that the handle was made with.
@@ -103,9 +103,7 @@ pub(crate) fn create_handle(
     let mut state = driver.state();
     out.given()?;
     state.graph(graph.address())?;
-    if flags & !ASSIGN_DEFAULT != 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    refuse_if(flags & !ASSIGN_DEFAULT != 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let context = context.address();
     state.context(context)?;
     let handle = handle::next();
@@ -158,9 +156,7 @@ impl super::kind::Kind for Conditional {
             return Err(invalid);
         }
         let value = found.value;
-        if !size_fits(state, given.type_, given.size) {
-            return Err(invalid);
-        }
+        refuse_if(!size_fits(state, given.type_, given.size), invalid)?;
         if let Some(found) = state.conditions.get_mut(&condition) {
             found.taken = true;
         }

@@ -6,7 +6,7 @@ use super::node::Action;
 use super::{read_list, write_list};
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, refuse_if};
 use crate::state::State;
 
 /// What a node comes after, with the bytes of `CUgraphEdgeData`: ports, type and five that are
@@ -109,9 +109,7 @@ pub(crate) fn get_all(
     let state = driver.state();
     let graph = state.graph(graph.address())?;
     count.given()?;
-    if from.is_null() != to.is_null() {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    refuse_if(from.is_null() != to.is_null(), CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let (mut edges, mut heads) = (Vec::new(), Vec::new());
     for node in &graph.nodes {
         let after = &state.nodes[node].after;
@@ -227,9 +225,7 @@ pub(crate) fn add(
     for (to, edge) in pairs {
         is_within(&state, graph, to, edge)?;
         let here = state.node(to)?.after.iter().any(|other| other.from == edge.from);
-        if here || to == edge.from {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
+        refuse_if(here || to == edge.from, CUresult::CUDA_ERROR_INVALID_VALUE)?;
         edge.check(&state)?;
         if let Some(node) = state.nodes.get_mut(&to) {
             node.after.push(edge);

@@ -14,7 +14,7 @@ use crate::crash;
 use crate::driver::Driver;
 use crate::handle;
 use crate::launch::{Shape, read_params};
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, refuse_if};
 use crate::state::State;
 use crate::work::KernelWork;
 
@@ -205,18 +205,14 @@ impl Kind for Kernel {
             let found = state.functions.get(&func).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
             (func, found.kernel.unwrap_or(0), state.current()?)
         } else {
-            if !state.kernels.contains_key(&kern) {
-                return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
-            }
+            refuse_if(!state.kernels.contains_key(&kern), CUresult::CUDA_ERROR_INVALID_HANDLE)?;
             let context = state.or_current(value.ctx.addr())?;
             let device = state.context(context)?.device;
             (state.function_of(kern, device)?, kern, context)
         };
         let device = state.context(context)?.device;
         let (info, bound) = state.kernel_info(function)?;
-        if bound.is_some_and(|bound| bound != device) {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
+        refuse_if(bound.is_some_and(|bound| bound != device), CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let attributes = present.map(|kernel| kernel.attributes.clone()).unwrap_or_default();
         let former = present.map(|kernel| kernel.work.shape);
         let mut shape = Shape {

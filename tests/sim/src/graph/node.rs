@@ -12,7 +12,7 @@ use super::read_list;
 use crate::callback::Callback;
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, refuse_if};
 use crate::state::State;
 use crate::work::Work;
 
@@ -240,9 +240,7 @@ pub(crate) fn destroy(driver: &Driver, node: Ptr<CUgraphNode_st>) -> Answer {
     let Node { graph, ref action, .. } = *state.node(handle)?;
     let mut nodes = state.graph(graph)?.nodes.iter().filter_map(|node| state.nodes.get(node));
     let allocates = nodes.any(|node| matches!(node.action, Action::Allocate(_)));
-    if allocates || matches!(action, Action::Free(_)) {
-        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-    }
+    refuse_if(allocates || matches!(action, Action::Free(_)), CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
     state.not_captured_into(graph)?;
     state.remove_node(handle);
     let Some(graph) = state.graphs.get_mut(&graph) else { return Ok(()) };

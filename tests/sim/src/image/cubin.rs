@@ -14,7 +14,7 @@ use object::pod;
 use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
 
 use super::{Image, KernelInfo, Param, Target, Variable};
-use crate::pointer::Answer;
+use crate::pointer::{Answer, refuse_if};
 
 pub(super) const MAGIC: [u8; 4] = *b"\x7fELF";
 
@@ -66,13 +66,9 @@ fn parse(bytes: &[u8]) -> Answer<&Header> {
 /// Reads a cubin.
 pub(super) fn read(bytes: &[u8], target: Target) -> Answer<Image> {
     let header = parse(bytes)?;
-    if header.e_machine(LITTLE) != elf::EM_CUDA {
-        return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
-    }
+    refuse_if(header.e_machine(LITTLE) != elf::EM_CUDA, CUresult::CUDA_ERROR_INVALID_IMAGE)?;
     let architecture = Architecture::of(header);
-    if !architecture.runs_on(target.architecture) {
-        return Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU);
-    }
+    refuse_if(!architecture.runs_on(target.architecture), CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU)?;
     read_sections(header, bytes, architecture.number).ok_or(CUresult::CUDA_ERROR_INVALID_IMAGE)
 }
 
@@ -252,9 +248,7 @@ pub(super) fn len(read: impl Fn(u64, &mut [u8]) -> Answer) -> Answer<u64> {
     let count = u64::from(header.e_shnum(LITTLE));
     let start = header.e_shoff(LITTLE);
     // A file without sections says nothing, and is no image even to libraries, as recorded.
-    if count == 0 || u64::from(header.e_shentsize(LITTLE)) != SECTION {
-        return Err(invalid);
-    }
+    refuse_if(count == 0 || u64::from(header.e_shentsize(LITTLE)) != SECTION, invalid)?;
     let segments = u64::from(header.e_phnum(LITTLE)) * u64::from(header.e_phentsize(LITTLE));
     let mut end = HEADER;
     for (start, len) in [(start, count * SECTION), (header.e_phoff(LITTLE), segments)] {

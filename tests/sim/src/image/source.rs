@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use green_ctx_sys::CUresult;
 
 use super::{cubin, fatbin};
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, refuse_if};
 
 /// The most bytes of an image. More than that is a damaged header.
 const MAX_BYTES: u64 = 1 << 31;
@@ -25,9 +25,7 @@ pub(crate) fn for_library(image: Ptr<c_void>) -> Answer<Vec<u8>> {
         return from_memory(image.cast());
     }
     let wrapped = image.cast::<*mut u8>().element(WRAPPED).follow()?.given()?;
-    if magic(wrapped)? != fatbin::MAGIC {
-        return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
-    }
+    refuse_if(magic(wrapped)? != fatbin::MAGIC, CUresult::CUDA_ERROR_INVALID_IMAGE)?;
     fat_binary(wrapped)
 }
 
@@ -51,25 +49,17 @@ pub(crate) fn from_memory(image: Ptr<c_void>) -> Answer<Vec<u8>> {
 
 /// Reads an image from a file; `CUDA_ERROR_FILE_NOT_FOUND` where there is none.
 pub(crate) fn from_file(name: &CStr) -> Answer<Vec<u8>> {
-    if name.is_empty() {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    refuse_if(name.is_empty(), CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let missing = |_| CUresult::CUDA_ERROR_FILE_NOT_FOUND;
     let file = File::open(OsStr::from_bytes(name.to_bytes())).map_err(missing)?;
     let kind = file.metadata().map_err(missing)?.file_type();
     // A folder is opened like a file, and says that it is longer than any memory (recorded).
-    if kind.is_dir() {
-        return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-    }
+    refuse_if(kind.is_dir(), CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     // Other things may have no end. What the driver makes of them is not recorded.
-    if !kind.is_file() {
-        return Err(CUresult::CUDA_ERROR_FILE_NOT_FOUND);
-    }
+    refuse_if(!kind.is_file(), CUresult::CUDA_ERROR_FILE_NOT_FOUND)?;
     let mut bytes = Vec::new();
     file.take(MAX_BYTES).read_to_end(&mut bytes).map_err(missing)?;
-    if bytes.is_empty() {
-        return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
-    }
+    refuse_if(bytes.is_empty(), CUresult::CUDA_ERROR_INVALID_IMAGE)?;
     Ok(bytes)
 }
 

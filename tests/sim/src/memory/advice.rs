@@ -8,7 +8,7 @@ use green_ctx_sys::{CUmemLocationType as Type, CUresult};
 
 use super::{Allocation, Kind};
 use crate::driver::Driver;
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, refuse_if};
 use crate::state::State;
 
 /// Advice takes hold of whole pages of the host.
@@ -194,9 +194,7 @@ pub(crate) fn get_attributes(
     address: u64,
     len: usize,
 ) -> Answer {
-    if count == 0 || out.is_null() || bytes.is_null() {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    refuse_if(count == 0 || out.is_null() || bytes.is_null(), CUresult::CUDA_ERROR_INVALID_VALUE)?;
     (0..count).try_for_each(|index| {
         let attribute = attributes.given()?.element(index).read()?;
         let (out, bytes) = (out.element(index).follow()?, bytes.element(index).read()?);

@@ -10,7 +10,7 @@ use parking_lot::MutexGuard;
 
 use super::backing;
 use crate::driver::Driver;
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, refuse_if};
 use crate::state::State;
 use crate::work::{self, Copy, Place, Rows, Work};
 
@@ -281,9 +281,7 @@ impl Side {
         // Neither need be said where there is one row or one slice (header).
         let pitch = if self.pitch == 0 { line } else { self.pitch };
         let slice_height = if self.height == 0 { lines } else { self.height };
-        if pitch < line || slice_height < lines {
-            return Err(invalid);
-        }
+        refuse_if(pitch < line || slice_height < lines, invalid)?;
         let slice = pitch.checked_mul(slice_height).ok_or(invalid)?;
         let rows = Rows { width, height, depth, pitch, slice };
         let bytes = rows.extent().ok_or(invalid)?;

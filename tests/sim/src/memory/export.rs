@@ -10,7 +10,7 @@ use green_ctx_sys::{CUmemAllocationHandleType, CUmemPoolHandle_st, CUresult};
 use super::{backing, ipc};
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, refuse_if};
 use crate::state::State;
 
 /// What the contents of a file and the data of a pointer begin with.
@@ -36,9 +36,7 @@ pub(crate) fn pool(
     let mut state = driver.state();
     out.given()?;
     check_kind(kind, flags)?;
-    if !state.pools.get(pool.address())?.exported {
-        return Err(INVALID);
-    }
+    refuse_if(!state.pools.get(pool.address())?.exported, INVALID)?;
     let contents = ipc::handle(POOL, driver.slot, pool.address() as u64);
     let file = backing::unnamed_file(&contents.map(|byte| byte as u8));
     let file = file.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
@@ -95,9 +93,7 @@ pub(crate) fn import_pointer(
     let data = data.cast().read()?;
     let id = ipc::check(&data, POINTER, driver.slot, INVALID)?;
     let (base, _, of) = exported(&mut state, |_, other| other == id)?;
-    if state.pools.get(pool.address())?.imported != Some(of) {
-        return Err(INVALID);
-    }
+    refuse_if(state.pools.get(pool.address())?.imported != Some(of), INVALID)?;
     if let Some(allocation) = state.memory.get_mut(&base) {
         allocation.imports += 1;
     }

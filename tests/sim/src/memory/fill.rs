@@ -4,7 +4,7 @@ use green_ctx_sys::{CUresult, CUstream_st};
 use parking_lot::MutexGuard;
 
 use crate::driver::Driver;
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, refuse_if};
 use crate::state::State;
 use crate::work::{self, Fill, Rows, Work};
 
@@ -39,15 +39,11 @@ fn submit(
     // Where nothing is filled no place is wrong, as recorded.
     if bytes > 0 {
         let aligned = |number: u64| number.is_multiple_of(pattern.len() as u64);
-        if pitch < width || !aligned(to) || !endless && !aligned(pitch as u64) {
-            return Err(invalid);
-        }
+        refuse_if(pitch < width || !aligned(to) || !endless && !aligned(pitch as u64), invalid)?;
         let device = state.device_of_stream(stream);
         // A captured fill may be of what another node will allocate.
         let of_node = state.streams[&stream].capture.is_some() && state.is_reserved(to, bytes);
-        if !of_node && state.device_memory(device, to, bytes).is_none() {
-            return Err(invalid);
-        }
+        refuse_if(!of_node && state.device_memory(device, to, bytes).is_none(), invalid)?;
     }
     let fill = Fill { to, pattern: pattern.to_vec(), rows };
     Ok(work::submit(driver, state, stream, Work::Fill(fill))?.1.is_some())
@@ -172,9 +168,7 @@ fn write_value(
 ) -> Answer {
     let mut state = driver.state();
     let stream = state.stream(stream.address())?;
-    if flags & !NO_MEMORY_BARRIER != 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    refuse_if(flags & !NO_MEMORY_BARRIER != 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
     submit(driver, state, stream, to, value, line(1)).map(drop)
 }
 

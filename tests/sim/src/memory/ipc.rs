@@ -9,7 +9,7 @@ use green_ctx_sys::{CUevent_st, CUipcEventHandle_st, CUipcMemHandle_st, CUresult
 
 use super::Kind;
 use crate::driver::Driver;
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, refuse_if};
 
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`, which has to be asked for (header).
 const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
@@ -43,9 +43,7 @@ pub(super) fn check(
     if field(0) != kind {
         return Err(unlike);
     }
-    if field(1) != maker(slot) {
-        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-    }
+    refuse_if(field(1) != maker(slot), CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
     Ok(u64::from_ne_bytes(field(2)))
 }
 
@@ -72,9 +70,7 @@ pub(crate) fn open_memory(
     let mut state = driver.state();
     state.current()?;
     out.given()?;
-    if flags != LAZY_ENABLE_PEER_ACCESS {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    refuse_if(flags != LAZY_ENABLE_PEER_ACCESS, CUresult::CUDA_ERROR_INVALID_VALUE)?;
     check(&handle.reserved, MEMORY, driver.slot, CUresult::CUDA_ERROR_INVALID_VALUE)?;
     Err(CUresult::CUDA_ERROR_INVALID_CONTEXT)
 }

@@ -7,7 +7,7 @@ use green_ctx_sys::{CUcontext, CUmemoryPool, CUmemorytype, CUpointer_attribute, 
 use super::{Allocation, Kind};
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, refuse_if};
 use crate::state::State;
 
 /// The last attribute that the recorded driver's header has.
@@ -134,9 +134,7 @@ pub(crate) fn get_attribute(
     let mut state = driver.state();
     state.usable_if_current()?;
     out.given()?;
-    if is_unsimulated(attribute) {
-        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-    }
+    refuse_if(is_unsimulated(attribute), CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
     let value = state.pointer_attribute(attribute, address);
     value.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.write(out)
 }
@@ -152,16 +150,12 @@ pub(crate) fn get_attributes(
 ) -> Answer {
     let mut state = driver.state();
     state.usable_if_current()?;
-    if count == 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    refuse_if(count == 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
     attributes.given()?;
     out.given()?;
     for index in 0..count as usize {
         let attribute = attributes.element(index).read()?;
-        if is_unsimulated(attribute) {
-            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-        }
+        refuse_if(is_unsimulated(attribute), CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
         let default = default_of(attribute).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let value = state.pointer_attribute(attribute, address);
         if value.is_none() && attribute == CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE {
@@ -183,9 +177,7 @@ pub(crate) fn set_attribute(
     let mut state = driver.state();
     state.current()?;
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
-    if attribute != CUpointer_attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS {
-        return Err(invalid);
-    }
+    refuse_if(attribute != CUpointer_attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, invalid)?;
     let wanted: u32 = value.cast().read()?;
     let (base, _) = state.pointed_to(address).ok_or(invalid)?;
     if let Some(allocation) = state.memory.get_mut(&base) {

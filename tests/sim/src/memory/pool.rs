@@ -21,7 +21,7 @@ use crate::driver::Driver;
 use crate::graph::Action;
 use crate::graph::allocation::Allocate;
 use crate::handle::{self, Table};
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, refuse_if};
 use crate::race::Accessor;
 use crate::state::State;
 
@@ -456,9 +456,7 @@ pub(crate) fn destroy(driver: &Driver, pool: Ptr<CUmemPoolHandle_st>) -> Answer 
     let handle = pool.address();
     let device = state.pools.get(handle)?.device;
     let Pools { default, current, .. } = &mut state.pools;
-    if default[device] == handle {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    refuse_if(default[device] == handle, CUresult::CUDA_ERROR_INVALID_VALUE)?;
     if current[device] == handle {
         current[device] = default[device];
     }
@@ -528,9 +526,7 @@ pub(crate) fn set_attribute(
         // High-water marks can be set to zero alone, and go on from what there is (header).
         CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH
         | CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH => {
-            if value.cast::<u64>().read()? != 0 {
-                return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-            }
+            refuse_if(value.cast::<u64>().read()? != 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
             if attribute == CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH {
                 pool.used_high = pool.used;
             } else {
@@ -567,9 +563,7 @@ pub(crate) fn set_access(
         }
         // A pool's own device keeps its access, as recorded.
         let refused = if device == own { flags == NONE } else { !state.can_be_peers(device, own) };
-        if refused {
-            return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
-        }
+        refuse_if(refused, CUresult::CUDA_ERROR_INVALID_DEVICE)?;
         wanted.push((device, flags));
     }
     let pool = state.pools.get(pool.address())?;

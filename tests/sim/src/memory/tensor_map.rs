@@ -8,7 +8,7 @@ use std::ffi::c_void;
 use green_ctx_sys::CUresult;
 
 use crate::driver::Driver;
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, refuse_if};
 
 /// `CU_TENSOR_MAP_INTERLEAVE_NONE` and `CU_TENSOR_MAP_INTERLEAVE_32B`.
 const NOT_INTERLEAVED: u32 = 0;
@@ -107,9 +107,7 @@ impl Tensor {
 fn check_map(driver: &Driver, map: Ptr<c_void>) -> Answer<Ptr<[u8; 128]>> {
     let mut state = driver.state();
     state.current()?;
-    if state.profile.compute_capability.0 < 9 {
-        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-    }
+    refuse_if(state.profile.compute_capability.0 < 9, CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
     Ok(map.given()?.cast())
 }
 

@@ -13,7 +13,7 @@ use crate::graph::memcpy::Memcpy;
 use crate::graph::memset::Memset;
 use crate::graph::{Action, Owner};
 use crate::handle;
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, refuse_if};
 use crate::state::{State, thread};
 use crate::stream::NON_BLOCKING;
 use crate::work::Work;
@@ -293,9 +293,7 @@ impl State {
         if self.contexts[&context].legacy == stream {
             return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
         }
-        if self.streams[&stream].capture.is_some() {
-            return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
-        }
+        refuse_if(self.streams[&stream].capture.is_some(), CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
         let (graph, last) = into.unwrap_or_else(|| (self.add_graph(Owner::Capture), Vec::new()));
         let capture = Capture {
             thread: thread(),

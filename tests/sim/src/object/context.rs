@@ -11,7 +11,7 @@ use crate::clock::{Moment, cost};
 use crate::crash;
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, refuse_if};
 use crate::resource::{Structure, Workqueue};
 use crate::settings;
 use crate::sm_set::SmSet;
@@ -251,9 +251,7 @@ impl State {
 
     /// Sets the flags that the contexts of a device share.
     pub(crate) fn set_flags(&mut self, device: usize, flags: u32) -> Answer {
-        if flags & !KNOWN_FLAGS != 0 {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
+        refuse_if(flags & !KNOWN_FLAGS != 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
         self.devices[device].flags = flags;
         Ok(())
     }
@@ -280,9 +278,7 @@ impl State {
     pub(crate) fn record_context(&mut self, handle: usize, event: usize) -> Answer {
         self.own_not_capturing(handle)?;
         let device = self.contexts[&handle].device;
-        if self.event(event)?.device != device {
-            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
-        }
+        refuse_if(self.event(event)?.device != device, CUresult::CUDA_ERROR_INVALID_HANDLE)?;
         let mut busy = self.busy(handle);
         busy.time = busy.time.max(self.now);
         self.set_event(event, busy);
@@ -347,9 +343,7 @@ pub(crate) fn primary_get_state(
 pub(crate) fn primary_reset(driver: &Driver, ordinal: i32) -> Answer {
     let mut state = driver.state();
     let device = state.device(ordinal)?;
-    if !state.devices[device].greens.is_empty() {
-        return Err(CUresult::CUDA_ERROR_NOT_PERMITTED);
-    }
+    refuse_if(!state.devices[device].greens.is_empty(), CUresult::CUDA_ERROR_NOT_PERMITTED)?;
     state.deactivate_primary(device);
     Ok(())
 }
@@ -357,9 +351,7 @@ pub(crate) fn primary_reset(driver: &Driver, ordinal: i32) -> Answer {
 /// The stack takes any context that was ever one, as recorded: a destroyed green context is
 /// accepted, and its second life ends the process at exit.
 fn check_can_be_current(state: &State, handle: usize) -> Answer {
-    if handle == 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    refuse_if(handle == 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let context = state.known_context(handle)?;
     if context.green && !context.alive {
         crash::abort_at_exit();

@@ -13,7 +13,7 @@ use crate::clock::cost;
 use crate::context::{Context, KNOWN_FLAGS};
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, refuse_if};
 use crate::state::State;
 
 /// The bits of the flags that say how to wait, of which one can be set.
@@ -67,9 +67,7 @@ impl State {
     /// The entry of a context, provided that a program created it.
     fn entry_of(&self, context: usize) -> Answer<usize> {
         let entry = self.known_context(context)?.device;
-        if entry < self.ordinals {
-            return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
-        }
+        refuse_if(entry < self.ordinals, CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
         let alive = self.contexts[&context].alive;
         if alive { Ok(entry) } else { Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED) }
     }
@@ -144,9 +142,7 @@ pub(crate) fn attach(driver: &Driver, out: Ptr<*mut CUctx_st>, flags: u32) -> An
     let mut state = driver.state();
     let current = state.current()?;
     out.given()?;
-    if flags != 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    refuse_if(flags != 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let entry = state.entry_of(current)?;
     state.devices[entry].retains += 1;
     out.write(handle::pointer(current))
@@ -156,9 +152,7 @@ pub(crate) fn attach(driver: &Driver, out: Ptr<*mut CUctx_st>, flags: u32) -> An
 pub(crate) fn detach(driver: &Driver, context: Ptr<CUctx_st>) -> Answer {
     let mut state = driver.state();
     let current = state.current()?;
-    if current != context.address() {
-        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
-    }
+    refuse_if(current != context.address(), CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
     let entry = state.entry_of(current)?;
     if state.devices[entry].retains > 1 {
         state.devices[entry].retains -= 1;

@@ -7,7 +7,7 @@ use crate::clock::{Moment, cost};
 use crate::driver::Driver;
 use crate::graph::Action;
 use crate::handle;
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, refuse_if};
 use crate::state::State;
 
 /// `CU_EVENT_DISABLE_TIMING` and `CU_EVENT_INTERPROCESS`; with `CU_EVENT_BLOCKING_SYNC` all flags.
@@ -76,9 +76,7 @@ pub(crate) fn create(driver: &Driver, out: Ptr<*mut CUevent_st>, flags: u32) -> 
     let context = state.current()?;
     out.given()?;
     let interprocess = flags & INTERPROCESS != 0 && flags & DISABLE_TIMING == 0;
-    if flags & !KNOWN_FLAGS != 0 || interprocess {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    refuse_if(flags & !KNOWN_FLAGS != 0 || interprocess, CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let device = state.contexts[&context].device;
     let primary_id = state.contexts[&state.devices[device].primary].id;
     let event = Event { device, primary_id, flags, recorded: None, captured: None, counted: true };
@@ -99,9 +97,7 @@ pub(crate) fn record(driver: &Driver, event: Ptr<CUevent_st>, stream: Ptr<CUstre
     let handle = state.stream(stream.address())?;
     let device = state.event(event.address())?.device;
     let context = state.streams[&handle].context;
-    if state.contexts[&context].device != device {
-        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
-    }
+    refuse_if(state.contexts[&context].device != device, CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     if let Some(captured) = state.captured_event(handle) {
         if let Some(event) = state.events.get_mut(&event.address()) {
             event.captured = Some(captured);
@@ -129,12 +125,8 @@ pub(crate) fn record_with_flags(
     let mut state = driver.state();
     let handle = state.stream(stream.address())?;
     state.event(event.address())?;
-    if flags != EXTERNAL {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    if state.capturing(handle)?.is_none() {
-        return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
-    }
+    refuse_if(flags != EXTERNAL, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    refuse_if(state.capturing(handle)?.is_none(), CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
     state.capture_action(handle, Action::RecordEvent(event.address()), 0)
 }
 
@@ -176,8 +168,6 @@ pub(crate) fn elapsed_time(
         }
     };
     let (start, end) = (time(start.address())?, time(end.address())?);
-    if start.max(end) > state.now {
-        return Err(CUresult::CUDA_ERROR_NOT_READY);
-    }
+    refuse_if(start.max(end) > state.now, CUresult::CUDA_ERROR_NOT_READY)?;
     out.write((end as f64 - start as f64) as f32 / 1e6)
 }

@@ -10,7 +10,7 @@ use crate::context::{Context, Partition};
 use crate::crash;
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, refuse_if};
 use crate::stream::NON_BLOCKING;
 
 /// `CU_GREEN_CTX_DEFAULT_STREAM`.
@@ -33,9 +33,7 @@ pub(crate) fn create(
     let (sms, workqueue) = if desc.is_null() {
         (Partition::all(state.profile), None)
     } else if let Some(descriptor) = state.descriptors.get(&desc.address()) {
-        if descriptor.device != device {
-            return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
-        }
+        refuse_if(descriptor.device != device, CUresult::CUDA_ERROR_INVALID_DEVICE)?;
         (descriptor.sms.clone(), descriptor.workqueue)
     } else {
         // A descriptor is followed without a check, as recorded.
@@ -68,9 +66,7 @@ pub(crate) fn destroy(driver: &Driver, green: Ptr<CUgreenCtx_st>) -> Answer {
     state.now += 2 * cost::LAUNCH;
     let context = state.contexts.get_mut(&green.address()).filter(|context| context.green);
     let context = context.ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
-    if !context.alive {
-        return Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED);
-    }
+    refuse_if(!context.alive, CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)?;
     context.alive = false;
     let device = context.device;
     let streams = state.streams.values().filter(|stream| stream.context == green.address());
@@ -134,9 +130,7 @@ pub(crate) fn stream_create(
     let mut state = driver.state();
     state.green(green.address())?;
     out.given()?;
-    if flags != NON_BLOCKING {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    refuse_if(flags != NON_BLOCKING, CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let stream = state.create_stream(green.address(), flags, priority)?;
     out.write(handle::pointer(stream))
 }

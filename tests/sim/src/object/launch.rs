@@ -9,7 +9,7 @@ use crate::driver::Driver;
 use crate::image::KernelInfo;
 use crate::kernel::blocks;
 use crate::library::Limits;
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, refuse_if};
 use crate::profile::attribute;
 use crate::state::State;
 use crate::trace::Launch;
@@ -85,9 +85,7 @@ impl Shape {
 /// The size of a cluster; `CUDA_ERROR_INVALID_CLUSTER_SIZE` where it is larger than `most`.
 pub(crate) fn check_cluster(cluster: [u32; 3], most: u32) -> Answer<u32> {
     let size = cluster.iter().fold(1_u32, |size, &side| size.saturating_mul(side));
-    if size == 0 || size > most {
-        return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
-    }
+    refuse_if(size == 0 || size > most, CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE)?;
     Ok(size)
 }
 
@@ -128,9 +126,7 @@ pub(crate) fn read_params(
     /// `CU_LAUNCH_PARAM_BUFFER_POINTER` and `CU_LAUNCH_PARAM_BUFFER_SIZE`.
     const BUFFER_POINTER: usize = 1;
     const BUFFER_SIZE: usize = 2;
-    if !params.is_null() && !extra.is_null() {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    refuse_if(!params.is_null() && !extra.is_null(), CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let mut bytes = vec![0; info.param_bytes()];
     if extra.is_null() {
         for (index, param) in info.params.iter().enumerate() {
@@ -152,9 +148,7 @@ pub(crate) fn read_params(
     let (Some(buffer), Some(size)) = (buffer, size) else {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     };
-    if size < bytes.len() {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    refuse_if(size < bytes.len(), CUresult::CUDA_ERROR_INVALID_VALUE)?;
     buffer.read_bytes(&mut bytes)?;
     Ok(bytes)
 }
@@ -174,9 +168,7 @@ fn launch(
     let stream = state.stream(stream)?;
     let context = &state.contexts[&state.streams[&stream].context];
     let device = context.device;
-    if bound.is_some_and(|bound| bound != device) {
-        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
-    }
+    refuse_if(bound.is_some_and(|bound| bound != device), CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     let blocks_per_sm = state.fit(function.address(), device, &mut shape)?;
     let context = &state.contexts[&state.streams[&stream].context];
     let resident = u64::from(context.sms.set.len()) * u64::from(blocks_per_sm);

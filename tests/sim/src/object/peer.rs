@@ -6,7 +6,7 @@
 use green_ctx_sys::{CUctx_st, CUresult};
 
 use crate::driver::Driver;
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, refuse_if};
 use crate::state::State;
 
 impl State {
@@ -27,15 +27,9 @@ impl State {
 pub(crate) fn enable(driver: &Driver, peer: Ptr<CUctx_st>, flags: u32) -> Answer {
     let mut state = driver.state();
     let pair = state.peer(peer)?;
-    if flags != 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    if !state.can_be_peers(pair.0, pair.1) {
-        return Err(CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
-    }
-    if state.peers.contains(&pair) {
-        return Err(CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
-    }
+    refuse_if(flags != 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    refuse_if(!state.can_be_peers(pair.0, pair.1), CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)?;
+    refuse_if(state.peers.contains(&pair), CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)?;
     state.peers.push(pair);
     Ok(())
 }
@@ -45,10 +39,7 @@ pub(crate) fn disable(driver: &Driver, peer: Ptr<CUctx_st>) -> Answer {
     let pair = state.peer(peer)?;
     let before = state.peers.len();
     state.peers.retain(|enabled| *enabled != pair);
-    if state.peers.len() == before {
-        return Err(CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
-    }
-    Ok(())
+    refuse_if(state.peers.len() == before, CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED)
 }
 
 pub(crate) fn can_access(driver: &Driver, out: Ptr<i32>, ordinal: i32, peer: i32) -> Answer {

@@ -13,7 +13,7 @@ use crate::context::Partition;
 use crate::crash;
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, refuse_if};
 use crate::sm_set::SmSet;
 use crate::state::State;
 use crate::topology::{SplitError, is_fine, join};
@@ -163,9 +163,7 @@ impl State {
     }
 
     fn decode(&mut self, bytes: &Bytes) -> Answer<Resource> {
-        if get(bytes, 0) != SM {
-            return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE);
-        }
+        refuse_if(get(bytes, 0) != SM, CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE)?;
         let resource = self.resources.find(get(bytes, TOKEN));
         let resource = resource.ok_or(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION)?;
         // From the minimum on it is information only; everything before must be untouched.
@@ -272,12 +270,8 @@ pub(crate) fn split_by_count(
     state.now += cost::LAUNCH / 2;
     let capacity = groups.read()?;
     let input = state.decode(&read(input)?)?;
-    if !result.is_null() && capacity == 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    if input.origin != Origin::Owner {
-        return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
-    }
+    refuse_if(!result.is_null() && capacity == 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    refuse_if(input.origin != Origin::Owner, CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION)?;
     let wanted = (!result.is_null()).then_some(capacity);
     let topology = &state.profile.topology;
     let split = topology.split(input.sms, input.fine, wanted, flags, minimum);

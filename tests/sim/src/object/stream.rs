@@ -13,7 +13,7 @@ use crate::driver::Driver;
 use crate::event::EXTERNAL;
 use crate::graph::Action;
 use crate::handle::{self, Table};
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, refuse_if};
 use crate::state::{State, thread};
 
 /// `CU_STREAM_NON_BLOCKING`.
@@ -124,9 +124,7 @@ impl State {
         flags: u32,
         priority: i32,
     ) -> Answer<usize> {
-        if flags & !NON_BLOCKING != 0 {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
+        refuse_if(flags & !NON_BLOCKING != 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let (least, greatest) = self.profile.stream_priorities;
         let flags = flags | self.contexts[&context].stream_flags();
         let id = self.contexts[&context].id;
@@ -157,9 +155,7 @@ impl State {
             return Ok(handle);
         }
         // From 13.1 a stream that outlived its green context has its own error (its header).
-        if self.version >= 13_010 && context.green {
-            return Err(CUresult::CUDA_ERROR_STREAM_DETACHED);
-        }
+        refuse_if(self.version >= 13_010 && context.green, CUresult::CUDA_ERROR_STREAM_DETACHED)?;
         Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)
     }
 
@@ -168,9 +164,7 @@ impl State {
     fn per_thread_stream(&mut self) -> Answer<usize> {
         let current = self.current()?;
         let Context { green, id, per_thread, .. } = &self.contexts[&current];
-        if *green {
-            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
-        }
+        refuse_if(*green, CUresult::CUDA_ERROR_INVALID_HANDLE)?;
         if let Some(&(_, stream)) = per_thread.iter().find(|(number, _)| *number == thread()) {
             return Ok(stream);
         }
@@ -331,9 +325,7 @@ pub(crate) fn wait_event(
     let state = &mut *state;
     let handle = state.stream(stream.address())?;
     state.event(event.address())?;
-    if flags > EXTERNAL {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    refuse_if(flags > EXTERNAL, CUresult::CUDA_ERROR_INVALID_VALUE)?;
     if flags == EXTERNAL && state.capturing(handle)?.is_some() {
         return state.capture_action(handle, Action::WaitEvent(event.address()), 0);
     }

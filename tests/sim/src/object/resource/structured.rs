@@ -12,7 +12,7 @@ use crate::Profile;
 use crate::clock::cost;
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, refuse_if};
 use crate::sm_set::SmSet;
 use crate::state::State;
 use crate::topology::{GroupRequest, Locality};
@@ -57,9 +57,7 @@ fn request(
     version: u32,
     params: &CU_DEV_SM_RESOURCE_GROUP_PARAMS,
 ) -> Answer<GroupRequest> {
-    if params.flags & !known_flags(version) != 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    refuse_if(params.flags & !known_flags(version) != 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let near = match params.flags & (LOCALITY_DOMAIN | SUPPLEMENTAL_SMS) {
         0 => profile.topology.all(),
         // A modifier of a flag that is not there. The header does not say.
@@ -70,9 +68,7 @@ fn request(
         }),
     };
     // In a domain that is not there are no SMs.
-    if near.is_empty() {
-        return Err(CONFIGURATION);
-    }
+    refuse_if(near.is_empty(), CONFIGURATION)?;
     let pair = profile.topology.fine_unit;
     let coscheduled = match (params.coscheduledSmCount, params.smCount) {
         // From 13.4 on whoever discovers without a constraint finds every SM
@@ -84,15 +80,11 @@ fn request(
     };
     let most = if profile.compute_capability.0 >= 9 { 32 } else { 2 };
     // SMs come in pairs. That an odd size is refused is not recorded.
-    if !coscheduled.is_multiple_of(pair) || coscheduled > most {
-        return Err(CONFIGURATION);
-    }
+    refuse_if(!coscheduled.is_multiple_of(pair) || coscheduled > most, CONFIGURATION)?;
     let backfill = params.flags & BACKFILL != 0;
     // That a count is a multiple, where it must be, and no more than there is, shows when the SMs are
     // chosen.
-    if !params.smCount.is_multiple_of(2) {
-        return Err(CONFIGURATION);
-    }
+    refuse_if(!params.smCount.is_multiple_of(2), CONFIGURATION)?;
     let count = (params.smCount != 0).then_some(params.smCount);
     // A preference that is no multiple counts as the multiple below. It is a hint, so that none is
     // refused; the header does not say.
@@ -128,14 +120,10 @@ pub(crate) fn split(
 ) -> Answer {
     let mut state = driver.state();
     state.now += cost::LAUNCH / 2;
-    if groups == 0 || flags != 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    refuse_if(groups == 0 || flags != 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
     params.given()?;
     let input = state.decode(&read(input)?)?;
-    if input.origin == Origin::Part {
-        return Err(CONFIGURATION);
-    }
+    refuse_if(input.origin == Origin::Part, CONFIGURATION)?;
     let asked = (0..groups as usize).map(|index| params.element(index).read());
     let mut asked = asked.collect::<Answer<Vec<_>>>()?;
     let requests = asked.iter().map(|asked| request(state.profile, state.version, asked));
@@ -151,9 +139,7 @@ pub(crate) fn split(
     let mut chosen = Vec::new();
     for (request, asked) in requests.into_iter().zip(&mut asked) {
         let sms = state.profile.topology.gather(free, request).ok_or(CONFIGURATION)?;
-        if sms.is_empty() && !result.is_null() {
-            return Err(CONFIGURATION);
-        }
+        refuse_if(sms.is_empty() && !result.is_null(), CONFIGURATION)?;
         free = free.difference(sms);
         asked.smCount = sms.len();
         let domain = if asked.flags & LOCALITY_DOMAIN != 0 { asked.localityDomainId } else { 0 };
