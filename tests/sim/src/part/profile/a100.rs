@@ -1,6 +1,7 @@
 //! NVIDIA A100 (SXM4, 80 GB). Nothing was recorded on one.
 
-use super::{H200, MIB, Origin, Profile, Provenance, Source, common};
+use super::provenance::documented;
+use super::{H200, MIB, Profile, Provenance, common};
 use crate::topology::Topology;
 
 pub(super) const A100: Profile = Profile {
@@ -9,16 +10,11 @@ pub(super) const A100: Profile = Profile {
     provenance: Provenance {
         recorded: None,
         sources: &[
-            Source {
-                data: "SM count and GPCs",
-                origin: Origin::Documented,
-                from: "the white paper of the A100 architecture",
-            },
-            Source {
-                data: "memory and attributes",
-                origin: Origin::Documented,
-                from: "the data sheet of the A100 and the CUDA programming guide",
-            },
+            documented("SM count and GPCs", "the white paper of the A100 architecture"),
+            documented(
+                "memory and attributes",
+                "the data sheet of the A100 and the CUDA programming guide",
+            ),
             common::USABLE_MEMORY,
             common::LIMITS,
             common::WORKQUEUES,

@@ -1,6 +1,7 @@
 //! NVIDIA B200. Nothing was recorded on one.
 
-use super::{H200, MIB, Origin, Profile, Provenance, Source, common};
+use super::provenance::{documented, modelled, reported};
+use super::{H200, MIB, Profile, Provenance, common};
 use crate::topology::Topology;
 
 pub(super) const B200: Profile = Profile {
@@ -9,36 +10,15 @@ pub(super) const B200: Profile = Profile {
     provenance: Provenance {
         recorded: None,
         sources: &[
-            Source {
-                data: "SM count",
-                origin: Origin::Documented,
-                from: "the Blackwell tuning guide and the data sheet of HGX B200",
-            },
-            Source {
-                data: "GPCs",
-                origin: Origin::Modelled,
-                from: "148 SMs spread evenly over two dies of four GPCs",
-            },
-            Source {
-                data: "locality domains, from 13.4 on",
-                origin: Origin::Modelled,
-                from: "one domain for each die, by the header of 13.5",
-            },
-            Source {
-                data: "memory, memory bus and L2",
-                origin: Origin::Reported,
-                from: "https://github.com/pytorch/ao/pull/4002",
-            },
-            Source {
-                data: "attributes",
-                origin: Origin::Documented,
-                from: "the CUDA programming guide",
-            },
-            Source {
-                data: "clock",
-                origin: Origin::Reported,
-                from: "nvidia-smi, as its users print it",
-            },
+            documented("SM count", "the Blackwell tuning guide and the data sheet of HGX B200"),
+            modelled("GPCs", "148 SMs spread evenly over two dies of four GPCs"),
+            modelled(
+                "locality domains, from 13.4 on",
+                "one domain for each die, by the header of 13.5",
+            ),
+            reported("memory, memory bus and L2", "https://github.com/pytorch/ao/pull/4002"),
+            documented("attributes", "the CUDA programming guide"),
+            reported("clock", "nvidia-smi, as its users print it"),
             common::LIMITS,
             common::WORKQUEUES,
             common::AS_ON_H200,

@@ -1,6 +1,7 @@
 //! What parts have in common: of all, of an architecture, of a kind of product.
 
-use super::{Origin, Source};
+use super::Source;
+use super::provenance::{documented, modelled, reported};
 
 /// Attributes by number, with their values.
 type Attributes = &'static [(u32, i32)];
@@ -8,32 +9,24 @@ type Attributes = &'static [(u32, i32)];
 /// The default of `CUDA_DEVICE_MAX_CONNECTIONS` in CUDA's documentation.
 pub(super) const WORKQUEUE_LIMIT: u32 = 8;
 
-pub(super) const WORKQUEUES: Source = Source {
-    data: "workqueue limit",
-    origin: Origin::Documented,
-    from: "the default of CUDA_DEVICE_MAX_CONNECTIONS",
-};
+pub(super) const WORKQUEUES: Source =
+    documented("workqueue limit", "the default of CUDA_DEVICE_MAX_CONNECTIONS");
 
 /// Memory that is less than the data sheet's round figure.
-pub(super) const USABLE_MEMORY: Source = Source {
-    data: "usable memory",
-    origin: Origin::Reported,
-    from: "nvidia-smi, as its users print it",
-};
+pub(super) const USABLE_MEMORY: Source =
+    reported("usable memory", "nvidia-smi, as its users print it");
 
 /// Of parts that were not recorded.
-pub(super) const LIMITS: Source = Source {
-    data: "minimum and alignment",
-    origin: Origin::Documented,
-    from: "the guidelines for compute capabilities in cuda.h of 13.0 and 13.5",
-};
+pub(super) const LIMITS: Source = documented(
+    "minimum and alignment",
+    "the guidelines for compute capabilities in cuda.h of 13.0 and 13.5",
+);
 
 /// Of parts that were not recorded.
-pub(super) const AS_ON_H200: Source = Source {
-    data: "rules of splits, contexts' memory, transfer rates, statuses",
-    origin: Origin::Modelled,
-    from: "those of the recorded H200",
-};
+pub(super) const AS_ON_H200: Source = modelled(
+    "rules of splits, contexts' memory, transfer rates, statuses",
+    "those of the recorded H200",
+);
 
 /// Attributes of every part, from the technical specifications of the CUDA programming guide, and
 /// features that every part from compute capability 8.0 on has.

@@ -5,9 +5,8 @@
 //! SMs with the time on all of them.
 
 use super::h200;
-use super::{
-    H200, MIB, Origin, Profile, Provenance, Record, Source, TransferRate, TransferRates, common,
-};
+use super::provenance::{documented, modelled, recorded};
+use super::{H200, MIB, Profile, Provenance, Record, TransferRate, TransferRates, common};
 
 /// Bytes per microsecond. The record has no times, only how they compare: on 8 SMs a copy takes 1.5
 /// to 5 times as long as on all of them, on 32 SMs at most 1.5 times, in a graph as in a stream; a
@@ -30,38 +29,17 @@ pub(super) const H100: Profile = Profile {
     provenance: Provenance {
         recorded: Some(Record { driver: "580.159.04", version: 13_000 }),
         sources: &[
-            Source {
-                data: "SM ids, splits and clusters",
-                origin: Origin::Recorded,
-                from: "the conformance record",
-            },
-            Source {
-                data: "symbols, statuses and priorities",
-                origin: Origin::Recorded,
-                from: "the conformance record",
-            },
-            Source {
-                data: "memory and attributes",
-                origin: Origin::Documented,
-                from: "the data sheet of the H100 and the CUDA programming guide",
-            },
+            recorded("SM ids, splits and clusters", "the conformance record"),
+            recorded("symbols, statuses and priorities", "the conformance record"),
+            documented(
+                "memory and attributes",
+                "the data sheet of the H100 and the CUDA programming guide",
+            ),
             common::USABLE_MEMORY,
             common::WORKQUEUES,
-            Source {
-                data: "transfer rates",
-                origin: Origin::Modelled,
-                from: "those of the H200, fitted to the recorded ratios",
-            },
-            Source {
-                data: "memory that contexts take",
-                origin: Origin::Modelled,
-                from: "measured on an H200",
-            },
-            Source {
-                data: "splits in no case",
-                origin: Origin::Modelled,
-                from: "the rules that give the recorded ones",
-            },
+            modelled("transfer rates", "those of the H200, fitted to the recorded ratios"),
+            modelled("memory that contexts take", "measured on an H200"),
+            modelled("splits in no case", "the rules that give the recorded ones"),
         ],
     },
     first_driver: 0,

@@ -1,8 +1,7 @@
 //! NVIDIA H200, recorded case by case.
 
-use super::{
-    MIB, Origin, Profile, Provenance, Record, Source, TransferRate, TransferRates, common,
-};
+use super::provenance::{documented, modelled, recorded};
+use super::{MIB, Profile, Provenance, Record, TransferRate, TransferRates, common};
 use crate::topology::{RecordedSplit, Topology};
 
 /// The groups that SMs outside whole units help to fill. All other recorded splits of the device
@@ -77,32 +76,15 @@ pub(crate) const H200: Profile = Profile {
     provenance: Provenance {
         recorded: Some(Record { driver: "580.159.04", version: 13_000 }),
         sources: &[
-            Source {
-                data: "SM ids, splits and clusters",
-                origin: Origin::Recorded,
-                from: "the conformance record",
-            },
-            Source {
-                data: "symbols, statuses and priorities",
-                origin: Origin::Recorded,
-                from: "the conformance record",
-            },
-            Source {
-                data: "memory that contexts take, transfer rates",
-                origin: Origin::Recorded,
-                from: "measured once, rounded",
-            },
-            Source {
-                data: "memory and attributes",
-                origin: Origin::Documented,
-                from: "the data sheet of the H200 and the CUDA programming guide",
-            },
+            recorded("SM ids, splits and clusters", "the conformance record"),
+            recorded("symbols, statuses and priorities", "the conformance record"),
+            recorded("memory that contexts take, transfer rates", "measured once, rounded"),
+            documented(
+                "memory and attributes",
+                "the data sheet of the H200 and the CUDA programming guide",
+            ),
             common::WORKQUEUES,
-            Source {
-                data: "splits in no case",
-                origin: Origin::Modelled,
-                from: "the rules that give the recorded ones",
-            },
+            modelled("splits in no case", "the rules that give the recorded ones"),
         ],
     },
     first_driver: 0,

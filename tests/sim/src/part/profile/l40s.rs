@@ -4,7 +4,8 @@
 //! (<https://github.com/pytorch/pytorch/issues/195378>), which the header rules out and nothing
 //! explains; here it has 120. That 22 and a remainder of 120 make 142 is in the same report.
 
-use super::{H200, MIB, Origin, Profile, Provenance, Source, common};
+use super::provenance::{documented, reported};
+use super::{H200, MIB, Profile, Provenance, common};
 use crate::topology::Topology;
 
 pub(super) const L40S: Profile = Profile {
@@ -13,21 +14,12 @@ pub(super) const L40S: Profile = Profile {
     provenance: Provenance {
         recorded: None,
         sources: &[
-            Source {
-                data: "SM count and GPCs",
-                origin: Origin::Documented,
-                from: "the data sheet of the L40S and the Ada white paper",
-            },
-            Source {
-                data: "memory and attributes",
-                origin: Origin::Documented,
-                from: "the data sheet of the L40S and the CUDA programming guide",
-            },
-            Source {
-                data: "usable memory",
-                origin: Origin::Reported,
-                from: "https://github.com/akash-network/provider-configs/pull/99",
-            },
+            documented("SM count and GPCs", "the data sheet of the L40S and the Ada white paper"),
+            documented(
+                "memory and attributes",
+                "the data sheet of the L40S and the CUDA programming guide",
+            ),
+            reported("usable memory", "https://github.com/akash-network/provider-configs/pull/99"),
             common::LIMITS,
             common::WORKQUEUES,
             common::AS_ON_H200,

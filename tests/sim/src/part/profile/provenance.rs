@@ -60,6 +60,26 @@ pub enum Origin {
     Modelled,
 }
 
+/// Data that hardware answered.
+pub(super) const fn recorded(data: &'static str, from: &'static str) -> Source {
+    Source { data, origin: Origin::Recorded, from }
+}
+
+/// Data that the vendor published.
+pub(super) const fn documented(data: &'static str, from: &'static str) -> Source {
+    Source { data, origin: Origin::Documented, from }
+}
+
+/// Data that users of the part published.
+pub(super) const fn reported(data: &'static str, from: &'static str) -> Source {
+    Source { data, origin: Origin::Reported, from }
+}
+
+/// Data that nothing public gives.
+pub(super) const fn modelled(data: &'static str, from: &'static str) -> Source {
+    Source { data, origin: Origin::Modelled, from }
+}
+
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -6,7 +6,8 @@
 //! counts these are they do not say. Here it follows from the GPCs: each of 12 SMs holds one set of
 //! 8 that are scheduled together, so that two equal groups have 8, 16 or 24 SMs, and not 32 or 40.
 
-use super::{H200, MIB, Origin, Profile, Provenance, Source, common};
+use super::provenance::{documented, modelled};
+use super::{H200, MIB, Profile, Provenance, common};
 use crate::topology::Topology;
 
 pub(super) const RTX5080: Profile = Profile {
@@ -15,21 +16,15 @@ pub(super) const RTX5080: Profile = Profile {
     provenance: Provenance {
         recorded: None,
         sources: &[
-            Source {
-                data: "SM count and GPCs",
-                origin: Origin::Documented,
-                from: "the RTX Blackwell white paper",
-            },
-            Source {
-                data: "accepted counts",
-                origin: Origin::Modelled,
-                from: "the GPCs, and https://github.com/NVIDIA/cuda-python/issues/2025",
-            },
-            Source {
-                data: "memory and attributes",
-                origin: Origin::Documented,
-                from: "the RTX Blackwell white paper and the CUDA programming guide",
-            },
+            documented("SM count and GPCs", "the RTX Blackwell white paper"),
+            modelled(
+                "accepted counts",
+                "the GPCs, and https://github.com/NVIDIA/cuda-python/issues/2025",
+            ),
+            documented(
+                "memory and attributes",
+                "the RTX Blackwell white paper and the CUDA programming guide",
+            ),
             common::USABLE_MEMORY,
             common::LIMITS,
             common::WORKQUEUES,

@@ -1,6 +1,7 @@
 //! NVIDIA GeForce RTX 5090. Nothing was recorded on one.
 
-use super::{H200, Origin, Profile, Provenance, Source, common};
+use super::provenance::{documented, modelled, reported};
+use super::{H200, Profile, Provenance, common};
 use crate::topology::Topology;
 
 pub(super) const RTX5090: Profile = Profile {
@@ -9,26 +10,13 @@ pub(super) const RTX5090: Profile = Profile {
     provenance: Provenance {
         recorded: None,
         sources: &[
-            Source {
-                data: "SM count and number of GPCs",
-                origin: Origin::Documented,
-                from: "the RTX Blackwell white paper",
-            },
-            Source {
-                data: "TPCs of each GPC",
-                origin: Origin::Modelled,
-                from: "85 TPCs spread evenly over 11 GPCs",
-            },
-            Source {
-                data: "memory, memory bus and L2",
-                origin: Origin::Reported,
-                from: "https://github.com/NVIDIA/nccl/issues/1637",
-            },
-            Source {
-                data: "attributes",
-                origin: Origin::Documented,
-                from: "the RTX Blackwell white paper and the CUDA programming guide",
-            },
+            documented("SM count and number of GPCs", "the RTX Blackwell white paper"),
+            modelled("TPCs of each GPC", "85 TPCs spread evenly over 11 GPCs"),
+            reported("memory, memory bus and L2", "https://github.com/NVIDIA/nccl/issues/1637"),
+            documented(
+                "attributes",
+                "the RTX Blackwell white paper and the CUDA programming guide",
+            ),
             common::LIMITS,
             common::WORKQUEUES,
             common::AS_ON_H200,

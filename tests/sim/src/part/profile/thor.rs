@@ -5,7 +5,8 @@
 //! longer expect that two groups of the minimum can be split off; which counts can is not public,
 //! and here all even ones can.
 
-use super::{H200, MIB, Origin, Profile, Provenance, Source, common};
+use super::provenance::{documented, modelled, reported};
+use super::{H200, MIB, Profile, Provenance, common};
 use crate::topology::Topology;
 
 pub(super) const THOR: Profile = Profile {
@@ -14,36 +15,15 @@ pub(super) const THOR: Profile = Profile {
     provenance: Provenance {
         recorded: None,
         sources: &[
-            Source {
-                data: "SM count",
-                origin: Origin::Documented,
-                from: "the data sheet of the Jetson AGX Thor",
-            },
-            Source {
-                data: "GPCs",
-                origin: Origin::Modelled,
-                from: "10 TPCs spread evenly over 3 GPCs",
-            },
-            Source {
-                data: "minimum and alignment",
-                origin: Origin::Documented,
-                from: "the guideline for Tegra SoCs in cuda.h of 13.5",
-            },
-            Source {
-                data: "memory and attributes",
-                origin: Origin::Documented,
-                from: "the data sheet of the Jetson AGX Thor, the CUDA programming guide",
-            },
-            Source {
-                data: "memory clock and bus of 0",
-                origin: Origin::Reported,
-                from: "https://github.com/openxla/xla/pull/36970",
-            },
-            Source {
-                data: "L2 and shared memory",
-                origin: Origin::Reported,
-                from: "https://github.com/apache/tvm/pull/20259",
-            },
+            documented("SM count", "the data sheet of the Jetson AGX Thor"),
+            modelled("GPCs", "10 TPCs spread evenly over 3 GPCs"),
+            documented("minimum and alignment", "the guideline for Tegra SoCs in cuda.h of 13.5"),
+            documented(
+                "memory and attributes",
+                "the data sheet of the Jetson AGX Thor, the CUDA programming guide",
+            ),
+            reported("memory clock and bus of 0", "https://github.com/openxla/xla/pull/36970"),
+            reported("L2 and shared memory", "https://github.com/apache/tvm/pull/20259"),
             common::WORKQUEUES,
             common::AS_ON_H200,
         ],
