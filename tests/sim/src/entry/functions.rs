@@ -2,14 +2,16 @@
 //!
 //! `generated.rs` lists every function that a driver of CUDA 13.5 exports, with its version and
 //! arguments. This file has the handler for each that is simulated. A form for the per-thread default
-//! stream has the handler of the plain form. The others are exported by the `libcuda.so.1`, refuse,
-//! and are not found by `cuGetProcAddress`.
+//! stream has the handler of the plain form, and an older form that of the newest, with nothing for
+//! what it does not have. The others are exported by the `libcuda.so.1`, refuse, and are not found by
+//! `cuGetProcAddress`.
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 
 use green_ctx_sys::*;
 
-use crate::pointer::Argument;
+use crate::memory::copy::Unified;
+use crate::pointer::{Argument, Ptr};
 use crate::sim::GetProcAddress;
 use crate::slot::SLOTS;
 use crate::{
@@ -51,6 +53,9 @@ impl Function {
     }
 }
 
+/// How captures are made that cannot be told otherwise.
+const GLOBAL: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+
 /// The function `$name` for every slot.
 macro_rules! every_slot {
     ($name:ident as $ty:ty) => {
@@ -65,7 +70,7 @@ macro_rules! every_slot {
 /// brackets, and whatever else it is given; without a handler, with nothing between two brackets.
 /// The caller passes a dollar sign, for the patterns of that macro.
 macro_rules! handlers {
-    ($d:tt $($export:ident $($early:ident)? => $handler:path;)*) => {
+    ($d:tt $($export:ident $($early:ident)? => $handler:expr;)*) => {
         macro_rules! handler {
             $(($export $d then:ident $d($d rest:tt)*) => {
                 $d then! { [$handler] [$($early)?] $d($d rest)* }
@@ -79,7 +84,7 @@ macro_rules! handlers {
 
 /// What is behind the trampolines of all slots: from C's arguments to the handler's.
 macro_rules! entrance {
-    ([$handler:path] [$($early:ident)?] $export:ident ($($arg:ident: $ty:ty),*)) => {
+    ([$handler:expr] [$($early:ident)?] $export:ident ($($arg:ident: $ty:ty),*)) => {
         pub unsafe fn $export(slot: usize, $($arg: $ty),*) -> CUresult {
             $(
                 // SAFETY: the caller promises that its pointers are null or what the header says.
@@ -97,7 +102,7 @@ macro_rules! entrance {
 
 /// A function's row in the table.
 macro_rules! row {
-    ([$handler:path] [$($early:ident)?] $export:ident $($row:tt)*) => {
+    ([$handler:expr] [$($early:ident)?] $export:ident $($row:tt)*) => {
         row! {
             $export $($row)* !stringify!($($early)?).is_empty(),
             Some(every_slot!($export as *const c_void))
@@ -164,8 +169,10 @@ handlers! {
     cuDriverGetVersion early => device::driver_get_version;
     cuGetErrorName early => error_text::get_name;
     cuGetErrorString early => error_text::get_string;
-    cuGetProcAddress early => proc_address::get;
-    cuGetProcAddress_v2 early => proc_address::get_with_status;
+    cuGetProcAddress early => |driver, name, out, version, flags| {
+        proc_address::get(driver, name, out, version, flags, Ptr::null())
+    };
+    cuGetProcAddress_v2 early => proc_address::get;
     cuGetExportTable early => proc_address::get_export_table;
 
     cuDeviceGet => device::get;
@@ -241,8 +248,8 @@ handlers! {
     cuDevSmResourceSplit => resource::split_structured;
     cuDevResourceGenerateDesc => resource::generate_desc;
 
-    cuStreamCreate => stream::create;
-    cuStreamCreateWithPriority => stream::create_with_priority;
+    cuStreamCreate => |driver, out, flags| stream::create(driver, out, flags, 0);
+    cuStreamCreateWithPriority => stream::create;
     cuStreamDestroy_v2 => stream::destroy;
     cuStreamQuery => stream::query;
     cuStreamSynchronize => stream::synchronize;
@@ -260,26 +267,38 @@ handlers! {
     cuStreamCopyAttributes => attribute::copy;
     cuStreamAddCallback => callback::add;
     cuLaunchHostFunc => callback::launch;
-    cuStreamWriteValue32 => unsimulated::value_32;
-    cuStreamWaitValue32 => unsimulated::value_32;
-    cuStreamWriteValue64 => unsimulated::value_64;
-    cuStreamWaitValue64 => unsimulated::value_64;
-    cuStreamWriteValue32_v2 => memory::fill::write_value_32;
-    cuStreamWriteValue64_v2 => memory::fill::write_value_64;
-    cuStreamWaitValue32_v2 => unsimulated::value_32;
-    cuStreamWaitValue64_v2 => unsimulated::value_64;
-    cuStreamBeginCapture => capture::begin_global;
+    cuStreamWriteValue32 => unsimulated::value;
+    cuStreamWaitValue32 => unsimulated::value;
+    cuStreamWriteValue64 => unsimulated::value;
+    cuStreamWaitValue64 => unsimulated::value;
+    cuStreamWriteValue32_v2 => memory::fill::write_value;
+    cuStreamWriteValue64_v2 => memory::fill::write_value;
+    cuStreamWaitValue32_v2 => unsimulated::value;
+    cuStreamWaitValue64_v2 => unsimulated::value;
+    // The form of 10.0, whose captures are all global.
+    cuStreamBeginCapture => |driver, stream| capture::begin(driver, stream, GLOBAL);
     cuStreamBeginCapture_v2 => capture::begin;
     cuThreadExchangeStreamCaptureMode => capture::exchange_mode;
     cuStreamEndCapture => capture::end;
     cuStreamIsCapturing => capture::info::is_capturing;
 
-    cuStreamGetCaptureInfo => capture::info::get;
-    cuStreamGetCaptureInfo_v2 => capture::info::get_v2;
-    cuStreamGetCaptureInfo_v3 => capture::info::get_v3;
+    // Whether a stream is capturing, and into which capture.
+    cuStreamGetCaptureInfo => |driver, stream, status, id| {
+        capture::info::get(
+            driver, stream, status, id, Ptr::null(), Ptr::null(), Ptr::null(), Ptr::null(),
+        )
+    };
+    // With the graph and what the next node comes after.
+    cuStreamGetCaptureInfo_v2 => |driver, stream, status, id, graph, after, count| {
+        capture::info::get(driver, stream, status, id, graph, after, Ptr::null(), count)
+    };
+    // With data of the edges.
+    cuStreamGetCaptureInfo_v3 => capture::info::get;
     cuStreamBeginCaptureToGraph => capture::begin_to_graph;
-    cuStreamUpdateCaptureDependencies => capture::info::update_dependencies;
-    cuStreamUpdateCaptureDependencies_v2 => capture::info::update_dependencies_v2;
+    cuStreamUpdateCaptureDependencies => |driver, stream, after, count, flags| {
+        capture::info::update_dependencies(driver, stream, after, Ptr::null(), count, flags)
+    };
+    cuStreamUpdateCaptureDependencies_v2 => capture::info::update_dependencies;
 
     cuEventCreate => event::create;
     cuEventDestroy_v2 => event::destroy;
@@ -330,8 +349,12 @@ handlers! {
     cuLaunchCooperativeKernel => launch::cooperative;
     cuOccupancyMaxActiveBlocksPerMultiprocessor => occupancy::max_active_blocks;
     cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags => occupancy::max_active_blocks_with_flags;
-    cuOccupancyMaxPotentialBlockSize => occupancy::max_potential_block_size;
-    cuOccupancyMaxPotentialBlockSizeWithFlags => occupancy::max_potential_block_size_with_flags;
+    cuOccupancyMaxPotentialBlockSize => |driver, grid, block, function, shared_of, bytes, limit| {
+        occupancy::max_potential_block_size(
+            driver, grid, block, function, shared_of, bytes, limit, 0,
+        )
+    };
+    cuOccupancyMaxPotentialBlockSizeWithFlags => occupancy::max_potential_block_size;
     cuOccupancyAvailableDynamicSMemPerBlock => occupancy::available_dynamic_shared;
     cuOccupancyMaxPotentialClusterSize => occupancy::max_potential_cluster_size;
     cuOccupancyMaxActiveClusters => occupancy::max_active_clusters;
@@ -340,8 +363,12 @@ handlers! {
     cuMemFree_v2 => memory::device::free;
     cuMemGetAddressRange_v2 => memory::device::get_address_range;
     cuMemAllocManaged => memory::device::alloc_managed;
-    cuMemAllocAsync => memory::pool::alloc_async;
-    cuMemAllocFromPoolAsync => memory::pool::alloc_from_async;
+    cuMemAllocAsync => |driver, out, len, stream| {
+        memory::pool::allocate(driver, out, len, None, stream)
+    };
+    cuMemAllocFromPoolAsync => |driver, out, len, pool, stream| {
+        memory::pool::allocate(driver, out, len, Some(pool), stream)
+    };
     cuMemFreeAsync => memory::device::free_async;
     cuMemGetInfo_v2 => memory::device::get_info;
     cuTensorMapEncodeTiled => memory::tensor_map::encode_tiled;
@@ -370,32 +397,36 @@ handlers! {
     cuPointerGetAttributes => memory::pointer::get_attributes;
     cuPointerSetAttribute => memory::pointer::set_attribute;
 
-    cuMemcpy => memory::copy::unified;
-    cuMemcpyAsync => memory::copy::unified_async;
-    cuMemcpyHtoD_v2 => memory::copy::to_device;
-    cuMemcpyDtoH_v2 => memory::copy::to_host;
-    cuMemcpyDtoD_v2 => memory::copy::on_device;
-    cuMemcpyHtoDAsync_v2 => memory::copy::to_device_async;
-    cuMemcpyDtoHAsync_v2 => memory::copy::to_host_async;
-    cuMemcpyDtoDAsync_v2 => memory::copy::on_device_async;
+    cuMemcpy => |driver, to, from, len| {
+        memory::copy::at_once(driver, Unified(to), Unified(from), len)
+    };
+    cuMemcpyAsync => |driver, to, from, len, stream| {
+        memory::copy::in_order(driver, Unified(to), Unified(from), len, stream)
+    };
+    cuMemcpyHtoD_v2 => memory::copy::at_once;
+    cuMemcpyDtoH_v2 => memory::copy::at_once;
+    cuMemcpyDtoD_v2 => memory::copy::at_once;
+    cuMemcpyHtoDAsync_v2 => memory::copy::in_order;
+    cuMemcpyDtoHAsync_v2 => memory::copy::in_order;
+    cuMemcpyDtoDAsync_v2 => memory::copy::in_order;
     cuMemcpyPeer => memory::copy::between;
     cuMemcpyPeerAsync => memory::copy::between_async;
-    cuMemcpy2D_v2 => memory::copy::two_dimensional;
-    cuMemcpy2DAsync_v2 => memory::copy::two_dimensional_async;
-    cuMemcpy3D_v2 => memory::copy::three_dimensional;
-    cuMemcpy3DAsync_v2 => memory::copy::three_dimensional_async;
+    cuMemcpy2D_v2 => |driver, copy| memory::copy::two(driver, copy, None);
+    cuMemcpy2DAsync_v2 => |driver, copy, stream| memory::copy::two(driver, copy, Some(stream));
+    cuMemcpy3D_v2 => |driver, copy| memory::copy::three(driver, copy, None);
+    cuMemcpy3DAsync_v2 => |driver, copy, stream| memory::copy::three(driver, copy, Some(stream));
 
-    cuMemsetD8_v2 => memory::fill::d8;
-    cuMemsetD16_v2 => memory::fill::d16;
-    cuMemsetD32_v2 => memory::fill::d32;
-    cuMemsetD8Async => memory::fill::d8_async;
-    cuMemsetD16Async => memory::fill::d16_async;
-    cuMemsetD32Async => memory::fill::d32_async;
-    cuMemsetD2D8Async => memory::fill::d2d8_async;
-    cuMemsetD2D16Async => memory::fill::d2d16_async;
-    cuMemsetD2D32Async => memory::fill::d2d32_async;
+    cuMemsetD8_v2 => memory::fill::at_once;
+    cuMemsetD16_v2 => memory::fill::at_once;
+    cuMemsetD32_v2 => memory::fill::at_once;
+    cuMemsetD8Async => memory::fill::line_in_order;
+    cuMemsetD16Async => memory::fill::line_in_order;
+    cuMemsetD32Async => memory::fill::line_in_order;
+    cuMemsetD2D8Async => memory::fill::rows_in_order;
+    cuMemsetD2D16Async => memory::fill::rows_in_order;
+    cuMemsetD2D32Async => memory::fill::rows_in_order;
 
-    cuMemAllocHost_v2 => memory::host::alloc_host;
+    cuMemAllocHost_v2 => |driver, out, len| memory::host::alloc(driver, out, len, 0);
     cuMemFreeHost => memory::host::free;
     cuMemHostAlloc => memory::host::alloc;
     cuMemHostGetDevicePointer_v2 => memory::host::get_device_pointer;
@@ -423,19 +454,31 @@ handlers! {
     cuGraphNodeFindInClone => graph::find_in_clone;
     cuGraphGetNodes => graph::get_nodes;
     cuGraphGetRootNodes => graph::get_root_nodes;
-    cuGraphGetEdges => graph::edge::get_all_plain;
+    cuGraphGetEdges => |driver, graph, from, to, count| {
+        graph::edge::get_all(driver, graph, from, to, Ptr::null(), count)
+    };
     cuGraphGetEdges_v2 => graph::edge::get_all;
     cuGraphNodeGetType => graph::node::get_type;
-    cuGraphNodeGetDependencies => graph::edge::get_dependencies_plain;
+    cuGraphNodeGetDependencies => |driver, node, out, count| {
+        graph::edge::get_dependencies(driver, node, out, Ptr::null(), count)
+    };
     cuGraphNodeGetDependencies_v2 => graph::edge::get_dependencies;
-    cuGraphNodeGetDependentNodes => graph::edge::get_dependents_plain;
+    cuGraphNodeGetDependentNodes => |driver, node, out, count| {
+        graph::edge::get_dependents(driver, node, out, Ptr::null(), count)
+    };
     cuGraphNodeGetDependentNodes_v2 => graph::edge::get_dependents;
-    cuGraphAddDependencies => graph::edge::add_plain;
+    cuGraphAddDependencies => |driver, graph, from, to, count| {
+        graph::edge::add(driver, graph, from, to, Ptr::null(), count)
+    };
     cuGraphAddDependencies_v2 => graph::edge::add;
-    cuGraphRemoveDependencies => graph::edge::remove_plain;
+    cuGraphRemoveDependencies => |driver, graph, from, to, count| {
+        graph::edge::remove(driver, graph, from, to, Ptr::null(), count)
+    };
     cuGraphRemoveDependencies_v2 => graph::edge::remove;
     cuGraphDestroyNode => graph::node::destroy;
-    cuGraphAddNode => graph::generic::add_plain;
+    cuGraphAddNode => |driver, out, graph, after, count, params| {
+        graph::generic::add(driver, out, graph, after, Ptr::null(), count, params)
+    };
     cuGraphAddNode_v2 => graph::generic::add;
     cuGraphNodeSetParams => graph::generic::set_params;
     cuGraphNodeGetParams => graph::generic::get_params;

@@ -55,19 +55,8 @@ pub(crate) fn get_export_table(_: &Driver, out: Ptr<*const c_void>, _: Ptr<CUuui
     Err(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
-/// `cuGetProcAddress` of 11.3.
+/// `cuGetProcAddress` of 12.0. That of 11.3 has no `status`.
 pub(crate) fn get(
-    driver: &Driver,
-    name: Ptr<c_char>,
-    out: Ptr<*mut c_void>,
-    version: i32,
-    flags: u64,
-) -> Answer {
-    get_with_status(driver, name, out, version, flags, Ptr::null())
-}
-
-/// `cuGetProcAddress` of 12.0.
-pub(crate) fn get_with_status(
     driver: &Driver,
     name: Ptr<c_char>,
     out: Ptr<*mut c_void>,

@@ -11,32 +11,17 @@ pub(crate) fn refuse(_: &Driver) -> Answer {
     Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
 }
 
-fn refuse_in(driver: &Driver, stream: Ptr<CUstream_st>) -> Answer {
-    driver.state().stream(stream.address())?;
-    Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
-}
-
 /// When memory gets a value is not known before somebody submits the write, and time is known when
 /// work is submitted: a stream cannot wait for what may never be. The first forms of these functions
 /// and of those that write, of CUDA 8 and 9, a driver of today has only where its kernel module allows
 /// them (`CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1`, which is 0).
-pub(crate) fn value_32(
+pub(crate) fn value<V>(
     driver: &Driver,
     stream: Ptr<CUstream_st>,
     _address: u64,
-    _value: u32,
+    _value: V,
     _flags: u32,
 ) -> Answer {
-    refuse_in(driver, stream)
-}
-
-/// See [`value_32`].
-pub(crate) fn value_64(
-    driver: &Driver,
-    stream: Ptr<CUstream_st>,
-    _address: u64,
-    _value: u64,
-    _flags: u32,
-) -> Answer {
-    refuse_in(driver, stream)
+    driver.state().stream(stream.address())?;
+    Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
 }

@@ -127,16 +127,6 @@ pub(crate) fn get_all(
     write_edges(&edges, from, data, count)
 }
 
-pub(crate) fn get_all_plain(
-    driver: &Driver,
-    graph: Ptr<CUgraph_st>,
-    from: Ptr<*mut CUgraphNode_st>,
-    to: Ptr<*mut CUgraphNode_st>,
-    count: Ptr<usize>,
-) -> Answer {
-    get_all(driver, graph, from, to, Ptr::null(), count)
-}
-
 pub(crate) fn get_dependencies(
     driver: &Driver,
     node: Ptr<CUgraphNode_st>,
@@ -146,15 +136,6 @@ pub(crate) fn get_dependencies(
 ) -> Answer {
     let state = driver.state();
     write_edges(&state.node(node.address())?.after, out, data, count)
-}
-
-pub(crate) fn get_dependencies_plain(
-    driver: &Driver,
-    node: Ptr<CUgraphNode_st>,
-    out: Ptr<*mut CUgraphNode_st>,
-    count: Ptr<usize>,
-) -> Answer {
-    get_dependencies(driver, node, out, Ptr::null(), count)
 }
 
 pub(crate) fn get_dependents(
@@ -173,15 +154,6 @@ pub(crate) fn get_dependents(
         edges.extend(after.map(|edge| Edge { from: *other, data: edge.data }));
     }
     write_edges(&edges, out, data, count)
-}
-
-pub(crate) fn get_dependents_plain(
-    driver: &Driver,
-    node: Ptr<CUgraphNode_st>,
-    out: Ptr<*mut CUgraphNode_st>,
-    count: Ptr<usize>,
-) -> Answer {
-    get_dependents(driver, node, out, Ptr::null(), count)
 }
 
 /// Reads edges between nodes of a graph, as pairs of the later node and the edge to it.
@@ -235,16 +207,6 @@ pub(crate) fn add(
     Ok(())
 }
 
-pub(crate) fn add_plain(
-    driver: &Driver,
-    graph: Ptr<CUgraph_st>,
-    from: Ptr<*mut CUgraphNode_st>,
-    to: Ptr<*mut CUgraphNode_st>,
-    count: usize,
-) -> Answer {
-    add(driver, graph, from, to, Ptr::null(), count)
-}
-
 /// Removes edges, which have to be there: with the same data where data is given, with any where
 /// none is, as recorded. A mistake leaves those before it removed, as it does where edges are added
 /// (not recorded of this function). A graph with nodes that allocate or free keeps its edges (cuda.h,
@@ -276,14 +238,4 @@ pub(crate) fn remove(
         state.rewired(graph);
     }
     Ok(())
-}
-
-pub(crate) fn remove_plain(
-    driver: &Driver,
-    graph: Ptr<CUgraph_st>,
-    from: Ptr<*mut CUgraphNode_st>,
-    to: Ptr<*mut CUgraphNode_st>,
-    count: usize,
-) -> Answer {
-    remove(driver, graph, from, to, Ptr::null(), count)
 }

@@ -121,17 +121,6 @@ pub(crate) fn add(
     place.add(driver, |state| read(state, Params(params), graph.address()))
 }
 
-pub(crate) fn add_plain(
-    driver: &Driver,
-    out: Ptr<*mut CUgraphNode_st>,
-    graph: Ptr<CUgraph_st>,
-    after: Ptr<*mut CUgraphNode_st>,
-    count: usize,
-    params: Ptr<CUgraphNodeParams>,
-) -> Answer {
-    add(driver, out, graph, after, Ptr::null(), count, params)
-}
-
 /// Refuses parameters of another kind than a node's.
 fn of_node(state: &State, node: usize, params: Params) -> Answer<CUgraphNodeType> {
     let kind = params.kind()?;

@@ -107,95 +107,59 @@ fn stream_of(state: &mut State, stream: Option<Ptr<CUstream_st>>) -> Answer<(usi
     }
 }
 
-/// Which side of a copy is said to be a device's.
-#[derive(Clone, Copy)]
-enum Sides {
-    ToDevice,
-    ToHost,
-    OnDevice,
-    Unified,
+/// One end of a copy of bytes, in the type of the argument that says it.
+pub(crate) trait End {
+    fn place(self, state: &State, len: usize) -> Answer<Place>;
+}
+
+/// An address of a device.
+impl End for u64 {
+    fn place(self, state: &State, len: usize) -> Answer<Place> {
+        state.device_place(self, len)
+    }
+}
+
+/// A pointer of the host.
+impl End for Ptr<c_void> {
+    fn place(self, state: &State, len: usize) -> Answer<Place> {
+        state.place(self.address() as u64, len)
+    }
+}
+
+/// An address of either.
+pub(crate) struct Unified(pub(crate) u64);
+
+impl End for Unified {
+    fn place(self, state: &State, len: usize) -> Answer<Place> {
+        state.place(self.0, len)
+    }
 }
 
 fn line(
     driver: &Driver,
-    sides: Sides,
-    to: u64,
-    from: u64,
+    to: impl End,
+    from: impl End,
     len: usize,
     stream: Option<Ptr<CUstream_st>>,
 ) -> Answer {
     let mut state = driver.state();
     let (stream, when) = stream_of(&mut state, stream)?;
-    let to = match sides {
-        Sides::ToDevice | Sides::OnDevice => state.device_place(to, len)?,
-        Sides::ToHost | Sides::Unified => state.place(to, len)?,
-    };
-    let from = match sides {
-        Sides::ToHost | Sides::OnDevice => state.device_place(from, len)?,
-        Sides::ToDevice | Sides::Unified => state.place(from, len)?,
-    };
+    let (to, from) = (to.place(&state, len)?, from.place(&state, len)?);
     submit(driver, state, stream, Copy::line(to, from, len), when)
 }
 
-/// The address of the host's memory.
-fn of(pointer: Ptr<c_void>) -> u64 {
-    pointer.address() as u64
+pub(crate) fn at_once(driver: &Driver, to: impl End, from: impl End, len: usize) -> Answer {
+    line(driver, to, from, len, None)
 }
 
-pub(crate) fn to_device(driver: &Driver, to: u64, from: Ptr<c_void>, len: usize) -> Answer {
-    line(driver, Sides::ToDevice, to, of(from), len, None)
-}
-
-pub(crate) fn to_host(driver: &Driver, to: Ptr<c_void>, from: u64, len: usize) -> Answer {
-    line(driver, Sides::ToHost, of(to), from, len, None)
-}
-
-pub(crate) fn on_device(driver: &Driver, to: u64, from: u64, len: usize) -> Answer {
-    line(driver, Sides::OnDevice, to, from, len, None)
-}
-
-pub(crate) fn unified(driver: &Driver, to: u64, from: u64, len: usize) -> Answer {
-    line(driver, Sides::Unified, to, from, len, None)
-}
-
-pub(crate) fn to_device_async(
+pub(crate) fn in_order(
     driver: &Driver,
-    to: u64,
-    from: Ptr<c_void>,
+    to: impl End,
+    from: impl End,
     len: usize,
     stream: Ptr<CUstream_st>,
 ) -> Answer {
-    line(driver, Sides::ToDevice, to, of(from), len, Some(stream))
-}
-
-pub(crate) fn to_host_async(
-    driver: &Driver,
-    to: Ptr<c_void>,
-    from: u64,
-    len: usize,
-    stream: Ptr<CUstream_st>,
-) -> Answer {
-    line(driver, Sides::ToHost, of(to), from, len, Some(stream))
-}
-
-pub(crate) fn on_device_async(
-    driver: &Driver,
-    to: u64,
-    from: u64,
-    len: usize,
-    stream: Ptr<CUstream_st>,
-) -> Answer {
-    line(driver, Sides::OnDevice, to, from, len, Some(stream))
-}
-
-pub(crate) fn unified_async(
-    driver: &Driver,
-    to: u64,
-    from: u64,
-    len: usize,
-    stream: Ptr<CUstream_st>,
-) -> Answer {
-    line(driver, Sides::Unified, to, from, len, Some(stream))
+    line(driver, to, from, len, Some(stream))
 }
 
 /// The memory of the device of a context that was looked up already.
@@ -321,7 +285,11 @@ fn rows(
     submit(driver, state, stream, Copy { to, from, to_rows, from_rows }, when)
 }
 
-fn two(driver: &Driver, copy: Ptr<CUDA_MEMCPY2D_st>, stream: Option<Ptr<CUstream_st>>) -> Answer {
+pub(crate) fn two(
+    driver: &Driver,
+    copy: Ptr<CUDA_MEMCPY2D_st>,
+    stream: Option<Ptr<CUstream_st>>,
+) -> Answer {
     let copy = copy.read()?;
     let from = Side {
         kind: copy.srcMemoryType,
@@ -342,7 +310,11 @@ fn two(driver: &Driver, copy: Ptr<CUDA_MEMCPY2D_st>, stream: Option<Ptr<CUstream
     rows(driver, &to, &from, [copy.WidthInBytes, copy.Height, 1], stream)
 }
 
-fn three(driver: &Driver, copy: Ptr<CUDA_MEMCPY3D_st>, stream: Option<Ptr<CUstream_st>>) -> Answer {
+pub(crate) fn three(
+    driver: &Driver,
+    copy: Ptr<CUDA_MEMCPY3D_st>,
+    stream: Option<Ptr<CUstream_st>>,
+) -> Answer {
     let copy = copy.read()?;
     if !copy.reserved0.is_null() || !copy.reserved1.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -364,28 +336,4 @@ fn three(driver: &Driver, copy: Ptr<CUDA_MEMCPY3D_st>, stream: Option<Ptr<CUstre
         height: copy.dstHeight,
     };
     rows(driver, &to, &from, [copy.WidthInBytes, copy.Height, copy.Depth], stream)
-}
-
-pub(crate) fn two_dimensional(driver: &Driver, copy: Ptr<CUDA_MEMCPY2D_st>) -> Answer {
-    two(driver, copy, None)
-}
-
-pub(crate) fn two_dimensional_async(
-    driver: &Driver,
-    copy: Ptr<CUDA_MEMCPY2D_st>,
-    stream: Ptr<CUstream_st>,
-) -> Answer {
-    two(driver, copy, Some(stream))
-}
-
-pub(crate) fn three_dimensional(driver: &Driver, copy: Ptr<CUDA_MEMCPY3D_st>) -> Answer {
-    three(driver, copy, None)
-}
-
-pub(crate) fn three_dimensional_async(
-    driver: &Driver,
-    copy: Ptr<CUDA_MEMCPY3D_st>,
-    stream: Ptr<CUstream_st>,
-) -> Answer {
-    three(driver, copy, Some(stream))
 }

@@ -49,145 +49,65 @@ fn submit(
     Ok(work::submit(driver, state, stream, Work::Fill(fill))?.1.is_some())
 }
 
+/// The bytes of a value, the lowest first as on every host of a GPU.
+fn bytes<V: Into<u64>>(value: V) -> Vec<u8> {
+    value.into().to_le_bytes()[..size_of::<V>()].to_vec()
+}
+
 fn line(count: usize) -> Area {
     Area { pitch: 0, width: count, height: 1 }
 }
 
 /// Fills without waiting, unless the memory is the host's (cuda.h, "API synchronization behavior").
-fn at_once(driver: &Driver, to: u64, pattern: &[u8], count: usize) -> Answer {
+pub(crate) fn at_once(driver: &Driver, to: u64, value: impl Into<u64>, count: usize) -> Answer {
     let mut state = driver.state();
     let stream = state.null_stream()?;
     let found = state.allocation(to);
     let waits = found.is_some_and(|(_, found)| found.on_host() || found.sync_memops);
-    if submit(driver, state, stream, to, pattern, line(count))? && waits {
+    if submit(driver, state, stream, to, &bytes(value), line(count))? && waits {
         return driver.peek().finish_stream(stream);
     }
     Ok(())
 }
 
-fn in_order(
+pub(crate) fn line_in_order(
     driver: &Driver,
     to: u64,
-    pattern: &[u8],
-    area: Area,
+    value: impl Into<u64>,
+    count: usize,
+    stream: Ptr<CUstream_st>,
+) -> Answer {
+    rows_in_order(driver, to, 0, value, count, 1, stream)
+}
+
+pub(crate) fn rows_in_order(
+    driver: &Driver,
+    to: u64,
+    pitch: usize,
+    value: impl Into<u64>,
+    width: usize,
+    height: usize,
     stream: Ptr<CUstream_st>,
 ) -> Answer {
     let mut state = driver.state();
     let stream = state.stream(stream.address())?;
-    submit(driver, state, stream, to, pattern, area).map(drop)
-}
-
-pub(crate) fn d8(driver: &Driver, to: u64, value: u8, count: usize) -> Answer {
-    at_once(driver, to, &[value], count)
-}
-
-pub(crate) fn d16(driver: &Driver, to: u64, value: u16, count: usize) -> Answer {
-    at_once(driver, to, &value.to_ne_bytes(), count)
-}
-
-pub(crate) fn d32(driver: &Driver, to: u64, value: u32, count: usize) -> Answer {
-    at_once(driver, to, &value.to_ne_bytes(), count)
-}
-
-pub(crate) fn d8_async(
-    driver: &Driver,
-    to: u64,
-    value: u8,
-    count: usize,
-    stream: Ptr<CUstream_st>,
-) -> Answer {
-    in_order(driver, to, &[value], line(count), stream)
-}
-
-pub(crate) fn d16_async(
-    driver: &Driver,
-    to: u64,
-    value: u16,
-    count: usize,
-    stream: Ptr<CUstream_st>,
-) -> Answer {
-    in_order(driver, to, &value.to_ne_bytes(), line(count), stream)
-}
-
-pub(crate) fn d32_async(
-    driver: &Driver,
-    to: u64,
-    value: u32,
-    count: usize,
-    stream: Ptr<CUstream_st>,
-) -> Answer {
-    in_order(driver, to, &value.to_ne_bytes(), line(count), stream)
-}
-
-pub(crate) fn d2d8_async(
-    driver: &Driver,
-    to: u64,
-    pitch: usize,
-    value: u8,
-    width: usize,
-    height: usize,
-    stream: Ptr<CUstream_st>,
-) -> Answer {
-    in_order(driver, to, &[value], Area { pitch, width, height }, stream)
-}
-
-pub(crate) fn d2d16_async(
-    driver: &Driver,
-    to: u64,
-    pitch: usize,
-    value: u16,
-    width: usize,
-    height: usize,
-    stream: Ptr<CUstream_st>,
-) -> Answer {
-    in_order(driver, to, &value.to_ne_bytes(), Area { pitch, width, height }, stream)
-}
-
-pub(crate) fn d2d32_async(
-    driver: &Driver,
-    to: u64,
-    pitch: usize,
-    value: u32,
-    width: usize,
-    height: usize,
-    stream: Ptr<CUstream_st>,
-) -> Answer {
-    in_order(driver, to, &value.to_ne_bytes(), Area { pitch, width, height }, stream)
+    let area = Area { pitch, width, height };
+    submit(driver, state, stream, to, &bytes(value), area).map(drop)
 }
 
 /// `CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER`, the only flag of a write, which is without meaning
 /// where every write is seen in the order of time.
 const NO_MEMORY_BARRIER: u32 = 1;
 
-fn write_value(
+pub(crate) fn write_value(
     driver: &Driver,
     stream: Ptr<CUstream_st>,
     to: u64,
-    value: &[u8],
+    value: impl Into<u64>,
     flags: u32,
 ) -> Answer {
     let mut state = driver.state();
     let stream = state.stream(stream.address())?;
     refuse_if(flags & !NO_MEMORY_BARRIER != 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    submit(driver, state, stream, to, value, line(1)).map(drop)
-}
-
-pub(crate) fn write_value_32(
-    driver: &Driver,
-    stream: Ptr<CUstream_st>,
-    to: u64,
-    value: u32,
-    flags: u32,
-) -> Answer {
-    write_value(driver, stream, to, &value.to_ne_bytes(), flags)
-}
-
-pub(crate) fn write_value_64(
-    driver: &Driver,
-    stream: Ptr<CUstream_st>,
-    to: u64,
-    value: u64,
-    flags: u32,
-) -> Answer {
-    write_value(driver, stream, to, &value.to_ne_bytes(), flags)
+    submit(driver, state, stream, to, &bytes(value), line(1)).map(drop)
 }

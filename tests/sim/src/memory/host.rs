@@ -38,10 +38,6 @@ impl State {
     }
 }
 
-pub(crate) fn alloc_host(driver: &Driver, out: Ptr<*mut c_void>, len: usize) -> Answer {
-    alloc(driver, out, len, 0)
-}
-
 pub(crate) fn alloc(driver: &Driver, out: Ptr<*mut c_void>, len: usize, flags: u32) -> Answer {
     let mut state = driver.state();
     let device = state.current_device()?;

@@ -247,18 +247,19 @@ impl State {
 
 /// Allocates in stream order, from the device's current pool where none is named. A capture gets a node
 /// that allocates: then the memory is the graph's, and the pool says no more than where it is (header).
-fn allocate(
+pub(crate) fn allocate(
     driver: &Driver,
     out: Ptr<u64>,
     len: usize,
-    pool: Option<usize>,
+    pool: Option<Ptr<CUmemPoolHandle_st>>,
     stream: Ptr<CUstream_st>,
 ) -> Answer {
     let mut state = driver.state();
     let stream = state.stream(stream.address())?;
     out.given()?;
     let device = state.device_of_stream(stream);
-    let pool = pool.unwrap_or(state.pools.current[state.physical(device)]);
+    let current = state.pools.current[state.physical(device)];
+    let pool = pool.map_or(current, Ptr::address);
     // That no bytes are no node of a capture either is not recorded; cuda-core's tests want it to succeed.
     if len == 0 || state.capturing(stream)?.is_none() {
         let address = state.allocate_from(pool, len, stream)?;
@@ -269,25 +270,6 @@ fn allocate(
     let node = Allocate::new(&mut state, device, len, kind)?;
     state.capture_action(stream, Action::Allocate(node), 0)?;
     out.write(node.address)
-}
-
-pub(crate) fn alloc_async(
-    driver: &Driver,
-    out: Ptr<u64>,
-    len: usize,
-    stream: Ptr<CUstream_st>,
-) -> Answer {
-    allocate(driver, out, len, None, stream)
-}
-
-pub(crate) fn alloc_from_async(
-    driver: &Driver,
-    out: Ptr<u64>,
-    len: usize,
-    pool: Ptr<CUmemPoolHandle_st>,
-    stream: Ptr<CUstream_st>,
-) -> Answer {
-    allocate(driver, out, len, Some(pool.address()), stream)
 }
 
 pub(crate) fn get_default(

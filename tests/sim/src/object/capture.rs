@@ -322,11 +322,6 @@ pub(crate) fn begin(
     state.begin_capture(stream, mode, None)
 }
 
-/// The form of 10.0, whose captures are all global.
-pub(crate) fn begin_global(driver: &Driver, stream: Ptr<CUstream_st>) -> Answer {
-    begin(driver, stream, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL)
-}
-
 /// Begins a capture whose nodes are added to a graph of the program, the first after some that are
 /// there.
 pub(crate) fn begin_to_graph(

@@ -243,30 +243,9 @@ pub(crate) fn available_dynamic_shared(
     out.write(sm.available_shared(&limits, u64::from(blocks)) as usize)
 }
 
-pub(crate) fn max_potential_block_size(
-    driver: &Driver,
-    grid: Ptr<i32>,
-    block: Ptr<i32>,
-    function: Ptr<CUfunc_st>,
-    shared_of: CUoccupancyB2DSize,
-    shared_bytes: usize,
-    limit: i32,
-) -> Answer {
-    max_potential_block_size_with_flags(
-        driver,
-        grid,
-        block,
-        function,
-        shared_of,
-        shared_bytes,
-        limit,
-        0,
-    )
-}
-
 /// Finds the largest block with which the most threads are on an SM.
 #[expect(clippy::too_many_arguments, reason = "the C function has them")]
-pub(crate) fn max_potential_block_size_with_flags(
+pub(crate) fn max_potential_block_size(
     driver: &Driver,
     grid: Ptr<i32>,
     block: Ptr<i32>,

@@ -255,11 +255,7 @@ impl State {
     }
 }
 
-pub(crate) fn create(driver: &Driver, out: Ptr<*mut CUstream_st>, flags: u32) -> Answer {
-    create_with_priority(driver, out, flags, 0)
-}
-
-pub(crate) fn create_with_priority(
+pub(crate) fn create(
     driver: &Driver,
     out: Ptr<*mut CUstream_st>,
     flags: u32,

@@ -53,32 +53,9 @@ pub(crate) fn is_capturing(
     out.write(state.capture_status(handle))
 }
 
-/// The form of 10.1: whether a stream is capturing, and into which capture.
-pub(crate) fn get(
-    driver: &Driver,
-    stream: Ptr<CUstream_st>,
-    status: Ptr<CUstreamCaptureStatus>,
-    id: Ptr<u64>,
-) -> Answer {
-    get_v2(driver, stream, status, id, Ptr::null(), Ptr::null(), Ptr::null())
-}
-
-/// The form of 11.3, with the graph and what the next node comes after.
-pub(crate) fn get_v2(
-    driver: &Driver,
-    stream: Ptr<CUstream_st>,
-    status: Ptr<CUstreamCaptureStatus>,
-    id: Ptr<u64>,
-    graph: Ptr<*mut CUgraph_st>,
-    dependencies: Ptr<*const CUgraphNode>,
-    count: Ptr<usize>,
-) -> Answer {
-    get_v3(driver, stream, status, id, graph, dependencies, Ptr::null(), count)
-}
-
-/// The form of 12.3, with data of the edges.
+/// What the later forms ask of a stream, with null pointers for what the earlier ones do not.
 #[expect(clippy::too_many_arguments, reason = "the C function has them")]
-pub(crate) fn get_v3(
+pub(crate) fn get(
     driver: &Driver,
     stream: Ptr<CUstream_st>,
     status: Ptr<CUstreamCaptureStatus>,
@@ -114,18 +91,8 @@ pub(crate) fn get_v3(
     status.write(found)
 }
 
+/// The data of the edges are null in the form of 11.3.
 pub(crate) fn update_dependencies(
-    driver: &Driver,
-    stream: Ptr<CUstream_st>,
-    dependencies: Ptr<*mut CUgraphNode_st>,
-    count: usize,
-    flags: u32,
-) -> Answer {
-    update_dependencies_v2(driver, stream, dependencies, Ptr::null(), count, flags)
-}
-
-/// The form of 12.3, with data of the edges.
-pub(crate) fn update_dependencies_v2(
     driver: &Driver,
     stream: Ptr<CUstream_st>,
     dependencies: Ptr<*mut CUgraphNode_st>,
