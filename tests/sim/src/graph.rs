@@ -25,7 +25,7 @@ use green_ctx_sys::{CUgraph_st, CUgraphNode_st, CUresult};
 
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::state::State;
 
 pub(crate) use node::{Action, Node};
@@ -129,10 +129,7 @@ impl State {
     /// `cuStreamGetCaptureInfo`: all operations other than destroy and node removal are permitted;
     /// the error is not recorded).
     fn not_captured_into(&self, graph: usize) -> Answer {
-        if self.captures.values().any(|capture| capture.graph == graph) {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-        Ok(())
+        invalid_if(self.captures.values().any(|capture| capture.graph == graph))
     }
 }
 
@@ -144,7 +141,7 @@ pub(crate) fn write_list<T>(items: &[usize], out: Ptr<*mut T>, count: Ptr<usize>
         return count.write(items.len());
     }
     let room = count.read()?;
-    refuse_if(room == 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(room == 0)?;
     for index in 0..room {
         let item = items.get(index).map_or(std::ptr::null_mut(), |item| handle::pointer(*item));
         out.element(index).write(item)?;
@@ -160,7 +157,7 @@ pub(crate) fn read_list<T>(list: Ptr<*mut T>, count: usize) -> Answer<Vec<usize>
 pub(crate) fn create(driver: &Driver, out: Ptr<*mut CUgraph_st>, flags: u32) -> Answer {
     let mut state = driver.state();
     out.given()?;
-    refuse_if(flags != 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(flags != 0)?;
     let graph = state.add_graph(Owner::Program);
     out.write(handle::pointer(graph))
 }
@@ -168,7 +165,7 @@ pub(crate) fn create(driver: &Driver, out: Ptr<*mut CUgraph_st>, flags: u32) -> 
 pub(crate) fn destroy(driver: &Driver, graph: Ptr<CUgraph_st>) -> Answer {
     let mut state = driver.state();
     let graph = graph.address();
-    refuse_if(state.graph(graph)?.owner != Owner::Program, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(state.graph(graph)?.owner != Owner::Program)?;
     state.not_captured_into(graph)?;
     state.remove_graph(graph);
     state.drop_unused_addresses();
@@ -196,7 +193,7 @@ pub(crate) fn find_in_clone(
     out.given()?;
     let graph = state.node(original.address())?.graph;
     let clone = state.graph(clone.address())?;
-    refuse_if(clone.original != graph, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(clone.original != graph)?;
     let is_clone = |node: &&usize| {
         state.nodes.get(node).is_some_and(|node| node.original == original.address())
     };

@@ -20,7 +20,7 @@ use green_ctx_sys::CUresult;
 use crate::effects::Effect;
 use crate::memory::advice::Advice;
 use crate::memory::backing::Memory;
-use crate::pointer::{Answer, refuse_if};
+use crate::pointer::{Answer, invalid_if, refuse_if};
 use crate::race::{Accessor, History};
 use crate::state::State;
 use crate::work::Turn;
@@ -127,7 +127,7 @@ impl State {
 
     /// Memory that a device has room for.
     fn fitting(&self, device: usize, len: usize, kind: Kind) -> Answer<Memory> {
-        refuse_if(len == 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        invalid_if(len == 0)?;
         refuse_if(len as u64 > self.free_bytes(device), CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         let memory = if kind == Kind::Managed { Memory::shared(len) } else { Memory::device(len) };
         memory.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)

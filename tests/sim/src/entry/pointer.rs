@@ -16,6 +16,11 @@ pub(crate) fn refuse_if(wrong: bool, status: CUresult) -> Answer {
     if wrong { Err(status) } else { Ok(()) }
 }
 
+/// Refuses with `CUDA_ERROR_INVALID_VALUE` where `wrong` says that there is reason to.
+pub(crate) fn invalid_if(wrong: bool) -> Answer {
+    refuse_if(wrong, CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
 /// A pointer that a C caller gave: null, a handle that is never followed, or valid for what the
 /// header says that the function reads and writes there.
 pub(crate) struct Ptr<T>(*mut T);

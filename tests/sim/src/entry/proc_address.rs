@@ -8,7 +8,7 @@ use green_ctx_sys::{CUdriverProcAddressQueryResult as Found, CUresult, CUuuid};
 
 use crate::driver::Driver;
 use crate::functions::{FUNCTIONS, Function};
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if};
 
 /// `CU_GET_PROC_ADDRESS_LEGACY_STREAM`, which is what other flags mean, too.
 const LEGACY_STREAM: u64 = 1;
@@ -67,12 +67,10 @@ pub(crate) fn get(
     out.write(std::ptr::null_mut())?;
     let name = name.c_str()?;
     let newest = driver.spec.version();
-    refuse_if(version > newest as i32, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(version > newest as i32)?;
     // A negative version is not refused and finds the newest form, as recorded.
     let version = version as u32;
-    if flags & !(LEGACY_STREAM | PER_THREAD_STREAM) != 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    invalid_if(flags & !(LEGACY_STREAM | PER_THREAD_STREAM) != 0)?;
     match find(name.to_bytes(), version, newest, flags & PER_THREAD_STREAM != 0) {
         Ok(function) => {
             status.write_if_given(Found::CU_GET_PROC_ADDRESS_SUCCESS);

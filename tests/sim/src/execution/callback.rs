@@ -6,7 +6,7 @@ use green_ctx_sys::{CUhostFn, CUresult, CUstream, CUstream_st, CUstreamCallback}
 
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Kept, Ptr, refuse_if};
+use crate::pointer::{Answer, Kept, Ptr, invalid_if};
 use crate::work::{self, Work};
 
 /// A function of the program and what it is called with.
@@ -86,7 +86,7 @@ pub(crate) fn add(
     let mut state = driver.state();
     let handle = state.stream(stream.address())?;
     let function = function.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    refuse_if(flags != 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(flags != 0)?;
     // A callback cannot be captured (cuda.h, `cuStreamAddCallback`).
     state.not_captured(handle)?;
     let function = Function::Stream(function, stream.address());

@@ -16,7 +16,7 @@ use super::kind::{At, Kind};
 use super::node::{Action, Node, OTHER_KIND};
 use crate::memory;
 use crate::memory::pool::device_at;
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::state::State;
 
 /// What a node allocates.
@@ -55,9 +55,7 @@ pub(crate) fn read_free(state: &State, address: u64, graph: usize) -> Answer<Act
     let free = Action::Free(address);
     let nodes = state.graph(graph)?.nodes.iter().filter_map(|node| state.nodes.get(node));
     let twice = nodes.into_iter().any(|node| node.action.is_same_memory(&free));
-    if twice || state.is_reserved_memory_there(address).is_none() {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    invalid_if(twice || state.is_reserved_memory_there(address).is_none())?;
     Ok(free)
 }
 
@@ -136,9 +134,7 @@ impl Kind for Allocate {
         let CUmemPoolProps { allocType, handleTypes, .. } = value.poolProps;
         let location = params.cast::<u8>().element(std::mem::offset_of!(CUmemPoolProps, location));
         let device = device_at(state, location.cast(), CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        if handleTypes != CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
+        invalid_if(handleTypes != CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE)?;
         refuse_if(value.accessDescCount != 0, CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
         let node = Allocate::new(state, device, value.bytesize, allocType)?;
         params.write(CUDA_MEM_ALLOC_NODE_PARAMS { dptr: node.address, ..value })?;

@@ -16,7 +16,7 @@ use super::kind::At;
 use super::node::{Action, Node, OTHER_KIND};
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::state::State;
 
 /// `CU_GRAPH_COND_ASSIGN_DEFAULT`: each launch begins with the value that the handle was made with.
@@ -103,7 +103,7 @@ pub(crate) fn create_handle(
     let mut state = driver.state();
     out.given()?;
     state.graph(graph.address())?;
-    refuse_if(flags & !ASSIGN_DEFAULT != 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(flags & !ASSIGN_DEFAULT != 0)?;
     let context = context.address();
     state.context(context)?;
     let handle = handle::next();

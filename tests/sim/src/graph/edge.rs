@@ -6,7 +6,7 @@ use super::node::Action;
 use super::{read_list, write_list};
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if};
 use crate::state::State;
 
 /// What a node comes after, with the bytes of `CUgraphEdgeData`: ports, type and five that are
@@ -47,16 +47,8 @@ impl Edge {
         let [from_port, to_port, kind, reserved @ ..] = self.data;
         let is_kernel = matches!(state.node(self.from)?.action, Action::Kernel(_));
         let known = from_port <= LAST_PORT && (from_port == 0 || is_kernel);
-        if known
-            && kind <= PROGRAMMATIC
-            && (kind == PROGRAMMATIC) == (from_port != 0)
-            && to_port == 0
-            && reserved == [0; 5]
-        {
-            Ok(())
-        } else {
-            Err(CUresult::CUDA_ERROR_INVALID_VALUE)
-        }
+        let typed = kind <= PROGRAMMATIC && (kind == PROGRAMMATIC) == (from_port != 0);
+        invalid_if(!known || !typed || to_port != 0 || reserved != [0; 5])
     }
 }
 
@@ -109,7 +101,7 @@ pub(crate) fn get_all(
     let state = driver.state();
     let graph = state.graph(graph.address())?;
     count.given()?;
-    refuse_if(from.is_null() != to.is_null(), CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(from.is_null() != to.is_null())?;
     let (mut edges, mut heads) = (Vec::new(), Vec::new());
     for node in &graph.nodes {
         let after = &state.nodes[node].after;
@@ -174,11 +166,7 @@ fn read_pairs(
 
 /// Refuses an edge to or from a node of another graph.
 fn is_within(state: &State, graph: usize, to: usize, edge: Edge) -> Answer {
-    if state.node(to)?.graph == graph && state.node(edge.from)?.graph == graph {
-        Ok(())
-    } else {
-        Err(CUresult::CUDA_ERROR_INVALID_VALUE)
-    }
+    invalid_if(state.node(to)?.graph != graph || state.node(edge.from)?.graph != graph)
 }
 
 /// Adds edges. A cycle shows when the graph is instantiated; an edge that is there already, or from
@@ -197,7 +185,7 @@ pub(crate) fn add(
     for (to, edge) in pairs {
         is_within(&state, graph, to, edge)?;
         let here = state.node(to)?.after.iter().any(|other| other.from == edge.from);
-        refuse_if(here || to == edge.from, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        invalid_if(here || to == edge.from)?;
         edge.check(&state)?;
         if let Some(node) = state.nodes.get_mut(&to) {
             node.after.push(edge);

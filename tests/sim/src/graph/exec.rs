@@ -13,7 +13,7 @@ use super::{Graph, conditional, update};
 use crate::clock::Moment;
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if};
 use crate::state::State;
 
 /// The flags of instantiation (cuda.h, `CUgraphInstantiate_flags`).
@@ -257,7 +257,7 @@ fn fits_the_device(plan: &Plan) -> Result<(), Refusal> {
 /// Refuses flags that are unknown or exclude each other.
 fn check_flags(flags: u64, known: u64) -> Answer {
     let both = AUTO_FREE | DEVICE_LAUNCH;
-    refuse_if(flags & !known != 0 || flags & both == both, CUresult::CUDA_ERROR_INVALID_VALUE)
+    invalid_if(flags & !known != 0 || flags & both == both)
 }
 
 pub(crate) fn instantiate(

@@ -14,7 +14,7 @@ use crate::crash;
 use crate::driver::Driver;
 use crate::handle;
 use crate::launch::{Shape, read_params};
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::state::State;
 use crate::work::KernelWork;
 
@@ -212,7 +212,7 @@ impl Kind for Kernel {
         };
         let device = state.context(context)?.device;
         let (info, bound) = state.kernel_info(function)?;
-        refuse_if(bound.is_some_and(|bound| bound != device), CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        invalid_if(bound.is_some_and(|bound| bound != device))?;
         let attributes = present.map(|kernel| kernel.attributes.clone()).unwrap_or_default();
         let former = present.map(|kernel| kernel.work.shape);
         let mut shape = Shape {
@@ -267,11 +267,8 @@ fn kernel(state: &State, node: usize) -> Answer<&Kernel> {
 /// recorded of 9.0; that parts from 10.0 on have them is not recorded.
 fn check_attribute(state: &State, id: CUlaunchAttributeID) -> Answer {
     let preferred = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION;
-    if ATTRIBUTES.contains(&id) && (id != preferred || state.profile.compute_capability.0 >= 10) {
-        Ok(())
-    } else {
-        Err(CUresult::CUDA_ERROR_INVALID_VALUE)
-    }
+    let lacks_preferred = state.profile.compute_capability.0 < 10;
+    invalid_if(!ATTRIBUTES.contains(&id) || id == preferred && lacks_preferred)
 }
 
 pub(crate) fn get_attribute(
@@ -324,9 +321,7 @@ pub(crate) fn copy_attributes(
     let attributes = kernel(&state, from.address())?.attributes.clone();
     let mut copy = kernel(&state, to.address())?.clone();
     // Both have to be in one context (cuda.h).
-    if state.node(from.address())?.context != state.node(to.address())?.context {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    invalid_if(state.node(from.address())?.context != state.node(to.address())?.context)?;
     copy.attributes = Attributes::default();
     copy.work.shape.cooperative = false;
     copy.work.shape.cluster = None;

@@ -6,7 +6,7 @@ use green_ctx_sys::{CUDA_MEMCPY3D_v2, CUmemorytype, CUresult};
 
 use super::kind::{At, Kind};
 use super::node::{Action, Node, OTHER_KIND};
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if};
 use crate::state::State;
 use crate::work::{Copy, Place, Rows};
 
@@ -175,7 +175,7 @@ impl Memcpy {
             ..end(value.dstMemoryType, value.dstHost, value.dstDevice)?
         };
         let size = [value.WidthInBytes, value.Height, value.Depth];
-        refuse_if(size.contains(&0), CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        invalid_if(size.contains(&0))?;
         from.check(state, size)?;
         to.check(state, size)?;
         let [width, height, depth] = size;

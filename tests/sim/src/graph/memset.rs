@@ -4,7 +4,7 @@ use green_ctx_sys::{CUDA_MEMSET_NODE_PARAMS_v1, CUresult};
 
 use super::kind::{At, Kind};
 use super::node::{Action, Node, OTHER_KIND};
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, invalid_if};
 use crate::state::State;
 use crate::work::{Fill, Rows};
 
@@ -53,9 +53,7 @@ impl Memset {
         }
         let row = value.width.checked_mul(element).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let pitch = value.pitch;
-        if value.height > 1 && (pitch < row || !pitch.is_multiple_of(element)) {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
+        invalid_if(value.height > 1 && (pitch < row || !pitch.is_multiple_of(element)))?;
         let rows = (value.height - 1).checked_mul(pitch).and_then(|rows| rows.checked_add(row));
         state.node_target(value.dst, rows.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)?;
         Ok(Memset {

@@ -12,7 +12,7 @@ use super::read_list;
 use crate::callback::Callback;
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::state::State;
 use crate::work::Work;
 
@@ -167,9 +167,7 @@ impl State {
         let edges = Edge::read_all(&from, edges)?;
         for (index, edge) in edges.iter().enumerate() {
             let twice = from[..index].contains(&edge.from);
-            if twice || self.node(edge.from)?.graph != graph {
-                return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-            }
+            invalid_if(twice || self.node(edge.from)?.graph != graph)?;
             edge.check(self)?;
         }
         Ok(edges)

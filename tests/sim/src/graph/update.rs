@@ -14,7 +14,7 @@ use super::memset::Memset;
 use super::node::Action;
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, refuse_if};
 use crate::state::State;
 
 type Outcome = CUgraphExecUpdateResult;
@@ -192,11 +192,8 @@ fn try_update(
 
 /// What the call answers beside what it wrote.
 fn status(result: Outcome) -> Answer {
-    if result == Outcome::CU_GRAPH_EXEC_UPDATE_SUCCESS {
-        Ok(())
-    } else {
-        Err(CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE)
-    }
+    let failed = result != Outcome::CU_GRAPH_EXEC_UPDATE_SUCCESS;
+    refuse_if(failed, CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE)
 }
 
 pub(crate) fn update(

@@ -17,7 +17,7 @@ use crate::callback::Callback;
 use crate::driver::Driver;
 use crate::effects::Effect;
 use crate::handle;
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if};
 use crate::state::State;
 
 /// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`, which has to be given.
@@ -113,7 +113,7 @@ pub(crate) fn create(
     out.given()?;
     check(count)?;
     let destroy = destroy.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    refuse_if(flags != NO_DESTRUCTOR_SYNC, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(flags != NO_DESTRUCTOR_SYNC)?;
     driver.expect_callbacks();
     let destructor = Callback::destructor(destroy, data);
     let object = Arc::new(UserObject { destructor, unheld: Arc::clone(&state.unheld) });
@@ -148,7 +148,7 @@ pub(crate) fn retain_from_graph(
 ) -> Answer {
     let mut state = driver.state();
     check(count)?;
-    refuse_if(flags & !MOVE != 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(flags & !MOVE != 0)?;
     state.graph(graph.address())?;
     let held = state.user_object(object.address())?;
     if flags == MOVE {

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use green_ctx_sys::CUresult;
 
 use super::{cubin, fatbin};
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 
 /// The most bytes of an image. More than that is a damaged header.
 const MAX_BYTES: u64 = 1 << 31;
@@ -49,7 +49,7 @@ pub(crate) fn from_memory(image: Ptr<c_void>) -> Answer<Vec<u8>> {
 
 /// Reads an image from a file; `CUDA_ERROR_FILE_NOT_FOUND` where there is none.
 pub(crate) fn from_file(name: &CStr) -> Answer<Vec<u8>> {
-    refuse_if(name.is_empty(), CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(name.is_empty())?;
     let missing = |_| CUresult::CUDA_ERROR_FILE_NOT_FOUND;
     let file = File::open(OsStr::from_bytes(name.to_bytes())).map_err(missing)?;
     let kind = file.metadata().map_err(missing)?.file_type();

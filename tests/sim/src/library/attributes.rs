@@ -4,7 +4,7 @@ use green_ctx_sys::{CUfunction_attribute, CUresult};
 
 use crate::image::KernelInfo;
 use crate::occupancy::Sm;
-use crate::pointer::{Answer, refuse_if};
+use crate::pointer::{Answer, invalid_if};
 use crate::state::State;
 
 /// The registers that a kernel of text is said to use: no compiler is here to count them.
@@ -42,7 +42,7 @@ impl Attributes {
         info: &KernelInfo,
         state: &State,
     ) -> Answer<i32> {
-        refuse_if(attribute.0 >= count(state), CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        invalid_if(attribute.0 >= count(state))?;
         let limits = Limits::new(info, self, &state.sm);
         let value = match attribute {
             CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK => limits.threads,

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use green_ctx_sys::{CUjit_option, CUlibraryOption, CUresult};
 
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, invalid_if};
 
 /// Checks the options and answers those that are questions: the logs are empty and took no time.
 /// The others change nothing that can be seen.
@@ -47,9 +47,7 @@ pub(super) fn read_library_options(
     for index in 0..count as usize {
         let option = options.given()?.element(index).read()?;
         values.given()?;
-        if option.0 >= CUlibraryOption::CU_LIBRARY_NUM_OPTIONS.0 {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
+        invalid_if(option.0 >= CUlibraryOption::CU_LIBRARY_NUM_OPTIONS.0)?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use super::{Attributes, Function, jit, write_handles};
 use crate::driver::Driver;
 use crate::handle;
 use crate::image::{self, Image};
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::state::State;
 
 /// What a `CUmodule` stands for.
@@ -97,7 +97,7 @@ impl State {
         bytes: Ptr<usize>,
     ) -> Answer {
         let module = self.modules.get(&module).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-        refuse_if(address.is_null() && bytes.is_null(), CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        invalid_if(address.is_null() && bytes.is_null())?;
         let name = name.c_str()?.to_str().map_err(|_| CUresult::CUDA_ERROR_NOT_FOUND)?;
         let Some(&(start, size)) = module.variables.get(name) else {
             // What has the name and is no variable has an error of its own, as recorded of a kernel

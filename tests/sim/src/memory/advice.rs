@@ -8,7 +8,7 @@ use green_ctx_sys::{CUmemLocationType as Type, CUresult};
 
 use super::{Allocation, Kind};
 use crate::driver::Driver;
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if};
 use crate::state::State;
 
 /// Advice takes hold of whole pages of the host.
@@ -148,9 +148,7 @@ pub(crate) fn get_attribute(
     let mut state = driver.state();
     let (allocation, range) = state.managed(address, len)?;
     let numbers = bytes / 4;
-    if !bytes.is_multiple_of(4) || numbers == 0 || attribute != 3 && numbers > 1 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    invalid_if(!bytes.is_multiple_of(4) || numbers == 0 || attribute != 3 && numbers > 1)?;
     let of_advice = allocation.advice.iter().map(|advice| advice.what);
     let mut preferred = of_advice.clone().filter_map(|what| match what {
         What::Preferred(location) if allocation.has(what, &range) => Some(location),
@@ -194,7 +192,7 @@ pub(crate) fn get_attributes(
     address: u64,
     len: usize,
 ) -> Answer {
-    refuse_if(count == 0 || out.is_null() || bytes.is_null(), CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(count == 0 || out.is_null() || bytes.is_null())?;
     (0..count).try_for_each(|index| {
         let attribute = attributes.given()?.element(index).read()?;
         let (out, bytes) = (out.element(index).follow()?, bytes.element(index).read()?);

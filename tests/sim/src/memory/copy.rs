@@ -10,7 +10,7 @@ use parking_lot::MutexGuard;
 
 use super::backing;
 use crate::driver::Driver;
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::state::State;
 use crate::work::{self, Copy, Place, Rows, Work};
 
@@ -30,9 +30,7 @@ impl State {
         if self.allocation(address).is_some() {
             return self.device_place(address, bytes);
         }
-        if bytes > 0 && (address == 0 || backing::is_of_device(address)) {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
+        invalid_if(bytes > 0 && (address == 0 || backing::is_of_device(address)))?;
         Ok(Place::Host(Ptr::at(address).into()))
     }
 
@@ -166,9 +164,7 @@ pub(crate) fn in_order(
 fn peer_place(state: &State, address: u64, context: usize, len: usize) -> Answer<Place> {
     let device = state.physical(state.contexts[&context].device);
     let found = state.allocation(address);
-    if len > 0 && found.is_none_or(|(_, found)| state.physical(found.device) != device) {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    invalid_if(len > 0 && found.is_none_or(|(_, found)| state.physical(found.device) != device))?;
     state.device_place(address, len)
 }
 
@@ -316,9 +312,7 @@ pub(crate) fn three(
     stream: Option<Ptr<CUstream_st>>,
 ) -> Answer {
     let copy = copy.read()?;
-    if !copy.reserved0.is_null() || !copy.reserved1.is_null() {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    invalid_if(!copy.reserved0.is_null() || !copy.reserved1.is_null())?;
     let from = Side {
         kind: copy.srcMemoryType,
         host: copy.srcHost.addr() as u64,

@@ -6,7 +6,7 @@ use super::Kind;
 use super::backing::Memory;
 use crate::driver::Driver;
 use crate::graph::allocation;
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, invalid_if};
 use crate::race::Accessor;
 
 pub(crate) fn alloc(driver: &Driver, out: Ptr<u64>, len: usize) -> Answer {
@@ -25,9 +25,7 @@ pub(crate) fn alloc_managed(driver: &Driver, out: Ptr<u64>, len: usize, flags: u
     let device = state.current_device()?;
     out.given()?;
     let attach = [CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL, CUmemAttach_flags::CU_MEM_ATTACH_HOST];
-    if len == 0 || !attach.map(|flag| flag.0).contains(&flags) {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    invalid_if(len == 0 || !attach.map(|flag| flag.0).contains(&flags))?;
     state.no_strict_capture()?;
     let memory = Memory::shared(len).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     out.write(state.add_memory(device, Kind::Managed, memory))
@@ -75,9 +73,7 @@ pub(crate) fn free_async(driver: &Driver, address: u64, stream: Ptr<CUstream_st>
     if address == 0 || state.forget_import(address) {
         return Ok(());
     }
-    if state.memory.get(&address).is_none_or(super::Allocation::on_host) {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    invalid_if(state.memory.get(&address).is_none_or(super::Allocation::on_host))?;
     let device = state.release(address)?;
     // What was submitted before still finds the memory; nobody else gets the address meanwhile.
     let time = state.touch_whole(stream, address, Accessor::Free);

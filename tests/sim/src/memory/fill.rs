@@ -4,7 +4,7 @@ use green_ctx_sys::{CUresult, CUstream_st};
 use parking_lot::MutexGuard;
 
 use crate::driver::Driver;
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::state::State;
 use crate::work::{self, Fill, Rows, Work};
 
@@ -108,6 +108,6 @@ pub(crate) fn write_value(
 ) -> Answer {
     let mut state = driver.state();
     let stream = state.stream(stream.address())?;
-    refuse_if(flags & !NO_MEMORY_BARRIER != 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(flags & !NO_MEMORY_BARRIER != 0)?;
     submit(driver, state, stream, to, &bytes(value), line(1)).map(drop)
 }

@@ -11,7 +11,7 @@ use green_ctx_sys::{
 use super::Kind;
 use super::backing::Memory;
 use crate::driver::Driver;
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if};
 use crate::state::State;
 
 const ALLOC_FLAGS: u32 =
@@ -42,7 +42,7 @@ pub(crate) fn alloc(driver: &Driver, out: Ptr<*mut c_void>, len: usize, flags: u
     let mut state = driver.state();
     let device = state.current_device()?;
     out.given()?;
-    refuse_if(flags & !ALLOC_FLAGS != 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(flags & !ALLOC_FLAGS != 0)?;
     state.no_strict_capture()?;
     if len == 0 {
         // No bytes are at the null pointer, as recorded.
@@ -80,7 +80,7 @@ pub(crate) fn get_device_pointer(
     out.given()?;
     let address = pointer.address() as u64;
     let found = state.allocation(address).filter(|(_, allocation)| allocation.on_host());
-    refuse_if(flags != 0 || found.is_none(), CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(flags != 0 || found.is_none())?;
     out.write(address)
 }
 

@@ -9,7 +9,7 @@ use green_ctx_sys::{CUevent_st, CUipcEventHandle_st, CUipcMemHandle_st, CUresult
 
 use super::Kind;
 use crate::driver::Driver;
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`, which has to be asked for (header).
 const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
@@ -40,9 +40,7 @@ pub(super) fn check(
 ) -> Answer<u64> {
     let bytes = handle.map(|byte| byte as u8);
     let field = |index: usize| -> [u8; 8] { std::array::from_fn(|at| bytes[8 * index + at]) };
-    if field(0) != kind {
-        return Err(unlike);
-    }
+    refuse_if(field(0) != kind, unlike)?;
     refuse_if(field(1) != maker(slot), CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
     Ok(u64::from_ne_bytes(field(2)))
 }
@@ -70,7 +68,7 @@ pub(crate) fn open_memory(
     let mut state = driver.state();
     state.current()?;
     out.given()?;
-    refuse_if(flags != LAZY_ENABLE_PEER_ACCESS, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(flags != LAZY_ENABLE_PEER_ACCESS)?;
     check(&handle.reserved, MEMORY, driver.slot, CUresult::CUDA_ERROR_INVALID_VALUE)?;
     Err(CUresult::CUDA_ERROR_INVALID_CONTEXT)
 }

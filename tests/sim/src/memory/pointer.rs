@@ -7,7 +7,7 @@ use green_ctx_sys::{CUcontext, CUmemoryPool, CUmemorytype, CUpointer_attribute, 
 use super::{Allocation, Kind};
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::state::State;
 
 /// The last attribute that the recorded driver's header has.
@@ -150,7 +150,7 @@ pub(crate) fn get_attributes(
 ) -> Answer {
     let mut state = driver.state();
     state.usable_if_current()?;
-    refuse_if(count == 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(count == 0)?;
     attributes.given()?;
     out.given()?;
     for index in 0..count as usize {

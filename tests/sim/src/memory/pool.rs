@@ -21,7 +21,7 @@ use crate::driver::Driver;
 use crate::graph::Action;
 use crate::graph::allocation::Allocate;
 use crate::handle::{self, Table};
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::race::Accessor;
 use crate::state::State;
 
@@ -302,9 +302,7 @@ pub(crate) fn get_current(
 pub(crate) fn set_current(driver: &Driver, ordinal: i32, pool: Ptr<CUmemPoolHandle_st>) -> Answer {
     let mut state = driver.state();
     let device = device_with_pool(&state, ordinal)?;
-    if state.pools.giving(pool.address())?.device != device {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    invalid_if(state.pools.giving(pool.address())?.device != device)?;
     state.pools.current[device] = pool.address();
     Ok(())
 }
@@ -398,9 +396,7 @@ pub(crate) fn get_granularity(
     let state = driver.state();
     out.given()?;
     let [kind, _handles] = props.cast::<[u32; 2]>().read()?;
-    if kind != CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED.0 || option > 1 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    invalid_if(kind != CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED.0 || option > 1)?;
     let location = props.cast::<u8>().element(8).cast();
     device_at(&state, location, CUresult::CUDA_ERROR_INVALID_VALUE)?;
     out.write(GRANULARITY)
@@ -438,7 +434,7 @@ pub(crate) fn destroy(driver: &Driver, pool: Ptr<CUmemPoolHandle_st>) -> Answer 
     let handle = pool.address();
     let device = state.pools.get(handle)?.device;
     let Pools { default, current, .. } = &mut state.pools;
-    refuse_if(default[device] == handle, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(default[device] == handle)?;
     if current[device] == handle {
         current[device] = default[device];
     }
@@ -508,7 +504,7 @@ pub(crate) fn set_attribute(
         // High-water marks can be set to zero alone, and go on from what there is (header).
         CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH
         | CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH => {
-            refuse_if(value.cast::<u64>().read()? != 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+            invalid_if(value.cast::<u64>().read()? != 0)?;
             if attribute == CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH {
                 pool.used_high = pool.used;
             } else {

@@ -8,7 +8,7 @@ use std::ffi::c_void;
 use green_ctx_sys::CUresult;
 
 use crate::driver::Driver;
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 
 /// `CU_TENSOR_MAP_INTERLEAVE_NONE` and `CU_TENSOR_MAP_INTERLEAVE_32B`.
 const NOT_INTERLEAVED: u32 = 0;
@@ -29,7 +29,7 @@ const TILED: u8 = 1;
 const IM2COL: u8 = 2;
 
 fn require(holds: bool) -> Answer {
-    if holds { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+    invalid_if(!holds)
 }
 
 /// The parameters that maps of both kinds have.

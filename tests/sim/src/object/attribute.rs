@@ -5,7 +5,7 @@ use green_ctx_sys::{
 };
 
 use crate::driver::Driver;
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if};
 
 /// Which attribute is meant, with what it holds.
 enum Attribute {
@@ -58,7 +58,7 @@ pub(crate) fn set(
             let policy: CUsynchronizationPolicy = value.cast().read()?;
             let known = CUsynchronizationPolicy::CU_SYNC_POLICY_AUTO.0
                 ..=CUsynchronizationPolicy::CU_SYNC_POLICY_BLOCKING_SYNC.0;
-            refuse_if(!known.contains(&policy.0), CUresult::CUDA_ERROR_INVALID_VALUE)?;
+            invalid_if(!known.contains(&policy.0))?;
             stream.policy = policy;
         }
         Attribute::Priority => {

@@ -13,7 +13,7 @@ use crate::graph::memcpy::Memcpy;
 use crate::graph::memset::Memset;
 use crate::graph::{Action, Owner};
 use crate::handle;
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::state::{State, thread};
 use crate::stream::NON_BLOCKING;
 use crate::work::Work;
@@ -92,11 +92,7 @@ impl State {
                 capture.invalidated = true;
             }
         }
-        if captures.is_empty() {
-            Ok(())
-        } else {
-            Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
-        }
+        refuse_if(!captures.is_empty(), CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
     }
 
     /// Refuses what cannot be asked of a stream that is capturing, and invalidates the capture.
@@ -286,9 +282,7 @@ impl State {
         mode: CUstreamCaptureMode,
         into: Option<(usize, Vec<Edge>)>,
     ) -> Answer {
-        if mode.0 > CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED.0 {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
+        invalid_if(mode.0 > CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED.0)?;
         let context = self.streams[&stream].context;
         if self.contexts[&context].legacy == stream {
             return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
@@ -372,9 +366,7 @@ pub(crate) fn end(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<*mut CUgra
 /// Sets what captures may forbid the calling thread, and reports what it was.
 pub(crate) fn exchange_mode(driver: &Driver, mode: Ptr<CUstreamCaptureMode>) -> Answer {
     let wanted = mode.read()?;
-    if wanted.0 > CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED.0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    invalid_if(wanted.0 > CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED.0)?;
     let mut state = driver.state();
     let former = std::mem::replace(&mut state.thread().capture_mode, wanted.0);
     mode.write(CUstreamCaptureMode(former))

@@ -11,7 +11,7 @@ use crate::clock::{Moment, cost};
 use crate::crash;
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::resource::{Structure, Workqueue};
 use crate::settings;
 use crate::sm_set::SmSet;
@@ -251,7 +251,7 @@ impl State {
 
     /// Sets the flags that the contexts of a device share.
     pub(crate) fn set_flags(&mut self, device: usize, flags: u32) -> Answer {
-        refuse_if(flags & !KNOWN_FLAGS != 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        invalid_if(flags & !KNOWN_FLAGS != 0)?;
         self.devices[device].flags = flags;
         Ok(())
     }
@@ -351,7 +351,7 @@ pub(crate) fn primary_reset(driver: &Driver, ordinal: i32) -> Answer {
 /// The stack takes any context that was ever one, as recorded: a destroyed green context is
 /// accepted, and its second life ends the process at exit.
 fn check_can_be_current(state: &State, handle: usize) -> Answer {
-    refuse_if(handle == 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(handle == 0)?;
     let context = state.known_context(handle)?;
     if context.green && !context.alive {
         crash::abort_at_exit();

@@ -13,7 +13,7 @@ use crate::clock::cost;
 use crate::context::{Context, KNOWN_FLAGS};
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::state::State;
 
 /// The bits of the flags that say how to wait, of which one can be set.
@@ -37,9 +37,7 @@ impl State {
     fn create(&mut self, out: Ptr<*mut CUctx_st>, flags: u32, ordinal: i32) -> Answer {
         out.given()?;
         let physical = self.device(ordinal)?;
-        if flags & !KNOWN_FLAGS != 0 || (flags & SCHEDULE).count_ones() > 1 {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
+        invalid_if(flags & !KNOWN_FLAGS != 0 || (flags & SCHEDULE).count_ones() > 1)?;
         if self.free_bytes(physical) < self.profile.primary_context_bytes {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
@@ -142,7 +140,7 @@ pub(crate) fn attach(driver: &Driver, out: Ptr<*mut CUctx_st>, flags: u32) -> An
     let mut state = driver.state();
     let current = state.current()?;
     out.given()?;
-    refuse_if(flags != 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(flags != 0)?;
     let entry = state.entry_of(current)?;
     state.devices[entry].retains += 1;
     out.write(handle::pointer(current))

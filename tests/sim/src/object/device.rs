@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_void};
 use green_ctx_sys::{CUdevice_attribute, CUresult, CUuuid};
 
 use crate::driver::Driver;
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::profile::attribute;
 use crate::settings;
 
@@ -14,7 +14,7 @@ const FIRST_BUS: usize = 0x19;
 
 pub(crate) fn init(driver: &Driver, flags: u32) -> Answer {
     let none = driver.state().ordinals == 0;
-    refuse_if(flags != 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(flags != 0)?;
     // What the status says in the header; a machine without devices is not recorded.
     refuse_if(none, CUresult::CUDA_ERROR_NO_DEVICE)?;
     driver.initialize();

@@ -7,7 +7,7 @@ use crate::clock::{Moment, cost};
 use crate::driver::Driver;
 use crate::graph::Action;
 use crate::handle;
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::state::State;
 
 /// `CU_EVENT_DISABLE_TIMING` and `CU_EVENT_INTERPROCESS`; with `CU_EVENT_BLOCKING_SYNC` all flags.
@@ -76,7 +76,7 @@ pub(crate) fn create(driver: &Driver, out: Ptr<*mut CUevent_st>, flags: u32) -> 
     let context = state.current()?;
     out.given()?;
     let interprocess = flags & INTERPROCESS != 0 && flags & DISABLE_TIMING == 0;
-    refuse_if(flags & !KNOWN_FLAGS != 0 || interprocess, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(flags & !KNOWN_FLAGS != 0 || interprocess)?;
     let device = state.contexts[&context].device;
     let primary_id = state.contexts[&state.devices[device].primary].id;
     let event = Event { device, primary_id, flags, recorded: None, captured: None, counted: true };
@@ -125,7 +125,7 @@ pub(crate) fn record_with_flags(
     let mut state = driver.state();
     let handle = state.stream(stream.address())?;
     state.event(event.address())?;
-    refuse_if(flags != EXTERNAL, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(flags != EXTERNAL)?;
     refuse_if(state.capturing(handle)?.is_none(), CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
     state.capture_action(handle, Action::RecordEvent(event.address()), 0)
 }

@@ -10,7 +10,7 @@ use crate::context::{Context, Partition};
 use crate::crash;
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::stream::NON_BLOCKING;
 
 /// `CU_GREEN_CTX_DEFAULT_STREAM`.
@@ -27,9 +27,7 @@ pub(crate) fn create(
     out.given()?;
     let device = state.device(ordinal)?;
     // From 13.3 on the default stream need not be asked for (its header).
-    if flags != DEFAULT_STREAM && !(flags == 0 && state.version >= 13_030) {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    invalid_if(flags != DEFAULT_STREAM && !(flags == 0 && state.version >= 13_030))?;
     let (sms, workqueue) = if desc.is_null() {
         (Partition::all(state.profile), None)
     } else if let Some(descriptor) = state.descriptors.get(&desc.address()) {
@@ -130,7 +128,7 @@ pub(crate) fn stream_create(
     let mut state = driver.state();
     state.green(green.address())?;
     out.given()?;
-    refuse_if(flags != NON_BLOCKING, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(flags != NON_BLOCKING)?;
     let stream = state.create_stream(green.address(), flags, priority)?;
     out.write(handle::pointer(stream))
 }

@@ -9,7 +9,7 @@ use crate::driver::Driver;
 use crate::image::KernelInfo;
 use crate::kernel::blocks;
 use crate::library::Limits;
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::profile::attribute;
 use crate::state::State;
 use crate::trace::Launch;
@@ -45,10 +45,7 @@ impl Shape {
 
     /// Refuses a grid or a block of nothing.
     pub(crate) fn check_sides(&self) -> Answer {
-        if self.grid.contains(&0) || self.block.contains(&0) {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-        Ok(())
+        invalid_if(self.grid.contains(&0) || self.block.contains(&0))
     }
 
     /// Refuses a grid that is not made of whole clusters.
@@ -126,7 +123,7 @@ pub(crate) fn read_params(
     /// `CU_LAUNCH_PARAM_BUFFER_POINTER` and `CU_LAUNCH_PARAM_BUFFER_SIZE`.
     const BUFFER_POINTER: usize = 1;
     const BUFFER_SIZE: usize = 2;
-    refuse_if(!params.is_null() && !extra.is_null(), CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(!params.is_null() && !extra.is_null())?;
     let mut bytes = vec![0; info.param_bytes()];
     if extra.is_null() {
         for (index, param) in info.params.iter().enumerate() {
@@ -148,7 +145,7 @@ pub(crate) fn read_params(
     let (Some(buffer), Some(size)) = (buffer, size) else {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     };
-    refuse_if(size < bytes.len(), CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(size < bytes.len())?;
     buffer.read_bytes(&mut bytes)?;
     Ok(bytes)
 }

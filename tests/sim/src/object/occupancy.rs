@@ -9,7 +9,7 @@ use crate::Profile;
 use crate::driver::Driver;
 use crate::launch::{Shape, check_cluster, read_config};
 use crate::library::Limits;
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if};
 use crate::profile::attribute;
 use crate::state::State;
 use crate::topology;
@@ -197,7 +197,7 @@ fn threads(threads: i32) -> Answer<u32> {
 }
 
 fn check_flags(flags: u32) -> Answer {
-    refuse_if(flags & !DISABLE_CACHING_OVERRIDE != 0, CUresult::CUDA_ERROR_INVALID_VALUE)
+    invalid_if(flags & !DISABLE_CACHING_OVERRIDE != 0)
 }
 
 pub(crate) fn max_active_blocks(

@@ -6,7 +6,7 @@
 use green_ctx_sys::{CUctx_st, CUresult};
 
 use crate::driver::Driver;
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::state::State;
 
 impl State {
@@ -27,7 +27,7 @@ impl State {
 pub(crate) fn enable(driver: &Driver, peer: Ptr<CUctx_st>, flags: u32) -> Answer {
     let mut state = driver.state();
     let pair = state.peer(peer)?;
-    refuse_if(flags != 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(flags != 0)?;
     refuse_if(!state.can_be_peers(pair.0, pair.1), CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)?;
     refuse_if(state.peers.contains(&pair), CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)?;
     state.peers.push(pair);

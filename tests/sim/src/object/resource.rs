@@ -13,7 +13,7 @@ use crate::context::Partition;
 use crate::crash;
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::sm_set::SmSet;
 use crate::state::State;
 use crate::topology::{SplitError, is_fine, join};
@@ -270,7 +270,7 @@ pub(crate) fn split_by_count(
     state.now += cost::LAUNCH / 2;
     let capacity = groups.read()?;
     let input = state.decode(&read(input)?)?;
-    refuse_if(!result.is_null() && capacity == 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(!result.is_null() && capacity == 0)?;
     refuse_if(input.origin != Origin::Owner, CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION)?;
     let wanted = (!result.is_null()).then_some(capacity);
     let topology = &state.profile.topology;

@@ -13,7 +13,7 @@ use crate::driver::Driver;
 use crate::event::EXTERNAL;
 use crate::graph::Action;
 use crate::handle::{self, Table};
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::state::{State, thread};
 
 /// `CU_STREAM_NON_BLOCKING`.
@@ -124,7 +124,7 @@ impl State {
         flags: u32,
         priority: i32,
     ) -> Answer<usize> {
-        refuse_if(flags & !NON_BLOCKING != 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        invalid_if(flags & !NON_BLOCKING != 0)?;
         let (least, greatest) = self.profile.stream_priorities;
         let flags = flags | self.contexts[&context].stream_flags();
         let id = self.contexts[&context].id;
@@ -321,7 +321,7 @@ pub(crate) fn wait_event(
     let state = &mut *state;
     let handle = state.stream(stream.address())?;
     state.event(event.address())?;
-    refuse_if(flags > EXTERNAL, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(flags > EXTERNAL)?;
     if flags == EXTERNAL && state.capturing(handle)?.is_some() {
         return state.capture_action(handle, Action::WaitEvent(event.address()), 0);
     }

@@ -9,7 +9,7 @@ use green_ctx_sys::{
 use crate::driver::Driver;
 use crate::graph::edge::not_lossy;
 use crate::handle;
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if};
 use crate::state::State;
 use crate::stream::NON_BLOCKING;
 
@@ -68,7 +68,7 @@ pub(crate) fn get(
     let mut state = driver.state();
     let handle = state.asked_stream(stream.address())?;
     status.given()?;
-    refuse_if(dependencies.is_null() && !edges.is_null(), CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(dependencies.is_null() && !edges.is_null())?;
     let found = state.capture_status(handle);
     if let Some(id) = state.streams[&handle].capture
         && found == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE
@@ -102,7 +102,7 @@ pub(crate) fn update_dependencies(
 ) -> Answer {
     let mut state = driver.state();
     let handle = state.stream(stream.address())?;
-    refuse_if(flags > SET_DEPENDENCIES, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(flags > SET_DEPENDENCIES)?;
     let id = state.capturing(handle)?.ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
     let graph = state.captures.get(&id).map_or(0, |capture| capture.graph);
     let given = state.dependencies(graph, dependencies, edges.cast(), count)?;

@@ -12,7 +12,7 @@ use crate::Profile;
 use crate::clock::cost;
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::sm_set::SmSet;
 use crate::state::State;
 use crate::topology::{GroupRequest, Locality};
@@ -57,7 +57,7 @@ fn request(
     version: u32,
     params: &CU_DEV_SM_RESOURCE_GROUP_PARAMS,
 ) -> Answer<GroupRequest> {
-    refuse_if(params.flags & !known_flags(version) != 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(params.flags & !known_flags(version) != 0)?;
     let near = match params.flags & (LOCALITY_DOMAIN | SUPPLEMENTAL_SMS) {
         0 => profile.topology.all(),
         // A modifier of a flag that is not there. The header does not say.
@@ -120,7 +120,7 @@ pub(crate) fn split(
 ) -> Answer {
     let mut state = driver.state();
     state.now += cost::LAUNCH / 2;
-    refuse_if(groups == 0 || flags != 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(groups == 0 || flags != 0)?;
     params.given()?;
     let input = state.decode(&read(input)?)?;
     refuse_if(input.origin == Origin::Part, CONFIGURATION)?;
