@@ -95,7 +95,7 @@ impl LaunchConfig {
         self.cooperative || self.cluster.is_some()
     }
 
-    /// What the driver is told beside the shape: the attributes, and how many of them there are.
+    /// The launch attributes, and how many of them there are.
     fn attributes(&self) -> ([CUlaunchAttribute; 3], usize) {
         let mut attributes = [attribute(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_IGNORE); 3];
         let all = [
