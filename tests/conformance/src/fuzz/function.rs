@@ -156,7 +156,7 @@ impl Kind {
         }
     }
 
-    /// What handles are told apart by: a context and a green context may have the same address.
+    /// Handles of one family are compared by address. A context and a green context may have the same one.
     pub(crate) fn family(self) -> Kind {
         use Kind::*;
         match self {
