@@ -397,7 +397,9 @@ impl Generator {
             Some(index) => index,
             None => {
                 let supplier = kind.supplier();
-                let before = core::mem::replace(&mut self.model.lasting, lasting);
+                let before = self.model.lasting;
+                // What something that lasts is made of lasts too.
+                self.model.lasting |= lasting;
                 let made = self.call(function(supplier), true);
                 self.model.lasting = before;
                 if !made {

@@ -1,7 +1,7 @@
 //! What should be alive after each call, if every call succeeds. It is optimistic about what a call
 //! makes, and pessimistic about what it ends: nothing that may be gone is used again.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::function::{Function, Kind, Shape, What};
 use super::program::{Arg, Made, Step};
@@ -19,6 +19,9 @@ pub(crate) struct Object {
     /// The graph that it was made of or in.
     pub(crate) graph: Option<usize>,
     owners: Vec<usize>,
+    /// Of a graph, executable or not: the functions and contexts that it may have to do with. When one
+    /// ends, the graph has nodes that dangle, and most calls end the process.
+    needs: BTreeSet<usize>,
 }
 
 /// Everything that was made, and the state of the thread.
@@ -104,8 +107,10 @@ impl Model {
                 let stream = of(self, 0);
                 self.capturing.retain(|capturing| Some(*capturing) != stream);
                 if let Some(index) = self.extending.iter().position(|of| Some(of.0) == stream) {
-                    // What comes back is the graph that is there, under another name.
-                    self.extending.swap_remove(index);
+                    // What comes back is the graph that is there, under another name; or it is gone, if
+                    // the capture failed.
+                    let (_, graph) = self.extending.swap_remove(index);
+                    self.end(graph);
                     return;
                 }
             }
@@ -136,9 +141,31 @@ impl Model {
                 place += 1;
             }
         }
+        let made = self.find(Made { step: step.step, place: 0 });
         if function.name() == "cuCtxCreate" && !fails {
-            let created = self.find(Made { step: step.step, place: 0 });
-            self.stack.push(created);
+            self.stack.push(made);
+        }
+        self.entangle(uses.into_iter().chain(made));
+    }
+
+    /// The graphs of a call need what the call uses, what another of its graphs needs, and the context.
+    fn entangle(&mut self, uses: impl Iterator<Item = usize>) {
+        let mut graphs = BTreeSet::new();
+        let mut needs: BTreeSet<usize> = self.stack.last().copied().flatten().into_iter().collect();
+        for index in uses {
+            let Object { kind, graph, .. } = self.objects[index];
+            match kind.family() {
+                Kind::Graph | Kind::Exec => drop(graphs.insert(index)),
+                Kind::AnyNode => graphs.extend(graph),
+                Kind::Context | Kind::Function | Kind::Kernel => drop(needs.insert(index)),
+                _ => {}
+            }
+        }
+        for graph in &graphs {
+            needs.extend(&self.objects[*graph].needs);
+        }
+        for graph in graphs {
+            self.objects[graph].needs.extend(&needs);
         }
     }
 
@@ -179,6 +206,7 @@ impl Model {
             realm,
             graph,
             owners,
+            needs: BTreeSet::new(),
         });
     }
 
@@ -193,7 +221,8 @@ impl Model {
             self.stack.pop();
         }
         for index in 0..self.objects.len() {
-            if self.objects[index].owners.contains(&ended) {
+            let object = &self.objects[index];
+            if object.owners.contains(&ended) || object.needs.contains(&ended) {
                 self.end(index);
             }
         }

@@ -114,6 +114,8 @@ pub(crate) fn groups(generator: &mut Generator, legal: bool) -> Arg {
 
 pub(crate) const COUNT: &[Field] = &[Field(0, 8, What::Number)];
 pub(crate) const GROUPS: &[Field] = &[Field(0, 4, What::Number)];
+/// The kind of an affinity, and its SMs.
+pub(crate) const AFFINITY: &[Field] = &[Field(0, 4, What::Number), Field(4, 4, What::Number)];
 
 /// Resources for a descriptor.
 pub(crate) fn resources(generator: &mut Generator, legal: bool) -> Arg {

@@ -29,7 +29,9 @@ pub(super) const MODE: Shape = Int(&[2, 2, 2, 0, 1], &[3]);
 /// Attributes of functions that can be read, and none.
 pub(super) const FUNCTION_ATTRIBUTE: Shape =
     Int(&[0, 1, 2, 3, 4, 8, 9, 10, 11, 12, 13, 14, 15], &[16, 99]);
-pub(super) const SET_ATTRIBUTE: Shape = Int(&[8, 9, 11, 12, 13, 14, 15], &[0, 1, 4, 99]);
+/// Attributes of functions that can be set, and others. A driver divides by the dimensions of clusters as
+/// soon as one of them is set, which ends the process where another is not.
+pub(super) const SET_ATTRIBUTE: Shape = Int(&[8, 9, 14, 15], &[0, 1, 4, 99]);
 pub(super) const POOL_ATTRIBUTE: Shape = Int(&[1, 2, 3, 4, 6, 8], &[99]);
 pub(super) const SET_POOL_ATTRIBUTE: Shape = Int(&[1, 2, 3, 4], &[5, 99]);
 pub(super) const POINTER_ATTRIBUTE: Shape = Int(&[2, 4, 6, 8, 9, 14], &[0, 9999]);
