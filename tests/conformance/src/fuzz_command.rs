@@ -36,14 +36,14 @@ pub(crate) struct Fuzz {
     driver: Choice,
 
     /// The seeds, from the first up to but without the last
-    #[arg(long, value_name = "A..B", default_value = "0..520", value_parser = seeds)]
+    #[arg(long, value_name = "A..B", default_value = "0..220", value_parser = seeds)]
     seeds: Range<u64>,
 
     /// How many calls a program makes
-    #[arg(long, value_name = "N", default_value_t = 400)]
+    #[arg(long, value_name = "N", default_value_t = 1000)]
     calls: usize,
 
-    /// Run these programs instead, one JSON line each
+    /// Run these programs instead, one JSON line each, or those of a file of answers
     #[arg(long, value_name = "FILE")]
     programs: Option<PathBuf>,
 
@@ -104,7 +104,7 @@ pub(crate) struct Shrink {
     step: u32,
 
     /// How many calls the program makes
-    #[arg(long, value_name = "N", default_value_t = 400)]
+    #[arg(long, value_name = "N", default_value_t = 1000)]
     calls: usize,
 
     /// Both drivers; with one alone, candidates are printed that its answer stays the same for, to be
@@ -155,7 +155,13 @@ pub(crate) fn run(command: &Command) -> u8 {
 
 fn fuzz(arguments: &Fuzz) -> Result<u8, Box<dyn Error>> {
     let programs: Vec<Program> = match &arguments.programs {
-        Some(path) => read(path)?.lines().map(serde_json::from_str).collect::<Result<_, _>>()?,
+        Some(path) => {
+            let text = read(path)?;
+            match Answers::parse(&text) {
+                Ok(answers) => answers.asked(),
+                Err(_) => text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?,
+            }
+        }
         None => arguments.seeds.clone().map(|seed| fuzz::program(seed, arguments.calls)).collect(),
     };
     let mut out: Box<dyn Write> = match &arguments.out {

@@ -53,6 +53,8 @@ fn paths() -> Result<Vec<PathBuf>, Box<dyn Error>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("records");
     let files = std::fs::read_dir(folder)?.map(|file| file.map(|file| file.path()));
     let mut paths = files.collect::<Result<Vec<_>, _>>()?;
+    // The answers to random programs have a folder of their own.
+    paths.retain(|path| path.is_file());
     paths.sort();
     Ok(paths)
 }

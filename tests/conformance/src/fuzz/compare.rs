@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::excluded::FAILING;
 use super::execute::{ABSENT, Reply, SKIPPED};
 use super::functions;
-use super::program::{Made, Step};
+use super::program::{Made, Program, Step};
 use crate::record::{Header, HeaderLine};
 
 /// The most differences, as one in so many calls.
@@ -43,6 +43,16 @@ impl Answers {
             programs.entry(reply.program.clone()).or_default().push(reply);
         }
         Ok(Answers { header, programs })
+    }
+
+    /// The programs that were answered, up to the step that ended the process where one did.
+    #[must_use]
+    pub fn asked(&self) -> Vec<Program> {
+        let steps = |replies: &[Reply]| replies.iter().map(|reply| reply.step.clone()).collect();
+        let programs = self.programs.iter();
+        programs
+            .map(|(name, replies)| Program { name: name.clone(), steps: steps(replies) })
+            .collect()
     }
 }
 

@@ -47,6 +47,5 @@ pub(crate) const EXCLUDED: &[(&str, &str)] = &[
 /// Functions that cannot succeed in a program, or hardly, and why.
 pub(crate) const FAILING: &[(&str, &str)] = &[
     ("cuDeviceGetLuid", "only Windows has these numbers"),
-    ("cuCtxGetExecAffinity", "only contexts of MPS are limited in this way"),
     ("cuDeviceGetByPCIBusId", "where a board is plugged in differs from machine to machine"),
 ];

@@ -17,7 +17,7 @@ use crate::record::HeaderLine;
 use crate::runner::{ChildError, Options, RunError, Summary, death, write_line};
 
 /// How long a program may take.
-pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// What a child writes about one step.
 #[derive(Serialize, Deserialize)]
