@@ -13,19 +13,9 @@ use std::sync::Arc;
 use green_ctx_sys::{CUjit_option, CUkern_st, CUlib_st, CUlibraryOption, CUmod_st, CUresult};
 
 pub(crate) use attributes::{Attributes, Limits};
-pub(crate) use function::{
-    Function, func_get_attribute, func_get_module, func_get_name, func_get_param_info,
-    func_is_loaded, func_load, func_set_attribute,
-};
-pub(crate) use kernel::{
-    Kernel, kernel_get_attribute, kernel_get_function, kernel_get_library, kernel_get_name,
-    kernel_get_param_info, kernel_set_attribute,
-};
-pub(crate) use module::{
-    Module, module_enumerate_functions, module_get_function, module_get_function_count,
-    module_get_global, module_get_loading_mode, module_load, module_load_data, module_load_data_ex,
-    module_unload,
-};
+pub(crate) use function::*;
+pub(crate) use kernel::*;
+pub(crate) use module::*;
 
 use crate::crash;
 use crate::driver::Driver;
@@ -103,11 +93,11 @@ impl State {
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "the C function has them")]
+#[expect(clippy::too_many_arguments, reason = "the C functions have them")]
 pub(crate) fn load(
     driver: &Driver,
     out: Ptr<*mut CUlib_st>,
-    code: Ptr<c_void>,
+    fetch: impl FnOnce() -> Answer<Vec<u8>>,
     jit_options: Ptr<CUjit_option>,
     jit_values: Ptr<*mut c_void>,
     jit_count: u32,
@@ -119,29 +109,7 @@ pub(crate) fn load(
     out.given()?;
     jit::read_library_options(options, values, count)?;
     jit::answer(jit_options, jit_values, jit_count)?;
-    let bytes = image::for_library(code)?;
-    let library = state.add_library(&bytes);
-    out.write(handle::pointer(library))
-}
-
-#[expect(clippy::too_many_arguments, reason = "the C function has them")]
-pub(crate) fn load_from_file(
-    driver: &Driver,
-    out: Ptr<*mut CUlib_st>,
-    name: Ptr<c_char>,
-    jit_options: Ptr<CUjit_option>,
-    jit_values: Ptr<*mut c_void>,
-    jit_count: u32,
-    options: Ptr<CUlibraryOption>,
-    values: Ptr<*mut c_void>,
-    count: u32,
-) -> Answer {
-    let mut state = driver.state();
-    out.given()?;
-    jit::read_library_options(options, values, count)?;
-    jit::answer(jit_options, jit_values, jit_count)?;
-    let bytes = image::from_file(name.c_str()?)?;
-    let library = state.add_library(&bytes);
+    let library = state.add_library(&fetch()?);
     out.write(handle::pointer(library))
 }
 
@@ -188,7 +156,7 @@ pub(crate) fn get_kernel_count(driver: &Driver, out: Ptr<u32>, library: Ptr<CUli
     out.write(state.library(library)?.kernels.len() as u32)
 }
 
-/// Gives at most `count` kernels, in the order of the image (which no document promises).
+/// Gives at most `count` kernels, the last of the image first (recorded; no document promises it).
 pub(crate) fn enumerate_kernels(
     driver: &Driver,
     out: Ptr<*mut CUkern_st>,
@@ -196,13 +164,17 @@ pub(crate) fn enumerate_kernels(
     library: Ptr<CUlib_st>,
 ) -> Answer {
     let state = driver.state();
-    write_handles(out, count, &state.library(library)?.kernels)
+    write_handles(out, count, state.library(library)?.kernels.iter().rev())
 }
 
 /// Writes at most `count` handles to an array.
-fn write_handles<T>(out: Ptr<*mut T>, count: u32, handles: &[usize]) -> Answer {
+fn write_handles<'a, T>(
+    out: Ptr<*mut T>,
+    count: u32,
+    handles: impl Iterator<Item = &'a usize>,
+) -> Answer {
     out.given()?;
-    for (index, handle) in handles.iter().take(count as usize).enumerate() {
+    for (index, handle) in handles.take(count as usize).enumerate() {
         out.element(index).write(handle::pointer(*handle))?;
     }
     Ok(())

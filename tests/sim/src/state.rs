@@ -12,7 +12,7 @@ use crate::callback::Callback;
 use crate::capture::Capture;
 use crate::clock::VectorClock;
 use crate::clock::real::Running;
-use crate::context::{Context, LIMITS};
+use crate::context::{self, Context};
 use crate::effects::Effects;
 use crate::event::Event;
 use crate::graph::conditional::Condition;
@@ -97,11 +97,12 @@ pub(crate) struct Device {
     pub(crate) retains: u32,
     /// The handles of the green contexts that are not destroyed; each holds the primary context.
     pub(crate) greens: Vec<usize>,
-    /// Flags of the primary context.
+    /// Flags of the contexts, and those that the primary context is brought up with.
     pub(crate) flags: u32,
+    pub(crate) primary_flags: u32,
     /// Limits by `CUlimit` and the preferred cache, which all contexts of the device share, as
     /// recorded.
-    pub(crate) limits: [usize; LIMITS.len()],
+    pub(crate) limits: [usize; 7],
     pub(crate) cache_config: CUfunc_cache,
     /// The error that poisons every context of the device.
     pub(crate) fault: Option<CUresult>,
@@ -198,7 +199,8 @@ impl State {
             retains: 0,
             greens: Vec::new(),
             flags: 0,
-            limits: LIMITS,
+            primary_flags: 0,
+            limits: context::limits(self.profile),
             cache_config: CUfunc_cache::CU_FUNC_CACHE_PREFER_NONE,
             fault: None,
             green_bytes: 0,

@@ -46,7 +46,7 @@ const TEXTS: &[(u32, &CStr)] = &[
     (908, c"attempt to terminate a thread-local capture sequence from another thread"),
     (912, c"cluster misconfiguration"),
     (914, c"invalid resource type"),
-    (915, c"invalid resource configuration"),
+    (915, c"one or more resources are insufficient or non-applicable for the operation"),
     (999, c"unknown error"),
 ];
 

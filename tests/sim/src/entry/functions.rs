@@ -10,12 +10,13 @@ use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 
 use green_ctx_sys::*;
 
+use crate::launch::Shape;
 use crate::memory::copy::Unified;
 use crate::pointer::{Argument, Ptr};
 use crate::sim::GetProcAddress;
 use crate::slot::SLOTS;
 use crate::{
-    attribute, callback, capture, context, created, device, error_text, event, graph, green,
+    attribute, callback, capture, context, created, device, error_text, event, graph, green, image,
     launch, library, memory, occupancy, peer, proc_address, profiler, resource, settings, slot,
     stream, unsimulated,
 };
@@ -170,9 +171,11 @@ handlers! {
     cuGetErrorName early => error_text::get_name;
     cuGetErrorString early => error_text::get_string;
     cuGetProcAddress early => |driver, name, out, version, flags| {
-        proc_address::get(driver, name, out, version, flags, Ptr::null())
+        proc_address::get(driver, name, out, version, flags, None)
     };
-    cuGetProcAddress_v2 early => proc_address::get;
+    cuGetProcAddress_v2 early => |driver, name, out, version, flags, status| {
+        proc_address::get(driver, name, out, version, flags, Some(status))
+    };
     cuGetExportTable early => proc_address::get_export_table;
 
     cuDeviceGet => device::get;
@@ -196,10 +199,14 @@ handlers! {
 
     cuDevicePrimaryCtxRetain => context::primary_retain;
     cuDevicePrimaryCtxRelease => context::primary_release;
-    cuDevicePrimaryCtxSetFlags => settings::set_flags_of_inactive;
+    cuDevicePrimaryCtxSetFlags => |driver, ordinal, flags| {
+        context::primary_set_flags(driver, ordinal, flags, false)
+    };
     cuDevicePrimaryCtxReset => context::primary_reset;
     cuDevicePrimaryCtxRelease_v2 => context::primary_release;
-    cuDevicePrimaryCtxSetFlags_v2 => context::primary_set_flags;
+    cuDevicePrimaryCtxSetFlags_v2 => |driver, ordinal, flags| {
+        context::primary_set_flags(driver, ordinal, flags, true)
+    };
     cuDevicePrimaryCtxGetState => context::primary_get_state;
     cuDevicePrimaryCtxReset_v2 => context::primary_reset;
 
@@ -215,7 +222,7 @@ handlers! {
     cuCtxGetDevice => context::get_device;
     cuCtxGetDevice_v2 => context::get_device_of;
     cuCtxGetFlags => context::get_flags;
-    cuCtxSetFlags => settings::set_flags;
+    cuCtxSetFlags => context::set_flags;
     cuCtxSynchronize => context::synchronize;
     cuCtxSynchronize_v2 => context::synchronize_this;
     cuCtxGetLimit => context::get_limit;
@@ -239,9 +246,9 @@ handlers! {
 
     cuGreenCtxCreate => green::create;
     cuGreenCtxDestroy => green::destroy;
-    cuGreenCtxGetDevResource => green::get_dev_resource;
-    cuGreenCtxRecordEvent => green::record_event;
-    cuGreenCtxWaitEvent => green::wait_event;
+    cuGreenCtxGetDevResource => context::get_dev_resource;
+    cuGreenCtxRecordEvent => context::record_event;
+    cuGreenCtxWaitEvent => context::wait_event;
     cuGreenCtxStreamCreate => green::stream_create;
     cuGreenCtxGetId => green::get_id;
     cuDevSmResourceSplitByCount => resource::split_by_count;
@@ -309,8 +316,14 @@ handlers! {
     cuEventElapsedTime => event::elapsed_time;
     cuEventElapsedTime_v2 => event::elapsed_time;
 
-    cuLibraryLoadData => library::load;
-    cuLibraryLoadFromFile => library::load_from_file;
+    cuLibraryLoadData => |driver, out, code, jit, jit_values, jit_count, options, values, count| {
+        let fetch = || image::for_library(code);
+        library::load(driver, out, fetch, jit, jit_values, jit_count, options, values, count)
+    };
+    cuLibraryLoadFromFile => |driver, out, name, jit, jit_values, jit_count, options, values, count| {
+        let fetch = || image::from_file(Ptr::c_str(&name)?);
+        library::load(driver, out, fetch, jit, jit_values, jit_count, options, values, count)
+    };
     cuLibraryUnload => library::unload;
     cuLibraryGetKernel => library::get_kernel;
     cuLibraryGetKernelCount => library::get_kernel_count;
@@ -344,11 +357,19 @@ handlers! {
     cuFuncIsLoaded => library::func_is_loaded;
     cuFuncLoad => library::func_load;
 
-    cuLaunchKernel => launch::plain;
+    cuLaunchKernel => |driver, function, x, y, z, width, height, depth, bytes, stream, params, extra| {
+        let shape = Shape::new([x, y, z], [width, height, depth], bytes, false);
+        launch::launch(driver, function, shape, Ptr::address(stream), params, extra)
+    };
     cuLaunchKernelEx => launch::extended;
-    cuLaunchCooperativeKernel => launch::cooperative;
-    cuOccupancyMaxActiveBlocksPerMultiprocessor => occupancy::max_active_blocks;
-    cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags => occupancy::max_active_blocks_with_flags;
+    cuLaunchCooperativeKernel => |driver, function, x, y, z, width, height, depth, bytes, stream, params| {
+        let shape = Shape::new([x, y, z], [width, height, depth], bytes, true);
+        launch::launch(driver, function, shape, Ptr::address(stream), params, Ptr::null())
+    };
+    cuOccupancyMaxActiveBlocksPerMultiprocessor => |driver, out, function, block, bytes| {
+        occupancy::max_active_blocks(driver, out, function, block, bytes, 0)
+    };
+    cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags => occupancy::max_active_blocks;
     cuOccupancyMaxPotentialBlockSize => |driver, grid, block, function, shared_of, bytes, limit| {
         occupancy::max_potential_block_size(
             driver, grid, block, function, shared_of, bytes, limit, 0,

@@ -8,7 +8,7 @@ use green_ctx_sys::{CUdriverProcAddressQueryResult as Found, CUresult, CUuuid};
 
 use crate::driver::Driver;
 use crate::functions::{FUNCTIONS, Function};
-use crate::pointer::{Answer, Ptr, invalid_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 
 /// `CU_GET_PROC_ADDRESS_LEGACY_STREAM`, which is what other flags mean, too.
 const LEGACY_STREAM: u64 = 1;
@@ -55,14 +55,14 @@ pub(crate) fn get_export_table(_: &Driver, out: Ptr<*const c_void>, _: Ptr<CUuui
     Err(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
-/// `cuGetProcAddress` of 12.0. That of 11.3 has no `status`.
+/// `cuGetProcAddress` of 12.0. That of 11.3 has no `status` to say why nothing is found.
 pub(crate) fn get(
     driver: &Driver,
     name: Ptr<c_char>,
     out: Ptr<*mut c_void>,
     version: i32,
     flags: u64,
-    status: Ptr<Found>,
+    status: Option<Ptr<Found>>,
 ) -> Answer {
     out.write(std::ptr::null_mut())?;
     let name = name.c_str()?;
@@ -71,16 +71,13 @@ pub(crate) fn get(
     // A negative version is not refused and finds the newest form, as recorded.
     let version = version as u32;
     invalid_if(flags & !(LEGACY_STREAM | PER_THREAD_STREAM) != 0)?;
-    match find(name.to_bytes(), version, newest, flags & PER_THREAD_STREAM != 0) {
-        Ok(function) => {
-            status.write_if_given(Found::CU_GET_PROC_ADDRESS_SUCCESS);
-            out.write(function.address(driver.slot))
-        }
-        Err(found) => {
-            status.write_if_given(found);
-            Ok(())
-        }
+    let found = find(name.to_bytes(), version, newest, flags & PER_THREAD_STREAM != 0);
+    let reason = found.err().unwrap_or(Found::CU_GET_PROC_ADDRESS_SUCCESS);
+    match status {
+        Some(status) => status.write_if_given(reason),
+        None => refuse_if(found.is_err(), CUresult::CUDA_ERROR_NOT_FOUND)?,
     }
+    out.write(found.map_or(std::ptr::null_mut(), |function| function.address(driver.slot)))
 }
 
 #[cfg(test)]

@@ -7,8 +7,9 @@ use crate::occupancy::Sm;
 use crate::pointer::{Answer, invalid_if};
 use crate::state::State;
 
-/// The registers that a kernel of text is said to use: no compiler is here to count them.
-const REGISTERS: u32 = 32;
+/// The registers that a kernel of text is said to use: no compiler is here to count them, and an
+/// H200's says so of kernels that do next to nothing.
+const REGISTERS: u32 = 4;
 
 /// How many attributes drivers before and from 13.5 on know; later ones are no attributes there, as
 /// recorded of 13.0. (The last two are in the header of 13.5 and not in that of 13.0; which versions

@@ -108,6 +108,7 @@ pub(crate) fn kernel_get_param_info(
     size: Ptr<usize>,
 ) -> Answer {
     let mut state = driver.state();
+    kernel.given()?;
     // An H200 refuses so, although a kernel belongs to no context.
     state.current()?;
     write_param(&state.kernel(kernel)?.info, index, offset, size)

@@ -172,6 +172,7 @@ pub(crate) fn module_get_function(
     let mut state = driver.state();
     let found = state.module(module)?;
     let name = name.c_str()?.to_str().map_err(|_| CUresult::CUDA_ERROR_NOT_FOUND)?;
+    invalid_if(name.is_empty())?;
     let index = found.image.kernel(name).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
     out.given()?;
     let function = state.load_function(module.address(), index)?;
@@ -195,7 +196,7 @@ pub(crate) fn module_enumerate_functions(
     module: Ptr<CUmod_st>,
 ) -> Answer {
     let state = driver.state();
-    write_handles(out, count, &state.module(module)?.functions)
+    write_handles(out, count, state.module(module)?.functions.iter())
 }
 
 pub(crate) fn module_get_global(

@@ -95,10 +95,6 @@ pub(crate) fn rows_in_order(
     submit(driver, state, stream, to, &bytes(value), area).map(drop)
 }
 
-/// `CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER`, the only flag of a write, which is without meaning
-/// where every write is seen in the order of time.
-const NO_MEMORY_BARRIER: u32 = 1;
-
 pub(crate) fn write_value(
     driver: &Driver,
     stream: Ptr<CUstream_st>,
@@ -108,6 +104,7 @@ pub(crate) fn write_value(
 ) -> Answer {
     let mut state = driver.state();
     let stream = state.stream(stream.address())?;
-    invalid_if(flags & !NO_MEMORY_BARRIER != 0)?;
+    // Not even the flag of the header is taken, as recorded: it is one of the older form.
+    invalid_if(flags != 0)?;
     submit(driver, state, stream, to, &bytes(value), line(1)).map(drop)
 }

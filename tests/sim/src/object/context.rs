@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use green_ctx_sys::{
-    CUctx_st, CUdevResource, CUdevResourceType, CUevent_st, CUfunc_cache, CUlimit, CUresult,
+    CUctx_st, CUdevResource, CUdevResourceType, CUevent_st, CUfunc_cache, CUgreenCtx_st, CUlimit,
+    CUresult,
 };
 
 use crate::Profile;
@@ -20,12 +21,26 @@ use crate::stream::{NON_BLOCKING, Stream};
 
 /// The version that every context states, as recorded.
 const API_VERSION: u32 = 3020;
-/// The flags that a primary context knows, scheduling and the rest.
-pub(crate) const KNOWN_FLAGS: u32 = 0xff;
-/// `CU_CTX_MAP_HOST`, which every context states, as recorded of a green one.
+/// The flags that a context knows, and those of them that say how to wait, of which one can be set.
+const KNOWN_FLAGS: u32 = 0xff;
+const SCHEDULE: u32 = 7;
+/// `CU_CTX_MAP_HOST`, which primary and green contexts state, as recorded, and created ones do not.
 const MAP_HOST: u32 = 8;
+/// The room for what kernels print, in bytes for each SM (recorded).
+const PRINT_BYTES: usize = 64 << 10;
+/// The most bytes that a fetch into the L2 cache can have (header).
+const MAX_FETCH: usize = 128;
+
 /// The initial limits by `CUlimit`, in its order from 0.
-pub(crate) const LIMITS: [usize; 7] = [1024, 7 << 20, 8 << 20, 2, 2048, 64, 0];
+pub(crate) fn limits(profile: &Profile) -> [usize; 7] {
+    let print = profile.topology.sm_count as usize * PRINT_BYTES;
+    [1024, print, 8 << 20, 2, 2048, 64, 0]
+}
+
+/// Refuses flags that no context can have.
+pub(crate) fn check_flags(flags: u32) -> Answer {
+    invalid_if(flags & !KNOWN_FLAGS != 0 || (flags & SCHEDULE).count_ones() > 1)
+}
 
 /// A primary or green context.
 pub(crate) struct Context {
@@ -116,6 +131,24 @@ impl Context {
     }
 }
 
+/// What a handle points to: any context, or a green one.
+pub(crate) trait Handle {
+    /// The context with this handle, provided that it can be used.
+    fn find(state: &State, handle: usize) -> Answer<&Context>;
+}
+
+impl Handle for CUctx_st {
+    fn find(state: &State, handle: usize) -> Answer<&Context> {
+        state.context(handle)
+    }
+}
+
+impl Handle for CUgreenCtx_st {
+    fn find(state: &State, handle: usize) -> Answer<&Context> {
+        state.green(handle)
+    }
+}
+
 impl State {
     /// Brings a context up: it gets an id and a default stream.
     pub(crate) fn activate(&mut self, handle: usize) {
@@ -178,10 +211,11 @@ impl State {
         self.memory.retain(|_, allocation| allocation.device != device);
         self.pools.reset_device(device);
         self.peers.retain(|(one, other)| *one != device && *other != device);
+        let limits = limits(self.profile);
         let device = &mut self.devices[device];
         device.allocated = 0;
         device.green_bytes = 0;
-        device.limits = LIMITS;
+        device.limits = limits;
         device.cache_config = CUfunc_cache::CU_FUNC_CACHE_PREFER_NONE;
         device.fault = None;
     }
@@ -249,11 +283,15 @@ impl State {
         self.invalidate_captures(&captures)
     }
 
-    /// Sets the flags that the contexts of a device share.
-    pub(crate) fn set_flags(&mut self, device: usize, flags: u32) -> Answer {
-        invalid_if(flags & !KNOWN_FLAGS != 0)?;
-        self.devices[device].flags = flags;
-        Ok(())
+    /// A limit of the current context.
+    fn limit(&mut self, limit: CUlimit) -> Answer<&mut usize> {
+        let device = self.current_device()?;
+        // From 9.0 on a kernel cannot wait for those that it launched (header).
+        let unsupported = limit == CUlimit::CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH
+            && self.profile.compute_capability >= (9, 0);
+        refuse_if(unsupported, CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT)?;
+        let limit = self.devices[device].limits.get_mut(limit.0 as usize);
+        limit.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 
     /// Waits on the host for everything in a context.
@@ -321,10 +359,16 @@ pub(crate) fn primary_release(driver: &Driver, ordinal: i32) -> Answer {
     Ok(())
 }
 
-pub(crate) fn primary_set_flags(driver: &Driver, ordinal: i32, flags: u32) -> Answer {
+/// Sets the flags of a primary context. The form of 7.0 refuses where it is `active`.
+pub(crate) fn primary_set_flags(driver: &Driver, ordinal: i32, flags: u32, active: bool) -> Answer {
     let mut state = driver.state();
     let device = state.device(ordinal)?;
-    state.set_flags(device, flags)
+    check_flags(flags)?;
+    let alive = state.contexts[&state.devices[device].primary].alive;
+    refuse_if(alive && !active, CUresult::CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE)?;
+    let device = &mut state.devices[device];
+    (device.primary_flags, device.flags) = (flags, flags);
+    Ok(())
 }
 
 pub(crate) fn primary_get_state(
@@ -337,7 +381,7 @@ pub(crate) fn primary_get_state(
     let device = &state.devices[state.device(ordinal)?];
     flags.given()?;
     active.write(i32::from(state.contexts[&device.primary].alive))?;
-    flags.write(device.flags)
+    flags.write(device.primary_flags)
 }
 
 pub(crate) fn primary_reset(driver: &Driver, ordinal: i32) -> Answer {
@@ -405,7 +449,18 @@ pub(crate) fn get_device_of(driver: &Driver, out: Ptr<i32>, context: Ptr<CUctx_s
 pub(crate) fn get_flags(driver: &Driver, out: Ptr<u32>) -> Answer {
     let mut state = driver.state();
     let device = state.current_device()?;
-    out.write(state.devices[device].flags | MAP_HOST)
+    let always = if device < state.ordinals { MAP_HOST } else { 0 };
+    out.write(state.devices[device].flags | always)
+}
+
+/// A green context has the flags of the primary context here, to which `cuDevicePrimaryCtxGetState`
+/// does not add these, as recorded.
+pub(crate) fn set_flags(driver: &Driver, flags: u32) -> Answer {
+    let mut state = driver.state();
+    let device = state.current_device()?;
+    check_flags(flags)?;
+    state.devices[device].flags = flags;
+    Ok(())
 }
 
 pub(crate) fn synchronize(driver: &Driver) -> Answer {
@@ -421,17 +476,14 @@ pub(crate) fn synchronize_this(driver: &Driver, context: Ptr<CUctx_st>) -> Answe
 }
 
 pub(crate) fn get_limit(driver: &Driver, out: Ptr<usize>, limit: CUlimit) -> Answer {
-    let mut state = driver.state();
-    let device = state.current_device()?;
-    let limits = &state.devices[device].limits;
-    out.write(*limits.get(limit.0 as usize).ok_or(CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT)?)
+    out.write(*driver.state().limit(limit)?)
 }
 
 pub(crate) fn set_limit(driver: &Driver, limit: CUlimit, value: usize) -> Answer {
     let mut state = driver.state();
-    let device = state.current_device()?;
-    let limits = &mut state.devices[device].limits;
-    *limits.get_mut(limit.0 as usize).ok_or(CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT)? = value;
+    let known = state.limit(limit)?;
+    invalid_if(limit == CUlimit::CU_LIMIT_MAX_L2_FETCH_GRANULARITY && value > MAX_FETCH)?;
+    *known = value;
     Ok(())
 }
 
@@ -472,33 +524,35 @@ pub(crate) fn get_id(driver: &Driver, context: Ptr<CUctx_st>, out: Ptr<u64>) -> 
     out.write(state.contexts[&handle].id)
 }
 
-pub(crate) fn record_event(
+// The functions of green contexts beside those of any context: the handle says which are meant.
+
+pub(crate) fn record_event<T: Handle>(
     driver: &Driver,
-    context: Ptr<CUctx_st>,
+    context: Ptr<T>,
     event: Ptr<CUevent_st>,
 ) -> Answer {
     let mut state = driver.state();
-    state.context(context.address())?;
+    T::find(&state, context.address())?;
     state.record_context(context.address(), event.address())
 }
 
-pub(crate) fn wait_event(
+pub(crate) fn wait_event<T: Handle>(
     driver: &Driver,
-    context: Ptr<CUctx_st>,
+    context: Ptr<T>,
     event: Ptr<CUevent_st>,
 ) -> Answer {
     let mut state = driver.state();
-    state.context(context.address())?;
+    T::find(&state, context.address())?;
     state.fence_context(context.address(), event.address())
 }
 
-pub(crate) fn get_dev_resource(
+pub(crate) fn get_dev_resource<T: Handle>(
     driver: &Driver,
-    context: Ptr<CUctx_st>,
+    context: Ptr<T>,
     out: Ptr<CUdevResource>,
     kind: CUdevResourceType,
 ) -> Answer {
     let mut state = driver.state();
-    state.context(context.address())?;
+    T::find(&state, context.address())?;
     state.write_context_resource(context.address(), out, kind)
 }

@@ -10,14 +10,11 @@ use std::ffi::c_void;
 use green_ctx_sys::{CUctx_st, CUresult};
 
 use crate::clock::cost;
-use crate::context::{Context, KNOWN_FLAGS};
+use crate::context::{Context, check_flags};
 use crate::driver::Driver;
 use crate::handle;
 use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::state::State;
-
-/// The bits of the flags that say how to wait, of which one can be set.
-const SCHEDULE: u32 = 7;
 
 /// `CUctxCreateParams`: a pointer to the parameters of execution affinity, their number, and a
 /// pointer to those of graphics.
@@ -37,7 +34,7 @@ impl State {
     fn create(&mut self, out: Ptr<*mut CUctx_st>, flags: u32, ordinal: i32) -> Answer {
         out.given()?;
         let physical = self.device(ordinal)?;
-        invalid_if(flags & !KNOWN_FLAGS != 0 || (flags & SCHEDULE).count_ones() > 1)?;
+        check_flags(flags)?;
         if self.free_bytes(physical) < self.profile.primary_context_bytes {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }

@@ -7,7 +7,6 @@ use green_ctx_sys::{CUdevice_attribute, CUresult, CUuuid};
 use crate::driver::Driver;
 use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::profile::attribute;
-use crate::settings;
 
 /// The PCI bus of the first device; each further device has the next.
 const FIRST_BUS: usize = 0x19;
@@ -154,14 +153,14 @@ pub(crate) fn get_properties(driver: &Driver, out: Ptr<c_void>, ordinal: i32) ->
     })
 }
 
-/// Contexts of a limited number of SMs need MPS, which is not simulated (header, not recorded).
+/// Contexts of a limited number of SMs need MPS, which is not simulated. A type of affinity that there
+/// is not is as little supported (recorded).
 pub(crate) fn get_exec_affinity_support(
     driver: &Driver,
     out: Ptr<i32>,
-    kind: u32,
+    _kind: u32,
     ordinal: i32,
 ) -> Answer {
     driver.state().device(ordinal)?;
-    settings::check_exec_affinity(kind)?;
     out.write(0)
 }

@@ -1,9 +1,6 @@
 //! Green contexts.
 
-use green_ctx_sys::{
-    CUctx_st, CUdevResource, CUdevResourceDesc_st, CUdevResourceType, CUevent_st, CUgreenCtx_st,
-    CUresult, CUstream_st,
-};
+use green_ctx_sys::{CUctx_st, CUdevResourceDesc_st, CUgreenCtx_st, CUresult, CUstream_st};
 
 use crate::clock::cost;
 use crate::context::{Context, Partition};
@@ -85,37 +82,6 @@ pub(crate) fn to_context(
     let state = driver.state();
     state.green(green.address())?;
     out.write(handle::pointer(green.address()))
-}
-
-pub(crate) fn get_dev_resource(
-    driver: &Driver,
-    green: Ptr<CUgreenCtx_st>,
-    out: Ptr<CUdevResource>,
-    kind: CUdevResourceType,
-) -> Answer {
-    let mut state = driver.state();
-    state.green(green.address())?;
-    state.write_context_resource(green.address(), out, kind)
-}
-
-pub(crate) fn record_event(
-    driver: &Driver,
-    green: Ptr<CUgreenCtx_st>,
-    event: Ptr<CUevent_st>,
-) -> Answer {
-    let mut state = driver.state();
-    state.green(green.address())?;
-    state.record_context(green.address(), event.address())
-}
-
-pub(crate) fn wait_event(
-    driver: &Driver,
-    green: Ptr<CUgreenCtx_st>,
-    event: Ptr<CUevent_st>,
-) -> Answer {
-    let mut state = driver.state();
-    state.green(green.address())?;
-    state.fence_context(green.address(), event.address())
 }
 
 pub(crate) fn stream_create(

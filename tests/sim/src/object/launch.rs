@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use green_ctx_sys::{CUfunc_st, CUlaunchAttributeID, CUlaunchConfig, CUresult, CUstream_st};
+use green_ctx_sys::{CUfunc_st, CUlaunchAttributeID, CUlaunchConfig, CUresult};
 
 use crate::clock::cost;
 use crate::driver::Driver;
@@ -27,6 +27,16 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
+    /// A launch that asks for no clusters.
+    pub(crate) fn new(
+        grid: [u32; 3],
+        block: [u32; 3],
+        shared_bytes: u32,
+        cooperative: bool,
+    ) -> Shape {
+        Shape { grid, block, shared_bytes, cooperative, cluster: None }
+    }
+
     pub(crate) fn threads(&self) -> u32 {
         self.block.iter().fold(1, |threads, &side| threads.saturating_mul(side))
     }
@@ -89,13 +99,9 @@ pub(crate) fn check_cluster(cluster: [u32; 3], most: u32) -> Answer<u32> {
 /// Reads what a `CUlaunchConfig` asks for.
 pub(crate) fn read_config(config: Ptr<CUlaunchConfig>) -> Answer<(Shape, usize)> {
     let config = config.read()?;
-    let mut shape = Shape {
-        grid: [config.gridDimX, config.gridDimY, config.gridDimZ],
-        block: [config.blockDimX, config.blockDimY, config.blockDimZ],
-        shared_bytes: config.sharedMemBytes,
-        cooperative: false,
-        cluster: None,
-    };
+    let grid = [config.gridDimX, config.gridDimY, config.gridDimZ];
+    let block = [config.blockDimX, config.blockDimY, config.blockDimZ];
+    let mut shape = Shape::new(grid, block, config.sharedMemBytes, false);
     for index in 0..config.numAttrs as usize {
         let attribute = Ptr::attribute(&config, index)?;
         match attribute.id {
@@ -150,7 +156,7 @@ pub(crate) fn read_params(
     Ok(bytes)
 }
 
-fn launch(
+pub(crate) fn launch(
     driver: &Driver,
     function: Ptr<CUfunc_st>,
     mut shape: Shape,
@@ -189,47 +195,6 @@ impl State {
         }
         self.launches.push_back(launch);
     }
-}
-
-#[expect(clippy::too_many_arguments, reason = "the C function has them")]
-pub(crate) fn plain(
-    driver: &Driver,
-    function: Ptr<CUfunc_st>,
-    grid_x: u32,
-    grid_y: u32,
-    grid_z: u32,
-    block_x: u32,
-    block_y: u32,
-    block_z: u32,
-    shared_bytes: u32,
-    stream: Ptr<CUstream_st>,
-    params: Ptr<*mut c_void>,
-    extra: Ptr<*mut c_void>,
-) -> Answer {
-    let grid = [grid_x, grid_y, grid_z];
-    let block = [block_x, block_y, block_z];
-    let shape = Shape { grid, block, shared_bytes, cooperative: false, cluster: None };
-    launch(driver, function, shape, stream.address(), params, extra)
-}
-
-#[expect(clippy::too_many_arguments, reason = "the C function has them")]
-pub(crate) fn cooperative(
-    driver: &Driver,
-    function: Ptr<CUfunc_st>,
-    grid_x: u32,
-    grid_y: u32,
-    grid_z: u32,
-    block_x: u32,
-    block_y: u32,
-    block_z: u32,
-    shared_bytes: u32,
-    stream: Ptr<CUstream_st>,
-    params: Ptr<*mut c_void>,
-) -> Answer {
-    let grid = [grid_x, grid_y, grid_z];
-    let block = [block_x, block_y, block_z];
-    let shape = Shape { grid, block, shared_bytes, cooperative: true, cluster: None };
-    launch(driver, function, shape, stream.address(), params, Ptr::null())
 }
 
 pub(crate) fn extended(

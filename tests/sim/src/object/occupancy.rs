@@ -4,6 +4,7 @@
 //! bears out.
 
 use green_ctx_sys::{CUfunc_st, CUlaunchConfig, CUoccupancyB2DSize, CUresult};
+use parking_lot::MutexGuard;
 
 use crate::Profile;
 use crate::driver::Driver;
@@ -20,6 +21,9 @@ const REGISTER_PIECE: u64 = 256;
 const SM_PARTS: u64 = 4;
 /// `CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE`, the only flag, which is about parts before 7.0.
 const DISABLE_CACHING_OVERRIDE: u32 = 1;
+
+/// The most blocks of clusters that an SM holds at a time, as recorded of an H200.
+const MOST_IN_CLUSTERS: u32 = 8;
 
 const KIB: u64 = 1 << 10;
 
@@ -182,13 +186,6 @@ impl State {
         let current = self.current_device()?;
         self.limits(function.address(), bound.unwrap_or(current))
     }
-
-    /// What a kernel may use where a stream is. Unlike in the functions about blocks null is no
-    /// value here, as recorded.
-    fn limits_on(&self, function: Ptr<CUfunc_st>, stream: usize) -> Answer<Limits> {
-        function.given()?;
-        self.limits(function.address(), self.device_of_stream(stream))
-    }
 }
 
 fn threads(threads: i32) -> Answer<u32> {
@@ -206,24 +203,14 @@ pub(crate) fn max_active_blocks(
     function: Ptr<CUfunc_st>,
     block: i32,
     shared_bytes: usize,
+    flags: u32,
 ) -> Answer {
+    check_flags(flags)?;
     let mut state = driver.state();
     out.given()?;
     let limits = state.limits_here(function)?;
     // A block that no SM runs is no error here, as recorded.
     out.write(state.sm.blocks(&limits, threads(block)?, shared_bytes as u64) as i32)
-}
-
-pub(crate) fn max_active_blocks_with_flags(
-    driver: &Driver,
-    out: Ptr<i32>,
-    function: Ptr<CUfunc_st>,
-    block: i32,
-    shared_bytes: usize,
-    flags: u32,
-) -> Answer {
-    check_flags(flags)?;
-    max_active_blocks(driver, out, function, block, shared_bytes)
 }
 
 pub(crate) fn available_dynamic_shared(
@@ -296,18 +283,31 @@ fn shared_for(function: CUoccupancyB2DSize, threads: u32) -> Option<usize> {
     function.map(|function| unsafe { function(threads as i32) })
 }
 
+/// What a question about clusters is about: the stream, the launch, and what the kernel may use there,
+/// of which unlike in the functions about blocks null is no value, as recorded.
+fn clusters_of<'a>(
+    driver: &'a Driver,
+    out: Ptr<i32>,
+    function: Ptr<CUfunc_st>,
+    config: Ptr<CUlaunchConfig>,
+) -> Answer<(MutexGuard<'a, State>, usize, Shape, Limits)> {
+    let (mut shape, stream) = read_config(config)?;
+    let mut state = driver.state();
+    out.given()?;
+    let stream = state.stream(stream)?;
+    function.given()?;
+    let limits = state.limits(function.address(), state.device_of_stream(stream))?;
+    shape.take_cluster(&limits)?;
+    Ok((state, stream, shape, limits))
+}
+
 pub(crate) fn max_active_clusters(
     driver: &Driver,
     out: Ptr<i32>,
     function: Ptr<CUfunc_st>,
     config: Ptr<CUlaunchConfig>,
 ) -> Answer {
-    let (mut shape, stream) = read_config(config)?;
-    let mut state = driver.state();
-    out.given()?;
-    let stream = state.stream(stream)?;
-    let limits = state.limits_on(function, stream)?;
-    shape.take_cluster(&limits)?;
+    let (state, stream, shape, limits) = clusters_of(driver, out, function, config)?;
     // An H200 answers so, with success, where neither the kernel nor the configuration has a cluster.
     let Some(cluster) = shape.cluster else { return out.write(0) };
     let size = check_cluster(cluster, limits.cluster_size)?;
@@ -324,12 +324,7 @@ pub(crate) fn max_potential_cluster_size(
     function: Ptr<CUfunc_st>,
     config: Ptr<CUlaunchConfig>,
 ) -> Answer {
-    let (mut shape, stream) = read_config(config)?;
-    let mut state = driver.state();
-    out.given()?;
-    let stream = state.stream(stream)?;
-    let limits = state.limits_on(function, stream)?;
-    shape.take_cluster(&limits)?;
+    let (state, stream, shape, limits) = clusters_of(driver, out, function, config)?;
     shape.check_sides()?;
     let most = limits.cluster_size.min(state.profile.topology.sm_count);
     let sizes = std::iter::successors(Some(1_u32), |size| size.checked_mul(2));
@@ -344,6 +339,7 @@ impl State {
     fn clusters(&self, stream: usize, limits: &Limits, shape: &Shape, size: u32) -> u32 {
         let places = &self.contexts[&self.streams[&stream].context].sms.places;
         let blocks = self.sm.blocks(limits, shape.threads(), u64::from(shape.shared_bytes));
+        let blocks = blocks.min(MOST_IN_CLUSTERS);
         topology::clusters(places, blocks, size)
     }
 }

@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use green_ctx_sys::{CUfunc_cache, CUfunc_st, CUkern_st, CUresult};
 
 use crate::driver::Driver;
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::profile::attribute;
 
 /// `CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE`, and the largest value of its kind.
@@ -14,23 +14,6 @@ const FOUR_BYTE_BANKS: u32 = 1;
 const EIGHT_BYTE_BANKS: u32 = 2;
 /// `CU_EXEC_AFFINITY_TYPE_SM_COUNT`, the only type.
 const SM_COUNT: u32 = 0;
-
-/// The form of 7.0 refuses where the primary context is active; later ones change it then.
-pub(crate) fn set_flags_of_inactive(driver: &Driver, ordinal: i32, flags: u32) -> Answer {
-    let mut state = driver.state();
-    let device = state.device(ordinal)?;
-    if state.contexts[&state.devices[device].primary].alive {
-        return Err(CUresult::CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE);
-    }
-    state.set_flags(device, flags)
-}
-
-/// A green context has the flags of the primary context here.
-pub(crate) fn set_flags(driver: &Driver, flags: u32) -> Answer {
-    let mut state = driver.state();
-    let device = state.current_device()?;
-    state.set_flags(device, flags)
-}
 
 /// No part that is simulated lets the banks of its shared memory be configured.
 pub(crate) fn get_shared_memory_config(driver: &Driver, out: Ptr<u32>) -> Answer {
@@ -76,13 +59,12 @@ pub(crate) fn set_kernel_cache_config(
 }
 
 fn check_shared_memory_config(config: u32) -> Answer {
-    if config > EIGHT_BYTE_BANKS { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
+    invalid_if(config > EIGHT_BYTE_BANKS)
 }
 
 /// Refuses a preference that there is not.
 pub(crate) fn check_cache_config(config: CUfunc_cache) -> Answer {
-    let known = config.0 <= CUfunc_cache::CU_FUNC_CACHE_PREFER_EQUAL.0;
-    if known { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+    invalid_if(config.0 > CUfunc_cache::CU_FUNC_CACHE_PREFER_EQUAL.0)
 }
 
 /// Caches are not simulated: what a device could make persist is as good as reset.
@@ -95,15 +77,12 @@ pub(crate) fn reset_persisting_l2_cache(driver: &Driver) -> Answer {
     }
 }
 
-/// Contexts of a limited number of SMs need MPS, which is not simulated.
+/// Answers with the SMs of the context, although no context is limited to fewer without MPS. (That it
+/// answers is recorded, and not with how many.)
 pub(crate) fn get_exec_affinity(driver: &Driver, out: Ptr<c_void>, kind: u32) -> Answer {
-    driver.state().current()?;
+    let mut state = driver.state();
+    let context = state.current()?;
     out.given()?;
-    check_exec_affinity(kind)?;
-    Err(CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY)
-}
-
-/// Refuses a type of execution affinity that there is not.
-pub(crate) fn check_exec_affinity(kind: u32) -> Answer {
-    if kind == SM_COUNT { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+    refuse_if(kind != SM_COUNT, CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY)?;
+    out.cast().write([SM_COUNT, state.contexts[&context].sms.count])
 }
