@@ -334,7 +334,7 @@ handlers! {
     cuKernelGetLibrary => library::kernel_get_library;
     cuKernelGetAttribute => library::kernel_get_attribute;
     cuKernelSetAttribute => library::kernel_set_attribute;
-    cuKernelSetCacheConfig => settings::set_kernel_cache_config;
+    cuKernelSetCacheConfig => library::kernel_set_cache_config;
     cuKernelGetParamInfo => library::kernel_get_param_info;
     cuKernelGetName => library::kernel_get_name;
     cuModuleLoad => library::module_load;
@@ -349,7 +349,7 @@ handlers! {
     cuModuleGetLoadingMode => library::module_get_loading_mode;
     cuFuncGetAttribute => library::func_get_attribute;
     cuFuncSetAttribute => library::func_set_attribute;
-    cuFuncSetCacheConfig => settings::set_function_cache_config;
+    cuFuncSetCacheConfig => library::func_set_cache_config;
     cuFuncSetSharedMemConfig => settings::set_function_shared_memory_config;
     cuFuncGetName => library::func_get_name;
     cuFuncGetModule => library::func_get_module;

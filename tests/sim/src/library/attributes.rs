@@ -1,10 +1,11 @@
 //! Attributes of kernels and functions.
 
-use green_ctx_sys::{CUfunction_attribute, CUresult};
+use green_ctx_sys::{CUfunc_cache, CUfunction_attribute, CUresult};
 
 use crate::image::KernelInfo;
 use crate::occupancy::Sm;
 use crate::pointer::{Answer, invalid_if};
+use crate::settings::check_cache_config;
 use crate::state::State;
 
 /// The registers that a kernel of text is said to use: no compiler is here to count them, and an
@@ -21,6 +22,8 @@ const COUNT_BEFORE_13_5: u32 = 16;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Attributes {
     values: [Option<i32>; COUNT],
+    /// The preferred cache.
+    cache: Option<CUfunc_cache>,
 }
 
 impl Attributes {
@@ -30,7 +33,7 @@ impl Attributes {
         for (value, below) in values.iter_mut().zip(below.values) {
             *value = value.or(below);
         }
-        Attributes { values }
+        Attributes { values, cache: self.cache.or(below.cache) }
     }
 
     fn value(&self, attribute: CUfunction_attribute) -> Option<i32> {
@@ -70,13 +73,18 @@ impl Attributes {
             | CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH => {
                 match required_side(attribute, info) {
                     Some(side) => side,
-                    // One that was set, though one side alone requires nothing yet.
                     None => return Ok(self.value(attribute).unwrap_or(0)),
                 }
             }
             _ => return Ok(self.value(attribute).unwrap_or(0)),
         };
         Ok(i32::try_from(value).unwrap_or(i32::MAX))
+    }
+
+    pub(super) fn set_cache(&mut self, config: CUfunc_cache) -> Answer {
+        check_cache_config(config)?;
+        self.cache = Some(config);
+        Ok(())
     }
 
     /// Sets an attribute, within the bounds that are recorded.
@@ -174,8 +182,8 @@ impl Limits {
             CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH,
         ]
         .map(positive);
-        // Zeros say that none is required, and one alone says nothing yet.
-        let cluster = Some(cluster).filter(|sides| !sides.contains(&0));
+        // Zeros say that none is required, and one alone requires a cluster that there is not.
+        let cluster = Some(cluster).filter(|sides| *sides != [0; 3]);
         let beyond = attributes
             .value(CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED)
             .is_some_and(|value| value != 0);
@@ -200,6 +208,12 @@ impl State {
     /// What the kernel behind a handle may use and needs on a device.
     pub(crate) fn limits(&self, handle: usize, device: usize) -> Answer<Limits> {
         let (info, _) = self.kernel_info(handle)?;
-        Ok(Limits::new(&info, &self.attributes(handle, device), &self.sm))
+        let attributes = self.attributes(handle, device);
+        let limits = Limits::new(&info, &attributes, &self.sm);
+        let none = CUfunc_cache::CU_FUNC_CACHE_PREFER_NONE;
+        let cache = attributes.cache.filter(|cache| *cache != none);
+        let cache = cache.unwrap_or(self.devices[device].cache_config);
+        let no_shared = (cache == CUfunc_cache::CU_FUNC_CACHE_PREFER_L1).then_some(0);
+        Ok(Limits { carveout: limits.carveout.or(no_shared), ..limits })
     }
 }

@@ -3,7 +3,9 @@
 use std::ffi::c_char;
 use std::sync::Arc;
 
-use green_ctx_sys::{CUfunc_st, CUfunction_attribute, CUfunctionLoadingState, CUmod_st, CUresult};
+use green_ctx_sys::{
+    CUfunc_cache, CUfunc_st, CUfunction_attribute, CUfunctionLoadingState, CUmod_st, CUresult,
+};
 
 use super::Attributes;
 use super::kernel::write_param;
@@ -42,16 +44,31 @@ impl State {
         }
     }
 
-    /// What is set on a function, or on a kernel for a device. What was set on a function goes over
-    /// what was set on its kernel, in whichever order that was done (recorded).
+    /// What is set on a function, or on a kernel for a device. A kernel stands for its function there.
+    /// What was set on a function goes over what was set on its kernel, in whichever order that was
+    /// done (recorded).
     pub(crate) fn attributes(&self, handle: usize, device: usize) -> Attributes {
-        let Some(function) = self.functions.get(&handle) else {
-            let kernel = self.kernels.get(&handle);
-            return kernel.map(|kernel| kernel.attributes(device)).unwrap_or_default();
-        };
-        let kernel = function.kernel.and_then(|kernel| self.kernels.get(&kernel));
-        let below = kernel.map(|kernel| kernel.attributes(device)).unwrap_or_default();
-        function.attributes.over(below)
+        let function = self.functions.get(&handle).or_else(|| self.found_function(handle, device));
+        let kernel = function.map_or(Some(handle), |function| function.kernel);
+        let kernel = kernel.and_then(|kernel| self.kernels.get(&kernel));
+        let below = kernel.map(|kernel| kernel.attributes(self.physical(device)));
+        let own = function.map(|function| function.attributes).unwrap_or_default();
+        own.over(below.unwrap_or_default())
+    }
+
+    /// Changes what is set on a function.
+    fn change_function(
+        &mut self,
+        handle: Ptr<CUfunc_st>,
+        change: impl FnOnce(&mut Attributes, &KernelInfo, &State) -> Answer,
+    ) -> Answer {
+        let function = self.function(handle)?;
+        let mut attributes = function.attributes;
+        change(&mut attributes, &function.info, self)?;
+        if let Some(function) = self.functions.get_mut(&handle.address()) {
+            function.attributes = attributes;
+        }
+        Ok(())
     }
 }
 
@@ -89,13 +106,17 @@ pub(crate) fn func_set_attribute(
     value: i32,
 ) -> Answer {
     let mut state = driver.state();
-    let function = state.function(handle)?;
-    let mut attributes = function.attributes;
-    attributes.set(attribute, value, &function.info, &state)?;
-    if let Some(function) = state.functions.get_mut(&handle.address()) {
-        function.attributes = attributes;
-    }
-    Ok(())
+    state.change_function(handle, |attributes, info, state| {
+        attributes.set(attribute, value, info, state)
+    })
+}
+
+pub(crate) fn func_set_cache_config(
+    driver: &Driver,
+    handle: Ptr<CUfunc_st>,
+    config: CUfunc_cache,
+) -> Answer {
+    driver.state().change_function(handle, |attributes, _, _| attributes.set_cache(config))
 }
 
 // Null has an error of its own in the functions that ask what a function is, as recorded.

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::ffi::c_char;
 use std::sync::Arc;
 
-use green_ctx_sys::{CUfunc_st, CUfunction_attribute, CUkern_st, CUlib_st, CUresult};
+use green_ctx_sys::{CUfunc_cache, CUfunc_st, CUfunction_attribute, CUkern_st, CUlib_st, CUresult};
 
-use super::Attributes;
+use super::{Attributes, Function};
 use crate::driver::Driver;
 use crate::handle;
 use crate::image::KernelInfo;
@@ -41,6 +41,30 @@ impl State {
         let &Kernel { library, index, .. } = found;
         let module = self.module_of_library(library, device)?;
         self.load_function(module, index)
+    }
+
+    /// The function that a kernel is on a device, where it is loaded there.
+    pub(super) fn found_function(&self, kernel: usize, device: usize) -> Option<&Function> {
+        let Kernel { library, index, .. } = self.kernels.get(&kernel)?;
+        let module = self.libraries.get(library)?.modules.get(&device)?;
+        self.functions.get(self.modules.get(module)?.functions.get(*index)?)
+    }
+
+    /// Changes what is set on a kernel for a device.
+    fn change_kernel(
+        &mut self,
+        handle: Ptr<CUkern_st>,
+        ordinal: i32,
+        change: impl FnOnce(&mut Attributes, &KernelInfo, &State) -> Answer,
+    ) -> Answer {
+        let kernel = self.kernel(handle)?;
+        let device = self.device(ordinal)?;
+        let mut attributes = kernel.attributes(device);
+        change(&mut attributes, &kernel.info, self)?;
+        if let Some(kernel) = self.kernels.get_mut(&handle.address()) {
+            kernel.attributes.insert(device, attributes);
+        }
+        Ok(())
     }
 
     pub(crate) fn kernel(&self, kernel: Ptr<CUkern_st>) -> Answer<&Kernel> {
@@ -90,14 +114,18 @@ pub(crate) fn kernel_set_attribute(
     ordinal: i32,
 ) -> Answer {
     let mut state = driver.state();
-    let found = state.kernel(kernel)?;
-    let device = state.device(ordinal)?;
-    let mut attributes = found.attributes(device);
-    attributes.set(attribute, value, &found.info, &state)?;
-    if let Some(kernel) = state.kernels.get_mut(&kernel.address()) {
-        kernel.attributes.insert(device, attributes);
-    }
-    Ok(())
+    state.change_kernel(kernel, ordinal, |attributes, info, state| {
+        attributes.set(attribute, value, info, state)
+    })
+}
+
+pub(crate) fn kernel_set_cache_config(
+    driver: &Driver,
+    kernel: Ptr<CUkern_st>,
+    config: CUfunc_cache,
+    ordinal: i32,
+) -> Answer {
+    driver.state().change_kernel(kernel, ordinal, |attributes, _, _| attributes.set_cache(config))
 }
 
 pub(crate) fn kernel_get_param_info(

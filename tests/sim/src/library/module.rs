@@ -20,7 +20,7 @@ pub(crate) struct Module {
     pub(crate) library: Option<usize>,
     image: Arc<Image>,
     /// The handles of its functions, in the order of the image.
-    functions: Vec<usize>,
+    pub(super) functions: Vec<usize>,
     /// Address and size of each variable.
     variables: HashMap<Arc<str>, (u64, usize)>,
 }

@@ -314,9 +314,9 @@ impl State {
 
     /// Records everything submitted to a context in an event.
     pub(crate) fn record_context(&mut self, handle: usize, event: usize) -> Answer {
-        self.own_not_capturing(handle)?;
         let device = self.contexts[&handle].device;
         refuse_if(self.event(event)?.device != device, CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        self.own_not_capturing(handle)?;
         let mut busy = self.busy(handle);
         busy.time = busy.time.max(self.now);
         self.set_event(event, busy);

@@ -126,7 +126,7 @@ pub(crate) fn create_with_params(
 /// Neither a primary nor a green context can be destroyed this way, as recorded.
 pub(crate) fn destroy(driver: &Driver, context: Ptr<CUctx_st>) -> Answer {
     let mut state = driver.state();
-    let entry = state.entry_of(context.address())?;
+    let entry = state.entry_of(context.given()?.address())?;
     state.destroy_created(context.address(), entry);
     Ok(())
 }

@@ -163,11 +163,12 @@ pub(crate) fn elapsed_time(
     let time = |handle: usize| {
         let event = state.event(handle)?;
         match &event.recorded {
-            Some(moment) if event.flags & DISABLE_TIMING == 0 => Ok(moment.time),
+            Some(moment) if event.flags & DISABLE_TIMING == 0 => Ok((moment.time, event.device)),
             _ => Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
         }
     };
-    let (start, end) = (time(start.address())?, time(end.address())?);
+    let ((start, here), (end, there)) = (time(start.address())?, time(end.address())?);
+    refuse_if(here != there, CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     refuse_if(start.max(end) > state.now, CUresult::CUDA_ERROR_NOT_READY)?;
     out.write((end as f64 - start as f64) as f32 / 1e6)
 }

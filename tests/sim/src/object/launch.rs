@@ -66,8 +66,8 @@ impl Shape {
         Ok(())
     }
 
-    /// Refuses what no context of the part can run, with clusters of at most so many blocks.
-    pub(crate) fn check(&self, state: &State, cluster_size: u32) -> Answer {
+    /// Refuses grids, blocks and clusters that no context of the part can run.
+    pub(crate) fn check(&mut self, state: &State, limits: &Limits) -> Answer {
         self.check_sides()?;
         let limit = |number| state.profile.attribute(number).unwrap_or(0) as u32;
         let fits = |sides: [u32; 3], first| {
@@ -75,14 +75,10 @@ impl Shape {
         };
         let shape = fits(self.grid, attribute::MAX_GRID_DIM_X)
             && fits(self.block, attribute::MAX_BLOCK_DIM_X);
-        if !shape
-            || self.threads() > state.sm.threads_per_block
-            || self.shared_bytes > state.sm.shared_opted_in
-        {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
+        invalid_if(!shape || self.threads() > state.sm.threads_per_block)?;
+        self.take_cluster(limits)?;
         if let Some(cluster) = self.cluster {
-            check_cluster(cluster, cluster_size)?;
+            check_cluster(cluster, limits.cluster_size)?;
             self.check_grid(cluster)?;
         }
         Ok(())
@@ -167,11 +163,9 @@ pub(crate) fn launch(
     let _in_turn = driver.launching.lock();
     let mut state = driver.state();
     state.now += cost::LAUNCH;
-    let (info, bound) = state.kernel_info(function.address())?;
     let stream = state.stream(stream)?;
-    let context = &state.contexts[&state.streams[&stream].context];
-    let device = context.device;
-    refuse_if(bound.is_some_and(|bound| bound != device), CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    let info = state.kernel_on(function.address(), stream)?;
+    let device = state.device_of_stream(stream);
     let blocks_per_sm = state.fit(function.address(), device, &mut shape)?;
     let context = &state.contexts[&state.streams[&stream].context];
     let resident = u64::from(context.sms.set.len()) * u64::from(blocks_per_sm);

@@ -3,14 +3,17 @@
 //! The arithmetic of blocks is that of NVIDIA's `cuda_occupancy.h`, which the record of an H200
 //! bears out.
 
+use std::sync::Arc;
+
 use green_ctx_sys::{CUfunc_st, CUlaunchConfig, CUoccupancyB2DSize, CUresult};
 use parking_lot::MutexGuard;
 
 use crate::Profile;
 use crate::driver::Driver;
+use crate::image::KernelInfo;
 use crate::launch::{Shape, check_cluster, read_config};
 use crate::library::Limits;
-use crate::pointer::{Answer, Ptr, invalid_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::profile::attribute;
 use crate::state::State;
 use crate::topology;
@@ -164,27 +167,30 @@ impl State {
     /// SM holds. The shape gets the cluster that the kernel requires.
     pub(crate) fn fit(&self, function: usize, device: usize, shape: &mut Shape) -> Answer<u32> {
         let limits = self.limits(function, device)?;
-        let invalid = Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        if limits.block.is_some_and(|block| block != shape.block)
-            || shape.threads() > limits.threads
-            || shape.shared_bytes > limits.dynamic_shared
-        {
-            return invalid;
-        }
-        shape.take_cluster(&limits)?;
-        shape.check(self, limits.cluster_size)?;
-        match self.sm.blocks(&limits, shape.threads(), u64::from(shape.shared_bytes)) {
-            0 => Err(CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES),
-            blocks => Ok(blocks),
-        }
+        let other_block = limits.block.is_some_and(|block| block != shape.block);
+        invalid_if(other_block || shape.threads() > limits.threads)?;
+        shape.check(self, &limits)?;
+        let blocks = self.sm.blocks(&limits, shape.threads(), u64::from(shape.shared_bytes));
+        let none = blocks == 0;
+        refuse_if(none && shape.cooperative, CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE)?;
+        invalid_if(shape.shared_bytes > limits.dynamic_shared)?;
+        refuse_if(none, CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES)?;
+        Ok(blocks)
     }
 
-    /// What a kernel may use, where it is bound to or in the current context (header), of which
-    /// there has to be one in any case, as recorded.
+    /// The kernel that is launched on a stream, for whose context its function has to be.
+    pub(crate) fn kernel_on(&self, function: usize, stream: usize) -> Answer<Arc<KernelInfo>> {
+        let (info, bound) = self.kernel_info(function)?;
+        let other = bound.is_some_and(|bound| bound != self.device_of_stream(stream));
+        refuse_if(other, CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        Ok(info)
+    }
+
+    /// What a kernel may use in the current context, of which there has to be one in any case, as
+    /// recorded.
     fn limits_here(&mut self, function: Ptr<CUfunc_st>) -> Answer<Limits> {
-        let (_, bound) = self.kernel_info(function.address())?;
         let current = self.current_device()?;
-        self.limits(function.address(), bound.unwrap_or(current))
+        self.limits(function.address(), current)
     }
 }
 
@@ -295,7 +301,7 @@ fn clusters_of<'a>(
     let mut state = driver.state();
     out.given()?;
     let stream = state.stream(stream)?;
-    function.given()?;
+    state.kernel_on(function.given()?.address(), stream)?;
     let limits = state.limits(function.address(), state.device_of_stream(stream))?;
     shape.take_cluster(&limits)?;
     Ok((state, stream, shape, limits))

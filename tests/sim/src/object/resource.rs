@@ -155,7 +155,10 @@ impl State {
             put(&mut bytes, DOMAIN, domain);
         } else if resource.origin == Origin::Owner && self.version >= 13_000 {
             let Profile { topology, min_partition, alignment, .. } = self.profile;
-            let fine = resource.fine.then_some(topology.fine_unit);
+            // What is not the device and not made of whole units has the fine ones, as recorded.
+            let split =
+                resource.sms != topology.all() && !resource.count.is_multiple_of(*alignment);
+            let fine = (resource.fine || split).then_some(topology.fine_unit);
             put(&mut bytes, MIN_PARTITION, fine.unwrap_or(*min_partition));
             put(&mut bytes, ALIGNMENT, fine.unwrap_or(*alignment));
         }

@@ -3,7 +3,7 @@
 
 use std::ffi::c_void;
 
-use green_ctx_sys::{CUfunc_cache, CUfunc_st, CUkern_st, CUresult};
+use green_ctx_sys::{CUfunc_cache, CUfunc_st, CUresult};
 
 use crate::driver::Driver;
 use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
@@ -26,8 +26,7 @@ pub(crate) fn set_shared_memory_config(driver: &Driver, config: u32) -> Answer {
     check_shared_memory_config(config)
 }
 
-// Where the header names no error for a bad handle, it has the one of `cuFuncSetAttribute`.
-
+/// The header names no error for a bad handle, which has the one of `cuFuncSetAttribute`.
 pub(crate) fn set_function_shared_memory_config(
     driver: &Driver,
     function: Ptr<CUfunc_st>,
@@ -35,27 +34,6 @@ pub(crate) fn set_function_shared_memory_config(
 ) -> Answer {
     driver.state().function(function)?;
     check_shared_memory_config(config)
-}
-
-pub(crate) fn set_function_cache_config(
-    driver: &Driver,
-    function: Ptr<CUfunc_st>,
-    config: CUfunc_cache,
-) -> Answer {
-    driver.state().function(function)?;
-    check_cache_config(config)
-}
-
-pub(crate) fn set_kernel_cache_config(
-    driver: &Driver,
-    kernel: Ptr<CUkern_st>,
-    config: CUfunc_cache,
-    ordinal: i32,
-) -> Answer {
-    let state = driver.state();
-    state.kernel(kernel)?;
-    state.device(ordinal)?;
-    check_cache_config(config)
 }
 
 fn check_shared_memory_config(config: u32) -> Answer {
@@ -77,11 +55,12 @@ pub(crate) fn reset_persisting_l2_cache(driver: &Driver) -> Answer {
     }
 }
 
-/// Answers with the SMs of the context, although no context is limited to fewer without MPS. (That it
+/// A green context is none here, as recorded. Answers with the SMs of the context, although no context is limited to fewer without MPS. (That it
 /// answers is recorded, and not with how many.)
 pub(crate) fn get_exec_affinity(driver: &Driver, out: Ptr<c_void>, kind: u32) -> Answer {
     let mut state = driver.state();
     let context = state.current()?;
+    refuse_if(state.contexts[&context].green, CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
     out.given()?;
     refuse_if(kind != SM_COUNT, CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY)?;
     out.cast().write([SM_COUNT, state.contexts[&context].sms.count])

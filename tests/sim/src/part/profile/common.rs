@@ -53,11 +53,13 @@ pub(super) const ALL: Attributes = &[
     (78, 1),             // stream priorities
     (79, 1),             // L1 cache for global and local memory
     (80, 1),
-    (82, 65_536),       // registers of an SM
-    (83, 1),            // managed memory
-    (89, 1),            // concurrent managed access
-    (90, 1),            // compute preemption
-    (95, 1),            // cooperative launch
+    (82, 65_536), // registers of an SM
+    (83, 1),      // managed memory
+    (89, 1),      // concurrent managed access
+    (90, 1),      // compute preemption
+    (91, 1),      // the host's pointers to registered memory
+    (95, 1),      // cooperative launch, and that of several devices
+    (96, 1),
     (99, 1),            // host registration
     (102, 1),           // virtual memory management
     (103, 1),           // file descriptor handles
