@@ -182,7 +182,7 @@ impl Limits {
             CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH,
         ]
         .map(positive);
-        // Zeros say that none is required, and one alone requires a cluster that there is not.
+        // Zeros say that none is required, and one alone that a launch has to ask for a cluster.
         let cluster = Some(cluster).filter(|sides| *sides != [0; 3]);
         let beyond = attributes
             .value(CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED)

@@ -41,16 +41,15 @@ impl Shape {
         self.block.iter().fold(1, |threads, &side| threads.saturating_mul(side))
     }
 
-    /// Takes the cluster that the kernel requires where none was given. Another is an error, and so
-    /// is none where there has to be one.
+    /// Takes the cluster that the kernel requires where none was given. Another side than a required
+    /// one is an error, and so is no cluster where there has to be one.
     pub(crate) fn take_cluster(&mut self, limits: &Limits) -> Answer {
         self.cluster = self.cluster.or(limits.cluster);
-        if limits.cluster.is_some_and(|cluster| self.cluster != Some(cluster))
-            || (limits.must_cluster && self.cluster.is_none())
-        {
-            return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
-        }
-        Ok(())
+        let required = limits.cluster.unwrap_or_default();
+        let mut sides = self.cluster.iter().flatten().zip(required);
+        let differs = sides.any(|(side, required)| required != 0 && *side != required);
+        let missing = limits.must_cluster && self.cluster.is_none();
+        refuse_if(differs || missing, CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE)
     }
 
     /// Refuses a grid or a block of nothing.
@@ -60,10 +59,9 @@ impl Shape {
 
     /// Refuses a grid that is not made of whole clusters.
     pub(crate) fn check_grid(&self, cluster: [u32; 3]) -> Answer {
-        if self.grid.iter().zip(cluster).any(|(grid, side)| !grid.is_multiple_of(side)) {
-            return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
-        }
-        Ok(())
+        let mut sides = self.grid.iter().zip(cluster);
+        let cut = sides.any(|(grid, side)| !grid.is_multiple_of(side));
+        refuse_if(cut, CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE)
     }
 
     /// Refuses grids, blocks and clusters that no context of the part can run.
@@ -169,9 +167,8 @@ pub(crate) fn launch(
     let blocks_per_sm = state.fit(function.address(), device, &mut shape)?;
     let context = &state.contexts[&state.streams[&stream].context];
     let resident = u64::from(context.sms.set.len()) * u64::from(blocks_per_sm);
-    if shape.cooperative && blocks(shape.grid) > resident {
-        return Err(CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
-    }
+    let too_large = shape.cooperative && blocks(shape.grid) > resident;
+    refuse_if(too_large, CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE)?;
     let params = read_params(&info, params, extra)?;
     let function = function.address();
     state.note_loaded(function);
