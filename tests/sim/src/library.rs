@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use green_ctx_sys::{CUjit_option, CUkern_st, CUlib_st, CUlibraryOption, CUmod_st, CUresult};
 
-pub(crate) use attributes::{Attributes, Limits};
+pub(crate) use attributes::*;
 pub(crate) use function::*;
 pub(crate) use kernel::*;
 pub(crate) use module::*;

@@ -11,6 +11,7 @@ use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 use green_ctx_sys::*;
 
 use crate::launch::Shape;
+use crate::library::Setting;
 use crate::memory::copy::Unified;
 use crate::pointer::{Argument, Ptr};
 use crate::sim::GetProcAddress;
@@ -333,8 +334,12 @@ handlers! {
     cuKernelGetFunction => library::kernel_get_function;
     cuKernelGetLibrary => library::kernel_get_library;
     cuKernelGetAttribute => library::kernel_get_attribute;
-    cuKernelSetAttribute => library::kernel_set_attribute;
-    cuKernelSetCacheConfig => library::kernel_set_cache_config;
+    cuKernelSetAttribute => |driver, attribute, value, kernel, device| {
+        library::kernel_set(driver, kernel, device, Setting::Attribute(attribute, value))
+    };
+    cuKernelSetCacheConfig => |driver, kernel, config, device| {
+        library::kernel_set(driver, kernel, device, Setting::Cache(config))
+    };
     cuKernelGetParamInfo => library::kernel_get_param_info;
     cuKernelGetName => library::kernel_get_name;
     cuModuleLoad => library::module_load;
@@ -348,8 +353,12 @@ handlers! {
     cuModuleGetGlobal_v2 => library::module_get_global;
     cuModuleGetLoadingMode => library::module_get_loading_mode;
     cuFuncGetAttribute => library::func_get_attribute;
-    cuFuncSetAttribute => library::func_set_attribute;
-    cuFuncSetCacheConfig => library::func_set_cache_config;
+    cuFuncSetAttribute => |driver, function, attribute, value| {
+        library::func_set(driver, function, Setting::Attribute(attribute, value))
+    };
+    cuFuncSetCacheConfig => |driver, function, config| {
+        library::func_set(driver, function, Setting::Cache(config))
+    };
     cuFuncSetSharedMemConfig => settings::set_function_shared_memory_config;
     cuFuncGetName => library::func_get_name;
     cuFuncGetModule => library::func_get_module;

@@ -196,6 +196,9 @@ impl State {
         if flags & DEVICE_LAUNCH != 0 {
             fits_the_device(&plan)?;
         }
+        for step in plan.all().into_iter().filter(|step| step.action.runs_on_sms()) {
+            self.keep_local_memory(step.context);
+        }
         let exec = handle::next();
         let (plan, flags, done) = (Arc::new(plan), flags & !UPLOAD, Moment::default());
         self.executables.insert(exec, Exec { plan, flags, done });

@@ -121,6 +121,11 @@ impl Memcpy {
         self.height == 1 && self.depth == 1
     }
 
+    /// Whether neither end is on the host.
+    pub(super) fn is_within_device(&self) -> bool {
+        matches!((&self.from.place, &self.to.place), (Place::Device(_), Place::Device(_)))
+    }
+
     /// Whether it is the same copy.
     pub(super) fn is_like(&self, other: &Memcpy) -> bool {
         let size = |copy: &Memcpy| (copy.width, copy.height, copy.depth);

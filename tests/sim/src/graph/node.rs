@@ -49,6 +49,15 @@ pub(crate) enum Action {
 }
 
 impl Action {
+    /// Whether a kernel does it: the program's, or the driver's, which copies within the device.
+    pub(super) fn runs_on_sms(&self) -> bool {
+        match self {
+            Action::Kernel(_) => true,
+            Action::Memcpy(copy) => copy.is_within_device(),
+            _ => false,
+        }
+    }
+
     pub(crate) fn kind(&self) -> CUgraphNodeType {
         match self {
             Action::Kernel(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL,

@@ -1,6 +1,6 @@
 //! Attributes of kernels and functions.
 
-use green_ctx_sys::{CUfunc_cache, CUfunction_attribute, CUresult};
+use green_ctx_sys::{CUfunc_cache, CUfunction_attribute};
 
 use crate::image::KernelInfo;
 use crate::occupancy::Sm;
@@ -17,6 +17,13 @@ const REGISTERS: u32 = 4;
 /// between them brought them was not looked up.)
 const COUNT: usize = 18;
 const COUNT_BEFORE_13_5: u32 = 16;
+
+/// One thing that a program sets on a kernel or a function.
+#[derive(Clone, Copy)]
+pub(crate) enum Setting {
+    Attribute(CUfunction_attribute, i32),
+    Cache(CUfunc_cache),
+}
 
 /// What a program set on a kernel or a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,33 +75,29 @@ impl Attributes {
             CUfunction_attribute::CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET => {
                 u32::from(info.explicit_cluster)
             }
-            CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH
-            | CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT
-            | CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH => {
-                match required_side(attribute, info) {
-                    Some(side) => side,
-                    None => return Ok(self.value(attribute).unwrap_or(0)),
-                }
-            }
-            _ => return Ok(self.value(attribute).unwrap_or(0)),
+            _ => match required_side(attribute, info) {
+                Some(side) => side,
+                None => return Ok(self.value(attribute).unwrap_or(0)),
+            },
         };
         Ok(i32::try_from(value).unwrap_or(i32::MAX))
     }
 
-    pub(super) fn set_cache(&mut self, config: CUfunc_cache) -> Answer {
-        check_cache_config(config)?;
-        self.cache = Some(config);
-        Ok(())
-    }
-
-    /// Sets an attribute, within the bounds that are recorded.
-    pub(super) fn set(
-        &mut self,
-        attribute: CUfunction_attribute,
-        value: i32,
+    /// These with one more setting, within the bounds that are recorded.
+    pub(super) fn with(
+        mut self,
+        setting: Setting,
         info: &KernelInfo,
         state: &State,
-    ) -> Answer {
+    ) -> Answer<Attributes> {
+        let (attribute, value) = match setting {
+            Setting::Attribute(attribute, value) => (attribute, value),
+            Setting::Cache(config) => {
+                check_cache_config(config)?;
+                self.cache = Some(config);
+                return Ok(self);
+            }
+        };
         let within = match attribute {
             CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => {
                 let most = state.sm.shared_opted_in.saturating_sub(info.shared_bytes);
@@ -121,13 +124,9 @@ impl Attributes {
             // The others are read-only.
             _ => false,
         };
-        match self.values.get_mut(attribute.0 as usize) {
-            Some(set) if within => {
-                *set = Some(value);
-                Ok(())
-            }
-            _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-        }
+        invalid_if(!within)?;
+        self.values[attribute.0 as usize] = Some(value);
+        Ok(self)
     }
 }
 
@@ -137,7 +136,8 @@ fn required_side(attribute: CUfunction_attribute, info: &KernelInfo) -> Option<u
     Some(match attribute {
         CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH => width,
         CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT => height,
-        _ => depth,
+        CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH => depth,
+        _ => return None,
     })
 }
 
@@ -170,18 +170,15 @@ pub(crate) struct Limits {
 
 impl Limits {
     fn new(info: &KernelInfo, attributes: &Attributes, sm: &Sm) -> Limits {
-        let positive = |attribute| {
-            attributes.value(attribute).and_then(|value| u32::try_from(value).ok()).unwrap_or(0)
-        };
-        let dynamic = attributes
-            .value(CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)
-            .and_then(|value| u32::try_from(value).ok());
+        let number =
+            |attribute| attributes.value(attribute).and_then(|value| u32::try_from(value).ok());
+        let dynamic = number(CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
         let cluster = [
             CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH,
             CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT,
             CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH,
         ]
-        .map(positive);
+        .map(|side| number(side).unwrap_or(0));
         // Zeros say that none is required, and one alone that a launch has to ask for a cluster.
         let cluster = Some(cluster).filter(|sides| *sides != [0; 3]);
         let beyond = attributes
@@ -194,9 +191,9 @@ impl Limits {
             static_shared: info.shared_bytes,
             dynamic_shared: dynamic
                 .unwrap_or(sm.shared_per_block.saturating_sub(info.shared_bytes)),
-            carveout: attributes
-                .value(CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)
-                .and_then(|value| u32::try_from(value).ok()),
+            carveout: number(
+                CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+            ),
             cluster: info.required_cluster.or(cluster),
             must_cluster: info.explicit_cluster,
             cluster_size: if beyond { sm.cluster_opted_in } else { sm.cluster_size },

@@ -3,12 +3,10 @@
 use std::ffi::c_char;
 use std::sync::Arc;
 
-use green_ctx_sys::{
-    CUfunc_cache, CUfunc_st, CUfunction_attribute, CUfunctionLoadingState, CUmod_st, CUresult,
-};
+use green_ctx_sys::{CUfunc_st, CUfunction_attribute, CUfunctionLoadingState, CUmod_st, CUresult};
 
-use super::Attributes;
 use super::kernel::write_param;
+use super::{Attributes, Setting};
 use crate::driver::Driver;
 use crate::handle;
 use crate::image::KernelInfo;
@@ -55,21 +53,6 @@ impl State {
         let own = function.map(|function| function.attributes).unwrap_or_default();
         own.over(below.unwrap_or_default())
     }
-
-    /// Changes what is set on a function.
-    fn change_function(
-        &mut self,
-        handle: Ptr<CUfunc_st>,
-        change: impl FnOnce(&mut Attributes, &KernelInfo, &State) -> Answer,
-    ) -> Answer {
-        let function = self.function(handle)?;
-        let mut attributes = function.attributes;
-        change(&mut attributes, &function.info, self)?;
-        if let Some(function) = self.functions.get_mut(&handle.address()) {
-            function.attributes = attributes;
-        }
-        Ok(())
-    }
 }
 
 /// The attributes that need a loaded function (recorded).
@@ -99,24 +82,14 @@ pub(crate) fn func_get_attribute(
     out.write(if is_flag { i32::from(value != 0) } else { value })
 }
 
-pub(crate) fn func_set_attribute(
-    driver: &Driver,
-    handle: Ptr<CUfunc_st>,
-    attribute: CUfunction_attribute,
-    value: i32,
-) -> Answer {
+pub(crate) fn func_set(driver: &Driver, handle: Ptr<CUfunc_st>, setting: Setting) -> Answer {
     let mut state = driver.state();
-    state.change_function(handle, |attributes, info, state| {
-        attributes.set(attribute, value, info, state)
-    })
-}
-
-pub(crate) fn func_set_cache_config(
-    driver: &Driver,
-    handle: Ptr<CUfunc_st>,
-    config: CUfunc_cache,
-) -> Answer {
-    driver.state().change_function(handle, |attributes, _, _| attributes.set_cache(config))
+    let function = state.function(handle)?;
+    let attributes = function.attributes.with(setting, &function.info, &state)?;
+    if let Some(function) = state.functions.get_mut(&handle.address()) {
+        function.attributes = attributes;
+    }
+    Ok(())
 }
 
 // Null has an error of its own in the functions that ask what a function is, as recorded.

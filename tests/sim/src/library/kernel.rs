@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::ffi::c_char;
 use std::sync::Arc;
 
-use green_ctx_sys::{CUfunc_cache, CUfunc_st, CUfunction_attribute, CUkern_st, CUlib_st, CUresult};
+use green_ctx_sys::{CUfunc_st, CUfunction_attribute, CUkern_st, CUlib_st, CUresult};
 
-use super::{Attributes, Function};
+use super::{Attributes, Function, Setting};
 use crate::driver::Driver;
 use crate::handle;
 use crate::image::KernelInfo;
@@ -50,23 +50,6 @@ impl State {
         self.functions.get(self.modules.get(module)?.functions.get(*index)?)
     }
 
-    /// Changes what is set on a kernel for a device.
-    fn change_kernel(
-        &mut self,
-        handle: Ptr<CUkern_st>,
-        ordinal: i32,
-        change: impl FnOnce(&mut Attributes, &KernelInfo, &State) -> Answer,
-    ) -> Answer {
-        let kernel = self.kernel(handle)?;
-        let device = self.device(ordinal)?;
-        let mut attributes = kernel.attributes(device);
-        change(&mut attributes, &kernel.info, self)?;
-        if let Some(kernel) = self.kernels.get_mut(&handle.address()) {
-            kernel.attributes.insert(device, attributes);
-        }
-        Ok(())
-    }
-
     pub(crate) fn kernel(&self, kernel: Ptr<CUkern_st>) -> Answer<&Kernel> {
         self.kernels.get(&kernel.address()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }
@@ -106,26 +89,20 @@ pub(crate) fn kernel_get_attribute(
     out.write(kernel.attributes(device).get(attribute, &kernel.info, &state)?)
 }
 
-pub(crate) fn kernel_set_attribute(
+pub(crate) fn kernel_set(
     driver: &Driver,
-    attribute: CUfunction_attribute,
-    value: i32,
     kernel: Ptr<CUkern_st>,
     ordinal: i32,
+    setting: Setting,
 ) -> Answer {
     let mut state = driver.state();
-    state.change_kernel(kernel, ordinal, |attributes, info, state| {
-        attributes.set(attribute, value, info, state)
-    })
-}
-
-pub(crate) fn kernel_set_cache_config(
-    driver: &Driver,
-    kernel: Ptr<CUkern_st>,
-    config: CUfunc_cache,
-    ordinal: i32,
-) -> Answer {
-    driver.state().change_kernel(kernel, ordinal, |attributes, _, _| attributes.set_cache(config))
+    let found = state.kernel(kernel)?;
+    let device = state.device(ordinal)?;
+    let attributes = found.attributes(device).with(setting, &found.info, &state)?;
+    if let Some(kernel) = state.kernels.get_mut(&kernel.address()) {
+        kernel.attributes.insert(device, attributes);
+    }
+    Ok(())
 }
 
 pub(crate) fn kernel_get_param_info(

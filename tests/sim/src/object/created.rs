@@ -94,10 +94,8 @@ pub(crate) fn create_with_affinity(
     flags: u32,
     ordinal: i32,
 ) -> Answer {
-    if !params.is_null() || count != 0 {
-        drop(driver.state());
-        return Err(CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
-    }
+    let limited = !params.is_null() || count != 0;
+    refuse_if(limited, CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY)?;
     create(driver, out, flags, ordinal)
 }
 
@@ -113,14 +111,9 @@ pub(crate) fn create_with_params(
         return create(driver, out, flags, ordinal);
     }
     let [affinity, count, graphics]: CreateParams = params.cast().read()?;
-    if graphics != 0 {
-        drop(driver.state());
-        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-    }
+    refuse_if(graphics != 0, CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
     // The number is an `int`, with whatever beside it.
-    let none = affinity == 0 && count as u32 == 0;
-    let count = if none { 0 } else { 1 };
-    create_with_affinity(driver, out, Ptr::null(), count, flags, ordinal)
+    create_with_affinity(driver, out, Ptr::at(affinity), count as i32, flags, ordinal)
 }
 
 /// Neither a primary nor a green context can be destroyed this way, as recorded.

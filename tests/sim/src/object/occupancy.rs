@@ -255,17 +255,12 @@ pub(crate) fn max_potential_block_size(
     let limits = state.limits_here(function)?;
     let sm = state.sm;
     // The SMs of the current context, as for clusters and cooperative launches (recorded).
-    let sms = match state.current() {
-        Ok(context) => state.contexts[&context].sms.set.len(),
-        Err(_) => state.profile.topology.sm_count,
-    };
+    let context = state.current()?;
+    let sms = state.contexts[&context].sms.set.len();
     // The program's function may call the driver.
     drop(state);
-    let limit = match u32::try_from(limit) {
-        Ok(0) => limits.threads,
-        Ok(limit) => limit.min(limits.threads),
-        Err(_) => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-    };
+    let limit = u32::try_from(limit).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let limit = if limit == 0 { limits.threads } else { limit.min(limits.threads) };
     let warp = sm.warp as u32;
     let (mut best, mut best_blocks, mut most) = (0, 0, 0);
     let mut aligned = limit.next_multiple_of(warp);
