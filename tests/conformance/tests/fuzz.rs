@@ -157,13 +157,13 @@ fn a_difference_is_found_and_shrunk() -> Result<(), Box<dyn Error>> {
     let (_, second) = answers(&wrong, &programs)?;
     let comparison = fuzz::compare(&first, &second)?;
     assert!(!comparison.holds());
-    let found = comparison.shortest().into_iter().next().ok_or("no difference was found")?;
-    assert_eq!(found.first.step.call, "cuGraphAddHostNode");
-    assert_eq!(found.second.status, "CUDA_ERROR_UNKNOWN");
-    assert_eq!(
-        comparison.functions["cuGraphAddHostNode"].differences,
-        comparison.total().differences
-    );
+    // What a graph lacks after that may show later in the flags of a context, which name no graph.
+    let shortest = comparison.shortest();
+    for found in &shortest {
+        assert_eq!(found.first.step.call, "cuGraphAddHostNode");
+        assert_eq!(found.second.status, "CUDA_ERROR_UNKNOWN");
+    }
+    let found = *shortest.first().ok_or("no difference was found")?;
 
     let program = programs.iter().find(|program| program.name == found.first.program);
     let program = program.ok_or("an unknown program")?;

@@ -1,5 +1,5 @@
-//! Settings of contexts and kernels that change nothing which a simulation shows. What they answer
-//! follows from the header; nothing here is recorded.
+//! Settings of contexts and functions that change nothing which a simulation shows. Unless a comment
+//! says otherwise, what they answer follows from the header and is not recorded.
 
 use std::ffi::c_void;
 

@@ -101,7 +101,7 @@ fn flags_and_devices_are_checked() {
     ] {
         assert_eq!(create(&machine, flags, device).0, expected, "flags {flags}, device {device}");
     }
-    assert_eq!(ask!(machine, 0, cuCtxGetFlags(;)), (OK, 12));
+    assert_eq!(ask!(machine, 0, cuCtxGetFlags(;)), (OK, 4));
     assert_eq!(ask!(machine, -1, cuCtxGetDevice(;)), (OK, 1));
     let (status, _) = ask!(machine, 0, cuDevicePrimaryCtxGetState(2; &mut 0));
     assert_eq!(status, CUresult::CUDA_ERROR_INVALID_DEVICE, "a context is no device");

@@ -174,12 +174,12 @@ fn copies_and_fills_come_in_their_turn() {
     ok(call!(machine, cuMemcpyDtoHAsync(to.as_mut_ptr().cast(), bench.memory, 8, stream)));
     assert_eq!((to, from), ([1, 2, 4, 4, 1, 1, 1, 1], [8, 8]));
     assert_eq!(bench.bytes(), to);
-    ok(call!(machine, cuStreamWriteValue64(stream, bench.memory, 0x0202_0202_0202_0202, 1)));
+    ok(call!(machine, cuStreamWriteValue64(stream, bench.memory, 0x0202_0202_0202_0202, 0)));
     ok(machine.sync(stream));
     assert_eq!(bench.bytes(), [2; 8]);
     let write =
         |at, flags| call!(machine, cuStreamWriteValue64(stream, bench.memory + at, 0, flags));
-    assert_eq!([write(0, 2), write(4, 0), write(8, 0)], [INVALID_VALUE; 3]);
+    assert_eq!([write(0, 1), write(4, 0), write(8, 0)], [INVALID_VALUE; 3]);
 }
 
 #[test]
