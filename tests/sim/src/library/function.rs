@@ -42,9 +42,9 @@ impl State {
         }
     }
 
-    /// What is set on a function, or on a kernel for a device. A kernel stands for its function there.
-    /// What was set on a function goes over what was set on its kernel, in whichever order that was
-    /// done (recorded).
+    /// What is set on a function, or on a kernel for a device. A kernel stands for its function there,
+    /// where that is loaded. What was set on a function goes over what was set on its kernel, in
+    /// whichever order that was done (recorded).
     pub(crate) fn attributes(&self, handle: usize, device: usize) -> Attributes {
         let function = self.functions.get(&handle).or_else(|| self.found_function(handle, device));
         let kernel = function.map_or(Some(handle), |function| function.kernel);

@@ -370,7 +370,8 @@ pub(crate) fn primary_release(driver: &Driver, ordinal: i32) -> Answer {
     Ok(())
 }
 
-/// Sets the flags of a primary context. The form of 7.0 refuses where it is `active`.
+/// Sets the flags of a primary context; of an active one only if `active` says so, which the form of
+/// 7.0 does not.
 pub(crate) fn primary_set_flags(driver: &Driver, ordinal: i32, flags: u32, active: bool) -> Answer {
     let mut state = driver.state();
     let device = state.device(ordinal)?;
@@ -464,8 +465,8 @@ pub(crate) fn get_flags(driver: &Driver, out: Ptr<u32>) -> Answer {
     out.write(state.devices[device].flags | always)
 }
 
-/// A green context has the flags of the primary context here, to which `cuDevicePrimaryCtxGetState`
-/// does not add these, as recorded.
+/// A green context has the flags of the primary context here. `cuDevicePrimaryCtxGetState` does not
+/// report them, as recorded.
 pub(crate) fn set_flags(driver: &Driver, flags: u32) -> Answer {
     let mut state = driver.state();
     let device = state.current_device()?;
@@ -535,7 +536,7 @@ pub(crate) fn get_id(driver: &Driver, context: Ptr<CUctx_st>, out: Ptr<u64>) -> 
     out.write(state.contexts[&handle].id)
 }
 
-// The functions of green contexts beside those of any context: the handle says which are meant.
+// Each of these is a function of any context and one of green contexts, as the handle says.
 
 pub(crate) fn record_event<T: Handle>(
     driver: &Driver,

@@ -55,8 +55,8 @@ pub(crate) fn reset_persisting_l2_cache(driver: &Driver) -> Answer {
     }
 }
 
-/// A green context is none here, as recorded. Answers with the SMs of the context, although no context is limited to fewer without MPS. (That it
-/// answers is recorded, and not with how many.)
+/// Answers with the SMs of the context, although without MPS no context is limited to fewer. (How many
+/// an H200 answers with is not recorded.) It answers for no green context.
 pub(crate) fn get_exec_affinity(driver: &Driver, out: Ptr<c_void>, kind: u32) -> Answer {
     let mut state = driver.state();
     let context = state.current()?;

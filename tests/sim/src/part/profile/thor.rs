@@ -52,7 +52,8 @@ pub(super) const THOR: Profile = Profile {
             (37, 0),          // as the clock
             (38, 33_554_432), // L2 cache
             (88, 1), // reads pageable memory, coherently, through the page tables of the host
-            (99, 0), // no host registration
+            (91, 0), // no host registration
+            (99, 0),
             (100, 1), // as 88
         ],
         common::COMPUTE_11_0,
