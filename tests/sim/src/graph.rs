@@ -21,6 +21,8 @@ pub(crate) mod node;
 pub(crate) mod update;
 pub(crate) mod user_object;
 
+use std::cmp::Reverse;
+
 use green_ctx_sys::{CUgraph_st, CUgraphNode_st, CUresult};
 
 use crate::driver::Driver;
@@ -109,8 +111,9 @@ impl State {
             let place = nodes.iter().position(|other| *other == node);
             place.map_or(0, |place| clones[place])
         };
-        for (&node, &handle) in nodes.iter().zip(&clones) {
-            let mut copy = self.node(node)?.duplicate(clone, node);
+        for (&original, &handle) in nodes.iter().zip(&clones) {
+            let node = self.node(original)?.clone();
+            let mut copy = Node { graph: clone, original, lent: None, ..node };
             copy.after.iter_mut().for_each(|edge| edge.from = clone_of(edge.from));
             if let Action::Child(child) = copy.action {
                 copy.action = Action::Child(self.clone_graph(child, Owner::Node)?);
@@ -142,11 +145,16 @@ pub(crate) fn write_list<T>(items: &[usize], out: Ptr<*mut T>, count: Ptr<usize>
     }
     let room = count.read()?;
     invalid_if(room == 0)?;
-    for index in 0..room {
-        let item = items.get(index).map_or(std::ptr::null_mut(), |item| handle::pointer(*item));
-        out.element(index).write(item)?;
-    }
+    fill(items, out, room)?;
     count.write(room.min(items.len()))
+}
+
+/// Writes as many handles as there is room for, and null after the last.
+fn fill<T>(items: &[usize], out: Ptr<*mut T>, room: usize) -> Answer {
+    (0..room).try_for_each(|index| {
+        let item = items.get(index).map_or(std::ptr::null_mut(), |item| handle::pointer(*item));
+        out.element(index).write(item)
+    })
 }
 
 /// Reads `count` handles.
@@ -211,6 +219,7 @@ pub(crate) fn get_nodes(
     write_list(&state.graph(graph.address())?.nodes, out, count)
 }
 
+/// The nodes without edges to them, the one first that came to be so last, as recorded.
 pub(crate) fn get_root_nodes(
     driver: &Driver,
     graph: Ptr<CUgraph_st>,
@@ -219,6 +228,7 @@ pub(crate) fn get_root_nodes(
 ) -> Answer {
     let state = driver.state();
     let nodes = state.graph(graph.address())?.nodes.iter().copied();
-    let roots: Vec<usize> = nodes.filter(|node| state.nodes[node].after.is_empty()).collect();
+    let mut roots: Vec<usize> = nodes.filter(|node| state.nodes[node].after.is_empty()).collect();
+    roots.sort_by_key(|root| Reverse(state.nodes[root].rooted));
     write_list(&roots, out, count)
 }

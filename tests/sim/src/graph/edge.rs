@@ -3,10 +3,10 @@
 use green_ctx_sys::{CUgraph_st, CUgraphEdgeData, CUgraphNode_st, CUresult};
 
 use super::node::Action;
-use super::{read_list, write_list};
+use super::{fill, read_list, write_list};
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr, invalid_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::state::State;
 
 /// What a node comes after, with the bytes of `CUgraphEdgeData`: ports, type and five that are
@@ -52,6 +52,23 @@ impl Edge {
     }
 }
 
+impl State {
+    /// Removes edges to a node.
+    pub(super) fn remove_edges(&mut self, to: usize, are_meant: impl Fn(&Edge) -> bool) {
+        let node = self.nodes.get_mut(&to).filter(|node| node.after.iter().any(&are_meant));
+        let Some(node) = node else { return };
+        node.after.retain(|edge| !are_meant(edge));
+        node.rooted = handle::next();
+    }
+
+    /// Refuses to take nodes or edges from a graph that allocates or frees memory, as recorded.
+    pub(super) fn can_shrink(&self, graph: usize) -> Answer {
+        let mut actions = self.graph(graph)?.nodes.iter().map(|node| &self.nodes[node].action);
+        let keeps = actions.any(|action| matches!(action, Action::Allocate(_) | Action::Free(_)));
+        refuse_if(keeps, CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
+}
+
 /// Refuses to leave out data that says something.
 pub(crate) fn not_lossy(edges: &[Edge], data: Ptr<CUgraphEdgeData>) -> Answer {
     if data.is_null() && edges.iter().any(|edge| !edge.is_plain()) {
@@ -90,6 +107,7 @@ fn write_data(edges: &[Edge], data: Ptr<CUgraphEdgeData>, room: usize) {
     }
 }
 
+/// The edges of a graph, in the order of the nodes that they are from, as recorded.
 pub(crate) fn get_all(
     driver: &Driver,
     graph: Ptr<CUgraph_st>,
@@ -102,19 +120,14 @@ pub(crate) fn get_all(
     let graph = state.graph(graph.address())?;
     count.given()?;
     invalid_if(from.is_null() != to.is_null())?;
-    let (mut edges, mut heads) = (Vec::new(), Vec::new());
-    for node in &graph.nodes {
-        let after = &state.nodes[node].after;
-        edges.extend_from_slice(after);
-        heads.extend(after.iter().map(|_| *node));
-    }
+    let edges_to = |node| state.nodes[node].after.iter().map(|edge| (*edge, *node));
+    let mut pairs: Vec<(Edge, usize)> = graph.nodes.iter().flat_map(edges_to).collect();
+    // Handles are in the order in which nodes were added.
+    pairs.sort_by_key(|(edge, _)| edge.from);
+    let (edges, heads): (Vec<Edge>, Vec<usize>) = pairs.into_iter().unzip();
     if !to.is_null() {
         not_lossy(&edges, data)?;
-        let room = count.read()?;
-        for index in 0..room {
-            let head = heads.get(index).map_or(std::ptr::null_mut(), |node| handle::pointer(*node));
-            to.element(index).write(head)?;
-        }
+        fill(&heads, to, count.read()?)?;
     }
     write_edges(&edges, from, data, count)
 }
@@ -197,8 +210,7 @@ pub(crate) fn add(
 
 /// Removes edges, which have to be there: with the same data where data is given, with any where
 /// none is, as recorded. A mistake leaves those before it removed, as it does where edges are added
-/// (not recorded of this function). A graph with nodes that allocate or free keeps its edges (cuda.h,
-/// `cuGraphRemoveDependencies`; the error is the one that such nodes are kept with).
+/// (not recorded of this function).
 pub(crate) fn remove(
     driver: &Driver,
     graph: Ptr<CUgraph_st>,
@@ -210,19 +222,13 @@ pub(crate) fn remove(
     let mut state = driver.state();
     let pairs = read_pairs(&state, graph, from, to, data, count)?;
     let graph = graph.address();
-    let actions = state.graph(graph)?.nodes.iter().map(|node| &state.nodes[node].action);
-    if actions.into_iter().any(|action| matches!(action, Action::Allocate(_) | Action::Free(_))) {
-        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-    }
+    state.can_shrink(graph)?;
     for (to, edge) in pairs {
         is_within(&state, graph, to, edge)?;
         let is_meant =
             |other: &Edge| other.from == edge.from && (data.is_null() || other.data == edge.data);
-        let place = state.node(to)?.after.iter().position(is_meant);
-        let place = place.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        if let Some(node) = state.nodes.get_mut(&to) {
-            node.after.remove(place);
-        }
+        invalid_if(!state.node(to)?.after.iter().any(is_meant))?;
+        state.remove_edges(to, is_meant);
         state.rewired(graph);
     }
     Ok(())

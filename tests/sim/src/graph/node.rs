@@ -12,17 +12,20 @@ use super::read_list;
 use crate::callback::Callback;
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if};
 use crate::state::State;
 use crate::work::Work;
 
 /// A node of a graph.
+#[derive(Clone)]
 pub(crate) struct Node {
     pub(crate) graph: usize,
     pub(crate) action: Action,
     /// The handle of the context that it runs in, 0 where it runs in none of its own.
     pub(crate) context: usize,
     pub(crate) after: Vec<Edge>,
+    /// A number that is larger the later the node came to be without edges to it.
+    pub(super) rooted: usize,
     /// The handle of the node that it is a clone of, 0 where it is none.
     pub(super) original: usize,
     /// Parameters that were given out, which stay where they are until others are set.
@@ -116,15 +119,6 @@ impl Action {
 /// What a function that is about one kind of node answers for the others.
 pub(super) const OTHER_KIND: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
-impl Node {
-    /// A copy in another graph, after the same nodes.
-    pub(super) fn duplicate(&self, graph: usize, original: usize) -> Node {
-        let Node { action, context, after, .. } = self;
-        let (action, after) = (action.clone(), after.clone());
-        Node { graph, action, context: *context, after, original, lent: None }
-    }
-}
-
 impl State {
     /// The node with this handle.
     pub(crate) fn node(&self, handle: usize) -> Answer<&Node> {
@@ -140,7 +134,7 @@ impl State {
         after: Vec<Edge>,
     ) -> usize {
         let handle = handle::next();
-        let node = Node { graph, action, context, after, original: 0, lent: None };
+        let node = Node { graph, action, context, after, rooted: handle, original: 0, lent: None };
         self.nodes.insert(handle, node);
         if let Some(graph) = self.graphs.get_mut(&graph) {
             graph.nodes.push(handle);
@@ -239,24 +233,18 @@ pub(crate) fn get_type(
     out.write(state.node(node.address())?.action.kind())
 }
 
-/// Removes a node, and the edges to and from it. Nodes that allocate and free stay, as recorded, and
-/// on an H200 so does every node of a graph with one that allocates.
+/// Removes a node, and the edges to and from it.
 pub(crate) fn destroy(driver: &Driver, node: Ptr<CUgraphNode_st>) -> Answer {
     let mut state = driver.state();
     let handle = node.address();
-    let Node { graph, ref action, .. } = *state.node(handle)?;
-    let mut nodes = state.graph(graph)?.nodes.iter().filter_map(|node| state.nodes.get(node));
-    let allocates = nodes.any(|node| matches!(node.action, Action::Allocate(_)));
-    refuse_if(allocates || matches!(action, Action::Free(_)), CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
+    let graph = state.node(handle)?.graph;
+    state.can_shrink(graph)?;
     state.not_captured_into(graph)?;
     state.remove_node(handle);
     let Some(graph) = state.graphs.get_mut(&graph) else { return Ok(()) };
     graph.nodes.retain(|other| *other != handle);
-    let others = graph.nodes.clone();
-    for other in others {
-        if let Some(other) = state.nodes.get_mut(&other) {
-            other.after.retain(|edge| edge.from != handle);
-        }
+    for other in graph.nodes.clone() {
+        state.remove_edges(other, |edge| edge.from == handle);
     }
     Ok(())
 }
