@@ -160,6 +160,7 @@ pub(crate) fn retain_from_graph(
     Ok(())
 }
 
+/// As recorded, a graph without references has none to release, which is no error.
 pub(crate) fn release_from_graph(
     driver: &Driver,
     graph: Ptr<CUgraph_st>,
@@ -169,12 +170,12 @@ pub(crate) fn release_from_graph(
     let mut state = driver.state();
     check(count)?;
     state.graph(graph.address())?;
+    state.user_object(object.address())?;
     let Some(graph) = state.graphs.get_mut(&graph.address()) else { return Ok(()) };
-    let missing = CUresult::CUDA_ERROR_INVALID_VALUE;
-    let (_, references) = graph.objects.0.get_mut(&object.address()).ok_or(missing)?;
-    *references = references.checked_sub(count).ok_or(missing)?;
-    if *references == 0 {
-        graph.objects.0.remove(&object.address());
+    if let Some((_, references)) = graph.objects.0.get_mut(&object.address()) {
+        let left = references.checked_sub(count);
+        *references = left.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     }
+    graph.objects.0.retain(|_, (_, references)| *references > 0);
     Ok(())
 }
