@@ -253,10 +253,8 @@ impl Kind for Memcpy {
     ) -> Answer<(Action, usize)> {
         let memcpy = Memcpy::parse(state, params)?;
         let same = present.is_some_and(|present| memcpy.is_like(present));
-        if let (At::Step { .. }, Some(present)) = (at, present)
-            && !(present.is_linear() && memcpy.is_linear())
-        {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        if let (At::Step { .. }, Some(present), false) = (at, present, same) {
+            invalid_if(!present.is_linear() || !memcpy.is_linear())?;
         }
         Ok((Action::Memcpy(memcpy), at.context(state, same)?))
     }

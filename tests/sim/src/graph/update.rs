@@ -79,6 +79,13 @@ pub(super) fn allowed(
         (Action::Conditional(present), Action::Conditional(next)) => {
             require(same_context && present.is_like(next), parameters)
         }
+        // Events of the same context, as recorded. One that was destroyed is not known any more.
+        (Action::WaitEvent(present), Action::WaitEvent(next))
+        | (Action::RecordEvent(present), Action::RecordEvent(next)) => {
+            let device = |event| state.events.get(event).map(|event| event.device);
+            let same = device(present).is_none_or(|present| device(next) == Some(present));
+            require(same, parameters)
+        }
         // Other memory is refused (not recorded).
         (Action::Allocate(_), Action::Allocate(_)) | (Action::Free(_), Action::Free(_)) => {
             let other = Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
