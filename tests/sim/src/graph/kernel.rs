@@ -51,10 +51,10 @@ const ATTRIBUTES: [CUlaunchAttributeID; 10] = [
     CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
 ];
 
-/// A value of one number.
-fn number(value: i32) -> Value {
+/// A value of numbers.
+fn numbers<const N: usize>(numbers: [u32; N]) -> Value {
     let mut bytes = [0; 64];
-    bytes[..4].copy_from_slice(&value.to_ne_bytes());
+    bytes[..4 * N].copy_from_slice(numbers.map(u32::to_ne_bytes).as_flattened());
     bytes
 }
 
@@ -74,9 +74,26 @@ impl Attributes {
         self.0.get(&id.0).copied().unwrap_or(unset)
     }
 
+    fn set(&mut self, id: CUlaunchAttributeID, value: Value) {
+        self.0.insert(id.0, value);
+    }
+
     /// The priority that a node was given.
     pub(super) fn priority(&self) -> u32 {
         number_at(&self.get(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PRIORITY), 0)
+    }
+
+    /// A shape with what they say of it. Whatever cluster another kernel required is forgotten, as
+    /// recorded.
+    fn shape(&self, shape: Shape) -> Shape {
+        let cooperative = self.get(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE);
+        let cluster = self.get(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
+        let cluster = [0, 1, 2].map(|side| number_at(&cluster, side));
+        Shape {
+            cooperative: number_at(&cooperative, 0) != 0,
+            cluster: Some(cluster).filter(|cluster| *cluster != [0; 3]),
+            ..shape
+        }
     }
 }
 
@@ -85,23 +102,10 @@ impl Kernel {
         Kernel { work, kern, packed, attributes: Attributes::default() }
     }
 
-    fn set_attribute(&mut self, id: CUlaunchAttributeID, value: Value) {
-        match id {
-            CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE => {
-                self.work.shape.cooperative = number_at(&value, 0) != 0;
-            }
-            CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION => {
-                let cluster = [0, 1, 2].map(|side| number_at(&value, side));
-                self.work.shape.cluster = (cluster != [0; 3]).then_some(cluster);
-            }
-            _ => {}
-        }
-        self.attributes.0.insert(id.0, value);
-    }
-
-    /// Refuses a shape that the kernel cannot be launched in.
+    /// Refuses attributes that the kernel cannot be launched with.
     fn fit(&mut self, state: &State) -> Answer {
         let function = self.work.function;
+        self.work.shape = self.attributes.shape(self.work.shape);
         let (_, bound) = state.kernel_info(function)?;
         self.work.blocks_per_sm = state.fit(function, bound.unwrap_or(0), &mut self.work.shape)?;
         Ok(())
@@ -155,20 +159,15 @@ impl State {
         };
         let shape = work.shape;
         let mut kernel = Kernel::new(work, kern, false);
-        let cluster = shape.cluster.map(|sides| {
-            let mut value = [0; 64];
-            for (bytes, side) in value.chunks_exact_mut(4).zip(sides) {
-                bytes.copy_from_slice(&side.to_ne_bytes());
-            }
-            (CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, value)
-        });
-        let cooperative = shape
-            .cooperative
-            .then_some((CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE, number(1)));
-        let priority = (CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PRIORITY, number(priority));
-        for (id, value) in [cluster, cooperative, Some(priority)].into_iter().flatten() {
-            kernel.set_attribute(id, value);
+        let mut set = |id, value| kernel.attributes.set(id, value);
+        if let Some(sides) = shape.cluster {
+            set(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, numbers(sides));
         }
+        if shape.cooperative {
+            set(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE, numbers([1]));
+        }
+        let priority = numbers([priority.cast_unsigned()]);
+        set(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PRIORITY, priority);
         Ok(kernel)
     }
 }
@@ -186,7 +185,8 @@ impl Kind for Kernel {
     }
 
     /// As recorded, `func` goes before `kern` and `ctx`: the node runs in the context that is current,
-    /// and a function of a library's kernel brings the `CUkernel` with it. A `CUkernel` that was cast
+    /// or in the function's own where that is another device's or one that the program created, and a
+    /// function of a library's kernel brings the `CUkernel` with it. A `CUkernel` that was cast
     /// is none here, though it can be launched and captured. To name a function for a node that there
     /// is where no context is current ends the process, as recorded.
     fn read(
@@ -203,7 +203,10 @@ impl Kind for Kernel {
         }
         let (function, kern, context) = if func != 0 {
             let found = state.functions.get(&func).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-            (func, found.kernel.unwrap_or(0), state.current()?)
+            let (kern, own) = (found.kernel.unwrap_or(0), found.device);
+            let current = state.current()?;
+            let here = state.contexts[&current].device == own;
+            (func, kern, if here { current } else { state.devices[own].primary })
         } else {
             refuse_if(!state.kernels.contains_key(&kern), CUresult::CUDA_ERROR_INVALID_HANDLE)?;
             let context = state.or_current(value.ctx.addr())?;
@@ -211,17 +214,15 @@ impl Kind for Kernel {
             (state.function_of(kern, device)?, kern, context)
         };
         let device = state.context(context)?.device;
-        let (info, bound) = state.kernel_info(function)?;
-        invalid_if(bound.is_some_and(|bound| bound != device))?;
+        let (info, _) = state.kernel_info(function)?;
         let attributes = present.map(|kernel| kernel.attributes.clone()).unwrap_or_default();
-        let former = present.map(|kernel| kernel.work.shape);
-        let mut shape = Shape {
+        let mut shape = attributes.shape(Shape {
             grid: [value.gridDimX, value.gridDimY, value.gridDimZ],
             block: [value.blockDimX, value.blockDimY, value.blockDimZ],
             shared_bytes: value.sharedMemBytes,
-            cooperative: former.is_some_and(|shape| shape.cooperative),
-            cluster: former.and_then(|shape| shape.cluster),
-        };
+            cooperative: false,
+            cluster: None,
+        });
         let blocks_per_sm = state.fit(function, device, &mut shape)?;
         let (array, extra) = (params.held(value.kernelParams), params.held(value.extra));
         let bytes = read_params(&info, array, extra)?;
@@ -297,13 +298,10 @@ pub(crate) fn set_attribute(
     let mut value: Value = value.cast().read()?;
     if id == CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PRIORITY {
         let (least, greatest) = state.profile.stream_priorities;
-        value = number(number_at(&value, 0).cast_signed().clamp(greatest, least));
+        let priority = number_at(&value, 0).cast_signed().clamp(greatest, least);
+        value = numbers([priority.cast_unsigned()]);
     }
-    kernel.set_attribute(id, value);
-    let Shape { grid, cluster, .. } = kernel.work.shape;
-    if cluster.is_some_and(|cluster| (0..3).any(|side| !grid[side].is_multiple_of(cluster[side]))) {
-        return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
-    }
+    kernel.attributes.set(id, value);
     kernel.fit(&state)?;
     if let Some(node) = state.nodes.get_mut(&node.address()) {
         node.action = Action::Kernel(kernel);
@@ -322,12 +320,7 @@ pub(crate) fn copy_attributes(
     let mut copy = kernel(&state, to.address())?.clone();
     // Both have to be in one context (cuda.h).
     invalid_if(state.node(from.address())?.context != state.node(to.address())?.context)?;
-    copy.attributes = Attributes::default();
-    copy.work.shape.cooperative = false;
-    copy.work.shape.cluster = None;
-    for (id, value) in attributes.0 {
-        copy.set_attribute(CUlaunchAttributeID(id), value);
-    }
+    copy.attributes = attributes;
     copy.fit(&state)?;
     if let Some(node) = state.nodes.get_mut(&to.address()) {
         node.action = Action::Kernel(copy);
