@@ -18,7 +18,7 @@ use super::{Owner, exec};
 use crate::callback::Callback;
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, invalid_if};
 use crate::state::State;
 
 /// The parameters behind a `CUgraphNodeParams`: the type at its start, the union 16 bytes on.
@@ -50,16 +50,6 @@ impl Params {
 /// `CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE` and `CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE`.
 const CLONE: u32 = 0;
 const MOVE: u32 = 1;
-
-/// What the kinds answer that are not simulated, semaphores and batches of operations on memory, and
-/// those whose parameters stay. Numbers that no header knows are invalid.
-fn unsimulated(kind: CUgraphNodeType) -> CUresult {
-    if kind.name().is_some() {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
-    } else {
-        CUresult::CUDA_ERROR_INVALID_VALUE
-    }
-}
 
 /// Calls a function with a kind of node: of those whose parameters can be replaced, or another one.
 macro_rules! of_kind {
@@ -96,7 +86,12 @@ fn read(state: &mut State, params: Params, graph: usize) -> Answer<(Action, usiz
         },
         CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_ALLOC => read_as::<Allocate>(state, params, graph),
         CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_FREE => read_as::<Free>(state, params, graph),
-        kind => Err(unsimulated(kind))
+        // Semaphores and batches of operations on memory are not simulated. Without a first member
+        // they are invalid, as recorded of batches, and so are numbers that no header knows.
+        kind => {
+            invalid_if(kind.name().is_none() || params.at::<usize>(0).read()? == 0)?;
+            Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+        }
     )
 }
 
@@ -142,7 +137,8 @@ pub(crate) fn set_params(
     let (state, node, params) = (&mut *state, node.address(), Params(params));
     of_kind!(of_node(state, node, params)?, set_as(state, node, params),
         CUgraphNodeType::CU_GRAPH_NODE_TYPE_EMPTY => Ok(()),
-        kind => Err(unsimulated(kind))
+        // The parameters of the other kinds stay.
+        _ => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     )
 }
 
@@ -165,7 +161,8 @@ pub(crate) fn set_exec_params(
             exec::change_child(state, exec, node, params.child()?.0)
         },
         CUgraphNodeType::CU_GRAPH_NODE_TYPE_EMPTY => Ok(()),
-        kind => Err(unsimulated(kind))
+        // The parameters of the other kinds stay.
+        _ => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     )
 }
 
