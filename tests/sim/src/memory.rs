@@ -176,7 +176,7 @@ impl State {
     /// Drops what was released, when that has come to pass. The address of a node stays its own.
     fn drop_later(&mut self, time: u64, device: usize, address: u64) {
         let of_graph = self.memory.get_mut(&address).is_some_and(|allocation| allocation.of_graph);
-        if of_graph && self.is_allocated_by_node(address) {
+        if of_graph && self.is_of_node(address) {
             return;
         }
         if let Some(allocation) = self.memory.get_mut(&address) {

@@ -26,6 +26,9 @@ pub(crate) struct Allocate {
     bytes: usize,
     device: usize,
     kind: CUmemAllocationType,
+    /// Whether its own graph frees it; `None` while every graph may. As recorded, its own may do so
+    /// only before it is instantiated and before another graph does, and others only if it does not.
+    freed_within: Option<bool>,
 }
 
 impl Allocate {
@@ -45,36 +48,40 @@ impl Allocate {
             _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         };
         let address = state.reserve(device, bytes, of)?;
-        Ok(Allocate { address, bytes, device, kind })
+        Ok(Allocate { address, bytes, device, kind, freed_within: None })
     }
 }
 
 /// Reads what a node frees: memory that a node allocates, of this graph or another. As recorded, a
 /// graph frees it once, and need not do so after it was allocated.
 pub(crate) fn read_free(state: &State, address: u64, graph: usize) -> Answer<Action> {
-    let free = Action::Free(address);
-    let nodes = state.graph(graph)?.nodes.iter().filter_map(|node| state.nodes.get(node));
-    let twice = nodes.into_iter().any(|node| node.action.is_same_memory(&free));
-    invalid_if(twice || state.is_reserved_memory_there(address).is_none())?;
-    Ok(free)
-}
-
-impl Action {
-    /// Whether both allocate, or both free, the memory at one address.
-    pub(super) fn is_same_memory(&self, other: &Action) -> bool {
-        match (self, other) {
-            (Action::Allocate(one), Action::Allocate(other)) => one.address == other.address,
-            (Action::Free(one), Action::Free(other)) => one == other,
-            _ => false,
+    let may = state.nodes.values().all(|node| match node.action {
+        Action::Allocate(Allocate { address: own, freed_within: Some(within), .. }) => {
+            own != address || !within && node.graph != graph
         }
-    }
+        Action::Free(freed) => freed != address || node.graph != graph,
+        _ => true,
+    });
+    invalid_if(!may || state.is_reserved_memory_there(address).is_none())?;
+    Ok(Action::Free(address))
 }
 
 impl State {
-    /// Whether a node allocates the memory at an address, be it in an executable only.
-    pub(crate) fn is_allocated_by_node(&self, address: u64) -> bool {
-        let is_its = |action: &Action| match action {
-            Action::Allocate(allocate) => allocate.address == address,
+    /// Notes that a graph is to free memory, or an executable in its place.
+    pub(super) fn note_free(&mut self, address: u64, graph: Option<usize>) {
+        for node in self.nodes.values_mut() {
+            if let Action::Allocate(allocate) = &mut node.action
+                && allocate.address == address
+            {
+                allocate.freed_within.get_or_insert(graph == Some(node.graph));
+            }
+        }
+    }
+
+    /// Whether a node allocates or frees the memory at an address, be it in an executable only.
+    pub(crate) fn is_of_node(&self, address: u64) -> bool {
+        let is_its = |action: &Action| match *action {
+            Action::Allocate(Allocate { address: own, .. }) | Action::Free(own) => own == address,
             _ => false,
         };
         let mut steps = self.executables.values().flat_map(|exec| exec.plan.all());

@@ -7,6 +7,7 @@ use green_ctx_sys::{
     CUgraphInstantiateResult, CUgraphNode_st, CUresult, CUstream_st,
 };
 
+use super::allocation::Allocate;
 use super::node::{Action, OTHER_KIND};
 use super::user_object::Held;
 use super::{Graph, conditional, update};
@@ -196,8 +197,12 @@ impl State {
         if flags & DEVICE_LAUNCH != 0 {
             fits_the_device(&plan)?;
         }
-        for step in plan.all().into_iter().filter(|step| step.action.runs_on_sms()) {
-            self.keep_local_memory(step.context);
+        for step in plan.all() {
+            match step.action {
+                Action::Allocate(Allocate { address, .. }) => self.note_free(address, None),
+                _ if step.action.runs_on_sms() => self.keep_local_memory(step.context),
+                _ => {}
+            }
         }
         let exec = handle::next();
         let (plan, flags, done) = (Arc::new(plan), flags & !UPLOAD, Moment::default());

@@ -213,6 +213,9 @@ impl Kind for Kernel {
             let device = state.context(context)?.device;
             (state.function_of(kern, device)?, kern, context)
         };
+        if let At::Step { own, .. } = at {
+            invalid_if(own != context)?;
+        }
         let device = state.context(context)?.device;
         let (info, _) = state.kernel_info(function)?;
         let attributes = present.map(|kernel| kernel.attributes.clone()).unwrap_or_default();

@@ -134,6 +134,9 @@ impl State {
         after: Vec<Edge>,
     ) -> usize {
         let handle = handle::next();
+        if let Action::Free(address) = action {
+            self.note_free(address, Some(graph));
+        }
         let node = Node { graph, action, context, after, rooted: handle, original: 0, lent: None };
         self.nodes.insert(handle, node);
         if let Some(graph) = self.graphs.get_mut(&graph) {

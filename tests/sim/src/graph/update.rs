@@ -8,6 +8,7 @@ use green_ctx_sys::{
     CUgraphNode_st, CUresult,
 };
 
+use super::allocation::Allocate;
 use super::edge::Edge;
 use super::exec::{NODE_PRIORITY, Plan, Step};
 use super::memset::Memset;
@@ -87,9 +88,11 @@ pub(super) fn allowed(
             require(same, parameters)
         }
         // Other memory is refused (not recorded).
-        (Action::Allocate(_), Action::Allocate(_)) | (Action::Free(_), Action::Free(_)) => {
-            let other = Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
-            require(step.action.is_same_memory(action), other)
+        (Action::Allocate(Allocate { address, .. }), Action::Allocate(next)) => {
+            require(*address == next.address, Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED)
+        }
+        (Action::Free(address), Action::Free(next)) => {
+            require(address == next, Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED)
         }
         (present, next) => {
             let changed = Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
