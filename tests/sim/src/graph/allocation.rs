@@ -13,7 +13,7 @@ use green_ctx_sys::{
 
 use super::exec::{AUTO_FREE, Plan};
 use super::kind::{At, Kind};
-use super::node::{Action, Node, OTHER_KIND};
+use super::node::{Action, Node};
 use crate::memory;
 use crate::memory::pool::device_at;
 use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
@@ -121,10 +121,6 @@ impl Kind for Allocate {
     type Params = CUDA_MEM_ALLOC_NODE_PARAMS;
     type Given = Ptr<CUDA_MEM_ALLOC_NODE_PARAMS>;
 
-    fn given(params: Ptr<Self::Params>) -> Answer<Self::Given> {
-        Ok(params)
-    }
-
     fn of(action: &Action) -> Option<Allocate> {
         if let Action::Allocate(allocate) = action { Some(*allocate) } else { None }
     }
@@ -148,15 +144,14 @@ impl Kind for Allocate {
         Ok((Action::Allocate(node), 0))
     }
 
-    fn write(node: &mut Node, out: Ptr<Self::Params>) -> Answer {
-        let allocate = Allocate::of(&node.action).ok_or(OTHER_KIND)?;
+    fn write(self, _: &mut Node, out: Ptr<Self::Params>) -> Answer {
         out.write(CUDA_MEM_ALLOC_NODE_PARAMS {
             poolProps: CUmemPoolProps {
-                allocType: allocate.kind,
+                allocType: self.kind,
                 handleTypes: CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
                 location: CUmemLocation {
                     type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
-                    __bindgen_anon_1: CUmemLocation_st__bindgen_ty_1 { id: allocate.device as i32 },
+                    __bindgen_anon_1: CUmemLocation_st__bindgen_ty_1 { id: self.device as i32 },
                 },
                 win32SecurityAttributes: std::ptr::null_mut(),
                 maxSize: 0,
@@ -166,8 +161,8 @@ impl Kind for Allocate {
             },
             accessDescs: std::ptr::null(),
             accessDescCount: 0,
-            bytesize: allocate.bytes,
-            dptr: allocate.address,
+            bytesize: self.bytes,
+            dptr: self.address,
         })
     }
 }
@@ -179,10 +174,6 @@ impl Kind for Free {
     type Params = u64;
     type Given = u64;
 
-    fn given(params: Ptr<u64>) -> Answer<u64> {
-        params.read()
-    }
-
     fn of(action: &Action) -> Option<Free> {
         if let Action::Free(address) = action { Some(Free(*address)) } else { None }
     }
@@ -192,7 +183,7 @@ impl Kind for Free {
         Ok((read_free(state, address, graph)?, 0))
     }
 
-    fn write(node: &mut Node, out: Ptr<u64>) -> Answer {
-        out.write(Free::of(&node.action).ok_or(OTHER_KIND)?.0)
+    fn write(self, _: &mut Node, out: Ptr<u64>) -> Answer {
+        out.write(self.0)
     }
 }

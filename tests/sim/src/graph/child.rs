@@ -4,7 +4,7 @@ use green_ctx_sys::{CUgraph_st, CUresult};
 
 use super::Owner;
 use super::kind::{At, Kind};
-use super::node::{Action, Node, OTHER_KIND};
+use super::node::{Action, Node};
 use crate::crash;
 use crate::handle;
 use crate::pointer::{Answer, Ptr};
@@ -16,10 +16,6 @@ pub(crate) struct Child(usize);
 impl Kind for Child {
     type Params = *mut CUgraph_st;
     type Given = Ptr<CUgraph_st>;
-
-    fn given(params: Ptr<Self::Params>) -> Answer<Self::Given> {
-        params.follow()
-    }
 
     fn of(action: &Action) -> Option<Child> {
         if let Action::Child(child) = action { Some(Child(*child)) } else { None }
@@ -40,7 +36,7 @@ impl Kind for Child {
         Ok((Action::Child(state.clone_graph(child.address(), Owner::Node)?), 0))
     }
 
-    fn write(node: &mut Node, out: Ptr<Self::Params>) -> Answer {
-        out.write(handle::pointer(Child::of(&node.action).ok_or(OTHER_KIND)?.0))
+    fn write(self, _: &mut Node, out: Ptr<Self::Params>) -> Answer {
+        out.write(handle::pointer(self.0))
     }
 }

@@ -13,7 +13,7 @@ use green_ctx_sys::{
 use super::Owner;
 use super::exec::Plan;
 use super::kind::At;
-use super::node::{Action, Node, OTHER_KIND};
+use super::node::{Action, Node};
 use crate::driver::Driver;
 use crate::handle;
 use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
@@ -128,10 +128,6 @@ impl super::kind::Kind for Conditional {
     type Params = CUDA_CONDITIONAL_NODE_PARAMS;
     type Given = Ptr<CUDA_CONDITIONAL_NODE_PARAMS>;
 
-    fn given(params: Ptr<Self::Params>) -> Answer<Self::Given> {
-        Ok(params)
-    }
-
     fn of(action: &Action) -> Option<Conditional> {
         if let Action::Conditional(conditional) = action { Some(conditional.clone()) } else { None }
     }
@@ -166,8 +162,8 @@ impl super::kind::Kind for Conditional {
         Ok((Action::Conditional(node), context))
     }
 
-    fn write(node: &mut Node, out: Ptr<Self::Params>) -> Answer {
-        Conditional::of(&node.action).ok_or(OTHER_KIND)?.write_to(node.context, out)
+    fn write(self, node: &mut Node, out: Ptr<Self::Params>) -> Answer {
+        self.write_to(node.context, out)
     }
 }
 

@@ -71,10 +71,8 @@ impl State {
 
 /// Refuses to leave out data that says something.
 pub(crate) fn not_lossy(edges: &[Edge], data: Ptr<CUgraphEdgeData>) -> Answer {
-    if data.is_null() && edges.iter().any(|edge| !edge.is_plain()) {
-        return Err(CUresult::CUDA_ERROR_LOSSY_QUERY);
-    }
-    Ok(())
+    let lossy = data.is_null() && edges.iter().any(|edge| !edge.is_plain());
+    refuse_if(lossy, CUresult::CUDA_ERROR_LOSSY_QUERY)
 }
 
 /// Writes edges as [`write_list`] does: the nodes at one end, and the data.
@@ -85,26 +83,17 @@ fn write_edges(
     count: Ptr<usize>,
 ) -> Answer {
     count.given()?;
-    if ends.is_null() {
-        return if data.is_null() {
-            count.write(edges.len())
-        } else {
-            Err(CUresult::CUDA_ERROR_INVALID_VALUE)
-        };
+    invalid_if(ends.is_null() && !data.is_null())?;
+    if !ends.is_null() {
+        not_lossy(edges, data)?;
     }
-    not_lossy(edges, data)?;
-    write_data(edges, data, count.read()?);
-    let ends_of: Vec<usize> = edges.iter().map(|edge| edge.from).collect();
-    write_list(&ends_of, ends, count)
-}
-
-fn write_data(edges: &[Edge], data: Ptr<CUgraphEdgeData>, room: usize) {
-    let data = data.cast::<[u8; 8]>();
     if !data.is_null() {
-        for (index, edge) in edges.iter().enumerate().take(room) {
-            data.element(index).write_if_given(edge.data);
+        for (index, edge) in edges.iter().enumerate().take(count.read()?) {
+            data.cast::<[u8; 8]>().element(index).write(edge.data)?;
         }
     }
+    let ends_of: Vec<usize> = edges.iter().map(|edge| edge.from).collect();
+    write_list(&ends_of, ends, count)
 }
 
 /// The edges of a graph, in the order of the nodes that they are from, as recorded.
@@ -161,29 +150,29 @@ pub(crate) fn get_dependents(
     write_edges(&edges, out, data, count)
 }
 
-/// Reads edges between nodes of a graph, as pairs of the later node and the edge to it.
-fn read_pairs(
-    state: &State,
-    graph: Ptr<CUgraph_st>,
+/// Changes the edges to nodes of a graph from others of it, one after the other. A mistake leaves
+/// those before it changed, as recorded of edges that are added.
+fn change_edges(
+    state: &mut State,
+    graph: usize,
     from: Ptr<*mut CUgraphNode_st>,
     to: Ptr<*mut CUgraphNode_st>,
     data: Ptr<CUgraphEdgeData>,
     count: usize,
-) -> Answer<Vec<(usize, Edge)>> {
-    let graph = graph.address();
+    change: impl Fn(&mut State, usize, Edge) -> Answer,
+) -> Answer {
     state.graph(graph)?;
     let (from, to) = (read_list(from, count)?, read_list(to, count)?);
-    let edges = Edge::read_all(&from, data.cast())?;
-    Ok(to.into_iter().zip(edges).collect())
-}
-
-/// Refuses an edge to or from a node of another graph.
-fn is_within(state: &State, graph: usize, to: usize, edge: Edge) -> Answer {
-    invalid_if(state.node(to)?.graph != graph || state.node(edge.from)?.graph != graph)
+    for (to, edge) in to.into_iter().zip(Edge::read_all(&from, data.cast())?) {
+        invalid_if(state.node(to)?.graph != graph || state.node(edge.from)?.graph != graph)?;
+        change(state, to, edge)?;
+        state.rewired(graph);
+    }
+    Ok(())
 }
 
 /// Adds edges. A cycle shows when the graph is instantiated; an edge that is there already, or from
-/// a node to itself, is refused. Those before it in the list are added nevertheless, as recorded.
+/// a node to itself, is refused.
 pub(crate) fn add(
     driver: &Driver,
     graph: Ptr<CUgraph_st>,
@@ -192,25 +181,20 @@ pub(crate) fn add(
     data: Ptr<CUgraphEdgeData>,
     count: usize,
 ) -> Answer {
-    let mut state = driver.state();
-    let pairs = read_pairs(&state, graph, from, to, data, count)?;
-    let graph = graph.address();
-    for (to, edge) in pairs {
-        is_within(&state, graph, to, edge)?;
+    let state = &mut *driver.state();
+    change_edges(state, graph.address(), from, to, data, count, |state, to, edge| {
         let here = state.node(to)?.after.iter().any(|other| other.from == edge.from);
         invalid_if(here || to == edge.from)?;
-        edge.check(&state)?;
+        edge.check(state)?;
         if let Some(node) = state.nodes.get_mut(&to) {
             node.after.push(edge);
         }
-        state.rewired(graph);
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// Removes edges, which have to be there: with the same data where data is given, with any where
-/// none is, as recorded. A mistake leaves those before it removed, as it does where edges are added
-/// (not recorded of this function).
+/// none is, as recorded.
 pub(crate) fn remove(
     driver: &Driver,
     graph: Ptr<CUgraph_st>,
@@ -219,17 +203,13 @@ pub(crate) fn remove(
     data: Ptr<CUgraphEdgeData>,
     count: usize,
 ) -> Answer {
-    let mut state = driver.state();
-    let pairs = read_pairs(&state, graph, from, to, data, count)?;
-    let graph = graph.address();
-    state.can_shrink(graph)?;
-    for (to, edge) in pairs {
-        is_within(&state, graph, to, edge)?;
+    let state = &mut *driver.state();
+    state.can_shrink(graph.address())?;
+    change_edges(state, graph.address(), from, to, data, count, |state, to, edge| {
         let is_meant =
             |other: &Edge| other.from == edge.from && (data.is_null() || other.data == edge.data);
         invalid_if(!state.node(to)?.after.iter().any(is_meant))?;
         state.remove_edges(to, is_meant);
-        state.rewired(graph);
-    }
-    Ok(())
+        Ok(())
+    })
 }

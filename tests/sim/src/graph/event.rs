@@ -3,7 +3,7 @@
 use green_ctx_sys::CUevent_st;
 
 use super::kind::{At, Kind};
-use super::node::{Action, Node, OTHER_KIND};
+use super::node::{Action, Node};
 use crate::handle;
 use crate::pointer::{Answer, Ptr};
 use crate::state::State;
@@ -17,10 +17,6 @@ pub(crate) type Wait = EventNode<false>;
 impl<const RECORDS: bool> Kind for EventNode<RECORDS> {
     type Params = *mut CUevent_st;
     type Given = Ptr<CUevent_st>;
-
-    fn given(params: Ptr<Self::Params>) -> Answer<Self::Given> {
-        params.follow()
-    }
 
     fn of(action: &Action) -> Option<Self> {
         match (action, RECORDS) {
@@ -44,8 +40,7 @@ impl<const RECORDS: bool> Kind for EventNode<RECORDS> {
         Ok((if RECORDS { Action::RecordEvent(event) } else { Action::WaitEvent(event) }, 0))
     }
 
-    fn write(node: &mut Node, out: Ptr<Self::Params>) -> Answer {
-        let EventNode(event) = Self::of(&node.action).ok_or(OTHER_KIND)?;
-        out.write(handle::pointer(event))
+    fn write(self, _: &mut Node, out: Ptr<Self::Params>) -> Answer {
+        out.write(handle::pointer(self.0))
     }
 }

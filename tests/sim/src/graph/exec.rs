@@ -95,10 +95,6 @@ impl Plan {
             .or_else(|| children().find_map(|child| child.find(node)))
     }
 
-    fn has(&self, node: usize) -> bool {
-        self.find(node).is_some()
-    }
-
     fn find_mut(&mut self, node: usize) -> Option<&mut Step> {
         if let Some(index) = self.steps.iter().position(|step| step.node == node) {
             return self.steps.get_mut(index);
@@ -122,6 +118,12 @@ impl State {
     /// The executable graph with this handle.
     pub(super) fn executable(&self, handle: usize) -> Answer<&Exec> {
         self.executables.get(&handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// The step of a node in an executable graph.
+    fn step(&self, exec: usize, node: usize) -> Answer<&Step> {
+        let step = self.executable(exec)?.plan.find(node);
+        step.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 
     /// Brings the nodes of a graph into an order that its edges allow.
@@ -191,7 +193,9 @@ impl State {
         }
         let plan = self.plan(graph)?;
         let mut single = plan.all().into_iter().filter(|step| step.action.is_single());
-        if single.any(|step| self.executables.values().any(|exec| exec.plan.has(step.node))) {
+        if single
+            .any(|step| self.executables.values().any(|exec| exec.plan.find(step.node).is_some()))
+        {
             return Err(Refusal::of(0)(CUresult::CUDA_ERROR_NOT_SUPPORTED));
         }
         if flags & DEVICE_LAUNCH != 0 {
@@ -217,9 +221,8 @@ impl State {
         node: usize,
         read: impl FnOnce(&mut State, &Step) -> Answer<(Action, usize)>,
     ) -> Answer {
-        let found = self.executable(exec)?;
-        let flags = found.flags;
-        let step = found.plan.find(node).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.clone();
+        let flags = self.executable(exec)?.flags;
+        let step = self.step(exec, node)?.clone();
         let (action, context) = read(self, &step)?;
         update::allowed(self, &step, &action, context, flags)
             .map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
@@ -335,12 +338,11 @@ pub(crate) fn upload(
 
 /// Replaces the parameters of all nodes of a child graph.
 pub(super) fn change_child(state: &mut State, exec: usize, node: usize, child: usize) -> Answer {
-    let found = state.executable(exec)?;
-    let step = found.plan.find(node).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let Action::Child(_) = step.action else { return Err(OTHER_KIND) };
-    let plan = step.children.first().ok_or(OTHER_KIND)?;
+    let Step { action: Action::Child(_), children, .. } = state.step(exec, node)? else {
+        return Err(OTHER_KIND);
+    };
     state.graph(child)?;
-    let plan = update::updated(state, plan, child, found.flags)
+    let plan = update::updated(state, &children[0], child, state.executable(exec)?.flags)
         .map_err(|_| CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE)?;
     state.step_mut(exec, node, |step| step.children = vec![plan]);
     Ok(())
@@ -357,8 +359,7 @@ pub(crate) fn set_child(
 
 /// The step of a node that can be disabled: only kernels, fills and copies can (cuda.h).
 fn switchable(state: &State, exec: usize, node: usize) -> Answer<&Step> {
-    let step = state.executable(exec)?.plan.find(node);
-    let step = step.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let step = state.step(exec, node)?;
     match step.action {
         Action::Kernel(_) | Action::Memcpy(_) | Action::Memset(_) => Ok(step),
         _ => Err(OTHER_KIND),

@@ -10,7 +10,7 @@ use super::child::Child;
 use super::conditional::Conditional;
 use super::event::{Record, Wait};
 use super::kernel::Kernel;
-use super::kind::{At, Kind, change, replace};
+use super::kind::{At, Given, Kind, change, replace, write};
 use super::memcpy::Memcpy;
 use super::memset::Memset;
 use super::node::{Action, Node, OTHER_KIND, Place};
@@ -38,7 +38,7 @@ impl Params {
     /// What is given of a kind, and the handle of the context that is named.
     fn given<K: Kind>(self) -> Answer<(K::Given, usize)> {
         let context = K::CONTEXT.map(|place| self.at::<*mut CUctx_st>(place).read()).transpose()?;
-        Ok((K::given(self.at(K::PARAMS))?, context.map_or(0, <*mut CUctx_st>::addr)))
+        Ok((K::Given::at(self.at(K::PARAMS))?, context.map_or(0, <*mut CUctx_st>::addr)))
     }
 
     /// The graph, and who is to own it.
@@ -170,7 +170,7 @@ fn write_as<K: Kind>(node: &mut Node, params: Params) -> Answer {
     if let Some(place) = K::CONTEXT {
         params.at(place).write(handle::pointer::<CUctx_st>(node.context))?;
     }
-    K::write(node, params.at(K::PARAMS))
+    write::<K>(node, params.at(K::PARAMS))
 }
 
 pub(crate) fn get_params(

@@ -3,7 +3,7 @@
 use green_ctx_sys::{CUDA_HOST_NODE_PARAMS_v1, CUresult};
 
 use super::kind::{At, Kind};
-use super::node::{Action, Node, OTHER_KIND};
+use super::node::{Action, Node};
 use crate::callback::Callback;
 use crate::pointer::{Answer, Ptr};
 use crate::state::State;
@@ -11,10 +11,6 @@ use crate::state::State;
 impl Kind for Callback {
     type Params = CUDA_HOST_NODE_PARAMS_v1;
     type Given = Ptr<CUDA_HOST_NODE_PARAMS_v1>;
-
-    fn given(params: Ptr<Self::Params>) -> Answer<Self::Given> {
-        Ok(params)
-    }
 
     fn of(action: &Action) -> Option<Callback> {
         if let Action::Host(callback) = action { Some(callback.clone()) } else { None }
@@ -31,9 +27,8 @@ impl Kind for Callback {
         Ok((Action::Host(Callback::host(function, params.held(value.userData))), 0))
     }
 
-    fn write(node: &mut Node, out: Ptr<Self::Params>) -> Answer {
-        let Action::Host(callback) = &node.action else { return Err(OTHER_KIND) };
-        let (function, user_data) = callback.as_host();
+    fn write(self, _: &mut Node, out: Ptr<Self::Params>) -> Answer {
+        let (function, user_data) = self.as_host();
         out.write(CUDA_HOST_NODE_PARAMS_v1 { fn_: function, userData: user_data })
     }
 }

@@ -176,10 +176,6 @@ impl Kind for Kernel {
     type Params = CUDA_KERNEL_NODE_PARAMS_v2;
     type Given = Ptr<CUDA_KERNEL_NODE_PARAMS_v2>;
 
-    fn given(params: Ptr<Self::Params>) -> Answer<Self::Given> {
-        Ok(params)
-    }
-
     fn of(action: &Action) -> Option<Kernel> {
         if let Action::Kernel(kernel) = action { Some(kernel.clone()) } else { None }
     }
@@ -234,16 +230,15 @@ impl Kind for Kernel {
         Ok((Action::Kernel(kernel), context))
     }
 
-    fn write(node: &mut Node, out: Ptr<Self::Params>) -> Answer {
+    fn write(self, node: &mut Node, out: Ptr<Self::Params>) -> Answer {
         out.given()?;
-        let Action::Kernel(kernel) = &node.action else { return Err(OTHER_KIND) };
-        let lent = node.lent.get_or_insert_with(|| kernel.lend());
+        let lent = node.lent.get_or_insert_with(|| self.lend());
         let lent = lent.as_ptr().cast_mut().cast::<*mut c_void>();
         let (array, extra) =
-            if kernel.packed { (std::ptr::null_mut(), lent) } else { (lent, std::ptr::null_mut()) };
-        let Shape { grid, block, shared_bytes, .. } = kernel.work.shape;
+            if self.packed { (std::ptr::null_mut(), lent) } else { (lent, std::ptr::null_mut()) };
+        let Shape { grid, block, shared_bytes, .. } = self.work.shape;
         out.write(CUDA_KERNEL_NODE_PARAMS_v2 {
-            func: handle::pointer(kernel.work.function),
+            func: handle::pointer(self.work.function),
             gridDimX: grid[0],
             gridDimY: grid[1],
             gridDimZ: grid[2],
@@ -253,7 +248,7 @@ impl Kind for Kernel {
             sharedMemBytes: shared_bytes,
             kernelParams: array,
             extra,
-            kern: handle::pointer(kernel.kern),
+            kern: handle::pointer(self.kern),
             ctx: handle::pointer(node.context),
         })
     }

@@ -7,19 +7,42 @@ use crate::driver::Driver;
 use crate::pointer::{Answer, Ptr};
 use crate::state::State;
 
+/// What the functions for one kind alone are given for parameters of type `P`.
+pub(crate) trait Given<P>: Copy {
+    /// What is given where parameters are written.
+    fn at(params: Ptr<P>) -> Answer<Self>;
+}
+
+/// A pointer to the parameters.
+impl<P> Given<P> for Ptr<P> {
+    fn at(params: Ptr<P>) -> Answer<Self> {
+        Ok(params)
+    }
+}
+
+/// A handle.
+impl<T> Given<*mut T> for Ptr<T> {
+    fn at(params: Ptr<*mut T>) -> Answer<Self> {
+        params.follow()
+    }
+}
+
+/// An address.
+impl Given<u64> for u64 {
+    fn at(params: Ptr<u64>) -> Answer<u64> {
+        params.read()
+    }
+}
+
 /// A kind of node: how its parameters are read and given out.
 pub(crate) trait Kind: Sized {
     /// What the parameters are written as.
     type Params;
-    /// What the functions for this kind alone are given: a pointer to the parameters, or a handle.
-    type Given: Copy;
+    type Given: Given<Self::Params>;
     /// Where the parameters are in the union of the functions for every kind, in bytes.
     const PARAMS: usize = 0;
     /// Where the union has a context of its own, if it has one.
     const CONTEXT: Option<usize> = None;
-
-    /// What is given where parameters are written.
-    fn given(params: Ptr<Self::Params>) -> Answer<Self::Given>;
 
     /// What a node of this kind does; `None` for other kinds.
     fn of(action: &Action) -> Option<Self>;
@@ -32,8 +55,8 @@ pub(crate) trait Kind: Sized {
         present: Option<&Self>,
     ) -> Answer<(Action, usize)>;
 
-    /// Gives out the parameters of a node.
-    fn write(node: &mut Node, out: Ptr<Self::Params>) -> Answer;
+    /// Gives out the parameters of a node that does this.
+    fn write(self, node: &mut Node, out: Ptr<Self::Params>) -> Answer;
 }
 
 /// What parameters are read for, with the handle of the context that is named, 0 for none.
@@ -101,7 +124,11 @@ pub(crate) fn get<K: Kind>(
 ) -> Answer {
     let mut state = driver.state();
     let node = state.nodes.get_mut(&node.address());
-    K::write(node.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?, out)
+    write::<K>(node.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?, out)
+}
+
+pub(super) fn write<K: Kind>(node: &mut Node, out: Ptr<K::Params>) -> Answer {
+    K::of(&node.action).ok_or(OTHER_KIND)?.write(node, out)
 }
 
 pub(crate) fn set<K: Kind>(driver: &Driver, node: Ptr<CUgraphNode_st>, given: K::Given) -> Answer {

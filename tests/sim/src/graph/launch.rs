@@ -96,19 +96,18 @@ fn run_step<'a>(
             state.set_event(event, begin.clone());
             return Ok((state, begin));
         }
-        Action::Child(_) => return run_body(driver, state, launch, step.children.first(), begin),
-        Action::Conditional(ref conditional) => {
-            let body = match conditional.choice() {
-                Choice::Body(body) => step.children.get(body),
-                Choice::Nothing => None,
-                Choice::Endless => {
-                    let device = state.contexts[&step.context].device;
-                    begin.time = state.never_ends(begin.time, device);
-                    None
-                }
-            };
-            return run_body(driver, state, launch, body, begin);
-        }
+        Action::Child(_) => return run_plan(driver, state, launch, &step.children[0], begin),
+        Action::Conditional(ref conditional) => match conditional.choice() {
+            Choice::Body(body) => {
+                return run_plan(driver, state, launch, &step.children[body], begin);
+            }
+            Choice::Nothing => return Ok((state, begin)),
+            Choice::Endless => {
+                let device = state.contexts[&step.context].device;
+                begin.time = state.never_ends(begin.time, device);
+                return Ok((state, begin));
+            }
+        },
         _ => {}
     }
     let context = if step.context == 0 { launch.context } else { step.context };
@@ -142,20 +141,6 @@ fn run_step<'a>(
         done.time = done.time.max(end);
     }
     Ok((state, done))
-}
-
-/// Does the nodes of a graph within another, if there is one to do.
-fn run_body<'a>(
-    driver: &'a Driver,
-    state: MutexGuard<'a, State>,
-    launch: Launch,
-    body: Option<&Plan>,
-    begin: Moment,
-) -> Answer<(MutexGuard<'a, State>, Moment)> {
-    match body {
-        Some(body) => run_plan(driver, state, launch, body, begin),
-        None => Ok((state, begin)),
-    }
 }
 
 /// Does the nodes of a graph, each when those that it comes after are over.

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use green_ctx_sys::{CUDA_MEMCPY3D_v2, CUmemorytype, CUresult};
 
 use super::kind::{At, Kind};
-use super::node::{Action, Node, OTHER_KIND};
+use super::node::{Action, Node};
 use crate::pointer::{Answer, Ptr, invalid_if};
 use crate::state::State;
 use crate::work::{Copy, Place, Rows};
@@ -237,10 +237,6 @@ impl Kind for Memcpy {
     const PARAMS: usize = 16;
     const CONTEXT: Option<usize> = Some(8);
 
-    fn given(params: Ptr<Self::Params>) -> Answer<Self::Given> {
-        Ok(params)
-    }
-
     fn of(action: &Action) -> Option<Memcpy> {
         if let Action::Memcpy(memcpy) = action { Some(memcpy.clone()) } else { None }
     }
@@ -259,8 +255,7 @@ impl Kind for Memcpy {
         Ok((Action::Memcpy(memcpy), at.context(state, same)?))
     }
 
-    fn write(node: &mut Node, out: Ptr<Self::Params>) -> Answer {
-        let Action::Memcpy(memcpy) = &node.action else { return Err(OTHER_KIND) };
-        memcpy.write_to(out)
+    fn write(self, _: &mut Node, out: Ptr<Self::Params>) -> Answer {
+        self.write_to(out)
     }
 }

@@ -3,7 +3,7 @@
 use green_ctx_sys::{CUDA_MEMSET_NODE_PARAMS_v1, CUresult};
 
 use super::kind::{At, Kind};
-use super::node::{Action, Node, OTHER_KIND};
+use super::node::{Action, Node};
 use crate::pointer::{Answer, Ptr, invalid_if};
 use crate::state::State;
 use crate::work::{Fill, Rows};
@@ -83,10 +83,6 @@ impl Kind for Memset {
     /// Behind the parameters.
     const CONTEXT: Option<usize> = Some(40);
 
-    fn given(params: Ptr<Self::Params>) -> Answer<Self::Given> {
-        Ok(params)
-    }
-
     fn of(action: &Action) -> Option<Memset> {
         if let Action::Memset(memset) = action { Some(memset.clone()) } else { None }
     }
@@ -102,15 +98,14 @@ impl Kind for Memset {
         Ok((Action::Memset(memset), at.context(state, same)?))
     }
 
-    fn write(node: &mut Node, out: Ptr<Self::Params>) -> Answer {
-        let Action::Memset(memset) = &node.action else { return Err(OTHER_KIND) };
+    fn write(self, _: &mut Node, out: Ptr<Self::Params>) -> Answer {
         out.write(CUDA_MEMSET_NODE_PARAMS_v1 {
-            dst: memset.to,
-            pitch: memset.pitch,
-            value: memset.value as u32,
-            elementSize: memset.element as u32,
-            width: memset.width,
-            height: memset.height,
+            dst: self.to,
+            pitch: self.pitch,
+            value: self.value as u32,
+            elementSize: self.element as u32,
+            width: self.width,
+            height: self.height,
         })
     }
 }

@@ -60,8 +60,7 @@ impl Held {
 
 /// Refuses a number of references that is none, or larger than an `int`.
 fn check(count: u32) -> Answer {
-    let valid = i32::try_from(count).is_ok_and(|count| count > 0);
-    if valid { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+    invalid_if(!i32::try_from(count).is_ok_and(|count| count > 0))
 }
 
 impl State {
@@ -169,9 +168,9 @@ pub(crate) fn release_from_graph(
 ) -> Answer {
     let mut state = driver.state();
     check(count)?;
-    state.graph(graph.address())?;
     state.user_object(object.address())?;
-    let Some(graph) = state.graphs.get_mut(&graph.address()) else { return Ok(()) };
+    let graph = state.graphs.get_mut(&graph.address());
+    let graph = graph.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     if let Some((_, references)) = graph.objects.0.get_mut(&object.address()) {
         let left = references.checked_sub(count);
         *references = left.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;

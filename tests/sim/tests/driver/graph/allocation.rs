@@ -113,7 +113,11 @@ fn a_graph_frees_what_it_or_another_allocates() {
         assert!(!machine.is_readable(address));
     }
     ok(call!(machine, cuGraphExecDestroy(exec)));
+    // Another graph frees it, and it was instantiated before.
+    assert_eq!(machine.freeing(graph, &[filled], address), INVALID_VALUE);
+    let (graph, filled, address) = machine.filling(primary);
     ok(machine.freeing(graph, &[filled], address));
+    assert_eq!(machine.freeing(other, &[], address), INVALID_VALUE);
     for refused in [address, 0, machine.alloc(64)] {
         assert_eq!(machine.freeing(graph, &[filled], refused), INVALID_VALUE);
     }
@@ -140,8 +144,8 @@ fn an_executable_may_free_by_itself() {
     }
 }
 
-/// Memory outlives the graph and the executable that it is from; the address is gone with both where
-/// it is not allocated.
+/// Memory outlives the graph and the executable that it is from; the address is gone with the last
+/// that allocates or frees it where it is not allocated.
 #[test]
 fn an_address_belongs_to_graph_and_executable() {
     let (machine, primary) = Machine::with_primary();
@@ -153,8 +157,15 @@ fn an_address_belongs_to_graph_and_executable() {
     assert!(machine.is_readable(address));
     let other = machine.graph();
     ok(machine.freeing(other, &[], address));
-    machine.launch_graph(machine.instantiate(other), null_mut());
+    let freeing = machine.instantiate(other);
+    machine.launch_graph(freeing, null_mut());
     assert!(!machine.is_readable(address));
+    let last = machine.graph();
+    ok(machine.freeing(last, &[], address));
+    for graph in [other, last] {
+        ok(call!(machine, cuGraphDestroy(graph)));
+    }
+    ok(call!(machine, cuGraphExecDestroy(freeing)));
     assert_eq!(machine.freeing(machine.graph(), &[], address), INVALID_VALUE);
     let (graph, _, address) = machine.filling(primary);
     ok(call!(machine, cuGraphDestroy(graph)));
