@@ -131,7 +131,7 @@ impl State {
     /// Refuses what would destroy a graph while a capture goes on in it (cuda.h,
     /// `cuStreamGetCaptureInfo`: all operations other than destroy and node removal are permitted;
     /// the error is not recorded).
-    fn not_captured_into(&self, graph: usize) -> Answer {
+    pub(crate) fn not_captured_into(&self, graph: usize) -> Answer {
         invalid_if(self.captures.values().any(|capture| capture.graph == graph))
     }
 }

@@ -16,7 +16,7 @@ use super::kind::At;
 use super::node::{Action, Node};
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if};
 use crate::state::State;
 
 /// `CU_GRAPH_COND_ASSIGN_DEFAULT`: each launch begins with the value that the handle was made with.
@@ -141,21 +141,17 @@ impl super::kind::Kind for Conditional {
     ) -> Answer<(Action, usize)> {
         let At::New { graph, .. } = at else { return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) };
         let given = params.read()?;
-        let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
         let context = given.ctx.addr();
         state.context(context)?;
+        invalid_if(!size_fits(state, given.type_, given.size))?;
         let condition = usize::try_from(given.handle).unwrap_or(0);
         let within = state.outermost(graph);
-        let found = state.conditions.get_mut(&condition).ok_or(invalid)?;
-        if found.taken || found.graph != within && found.graph != graph || found.context != context
-        {
-            return Err(invalid);
-        }
+        let found = state.conditions.get_mut(&condition);
+        let found = found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let here = [within, graph].contains(&found.graph) && found.context == context;
+        invalid_if(found.taken || !here)?;
+        found.taken = true;
         let value = found.value;
-        refuse_if(!size_fits(state, given.type_, given.size), invalid)?;
-        if let Some(found) = state.conditions.get_mut(&condition) {
-            found.taken = true;
-        }
         let bodies: Arc<[usize]> = (0..given.size).map(|_| state.add_graph(Owner::Node)).collect();
         let node = Conditional { condition, value, kind: given.type_, bodies };
         node.write_to(context, params)?;

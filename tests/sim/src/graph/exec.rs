@@ -8,13 +8,13 @@ use green_ctx_sys::{
 };
 
 use super::allocation::Allocate;
-use super::node::{Action, OTHER_KIND};
+use super::node::{Action, Node, OTHER_KIND};
 use super::user_object::Held;
 use super::{Graph, conditional, update};
 use crate::clock::Moment;
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr, invalid_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::state::State;
 
 /// The flags of instantiation (cuda.h, `CUgraphInstantiate_flags`).
@@ -120,8 +120,9 @@ impl State {
         self.executables.get(&handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 
-    /// The step of a node in an executable graph.
+    /// The step of a node in an executable graph. The node has to be there still, as recorded.
     fn step(&self, exec: usize, node: usize) -> Answer<&Step> {
+        self.node(node)?;
         let step = self.executable(exec)?.plan.find(node);
         step.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
@@ -192,12 +193,8 @@ impl State {
             return Err(Refusal::invalid(0, result));
         }
         let plan = self.plan(graph)?;
-        let mut single = plan.all().into_iter().filter(|step| step.action.is_single());
-        if single
-            .any(|step| self.executables.values().any(|exec| exec.plan.find(step.node).is_some()))
-        {
-            return Err(Refusal::of(0)(CUresult::CUDA_ERROR_NOT_SUPPORTED));
-        }
+        let nodes = plan.all().into_iter().map(|step| step.node);
+        self.can_take(nodes, 0).map_err(Refusal::of(0))?;
         if flags & DEVICE_LAUNCH != 0 {
             fits_the_device(&plan)?;
         }
@@ -212,6 +209,17 @@ impl State {
         let (plan, flags, done) = (Arc::new(plan), flags & !UPLOAD, Moment::default());
         self.executables.insert(exec, Exec { plan, flags, done });
         Ok(exec)
+    }
+
+    /// Refuses nodes of which there is one at a time, where another executable has one.
+    pub(super) fn can_take(&self, mut nodes: impl Iterator<Item = usize>, own: usize) -> Answer {
+        let is_single = |node: &Node| node.action.is_single();
+        let taken = nodes.any(|node| {
+            let others = self.executables.iter().filter(|(exec, _)| **exec != own);
+            self.nodes.get(&node).is_some_and(is_single)
+                && others.into_iter().any(|(_, other)| other.plan.find(node).is_some())
+        });
+        refuse_if(taken, CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }
 
     /// Replaces what a node of an executable graph does.

@@ -186,8 +186,34 @@ impl Memcpy {
         let [width, height, depth] = size;
         Ok(Memcpy { from, to, width, height, depth })
     }
+}
 
-    fn write_to(&self, out: Ptr<CUDA_MEMCPY3D_v2>) -> Answer {
+impl Kind for Memcpy {
+    type Params = CUDA_MEMCPY3D_v2;
+    type Given = Ptr<CUDA_MEMCPY3D_v2>;
+    /// Behind flags, a reserved number and the context.
+    const PARAMS: usize = 16;
+    const CONTEXT: Option<usize> = Some(8);
+
+    fn of(action: &Action) -> Option<Memcpy> {
+        if let Action::Memcpy(memcpy) = action { Some(memcpy.clone()) } else { None }
+    }
+
+    fn read(
+        state: &mut State,
+        params: Self::Given,
+        at: At,
+        present: Option<&Memcpy>,
+    ) -> Answer<(Action, usize)> {
+        let memcpy = Memcpy::parse(state, params)?;
+        let same = present.is_some_and(|present| memcpy.is_like(present));
+        if let (At::Step { .. }, Some(present), false) = (at, present, same) {
+            invalid_if(!present.is_linear() || !memcpy.is_linear())?;
+        }
+        Ok((Action::Memcpy(memcpy), at.context(state, same)?))
+    }
+
+    fn write(self, _: &mut Node, out: Ptr<Self::Params>) -> Answer {
         let host = |end: &End| match (&end.place, end.kind) {
             (Place::Host(host), CUmemorytype::CU_MEMORYTYPE_HOST) => host.pointer().raw(),
             _ => std::ptr::null_mut(),
@@ -227,35 +253,5 @@ impl Memcpy {
             Height: self.height,
             Depth: self.depth,
         })
-    }
-}
-
-impl Kind for Memcpy {
-    type Params = CUDA_MEMCPY3D_v2;
-    type Given = Ptr<CUDA_MEMCPY3D_v2>;
-    /// Behind flags, a reserved number and the context.
-    const PARAMS: usize = 16;
-    const CONTEXT: Option<usize> = Some(8);
-
-    fn of(action: &Action) -> Option<Memcpy> {
-        if let Action::Memcpy(memcpy) = action { Some(memcpy.clone()) } else { None }
-    }
-
-    fn read(
-        state: &mut State,
-        params: Self::Given,
-        at: At,
-        present: Option<&Memcpy>,
-    ) -> Answer<(Action, usize)> {
-        let memcpy = Memcpy::parse(state, params)?;
-        let same = present.is_some_and(|present| memcpy.is_like(present));
-        if let (At::Step { .. }, Some(present), false) = (at, present, same) {
-            invalid_if(!present.is_linear() || !memcpy.is_linear())?;
-        }
-        Ok((Action::Memcpy(memcpy), at.context(state, same)?))
-    }
-
-    fn write(self, _: &mut Node, out: Ptr<Self::Params>) -> Answer {
-        self.write_to(out)
     }
 }

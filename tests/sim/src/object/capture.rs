@@ -331,6 +331,9 @@ pub(crate) fn begin_to_graph(
     let stream = state.stream(stream.address())?;
     let graph = graph.address();
     state.graph(graph)?;
+    // Two captures do not go into one graph, as recorded.
+    let taken = state.not_captured_into(graph);
+    taken.map_err(|_| CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
     let last = state.dependencies(graph, dependencies, edges.cast(), count)?;
     state.begin_capture(stream, mode, Some((graph, last)))
 }
