@@ -268,13 +268,13 @@ impl State {
         (!allocation.freed).then_some((allocation, bytes))
     }
 
-    /// Whether work on a device reaches memory: its own, the host's, and that of peers. A pool is a
-    /// device's and opened to devices one by one; other memory is with all of its context.
+    /// Whether work on a device reaches memory: its own, whichever context it is of, the host's, and
+    /// that of peers. A pool is opened to devices one by one; other memory is with all of its context.
     fn reaches(&self, device: usize, allocation: &Allocation) -> bool {
         match allocation.pool {
             _ if allocation.kind != Kind::Device => true,
             Some(pool) => self.pool_is_open(pool, self.physical(device)),
-            None if allocation.device == device => true,
+            None if self.physical(allocation.device) == self.physical(device) => true,
             None => self.peers.contains(&(device, allocation.device)),
         }
     }
@@ -308,13 +308,6 @@ impl State {
         found.is_some_and(|(base, memory)| {
             (address - base).checked_add(len as u64).is_some_and(|end| end <= memory.len() as u64)
         })
-    }
-
-    /// The stream of an operation that names none, with the host kept from captures.
-    fn null_stream(&mut self) -> Answer<usize> {
-        let stream = self.stream(0)?;
-        self.no_strict_capture()?;
-        Ok(stream)
     }
 
     /// The addresses of an allocation.

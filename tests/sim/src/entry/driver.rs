@@ -12,7 +12,7 @@ use crate::calls::Call;
 use crate::clock::real::{Running, Signals};
 use crate::clock::{Clock, cost};
 use crate::fault::{Fault, Faults};
-use crate::functions::FUNCTIONS;
+use crate::functions::{FUNCTIONS, Mark};
 use crate::kernel::KernelFn;
 use crate::pointer::Answer;
 use crate::spec::Spec;
@@ -134,8 +134,14 @@ impl Driver {
                 return status;
             }
         }
-        if !FUNCTIONS[id].early && !self.initialized.load(Ordering::Acquire) {
+        let mark = &FUNCTIONS[id].mark;
+        if !matches!(mark, Some(Mark::Early)) && !self.initialized.load(Ordering::Acquire) {
             return CUresult::CUDA_ERROR_NOT_INITIALIZED;
+        }
+        if matches!(mark, Some(Mark::Unsafe))
+            && let Err(status) = self.peek().no_strict_capture()
+        {
+            return status;
         }
         // A panic may leave the state half changed, never unsound: it is all safe code.
         let answer = stream::with_null(FUNCTIONS[id].per_thread, || {

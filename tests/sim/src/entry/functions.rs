@@ -26,14 +26,22 @@ use crate::{
 #[rustfmt::skip]
 mod generated;
 
+/// What sets a function apart from most.
+pub(crate) enum Mark {
+    /// It may be called before `cuInit`.
+    Early,
+    /// It is "potentially unsafe" (cuda.h, `cuThreadExchangeStreamCaptureMode`): captures may
+    /// forbid it, before anything else is looked at.
+    Unsafe,
+}
+
 /// A C function, in the form of one version.
 pub(crate) struct Function {
     /// The name without a version suffix.
     pub(crate) name: &'static str,
     /// The driver version that introduced this form.
     pub(crate) version: u32,
-    /// Whether it may be called before `cuInit`.
-    pub(crate) early: bool,
+    pub(crate) mark: Option<Mark>,
     /// Whether the null stream means the thread's default stream.
     pub(crate) per_thread: bool,
     /// Its address for each slot, where it is simulated.
@@ -55,8 +63,7 @@ impl Function {
     }
 }
 
-/// How captures are made that cannot be told otherwise.
-const GLOBAL: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+const RELAXED: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
 
 /// The function `$name` for every slot.
 macro_rules! every_slot {
@@ -72,10 +79,10 @@ macro_rules! every_slot {
 /// brackets, and whatever else it is given; without a handler, with nothing between two brackets.
 /// The caller passes a dollar sign, for the patterns of that macro.
 macro_rules! handlers {
-    ($d:tt $($export:ident $($early:ident)? => $handler:expr;)*) => {
+    ($d:tt $($export:ident $($mark:ident)? => $handler:expr;)*) => {
         macro_rules! handler {
             $(($export $d then:ident $d($d rest:tt)*) => {
-                $d then! { [$handler] [$($early)?] $d($d rest)* }
+                $d then! { [$handler] [$($mark)?] $d($d rest)* }
             };)*
             ($d other:ident $d then:ident $d($d rest:tt)*) => {
                 $d then! { [] [] $d($d rest)* }
@@ -86,7 +93,7 @@ macro_rules! handlers {
 
 /// What is behind the trampolines of all slots: from C's arguments to the handler's.
 macro_rules! entrance {
-    ([$handler:expr] [$($early:ident)?] $export:ident ($($arg:ident: $ty:ty),*)) => {
+    ([$handler:expr] [$($mark:ident)?] $export:ident ($($arg:ident: $ty:ty),*)) => {
         pub unsafe fn $export(slot: usize, $($arg: $ty),*) -> CUresult {
             $(
                 // SAFETY: the caller promises that its pointers are null or what the header says.
@@ -102,23 +109,29 @@ macro_rules! entrance {
     };
 }
 
+macro_rules! mark {
+    () => {
+        None
+    };
+    ($mark:ident) => {
+        Some(Mark::$mark)
+    };
+}
+
 /// A function's row in the table.
 macro_rules! row {
-    ([$handler:expr] [$($early:ident)?] $export:ident $($row:tt)*) => {
-        row! {
-            $export $($row)* !stringify!($($early)?).is_empty(),
-            Some(every_slot!($export as *const c_void))
-        }
+    ([$handler:expr] [$($mark:ident)?] $export:ident $($row:tt)*) => {
+        row! { $export $($row)* [$($mark)?] Some(every_slot!($export as *const c_void)) }
     };
     // What refuses refuses before `cuInit`, too.
     ([] [] $($row:tt)*) => {
-        row! { $($row)* true, None }
+        row! { $($row)* [Early] None }
     };
-    ($export:ident $plain:ident $name:literal $version:literal $early:expr, $addresses:expr) => {
+    ($export:ident $plain:ident $name:literal $version:literal [$($mark:ident)?] $addresses:expr) => {
         Function {
             name: $name,
             version: $version,
-            early: $early,
+            mark: mark!($($mark)?),
             per_thread: Id::$export as usize != Id::$plain as usize,
             addresses: $addresses,
         }
@@ -167,17 +180,17 @@ pub(crate) fn get_proc_address(slot: usize) -> GetProcAddress {
 
 handlers! {
     $
-    cuInit early => device::init;
-    cuDriverGetVersion early => device::driver_get_version;
-    cuGetErrorName early => error_text::get_name;
-    cuGetErrorString early => error_text::get_string;
-    cuGetProcAddress early => |driver, name, out, version, flags| {
+    cuInit Early => device::init;
+    cuDriverGetVersion Early => device::driver_get_version;
+    cuGetErrorName Early => error_text::get_name;
+    cuGetErrorString Early => error_text::get_string;
+    cuGetProcAddress Early => |driver, name, out, version, flags| {
         proc_address::get(driver, name, out, version, flags, None)
     };
-    cuGetProcAddress_v2 early => |driver, name, out, version, flags, status| {
+    cuGetProcAddress_v2 Early => |driver, name, out, version, flags, status| {
         proc_address::get(driver, name, out, version, flags, Some(status))
     };
-    cuGetExportTable early => proc_address::get_export_table;
+    cuGetExportTable Early => proc_address::get_export_table;
 
     cuDeviceGet => device::get;
     cuDeviceGetCount => device::get_count;
@@ -195,7 +208,7 @@ handlers! {
     cuDeviceCanAccessPeer => peer::can_access;
     cuDeviceGetDefaultMemPool => memory::pool::get_default;
     cuDeviceGetMemPool => memory::pool::get_current;
-    cuDeviceSetMemPool => memory::pool::set_current;
+    cuDeviceSetMemPool Unsafe => memory::pool::set_current;
     cuDeviceGetDevResource => resource::of_device;
 
     cuDevicePrimaryCtxRetain => context::primary_retain;
@@ -227,11 +240,11 @@ handlers! {
     cuCtxSynchronize => context::synchronize;
     cuCtxSynchronize_v2 => context::synchronize_this;
     cuCtxGetLimit => context::get_limit;
-    cuCtxSetLimit => context::set_limit;
+    cuCtxSetLimit Unsafe => context::set_limit;
     cuCtxGetCacheConfig => context::get_cache_config;
-    cuCtxSetCacheConfig => context::set_cache_config;
+    cuCtxSetCacheConfig Unsafe => context::set_cache_config;
     cuCtxGetSharedMemConfig => settings::get_shared_memory_config;
-    cuCtxSetSharedMemConfig => settings::set_shared_memory_config;
+    cuCtxSetSharedMemConfig Unsafe => settings::set_shared_memory_config;
     cuCtxResetPersistingL2Cache => settings::reset_persisting_l2_cache;
     cuCtxGetExecAffinity => settings::get_exec_affinity;
     cuCtxEnablePeerAccess => peer::enable;
@@ -259,8 +272,8 @@ handlers! {
     cuStreamCreate => |driver, out, flags| stream::create(driver, out, flags, 0);
     cuStreamCreateWithPriority => stream::create;
     cuStreamDestroy_v2 => stream::destroy;
-    cuStreamQuery => stream::query;
-    cuStreamSynchronize => stream::synchronize;
+    cuStreamQuery Unsafe => stream::query;
+    cuStreamSynchronize Unsafe => stream::synchronize;
     cuStreamWaitEvent => stream::wait_event;
     cuStreamGetPriority => stream::get_priority;
     cuStreamGetFlags => stream::get_flags;
@@ -283,8 +296,8 @@ handlers! {
     cuStreamWriteValue64_v2 => memory::fill::write_value;
     cuStreamWaitValue32_v2 => unsimulated::value;
     cuStreamWaitValue64_v2 => unsimulated::value;
-    // The form of 10.0, whose captures are all global.
-    cuStreamBeginCapture => |driver, stream| capture::begin(driver, stream, GLOBAL);
+    // The form of 10.0, whose captures are all relaxed, as recorded.
+    cuStreamBeginCapture => |driver, stream| capture::begin(driver, stream, RELAXED);
     cuStreamBeginCapture_v2 => capture::begin;
     cuThreadExchangeStreamCaptureMode => capture::exchange_mode;
     cuStreamEndCapture => capture::end;
@@ -312,8 +325,8 @@ handlers! {
     cuEventDestroy_v2 => event::destroy;
     cuEventRecord => event::record;
     cuEventRecordWithFlags => event::record_with_flags;
-    cuEventQuery => event::query;
-    cuEventSynchronize => event::synchronize;
+    cuEventQuery Unsafe => event::query;
+    cuEventSynchronize Unsafe => event::synchronize;
     cuEventElapsedTime => event::elapsed_time;
     cuEventElapsedTime_v2 => event::elapsed_time;
 
@@ -325,7 +338,7 @@ handlers! {
         let fetch = || image::from_file(Ptr::c_str(&name)?);
         library::load(driver, out, fetch, jit, jit_values, jit_count, options, values, count)
     };
-    cuLibraryUnload => library::unload;
+    cuLibraryUnload Unsafe => library::unload;
     cuLibraryGetKernel => library::get_kernel;
     cuLibraryGetKernelCount => library::get_kernel_count;
     cuLibraryEnumerateKernels => library::enumerate_kernels;
@@ -346,7 +359,7 @@ handlers! {
     cuModuleLoadData => library::module_load_data;
     cuModuleLoadDataEx => library::module_load_data_ex;
     cuModuleLoadFatBinary => library::module_load_data;
-    cuModuleUnload => library::module_unload;
+    cuModuleUnload Unsafe => library::module_unload;
     cuModuleGetFunction => library::module_get_function;
     cuModuleGetFunctionCount => library::module_get_function_count;
     cuModuleEnumerateFunctions => library::module_enumerate_functions;
@@ -389,10 +402,10 @@ handlers! {
     cuOccupancyMaxPotentialClusterSize => occupancy::max_potential_cluster_size;
     cuOccupancyMaxActiveClusters => occupancy::max_active_clusters;
 
-    cuMemAlloc_v2 => memory::device::alloc;
-    cuMemFree_v2 => memory::device::free;
+    cuMemAlloc_v2 Unsafe => memory::device::alloc;
+    cuMemFree_v2 Unsafe => memory::device::free;
     cuMemGetAddressRange_v2 => memory::device::get_address_range;
-    cuMemAllocManaged => memory::device::alloc_managed;
+    cuMemAllocManaged Unsafe => memory::device::alloc_managed;
     cuMemAllocAsync => |driver, out, len, stream| {
         memory::pool::allocate(driver, out, len, None, stream)
     };
@@ -411,21 +424,21 @@ handlers! {
     cuMemGetAllocationGranularity => memory::pool::get_granularity;
     cuMemGetDefaultMemPool => memory::pool::get_default_at;
     cuMemGetMemPool => memory::pool::get_current_at;
-    cuMemSetMemPool => memory::pool::set_current_at;
+    cuMemSetMemPool Unsafe => memory::pool::set_current_at;
     cuMemPoolExportToShareableHandle => memory::export::pool;
     cuMemPoolImportFromShareableHandle => memory::export::import_pool;
     cuMemPoolExportPointer => memory::export::pointer;
     cuMemPoolImportPointer => memory::export::import_pointer;
-    cuMemPoolCreate => memory::pool::create;
-    cuMemPoolDestroy => memory::pool::destroy;
-    cuMemPoolTrimTo => memory::pool::trim_to;
-    cuMemPoolGetAttribute => memory::pool::get_attribute;
-    cuMemPoolSetAttribute => memory::pool::set_attribute;
-    cuMemPoolSetAccess => memory::pool::set_access;
-    cuMemPoolGetAccess => memory::pool::get_access;
+    cuMemPoolCreate Unsafe => memory::pool::create;
+    cuMemPoolDestroy Unsafe => memory::pool::destroy;
+    cuMemPoolTrimTo Unsafe => memory::pool::trim_to;
+    cuMemPoolGetAttribute Unsafe => memory::pool::get_attribute;
+    cuMemPoolSetAttribute Unsafe => memory::pool::set_attribute;
+    cuMemPoolSetAccess Unsafe => memory::pool::set_access;
+    cuMemPoolGetAccess Unsafe => memory::pool::get_access;
     cuPointerGetAttribute => memory::pointer::get_attribute;
     cuPointerGetAttributes => memory::pointer::get_attributes;
-    cuPointerSetAttribute => memory::pointer::set_attribute;
+    cuPointerSetAttribute Unsafe => memory::pointer::set_attribute;
 
     cuMemcpy => |driver, to, from, len| {
         memory::copy::at_once(driver, Unified(to), Unified(from), len)
@@ -456,13 +469,13 @@ handlers! {
     cuMemsetD2D16Async => memory::fill::rows_in_order;
     cuMemsetD2D32Async => memory::fill::rows_in_order;
 
-    cuMemAllocHost_v2 => |driver, out, len| memory::host::alloc(driver, out, len, 0);
-    cuMemFreeHost => memory::host::free;
-    cuMemHostAlloc => memory::host::alloc;
+    cuMemAllocHost_v2 Unsafe => |driver, out, len| memory::host::alloc(driver, out, len, 0);
+    cuMemFreeHost Unsafe => memory::host::free;
+    cuMemHostAlloc Unsafe => memory::host::alloc;
     cuMemHostGetDevicePointer_v2 => memory::host::get_device_pointer;
     cuMemHostGetFlags => memory::host::get_flags;
-    cuMemHostRegister_v2 => memory::host::register;
-    cuMemHostUnregister => memory::host::unregister;
+    cuMemHostRegister_v2 Unsafe => memory::host::register;
+    cuMemHostUnregister Unsafe => memory::host::unregister;
 
     cuIpcGetMemHandle => memory::ipc::get_memory;
     cuIpcOpenMemHandle_v2 => memory::ipc::open_memory;
@@ -470,8 +483,8 @@ handlers! {
     cuIpcGetEventHandle => memory::ipc::get_event;
     cuIpcOpenEventHandle => memory::ipc::open_event;
 
-    cuProfilerStart => profiler::start;
-    cuProfilerStop => profiler::stop;
+    cuProfilerStart Unsafe => profiler::start;
+    cuProfilerStop Unsafe => profiler::stop;
 
     cuUserObjectCreate => graph::user_object::create;
     cuUserObjectRetain => graph::user_object::retain;
@@ -547,7 +560,7 @@ handlers! {
     cuGraphInstantiateWithParams => graph::exec::instantiate_with_params;
     cuGraphUpload => graph::exec::upload;
     cuGraphLaunch => graph::launch::launch;
-    cuGraphExecDestroy => graph::exec::destroy;
+    cuGraphExecDestroy Unsafe => graph::exec::destroy;
     cuGraphExecGetFlags => graph::exec::get_flags;
     cuGraphExecUpdate => graph::update::update_plain;
     cuGraphExecUpdate_v2 => graph::update::update;

@@ -136,7 +136,7 @@ impl Kind for Allocate {
         let value = params.read()?;
         let CUmemPoolProps { allocType, handleTypes, .. } = value.poolProps;
         let location = params.cast::<u8>().element(std::mem::offset_of!(CUmemPoolProps, location));
-        let device = device_at(state, location.cast(), CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let device = device_at(state, location.cast())?;
         invalid_if(handleTypes != CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE)?;
         refuse_if(value.accessDescCount != 0, CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
         let node = Allocate::new(state, device, value.bytesize, allocType)?;

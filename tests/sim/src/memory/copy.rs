@@ -97,11 +97,11 @@ fn submit(
     if waits && end.is_some() { state.finish_stream(stream) } else { Ok(()) }
 }
 
-/// The stream of a copy: the one that is given, or none, where the host is kept from captures.
+/// The stream of a copy, the one that is given or the null stream, and when the call returns.
 fn stream_of(state: &mut State, stream: Option<Ptr<CUstream_st>>) -> Answer<(usize, Return)> {
     match stream {
         Some(stream) => Ok((state.stream(stream.address())?, Return::AtOnce)),
-        None => Ok((state.null_stream()?, Return::WhenDone)),
+        None => Ok((state.stream(0)?, Return::WhenDone)),
     }
 }
 
@@ -185,7 +185,7 @@ pub(crate) fn between(
     len: usize,
 ) -> Answer {
     let mut state = driver.state();
-    let stream = state.null_stream()?;
+    let stream = state.stream(0)?;
     let [to_context, from_context] = peers(&mut state, to_context, from_context)?;
     let contexts = [state.current()?, to_context, from_context];
     let to = peer_place(&state, to, to_context, len)?;

@@ -13,7 +13,6 @@ pub(crate) fn alloc(driver: &Driver, out: Ptr<u64>, len: usize) -> Answer {
     let mut state = driver.state();
     let device = state.current_device()?;
     out.given()?;
-    state.no_strict_capture()?;
     let address = state.allocate(device, len)?;
     out.write(address)
 }
@@ -26,7 +25,6 @@ pub(crate) fn alloc_managed(driver: &Driver, out: Ptr<u64>, len: usize, flags: u
     out.given()?;
     let attach = [CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL, CUmemAttach_flags::CU_MEM_ATTACH_HOST];
     invalid_if(len == 0 || !attach.map(|flag| flag.0).contains(&flags))?;
-    state.no_strict_capture()?;
     let memory = Memory::shared(len).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     out.write(state.add_memory(device, Kind::Managed, memory))
 }
@@ -40,7 +38,6 @@ pub(crate) fn free(driver: &Driver, address: u64) -> Answer {
         return Ok(());
     }
     state.usable_if_current()?;
-    state.no_strict_capture()?;
     if state.forget_import(address) {
         return Ok(());
     }
@@ -66,11 +63,15 @@ pub(crate) fn free(driver: &Driver, address: u64) -> Answer {
 pub(crate) fn free_async(driver: &Driver, address: u64, stream: Ptr<CUstream_st>) -> Answer {
     let mut state = driver.state();
     let stream = state.stream(stream.address())?;
-    if let Some(capture) = state.capturing(stream)? {
+    let capture = state.capturing_or_safe(stream)?;
+    if address == 0 {
+        return Ok(());
+    }
+    if let Some(capture) = capture {
         let free = allocation::read_free(&state, address, state.captures[&capture].graph)?;
         return state.capture_action(stream, free, 0);
     }
-    if address == 0 || state.forget_import(address) {
+    if state.forget_import(address) {
         return Ok(());
     }
     invalid_if(state.memory.get(&address).is_none_or(super::Allocation::on_host))?;

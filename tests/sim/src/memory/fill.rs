@@ -61,7 +61,7 @@ fn line(count: usize) -> Area {
 /// Fills without waiting, unless the memory is the host's (cuda.h, "API synchronization behavior").
 pub(crate) fn at_once(driver: &Driver, to: u64, value: impl Into<u64>, count: usize) -> Answer {
     let mut state = driver.state();
-    let stream = state.null_stream()?;
+    let stream = state.stream(0)?;
     let found = state.allocation(to);
     let waits = found.is_some_and(|(_, found)| found.on_host() || found.sync_memops);
     if submit(driver, state, stream, to, &bytes(value), line(count))? && waits {

@@ -43,7 +43,6 @@ pub(crate) fn alloc(driver: &Driver, out: Ptr<*mut c_void>, len: usize, flags: u
     let device = state.current_device()?;
     out.given()?;
     invalid_if(flags & !ALLOC_FLAGS != 0)?;
-    state.no_strict_capture()?;
     if len == 0 {
         // No bytes are at the null pointer, as recorded.
         return out.write(std::ptr::null_mut());
@@ -63,7 +62,6 @@ pub(crate) fn free(driver: &Driver, pointer: Ptr<c_void>) -> Answer {
         return Ok(());
     }
     state.current()?;
-    state.no_strict_capture()?;
     let base = state.host_memory(pointer.address(), Kind::Pinned);
     state.give_up(base.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)
 }
@@ -115,7 +113,6 @@ pub(crate) fn register(driver: &Driver, pointer: Ptr<c_void>, len: usize, flags:
         // It is for memory of other devices, of which there is none.
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    state.no_strict_capture()?;
     state.add_memory(device, Kind::Registered, Memory::of_program(start.cast(), len));
     if let Some(allocation) = state.memory.get_mut(&base) {
         allocation.flags = flags;
@@ -127,7 +124,6 @@ pub(crate) fn unregister(driver: &Driver, pointer: Ptr<c_void>) -> Answer {
     let mut state = driver.state();
     state.current()?;
     pointer.given()?;
-    state.no_strict_capture()?;
     let address = pointer.address();
     // Memory that the driver knows, but not as registered from there on, is another error than
     // memory that it does not know, as recorded.

@@ -261,7 +261,7 @@ pub(crate) fn allocate(
     let current = state.pools.current[state.physical(device)];
     let pool = pool.map_or(current, Ptr::address);
     // That no bytes are no node of a capture either is not recorded; cuda-core's tests want it to succeed.
-    if len == 0 || state.capturing(stream)?.is_none() {
+    if len == 0 || state.capturing_or_safe(stream)?.is_none() {
         let address = state.allocate_from(pool, len, stream)?;
         return out.write(address);
     }
@@ -307,19 +307,17 @@ pub(crate) fn set_current(driver: &Driver, ordinal: i32, pool: Ptr<CUmemPoolHand
     Ok(())
 }
 
-/// The device that a location names. Where there is no such device, which error says so depends on
-/// the function, as recorded.
-pub(crate) fn device_at(
-    state: &State,
-    location: Ptr<CUmemLocation_st>,
-    missing: CUresult,
-) -> Answer<usize> {
-    // A location is its type and, for a device, the device's ordinal.
+/// The type of a location and, for a device, the device's ordinal.
+fn read_location(location: Ptr<CUmemLocation_st>) -> Answer<(CUmemLocationType, i32)> {
     let [kind, ordinal] = location.cast::<[i32; 2]>().read()?;
-    match CUmemLocationType(kind as u32) {
-        CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => {
-            state.device(ordinal).map_err(|_| missing)
-        }
+    Ok((CUmemLocationType(kind as u32), ordinal))
+}
+
+/// The device that a location names.
+pub(crate) fn device_at(state: &State, location: Ptr<CUmemLocation_st>) -> Answer<usize> {
+    let (kind, ordinal) = read_location(location)?;
+    match kind {
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => device_with_pool(state, ordinal),
         CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST
         | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA => {
             Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
@@ -339,14 +337,17 @@ fn check_kind(state: &State, kind: CUmemAllocationType) -> Answer {
     }
 }
 
-/// The device of a location, which is where the functions of 13.0 look for pools.
+/// The device of a location, which is where the functions of 13.0 look for pools. A type of
+/// location that there is not is refused as the host is, as recorded.
 fn device_of(
     state: &State,
     location: Ptr<CUmemLocation_st>,
     kind: CUmemAllocationType,
 ) -> Answer<usize> {
     check_kind(state, kind)?;
-    device_at(state, location, CUresult::CUDA_ERROR_INVALID_VALUE)
+    let elsewhere = read_location(location)?.0.0 > CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE.0;
+    refuse_if(elsewhere, CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
+    device_at(state, location)
 }
 
 pub(crate) fn get_default_at(
@@ -381,12 +382,11 @@ pub(crate) fn set_current_at(
     set_current(driver, device as i32, pool)
 }
 
-/// The steps in which memory is made by itself and mapped, in bytes, for either option. Not recorded: 2 MiB is
-/// what programs are written for.
+/// The steps in which memory is made by itself and mapped, in bytes, for either option, as recorded.
 const GRANULARITY: usize = 2 << 20;
 
-/// Reads from the properties of memory what the others are not asked for: the kind, the types of
-/// handles and the location.
+/// Reads from the properties of memory the location, which is behind the kind and the types of
+/// handles. Any kind will do, as recorded.
 pub(crate) fn get_granularity(
     driver: &Driver,
     out: Ptr<usize>,
@@ -395,10 +395,8 @@ pub(crate) fn get_granularity(
 ) -> Answer {
     let state = driver.state();
     out.given()?;
-    let [kind, _handles] = props.cast::<[u32; 2]>().read()?;
-    invalid_if(kind != CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED.0 || option > 1)?;
-    let location = props.cast::<u8>().element(8).cast();
-    device_at(&state, location, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    invalid_if(option > 1)?;
+    device_at(&state, props.given()?.cast::<u8>().element(8).cast())?;
     out.write(GRANULARITY)
 }
 
@@ -420,7 +418,7 @@ pub(crate) fn create(
     {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let device = device_at(&state, location, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let device = device_at(&state, location)?;
     let limit = Some(given.maxSize as u64).filter(|limit| *limit > 0);
     let pool = handle::next();
     let exported = given.handleTypes.0 != 0;
@@ -531,7 +529,10 @@ pub(crate) fn set_access(
     let mut wanted = Vec::new();
     for index in 0..count {
         let desc = map.given()?.element(index);
-        let device = device_at(&state, desc.cast(), CUresult::CUDA_ERROR_INVALID_DEVICE)?;
+        let (kind, ordinal) = read_location(desc.cast())?;
+        let of_device = kind == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+        refuse_if(!of_device, CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
+        let device = state.device(ordinal)?;
         let flags = desc.read()?.flags;
         match flags {
             NONE | READ_WRITE => {}
@@ -562,7 +563,7 @@ pub(crate) fn get_access(
 ) -> Answer {
     let mut state = driver.state();
     out.given()?;
-    let device = device_at(&state, location, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let device = device_at(&state, location)?;
     let pool = state.pools.get(pool.address())?;
     let open = pool.device == device || pool.open_to.contains(&device);
     out.write(if open { READ_WRITE } else { NONE })

@@ -103,7 +103,7 @@ impl State {
         }
     }
 
-    /// Refuses calls that may wait for the device while a capture forbids them.
+    /// Refuses calls that are not safe while a capture forbids them.
     pub(crate) fn no_strict_capture(&mut self) -> Answer {
         if self.captures.is_empty() {
             return Ok(());
@@ -152,7 +152,7 @@ impl State {
         action: Action,
         context: usize,
     ) -> Answer {
-        let id = self.streams[&stream].capture.ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
+        let id = self.own_capture(stream)?.ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
         let capture = self.captures.get_mut(&id).ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
         let graph = capture.graph;
         let after = capture.branch(stream).map(|branch| std::mem::take(&mut branch.last));
@@ -175,16 +175,29 @@ impl State {
         if self.captures.is_empty() {
             return Ok(None);
         }
-        let Some(id) = self.streams[&stream].capture else {
-            return self.no_implicit_wait(stream).map(|()| None);
-        };
-        match self.captures.get(&id) {
-            Some(capture) if capture.invalidated => {
-                Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
-            }
-            Some(_) => Ok(Some(id)),
-            None => Ok(None),
+        let capture = self.own_capture(stream)?;
+        if capture.is_none() {
+            self.no_implicit_wait(stream)?;
         }
+        Ok(capture)
+    }
+
+    /// The same for a call that is not safe where it becomes part of no capture.
+    pub(crate) fn capturing_or_safe(&mut self, stream: usize) -> Answer<Option<usize>> {
+        let capture = self.capturing(stream)?;
+        if capture.is_none() {
+            self.no_strict_capture()?;
+        }
+        Ok(capture)
+    }
+
+    /// The capture that a stream takes part in, which must not have been invalidated.
+    pub(crate) fn own_capture(&self, stream: usize) -> Answer<Option<usize>> {
+        let id = self.streams[&stream].capture;
+        let capture = id.and_then(|id| self.captures.get(&id));
+        let invalidated = capture.is_some_and(|capture| capture.invalidated);
+        refuse_if(invalidated, CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)?;
+        Ok(id)
     }
 
     /// Work in the legacy stream would wait for blocking streams, which a capturing one cannot be
@@ -204,10 +217,10 @@ impl State {
     }
 
     /// What recording an event in a capturing stream records; `None` where it is not capturing.
-    pub(crate) fn captured_event(&mut self, stream: usize) -> Option<Captured> {
-        let id = self.streams[&stream].capture?;
-        let branch = self.captures.get_mut(&id)?.branch(stream)?;
-        Some(Captured { capture: id, last: branch.last.clone() })
+    pub(crate) fn captured_event(&mut self, stream: usize) -> Answer<Option<Captured>> {
+        let Some(id) = self.own_capture(stream)? else { return Ok(None) };
+        let branch = self.captures.get_mut(&id).and_then(|capture| capture.branch(stream));
+        Ok(branch.map(|branch| Captured { capture: id, last: branch.last.clone() }))
     }
 
     /// Waits within a capture; `false` where neither stream nor event take part in one.
@@ -215,7 +228,7 @@ impl State {
         if self.captures.is_empty() {
             return Ok(false);
         }
-        let into = self.streams[&stream].capture;
+        let into = self.own_capture(stream)?;
         let Some(captured) = self.events[&event].captured.clone() else {
             let Some(into) = into else { return Ok(false) };
             if self.events[&event].recorded.is_none() {
@@ -366,7 +379,8 @@ pub(crate) fn end(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<*mut CUgra
     out.write(handle::pointer(graph))
 }
 
-/// Sets what captures may forbid the calling thread, and reports what it was.
+/// Sets what captures may forbid the calling thread, and reports what it was. A number that is no
+/// mode is taken, as recorded.
 pub(crate) fn exchange_mode(driver: &Driver, mode: Ptr<CUstreamCaptureMode>) -> Answer {
     // Any number is taken, as recorded.
     let wanted = mode.read()?;

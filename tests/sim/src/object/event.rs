@@ -98,7 +98,7 @@ pub(crate) fn record(driver: &Driver, event: Ptr<CUevent_st>, stream: Ptr<CUstre
     let device = state.event(event.address())?.device;
     let context = state.streams[&handle].context;
     refuse_if(state.contexts[&context].device != device, CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-    if let Some(captured) = state.captured_event(handle) {
+    if let Some(captured) = state.captured_event(handle)? {
         if let Some(event) = state.events.get_mut(&event.address()) {
             event.captured = Some(captured);
         }
@@ -126,13 +126,11 @@ pub(crate) fn record_with_flags(
     let handle = state.stream(stream.address())?;
     state.event(event.address())?;
     invalid_if(flags != EXTERNAL)?;
-    refuse_if(state.capturing(handle)?.is_none(), CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
     state.capture_action(handle, Action::RecordEvent(event.address()), 0)
 }
 
 pub(crate) fn query(driver: &Driver, event: Ptr<CUevent_st>) -> Answer {
     let mut state = driver.state();
-    state.no_strict_capture()?;
     let Some(moment) = state.reached(event.address())? else { return Ok(()) };
     if moment.time > state.now {
         state.now += cost::POLL;
@@ -144,7 +142,6 @@ pub(crate) fn query(driver: &Driver, event: Ptr<CUevent_st>) -> Answer {
 
 pub(crate) fn synchronize(driver: &Driver, event: Ptr<CUevent_st>) -> Answer {
     let mut state = driver.state();
-    state.no_strict_capture()?;
     if let Some(moment) = state.reached(event.address())? {
         state.wait_on_host(&moment);
         state.unpoisoned(state.events[&event.address()].device)?;

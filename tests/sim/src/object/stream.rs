@@ -294,7 +294,6 @@ pub(crate) fn query(driver: &Driver, stream: Ptr<CUstream_st>) -> Answer {
     let mut state = driver.state();
     let handle = state.stream(stream.address())?;
     state.not_captured(handle)?;
-    state.no_strict_capture()?;
     let pending = state.pending(handle);
     if pending.time > state.now {
         state.now += cost::POLL;
@@ -322,7 +321,7 @@ pub(crate) fn wait_event(
     let handle = state.stream(stream.address())?;
     state.event(event.address())?;
     invalid_if(flags > EXTERNAL)?;
-    if flags == EXTERNAL && state.capturing(handle)?.is_some() {
+    if flags == EXTERNAL {
         return state.capture_action(handle, Action::WaitEvent(event.address()), 0);
     }
     if state.wait_in_capture(handle, event.address())? {
@@ -353,12 +352,14 @@ pub(crate) fn get_flags(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<u32>
 pub(crate) fn get_id(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<u64>) -> Answer {
     let mut state = driver.state();
     let handle = state.stream(stream.address())?;
+    state.not_captured(handle)?;
     out.write(state.streams[&handle].id)
 }
 
 pub(crate) fn get_device(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<i32>) -> Answer {
     let mut state = driver.state();
     let handle = state.stream(stream.address())?;
+    state.not_captured(handle)?;
     let device = state.device_of_stream(handle);
     out.write(state.physical(device) as i32)
 }

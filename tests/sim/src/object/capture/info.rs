@@ -102,8 +102,8 @@ pub(crate) fn update_dependencies(
 ) -> Answer {
     let mut state = driver.state();
     let handle = state.stream(stream.address())?;
+    let id = state.own_capture(handle)?.ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
     invalid_if(flags > SET_DEPENDENCIES)?;
-    let id = state.capturing(handle)?.ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
     let graph = state.captures.get(&id).map_or(0, |capture| capture.graph);
     let given = state.dependencies(graph, dependencies, edges.cast(), count)?;
     let capture = state.captures.get_mut(&id);
