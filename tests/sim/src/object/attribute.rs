@@ -6,6 +6,7 @@ use green_ctx_sys::{
 
 use crate::driver::Driver;
 use crate::pointer::{Answer, Ptr, invalid_if};
+use crate::stream::Stream;
 
 /// Which attribute is meant, with what it holds.
 enum Attribute {
@@ -70,10 +71,12 @@ pub(crate) fn set(
     Ok(())
 }
 
+/// Copies within a context: across contexts it is refused, as recorded.
 pub(crate) fn copy(driver: &Driver, to: Ptr<CUstream_st>, from: Ptr<CUstream_st>) -> Answer {
     let mut state = driver.state();
     let (to, from) = (state.stream(to.address())?, state.stream(from.address())?);
-    let (policy, priority) = (state.streams[&from].policy, state.streams[&from].priority);
+    let Stream { context, policy, priority, .. } = state.streams[&from];
+    invalid_if(state.streams[&to].context != context)?;
     if let Some(to) = state.streams.get_mut(&to) {
         to.policy = policy;
         to.priority = priority;

@@ -258,29 +258,9 @@ impl State {
         busy
     }
 
-    /// Fails, and ends the captures, where a stream that the context stands for is capturing.
+    /// Fails, and invalidates the captures, where a stream of the context itself is capturing. Captures
+    /// of green contexts are none of the primary one's, as recorded.
     pub(crate) fn not_capturing(&mut self, handle: usize) -> Answer {
-        if self.captures.is_empty() {
-            return Ok(());
-        }
-        let Context { device, green, .. } = self.contexts[&handle];
-        let contexts = &self.contexts;
-        let concerned = |stream: &Stream| {
-            let all = !green && contexts[&stream.context].device == device;
-            stream.context == handle || all
-        };
-        let captures: Vec<usize> = self
-            .streams
-            .values()
-            .filter(|stream| concerned(stream))
-            .filter_map(|stream| stream.capture)
-            .collect();
-        self.invalidate_captures(&captures)
-    }
-
-    /// The same for the streams of the context itself: recording a primary context and making it wait
-    /// leaves captures of green ones alone, as recorded.
-    fn own_not_capturing(&mut self, handle: usize) -> Answer {
         let own = self.streams.values().filter(|stream| stream.context == handle);
         let captures: Vec<usize> = own.filter_map(|stream| stream.capture).collect();
         self.invalidate_captures(&captures)
@@ -327,7 +307,7 @@ impl State {
     pub(crate) fn record_context(&mut self, handle: usize, event: usize) -> Answer {
         let device = self.contexts[&handle].device;
         refuse_if(self.event(event)?.device != device, CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-        self.own_not_capturing(handle)?;
+        self.not_capturing(handle)?;
         let mut busy = self.busy(handle);
         busy.time = busy.time.max(self.now);
         self.set_event(event, busy);
@@ -338,7 +318,7 @@ impl State {
     /// that are created later do not wait, as recorded.
     pub(crate) fn fence_context(&mut self, handle: usize, event: usize) -> Answer {
         self.event(event)?;
-        self.own_not_capturing(handle)?;
+        self.not_capturing(handle)?;
         if let Some(capture) =
             self.events[&event].captured.as_ref().map(|captured| captured.capture)
         {

@@ -64,10 +64,8 @@ pub(crate) fn destroy(driver: &Driver, green: Ptr<CUgreenCtx_st>) -> Answer {
     refuse_if(!context.alive, CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)?;
     context.alive = false;
     let device = context.device;
-    let streams = state.streams.values().filter(|stream| stream.context == green.address());
-    let captures: Vec<usize> = streams.filter_map(|stream| stream.capture).collect();
     // Captures on its streams end in an error; destroying is none.
-    let _ = state.invalidate_captures(&captures);
+    let _ = state.not_capturing(green.address());
     state.forget_green(device, green.address());
     state.deactivate_unheld_primary(device);
     Ok(())
