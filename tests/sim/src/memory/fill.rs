@@ -41,9 +41,9 @@ fn submit(
         let aligned = |number: u64| number.is_multiple_of(pattern.len() as u64);
         refuse_if(pitch < width || !aligned(to) || !endless && !aligned(pitch as u64), invalid)?;
         let device = state.device_of_stream(stream);
-        // A captured fill may be of what another node will allocate.
-        let of_node = state.streams[&stream].capture.is_some() && state.is_reserved(to, bytes);
-        refuse_if(!of_node && state.device_memory(device, to, bytes).is_none(), invalid)?;
+        // What a captured fill is of is not looked at, be it null, as recorded.
+        let captured = state.streams[&stream].capture.is_some();
+        refuse_if(!captured && state.device_memory(device, to, bytes).is_none(), invalid)?;
     }
     let fill = Fill { to, pattern: pattern.to_vec(), rows };
     Ok(work::submit(driver, state, stream, Work::Fill(fill))?.1.is_some())
