@@ -34,16 +34,13 @@ fn require(holds: bool) -> Answer {
 
 /// The parameters that maps of both kinds have.
 struct Tensor {
-    element: u32,
-    rank: u32,
+    /// The type of the elements, the rank, interleaving, swizzling, L2 promotion and the fill of what
+    /// is out of bounds.
+    numbers: [u32; 6],
     address: usize,
     dims: Ptr<u64>,
     strides: Ptr<u64>,
     steps: Ptr<u32>,
-    interleave: u32,
-    swizzle: u32,
-    promotion: u32,
-    fill: u32,
     /// How many elements a box has along the inner dimension.
     inner: u32,
 }
@@ -51,21 +48,20 @@ struct Tensor {
 impl Tensor {
     /// The bytes of a box along the inner dimension.
     fn inner_bytes(&self) -> u64 {
-        u64::from(self.inner) * u64::from(BITS[self.element as usize]) / 8
+        u64::from(self.inner) * u64::from(BITS[self.numbers[0] as usize]) / 8
     }
 
     /// Checks what both kinds have in common, and writes it behind the kind.
     fn encode(&self, kind: u8) -> Answer<Vec<u8>> {
-        let &Tensor { element, rank, interleave, swizzle, promotion, fill, .. } = self;
+        let [element, rank, interleave, swizzle, promotion, fill] = self.numbers;
         require(element <= U6_BY_16 && interleave <= INTERLEAVED_32 && swizzle <= 6)?;
         // Only numbers with a fraction have a NaN.
         require(promotion <= 3 && (fill == 0 || fill == 1 && (6..=12).contains(&element)))?;
         let aligned = matches!(element, U4_BY_16 | U6_BY_16);
         let align = if aligned || interleave == INTERLEAVED_32 { 32 } else { 16 };
         require(self.address.is_multiple_of(align))?;
-        let numbers = [element, rank, interleave, swizzle, promotion, fill].map(|it| it as u8);
         let mut bytes = vec![kind];
-        bytes.extend(numbers);
+        bytes.extend(self.numbers.map(|number| number as u8));
         bytes.push(align as u8);
         bytes.extend(self.address.to_le_bytes());
 
@@ -135,20 +131,8 @@ pub(crate) fn encode_tiled(
     let (map, address) = (check_map(driver, map)?, address.address());
     let least = if interleave == NOT_INTERLEAVED { 1 } else { 3 };
     require((least..=5).contains(&rank))?;
-    let inner = sides.read()?;
-    let tensor = Tensor {
-        element,
-        rank,
-        address,
-        dims,
-        strides,
-        steps,
-        interleave,
-        swizzle,
-        promotion,
-        fill,
-        inner,
-    };
+    let numbers = [element, rank, interleave, swizzle, promotion, fill];
+    let tensor = Tensor { numbers, address, dims, strides, steps, inner: sides.read()? };
     let mut bytes = tensor.encode(TILED)?;
     for index in 0..rank as usize {
         let side = sides.element(index).read()?;
@@ -180,19 +164,8 @@ pub(crate) fn encode_im2col(
 ) -> Answer {
     let (map, address) = (check_map(driver, map)?, address.address());
     require((3..=5).contains(&rank) && channels <= 256 && pixels <= 1024)?;
-    let tensor = Tensor {
-        element,
-        rank,
-        address,
-        dims,
-        strides,
-        steps,
-        interleave,
-        swizzle,
-        promotion,
-        fill,
-        inner: channels,
-    };
+    let numbers = [element, rank, interleave, swizzle, promotion, fill];
+    let tensor = Tensor { numbers, address, dims, strides, steps, inner: channels };
     let mut bytes = tensor.encode(IM2COL)?;
     let most = [32_767, 127, 15][rank as usize - 3];
     let mut sides = Vec::new();
