@@ -177,7 +177,9 @@ impl State {
         }
         let capture = self.own_capture(stream)?;
         if capture.is_none() {
-            self.no_implicit_wait(stream)?;
+            let implicit = self.implicit_captures(stream);
+            self.invalidate_captures(&implicit)
+                .map_err(|_| CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)?;
         }
         Ok(capture)
     }
@@ -200,20 +202,16 @@ impl State {
         Ok(id)
     }
 
-    /// Work in the legacy stream would wait for blocking streams, which a capturing one cannot be
-    /// waited for.
-    fn no_implicit_wait(&mut self, stream: usize) -> Answer {
+    /// The captures of blocking streams, for which work in this stream would wait if it is the legacy
+    /// stream.
+    fn implicit_captures(&self, stream: usize) -> Vec<usize> {
         let context = self.streams[&stream].context;
         if self.contexts[&context].legacy != stream {
-            return Ok(());
+            return Vec::new();
         }
-        let blocking = self
-            .streams
-            .values()
-            .filter(|other| other.context == context && other.flags & NON_BLOCKING == 0);
-        let captures: Vec<usize> = blocking.filter_map(|stream| stream.capture).collect();
-        self.invalidate_captures(&captures)
-            .map_err(|_| CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+        let streams = self.streams.values().filter(|other| other.context == context);
+        let blocking = streams.filter(|other| other.flags & NON_BLOCKING == 0);
+        blocking.filter_map(|stream| stream.capture).collect()
     }
 
     /// What recording an event in a capturing stream records; `None` where it is not capturing.

@@ -9,9 +9,8 @@ use green_ctx_sys::{
 use crate::driver::Driver;
 use crate::graph::edge::not_lossy;
 use crate::handle;
-use crate::pointer::{Answer, Ptr, invalid_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::state::State;
-use crate::stream::NON_BLOCKING;
 
 /// `CU_STREAM_SET_CAPTURE_DEPENDENCIES`, without which dependencies are added.
 const SET_DEPENDENCIES: u32 = 1;
@@ -21,14 +20,9 @@ impl State {
     /// stream of its context is capturing, whose capture goes on (cuda.h, `cuStreamIsCapturing`).
     fn asked_stream(&mut self, address: usize) -> Answer<usize> {
         let handle = self.stream(address)?;
-        let context = self.streams[&handle].context;
-        let blocking = |stream: &&crate::stream::Stream| {
-            stream.context == context && stream.flags & NON_BLOCKING == 0
-        };
-        let implicit = self.contexts[&context].legacy == handle
-            && !self.captures.is_empty()
-            && self.streams.values().filter(blocking).any(|stream| stream.capture.is_some());
-        if implicit { Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) } else { Ok(handle) }
+        let implicit = !self.implicit_captures(handle).is_empty();
+        refuse_if(implicit, CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)?;
+        Ok(handle)
     }
 
     fn capture_status(&self, stream: usize) -> CUstreamCaptureStatus {
