@@ -2,11 +2,10 @@
 
 use std::ffi::c_void;
 
-use green_ctx_sys::{CUcontext, CUmemoryPool, CUmemorytype, CUpointer_attribute, CUresult};
+use green_ctx_sys::{CUmemorytype, CUpointer_attribute, CUresult};
 
 use super::{Allocation, Kind};
 use crate::driver::Driver;
-use crate::handle;
 use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::state::State;
 
@@ -20,10 +19,8 @@ enum Value {
     Int(i32),
     /// A flag of one byte.
     Flag(bool),
-    /// A number or an address of eight bytes.
+    /// A number, an address or a handle of eight bytes.
     Long(u64),
-    Context(CUcontext),
-    Pool(CUmemoryPool),
 }
 
 impl Value {
@@ -32,8 +29,6 @@ impl Value {
             Value::Int(value) => out.cast().write(value),
             Value::Flag(value) => out.cast().write(u8::from(value)),
             Value::Long(value) => out.cast().write(value),
-            Value::Context(value) => out.cast().write(value),
-            Value::Pool(value) => out.cast().write(value),
         }
     }
 }
@@ -60,10 +55,10 @@ impl State {
         Some(match attribute {
             // As recorded, memory of a pool is of no context, and other memory is of its device's
             // primary one, as an event is.
-            A::CU_POINTER_ATTRIBUTE_CONTEXT => Value::Context(match allocation.pool {
-                Some(_) => std::ptr::null_mut(),
-                None => handle::pointer(self.devices[allocation.device].primary),
-            }),
+            A::CU_POINTER_ATTRIBUTE_CONTEXT if allocation.pool.is_some() => Value::Long(0),
+            A::CU_POINTER_ATTRIBUTE_CONTEXT => {
+                Value::Long(self.devices[allocation.device].primary as u64)
+            }
             A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE => {
                 let device = !allocation.on_host();
                 let kind = if device {
@@ -90,7 +85,7 @@ impl State {
             A::CU_POINTER_ATTRIBUTE_MAPPED => Value::Flag(true),
             A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => Value::Long(0),
             A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => {
-                Value::Pool(allocation.pool.map_or(std::ptr::null_mut(), handle::pointer))
+                Value::Long(allocation.pool.map_or(0, |pool| pool as u64))
             }
             _ => return None,
         })
@@ -101,8 +96,6 @@ impl State {
 fn default_of(attribute: CUpointer_attribute) -> Option<Value> {
     use CUpointer_attribute as A;
     Some(match attribute {
-        A::CU_POINTER_ATTRIBUTE_CONTEXT => Value::Context(std::ptr::null_mut()),
-        A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => Value::Pool(std::ptr::null_mut()),
         A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE => Value::Int(0),
         // No ordinal, which this number says, as recorded.
         A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Value::Int(-2),
@@ -110,7 +103,9 @@ fn default_of(attribute: CUpointer_attribute) -> Option<Value> {
         | A::CU_POINTER_ATTRIBUTE_IS_MANAGED
         | A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE
         | A::CU_POINTER_ATTRIBUTE_MAPPED => Value::Flag(false),
-        A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER
+        A::CU_POINTER_ATTRIBUTE_CONTEXT
+        | A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE
+        | A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER
         | A::CU_POINTER_ATTRIBUTE_HOST_POINTER
         | A::CU_POINTER_ATTRIBUTE_BUFFER_ID
         | A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR
