@@ -67,6 +67,25 @@ pub(crate) enum Kind {
 }
 
 impl Allocation {
+    fn new(device: usize, kind: Kind, memory: Memory) -> Allocation {
+        Allocation {
+            device,
+            kind,
+            freed: false,
+            pool: None,
+            of_module: false,
+            of_graph: false,
+            id: 0,
+            flags: 0,
+            // Of managed memory it is asked for from the start, as recorded.
+            sync_memops: kind == Kind::Managed,
+            imports: 0,
+            advice: Vec::new(),
+            history: History::default(),
+            memory,
+        }
+    }
+
     pub(crate) fn on_host(&self) -> bool {
         matches!(self.kind, Kind::Pinned | Kind::Registered)
     }
@@ -96,33 +115,18 @@ impl State {
         self.profile.memory_bytes.saturating_sub(taken)
     }
 
-    fn add_memory(&mut self, device: usize, kind: Kind, memory: Memory) -> u64 {
-        let address = memory.address();
+    fn add_memory(&mut self, allocation: Allocation) -> u64 {
+        let address = allocation.memory.address();
         self.buffers += 1;
-        let allocation = Allocation {
-            device,
-            kind,
-            freed: false,
-            pool: None,
-            of_module: false,
-            of_graph: false,
-            id: self.buffers,
-            flags: 0,
-            // Of managed memory it is asked for from the start, as recorded.
-            sync_memops: kind == Kind::Managed,
-            imports: 0,
-            advice: Vec::new(),
-            history: History::default(),
-            memory,
-        };
-        self.memory.insert(address, allocation);
+        self.memory.insert(address, Allocation { id: self.buffers, ..allocation });
         address
     }
 
-    fn allocate(&mut self, device: usize, len: usize) -> Answer<u64> {
+    fn allocate(&mut self, device: usize, len: usize, pool: Option<usize>) -> Answer<u64> {
         let memory = self.fitting(device, len, Kind::Device)?;
         self.devices[device].allocated += len as u64;
-        Ok(self.add_memory(device, Kind::Device, memory))
+        let allocation = Allocation::new(device, Kind::Device, memory);
+        Ok(self.add_memory(Allocation { pool, ..allocation }))
     }
 
     /// Memory that a device has room for.
@@ -136,12 +140,8 @@ impl State {
     /// An address for memory that a node of a graph allocates whenever it is launched. Nobody can
     /// use or free it before.
     pub(crate) fn reserve(&mut self, device: usize, len: usize, kind: Kind) -> Answer<u64> {
-        let memory = self.fitting(device, len, kind)?;
-        let address = self.add_memory(device, kind, memory);
-        if let Some(allocation) = self.memory.get_mut(&address) {
-            (allocation.freed, allocation.of_graph) = (true, true);
-        }
-        Ok(address)
+        let allocation = Allocation::new(device, kind, self.fitting(device, len, kind)?);
+        Ok(self.add_memory(Allocation { freed: true, of_graph: true, ..allocation }))
     }
 
     /// Whether memory that a node allocates is there at present; `None` where no node allocates it.
@@ -210,11 +210,8 @@ impl State {
         if let Some(start) = memory.bytes_mut().get_mut(..init.len()) {
             start.copy_from_slice(init);
         }
-        let address = self.add_memory(device, Kind::Device, memory);
-        if let Some(allocation) = self.memory.get_mut(&address) {
-            allocation.of_module = true;
-        }
-        Ok(address)
+        let allocation = Allocation::new(device, Kind::Device, memory);
+        Ok(self.add_memory(Allocation { of_module: true, ..allocation }))
     }
 
     /// Takes an allocation from the program. Its memory stays until [`drop_memory`].

@@ -422,9 +422,16 @@ handlers! {
     cuMemRangeGetAttribute => memory::advice::get_attribute;
     cuMemRangeGetAttributes => memory::advice::get_attributes;
     cuMemGetAllocationGranularity => memory::pool::get_granularity;
-    cuMemGetDefaultMemPool => memory::pool::get_default_at;
-    cuMemGetMemPool => memory::pool::get_current_at;
-    cuMemSetMemPool Unsafe => memory::pool::set_current_at;
+    // The forms of 13.0 of `cuDeviceGetDefaultMemPool`, `cuDeviceGetMemPool` and `cuDeviceSetMemPool`.
+    cuMemGetDefaultMemPool => |driver, out, location, kind| {
+        memory::pool::get_default(driver, out, memory::pool::ordinal_at(driver, location, kind)?)
+    };
+    cuMemGetMemPool => |driver, out, location, kind| {
+        memory::pool::get_current(driver, out, memory::pool::ordinal_at(driver, location, kind)?)
+    };
+    cuMemSetMemPool Unsafe => |driver, location, kind, pool| {
+        memory::pool::set_current(driver, memory::pool::ordinal_at(driver, location, kind)?, pool)
+    };
     cuMemPoolExportToShareableHandle => memory::export::pool;
     cuMemPoolImportFromShareableHandle => memory::export::import_pool;
     cuMemPoolExportPointer => memory::export::pointer;

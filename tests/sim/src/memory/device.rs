@@ -2,8 +2,8 @@
 
 use green_ctx_sys::{CUmemAttach_flags, CUresult, CUstream_st};
 
-use super::Kind;
 use super::backing::Memory;
+use super::{Allocation, Kind};
 use crate::driver::Driver;
 use crate::graph::allocation;
 use crate::pointer::{Answer, Ptr, invalid_if};
@@ -13,7 +13,7 @@ pub(crate) fn alloc(driver: &Driver, out: Ptr<u64>, len: usize) -> Answer {
     let mut state = driver.state();
     let device = state.current_device()?;
     out.given()?;
-    let address = state.allocate(device, len)?;
+    let address = state.allocate(device, len, None)?;
     out.write(address)
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn alloc_managed(driver: &Driver, out: Ptr<u64>, len: usize, flags: u
     let attach = [CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL, CUmemAttach_flags::CU_MEM_ATTACH_HOST];
     invalid_if(len == 0 || !attach.map(|flag| flag.0).contains(&flags))?;
     let memory = Memory::shared(len).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-    out.write(state.add_memory(device, Kind::Managed, memory))
+    out.write(state.add_memory(Allocation::new(device, Kind::Managed, memory)))
 }
 
 /// Frees memory, for which the host waits until the device is idle. It does not where the memory was
@@ -74,7 +74,7 @@ pub(crate) fn free_async(driver: &Driver, address: u64, stream: Ptr<CUstream_st>
     if state.forget_import(address) {
         return Ok(());
     }
-    invalid_if(state.memory.get(&address).is_none_or(super::Allocation::on_host))?;
+    invalid_if(state.memory.get(&address).is_none_or(Allocation::on_host))?;
     let device = state.release(address)?;
     // What was submitted before still finds the memory; nobody else gets the address meanwhile.
     let time = state.touch_whole(stream, address, Accessor::Free);

@@ -8,8 +8,8 @@ use green_ctx_sys::{
     CU_MEMHOSTREGISTER_READ_ONLY, CUresult,
 };
 
-use super::Kind;
 use super::backing::Memory;
+use super::{Allocation, Kind};
 use crate::driver::Driver;
 use crate::pointer::{Answer, Ptr, invalid_if};
 use crate::state::State;
@@ -48,10 +48,8 @@ pub(crate) fn alloc(driver: &Driver, out: Ptr<*mut c_void>, len: usize, flags: u
         return out.write(std::ptr::null_mut());
     }
     let memory = Memory::shared(len).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-    let base = state.add_memory(device, Kind::Pinned, memory);
-    if let Some(allocation) = state.memory.get_mut(&base) {
-        allocation.flags = flags;
-    }
+    let allocation = Allocation::new(device, Kind::Pinned, memory);
+    let base = state.add_memory(Allocation { flags, ..allocation });
     out.write(Ptr::at(base).raw())
 }
 
@@ -77,8 +75,7 @@ pub(crate) fn get_device_pointer(
     state.current()?;
     out.given()?;
     let address = pointer.address() as u64;
-    let found = state.allocation(address).filter(|(_, allocation)| allocation.on_host());
-    invalid_if(flags != 0 || found.is_none())?;
+    invalid_if(flags != 0 || !state.is_on_host(address))?;
     out.write(address)
 }
 
@@ -109,14 +106,11 @@ pub(crate) fn register(driver: &Driver, pointer: Ptr<c_void>, len: usize, flags:
             Kind::Device | Kind::Managed | Kind::Pinned => CUresult::CUDA_ERROR_INVALID_VALUE,
         });
     }
-    if flags & CU_MEMHOSTREGISTER_IOMEMORY != 0 {
-        // It is for memory of other devices, of which there is none.
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    state.add_memory(device, Kind::Registered, Memory::of_program(start.cast(), len));
-    if let Some(allocation) = state.memory.get_mut(&base) {
-        allocation.flags = flags;
-    }
+    // That is for memory of other devices, of which there is none.
+    invalid_if(flags & CU_MEMHOSTREGISTER_IOMEMORY != 0)?;
+    let memory = Memory::of_program(start.cast(), len);
+    let allocation = Allocation::new(device, Kind::Registered, memory);
+    state.add_memory(Allocation { flags, ..allocation });
     Ok(())
 }
 

@@ -191,10 +191,7 @@ impl State {
         }
         let used = used.saturating_add(len as u64);
         self.reuse(pool, len as u64, stream)?;
-        let address = self.allocate(device, len)?;
-        if let Some(allocation) = self.memory.get_mut(&address) {
-            allocation.pool = Some(pool);
-        }
+        let address = self.allocate(device, len, Some(pool))?;
         let pool = self.pools.get(pool)?;
         pool.used = used;
         pool.standing += 1;
@@ -337,49 +334,18 @@ fn check_kind(state: &State, kind: CUmemAllocationType) -> Answer {
     }
 }
 
-/// The device of a location, which is where the functions of 13.0 look for pools. A type of
+/// The ordinal of a location, which is where the functions of 13.0 look for pools. A type of
 /// location that there is not is refused as the host is, as recorded.
-fn device_of(
-    state: &State,
+pub(crate) fn ordinal_at(
+    driver: &Driver,
     location: Ptr<CUmemLocation_st>,
     kind: CUmemAllocationType,
-) -> Answer<usize> {
-    check_kind(state, kind)?;
+) -> Answer<i32> {
+    let state = driver.peek();
+    check_kind(&state, kind)?;
     let elsewhere = read_location(location)?.0.0 > CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE.0;
     refuse_if(elsewhere, CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
-    device_at(state, location)
-}
-
-pub(crate) fn get_default_at(
-    driver: &Driver,
-    out: Ptr<*mut CUmemPoolHandle_st>,
-    location: Ptr<CUmemLocation_st>,
-    kind: CUmemAllocationType,
-) -> Answer {
-    let state = driver.state();
-    let device = device_of(&state, location, kind)?;
-    out.write(handle::pointer(state.pools.default[device]))
-}
-
-pub(crate) fn get_current_at(
-    driver: &Driver,
-    out: Ptr<*mut CUmemPoolHandle_st>,
-    location: Ptr<CUmemLocation_st>,
-    kind: CUmemAllocationType,
-) -> Answer {
-    let state = driver.state();
-    let device = device_of(&state, location, kind)?;
-    out.write(handle::pointer(state.pools.current[device]))
-}
-
-pub(crate) fn set_current_at(
-    driver: &Driver,
-    location: Ptr<CUmemLocation_st>,
-    kind: CUmemAllocationType,
-    pool: Ptr<CUmemPoolHandle_st>,
-) -> Answer {
-    let device = device_of(&driver.state(), location, kind)?;
-    set_current(driver, device as i32, pool)
+    device_at(&state, location).map(|device| device as i32)
 }
 
 /// The steps in which memory is made by itself and mapped, in bytes, for either option, as recorded.
