@@ -291,6 +291,8 @@ impl Stream {
             return Err(Error::Capturing);
         }
         let mut raw = 0;
+        // The driver counts it as a call that may not be safe while any thread captures, as recorded.
+        let _relaxed = RelaxedCapture::enter(self.driver())?;
         // SAFETY: the pointer is to a live address, the stream is alive.
         unsafe { call!(self.driver().api(), cuMemAllocAsync(&raw mut raw, bytes, self.raw())) }?;
         Ok(DeviceBuffer::new(raw, len, self.context().clone(), Some(self.clone())))
