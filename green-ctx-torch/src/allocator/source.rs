@@ -60,14 +60,17 @@ impl Source {
         self.primary.device().driver()
     }
 
-    /// Sets an attribute, whose type must be the one that cuda.h gives.
+    /// Sets an attribute, whose type must be the one that cuda.h gives. Captures forbid that, as
+    /// recorded.
     fn set<T>(&self, attribute: CUmemPool_attribute, value: &T) -> Result<()> {
+        let _relaxed = RelaxedCapture::enter(self.driver())?;
         let value = ptr::from_ref(value).cast_mut().cast();
         // SAFETY: the pool is alive; the driver reads a value of the attribute's type.
         unsafe { call!(self.driver().api(), cuMemPoolSetAttribute(self.pool.0, attribute, value)) }
     }
 
     fn get(&self, attribute: CUmemPool_attribute) -> Result<u64> {
+        let _relaxed = RelaxedCapture::enter(self.driver())?;
         let mut value = 0_u64;
         let out = (&raw mut value).cast();
         // SAFETY: the pool is alive; the attributes asked for are of 64 bits (cuda.h).
