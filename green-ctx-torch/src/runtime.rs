@@ -41,7 +41,8 @@ pub fn memory_info(device: &Device) -> Result<MemoryInfo> {
     Ok(MemoryInfo { free: free as u64, total: total as u64 })
 }
 
-/// Has the profiler that the program runs under collect from now on; without one nothing happens.
+/// Has the profiler that the program runs under collect from now on; without one nothing happens. Captures
+/// of other threads go on.
 ///
 /// # Errors
 ///
@@ -49,6 +50,7 @@ pub fn memory_info(device: &Device) -> Result<MemoryInfo> {
 #[doc(alias("cudaProfilerStart", "cuProfilerStart"))]
 pub fn profiler_start(device: &Device) -> Result<()> {
     let primary = device.primary_context()?;
+    let _relaxed = RelaxedCapture::enter(device.driver())?;
     let _current = primary.make_current()?;
     // SAFETY: takes no arguments; a context is current.
     unsafe { call!(device.driver().api(), cuProfilerStart()) }?;
@@ -63,6 +65,7 @@ pub fn profiler_start(device: &Device) -> Result<()> {
 #[doc(alias("cudaProfilerStop", "cuProfilerStop"))]
 pub fn profiler_stop(device: &Device) -> Result<()> {
     let primary = device.primary_context()?;
+    let _relaxed = RelaxedCapture::enter(device.driver())?;
     let _current = primary.make_current()?;
     // SAFETY: takes no arguments; a context is current.
     unsafe { call!(device.driver().api(), cuProfilerStop()) }?;

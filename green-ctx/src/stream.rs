@@ -181,9 +181,13 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`].
+    /// [`Error::Capturing`] while the stream is captured, since the question would invalidate the capture
+    /// (recorded on an H200), [`Error::Driver`].
     #[doc(alias = "cuStreamGetId")]
     pub fn id(&self) -> Result<u64> {
+        if self.is_capturing()? {
+            return Err(Error::Capturing);
+        }
         let mut id = 0;
         // SAFETY: the stream is alive, the pointer is to a live integer.
         unsafe { call!(self.driver().api(), cuStreamGetId(self.raw(), &raw mut id)) }?;

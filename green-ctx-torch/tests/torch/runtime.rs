@@ -90,6 +90,11 @@ fn the_profiler() -> Outcome {
     runtime::profiler_stop(&machine.device)?;
     let calls = machine.sim.calls();
     assert_eq!((calls.get("cuProfilerStart"), calls.get("cuProfilerStop")), (Some(&1), Some(&1)));
+    // The captures of others go on.
+    machine.stream(0)?.capture(CaptureMode::Global, || {
+        runtime::profiler_start(&machine.device)?;
+        runtime::profiler_stop(&machine.device)
+    })?;
     let fault = green_ctx::sim_0_1::Fault::on("cuProfilerStart");
     machine.sim.fail(fault.with(CUresult::CUDA_ERROR_PROFILER_DISABLED))?;
     let failed = runtime::profiler_start(&machine.device);

@@ -218,6 +218,8 @@ fn a_captured_stream_takes_none_of_it() -> Outcome {
             for refused in refused {
                 assert!(matches!(refused, Err(Error::Capturing)), "{refused:?}");
             }
+            let id = stream.id();
+            assert!(matches!(id, Err(Error::Capturing)), "{id:?}");
             Ok::<(), Error>(())
         })?;
         Ok(())
