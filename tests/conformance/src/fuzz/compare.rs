@@ -4,10 +4,12 @@ use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
+use serde_json::Value;
 
 use super::excluded::FAILING;
 use super::execute::{ABSENT, Reply, SKIPPED};
 use super::functions;
+use super::model::Model;
 use super::program::{Made, Program, Step};
 use crate::record::{Header, HeaderLine};
 
@@ -15,6 +17,9 @@ use crate::record::{Header, HeaderLine};
 const ALL: u64 = 10_000;
 /// The same of a single function.
 const EACH: u64 = 1_000;
+
+/// What every call answers once work of the device has failed.
+const FAILED_WORK: &str = "CUDA_ERROR_LAUNCH_FAILED";
 
 /// A file of answers.
 #[derive(Clone, Debug)]
@@ -129,9 +134,16 @@ impl Comparison {
         // The steps whose values are not what they are with the other driver.
         let mut tainted: BTreeSet<u32> = BTreeSet::new();
         let mut ended = false;
+        let mut model = Model::default();
         for (index, (one, other)) in first.iter().zip(second).enumerate() {
             if one.step != other.step {
                 return Err(format!("program {} is not the same in both", one.program));
+            }
+            // Where a driver gives an address out again, it has the name of what was there before.
+            let wrote = |reply: &Reply| renamed(&reply.wrote, first, &model);
+            let same = equal_status(one, other) && wrote(one) == wrote(other);
+            if let Some(function) = functions::find(&one.step.call) {
+                model.apply(function, &one.step);
             }
             let both = |what: &str| one.status == what && other.status == what;
             let uses: Vec<u32> = one.step.uses().iter().map(|made: &Made| made.step).collect();
@@ -140,7 +152,7 @@ impl Comparison {
                 continue;
             }
             let counts = self.functions.entry(one.step.call.clone()).or_default();
-            let differs = !equal(one, other);
+            let differs = !same;
             if dependent {
                 counts.dependent += 1;
                 tainted.insert(one.step.step);
@@ -156,7 +168,8 @@ impl Comparison {
             if differs {
                 tainted.insert(one.step.step);
                 tainted.extend(uses);
-                ended |= changes_everything(&one.step.call);
+                ended |= changes_everything(&one.step.call)
+                    || [one, other].iter().any(|reply| reply.status == FAILED_WORK);
             }
         }
         Ok(())
@@ -224,8 +237,26 @@ impl fmt::Display for Comparison {
     }
 }
 
-/// Whether two answers to a step are the same. Whether work is over already depends on time.
+/// What a driver wrote, where names of handles that a call listed are new ones once that of which they
+/// were listed is gone.
+fn renamed(wrote: &[Value], replies: &[Reply], model: &Model) -> Vec<Value> {
+    let is_gone = |value: &Value| {
+        let made: Option<Made> = value.as_str().and_then(|name| name.parse().ok());
+        let Some(made) = made.filter(|made| model.find(*made).is_none()) else { return false };
+        let maker = replies.iter().find(|reply| reply.step.step == made.step);
+        maker.is_some_and(|maker| !maker.step.uses().iter().all(|used| model.lives(*used)))
+    };
+    let renamed = |value: &Value| if is_gone(value) { "new".into() } else { value.clone() };
+    wrote.iter().map(renamed).collect()
+}
+
+/// Whether two answers to a step are the same.
 pub(crate) fn equal(one: &Reply, other: &Reply) -> bool {
+    equal_status(one, other) && one.wrote == other.wrote
+}
+
+/// Whether two statuses are the same. Whether work is over already depends on time.
+fn equal_status(one: &Reply, other: &Reply) -> bool {
     let timed = ["cuStreamQuery", "cuEventQuery", "cuEventElapsedTime", "cuEventElapsedTime_v2"];
     let status = |reply: &Reply| {
         let pending = reply.status == "CUDA_ERROR_NOT_READY";
@@ -235,7 +266,7 @@ pub(crate) fn equal(one: &Reply, other: &Reply) -> bool {
             reply.status.clone()
         }
     };
-    status(one) == status(other) && one.wrote == other.wrote
+    status(one) == status(other)
 }
 
 /// Whether what every later call answers may depend on this one: it changes what is current, what is
