@@ -52,9 +52,11 @@ pub(super) fn allowed(
     let require = |holds: bool, result: Outcome| if holds { Ok(()) } else { Err(result) };
     let parameters = Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
     let same_context = step.context == context;
-    let device = |address: Option<u64>| {
-        let address = address?;
-        (0..state.devices.len()).find(|device| state.device_memory(*device, address, 1).is_some())
+    // Memory of the same context, as recorded. What was freed is not known any more.
+    let stays = |present: Option<u64>, next: Option<u64>| {
+        let device = |address| state.allocation(address).map(|(_, memory)| memory.device);
+        let present = present.and_then(device);
+        present.is_none_or(|present| next.and_then(device) == Some(present))
     };
     match (&step.action, action) {
         (Action::Kernel(present), Action::Kernel(next)) => {
@@ -66,7 +68,9 @@ pub(super) fn allowed(
             require(cooperative && priority, attributes)
         }
         (Action::Memcpy(present), Action::Memcpy(next)) => {
-            let same_devices = present.addresses().map(device) == next.addresses().map(device);
+            let [from, to] = present.addresses();
+            let [next_from, next_to] = next.addresses();
+            let same_devices = stays(from, next_from) && stays(to, next_to);
             let same = present.kinds() == next.kinds() && same_devices && same_context;
             require(same && present.is_linear() == next.is_linear(), parameters)
         }
@@ -74,7 +78,7 @@ pub(super) fn allowed(
             let linear = present.height == 1 && next.height == 1;
             let shape = |fill: &Memset| (fill.width, fill.height, fill.pitch, fill.element());
             let same_shape = shape(present) == shape(next);
-            let same_device = device(Some(present.target())) == device(Some(next.target()));
+            let same_device = stays(Some(present.target()), Some(next.target()));
             require(same_device && same_context && (linear || same_shape), parameters)
         }
         (Action::Conditional(present), Action::Conditional(next)) => {
