@@ -51,7 +51,9 @@ pub(super) fn allowed(
 ) -> Result<(), Outcome> {
     let require = |holds: bool, result: Outcome| if holds { Ok(()) } else { Err(result) };
     let parameters = Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
-    let same_context = step.context == context;
+    // As recorded, a step does not leave its partition, but may go to a context of its own memory.
+    let device = |context| state.contexts.get(&context).map(|context| context.device);
+    let same_context = step.context == context || device(step.context) != device(context);
     // Memory of the same context, as recorded. What was freed is not known any more.
     let stays = |present: Option<u64>, next: Option<u64>| {
         let device = |address| state.allocation(address).map(|(_, memory)| memory.device);
