@@ -40,6 +40,8 @@ pub(crate) struct Graph {
     pub(crate) owner: Owner,
     /// The handle of the graph that it was cloned from, 0 where it was not.
     original: usize,
+    /// Whether a node was to allocate or free memory in it, be it that the driver refused to free.
+    pub(crate) of_memory: bool,
     /// The user objects that it holds.
     objects: Held,
 }
@@ -67,7 +69,7 @@ impl State {
         let handle = handle::next();
         self.graphs.insert(
             handle,
-            Graph { nodes: Vec::new(), owner, original: 0, objects: Held::default() },
+            Graph { nodes: vec![], owner, original: 0, of_memory: false, objects: Held::default() },
         );
         handle
     }
@@ -88,15 +90,16 @@ impl State {
 
     /// Whether a graph is the only one of its kind: with a conditional handle, or with nodes that
     /// decide, allocate or free in it or in a child.
-    fn is_single(&self, graph: usize) -> bool {
-        let nodes = self.graphs.get(&graph).map_or(&[][..], |graph| &graph.nodes);
-        let actions = nodes.iter().filter_map(|node| self.nodes.get(node)).map(|node| &node.action);
-        let single = |action: &Action| match *action {
+    pub(super) fn is_single(&self, handle: usize) -> bool {
+        let Some(graph) = self.graphs.get(&handle) else { return false };
+        let single = |node: &usize| match self.nodes[node].action {
             Action::Child(child) => self.is_single(child),
-            ref other => other.is_single(),
+            Action::Conditional(_) => true,
+            _ => false,
         };
-        self.conditions.values().any(|condition| condition.graph() == graph)
-            || actions.into_iter().any(single)
+        graph.of_memory
+            || self.conditions.values().any(|condition| condition.graph() == handle)
+            || graph.nodes.iter().any(single)
     }
 
     /// A copy of a graph, with copies of the graphs of its child nodes. As recorded, there is none of

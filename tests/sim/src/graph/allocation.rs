@@ -180,6 +180,8 @@ impl Kind for Free {
 
     fn read(state: &mut State, address: u64, at: At, _: Option<&Free>) -> Answer<(Action, usize)> {
         let At::New { graph, .. } = at else { return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) };
+        // As recorded, the graph counts as one of memory even where this is refused.
+        state.graphs.entry(graph).and_modify(|graph| graph.of_memory = true);
         Ok((read_free(state, address, graph)?, 0))
     }
 

@@ -63,9 +63,7 @@ impl State {
 
     /// Refuses to take nodes or edges from a graph that allocates or frees memory, as recorded.
     pub(super) fn can_shrink(&self, graph: usize) -> Answer {
-        let mut actions = self.graph(graph)?.nodes.iter().map(|node| &self.nodes[node].action);
-        let keeps = actions.any(|action| matches!(action, Action::Allocate(_) | Action::Free(_)));
-        refuse_if(keeps, CUresult::CUDA_ERROR_NOT_SUPPORTED)
+        refuse_if(self.graph(graph)?.of_memory, CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }
 }
 

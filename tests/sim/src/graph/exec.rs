@@ -8,7 +8,7 @@ use green_ctx_sys::{
 };
 
 use super::allocation::Allocate;
-use super::node::{Action, Node, OTHER_KIND};
+use super::node::{Action, OTHER_KIND};
 use super::user_object::Held;
 use super::{Graph, conditional, update};
 use crate::clock::Moment;
@@ -32,6 +32,8 @@ pub(crate) struct Exec {
     /// Shared with a launch that is being made, which later changes do not concern.
     pub(super) plan: Arc<Plan>,
     pub(super) flags: u64,
+    /// The graph that it was made of, if there is one executable of that at a time.
+    single: Option<usize>,
     /// When its launches so far are over.
     pub(super) done: Moment,
 }
@@ -193,8 +195,7 @@ impl State {
             return Err(Refusal::invalid(0, result));
         }
         let plan = self.plan(graph)?;
-        let nodes = plan.all().into_iter().map(|step| step.node);
-        self.can_take(nodes, 0).map_err(Refusal::of(0))?;
+        self.can_take(graph, 0).map_err(Refusal::of(0))?;
         if flags & DEVICE_LAUNCH != 0 {
             fits_the_device(&plan)?;
         }
@@ -207,18 +208,16 @@ impl State {
         }
         let exec = handle::next();
         let (plan, flags, done) = (Arc::new(plan), flags & !UPLOAD, Moment::default());
-        self.executables.insert(exec, Exec { plan, flags, done });
+        let single = self.is_single(graph).then_some(graph);
+        self.executables.insert(exec, Exec { plan, flags, single, done });
         Ok(exec)
     }
 
-    /// Refuses nodes of which there is one at a time, where another executable has one.
-    pub(super) fn can_take(&self, mut nodes: impl Iterator<Item = usize>, own: usize) -> Answer {
-        let is_single = |node: &Node| node.action.is_single();
-        let taken = nodes.any(|node| {
-            let others = self.executables.iter().filter(|(exec, _)| **exec != own);
-            self.nodes.get(&node).is_some_and(is_single)
-                && others.into_iter().any(|(_, other)| other.plan.find(node).is_some())
-        });
+    /// Refuses a graph of which there is one executable at a time, where there is another one.
+    pub(super) fn can_take(&self, graph: usize, own: usize) -> Answer {
+        self.graph(graph)?;
+        let mut others = self.executables.iter().filter(|(exec, _)| **exec != own);
+        let taken = others.any(|(_, other)| other.single == Some(graph));
         refuse_if(taken, CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }
 

@@ -94,11 +94,6 @@ impl Action {
         }
     }
 
-    /// Whether a graph with such a node is not cloned, and has one executable at a time.
-    pub(super) fn is_single(&self) -> bool {
-        matches!(self, Action::Conditional(_) | Action::Allocate(_) | Action::Free(_))
-    }
-
     /// The graphs that it decides between.
     pub(super) fn bodies(&self) -> &[usize] {
         match self {
@@ -137,10 +132,12 @@ impl State {
         if let Action::Free(address) = action {
             self.note_free(address, Some(graph));
         }
+        let of_memory = matches!(action, Action::Allocate(_) | Action::Free(_));
         let node = Node { graph, action, context, after, rooted: handle, original: 0, lent: None };
         self.nodes.insert(handle, node);
         if let Some(graph) = self.graphs.get_mut(&graph) {
             graph.nodes.push(handle);
+            graph.of_memory |= of_memory;
         }
         handle
     }

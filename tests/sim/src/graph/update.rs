@@ -189,8 +189,7 @@ fn try_update(
 ) -> Answer<CUgraphExecUpdateResultInfo> {
     let mut state = driver.state();
     let found = state.executable(exec.address())?;
-    let nodes = &state.graph(graph.address())?.nodes;
-    state.can_take(nodes.iter().copied(), exec.address())?;
+    state.can_take(graph.address(), exec.address())?;
     let updated = updated(&state, &found.plan, graph.address(), found.flags);
     let none = Mismatch::new(Outcome::CU_GRAPH_EXEC_UPDATE_SUCCESS, 0);
     let Mismatch { result, node, from } = match updated {
