@@ -30,6 +30,7 @@ use crate::handle;
 use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::state::State;
 
+use edge::Edge;
 pub(crate) use node::{Action, Node};
 use user_object::Held;
 
@@ -102,29 +103,28 @@ impl State {
             || graph.nodes.iter().any(single)
     }
 
-    /// A copy of a graph, with copies of the graphs of its child nodes. As recorded, there is none of
-    /// a graph with a conditional handle, or with nodes that decide, allocate or free.
+    /// A copy of a graph, with copies of the graphs of its child nodes: nodes first, then the edges
+    /// to each of them, which decides the order in which both are listed, as recorded. There is none
+    /// of a graph with a conditional handle, or with nodes that decide, allocate or free.
     pub(crate) fn clone_graph(&mut self, original: usize, owner: Owner) -> Answer<usize> {
         refuse_if(self.is_single(original), CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
         let Graph { nodes, objects, .. } = self.graph(original)?;
         let (nodes, objects) = (nodes.clone(), objects.clone());
         let clone = self.add_graph(owner);
-        let clones: Vec<usize> = nodes.iter().map(|_| handle::next()).collect();
-        let clone_of = |node: usize| {
-            let place = nodes.iter().position(|other| *other == node);
-            place.map_or(0, |place| clones[place])
-        };
-        for (&original, &handle) in nodes.iter().zip(&clones) {
-            let node = self.node(original)?.clone();
-            let mut copy = Node { graph: clone, original, lent: None, ..node };
-            copy.after.iter_mut().for_each(|edge| edge.from = clone_of(edge.from));
-            if let Action::Child(child) = copy.action {
-                copy.action = Action::Child(self.clone_graph(child, Owner::Node)?);
+        let mut clones = handle::Table::default();
+        for &original in &nodes {
+            let Node { mut action, context, .. } = self.node(original)?.clone();
+            if let Action::Child(child) = action {
+                action = Action::Child(self.clone_graph(child, Owner::Node)?);
             }
-            self.nodes.insert(handle, copy);
+            clones.insert(original, self.add_node(clone, action, context, Vec::new(), original));
+        }
+        for node in nodes {
+            for edge in self.node(node)?.after.clone() {
+                self.connect(Edge { node: clones[&edge.node], ..edge }, clones[&node]);
+            }
         }
         if let Some(graph) = self.graphs.get_mut(&clone) {
-            graph.nodes = clones;
             graph.original = original;
             graph.objects = objects;
         }

@@ -24,7 +24,7 @@ fn describe(state: &State, graph: usize, text: &mut String) -> Answer {
         // Writing to a string does not fail.
         let _ = writeln!(text, "\"n{handle:x}\" [label=\"{label}\"];");
         for edge in &node.after {
-            let _ = writeln!(text, "\"n{:x}\" -> \"n{handle:x}\";", edge.from);
+            let _ = writeln!(text, "\"n{:x}\" -> \"n{handle:x}\";", edge.node);
         }
         for graph in node.action.graphs() {
             let _ = writeln!(text, "subgraph \"cluster_{graph:x}\" {{");

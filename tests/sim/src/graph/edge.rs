@@ -9,11 +9,11 @@ use crate::handle;
 use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::state::State;
 
-/// What a node comes after, with the bytes of `CUgraphEdgeData`: ports, type and five that are
-/// reserved.
+/// An edge as a node at one end has it: the node at the other, and the bytes of `CUgraphEdgeData`:
+/// ports, type and five that are reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Edge {
-    pub(crate) from: usize,
+    pub(crate) node: usize,
     pub(crate) data: [u8; 8],
 }
 
@@ -24,8 +24,8 @@ const PROGRAMMATIC: u8 = 1;
 
 impl Edge {
     /// An ordinary dependency.
-    pub(crate) fn plain(from: usize) -> Edge {
-        Edge { from, data: [0; 8] }
+    pub(crate) fn plain(node: usize) -> Edge {
+        Edge { node, data: [0; 8] }
     }
 
     pub(super) fn is_plain(self) -> bool {
@@ -36,16 +36,17 @@ impl Edge {
     pub(crate) fn read_all(from: &[usize], data: Ptr<[u8; 8]>) -> Answer<Vec<Edge>> {
         let edge = |(index, from): (usize, &usize)| {
             let data = if data.is_null() { [0; 8] } else { data.element(index).read()? };
-            Ok(Edge { from: *from, data })
+            Ok(Edge { node: *from, data })
         };
         from.iter().enumerate().map(edge).collect()
     }
 
-    /// Refuses data that cuda.h does not allow (`CUgraphEdgeData`): only kernels have ports, and
-    /// the reserved bytes are zero. A programmatic dependency orders here as every other does.
+    /// Refuses data that cuda.h does not allow (`CUgraphEdgeData`) of an edge from a node: only
+    /// kernels have ports, and the reserved bytes are zero. A programmatic dependency orders here as
+    /// every other does.
     pub(super) fn check(self, state: &State) -> Answer {
         let [from_port, to_port, kind, reserved @ ..] = self.data;
-        let is_kernel = matches!(state.node(self.from)?.action, Action::Kernel(_));
+        let is_kernel = matches!(state.node(self.node)?.action, Action::Kernel(_));
         let known = from_port <= LAST_PORT && (from_port == 0 || is_kernel);
         let typed = kind <= PROGRAMMATIC && (kind == PROGRAMMATIC) == (from_port != 0);
         invalid_if(!known || !typed || to_port != 0 || reserved != [0; 5])
@@ -53,12 +54,27 @@ impl Edge {
 }
 
 impl State {
-    /// Removes edges to a node.
-    pub(super) fn remove_edges(&mut self, to: usize, are_meant: impl Fn(&Edge) -> bool) {
-        let node = self.nodes.get_mut(&to).filter(|node| node.after.iter().any(&are_meant));
-        let Some(node) = node else { return };
-        node.after.retain(|edge| !are_meant(edge));
-        node.rooted = handle::next();
+    /// Adds an edge to a node, the last at both of its ends.
+    pub(super) fn connect(&mut self, edge: Edge, to: usize) {
+        if let Some(node) = self.nodes.get_mut(&to) {
+            node.after.push(edge);
+        }
+        if let Some(node) = self.nodes.get_mut(&edge.node) {
+            node.before.push(Edge { node: to, ..edge });
+        }
+    }
+
+    /// Removes an edge, whose place the last from the same node takes, as recorded.
+    pub(super) fn disconnect(&mut self, from: usize, to: usize) {
+        if let Some(node) = self.nodes.get_mut(&from)
+            && let Some(place) = node.before.iter().position(|edge| edge.node == to)
+        {
+            node.before.swap_remove(place);
+        }
+        if let Some(node) = self.nodes.get_mut(&to) {
+            node.after.retain(|edge| edge.node != from);
+            node.rooted = handle::next();
+        }
     }
 
     /// Refuses to take nodes or edges from a graph that allocates or frees memory, as recorded.
@@ -90,7 +106,7 @@ fn write_edges(
             data.cast::<[u8; 8]>().element(index).write(edge.data)?;
         }
     }
-    let ends_of: Vec<usize> = edges.iter().map(|edge| edge.from).collect();
+    let ends_of: Vec<usize> = edges.iter().map(|edge| edge.node).collect();
     write_list(&ends_of, ends, count)
 }
 
@@ -105,18 +121,15 @@ pub(crate) fn get_all(
 ) -> Answer {
     let state = driver.state();
     let graph = state.graph(graph.address())?;
-    count.given()?;
+    let room = count.read()?;
     invalid_if(from.is_null() != to.is_null())?;
-    let edges_to = |node| state.nodes[node].after.iter().map(|edge| (*edge, *node));
-    let mut pairs: Vec<(Edge, usize)> = graph.nodes.iter().flat_map(edges_to).collect();
-    // Handles are in the order in which nodes were added.
-    pairs.sort_by_key(|(edge, _)| edge.from);
-    let (edges, heads): (Vec<Edge>, Vec<usize>) = pairs.into_iter().unzip();
-    if !to.is_null() {
-        not_lossy(&edges, data)?;
-        fill(&heads, to, count.read()?)?;
-    }
-    write_edges(&edges, from, data, count)
+    let edges_from = |&node: &usize| {
+        let before = state.nodes[&node].before.iter();
+        before.map(move |edge| (Edge { node, ..*edge }, edge.node))
+    };
+    let (edges, heads): (Vec<Edge>, Vec<usize>) = graph.nodes.iter().flat_map(edges_from).unzip();
+    write_edges(&edges, from, data, count)?;
+    if to.is_null() { Ok(()) } else { fill(&heads, to, room) }
 }
 
 pub(crate) fn get_dependencies(
@@ -138,14 +151,7 @@ pub(crate) fn get_dependents(
     count: Ptr<usize>,
 ) -> Answer {
     let state = driver.state();
-    let handle = node.address();
-    let graph = state.graph(state.node(handle)?.graph)?;
-    let mut edges = Vec::new();
-    for other in &graph.nodes {
-        let after = state.nodes[other].after.iter().find(|edge| edge.from == handle);
-        edges.extend(after.map(|edge| Edge { from: *other, data: edge.data }));
-    }
-    write_edges(&edges, out, data, count)
+    write_edges(&state.node(node.address())?.before, out, data, count)
 }
 
 /// Changes the edges to nodes of a graph from others of it, one after the other. A mistake leaves
@@ -162,7 +168,7 @@ fn change_edges(
     state.graph(graph)?;
     let (from, to) = (read_list(from, count)?, read_list(to, count)?);
     for (to, edge) in to.into_iter().zip(Edge::read_all(&from, data.cast())?) {
-        invalid_if(state.node(to)?.graph != graph || state.node(edge.from)?.graph != graph)?;
+        invalid_if(state.node(to)?.graph != graph || state.node(edge.node)?.graph != graph)?;
         change(state, to, edge)?;
         state.rewired(graph);
     }
@@ -181,12 +187,10 @@ pub(crate) fn add(
 ) -> Answer {
     let state = &mut *driver.state();
     change_edges(state, graph.address(), from, to, data, count, |state, to, edge| {
-        let here = state.node(to)?.after.iter().any(|other| other.from == edge.from);
-        invalid_if(here || to == edge.from)?;
+        let here = state.node(to)?.after.iter().any(|other| other.node == edge.node);
+        invalid_if(here || to == edge.node)?;
         edge.check(state)?;
-        if let Some(node) = state.nodes.get_mut(&to) {
-            node.after.push(edge);
-        }
+        state.connect(edge, to);
         Ok(())
     })
 }
@@ -204,10 +208,9 @@ pub(crate) fn remove(
     let state = &mut *driver.state();
     state.can_shrink(graph.address())?;
     change_edges(state, graph.address(), from, to, data, count, |state, to, edge| {
-        let is_meant =
-            |other: &Edge| other.from == edge.from && (data.is_null() || other.data == edge.data);
-        invalid_if(!state.node(to)?.after.iter().any(is_meant))?;
-        state.remove_edges(to, is_meant);
+        let mut others = state.node(to)?.after.iter().filter(|other| other.node == edge.node);
+        invalid_if(!others.any(|other| data.is_null() || *other == edge))?;
+        state.disconnect(edge.node, to);
         Ok(())
     })
 }

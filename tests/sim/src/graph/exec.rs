@@ -141,7 +141,7 @@ impl State {
             for handle in left {
                 let node = self.node(handle).map_err(Refusal::of(handle))?;
                 let after: Option<Vec<usize>> =
-                    node.after.iter().map(|edge| places.get(&edge.from).copied()).collect();
+                    node.after.iter().map(|edge| places.get(&edge.node).copied()).collect();
                 let Some(after) = after else {
                     waiting.push(handle);
                     continue;
@@ -170,9 +170,8 @@ impl State {
                 return Err(Refusal::invalid(left[0], cycle));
             }
         }
-        let mut last = vec![true; plan.steps.len()];
-        plan.steps.iter().flat_map(|step| &step.after).for_each(|step| last[*step] = false);
-        plan.exits = nodes.iter().map(|node| places[node]).filter(|step| last[*step]).collect();
+        let exits = nodes.iter().filter(|node| self.nodes[node].before.is_empty());
+        plan.exits = exits.map(|node| places[node]).collect();
         Ok(plan)
     }
 

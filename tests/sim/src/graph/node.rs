@@ -23,7 +23,10 @@ pub(crate) struct Node {
     pub(crate) action: Action,
     /// The handle of the context that it runs in, 0 where it runs in none of its own.
     pub(crate) context: usize,
+    /// The edges to it, from what it comes after.
     pub(crate) after: Vec<Edge>,
+    /// The edges from it, to what it comes before.
+    pub(super) before: Vec<Edge>,
     /// A number that is larger the later the node came to be without edges to it.
     pub(super) rooted: usize,
     /// The handle of the node that it is a clone of, 0 where it is none.
@@ -120,21 +123,32 @@ impl State {
         self.nodes.get(&handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 
-    /// Adds a node to a graph that was looked up already.
+    /// Adds a node to a graph that was looked up already, perhaps as the clone of another.
     pub(crate) fn add_node(
         &mut self,
         graph: usize,
         action: Action,
         context: usize,
         after: Vec<Edge>,
+        original: usize,
     ) -> usize {
         let handle = handle::next();
         if let Action::Free(address) = action {
             self.note_free(address, Some(graph));
         }
         let of_memory = matches!(action, Action::Allocate(_) | Action::Free(_));
-        let node = Node { graph, action, context, after, rooted: handle, original: 0, lent: None };
+        let node = Node {
+            graph,
+            action,
+            context,
+            after: Vec::new(),
+            before: Vec::new(),
+            rooted: handle,
+            original,
+            lent: None,
+        };
         self.nodes.insert(handle, node);
+        after.into_iter().for_each(|edge| self.connect(edge, handle));
         if let Some(graph) = self.graphs.get_mut(&graph) {
             graph.nodes.push(handle);
             graph.of_memory |= of_memory;
@@ -169,8 +183,8 @@ impl State {
         let from = read_list(list, count)?;
         let edges = Edge::read_all(&from, edges)?;
         for (index, edge) in edges.iter().enumerate() {
-            let twice = from[..index].contains(&edge.from);
-            invalid_if(twice || self.node(edge.from)?.graph != graph)?;
+            let twice = from[..index].contains(&edge.node);
+            invalid_if(twice || self.node(edge.node)?.graph != graph)?;
             edge.check(self)?;
         }
         Ok(edges)
@@ -209,7 +223,7 @@ impl Place {
         self.out.given()?;
         let after = state.dependencies(graph, self.after, self.edges, self.count)?;
         let (action, context) = action(&mut state)?;
-        let node = state.add_node(graph, action, context, after);
+        let node = state.add_node(graph, action, context, after, 0);
         self.out.write(handle::pointer(node))
     }
 }
@@ -240,11 +254,15 @@ pub(crate) fn destroy(driver: &Driver, node: Ptr<CUgraphNode_st>) -> Answer {
     let graph = state.node(handle)?.graph;
     state.can_shrink(graph)?;
     state.not_captured_into(graph)?;
+    while let Some(edge) = state.node(handle)?.before.first().copied() {
+        state.disconnect(handle, edge.node);
+    }
+    while let Some(edge) = state.node(handle)?.after.first().copied() {
+        state.disconnect(edge.node, handle);
+    }
     state.remove_node(handle);
-    let Some(graph) = state.graphs.get_mut(&graph) else { return Ok(()) };
-    graph.nodes.retain(|other| *other != handle);
-    for other in graph.nodes.clone() {
-        state.remove_edges(other, |edge| edge.from == handle);
+    if let Some(graph) = state.graphs.get_mut(&graph) {
+        graph.nodes.retain(|other| *other != handle);
     }
     Ok(())
 }

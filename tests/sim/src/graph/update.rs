@@ -9,7 +9,6 @@ use green_ctx_sys::{
 };
 
 use super::allocation::Allocate;
-use super::edge::Edge;
 use super::exec::{NODE_PRIORITY, Plan, Step};
 use super::memset::Memset;
 use super::node::Action;
@@ -117,9 +116,7 @@ fn pair(state: &State, plan: &Plan, graph: usize) -> Result<Vec<(usize, usize)>,
     }
     let after = |node: usize| state.nodes.get(&node).map_or(&[][..], |node| &node.after[..]);
     let mut exits = nodes.to_vec();
-    for node in nodes {
-        exits.retain(|exit| after(*node).iter().all(|edge: &Edge| edge.from != *exit));
-    }
+    exits.retain(|node| state.nodes[node].before.is_empty());
     if exits.len() != plan.exits.len() {
         // Of too many exits the first is named, of too few none, as recorded.
         let first = exits.first().filter(|_| exits.len() > plan.exits.len());
@@ -140,14 +137,14 @@ fn pair(state: &State, plan: &Plan, graph: usize) -> Result<Vec<(usize, usize)>,
             return Err(Mismatch::topology(node));
         }
         for (step, edge) in steps.iter().zip(edges) {
-            match (node_of[*step], step_of.get(&edge.from)) {
+            match (node_of[*step], step_of.get(&edge.node)) {
                 (0, None) => {
-                    node_of[*step] = edge.from;
-                    step_of.insert(edge.from, *step);
-                    open.push((*step, edge.from));
+                    node_of[*step] = edge.node;
+                    step_of.insert(edge.node, *step);
+                    open.push((*step, edge.node));
                 }
                 (_, Some(paired)) if paired == step => {}
-                _ => return Err(Mismatch { from: edge.from, ..Mismatch::topology(node) }),
+                _ => return Err(Mismatch { from: edge.node, ..Mismatch::topology(node) }),
             }
         }
     }

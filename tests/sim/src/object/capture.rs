@@ -56,7 +56,7 @@ impl Branch {
     /// Makes the branch's next node come after these, too.
     fn join(&mut self, edges: &[Edge]) {
         for edge in edges {
-            if self.last.iter().all(|other| other.from != edge.from) {
+            if self.last.iter().all(|other| other.node != edge.node) {
                 self.last.push(*edge);
             }
         }
@@ -72,15 +72,15 @@ impl Capture {
     fn is_joined(&self, state: &State) -> bool {
         let Some((origin, others)) = self.branches.split_first() else { return true };
         let mut reached = handle::Table::default();
-        let mut open: Vec<usize> = origin.last.iter().map(|edge| edge.from).collect();
+        let mut open: Vec<usize> = origin.last.iter().map(|edge| edge.node).collect();
         while let Some(node) = open.pop() {
             if reached.insert(node, ()).is_none() {
                 let after = state.nodes.get(&node).map_or(&[][..], |node| &node.after[..]);
-                open.extend(after.iter().map(|edge| edge.from));
+                open.extend(after.iter().map(|edge| edge.node));
             }
         }
         let mut left = others.iter().flat_map(|branch| &branch.last);
-        self.rewired || left.all(|edge| reached.contains_key(&edge.from))
+        self.rewired || left.all(|edge| reached.contains_key(&edge.node))
     }
 }
 
@@ -156,7 +156,7 @@ impl State {
         let capture = self.captures.get_mut(&id).ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
         let graph = capture.graph;
         let after = capture.branch(stream).map(|branch| std::mem::take(&mut branch.last));
-        let node = self.add_node(graph, action, context, after.unwrap_or_default());
+        let node = self.add_node(graph, action, context, after.unwrap_or_default(), 0);
         let capture = self.captures.get_mut(&id);
         if let Some(branch) = capture.and_then(|capture| capture.branch(stream)) {
             branch.last = vec![Edge::plain(node)];

@@ -73,7 +73,7 @@ pub(crate) fn get(
             if !dependencies.is_null() {
                 not_lossy(&branch.last, edges.cast())?;
             }
-            branch.lent.0 = branch.last.iter().map(|edge| edge.from).collect();
+            branch.lent.0 = branch.last.iter().map(|edge| edge.node).collect();
             branch.lent.1 = branch.last.iter().map(|edge| edge.data).collect();
             dependencies.write_if_given(branch.lent.0.as_ptr().cast());
             edges.write_if_given(branch.lent.1.as_ptr().cast());
