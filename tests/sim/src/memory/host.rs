@@ -28,6 +28,17 @@ impl State {
         self.memory.get(&base).filter(|allocation| allocation.kind == kind).map(|_| base)
     }
 
+    /// The flags that memory gets: those of what there is already, as recorded of pages, which come
+    /// out of one block. Write-combined memory has blocks of its own.
+    fn pinned_flags(&self, device: usize, flags: u32) -> u32 {
+        let alike = |other: &&Allocation| {
+            other.kind == Kind::Pinned
+                && other.device == device
+                && (other.flags ^ flags) & CU_MEMHOSTALLOC_WRITECOMBINED == 0
+        };
+        self.memory.values().find(alike).map_or(flags, |other| other.flags)
+    }
+
     /// Gives up memory of the host, for which the driver waits as for that of the device.
     fn give_up(&mut self, base: u64) -> Answer {
         let device = self.memory[&base].device;
@@ -48,6 +59,7 @@ pub(crate) fn alloc(driver: &Driver, out: Ptr<*mut c_void>, len: usize, flags: u
         return out.write(std::ptr::null_mut());
     }
     let memory = Memory::shared(len).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    let flags = state.pinned_flags(device, flags);
     let allocation = Allocation::new(device, Kind::Pinned, memory);
     let base = state.add_memory(Allocation { flags, ..allocation });
     out.write(Ptr::at(base).raw())
