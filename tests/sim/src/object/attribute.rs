@@ -36,6 +36,7 @@ pub(crate) fn get(
 ) -> Answer {
     let mut state = driver.state();
     let handle = state.stream(stream.address())?;
+    state.capturing(handle)?;
     let stream = &state.streams[&handle];
     match find(id)? {
         Attribute::Policy => out.cast().write(stream.policy),
@@ -75,6 +76,7 @@ pub(crate) fn set(
 pub(crate) fn copy(driver: &Driver, to: Ptr<CUstream_st>, from: Ptr<CUstream_st>) -> Answer {
     let mut state = driver.state();
     let (to, from) = (state.stream(to.address())?, state.stream(from.address())?);
+    state.capturing(to)?;
     let Stream { context, policy, priority, .. } = state.streams[&from];
     invalid_if(state.streams[&to].context != context)?;
     if let Some(to) = state.streams.get_mut(&to) {

@@ -162,6 +162,7 @@ pub(crate) fn launch(
     let mut state = driver.state();
     state.now += cost::LAUNCH;
     let stream = state.stream(stream)?;
+    state.capturing(stream)?;
     let info = state.kernel_on(function.address(), stream)?;
     let device = state.device_of_stream(stream);
     let blocks_per_sm = state.fit(function.address(), device, &mut shape)?;

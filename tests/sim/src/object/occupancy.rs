@@ -252,7 +252,9 @@ pub(crate) fn max_potential_block_size(
     let mut state = driver.state();
     grid.given()?;
     block.given()?;
-    let limits = state.limits_here(function)?;
+    let mut limits = state.limits_here(function)?;
+    // Of what the kernel prefers it counts only that it wants no shared memory, as recorded.
+    limits.carveout = limits.carveout.filter(|percent| *percent == 0);
     let sm = state.sm;
     // The SMs of the current context, as for clusters and cooperative launches (recorded).
     let context = state.current()?;
@@ -296,6 +298,7 @@ fn clusters_of<'a>(
     let mut state = driver.state();
     out.given()?;
     let stream = state.stream(stream)?;
+    state.capturing(stream)?;
     state.kernel_on(function.given()?.address(), stream)?;
     let limits = state.limits(function.address(), state.device_of_stream(stream))?;
     shape.take_cluster(&limits)?;

@@ -320,6 +320,7 @@ pub(crate) fn wait_event(
     let state = &mut *state;
     let handle = state.stream(stream.address())?;
     state.event(event.address())?;
+    state.capturing(handle)?;
     invalid_if(flags > EXTERNAL)?;
     if flags == EXTERNAL {
         return state.capture_action(handle, Action::WaitEvent(event.address()), 0);
@@ -340,12 +341,14 @@ pub(crate) fn wait_event(
 pub(crate) fn get_priority(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<i32>) -> Answer {
     let mut state = driver.state();
     let handle = state.stream(stream.address())?;
+    state.capturing(handle)?;
     out.write(state.streams[&handle].priority)
 }
 
 pub(crate) fn get_flags(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<u32>) -> Answer {
     let mut state = driver.state();
     let handle = state.stream(stream.address())?;
+    state.not_captured(handle)?;
     out.write(state.streams[&handle].flags)
 }
 
@@ -371,6 +374,7 @@ pub(crate) fn get_ctx(
 ) -> Answer {
     let mut state = driver.state();
     let handle = state.stream(stream.address())?;
+    state.capturing(handle)?;
     out.write(handle::pointer(state.streams[&handle].context))
 }
 
