@@ -201,7 +201,9 @@ impl State {
         for step in plan.all() {
             match step.action {
                 Action::Allocate(Allocate { address, .. }) => self.note_free(address, None),
-                _ if step.action.runs_on_sms() => self.keep_local_memory(step.context),
+                _ if step.action.runs_on_sms(self, step.context) => {
+                    self.keep_local_memory(step.context);
+                }
                 _ => {}
             }
         }

@@ -121,9 +121,12 @@ impl Memcpy {
         self.height == 1 && self.depth == 1
     }
 
-    /// Whether neither end is on the host.
-    pub(super) fn is_within_device(&self) -> bool {
-        matches!((&self.from.place, &self.to.place), (Place::Device(_), Place::Device(_)))
+    /// The addresses that it copies from and to, where neither is on the host.
+    pub(super) fn device_ends(&self) -> Option<[u64; 2]> {
+        match (&self.from.place, &self.to.place) {
+            (&Place::Device(from), &Place::Device(to)) => Some([from, to]),
+            _ => None,
+        }
     }
 
     /// Whether it is the same copy.

@@ -55,11 +55,19 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    /// Whether a kernel does it: the program's, or the driver's, which copies within the device.
-    pub(super) fn runs_on_sms(&self) -> bool {
+    /// Whether a kernel does it: the program's, or the driver's, which copies within the memory of a
+    /// context and fills rows of it. Memory of other contexts is none of the driver's kernels', as
+    /// recorded.
+    pub(super) fn runs_on_sms(&self, state: &State, context: usize) -> bool {
+        let device = state.contexts.get(&context).map(|context| context.device);
+        let own =
+            |address| state.allocation(address).is_some_and(|(_, to)| Some(to.device) == device);
         match self {
             Action::Kernel(_) => true,
-            Action::Memcpy(copy) => copy.is_within_device(),
+            Action::Memcpy(copy) => {
+                copy.device_ends().is_some_and(|ends| ends.into_iter().all(own))
+            }
+            Action::Memset(fill) => fill.height > 1 && own(fill.target()),
             _ => false,
         }
     }
