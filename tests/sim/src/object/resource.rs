@@ -155,10 +155,7 @@ impl State {
             put(&mut bytes, DOMAIN, domain);
         } else if resource.origin == Origin::Owner && self.version >= 13_000 {
             let Profile { topology, min_partition, alignment, .. } = self.profile;
-            // What is not the device and not made of whole units has the fine ones, as recorded.
-            let split =
-                resource.sms != topology.all() && !resource.count.is_multiple_of(*alignment);
-            let fine = (resource.fine || split).then_some(topology.fine_unit);
+            let fine = resource.fine.then_some(topology.fine_unit);
             put(&mut bytes, MIN_PARTITION, fine.unwrap_or(*min_partition));
             put(&mut bytes, ALIGNMENT, fine.unwrap_or(*alignment));
         }
@@ -225,6 +222,9 @@ impl State {
         // The primary context has the whole device, and its resource is the device's own.
         let root = if green { handle } else { self.devices[device].root };
         let Partition { set: sms, count, fine, structure, .. } = context.sms;
+        let Profile { topology, alignment, .. } = self.profile;
+        // What is not the device and not made of whole units has the fine ones, as recorded.
+        let fine = fine || (sms != topology.all() && !count.is_multiple_of(*alignment));
         let origin = Origin::Owner;
         self.write_sms(Resource { device, root, origin, fine, structure, sms, count }, out, kind)
     }

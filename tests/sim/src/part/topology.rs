@@ -165,21 +165,18 @@ impl Topology {
         if flags & both == both {
             return Err(SplitError::Flags);
         }
-        let (step, least) = match is_fine(flags) {
-            true => (self.fine_unit, self.fine_unit),
-            false => (self.coarse_unit, self.min_group),
-        };
+        let fine = of_fine || is_fine(flags);
+        let unit = if fine { self.fine_unit } else { self.coarse_unit };
+        let least = if is_fine(flags) { unit } else { self.min_group };
         let total = input.len();
         if minimum > total {
             return Err(SplitError::Size);
         }
-        let size = minimum.max(least).div_ceil(step) * step;
+        let size = minimum.max(least).div_ceil(unit) * unit;
         if size >= total {
             return Ok(Split { groups: vec![input], remainder: SmSet::default() });
         }
 
-        let fine = of_fine || is_fine(flags);
-        let unit = if fine { self.fine_unit } else { self.coarse_unit };
         let mut units: Vec<SmSet> = if fine { self.fine_units() } else { self.coarse_units() };
         units.retain(|unit| unit.is_subset(input));
         let loose = units.iter().fold(input, |left, &unit| left.difference(unit));
