@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::excluded::FAILING;
 use super::execute::{ABSENT, Reply, SKIPPED};
+use super::function::Kind;
 use super::functions;
 use super::model::Model;
 use super::program::{Made, Program, Step};
@@ -134,21 +135,30 @@ impl Comparison {
         // The steps whose values are not what they are with the other driver.
         let mut tainted: BTreeSet<u32> = BTreeSet::new();
         let mut ended = false;
-        let mut model = Model::default();
+        let (mut model, mut names) = (Model::default(), Names::default());
+        // The memory of graphs that are gone, and the step in which they went.
+        let mut gone: BTreeMap<Made, u32> = BTreeMap::new();
         for (index, (one, other)) in first.iter().zip(second).enumerate() {
             if one.step != other.step {
                 return Err(format!("program {} is not the same in both", one.program));
             }
-            // Where a driver gives an address out again, it has the name of what was there before.
-            let wrote = |reply: &Reply| renamed(&reply.wrote, first, &model);
-            let same = equal_status(one, other) && wrote(one) == wrote(other);
+            let is_gone = |value: &Value| is_gone(value, first, &model);
+            let same = equal_status(one, other) && names.same([one, other], is_gone);
+            // The driver may have given its address out again.
+            let stale = one.step.uses().iter().any(|used| {
+                let mut nodes = model.objects.iter().filter(|it| it.kind == Kind::AllocNode);
+                let step = gone.get(&Made { place: 0, ..*used }).filter(|_| used.place > 0);
+                step.is_some_and(|step| nodes.any(|node| node.made.step > *step))
+            });
             if let Some(function) = functions::find(&one.step.call) {
                 model.apply(function, &one.step);
             }
+            let nodes = model.objects.iter().filter(|it| it.kind == Kind::AllocNode && !it.alive);
+            nodes.for_each(|node| _ = gone.entry(node.made).or_insert(one.step.step));
             let both = |what: &str| one.status == what && other.status == what;
             let uses: Vec<u32> = one.step.uses().iter().map(|made: &Made| made.step).collect();
-            let dependent = ended || uses.iter().any(|step| tainted.contains(step));
-            if both(ABSENT) || (both(SKIPPED) && !dependent) {
+            let dependent = ended || stale || uses.iter().any(|step| tainted.contains(step));
+            if both(ABSENT) || both(SKIPPED) {
                 continue;
             }
             let counts = self.functions.entry(one.step.call.clone()).or_default();
@@ -205,7 +215,8 @@ impl Comparison {
             // What no driver had is not in the table.
             let Some(counts) = self.functions.get(*export) else { return false };
             let cannot = FAILING.iter().any(|(name, _)| name == export);
-            counts.calls < calls || (!cannot && counts.successes * 5 < counts.calls)
+            let called = counts.calls + counts.dependent;
+            called < calls || (!cannot && counts.successes * 5 < counts.calls)
         };
         functions::FUNCTIONS.iter().map(|function| function.export).filter(is_rare).collect()
     }
@@ -237,17 +248,40 @@ impl fmt::Display for Comparison {
     }
 }
 
-/// What a driver wrote, where names of handles that a call listed are new ones once that of which they
-/// were listed is gone.
-fn renamed(wrote: &[Value], replies: &[Reply], model: &Model) -> Vec<Value> {
-    let is_gone = |value: &Value| {
-        let made: Option<Made> = value.as_str().and_then(|name| name.parse().ok());
-        let Some(made) = made.filter(|made| model.find(*made).is_none()) else { return false };
-        let maker = replies.iter().find(|reply| reply.step.step == made.step);
-        maker.is_some_and(|maker| !maker.step.uses().iter().all(|used| model.lives(*used)))
-    };
-    let renamed = |value: &Value| if is_gone(value) { "new".into() } else { value.clone() };
-    wrote.iter().map(renamed).collect()
+/// The names that two drivers have for the same handles. Where one gives out the address of what is gone
+/// again, it has the former name, as long as only a call that listed handles told of it.
+#[derive(Default)]
+struct Names {
+    /// The second driver's, by the first one's.
+    known: BTreeMap<String, String>,
+}
+
+impl Names {
+    /// Whether both wrote the same.
+    fn same(&mut self, [one, other]: [&Reply; 2], is_gone: impl Fn(&Value) -> bool) -> bool {
+        one.wrote.len() == other.wrote.len()
+            && one.wrote.iter().zip(&other.wrote).all(|(a, b)| {
+                let (Some(first), Some(second)) = (a.as_str(), b.as_str()) else { return a == b };
+                if let Some(known) = self.known.get(first) {
+                    return known == second;
+                }
+                if a == b || !(is_gone(a) || is_gone(b)) {
+                    return a == b;
+                }
+                if first.starts_with('#') && second.starts_with('#') {
+                    self.known.insert(first.to_owned(), second.to_owned());
+                }
+                true
+            })
+    }
+}
+
+/// Whether a name is one that a call gave when it listed what is gone now.
+fn is_gone(value: &Value, replies: &[Reply], model: &Model) -> bool {
+    let made: Option<Made> = value.as_str().and_then(|name| name.parse().ok());
+    let Some(made) = made.filter(|made| model.find(*made).is_none()) else { return false };
+    let maker = replies.iter().find(|reply| reply.step.step == made.step);
+    maker.is_some_and(|maker| !maker.step.uses().iter().all(|used| model.lives(*used)))
 }
 
 /// Whether two answers to a step are the same.

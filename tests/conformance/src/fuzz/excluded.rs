@@ -46,6 +46,7 @@ pub(crate) const EXCLUDED: &[(&str, &str)] = &[
 
 /// Functions that cannot succeed in a program, or hardly, and why.
 pub(crate) const FAILING: &[(&str, &str)] = &[
+    ("cuDevicePrimaryCtxSetFlags", "this form succeeds only before the context is there"),
     ("cuDeviceGetLuid", "only Windows has these numbers"),
     ("cuDeviceGetByPCIBusId", "where a board is plugged in differs from machine to machine"),
 ];
