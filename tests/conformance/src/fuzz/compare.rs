@@ -155,10 +155,10 @@ impl Comparison {
             }
             let nodes = model.objects.iter().filter(|it| it.kind == Kind::AllocNode && !it.alive);
             nodes.for_each(|node| _ = gone.entry(node.made).or_insert(one.step.step));
-            let both = |what: &str| one.status == what && other.status == what;
+            let made = |reply: &Reply| ![ABSENT, SKIPPED].contains(&reply.status.as_str());
             let uses: Vec<u32> = one.step.uses().iter().map(|made: &Made| made.step).collect();
             let dependent = ended || stale || uses.iter().any(|step| tainted.contains(step));
-            if both(ABSENT) || both(SKIPPED) {
+            if !made(one) && !made(other) {
                 continue;
             }
             let counts = self.functions.entry(one.step.call.clone()).or_default();
