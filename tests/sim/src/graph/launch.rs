@@ -184,9 +184,8 @@ pub(crate) fn launch(
             state.context(step.context)?;
         }
     }
-    if state.capturing(stream)?.is_some() {
-        return state.not_captured(stream);
-    }
+    state.not_captured(stream)?;
+    state.capturing(stream)?;
     state.can_allocate(&plan, flags)?;
     let mut start = state.next_start(stream);
     start.join(&state.executable(exec)?.done);

@@ -99,10 +99,12 @@ fn submit(
 
 /// The stream of a copy, the one that is given or the null stream, and when the call returns.
 fn stream_of(state: &mut State, stream: Option<Ptr<CUstream_st>>) -> Answer<(usize, Return)> {
-    match stream {
-        Some(stream) => Ok((state.stream(stream.address())?, Return::AtOnce)),
-        None => Ok((state.stream(0)?, Return::WhenDone)),
-    }
+    let (stream, when) = match stream {
+        Some(stream) => (state.stream(stream.address())?, Return::AtOnce),
+        None => (state.stream(0)?, Return::WhenDone),
+    };
+    state.capturing(stream)?;
+    Ok((stream, when))
 }
 
 /// One end of a copy of bytes, in the type of the argument that says it.

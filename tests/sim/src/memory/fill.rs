@@ -104,6 +104,7 @@ pub(crate) fn write_value(
 ) -> Answer {
     let mut state = driver.state();
     let stream = state.stream(stream.address())?;
+    state.capturing(stream)?;
     // Not even the flag of the header is taken, as recorded of an H200.
     invalid_if(flags != 0)?;
     submit(driver, state, stream, to, &bytes(value), line(1)).map(drop)

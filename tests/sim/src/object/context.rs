@@ -322,6 +322,8 @@ impl State {
         if let Some(capture) =
             self.events[&event].captured.as_ref().map(|captured| captured.capture)
         {
+            // Of a capture that is over nothing is left to wait for.
+            invalid_if(!self.captures.contains_key(&capture))?;
             return self
                 .invalidate_captures(&[capture])
                 .map_err(|_| CUresult::CUDA_ERROR_CAPTURED_EVENT);

@@ -70,8 +70,12 @@ impl State {
     /// Destroys a context and everything in it. On the calling thread it is current no longer; to
     /// others it stays current, and is of no use.
     fn destroy_created(&mut self, context: usize, entry: usize) {
-        // Captures of its streams end in an error; destroying is none.
+        // Captures that began in its streams are over, as where a program destroys the streams;
+        // others end in an error, and destroying is none.
         let _ = self.not_capturing(context);
+        let own = self.streams.iter().filter(|(_, stream)| stream.context == context);
+        let own: Vec<_> = own.filter_map(|(&handle, own)| Some((own.capture?, handle))).collect();
+        own.into_iter().for_each(|(capture, stream)| self.leave_capture(capture, stream));
         let stack = &mut self.thread().stack;
         if stack.last() == Some(&context) {
             stack.pop();

@@ -153,7 +153,7 @@ pub(crate) fn read_params(
 pub(crate) fn launch(
     driver: &Driver,
     function: Ptr<CUfunc_st>,
-    mut shape: Shape,
+    shape: Shape,
     stream: usize,
     params: Ptr<*mut c_void>,
     extra: Ptr<*mut c_void>,
@@ -163,21 +163,36 @@ pub(crate) fn launch(
     state.now += cost::LAUNCH;
     let stream = state.stream(stream)?;
     state.capturing(stream)?;
-    let info = state.kernel_on(function.address(), stream)?;
-    let device = state.device_of_stream(stream);
-    let blocks_per_sm = state.fit(function.address(), device, &mut shape)?;
-    let context = &state.contexts[&state.streams[&stream].context];
-    let resident = u64::from(context.sms.set.len()) * u64::from(blocks_per_sm);
-    let too_large = shape.cooperative && blocks(shape.grid) > resident;
-    refuse_if(too_large, CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE)?;
-    let params = read_params(&info, params, extra)?;
-    let function = function.address();
-    state.note_loaded(function);
-    let work = Work::Kernel(KernelWork { function, info, shape, params, blocks_per_sm });
-    work::submit(driver, state, stream, work).map(drop)
+    let work = state.kernel_work(function.address(), shape, stream, params, extra);
+    if work.is_err() {
+        // A capture does not get over a launch that fails, as recorded.
+        let _ = state.not_captured(stream);
+    }
+    work::submit(driver, state, stream, Work::Kernel(work?)).map(drop)
 }
 
 impl State {
+    /// What a launch in a stream that was looked up already does.
+    fn kernel_work(
+        &mut self,
+        function: usize,
+        mut shape: Shape,
+        stream: usize,
+        params: Ptr<*mut c_void>,
+        extra: Ptr<*mut c_void>,
+    ) -> Answer<KernelWork> {
+        let info = self.kernel_on(function, stream)?;
+        let device = self.device_of_stream(stream);
+        let blocks_per_sm = self.fit(function, device, &mut shape)?;
+        let context = &self.contexts[&self.streams[&stream].context];
+        let resident = u64::from(context.sms.set.len()) * u64::from(blocks_per_sm);
+        let too_large = shape.cooperative && blocks(shape.grid) > resident;
+        refuse_if(too_large, CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE)?;
+        let params = read_params(&info, params, extra)?;
+        self.note_loaded(function);
+        Ok(KernelWork { function, info, shape, params, blocks_per_sm })
+    }
+
     pub(crate) fn trace_launch(&mut self, launch: Launch) {
         if self.trace == 0 {
             return;
