@@ -223,9 +223,6 @@ impl State {
 
     /// Waits within a capture; `false` where neither stream nor event take part in one.
     pub(crate) fn wait_in_capture(&mut self, stream: usize, event: usize) -> Answer<bool> {
-        if self.captures.is_empty() {
-            return Ok(false);
-        }
         let into = self.own_capture(stream)?;
         let Some(captured) = self.events[&event].captured.clone() else {
             let Some(into) = into else { return Ok(false) };
@@ -236,7 +233,9 @@ impl State {
                 .map_err(|_| CUresult::CUDA_ERROR_STREAM_CAPTURE_ISOLATION)?;
             return Ok(true);
         };
-        let Some(capture) = self.captures.get_mut(&captured.capture) else { return Ok(false) };
+        // Of a capture that is over nothing is left to wait for, as recorded.
+        let capture = self.captures.get_mut(&captured.capture);
+        let capture = capture.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         match into {
             None => {
                 capture.branches.push(Branch::new(stream, captured.last));
