@@ -142,8 +142,7 @@ impl Comparison {
             if one.step != other.step {
                 return Err(format!("program {} is not the same in both", one.program));
             }
-            let is_gone = |value: &Value| is_gone(value, first, &model);
-            let same = equal_status(one, other) && names.same([one, other], is_gone);
+            let same = equal_status(one, other) && names.same(one, other, first, &model);
             // The driver may have given its address out again.
             let stale = one.step.uses().iter().any(|used| {
                 let mut nodes = model.objects.iter().filter(|it| it.kind == Kind::AllocNode);
@@ -157,6 +156,8 @@ impl Comparison {
             nodes.for_each(|node| _ = gone.entry(node.made).or_insert(one.step.step));
             let made = |reply: &Reply| ![ABSENT, SKIPPED].contains(&reply.status.as_str());
             let uses: Vec<u32> = one.step.uses().iter().map(|made: &Made| made.step).collect();
+            // When the driver tells of work that failed is a matter of time.
+            ended |= [one, other].iter().any(|reply| reply.status == FAILED_WORK);
             let dependent = ended || stale || uses.iter().any(|step| tainted.contains(step));
             if !made(one) && !made(other) {
                 continue;
@@ -178,8 +179,7 @@ impl Comparison {
             if differs {
                 tainted.insert(one.step.step);
                 tainted.extend(uses);
-                ended |= changes_everything(&one.step.call)
-                    || [one, other].iter().any(|reply| reply.status == FAILED_WORK);
+                ended |= changes_everything(&one.step.call);
             }
         }
         Ok(())
@@ -258,30 +258,39 @@ struct Names {
 
 impl Names {
     /// Whether both wrote the same.
-    fn same(&mut self, [one, other]: [&Reply; 2], is_gone: impl Fn(&Value) -> bool) -> bool {
-        one.wrote.len() == other.wrote.len()
-            && one.wrote.iter().zip(&other.wrote).all(|(a, b)| {
-                let (Some(first), Some(second)) = (a.as_str(), b.as_str()) else { return a == b };
-                if let Some(known) = self.known.get(first) {
-                    return known == second;
-                }
-                if a == b || !(is_gone(a) || is_gone(b)) {
-                    return a == b;
-                }
-                if first.starts_with('#') && second.starts_with('#') {
-                    self.known.insert(first.to_owned(), second.to_owned());
-                }
-                true
-            })
+    fn same(&mut self, one: &Reply, other: &Reply, replies: &[Reply], model: &Model) -> bool {
+        let is_same = |(a, b): (&Value, &Value)| {
+            let (Some(first), Some(second)) = (a.as_str(), b.as_str()) else { return a == b };
+            if let Some(known) = self.known.get(first) {
+                return known == second;
+            }
+            let names = [first, second].map(|name| name.parse::<Made>().ok());
+            if a == b || is_same_memory(names, model) {
+                return true;
+            }
+            let stands_in = names.iter().flatten().any(|made| is_gone(*made, replies, model));
+            if stands_in && names.iter().all(Option::is_some) {
+                self.known.insert(first.to_owned(), second.to_owned());
+            }
+            stands_in
+        };
+        one.wrote.len() == other.wrote.len() && one.wrote.iter().zip(&other.wrote).all(is_same)
     }
 }
 
 /// Whether a name is one that a call gave when it listed what is gone now.
-fn is_gone(value: &Value, replies: &[Reply], model: &Model) -> bool {
-    let made: Option<Made> = value.as_str().and_then(|name| name.parse().ok());
-    let Some(made) = made.filter(|made| model.find(*made).is_none()) else { return false };
+fn is_gone(made: Made, replies: &[Reply], model: &Model) -> bool {
     let maker = replies.iter().find(|reply| reply.step.step == made.step);
-    maker.is_some_and(|maker| !maker.step.uses().iter().all(|used| model.lives(*used)))
+    model.find(made).is_none()
+        && maker.is_some_and(|maker| !maker.step.uses().iter().all(|used| model.lives(*used)))
+}
+
+/// Whether both are memory of one graph, which may give an address out again after a node that frees it.
+fn is_same_memory(names: [Option<Made>; 2], model: &Model) -> bool {
+    let [one, other] =
+        names.map(|made| made.and_then(|made| model.find(made)).map(|index| &model.objects[index]));
+    let (Some(one), Some(other)) = (one, other) else { return false };
+    [one, other].iter().all(|it| it.kind == Kind::GraphMemory) && one.graph == other.graph
 }
 
 /// Whether two answers to a step are the same.

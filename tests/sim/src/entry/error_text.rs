@@ -64,7 +64,7 @@ fn name(status: CUresult) -> Option<&'static CStr> {
 }
 
 fn give(out: Ptr<*const c_char>, text: Option<&'static CStr>) -> Answer {
-    out.write(text.map_or(std::ptr::null(), CStr::as_ptr))?;
+    out.followed().write(text.map_or(std::ptr::null(), CStr::as_ptr))?;
     text.map(drop).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 

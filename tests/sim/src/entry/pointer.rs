@@ -68,6 +68,14 @@ impl<T> Ptr<T> {
         if self.is_null() { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(self) }
     }
 
+    /// Ends the process where it is null: the driver follows it without a look, as recorded.
+    pub(crate) fn followed(&self) -> &Self {
+        if self.is_null() {
+            crate::crash::segmentation_fault();
+        }
+        self
+    }
+
     /// Writes an answer; `CUDA_ERROR_INVALID_VALUE` for a null pointer.
     pub(crate) fn write(self, value: T) -> Answer {
         self.given()?;

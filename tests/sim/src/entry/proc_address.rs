@@ -65,7 +65,7 @@ pub(crate) fn get(
     status: Option<Ptr<Found>>,
 ) -> Answer {
     out.write(std::ptr::null_mut())?;
-    let name = name.c_str()?;
+    let name = name.followed().c_str()?;
     let newest = driver.spec.version();
     invalid_if(version > newest as i32)?;
     // A negative version is not refused and finds the newest form, as recorded.

@@ -279,7 +279,7 @@ pub(crate) fn get_attribute(
     let state = driver.state();
     let kernel = kernel(&state, node.address())?;
     check_attribute(&state, id)?;
-    out.cast().write(kernel.attributes.get(id))
+    out.followed().cast().write(kernel.attributes.get(id))
 }
 
 /// Sets an attribute. As recorded, a priority becomes one that streams can have, and a cluster has
@@ -293,7 +293,7 @@ pub(crate) fn set_attribute(
     let mut state = driver.state();
     let mut kernel = kernel(&state, node.address())?.clone();
     check_attribute(&state, id)?;
-    let mut value: Value = value.cast().read()?;
+    let mut value: Value = value.followed().cast().read()?;
     if id == CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PRIORITY {
         let (least, greatest) = state.profile.stream_priorities;
         let priority = number_at(&value, 0).cast_signed().clamp(greatest, least);

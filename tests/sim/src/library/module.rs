@@ -213,7 +213,7 @@ pub(crate) fn module_get_global(
 
 /// Loading is lazy, the default from 12.2 on; the environment is not read.
 pub(crate) fn module_get_loading_mode(_: &Driver, out: Ptr<CUmoduleLoadingMode>) -> Answer {
-    out.write(CUmoduleLoadingMode::CU_MODULE_LAZY_LOADING)
+    out.followed().write(CUmoduleLoadingMode::CU_MODULE_LAZY_LOADING)
 }
 
 #[cfg(test)]

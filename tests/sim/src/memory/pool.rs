@@ -463,7 +463,7 @@ pub(crate) fn set_attribute(
     }
     match attribute {
         CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => {
-            pool.threshold = value.cast().read()?;
+            pool.threshold = value.followed().cast().read()?;
         }
         // High-water marks can be set to zero alone, and go on from what there is (header).
         CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH

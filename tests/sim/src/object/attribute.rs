@@ -58,7 +58,7 @@ pub(crate) fn set(
     let Some(stream) = state.streams.get_mut(&handle) else { return Ok(()) };
     match attribute {
         Attribute::Policy => {
-            let policy: CUsynchronizationPolicy = value.cast().read()?;
+            let policy: CUsynchronizationPolicy = value.followed().cast().read()?;
             let known = CUsynchronizationPolicy::CU_SYNC_POLICY_AUTO.0
                 ..=CUsynchronizationPolicy::CU_SYNC_POLICY_BLOCKING_SYNC.0;
             invalid_if(!known.contains(&policy.0))?;

@@ -98,8 +98,10 @@ pub(crate) fn stream_create(
 }
 
 pub(crate) fn get_id(driver: &Driver, green: Ptr<CUgreenCtx_st>, out: Ptr<u64>) -> Answer {
-    let state = driver.state();
-    let id = state.green(green.address())?.id;
+    let mut state = driver.state();
+    // Null is the current context, where that is a green one (recorded).
+    let current = state.current_handle().filter(|_| green.is_null());
+    let id = state.green(current.unwrap_or(green.address()))?.id;
     out.write(id)
 }
 
