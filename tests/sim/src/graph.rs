@@ -38,6 +38,8 @@ use user_object::Held;
 pub(crate) struct Graph {
     /// The handles of its nodes, in the order in which they were added.
     pub(crate) nodes: Vec<usize>,
+    /// How many nodes were ever added, to it or to the graph that it was cloned from.
+    added: usize,
     pub(crate) owner: Owner,
     /// The handle of the graph that it was cloned from, 0 where it was not.
     original: usize,
@@ -68,10 +70,9 @@ impl State {
     /// A new graph without nodes.
     pub(crate) fn add_graph(&mut self, owner: Owner) -> usize {
         let handle = handle::next();
-        self.graphs.insert(
-            handle,
-            Graph { nodes: vec![], owner, original: 0, of_memory: false, objects: Held::default() },
-        );
+        let (nodes, objects) = (Vec::new(), Held::default());
+        let graph = Graph { nodes, added: 0, owner, original: 0, of_memory: false, objects };
+        self.graphs.insert(handle, graph);
         handle
     }
 
@@ -108,8 +109,8 @@ impl State {
     /// of a graph with a conditional handle, or with nodes that decide, allocate or free.
     pub(crate) fn clone_graph(&mut self, original: usize, owner: Owner) -> Answer<usize> {
         refuse_if(self.is_single(original), CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
-        let Graph { nodes, objects, .. } = self.graph(original)?;
-        let (nodes, objects) = (nodes.clone(), objects.clone());
+        let Graph { nodes, objects, added, .. } = self.graph(original)?;
+        let (nodes, objects, added) = (nodes.clone(), objects.clone(), *added);
         let clone = self.add_graph(owner);
         let mut clones = handle::Table::default();
         for &original in &nodes {
@@ -126,6 +127,7 @@ impl State {
         }
         if let Some(graph) = self.graphs.get_mut(&clone) {
             graph.original = original;
+            graph.added = added;
             graph.objects = objects;
         }
         Ok(clone)

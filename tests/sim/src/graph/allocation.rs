@@ -62,7 +62,14 @@ pub(crate) fn read_free(state: &State, address: u64, graph: usize) -> Answer<Act
         Action::Free(freed) => freed != address || node.graph != graph,
         _ => true,
     });
-    invalid_if(!may || state.is_reserved_memory_there(address).is_none())?;
+    let mut steps = state.executables.values().flat_map(|exec| exec.plan.all());
+    let frees_itself = steps.any(|step| match step.action {
+        Action::Allocate(Allocate { address: own, freed_within, .. }) => {
+            own == address && freed_within == Some(true)
+        }
+        _ => false,
+    });
+    invalid_if(frees_itself || !may || state.is_reserved_memory_there(address).is_none())?;
     Ok(Action::Free(address))
 }
 

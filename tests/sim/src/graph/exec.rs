@@ -12,6 +12,7 @@ use super::node::{Action, OTHER_KIND};
 use super::user_object::Held;
 use super::{Graph, conditional, update};
 use crate::clock::Moment;
+use crate::context::KEEP_LOCAL_MEMORY;
 use crate::driver::Driver;
 use crate::handle;
 use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
@@ -41,6 +42,8 @@ pub(crate) struct Exec {
 /// The nodes of a graph as they were when it was instantiated.
 #[derive(Clone, Default)]
 pub(crate) struct Plan {
+    /// How many nodes were ever added to the graph.
+    pub(super) added: usize,
     /// In an order in which each comes after those that it depends on.
     pub(super) steps: Vec<Step>,
     /// The steps that none depends on, in the order in which their nodes were added.
@@ -131,8 +134,8 @@ impl State {
 
     /// Brings the nodes of a graph into an order that its edges allow.
     fn plan(&self, graph: usize) -> Result<Plan, Refusal> {
-        let Graph { nodes, objects, .. } = self.graph(graph).map_err(Refusal::of(0))?;
-        let mut plan = Plan { objects: objects.clone(), ..Plan::default() };
+        let Graph { nodes, objects, added, .. } = self.graph(graph).map_err(Refusal::of(0))?;
+        let mut plan = Plan { added: *added, objects: objects.clone(), ..Plan::default() };
         let mut places = crate::handle::Table::default();
         let mut left: Vec<usize> = nodes.clone();
         while !left.is_empty() {
@@ -199,12 +202,11 @@ impl State {
             fits_the_device(&plan)?;
         }
         for step in plan.all() {
-            match step.action {
-                Action::Allocate(Allocate { address, .. }) => self.note_free(address, None),
-                _ if step.action.runs_on_sms(self, step.context) => {
-                    self.keep_local_memory(step.context);
-                }
-                _ => {}
+            if let Action::Allocate(Allocate { address, .. }) = step.action {
+                self.note_free(address, None);
+            }
+            if let Some(device) = step.action.device_of_kernels(self, step.context) {
+                self.devices[device].flags |= KEEP_LOCAL_MEMORY;
             }
         }
         let exec = handle::next();
@@ -344,14 +346,16 @@ pub(crate) fn upload(
     state.not_captured(stream)
 }
 
-/// Replaces the parameters of all nodes of a child graph.
+/// Replaces the parameters of all nodes of a child graph. Unlike an update of the whole, it counts
+/// nodes that were destroyed, as recorded.
 pub(super) fn change_child(state: &mut State, exec: usize, node: usize, child: usize) -> Answer {
     let Step { action: Action::Child(_), children, .. } = state.step(exec, node)? else {
         return Err(OTHER_KIND);
     };
-    state.graph(child)?;
+    let refused = CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    refuse_if(state.graph(child)?.added != children[0].added, refused)?;
     let plan = update::updated(state, &children[0], child, state.executable(exec)?.flags)
-        .map_err(|_| CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE)?;
+        .map_err(|_| refused)?;
     state.step_mut(exec, node, |step| step.children = vec![plan]);
     Ok(())
 }

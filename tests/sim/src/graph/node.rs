@@ -55,20 +55,22 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    /// Whether a kernel does it: the program's, or the driver's, which copies within the memory of a
-    /// context and fills rows of it. Memory of other contexts is none of the driver's kernels', as
-    /// recorded.
-    pub(super) fn runs_on_sms(&self, state: &State, context: usize) -> bool {
-        let device = state.contexts.get(&context).map(|context| context.device);
-        let own =
-            |address| state.allocation(address).is_some_and(|(_, to)| Some(to.device) == device);
+    /// The device of the context whose local memory a kernel needs that does it: the program's, or the
+    /// driver's, which copies within the memory of a context, whichever the node's own is, and fills
+    /// rows of the memory of the node's own, as recorded.
+    pub(super) fn device_of_kernels(&self, state: &State, context: usize) -> Option<usize> {
+        let own = state.contexts.get(&context).map(|context| context.device);
+        let of = |address| state.allocation(address).map(|(_, memory)| memory.device);
         match self {
-            Action::Kernel(_) => true,
+            Action::Kernel(_) => own,
             Action::Memcpy(copy) => {
-                copy.device_ends().is_some_and(|ends| ends.into_iter().all(own))
+                let [from, to] = copy.device_ends()?.map(of);
+                from.filter(|_| from == to)
             }
-            Action::Memset(fill) => fill.height > 1 && own(fill.target()),
-            _ => false,
+            Action::Memset(fill) => {
+                of(fill.target()).filter(|to| fill.height > 1 && own == Some(*to))
+            }
+            _ => None,
         }
     }
 
@@ -159,6 +161,7 @@ impl State {
         after.into_iter().for_each(|edge| self.connect(edge, handle));
         if let Some(graph) = self.graphs.get_mut(&graph) {
             graph.nodes.push(handle);
+            graph.added += 1;
             graph.of_memory |= of_memory;
         }
         handle

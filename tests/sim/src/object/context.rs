@@ -27,7 +27,7 @@ const SCHEDULE: u32 = 7;
 /// `CU_CTX_MAP_HOST`, which primary and green contexts state, as recorded, and created ones do not.
 const MAP_HOST: u32 = 8;
 /// `CU_CTX_LMEM_RESIZE_TO_MAX`.
-const KEEP_LOCAL_MEMORY: u32 = 16;
+pub(crate) const KEEP_LOCAL_MEMORY: u32 = 16;
 /// The room for what kernels print, in bytes for each SM (recorded).
 const PRINT_BYTES: usize = 64 << 10;
 /// The most bytes that a fetch into the L2 cache can have (header).
@@ -264,14 +264,6 @@ impl State {
         let own = self.streams.values().filter(|stream| stream.context == handle);
         let captures: Vec<usize> = own.filter_map(|stream| stream.capture).collect();
         self.invalidate_captures(&captures)
-    }
-
-    /// Notes that the local memory of a context stays as large as it once was, which a kernel in an
-    /// executable graph needs. Its flags say so until they are set again, as recorded.
-    pub(crate) fn keep_local_memory(&mut self, context: usize) {
-        if let Some(context) = self.contexts.get(&context) {
-            self.devices[context.device].flags |= KEEP_LOCAL_MEMORY;
-        }
     }
 
     /// A limit of the current context.
