@@ -97,10 +97,8 @@ impl State {
 
     /// Refuses what cannot be asked of a stream that is capturing, and invalidates the capture.
     pub(crate) fn not_captured(&mut self, stream: usize) -> Answer {
-        match self.streams[&stream].capture {
-            Some(capture) => self.invalidate_captures(&[capture]),
-            None => Ok(()),
-        }
+        let capture = self.streams[&stream].capture;
+        self.invalidate_captures(capture.as_slice())
     }
 
     /// Refuses calls that are not safe while a capture forbids them.
@@ -379,7 +377,6 @@ pub(crate) fn end(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<*mut CUgra
 /// Sets what captures may forbid the calling thread, and reports what it was. A number that is no
 /// mode is taken, as recorded.
 pub(crate) fn exchange_mode(driver: &Driver, mode: Ptr<CUstreamCaptureMode>) -> Answer {
-    // Any number is taken, as recorded.
     let wanted = mode.read()?;
     let mut state = driver.state();
     let former = std::mem::replace(&mut state.thread().capture_mode, wanted.0);

@@ -125,6 +125,7 @@ pub(crate) fn record_with_flags(
     let mut state = driver.state();
     let handle = state.stream(stream.address())?;
     state.event(event.address())?;
+    state.own_capture(handle)?;
     invalid_if(flags != EXTERNAL)?;
     state.capture_action(handle, Action::RecordEvent(event.address()), 0)
 }

@@ -356,6 +356,7 @@ pub(crate) fn get_id(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<u64>) -
     let mut state = driver.state();
     let handle = state.stream(stream.address())?;
     state.not_captured(handle)?;
+    state.capturing(handle)?;
     out.write(state.streams[&handle].id)
 }
 
@@ -388,6 +389,7 @@ pub(crate) fn get_ctx_v2(
 ) -> Answer {
     let mut state = driver.state();
     let handle = state.stream(stream.address())?;
+    state.capturing(handle)?;
     let context = state.streams[&handle].context;
     let Context { green, device, .. } = state.contexts[&context];
     out.write(handle::pointer(state.devices[device].primary))?;
