@@ -31,7 +31,7 @@ def test_contexts_stand_on_each_other():
     primary = ok(driver.cuDevicePrimaryCtxRetain(0))
     ok(driver.cuCtxSetCurrent(primary))
     created = ok(driver.cuCtxCreate(None, driver.CUctx_flags.CU_CTX_SCHED_BLOCKING_SYNC, 0))
-    # Primary contexts alone state that they map memory of the host, as recorded on an H200.
+    # Such a context does not state that it maps memory of the host, as recorded on an H200.
     assert ok(driver.cuCtxGetFlags()) == driver.CUctx_flags.CU_CTX_SCHED_BLOCKING_SYNC.value
     assert int(ok(driver.cuCtxPopCurrent())) == int(created)
     assert int(ok(driver.cuCtxGetCurrent())) == int(primary)
