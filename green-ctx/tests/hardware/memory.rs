@@ -1,8 +1,8 @@
 //! Memory in stream order, copies that the host does not wait for, and what launches take beside numbers.
 
 use green_ctx::{
-    DeviceBuffer, LaunchConfig, Library, SplitRequest, StreamOptions, launch::Argument,
-    memory::PinnedBuffer,
+    DeviceBuffer, Error, LaunchConfig, Library, SplitRequest, StreamOptions, graph::CaptureMode,
+    launch::Argument, memory::PinnedBuffer,
 };
 
 use crate::common::{Outcome, device, is_real, partition};
@@ -34,6 +34,25 @@ fn copies_of_several_streams_see_what_was_copied_before() -> Outcome {
         assert_eq!(found.as_slice()?, numbers(round));
         assert_eq!(kept.read(other)?, numbers(round));
     }
+    Ok(())
+}
+
+/// A strict capture forbids every thread what may not be safe. What this crate calls leaves it alone.
+#[test]
+fn allocations_and_questions_leave_captures_alone() -> Outcome {
+    let device = device()?;
+    let parts = device.partition(SplitRequest::from([16, 32]))?;
+    let [captured, other] = [parts[0].stream(), parts[1].stream()];
+    let graph = captured.capture(CaptureMode::Global, || {
+        assert!(matches!(captured.id(), Err(Error::Capturing)));
+        std::thread::scope(|scope| {
+            let allocated = scope.spawn(|| other.allocate::<u32>(LEN).map(drop)).join();
+            allocated.expect("no panic")
+        })?;
+        other.allocate::<u32>(LEN).map(drop)
+    })?;
+    assert_eq!(graph.node_count()?, 0);
+    assert_ne!(captured.id()?, other.id()?);
     Ok(())
 }
 

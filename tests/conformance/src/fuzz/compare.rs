@@ -156,7 +156,7 @@ impl Comparison {
             nodes.for_each(|node| _ = gone.entry(node.made).or_insert(one.step.step));
             let made = |reply: &Reply| ![ABSENT, SKIPPED].contains(&reply.status.as_str());
             let uses: Vec<u32> = one.step.uses().iter().map(|made: &Made| made.step).collect();
-            // When the driver tells of work that failed is a matter of time.
+            // It depends on time which call first reports that work has failed.
             ended |= [one, other].iter().any(|reply| reply.status == FAILED_WORK);
             let dependent = ended || stale || uses.iter().any(|step| tainted.contains(step));
             if !made(one) && !made(other) {
