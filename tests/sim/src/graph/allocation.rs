@@ -187,9 +187,13 @@ impl Kind for Free {
 
     fn read(state: &mut State, address: u64, at: At, _: Option<&Free>) -> Answer<(Action, usize)> {
         let At::New { graph, .. } = at else { return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) };
-        // As recorded, the graph counts as one of memory even where this is refused.
-        state.graphs.entry(graph).and_modify(|graph| graph.of_memory = true);
-        Ok((read_free(state, address, graph)?, 0))
+        let freed = read_free(state, address, graph);
+        // As recorded, the graph counts as one of memory even where this is refused, and the node, too.
+        if let Some(graph) = state.graphs.get_mut(&graph) {
+            graph.of_memory = true;
+            graph.added += usize::from(freed.is_err());
+        }
+        Ok((freed?, 0))
     }
 
     fn write(self, _: &mut Node, out: Ptr<u64>) -> Answer {

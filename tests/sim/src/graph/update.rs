@@ -50,7 +50,8 @@ pub(super) fn allowed(
 ) -> Result<(), Outcome> {
     let require = |holds: bool, result: Outcome| if holds { Ok(()) } else { Err(result) };
     let parameters = Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
-    // As recorded, a step does not leave its partition, but may go to a context of its own memory.
+    // As recorded, copies and fills do not leave their partition, but may go to a context of its own
+    // memory.
     let device = |context| state.contexts.get(&context).map(|context| context.device);
     let same_context = step.context == context || device(step.context) != device(context);
     // Memory of the same context, as recorded. What was freed is not known any more.
@@ -61,7 +62,8 @@ pub(super) fn allowed(
     };
     match (&step.action, action) {
         (Action::Kernel(present), Action::Kernel(next)) => {
-            require(same_context, Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE)?;
+            let function = Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE;
+            require(step.context == context, function)?;
             let cooperative = present.work.shape.cooperative == next.work.shape.cooperative;
             let priority = flags & NODE_PRIORITY == 0
                 || present.attributes.priority() == next.attributes.priority();
@@ -183,11 +185,15 @@ fn try_update(
     driver: &Driver,
     exec: Ptr<CUgraphExec_st>,
     graph: Ptr<CUgraph_st>,
+    counts: bool,
 ) -> Answer<CUgraphExecUpdateResultInfo> {
     let mut state = driver.state();
     let found = state.executable(exec.address())?;
     state.can_take(graph.address(), exec.address())?;
-    let updated = updated(&state, &found.plan, graph.address(), found.flags);
+    let updated = match state.graph(graph.address())?.added == found.plan.added || !counts {
+        true => updated(&state, &found.plan, graph.address(), found.flags),
+        false => Err(Mismatch::topology(0)),
+    };
     let none = Mismatch::new(Outcome::CU_GRAPH_EXEC_UPDATE_SUCCESS, 0);
     let Mismatch { result, node, from } = match updated {
         Ok(plan) => {
@@ -216,12 +222,12 @@ pub(crate) fn update(
     out: Ptr<CUgraphExecUpdateResultInfo>,
 ) -> Answer {
     out.given()?;
-    let info = try_update(driver, exec, graph)?;
+    let info = try_update(driver, exec, graph, false)?;
     out.write(info)?;
     status(info.result)
 }
 
-/// The form of 10.2, which reports one node.
+/// The form of 10.2, which reports one node. As recorded, it counts nodes that were destroyed, too.
 pub(crate) fn update_plain(
     driver: &Driver,
     exec: Ptr<CUgraphExec_st>,
@@ -229,7 +235,7 @@ pub(crate) fn update_plain(
     error_node: Ptr<*mut CUgraphNode_st>,
     result: Ptr<CUgraphExecUpdateResult>,
 ) -> Answer {
-    let info = try_update(driver, exec, graph)?;
+    let info = try_update(driver, exec, graph, true)?;
     result.write_if_given(info.result);
     error_node.write_if_given(info.errorNode);
     status(info.result)
