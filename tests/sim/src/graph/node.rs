@@ -56,8 +56,8 @@ pub(crate) enum Action {
 
 impl Action {
     /// The device of the context whose local memory a kernel needs that does it: the program's, or the
-    /// driver's, which copies within the memory of a context, whichever the node's own is, and fills
-    /// rows of the memory of the node's own, as recorded.
+    /// driver's, which copies within the memory of a context and fills rows of it, whichever the
+    /// node's own context is, as recorded.
     pub(super) fn device_of_kernels(&self, state: &State, context: usize) -> Option<usize> {
         let own = state.contexts.get(&context).map(|context| context.device);
         let of = |address| state.allocation(address).map(|(_, memory)| memory.device);
@@ -67,9 +67,7 @@ impl Action {
                 let [from, to] = copy.device_ends()?.map(of);
                 from.filter(|_| from == to)
             }
-            Action::Memset(fill) => {
-                of(fill.target()).filter(|to| fill.height > 1 && own == Some(*to))
-            }
+            Action::Memset(fill) => of(fill.target()).filter(|_| fill.height > 1),
             _ => None,
         }
     }
