@@ -71,8 +71,8 @@ pub(crate) struct Partition {
     /// The number of SMs that the driver states: more than there are where the same SMs went in
     /// twice.
     pub(crate) count: u32,
-    /// Whether it was cut in fine units.
-    pub(crate) fine: bool,
+    /// Whether it is split in fine units.
+    pub(crate) loose: bool,
     /// The SMs in sets of those that a cluster can lie in.
     pub(crate) places: Vec<SmSet>,
     /// What a structured split said of it, where it comes from one.
@@ -80,8 +80,8 @@ pub(crate) struct Partition {
 }
 
 impl Partition {
-    pub(crate) fn new(set: SmSet, count: u32, fine: bool, places: Vec<SmSet>) -> Partition {
-        Partition { set, ids: set.iter().collect(), count, fine, places, structure: None }
+    pub(crate) fn new(set: SmSet, count: u32, loose: bool, places: Vec<SmSet>) -> Partition {
+        Partition { set, ids: set.iter().collect(), count, loose, places, structure: None }
     }
 
     /// Every SM of a device.

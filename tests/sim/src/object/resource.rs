@@ -45,8 +45,10 @@ pub(crate) struct Resource {
     /// What the SMs were split out of: resources combine only within one root.
     root: usize,
     origin: Origin,
-    /// Cut in fine units, or out of something that was.
+    /// Cut in fine units.
     fine: bool,
+    /// Whether a context that it is of, or is made of it, is split in fine units.
+    loose: bool,
     /// What a structured split said of it.
     structure: Option<Structure>,
     sms: SmSet,
@@ -155,7 +157,7 @@ impl State {
             put(&mut bytes, DOMAIN, domain);
         } else if resource.origin == Origin::Owner && self.version >= 13_000 {
             let Profile { topology, min_partition, alignment, .. } = self.profile;
-            let fine = resource.fine.then_some(topology.fine_unit);
+            let fine = resource.loose.then_some(topology.fine_unit);
             put(&mut bytes, MIN_PARTITION, fine.unwrap_or(*min_partition));
             put(&mut bytes, ALIGNMENT, fine.unwrap_or(*alignment));
         }
@@ -177,15 +179,13 @@ impl State {
     fn combine(&self, parts: &[Resource]) -> Partition {
         let Some(&first) = parts.first() else { return Partition::all(self.profile) };
         let topology = &self.profile.topology;
-        // The SMs of a structured split are placed by where they lie, as the header says, and not by
-        // how they were asked for.
-        let places =
-            |part: &Resource| topology.places(part.sms, part.fine && part.structure.is_none());
+        let places = |part: &Resource| topology.places(part.sms, part.fine);
         let sms = parts.iter().map(|part| part.sms);
         let partition = Partition::new(
             sms.fold(SmSet::default(), SmSet::union),
             parts.iter().map(|part| part.count).sum(),
-            parts.iter().any(|part| part.fine),
+            // What another context has is as good as a group, as recorded.
+            parts.iter().any(|part| part.loose && part.origin != Origin::Owner),
             parts.iter().map(places).fold(Vec::new(), join),
         );
         let flags = parts.iter().filter_map(|part| part.structure);
@@ -221,12 +221,10 @@ impl State {
         let (device, green) = (self.physical(context.device), context.green);
         // The primary context has the whole device, and its resource is the device's own.
         let root = if green { handle } else { self.devices[device].root };
-        let Partition { set: sms, count, fine, structure, .. } = context.sms;
-        let Profile { topology, alignment, .. } = self.profile;
-        // What is not the device and not made of whole units has the fine ones, as recorded.
-        let fine = fine || (sms != topology.all() && !count.is_multiple_of(*alignment));
-        let origin = Origin::Owner;
-        self.write_sms(Resource { device, root, origin, fine, structure, sms, count }, out, kind)
+        let Partition { set: sms, count, loose, structure, .. } = context.sms;
+        let (origin, fine) = (Origin::Owner, false);
+        let sms = Resource { device, root, origin, fine, loose, structure, sms, count };
+        self.write_sms(sms, out, kind)
     }
 
     /// Writes the resource of a context that was looked up already.
@@ -256,8 +254,9 @@ pub(crate) fn of_device(
     }
     let sms = state.profile.topology.all();
     let (root, origin, count) = (state.devices[device].root, Origin::Owner, sms.len());
-    let resource = Resource { device, root, origin, fine: false, structure: None, sms, count };
-    state.write_sms(resource, out, kind)
+    let (fine, loose, structure) = (false, false, None);
+    let sms = Resource { device, root, origin, fine, loose, structure, sms, count };
+    state.write_sms(sms, out, kind)
 }
 
 pub(crate) fn split_by_count(
@@ -277,24 +276,31 @@ pub(crate) fn split_by_count(
     refuse_if(input.origin != Origin::Owner, CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION)?;
     let wanted = (!result.is_null()).then_some(capacity);
     let topology = &state.profile.topology;
-    let split = topology.split(input.sms, input.fine, wanted, flags, minimum);
+    let split = topology.split(input.sms, input.loose, wanted, flags, minimum);
     let split = split.map_err(|error| match error {
         SplitError::Flags => CUresult::CUDA_ERROR_INVALID_VALUE,
         SplitError::Size => CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION,
     })?;
     groups.write(split.groups.len() as u32)?;
-    let fine = input.fine || is_fine(flags);
-    let (origin, structure) = (Origin::Part, None);
-    let part = |sms: SmSet| Resource { origin, fine, structure, sms, count: sms.len(), ..input };
+    let (origin, fine, structure) = (Origin::Part, is_fine(flags), None);
+    let part = |sms: SmSet, loose| Resource {
+        origin,
+        fine,
+        loose,
+        structure,
+        sms,
+        count: sms.len(),
+        ..input
+    };
     if !result.is_null() {
         for (index, &group) in split.groups.iter().enumerate() {
-            let bytes = state.encode(part(group));
+            let bytes = state.encode(part(group, fine));
             result.element(index).write_bytes(&bytes)?;
         }
     }
-    // A query leaves the remainder as it was, as recorded.
+    // A query leaves the remainder as it was, and a context of one is split in fine units, as recorded.
     if !result.is_null() && !remaining.is_null() {
-        let bytes = state.encode(part(split.remainder));
+        let bytes = state.encode(part(split.remainder, true));
         remaining.write_bytes(&bytes)?;
     }
     Ok(())
@@ -356,6 +362,7 @@ mod tests {
             root: 1,
             origin: Origin::Part,
             fine: false,
+            loose: false,
             structure: None,
             sms: SmSet::default(),
             count,

@@ -146,8 +146,7 @@ impl Topology {
     }
 
     /// Splits `input` into at most `wanted` groups of at least `minimum` SMs, as
-    /// `cuDevSmResourceSplitByCount` does. `of_fine` says that the input itself was cut in fine
-    /// units, which are then what groups of any size consist of.
+    /// `cuDevSmResourceSplitByCount` does. `loose` says that groups are of any number of fine units.
     ///
     /// # Errors
     ///
@@ -156,7 +155,7 @@ impl Topology {
     pub(crate) fn split(
         &self,
         input: SmSet,
-        of_fine: bool,
+        loose: bool,
         wanted: Option<u32>,
         flags: u32,
         minimum: u32,
@@ -165,11 +164,11 @@ impl Topology {
         if flags & both == both {
             return Err(SplitError::Flags);
         }
-        let fine = of_fine || is_fine(flags);
+        let fine = loose || is_fine(flags);
         let unit = if fine { self.fine_unit } else { self.coarse_unit };
         let least = if is_fine(flags) { unit } else { self.min_group };
         let total = input.len();
-        if minimum > total {
+        if minimum > total || !fine && !self.has_unit(input) {
             return Err(SplitError::Size);
         }
         let size = minimum.max(least).div_ceil(unit) * unit;
@@ -177,6 +176,10 @@ impl Topology {
             return Ok(Split { groups: vec![input], remainder: SmSet::default() });
         }
 
+        if !is_fine(flags) && input != self.all() {
+            let most = wanted.unwrap_or(u32::MAX).min(total / size);
+            return Ok(Split::of(input, self.in_layers(input, loose, size, most as usize)));
+        }
         let mut units: Vec<SmSet> = if fine { self.fine_units() } else { self.coarse_units() };
         units.retain(|unit| unit.is_subset(input));
         let loose = units.iter().fold(input, |left, &unit| left.difference(unit));
@@ -192,10 +195,7 @@ impl Topology {
         );
 
         let count = wanted.map_or(most, |wanted| wanted.min(most));
-        if !fine
-            && input == self.all()
-            && let Some(groups) = self.recorded(size, count)
-        {
+        if !fine && let Some(groups) = self.recorded(size, count) {
             return Ok(Split::of(input, groups));
         }
         let per_group = size / unit;
@@ -206,6 +206,47 @@ impl Topology {
             *group = group.union(unit);
         }
         Ok(Split::of(input, groups))
+    }
+
+    /// At most `most` groups of less than the device, and no more than GPCs give to. As recorded, they get a unit of another GPC in turn, the last one perhaps in part, as long as there is one for each;
+    /// then as many SMs of no unit each, or one TPC of any if they have none yet. So they can be smaller
+    /// than was asked for. (How much, follows an H200 for contexts of one group or remainder with at most
+    /// three groups of 24 SMs, and is near it for others.)
+    fn in_layers(&self, input: SmSet, fine: bool, size: u32, most: usize) -> Vec<SmSet> {
+        let mut gpcs = vec![Vec::new(); self.gpcs.len()];
+        let mut units = self.coarse_units();
+        for (gpc, unit) in self.bands().flatten().zip(&units) {
+            gpcs[gpc].extend(Some(*unit).filter(|unit| unit.is_subset(input)));
+        }
+        gpcs.retain(|units| !units.is_empty());
+        units.retain(|unit| unit.is_subset(input));
+        let loose = units.iter().fold(input, |loose, unit| loose.difference(*unit));
+        // Two groups get theirs of whatever GPC, and all do where every SM is of a unit, as recorded.
+        if most < 3 || loose.is_empty() {
+            gpcs = units.iter().map(|unit| vec![*unit]).collect();
+        }
+        let places = if fine { self.places(input, false).len() } else { 0 };
+        let count = most.min(places.max(gpcs.len()));
+        let mut groups = vec![SmSet::default(); count];
+        let mut give = |sms: &mut dyn Iterator<Item = SmSet>| {
+            groups.iter_mut().zip(sms).for_each(|(group, sms)| *group = group.union(sms));
+        };
+        let mut missing = size;
+        for nth in 0..gpcs.iter().map(Vec::len).max().unwrap_or(0) {
+            let layer: Vec<SmSet> =
+                gpcs.iter().filter_map(|units| units.get(nth).copied()).collect();
+            for units in layer.chunks_exact(count) {
+                let each = missing.min(self.coarse_unit);
+                give(&mut units.iter().map(|unit| unit.iter().take(each as usize).collect()));
+                missing -= each;
+            }
+        }
+        let pairs = loose.len() / count as u32 / self.fine_unit;
+        let (pairs, rest) = if pairs == 0 && missing == size { (1, input) } else { (pairs, loose) };
+        let each = missing.min(pairs * self.fine_unit) as usize;
+        let mut rest = rest.iter();
+        give(&mut (0..count).map(|_| rest.by_ref().take(each).collect()));
+        groups
     }
 
     /// The groups of a split of the whole device that is known.

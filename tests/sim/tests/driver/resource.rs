@@ -205,9 +205,10 @@ fn damaged_resources_are_refused() {
     assert!(damage(|_| {}).is_ok());
 }
 
-/// What was cut finely stays fine, whatever it is cut into later.
+/// A context is split in fine units if it was cut in them or left over, and not because the context
+/// was that it was cut from.
 #[test]
-fn parts_of_a_fine_partition_are_fine() {
+fn contexts_of_what_is_left_over_are_split_in_fine_units() {
     let machine = Machine::new();
     let own = |green| {
         let (status, resource) = ask!(machine, zeroed(), cuGreenCtxGetDevResource(green; SM));
@@ -220,8 +221,34 @@ fn parts_of_a_fine_partition_are_fine() {
     assert_eq!(numbers, [12, 2, 2]);
     let split = machine.split(&parent, 8, 0, 8).expect("eight of twelve");
     assert_eq!((split.groups.len(), sm_count(&split.rest)), (1, 4));
-    assert_eq!(own(machine.green(&split.groups)).1, [8, 2, 2]);
+    assert_eq!(own(machine.green(&split.groups)).1, [8, 8, 8]);
+    assert_eq!(own(machine.green(&[split.rest])).1, [4, 2, 2]);
+    assert_eq!(own(machine.green(&[parent])).1, [12, 8, 8]);
     assert_eq!(own(machine.green(&machine.units().groups[..1])).1, [8, 8, 8]);
+    let halves = machine.split(&own(machine.green(&machine.units().groups[..2])).0, 1, 0, 8);
+    assert_eq!(own(machine.green(&[halves.expect("two").rest])).1, [8, 2, 2]);
+}
+
+/// What a remainder's context holds is handed out GPC by GPC, which can leave groups short.
+#[test]
+fn groups_of_what_is_left_over_can_be_smaller_than_was_asked_for() {
+    let machine = Machine::new();
+    let (_, device) = ask!(machine, zeroed(), cuDeviceGetDevResource(0; SM));
+    let rest = machine.split(&device, 3, 0, 16).expect("it fits").rest;
+    let (_, fine) = ask!(machine, zeroed(), cuGreenCtxGetDevResource(machine.green(&[rest]); SM));
+    let (_, coarse) = ask!(machine, zeroed(), cuGreenCtxGetDevResource(machine.green(&[fine]); SM));
+    let sizes = |parent: &CUdevResource, groups, minimum| {
+        let split = machine.split(parent, groups, 0, minimum).expect("it fits");
+        let sizes: Vec<u32> = split.groups.iter().map(sm_count).collect();
+        (sizes, sm_count(&split.rest))
+    };
+    // As recorded on an H200.
+    assert_eq!(sizes(&fine, 3, 24), (vec![20; 3], 24));
+    assert_eq!(sizes(&coarse, 3, 17), (vec![20; 3], 24));
+    assert_eq!(sizes(&fine, 2, 40), (vec![38; 2], 8));
+    assert_eq!(sizes(&fine, 8, 8), (vec![2; 8], 68));
+    assert_eq!(sizes(&coarse, 8, 8), (vec![8; 7], 28));
+    assert_eq!(sizes(&fine, 2, 24), (vec![24; 2], 36));
 }
 
 #[test]

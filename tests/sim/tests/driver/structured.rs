@@ -375,10 +375,10 @@ fn a_context_of_a_group_is_split_further() {
         let parent = own(&machine, machine.green(&[parts.rest]));
         assert_eq!(numbers(&parent), [88, 2, 2, 0, 0]);
         assert!(split(&machine, &parent, &[group(72, 8, 0, 0)]).is_ok());
-        let by_count = machine.split(&parent, 16, 0, 8).expect("it is a context's");
-        assert_eq!((by_count.groups.len(), by_count.rest.type_.0), (11, 0));
+        let by_count = machine.split(&parent, 4, 0, 8).expect("it is a context's");
+        assert_eq!((by_count.groups.len(), sm_count(&by_count.rest)), (4, 56));
         let child = own(&machine, machine.green(&by_count.groups[..1]));
-        assert_eq!(numbers(&child), [8, 2, 2, 0, 0]);
+        assert_eq!(numbers(&child), [8, 8, 8, 0, 0]);
     }
 }
 

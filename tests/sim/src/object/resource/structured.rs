@@ -103,9 +103,9 @@ impl State {
     ) -> Bytes {
         let topology = &self.profile.topology;
         // A context of SMs that lie more loosely than coarse units is cut in fine ones by count.
-        let fine = structure.coscheduled < topology.coarse_unit || !topology.has_unit(sms);
+        let loose = structure.coscheduled < topology.coarse_unit || !topology.has_unit(sms);
         let (structure, count) = (Some(structure), sms.len());
-        self.encode(Resource { origin, fine, structure, sms, count, ..of })
+        self.encode(Resource { origin, loose, structure, sms, count, ..of })
     }
 }
 

@@ -116,10 +116,10 @@ fn impossible_splits_are_refused() {
         assert_eq!(topology.split(topology.all(), false, None, flags, 133), Err(SplitError::Size));
     }
     assert_eq!(topology.split(topology.all(), false, None, 3, 0), Err(SplitError::Flags));
-    assert_eq!(
-        topology.split(recorded("0 1 2 3"), false, None, 0, 0).map(|split| split.groups.len()),
-        Ok(1)
-    );
+    // SMs of no whole unit, as recorded of the last 12.
+    let tail = |loose| topology.split(recorded("128 129 130 131"), loose, None, 0, 0);
+    assert_eq!(tail(false), Err(SplitError::Size));
+    assert_eq!(tail(true).map(|split| split.groups.len()), Ok(1));
 }
 
 #[test]
