@@ -84,9 +84,9 @@ pub(crate) fn add(
     flags: u32,
 ) -> Answer {
     let mut state = driver.state();
+    invalid_if(flags != 0)?;
     let handle = state.stream(stream.address())?;
     let function = function.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    invalid_if(flags != 0)?;
     // A callback cannot be captured (cuda.h, `cuStreamAddCallback`).
     state.not_captured(handle)?;
     let function = Function::Stream(function, stream.address());

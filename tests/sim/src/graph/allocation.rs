@@ -13,7 +13,7 @@ use green_ctx_sys::{
 
 use super::exec::{AUTO_FREE, Plan};
 use super::kind::{At, Kind};
-use super::node::{Action, Node};
+use super::node::{Action, Node, Read};
 use crate::memory;
 use crate::memory::pool::device_at;
 use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
@@ -134,12 +134,7 @@ impl Kind for Allocate {
 
     /// Writes the address, too, that the node has from now on. That other devices reach the memory is
     /// not simulated.
-    fn read(
-        state: &mut State,
-        params: Self::Given,
-        _: At,
-        _: Option<&Allocate>,
-    ) -> Answer<(Action, usize)> {
+    fn read(state: &mut State, params: Self::Given, _: At, _: Option<&Self>) -> Read {
         let value = params.read()?;
         let CUmemPoolProps { allocType, handleTypes, .. } = value.poolProps;
         let location = params.cast::<u8>().element(std::mem::offset_of!(CUmemPoolProps, location));
@@ -185,7 +180,7 @@ impl Kind for Free {
         if let Action::Free(address) = action { Some(Free(*address)) } else { None }
     }
 
-    fn read(state: &mut State, address: u64, at: At, _: Option<&Free>) -> Answer<(Action, usize)> {
+    fn read(state: &mut State, address: u64, at: At, _: Option<&Self>) -> Read {
         let At::New { graph, .. } = at else { return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) };
         let freed = read_free(state, address, graph);
         // As recorded, the graph counts as one of memory even where this is refused, and the node, too.

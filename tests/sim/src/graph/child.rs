@@ -4,7 +4,7 @@ use green_ctx_sys::{CUgraph_st, CUresult};
 
 use super::Owner;
 use super::kind::{At, Kind};
-use super::node::{Action, Node};
+use super::node::{Action, Node, Read};
 use crate::crash;
 use crate::handle;
 use crate::pointer::{Answer, Ptr};
@@ -22,12 +22,7 @@ impl Kind for Child {
     }
 
     /// Copies the graph. One that is to be its own child ends the process, as recorded.
-    fn read(
-        state: &mut State,
-        child: Self::Given,
-        at: At,
-        _: Option<&Child>,
-    ) -> Answer<(Action, usize)> {
+    fn read(state: &mut State, child: Self::Given, at: At, _: Option<&Self>) -> Read {
         let At::New { graph, .. } = at else { return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) };
         if child.address() == graph {
             crash::segmentation_fault();

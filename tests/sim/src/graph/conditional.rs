@@ -13,7 +13,7 @@ use green_ctx_sys::{
 use super::Owner;
 use super::exec::Plan;
 use super::kind::At;
-use super::node::{Action, Node};
+use super::node::{Action, Node, Read};
 use crate::driver::Driver;
 use crate::handle;
 use crate::pointer::{Answer, Ptr, invalid_if};
@@ -133,12 +133,7 @@ impl super::kind::Kind for Conditional {
     }
 
     /// Makes the bodies of a new node, too.
-    fn read(
-        state: &mut State,
-        params: Self::Given,
-        at: At,
-        _: Option<&Conditional>,
-    ) -> Answer<(Action, usize)> {
+    fn read(state: &mut State, params: Self::Given, at: At, _: Option<&Self>) -> Read {
         let At::New { graph, .. } = at else { return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) };
         let given = params.read()?;
         let context = given.ctx.addr();

@@ -3,7 +3,7 @@
 use green_ctx_sys::CUevent_st;
 
 use super::kind::{At, Kind};
-use super::node::{Action, Node};
+use super::node::{Action, Node, Read};
 use crate::handle;
 use crate::pointer::{Answer, Ptr};
 use crate::state::State;
@@ -29,12 +29,7 @@ impl<const RECORDS: bool> Kind for EventNode<RECORDS> {
 
     /// A null handle is an invalid value like every parameter of a node (cuda.h); others are looked up
     /// as everywhere.
-    fn read(
-        state: &mut State,
-        event: Self::Given,
-        _: At,
-        _: Option<&Self>,
-    ) -> Answer<(Action, usize)> {
+    fn read(state: &mut State, event: Self::Given, _: At, _: Option<&Self>) -> Read {
         let event = event.given()?.address();
         state.event(event)?;
         Ok((if RECORDS { Action::RecordEvent(event) } else { Action::WaitEvent(event) }, 0))

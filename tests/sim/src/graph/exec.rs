@@ -8,7 +8,7 @@ use green_ctx_sys::{
 };
 
 use super::allocation::Allocate;
-use super::node::{Action, OTHER_KIND};
+use super::node::{Action, OTHER_KIND, Read};
 use super::user_object::Held;
 use super::{Graph, conditional, update};
 use crate::clock::Moment;
@@ -229,7 +229,7 @@ impl State {
         &mut self,
         exec: usize,
         node: usize,
-        read: impl FnOnce(&mut State, &Step) -> Answer<(Action, usize)>,
+        read: impl FnOnce(&mut State, &Step) -> Read,
     ) -> Answer {
         let flags = self.executable(exec)?.flags;
         let step = self.step(exec, node)?.clone();
@@ -341,8 +341,8 @@ pub(crate) fn upload(
     stream: Ptr<CUstream_st>,
 ) -> Answer {
     let mut state = driver.state();
-    state.executable(exec.address())?;
     let stream = state.stream(stream.address())?;
+    state.executable(exec.address())?;
     state.not_captured(stream)
 }
 

@@ -13,7 +13,7 @@ use super::kernel::Kernel;
 use super::kind::{At, Given, Kind, change, replace, write};
 use super::memcpy::Memcpy;
 use super::memset::Memset;
-use super::node::{Action, Node, OTHER_KIND, Place};
+use super::node::{Action, Node, OTHER_KIND, Place, Read};
 use super::{Owner, exec};
 use crate::callback::Callback;
 use crate::driver::Driver;
@@ -66,13 +66,13 @@ macro_rules! of_kind {
     };
 }
 
-fn read_as<K: Kind>(state: &mut State, params: Params, graph: usize) -> Answer<(Action, usize)> {
+fn read_as<K: Kind>(state: &mut State, params: Params, graph: usize) -> Read {
     let (given, context) = params.given::<K>()?;
     K::read(state, given, At::New { graph, context }, None)
 }
 
 /// Reads what a new node of a graph does.
-fn read(state: &mut State, params: Params, graph: usize) -> Answer<(Action, usize)> {
+fn read(state: &mut State, params: Params, graph: usize) -> Read {
     of_kind!(params.kind()?, read_as(state, params, graph),
         CUgraphNodeType::CU_GRAPH_NODE_TYPE_EMPTY => Ok((Action::Empty, 0)),
         CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH => match params.child()? {

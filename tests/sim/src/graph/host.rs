@@ -3,7 +3,7 @@
 use green_ctx_sys::{CUDA_HOST_NODE_PARAMS_v1, CUresult};
 
 use super::kind::{At, Kind};
-use super::node::{Action, Node};
+use super::node::{Action, Node, Read};
 use crate::callback::Callback;
 use crate::pointer::{Answer, Ptr};
 use crate::state::State;
@@ -16,12 +16,7 @@ impl Kind for Callback {
         if let Action::Host(callback) = action { Some(callback.clone()) } else { None }
     }
 
-    fn read(
-        _: &mut State,
-        params: Self::Given,
-        _: At,
-        _: Option<&Callback>,
-    ) -> Answer<(Action, usize)> {
+    fn read(_: &mut State, params: Self::Given, _: At, _: Option<&Self>) -> Read {
         let value = params.read()?;
         let function = value.fn_.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         Ok((Action::Host(Callback::host(function, params.held(value.userData))), 0))

@@ -2,7 +2,7 @@
 
 use green_ctx_sys::{CUctx_st, CUgraph_st, CUgraphExec_st, CUgraphNode_st, CUresult};
 
-use super::node::{Action, Node, OTHER_KIND, Place};
+use super::node::{Action, Node, OTHER_KIND, Place, Read};
 use crate::driver::Driver;
 use crate::pointer::{Answer, Ptr};
 use crate::state::State;
@@ -48,12 +48,7 @@ pub(crate) trait Kind: Sized {
     fn of(action: &Action) -> Option<Self>;
 
     /// Reads what a node is to do and in which context, in place of what it does at `present`.
-    fn read(
-        state: &mut State,
-        given: Self::Given,
-        at: At,
-        present: Option<&Self>,
-    ) -> Answer<(Action, usize)>;
+    fn read(state: &mut State, given: Self::Given, at: At, present: Option<&Self>) -> Read;
 
     /// Gives out the parameters of a node that does this.
     fn write(self, node: &mut Node, out: Ptr<Self::Params>) -> Answer;

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use green_ctx_sys::{CUDA_MEMCPY3D_v2, CUmemorytype, CUresult};
 
 use super::kind::{At, Kind};
-use super::node::{Action, Node};
+use super::node::{Action, Node, Read};
 use crate::pointer::{Answer, Ptr, invalid_if};
 use crate::state::State;
 use crate::work::{Copy, Place, Rows};
@@ -202,12 +202,7 @@ impl Kind for Memcpy {
         if let Action::Memcpy(memcpy) = action { Some(memcpy.clone()) } else { None }
     }
 
-    fn read(
-        state: &mut State,
-        params: Self::Given,
-        at: At,
-        present: Option<&Memcpy>,
-    ) -> Answer<(Action, usize)> {
+    fn read(state: &mut State, params: Self::Given, at: At, present: Option<&Self>) -> Read {
         let memcpy = Memcpy::parse(state, params)?;
         let same = present.is_some_and(|present| memcpy.is_like(present));
         if let (At::Step { .. }, Some(present), false) = (at, present, same) {

@@ -3,7 +3,7 @@
 use green_ctx_sys::{CUDA_MEMSET_NODE_PARAMS_v1, CUresult};
 
 use super::kind::{At, Kind};
-use super::node::{Action, Node};
+use super::node::{Action, Node, Read};
 use crate::pointer::{Answer, Ptr, invalid_if};
 use crate::state::State;
 use crate::work::{Fill, Rows};
@@ -87,12 +87,7 @@ impl Kind for Memset {
         if let Action::Memset(memset) = action { Some(memset.clone()) } else { None }
     }
 
-    fn read(
-        state: &mut State,
-        params: Self::Given,
-        at: At,
-        present: Option<&Memset>,
-    ) -> Answer<(Action, usize)> {
+    fn read(state: &mut State, params: Self::Given, at: At, present: Option<&Self>) -> Read {
         let memset = Memset::parse(state, params)?;
         let same = present == Some(&memset);
         Ok((Action::Memset(memset), at.context(state, same)?))

@@ -54,6 +54,9 @@ pub(crate) enum Action {
     RecordEvent(usize),
 }
 
+/// What a node is to do, and the handle of its context, 0 for none; read from parameters.
+pub(crate) type Read = Answer<(Action, usize)>;
+
 impl Action {
     /// The device of the context whose local memory a kernel needs that does it: the program's, or the
     /// driver's, which copies within the memory of a context and fills rows of it, whichever the
@@ -221,11 +224,7 @@ impl Place {
     }
 
     /// Adds a node here, which does what `action` reads.
-    pub(super) fn add(
-        self,
-        driver: &Driver,
-        action: impl FnOnce(&mut State) -> Answer<(Action, usize)>,
-    ) -> Answer {
+    pub(super) fn add(self, driver: &Driver, action: impl FnOnce(&mut State) -> Read) -> Answer {
         let mut state = driver.state();
         let graph = self.graph.address();
         state.graph(graph)?;

@@ -19,12 +19,13 @@ struct Area {
 /// Fills in the order of a stream that was looked up already; returns whether the work is under way.
 fn submit(
     driver: &Driver,
-    state: MutexGuard<'_, State>,
+    mut state: MutexGuard<'_, State>,
     stream: usize,
     to: u64,
     pattern: &[u8],
     area: Area,
 ) -> Answer<bool> {
+    state.capturing(stream)?;
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
     let Area { height, .. } = area;
     let width = area.width.checked_mul(pattern.len());

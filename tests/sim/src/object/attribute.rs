@@ -77,7 +77,7 @@ pub(crate) fn copy(driver: &Driver, to: Ptr<CUstream_st>, from: Ptr<CUstream_st>
     let mut state = driver.state();
     let (to, from) = (state.stream(to.address())?, state.stream(from.address())?);
     state.capturing(to)?;
-    state.own_capture(from)?;
+    state.capturing(from)?;
     let Stream { context, policy, priority, .. } = state.streams[&from];
     invalid_if(state.streams[&to].context != context)?;
     if let Some(to) = state.streams.get_mut(&to) {

@@ -377,7 +377,7 @@ pub(crate) fn end(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<*mut CUgra
 /// Sets what captures may forbid the calling thread, and reports what it was. A number that is no
 /// mode is taken, as recorded.
 pub(crate) fn exchange_mode(driver: &Driver, mode: Ptr<CUstreamCaptureMode>) -> Answer {
-    let wanted = mode.read()?;
+    let wanted = mode.followed().read()?;
     let mut state = driver.state();
     let former = std::mem::replace(&mut state.thread().capture_mode, wanted.0);
     mode.write(CUstreamCaptureMode(former))

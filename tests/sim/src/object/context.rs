@@ -309,8 +309,8 @@ impl State {
     /// Makes what is submitted to the streams of a context from now on wait for an event. Streams
     /// that are created later do not wait, as recorded.
     pub(crate) fn fence_context(&mut self, handle: usize, event: usize) -> Answer {
-        self.event(event)?;
         self.not_capturing(handle)?;
+        self.event(event)?;
         if let Some(capture) =
             self.events[&event].captured.as_ref().map(|captured| captured.capture)
         {

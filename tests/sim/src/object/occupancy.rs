@@ -227,7 +227,7 @@ pub(crate) fn available_dynamic_shared(
     block: i32,
 ) -> Answer {
     let mut state = driver.state();
-    out.given()?;
+    let out = out.followed();
     let limits = state.limits_here(function)?;
     let sm = state.sm;
     let most = sm.blocks(&limits, threads(block)?, 0);
@@ -320,7 +320,7 @@ pub(crate) fn max_active_clusters(
     out.write(state.clusters(stream, &limits, &shape, size) as i32)
 }
 
-/// The largest power of two of which at least one cluster fits. The size of the cluster that the
+/// The largest size up to 16 of which at least one cluster fits. The size of the cluster that the
 /// kernel requires does not count, as recorded, nor that of the one in the configuration (header).
 pub(crate) fn max_potential_cluster_size(
     driver: &Driver,
@@ -330,12 +330,9 @@ pub(crate) fn max_potential_cluster_size(
 ) -> Answer {
     let (state, stream, shape, limits) = clusters_of(driver, out, function, config)?;
     shape.check_sides()?;
-    let most = limits.cluster_size.min(state.profile.topology.sm_count);
-    let sizes = std::iter::successors(Some(1_u32), |size| size.checked_mul(2));
-    let fitting = sizes
-        .take_while(|size| *size <= most)
-        .filter(|size| state.clusters(stream, &limits, &shape, *size) > 0);
-    out.write(fitting.last().unwrap_or(0) as i32)
+    let most = limits.cluster_size.min(16);
+    let fits = |size: &u32| state.clusters(stream, &limits, &shape, *size) > 0;
+    out.write((1..=most).rev().find(fits).unwrap_or(0) as i32)
 }
 
 impl State {

@@ -392,7 +392,7 @@ pub(crate) fn get_ctx_v2(
     state.capturing(handle)?;
     let context = state.streams[&handle].context;
     let Context { green, device, .. } = state.contexts[&context];
-    out.write(handle::pointer(state.devices[device].primary))?;
+    out.write_if_given(handle::pointer(state.devices[device].primary));
     green_out.write_if_given(if green { handle::pointer(context) } else { std::ptr::null_mut() });
     Ok(())
 }
