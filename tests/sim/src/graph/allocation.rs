@@ -11,6 +11,7 @@ use green_ctx_sys::{
     CUmemLocation_st__bindgen_ty_1, CUmemLocationType, CUmemPoolProps, CUresult,
 };
 
+use super::edge::Edge;
 use super::exec::{AUTO_FREE, Plan};
 use super::kind::{At, Kind};
 use super::node::{Action, Node, Read};
@@ -38,6 +39,7 @@ impl Allocate {
         device: usize,
         bytes: usize,
         kind: CUmemAllocationType,
+        after: &[Edge],
     ) -> Answer<Allocate> {
         let of = match kind {
             CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED => memory::Kind::Device,
@@ -47,7 +49,10 @@ impl Allocate {
             }
             _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         };
-        let address = state.reserve(device, bytes, of)?;
+        let address = match state.freed_before(after, bytes, device) {
+            Some(address) => address,
+            None => state.reserve(device, bytes, of)?,
+        };
         Ok(Allocate { address, bytes, device, kind, freed_within: None })
     }
 }
@@ -55,25 +60,58 @@ impl Allocate {
 /// Reads what a node frees: memory that a node allocates, of this graph or another. As recorded, a
 /// graph frees it once, and need not do so after it was allocated.
 pub(crate) fn read_free(state: &State, address: u64, graph: usize) -> Answer<Action> {
-    let may = state.nodes.values().all(|node| match node.action {
-        Action::Allocate(Allocate { address: own, freed_within: Some(within), .. }) => {
-            own != address || !within && node.graph != graph
+    let owner = state.owner(address);
+    let since = owner.map_or(0, |(node, ..)| node);
+    let freed = |(node, of): (&usize, &Node)| {
+        *node > since && of.graph == graph && matches!(of.action, Action::Free(it) if it == address)
+    };
+    let may = match owner {
+        Some((_, here, allocate)) => {
+            allocate.freed_within.is_none_or(|within| !within && here != graph)
         }
-        Action::Free(freed) => freed != address || node.graph != graph,
-        _ => true,
-    });
-    let mut steps = state.executables.values().flat_map(|exec| exec.plan.all());
-    let frees_itself = steps.any(|step| match step.action {
-        Action::Allocate(Allocate { address: own, freed_within, .. }) => {
-            own == address && freed_within == Some(true)
-        }
-        _ => false,
-    });
-    invalid_if(frees_itself || !may || state.is_reserved_memory_there(address).is_none())?;
+        None => state.executables.values().flat_map(|exec| exec.plan.all()).all(|step| {
+            !matches!(step.action, Action::Allocate(Allocate { address: own, freed_within, .. })
+                if own == address && freed_within == Some(true))
+        }),
+    };
+    let known = state.is_reserved_memory_there(address).is_some();
+    invalid_if(!may || !known || state.nodes.iter().any(freed))?;
     Ok(Action::Free(address))
 }
 
 impl State {
+    /// The node that has an address, with its graph: of those that got it one after the other the last.
+    fn owner(&self, address: u64) -> Option<(usize, usize, Allocate)> {
+        let of = |(node, of): (&usize, &Node)| match of.action {
+            Action::Allocate(it) if it.address == address => Some((*node, of.graph, it)),
+            _ => None,
+        };
+        self.nodes.iter().filter_map(of).max_by_key(|(node, ..)| *node)
+    }
+
+    /// An address for a node that comes after others: one of their graph that they free, as recorded,
+    /// unless it was too small or another node got it.
+    fn freed_before(&self, after: &[Edge], bytes: usize, device: usize) -> Option<u64> {
+        let mut before: Vec<usize> = after.iter().map(|edge| edge.node).collect();
+        let mut next = 0;
+        while let Some(&handle) = before.get(next) {
+            let node = self.nodes.get(&handle)?;
+            if let Action::Free(address) = node.action
+                && let Some((owner, graph, allocate)) = self.owner(address)
+                && owner < handle
+                && graph == node.graph
+                && device == allocate.device
+                && bytes <= allocate.bytes
+            {
+                return Some(address);
+            }
+            let further = node.after.iter().map(|edge| edge.node);
+            before.extend(further.filter(|node| !before.contains(node)).collect::<Vec<_>>());
+            next += 1;
+        }
+        None
+    }
+
     /// Notes that a graph is to free memory, or an executable in its place.
     pub(super) fn note_free(&mut self, address: u64, graph: Option<usize>) {
         for node in self.nodes.values_mut() {
@@ -134,14 +172,15 @@ impl Kind for Allocate {
 
     /// Writes the address, too, that the node has from now on. That other devices reach the memory is
     /// not simulated.
-    fn read(state: &mut State, params: Self::Given, _: At, _: Option<&Self>) -> Read {
+    fn read(state: &mut State, params: Self::Given, at: At<'_>, _: Option<&Self>) -> Read {
         let value = params.read()?;
         let CUmemPoolProps { allocType, handleTypes, .. } = value.poolProps;
         let location = params.cast::<u8>().element(std::mem::offset_of!(CUmemPoolProps, location));
         let device = device_at(state, location.cast())?;
         invalid_if(handleTypes != CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE)?;
         refuse_if(value.accessDescCount != 0, CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
-        let node = Allocate::new(state, device, value.bytesize, allocType)?;
+        let At::New { after, .. } = at else { return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) };
+        let node = Allocate::new(state, device, value.bytesize, allocType, after)?;
         params.write(CUDA_MEM_ALLOC_NODE_PARAMS { dptr: node.address, ..value })?;
         Ok((Action::Allocate(node), 0))
     }
@@ -180,7 +219,7 @@ impl Kind for Free {
         if let Action::Free(address) = action { Some(Free(*address)) } else { None }
     }
 
-    fn read(state: &mut State, address: u64, at: At, _: Option<&Self>) -> Read {
+    fn read(state: &mut State, address: u64, at: At<'_>, _: Option<&Self>) -> Read {
         let At::New { graph, .. } = at else { return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) };
         let freed = read_free(state, address, graph);
         // As recorded, the graph counts as one of memory even where this is refused, and the node, too.

@@ -22,7 +22,7 @@ impl Kind for Child {
     }
 
     /// Copies the graph. One that is to be its own child ends the process, as recorded.
-    fn read(state: &mut State, child: Self::Given, at: At, _: Option<&Self>) -> Read {
+    fn read(state: &mut State, child: Self::Given, at: At<'_>, _: Option<&Self>) -> Read {
         let At::New { graph, .. } = at else { return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) };
         if child.address() == graph {
             crash::segmentation_fault();

@@ -133,7 +133,7 @@ impl super::kind::Kind for Conditional {
     }
 
     /// Makes the bodies of a new node, too.
-    fn read(state: &mut State, params: Self::Given, at: At, _: Option<&Self>) -> Read {
+    fn read(state: &mut State, params: Self::Given, at: At<'_>, _: Option<&Self>) -> Read {
         let At::New { graph, .. } = at else { return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) };
         let given = params.read()?;
         let context = given.ctx.addr();

@@ -29,7 +29,7 @@ impl<const RECORDS: bool> Kind for EventNode<RECORDS> {
 
     /// A null handle is an invalid value like every parameter of a node (cuda.h); others are looked up
     /// as everywhere.
-    fn read(state: &mut State, event: Self::Given, _: At, _: Option<&Self>) -> Read {
+    fn read(state: &mut State, event: Self::Given, _: At<'_>, _: Option<&Self>) -> Read {
         let event = event.given()?.address();
         state.event(event)?;
         Ok((if RECORDS { Action::RecordEvent(event) } else { Action::WaitEvent(event) }, 0))

@@ -8,6 +8,7 @@ use green_ctx_sys::{
 use super::allocation::{Allocate, Free};
 use super::child::Child;
 use super::conditional::Conditional;
+use super::edge::Edge;
 use super::event::{Record, Wait};
 use super::kernel::Kernel;
 use super::kind::{At, Given, Kind, change, replace, write};
@@ -66,26 +67,26 @@ macro_rules! of_kind {
     };
 }
 
-fn read_as<K: Kind>(state: &mut State, params: Params, graph: usize) -> Read {
+fn read_as<K: Kind>(state: &mut State, params: Params, graph: usize, after: &[Edge]) -> Read {
     let (given, context) = params.given::<K>()?;
-    K::read(state, given, At::New { graph, context }, None)
+    K::read(state, given, At::New { graph, context, after }, None)
 }
 
 /// Reads what a new node of a graph does.
-fn read(state: &mut State, params: Params, graph: usize) -> Read {
-    of_kind!(params.kind()?, read_as(state, params, graph),
+fn read(state: &mut State, params: Params, graph: usize, after: &[Edge]) -> Read {
+    of_kind!(params.kind()?, read_as(state, params, graph, after),
         CUgraphNodeType::CU_GRAPH_NODE_TYPE_EMPTY => Ok((Action::Empty, 0)),
         CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH => match params.child()? {
-            (_, CLONE) => read_as::<Child>(state, params, graph),
+            (_, CLONE) => read_as::<Child>(state, params, graph, after),
             // A graph cannot be its own child, which moving it could make of it.
             (child, MOVE) if child != graph => Ok((Action::Child(take(state, child)?), 0)),
             _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         },
         CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL => {
-            read_as::<Conditional>(state, params, graph)
+            read_as::<Conditional>(state, params, graph, after)
         },
-        CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_ALLOC => read_as::<Allocate>(state, params, graph),
-        CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_FREE => read_as::<Free>(state, params, graph),
+        CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_ALLOC => read_as::<Allocate>(state, params, graph, after),
+        CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_FREE => read_as::<Free>(state, params, graph, after),
         // Semaphores and batches of operations on memory are not simulated. Without a first member
         // they are invalid, as recorded of batches, and so are numbers that no header knows.
         kind => {
@@ -113,7 +114,7 @@ pub(crate) fn add(
     params: Ptr<CUgraphNodeParams>,
 ) -> Answer {
     let place = Place { edges: edges.cast(), ..Place::new(out, graph, after, count) };
-    place.add(driver, |state| read(state, Params(params), graph.address()))
+    place.add(driver, |state, after| read(state, Params(params), graph.address(), after))
 }
 
 /// Refuses parameters of another kind than a node's.

@@ -16,7 +16,7 @@ impl Kind for Callback {
         if let Action::Host(callback) = action { Some(callback.clone()) } else { None }
     }
 
-    fn read(_: &mut State, params: Self::Given, _: At, _: Option<&Self>) -> Read {
+    fn read(_: &mut State, params: Self::Given, _: At<'_>, _: Option<&Self>) -> Read {
         let value = params.read()?;
         let function = value.fn_.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         Ok((Action::Host(Callback::host(function, params.held(value.userData))), 0))

@@ -185,7 +185,7 @@ impl Kind for Kernel {
     /// function of a library's kernel brings the `CUkernel` with it. A `CUkernel` that was cast
     /// is none here, though it can be launched and captured. To name a function for a node that there
     /// is where no context is current ends the process, as recorded.
-    fn read(state: &mut State, params: Self::Given, at: At, present: Option<&Self>) -> Read {
+    fn read(state: &mut State, params: Self::Given, at: At<'_>, present: Option<&Self>) -> Read {
         let value = params.read()?;
         let (func, kern) = (value.func.addr(), value.kern.addr());
         if func != 0 && matches!(at, At::Node { .. }) && state.current_handle().is_none() {

@@ -2,6 +2,7 @@
 
 use green_ctx_sys::{CUctx_st, CUgraph_st, CUgraphExec_st, CUgraphNode_st, CUresult};
 
+use super::edge::Edge;
 use super::node::{Action, Node, OTHER_KIND, Place, Read};
 use crate::driver::Driver;
 use crate::pointer::{Answer, Ptr};
@@ -48,7 +49,7 @@ pub(crate) trait Kind: Sized {
     fn of(action: &Action) -> Option<Self>;
 
     /// Reads what a node is to do and in which context, in place of what it does at `present`.
-    fn read(state: &mut State, given: Self::Given, at: At, present: Option<&Self>) -> Read;
+    fn read(state: &mut State, given: Self::Given, at: At<'_>, present: Option<&Self>) -> Read;
 
     /// Gives out the parameters of a node that does this.
     fn write(self, node: &mut Node, out: Ptr<Self::Params>) -> Answer;
@@ -56,16 +57,16 @@ pub(crate) trait Kind: Sized {
 
 /// What parameters are read for, with the handle of the context that is named, 0 for none.
 #[derive(Clone, Copy)]
-pub(crate) enum At {
-    /// A new node of a graph.
-    New { graph: usize, context: usize },
+pub(crate) enum At<'a> {
+    /// A new node of a graph, after others.
+    New { graph: usize, context: usize, after: &'a [Edge] },
     /// A node that there is. Some functions cannot name a context.
     Node { context: Option<usize> },
     /// A node of an executable graph, in a context of its own.
     Step { own: usize, context: usize },
 }
 
-impl At {
+impl At<'_> {
     /// The context of a copy or a fill, which is `same` as the one that is there.
     ///
     /// Of a new node a null context is accepted, as recorded, and means the current one (which is not).
@@ -108,8 +109,10 @@ pub(crate) fn add_in<K: Kind>(
     given: K::Given,
     context: Ptr<CUctx_st>,
 ) -> Answer {
-    let at = At::New { graph: graph.address(), context: context.address() };
-    Place::new(out, graph, after, count).add(driver, |state| K::read(state, given, at, None))
+    let (place, context) = (Place::new(out, graph, after, count), context.address());
+    place.add(driver, |state, after| {
+        K::read(state, given, At::New { graph: graph.address(), context, after }, None)
+    })
 }
 
 pub(crate) fn get<K: Kind>(

@@ -202,7 +202,7 @@ impl Kind for Memcpy {
         if let Action::Memcpy(memcpy) = action { Some(memcpy.clone()) } else { None }
     }
 
-    fn read(state: &mut State, params: Self::Given, at: At, present: Option<&Self>) -> Read {
+    fn read(state: &mut State, params: Self::Given, at: At<'_>, present: Option<&Self>) -> Read {
         let memcpy = Memcpy::parse(state, params)?;
         let same = present.is_some_and(|present| memcpy.is_like(present));
         if let (At::Step { .. }, Some(present), false) = (at, present, same) {

@@ -87,7 +87,7 @@ impl Kind for Memset {
         if let Action::Memset(memset) = action { Some(memset.clone()) } else { None }
     }
 
-    fn read(state: &mut State, params: Self::Given, at: At, present: Option<&Self>) -> Read {
+    fn read(state: &mut State, params: Self::Given, at: At<'_>, present: Option<&Self>) -> Read {
         let memset = Memset::parse(state, params)?;
         let same = present == Some(&memset);
         Ok((Action::Memset(memset), at.context(state, same)?))

@@ -224,13 +224,17 @@ impl Place {
     }
 
     /// Adds a node here, which does what `action` reads.
-    pub(super) fn add(self, driver: &Driver, action: impl FnOnce(&mut State) -> Read) -> Answer {
+    pub(super) fn add(
+        self,
+        driver: &Driver,
+        action: impl FnOnce(&mut State, &[Edge]) -> Read,
+    ) -> Answer {
         let mut state = driver.state();
         let graph = self.graph.address();
         state.graph(graph)?;
         self.out.given()?;
         let after = state.dependencies(graph, self.after, self.edges, self.count)?;
-        let (action, context) = action(&mut state)?;
+        let (action, context) = action(&mut state, &after)?;
         let node = state.add_node(graph, action, context, after, 0);
         self.out.write(handle::pointer(node))
     }
@@ -243,7 +247,7 @@ pub(crate) fn add_empty(
     after: Ptr<*mut CUgraphNode_st>,
     count: usize,
 ) -> Answer {
-    Place::new(out, graph, after, count).add(driver, |_| Ok((Action::Empty, 0)))
+    Place::new(out, graph, after, count).add(driver, |_, _| Ok((Action::Empty, 0)))
 }
 
 pub(crate) fn get_type(

@@ -264,7 +264,7 @@ pub(crate) fn allocate(
     }
     let device = state.pools.giving(pool)?.device;
     let kind = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
-    let node = Allocate::new(&mut state, device, len, kind)?;
+    let node = Allocate::new(&mut state, device, len, kind, &[])?;
     state.capture_action(stream, Action::Allocate(node), 0)?;
     out.write(node.address)
 }
