@@ -27,7 +27,7 @@ use green_ctx_sys::{CUgraph_st, CUgraphNode_st, CUresult};
 
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if, valid};
 use crate::state::State;
 
 use edge::Edge;
@@ -78,7 +78,7 @@ impl State {
 
     /// The graph with this handle.
     pub(crate) fn graph(&self, handle: usize) -> Answer<&Graph> {
-        self.graphs.get(&handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+        valid(self.graphs.get(&handle))
     }
 
     /// Removes a graph with its nodes, and theirs.
@@ -211,7 +211,7 @@ pub(crate) fn find_in_clone(
         state.nodes.get(node).is_some_and(|node| node.original == original.address())
     };
     let found = clone.nodes.iter().find(is_clone);
-    out.write(handle::pointer(*found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?))
+    out.write(handle::pointer(*valid(found)?))
 }
 
 pub(crate) fn get_nodes(

@@ -20,7 +20,7 @@ use green_ctx_sys::CUresult;
 use crate::effects::Effect;
 use crate::memory::advice::Advice;
 use crate::memory::backing::Memory;
-use crate::pointer::{Answer, invalid_if, refuse_if};
+use crate::pointer::{Answer, invalid_if, refuse_if, valid};
 use crate::race::{Accessor, History};
 use crate::state::State;
 use crate::work::Turn;
@@ -219,8 +219,8 @@ impl State {
     /// [`drop_memory`]: State::drop_memory
     fn release(&mut self, address: u64) -> Answer<usize> {
         let allocation = self.memory.get_mut(&address);
-        let allocation = allocation.filter(|allocation| !allocation.freed && !allocation.of_module);
-        let allocation = allocation.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let allocation =
+            valid(allocation.filter(|allocation| !allocation.freed && !allocation.of_module))?;
         allocation.freed = true;
         if allocation.kind == Kind::Device {
             self.devices[allocation.device].allocated -= allocation.memory.len() as u64;
@@ -287,8 +287,7 @@ impl State {
         if len == 0 {
             return Ok(&[]);
         }
-        let found = self.memory(address, len).map(|(_, bytes)| bytes);
-        found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+        valid(self.memory(address, len).map(|(_, bytes)| bytes))
     }
 
     /// Refuses memory that a node cannot be about: none, and none that another node allocates.

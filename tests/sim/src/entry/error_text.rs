@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use green_ctx_sys::CUresult;
 
 use crate::driver::Driver;
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, valid};
 
 /// Above every status of CUDA 13.5.
 const END: u32 = 1000;
@@ -65,7 +65,7 @@ fn name(status: CUresult) -> Option<&'static CStr> {
 
 fn give(out: Ptr<*const c_char>, text: Option<&'static CStr>) -> Answer {
     out.followed().write(text.map_or(std::ptr::null(), CStr::as_ptr))?;
-    text.map(drop).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    valid(text.map(drop))
 }
 
 pub(crate) fn get_name(_driver: &Driver, status: CUresult, out: Ptr<*const c_char>) -> Answer {

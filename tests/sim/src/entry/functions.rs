@@ -510,13 +510,13 @@ handlers! {
     cuGraphGetEdges_v2 => graph::edge::get_all;
     cuGraphNodeGetType => graph::node::get_type;
     cuGraphNodeGetDependencies => |driver, node, out, count| {
-        graph::edge::get_dependencies(driver, node, out, Ptr::null(), count)
+        graph::edge::get_of_node::<true>(driver, node, out, Ptr::null(), count)
     };
-    cuGraphNodeGetDependencies_v2 => graph::edge::get_dependencies;
+    cuGraphNodeGetDependencies_v2 => graph::edge::get_of_node::<true>;
     cuGraphNodeGetDependentNodes => |driver, node, out, count| {
-        graph::edge::get_dependents(driver, node, out, Ptr::null(), count)
+        graph::edge::get_of_node::<false>(driver, node, out, Ptr::null(), count)
     };
-    cuGraphNodeGetDependentNodes_v2 => graph::edge::get_dependents;
+    cuGraphNodeGetDependentNodes_v2 => graph::edge::get_of_node::<false>;
     cuGraphAddDependencies => |driver, graph, from, to, count| {
         graph::edge::add(driver, graph, from, to, Ptr::null(), count)
     };

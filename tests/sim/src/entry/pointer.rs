@@ -21,6 +21,11 @@ pub(crate) fn invalid_if(wrong: bool) -> Answer {
     refuse_if(wrong, CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
+/// The value, or `CUDA_ERROR_INVALID_VALUE`.
+pub(crate) fn valid<T>(value: Option<T>) -> Answer<T> {
+    value.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
 /// A pointer that a C caller gave: null, a handle that is never followed, or valid for what the
 /// header says that the function reads and writes there.
 pub(crate) struct Ptr<T>(*mut T);
@@ -199,10 +204,7 @@ impl Ptr<c_char> {
 
     /// Writes `text` and its end into a buffer of `len` bytes, cut short where it does not fit.
     pub(crate) fn write_str(self, text: &str, len: i32) -> Answer {
-        let len = usize::try_from(len)
-            .ok()
-            .filter(|&len| len > 0)
-            .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let len = valid(usize::try_from(len).ok().filter(|&len| len > 0))?;
         let mut bytes = text.as_bytes()[..text.len().min(len - 1)].to_vec();
         bytes.push(0);
         self.write_bytes(&bytes)

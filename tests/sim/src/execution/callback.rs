@@ -6,7 +6,7 @@ use green_ctx_sys::{CUhostFn, CUresult, CUstream, CUstream_st, CUstreamCallback}
 
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Kept, Ptr, invalid_if};
+use crate::pointer::{Answer, Kept, Ptr, invalid_if, valid};
 use crate::work::{self, Work};
 
 /// A function of the program and what it is called with.
@@ -86,7 +86,7 @@ pub(crate) fn add(
     let mut state = driver.state();
     invalid_if(flags != 0)?;
     let handle = state.stream(stream.address())?;
-    let function = function.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let function = valid(function)?;
     // A callback cannot be captured (cuda.h, `cuStreamAddCallback`).
     state.not_captured(handle)?;
     let function = Function::Stream(function, stream.address());
@@ -103,7 +103,7 @@ pub(crate) fn launch(
 ) -> Answer {
     let mut state = driver.state();
     let handle = state.stream(stream.address())?;
-    let function = function.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let function = valid(function)?;
     let callback = Callback::host(function, user_data);
     work::submit(driver, state, handle, Work::Call(callback)).map(drop)
 }

@@ -16,7 +16,7 @@ use super::kind::At;
 use super::node::{Action, Node, Read};
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr, invalid_if};
+use crate::pointer::{Answer, Ptr, invalid_if, valid};
 use crate::state::State;
 
 /// `CU_GRAPH_COND_ASSIGN_DEFAULT`: each launch begins with the value that the handle was made with.
@@ -141,8 +141,7 @@ impl super::kind::Kind for Conditional {
         invalid_if(!size_fits(state, given.type_, given.size))?;
         let condition = usize::try_from(given.handle).unwrap_or(0);
         let within = state.outermost(graph);
-        let found = state.conditions.get_mut(&condition);
-        let found = found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let found = valid(state.conditions.get_mut(&condition))?;
         let here = [within, graph].contains(&found.graph) && found.context == context;
         invalid_if(found.taken || !here)?;
         found.taken = true;

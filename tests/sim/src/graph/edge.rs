@@ -132,7 +132,8 @@ pub(crate) fn get_all(
     if to.is_null() { Ok(()) } else { fill(&heads, to, room) }
 }
 
-pub(crate) fn get_dependencies(
+/// The edges to a node, or those from it.
+pub(crate) fn get_of_node<const TO_IT: bool>(
     driver: &Driver,
     node: Ptr<CUgraphNode_st>,
     out: Ptr<*mut CUgraphNode_st>,
@@ -140,18 +141,8 @@ pub(crate) fn get_dependencies(
     count: Ptr<usize>,
 ) -> Answer {
     let state = driver.state();
-    write_edges(&state.node(node.address())?.after, out, data, count)
-}
-
-pub(crate) fn get_dependents(
-    driver: &Driver,
-    node: Ptr<CUgraphNode_st>,
-    out: Ptr<*mut CUgraphNode_st>,
-    data: Ptr<CUgraphEdgeData>,
-    count: Ptr<usize>,
-) -> Answer {
-    let state = driver.state();
-    write_edges(&state.node(node.address())?.before, out, data, count)
+    let node = state.node(node.address())?;
+    write_edges(if TO_IT { &node.after } else { &node.before }, out, data, count)
 }
 
 /// Changes the edges to nodes of a graph from others of it, one after the other. A mistake leaves

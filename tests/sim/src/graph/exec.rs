@@ -15,7 +15,7 @@ use crate::clock::Moment;
 use crate::context::KEEP_LOCAL_MEMORY;
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if, valid};
 use crate::state::State;
 
 /// The flags of instantiation (cuda.h, `CUgraphInstantiate_flags`).
@@ -122,14 +122,13 @@ impl Plan {
 impl State {
     /// The executable graph with this handle.
     pub(super) fn executable(&self, handle: usize) -> Answer<&Exec> {
-        self.executables.get(&handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+        valid(self.executables.get(&handle))
     }
 
     /// The step of a node in an executable graph. The node has to be there still, as recorded.
     fn step(&self, exec: usize, node: usize) -> Answer<&Step> {
         self.node(node)?;
-        let step = self.executable(exec)?.plan.find(node);
-        step.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+        valid(self.executable(exec)?.plan.find(node))
     }
 
     /// Brings the nodes of a graph into an order that its edges allow.
@@ -321,8 +320,7 @@ pub(crate) fn instantiate_with_params(
 /// Destroys an executable graph; a launch of it goes on.
 pub(crate) fn destroy(driver: &Driver, exec: Ptr<CUgraphExec_st>) -> Answer {
     let mut state = driver.state();
-    let removed = state.executables.remove(&exec.address());
-    let Exec { plan, done, .. } = removed.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let Exec { plan, done, .. } = valid(state.executables.remove(&exec.address()))?;
     state.let_go(plan, done.time);
     state.drop_unused_addresses();
     Ok(())
@@ -342,8 +340,8 @@ pub(crate) fn upload(
 ) -> Answer {
     let mut state = driver.state();
     let stream = state.stream(stream.address())?;
-    state.executable(exec.address())?;
-    state.not_captured(stream)
+    state.not_captured(stream)?;
+    state.executable(exec.address()).map(drop)
 }
 
 /// Replaces the parameters of all nodes of a child graph. Unlike an update of the whole, it counts

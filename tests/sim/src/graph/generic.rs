@@ -19,7 +19,7 @@ use super::{Owner, exec};
 use crate::callback::Callback;
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr, invalid_if};
+use crate::pointer::{Answer, Ptr, invalid_if, valid};
 use crate::state::State;
 
 /// The parameters behind a `CUgraphNodeParams`: the type at its start, the union 16 bytes on.
@@ -100,7 +100,7 @@ fn read(state: &mut State, params: Params, graph: usize, after: &[Edge]) -> Read
 fn take(state: &mut State, handle: usize) -> Answer<usize> {
     state.not_captured_into(handle)?;
     let graph = state.graphs.get_mut(&handle).filter(|graph| graph.is_of_program());
-    graph.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.owner = Owner::Node;
+    valid(graph)?.owner = Owner::Node;
     Ok(handle)
 }
 
@@ -180,7 +180,7 @@ pub(crate) fn get_params(
     out: Ptr<CUgraphNodeParams>,
 ) -> Answer {
     let mut state = driver.state();
-    let node = state.nodes.get_mut(&node.address()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let node = valid(state.nodes.get_mut(&node.address()))?;
     let kind = node.action.kind();
     out.cast::<[u8; 256]>().write([0; 256])?;
     out.cast().write(kind)?;

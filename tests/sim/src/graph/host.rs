@@ -1,11 +1,11 @@
 //! Nodes that call functions of the program.
 
-use green_ctx_sys::{CUDA_HOST_NODE_PARAMS_v1, CUresult};
+use green_ctx_sys::CUDA_HOST_NODE_PARAMS_v1;
 
 use super::kind::{At, Kind};
 use super::node::{Action, Node, Read};
 use crate::callback::Callback;
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, valid};
 use crate::state::State;
 
 impl Kind for Callback {
@@ -18,7 +18,7 @@ impl Kind for Callback {
 
     fn read(_: &mut State, params: Self::Given, _: At<'_>, _: Option<&Self>) -> Read {
         let value = params.read()?;
-        let function = value.fn_.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let function = valid(value.fn_)?;
         Ok((Action::Host(Callback::host(function, params.held(value.userData))), 0))
     }
 

@@ -1,11 +1,11 @@
 //! The kinds of nodes: what the functions for one kind and those for every kind have in common.
 
-use green_ctx_sys::{CUctx_st, CUgraph_st, CUgraphExec_st, CUgraphNode_st, CUresult};
+use green_ctx_sys::{CUctx_st, CUgraph_st, CUgraphExec_st, CUgraphNode_st};
 
 use super::edge::Edge;
 use super::node::{Action, Node, OTHER_KIND, Place, Read};
 use crate::driver::Driver;
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, valid};
 use crate::state::State;
 
 /// What the functions for one kind alone are given for parameters of type `P`.
@@ -121,8 +121,7 @@ pub(crate) fn get<K: Kind>(
     out: Ptr<K::Params>,
 ) -> Answer {
     let mut state = driver.state();
-    let node = state.nodes.get_mut(&node.address());
-    write::<K>(node.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?, out)
+    write::<K>(valid(state.nodes.get_mut(&node.address()))?, out)
 }
 
 pub(super) fn write<K: Kind>(node: &mut Node, out: Ptr<K::Params>) -> Answer {

@@ -6,7 +6,7 @@ use green_ctx_sys::{CUDA_MEMCPY3D_v2, CUmemorytype, CUresult};
 
 use super::kind::{At, Kind};
 use super::node::{Action, Node, Read};
-use crate::pointer::{Answer, Ptr, invalid_if};
+use crate::pointer::{Answer, Ptr, invalid_if, valid};
 use crate::state::State;
 use crate::work::{Copy, Place, Rows};
 
@@ -83,7 +83,7 @@ impl End {
 
     /// Refuses memory that is not there, and rows that overlap.
     fn check(&self, state: &State, size: [usize; 3]) -> Answer {
-        let end = self.end(size).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let end = valid(self.end(size))?;
         match (&self.place, self.row(0, 0)) {
             (Place::Device(address), Place::Device(first)) => {
                 let before = (first - address) as usize;

@@ -4,7 +4,7 @@ use green_ctx_sys::{CUDA_MEMSET_NODE_PARAMS_v1, CUresult};
 
 use super::kind::{At, Kind};
 use super::node::{Action, Node, Read};
-use crate::pointer::{Answer, Ptr, invalid_if};
+use crate::pointer::{Answer, Ptr, invalid_if, valid};
 use crate::state::State;
 use crate::work::{Fill, Rows};
 
@@ -51,11 +51,11 @@ impl Memset {
         if ![1, 2, 4].contains(&element) || value.width == 0 || value.height == 0 || !aligned() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        let row = value.width.checked_mul(element).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let row = valid(value.width.checked_mul(element))?;
         let pitch = value.pitch;
         invalid_if(value.height > 1 && (pitch < row || !pitch.is_multiple_of(element)))?;
         let rows = (value.height - 1).checked_mul(pitch).and_then(|rows| rows.checked_add(row));
-        state.node_target(value.dst, rows.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)?;
+        state.node_target(value.dst, valid(rows)?)?;
         Ok(Memset {
             to: value.dst,
             value: value.value.into(),

@@ -12,7 +12,7 @@ use super::read_list;
 use crate::callback::Callback;
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr, invalid_if};
+use crate::pointer::{Answer, Ptr, invalid_if, valid};
 use crate::state::State;
 use crate::work::Work;
 
@@ -131,7 +131,7 @@ pub(super) const OTHER_KIND: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 impl State {
     /// The node with this handle.
     pub(crate) fn node(&self, handle: usize) -> Answer<&Node> {
-        self.nodes.get(&handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+        valid(self.nodes.get(&handle))
     }
 
     /// Adds a node to a graph that was looked up already, perhaps as the clone of another.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Weak};
 
-use green_ctx_sys::{CUgraph_st, CUhostFn, CUresult};
+use green_ctx_sys::{CUgraph_st, CUhostFn};
 use parking_lot::Mutex;
 
 use super::exec::Plan;
@@ -17,7 +17,7 @@ use crate::callback::Callback;
 use crate::driver::Driver;
 use crate::effects::Effect;
 use crate::handle;
-use crate::pointer::{Answer, Ptr, invalid_if};
+use crate::pointer::{Answer, Ptr, invalid_if, valid};
 use crate::state::State;
 
 /// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`, which has to be given.
@@ -67,14 +67,13 @@ impl State {
     /// A user object that something holds.
     fn user_object(&self, handle: usize) -> Answer<Arc<UserObject>> {
         let known = self.user_objects.get(&handle);
-        known.and_then(|known| known.object.upgrade()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+        valid(known.and_then(|known| known.object.upgrade()))
     }
 
     /// Takes references from the program.
     fn take_own(&mut self, handle: usize, count: u32) -> Answer {
-        let known = self.user_objects.get_mut(&handle);
-        let known = known.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        known.count = known.count.checked_sub(count).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let known = valid(self.user_objects.get_mut(&handle))?;
+        known.count = valid(known.count.checked_sub(count))?;
         if known.count == 0 {
             known.own = None;
         }
@@ -111,7 +110,7 @@ pub(crate) fn create(
     let mut state = driver.state();
     out.given()?;
     check(count)?;
-    let destroy = destroy.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let destroy = valid(destroy)?;
     invalid_if(flags != NO_DESTRUCTOR_SYNC)?;
     driver.expect_callbacks();
     let destructor = Callback::destructor(destroy, data);
@@ -127,7 +126,7 @@ pub(crate) fn retain(driver: &Driver, object: Ptr<c_void>, count: u32) -> Answer
     check(count)?;
     let held = state.user_object(object.address())?;
     let Some(known) = state.user_objects.get_mut(&object.address()) else { return Ok(()) };
-    known.count = known.count.checked_add(count).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    known.count = valid(known.count.checked_add(count))?;
     known.own = Some(held);
     Ok(())
 }
@@ -169,11 +168,10 @@ pub(crate) fn release_from_graph(
     let mut state = driver.state();
     check(count)?;
     state.user_object(object.address())?;
-    let graph = state.graphs.get_mut(&graph.address());
-    let graph = graph.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let graph = valid(state.graphs.get_mut(&graph.address()))?;
     if let Some((_, references)) = graph.objects.0.get_mut(&object.address()) {
         let left = references.checked_sub(count);
-        *references = left.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        *references = valid(left)?;
     }
     graph.objects.0.retain(|_, (_, references)| *references > 0);
     Ok(())

@@ -10,7 +10,7 @@ use super::{Attributes, Function, Setting};
 use crate::driver::Driver;
 use crate::handle;
 use crate::image::KernelInfo;
-use crate::pointer::{Answer, Ptr};
+use crate::pointer::{Answer, Ptr, valid};
 use crate::state::State;
 
 /// What a `CUkernel` stands for.
@@ -126,7 +126,7 @@ pub(super) fn write_param(
     offset: Ptr<usize>,
     size: Ptr<usize>,
 ) -> Answer {
-    let param = info.params.get(index).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let param = valid(info.params.get(index))?;
     offset.write(param.offset)?;
     size.write_if_given(param.size);
     Ok(())

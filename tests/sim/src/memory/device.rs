@@ -6,7 +6,7 @@ use super::backing::Memory;
 use super::{Allocation, Kind};
 use crate::driver::Driver;
 use crate::graph::allocation;
-use crate::pointer::{Answer, Ptr, invalid_if};
+use crate::pointer::{Answer, Ptr, invalid_if, valid};
 use crate::race::Accessor;
 
 pub(crate) fn alloc(driver: &Driver, out: Ptr<u64>, len: usize) -> Answer {
@@ -41,8 +41,7 @@ pub(crate) fn free(driver: &Driver, address: u64) -> Answer {
     if state.forget_import(address) {
         return Ok(());
     }
-    let allocation = state.memory.get(&address).filter(|allocation| !allocation.on_host());
-    let allocation = allocation.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let allocation = valid(state.memory.get(&address).filter(|allocation| !allocation.on_host()))?;
     let ordered = allocation.pool.is_some() || allocation.of_graph;
     let device = state.release(address)?;
     let primary = state.devices[device].primary;

@@ -11,7 +11,7 @@ use green_ctx_sys::{
 use super::backing::Memory;
 use super::{Allocation, Kind};
 use crate::driver::Driver;
-use crate::pointer::{Answer, Ptr, invalid_if};
+use crate::pointer::{Answer, Ptr, invalid_if, valid};
 use crate::state::State;
 
 const ALLOC_FLAGS: u32 =
@@ -72,8 +72,8 @@ pub(crate) fn free(driver: &Driver, pointer: Ptr<c_void>) -> Answer {
         return Ok(());
     }
     state.current()?;
-    let base = state.host_memory(pointer.address(), Kind::Pinned);
-    state.give_up(base.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)
+    let base = valid(state.host_memory(pointer.address(), Kind::Pinned))?;
+    state.give_up(base)
 }
 
 /// The device reaches memory of the host at the host's own address.
@@ -97,18 +97,17 @@ pub(crate) fn get_flags(driver: &Driver, out: Ptr<u32>, pointer: Ptr<c_void>) ->
     let mut state = driver.state();
     state.current()?;
     let found = state.allocation(pointer.address() as u64);
-    let found = found.filter(|(_, allocation)| allocation.on_host());
-    let (_, allocation) = found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let (_, allocation) = valid(found.filter(|(_, allocation)| allocation.on_host()))?;
     out.write(allocation.flags | CU_MEMHOSTALLOC_DEVICEMAP)
 }
 
 pub(crate) fn register(driver: &Driver, pointer: Ptr<c_void>, len: usize, flags: u32) -> Answer {
     let mut state = driver.state();
     let device = state.current_device()?;
-    let start = pointer.not_null().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let start = valid(pointer.not_null())?;
     let base = pointer.address() as u64;
-    let end = base.checked_add(len as u64).filter(|_| len > 0 && flags & !REGISTER_FLAGS == 0);
-    let end = end.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let end =
+        valid(base.checked_add(len as u64).filter(|_| len > 0 && flags & !REGISTER_FLAGS == 0))?;
     let before = state.memory.range(..end).next_back();
     let meets = before.filter(|(start, allocation)| *start + allocation.len() as u64 > base);
     if let Some((_, allocation)) = meets {

@@ -9,7 +9,7 @@ use green_ctx_sys::{CUevent_st, CUipcEventHandle_st, CUipcMemHandle_st, CUresult
 
 use super::Kind;
 use crate::driver::Driver;
-use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if, valid};
 
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`, which has to be asked for (header).
 const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
@@ -50,12 +50,10 @@ pub(crate) fn get_memory(driver: &Driver, out: Ptr<CUipcMemHandle_st>, address: 
     let mut state = driver.state();
     state.current()?;
     out.given()?;
-    let allocation = state.allocation(address).map(|(_, allocation)| allocation);
-    let exported = allocation
-        .filter(|found| !found.freed)
-        .filter(|found| found.kind == Kind::Device && found.pool.is_none() && !found.of_module);
-    let id = exported.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.id;
-    out.write(CUipcMemHandle_st { reserved: handle(MEMORY, driver.slot, id) })
+    let (_, found) = valid(state.allocation(address))?;
+    let of_pool = found.pool.is_some();
+    invalid_if(found.freed || found.kind != Kind::Device || of_pool || found.of_module)?;
+    out.write(CUipcMemHandle_st { reserved: handle(MEMORY, driver.slot, found.id) })
 }
 
 /// The process that made a handle cannot open it.

@@ -6,7 +6,7 @@ use green_ctx_sys::{CUmemorytype, CUpointer_attribute, CUresult};
 
 use super::{Allocation, Kind};
 use crate::driver::Driver;
-use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if, valid};
 use crate::state::State;
 
 /// The last attribute that the recorded driver's header has.
@@ -131,7 +131,7 @@ pub(crate) fn get_attribute(
     out.given()?;
     refuse_if(is_unsimulated(attribute), CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
     let value = state.pointer_attribute(attribute, address);
-    value.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.write(out)
+    valid(value)?.write(out)
 }
 
 /// Several attributes at once, of which those without a value are given the default of their type
@@ -151,7 +151,7 @@ pub(crate) fn get_attributes(
     for index in 0..count as usize {
         let attribute = attributes.element(index).read()?;
         refuse_if(is_unsimulated(attribute), CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
-        let default = default_of(attribute).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let default = valid(default_of(attribute))?;
         let value = state.pointer_attribute(attribute, address);
         if value.is_none() && attribute == CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE {
             continue;

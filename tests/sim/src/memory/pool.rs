@@ -21,7 +21,7 @@ use crate::driver::Driver;
 use crate::graph::Action;
 use crate::graph::allocation::Allocate;
 use crate::handle::{self, Table};
-use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if, valid};
 use crate::race::Accessor;
 use crate::state::State;
 
@@ -156,8 +156,7 @@ impl Pools {
     }
 
     pub(super) fn get(&mut self, handle: usize) -> Answer<&mut Pool> {
-        let pool = self.table.get_mut(&handle).filter(|pool| !pool.destroyed);
-        pool.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+        valid(self.table.get_mut(&handle).filter(|pool| !pool.destroyed))
     }
 
     /// A pool that can be allocated from.

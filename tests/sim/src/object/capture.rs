@@ -13,7 +13,7 @@ use crate::graph::memcpy::Memcpy;
 use crate::graph::memset::Memset;
 use crate::graph::{Action, Owner};
 use crate::handle;
-use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if, valid};
 use crate::state::{State, thread};
 use crate::stream::NON_BLOCKING;
 use crate::work::Work;
@@ -232,8 +232,7 @@ impl State {
             return Ok(true);
         };
         // Of a capture that is over nothing is left to wait for, as recorded.
-        let capture = self.captures.get_mut(&captured.capture);
-        let capture = capture.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let capture = valid(self.captures.get_mut(&captured.capture))?;
         match into {
             None => {
                 capture.branches.push(Branch::new(stream, captured.last));

@@ -12,7 +12,7 @@ use crate::clock::{Moment, cost};
 use crate::crash;
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if, valid};
 use crate::resource::{Structure, Workqueue};
 use crate::settings;
 use crate::sm_set::SmSet;
@@ -273,8 +273,7 @@ impl State {
         let unsupported = limit == CUlimit::CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH
             && self.profile.compute_capability >= (9, 0);
         refuse_if(unsupported, CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT)?;
-        let limit = self.devices[device].limits.get_mut(limit.0 as usize);
-        limit.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+        valid(self.devices[device].limits.get_mut(limit.0 as usize))
     }
 
     /// Waits on the host for everything in a context.
@@ -310,17 +309,7 @@ impl State {
     /// that are created later do not wait, as recorded.
     pub(crate) fn fence_context(&mut self, handle: usize, event: usize) -> Answer {
         self.not_capturing(handle)?;
-        self.event(event)?;
-        if let Some(capture) =
-            self.events[&event].captured.as_ref().map(|captured| captured.capture)
-        {
-            // Of a capture that is over nothing is left to wait for.
-            invalid_if(!self.captures.contains_key(&capture))?;
-            return self
-                .invalidate_captures(&[capture])
-                .map_err(|_| CUresult::CUDA_ERROR_CAPTURED_EVENT);
-        }
-        let Some(recorded) = self.events[&event].recorded.clone() else { return Ok(()) };
+        let Some(recorded) = self.uncaptured(event)?.recorded.clone() else { return Ok(()) };
         self.hold_context(handle, &recorded);
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_void};
 use green_ctx_sys::{CUdevice_attribute, CUresult, CUuuid};
 
 use crate::driver::Driver;
-use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if, valid};
 use crate::profile::attribute;
 
 /// The PCI bus of the first device; each further device has the next.
@@ -79,7 +79,7 @@ pub(crate) fn get_attribute(
         }
         number => driver.spec.profile().attribute(number),
     };
-    out.write(value.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)
+    out.write(valid(value)?)
 }
 
 pub(crate) fn get_pci_bus_id(driver: &Driver, out: Ptr<c_char>, len: i32, ordinal: i32) -> Answer {
@@ -91,8 +91,7 @@ pub(crate) fn get_pci_bus_id(driver: &Driver, out: Ptr<c_char>, len: i32, ordina
 /// numbers, the first or the last of which may be left out.
 pub(crate) fn get_by_pci_bus_id(driver: &Driver, out: Ptr<i32>, id: Ptr<c_char>) -> Answer {
     out.given()?;
-    let [domain, bus, slot, function] =
-        parse_pci_bus_id(id.c_str()?.to_bytes()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let [domain, bus, slot, function] = valid(parse_pci_bus_id(id.c_str()?.to_bytes()))?;
     let count = driver.state().ordinals;
     let device = (0..count).find(|device| FIRST_BUS + device == bus);
     match device {

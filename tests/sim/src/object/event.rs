@@ -59,15 +59,15 @@ impl State {
         }
     }
 
-    /// The moment that an event stands for; it cannot be asked of one that a capture recorded.
-    fn reached(&mut self, handle: usize) -> Answer<Option<Moment>> {
-        let event = self.event(handle)?;
-        if let Some(captured) = &event.captured {
-            let capture = captured.capture;
-            self.invalidate_captures(&[capture])?;
-            return Ok(None);
+    /// The event of a handle, unless a capture recorded it. As recorded, one that is over leaves nothing
+    /// to ask of the event or to wait for.
+    pub(crate) fn uncaptured(&mut self, handle: usize) -> Answer<&Event> {
+        if let Some(capture) = self.event(handle)?.captured.as_ref().map(|it| it.capture) {
+            invalid_if(!self.captures.contains_key(&capture))?;
+            let captured = CUresult::CUDA_ERROR_CAPTURED_EVENT;
+            self.invalidate_captures(&[capture]).map_err(|_| captured)?;
         }
-        Ok(event.recorded.clone())
+        self.event(handle)
     }
 }
 
@@ -132,7 +132,8 @@ pub(crate) fn record_with_flags(
 
 pub(crate) fn query(driver: &Driver, event: Ptr<CUevent_st>) -> Answer {
     let mut state = driver.state();
-    let Some(moment) = state.reached(event.address())? else { return Ok(()) };
+    let event = state.uncaptured(event.address())?;
+    let Some(moment) = event.recorded.clone() else { return Ok(()) };
     if moment.time > state.now {
         state.now += cost::POLL;
         return Err(CUresult::CUDA_ERROR_NOT_READY);
@@ -143,9 +144,11 @@ pub(crate) fn query(driver: &Driver, event: Ptr<CUevent_st>) -> Answer {
 
 pub(crate) fn synchronize(driver: &Driver, event: Ptr<CUevent_st>) -> Answer {
     let mut state = driver.state();
-    if let Some(moment) = state.reached(event.address())? {
+    let event = state.uncaptured(event.address())?;
+    let device = event.device;
+    if let Some(moment) = event.recorded.clone() {
         state.wait_on_host(&moment);
-        state.unpoisoned(state.events[&event.address()].device)?;
+        state.unpoisoned(device)?;
     }
     Ok(())
 }
@@ -156,10 +159,10 @@ pub(crate) fn elapsed_time(
     start: Ptr<CUevent_st>,
     end: Ptr<CUevent_st>,
 ) -> Answer {
-    let state = driver.state();
+    let mut state = driver.state();
     out.given()?;
-    let time = |handle: usize| {
-        let event = state.event(handle)?;
+    let mut time = |handle: usize| {
+        let event = state.uncaptured(handle)?;
         match &event.recorded {
             Some(moment) if event.flags & DISABLE_TIMING == 0 => Ok((moment.time, event.device)),
             _ => Err(CUresult::CUDA_ERROR_INVALID_HANDLE),

@@ -13,7 +13,7 @@ use crate::driver::Driver;
 use crate::image::KernelInfo;
 use crate::launch::{Shape, check_cluster, read_config};
 use crate::library::Limits;
-use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if, valid};
 use crate::profile::attribute;
 use crate::state::State;
 use crate::topology;
@@ -195,8 +195,7 @@ impl State {
 }
 
 fn threads(threads: i32) -> Answer<u32> {
-    let threads = u32::try_from(threads).ok().filter(|&threads| threads > 0);
-    threads.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    valid(u32::try_from(threads).ok().filter(|&threads| threads > 0))
 }
 
 fn check_flags(flags: u32) -> Answer {
@@ -231,8 +230,7 @@ pub(crate) fn available_dynamic_shared(
     let limits = state.limits_here(function)?;
     let sm = state.sm;
     let most = sm.blocks(&limits, threads(block)?, 0);
-    let blocks = u32::try_from(blocks).ok().filter(|blocks| (1..=most).contains(blocks));
-    let blocks = blocks.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let blocks = valid(u32::try_from(blocks).ok().filter(|blocks| (1..=most).contains(blocks)))?;
     out.write(sm.available_shared(&limits, u64::from(blocks)) as usize)
 }
 

@@ -7,7 +7,6 @@ use std::collections::HashMap;
 
 use green_ctx_sys::{CUdevResource, CUdevResourceDesc_st, CUdevResourceType, CUresult};
 
-use crate::Profile;
 use crate::clock::cost;
 use crate::context::Partition;
 use crate::crash;
@@ -16,7 +15,7 @@ use crate::handle;
 use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::sm_set::SmSet;
 use crate::state::State;
-use crate::topology::{SplitError, is_fine, join};
+use crate::topology::{SplitError, Topology, is_fine, join};
 
 pub(crate) use structured::{Structure, split as split_structured};
 pub(crate) use workqueue::Workqueue;
@@ -156,10 +155,10 @@ impl State {
             put(&mut bytes, FLAGS, flags);
             put(&mut bytes, DOMAIN, domain);
         } else if resource.origin == Origin::Owner && self.version >= 13_000 {
-            let Profile { topology, min_partition, alignment, .. } = self.profile;
-            let fine = resource.loose.then_some(topology.fine_unit);
-            put(&mut bytes, MIN_PARTITION, fine.unwrap_or(*min_partition));
-            put(&mut bytes, ALIGNMENT, fine.unwrap_or(*alignment));
+            let Topology { fine_unit, coarse_unit, min_group, .. } = self.profile.topology;
+            let fine = resource.loose.then_some(fine_unit);
+            put(&mut bytes, MIN_PARTITION, fine.unwrap_or(min_group));
+            put(&mut bytes, ALIGNMENT, fine.unwrap_or(coarse_unit));
         }
         bytes
     }

@@ -364,6 +364,7 @@ pub(crate) fn get_device(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<i32
     let mut state = driver.state();
     let handle = state.stream(stream.address())?;
     state.not_captured(handle)?;
+    state.capturing(handle)?;
     let device = state.device_of_stream(handle);
     out.write(state.physical(device) as i32)
 }
@@ -408,6 +409,7 @@ pub(crate) fn get_green_ctx(
         return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
     }
     let handle = state.stream(address)?;
+    state.own_capture(handle)?;
     let context = state.streams[&handle].context;
     let green = state.contexts[&context].green;
     out.write(if green { handle::pointer(context) } else { std::ptr::null_mut() })

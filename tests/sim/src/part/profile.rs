@@ -54,10 +54,6 @@ pub struct Profile {
     pub green_context_bytes: u64,
     /// How the SMs are numbered and grouped.
     pub topology: Topology,
-    /// The smallest partition that the driver states, in SMs.
-    pub min_partition: u32,
-    /// The multiple of SMs that the driver states for partitions.
-    pub alignment: u32,
     /// The largest cluster that runs without opting in, in blocks; 1 on a part without clusters.
     pub max_cluster: u32,
     /// How fast the device sets and copies its memory.
@@ -155,7 +151,7 @@ mod tests {
 
     #[test]
     fn topologies_are_consistent() {
-        for Profile { name, topology, min_partition, alignment, .. } in Profile::all() {
+        for Profile { name, topology, .. } in Profile::all() {
             assert_eq!(topology.sm_count % topology.fine_unit, 0, "{name}");
             assert_eq!(topology.coarse_unit % topology.fine_unit, 0, "{name}");
             assert_eq!(topology.min_group % topology.coarse_unit, 0, "{name}");
@@ -165,8 +161,6 @@ mod tests {
             let mut sms: Vec<u32> = fine.by_ref().collect();
             sms.sort_unstable();
             assert!(sms.into_iter().eq(0..topology.sm_count), "{name}");
-            // What the driver states is what it does.
-            assert_eq!((*min_partition, *alignment), (topology.min_group, topology.coarse_unit));
         }
     }
 

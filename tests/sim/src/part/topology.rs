@@ -35,9 +35,10 @@ pub struct Topology {
     /// SMs of one TPC, the unit that the driver cuts with
     /// `CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING`.
     pub fine_unit: u32,
-    /// SMs of one unit of a split without that flag, and the alignment of its groups.
+    /// SMs of one unit of a split without that flag, the multiple that the driver states for partitions.
     pub coarse_unit: u32,
-    /// SMs of the smallest group of a split without that flag, a multiple of the coarse unit.
+    /// SMs of the smallest group of a split without that flag, a multiple of the coarse unit; the
+    /// smallest partition that the driver states.
     pub min_group: u32,
     /// The TPCs of each GPC, in the order of their numbers. A TPC that shares clusters with no other
     /// is a GPC of its own here.
@@ -45,7 +46,7 @@ pub struct Topology {
     /// The GPCs of each locality domain, one domain after the other; empty where the device is not
     /// divided into domains.
     pub domains: &'static [usize],
-    /// The order in which fine units are handed out, as ranges of TPC numbers.
+    /// The order in which fine units are handed out, as ranges of TPC numbers; empty where it is theirs.
     pub fine_order: &'static [(u32, u32)],
     /// Splits of the whole device whose groups are known and follow from no rule. Such splits of
     /// anything else fill their groups up in the order of the SMs, which no record says.
@@ -141,8 +142,9 @@ impl Topology {
 
     /// The SMs of each fine unit, in the order in which the driver hands them out.
     pub(crate) fn fine_units(&self) -> Vec<SmSet> {
-        let ranges = self.fine_order.iter();
-        ranges.flat_map(|&(start, end)| start..end).map(|tpc| self.tpc(tpc)).collect()
+        let all = [(0, self.sm_count / self.fine_unit)];
+        let ranges = if self.fine_order.is_empty() { &all } else { self.fine_order };
+        ranges.iter().flat_map(|&(start, end)| start..end).map(|tpc| self.tpc(tpc)).collect()
     }
 
     /// Splits `input` into at most `wanted` groups of at least `minimum` SMs, as
@@ -186,9 +188,6 @@ impl Topology {
         // SMs outside any whole unit fill groups up, but each group has at least one whole
         // unit: 132 SMs give fifteen groups of 8, not sixteen, and yet eight groups of 16.
         let most = (total / size).min(units.len() as u32);
-        if most == 0 {
-            return Err(SplitError::Size);
-        }
         let loose: Vec<u32> = loose.iter().collect();
         units.extend(
             loose.chunks_exact(unit as usize).map(|sms| sms.iter().copied().collect::<SmSet>()),

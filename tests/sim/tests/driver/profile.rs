@@ -22,14 +22,15 @@ fn machines(first: u32) -> impl Iterator<Item = (Spec, Machine)> {
 #[test]
 fn devices_are_what_their_profile_says() {
     for (spec, machine) in machines(0) {
-        let Profile { name, min_partition, alignment, topology, .. } = *spec.profile();
+        let Profile { name, topology, .. } = *spec.profile();
         let device = machine.device();
         assert_eq!(sm_count(&device), topology.sm_count, "{spec}");
         // SAFETY: the device was asked for SMs.
         let sms = unsafe { device.__bindgen_anon_1.sm };
         let said = (sms.minSmPartitionSize, sms.smCoscheduledAlignment);
         let known = spec.version() >= LIMITS;
-        assert_eq!(said, if known { (min_partition, alignment) } else { (0, 0) }, "{spec}");
+        let states = (topology.min_group, topology.coarse_unit);
+        assert_eq!(said, if known { states } else { (0, 0) }, "{spec}");
         let (status, bytes) = ask!(machine, 0, cuDeviceTotalMem(; 0));
         assert_eq!((status, bytes as u64), (OK, spec.profile().memory_bytes), "{name}");
     }
@@ -173,7 +174,7 @@ fn some_aligned_counts_are_refused() {
     ] {
         let machine = Machine::with_devices(spec, 1);
         let profile = *spec.parse::<Spec>().expect("a spec").profile();
-        let (all, step) = (profile.topology.sm_count, profile.alignment);
+        let (all, step) = (profile.topology.sm_count, profile.topology.coarse_unit);
         let aligned: Vec<u32> = (1..=all / 2 / step).map(|steps| steps * step).collect();
         let mut taken = aligned.clone();
         taken.retain(|&count| match two_groups(&machine, count, 0) {

@@ -75,7 +75,7 @@ fn request(
         // (https://github.com/NVIDIA/cuda-python/pull/2389, and the first example of the header of
         // 13.5). That a requested count still uses the default is not recorded.
         (0, 0) if version >= 13_040 => pair,
-        (0, _) => profile.alignment,
+        (0, _) => profile.topology.coarse_unit,
         (given, _) => given,
     };
     let most = if profile.compute_capability.0 >= 9 { 32 } else { 2 };

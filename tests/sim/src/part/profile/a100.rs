@@ -31,12 +31,8 @@ pub(super) const A100: Profile = Profile {
         // The white paper has 7 GPCs of 7 or 8 TPCs, which 54 TPCs fill in this one way. Single
         // parts may differ.
         gpcs: &[8, 8, 8, 8, 8, 7, 7],
-        fine_order: &[(0, 54)],
-        splits: &[],
-        ..H200.topology
+        ..common::TOPOLOGY
     },
-    min_partition: 4,
-    alignment: 2,
     max_cluster: 1,
     attributes: &[
         &[

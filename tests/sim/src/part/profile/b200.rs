@@ -33,9 +33,7 @@ pub(super) const B200: Profile = Profile {
         // this is the most even way.
         gpcs: &[10, 10, 9, 9, 9, 9, 9, 9],
         domains: &[4, 4],
-        fine_order: &[(0, 74)],
-        splits: &[],
-        ..H200.topology
+        ..common::TOPOLOGY
     },
     attributes: &[
         &[

@@ -93,8 +93,6 @@ pub(crate) const H200: Profile = Profile {
     primary_context_bytes: 512 * MIB,
     green_context_bytes: 4 * MIB,
     topology: TOPOLOGY,
-    min_partition: 8,
-    alignment: 8,
     max_cluster: 8,
     transfer: TRANSFER,
     workqueue_limit: common::WORKQUEUE_LIMIT,

@@ -35,12 +35,8 @@ pub(super) const L40S: Profile = Profile {
         // The full AD102 has 12 GPCs of 6 TPCs; one TPC less can lie in one way only, if no GPC is
         // missing.
         gpcs: &[6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 5],
-        fine_order: &[(0, 71)],
-        splits: &[],
-        ..H200.topology
+        ..common::TOPOLOGY
     },
-    min_partition: 4,
-    alignment: 2,
     max_cluster: 1,
     attributes: &[
         &[

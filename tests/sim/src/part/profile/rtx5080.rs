@@ -38,9 +38,7 @@ pub(super) const RTX5080: Profile = Profile {
         sm_count: 84,
         // The full GB203, by the white paper: 7 GPCs of 6 TPCs.
         gpcs: &[6, 6, 6, 6, 6, 6, 6],
-        fine_order: &[(0, 42)],
-        splits: &[],
-        ..H200.topology
+        ..common::TOPOLOGY
     },
     attributes: &[
         &[

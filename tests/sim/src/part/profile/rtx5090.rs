@@ -30,9 +30,7 @@ pub(super) const RTX5090: Profile = Profile {
         // 11 GPCs of up to 8 TPCs and 85 TPCs in all, by the white paper. How many each GPC has is
         // not public: this is the most even way.
         gpcs: &[8, 8, 8, 8, 8, 8, 8, 8, 7, 7, 7],
-        fine_order: &[(0, 85)],
-        splits: &[],
-        ..H200.topology
+        ..common::TOPOLOGY
     },
     attributes: &[
         &[

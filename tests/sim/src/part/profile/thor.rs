@@ -38,12 +38,8 @@ pub(super) const THOR: Profile = Profile {
         // 3 GPCs of up to 4 TPCs, by the technical reference manual. How many each has of the 10
         // TPCs of a T5000 is not public: this is the most even way.
         gpcs: &[4, 3, 3],
-        fine_order: &[(0, 10)],
-        splits: &[],
-        ..H200.topology
+        ..common::TOPOLOGY
     },
-    min_partition: 2,
-    alignment: 2,
     attributes: &[
         &[
             (13, 1_575_000),  // clock, kHz
