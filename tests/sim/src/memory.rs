@@ -138,9 +138,14 @@ impl State {
     }
 
     /// An address for memory that a node of a graph allocates whenever it is launched. Nobody can
-    /// use or free it before.
+    /// use or free it before. The one that was given up last is given out again first, as recorded.
     pub(crate) fn reserve(&mut self, device: usize, len: usize, kind: Kind) -> Answer<u64> {
-        let allocation = Allocation::new(device, kind, self.fitting(device, len, kind)?);
+        let fits = |it: &Allocation| it.device == device && it.kind == kind && it.len() >= len;
+        let memory = match self.spare.iter().rposition(fits) {
+            Some(index) => self.spare.remove(index).memory,
+            None => self.fitting(device, len, kind)?,
+        };
+        let allocation = Allocation::new(device, kind, memory);
         Ok(self.add_memory(Allocation { freed: true, of_graph: true, ..allocation }))
     }
 
@@ -182,7 +187,7 @@ impl State {
         if let Some(allocation) = self.memory.get_mut(&address) {
             allocation.of_graph = false;
         }
-        self.later(time, device, Effect::Release(address));
+        self.later(time, device, Effect::Release(address, of_graph));
     }
 
     /// Drops the addresses of nodes that are gone, where no memory is.
@@ -238,10 +243,12 @@ impl State {
     }
 
     /// Gives back the memory of an allocation that was released.
-    pub(crate) fn drop_memory(&mut self, address: u64) {
-        if let Some(pool) = self.memory.remove(&address).and_then(|allocation| allocation.pool) {
+    pub(crate) fn drop_memory(&mut self, address: u64) -> Option<Allocation> {
+        let allocation = self.memory.remove(&address)?;
+        if let Some(pool) = allocation.pool {
             self.pools.dropped(pool, address);
         }
+        Some(allocation)
     }
 
     /// The allocation that an address is in, freed or not.

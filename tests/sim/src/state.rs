@@ -61,6 +61,8 @@ pub(crate) struct State {
     pub(crate) executables: Table<Exec>,
     pub(crate) conditions: Table<Condition>,
     pub(crate) memory: BTreeMap<u64, Allocation>,
+    /// Addresses that graphs which are gone have given up, the last one last.
+    pub(crate) spare: Vec<Allocation>,
     /// How many allocations there have been.
     pub(crate) buffers: u64,
     pub(crate) pools: Pools,
@@ -165,6 +167,7 @@ impl State {
             executables: Table::default(),
             conditions: Table::default(),
             memory: BTreeMap::new(),
+            spare: Vec::new(),
             buffers: 0,
             pools: Pools::default(),
             peers: Vec::new(),

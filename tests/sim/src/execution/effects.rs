@@ -30,8 +30,8 @@ pub(crate) enum Effect {
     Fill { address: u64, pattern: Vec<u8>, len: usize },
     /// Writes bytes to memory of the program, in rows.
     Deliver { to: Kept<c_void>, rows: Rows, bytes: Vec<u8> },
-    /// Gives up an allocation that was freed in stream order.
-    Release(u64),
+    /// Gives up an allocation that was freed in stream order, or that a graph had.
+    Release(u64, bool),
     /// Fails, and with it every context of the device.
     Fault(CUresult),
     /// Lets the program's function run.
@@ -149,7 +149,10 @@ impl State {
                     self.happen(device, effect);
                 }
             }
-            Effect::Release(address) => self.drop_memory(address),
+            Effect::Release(address, of_graph) => {
+                let memory = self.drop_memory(address).filter(|_| of_graph);
+                self.spare.extend(memory);
+            }
             Effect::LetGo(plan) => drop(plan),
             Effect::Fault(error) => self.devices[device].fault = Some(error),
             Effect::Call(callback) => {
@@ -194,7 +197,7 @@ impl State {
                     }
                 }
                 Effect::Deliver { .. }
-                | Effect::Release(_)
+                | Effect::Release(..)
                 | Effect::Fault(_)
                 | Effect::Call(_)
                 | Effect::LetGo(_) => {}

@@ -49,7 +49,7 @@ impl State {
                     variables.insert(Arc::clone(&variable.name), (address, variable.size));
                 }
                 Err(status) => {
-                    variables.values().for_each(|(address, _)| self.drop_memory(*address));
+                    variables.values().for_each(|(address, _)| drop(self.drop_memory(*address)));
                     return Err(status);
                 }
             }

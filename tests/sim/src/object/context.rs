@@ -211,6 +211,7 @@ impl State {
         self.modules.retain(|_, module| module.device != device);
         self.functions.retain(|_, function| function.device != device);
         self.memory.retain(|_, allocation| allocation.device != device);
+        self.spare.retain(|allocation| allocation.device != device);
         self.pools.reset_device(device);
         self.peers.retain(|(one, other)| *one != device && *other != device);
         let limits = limits(self.profile);
