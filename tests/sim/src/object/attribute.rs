@@ -52,7 +52,7 @@ pub(crate) fn set(
 ) -> Answer {
     let mut state = driver.state();
     let handle = state.stream(stream.address())?;
-    state.own_capture(handle)?;
+    state.capturing(handle)?;
     let (least, greatest) = state.profile.stream_priorities;
     let attribute = find(id)?;
     let Some(stream) = state.streams.get_mut(&handle) else { return Ok(()) };

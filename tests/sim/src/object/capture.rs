@@ -95,10 +95,12 @@ impl State {
         refuse_if(!captures.is_empty(), CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
     }
 
-    /// Refuses what cannot be asked of a stream that is capturing, and invalidates the capture.
+    /// Refuses what cannot be asked of a stream that is capturing, or of the legacy stream where others
+    /// capture that wait for it, and invalidates the captures.
     pub(crate) fn not_captured(&mut self, stream: usize) -> Answer {
         let capture = self.streams[&stream].capture;
-        self.invalidate_captures(capture.as_slice())
+        self.invalidate_captures(capture.as_slice())?;
+        self.capturing(stream).map(drop)
     }
 
     /// Refuses calls that are not safe while a capture forbids them.
@@ -214,7 +216,7 @@ impl State {
 
     /// What recording an event in a capturing stream records; `None` where it is not capturing.
     pub(crate) fn captured_event(&mut self, stream: usize) -> Answer<Option<Captured>> {
-        let Some(id) = self.own_capture(stream)? else { return Ok(None) };
+        let Some(id) = self.capturing(stream)? else { return Ok(None) };
         let branch = self.captures.get_mut(&id).and_then(|capture| capture.branch(stream));
         Ok(branch.map(|branch| Captured { capture: id, last: branch.last.clone() }))
     }

@@ -97,8 +97,9 @@ pub(crate) fn record(driver: &Driver, event: Ptr<CUevent_st>, stream: Ptr<CUstre
     let handle = state.stream(stream.address())?;
     let device = state.event(event.address())?.device;
     let context = state.streams[&handle].context;
+    let captured = state.captured_event(handle)?;
     refuse_if(state.contexts[&context].device != device, CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-    if let Some(captured) = state.captured_event(handle)? {
+    if let Some(captured) = captured {
         if let Some(event) = state.events.get_mut(&event.address()) {
             event.captured = Some(captured);
         }
@@ -125,7 +126,7 @@ pub(crate) fn record_with_flags(
     let mut state = driver.state();
     let handle = state.stream(stream.address())?;
     state.event(event.address())?;
-    state.own_capture(handle)?;
+    state.capturing(handle)?;
     invalid_if(flags != EXTERNAL)?;
     state.capture_action(handle, Action::RecordEvent(event.address()), 0)
 }

@@ -356,7 +356,6 @@ pub(crate) fn get_id(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<u64>) -
     let mut state = driver.state();
     let handle = state.stream(stream.address())?;
     state.not_captured(handle)?;
-    state.capturing(handle)?;
     out.write(state.streams[&handle].id)
 }
 
@@ -364,7 +363,6 @@ pub(crate) fn get_device(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<i32
     let mut state = driver.state();
     let handle = state.stream(stream.address())?;
     state.not_captured(handle)?;
-    state.capturing(handle)?;
     let device = state.device_of_stream(handle);
     out.write(state.physical(device) as i32)
 }
