@@ -49,6 +49,7 @@ impl Allocate {
             }
             _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         };
+        invalid_if(bytes == 0)?;
         let address = match state.freed_before(after, bytes, device) {
             Some(address) => address,
             None => state.reserve(device, bytes, of)?,

@@ -146,8 +146,7 @@ pub(crate) fn query(driver: &Driver, event: Ptr<CUevent_st>) -> Answer {
 pub(crate) fn synchronize(driver: &Driver, event: Ptr<CUevent_st>) -> Answer {
     let mut state = driver.state();
     let event = state.uncaptured(event.address())?;
-    let device = event.device;
-    if let Some(moment) = event.recorded.clone() {
+    if let (device, Some(moment)) = (event.device, event.recorded.clone()) {
         state.wait_on_host(&moment);
         state.unpoisoned(device)?;
     }

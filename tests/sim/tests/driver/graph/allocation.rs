@@ -172,6 +172,40 @@ fn an_address_belongs_to_graph_and_executable() {
     assert_eq!(machine.freeing(machine.graph(), &[], address), INVALID_VALUE);
 }
 
+/// As recorded: what its graph freed before a node, which no other node has got since, and what a graph that
+/// is gone gave up last.
+#[test]
+fn addresses_are_given_out_again() {
+    let machine = Machine::new();
+    let graph = machine.graph();
+    let allocate = |after: &[CUgraphNode], bytes| {
+        let (mut params, count) = (params(bytes), after.len());
+        let after = after.as_ptr();
+        let (status, node) =
+            ask!(machine, null_mut(), cuGraphAddMemAllocNode(; graph, after, count, &mut params));
+        (status, node, params.dptr)
+    };
+    let (_, first, address) = allocate(&[], BYTES);
+    let (status, free) =
+        ask!(machine, null_mut(), cuGraphAddMemFreeNode(; graph, &first, 1, address));
+    ok(status);
+    assert_eq!(allocate(&[free], 0).0, INVALID_VALUE);
+    // Too large, and beside the node that frees.
+    assert_ne!(allocate(&[free], 2 * BYTES).2, address);
+    assert_ne!(allocate(&[], BYTES).2, address);
+    let (_, second, again) = allocate(&[free], BYTES / 2);
+    assert_eq!(again, address);
+    assert_ne!(allocate(&[free], BYTES).2, address);
+    // It is the last node's from then on.
+    assert_eq!(machine.freeing(graph, &[second], address), OK);
+    assert_eq!(machine.freeing(graph, &[second], address), INVALID_VALUE);
+    let other = machine.graph();
+    let given_up = machine.allocating(other).1;
+    ok(call!(machine, cuGraphDestroy(other)));
+    assert_eq!(allocate(&[], 0).0, INVALID_VALUE);
+    assert_eq!(allocate(&[], BYTES).2, given_up);
+}
+
 #[test]
 fn a_graph_that_allocates_is_the_only_one_and_keeps_its_nodes() {
     let (machine, _) = Machine::with_primary();
