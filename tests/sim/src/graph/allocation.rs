@@ -223,7 +223,7 @@ impl Kind for Free {
     fn read(state: &mut State, address: u64, at: At<'_>, _: Option<&Self>) -> Read {
         let At::New { graph, .. } = at else { return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) };
         let freed = read_free(state, address, graph);
-        // As recorded, the graph counts as one of memory even where this is refused, and the node, too.
+        // As recorded, even where this is refused the graph counts as one of memory, and the node counts.
         if let Some(graph) = state.graphs.get_mut(&graph) {
             graph.of_memory = true;
             graph.added += usize::from(freed.is_err());
