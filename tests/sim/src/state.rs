@@ -10,8 +10,8 @@ use green_ctx_sys::{CUfunc_cache, CUresult};
 use crate::Profile;
 use crate::callback::Callback;
 use crate::capture::Capture;
-use crate::clock::VectorClock;
 use crate::clock::real::Running;
+use crate::clock::{Polling, VectorClock, cost};
 use crate::context::{self, Context};
 use crate::effects::Effects;
 use crate::event::Event;
@@ -38,6 +38,7 @@ pub(crate) struct State {
     pub(crate) version: u32,
     /// Host time in nanoseconds.
     pub(crate) now: u64,
+    pub(crate) polling: Polling,
     /// The clock that makes time go on by itself, if one does.
     pub(crate) running: Option<Running>,
     /// The devices that ordinals lead to, and after them an entry for each context that a program
@@ -142,12 +143,19 @@ pub(crate) fn thread() -> u32 {
 }
 
 impl State {
+    /// Lets time pass for a poll of work that ends at a later time.
+    pub(crate) fn poll(&mut self, end: u64) {
+        let cost = if self.running.is_some() { cost::POLL } else { self.polling.cost(end) };
+        self.now = (self.now + cost).min(end);
+    }
+
     pub(crate) fn new(spec: Spec, devices: usize, trace: usize) -> State {
         let mut state = State {
             profile: spec.profile(),
             sm: Sm::new(spec.profile()),
             version: spec.version(),
             now: 0,
+            polling: Polling::default(),
             running: None,
             devices: Vec::new(),
             ordinals: devices,

@@ -33,12 +33,40 @@ pub(crate) mod cost {
     pub(crate) const GREEN_CREATE: u64 = 800_000;
     /// Bringing up a primary context.
     pub(crate) const PRIMARY_CREATE: u64 = 86_000_000;
-    /// Polling unfinished work: more than a call, so that polling loops end soon.
+    /// The first poll of unfinished work: more than a call, so that polling loops end soon.
     pub(crate) const POLL: u64 = 1_000;
+    /// A poll takes at most this many times as long as the first one: 4 ms.
+    pub(crate) const LONGEST_POLL: u64 = 1 << 12;
     /// The fixed part of a copy or a memset.
     pub(crate) const COPY: u64 = 1_000;
     /// Copied between host and device in a microsecond, in bytes, whatever the number of SMs.
     pub(crate) const LINK_BYTES: u64 = 50_000;
+}
+
+/// How long polling takes: twice as long each time that the same unfinished work is polled and nothing was
+/// submitted since. So a program that sleeps between polls, as one that waits with a bound does, finds work done
+/// about when a device would have done it.
+#[derive(Debug, Default)]
+pub(crate) struct Polling {
+    /// When the work ends that was polled last.
+    end: u64,
+    /// What the next poll of it takes, in first polls.
+    factor: u64,
+}
+
+impl Polling {
+    /// What a poll of work takes that ends at this time.
+    pub(crate) fn cost(&mut self, end: u64) -> u64 {
+        let again = self.end == end && self.factor > 0;
+        let factor = if again { self.factor } else { 1 };
+        *self = Polling { end, factor: (2 * factor).min(cost::LONGEST_POLL) };
+        factor * cost::POLL
+    }
+
+    /// Notes that work was submitted.
+    pub(crate) fn interrupt(&mut self) {
+        self.factor = 0;
+    }
 }
 
 /// The name of one operation: whose it is, a stream's or that of a branch of graphs in a stream, and
@@ -142,6 +170,17 @@ impl Moment {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn polls_of_the_same_work_take_ever_longer() {
+        let mut polling = Polling::default();
+        assert_eq!([0; 4].map(|_| polling.cost(70)), [1, 2, 4, 8].map(|n| n * cost::POLL));
+        assert_eq!([80, 80, 70].map(|end| polling.cost(end)), [1, 2, 1].map(|n| n * cost::POLL));
+        polling.interrupt();
+        assert_eq!(polling.cost(70), cost::POLL);
+        let longest = (0..60).map(|_| polling.cost(70)).max();
+        assert_eq!(longest, Some(cost::LONGEST_POLL * cost::POLL));
+    }
 
     #[test]
     fn joining_keeps_the_later_tick_of_each_actor() {

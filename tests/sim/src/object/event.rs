@@ -3,7 +3,7 @@
 use green_ctx_sys::{CUevent_st, CUresult, CUstream_st};
 
 use crate::capture::Captured;
-use crate::clock::{Moment, cost};
+use crate::clock::Moment;
 use crate::driver::Driver;
 use crate::graph::Action;
 use crate::handle;
@@ -136,7 +136,7 @@ pub(crate) fn query(driver: &Driver, event: Ptr<CUevent_st>) -> Answer {
     let event = state.uncaptured(event.address())?;
     let Some(moment) = event.recorded.clone() else { return Ok(()) };
     if moment.time > state.now {
-        state.now += cost::POLL;
+        state.poll(moment.time);
         return Err(CUresult::CUDA_ERROR_NOT_READY);
     }
     state.wait_on_host(&moment);

@@ -209,6 +209,7 @@ impl State {
     pub(crate) fn conclude(&mut self, admitted: Admitted, end: u64) {
         let Admitted { stream: handle, start: mut done, .. } = admitted;
         done.time = end;
+        self.polling.interrupt();
         let Some(stream) = self.streams.get_mut(&handle) else { return };
         if let Some(context) = self.contexts.get_mut(&stream.context) {
             context.submitted(stream.flags, handle, &done);
@@ -296,7 +297,7 @@ pub(crate) fn query(driver: &Driver, stream: Ptr<CUstream_st>) -> Answer {
     state.not_captured(handle)?;
     let pending = state.pending(handle);
     if pending.time > state.now {
-        state.now += cost::POLL;
+        state.poll(pending.time);
         return Err(CUresult::CUDA_ERROR_NOT_READY);
     }
     state.wait_on_host(&pending);
