@@ -15,7 +15,7 @@ use crate::error::{Error, Result, check};
 use crate::event::{self, Event};
 use crate::fence::Fences;
 pub use crate::fork::Process;
-use crate::graph::{self, Captures};
+use crate::graph::{self, OpenCaptures};
 use crate::green;
 use crate::reclaim::ReclaimHooks;
 use crate::registry::Registry;
@@ -60,7 +60,7 @@ pub(crate) struct Inner {
     events: Registry<event::Inner>,
     graphs: Registry<graph::Inner>,
     checks: Checks,
-    captures: Captures,
+    open_captures: OpenCaptures,
     /// Shared with functions that wait in a stream, which must not keep the driver.
     reporter: Arc<Reporter>,
     reclaim_hooks: ReclaimHooks,
@@ -163,7 +163,7 @@ impl Driver {
             events: Registry::new(),
             graphs: Registry::new(),
             checks: Checks::default(),
-            captures: Captures::default(),
+            open_captures: OpenCaptures::default(),
             reporter: Arc::new(Reporter::new()),
             reclaim_hooks: ReclaimHooks::default(),
             process,
@@ -236,6 +236,9 @@ impl Driver {
     /// replaces it. After a panic in a function of a stream the hook runs on the driver's thread, where it
     /// must not call CUDA.
     ///
+    /// A panic does not leave the hook, since the clean-up that failed must go on: the panic and the failure
+    /// go to standard error.
+    ///
     /// When a device has failed ([`Error::is_sticky`]), nothing of it can be destroyed any more: the
     /// hook is called once, and not again for every handle.
     ///
@@ -267,12 +270,13 @@ impl Driver {
     /// keeps streams or contexts for another library which does not report when it needs them no
     /// longer.
     ///
-    /// The function is called before the SMs of one of the driver's devices are split, before a dry run
-    /// of that, and before a context is closed: on the thread that does so, with no lock of this crate
-    /// held. What it does must be allowed there, and it may drop handles of any kind. Several functions
-    /// are called in the order in which they were registered. What they split or close calls none of them
-    /// again. A panic goes on to the caller of the split, dry run or close, which has done nothing yet. In
-    /// a forked process ([`is_forked`](Driver::is_forked)) no function is called.
+    /// The function is called before the SMs of one of the driver's devices are split, and before a context,
+    /// a partition or a set of plans is closed: on the thread that does so, with no lock of this crate held. A
+    /// dry run only reads and calls no function. What the function does must be allowed there, and it may drop
+    /// handles of any kind. Several functions are called in the order in which they were registered. What they
+    /// split or close calls none of them again. A panic goes on to the caller of the split, which has done
+    /// nothing yet, or of the close, which drops what it was to close. In a forked process
+    /// ([`is_forked`](Driver::is_forked)) no function is called.
     ///
     /// Dropping the result removes the function. The driver keeps neither, and lends itself to each call,
     /// so a function that owns no handle of the driver does not keep it either.
@@ -361,8 +365,8 @@ impl Driver {
 
     /// The captures that have been begun and not ended.
     #[inline]
-    pub(crate) fn captures(&self) -> &Captures {
-        &self.inner.captures
+    pub(crate) fn open_captures(&self) -> &OpenCaptures {
+        &self.inner.open_captures
     }
 
     /// What launches are checked for.

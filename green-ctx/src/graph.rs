@@ -4,11 +4,11 @@
 mod audit;
 mod cache;
 mod capture;
-mod contexts;
 mod exec;
 pub(crate) mod listing;
+mod needs;
 mod node;
-mod participants;
+mod open_captures;
 mod retarget;
 
 use std::fmt;
@@ -25,15 +25,14 @@ use crate::device::Device;
 use crate::driver::Driver;
 use crate::error::call;
 use crate::error::{Error, Result};
-use crate::owner::Owner;
 use crate::raw::Raw;
 
 pub use cache::GraphCache;
 pub use capture::CaptureMode;
-pub(crate) use contexts::Contexts;
 pub use exec::GraphExec;
 pub use listing::{Audit, NodeAudit, NodeKind};
-pub(crate) use participants::{Captures, stream_ends};
+pub(crate) use needs::Needs;
+pub(crate) use open_captures::{OpenCaptures, launches_kernel, stream_ends};
 pub use retarget::RetargetError;
 
 pub use crate::capture::RelaxedCapture;
@@ -87,9 +86,7 @@ pub(crate) struct Inner {
     raw: Raw<CUgraph_st>,
     /// Graphs are not synchronised by the driver (cuda.h, "Graph object thread safety").
     calls: Mutex<()>,
-    contexts: Contexts,
-    /// What keeps the memory that a borrowed graph uses; its copies use the same.
-    owner: Option<Owner>,
+    needs: Needs,
     /// Keeps the device initialised.
     primary: Context,
     /// Whether this object destroys the graph.
@@ -152,7 +149,7 @@ impl Graph {
             return Ok(Graph { inner });
         }
         let mut inner = Inner::unknown(device, raw)?;
-        inner.owner = Some(Arc::new(owner));
+        inner.needs.set_owner(Arc::new(owner));
         let (inner, late) = device.driver().graphs().get_or_enter(raw.address(), Arc::new(inner));
         drop(late);
         Ok(Graph { inner })
@@ -177,7 +174,7 @@ impl Graph {
     /// through this crate keeps no more than those then.
     #[must_use]
     pub fn contexts(&self) -> &[Context] {
-        self.inner.contexts.kept()
+        self.inner.needs.contexts()
     }
 
     /// How many nodes the graph has, those of child graphs not counted.
@@ -187,12 +184,13 @@ impl Graph {
     /// [`Error::Driver`].
     #[doc(alias = "cuGraphGetNodes")]
     pub fn node_count(&self) -> Result<usize> {
+        self.device().driver().check_process()?;
         let _alone = self.alone();
         node::count(self.device().api(), self.as_raw())
     }
 
     /// A copy of the graph, whose nodes are about to go to other contexts.
-    fn copy(&self, contexts: Contexts) -> Result<Graph> {
+    fn copy(&self, needs: Needs) -> Result<Graph> {
         let mut raw = ptr::null_mut();
         {
             let _alone = self.alone();
@@ -202,8 +200,8 @@ impl Graph {
             unsafe { call!(self.device().api(), cuGraphClone(&raw mut raw, self.as_raw())) }?;
         }
         let raw = Raw::new(raw).ok_or_else(|| Error::null("cuGraphClone"))?;
-        let mut inner = Inner::new(raw, contexts, self.inner.primary.clone());
-        (inner.owned, inner.owner) = (true, self.inner.owner.clone());
+        let mut inner = Inner::new(raw, needs, self.inner.primary.clone());
+        inner.owned = true;
         Ok(Graph::enter(inner))
     }
 
@@ -228,15 +226,16 @@ fn handle(device: &Device, raw: CUgraph) -> Result<Raw<CUgraph_st>> {
 
 impl Inner {
     /// A graph that is not destroyed here, until said otherwise.
-    fn new(raw: Raw<CUgraph_st>, contexts: Contexts, primary: Context) -> Inner {
-        Inner { raw, calls: Mutex::new(()), contexts, owner: None, primary, owned: false }
+    fn new(raw: Raw<CUgraph_st>, needs: Needs, primary: Context) -> Inner {
+        Inner { raw, calls: Mutex::new(()), needs, primary, owned: false }
     }
 
     /// A graph that was not captured through this crate.
     fn unknown(device: &Device, raw: Raw<CUgraph_st>) -> Result<Inner> {
         let nodes = node::walk(device.api(), raw.as_ptr())?;
-        let contexts = Contexts::of(device.driver(), &nodes)?;
-        Ok(Inner::new(raw, contexts, device.primary_context()?))
+        let mut needs = Needs::default();
+        needs.add_nodes(device.driver(), &nodes)?;
+        Ok(Inner::new(raw, needs, device.primary_context()?))
     }
 
     fn driver(&self) -> &Driver {
@@ -252,8 +251,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.driver().is_forked() {
-            // Not even the owner: what it does was meant for the parent.
-            return mem::forget(self.owner.take());
+            return self.needs.forget_owner();
         }
         // Forgotten before it is given up: the driver may use the address again at once.
         self.driver().graphs().forget(self.raw.address(), self);

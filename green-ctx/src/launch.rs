@@ -12,6 +12,7 @@ use green_ctx_sys::{
 use crate::error::call;
 use crate::error::{Error, Result};
 use crate::fit::check as fit;
+use crate::graph;
 use crate::library::Kernel;
 use crate::memory::{DeviceBuffer, Element};
 use crate::stream::Stream;
@@ -197,8 +198,12 @@ impl Stream {
         if kernel.library().driver() != self.driver() {
             return Err(Error::DeviceMismatch { what: "the kernel and the stream" });
         }
+        self.driver().check_process()?;
         if self.driver().checks().are_armed() {
             watch::check(self, &Launched::Kernel(kernel.name()))?;
+        }
+        if self.driver().open_captures().any() {
+            graph::launches_kernel(self, kernel.library())?;
         }
         let LaunchConfig { grid, block, shared_bytes, programmatic, .. } = config;
         arguments.with_pointers(|pointers| {

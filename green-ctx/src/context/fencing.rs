@@ -204,7 +204,7 @@ impl Context {
     }
 
     /// How many of its streams objects stand for; `None` where that is not counted.
-    pub(super) fn stream_count(&self) -> Option<usize> {
+    pub(crate) fn stream_count(&self) -> Option<usize> {
         Some(self.fencing()?.streams.load(Ordering::Relaxed))
     }
 
@@ -323,10 +323,16 @@ impl Context {
         fences.iter().try_for_each(|fence| launching.wait_raw(fence.raw()))
     }
 
-    /// Has what a stream of another context was given up to now count as this context's work too.
-    pub(crate) fn note_guest(&self, launching: &Stream) -> Result<()> {
-        let guests = self.fencing().and_then(|fencing| fencing.guests.get());
-        guests.map_or(Ok(()), |guests| guests.note(launching))
+    /// Counts what a stream of another context was given up to now as this context's work too. Where the
+    /// driver fails, the host waits for that work.
+    pub(crate) fn note_guest(&self, launching: &Stream) {
+        let Some(guests) = self.fencing().and_then(|fencing| fencing.guests.get()) else { return };
+        let driver = launching.driver();
+        if let Err(error) = guests.note(launching) {
+            let waited = driver.while_relaxed(|| launching.synchronize());
+            driver.report(Err(error));
+            driver.report(waited);
+        }
     }
 
     fn record_whole(&self, event: CUevent) -> Result<()> {

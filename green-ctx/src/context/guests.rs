@@ -23,7 +23,7 @@ use crate::stream::{self, Stream};
 pub(super) struct Guests {
     gate: Raw<CUstream_st>,
     fence: Arc<Fence>,
-    /// Recorded on a launching stream, and waited for by the gate at once.
+    /// Recorded on launching streams of this device, and waited for by the gate at once.
     arrival: Mutex<Event>,
     device: Device,
 }
@@ -37,10 +37,18 @@ impl Guests {
         Ok(Guests { gate, fence, arrival, device: device.clone() })
     }
 
-    /// Has the gate wait for what a stream was given up to now.
+    /// Makes the gate wait for what a stream was given up to now.
     pub(super) fn note(&self, launching: &Stream) -> Result<()> {
-        let arrival = self.arrival.lock();
-        launching.record(&arrival)?;
+        let device = launching.context().device();
+        if *device != self.device {
+            // A stream records events of its own device only.
+            return self.arrives(launching, &device.create_event(EventOptions::default())?);
+        }
+        self.arrives(launching, &self.arrival.lock())
+    }
+
+    fn arrives(&self, launching: &Stream, arrival: &Event) -> Result<()> {
+        launching.record(arrival)?;
         let (api, event) = (launching.driver().api(), arrival.raw());
         // SAFETY: both handles are alive; 0 is the only flag outside of a capture.
         unsafe { call!(api, cuStreamWaitEvent(self.gate(), event, 0)) }

@@ -4,8 +4,8 @@
 use green_ctx_sys::CUctx_st;
 
 use super::Graph;
-use super::contexts::is_outside;
 use super::listing::{Audit, NodeAudit, NodeKind};
+use super::needs::is_outside;
 use super::node::{self, Node};
 use crate::context::Context;
 use crate::driver::Driver;
@@ -76,6 +76,7 @@ impl Graph {
         is_chosen: impl Fn(Option<Raw<CUctx_st>>) -> bool,
     ) -> Result<Vec<(NodeAudit, Option<Raw<CUctx_st>>)>> {
         let driver = self.device().driver();
+        driver.check_process()?;
         let _alone = self.alone();
         let mut chosen = Vec::new();
         for node in node::walk(driver.api(), self.as_raw())? {

@@ -6,9 +6,8 @@ use std::ptr;
 
 use green_ctx_sys::{CUgraph, CUgraph_st, CUstreamCaptureMode};
 
-use super::participants::{self, Noted};
-use super::{Contexts, Graph, Inner, node};
-use crate::context::Context;
+use super::open_captures::{self, Noted};
+use super::{Graph, Inner, Needs, node};
 use crate::driver::Driver;
 use crate::error::call;
 use crate::error::{Error, Result};
@@ -51,17 +50,17 @@ impl<'a> Capturing<'a> {
         unsafe { call!(stream.driver().api(), cuStreamBeginCapture(stream.raw(), mode.as_raw())) }?;
         // Ended from here on, whatever fails.
         let mut capturing = Capturing { stream, noted: None };
-        capturing.noted = participants::note(stream)?;
+        capturing.noted = open_captures::note(stream)?;
         Ok(capturing)
     }
 
-    /// Ends the capture. The graph may run work in the contexts that are returned with it.
-    fn end(mut self) -> Result<(Raw<CUgraph_st>, Vec<Context>)> {
+    /// Ends the capture, and returns with the graph what its nodes need.
+    fn end(mut self) -> Result<(Raw<CUgraph_st>, Needs)> {
         let noted = self.noted.take();
-        let contexts = noted.as_ref().map_or(Ok(Vec::new()), Noted::contexts)?;
+        let needs = noted.as_ref().map_or_else(|| Ok(Needs::default()), Noted::needs)?;
         let stream = self.stream;
         mem::forget(self);
-        Ok((end(stream)?, contexts))
+        Ok((end(stream)?, needs))
     }
 }
 
@@ -124,14 +123,13 @@ impl Stream {
         let primary = device.primary_context()?;
         let capturing = Capturing::begin(self, mode)?;
         work()?;
-        let (raw, participants) = capturing.end()?;
+        let (raw, mut needs) = capturing.end()?;
+        needs.add_context(self.context().clone());
         // Owned from here on, whatever fails.
-        let mut inner = Inner::new(raw, Contexts::default(), primary);
+        let mut inner = Inner::new(raw, needs, primary);
         inner.owned = true;
         let nodes = node::walk(device.api(), raw.as_ptr())?;
-        inner.contexts = Contexts::of(device.driver(), &nodes)?;
-        inner.contexts.keep(participants);
-        inner.contexts.keep([self.context().clone()]);
+        inner.needs.add_nodes(device.driver(), &nodes)?;
         Ok(Graph::enter(inner))
     }
 }

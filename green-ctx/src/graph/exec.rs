@@ -3,14 +3,13 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::mem;
 use std::ptr;
 use std::sync::Arc;
 
 use green_ctx_sys::{CUgraphExec, CUgraphExec_st};
 use parking_lot::Mutex;
 
-use super::{Contexts, Graph};
+use super::{Graph, Needs};
 use crate::capture::RelaxedCapture;
 use crate::context::Context;
 use crate::current::Scope;
@@ -18,7 +17,6 @@ use crate::device::Device;
 use crate::driver::Driver;
 use crate::error::call;
 use crate::error::{Error, Result};
-use crate::owner::Owner;
 use crate::raw::Raw;
 use crate::stream::Stream;
 use crate::watch::{self, Launched};
@@ -38,9 +36,7 @@ struct Inner {
     raw: Raw<CUgraphExec_st>,
     /// Executable graphs are not synchronised by the driver (cuda.h, "Graph object thread safety").
     calls: Mutex<()>,
-    contexts: Contexts,
-    /// What keeps the memory that a borrowed graph uses.
-    owner: Option<Owner>,
+    needs: Needs,
     /// Keeps the device initialised.
     primary: Context,
 }
@@ -72,10 +68,8 @@ impl Graph {
             }?;
         }
         let raw = Raw::new(raw).ok_or_else(|| Error::null("cuGraphInstantiateWithFlags"))?;
-        let graph = &self.inner;
-        let (contexts, owner, primary) =
-            (graph.contexts.clone(), graph.owner.clone(), graph.primary.clone());
-        let inner = Inner { raw, calls: Mutex::new(()), contexts, owner, primary };
+        let (needs, primary) = (self.inner.needs.clone(), self.inner.primary.clone());
+        let inner = Inner { raw, calls: Mutex::new(()), needs, primary };
         Ok(GraphExec { inner: Arc::new(inner) })
     }
 }
@@ -96,7 +90,7 @@ impl GraphExec {
     /// The contexts of this crate that the executable keeps alive, [those](Graph::contexts) of its graph.
     #[must_use]
     pub fn contexts(&self) -> &[Context] {
-        self.inner.contexts.kept()
+        self.inner.needs.contexts()
     }
 
     /// Brings what the first launch needs to the device, in the order of a stream, so that the launch
@@ -116,6 +110,7 @@ impl GraphExec {
 
     #[inline]
     fn check(&self, stream: &Stream) -> Result<()> {
+        stream.driver().check_process()?;
         if self.device() == stream.context().device() {
             Ok(())
         } else {
@@ -130,11 +125,13 @@ impl Stream {
     /// alone (recorded on an H200, driver 580.159.04): [`Context::record`] and [`Context::synchronize`] of
     /// another partition that has nodes do not see it. [`Context::close`] of that partition waits for it,
     /// and so does whoever gets its SMs; before it runs, it waits for what that partition's streams wait for.
+    /// Nodes may run on other devices, too. (Not yet run on two GPUs.)
     ///
     /// # Errors
     ///
-    /// [`Error::DeviceMismatch`] for a graph of another device, and [`Error::Driver`], where the
-    /// stream is being captured too. Errors of the running work come from later calls.
+    /// [`Error::DeviceMismatch`] for a graph that was captured on a stream of another device,
+    /// [`Error::Forked`], and [`Error::Driver`], where the stream is being captured too. The graph was not
+    /// launched then. Errors of the running work come from later calls.
     ///
     /// # Safety
     ///
@@ -146,7 +143,7 @@ impl Stream {
     pub unsafe fn launch_graph(&self, graph: &GraphExec) -> Result<()> {
         graph.check(self)?;
         if self.driver().checks().are_armed() {
-            watch::check(self, &Launched::Graph(&graph.inner.contexts))?;
+            watch::check(self, &Launched::Graph(&graph.inner.needs))?;
         }
         let home = self.context();
         if graph.contexts().iter().any(|context| context != home) {
@@ -166,7 +163,7 @@ impl Stream {
     #[cold]
     unsafe fn launch_as_guest(&self, graph: &GraphExec) -> Result<()> {
         if self.is_capturing()? {
-            // It becomes part of another graph, and does not run now.
+            // The driver refuses it (recorded on an H200), and nothing must have been submitted before.
             // SAFETY: this function's contract.
             return unsafe { self.launch_raw(graph) };
         }
@@ -174,10 +171,9 @@ impl Stream {
         others().try_for_each(|context| context.expect_guest(self))?;
         // SAFETY: this function's contract.
         unsafe { self.launch_raw(graph) }?;
-        others().try_for_each(|context| context.note_guest(self)).inspect_err(|_| {
-            // Nothing stands for the launch: it must be over before anybody takes the SMs.
-            self.driver().report(self.driver().while_relaxed(|| self.synchronize()));
-        })
+        // The graph runs: from here on no failure is one of the launch, which a caller may try again.
+        others().for_each(|context| context.note_guest(self));
+        Ok(())
     }
 
     /// # Safety
@@ -206,8 +202,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.driver().is_forked() {
-            // Not even the owner: what it does was meant for the parent.
-            return mem::forget(self.owner.take());
+            return self.needs.forget_owner();
         }
         self.driver().clean_up(|| self.destroy());
     }

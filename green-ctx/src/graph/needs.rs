@@ -1,4 +1,6 @@
-//! The contexts that the nodes of a graph run in.
+//! What the nodes of a graph need beside memory, and what the graph therefore keeps.
+
+use std::mem;
 
 use green_ctx_sys::CUctx_st;
 
@@ -6,56 +8,82 @@ use super::node::Node;
 use crate::context::Context;
 use crate::driver::Driver;
 use crate::error::Result;
+use crate::library::Library;
+use crate::owner::Owner;
 use crate::raw::Raw;
 
-/// The contexts of a graph's nodes.
+/// What the nodes of a graph need beside memory. The graph keeps it, and so do its copies and its
+/// executables.
 #[derive(Clone, Default)]
-pub(crate) struct Contexts {
-    /// Those that objects of this crate stand for, and those whose streams took part in the capture.
-    kept: Vec<Context>,
-    /// Those that the driver reports. By their handles, since an object may be made for a context at any
-    /// time: from CUDA 13.2 on of all nodes that use SMs, before of kernels.
+pub(crate) struct Needs {
+    /// The contexts of the nodes that objects of this crate stand for, and those whose streams took part in
+    /// the capture.
+    contexts: Vec<Context>,
+    /// The libraries whose kernels were captured.
+    libraries: Vec<Library>,
+    /// What keeps the memory that a borrowed graph uses.
+    owner: Option<Owner>,
+    /// The contexts that the driver reports. By their handles, since an object may be made for a context at
+    /// any time: from CUDA 13.2 on of all nodes that use SMs, before of kernels.
     of_nodes: Vec<Raw<CUctx_st>>,
 }
 
-impl Contexts {
-    /// The contexts of these nodes.
-    pub(super) fn of(driver: &Driver, nodes: &[Node]) -> Result<Contexts> {
-        let mut contexts = Contexts::default();
+impl Needs {
+    /// Adds the contexts of these nodes.
+    pub(super) fn add_nodes(&mut self, driver: &Driver, nodes: &[Node]) -> Result<()> {
         for node in nodes {
             let Some(raw) = node.context(driver.api())? else { continue };
             // Nodes of one context follow each other.
-            if contexts.of_nodes.iter().rev().all(|known| known.address() != raw.address()) {
-                contexts.of_nodes.push(raw);
-                contexts.keep(driver.find_context(raw.as_ptr()));
+            if self.of_nodes.iter().rev().all(|known| known.address() != raw.address()) {
+                self.of_nodes.push(raw);
+                driver
+                    .find_context(raw.as_ptr())
+                    .into_iter()
+                    .for_each(|known| self.add_context(known));
             }
         }
-        Ok(contexts)
+        Ok(())
     }
 
-    /// The context of a graph whose nodes have all been moved there.
-    pub(super) fn only(context: &Context) -> Contexts {
-        let of_nodes = Raw::new(context.raw()).into_iter().collect();
-        Contexts { kept: vec![context.clone()], of_nodes }
+    pub(super) fn add_context(&mut self, context: Context) {
+        if !self.contexts.contains(&context) {
+            self.contexts.push(context);
+        }
     }
 
-    /// Keeps more contexts, each once.
-    pub(super) fn keep(&mut self, contexts: impl IntoIterator<Item = Context>) {
-        for context in contexts {
-            if !self.kept.contains(&context) {
-                self.kept.push(context);
-            }
+    pub(super) fn add_library(&mut self, library: &Library) {
+        if !self.libraries.contains(library) {
+            self.libraries.push(library.clone());
+        }
+    }
+
+    pub(super) fn set_owner(&mut self, owner: Owner) {
+        self.owner = Some(owner);
+    }
+
+    /// What a copy needs whose nodes have all been moved to a context.
+    pub(super) fn moved_to(&self, context: &Context) -> Needs {
+        Needs {
+            contexts: vec![context.clone()],
+            libraries: self.libraries.clone(),
+            owner: self.owner.clone(),
+            of_nodes: Raw::new(context.raw()).into_iter().collect(),
         }
     }
 
     /// The contexts that are kept.
-    pub(super) fn kept(&self) -> &[Context] {
-        &self.kept
+    pub(super) fn contexts(&self) -> &[Context] {
+        &self.contexts
     }
 
-    /// The first that is another context than the one expected.
+    /// The first context of a node that is another than the one expected.
     pub(crate) fn outside(&self, expected: &Context) -> Option<Raw<CUctx_st>> {
         self.of_nodes.iter().copied().find(|&raw| is_outside(raw, expected))
+    }
+
+    /// Leaves the owner alone in a forked child: what its end does was meant for the parent.
+    pub(super) fn forget_owner(&mut self) {
+        mem::forget(self.owner.take());
     }
 }
 

@@ -1,7 +1,9 @@
-//! The contexts whose streams take part in a capture.
+//! What captures that have not ended need: the contexts of streams that took part and ended, and the
+//! libraries of kernels that were launched into them.
 //!
-//! Before CUDA 13.2 the driver does not report the contexts of memsets and copies, so a graph keeps the
-//! context of every stream that was captured into it.
+//! The driver reports the contexts of a graph's nodes by raw handles, and before CUDA 13.2 not those of
+//! memsets and copies. Nothing may have gone by then, so that what a capture needs is kept from the moment when
+//! it is submitted, on every driver.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::ptr;
@@ -10,16 +12,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use green_ctx_sys::{CUstream, CUstreamCaptureStatus};
 use parking_lot::Mutex;
 
+use super::Needs;
 use crate::context::Context;
 use crate::driver::Driver;
 use crate::error::Result;
 use crate::error::call;
+use crate::library::Library;
 use crate::stream::Stream;
 
 /// The captures of a driver that have been begun through this crate and not ended.
 #[derive(Default)]
-pub(crate) struct Captures {
-    /// How many there are: this is all that a stream's end pays for while nothing is captured.
+pub(crate) struct OpenCaptures {
+    /// How many there are: this is all that launches and the ends of streams pay for while nothing is captured.
     count: AtomicUsize,
     captures: Mutex<Vec<Capture>>,
 }
@@ -27,54 +31,57 @@ pub(crate) struct Captures {
 struct Capture {
     /// The driver's number of it, unique in the process (cuda.h, `cuStreamGetCaptureInfo`).
     id: u64,
-    /// The contexts of streams that have ended since.
-    left: Vec<Context>,
+    needs: Needs,
 }
 
-/// A capture whose participants are noted, as long as it lives.
+impl OpenCaptures {
+    /// Whether there is any.
+    #[inline]
+    pub(crate) fn any(&self) -> bool {
+        self.count.load(Ordering::Relaxed) != 0
+    }
+}
+
+/// A capture whose needs are noted, as long as it lives.
 pub(super) struct Noted<'a> {
     driver: &'a Driver,
     id: u64,
 }
 
-/// Notes the participants of the capture that a stream has begun; `None` where the driver reports the
-/// contexts of all nodes.
+/// Notes from now on what the capture needs that a stream has begun; `None` where it was invalidated already.
 pub(super) fn note(stream: &Stream) -> Result<Option<Noted<'_>>> {
     let driver = stream.driver();
-    if driver.api().cuGraphNodeGetParams().is_ok() {
-        return Ok(None);
-    }
     let Some(id) = capture_of(driver, stream.raw())? else { return Ok(None) };
-    let captures = driver.captures();
-    captures.captures.lock().push(Capture { id, left: Vec::new() });
-    captures.count.fetch_add(1, Ordering::Relaxed);
+    let open = driver.open_captures();
+    open.captures.lock().push(Capture { id, needs: Needs::default() });
+    open.count.fetch_add(1, Ordering::Relaxed);
     Ok(Some(Noted { driver, id }))
 }
 
 impl Noted<'_> {
-    /// The contexts of all streams that take part, those that have ended included. Asked before the
-    /// capture ends: a stream takes part until then, whatever it has joined.
-    pub(super) fn contexts(&self) -> Result<Vec<Context>> {
-        let mut contexts = Vec::new();
+    /// What was noted, and the contexts of the streams that still take part. Asked before the capture ends: a
+    /// stream takes part until then, whatever it has joined.
+    pub(super) fn needs(&self) -> Result<Needs> {
+        let open = self.driver.open_captures();
+        let noted = |capture: &&Capture| capture.id == self.id;
+        let found = open.captures.lock().iter().find(noted).map(|capture| capture.needs.clone());
+        let mut needs = found.unwrap_or_default();
         for stream in living_streams(self.driver) {
             if capture_of(self.driver, stream.raw())? == Some(self.id) {
-                contexts.push(stream.context().clone());
+                needs.add_context(stream.context().clone());
             }
         }
-        let captures = self.driver.captures().captures.lock();
-        let noted = captures.iter().find(|capture| capture.id == self.id);
-        contexts.extend(noted.into_iter().flat_map(|capture| &capture.left).cloned());
-        Ok(contexts)
+        Ok(needs)
     }
 }
 
 impl Drop for Noted<'_> {
     fn drop(&mut self) {
-        let captures = self.driver.captures();
-        let mut list = captures.captures.lock();
+        let open = self.driver.open_captures();
+        let mut list = open.captures.lock();
         let index = list.iter().position(|capture| capture.id == self.id);
         let ended = index.map(|index| list.swap_remove(index));
-        captures.count.fetch_sub(1, Ordering::Relaxed);
+        open.count.fetch_sub(1, Ordering::Relaxed);
         // Outside of the lock: the last handles of partitions may be among them.
         drop(list);
         drop(ended);
@@ -85,30 +92,44 @@ impl Drop for Noted<'_> {
 #[inline]
 pub(crate) fn stream_ends(context: &Context, stream: CUstream) {
     let driver = context.device().driver();
-    if driver.captures().count.load(Ordering::Relaxed) != 0 {
+    if driver.open_captures().any() {
         note_end(driver, context, stream);
     }
 }
 
 #[cold]
 fn note_end(driver: &Driver, context: &Context, stream: CUstream) {
-    let captures = driver.captures();
-    match capture_of(driver, stream) {
-        Ok(Some(id)) => {
-            let context = context.clone();
-            let mut captures = captures.captures.lock();
-            if let Some(capture) = captures.iter_mut().find(|capture| capture.id == id) {
-                capture.left.push(context);
-            }
-        }
-        Ok(None) => {}
-        Err(error) => driver.report(Err(error)),
+    let noted = add(driver, stream, |needs| needs.add_context(context.clone()));
+    if noted.is_err() {
+        // It may take part in any of them.
+        let mut captures = driver.open_captures().captures.lock();
+        captures.iter_mut().for_each(|capture| capture.needs.add_context(context.clone()));
     }
+    driver.report(noted);
+}
+
+/// Notes that a kernel is about to be launched, which becomes a part of a graph where the stream is being
+/// captured.
+#[cold]
+pub(crate) fn launches_kernel(stream: &Stream, library: &Library) -> Result<()> {
+    add(stream.driver(), stream.raw(), |needs| needs.add_library(library))
+}
+
+/// Adds to what the capture needs that a stream takes part in, if it does.
+#[cold]
+fn add(driver: &Driver, stream: CUstream, add: impl FnOnce(&mut Needs)) -> Result<()> {
+    let Some(id) = capture_of(driver, stream)? else { return Ok(()) };
+    let mut captures = driver.open_captures().captures.lock();
+    // Nothing ends under the lock: whatever is added twice is in the list already.
+    if let Some(capture) = captures.iter_mut().find(|capture| capture.id == id) {
+        add(&mut capture.needs);
+    }
+    Ok(())
 }
 
 /// The streams that may have captured a memset or a copy: the living ones whose raw handles were given out,
-/// since memsets and copies are submitted by raw handles only, and those that were cloned. This is the one place that knows how they
-/// are found.
+/// since memsets and copies are submitted by raw handles only, and those that were cloned. This is the one
+/// place that knows how they are found.
 fn living_streams(driver: &Driver) -> Vec<Stream> {
     driver.streams().living().into_iter().map(Stream::from_inner).collect()
 }

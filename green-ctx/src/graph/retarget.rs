@@ -9,9 +9,9 @@ use green_ctx_sys::{
     CUlaunchAttributeID, CUlaunchAttributeValue,
 };
 
+use super::Graph;
 use super::listing::NodeKind;
 use super::node::{self, Node};
-use super::{Contexts, Graph};
 use crate::context::Context;
 use crate::current::Scope;
 use crate::error::call;
@@ -63,7 +63,7 @@ pub enum RetargetError {
         /// The kernel's name, where the driver reports it.
         kernel: Option<String>,
     },
-    /// The driver failed, or graph and context are of different devices.
+    /// The driver failed, or a node runs on another device than the context's.
     #[error(transparent)]
     Error(#[from] Error),
 }
@@ -87,8 +87,9 @@ impl Graph {
     pub fn retarget(&self, context: &Context) -> Result<Graph, RetargetError> {
         trace::span!("retarget", device = self.device().ordinal(), context = context.label());
         let device = self.device();
-        if context.device() != device {
-            return Err(Error::DeviceMismatch { what: "the graph and the context" }.into());
+        let is_elsewhere = |of_node: &Context| of_node.device() != context.device();
+        if context.device() != device || self.contexts().iter().any(is_elsewhere) {
+            return Err(Error::DeviceMismatch { what: "the graph's nodes and the context" }.into());
         }
         device.driver().check_process()?;
         {
@@ -96,7 +97,7 @@ impl Graph {
             let nodes = node::walk(device.api(), self.as_raw())?;
             nodes.iter().try_for_each(refuse)?;
         }
-        let copy = self.copy(Contexts::only(context))?;
+        let copy = self.copy(self.inner.needs.moved_to(context))?;
         let has_clusters = device.compute_capability()?.major >= 9;
         let sm_count = context.sm_count()?;
         let mover = Mover { api: device.api(), context, sm_count, has_clusters };

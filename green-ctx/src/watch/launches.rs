@@ -13,7 +13,7 @@ use super::{Escape, EscapeKind, Watch};
 use crate::context::Context;
 use crate::driver::Driver;
 use crate::error::{Error, Result};
-use crate::graph::Contexts;
+use crate::graph::Needs;
 use crate::location::Location;
 use crate::raw::Raw;
 use crate::stream::{Stream, context_of};
@@ -69,8 +69,8 @@ pub(crate) struct Checks {
 /// What is about to be launched.
 pub(crate) enum Launched<'a> {
     Kernel(&'a str),
-    /// A graph whose nodes run in these contexts.
-    Graph(&'a Contexts),
+    /// A graph, with what its nodes need.
+    Graph(&'a Needs),
 }
 
 impl Checks {
@@ -150,8 +150,8 @@ fn escape(stream: &Stream, launched: &Launched<'_>, expected: &Context) -> Resul
             let location = unsafe { Location::of_raw(driver, context.as_ptr()) }?;
             Ok(found(kind, Some(location)))
         }
-        Launched::Graph(contexts) => {
-            let Some(context) = contexts.outside(expected) else { return Ok(None) };
+        Launched::Graph(needs) => {
+            let Some(context) = needs.outside(expected) else { return Ok(None) };
             // SAFETY: the graph keeps the contexts of its nodes; of foreign ones whoever launches it
             // sees to that.
             let location = unsafe { Location::of_raw(driver, context.as_ptr()) }?;

@@ -4,10 +4,12 @@ use green_ctx::{
     DeviceBuffer, Graph, Kernel, Stream, StreamOptions,
     context::{CloseReason, Context},
     graph::CaptureMode,
+    sim_0_1::Fault,
+    watch::Watch,
 };
 
 use crate::common::{Outcome, partition};
-use crate::{COMPOSITION, LONG, Machine, each_driver, launch, raw};
+use crate::{COMPOSITION, LONG, Machine, each_driver, each_failing_driver, launch, raw};
 
 /// Two partitions, and a graph that one of their streams captures.
 struct Forked {
@@ -114,6 +116,78 @@ fn a_graph_keeps_no_other_partition() -> Outcome {
             context.close()?;
         }
         drop(graph);
+        Ok(())
+    })
+}
+
+/// A partition that is dropped while it is captured stays for as long as the graph: its SMs are nobody else's,
+/// and what looks at the graph finds its context.
+#[test]
+fn a_graph_keeps_what_is_dropped_during_its_capture() -> Outcome {
+    each_composing_driver(|machine| {
+        let Machine { sim, device } = machine;
+        let kernel = machine.kernel(LONG)?;
+        let origin = partition(device, 16)?;
+        let stream = origin.create_stream(StreamOptions::default())?;
+        let mut id = 0;
+        let graph = stream.capture(CaptureMode::Relaxed, || {
+            let inside = partition(device, 24)?;
+            id = inside.id()?;
+            let forked = inside.create_stream(StreamOptions::default())?;
+            forked.wait_for(&stream)?;
+            launch(&forked, &kernel)?;
+            stream.wait_for(&forked)
+        })?;
+        let ids: Vec<u64> = graph.contexts().iter().map(Context::id).collect::<Result<_, _>>()?;
+        assert!(ids.contains(&id), "{ids:?}");
+        assert_eq!(machine.free()?, 92);
+        device.release_idle();
+
+        let audit = graph.audit()?;
+        let of_kernel = audit.nodes.iter().find_map(|node| node.location.as_ref());
+        assert_eq!(of_kernel.map(|location| location.sm_count), Some(24));
+        assert!(!Watch::new(&origin).graph("step", &graph)?);
+        let exec = graph.instantiate()?;
+        drop(graph);
+        // The next partition of as many SMs has others.
+        let next = partition(device, 24)?;
+        let beside = next.create_stream(StreamOptions::default())?;
+        sim.clear_trace();
+        launch(&beside, &kernel)?;
+        // SAFETY: the kernel reaches no memory.
+        unsafe { stream.launch_graph(&exec) }?;
+        let launches = sim.launches();
+        let common = launches[1].sms.iter().any(|sm| launches[0].sms.contains(sm));
+        assert!(launches[0].overlaps(&launches[1]) && !common);
+        stream.synchronize()?;
+        // With the executable the last handle goes, and its SMs are free again.
+        drop((exec, next, beside));
+        assert_eq!(machine.free()?, 116);
+        Ok(())
+    })
+}
+
+/// A driver that does not answer whether a stream takes part in a capture: its partition is kept then.
+#[test]
+fn a_stream_that_may_take_part_keeps_its_partition() -> Outcome {
+    each_failing_driver(|machine| {
+        if !machine.has(COMPOSITION) {
+            return Ok(());
+        }
+        let kernel = machine.kernel(LONG)?;
+        let _reported = machine.hook();
+        let origin = partition(&machine.device, 16)?;
+        let stream = origin.create_stream(StreamOptions::default())?;
+        let graph = stream.capture(CaptureMode::Relaxed, || {
+            let inside = partition(&machine.device, 24)?;
+            let forked = inside.create_stream(StreamOptions::default())?;
+            forked.wait_for(&stream)?;
+            launch(&forked, &kernel)?;
+            stream.wait_for(&forked)?;
+            machine.sim.fail(Fault::on("cuStreamGetCaptureInfo")).expect("there is such a call");
+            Ok::<(), green_ctx::Error>(())
+        })?;
+        assert_eq!((graph.contexts().len(), machine.free()?), (2, 92));
         Ok(())
     })
 }

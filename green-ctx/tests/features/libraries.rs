@@ -1,9 +1,13 @@
-//! Libraries of kernels: what counts as PTX text.
+//! Libraries of kernels: what counts as PTX text, and how long they stay loaded.
 
-use green_ctx::{Library, error::ErrorKind};
+use green_ctx::{
+    LaunchConfig, Library, StreamOptions,
+    error::ErrorKind,
+    graph::{CaptureMode, GraphCache},
+};
 
-use crate::common::Outcome;
-use crate::{PTX, each_driver};
+use crate::common::{Outcome, partition};
+use crate::{COMPOSITION, Machine, PTX, each_driver};
 
 /// Texts that the driver would take for another format, whose offsets it follows past the end of the
 /// text, and texts that are in no format.
@@ -49,4 +53,44 @@ fn comments_and_white_space_come_before_the_version() -> Outcome {
         }
         Ok(())
     })
+}
+
+/// A graph keeps the libraries of its kernels, and so does whatever is made of it.
+#[test]
+fn a_library_stays_loaded_while_a_graph_has_its_kernels() -> Outcome {
+    for cooperative in [false, true] {
+        each_driver(|machine| {
+            if !machine.has(COMPOSITION) {
+                return Ok(());
+            }
+            let Machine { sim, device } = machine;
+            let loaded = || sim.live().libraries;
+            let (small, large) = (partition(device, 16)?, partition(device, 64)?);
+            let stream = small.create_stream(StreamOptions::default())?;
+            let kernel = Library::from_ptx(device, PTX)?.kernel("work")?;
+            let config = LaunchConfig::new(1, 32).cooperative(cooperative);
+            // SAFETY: the kernel has no parameters and reaches no memory.
+            let launch = || unsafe { stream.launch(&kernel, config, ()) };
+            let graph = stream.capture(CaptureMode::default(), launch)?;
+            drop(kernel);
+            assert_eq!(loaded(), 1, "the graph launches a kernel that was unloaded");
+            let audit = graph.audit()?;
+            assert!(audit.nodes.iter().any(|node| node.kernel.as_deref() == Some("work")));
+            let moved = graph.retarget(&large)?;
+            let cache = GraphCache::new();
+            let exec = cache.get(&graph, &large)?;
+            drop((graph, cache));
+            // SAFETY: the kernel reaches no memory.
+            unsafe { stream.launch_graph(&exec) }?;
+            assert_eq!(loaded(), 1);
+            stream.synchronize()?;
+            drop(exec);
+            assert_eq!(loaded(), 1, "the copy has the kernel");
+            drop(moved);
+            assert_eq!(loaded(), 0, "nothing launches it any more");
+            Ok(())
+        })
+        .map_err(|error| format!("cooperative: {cooperative}: {error}"))?;
+    }
+    Ok(())
 }
