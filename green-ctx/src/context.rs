@@ -33,7 +33,6 @@ use crate::primary::PrimaryShares;
 use crate::quarantine::Stuck;
 use crate::raw::Raw;
 use crate::stream::{Stream, StreamOptions};
-use crate::trace;
 
 use calls::Calls;
 pub use close::{CloseError, CloseReason};
@@ -106,8 +105,9 @@ struct Green {
     primary: Arc<PrimaryShares>,
 }
 
-/// Which context a handle was of. It keeps nothing alive, and never means another context, one of the same
-/// driver handle neither.
+/// Recognises a context's handles after the last of them has gone. It keeps nothing alive, and never matches
+/// another context, even one that reuses the driver's handle. A context that was not closed
+/// ([`CloseError`]) is still the same one.
 #[derive(Clone)]
 pub struct WeakContext {
     inner: Weak<Inner>,
@@ -207,6 +207,7 @@ impl Context {
     /// [`Error::Driver`].
     #[doc(alias = "cuCtxGetCurrent")]
     pub fn current(driver: &Driver) -> Result<Option<Context>> {
+        driver.check_process()?;
         Ok(driver.find_context(current::get(driver)?))
     }
 
@@ -223,13 +224,16 @@ impl Context {
         self.inner.green().is_some()
     }
 
-    /// The context's number, unique in the process and never used again.
+    /// The driver's number of the context, which profilers report too. The driver gives no number twice
+    /// (cuda.h), but a partition that is made of recycled SMs has a former partition's context, and its
+    /// number with it. [`weak`](Context::weak) tells such partitions apart.
     ///
     /// # Errors
     ///
     /// [`Error::Driver`].
     #[doc(alias = "cuCtxGetId")]
     pub fn id(&self) -> Result<u64> {
+        self.device().driver().check_process()?;
         let mut id = 0;
         // SAFETY: the context is alive, the pointer is to a live integer.
         unsafe { call!(self.device().api(), cuCtxGetId(self.raw(), &raw mut id)) }?;
@@ -311,6 +315,7 @@ impl Context {
     #[doc(alias("cuCtxRecordEvent", "cuGreenCtxRecordEvent"))]
     pub fn record(&self, event: &Event) -> Result<()> {
         event.check_driver(self.device().driver())?;
+        self.device().driver().check_process()?;
         let api = self.device().api();
         let recorded = self.with_green(|green| {
             // SAFETY: both handles are alive.
@@ -330,6 +335,7 @@ impl Context {
     #[doc(alias("cuCtxWaitEvent", "cuGreenCtxWaitEvent"))]
     pub fn wait(&self, event: &Event) -> Result<()> {
         event.check_driver(self.device().driver())?;
+        self.device().driver().check_process()?;
         let api = self.device().api();
         let waits = self.with_green(|green| {
             // SAFETY: both handles are alive.
@@ -358,37 +364,6 @@ impl Context {
     #[doc(alias = "cuCtxPushCurrent")]
     pub fn make_current(&self) -> Result<Current> {
         Current::enter(self)
-    }
-
-    /// Waits for the context's work and gives its group back, ready for another context. A primary
-    /// context is released and has no group; nor has a borrowed one, whose owner is dropped.
-    ///
-    /// # Errors
-    ///
-    /// [`CloseError`], which gives the context back: when another handle of it lives (a clone, a
-    /// stream, a guard), when its SMs are those of a set of plans, when it is current on this thread,
-    /// and when the driver fails.
-    pub fn close(self) -> Result<Option<SmGroup>, CloseError> {
-        trace::span!("close_context", device = self.device().ordinal(), green = self.is_green());
-        let driver = self.device().driver().clone();
-        if let Err(error) = driver.check_process() {
-            return Err(CloseError { context: self, reason: error.into() });
-        }
-        driver.reclaim();
-        // Out of the registry at the moment when no other handle lives, so that none can come from
-        // there any more, and those that live are found until then.
-        let (contexts, address) = (driver.contexts(), self.inner.raw.address());
-        let mut inner = contexts.take(address, self.inner).map_err(|inner| {
-            let context = Context { inner };
-            let streams = context.stream_count();
-            CloseError { context, reason: CloseReason::Shared { streams } }
-        })?;
-        inner.close().map_err(|reason| {
-            // Another thread may have come with the handle meanwhile: its object is the context's.
-            let (inner, late) = contexts.get_or_enter(address, Arc::new(inner));
-            drop(late);
-            CloseError { context: Context { inner }, reason }
-        })
     }
 
     /// What the context was provisioned with, in the driver's form.
@@ -439,44 +414,6 @@ impl Inner {
         // SAFETY: takes no arguments; the context is current.
         unsafe { call!(driver.api(), cuCtxSynchronize()) }
             .inspect_err(|error| self.device.note(error))
-    }
-
-    /// What `close` does once no other handle lives.
-    fn close(&mut self) -> Result<Option<SmGroup>, CloseReason> {
-        match mem::replace(&mut self.kind, Kind::Closed) {
-            Kind::Green(mut green) => {
-                let ready = self.ready_to_close(&green);
-                if let Err(reason) = ready {
-                    self.kind = Kind::Green(green);
-                    return Err(reason);
-                }
-                green.group.add_fences(green.fencing.take_pending());
-                self.leave(&mut green);
-                Ok(Some(green.group))
-            }
-            Kind::Primary => {
-                if let Err(error) = self.release() {
-                    self.kind = Kind::Primary;
-                    return Err(error.into());
-                }
-                Ok(None)
-            }
-            // The owner goes here.
-            Kind::Borrowed(_) | Kind::Closed => Ok(None),
-        }
-    }
-
-    fn ready_to_close(&self, green: &Green) -> Result<(), CloseReason> {
-        if green.fencing.shares_sms() {
-            return Err(CloseReason::InPlans);
-        }
-        if current::get(self.device.driver())? == self.raw.as_ptr() {
-            // Whoever gets the context next would find it current on a thread of somebody else.
-            return Err(CloseReason::Current);
-        }
-        // The group is handed out as free, so its work must be done.
-        self.synchronize()?;
-        Ok(green.fencing.synchronize_guests()?)
     }
 
     /// Releases the reference that `retain_primary` took.

@@ -4,6 +4,7 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::mem;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -126,6 +127,7 @@ impl Device {
     /// [`Error::Driver`].
     #[doc(alias = "cuDeviceGetName")]
     pub fn name(&self) -> Result<String> {
+        self.driver.check_process()?;
         let mut name: [c_char; 256] = [0; 256];
         // SAFETY: the driver writes at most the given length, the terminator included.
         unsafe { call!(self.api(), cuDeviceGetName(name.as_mut_ptr(), 256, self.as_raw())) }?;
@@ -141,6 +143,7 @@ impl Device {
     /// [`Error::Driver`].
     #[doc(alias = "cuDeviceGetUuid")]
     pub fn uuid(&self) -> Result<Uuid> {
+        self.driver.check_process()?;
         let mut uuid = CUuuid { bytes: [0; 16] };
         // SAFETY: the pointer is to a live structure of 16 bytes.
         unsafe { call!(self.api(), cuDeviceGetUuid(&raw mut uuid, self.as_raw())) }?;
@@ -176,6 +179,7 @@ impl Device {
     /// [`Error::Driver`], for an attribute that the driver does not know too.
     #[doc(alias = "cuDeviceGetAttribute")]
     pub fn attribute(&self, attribute: CUdevice_attribute) -> Result<i32> {
+        self.driver.check_process()?;
         let mut value = 0;
         // SAFETY: the pointer is to a live integer; the driver checks the attribute.
         unsafe {
@@ -191,6 +195,7 @@ impl Device {
     /// [`Error::Driver`].
     #[doc(alias = "cuDeviceTotalMem")]
     pub fn total_memory(&self) -> Result<usize> {
+        self.driver.check_process()?;
         let mut bytes = 0;
         // SAFETY: the pointer is to a live integer.
         unsafe { call!(self.api(), cuDeviceTotalMem(&raw mut bytes, self.as_raw())) }?;
@@ -254,6 +259,19 @@ impl Device {
         Ok(fresh)
     }
 
+    /// Forgets the primary context, which is about to be closed; false where somebody else has a handle of it.
+    pub(crate) fn forget_primary(&self, primary: &Arc<context::Inner>) -> bool {
+        let mut slot = self.state().primary.lock();
+        // Under the lock, where nobody gets a handle of it from here.
+        if Arc::strong_count(primary) > 1 {
+            return false;
+        }
+        let former = mem::take(&mut *slot);
+        drop(slot);
+        drop(former);
+        true
+    }
+
     /// How many green contexts were made, used again, and wait to be.
     #[must_use]
     pub fn context_counts(&self) -> ContextCounts {
@@ -265,6 +283,9 @@ impl Device {
     /// driver 580.159.04). Contexts of streams that are [kept](crate::Stream::keep_alive) stay, and are not
     /// counted.
     pub fn set_idle_limit(&self, limit: usize) {
+        if self.driver.is_forked() {
+            return;
+        }
         let surplus = self.state().ledger.lock().recycler.set_limit(limit);
         green::destroy(&self.driver, surplus);
     }
@@ -275,6 +296,9 @@ impl Device {
     /// record the work of contexts for which this has failed.
     #[doc(alias = "cuGreenCtxDestroy")]
     pub fn release_idle(&self) -> usize {
+        if self.driver.is_forked() {
+            return 0;
+        }
         self.retry_quarantine();
         let idle = self.state().ledger.lock().recycler.drain();
         let count = idle.len();

@@ -13,7 +13,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::group::SmGroup;
 use crate::ledger::{Holder, Share, SplitRequest, UnitSet};
-use crate::resource::{Provision, Resources};
+use crate::resource::{CreateContextError, Provision, Resources};
 use crate::stream::{Stream, StreamOptions};
 
 pub use close::ClosePartitionError;
@@ -190,18 +190,53 @@ impl Partition {
     }
 }
 
+/// A partition that could not be created.
+#[derive(Debug, thiserror::Error)]
+#[error("the partition was not created")]
+pub struct CreatePartitionError {
+    /// What it was to be made of, as usable as before. `None` where other code has taken the new context by its
+    /// raw handle, which a former partition of the same SMs had; its SMs are free once that handle is gone.
+    pub provision: Option<Box<Provision>>,
+    /// Why it was not created.
+    #[source]
+    pub reason: Error,
+}
+
+/// Gives the SMs up, and keeps the reason.
+impl From<CreatePartitionError> for Error {
+    fn from(error: CreatePartitionError) -> Error {
+        error.reason
+    }
+}
+
 impl Device {
     /// Makes a partition of a group, with a workqueue of its own if one is added
-    /// ([`SmGroup::with_workqueue`]). Where it fails, the group's SMs are free again.
+    /// ([`SmGroup::with_workqueue`]).
     ///
     /// # Errors
     ///
-    /// As [`create_context`](Device::create_context), which gives the group back.
-    pub fn create_partition(&self, provision: impl Into<Provision>) -> Result<Partition> {
+    /// [`CreatePartitionError`], which gives the group back, for the reasons of
+    /// [`create_context`](Device::create_context).
+    pub fn create_partition(
+        &self,
+        provision: impl Into<Provision>,
+    ) -> Result<Partition, CreatePartitionError> {
         let provision = provision.into();
         let (given, priority) = (Given::from(&provision.group), provision.group.priority());
-        let context = self.create_context(provision)?;
-        Ok(Partition::new(given, Vec::new(), Arc::new(SharedContext::of(context, priority)?)))
+        let workqueue = provision.workqueue.clone();
+        let context = self.create_context(provision).map_err(|error| {
+            let CreateContextError { provision, reason } = error;
+            CreatePartitionError { provision: Some(provision), reason }
+        })?;
+        match SharedContext::of(context, priority) {
+            Ok(shared) => Ok(Partition::new(given, Vec::new(), Arc::new(shared))),
+            Err((context, reason)) => {
+                // Nothing was submitted to it yet.
+                let group = if context.seclude(None) { context.finish_close() } else { None };
+                let provision = group.map(|group| Box::new(Provision { group, workqueue }));
+                Err(CreatePartitionError { provision, reason })
+            }
+        }
     }
 
     /// Divides the device's SMs into partitions: takes them, and makes a context and a stream for each.
@@ -211,8 +246,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// As [`SmResource::split`](crate::resource::SmResource::split) and [`Device::create_context`];
-    /// [`Error::InvalidRequest`] where two groups have one name. Nothing is taken then.
+    /// As [`SmResource::split`](crate::resource::SmResource::split) and [`Device::create_context`]. Nothing is
+    /// taken then.
     ///
     /// # Example
     ///
@@ -230,13 +265,9 @@ impl Device {
     /// # }
     /// ```
     pub fn partition(&self, request: impl Into<SplitRequest>) -> Result<Partitions> {
-        let request = request.into();
-        if let Some(name) = request.twice() {
-            return Err(Error::InvalidRequest(format!("two groups are named {name}")));
-        }
         let split = self.resources().sm()?.split(request)?;
         let groups = split.groups.into_iter().chain(split.remainder);
-        groups.map(|group| self.create_partition(group)).collect()
+        groups.map(|group| Ok(self.create_partition(group)?)).collect()
     }
 }
 

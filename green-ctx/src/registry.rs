@@ -49,15 +49,19 @@ impl<T> Registry<T> {
         (object, None)
     }
 
-    /// Takes an object out of its `Arc`, and its entry with it. While somebody else has the object
-    /// both stay as they are, since a handle that leads to nothing for a moment would get a second
-    /// object in that moment.
-    pub(crate) fn take(&self, address: usize, object: Arc<T>) -> Result<T, Arc<T>> {
-        // Keeps the allocation: until the entry is gone, no newer object can be where this one was.
-        let entry = Arc::downgrade(&object);
-        let object = Arc::try_unwrap(object)?;
-        self.forget(address, entry.as_ptr());
-        Ok(object)
+    /// Removes the entry of an object that is about to be closed, so that nobody finds it any more; false,
+    /// with the entry as it was, where somebody has it beside the caller, who has so many of its handles.
+    /// An object that is not closed after all is entered again by [`get_or_enter`](Registry::get_or_enter).
+    pub(crate) fn seclude(&self, address: usize, object: &Arc<T>, handles: usize) -> bool {
+        let mut entries = self.entries.lock();
+        // Under the lock, where nobody gets a handle of it from here.
+        if Arc::strong_count(object) > handles {
+            return false;
+        }
+        let removed = Self::remove_own(&mut entries, address, Arc::as_ptr(object));
+        drop(entries);
+        drop(removed);
+        true
     }
 
     /// How many entries there are, those of objects that are gone included.
@@ -70,10 +74,18 @@ impl<T> Registry<T> {
     /// object, whose entry must stay.
     pub(crate) fn forget(&self, address: usize, object: *const T) {
         let mut entries = self.entries.lock();
-        let own = entries.get(&address).is_some_and(|entry| Weak::as_ptr(entry) == object);
-        let removed = if own { entries.remove(&address) } else { None };
+        let removed = Self::remove_own(&mut entries, address, object);
         drop(entries);
         drop(removed);
+    }
+
+    fn remove_own(
+        entries: &mut HashMap<usize, Weak<T>, FxBuildHasher>,
+        address: usize,
+        object: *const T,
+    ) -> Option<Weak<T>> {
+        let own = entries.get(&address).is_some_and(|entry| Weak::as_ptr(entry) == object);
+        if own { entries.remove(&address) } else { None }
     }
 }
 
@@ -147,17 +159,20 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_taken_by_whoever_has_it_alone() {
+    fn an_object_is_secluded_by_whoever_has_it_alone() {
         check(|| {
             let registry = Registry::new();
             let object = Arc::new(7);
             registry.enter(1, &object);
             let other = Arc::clone(&object);
-            let object = registry.take(1, object).expect_err("there are two");
+            assert!(!registry.seclude(1, &object, 1));
             assert!(registry.find(1).is_some());
+            assert!(registry.seclude(1, &object, 2));
+            assert_eq!((registry.find(1), registry.len()), (None, 0));
             drop(other);
-            assert_eq!(registry.take(1, object), Ok(7));
-            assert_eq!(registry.len(), 0);
+            // It is the same object that comes back.
+            let (again, late) = registry.get_or_enter(1, object);
+            assert_eq!((registry.find(1), late), (Some(again), None));
         });
     }
 }

@@ -146,6 +146,35 @@ impl Stream {
         })
     }
 
+    /// What the handles share, where there is anything.
+    fn shared(&self) -> Option<&Arc<Inner>> {
+        match &self.handle {
+            Handle::First(first) => first.shared.get(),
+            Handle::Further(inner) => Some(inner),
+        }
+    }
+
+    /// How many handles of its context this handle keeps.
+    pub(crate) fn context_handles(&self) -> usize {
+        match &self.handle {
+            Handle::First(_) => 1 + usize::from(self.shared().is_some()),
+            Handle::Further(_) => 1,
+        }
+    }
+
+    /// Whether this is the only handle; from then on nobody finds the stream.
+    pub(crate) fn seclude(&self) -> bool {
+        let streams = self.driver().streams();
+        self.shared().is_none_or(|inner| streams.seclude(inner.raw.address(), inner, 1))
+    }
+
+    /// Undoes [`seclude`](Stream::seclude).
+    pub(crate) fn reveal(&self) {
+        if let Some(inner) = self.shared() {
+            self.driver().streams().enter(inner.raw.address(), inner);
+        }
+    }
+
     /// The context that the stream's work runs in.
     #[inline]
     #[must_use]
@@ -201,6 +230,7 @@ impl Stream {
     /// [`Error::Driver`].
     #[doc(alias = "cuStreamGetPriority")]
     pub fn priority(&self) -> Result<i32> {
+        self.driver().check_process()?;
         let mut priority = 0;
         // SAFETY: the stream is alive, the pointer is to a live integer.
         unsafe { call!(self.driver().api(), cuStreamGetPriority(self.raw(), &raw mut priority)) }?;
@@ -240,6 +270,7 @@ impl Stream {
     #[doc(alias = "cuEventRecord")]
     pub fn record(&self, event: &Event) -> Result<()> {
         event.check_driver(self.driver())?;
+        self.driver().check_process()?;
         self.record_raw(event.raw())
     }
 
@@ -259,6 +290,7 @@ impl Stream {
     #[doc(alias = "cuStreamWaitEvent")]
     pub fn wait(&self, event: &Event) -> Result<()> {
         event.check_driver(self.driver())?;
+        self.driver().check_process()?;
         self.wait_raw(event.raw())
     }
 
@@ -316,6 +348,7 @@ impl Stream {
     /// [`Error::Driver`], errors of the work included.
     #[doc(alias = "cuStreamQuery")]
     pub fn is_idle(&self) -> Result<bool> {
+        self.driver().check_process()?;
         // SAFETY: the stream is alive.
         check_done("cuStreamQuery", unsafe { self.driver().api().cuStreamQuery()?(self.raw()) })
             .inspect_err(|error| self.context().device().note(error))
@@ -328,6 +361,7 @@ impl Stream {
     /// [`Error::Driver`], errors of the work included.
     #[doc(alias = "cuStreamSynchronize")]
     pub fn synchronize(&self) -> Result<()> {
+        self.driver().check_process()?;
         // SAFETY: the stream is alive.
         unsafe { call!(self.driver().api(), cuStreamSynchronize(self.raw())) }
             .inspect_err(|error| self.context().device().note(error))

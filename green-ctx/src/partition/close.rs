@@ -2,18 +2,16 @@
 
 use std::sync::Arc;
 
-use super::{Inner, Partition, SharedContext};
-use crate::context::{CloseError, CloseReason};
+use super::{Partition, SharedContext};
+use crate::context::CloseReason;
 use crate::group::SmGroup;
 
 /// A partition that was not closed.
 #[derive(Debug, thiserror::Error)]
-#[error("partition {name} was not closed")]
+#[error("partition {} was not closed", partition.name())]
 pub struct ClosePartitionError {
-    /// Its name.
-    pub name: Arc<str>,
-    /// The partition, as usable as before. `None` where it lost its stream and the driver made no other.
-    pub partition: Option<Partition>,
+    /// The partition, as usable as before: it has the same context and the same stream.
+    pub partition: Partition,
     /// Why it was not closed.
     #[source]
     pub reason: CloseReason,
@@ -25,33 +23,42 @@ impl Partition {
     /// # Errors
     ///
     /// [`ClosePartitionError`], which gives the partition back: when another handle of it lives (a clone,
-    /// a stream, the context), when it is a plan's, when its context is current on this thread, and when
-    /// the driver fails.
+    /// a stream, the context), when it is a plan's, when its stream is being captured, when its context is
+    /// current on this thread, and when the driver fails.
+    ///
+    /// # Panics
+    ///
+    /// Where a function of [`Driver::on_reclaim`](crate::Driver::on_reclaim) panics. The partition is dropped
+    /// then.
     pub fn close(self) -> Result<SmGroup, ClosePartitionError> {
-        let name = Arc::clone(&self.inner.given.name);
-        let failed = |partition, reason| Err(ClosePartitionError { name, partition, reason });
+        match self.prepare_close() {
+            Ok(()) => Ok(self.finish_close()),
+            Err(reason) => Err(ClosePartitionError { partition: self, reason }),
+        }
+    }
+
+    fn prepare_close(&self) -> Result<(), CloseReason> {
+        let driver = self.device().driver();
+        driver.check_process()?;
+        driver.reclaim();
         if self.context().shares_sms() {
-            return failed(Some(self), CloseReason::InPlans);
+            return Err(CloseReason::InPlans);
         }
-        let in_use = CloseReason::Shared { streams: Some(0) };
-        let Inner { given, beside, shared } = match Arc::try_unwrap(self.inner) {
-            Ok(inner) => inner,
-            Err(inner) => return failed(Some(Partition { inner }), in_use),
-        };
-        let shared = match Arc::try_unwrap(shared) {
-            Ok(shared) => shared,
-            Err(shared) => {
-                let inner = Arc::new(Inner { given, beside, shared });
-                return failed(Some(Partition { inner }), in_use);
-            }
-        };
-        match shared.close() {
-            Ok(Some(group)) => Ok(group),
-            Ok(None) => failed(None, CloseReason::InPlans),
-            Err((CloseError { context, reason }, priority)) => {
-                let shared = SharedContext::of(context, priority).ok();
-                failed(shared.map(|shared| Partition::new(given, beside, Arc::new(shared))), reason)
-            }
+        let shared = &self.inner.shared;
+        if !self.is_alone() || Arc::strong_count(shared) > 1 {
+            return Err(CloseReason::Shared { streams: Some(0) });
         }
+        shared.prepare_close()
+    }
+
+    /// Whether nobody has a clone of it.
+    pub(crate) fn is_alone(&self) -> bool {
+        Arc::strong_count(&self.inner) == 1
+    }
+
+    fn finish_close(self) -> SmGroup {
+        let shared = Arc::into_inner(self.inner).and_then(|inner| Arc::into_inner(inner.shared));
+        let group = shared.and_then(SharedContext::finish_close);
+        group.unwrap_or_else(|| unreachable!("nobody else has a handle of the partition's context"))
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::context::{CloseError, Context};
-use crate::error::Result;
+use crate::context::{CloseReason, Context};
+use crate::error::{Error, Result};
 use crate::fence::{Fence, Fences};
 use crate::group::SmGroup;
 use crate::ledger::{Placement, UnitSet};
@@ -28,12 +28,23 @@ impl SharedContext {
         let priority = group.priority();
         let context = group.device().clone().create_context(group)?;
         context.share_sms()?;
-        SharedContext::of(context, priority)
+        SharedContext::of(context, priority).map_err(|(_context, error)| error)
     }
 
-    /// A context that has no stream yet.
-    pub(super) fn of(context: Context, priority: i32) -> Result<SharedContext> {
-        let stream = context.create_stream(StreamOptions::default().priority(priority))?;
+    /// A context that time-shared SMs have already and that no plan has any more.
+    pub(crate) fn again(context: Context, priority: i32) -> Result<SharedContext> {
+        let shared = SharedContext::of(context, priority).map_err(|(_context, error)| error)?;
+        // It may have the name that a former plan gave it.
+        shared.has_names.store(true, Ordering::Relaxed);
+        Ok(shared)
+    }
+
+    /// A context that has no stream of its own yet, which comes back where none can be made.
+    pub(crate) fn of(context: Context, priority: i32) -> Result<SharedContext, (Context, Error)> {
+        let stream = match context.create_stream(StreamOptions::default().priority(priority)) {
+            Ok(stream) => stream,
+            Err(error) => return Err((context, error)),
+        };
         let group = context.group();
         let placement = group.map(|group| group.placement().clone()).unwrap_or_default();
         let count = group.map_or(0, |group| group.units().counts().counts().len());
@@ -42,11 +53,27 @@ impl SharedContext {
         Ok(SharedContext { context, stream, priority, placement, units, has_names })
     }
 
-    /// Closes the context. Where that fails it has no stream any more, which was of this priority.
-    pub(super) fn close(self) -> Result<Option<SmGroup>, (CloseError, i32)> {
-        let SharedContext { context, stream, priority, .. } = self;
+    /// Waits for all work of a context that is about to be closed, and of which nobody else has a handle.
+    /// Where that fails, all is as before.
+    pub(crate) fn prepare_close(&self) -> Result<(), CloseReason> {
+        let SharedContext { context, stream, .. } = self;
+        if !context.seclude(Some(stream)) {
+            let streams = context.stream_count().map(|count| count.saturating_sub(1));
+            return Err(CloseReason::Shared { streams });
+        }
+        context.ready_to_close(Some(stream)).inspect_err(|_| self.cancel_close())
+    }
+
+    /// Undoes [`prepare_close`](SharedContext::prepare_close).
+    pub(crate) fn cancel_close(&self) {
+        self.context.reveal(Some(&self.stream));
+    }
+
+    /// Closes a context that is prepared to be closed.
+    pub(crate) fn finish_close(self) -> Option<SmGroup> {
+        let SharedContext { context, stream, .. } = self;
         drop(stream);
-        context.close().map_err(|error| (error, priority))
+        context.finish_close()
     }
 
     /// Whether a group of these SMs and with this priority would become the same.

@@ -50,6 +50,21 @@ fn ids_are_unique_and_stay() -> Outcome {
     })
 }
 
+/// The driver's number is that of the driver's context, which is used again; a weak handle tells apart.
+#[test]
+fn a_recycled_context_has_its_number_and_is_another() -> Outcome {
+    each_driver(|machine| {
+        let first = partition(&machine.device, 16)?;
+        let (id, weak) = (first.id()?, first.weak());
+        drop(first);
+        let second = partition(&machine.device, 16)?;
+        assert_eq!(machine.device.context_counts().created, 1);
+        assert_eq!(second.id()?, id);
+        assert!(!weak.is(&second));
+        Ok(())
+    })
+}
+
 #[test]
 fn handles_of_one_context_are_equal() -> Outcome {
     each_driver(|machine| {

@@ -10,14 +10,17 @@ mod common;
 mod raw;
 
 mod captures;
+mod closing;
 mod contexts;
 mod cuda_core;
+mod devices;
 mod errors;
 mod events;
 mod fit;
 mod graph_contexts;
 mod graphs;
 mod handles;
+mod hooks;
 mod joining;
 mod keeping;
 mod launches;

@@ -13,10 +13,10 @@ pub(crate) enum Mistake {
     TwoLocks,
     /// `find` drops an object under the lock.
     DropsUnderTheLock,
-    /// `take` removes the entry before it knows whether the object is anybody else's, and enters it
+    /// `seclude` removes the entry before it knows whether the object is anybody else's, and enters it
     /// again when it is.
     ForgetsBeforeItKnows,
-    /// `take` is for an object that is somebody's alone, and does not see to it that it stays so.
+    /// `seclude` counts the handles before it takes the lock.
     TrustsTheCount,
     /// `put_back` enters over what another thread entered.
     EntersOver,
@@ -76,30 +76,32 @@ impl Table for Broken {
         }
     }
 
-    fn take(&self, address: usize, object: Arc<Object>) -> Result<Object, Arc<Object>> {
-        let entry = Arc::downgrade(&object);
+    fn seclude(&self, address: usize, object: &Arc<Object>) -> bool {
         if self.has(Mistake::ForgetsBeforeItKnows) {
-            self.forget(address, entry.as_ptr());
-            return Arc::try_unwrap(object).inspect_err(|shared| self.enter(address, shared));
-        }
-        if self.has(Mistake::TrustsTheCount) {
-            if Arc::strong_count(&object) > 1 {
-                return Err(object);
+            self.forget(address, Arc::as_ptr(object));
+            let alone = Arc::strong_count(object) == 1;
+            if !alone {
+                self.enter(address, object);
             }
-            self.forget(address, entry.as_ptr());
-            return Ok(object.move_out());
+            return alone;
         }
-        let object = Arc::try_unwrap(object)?;
-        self.forget(address, entry.as_ptr());
-        Ok(object)
+        let early = self.has(Mistake::TrustsTheCount).then(|| Arc::strong_count(object));
+        let mut entries = self.entries.lock();
+        if early.unwrap_or_else(|| Arc::strong_count(object)) > 1 {
+            return false;
+        }
+        let own = |entry: &Weak<Object>| Weak::as_ptr(entry) == Arc::as_ptr(object);
+        if entries.get(&address).is_some_and(own) {
+            entries.remove(&address);
+        }
+        true
     }
 
     fn len(&self) -> usize {
         self.entries.lock().len()
     }
 
-    fn put_back(&self, address: usize, object: Object) -> Arc<Object> {
-        let object = Arc::new(object);
+    fn put_back(&self, address: usize, object: Arc<Object>) -> Arc<Object> {
         if self.has(Mistake::EntersOver) {
             self.enter(address, &object);
             return object;

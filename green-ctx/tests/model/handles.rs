@@ -244,7 +244,7 @@ fn every_mistake_is_found() {
     const LOST: &str = "the handle of a living object leads to nothing";
     const TWO: &str = "two objects stand for one handle";
     const DEADLOCK: &str = "deadlock!";
-    const DESTROYED: &str = "somebody has an object of a destroyed handle";
+    const FOUND: &str = "somebody has an object that is being closed";
     const STALE: &str = "entries of dead objects stay behind";
     let cases: [(Mistake, First, Scenario, &str); 12] = [
         // A foreign handle lives on when its object goes, and a newer object has it at once.
@@ -260,7 +260,7 @@ fn every_mistake_is_found() {
         // The first enters the object again after the second has forgotten it.
         (Mistake::ForgetsBeforeItKnows, First::Forget, close_twice, STALE),
         (Mistake::ForgetsBeforeItKnows, First::Forget, crowd, LOST),
-        (Mistake::TrustsTheCount, First::Forget, close_found, DESTROYED),
+        (Mistake::TrustsTheCount, First::Forget, close_found, FOUND),
         (Mistake::EntersOver, First::Forget, close_failing, TWO),
         (Mistake::TrustsTheCount, First::Forget, crowd, LOST),
     ];

@@ -1,7 +1,6 @@
 //! A driver, and objects that stand for its handles as this crate's contexts, streams and events do.
 
 use std::collections::BTreeSet;
-use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::lock::{Arc, pause};
@@ -17,13 +16,13 @@ pub(crate) trait Table: Send + Sync {
         object: Arc<Object>,
     ) -> (Arc<Object>, Option<Arc<Object>>);
     fn forget(&self, address: usize, object: *const Object);
-    fn take(&self, address: usize, object: Arc<Object>) -> Result<Object, Arc<Object>>;
+    fn seclude(&self, address: usize, object: &Arc<Object>) -> bool;
     fn len(&self) -> usize;
 
-    /// Enters an object again that was taken and could not be closed, as `Context::close` does.
-    fn put_back(&self, address: usize, object: Object) -> Arc<Object> {
+    /// Enters an object again that was secluded and could not be closed, as `Context::close` does.
+    fn put_back(&self, address: usize, object: Arc<Object>) -> Arc<Object> {
         // Another thread may have come with the handle meanwhile.
-        let (object, late) = self.get_or_enter(address, Arc::new(object));
+        let (object, late) = self.get_or_enter(address, object);
         drop(late);
         object
     }
@@ -50,8 +49,8 @@ impl Table for Registry<Object> {
         self.forget(address, object);
     }
 
-    fn take(&self, address: usize, object: Arc<Object>) -> Result<Object, Arc<Object>> {
-        self.take(address, object)
+    fn seclude(&self, address: usize, object: &Arc<Object>) -> bool {
+        self.seclude(address, object, 1)
     }
 
     fn len(&self) -> usize {
@@ -167,23 +166,13 @@ pub(crate) struct Object {
 /// Who destroys the handle.
 enum Ownership {
     Owned,
-    Borrowed {
-        _owner: Owner,
-    },
-    /// It is destroyed already.
-    Closed,
+    Borrowed { _owner: Owner },
 }
 
 impl Object {
     fn new(address: usize, known: bool, ownership: Ownership, world: &SharedWorld) -> Object {
         let (known, ownership) = (AtomicBool::new(known), std::sync::Mutex::new(ownership));
         Object { address, known, ownership, world: world.clone() }
-    }
-
-    /// A new object that has the handle's destruction. What stays behind destroys nothing.
-    pub(crate) fn move_out(&self) -> Object {
-        let ownership = mem::replace(&mut *lock(&self.ownership), Ownership::Closed);
-        Object::new(self.address, true, ownership, &self.world)
     }
 
     fn forget(&mut self) {
@@ -291,12 +280,14 @@ impl Handle {
         let Handle { held, object } = self;
         drop(held);
         let (world, address) = (object.world.clone(), object.address);
-        let object = world.table.take(address, object).map_err(Handle::new)?;
+        if !world.table.seclude(address, &object) {
+            return Err(Handle::new(object));
+        }
         if fails {
             return Err(Handle::new(world.table.put_back(address, object)));
         }
         // It goes here, and its handle with it.
-        drop(object);
+        assert!(Arc::try_unwrap(object).is_ok(), "somebody has an object that is being closed");
         Ok(())
     }
 }
