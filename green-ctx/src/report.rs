@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::Write;
 use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -39,6 +39,12 @@ impl fmt::Debug for CleanupHook {
     }
 }
 
+/// Runs the program's code; `None` where it panics.
+fn contain<R>(run: impl FnOnce() -> R) -> Option<R> {
+    // Dropping what it panicked with may panic again.
+    catch_unwind(AssertUnwindSafe(run)).map_err(mem::forget).ok()
+}
+
 /// A driver's hook for failed clean-ups.
 pub(crate) struct Reporter {
     /// Without one, failures go to standard error.
@@ -68,21 +74,20 @@ impl Reporter {
 
     #[cold]
     pub(crate) fn report_error(&self, error: &Error) {
-        self.call(self.hook(), error);
+        let hook = self.hook();
+        self.call(hook.as_deref(), error);
+        // It may be the last owner of whatever the hook captured.
+        contain(move || drop(hook));
     }
 
-    /// Calls the hook where CUDA cannot be called. It may be the last owner of handles by then, even where
-    /// it panics: they end on a thread of their own.
+    /// Calls the hook where CUDA cannot be called. The hook may be the last owner of handles by then: they end
+    /// on a thread of their own.
     #[cold]
     pub(crate) fn report_error_in_stream(&self, error: &Error) {
         let hook = self.hook();
-        let last = hook.clone();
-        let called = catch_unwind(AssertUnwindSafe(|| self.call(hook, error)));
-        if last.is_some() {
-            thread::spawn(move || drop(last));
-        }
-        if let Err(panic) = called {
-            resume_unwind(panic);
+        self.call(hook.as_deref(), error);
+        if hook.is_some() {
+            thread::spawn(move || drop(hook));
         }
     }
 
@@ -90,7 +95,8 @@ impl Reporter {
         self.hook.read().as_ref().and_then(Weak::upgrade)
     }
 
-    fn call(&self, hook: Option<Arc<Hook>>, error: &Error) {
+    /// Reports an error. Clean-ups go on after this, so that nothing unwinds out of it.
+    fn call(&self, hook: Option<&Hook>, error: &Error) {
         // A driver that is shutting down has cleaned up itself.
         if error.status() == Some(CUresult::CUDA_ERROR_DEINITIALIZED) {
             return;
@@ -98,13 +104,18 @@ impl Reporter {
         if error.is_sticky() && self.reported_fault.swap(true, Ordering::Relaxed) {
             return;
         }
-        crate::trace::event!(WARN, error = %error, "a clean-up failed");
-        match hook {
-            Some(hook) => hook(error),
-            // Not `eprintln!`: it panics where there is no standard error to write to.
-            None => {
-                let _ = writeln!(std::io::stderr(), "green-ctx: a clean-up failed: {error}");
-            }
-        }
+        let reported = contain(|| {
+            crate::trace::event!(WARN, error = %error, "a clean-up failed");
+            hook.map(|hook| hook(error)).is_some()
+        });
+        // Not `eprintln!`: it panics where there is no standard error to write to.
+        let _ = match reported {
+            Some(true) => Ok(()),
+            Some(false) => writeln!(std::io::stderr(), "green-ctx: a clean-up failed: {error}"),
+            None => writeln!(
+                std::io::stderr(),
+                "green-ctx: the clean-up hook panicked when it was called with: {error}"
+            ),
+        };
     }
 }

@@ -78,6 +78,7 @@ impl Stream {
     /// [`Error::Driver`].
     #[doc(alias = "cuStreamIsCapturing")]
     pub fn is_capturing(&self) -> Result<bool> {
+        self.driver().check_process()?;
         let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
         // SAFETY: the stream is alive, the pointer is to a live value.
         unsafe { call!(self.driver().api(), cuStreamIsCapturing(self.raw(), &raw mut status)) }?;
@@ -119,8 +120,8 @@ unsafe extern "C" fn run(key: *mut c_void) {
         }
     }));
     if let Err(panic) = reported {
-        // The hook panicked, or dropping what the function panicked with. Dropping this may panic
-        // again, and nothing may unwind into the driver.
+        // Dropping what the function panicked with panicked, and dropping this may panic again. Nothing may
+        // unwind into the driver.
         std::mem::forget(panic);
     }
 }

@@ -1,0 +1,80 @@
+//! The program's hooks, which may panic: whatever failed goes on as if they had not.
+
+use std::panic::{self, AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use green_ctx::{StreamOptions, driver::CleanupHook, sim_0_1::Fault};
+
+use crate::common::{Outcome, partition};
+use crate::{LONG, Machine, each_failing_driver, launch};
+
+/// A hook that counts its calls and panics.
+fn panicking(machine: &Machine) -> (CleanupHook, Arc<AtomicUsize>) {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let of_hook = Arc::clone(&calls);
+    let hook = machine.driver().on_cleanup_failure(move |_| {
+        of_hook.fetch_add(1, Ordering::Relaxed);
+        // Without a message on standard error.
+        panic::resume_unwind(Box::new("the hook"));
+    });
+    (hook, calls)
+}
+
+/// Every clean-up of a partition with work fails once, and the hook panics each time: the next partition of the
+/// SMs waits for that work all the same.
+#[test]
+fn a_hook_that_panics_breaks_no_floor() -> Outcome {
+    let calls = [
+        "cuCtxGetCurrent",
+        "cuGreenCtxRecordEvent",
+        "cuStreamDestroy",
+        "cuEventCreate",
+        "cuEventQuery",
+        "cuDevicePrimaryCtxRetain",
+        "cuThreadExchangeStreamCaptureMode",
+    ];
+    for call in calls {
+        for nth in 1..=3 {
+            each_failing_driver(|machine| {
+                let kernel = machine.kernel(LONG)?;
+                let (_hook, called) = panicking(machine);
+                let context = partition(&machine.device, 16)?;
+                let stream = context.create_stream(StreamOptions::default())?;
+                launch(&stream, &kernel)?;
+                machine.sim.fail(Fault::on(call).nth(nth))?;
+                // Whether it unwinds is looked at, too.
+                let dropped = catch_unwind(AssertUnwindSafe(|| drop((stream, context))));
+                machine.sim.clear_faults();
+                assert!(dropped.is_ok(), "{call}: the hook's panic left the library");
+                if called.load(Ordering::Relaxed) == 0 {
+                    return Ok(());
+                }
+                let next = partition(&machine.device, 132 - 8)?;
+                let stream = next.create_stream(StreamOptions::default())?;
+                launch(&stream, &kernel)?;
+                let launches = machine.sim.launches();
+                let (former, later) = (&launches[0], &launches[1]);
+                assert!(!former.overlaps(later), "{call}: common SMs, unordered");
+                assert_eq!(machine.free()? + next.sm_count()?, 132, "{call}");
+                Ok(())
+            })?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_hook_that_panics_is_called_again() -> Outcome {
+    each_failing_driver(|machine| {
+        let (hook, called) = panicking(machine);
+        for round in 1..=3 {
+            let event = machine.device.create_event(Default::default())?;
+            machine.sim.fail(Fault::on("cuEventDestroy"))?;
+            drop(event);
+            assert_eq!(called.load(Ordering::Relaxed), round);
+        }
+        drop(hook);
+        Ok(())
+    })
+}
