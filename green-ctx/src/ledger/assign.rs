@@ -84,7 +84,7 @@ fn chosen(
 }
 
 impl DryRun {
-    /// What chosen units mean where these were free for floors.
+    /// What chosen units mean where these were free for floors, and no unit is in quarantine.
     pub(crate) fn new(units: &UnitCounts, mut free: UnitSet, chosen: Vec<Chosen>) -> DryRun {
         free.take_out(chosen.iter().flat_map(|group| &group.placement.members));
         let left = free.iter().map(|unit| units.counts()[unit]).sum();
@@ -96,7 +96,7 @@ impl DryRun {
                 false => groups.push(DryRunGroup { name, share, floor, sm_count }),
             }
         }
-        DryRun { unit: units.size(), groups, remainder, free_for_floors: left }
+        DryRun { unit: units.size(), groups, remainder, free_for_floors: left, quarantined: 0 }
     }
 }
 

@@ -67,6 +67,7 @@ impl fmt::Display for NotEnoughSms {
         let NotEnoughSms { within, requested, fit, free, total, unit, nearest, .. } = self;
         match requested.as_slice() {
             [] => write!(f, "the request does not fit")?,
+            [Share::REST] => write!(f, "no SMs are left to take")?,
             [one] => write!(f, "a group of {} SMs does not fit", Words(*one))?,
             [first, rest @ ..] if rest.iter().all(|share| share == first) => {
                 let (count, first) = (requested.len(), Words(*first));

@@ -243,9 +243,10 @@ impl SplitRequest {
 
     /// A name that two groups have.
     pub(crate) fn twice(&self) -> Option<&str> {
-        let mut names: Vec<&str> = self.names().collect();
-        names.sort_unstable();
-        names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
+        // There are few names, and a split is to cost little.
+        let earlier =
+            |index: usize, name: &str| self.names().take(index).any(|other| other == name);
+        self.names().enumerate().find(|(index, name)| earlier(*index, name)).map(|(_, name)| name)
     }
 
     fn names(&self) -> impl Iterator<Item = &str> {
@@ -261,6 +262,9 @@ impl SplitRequest {
             if let Some(fault) = share.fault() {
                 return Err(Refusal::invalid(format!("group {name} {fault}")));
             }
+        }
+        if let Some(name) = self.twice() {
+            return Err(Refusal::invalid(format!("two groups are named {name}")));
         }
         if let [first, second, ..] = self.rests.as_slice() {
             let reason =
@@ -407,6 +411,9 @@ pub struct DryRun {
     /// The SMs that later floors could have. An unbounded share (`32..`, `..`) leaves none: whoever
     /// needs a floor beside it asks for both in one request, gives it a ceiling, or uses plans.
     pub free_for_floors: u32,
+    /// The SMs in quarantine: the work of a former user could not be recorded. A split tries again to record it,
+    /// and may have these SMs too; a dry run only reads, and counts on none of them.
+    pub quarantined: u32,
 }
 
 /// One group of a [`DryRun`].

@@ -84,13 +84,15 @@ struct DryRunForm<'a> {
     groups: &'a [DryRunGroup],
     remainder: u32,
     free_for_floors: u32,
+    quarantined: u32,
 }
 
 impl Serialize for DryRun {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let DryRun { unit, groups, remainder, free_for_floors } = self;
-        let (unit, remainder, free_for_floors) = (*unit, *remainder, *free_for_floors);
-        DryRunForm { unit, groups, remainder, free_for_floors }.serialize(to)
+        let DryRun { unit, groups, remainder, free_for_floors, quarantined } = self;
+        let (unit, remainder) = (*unit, *remainder);
+        let (free_for_floors, quarantined) = (*free_for_floors, *quarantined);
+        DryRunForm { unit, groups, remainder, free_for_floors, quarantined }.serialize(to)
     }
 }
 
@@ -100,12 +102,14 @@ struct OwnedDryRunForm {
     groups: Vec<DryRunGroup>,
     remainder: u32,
     free_for_floors: u32,
+    #[serde(default)]
+    quarantined: u32,
 }
 
 impl<'de> Deserialize<'de> for DryRun {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<DryRun, D::Error> {
-        let OwnedDryRunForm { unit, groups, remainder, free_for_floors } =
+        let OwnedDryRunForm { unit, groups, remainder, free_for_floors, quarantined } =
             OwnedDryRunForm::deserialize(from)?;
-        Ok(DryRun { unit, groups, remainder, free_for_floors })
+        Ok(DryRun { unit, groups, remainder, free_for_floors, quarantined })
     }
 }

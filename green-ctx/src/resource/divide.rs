@@ -81,7 +81,6 @@ impl SmGroup {
     /// As [`split`](SmGroup::split).
     pub fn dry_run(&self, request: impl Into<SplitRequest>) -> Result<DryRun> {
         let request = request.into();
-        self.device().retry_quarantine();
         self.check_request(&request)?;
         if self.needs_driver(&request) {
             return nested::dry_run(self, &request);

@@ -11,10 +11,10 @@ use super::structure;
 use crate::dev_resource;
 use crate::device::{ComputeCapability, Device};
 use crate::error::{Error, Result};
-use crate::group::Hold;
+use crate::group::{Hold, SmGroup};
 use crate::ledger::{
-    Chosen, Coscheduling, Cut, DryRun, Granularity, LocalityDomain, RequestedGroup, Share,
-    SplitRequest,
+    Chosen, Coscheduling, Cut, DryRun, Granularity, LocalityDomain, NotEnoughSms, RequestedGroup,
+    Share, SplitRequest,
 };
 use crate::units::Units;
 
@@ -170,13 +170,15 @@ impl SmResource {
     }
 
     /// The SMs of each group of a structured request were all SMs of the device free, and at the end what
-    /// they leave, if anything. [`dry_run`](SmResource::dry_run) says what a request would give now.
+    /// they leave, if anything. It only asks; [`dry_run`](SmResource::dry_run) says what a request would give
+    /// now.
     ///
     /// # Errors
     ///
     /// As [`split`](SmResource::split); [`Error::InvalidRequest`] for a request that is not structured.
     pub fn structured_counts(&self, request: impl Into<SplitRequest>) -> Result<Vec<u32>> {
         let request = request.into();
+        request.validate()?;
         if !request.is_structured() {
             let reason = "only a structured request has counts that do not depend on what is free";
             return Err(Error::InvalidRequest(reason.to_owned()));
@@ -184,7 +186,10 @@ impl SmResource {
         Ok(self.units_for(&request)?.1.counts().counts().to_vec())
     }
 
-    /// What a split would give now, without taking anything.
+    /// What a split would give now, without taking anything. It only reads: what a split first tries to get
+    /// back does not count here, which is SMs in quarantine ([`DryRun::quarantined`]) and partitions that
+    /// functions of [`Driver::on_reclaim`](crate::Driver::on_reclaim) let go of. So a split may give what a
+    /// dry run refuses.
     ///
     /// # Errors
     ///
@@ -195,13 +200,16 @@ impl SmResource {
     }
 
     fn would_give(&self, request: &SplitRequest) -> Result<DryRun> {
+        request.validate()?;
         let (cut, units) = self.units_for(request)?;
-        let (chosen, free) = {
+        let (chosen, free, quarantined) = {
             let ledger = self.device.state().ledger.lock();
-            (ledger.choose(units.counts(), &cut, request)?, ledger.free(units.counts()))
+            let quarantined = ledger.sm_counts().map_or(0, |counts| counts.quarantined);
+            let chosen = ledger.choose(units.counts(), &cut, request)?;
+            (chosen, ledger.free(units.counts()), quarantined)
         };
         check_composition(&self.device, &chosen)?;
-        Ok(DryRun::new(units.counts(), free, chosen))
+        Ok(DryRun { quarantined, ..DryRun::new(units.counts(), free, chosen) })
     }
 
     /// What a refusal says of what fits, asked for where the driver makes a context of one piece only:
@@ -248,7 +256,25 @@ impl SmResource {
         self.take(&request).map_err(|error| self.corrected(&request, error))
     }
 
+    /// Takes all SMs that are free, as one group of this name.
+    fn take_rest(&self, name: Arc<str>) -> Result<SmGroup> {
+        let rest = self.split(SplitRequest::new().rest(name))?.remainder;
+        // A request for one SM says who has them all.
+        rest.ok_or_else(|| match self.dry_run([1]) {
+            Err(Error::NotEnoughSms(shortage)) => {
+                let requested = vec![Share::REST];
+                Error::NotEnoughSms(Box::new(NotEnoughSms { requested, ..*shortage }))
+            }
+            Err(error) => error,
+            // They came back meanwhile.
+            Ok(_) => Error::InvalidRequest("no SMs were free a moment ago; try again".to_owned()),
+        })
+    }
+
     fn take(&self, request: &SplitRequest) -> Result<Split> {
+        request.validate()?;
+        self.device.driver().reclaim();
+        self.device.retry_quarantine();
         let (cut, units) = self.units_for(request)?;
         let (chosen, taken) = {
             let mut ledger = self.device.state().ledger.lock();
@@ -262,11 +288,8 @@ impl SmResource {
         Ok(Split::of(&self.device, &units, request, chosen, holds))
     }
 
-    /// The units that a request is met from.
+    /// The units that a valid request is met from.
     fn units_for(&self, request: &SplitRequest) -> Result<(Cut, Arc<Units>)> {
-        request.validate()?;
-        self.device.driver().reclaim();
-        self.device.retry_quarantine();
         if self.is_green {
             let reason = "these SMs are a context's own; split the device's, or the group that \
                           `Context::close` of a partition gives back";
@@ -365,6 +388,37 @@ impl SmResource {
     pub(super) fn coscheduling(&self) -> Result<Coscheduling> {
         let most = if self.device.compute_capability()?.major >= 9 { 32 } else { 2 };
         Ok(Coscheduling { default: self.alignment, most })
+    }
+}
+
+impl Device {
+    /// Takes all SMs that are free for floors, as one group of this name: for a set of plans, or to be divided
+    /// further.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotEnoughSms`] where none is free, with who has them, and as
+    /// [`SmResource::split`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, PlanRequest, PlanSet, SplitRequest, sim_0_1::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// let comm = device.partition(SplitRequest::new().group("comm", 16))?;
+    /// let first = PlanRequest::new("day", SplitRequest::new().group("decode", 32).rest("prefill"));
+    /// let plans = PlanSet::new(device.rest("compute")?, first)?;
+    /// assert_eq!(plans.sm_count(), 116);
+    ///
+    /// let error = device.rest("more").expect_err("no SMs are free");
+    /// assert!(error.to_string().contains("comm (16 SMs), compute (116 SMs)"), "{error}");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn rest(&self, name: impl Into<Arc<str>>) -> Result<SmGroup> {
+        self.resources().sm()?.take_rest(name.into())
     }
 }
 

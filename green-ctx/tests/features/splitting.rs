@@ -291,3 +291,28 @@ fn a_group_at_the_end_has_the_last_units() -> Outcome {
         Ok(())
     })
 }
+
+/// Whatever takes a request refuses one whose groups could not be told apart.
+#[test]
+fn two_groups_have_two_names() -> Outcome {
+    each_driver(|machine| {
+        let sms = machine.sms()?;
+        let twice = || SplitRequest::new().group("a", 16).group("b", 16).group("a", 16);
+        let rest = || SplitRequest::new().group("a", 16).rest("a");
+        for request in [twice, rest] {
+            let errors = [
+                machine.refused(|| sms.dry_run(request()))?,
+                machine.refused(|| sms.split(request()))?,
+                machine.refused(|| machine.device.partition(request()))?,
+            ];
+            for error in errors {
+                assert_eq!(error.to_string(), "two groups are named a");
+            }
+        }
+        let group = crate::common::group(&machine.device, 64)?;
+        assert!(group.dry_run(twice()).is_err());
+        let error = group.split(twice()).expect_err("two are named a");
+        assert_eq!(error.error.to_string(), "two groups are named a");
+        Ok(())
+    })
+}

@@ -89,7 +89,8 @@ fn sms_whose_work_cannot_be_recorded_are_nobodys() -> Outcome {
         let Error::NotEnoughSms(shortage) = &error else { return Err(error.into()) };
         assert_eq!((shortage.free, shortage.quarantined), (116, 16));
         assert!(shortage.holders.is_empty());
-        assert_eq!(sms.dry_run(SplitRequest::new().rest("rest"))?.remainder, 116);
+        let dry = sms.dry_run(SplitRequest::new().rest("rest"))?;
+        assert_eq!((dry.remainder, dry.quarantined), (116, 16));
         let fine = SplitRequest::from([2]).granularity(Granularity::Fine);
         let error = sms.split(fine.clone()).expect_err("the cut is in use");
         assert!(matches!(&error, Error::CutInUse { held, .. } if held.contains(WAITS)), "{error}");
@@ -181,7 +182,10 @@ fn a_device_that_fails_frees_what_is_in_quarantine() -> Outcome {
     assert_eq!((reported(), sms.free()), (1, 116));
     let illegal = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
     sim.fail(Fault::on("cuGreenCtxRecordEvent").with(illegal))?;
-    assert_eq!(sms.dry_run([132])?.groups[0].sm_count, 132);
+    // A dry run only reads, and says what it does not count on; a split tries again.
+    assert_eq!(sms.dry_run([16])?.quarantined, 16);
+    assert!(sms.dry_run([132]).is_err());
+    assert_eq!(sms.split([132])?.groups[0].sm_count(), 132);
     assert_eq!((sms.free(), sim.live().green_contexts), (132, 0));
     Ok(())
 }
@@ -222,7 +226,7 @@ fn plans_leave_out_what_is_in_quarantine() -> Outcome {
     assert_eq!(sms.free(), 0);
     assert!(sms.dry_run([8]).is_err());
     end_capture(&device, other)?;
-    assert_eq!(sms.dry_run([132])?.groups.len(), 1);
+    assert_eq!(sms.split([132])?.groups.len(), 1);
     assert_eq!(sms.free(), 132);
 
     for stream in [stream, other] {

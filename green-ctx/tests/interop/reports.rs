@@ -40,6 +40,7 @@ fn reports_survive() -> Outcome {
         "groups": [{ "name": "decode", "share": "16", "floor": 16, "sm_count": 16 }],
         "remainder": 116,
         "free_for_floors": 0,
+        "quarantined": 0,
     });
     assert_eq!(there_and_back::<DryRun>(&plan)?, expected);
 
