@@ -25,11 +25,10 @@ pub(crate) fn run(device: &Device, out: &mut dyn Write) -> Outcome {
     let value = DeviceBuffer::<u32>::zeroed(device, 1)?;
 
     // The set owns these SMs. Contexts and streams of all its plans exist before they are needed.
-    let all = device.resources().sm()?.split(SplitRequest::new().rest("all"))?.remainder;
     let plan = |name, decode: u32| {
         PlanRequest::new(name, SplitRequest::new().group("decode", decode).rest("prefill"))
     };
-    let set = PlanSet::new(all.ok_or("no SMs are free")?, plan("day", 16))?;
+    let set = PlanSet::new(device.rest("all")?, plan("day", 16))?;
     let night = set.prepare(plan("night", 64))?;
     let day = set.plan("day")?;
 

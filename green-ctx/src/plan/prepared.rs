@@ -1,6 +1,7 @@
 //! Plans: named divisions, requested and prepared.
 
 use std::fmt;
+use std::ops::Index;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -86,6 +87,32 @@ impl Plan {
     #[must_use]
     pub fn partition(&self, name: &str) -> Option<&Partition> {
         self.partitions.get(name)
+    }
+}
+
+/// The partition of this name, of the active plan too: `set.active()["decode"]`.
+///
+/// # Panics
+///
+/// Where the plan has none of the name.
+impl Index<&str> for Plan {
+    type Output = Partition;
+
+    fn index(&self, name: &str) -> &Partition {
+        &self.partitions[name]
+    }
+}
+
+/// The partition at a position, in the request's order.
+///
+/// # Panics
+///
+/// Where there are fewer.
+impl Index<usize> for Plan {
+    type Output = Partition;
+
+    fn index(&self, index: usize) -> &Partition {
+        &self.partitions[index]
     }
 }
 

@@ -3,13 +3,14 @@
 use std::fmt;
 use std::ops::Deref;
 use std::ptr;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::{Mutex, MutexGuard};
 
+use super::contexts::Contexts;
 use super::failure::{PlanError, SetError};
 use super::prepared::{Plan, PlanRequest};
 use super::switch::{self, Ended, Former};
@@ -42,10 +43,9 @@ type GoOn<'a> = &'a mut dyn FnMut() -> bool;
 ///
 /// let driver = Driver::simulated(&Sim::new("h200@13.0")?)?;
 /// let device = driver.device(0)?;
-/// let all = device.resources().sm()?.split(SplitRequest::new().rest("elastic"))?.remainder;
 ///
 /// let plan = |name, decode| PlanRequest::new(name, SplitRequest::new().group("decode", decode).rest("prefill"));
-/// let set = PlanSet::new(all.ok_or("no SMs are free")?, plan("day", 16))?;
+/// let set = PlanSet::new(device.rest("elastic")?, plan("day", 16))?;
 /// let night = set.prepare(plan("night", 64))?;
 ///
 /// let decode = |set: &PlanSet| set.active().partition("decode").map(|part| part.sm_count());
@@ -57,19 +57,18 @@ type GoOn<'a> = &'a mut dyn FnMut() -> bool;
 /// ```
 #[derive(Clone)]
 pub struct PlanSet {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
 }
 
-struct Inner {
+pub(super) struct Inner {
     /// Owns the SMs, for as long as a partition of any plan lives.
-    base: Arc<Parent>,
-    active: ArcSwap<Plan>,
-    plans: Mutex<Vec<Arc<Plan>>>,
-    /// The contexts of plans that are prepared or in use.
-    contexts: Mutex<Vec<Weak<SharedContext>>>,
+    pub(super) base: Arc<Parent>,
+    pub(super) active: ArcSwap<Plan>,
+    pub(super) plans: Mutex<Vec<Arc<Plan>>>,
+    contexts: Contexts,
     /// What former plans may have left unfinished. Held over a switch, so that they come one after the
     /// other.
-    switching: Mutex<Former>,
+    pub(super) switching: Mutex<Former>,
 }
 
 /// How to switch. With fences, and without waiting on the host.
@@ -127,7 +126,7 @@ impl PlanSet {
     /// [`prepare`](PlanSet::prepare).
     pub fn new(group: SmGroup, first: PlanRequest) -> Result<PlanSet, SetError> {
         let base = Parent::of(group);
-        let contexts = Mutex::default();
+        let contexts = Contexts::default();
         let first = match build(&base, &contexts, first) {
             Ok(first) => first,
             Err(reason) => {
@@ -310,12 +309,13 @@ impl PlanSet {
         }
         let retired = plans.remove(index);
         retired.retire();
-        let done = left.settle(self.device());
-        let contexts: Vec<_> =
-            self.inner.contexts.lock().iter().filter_map(Weak::upgrade).collect();
-        // Outside of the locks: the end of a plan is the end of contexts.
+        let unfenced = left.retire(&retired);
+        let (done, failed) = left.settle(self.device());
+        let contexts = self.inner.contexts.living();
+        // Outside of the locks: the end of a plan is the end of contexts, and the hook may use the set.
         drop((plans, left));
-        drop((retired, done));
+        drop((retired, unfenced, done));
+        self.device().driver().report(failed);
         // What the retired plan's contexts stood for is needed no longer where it is done.
         for context in contexts {
             self.device().driver().report(context.context().settle());
@@ -407,12 +407,12 @@ impl PlanSet {
 /// Chooses a plan's SMs, and finds or makes their contexts.
 fn build(
     base: &Arc<Parent>,
-    contexts: &Mutex<Vec<Weak<SharedContext>>>,
+    contexts: &Contexts,
     plan: PlanRequest,
 ) -> Result<Arc<Plan>, PlanError> {
     let PlanRequest { name, request } = plan;
     // Plans that want as many SMs have the same ones, and a switch between them leaves those alone.
-    let living: Vec<_> = contexts.lock().iter().filter_map(Weak::upgrade).collect();
+    let living = contexts.living();
     let shared: Vec<_> = living.iter().map(|context| context.placement().clone()).collect();
     if let Some(partition) = request.twice() {
         let (plan, partition) = (name.to_string(), partition.to_owned());
@@ -428,7 +428,7 @@ fn build(
         let is_used = |context: &Arc<SharedContext>| {
             partitions.iter().any(|other| Arc::ptr_eq(other.shared(), context))
         };
-        let context = context_of(base, contexts, group, is_used)?;
+        let context = contexts.get_or_create(base, group, is_used)?;
         context.note_name(&given.name);
         partitions.push(Partition::new(given, beside, context));
     }
@@ -449,39 +449,6 @@ fn sharers(groups: &[SmGroup], index: usize) -> Vec<Holder> {
         sm_count: common(group),
     };
     others.map(holder).filter(|holder| holder.sm_count > 0).collect()
-}
-
-/// The context of a group's SMs: made for another plan, or now.
-fn context_of(
-    base: &Parent,
-    contexts: &Mutex<Vec<Weak<SharedContext>>>,
-    group: SmGroup,
-    is_used: impl Fn(&Arc<SharedContext>) -> bool,
-) -> Result<Arc<SharedContext>> {
-    let (placement, priority) = (group.placement().clone(), group.priority());
-    let find = |living: &[Arc<SharedContext>]| {
-        let fits = |context: &&Arc<SharedContext>| {
-            context.is_for(&placement, priority) && !is_used(context)
-        };
-        living.iter().find(fits).cloned()
-    };
-    // Handles that turn out to be the last ones end outside of the lock.
-    let living: Vec<_> = contexts.lock().iter().filter_map(Weak::upgrade).collect();
-    if let Some(context) = find(&living) {
-        return Ok(context);
-    }
-    let fresh = Arc::new(SharedContext::create_time_shared(group)?);
-    // The last context of the same SMs may have gone since they were chosen.
-    fresh.wait_for_former(&base.fences())?;
-    let mut known = contexts.lock();
-    let living: Vec<_> = known.iter().filter_map(Weak::upgrade).collect();
-    let context = find(&living).unwrap_or_else(|| {
-        known.retain(|context| context.strong_count() > 0);
-        known.push(Arc::downgrade(&fresh));
-        Arc::clone(&fresh)
-    });
-    drop(known);
-    Ok(context)
 }
 
 fn unknown(name: &str, plans: &[Arc<Plan>]) -> PlanError {

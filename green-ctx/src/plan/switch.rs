@@ -115,14 +115,11 @@ impl Former {
             let mut former = candidates.iter().filter(|candidate| candidate.precedes(next));
             former.try_for_each(|candidate| next.shared().wait_for(candidate.context))?;
         }
-        let mut left: Vec<Left> = Vec::new();
-        for more in candidates.iter().filter_map(|candidate| candidate.left(to)) {
-            match left.iter_mut().find(|known| Arc::ptr_eq(&known.context, &more.context)) {
-                Some(known) => known.join(more),
-                None => left.push(more),
-            }
-        }
-        Ok((mem::replace(&mut self.left, left), mem::take(&mut self.unfenced)))
+        let left: Vec<Left> =
+            candidates.iter().filter_map(|candidate| candidate.left(to)).collect();
+        let ended = (mem::take(&mut self.left), mem::take(&mut self.unfenced));
+        left.into_iter().for_each(|more| self.leave(more));
+        Ok(ended)
     }
 
     /// The contexts of the former plan, of those that were left without fences, and of earlier ones as far
@@ -163,16 +160,61 @@ impl Former {
         self.unfenced.push(Arc::clone(from));
     }
 
-    /// Takes out what is done.
-    pub(super) fn settle(&mut self, device: &Device) -> Vec<Left> {
-        // What the driver cannot answer for is kept, and the next switch asks again.
+    /// The plans that were left without fences, whatever may be left of their work.
+    pub(super) fn unfenced(&self) -> &[Arc<Plan>] {
+        &self.unfenced
+    }
+
+    /// The contexts whose work may be left.
+    pub(super) fn left_contexts(&self) -> impl Iterator<Item = &Arc<SharedContext>> {
+        self.left.iter().map(|left| &left.context)
+    }
+
+    /// Forgets a plan, and keeps what its contexts may have left where it was left without fences. Returns the
+    /// plan, to be dropped outside of locks.
+    pub(super) fn retire(&mut self, plan: &Arc<Plan>) -> Option<Arc<Plan>> {
+        let index = self.unfenced.iter().position(|other| Arc::ptr_eq(other, plan))?;
+        for partition in &plan.partitions {
+            let (context, units) = (Arc::clone(partition.shared()), partition.shared().units());
+            let names = vec![Arc::clone(partition.arc_name())];
+            self.leave(Left { context, units: units.clone(), names, is_recorded: false });
+        }
+        Some(self.unfenced.swap_remove(index))
+    }
+
+    /// Adds what may be left in a context.
+    fn leave(&mut self, more: Left) {
+        match self.left.iter_mut().find(|known| Arc::ptr_eq(&known.context, &more.context)) {
+            Some(known) => known.join(more),
+            None => self.left.push(more),
+        }
+    }
+
+    /// Records what was not recorded yet, and takes out what is done. What the driver refuses or cannot answer
+    /// for is kept, and the next switch asks again.
+    pub(super) fn settle(&mut self, device: &Device) -> (Vec<Left>, Result<()>) {
+        let mut failed = Ok(());
+        for left in self.left.iter_mut().filter(|left| !left.is_recorded) {
+            let recorded = left.record();
+            left.is_recorded = matches!(recorded, Ok(true));
+            failed = failed.and(recorded.map(drop));
+        }
         let is_over =
             |left: &mut Left| left.is_recorded && is_done(device, &left.context).unwrap_or(false);
-        self.left.extract_if(.., is_over).collect()
+        (self.left.extract_if(.., is_over).collect(), failed)
     }
 }
 
 impl Left {
+    /// Records the context's work, unless one of its streams is being captured; whether it did.
+    fn record(&self) -> Result<bool> {
+        let is_capturing = self.context.has_captures()?;
+        if !is_capturing {
+            self.context.record()?;
+        }
+        Ok(!is_capturing)
+    }
+
     /// Adds what else is left in the same context.
     fn join(&mut self, more: Left) {
         let Left { units, names, is_recorded, .. } = more;

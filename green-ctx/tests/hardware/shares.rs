@@ -73,12 +73,11 @@ fn cooperative_grids_of_sharers_are_there_at_once_each() -> Outcome {
 #[test]
 fn a_switch_fences_floors_and_names() -> Outcome {
     let device = device()?;
-    let all = device.resources().sm()?.split(SplitRequest::new().rest("all"))?;
     let plan = |name, floor, ceiling| {
         let request = SplitRequest::new().group("decode", Share::from(floor..));
         PlanRequest::new(name, request.group("prefill", Share::from(..=ceiling)))
     };
-    let set = PlanSet::new(all.remainder.ok_or("all SMs")?, plan("day", 32, 100))?;
+    let set = PlanSet::new(device.rest("all")?, plan("day", 32, 100))?;
     let night = set.prepare(plan("night", 64, 68))?;
     let day = set.plan("day")?;
     let bench = |part: &green_ctx::Partition| Bench::on(&device, part.context().clone());

@@ -1,22 +1,23 @@
 //! Plans: prepared, switched between, retired; what waits for what, and what failures leave.
 
+#[path = "../common/mod.rs"]
 mod common;
 #[allow(dead_code, reason = "handles that other tests need too")]
-#[path = "interop/raw.rs"]
+#[path = "../interop/raw.rs"]
 mod raw;
 
+mod closing;
+mod draining;
+mod retiring;
+
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use common::{Outcome, simulated};
 use green_ctx::sim_0_1::{Fault, Live, Sim};
 use green_ctx::{
-    CUresult, Device, DeviceBuffer, Error, Kernel, LaunchConfig, Library, Plan, PlanRequest,
-    PlanSet, SplitRequest, Stream, StreamOptions,
+    CUresult, Device, DeviceBuffer, Kernel, LaunchConfig, Library, Plan, PlanRequest, PlanSet,
+    SplitRequest, Stream, StreamOptions,
     plan::{PlanError, SwitchOptions},
-    resource::SmGroup,
 };
 
 /// `decode` of so many SMs, `prefill` of the rest.
@@ -26,8 +27,7 @@ fn plan(name: &str, decode: u32) -> PlanRequest {
 
 /// A set of all SMs of a device, divided by a first plan.
 fn set(device: &Device, first: PlanRequest) -> Result<PlanSet, Box<dyn std::error::Error>> {
-    let all = device.resources().sm()?.split(SplitRequest::new().rest("all"))?.remainder;
-    Ok(PlanSet::new(all.ok_or("no SMs are free")?, first)?)
+    Ok(PlanSet::new(device.rest("all")?, first)?)
 }
 
 fn counts(plan: &Plan) -> Vec<(&str, u32)> {
@@ -225,39 +225,6 @@ fn plans_share_partitions_whatever_contexts_wait() -> Outcome {
 }
 
 #[test]
-fn draining_waits_on_the_host_and_gives_up_in_time() -> Outcome {
-    let (sim, device) = simulated("h200")?;
-    let set = set(&device, plan("day", 16))?;
-    let night = set.prepare(plan("night", 64))?;
-    let kernel = work(&sim, &device, "old")?;
-    launch(&stream(&set, "decode")?, &kernel)?;
-    let error = set.switch(&night, SwitchOptions::default().drain(Duration::ZERO));
-    let error = error.expect_err("a millisecond is left");
-    assert_eq!(error.to_string(), "partition decode was not done with its work within 0 ms");
-    assert_eq!(set.active().name(), "day");
-    // Asking takes virtual time, in which the work ends.
-    set.switch(&night, SwitchOptions::default().drain(Duration::from_secs(10)))?;
-    assert!(night.partitions()[0].stream().is_idle()?);
-    assert_eq!(set.active().name(), "night");
-    Ok(())
-}
-
-#[test]
-fn a_drain_is_given_up_when_asked_and_changes_nothing() -> Outcome {
-    let (_sim, _kernel, set, [night, _]) = endless_day()?;
-    let mut asked = 0;
-    let options = SwitchOptions::default().drain(Duration::from_secs(60));
-    let given_up = set.switch_while(&night, options, || {
-        asked += 1;
-        asked < 3
-    });
-    assert!(matches!(given_up, Err(PlanError::GivenUp { name }) if name == "night"));
-    assert_eq!((asked, set.active().name()), (3, "day"));
-    set.switch(&night, SwitchOptions::default())?;
-    Ok(())
-}
-
-#[test]
 fn a_context_of_several_plans_has_the_active_ones_name() -> Outcome {
     let (_sim, device) = simulated("h200")?;
     let train = PlanRequest::new("day", SplitRequest::new().group("train", 16));
@@ -272,101 +239,6 @@ fn a_context_of_several_plans_has_the_active_ones_name() -> Outcome {
     set.switch(&set.plan("day")?, SwitchOptions::default())?;
     assert_eq!(context.partition_name().as_deref(), Some("train"));
     assert_eq!(device.primary_context()?.partition_name(), None);
-    Ok(())
-}
-
-type EndlessDay = (Sim, Kernel, PlanSet, [Arc<Plan>; 2]);
-
-/// A set whose active plan, day, has work that does not end, and two more: dusk has such work too.
-fn endless_day() -> Result<EndlessDay, Box<dyn std::error::Error>> {
-    let (sim, device) = simulated("h200")?;
-    sim.register_kernel("endless", |call| call.set_duration_ns(1 << 50));
-    let set = set(&device, plan("day", 16))?;
-    let (night, dusk) = (set.prepare(plan("night", 64))?, set.prepare(plan("dusk", 32))?);
-    let kernel = work(&sim, &device, "endless")?;
-    for plan in [&set.active(), &dusk] {
-        launch(plan.partitions()[0].stream(), &kernel)?;
-    }
-    Ok((sim, kernel, set, [night, dusk]))
-}
-
-/// Who drains waits without keeping others from switching.
-#[test]
-fn others_switch_while_one_drains() -> Outcome {
-    let (sim, _kernel, set, [night, dusk]) = endless_day()?;
-    let at_most = Duration::from_millis(500);
-    thread::scope(|scope| -> Outcome {
-        let drains = scope.spawn(|| set.switch(&night, SwitchOptions::default().drain(at_most)));
-        until_draining(&sim);
-        set.switch(&dusk, SwitchOptions::default())?;
-        assert!(!drains.is_finished(), "the switch waited for the one that drains");
-        let error = drains.join().expect("no panic").expect_err("the work does not end");
-        assert!(matches!(error, PlanError::NotDrained { .. }), "{error}");
-        assert_eq!(set.active().name(), "dusk");
-        Ok(())
-    })
-}
-
-/// Waits until another thread asks again and again whether work is done.
-fn until_draining(sim: &Sim) {
-    let asked = || sim.calls().get("cuEventQuery").copied().unwrap_or_default();
-    let (before, begun) = (asked(), Instant::now());
-    while asked() < before + 5 {
-        assert!(begun.elapsed() < Duration::from_secs(60), "nobody drains");
-        thread::yield_now();
-    }
-}
-
-/// A plan that others retire while its work is drained ends where a hook may use the set.
-#[test]
-fn a_drained_plan_ends_outside_of_locks() -> Outcome {
-    let (sim, _kernel, set, [night, dusk]) = endless_day()?;
-    let used = Arc::new(AtomicBool::new(false));
-    let hook = {
-        let (set, used) = (set.clone(), Arc::clone(&used));
-        move |_: &Error| {
-            // On another thread, so that a deadlock is a failure and not a hang.
-            let (answer, listen) = mpsc::channel();
-            let set = set.clone();
-            thread::spawn(move || answer.send(set.retire("nobody").is_err()));
-            used.store(listen.recv_timeout(Duration::from_secs(5)).is_ok(), Ordering::Relaxed);
-        }
-    };
-    let _hook = set.device().driver().on_cleanup_failure(hook);
-    let at_most = Duration::from_millis(300);
-    thread::scope(|scope| -> Outcome {
-        let drains = scope.spawn(|| set.switch(&night, SwitchOptions::default().drain(at_most)));
-        until_draining(&sim);
-        // The last handle of the first plan is the one that drains.
-        set.switch(&dusk, SwitchOptions::default())?;
-        set.retire("day")?;
-        sim.fail(Fault::on("cuGreenCtxRecordEvent"))?;
-        drains.join().expect("no panic").expect_err("the work does not end");
-        Ok(())
-    })?;
-    assert!(used.load(Ordering::Relaxed), "the set's lock was held");
-    Ok(())
-}
-
-#[test]
-fn a_set_that_is_not_made_gives_its_group_back() -> Outcome {
-    let (sim, device) = simulated("h200")?;
-    let group = |count| -> Result<SmGroup, Box<dyn std::error::Error>> {
-        Ok(device.resources().sm()?.split([count])?.groups.remove(0))
-    };
-    let error = PlanSet::new(group(64)?, plan("much", 100)).expect_err("too many SMs");
-    assert!(error.reason.to_string().contains("does not fit"), "{}", error.reason);
-    let group = error.group.ok_or("nothing ran")?;
-    // The second context fails, when the first one is there already.
-    sim.fail(Fault::on("cuGreenCtxCreate").nth(2))?;
-    let error = PlanSet::new(*group, plan("day", 16)).expect_err("the driver fails");
-    let group = error.group.ok_or("nothing ran")?;
-    assert_eq!((group.sm_count(), device.resources().sm()?.free()), (64, 68));
-    sim.clear_faults();
-    let set = PlanSet::new(*group, plan("day", 16))?;
-    assert_eq!(set.sm_count(), 64);
-    drop(set);
-    assert_eq!(device.resources().sm()?.free(), 132);
     Ok(())
 }
 
@@ -497,20 +369,6 @@ fn plans_are_prepared_and_read_while_others_run() -> Outcome {
     Ok(())
 }
 
-/// A partition that is still in use keeps the SMs of its set.
-#[test]
-fn a_partition_outlives_its_set() -> Outcome {
-    let (_sim, device) = simulated("h200")?;
-    let set = set(&device, plan("day", 16))?;
-    let stream = stream(&set, "decode")?;
-    drop(set);
-    assert_eq!(device.resources().sm()?.free(), 0);
-    assert_eq!(stream.resources().sm()?.sm_count(), 16);
-    drop(stream);
-    assert_eq!(device.resources().sm()?.free(), 132);
-    Ok(())
-}
-
 /// Memory that both plans use is safe with fences, and the race detector reports it without.
 #[test]
 fn fences_are_what_makes_shared_memory_safe() -> Outcome {
@@ -534,37 +392,6 @@ fn fences_are_what_makes_shared_memory_safe() -> Outcome {
             set.switch(&plans[round % 2], SwitchOptions::default().fence(fence))?;
         }
         assert_eq!(sim.races().is_empty(), fence, "{:?}", sim.races().first());
-    }
-    Ok(())
-}
-
-/// What is kept to wait for the work of plans that are gone is let go of as that work ends.
-#[test]
-fn plans_that_come_and_go_leave_nothing() -> Outcome {
-    let (sim, device) = simulated("h200")?;
-    let set = set(&device, plan("home", 16))?;
-    let home = set.plan("home")?;
-    let kernel = work(&sim, &device, "work")?;
-    let mut live = None;
-    for round in 0..200 {
-        let other = set.prepare(plan("other", 64))?;
-        set.switch(&other, SwitchOptions::default())?;
-        let stream = other.partitions()[0].stream().clone();
-        launch(&stream, &kernel)?;
-        set.switch(&home, SwitchOptions::default())?;
-        set.retire("other")?;
-        drop(other);
-        // The work goes on when its partition is gone, and is over before the next round.
-        drop(stream);
-        device.primary_context()?.synchronize()?;
-        device.release_idle();
-        let known = *live.get_or_insert(sim.live());
-        let now = sim.live();
-        let growth = [
-            now.events.saturating_sub(known.events),
-            now.primary_retains.saturating_sub(known.primary_retains),
-        ];
-        assert!(growth.iter().all(|more| *more <= 4), "round {round}: {known:?}, then {now:?}");
     }
     Ok(())
 }

@@ -27,9 +27,7 @@ pub(crate) fn of_counts(device: &Device, counts: &[u32]) -> Result<(PlanSet, Vec
         PlanRequest::new(format!("decode on {count}"), request)
     };
     let (first, others) = counts.split_first().ok_or("a set has at least one plan")?;
-    let sms = device.resources().sm()?;
-    let all = sms.split(SplitRequest::new().rest("all"))?.remainder.ok_or("no SMs are free")?;
-    let set = PlanSet::new(all, plan(first))?;
+    let set = PlanSet::new(device.rest("all")?, plan(first))?;
     for count in others {
         set.prepare(plan(count))?;
     }

@@ -99,9 +99,7 @@ pub(super) fn run(bench: &Bench) -> Result<Found> {
 
 /// A set with a plan for each way to have the device, so that their contexts are there at the same time.
 fn plans(bench: &Bench) -> Result<PlanSet> {
-    let sms = bench.device.resources().sm()?;
-    let all = sms.split(SplitRequest::new().rest("all"))?.remainder.ok_or("no SMs are free")?;
-    let beside = sms.sm_count().saturating_sub(SMS);
+    let beside = bench.device.sm_count()?.saturating_sub(SMS);
     let plan = |name: &str| {
         let request = SplitRequest::new().group(
             "job",
@@ -115,7 +113,8 @@ fn plans(bench: &Bench) -> Result<PlanSet> {
         PlanRequest::new(name, request.priority("job", priority))
     };
     let mut names = PLANS.into_iter().flatten();
-    let set = PlanSet::new(all, plan(names.next().ok_or("there are plans")?))?;
+    let set =
+        PlanSet::new(bench.device.rest("all")?, plan(names.next().ok_or("there are plans")?))?;
     for name in names {
         set.prepare(plan(name))?;
     }
