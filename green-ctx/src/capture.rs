@@ -47,8 +47,9 @@ impl<'a> RelaxedCapture<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`](crate::Error::Driver).
+    /// [`Error::Forked`](crate::Error::Forked), [`Error::Driver`](crate::Error::Driver).
     pub fn enter(driver: &'a Driver) -> Result<RelaxedCapture<'a>> {
+        driver.check_process()?;
         RelaxedCapture::of(driver.api(), driver.reporter())
     }
 

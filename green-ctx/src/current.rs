@@ -52,6 +52,7 @@ pub struct Current {
 
 impl Current {
     pub(crate) fn enter(context: &Context) -> Result<Current> {
+        context.device().driver().check_process()?;
         context.expose()?;
         push(context.device().driver(), context.raw())?;
         Ok(Current { context: Some(context.clone()), _thread: PhantomData })
@@ -89,6 +90,7 @@ pub(crate) struct Scope<'a> {
 
 impl<'a> Scope<'a> {
     pub(crate) fn enter(driver: &'a Driver, raw: CUcontext) -> Result<Scope<'a>> {
+        driver.check_process()?;
         push(driver, raw)?;
         Ok(Scope { driver, raw, _thread: PhantomData })
     }

@@ -158,6 +158,7 @@ impl Event {
     /// [`Error::Driver`], errors of the work included.
     #[doc(alias = "cuEventSynchronize")]
     pub fn synchronize(&self) -> Result<()> {
+        self.driver().check_process()?;
         // SAFETY: the event is alive.
         unsafe { call!(self.driver().api(), cuEventSynchronize(self.raw())) }
             .inspect_err(|error| self.context().device().note(error))
@@ -172,6 +173,7 @@ impl Event {
     #[doc(alias = "cuEventElapsedTime")]
     pub fn elapsed_since(&self, start: &Event) -> Result<Duration> {
         start.check_driver(self.driver())?;
+        self.driver().check_process()?;
         let mut milliseconds = 0.0f32;
         // SAFETY: both events are alive, the pointer is to a live number.
         unsafe {

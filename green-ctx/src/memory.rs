@@ -130,14 +130,15 @@ impl<T: Element> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::DeviceMismatch`] for a stream of another driver, [`Error::Capturing`] while the stream is
-    /// captured in whose order the memory was allocated, and [`Error::Driver`], errors of the work before
-    /// included.
+    /// [`Error::DeviceMismatch`] for a stream of another driver; [`Error::Capturing`] while `stream` is being
+    /// captured, or the stream in whose order the memory was allocated, whose capture goes on;
+    /// [`Error::Forked`]; and [`Error::Driver`], errors of the work before included.
     #[doc(alias = "cuMemcpyDtoHAsync")]
     pub fn read(&self, stream: &Stream) -> Result<Vec<T>> {
         if stream.driver() != self.driver() {
             return Err(Error::DeviceMismatch { what: "the buffer and the stream" });
         }
+        refuse_capture(stream)?;
         if let Some(home) = self.home.as_ref().filter(|home| *home != stream) {
             refuse_capture(home)?;
             stream.wait_for(home)?;

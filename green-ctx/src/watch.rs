@@ -216,6 +216,7 @@ impl Watch {
     }
 
     fn check_driver(&self, driver: &Driver, what: &'static str) -> Result<()> {
+        driver.check_process()?;
         if driver == self.driver() { Ok(()) } else { Err(Error::DeviceMismatch { what }) }
     }
 }

@@ -9,10 +9,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{Outcome, group, partition, simulated};
 use green_ctx::{
-    DeviceBuffer, Driver, Error, Library, PlanRequest, PlanSet, StreamOptions,
-    context::CloseReason,
+    DeviceBuffer, Driver, Error, LaunchConfig, Library, PlanRequest, PlanSet, StreamOptions,
+    context::{CloseReason, Context},
     event::EventOptions,
+    graph::{CaptureMode, RelaxedCapture},
+    memory::PinnedBuffer,
     plan::{PlanError, SwitchOptions},
+    watch::Watch,
 };
 
 const PTX: &str = "
@@ -44,8 +47,15 @@ fn a_forked_child_gets_an_error() -> Outcome {
         of_hook.fetch_add(1, Ordering::Relaxed);
     });
     let sms = device.resources().sm()?;
-    sms.dry_run([8])?;
+    drop(sms.split([8])?);
     assert_eq!(called.load(Ordering::Relaxed), 1);
+    let kernel = library.kernel("nothing")?;
+    // SAFETY: the kernel takes no parameters.
+    let step = || unsafe { stream.launch(&kernel, LaunchConfig::new(1, 32), ()) };
+    let graph = stream.capture(CaptureMode::default(), step)?;
+    let exec = graph.instantiate()?;
+    let mut pinned = PinnedBuffer::<u32>::zeroed(&device, 1)?;
+    let watch = Watch::new(&context);
     // A driver of which only an idle context is left, to be destroyed with it.
     let (other, alone) = simulated("h200")?;
     drop(partition(&alone, 24)?);
@@ -74,9 +84,51 @@ fn a_forked_child_gets_an_error() -> Outcome {
             event.is_complete().err(),
             set.switch(&night, SwitchOptions::default()).map_err(refused).err(),
             set.retire("night").map_err(refused).err(),
+            // What makes no handle.
+            buffer.read(&stream).err(),
+            buffer.copy_to(&mut pinned, &stream).err(),
+            pinned.as_slice().err(),
+            step().err(),
+            // SAFETY: the kernel reaches no memory.
+            unsafe { stream.launch_graph(&exec) }.err(),
+            stream.launch_host(|| {}).err(),
+            exec.upload(&stream).err(),
+            stream.is_idle().err(),
+            stream.synchronize().err(),
+            stream.record(&event).err(),
+            stream.wait(&event).err(),
+            stream.is_capturing().err(),
+            stream.id().err(),
+            stream.priority().err(),
+            stream.keep_alive().err(),
+            event.synchronize().err(),
+            event.elapsed_since(&event).err(),
+            context.id().err(),
+            context.sm_count().err(),
+            context.synchronize().err(),
+            context.record(&event).err(),
+            context.wait(&event).err(),
+            context.make_current().map(drop).err(),
+            Context::current(device.driver()).err(),
+            device.name().err(),
+            device.uuid().err(),
+            device.sm_count().err(),
+            device.total_memory().err(),
+            device.free_memory().err(),
+            device.stream_priorities().err(),
+            library.kernel("nothing").err(),
+            kernel.fit(&context, LaunchConfig::new(1, 32)).err(),
+            graph.node_count().err(),
+            graph.audit().err(),
+            graph.instantiate().err(),
+            watch.stream("stream", &stream).err(),
+            watch.graph("graph", &graph).err(),
+            sms.unit_counts(Default::default()).err(),
+            RelaxedCapture::enter(device.driver()).map(drop).err(),
         ];
+        let _none = (device.release_idle(), device.set_idle_limit(0));
         let wrong = checks.iter().position(|error| !error.as_ref().is_some_and(forked));
-        drop((stream, event, library, buffer, alone, hook));
+        drop((watch, pinned, exec, graph, kernel, stream, event, library, buffer, alone, hook));
         let closed = context.close().err().map(|error| (error.reason, error.context));
         let reported = matches!(closed, Some((CloseReason::Driver(Error::Forked), _)));
         drop((closed, device));
@@ -94,6 +146,7 @@ fn a_forked_child_gets_an_error() -> Outcome {
     assert_eq!(libc::WEXITSTATUS(status), 0, "step {}", libc::WEXITSTATUS(status));
 
     // The parent goes on.
+    drop((watch, exec, graph));
     context.create_stream(StreamOptions::default())?;
     drop(device.create_context(spare)?);
     assert_eq!(buffer.read(&stream)?, [1]);

@@ -9,7 +9,7 @@ use green_ctx::{
 };
 
 use crate::common::{Outcome, partition, simulated};
-use crate::{LONG, Machine, each_driver, each_failing_driver};
+use crate::{LONG, Machine, each_driver, each_failing_driver, launch};
 
 const PTX: &str = "
 .version 5.0
@@ -371,6 +371,24 @@ fn memory_of_a_copy_that_cannot_be_waited_for_stays() -> Outcome {
         assert_eq!(reported.lock().expect("no panic").len(), 1);
         drop((target, source));
         assert_eq!(machine.sim.live().allocations, 2, "memory was freed under a copy");
+        Ok(())
+    })
+}
+
+/// Reading waits for the stream, which would invalidate its capture.
+#[test]
+fn a_captured_stream_reads_nothing_and_goes_on() -> Outcome {
+    each_driver(|machine| {
+        let context = partition(&machine.device, 16)?;
+        let stream = context.create_stream(StreamOptions::default())?;
+        let buffer = DeviceBuffer::from_slice(&machine.device, &[1_u32, 2])?;
+        let kernel = machine.kernel(Duration::from_millis(1))?;
+        let graph = stream.capture(CaptureMode::Relaxed, || {
+            launch(&stream, &kernel)?;
+            assert!(matches!(buffer.read(&stream), Err(Error::Capturing)));
+            launch(&stream, &kernel)
+        })?;
+        assert_eq!((graph.node_count()?, buffer.read(&stream)?), (2, vec![1, 2]));
         Ok(())
     })
 }
