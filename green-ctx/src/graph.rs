@@ -44,8 +44,8 @@ pub use crate::capture::RelaxedCapture;
 /// that context's SMs whatever stream launches the graph (recorded on an H200, driver 580.159.04).
 /// [`retarget`](Graph::retarget) gives a copy that runs in another partition, and
 /// [`audit`](Graph::audit) lists where each node runs. A graph keeps the [contexts](Graph::contexts) that
-/// its nodes run in, as they were when the object was made; whoever changes the graph through its raw
-/// handle sees to the rest. The [manual](crate::guide::graphs) says what can be moved, and where to
+/// its nodes run in and the libraries of the kernels that were captured, as they were when the object was
+/// made; code that changes the graph through its raw handle keeps the rest. The [manual](crate::guide::graphs) says what can be moved, and where to
 /// launch.
 ///
 /// # Example
@@ -104,9 +104,10 @@ impl Graph {
     ///
     /// # Safety
     ///
-    /// `raw` must be a living graph of the device's driver that is no child of another, and nobody
+    /// `raw` must be a living graph of the device's driver that is not a child of another, and nobody
     /// else may destroy it, or use it on another thread during a call of this crate. The contexts of
-    /// its nodes must be alive.
+    /// its nodes must be alive. What its kernels launch must stay loaded while the graph, a copy of it or an
+    /// executable lives.
     pub unsafe fn from_raw_owned(device: &Device, raw: CUgraph) -> Result<Graph> {
         let raw = handle(device, raw)?;
         if device.driver().graphs().find(raw.address()).is_some() {
@@ -138,7 +139,8 @@ impl Graph {
     ///
     /// `raw` must be a living graph of the device's driver, and stay alive until `owner` is dropped.
     /// Nobody may use it on another thread during a call of this crate. The contexts of its nodes
-    /// must be alive.
+    /// must be alive. What its kernels launch must stay loaded until `owner` is dropped, which copies and
+    /// executables keep, too.
     pub unsafe fn from_raw_borrowed(
         device: &Device,
         raw: CUgraph,

@@ -464,8 +464,8 @@ impl GreenContext {
         Ok(made.raw_context)
     }
 
-    /// The context's number: unique in the process, never used again, and the `context_id` of an
-    /// `audit`.
+    /// The driver's number of the context, which profilers report, and the `context_id` of an `audit`. A later
+    /// partition of the same SMs may have the same context.
     #[getter]
     fn id(&self, py: Python<'_>) -> PyResult<u64> {
         blocking(py, || Ok(self.live()?.context.id()?))

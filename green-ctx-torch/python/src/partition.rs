@@ -280,8 +280,8 @@ impl Partition {
         self.with(|_| self.raw_context)
     }
 
-    /// The context's number: unique in the process, never used again, and the `context_id` of an
-    /// `audit`. Partitions of several plans that have the same SMs have one context.
+    /// The driver's number of the context, which profilers report, and the `context_id` of an `audit`. Partitions
+    /// of several plans that have the same SMs have one context, and so may a later partition of the same SMs.
     #[getter]
     fn id(&self, py: Python<'_>) -> PyResult<u64> {
         let live = self.live()?;
