@@ -94,14 +94,14 @@ fn a_stream_of_another_device() -> Outcome {
 }
 
 #[test]
-fn a_panic_ends_at_the_boundary() -> Outcome {
+fn a_panic_of_the_hook_stays_in_the_hook() -> Outcome {
     let machine = Machine::new()?;
     let stream = machine.stream("decode", 16)?;
     let block = alloc(64, stream.as_raw());
     let _hook = machine.device.driver().on_cleanup_failure(|_| panic!("of the hook"));
     machine.sim.fail(Fault::on("cuMemFreeAsync").nth(1).with(CUresult::CUDA_ERROR_UNKNOWN))?;
     free(block, stream.as_raw());
-    assert_eq!(last_error(), "panicked: of the hook");
+    assert!(last_error().contains("cuMemFreeAsync"), "{}", last_error());
     free(without_provenance_mut(0x1234), stream.as_raw());
     record(without_provenance_mut(0x1234), stream.as_raw());
     c::green_ctx_torch_memory_fraction(2.0, 0);

@@ -2,12 +2,49 @@
 
 use std::sync::Arc;
 
-use super::Plan;
-use super::failure::{CloseSetError, CloseSetReason};
+use super::prepared::Plan;
 use super::set::{Inner, PlanSet};
 use super::switch::Former;
+use crate::context::CloseReason;
+use crate::error::Error;
 use crate::group::{Parent, SmGroup};
 use crate::partition::SharedContext;
+
+/// A set of plans that was not closed.
+#[derive(Debug, thiserror::Error)]
+#[error("the set of plans was not closed")]
+pub struct CloseSetError {
+    /// The set, as usable as before.
+    pub set: PlanSet,
+    /// Why it was not closed.
+    #[source]
+    pub reason: CloseSetReason,
+}
+
+/// Why a set of plans was not closed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CloseSetReason {
+    /// Something else keeps the set, one of its plans, or a partition; the text says which.
+    #[error("{0}")]
+    InUse(String),
+    /// A partition of one of the plans cannot be closed.
+    #[error("partition {partition} cannot be closed")]
+    Partition {
+        /// The partition.
+        partition: String,
+        /// Why it cannot.
+        #[source]
+        reason: CloseReason,
+    },
+    /// The driver refused to record work of a former plan, so that it is not known when that is done. The next
+    /// call tries again.
+    #[error("work of a former plan could not be recorded; try again")]
+    Unrecorded,
+    /// The driver failed.
+    #[error(transparent)]
+    Driver(#[from] Error),
+}
 
 impl PlanSet {
     /// Waits for all work of the set's plans and gives its SMs back as a group, to be divided again or dropped.

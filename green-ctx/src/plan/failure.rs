@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use super::set::PlanSet;
-use crate::context::CloseReason;
 use crate::error::Error;
 use crate::group::SmGroup;
 
@@ -88,42 +86,6 @@ impl From<SetError> for PlanError {
     fn from(error: SetError) -> PlanError {
         error.reason
     }
-}
-
-/// A set of plans that was not closed.
-#[derive(Debug, thiserror::Error)]
-#[error("the set of plans was not closed")]
-pub struct CloseSetError {
-    /// The set, as usable as before.
-    pub set: PlanSet,
-    /// Why it was not closed.
-    #[source]
-    pub reason: CloseSetReason,
-}
-
-/// Why a set of plans was not closed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CloseSetReason {
-    /// Something else keeps the set, one of its plans, or a partition; the text says which.
-    #[error("{0}")]
-    InUse(String),
-    /// A partition of one of the plans cannot be closed.
-    #[error("partition {partition} cannot be closed")]
-    Partition {
-        /// The partition.
-        partition: String,
-        /// Why it cannot.
-        #[source]
-        reason: CloseReason,
-    },
-    /// The driver refused to record work of a former plan, so that it is not known when that is done. The next
-    /// call tries again.
-    #[error("work of a former plan could not be recorded; try again")]
-    Unrecorded,
-    /// The driver failed.
-    #[error(transparent)]
-    Driver(#[from] Error),
 }
 
 fn whose(partition: Option<&str>) -> String {
