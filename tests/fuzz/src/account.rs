@@ -158,12 +158,16 @@ pub struct Partition {
     pub context_id: u64,
     /// Its SMs; `None` where only its work will show them, and they are its own.
     pub place: Option<Place>,
+    /// The device that it is on.
+    pub device: usize,
     /// Whether only the driver can split its SMs.
     pub structured: bool,
     /// The set that it is a plan's partition of.
     pub set: Option<u32>,
     /// What it has.
     pub held: Arc<Held>,
+    /// The partition whose workqueues it uses, and keeps.
+    pub queues: Option<Arc<Partition>>,
 }
 
 impl Partition {

@@ -31,8 +31,10 @@ pub type Reports = Arc<Mutex<Vec<String>>>;
 pub struct Machine {
     /// The simulator's side.
     pub sim: Sim,
-    /// Its only device.
+    /// Its first device.
     pub device: Device,
+    /// Its second device, if it has one.
+    pub second: Option<Device>,
     /// A kernel that runs as many nanoseconds as its argument says.
     pub kernel: Kernel,
     /// The same under another name, for work that is exempt from the promise where only names show
@@ -46,30 +48,56 @@ pub struct Machine {
     pub reports: Reports,
 }
 
+/// How a simulated driver is brought up.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Variant {
+    /// Whether it has two devices.
+    pub two_devices: bool,
+    /// Whether the clean-up hook panics each time that it is called.
+    pub hook_panics: bool,
+}
+
+/// Ends a hook or a function of the program as a panic does, without a message on standard error.
+pub fn panic_quietly(of: &str) -> ! {
+    std::panic::resume_unwind(Box::new(format!("a panic of {of} left the library")))
+}
+
 /// Brings a simulated driver up.
 ///
 /// # Errors
 ///
 /// What the simulator or the library says.
-pub fn start(spec: &str) -> Result<(Sim, Driver, Reports), Box<dyn std::error::Error>> {
-    let sim = Sim::builder(spec).trace(1 << 16).build()?;
+pub fn start(
+    spec: &str,
+    variant: Variant,
+) -> Result<(Sim, Driver, Reports), Box<dyn std::error::Error>> {
+    let Variant { two_devices, hook_panics } = variant;
+    let sim = Sim::builder(spec).trace(1 << 16).devices(1 + usize::from(two_devices)).build()?;
     let driver = Driver::simulated(&sim)?;
     let reports = Reports::default();
     let hook = Arc::clone(&reports);
     driver
         .on_cleanup_failure(move |error| {
-            let call = match error {
-                Error::Driver { call, .. } => (*call).to_owned(),
-                other => other.to_string(),
-            };
-            hook.lock().push(call);
+            match error {
+                Error::Driver { call, .. } => hook.lock().push((*call).to_owned()),
+                // Which the program has asked for.
+                Error::HostPanic { .. } => {}
+                other => hook.lock().push(other.to_string()),
+            }
+            if hook_panics {
+                panic_quietly("the clean-up hook");
+            }
         })
         .keep();
     Ok((sim, driver, reports))
 }
 
 /// A kernel that runs as many nanoseconds as its argument says.
-fn load(sim: &Sim, device: &Device, name: &str) -> green_ctx::Result<Kernel> {
+///
+/// # Errors
+///
+/// What the library says.
+pub fn load(sim: &Sim, device: &Device, name: &str) -> green_ctx::Result<Kernel> {
     sim.register_kernel(name, |call| {
         if let Some(duration) = call.param_u64(0) {
             call.set_duration_ns(duration);
@@ -98,7 +126,8 @@ impl Machine {
         let clock = device.primary_context()?.create_stream(StreamOptions::default())?;
         let memory = green_ctx::DeviceBuffer::zeroed(&device, 64)?;
         let (sim, reports) = (sim.clone(), Arc::clone(reports));
-        Ok(Machine { sim, device, kernel, exempt, clock, memory, reports })
+        let second = driver.device(1).ok();
+        Ok(Machine { sim, device, second, kernel, exempt, clock, memory, reports })
     }
 
     /// Launches the shortest kernel in an idle stream, so that the trace shows the time.

@@ -89,6 +89,7 @@ pub struct Model {
 
 struct Owner {
     number: u32,
+    device: usize,
     set: Option<u32>,
     /// `None` until a launch shows it.
     place: Option<Place>,
@@ -101,14 +102,14 @@ const LATENCY: u64 = 2_000;
 impl Model {
     /// Notes a partition whose context was made just now.
     pub fn open(&mut self, partition: &Arc<Partition>) {
-        let Partition { number, context_id, place, set, .. } = **partition;
+        let Partition { number, context_id, place, set, device, .. } = **partition;
         let former = self.owners.get(&context_id);
         // A plan's partition that comes back in the same context is the same one: its set may have
         // kept it.
         let again = former.filter(|former| set.is_some() && former.set == set);
         let number = again.map_or(number, |former| former.number);
         let partition = Arc::downgrade(partition);
-        self.owners.insert(context_id, Owner { number, set, place, partition });
+        self.owners.insert(context_id, Owner { number, device, set, place, partition });
         if let Some(set) = set {
             let (name, floor) = (None, Vec::new());
             self.members.entry(number).or_insert(Member { set, active: false, name, floor });
@@ -164,7 +165,7 @@ impl Model {
             let Some(owner) = self.owners.get_mut(&launch.context) else { continue };
             let sms = Sms::of(&launch.sms);
             let place = *owner.place.get_or_insert(Place { floor: sms, ceiling: sms });
-            let number = owner.number;
+            let (number, device) = (owner.number, owner.device);
             if !sms.within(place.ceiling) {
                 return Err(Violation::new(
                     Rule::Share,
@@ -176,7 +177,7 @@ impl Model {
             }
             let member = self.members.get(&number);
             if member.is_none_or(|member| member.active) {
-                self.check_floors(sms, number)?;
+                self.check_floors(sms, number, device)?;
             }
             let in_set = member.map(|member| InSet {
                 set: member.set,
@@ -219,8 +220,9 @@ impl Model {
     }
 
     /// Nobody runs on the floor of another open partition, of plans of an active one.
-    fn check_floors(&self, sms: Sms, number: u32) -> Result<(), Violation> {
-        for other in self.owners.values().filter(|other| other.number != number) {
+    fn check_floors(&self, sms: Sms, number: u32, device: usize) -> Result<(), Violation> {
+        let others = self.owners.values().filter(|other| other.device == device);
+        for other in others.filter(|other| other.number != number) {
             let Some(place) = other.place.filter(|_| other.partition.strong_count() > 0) else {
                 continue;
             };
@@ -272,7 +274,7 @@ impl Model {
 
     /// Whether later work must wait for former work.
     fn must_wait(&self, former: &Work, later: &Work, place: Place) -> bool {
-        if former.partition == later.partition {
+        if former.partition == later.partition || former.launch.device != later.launch.device {
             return false;
         }
         if later.foreign || later.in_set.is_some_and(|later| !later.active) {

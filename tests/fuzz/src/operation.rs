@@ -42,8 +42,18 @@ kinds! {
     SplitOverlapping "split-overlapping" 3,
     /// Requests more than there is: the refusal must change nothing.
     SplitRefused "split-refused" 5,
+    /// Puts two groups together.
+    Join "join" 20,
     /// Drops a group.
     DropGroup "drop-group" 8,
+    /// Makes a partition of a group, or of the device.
+    MakePartition "make-partition" 50,
+    /// Clones a partition.
+    ClonePartition "clone-partition" 6,
+    /// Closes a partition: one that somebody else has, that is current or that is being captured stays.
+    ClosePartition "close-partition" 30,
+    /// Drops a handle of a partition.
+    DropPartition "drop-partition" 25,
     /// Makes a context of a group.
     MakeContext "make-context" 60,
     /// Clones a context, or takes the context of a plan's partition.
@@ -66,6 +76,10 @@ kinds! {
     Retire "retire" 20,
     /// Prepares, uses and retires many plans.
     ChurnPlans "churn-plans" 1,
+    /// Switches once the active plan's work is done, unless the program gives up or panics.
+    SwitchWhile "switch-while" 6,
+    /// Closes a set: one of which somebody has something stays.
+    CloseSet "close-set" 6,
     /// Drops a set, with the plans that it has.
     DropSet "drop-set" 4,
     /// Makes a stream in a partition.
@@ -94,6 +108,16 @@ kinds! {
     LaunchDefault "launch-default" 20,
     /// Launches a kernel in a foreign stream.
     LaunchForeign "launch-foreign" 10,
+    /// Launches a kernel whose blocks run at once, or that may begin early.
+    LaunchSpecial "launch-special" 20,
+    /// Runs a function of the program in a stream; some panic.
+    LaunchHost "launch-host" 8,
+    /// Keeps a stream for as long as the process lives.
+    KeepAlive "keep-alive" 2,
+    /// Copies through device memory and back, and compares.
+    Copy "copy" 10,
+    /// Drops device memory, or pinned memory once it holds what was copied.
+    DropMemory "drop-memory" 10,
     /// Makes a stream wait for another.
     Order "order" 15,
     /// Captures kernels in one partition.
@@ -102,6 +126,11 @@ kinds! {
     CaptureFork "capture-fork" 14,
     /// Captures a kernel in one partition and a memset in another.
     CaptureMemset "capture-memset" 6,
+    /// Captures a kernel in a partition that is made and dropped during the capture, and perhaps one of a library
+    /// that is.
+    CaptureDrop "capture-drop" 14,
+    /// Lists where the nodes of a graph run.
+    Audit "audit" 10,
     /// Moves a graph to another partition.
     Retarget "retarget" 8,
     /// Makes an executable of a graph.
@@ -132,6 +161,18 @@ kinds! {
     BeginForeignCapture "begin-foreign-capture" 2,
     /// Ends a capture in a foreign stream.
     EndForeignCapture "end-foreign-capture" 6,
+    /// Makes a partition on a second device.
+    SecondMake "second-make" 12,
+    /// Launches a kernel on the second device.
+    SecondLaunch "second-launch" 12,
+    /// Makes streams of two devices wait for each other.
+    SecondOrder "second-order" 6,
+    /// Captures kernels on two devices.
+    SecondCapture "second-capture" 8,
+    /// Drops or closes a partition on the second device.
+    SecondDrop "second-drop" 10,
+    /// Splits while a function that reclaims partitions panics.
+    ReclaimPanics "reclaim-panics" 2,
     /// Makes a later call of the driver fail.
     Fault "fault" 30,
 }

@@ -54,8 +54,8 @@ fn renumber(lines: &[String]) -> Vec<String> {
 }
 
 /// What objects are called in programs.
-const OBJECTS: [&str; 9] =
-    ["group", "context", "stream", "set", "plan", "foreign", "capture", "graph", "exec"];
+const OBJECTS: [&str; 10] =
+    ["group", "part", "context", "stream", "set", "plan", "foreign", "capture", "graph", "exec"];
 
 /// The text of a run that broke a promise: one operation a line.
 #[must_use]

@@ -25,6 +25,34 @@ pub(crate) fn launch(stream: &Stream, kernel: &Kernel, nanoseconds: u64) -> Resu
     unsafe { stream.launch(kernel, LaunchConfig::new(GRID, 32), (nanoseconds,)) }
 }
 
+/// What a launch asks for beside its shape.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Special {
+    /// All blocks run at once.
+    Cooperative,
+    /// Blocks of a cluster run at once.
+    Cluster,
+    /// The kernel may begin before the one before it in the stream has ended.
+    Dependent,
+}
+
+/// Launches the kernel in a stream with something special.
+pub(crate) fn launch_special(
+    stream: &Stream,
+    kernel: &Kernel,
+    nanoseconds: u64,
+    special: Special,
+) -> Result<()> {
+    let config = LaunchConfig::new(GRID, 32);
+    let config = match special {
+        Special::Cooperative => config.cooperative(true),
+        Special::Cluster => config.cluster((2, 1, 1)),
+        Special::Dependent => config.programmatic_dependent_launch(true),
+    };
+    // SAFETY: the kernel takes its duration and reaches no memory.
+    unsafe { stream.launch(kernel, config, (nanoseconds,)) }
+}
+
 /// Launches the kernel in a raw stream, which the caller keeps alive.
 fn launch_raw(driver: &Driver, raw: CUstream, kernel: &Kernel, nanoseconds: u64) -> Result<()> {
     let launch = driver.api().cuLaunchKernel()?;

@@ -12,7 +12,7 @@ use green_ctx::{
 };
 
 use crate::account::{self, Held, Share};
-use crate::machine::{self, Machine, Reports, SPECS};
+use crate::machine::{self, Machine, Reports, SPECS, Variant, panic_quietly};
 use crate::operation::{Choice, Operation, generate};
 use crate::raw::Foreign;
 use crate::run::{Failure, Outcome, leak};
@@ -86,6 +86,8 @@ impl Handles {
                     structured: false,
                     set: None,
                     held: Held::take(&table, Share::Unknown(0)),
+                    device: 0,
+                    queues: None,
                 };
                 let made = Foreign::make(partition.context(), &Arc::new(token));
                 self.foreign.extend(made.map(Arc::new));
@@ -127,12 +129,12 @@ pub fn run(
     let begin = |error: Box<dyn std::error::Error>| {
         failed(Violation::new(Rule::Answer, format!("the run did not begin: {error}")))
     };
-    let (sim, driver, reports) = machine::start(spec).map_err(begin)?;
+    let (sim, driver, reports) = machine::start(spec, Variant::default()).map_err(begin)?;
     let shared = Shared::new(&driver).map_err(begin)?.map(Arc::new);
     if let Some(shared) = &shared {
         hook(&driver, &reports, shared);
     }
-    let table = thread::scope(|scope| {
+    let (table, left) = thread::scope(|scope| {
         let start = |number: usize| {
             let operations = generate(seed * THREADS as u64 + number as u64, count, choice);
             let (sim, driver, reports, shared) = (&sim, &driver, &reports, &shared);
@@ -141,14 +143,16 @@ pub fn run(
             })
         };
         let threads: Vec<_> = (0..THREADS).map(start).collect();
-        let mut all = Table::default();
+        let (mut all, mut left) = (Table::default(), Left::default());
         for thread in threads {
             let joined = thread.join().unwrap_or_else(|_| {
                 Err(Violation::new(Rule::Panic, "a thread panicked".to_owned()))
             });
-            all.add(&joined?);
+            let (table, of_one) = joined?;
+            all.add(&table);
+            left.kept |= of_one.kept;
         }
-        Ok(all)
+        Ok((all, left))
     })
     .map_err(failed)?;
     drop(shared);
@@ -160,22 +164,25 @@ pub fn run(
     }
     drop((sms, device, driver));
     check(sim.launches()).map_err(failed)?;
-    match leak(&sim.live(), Left::default(), &reports, true) {
+    match leak(&sim.live(), left, &reports, true) {
         Some(violation) => Err(failed(violation)),
         None => Ok(Outcome { table, hash: 0 }),
     }
 }
 
-/// Has failed clean-ups make a stream in a shared partition, as a hook may.
+/// Sets a clean-up hook that makes a stream in a shared partition, as a hook may, and panics now and then.
 fn hook(driver: &Driver, reports: &Reports, shared: &Arc<Shared>) {
     let (reports, shared) = (Arc::clone(reports), Arc::downgrade(shared));
     driver
         .on_cleanup_failure(move |error| {
-            if let Error::Driver { call, .. } = error {
-                reports.lock().push((*call).to_owned());
-            }
+            // After a function of a stream it must not call the driver.
+            let Error::Driver { call, .. } = error else { return };
+            reports.lock().push((*call).to_owned());
             if let Some(shared) = shared.upgrade() {
                 drop(shared.partition(0).create_stream(StreamOptions::default()));
+            }
+            if reports.lock().len().is_multiple_of(4) {
+                panic_quietly("the clean-up hook");
             }
         })
         .keep();
@@ -189,7 +196,7 @@ fn act(
     (sim, driver, reports): (&Sim, &Driver, &Reports),
     shared: Option<&Shared>,
     progress: &AtomicU64,
-) -> Result<Table, Violation> {
+) -> Result<(Table, Left), Violation> {
     let unmade = |error: Box<dyn std::error::Error>| {
         Violation::new(Rule::Answer, format!("the run did not begin: {error}"))
     };
@@ -209,8 +216,8 @@ fn act(
         progress.fetch_add(1, Ordering::Relaxed);
     }
     drop((handles, other));
-    world.finish(seed)?;
-    Ok(table)
+    let left = world.finish(seed)?;
+    Ok((table, left))
 }
 
 /// Work of different threads is never on one SM at the same time: each has its own partitions.

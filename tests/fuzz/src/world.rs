@@ -4,8 +4,11 @@ mod contexts;
 mod device;
 mod graphs;
 mod groups;
+mod memory;
 mod objects;
+mod partitions;
 mod plans;
+mod second;
 mod streams;
 mod units;
 
@@ -16,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use green_ctx::sim_0_1::Live;
 use green_ctx::{
-    Stream, Version,
+    DeviceBuffer, Stream, Version,
     context::Context,
     graph::GraphCache,
     resource::{Granularity, SmResource},
@@ -28,7 +31,11 @@ use crate::model::{Model, Way};
 use crate::operation::{Kind, Operation};
 use crate::raw::{Foreign, ForeignCapture};
 use crate::violation::{Rule, Violation};
-use objects::{ContextEntry, ExecEntry, GraphEntry, GroupEntry, Name, SetEntry, StreamEntry};
+use memory::Copied;
+use objects::{
+    ContextEntry, ExecEntry, GraphEntry, GroupEntry, Name, PartitionEntry, SetEntry, StreamEntry,
+};
+use second::SecondEntry;
 use units::Units;
 
 /// How an operation ended.
@@ -68,6 +75,8 @@ pub struct Left {
     pub streams: u64,
     /// Whether clean-ups may have failed because of a foreign capture.
     pub disturbed: bool,
+    /// Whether streams were kept for as long as the process lives.
+    pub kept: bool,
 }
 
 /// A partition, and the Rust expression for its context.
@@ -97,6 +106,7 @@ pub struct World {
     units: Units,
     model: Model,
     groups: Vec<GroupEntry>,
+    partitions: Vec<PartitionEntry>,
     contexts: Vec<ContextEntry>,
     sets: Vec<SetEntry>,
     streams: Vec<StreamEntry>,
@@ -107,6 +117,14 @@ pub struct World {
     cache: GraphCache,
     /// What the cache keeps: the graph's number, the partition, and what its graph keeps.
     cached: Vec<(u32, Arc<Partition>, Vec<Arc<Partition>>)>,
+    /// Device memory, with the partition whose stream frees it.
+    buffers: Vec<(DeviceBuffer<u32>, Option<Arc<Partition>>)>,
+    copied: Vec<Copied>,
+    /// What the second device has, where there is one.
+    second: Vec<SecondEntry>,
+    held_second: Arc<Table>,
+    /// Whether a stream of a partition is kept for as long as the process lives.
+    kept: bool,
     /// The next name. Those of an operation follow from its number alone.
     next: u32,
     /// What the operation chooses, where that is fixed.
@@ -155,6 +173,7 @@ impl World {
             units,
             model: Model::default(),
             groups: Vec::new(),
+            partitions: Vec::new(),
             contexts: Vec::new(),
             sets: Vec::new(),
             streams: Vec::new(),
@@ -164,6 +183,11 @@ impl World {
             execs: Vec::new(),
             cache: GraphCache::new(),
             cached: Vec::new(),
+            buffers: Vec::new(),
+            copied: Vec::new(),
+            second: Vec::new(),
+            held_second: Arc::default(),
+            kept: false,
             next: 0,
             pins: Vec::new(),
             picks: Cell::new(0),
@@ -228,6 +252,15 @@ impl World {
         if let Some(way) = self.launched.take()
             && self.alone
         {
+            // Whoever tries again what was refused runs it twice, if it ran.
+            let ran = || self.machine.sim.launches().iter().any(|it| it.graph_launch.is_some());
+            if let Done::Refused(error) = &done
+                && way == Way::Graph
+                && ran()
+            {
+                let seen = format!("a graph was launched, and {error}");
+                return Err(Violation::new(Rule::Refusal, seen));
+            }
             self.check_launches(way)?;
         }
         if self.alone {
@@ -245,7 +278,12 @@ impl World {
             Kind::SplitNestedStructured => self.split_nested_structured(n),
             Kind::SplitOverlapping => return self.split_overlapping(n),
             Kind::SplitRefused => return self.split_refused(n),
+            Kind::Join => return self.join(n),
             Kind::DropGroup => self.drop_group(n),
+            Kind::MakePartition => return self.make_partition(n),
+            Kind::ClonePartition => self.clone_partition(n),
+            Kind::ClosePartition => return self.close_partition(n),
+            Kind::DropPartition => self.drop_partition(n),
             Kind::MakeContext => return self.make_context(n),
             Kind::CloneContext => self.clone_context(n),
             Kind::CloseContext => return self.close_context(n),
@@ -257,6 +295,8 @@ impl World {
             }
             Kind::Retire => self.retire(n),
             Kind::ChurnPlans => return self.churn_plans(n),
+            Kind::SwitchWhile => return self.switch_while(n),
+            Kind::CloseSet => return self.close_set(n),
             Kind::DropSet => self.drop_set(n),
             Kind::MakeStream => self.make_stream(n),
             Kind::MakePrimaryStream => self.make_primary_stream(),
@@ -271,10 +311,17 @@ impl World {
             Kind::Launch => self.launch(n),
             Kind::LaunchDefault => self.launch_default(n),
             Kind::LaunchForeign => self.launch_foreign(n),
+            Kind::LaunchSpecial => self.launch_special(n),
+            Kind::LaunchHost => self.launch_host(n),
+            Kind::KeepAlive => self.keep_alive(n),
+            Kind::Copy => self.copy(n),
+            Kind::DropMemory => return self.drop_memory(n),
             Kind::Order => self.order(n),
             Kind::Capture => self.capture(n),
             Kind::CaptureFork => self.capture_fork(n),
             Kind::CaptureMemset => self.capture_memset(n),
+            Kind::CaptureDrop => return self.capture_drop(n),
+            Kind::Audit => return self.audit(n),
             Kind::Retarget => self.retarget(n),
             Kind::Instantiate => self.instantiate(n),
             Kind::CacheGet => self.cache_get(n),
@@ -290,6 +337,12 @@ impl World {
             Kind::Watch => return self.watch(n),
             Kind::BeginForeignCapture => self.begin_foreign_capture(n),
             Kind::EndForeignCapture => self.end_foreign_capture(n),
+            Kind::SecondMake => return self.second_make(n),
+            Kind::SecondLaunch => self.second_launch(n),
+            Kind::SecondOrder => self.second_order(n),
+            Kind::SecondCapture => self.second_capture(n),
+            Kind::SecondDrop => return self.second_drop(n),
+            Kind::ReclaimPanics => return self.reclaim_panics(),
             Kind::Fault => self.fault(n),
         })
     }
@@ -315,7 +368,13 @@ impl World {
         if grew
             && !matches!(
                 kind,
-                Kind::Prepare | Kind::NewSet | Kind::SwitchDrain | Kind::CloseContext
+                Kind::Prepare
+                    | Kind::NewSet
+                    | Kind::SwitchDrain
+                    | Kind::SwitchWhile
+                    | Kind::CloseContext
+                    | Kind::ClosePartition
+                    | Kind::CloseSet
             )
         {
             return Err(Violation::new(
@@ -375,10 +434,16 @@ impl World {
         if early {
             self.end_captures();
         }
-        for step in 0..8 {
-            match (step + order) % 8 {
+        for step in 0..10 {
+            match (step + order) % 10 {
                 0 => self.groups.clear(),
                 1 => self.contexts.clear(),
+                8 => self.partitions.clear(),
+                9 => {
+                    self.second.clear();
+                    self.buffers.clear();
+                    self.copied.clear();
+                }
                 2 => self.sets.clear(),
                 3 => self.streams.clear(),
                 4 => self.foreign.clear(),
@@ -407,7 +472,8 @@ impl World {
         if self.alone {
             self.check_ledger()?;
         }
-        Ok(Left { streams: self.left_behind, disturbed: self.disturbed })
+        self.check_second_ledger()?;
+        Ok(Left { streams: self.left_behind, disturbed: self.disturbed, kept: self.kept })
     }
 
     fn end_captures(&mut self) {

@@ -16,11 +16,12 @@ impl World {
         let Some(at) = self.pick(n[0], &self.groups) else { return Ok(Done::Skipped) };
         let GroupEntry { name: group_name, group, held, structured, set } = self.groups.remove(at);
         let asked = group.sm_count();
-        let context = match self.machine.device.create_context(group) {
+        let (provision, queues, text) = self.provision(group, n[2]);
+        let context = match self.machine.device.create_context(provision) {
             Ok(context) => context,
             Err(error) => return Ok(Done::refused(&error)),
         };
-        let partition = match self.open(&context, held, structured, set) {
+        let partition = match self.open_with(&context, held, structured, set, queues) {
             Ok(partition) => partition,
             Err(error) => return Ok(Done::refused(&error)),
         };
@@ -33,7 +34,9 @@ impl World {
             ));
         }
         let name = self.name();
-        self.say(|| format!("let context{name} = device.create_context(group{group_name})?;"));
+        self.say(|| {
+            format!("let context{name} = device.create_context(group{group_name}{text})?;")
+        });
         self.contexts.push(ContextEntry { name, context, partition });
         Ok(Done::Ok)
     }

@@ -48,7 +48,7 @@ impl World {
             .sum();
         let objects = lanes
             + self.groups.len()
-            + 3 * self.contexts.len()
+            + 3 * (self.contexts.len() + self.partitions.len() + self.second.len())
             + 2 * self.streams.len()
             + 2 * self.foreign.len()
             + self.graphs.len()

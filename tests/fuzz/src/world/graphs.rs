@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use green_ctx::{Error, graph::CaptureMode};
+use green_ctx::{Error, context::Context, graph::CaptureMode, watch::Watch};
 
 use super::contexts::duration;
-use super::objects::{ExecEntry, GraphEntry};
+use super::objects::{ExecEntry, GraphEntry, GroupEntry};
 use super::{Done, MOST, World};
 use crate::account::Partition;
+use crate::machine::{self, Machine};
 use crate::model::Way;
 use crate::raw;
+use crate::violation::{Rule, Violation};
 
 /// Each partition once.
 fn distinct(partitions: impl IntoIterator<Item = Option<Arc<Partition>>>) -> Vec<Arc<Partition>> {
@@ -94,6 +96,92 @@ impl World {
         let other = if second == Second::Nothing { None } else { other };
         self.graphs.push(GraphEntry { name, graph, keeps: distinct([first, other]) });
         Done::Ok
+    }
+
+    /// Captures what is made and dropped before the capture ends: a partition, and perhaps a library.
+    pub(super) fn capture_drop(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
+        if self.graphs.len() >= MOST / 2 || !self.alone {
+            return Ok(Done::Skipped);
+        }
+        let Some((origin, first, a)) = self.lane(n[0]) else { return Ok(Done::Skipped) };
+        let Some(at) = self.pick(n[1], &self.groups) else { return Ok(Done::Skipped) };
+        let GroupEntry { name: group_name, group, held, structured, set } = self.groups.remove(at);
+        let (loads, nanoseconds) = (n[2].is_multiple_of(2), duration(n[3]));
+        let Machine { sim, device, kernel, memory, .. } = &self.machine;
+        let (mut inside, mut reads) = (None, false);
+        let captured = origin.capture(CaptureMode::Relaxed, || {
+            let partition = device.create_partition(group)?;
+            inside = Some(partition.context().id()?);
+            let forked = partition.stream();
+            forked.wait_for(&origin)?;
+            if loads {
+                raw::launch(forked, &machine::load(sim, device, "inside")?, nanoseconds)?;
+            }
+            raw::launch(forked, kernel, nanoseconds)?;
+            reads = memory.read(&origin).is_ok();
+            origin.wait_for(forked)
+        });
+        if reads {
+            let seen = "memory was read in a stream that is being captured".to_owned();
+            return Err(Violation::new(Rule::Answer, seen));
+        }
+        let graph = match captured {
+            Ok(graph) => graph,
+            Err(error) => return Ok(Done::refused(&error)),
+        };
+        let name = self.name();
+        self.say(|| {
+            let library = if loads {
+                format!("launch(part.stream(), &load(\"inside\")?, {nanoseconds})?; ")
+            } else {
+                String::new()
+            };
+            format!(
+                "let graph{name} = {a}.capture(CaptureMode::Relaxed, || {{ let part = \
+                 device.create_partition(group{group_name})?; part.stream().wait_for(&{a})?; \
+                 {library}launch(part.stream(), &kernel, {nanoseconds})?; \
+                 {a}.wait_for(part.stream()) }})?;"
+            )
+        });
+        let ids = |context: &&Context| context.id().ok() == inside;
+        let Some(context) = graph.contexts().iter().find(ids).cloned() else {
+            if self.faults {
+                return Ok(Done::Ok);
+            }
+            let seen = format!("graph{name} does not keep a partition that was captured");
+            return Err(Violation::new(Rule::Answer, seen));
+        };
+        let second = match self.open(&context, held, structured, set) {
+            Ok(partition) => partition,
+            Err(error) => return Ok(Done::refused(&error)),
+        };
+        self.graphs.push(GraphEntry { name, graph, keeps: distinct([first, Some(second)]) });
+        Ok(Done::Ok)
+    }
+
+    /// A graph's nodes run in contexts that it keeps, or in the primary one.
+    pub(super) fn audit(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
+        let Some(at) = self.pick(n[0], &self.graphs) else { return Ok(Done::Skipped) };
+        let GraphEntry { name, graph, .. } = &self.graphs[at];
+        let name = *name;
+        let audit = match graph.audit() {
+            Ok(audit) => audit,
+            Err(error) => return Ok(Done::refused(&error)),
+        };
+        let ids: Vec<u64> = graph.contexts().iter().filter_map(|it| it.id().ok()).collect();
+        let mut outside = audit.nodes.iter().filter_map(|node| node.location.as_ref());
+        let outside = outside
+            .find(|location| location.context != "primary" && !ids.contains(&location.context_id));
+        if let Some(location) = outside.filter(|_| !self.faults) {
+            let seen = format!("graph{name} runs in a context that it does not keep: {location}");
+            return Err(Violation::new(Rule::Answer, seen));
+        }
+        let Some((context, _, of)) = self.place(n[1]) else { return Ok(Done::Ok) };
+        let watched = Watch::new(&context).graph("graph", &self.graphs[at].graph);
+        self.say(|| {
+            format!("graph{name}.audit()?; Watch::new(&{of}).graph(\"graph\", &graph{name})?;")
+        });
+        Ok(Done::of(watched))
     }
 
     pub(super) fn retarget(&mut self, n: [u32; 4]) -> Done {

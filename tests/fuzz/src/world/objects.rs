@@ -7,6 +7,7 @@ use green_ctx::{
     Graph, Kernel, Plan, PlanSet, Stream, context::Context, graph::GraphExec, resource::SmGroup,
 };
 
+use super::second::SecondEntry;
 use super::{Lane, Place, World};
 use crate::account::{Held, Partition};
 use crate::model::InPlan;
@@ -20,6 +21,12 @@ pub(super) struct GroupEntry {
     pub(super) structured: bool,
     /// The set whose plans share these SMs, where they are those of a closed partition of a plan.
     pub(super) set: Option<u32>,
+}
+
+pub(super) struct PartitionEntry {
+    pub(super) name: u32,
+    pub(super) partition: green_ctx::Partition,
+    pub(super) account: Arc<Partition>,
 }
 
 pub(super) struct ContextEntry {
@@ -91,6 +98,8 @@ pub(super) struct ExecEntry {
 pub(super) enum Name {
     Context(u32),
     Stream(u32),
+    PartContext(u32),
+    PartStream(u32),
     /// Of a plan's partition.
     LaneContext(u32, usize),
     LaneStream(u32, usize),
@@ -101,6 +110,8 @@ impl fmt::Display for Name {
         match self {
             Name::Context(name) => write!(f, "context{name}"),
             Name::Stream(name) => write!(f, "stream{name}"),
+            Name::PartContext(name) => write!(f, "part{name}.context()"),
+            Name::PartStream(name) => write!(f, "part{name}.stream()"),
             Name::LaneContext(plan, at) => write!(f, "plan{plan}.partitions()[{at}].context()"),
             Name::LaneStream(plan, at) => write!(f, "plan{plan}.partitions()[{at}].stream()"),
         }
@@ -123,6 +134,7 @@ macro_rules! named {
 }
 named! {
     GroupEntry: self => self.name,
+    PartitionEntry: self => self.name,
     ContextEntry: self => self.name,
     StreamEntry: self => self.name,
     SetEntry: self => self.name,
@@ -133,12 +145,16 @@ named! {
     (u32, Arc<Foreign>): self => self.0,
     (u32, ForeignCapture): self => self.0,
     (u32, usize): self => self.0,
+    SecondEntry: self => self.name,
 }
 
 impl Named for Name {
     fn key(&self) -> u64 {
         match *self {
-            Name::Context(name) | Name::Stream(name) => u64::from(name),
+            Name::Context(name)
+            | Name::Stream(name)
+            | Name::PartContext(name)
+            | Name::PartStream(name) => u64::from(name),
             Name::LaneContext(plan, at) | Name::LaneStream(plan, at) => {
                 (1 << 63) | (u64::from(plan) << 8) | at as u64
             }
@@ -171,15 +187,22 @@ impl World {
         let plans = self.sets.iter().flat_map(|set| &set.plans);
         let lanes = plans.clone().map(|plan| plan.lanes.len()).sum::<usize>();
         let lane = |at| lane_of(plans.clone(), at);
-        let own = self.contexts.len();
-        let name = |at: usize| match self.contexts.get(at) {
-            Some(entry) => Some(Name::Context(entry.name)),
-            None => lane(at - own).map(|(plan, at, _)| Name::LaneContext(plan.name, at)),
+        let contexts = self.contexts.len();
+        let own = contexts + self.partitions.len();
+        let part = |at: usize| self.partitions.get(at.checked_sub(contexts)?);
+        let name = |at: usize| match (self.contexts.get(at), part(at)) {
+            (Some(entry), _) => Some(Name::Context(entry.name)),
+            (_, Some(entry)) => Some(Name::PartContext(entry.name)),
+            _ => lane(at - own).map(|(plan, at, _)| Name::LaneContext(plan.name, at)),
         };
         let at = self.picked(number, own + lanes, |at| name(at).map_or(0, |name| name.key()))?;
         if let Some(entry) = self.contexts.get(at) {
             let name = Name::Context(entry.name);
             return Some((entry.context.clone(), Arc::clone(&entry.partition), name));
+        }
+        if let Some(entry) = part(at) {
+            let name = Name::PartContext(entry.name);
+            return Some((entry.partition.context().clone(), Arc::clone(&entry.account), name));
         }
         let (plan, at, lane) = lane(at - own)?;
         let context = plan.plan.partitions()[at].context().clone();
@@ -191,15 +214,22 @@ impl World {
         let plans = self.sets.iter().filter_map(SetEntry::active);
         let lanes = plans.clone().map(|plan| plan.lanes.len()).sum::<usize>();
         let lane = |at| lane_of(plans.clone(), at);
-        let own = self.streams.len();
-        let name = |at: usize| match self.streams.get(at) {
-            Some(entry) => Some(Name::Stream(entry.name)),
-            None => lane(at - own).map(|(plan, at, _)| Name::LaneStream(plan.name, at)),
+        let streams = self.streams.len();
+        let own = streams + self.partitions.len();
+        let part = |at: usize| self.partitions.get(at.checked_sub(streams)?);
+        let name = |at: usize| match (self.streams.get(at), part(at)) {
+            (Some(entry), _) => Some(Name::Stream(entry.name)),
+            (_, Some(entry)) => Some(Name::PartStream(entry.name)),
+            _ => lane(at - own).map(|(plan, at, _)| Name::LaneStream(plan.name, at)),
         };
         let at = self.picked(number, own + lanes, |at| name(at).map_or(0, |name| name.key()))?;
         if let Some(entry) = self.streams.get(at) {
             let name = Name::Stream(entry.name);
             return Some((entry.stream.clone(), entry.partition.clone(), name));
+        }
+        if let Some(entry) = part(at) {
+            let (stream, name) = (entry.partition.stream().clone(), Name::PartStream(entry.name));
+            return Some((stream, Some(Arc::clone(&entry.account)), name));
         }
         let (plan, at, lane) = lane(at - own)?;
         let stream = plan.plan.partitions()[at].stream().clone();
@@ -214,11 +244,33 @@ impl World {
         structured: bool,
         set: Option<u32>,
     ) -> green_ctx::Result<Arc<Partition>> {
+        self.open_with(context, held, structured, set, None)
+    }
+
+    /// Notes a partition of a context that was made just now, and whose workqueues it uses.
+    pub(super) fn open_with(
+        &mut self,
+        context: &Context,
+        held: Arc<Held>,
+        structured: bool,
+        set: Option<u32>,
+        queues: Option<Arc<Partition>>,
+    ) -> green_ctx::Result<Arc<Partition>> {
         let context_id = context.id()?;
         let number = self.name();
         let group = context.group().filter(|_| !structured);
         let place = group.and_then(|group| self.units.place(group));
-        let partition = Arc::new(Partition { number, context_id, place, structured, set, held });
+        let device = context.device().ordinal() as usize;
+        let partition = Arc::new(Partition {
+            number,
+            context_id,
+            place,
+            device,
+            structured,
+            set,
+            held,
+            queues,
+        });
         self.model.open(&partition);
         Ok(partition)
     }

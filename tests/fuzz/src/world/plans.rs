@@ -1,14 +1,19 @@
 //! Operations on sets of plans.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use green_ctx::{Plan, PlanRequest, PlanSet, Share, plan::SwitchOptions};
+use green_ctx::{
+    Plan, PlanRequest, PlanSet, Share,
+    plan::{CloseSetError, SwitchOptions},
+};
 
 use super::groups::Asked;
 use super::objects::{GroupEntry, PlanEntry, SetEntry};
-use super::{Done, World};
+use super::{Done, MOST, World};
 use crate::account::{Held, Partition};
+use crate::machine::panic_quietly;
 use crate::model::{InPlan, Way};
 use crate::operation::Kind;
 use crate::raw;
@@ -124,7 +129,17 @@ impl World {
     fn prepare_one(&mut self, at: usize, name: u32, asked: &Asked) -> Result<Done, Violation> {
         let set_name = self.sets[at].name;
         let plan = PlanRequest::new(format!("plan{name}"), self.request(asked));
-        let plan = match self.sets[at].set.prepare(plan) {
+        let set = &self.sets[at].set;
+        // On a thread of its own, or here.
+        let (prepared, how) = match name.is_multiple_of(4) && self.alone {
+            true => {
+                let prepared = set.prepare_in_background(plan).join();
+                let panicked = || Violation::new(Rule::Panic, "while it prepared".to_owned());
+                (prepared.map_err(|_| panicked())?, "prepare_in_background")
+            }
+            false => (set.prepare(plan), "prepare"),
+        };
+        let plan = match prepared {
             Ok(plan) => plan,
             Err(error) => return Ok(Done::refused(&error)),
         };
@@ -132,7 +147,7 @@ impl World {
         self.say(|| {
             let request = asked.written(&end);
             format!(
-                "let plan{name} = set{set_name}.prepare(PlanRequest::new(\"plan{name}\", {request}))?;"
+                "let plan{name} = set{set_name}.{how}(PlanRequest::new(\"plan{name}\", {request}))?;"
             )
         });
         self.prepared(at, name, plan)?;
@@ -181,6 +196,95 @@ impl World {
         let parts = self.parts(at, name);
         self.model.switched(set_name, &parts, fenced);
         Done::Ok
+    }
+
+    /// Switches while the program is asked whether to go on: it does, gives up, or panics.
+    pub(super) fn switch_while(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
+        let Some(at) = self.pick(n[0], &self.sets) else { return Ok(Done::Skipped) };
+        let set = &self.sets[at];
+        let others: Vec<&PlanEntry> =
+            set.plans.iter().filter(|plan| plan.name != set.active).collect();
+        let Some(to) = self.pick(n[1], &others) else { return Ok(Done::Skipped) };
+        let (name, plan) = (others[to].name, Arc::clone(&others[to].plan));
+        let may_wait = self.alone && self.model.busy_for() < 2_000_000;
+        let (mut asked, panics) = (0, n[2].is_multiple_of(3));
+        let options = SwitchOptions::default().drain(Duration::MAX);
+        let switched = catch_unwind(AssertUnwindSafe(|| {
+            set.set.switch_while(&plan, options, || {
+                asked += 1;
+                if panics && asked == 2 {
+                    panic_quietly("switch_while");
+                }
+                asked < 3 || may_wait
+            })
+        }));
+        let done = match switched {
+            Ok(Ok(())) => Done::Ok,
+            Ok(Err(error)) => return Ok(Done::refused(&error)),
+            Err(_) => return Ok(Done::Refused("the program panicked".to_owned())),
+        };
+        let set_name = set.name;
+        self.say(|| format!("set{set_name}.switch_while(&plan{name}, /* drain */, || true)?;"));
+        self.sets[at].active = name;
+        let parts = self.parts(at, name);
+        self.model.switched(set_name, &parts, true);
+        Ok(done)
+    }
+
+    /// Closes a set, which stays where somebody has something of it.
+    pub(super) fn close_set(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
+        let Some(at) = self.pick(n[0], &self.sets) else { return Ok(Done::Skipped) };
+        if self.groups.len() >= MOST {
+            return Ok(Done::Skipped);
+        }
+        let SetEntry { name, set, base, plans, known, active } = self.sets.remove(at);
+        // One of its plans' partitions is kept by somebody else where it has more handles than plans.
+        let lanes: Vec<Arc<Partition>> = known.iter().filter_map(Weak::upgrade).collect();
+        let of_plans = |lane: &Arc<Partition>| {
+            let all = plans.iter().flat_map(|plan| &plan.lanes);
+            all.filter(|other| Arc::ptr_eq(other, lane)).count()
+        };
+        let kept = lanes.iter().any(|lane| Arc::strong_count(lane) > 1 + of_plans(lane));
+        drop(lanes);
+        let names: Vec<_> =
+            plans.into_iter().map(|plan| (plan.name, plan.lanes, plan.parts)).collect();
+        match set.close() {
+            Ok(_) if kept => {
+                let seen = format!("set{name} was closed although others have partitions of it");
+                Err(Violation::new(Rule::Answer, seen))
+            }
+            Ok(group) => {
+                drop(names);
+                let group_name = self.name();
+                self.say(|| format!("let group{group_name} = set{name}.close()?;"));
+                let (structured, set) = (false, None);
+                self.groups.push(GroupEntry {
+                    name: group_name,
+                    group,
+                    held: base,
+                    structured,
+                    set,
+                });
+                Ok(Done::Ok)
+            }
+            Err(CloseSetError { set, reason }) => {
+                let quiet = self.alone && !self.faults && !self.disturbed;
+                if quiet && !kept {
+                    let seen = format!("set{name} was not closed: {reason}");
+                    return Err(Violation::new(Rule::Answer, seen));
+                }
+                let mut plans = Vec::new();
+                for (name, lanes, parts) in names {
+                    let plan = set.plan(&format!("plan{name}")).map_err(|error| {
+                        let seen = format!("a refused close lost a plan: {error}");
+                        Violation::new(Rule::Refusal, seen)
+                    })?;
+                    plans.push(PlanEntry { name, plan, lanes, parts });
+                }
+                self.sets.insert(at, SetEntry { name, set, base, plans, known, active });
+                Ok(Done::refused(&reason))
+            }
+        }
     }
 
     pub(super) fn retire(&mut self, n: [u32; 4]) -> Done {

@@ -17,11 +17,15 @@ impl World {
             return Done::Skipped;
         }
         let Some((context, partition, of)) = self.place(n[0]) else { return Done::Skipped };
-        match context.create_stream(StreamOptions::default()) {
+        let priority = -i32::try_from(n[1] % 3).unwrap_or(0);
+        match context.create_stream(StreamOptions::default().priority(priority)) {
             Ok(stream) => {
                 let name = self.name();
                 self.say(|| {
-                    format!("let stream{name} = {of}.create_stream(StreamOptions::default())?;")
+                    format!(
+                        "let stream{name} = {of}\
+                         .create_stream(StreamOptions::default().priority({priority}))?;"
+                    )
                 });
                 self.streams.push(StreamEntry { name, stream, partition: Some(partition) });
                 Done::Ok

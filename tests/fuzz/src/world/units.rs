@@ -10,7 +10,7 @@ use green_ctx::{
 use parking_lot::Mutex;
 
 use crate::account::{Place, Share, Sms};
-use crate::machine::{self, Machine};
+use crate::machine::{self, Machine, Variant};
 use crate::raw;
 
 /// The first driver whose contexts are made of units.
@@ -71,7 +71,7 @@ fn learn(
     profile: &str,
     granularity: Granularity,
 ) -> Result<Arc<[Sms]>, Box<dyn std::error::Error>> {
-    let (sim, driver, reports) = machine::start(&format!("{profile}@13.0"))?;
+    let (sim, driver, reports) = machine::start(&format!("{profile}@13.0"), Variant::default())?;
     let machine = Machine::new(&sim, &driver, &reports, "learn")?;
     let counts = machine.device.resources().sm()?.unit_counts(granularity)?;
     let mut units = vec![Sms::default(); counts.len()];

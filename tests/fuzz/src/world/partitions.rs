@@ -1,0 +1,328 @@
+//! Operations on partitions.
+
+use std::sync::Arc;
+
+use green_ctx::{
+    Error, SplitRequest, Version,
+    context::CloseReason,
+    graph::CaptureMode,
+    partition::ClosePartitionError,
+    resource::{Provision, SmGroup},
+};
+
+use super::objects::{GroupEntry, PartitionEntry};
+use super::{Done, MOST, World};
+use crate::account::{Held, Partition};
+use crate::violation::{Rule, Violation};
+
+/// The first driver with workqueues.
+const WORKQUEUES: Version = Version::new(13, 1);
+
+/// What is in the way of a close.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Obstacle {
+    Nothing,
+    /// The context is current on the thread.
+    Current,
+    /// The stream takes part in a capture.
+    Capture,
+}
+
+fn wrong(seen: String) -> Violation {
+    Violation::new(Rule::Answer, seen)
+}
+
+impl World {
+    /// A group with workqueues where the driver has them: now and then with queues of its own, or with those of
+    /// another partition, which it keeps.
+    pub(super) fn provision(
+        &self,
+        group: SmGroup,
+        n: u32,
+    ) -> (Provision, Option<Arc<Partition>>, String) {
+        let plain = |group: SmGroup| (Provision::from(group), None, String::new());
+        if self.version < WORKQUEUES || !self.alone {
+            return plain(group);
+        }
+        match n % 8 {
+            0 => match self.machine.device.resources().workqueue().and_then(|all| all.divide(2)) {
+                Ok(half) => (group.with_workqueue(half), None, ".with_workqueue(half)".to_owned()),
+                Err(_) => plain(group),
+            },
+            1 => {
+                let Some((context, partition, of)) = self.place(n >> 3) else {
+                    return plain(group);
+                };
+                // A plan's context may outlive its plan for the queues' sake, which the model does not follow.
+                if partition.set.is_some() {
+                    return plain(group);
+                }
+                match context.shared_workqueue() {
+                    Ok(queues) => {
+                        // Of a context that shares in turn, it is the first one's.
+                        let owner = partition.queues.clone().unwrap_or(partition);
+                        let text = format!(".with_workqueue({of}.shared_workqueue()?)");
+                        (group.with_workqueue(queues), Some(owner), text)
+                    }
+                    Err(_) => plain(group),
+                }
+            }
+            _ => plain(group),
+        }
+    }
+
+    pub(super) fn make_partition(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
+        if self.partitions.len() >= MOST / 2 {
+            return Ok(Done::Skipped);
+        }
+        if n[1].is_multiple_of(4) && self.alone && self.free() >= 2 * self.unit {
+            return self.partition_device(n);
+        }
+        let Some(at) = self.pick(n[0], &self.groups) else { return Ok(Done::Skipped) };
+        let GroupEntry { name: group_name, group, held, structured, set } = self.groups.remove(at);
+        let asked = group.sm_count();
+        let (provision, queues, text) = self.provision(group, n[2]);
+        match self.machine.device.create_partition(provision) {
+            Ok(partition) => {
+                let name = self.name();
+                self.say(|| {
+                    format!("let part{name} = device.create_partition(group{group_name}{text})?;")
+                });
+                let account = self.open_with(partition.context(), held, structured, set, queues);
+                match account {
+                    Ok(account) => {
+                        self.partitions.push(PartitionEntry { name, partition, account })
+                    }
+                    Err(error) => return Ok(Done::refused(&error)),
+                }
+                Ok(Done::Ok)
+            }
+            Err(error) => {
+                let done = Done::refused(&error);
+                let Some(provision) = error.provision else {
+                    return Err(wrong("a partition was not made, and lost its group".to_owned()));
+                };
+                let group = provision.group;
+                if group.sm_count() != asked {
+                    return Err(wrong(format!("{} of {asked} SMs came back", group.sm_count())));
+                }
+                self.groups.push(GroupEntry { name: group_name, group, held, structured, set });
+                Ok(done)
+            }
+        }
+    }
+
+    fn partition_device(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
+        let asked = self.asked(n[2], self.free(), self.total);
+        let priority = -i32::try_from(n[3] % 3).unwrap_or(0);
+        let request = self.request(&asked);
+        let parts = match self.machine.device.partition(request.priority("p0", priority)) {
+            Ok(parts) => parts,
+            Err(error) => return Ok(Done::refused(&error)),
+        };
+        let mut names = Vec::new();
+        for partition in parts {
+            let Some(group) = partition.context().group() else {
+                return Err(wrong("a partition has no group".to_owned()));
+            };
+            let held = Held::take(&self.held, self.units.share(group, false));
+            let name = self.name();
+            let account = match self.open(partition.context(), held, false, None) {
+                Ok(account) => account,
+                Err(error) => return Ok(Done::refused(&error)),
+            };
+            names.push(format!("part{name}"));
+            self.partitions.push(PartitionEntry { name, partition, account });
+        }
+        let end = self.granularity();
+        self.say(|| {
+            let request = asked.written(&end);
+            let names = names.join(", ");
+            format!(
+                "let [{names}] = device.partition({request}.priority(\"p0\", {priority}))?; \
+                 // its partitions"
+            )
+        });
+        Ok(Done::Ok)
+    }
+
+    pub(super) fn clone_partition(&mut self, n: [u32; 4]) -> Done {
+        if self.partitions.len() >= MOST / 2 {
+            return Done::Skipped;
+        }
+        let Some(at) = self.pick(n[0], &self.partitions) else { return Done::Skipped };
+        let PartitionEntry { name: of, partition, account } = &self.partitions[at];
+        let (of, partition, account) = (*of, partition.clone(), Arc::clone(account));
+        let name = self.name();
+        self.say(|| format!("let part{name} = part{of}.clone();"));
+        self.partitions.push(PartitionEntry { name, partition, account });
+        Done::Ok
+    }
+
+    pub(super) fn drop_partition(&mut self, n: [u32; 4]) -> Done {
+        let Some(at) = self.pick(n[0], &self.partitions) else { return Done::Skipped };
+        let PartitionEntry { name, partition, account } = self.partitions.remove(at);
+        self.say(|| format!("drop(part{name});"));
+        self.disturbed |= !self.captures.is_empty();
+        drop(partition);
+        drop(account);
+        Done::Ok
+    }
+
+    pub(super) fn close_partition(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
+        if self.groups.len() >= MOST {
+            return Ok(Done::Skipped);
+        }
+        // Most often one that nobody else has.
+        let may = |entry: &&PartitionEntry| {
+            n[3].is_multiple_of(2) || Arc::strong_count(&entry.account) == 1
+        };
+        let names: Vec<u32> = self.partitions.iter().filter(may).map(|entry| entry.name).collect();
+        let Some(name) = self.pick(n[0], &names).map(|at| names[at]) else {
+            return Ok(Done::Skipped);
+        };
+        let Some(at) = self.partitions.iter().position(|entry| entry.name == name) else {
+            return Ok(Done::Skipped);
+        };
+        let obstacle = [Obstacle::Nothing, Obstacle::Nothing, Obstacle::Current, Obstacle::Capture]
+            [n[1] as usize % 4];
+        // Another stream, whose capture that of the partition joins.
+        let origin = self.lane(n[2]).filter(|(_, partition, _)| {
+            let own = &self.partitions[at].account;
+            partition.as_ref().is_none_or(|other| !Arc::ptr_eq(other, own))
+        });
+        let PartitionEntry { name, partition, account } = self.partitions.remove(at);
+        let alone = Arc::strong_count(&account) == 1;
+        let (stream, weak) = (partition.stream().id(), partition.context().weak());
+        let closed = match (obstacle, origin) {
+            (Obstacle::Capture, Some((origin, _, of))) => {
+                self.say(|| format!("// part{name}.close() while {of} captures its stream"));
+                close_captured(partition, &origin)
+            }
+            (Obstacle::Current, _) => {
+                self.say(|| format!("// part{name}.close() while its context is current"));
+                let current = partition.context().make_current();
+                let closed = partition.close();
+                drop(current);
+                closed
+            }
+            _ => partition.close(),
+        };
+        match closed {
+            Ok(group) => {
+                if !alone {
+                    return Err(wrong(format!("part{name} was closed although others have it")));
+                }
+                if obstacle == Obstacle::Current && !self.faults {
+                    return Err(wrong(format!("part{name} was closed while it was current")));
+                }
+                let held = Arc::clone(&account.held);
+                let (structured, set) = (account.structured, account.set);
+                drop(account);
+                let group_name = self.name();
+                self.say(|| format!("let group{group_name} = part{name}.close()?;"));
+                self.groups.push(GroupEntry { name: group_name, group, held, structured, set });
+                Ok(Done::Ok)
+            }
+            Err(ClosePartitionError { partition, reason }) => {
+                let same_stream = match (stream, partition.stream().id()) {
+                    (Ok(before), Ok(after)) => before == after,
+                    // A fault may strike the question.
+                    _ => self.faults,
+                };
+                if !same_stream || !weak.is(partition.context()) {
+                    let seen = format!("a refused close ({reason}) left part{name} another one");
+                    return Err(Violation::new(Rule::Refusal, seen));
+                }
+                let quiet = !self.faults && !self.disturbed && self.alone;
+                if quiet && alone && obstacle == Obstacle::Nothing {
+                    return Err(wrong(format!("part{name} was not closed: {reason}")));
+                }
+                let done = Done::refused(&reason);
+                self.partitions.insert(at, PartitionEntry { name, partition, account });
+                Ok(done)
+            }
+        }
+    }
+
+    /// Puts two groups together, or gets both back.
+    pub(super) fn join(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
+        if self.groups.len() < 2 {
+            return Ok(Done::Skipped);
+        }
+        let Some(at) = self.pick(n[0], &self.groups) else { return Ok(Done::Skipped) };
+        let one = self.groups.remove(at);
+        // Most often one that may be of the same split, and nothing of which is shared.
+        let may = |other: &&GroupEntry| {
+            let exclusive = |entry: &GroupEntry| entry.group.floor() == entry.group.sm_count();
+            n[2].is_multiple_of(8)
+                || exclusive(&one) && exclusive(other) && one.structured == other.structured
+        };
+        let others: Vec<u32> = self.groups.iter().filter(may).map(|other| other.name).collect();
+        let other = self.pick(n[1], &others).and_then(|at| self.take_group(others[at]));
+        let Some(other) = other else {
+            self.groups.push(one);
+            return Ok(Done::Skipped);
+        };
+        let counts = [one.group.sm_count(), other.group.sm_count()];
+        match one.group.join(other.group) {
+            Ok(group) => {
+                let sum: u32 = counts.iter().sum();
+                if group.sm_count() != sum || group.floor() != sum {
+                    return Err(wrong(format!("{counts:?} SMs joined are {}", group.sm_count())));
+                }
+                let held = one.held.part(self.units.share(&group, one.structured));
+                drop((one.held, other.held));
+                let (name, first, second) = (self.name(), one.name, other.name);
+                self.say(|| format!("let group{name} = group{first}.join(group{second})?;"));
+                let (structured, set) = (one.structured, one.set);
+                self.groups.push(GroupEntry { name, group, held, structured, set });
+                Ok(Done::Ok)
+            }
+            Err(error) => {
+                let done = Done::refused(&*error);
+                let [first, second] = error.groups;
+                if [first.sm_count(), second.sm_count()] != counts {
+                    return Err(wrong(format!("groups of {counts:?} SMs came back as others")));
+                }
+                self.groups.push(GroupEntry { group: first, ..one });
+                self.groups.push(GroupEntry { group: second, ..other });
+                Ok(done)
+            }
+        }
+    }
+}
+
+/// Closes a partition while its stream takes part in a capture, which has to be refused and to go on.
+fn close_captured(
+    partition: green_ctx::Partition,
+    origin: &green_ctx::Stream,
+) -> Result<SmGroup, ClosePartitionError> {
+    let mut closed = None;
+    let mut partition = Some(partition);
+    let captured = origin.capture(CaptureMode::Relaxed, || {
+        let joined = partition.take().ok_or(Error::Capturing)?;
+        if let Err(error) = joined.stream().wait_for(origin) {
+            partition = Some(joined);
+            return Err(error);
+        }
+        let refused = closed.insert(joined.close());
+        match refused {
+            Ok(_) => Ok(()),
+            Err(error) => origin.wait_for(error.partition.stream()),
+        }
+    });
+    match (closed, partition, captured) {
+        (Some(closed), ..) => closed,
+        // Nothing was tried.
+        (None, Some(partition), Err(error)) => {
+            Err(ClosePartitionError { partition, reason: CloseReason::Driver(error) })
+        }
+        (None, ..) => unreachable!("the capture ran, or it returned an error"),
+    }
+}
+
+/// A request for one more group of a device.
+pub(super) fn one_of(count: u32) -> SplitRequest {
+    SplitRequest::from([count])
+}
