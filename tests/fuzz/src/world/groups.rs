@@ -106,6 +106,14 @@ impl World {
         self.split_device(&asked, World::request, false, &self.granularity())
     }
 
+    /// Takes groups of these counts.
+    pub(super) fn split_plainly(&mut self, counts: &[u32]) -> Result<Done, Violation> {
+        if self.groups.len() >= MOST {
+            return Ok(Done::Skipped);
+        }
+        self.split_device(&Asked::counts(counts), World::request, false, &self.granularity())
+    }
+
     /// Takes what is asked for from the device, and looks whether it was given.
     fn split_device(
         &mut self,

@@ -13,6 +13,8 @@ use green_ctx::{
 use super::objects::{GroupEntry, PartitionEntry};
 use super::{Done, MOST, World};
 use crate::account::{Held, Partition};
+use crate::model::Way;
+use crate::raw;
 use crate::violation::{Rule, Violation};
 
 /// The first driver with workqueues.
@@ -79,9 +81,13 @@ impl World {
             return self.partition_device(n);
         }
         let Some(at) = self.pick(n[0], &self.groups) else { return Ok(Done::Skipped) };
+        self.partition_group(at, n[2])
+    }
+
+    fn partition_group(&mut self, at: usize, n: u32) -> Result<Done, Violation> {
         let GroupEntry { name: group_name, group, held, structured, set } = self.groups.remove(at);
         let asked = group.sm_count();
-        let (provision, queues, text) = self.provision(group, n[2]);
+        let (provision, queues, text) = self.provision(group, n);
         match self.machine.device.create_partition(provision) {
             Ok(partition) => {
                 let name = self.name();
@@ -245,8 +251,29 @@ impl World {
         }
     }
 
-    /// Puts two groups together, or gets both back.
+    /// Puts two groups together, or gets both back. Often the result becomes a partition at once, which then waits
+    /// for all that was running on the SMs of both.
     pub(super) fn join(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
+        if n[3].is_multiple_of(2) && self.composes() && self.free() >= 2 * self.unit {
+            // Two that may have been somebody else's a moment ago.
+            self.split_plainly(&[self.unit; 2])?;
+        }
+        let done = self.join_two(n)?;
+        if done == Done::Ok && n[3] % 4 < 3 && self.partitions.len() < MOST / 2 {
+            let made = self.partition_group(self.groups.len() - 1, n[1])?;
+            if let (Done::Ok, Some(entry)) = (made, self.partitions.last()) {
+                let (stream, account) =
+                    (entry.partition.stream().clone(), Arc::clone(&entry.account));
+                let name = entry.name;
+                self.say(|| format!("launch(part{name}.stream(), &kernel, 5_000)?;"));
+                self.launched = Some(Way::Direct);
+                return Ok(Done::of(raw::launch(&stream, self.kernel_for([&account]), 5_000)));
+            }
+        }
+        Ok(done)
+    }
+
+    fn join_two(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
         if self.groups.len() < 2 {
             return Ok(Done::Skipped);
         }
