@@ -45,8 +45,8 @@ pub use crate::capture::RelaxedCapture;
 /// [`retarget`](Graph::retarget) gives a copy that runs in another partition, and
 /// [`audit`](Graph::audit) lists where each node runs. A graph keeps the [contexts](Graph::contexts) that
 /// its nodes run in and the libraries of the kernels that were captured, as they were when the object was
-/// made; code that changes the graph through its raw handle keeps the rest. The [manual](crate::guide::graphs) says what can be moved, and where to
-/// launch.
+/// made; code that changes the graph through its raw handle keeps the rest. The
+/// [manual](crate::guide::graphs) says what can be moved, and where to launch.
 ///
 /// # Example
 ///

@@ -58,7 +58,9 @@ impl Contexts {
         let mut known = self.known.lock();
         let living: Vec<_> = known.iter().filter_map(|known| known.shared.upgrade()).collect();
         let context = find(&living).unwrap_or_else(|| {
-            known.retain(|known| known.context.strong_count() > 0);
+            // A context that comes back has one entry, its last.
+            let is_gone = |known: &Known| known.context.strong_count() == 0;
+            known.retain(|known| !is_gone(known) && !fresh.context().is(&known.context));
             let (shared, context) = (Arc::downgrade(&fresh), fresh.context().downgrade());
             known.push(Known { placement: placement.clone(), shared, context });
             Arc::clone(&fresh)
