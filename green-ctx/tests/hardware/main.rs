@@ -5,6 +5,7 @@
 mod common;
 
 mod busy;
+mod closing;
 mod context;
 mod fences;
 mod fit;

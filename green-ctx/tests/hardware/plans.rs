@@ -25,8 +25,7 @@ type Plans = [Arc<Plan>; 2];
 
 /// A set of all SMs, and its two plans.
 fn set(device: &Device) -> Result<(PlanSet, Plans), Box<dyn std::error::Error>> {
-    let all = device.resources().sm()?.split(SplitRequest::new().rest("all"))?.remainder;
-    let set = PlanSet::new(all.ok_or("no SMs are free")?, plan("day", 16))?;
+    let set = PlanSet::new(device.rest("all")?, plan("day", 16))?;
     let plans = [set.plan("day")?, set.prepare(plan("night", 64))?];
     Ok((set, plans))
 }

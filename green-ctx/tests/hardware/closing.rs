@@ -1,0 +1,113 @@
+//! What closes and captures keep: the stream of a refused close, the partitions and the libraries of a graph, the
+//! SMs of a set that is closed.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use green_ctx::{
+    DeviceBuffer, Error, LaunchConfig, Partition, PlanRequest, PlanSet, SplitRequest, Stream,
+    StreamOptions,
+    context::CloseReason,
+    event::EventOptions,
+    graph::{CaptureMode, GraphCache},
+    plan::SwitchOptions,
+};
+
+use crate::busy::{busy_kernel, keep_busy};
+use crate::common::{Outcome, device, group};
+
+/// Blocks that an H200 takes in eight turns, an SM two at a time.
+const BLOCKS: u32 = 1056;
+
+/// Submits the probe, loaded for this launch alone, with enough blocks to show every SM.
+fn probe(stream: &Stream, results: &DeviceBuffer<u64>) -> green_ctx::Result<()> {
+    let kernel = busy_kernel(stream.context().device())?;
+    let arguments = (results.as_argument(), 100_000_u64);
+    // SAFETY: the kernel's two parameters; each block writes three words, which the buffer has, and the tests
+    // keep it until the work is done.
+    unsafe { stream.launch(&kernel, LaunchConfig::new(BLOCKS, 1024), arguments) }
+}
+
+/// The SMs that the probe's blocks ran on.
+fn sms(results: &DeviceBuffer<u64>, stream: &Stream) -> green_ctx::Result<BTreeSet<u32>> {
+    let words = results.read(stream)?;
+    Ok(words.chunks_exact(3).map(|block| block[0] as u32).collect())
+}
+
+#[test]
+fn a_refused_close_leaves_the_stream_and_its_order() -> Outcome {
+    let device = device()?;
+    let partition = device.create_partition(group(&device, 16)?)?;
+    let (kernel, results) = (busy_kernel(&device)?, DeviceBuffer::zeroed(&device, 3)?);
+    keep_busy(partition.stream(), &kernel, &results, Duration::from_millis(30))?;
+    let done = device.create_event(EventOptions::default())?;
+    partition.stream().record(&done)?;
+    let id = partition.stream().id()?;
+    let further = partition.create_stream(StreamOptions::default())?;
+    let refused = partition.close().expect_err("there is another stream");
+    assert!(matches!(refused.reason, CloseReason::Shared { streams: Some(1) }));
+    assert!(!done.is_complete()?, "a refused close has not waited");
+    let partition: Partition = refused.partition;
+    assert_eq!(partition.stream().id()?, id);
+    drop(further);
+    assert_eq!(partition.close()?.sm_count(), 16);
+    assert!(done.is_complete()?);
+    Ok(())
+}
+
+/// A partition and a library that are dropped while they are captured stay for as long as the graph, or what is
+/// made of it: its nodes run on the partition's SMs, and the next partition of as many has others.
+#[test]
+fn a_graph_keeps_what_is_dropped_during_its_capture() -> Outcome {
+    let device = device()?;
+    let origin = device.create_partition(group(&device, 8)?)?;
+    let stream = origin.stream();
+    let results = DeviceBuffer::<u64>::zeroed(&device, BLOCKS as usize * 3)?;
+    let graph = stream.capture(CaptureMode::Relaxed, || {
+        let inside = device.create_partition(group(&device, 24)?)?;
+        inside.stream().wait_for(stream)?;
+        probe(inside.stream(), &results)?;
+        assert!(matches!(results.read(stream), Err(Error::Capturing)));
+        stream.wait_for(inside.stream())
+    })?;
+    device.release_idle();
+    let counts: Vec<_> = graph.audit()?.nodes.into_iter().map(|node| node.location).collect();
+    assert!(counts.iter().flatten().any(|location| location.sm_count == 24), "{counts:?}");
+    let exec = graph.instantiate()?;
+
+    let other = device.create_partition(group(&device, 24)?)?;
+    let moved = GraphCache::new().get(&graph, other.context())?;
+    drop(graph);
+    // SAFETY: the probe and its buffer are there, and nothing else uses them.
+    unsafe { stream.launch_graph(&exec) }?;
+    let captured = sms(&results, stream)?;
+    // SAFETY: as above.
+    unsafe { other.stream().launch_graph(&moved) }?;
+    let beside = sms(&results, other.stream())?;
+    assert_eq!((captured.len(), beside.len()), (24, 24));
+    assert!(captured.is_disjoint(&beside));
+    Ok(())
+}
+
+#[test]
+fn a_set_is_closed_when_its_work_is_done() -> Outcome {
+    let device = device()?;
+    let plan = |name: &str, decode: u32| {
+        PlanRequest::new(name, SplitRequest::new().group("decode", decode).rest("prefill"))
+    };
+    let set = PlanSet::new(device.rest("all")?, plan("day", 16))?;
+    // First, since making contexts waits for the device.
+    let night = set.prepare(plan("night", 64))?;
+    let (kernel, results) = (busy_kernel(&device)?, DeviceBuffer::zeroed(&device, 3)?);
+    let done = device.create_event(EventOptions::default())?;
+    keep_busy(set.active()["decode"].stream(), &kernel, &results, Duration::from_millis(30))?;
+    set.active()["decode"].stream().record(&done)?;
+    set.switch(&night, SwitchOptions::default().fence(false))?;
+    let set = set.close().expect_err("a plan is kept").set;
+    assert!(!done.is_complete()?, "a refused close has not waited");
+    drop(night);
+    let group = set.close()?;
+    assert!(done.is_complete()?);
+    assert_eq!((group.name(), group.sm_count()), ("all", device.sm_count()?));
+    Ok(())
+}
