@@ -26,6 +26,7 @@ def test_a_dry_run_is_what_partition_gives():
 def test_what_remains_is_said():
     found = dry_run({"a": 16, "b": 24})
     assert (found.unit, found.remainder, found.free_for_floors) == (8, 92, 92)
+    assert found.quarantined == 0
     assert repr(found) == "<DryRun: a: 16 SMs, b: 24 SMs, 92 SMs free for floors>"
     assert repr(found.groups["a"]) == "<DryRunGroup a: 16 SMs>"
     rest = dry_run({"a": 16, "b": "rest"})
@@ -46,7 +47,7 @@ def test_what_remains_is_said():
 def test_what_does_not_fit_has_the_reason_of_partition(arguments):
     found = dry_run(*arguments)
     assert not found.fits and found.groups == {}
-    assert found.unit is found.remainder is found.free_for_floors is None
+    assert found.unit is found.remainder is found.free_for_floors is found.quarantined is None
     with pytest.raises(ValueError) as raised:
         partition(*arguments)
     assert found.reason == str(raised.value)

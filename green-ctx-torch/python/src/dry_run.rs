@@ -27,6 +27,7 @@ struct Given {
     unit: u32,
     remainder: u32,
     free_for_floors: u32,
+    quarantined: u32,
 }
 
 /// Why there would be no partitions.
@@ -93,6 +94,13 @@ impl DryRun {
     #[getter]
     fn free_for_floors(&self) -> Option<u32> {
         self.given.as_ref().map(|given| given.free_for_floors)
+    }
+
+    /// The SMs in quarantine, since the work of a former user could not be recorded; None where it does not
+    /// fit. `partition` tries again to record it and may have these SMs too; a dry run only reads.
+    #[getter]
+    fn quarantined(&self) -> Option<u32> {
+        self.given.as_ref().map(|given| given.quarantined)
     }
 
     fn __repr__(&self) -> String {
@@ -207,7 +215,7 @@ fn ask(ordinal: i64, request: &Request) -> Result<DryRun, Fault> {
         }
         Err(error) => return Err(error.into()),
     };
-    let library::DryRun { unit, remainder, free_for_floors, .. } = given;
+    let library::DryRun { unit, remainder, free_for_floors, quarantined, .. } = given;
     let groups = given.groups.into_iter().map(|group| {
         let library::DryRunGroup { name, share, floor, sm_count, .. } = group;
         Group { name, share, floor, sm_count }
@@ -222,5 +230,6 @@ fn ask(ordinal: i64, request: &Request) -> Result<DryRun, Fault> {
         groups.push(Group { name, share, floor: remainder, sm_count: remainder });
     }
     groups.sort_by_key(|group| request.division.place(&group.name));
-    Ok(DryRun { given: Some(Given { groups, unit, remainder, free_for_floors }), refusal: None })
+    let given = Given { groups, unit, remainder, free_for_floors, quarantined };
+    Ok(DryRun { given: Some(given), refusal: None })
 }
