@@ -259,7 +259,7 @@ impl Device {
         Ok(fresh)
     }
 
-    /// Forgets the primary context, which is about to be closed; false where somebody else has a handle of it.
+    /// Forgets the primary context, which is about to be closed; false if others have handles to it.
     pub(crate) fn forget_primary(&self, primary: &Arc<context::Inner>) -> bool {
         let mut slot = self.state().primary.lock();
         // Under the lock, where nobody gets a handle of it from here.

@@ -9,28 +9,46 @@ use crate::lock::{Arc, Mutex, Weak};
 /// Weak entries by address. The lock is short: no driver call, no drop of an `Arc` and no foreign
 /// code happens under it.
 pub(crate) struct Registry<T> {
-    entries: Mutex<HashMap<usize, Weak<T>, FxBuildHasher>>,
+    entries: Mutex<Entries<T>>,
+}
+
+struct Entries<T> {
+    by_address: HashMap<usize, Entry<T>, FxBuildHasher>,
+    /// How many entries were ever made.
+    made: u64,
+}
+
+struct Entry<T> {
+    object: Weak<T>,
+    /// How many entries were made before it.
+    number: u64,
 }
 
 impl<T> Registry<T> {
     pub(crate) fn new() -> Registry<T> {
-        Registry { entries: Mutex::new(HashMap::default()) }
+        Registry { entries: Mutex::new(Entries { by_address: HashMap::default(), made: 0 }) }
     }
 
     /// The living object behind a handle.
     pub(crate) fn find(&self, address: usize) -> Option<Arc<T>> {
-        self.entries.lock().get(&address).and_then(Weak::upgrade)
+        self.entries.lock().find(address)
     }
 
-    /// The living objects.
+    /// The living objects, in the order in which they were entered: that of addresses, which the map has,
+    /// differs from run to run.
     pub(crate) fn living(&self) -> Vec<Arc<T>> {
-        self.entries.lock().values().filter_map(Weak::upgrade).collect()
+        let entries = self.entries.lock();
+        let numbered = |entry: &Entry<T>| Some((entry.number, entry.object.upgrade()?));
+        let mut living: Vec<_> = entries.by_address.values().filter_map(numbered).collect();
+        drop(entries);
+        living.sort_unstable_by_key(|(number, _)| *number);
+        living.into_iter().map(|(_, object)| object).collect()
     }
 
     /// Enters an object under its handle. An older entry can only be that of an object that is
     /// being dropped, since the driver gives an address out again only after its destruction.
     pub(crate) fn enter(&self, address: usize, object: &Arc<T>) {
-        let former = self.entries.lock().insert(address, Arc::downgrade(object));
+        let former = self.entries.lock().insert(address, object);
         drop(former);
     }
 
@@ -39,11 +57,11 @@ impl<T> Registry<T> {
     /// too late it is given back beside the other, to be dropped by the caller.
     pub(crate) fn get_or_enter(&self, address: usize, object: Arc<T>) -> (Arc<T>, Option<Arc<T>>) {
         let mut entries = self.entries.lock();
-        if let Some(living) = entries.get(&address).and_then(Weak::upgrade) {
+        if let Some(living) = entries.find(address) {
             drop(entries);
             return (living, Some(object));
         }
-        let former = entries.insert(address, Arc::downgrade(&object));
+        let former = entries.insert(address, &object);
         drop(entries);
         drop(former);
         (object, None)
@@ -58,7 +76,7 @@ impl<T> Registry<T> {
         if Arc::strong_count(object) > handles {
             return false;
         }
-        let removed = Self::remove_own(&mut entries, address, Arc::as_ptr(object));
+        let removed = entries.remove_own(address, Arc::as_ptr(object));
         drop(entries);
         drop(removed);
         true
@@ -67,25 +85,36 @@ impl<T> Registry<T> {
     /// How many entries there are, those of objects that are gone included.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.entries.lock().len()
+        self.entries.lock().by_address.len()
     }
 
     /// Removes an object's own entry, and nobody else's: the address may already be that of a newer
     /// object, whose entry must stay.
     pub(crate) fn forget(&self, address: usize, object: *const T) {
-        let mut entries = self.entries.lock();
-        let removed = Self::remove_own(&mut entries, address, object);
-        drop(entries);
+        let removed = self.entries.lock().remove_own(address, object);
         drop(removed);
     }
+}
 
-    fn remove_own(
-        entries: &mut HashMap<usize, Weak<T>, FxBuildHasher>,
-        address: usize,
-        object: *const T,
-    ) -> Option<Weak<T>> {
-        let own = entries.get(&address).is_some_and(|entry| Weak::as_ptr(entry) == object);
-        if own { entries.remove(&address) } else { None }
+impl<T> Entries<T> {
+    fn find(&self, address: usize) -> Option<Arc<T>> {
+        self.by_address.get(&address).and_then(|entry| entry.object.upgrade())
+    }
+
+    /// Gives back the entry that was there, to be dropped outside of the lock.
+    fn insert(&mut self, address: usize, object: &Arc<T>) -> Option<Entry<T>> {
+        let number = self.made;
+        self.made += 1;
+        self.by_address.insert(address, Entry { object: Arc::downgrade(object), number })
+    }
+
+    fn remove_own(&mut self, address: usize, object: *const T) -> Option<Entry<T>> {
+        let own = |entry: &Entry<T>| Weak::as_ptr(&entry.object) == object;
+        if self.by_address.get(&address).is_some_and(own) {
+            self.by_address.remove(&address)
+        } else {
+            None
+        }
     }
 }
 
@@ -106,6 +135,22 @@ mod tests {
             drop(object);
             assert_eq!(registry.find(1), None);
             assert_eq!(registry.living(), []);
+        });
+    }
+
+    /// In the order of entering, whatever the addresses are.
+    #[test]
+    fn the_living_are_in_order() {
+        check(|| {
+            let registry = Registry::new();
+            let addresses = [900, 16, 5000, 32, 256, 48, 7];
+            let objects: Vec<_> = addresses.into_iter().map(Arc::new).collect();
+            objects.iter().for_each(|object| registry.enter(**object, object));
+            assert_eq!(registry.living(), objects);
+            // A new object under an address comes last.
+            let again = Arc::new(16);
+            registry.enter(16, &again);
+            assert_eq!(registry.living().last(), Some(&again));
         });
     }
 

@@ -139,7 +139,7 @@ impl Context {
                     return Err(CloseReason::Capturing);
                 }
                 if current::get(self.device().driver())? == self.raw() {
-                    // Whoever gets the context next would find it current on a thread of somebody else.
+                    // The next owner of the context would find it current on another thread.
                     return Err(CloseReason::Current);
                 }
                 // The group is handed out as free, so its work must be done.

@@ -40,7 +40,14 @@ use crate::context::Context;
 /// ```
 #[derive(Clone, Default)]
 pub struct GraphCache {
-    known: Arc<Mutex<HashMap<Key, GraphExec, FxBuildHasher>>>,
+    known: Arc<Mutex<Known>>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// The executables, each with the number of those that were kept before it.
+    executables: HashMap<Key, (u64, GraphExec), FxBuildHasher>,
+    kept: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -64,12 +71,17 @@ impl GraphCache {
     /// As [`Graph::retarget`] and [`Graph::instantiate`]; nothing is kept then.
     pub fn get(&self, graph: &Graph, context: &Context) -> Result<GraphExec, RetargetError> {
         let key = Key { graph: graph.clone(), context: context.clone() };
-        if let Some(found) = self.known.lock().get(&key) {
+        if let Some((_, found)) = self.known.lock().executables.get(&key) {
             return Ok(found.clone());
         }
         let fresh = graph.retarget(context)?.instantiate()?;
+        let mut known = self.known.lock();
+        let before = known.kept;
+        known.kept += 1;
         // Where another thread was first, its executable stays, and ours ends outside of the lock.
-        let kept = self.known.lock().entry(key).or_insert_with(|| fresh.clone()).clone();
+        let kept =
+            known.executables.entry(key).or_insert_with(|| (before, fresh.clone())).1.clone();
+        drop(known);
         Ok(kept)
     }
 
@@ -91,7 +103,7 @@ impl GraphCache {
     /// How many executables are kept.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.known.lock().len()
+        self.known.lock().executables.len()
     }
 
     /// Whether none is kept.
@@ -101,7 +113,11 @@ impl GraphCache {
     }
 
     fn remove(&self, which: impl Fn(&Key) -> bool) {
-        let removed: Vec<_> = self.known.lock().extract_if(|key, _| which(key)).collect();
+        let mut known = self.known.lock();
+        let mut removed: Vec<_> = known.executables.extract_if(|key, _| which(key)).collect();
+        drop(known);
+        // The oldest ends first: the order of the map is that of addresses, and differs from run to run.
+        removed.sort_unstable_by_key(|(_, (before, _))| *before);
         // Outside of the lock: the last handle of a partition may be among them.
         drop(removed);
     }

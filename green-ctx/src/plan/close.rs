@@ -131,7 +131,7 @@ impl PlanSet {
 impl Inner {
     /// Refuses where somebody else has a plan, or a partition of one.
     fn check_plans(&self, former: &Former, plans: &[Arc<Plan>]) -> Result<(), CloseSetReason> {
-        // Whoever reads the active plan may be counted by its reading alone; a store counts such handles.
+        // A reader of the active plan may be counted by its reading alone; a store counts such handles.
         let active = self.active.load_full();
         self.active.store(Arc::clone(&active));
         for plan in all_plans(former, plans) {
