@@ -178,7 +178,7 @@ if sys.argv[2] == "verify":
     release = driver.hold(busy)
 else:
     # Every look at the simulated device lets some of its time pass: more than a second of work.
-    for _ in range(2000):
+    for _ in range(20_000):
         driver.keep_busy(busy)
 calls = {
     "switch": lambda: plans.switch("night", drain_ms=60_000),
