@@ -1,10 +1,11 @@
 //! `cargo xtask wheel`: the Python module as a wheel for other machines.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::clients::module::{self, Environment};
 use crate::clients::succeed;
-use crate::{Failure, workspace_root};
+use crate::{Failure, sim_lib, workspace_root};
 
 /// The most that the wheel may hold, in bytes.
 const LIMIT: u64 = 5 << 20;
@@ -16,9 +17,14 @@ const COMPATIBILITY: &str = "manylinux_2_28";
 /// Where wheels go.
 const FOLDER: &str = "target/wheels";
 
-/// Builds the wheel and says where it is.
+/// A program whose threads are in calls when the process ends.
+const DAEMONS: &str = "tests/python/programs/daemons.py";
+
+/// Builds the wheel, tries it, and says where it is.
 pub(crate) fn run() -> Result<(), Failure> {
-    let wheel = build(&module::make_environment()?)?;
+    let environment = module::make_environment()?;
+    let wheel = build(&environment)?;
+    try_out(&environment, &wheel)?;
     println!("{}: {:.1} MiB", wheel.display(), size(&wheel)? as f64 / f64::from(1 << 20));
     Ok(())
 }
@@ -35,7 +41,9 @@ pub(crate) fn build(environment: &Environment) -> Result<PathBuf, Failure> {
         .args(["-m", "maturin", "build", "--release", "--strip", "--locked", "--zig"])
         .args(["--compatibility", COMPATIBILITY, "--manifest-path"])
         .arg("green-ctx-torch/python/Cargo.toml")
-        .args(["--out", FOLDER]);
+        .args(["--out", FOLDER])
+        .args(["--", "-C"])
+        .arg(format!("link-arg={}", unwinder()?.display()));
     succeed(&mut command)?;
     let wheel = only_wheel(&folder)?;
     let size = size(&wheel)?;
@@ -44,6 +52,45 @@ pub(crate) fn build(environment: &Environment) -> Result<PathBuf, Failure> {
         return Err(Failure::new(format!("{wheel} has {size} bytes, the limit is {LIMIT}")));
     }
     Ok(wheel)
+}
+
+/// GCC's unwinder, the shared library that CPython, PyTorch and `pthread_exit` use.
+///
+/// Zig replaces it with LLVM's, linked statically. Up to Python 3.13 a thread that wants the GIL of an interpreter
+/// that is ending leaves through `pthread_exit`, and GCC's unwinder then calls Rust's code with a context of its
+/// own: LLVM's functions read it as theirs, and the process ends with SIGSEGV.
+fn unwinder() -> Result<PathBuf, Failure> {
+    let name = "libgcc_s.so.1";
+    let output = Command::new("cc")
+        .arg(format!("-print-file-name={name}"))
+        .output()
+        .map_err(|error| Failure::new(format!("cc does not say where {name} is: {error}")))?;
+    let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+    match path.is_absolute() {
+        true => Ok(path),
+        false => Err(Failure::new(format!("cc knows no {name}; install GCC's runtime library"))),
+    }
+}
+
+/// Runs a program on the wheel and the simulated driver, since the other tests run on a module that this machine's
+/// own linker made.
+fn try_out(environment: &Environment, wheel: &Path) -> Result<(), Failure> {
+    let site = workspace_root().join(FOLDER).join("site");
+    let mut install = environment.python();
+    install
+        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
+        .args(["--no-index", "--no-deps", "--target"])
+        .args([&site, wheel]);
+    succeed(&mut install)?;
+    let library = sim_lib::build()?;
+    let mut daemons = environment.python();
+    daemons
+        .args([DAEMONS, "0.2"])
+        .env("PYTHONPATH", &site)
+        .env("LD_LIBRARY_PATH", library.parent().unwrap_or(&library))
+        .env("GREEN_CTX_SIM", "h200@13.0");
+    succeed(&mut daemons)?;
+    std::fs::remove_dir_all(&site).map_err(|error| Failure::io("removing", &site, error))
 }
 
 fn only_wheel(folder: &Path) -> Result<PathBuf, Failure> {

@@ -1,0 +1,318 @@
+"""Where the kernels of libraries run inside of a partition: `python libraries.py [RESULTS.json]`.
+
+Each case runs a library's work in a block and asks the profiler which context each kernel ran in. The results are
+the table of libraries in docs/pytorch.md.
+"""
+
+import json
+import os
+import sys
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+import torch
+
+import green_ctx_torch
+
+CASES = {}
+
+
+def case(name):
+    def add(function):
+        CASES[name] = function
+        return function
+
+    return add
+
+
+def bf16(*shape):
+    return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
+
+
+def f32(*shape):
+    return torch.randn(*shape, device="cuda")
+
+
+@case("cuBLAS, product")
+def _():
+    a = bf16(2048, 2048)
+    return lambda: a @ a
+
+
+@case("cuBLAS, batched product")
+def _():
+    a = f32(16, 256, 256)
+    return lambda: torch.bmm(a, a)
+
+
+@case("cuBLASLt, product with bias and GELU")
+def _():
+    a, bias = bf16(2048, 2048), bf16(2048)
+    return lambda: torch._addmm_activation(bias, a, a, use_gelu=True)
+
+
+@case("cuBLASLt, FP8 product")
+def _():
+    a = f32(1024, 1024).to(torch.float8_e4m3fn)
+    one = torch.ones((), device="cuda")
+    b = a.clone().t()
+    return lambda: torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+
+
+@case("cuDNN, convolution")
+def _():
+    net, x = torch.nn.Conv2d(64, 64, 3).cuda(), f32(16, 64, 64, 64)
+    return lambda: net(x).sum().backward()
+
+
+def recurrent(kind, hidden, layers=1, length=64, train=False, bidirectional=False, batch=8):
+    net = kind(hidden, hidden, num_layers=layers, bidirectional=bidirectional).cuda()
+    x = f32(length, batch, hidden)
+    if not train:
+        net.eval()
+
+        def infer():
+            with torch.no_grad():
+                net(x)
+
+        return infer
+    return lambda: net(x)[0].sum().backward()
+
+
+@case("cuDNN, LSTM 256, inference")
+def _():
+    return recurrent(torch.nn.LSTM, 256)
+
+
+@case("cuDNN, LSTM 512, training")
+def _():
+    return recurrent(torch.nn.LSTM, 512, train=True)
+
+
+@case("cuDNN, LSTM 1024 x 2, both directions")
+def _():
+    return recurrent(torch.nn.LSTM, 1024, layers=2, bidirectional=True)
+
+
+@case("cuDNN, GRU 512, inference")
+def _():
+    return recurrent(torch.nn.GRU, 512)
+
+
+@case("torch's own LSTM (cuDNN off)")
+def _():
+    work = recurrent(torch.nn.LSTM, 256)
+
+    def off():
+        with torch.backends.cudnn.flags(enabled=False):
+            work()
+
+    return off
+
+
+@case("attention, flash (CUTLASS)")
+def _():
+    q = bf16(4, 16, 512, 64)
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    def attend():
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            torch.nn.functional.scaled_dot_product_attention(q, q, q)
+
+    return attend
+
+
+@case("attention, memory-efficient (CUTLASS)")
+def _():
+    q = f32(4, 16, 512, 64)
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    def attend():
+        with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
+            torch.nn.functional.scaled_dot_product_attention(q, q, q)
+
+    return attend
+
+
+@case("attention, cuDNN")
+def _():
+    q = bf16(4, 16, 512, 64)
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    def attend():
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+            torch.nn.functional.scaled_dot_product_attention(q, q, q)
+
+    return attend
+
+
+def spd(n, batch=()):
+    a = f32(*batch, n, n)
+    return a @ a.mT + n * torch.eye(n, device="cuda")
+
+
+@case("cuSOLVER, Cholesky")
+def _():
+    a = spd(512)
+    return lambda: torch.linalg.cholesky(a)
+
+
+@case("cuSOLVER, eigenvalues")
+def _():
+    a = spd(256)
+    return lambda: torch.linalg.eigh(a)
+
+
+@case("cuSOLVER, SVD")
+def _():
+    a = f32(256, 256)
+    return lambda: torch.linalg.svd(a)
+
+
+@case("cuSOLVER, QR")
+def _():
+    a = f32(512, 512)
+    return lambda: torch.linalg.qr(a)
+
+
+@case("cuSOLVER, solve")
+def _():
+    a, b = spd(512), f32(512, 8)
+    return lambda: torch.linalg.solve(a, b)
+
+
+@case("batched solve (cuBLAS, MAGMA)")
+def _():
+    a, b = spd(64, (32,)), f32(32, 64, 4)
+    return lambda: torch.linalg.solve(a, b)
+
+
+@case("cuSPARSE, product")
+def _():
+    dense = f32(1024, 1024) * (torch.rand(1024, 1024, device="cuda") < 0.05)
+    sparse, b = dense.to_sparse_csr(), f32(1024, 64)
+    return lambda: sparse @ b
+
+
+@case("cuFFT, 1D and 2D")
+def _():
+    a = f32(64, 512, 512)
+    return lambda: (torch.fft.fft(a), torch.fft.fft2(a))
+
+
+@case("cuRAND's generators in torch")
+def _():
+    return lambda: torch.randn(1 << 20, device="cuda").multinomial(16, replacement=False) \
+        if False else torch.rand(1 << 20, device="cuda").sort()
+
+
+@case("Triton")
+def _():
+    import triton
+    import triton.language as tl
+
+    global double
+
+    @triton.jit
+    def double(x, size: tl.constexpr):
+        at = tl.program_id(0) * size + tl.arange(0, size)
+        tl.store(x + at, tl.load(x + at) * 2)
+
+    a = f32(1 << 16)
+    return lambda: double[(64,)](a, 1024)
+
+
+@case("torch.compile")
+def _():
+    a = f32(1 << 20)
+    compiled = torch.compile(lambda x: (x * 2 + 1).relu().sum())
+    return lambda: compiled(a)
+
+
+@case("CuPy, on torch's stream")
+def _():
+    import cupy
+
+    def work():
+        stream = torch.cuda.current_stream().cuda_stream
+        with cupy.cuda.ExternalStream(stream):
+            a = cupy.ones((512, 512), dtype=cupy.float32)
+            (a @ a).sum()
+
+    return work
+
+
+@case("CuPy, by itself")
+def _():
+    import cupy
+
+    def work():
+        a = cupy.ones((512, 512), dtype=cupy.float32)
+        (a @ a).sum()
+        cupy.cuda.get_current_stream().synchronize()
+
+    return work
+
+
+@case("Numba, on torch's stream")
+def _():
+    from numba import cuda
+
+    @cuda.jit
+    def add(x):
+        at = cuda.grid(1)
+        if at < x.size:
+            x[at] += 1
+
+    a = f32(1 << 16)
+
+    def work():
+        stream = cuda.external_stream(torch.cuda.current_stream().cuda_stream)
+        add[256, 256, stream](cuda.as_cuda_array(a, sync=False))
+
+    return work
+
+
+@case("JAX")
+def _():
+    import jax
+    import jax.numpy as jnp
+
+    a = jnp.ones((512, 512))
+    product = jax.jit(lambda a: a @ a)
+    return lambda: product(a).block_until_ready()
+
+
+def look(name):
+    part = green_ctx_torch.partition({"a": 16})["a"]
+    try:
+        work = CASES[name]()
+        with part:
+            work()
+            work()
+        torch.cuda.synchronize()
+        with part, green_ctx_torch.watch() as watched:
+            work()
+        first = {"inside": watched.total - sum(each.count for each in watched.escapes), "of": watched.total}
+        if watched.escapes:
+            first["outside"] = [[each.kind, each.name[:120], each.count] for each in watched.escapes]
+        return first
+    finally:
+        part.close()
+
+
+def main():
+    only = sys.argv[2].split(";") if len(sys.argv) > 2 else list(CASES)
+    results = {}
+    for name in only:
+        try:
+            results[name] = look(name)
+        except Exception as error:
+            results[name] = {"error": f"{type(error).__name__}: {error}"[:400]}
+        print(name, results[name], flush=True)
+    if len(sys.argv) > 1:
+        with open(sys.argv[1], "w") as file:
+            json.dump(results, file, indent=1)
+
+
+main()
