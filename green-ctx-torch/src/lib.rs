@@ -1,7 +1,7 @@
 //! PyTorch in partitions of one GPU's SMs.
 //!
-//! PyTorch submits work to a current stream, one a thread and device. A partition's stream made
-//! current, and what PyTorch does on that thread runs on the partition's SMs:
+//! PyTorch submits work to a current stream, one for each thread and device. Make a partition's stream current, and
+//! PyTorch's work of that thread runs on the partition's SMs:
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -17,7 +17,7 @@
 //! let decode = device.create_context(group)?;
 //! let stream = decode.create_stream(StreamOptions::default())?;
 //! {
-//!     let _decode = scope::entered(&torch, &decode, &stream)?;
+//!     let _decode = scope::entered(&torch, &stream)?;
 //!     // What PyTorch does on this thread now runs on 16 SMs, after what it was given before.
 //! }
 //! // What it does now comes after that.
@@ -27,7 +27,7 @@
 //!
 //! - [`Torch`]: libtorch's stable C functions, found at run time (PyTorch 2.10 and newer).
 //! - [`Torch::guard`] makes a stream current and keeps no order; [`scope`] makes a partition's stream
-//!   and context current and keeps the order.
+//!   current and keeps the order.
 //! - [`runtime`]: what `torch.cuda.cudart()` offers, through the driver.
 //!
 //! It ran with PyTorch 2.11 on an H200, driver 580.159.04.

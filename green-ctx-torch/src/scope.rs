@@ -1,32 +1,36 @@
-//! Entering a partition: PyTorch's work of this thread runs there until it is left.
+//! Entering a partition: PyTorch's work of this thread runs there until the thread leaves it.
 //!
-//! [`enter`] makes a partition's stream PyTorch's current one, the partition's context the thread's,
-//! and the partition's device PyTorch's current device; [`leave`] puts back what was. Both keep the
-//! order: what was submitted before comes before what is submitted inside, and that before what is
-//! submitted afterwards. The order is kept by events on the device, also while a stream is captured
-//! into a graph, which then has the partition's work in it.
+//! [`enter`] makes a partition's stream PyTorch's current stream, and its device PyTorch's current device; [`leave`]
+//! restores both. Neither changes the thread's current context: a default stream's handle means the stream of the
+//! context that is current, so PyTorch's default stream is the same one inside of a partition and outside, and other
+//! libraries find the context that they expect. Work that is submitted to other streams inside runs where those
+//! streams are.
 //!
-//! - **Nesting.** A thread can enter several partitions, and one several times; each is left once, the
-//!   innermost first. Other partitions' [`leave`] is [`TorchError::NotInnermost`] and changes nothing;
-//!   [`leave_when_innermost`] leaves them with those that were entered later.
+//! Both keep the order: work submitted before comes before work submitted inside, and that before work submitted
+//! afterwards. Events on the device keep it, also while a stream is captured into a graph, which then contains the
+//! partition's work.
+//!
+//! - **Contexts.** [`enter_as`] with [`Mode::Context`] makes the partition's context current too, as
+//!   `GreenContext.set_context` of PyTorch does.
+//! - **Nesting.** A thread can enter several partitions, and one partition several times; it leaves each once, the
+//!   innermost first. [`leave`] for another partition is [`TorchError::NotInnermost`] and changes nothing;
+//!   [`leave_when_innermost`] leaves that partition together with those that were entered later.
 //! - **Tasks.** Tasks that share a thread, such as those of an event loop, [suspend](task::suspend)
 //!   and [resume](task::resume) what each has entered.
 //! - **Without entering.** [`leave`] is [`TorchError::NotEntered`] and changes nothing.
-//! - **Threads.** Each has its own: what one thread has entered, no other sees. A thread that ends
-//!   leaves what it has entered, without the order.
-//! - **Failures.** Where [`enter`] fails, nothing has changed. Where [`leave`] fails, all the same
-//!   what was current before is again, as far as it can be; that the order is kept is not certain
-//!   then. The exceptions are errors that say so: [`TorchError::NotEntered`],
-//!   [`TorchError::NotInnermost`], [`TorchError::StreamOrder`] and [`TorchError::ContextOrder`] leave
-//!   everything as it is.
-//! - **Changing the device inside.** PyTorch then makes another context current in the partition's
-//!   place. [`leave`] puts back what was current before all the same.
+//! - **Threads.** Each thread enters and leaves for itself. A thread that ends leaves what it has entered, without
+//!   keeping the order.
+//! - **Failures.** When [`enter`] fails, nothing has changed. When [`leave`] fails, the former stream is current
+//!   again as far as possible, and the order is not certain. Four errors leave everything as it is:
+//!   [`TorchError::NotEntered`], [`TorchError::NotInnermost`], [`TorchError::StreamOrder`] and
+//!   [`TorchError::ContextOrder`].
+//! - **Changing the device inside.** PyTorch then replaces the thread's current context. [`leave`] copes with that.
 //!
-//! A thread keeps one event a device for the next time; [`release_idle`] gives them back.
+//! A thread keeps one event a device for the next time; [`release_idle`] destroys them.
 
-mod current;
-mod previous;
+mod slot;
 pub mod task;
+mod torch_stream;
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -35,17 +39,28 @@ use green_ctx::{Device, Event, Stream, context::Context, event::EventOptions};
 
 use crate::error::{Result, TorchError, check_process};
 use crate::libtorch::Torch;
-use crate::stream::{Switched, raw_stream};
-use current::Slot;
-use previous::{Previous, record_raw};
+use crate::stream::Switched;
+use slot::Slot;
+use torch_stream::TorchStream;
+
+/// What entering a partition makes current on the thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// PyTorch's current stream, and no context.
+    #[default]
+    Stream,
+    /// The partition's context too. Default streams' handles mean other streams inside then.
+    Context,
+}
 
 /// A partition that this thread has entered.
 struct Frame {
     stream: Stream,
-    previous: Previous,
+    previous: TorchStream,
     /// Recorded where the work comes from, on the way in and on the way back.
     event: Event,
-    slot: Slot,
+    /// The place of the partition's context on the thread's stack, with [`Mode::Context`].
+    slot: Option<Slot>,
     switched: Switched,
     /// Whether it is left as soon as those that were entered later are.
     ended: bool,
@@ -72,39 +87,43 @@ fn with_thread<R>(work: impl FnOnce(&mut Thread) -> R) -> Result<R> {
         .map_err(|_| TorchError::InvalidRequest("the thread is ending".to_owned()))
 }
 
-/// Enters a partition on this thread: PyTorch's work is submitted to `stream` from now on, which is
-/// one of `context`'s, and comes after the work submitted so far to what was PyTorch's current stream
-/// of the device.
+/// Enters a stream's partition on this thread: from now on PyTorch's work is submitted to the stream, and comes after
+/// the work submitted so far to PyTorch's current stream of the device.
 ///
 /// # Errors
 ///
-/// [`TorchError::TooOld`], [`TorchError::Call`] and [`TorchError::Driver`];
-/// [`TorchError::InvalidRequest`] for a stream of another context. Nothing has changed then.
-pub fn enter(torch: &Torch, context: &Context, stream: &Stream) -> Result<()> {
-    if stream.context() != context {
-        let message = "the stream is not one of the partition's".to_owned();
-        return Err(TorchError::InvalidRequest(message));
-    }
-    let device = context.device();
+/// [`TorchError::TooOld`], [`TorchError::Call`] and [`TorchError::Driver`]. Nothing has changed then.
+pub fn enter(torch: &Torch, stream: &Stream) -> Result<()> {
+    enter_as(torch, stream, Mode::Stream)
+}
+
+/// Enters a stream's partition on this thread, as [`enter`] does, in one of two modes.
+///
+/// # Errors
+///
+/// As [`enter`].
+pub fn enter_as(torch: &Torch, stream: &Stream, mode: Mode) -> Result<()> {
+    let device = stream.context().device();
     check_process(device)?;
-    torch.make_pool(device)?;
-    let previous = Previous::find(torch, device)?;
+    if mode == Mode::Context {
+        // PyTorch makes the streams of its pool in the context that is current when it first needs one.
+        torch.make_pool(device)?;
+    }
+    let previous = TorchStream::find(torch, device)?;
     let event = event(device)?;
     previous.record(&event)?;
-    let frame = Frame::make_current(torch, context, stream, previous, event)?;
+    let frame = Frame::make_current(torch, stream, mode, previous, event)?;
     // The last step makes the stream part of a capture, if there is one: nothing can fail after it.
-    let ready = frame.slot.hold().and_then(|()| Ok(stream.wait(&frame.event)?));
-    if let Err(error) = ready {
+    if let Err(error) = stream.wait(&frame.event) {
         frame.undo();
-        return Err(error);
+        return Err(error.into());
     }
     with_thread(|thread| thread.frames.push(frame))
 }
 
-/// Leaves the partition that this thread entered last, which must be `context`: what was current in
-/// PyTorch and in the driver before is again, and what is submitted there from now on comes after the
-/// work submitted to the partition's stream so far. Where another stream of the device is current in
-/// PyTorch when the partition is left, after that stream's work too.
+/// Leaves the partition that this thread entered last, which must be `context`: PyTorch's former stream is current
+/// again, and work submitted to it from now on comes after the work submitted to the partition's stream so far. If
+/// the program made another stream of the device current inside, it comes after that stream's work too.
 ///
 /// # Errors
 ///
@@ -162,7 +181,7 @@ pub fn leave_when_innermost(is_it: impl Fn(&Context) -> bool) -> Result<bool> {
 fn leave_frame(mut frame: Box<Frame>) -> Result<()> {
     let ready = check_process(frame.stream.context().device())
         .and_then(|()| frame.switched.check_order())
-        .and_then(|()| frame.slot.check());
+        .and_then(|()| frame.check_context());
     let stays = matches!(
         ready,
         Err(TorchError::StreamOrder
@@ -207,9 +226,9 @@ fn leave_ended(torch: &Torch) -> Result<()> {
 /// # Errors
 ///
 /// As [`enter`].
-pub fn entered(torch: &Torch, context: &Context, stream: &Stream) -> Result<Entered> {
-    enter(torch, context, stream)?;
-    let (torch, context) = (torch.clone(), context.clone());
+pub fn entered(torch: &Torch, stream: &Stream) -> Result<Entered> {
+    enter(torch, stream)?;
+    let (torch, context) = (torch.clone(), stream.context().clone());
     Ok(Entered { torch, context, _thread: PhantomData })
 }
 
@@ -285,42 +304,59 @@ fn keep(event: Event) -> Option<Event> {
 }
 
 impl Frame {
-    /// Makes a partition's context and stream current.
+    /// Makes a partition's stream current and, if the mode says so, its context.
     fn make_current(
         torch: &Torch,
-        context: &Context,
         stream: &Stream,
-        previous: Previous,
+        mode: Mode,
+        previous: TorchStream,
         event: Event,
     ) -> Result<Box<Frame>> {
-        let mut slot = Slot::push(context)?;
+        let pushed = (mode == Mode::Context).then(|| Slot::push(stream.context()));
+        let mut slot = pushed.transpose()?;
         let switched = match Switched::to(torch, stream) {
             Ok(switched) => switched,
             Err(error) => {
-                torch.report(slot.pop());
+                torch.report(slot.as_mut().map_or(Ok(()), Slot::pop));
                 return Err(error);
             }
         };
         let stream = stream.clone();
         let (ended, of_task) = (false, false);
-        Ok(Box::new(Frame { stream, previous, event, slot, switched, ended, of_task }))
+        let frame = Box::new(Frame { stream, previous, event, slot, switched, ended, of_task });
+        // PyTorch changes the current context where it changes its device.
+        match frame.slot.as_ref().map_or(Ok(()), Slot::hold) {
+            Ok(()) => Ok(frame),
+            Err(error) => {
+                frame.undo();
+                Err(error)
+            }
+        }
     }
 
-    /// Puts back what was, and keeps no order.
+    /// Whether the thread's contexts are such that the partition can be left.
+    fn check_context(&mut self) -> Result<()> {
+        match &mut self.slot {
+            Some(slot) => slot.check(),
+            None => self.previous.check(self.stream.context().device().driver()),
+        }
+    }
+
+    /// Restores what was current, and keeps no order.
     fn undo(mut self: Box<Self>) {
         let torch = self.switched.torch().clone();
         torch.report(self.switched.back());
-        torch.report(self.slot.pop());
+        torch.report(self.slot.as_mut().map_or(Ok(()), Slot::pop));
         drop(keep(self.event));
     }
 
-    /// Puts back what was and keeps the order. Whatever fails, the rest is done.
+    /// Restores what was current and keeps the order. Whatever fails, the rest is done.
     fn leave(mut self: Box<Self>) -> Result<()> {
         let torch = self.switched.torch().clone();
         let recorded = self.stream.record(&self.event);
         let other = self.other(&torch);
         let restored = self.switched.back();
-        let popped = self.slot.pop();
+        let popped = self.slot.as_mut().map_or(Ok(()), Slot::pop);
         let waits =
             recorded.map_err(TorchError::from).and_then(|()| self.previous.wait(&self.event));
         let other_waits = other.and_then(|other| match other {
@@ -337,15 +373,15 @@ impl Frame {
         Ok(())
     }
 
-    /// An event of the work in the stream that is current in PyTorch instead of the partition's.
+    /// An event of the work in the stream that the program made current inside, if it did.
     fn other(&self, torch: &Torch) -> Result<Option<Event>> {
         let device = self.stream.context().device();
-        let current = torch.current_stream(device.ordinal())?;
-        if current == raw_stream(&self.stream) || self.previous.is(current.cast()) {
+        let current = TorchStream::find(torch, device)?;
+        if current.is_stream(&self.stream) || current.is(&self.previous) {
             return Ok(None);
         }
         let other = event(device)?;
-        record_raw(&other, current.cast())?;
+        current.record(&other)?;
         Ok(Some(other))
     }
 }

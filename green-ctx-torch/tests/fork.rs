@@ -23,7 +23,7 @@ fn a_forked_child_gets_an_error() -> Result<(), Box<dyn std::error::Error>> {
     torch.on_cleanup_failure(|_| REPORTED.store(true, Ordering::Relaxed));
     let primary = device.primary_context()?;
     let stream = primary.create_stream(StreamOptions::default())?;
-    let entered = scope::entered(&torch, &primary, &stream)?;
+    let entered = scope::entered(&torch, &stream)?;
     let guard = torch.guard(&stream)?;
 
     // SAFETY: the child is one thread, as this test is the only one of its process that does
@@ -33,7 +33,7 @@ fn a_forked_child_gets_an_error() -> Result<(), Box<dyn std::error::Error>> {
         fake::take_calls();
         let before = sim.calls();
         let checks = [
-            scope::enter(&torch, &primary, &stream).err(),
+            scope::enter(&torch, &stream).err(),
             scope::leave(&primary).err(),
             torch.guard(&stream).map(drop).err(),
             runtime::memory_info(&device).map(drop).err(),

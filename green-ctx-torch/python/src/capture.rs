@@ -81,7 +81,7 @@ pub(crate) fn _capture_begins(py: Python<'_>) -> PyResult<(usize, bool)> {
         let Some(context) = scope::innermost() else { return Ok((0, false)) };
         // Not the partition's first stream, which other threads may submit to meanwhile.
         let stream = context.create_stream(StreamOptions::default())?;
-        scope::enter(&Torch::find()?, &context, &stream)?;
+        scope::enter(&Torch::find()?, &stream)?;
         Ok((address(&context), true))
     })
 }

@@ -6,8 +6,9 @@ use pyo3::exceptions::PyFutureWarning;
 use pyo3::prelude::*;
 
 const MESSAGE: &std::ffi::CStr = c"GreenContext.set_context and GreenContext.pop_context are \
-    deprecated since torch 2.14; write `with context:`, which does the same, or use the streams of \
-    GreenContext.Stream() with torch.cuda.stream";
+    deprecated since torch 2.14: inside, torch's default stream is another stream than outside. Write \
+    `with context:`, which changes the current stream alone, or use the streams of GreenContext.Stream() with \
+    torch.cuda.stream";
 
 /// How many calls still look up whether their line has been warned of. That takes a tenth of what the call
 /// itself does, and a program that has come so far has seen its warnings.

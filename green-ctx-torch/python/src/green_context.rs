@@ -4,11 +4,12 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
 use green_ctx::{
-    StreamOptions,
+    Error, StreamOptions,
     context::{Context, WeakContext},
     resource::SmGroup,
 };
-use green_ctx_torch::{TorchError, scope};
+use green_ctx_torch::TorchError;
+use green_ctx_torch::scope::{self, Mode};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -99,10 +100,10 @@ impl Open {
 /// A CUDA green context: some of a GPU's SMs, which nobody else has unless no count was asked for, for
 /// torch's work.
 ///
-/// `with context:` submits what torch does on this thread in the block to the context. It keeps the order:
-/// what was submitted before comes first, and what follows the block comes after it. Blocks nest, of one
-/// context within itself too, and each thread has its own. They can stand within the capture of a graph.
-/// `set_context` and `pop_context` do the same without a block, for programs written for torch.
+/// `with context:` makes a stream of the context torch's current one on this thread. Work submitted before the block
+/// comes before the block's work, and work submitted afterwards comes after it. Blocks nest, also of one context
+/// within itself, and each thread has its own. They can stand within the capture of a graph. `set_context` and
+/// `pop_context` are torch's calls for programs that use them: they change the thread's CUDA context too.
 ///
 /// The SMs are free again when the object and its streams are gone, or after `close`.
 #[pyclass(frozen, subclass, weakref, module = "green_ctx_torch")]
@@ -192,18 +193,18 @@ impl GreenContext {
         blocking(py, move || Ok(Made::new(request.create(ordinal)?)))
     }
 
-    /// Submits torch's work of this thread to the context.
-    fn begin(&self, py: Python<'_>) -> PyResult<()> {
+    /// Makes the context's own stream torch's current one on this thread.
+    fn begin(&self, py: Python<'_>, mode: Mode) -> PyResult<()> {
         let made = self.made()?;
         // First: a closed context is no reason to import torch.
         let open = made.live()?;
         let torch = torch::libtorch(py)?;
         let own = blocking(py, || {
             let own = open.own()?;
-            scope::enter(&torch, &open.context, &own.stream).map_err(runtime)?;
+            scope::enter_as(&torch, &own.stream, mode).map_err(runtime)?;
             Ok(own)
         })?;
-        task::entered(py, &open.context, &own.stream, made.raw_context)
+        task::entered(py, &own.stream, mode, made.raw_context)
     }
 
     /// Ends what was begun last.
@@ -219,6 +220,7 @@ impl Made {
         // Not asked of `live`: a context that was closed while it is set can be left.
         match scope::leave_innermost(|context| self.context.is(context)) {
             Err(TorchError::NotInnermost | TorchError::NotEntered) => {}
+            Err(forked @ TorchError::Driver(Error::Forked)) => return Err(Fault::Torch(forked)),
             left => return left.map_err(runtime),
         }
         self.live()?;
@@ -355,7 +357,9 @@ impl GreenContext {
     /// Makes the context current on this thread, and a stream of its own torch's current one. That
     /// stream waits for what was submitted to the one that was current.
     ///
-    /// Deprecated since torch 2.14, of which a FutureWarning reminds: `with context:` does the same.
+    /// Inside, the handle of a default stream means the context's own default stream: `torch.cuda.default_stream()`
+    /// is another stream than outside, and nothing orders the two. torch deprecated both calls in 2.14 for
+    /// that reason, and they warn with a FutureWarning. `with context:` makes the stream current and no context.
     ///
     /// RuntimeError where this thread is in the context already.
     fn set_context(&self, py: Python<'_>) -> PyResult<()> {
@@ -368,11 +372,11 @@ impl GreenContext {
             )
             .into());
         }
-        self.begin(py)
+        self.begin(py, Mode::Context)
     }
 
-    /// Puts back what was current before `set_context`. The stream that was waits for what was
-    /// submitted in the context.
+    /// Restores the context and the stream that were current before `set_context`. That stream waits for the
+    /// work submitted in the context.
     ///
     /// Deprecated as `set_context` is.
     ///
@@ -383,7 +387,7 @@ impl GreenContext {
     }
 
     fn __enter__<'py>(slf: PyRef<'py, Self>, py: Python<'py>) -> PyResult<PyRef<'py, Self>> {
-        slf.begin(py)?;
+        slf.begin(py, Mode::Stream)?;
         Ok(slf)
     }
 

@@ -8,7 +8,8 @@ use green_ctx::{
     context::{Context, WeakContext},
     resource::SmGroup,
 };
-use green_ctx_torch::{Torch, scope};
+use green_ctx_torch::Torch;
+use green_ctx_torch::scope::{self, Mode};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -132,7 +133,7 @@ impl Live {
         Ok((Held::new(stream), raw))
     }
 
-    /// Has torch's work of this thread run here.
+    /// Makes the partition's stream torch's current one on this thread.
     fn enter(&self, torch: &Torch) -> Result<(), Fault> {
         if let Home::Planned(partition, planned) = &self.home
             && let Some(plan) = planned.inactive()
@@ -142,13 +143,14 @@ impl Live {
                 partition.name()
             )));
         }
-        Ok(scope::enter(torch, self.context(), self.stream())?)
+        Ok(scope::enter(torch, self.stream())?)
     }
 }
 
 /// Some of a GPU's SMs, and a stream whose work runs on them and nowhere else.
 ///
-/// `with partition:` makes its stream torch's current one.
+/// `with partition:` makes its stream torch's current one, and changes no CUDA context: torch's default stream and
+/// other streams are the same inside of the block and outside.
 #[pyclass(frozen, module = "green_ctx_torch")]
 pub(crate) struct Partition {
     /// `None` once it is closed.
@@ -304,14 +306,14 @@ impl Partition {
         Ok((0, self.raw_stream()?))
     }
 
-    /// Has torch's work of this thread run in the partition until the end of the block, after what was
-    /// submitted before and before what is submitted afterwards.
+    /// Makes the partition's stream torch's current stream on this thread until the block ends. Work submitted
+    /// before the block comes before the block's work, and work submitted afterwards comes after it.
     fn __enter__(this: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
         let py = this.py();
         let torch = torch::libtorch(py)?;
         let live = this.get().live()?;
         blocking(py, || live.enter(&torch))?;
-        task::entered(py, live.context(), live.stream(), live.raw_context)?;
+        task::entered(py, live.stream(), Mode::Stream, live.raw_context)?;
         Ok(this)
     }
 

@@ -7,8 +7,9 @@
 use std::cell::RefCell;
 
 use arc_swap::ArcSwapOption;
-use green_ctx::{Stream, context::Context};
-use green_ctx_torch::{Torch, TorchError, scope};
+use green_ctx::{Error, Stream};
+use green_ctx_torch::scope::{self, Mode};
+use green_ctx_torch::{Torch, TorchError};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -23,7 +24,7 @@ use crate::gil::{Held, blocking};
 /// of them.
 #[pyclass(frozen, module = "green_ctx_torch._native")]
 struct Entry {
-    open: ArcSwapOption<Held<(Context, Stream)>>,
+    open: ArcSwapOption<Held<(Stream, Mode)>>,
     raw_context: usize,
 }
 
@@ -60,17 +61,17 @@ fn entries_of<'py>(context: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>>
 /// Notes that the thread has entered a partition, where asyncio runs on it. After an error it is left again.
 pub(crate) fn entered(
     py: Python<'_>,
-    context: &Context,
     stream: &Stream,
+    mode: Mode,
     raw_context: usize,
 ) -> PyResult<()> {
     let noted = match running_loop(py) {
         Ok(None) => return Ok(()),
-        Ok(Some(running)) => note(&running, context, stream, raw_context),
+        Ok(Some(running)) => note(&running, stream, mode, raw_context),
         Err(error) => Err(error),
     };
     if noted.is_err() {
-        let left = py.detach(|| scope::leave_when_innermost(|entered| entered == context));
+        let left = py.detach(|| scope::leave_when_innermost(|entered| entered == stream.context()));
         // What went wrong first is reported.
         drop(left);
     }
@@ -79,15 +80,14 @@ pub(crate) fn entered(
 
 fn note(
     running: &Bound<'_, PyAny>,
-    context: &Context,
     stream: &Stream,
+    mode: Mode,
     raw_context: usize,
 ) -> PyResult<()> {
     let py = running.py();
     let tasks = py.import(intern!(py, "green_ctx_torch._tasks"))?;
     tasks.call_method1(intern!(py, "watch"), (running,))?;
-    let held = (context.clone(), stream.clone());
-    let open = ArcSwapOption::from_pointee(Held::new(held));
+    let open = ArcSwapOption::from_pointee(Held::new((stream.clone(), mode)));
     let entry = Py::new(py, Entry { open, raw_context })?;
     let former = entries(py)?;
     let all = former.iter().chain([entry.bind(py).clone().into_any()]);
@@ -111,12 +111,17 @@ fn note(
 }
 
 /// Leaves a partition: what the thread has entered and, where a task had, what the tasks were to enter again.
+///
+/// In a forked child there is nothing to leave: what the parent has entered is current in the parent alone.
 pub(crate) fn leave(
     py: Python<'_>,
     raw_context: usize,
     leave: impl FnOnce() -> Result<bool, Fault> + Send,
 ) -> PyResult<()> {
     let left = py.detach(leave);
+    if matches!(left, Err(Fault::Torch(TorchError::Driver(Error::Forked)))) {
+        return Ok(());
+    }
     let suspended = matches!(left, Err(Fault::Torch(TorchError::NotEntered)));
     if !matches!(left, Ok(true)) && !suspended {
         return Ok(left.map(drop)?);
@@ -219,8 +224,8 @@ fn change(handle: &Bound<'_, PyAny>, wanted: &Bound<'_, PyTuple>) -> PyResult<()
             return Ok(());
         }
         let entered = open.iter().map(|held| {
-            let (context, stream) = &***held;
-            (context, stream)
+            let (stream, mode) = &***held;
+            (stream, *mode)
         });
         Ok(scope::task::resume(&Torch::find()?, entered)?)
     });

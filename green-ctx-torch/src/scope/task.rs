@@ -4,10 +4,10 @@
 //! [`suspend`] suspends it when the task waits, [`resume`] makes it current again. Neither keeps an
 //! order of work: tasks in different partitions run beside each other.
 
-use green_ctx::{Stream, context::Context};
+use green_ctx::Stream;
 
-use super::previous::Previous;
-use super::{Frame, event, with_thread};
+use super::torch_stream::TorchStream;
+use super::{Frame, Mode, event, with_thread};
 use crate::error::{Result, TorchError, check_process};
 use crate::libtorch::Torch;
 
@@ -43,10 +43,10 @@ pub fn suspend() {
 /// As [`enter`](super::enter); nothing has changed then.
 pub fn resume<'a>(
     torch: &Torch,
-    entered: impl IntoIterator<Item = (&'a Context, &'a Stream)>,
+    entered: impl IntoIterator<Item = (&'a Stream, Mode)>,
 ) -> Result<()> {
-    for (context, stream) in entered {
-        if let Err(error) = resume_one(torch, context, stream) {
+    for (stream, mode) in entered {
+        if let Err(error) = resume_one(torch, stream, mode) {
             suspend();
             return Err(error);
         }
@@ -54,15 +54,11 @@ pub fn resume<'a>(
     Ok(())
 }
 
-fn resume_one(torch: &Torch, context: &Context, stream: &Stream) -> Result<()> {
-    let device = context.device();
+fn resume_one(torch: &Torch, stream: &Stream, mode: Mode) -> Result<()> {
+    let device = stream.context().device();
     check_process(device)?;
-    let (previous, event) = (Previous::find(torch, device)?, event(device)?);
-    let mut frame = Frame::make_current(torch, context, stream, previous, event)?;
+    let (previous, event) = (TorchStream::find(torch, device)?, event(device)?);
+    let mut frame = Frame::make_current(torch, stream, mode, previous, event)?;
     frame.of_task = true;
-    if let Err(error) = frame.slot.hold() {
-        frame.undo();
-        return Err(error);
-    }
     with_thread(|thread| thread.frames.push(frame))
 }

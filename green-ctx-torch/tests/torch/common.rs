@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::ptr;
 
 use green_ctx::sim_0_1::{Launch, Race, Sim};
-use green_ctx::sys_0_1::CUcontext;
+use green_ctx::sys_0_1::{CUcontext, CUdevResource, CUdevResourceType};
 use green_ctx::{
     CUresult, Device, DeviceBuffer, Driver, Kernel, Library, Stream, StreamOptions,
     context::Context,
@@ -147,6 +147,31 @@ impl Machine {
         let set = self.device.driver().api().cuCtxSetCurrent()?;
         // SAFETY: the context is alive.
         ok(unsafe { set(context.as_raw()) })
+    }
+
+    /// Another library's green context of the device, which lives to the end.
+    pub(crate) fn foreign_context(&self) -> Result<CUcontext, Box<dyn std::error::Error>> {
+        let api = self.device.driver().api();
+        // SAFETY: plain integers and pointers, for which zeros are values.
+        let mut resource: CUdevResource = unsafe { std::mem::zeroed() };
+        let mut description = ptr::null_mut();
+        let (mut green, mut context) = (ptr::null_mut(), ptr::null_mut());
+        let all = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
+        let device = self.device.as_raw();
+        // SAFETY: the pointers are to live values, and each call has what the one before it made.
+        unsafe {
+            ok(api.cuDeviceGetDevResource()?(device, &raw mut resource, all))?;
+            ok(api.cuDevResourceGenerateDesc()?(&raw mut description, &raw mut resource, 1))?;
+            ok(api.cuGreenCtxCreate()?(&raw mut green, description, device, 1))?;
+            ok(api.cuCtxFromGreenCtx()?(&raw mut context, green))?;
+        }
+        Ok(context)
+    }
+
+    /// Puts a context on the thread's stack.
+    pub(crate) fn push(&self, context: CUcontext) -> Outcome {
+        // SAFETY: the context lives to the end.
+        ok(unsafe { self.device.driver().api().cuCtxPushCurrent()?(context) })
     }
 
     /// Takes the current context off the thread's stack.

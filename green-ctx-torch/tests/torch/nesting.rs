@@ -10,13 +10,15 @@ use green_ctx::{
     Stream,
     context::{CloseReason, Context},
 };
-use green_ctx_torch::{Torch, TorchError, raw_stream, scope};
+use green_ctx_torch::scope::{self, Mode};
+use green_ctx_torch::{Torch, TorchError, raw_stream};
 
 use crate::common::{Machine, Outcome};
 use crate::fake::{self, TorchStream};
 
+/// Enters with the context: what is on the thread's stack matters then.
 fn enter(machine: &Machine, stream: &Stream) -> green_ctx_torch::Result<()> {
-    scope::enter(&machine.torch, stream.context(), stream)
+    scope::enter_as(&machine.torch, stream, Mode::Context)
 }
 
 /// What is current: in PyTorch, in the driver, and which partitions are entered.
@@ -34,8 +36,8 @@ fn the_pool_is_made_outside_of_partitions() -> Outcome {
     fake::on_pool_use(move || seen.borrow_mut().push(Context::current(&driver).ok().flatten()));
     // In a context that somebody else made current, too.
     let current = machine.partitions[1].make_current()?;
-    scope::enter(&machine.torch, &machine.partitions[0], &first)?;
-    scope::enter(&machine.torch, &machine.partitions[1], &second)?;
+    enter(&machine, &first)?;
+    enter(&machine, &second)?;
     scope::leave(&machine.partitions[1])?;
     scope::leave(&machine.partitions[0])?;
     drop(current);
@@ -102,13 +104,46 @@ fn threads_do_not_see_each_other() -> Outcome {
     Ok(())
 }
 
+/// Entering changes no context, whatever is current then and inside.
 #[test]
-fn a_stream_of_another_context_is_refused() -> Outcome {
+fn entering_changes_no_context() -> Outcome {
     let machine = Machine::new()?;
+    let second = machine.device.driver().device(1)?.primary_context()?;
+    let (first, inner) = (machine.stream(0)?, machine.stream(1)?);
+    for outside in [None, Some(&machine.primary), Some(&second), Some(first.context())] {
+        let _outside = outside.map(Context::make_current).transpose()?;
+        let (before, current) = (state(&machine), machine.current());
+        machine.sim.clear_calls();
+        scope::enter(&machine.torch, &first)?;
+        assert_eq!(machine.current(), current, "{outside:?}");
+        scope::enter(&machine.torch, &inner)?;
+        let _guard = second.make_current()?;
+        assert_eq!(scope::innermost().as_ref(), Some(inner.context()));
+        scope::leave(inner.context())?;
+        assert_eq!(machine.current(), second.as_raw());
+        drop(_guard);
+        scope::leave(first.context())?;
+        assert_eq!(state(&machine), before, "{outside:?}");
+    }
+    Ok(())
+}
+
+/// A default stream of a foreign context is used only while that context is current.
+#[test]
+fn a_foreign_contexts_default_stream() -> Outcome {
+    let machine = Machine::new()?;
+    let stream = machine.stream(0)?;
+    let foreign = machine.foreign_context()?;
+    machine.push(foreign)?;
+    scope::enter(&machine.torch, &stream)?;
+    let current = machine.primary.make_current()?;
     let before = state(&machine);
-    let refused = scope::enter(&machine.torch, &machine.partitions[1], &machine.stream(0)?);
-    assert!(matches!(refused, Err(TorchError::InvalidRequest(_))));
+    assert!(matches!(scope::leave(stream.context()), Err(TorchError::ContextOrder)));
     assert_eq!(state(&machine), before);
+    drop(current);
+    scope::leave(stream.context())?;
+    assert_eq!((machine.current(), scope::depth()), (foreign, 0));
+    machine.pop_current()?;
     Ok(())
 }
 
@@ -116,7 +151,7 @@ fn a_stream_of_another_context_is_refused() -> Outcome {
 fn a_partition_that_is_entered_cannot_be_closed() -> Outcome {
     let Machine { torch, partitions: [partition, _], .. } = Machine::new()?;
     let stream = partition.create_stream(green_ctx::StreamOptions::default())?;
-    scope::enter(&torch, &partition, &stream)?;
+    scope::enter(&torch, &stream)?;
     drop(stream);
     let closed = partition.close();
     let Err(error) = closed else { panic!("the thread has it") };
@@ -216,7 +251,7 @@ fn a_panic_leaves_the_partition() -> Outcome {
     let machine = Machine::new()?;
     let (before, stream) = (state(&machine), machine.stream(0)?);
     let result = catch_unwind(AssertUnwindSafe(|| {
-        let _entered = scope::entered(&machine.torch, stream.context(), &stream);
+        let _entered = scope::entered(&machine.torch, &stream);
         assert_eq!(scope::innermost().as_ref(), Some(stream.context()));
         std::panic::resume_unwind(Box::new(()));
     }));
@@ -249,7 +284,7 @@ fn a_thread_that_ends() -> Outcome {
     let run = |torch: &Torch| -> green_ctx_torch::Result<()> {
         for context in [first, first, second] {
             let stream = context.create_stream(green_ctx::StreamOptions::default())?;
-            scope::enter(torch, context, &stream)?;
+            scope::enter(torch, &stream)?;
         }
         Ok(())
     };

@@ -8,18 +8,22 @@ use green_ctx::{
     DeviceBuffer, Stream, StreamOptions, context::Context, event::EventOptions, graph::CaptureMode,
     stream::DefaultStream,
 };
-use green_ctx_torch::{raw_stream, scope};
+use green_ctx_torch::raw_stream;
+use green_ctx_torch::scope::{self, Mode};
 
 use crate::common::{Machine, Outcome};
 use crate::fake;
 
+const MODES: [Mode; 2] = [Mode::Stream, Mode::Context];
+
 /// Writes the tensor, reads and writes it in a partition, reads it afterwards.
-fn there_and_back(machine: &Machine, stream: &Stream) -> Outcome {
+fn there_and_back(machine: &Machine, stream: &Stream, mode: Mode) -> Outcome {
     let before = (fake::current(0), machine.current());
     machine.produce()?;
-    scope::enter(&machine.torch, stream.context(), stream)?;
+    scope::enter_as(&machine.torch, stream, mode)?;
     assert_eq!(machine.torch.current_stream(0)?, raw_stream(stream));
-    assert_eq!(machine.current(), stream.context().as_raw());
+    let context = if mode == Mode::Context { stream.context().as_raw() } else { before.1 };
+    assert_eq!(machine.current(), context);
     machine.consume()?;
     machine.produce()?;
     scope::leave(stream.context())?;
@@ -50,12 +54,14 @@ fn from_every_stream_that_can_be_current() -> Outcome {
             Ok(vec![stream])
         }),
     ];
-    for (name, start) in starts {
+    for ((name, start), mode) in
+        starts.into_iter().flat_map(|start| MODES.map(|mode| (start, mode)))
+    {
         let machine = Machine::new()?;
         fake::set_own(ptr::null_mut(), 0);
         let _primary = machine.primary.make_current()?;
         let _streams = start(&machine)?;
-        there_and_back(&machine, &machine.stream(0)?)
+        there_and_back(&machine, &machine.stream(0)?, mode)
             .map_err(|error| format!("{name}: {error}"))?;
         let launches = machine.ordered(5);
         assert_eq!(launches[1].sms.len(), 16, "{name}");
@@ -84,7 +90,7 @@ fn a_guard_alone_races() -> Outcome {
 /// context of the device.
 #[test]
 fn the_default_stream_without_a_context_of_the_device() -> Outcome {
-    for other in [false, true] {
+    for (other, mode) in MODES.into_iter().flat_map(|mode| [(false, mode), (true, mode)]) {
         let machine = Machine::new()?;
         let second = machine.device.driver().device(1)?.primary_context()?;
         let _current = if other { Some(second.make_current()?) } else { None };
@@ -94,7 +100,7 @@ fn the_default_stream_without_a_context_of_the_device() -> Outcome {
             work()
         };
         as_torch(&|| machine.produce())?;
-        scope::enter(&machine.torch, stream.context(), &stream)?;
+        scope::enter_as(&machine.torch, &stream, mode)?;
         machine.consume()?;
         scope::leave(stream.context())?;
         assert_eq!(machine.current(), before);
@@ -104,14 +110,57 @@ fn the_default_stream_without_a_context_of_the_device() -> Outcome {
     Ok(())
 }
 
-/// The default stream of a partition's context, which is another one than the device's.
+/// PyTorch's default stream is the same stream inside and outside: what is written there inside is read after it.
 #[test]
 fn the_default_stream_inside() -> Outcome {
     let machine = Machine::new()?;
     let _primary = machine.primary.make_current()?;
     let stream = machine.stream(0)?;
+    scope::enter(&machine.torch, &stream)?;
+    // As in `with torch.cuda.stream(torch.cuda.default_stream())`, which a program ends before it leaves.
+    // SAFETY: the default stream is always there.
+    unsafe { machine.torch.set_current_stream(ptr::null_mut(), 0) }?;
     machine.produce()?;
-    scope::enter(&machine.torch, stream.context(), &stream)?;
+    // SAFETY: the stream lives until the test ends.
+    unsafe { machine.torch.set_current_stream(raw_stream(&stream), 0) }?;
+    scope::leave(stream.context())?;
+    machine.consume()?;
+    machine.produce()?;
+    machine.ordered(3);
+    assert_eq!(machine.sms(), [132, 132, 132]);
+    Ok(())
+}
+
+/// A default stream is remembered with its context: where another context is current at the end, the former
+/// stream waits and no other.
+#[test]
+fn the_default_stream_waits_when_another_context_is_current() -> Outcome {
+    for mode in MODES {
+        let machine = Machine::new()?;
+        let second = machine.device.driver().device(1)?.primary_context()?;
+        let _primary = machine.primary.make_current()?;
+        let stream = machine.stream(0)?;
+        machine.produce()?;
+        scope::enter_as(&machine.torch, &stream, mode)?;
+        machine.consume()?;
+        // The CUDA runtime does this when PyTorch changes its device.
+        machine.replace_current(&second)?;
+        scope::leave(stream.context())?;
+        machine.replace_current(&machine.primary)?;
+        machine.produce()?;
+        machine.ordered(3);
+    }
+    Ok(())
+}
+
+/// The default stream of a partition's context is another one than the device's.
+#[test]
+fn the_contexts_default_stream_inside() -> Outcome {
+    let machine = Machine::new()?;
+    let _primary = machine.primary.make_current()?;
+    let stream = machine.stream(0)?;
+    machine.produce()?;
+    scope::enter_as(&machine.torch, &stream, Mode::Context)?;
     let entered = stream.context();
     // A partition entered from it, as after `with torch.cuda.stream(torch.cuda.default_stream())`.
     // SAFETY: the default stream is always there.
@@ -119,7 +168,7 @@ fn the_default_stream_inside() -> Outcome {
     wait_inside(&machine, entered, &stream)?;
     machine.produce()?;
     let inner = machine.stream(1)?;
-    scope::enter(&machine.torch, inner.context(), &inner)?;
+    scope::enter(&machine.torch, &inner)?;
     machine.consume()?;
     scope::leave(inner.context())?;
     machine.produce()?;
@@ -146,7 +195,7 @@ fn another_stream_is_current_when_the_partition_is_left() -> Outcome {
     let stream = machine.stream(0)?;
     let side = stream.context().create_stream(StreamOptions::default())?;
     machine.produce()?;
-    scope::enter(&machine.torch, stream.context(), &stream)?;
+    scope::enter(&machine.torch, &stream)?;
     machine.consume()?;
     side.wait_for(&stream)?;
     // SAFETY: the stream lives until the test ends.
@@ -167,15 +216,15 @@ fn inside_a_capture() -> Outcome {
     let (capturing, stream) = (machine.pool_stream()?, machine.stream(0)?);
     let inner = machine.stream(1)?;
     // Used before: the thread's event is none of the capture's.
-    there_and_back(&machine, &stream)?;
+    there_and_back(&machine, &stream, Mode::Stream)?;
     machine.primary.synchronize()?;
     machine.sim.clear_trace();
     fake::set_own(raw_stream(&capturing), 0);
     let graph = capturing.capture(CaptureMode::Global, || -> Outcome {
         machine.produce()?;
-        scope::enter(&machine.torch, stream.context(), &stream)?;
+        scope::enter(&machine.torch, &stream)?;
         machine.consume()?;
-        scope::enter(&machine.torch, inner.context(), &inner)?;
+        scope::enter(&machine.torch, &inner)?;
         machine.produce()?;
         scope::leave(inner.context())?;
         machine.consume()?;
@@ -193,7 +242,7 @@ fn inside_a_capture() -> Outcome {
     // And after a capture outside of one.
     machine.sim.clear_trace();
     machine.sim.clear_races();
-    there_and_back(&machine, &stream)?;
+    there_and_back(&machine, &stream, Mode::Stream)?;
     machine.ordered(5);
     Ok(())
 }
@@ -211,7 +260,7 @@ fn threads_share_a_partition() -> Outcome {
             let last = machine.device.create_event(EventOptions::default())?;
             fake::set_own(raw_stream(&own), 0);
             machine.consume_and_produce(&tensor)?;
-            scope::enter(&machine.torch, stream.context(), &stream)?;
+            scope::enter(&machine.torch, &stream)?;
             assert_eq!(scope::depth(), 1);
             machine.consume_and_produce(&tensor)?;
             scope::leave(stream.context())?;

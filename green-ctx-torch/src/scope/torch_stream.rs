@@ -1,0 +1,128 @@
+//! PyTorch's current stream of a device.
+#![allow(unsafe_code, reason = "passes PyTorch's handles to the driver")]
+
+use green_ctx::call;
+use green_ctx::sys_0_1::{CUcontext, CUstream};
+use green_ctx::{
+    Device, Driver, Event, Stream, context::Context, context::Current, stream::DefaultStream,
+};
+
+use super::slot;
+use crate::error::{Result, TorchError};
+use crate::libtorch::Torch;
+
+/// A stream that was PyTorch's current one: PyTorch's own, a foreign one or a default stream.
+pub(super) struct TorchStream {
+    raw: CUstream,
+    owner: Owner,
+}
+
+/// What a stream's handle depends on.
+enum Owner {
+    /// A default stream of this context, in which its handle is looked up.
+    Context(Context),
+    /// A default stream of a foreign context. It is used only while it is current, since nothing here keeps it.
+    Foreign(CUcontext),
+    /// A stream of green-ctx, which is kept.
+    Stream { _kept: Stream },
+    /// A foreign stream. Whoever made it current keeps it.
+    Other,
+}
+
+impl TorchStream {
+    /// The stream that is current in PyTorch now.
+    pub(super) fn find(torch: &Torch, device: &Device) -> Result<TorchStream> {
+        let raw: CUstream = torch.current_stream(device.ordinal())?.cast();
+        let owner = if DefaultStream::from_raw(raw).is_some() {
+            Owner::of_default_stream(device)?
+        } else {
+            match device.driver().find_stream(raw) {
+                Some(stream) => Owner::Stream { _kept: stream },
+                None => Owner::Other,
+            }
+        };
+        Ok(TorchStream { raw, owner })
+    }
+
+    /// Whether both are one stream: the same handle and, for default streams, of the same context.
+    pub(super) fn is(&self, other: &TorchStream) -> bool {
+        let same_context = match (&self.owner, &other.owner) {
+            (Owner::Context(this), Owner::Context(other)) => this == other,
+            (Owner::Foreign(this), Owner::Foreign(other)) => this == other,
+            (Owner::Context(_), Owner::Foreign(_)) | (Owner::Foreign(_), Owner::Context(_)) => {
+                false
+            }
+            _ => true,
+        };
+        self.raw == other.raw && same_context
+    }
+
+    /// Whether the stream is the one behind a handle that is not a default stream's.
+    pub(super) fn is_stream(&self, stream: &Stream) -> bool {
+        self.raw == stream.as_raw()
+    }
+
+    /// Whether the stream can be used: [`TorchError::ContextOrder`] for a default stream of a foreign context that
+    /// is not current.
+    pub(super) fn check(&self, driver: &Driver) -> Result<()> {
+        match self.owner {
+            Owner::Foreign(context) if context != slot::get(driver)? => {
+                Err(TorchError::ContextOrder)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Records an event in the stream.
+    pub(super) fn record(&self, event: &Event) -> Result<()> {
+        let driver = event.context().device().driver();
+        let _current = self.make_current(driver)?;
+        // SAFETY: the event is alive. The stream is PyTorch's current one, which is alive since PyTorch submits to
+        // it; the handle of a default stream is looked up in its own context.
+        unsafe { call!(driver.api(), cuEventRecord(event.as_raw(), self.raw)) }?;
+        Ok(())
+    }
+
+    /// Makes the stream wait for an event.
+    pub(super) fn wait(&self, event: &Event) -> Result<()> {
+        let driver = event.context().device().driver();
+        let _current = self.make_current(driver)?;
+        // SAFETY: as in `record`; 0 is the only flag for an event of this process.
+        unsafe { call!(driver.api(), cuStreamWaitEvent(self.raw, event.as_raw(), 0)) }?;
+        Ok(())
+    }
+
+    /// Makes the context current that the handle of a default stream is looked up in, where it is not.
+    fn make_current(&self, driver: &Driver) -> Result<Option<Current>> {
+        match &self.owner {
+            Owner::Context(context) if slot::get(driver)? != context.as_raw() => {
+                Ok(Some(context.make_current()?))
+            }
+            _ => self.check(driver).map(|()| None),
+        }
+    }
+}
+
+impl Owner {
+    /// A default stream is one of the current context. Where that is not one of the device, PyTorch means the
+    /// device's primary context, which it makes current first.
+    fn of_default_stream(device: &Device) -> Result<Owner> {
+        let driver = device.driver();
+        let current = slot::get(driver)?;
+        if current.is_null() {
+            return Ok(Owner::Context(device.primary_context()?));
+        }
+        if let Some(context) = driver.find_context(current) {
+            let is_here = context.device() == device;
+            let context = if is_here { context } else { device.primary_context()? };
+            return Ok(Owner::Context(context));
+        }
+        let mut ordinal = 0;
+        // SAFETY: the pointer is to a live value; a context is current.
+        unsafe { call!(driver.api(), cuCtxGetDevice(&raw mut ordinal)) }?;
+        match ordinal == device.as_raw() {
+            true => Ok(Owner::Foreign(current)),
+            false => Ok(Owner::Context(device.primary_context()?)),
+        }
+    }
+}
