@@ -109,3 +109,10 @@ def primary_context():
     yield
     call("cuCtxPopCurrent_v2", ctypes.byref(context))
     call("cuDevicePrimaryCtxRelease_v2", 0)
+
+
+def current_context():
+    """The thread's current context, None for none."""
+    context = ctypes.c_void_p()
+    call("cuCtxGetCurrent", ctypes.byref(context))
+    return context.value

@@ -1,6 +1,10 @@
 """`with partition:`, with a stand-in for libtorch."""
 
+import os
+import sys
 import threading
+import types
+import warnings
 from contextlib import closing
 
 import driver
@@ -90,3 +94,59 @@ def test_each_thread_has_its_own(current):
             thread.join()
             assert current() == parts["a"].raw_stream
         assert seen == [parts["b"].raw_stream]
+
+
+def test_in_a_forked_child_the_block_just_ends(current):
+    with closing(partition({"a": 8})) as parts:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            for leave in (lambda: None, lambda: sys.exit(3)):
+                child = 0
+                try:
+                    with parts["a"]:
+                        child = os.fork()
+                        if child == 0:
+                            leave()
+                except SystemExit as ended:
+                    os._exit(ended.code)
+                except BaseException:
+                    os._exit(1)
+                if child == 0:
+                    os._exit(4)
+                _, status = os.waitpid(child, 0)
+                assert os.waitstatus_to_exitcode(status) in (3, 4)
+
+
+def test_torchs_sanitizer_hears_of_the_order(current, fake_torch, monkeypatch):
+    waits = []
+
+    class Stream:
+        def __init__(self, raw):
+            self.raw = raw
+
+        def wait_stream(self, other):
+            waits.append((self.raw, other.raw))
+
+    sanitizer = types.SimpleNamespace(enabled=True)
+    module = types.SimpleNamespace(cuda_sanitizer=sanitizer)
+    monkeypatch.setitem(sys.modules, "torch.cuda._sanitizer", module)
+    ask = lambda device: Stream(libtorch.current() or 0)
+    monkeypatch.setattr(fake_torch.cuda, "current_stream", ask, raising=False)
+    with closing(partition({"a": 8, "b": 8})) as parts:
+        a, b = parts["a"].raw_stream, parts["b"].raw_stream
+        with parts["a"]:
+            with parts["b"]:
+                pass
+        assert waits == [(a, 0), (b, a), (a, b), (0, a)]
+        sanitizer.enabled = False
+        with parts["a"]:
+            pass
+        assert len(waits) == 4
+
+
+def test_entering_changes_no_context(current):
+    with closing(partition({"a": 8})) as parts, driver.primary_context():
+        before = driver.current_context()
+        with parts["a"]:
+            assert driver.current_context() == before
+        assert driver.current_context() == before

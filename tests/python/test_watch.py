@@ -1,6 +1,7 @@
 """What `watch` makes of the profiler's records."""
 
 import json
+import warnings
 from contextlib import closing
 
 import pytest
@@ -89,3 +90,17 @@ def test_results_are_there_after_the_block():
         with pytest.raises(RuntimeError, match="has not ended"):
             ask()
     assert "not finished" in repr(watched)
+
+
+def test_collectives_in_two_partitions_are_a_warning():
+    nccl = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+    custom = "void sglang::cross_device_reduce_2stage<half, 2>(...)"
+    with pytest.warns(RuntimeWarning, match=r"2 partitions \(contexts \[7, 9\]\)"):
+        watched = read(event(nccl, 2, INSIDE), event(custom, 3, 9), event(nccl, 4, INSIDE))
+    assert watched.collectives == {INSIDE: 2, 9: 1}
+    assert json.loads(watched.to_json())["collectives"] == {str(INSIDE): 2, "9": 1}
+    # NCCL's own streams are outside of all partitions, which keeps the order of one communicator.
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        watched = read(event(nccl, 2, INSIDE), event(nccl, 3, PLAIN), event("elementwise", 4, 9))
+    assert watched.collectives == {INSIDE: 1, PLAIN: 1}

@@ -29,6 +29,9 @@ const TORCH: &str = "torch";
 /// What runs with PyTorch.
 const SCRIPTS: &[&str] = &[
     "tests/python/gpu/test_torch.py",
+    "tests/python/gpu/entering.py",
+    "tests/python/gpu/exits.py",
+    "tests/python/gpu/libraries.py",
     "tests/python/gpu/measurements.py",
     "tests/python/gpu/memory.py",
     "tests/python/gpu/harness.py",

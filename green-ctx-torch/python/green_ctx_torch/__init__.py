@@ -24,6 +24,7 @@ if sys.version_info < (3, 12):
     if _xxsubinterpreters.get_current() != _xxsubinterpreters.get_main():
         raise ImportError("green_ctx_torch works in the main interpreter only, and this is another")
 
+from green_ctx_torch import _workspaces as _workspaces
 from green_ctx_torch import flashinfer, green_contexts, sglang, sizing
 from green_ctx_torch._native import (
     Audit,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from green_ctx_torch import _native
+from green_ctx_torch import _native, _workspaces
 
 _HOME = "_green_ctx_torch_home"
 _ENTERED = "_green_ctx_torch_entered"
@@ -29,6 +29,7 @@ def _wrap_graph(graph: Any) -> None:
     begin, end, replay = graph.capture_begin, graph.capture_end, graph.replay
 
     def capture_begin(self: Any, *arguments: Any, **named: Any) -> None:
+        _workspaces.note_graph(self)
         begin(self, *arguments, **named)
         try:
             home, entered = _native._capture_begins()

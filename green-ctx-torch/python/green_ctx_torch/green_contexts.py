@@ -18,7 +18,8 @@ those of 2.15. Exceptions are of the original's types. All of it works with torc
 | no `num_sms` | the context uses the whole device | it uses every SM that no other context or partition has when it is created, as `sm_count` says; several share them, and while one lives nobody gets SMs of their own, so create those with `num_sms` first |
 | counts of `create` | rounded up | rounded up or, where so many are not free, to the next count that is; `requested` is what was asked for |
 | `create` without `device_id` | device 0 in torch 2.11 | torch's current device |
-| `set_context`, `pop_context` | one set of a context at a time, deprecated since 2.14 | one at a time on each thread; they warn of their deprecation as in 2.14, and `with context:`, which nests, does the same without |
+| `set_context`, `pop_context` | one set of a context at a time, deprecated since 2.14 | one at a time on each thread; they change the thread's CUDA context as torch's do, and warn as in 2.14 |
+| `with context:` | – | makes a stream of the context current and changes no CUDA context; blocks nest |
 | `pop_context` out of order, or on another thread | undefined | a RuntimeError, and nothing changes; so is use after `close` |
 | default stream in a capture | torch's work goes to the context's default stream, which no graph takes | it goes to a stream of the context: both calls can stand within a capture, or around one |
 | failures | may leave the context current | what was current stays, or is put back |

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 import time
+import warnings
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from types import TracebackType
@@ -34,6 +36,9 @@ _NO_RESULTS = (
     "the watched block has not ended, or it raised an exception; ask after a block that ended well: "
     "`with watch() as watched:`"
 )
+
+_COLLECTIVE = re.compile(r"nccl|nvshmem|all_?reduce|all_?gather|reduce_?scatter|cross_device", re.IGNORECASE)
+"""Names of kernels that wait for other devices: NCCL's, NVSHMEM's, vLLM's and SGLang's, FlashInfer's."""
 
 _MARGIN_SECONDS = 0.005
 """How far the profiler's window extends beyond the markers, in case two clocks differ."""
@@ -80,6 +85,7 @@ class Watch:
         self._context: int | None = None
         self._total = 0
         self._escapes: list[Escape] | None = None
+        self._collectives: dict[int, int] = {}
         self._profiler: Any = None
         self._stream: Any = None
 
@@ -100,6 +106,19 @@ class Watch:
         return not self.escapes
 
     @property
+    def collectives(self) -> dict[int, int]:
+        """Kernels of collectives by the number of the context that they ran in.
+
+        Two partitions among them are a danger, and the block's end warns of it: the kernels of one communicator
+        wait for their peers on the other devices in the order of their launches. Two partitions keep no such
+        order, and a communicator that is used from both can hang the GPUs. Use it from one partition, or make one
+        for each.
+        """
+        if self._escapes is None:
+            raise RuntimeError(_NO_RESULTS)
+        return dict(self._collectives)
+
+    @property
     def total(self) -> int:
         """How many kernels, memsets and copies within the device ran, inside and outside."""
         if self._escapes is None:
@@ -115,6 +134,7 @@ class Watch:
             "device": self._device,
             "context": self._context,
             "total": self._total,
+            "collectives": {str(context): count for context, count in self.collectives.items()},
             "escapes": escapes,
         }
         return json.dumps(result, indent=1)
@@ -218,12 +238,15 @@ class Watch:
                 f"(contexts {inside} and {plain}), so that nothing is known about where they ran"
             )
         work = [event for event in work if event not in marks]
+        collectives: dict[int, int] = {}
         found: dict[tuple[str, str, int, int], tuple[int, float]] = {}
         for event in work:
             arguments = event["args"]
             context = arguments.get("context")
             if not isinstance(context, int):
                 raise RuntimeError(f"the profiler reported no context of {event['name']}")
+            if _COLLECTIVE.search(event["name"]):
+                collectives[context] = collectives.get(context, 0) + 1
             if context == inside:
                 continue
             kind = _KINDS[event["cat"]]
@@ -236,6 +259,16 @@ class Watch:
         ]
         escapes.sort(key=lambda escape: -escape.duration_us)
         self._context, self._total, self._escapes = inside, len(work), escapes
+        self._collectives = collectives
+        partitions = sorted(collectives.keys() - {plain})
+        if len(partitions) > 1:
+            warnings.warn(
+                f"kernels of collectives ran in {len(partitions)} partitions (contexts {partitions}): a "
+                "communicator that is used from two partitions can hang the GPUs; use it from one partition, or "
+                "make one for each",
+                RuntimeWarning,
+                stacklevel=3,
+            )
 
 
 def watch(part: Partition | None = None) -> Watch:

@@ -199,18 +199,16 @@ impl GreenContext {
         // First: a closed context is no reason to import torch.
         let open = made.live()?;
         let torch = torch::libtorch(py)?;
-        let own = blocking(py, || {
-            let own = open.own()?;
-            scope::enter_as(&torch, &own.stream, mode).map_err(runtime)?;
-            Ok(own)
-        })?;
-        task::entered(py, &own.stream, mode, made.raw_context)
+        let own = blocking(py, || open.own())?;
+        task::enter(py, &own.stream, mode, made.raw_context, || {
+            scope::enter_as(&torch, &own.stream, mode).map_err(runtime)
+        })
     }
 
     /// Ends what was begun last.
     fn end(&self, py: Python<'_>) -> PyResult<()> {
         let made = self.made()?;
-        task::leave(py, made.raw_context, || made.leave())
+        task::leave(py, made.device, made.raw_context, || made.leave())
     }
 }
 
@@ -457,6 +455,7 @@ impl GreenContext {
     /// The driver's handle of the stream that `set_context` makes current, a CUstream.
     #[getter]
     fn raw_stream(&self, py: Python<'_>) -> PyResult<usize> {
+        torch::expect_captures(py)?;
         blocking(py, || Ok(self.live()?.own()?.raw))
     }
 
@@ -491,10 +490,11 @@ impl GreenContext {
 
     /// Gives the SMs back, as soon as no stream of the context is held any more and it is set
     /// nowhere. Where it is set, `pop_context` puts back what was current all the same.
-    fn close(&self) {
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
         if let Some(made) = self.made.get() {
             made.open.store(None);
         }
+        torch::release_workspaces(py)
     }
 
     fn __repr__(&self) -> String {

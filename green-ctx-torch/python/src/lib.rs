@@ -26,6 +26,7 @@ mod provision;
 mod report;
 mod request;
 mod runtime;
+mod sanitizer;
 mod share;
 mod sm_partition;
 mod task;

@@ -272,7 +272,8 @@ impl Partition {
 
     /// The driver's handle of the partition's stream, a CUstream.
     #[getter]
-    fn raw_stream(&self) -> PyResult<usize> {
+    fn raw_stream(&self, py: Python<'_>) -> PyResult<usize> {
+        torch::expect_captures(py)?;
         self.with(|open| open.live.raw_stream)
     }
 
@@ -302,8 +303,8 @@ impl Partition {
     }
 
     /// The protocol by which other libraries take a stream: version and address.
-    fn __cuda_stream__(&self) -> PyResult<(u32, usize)> {
-        Ok((0, self.raw_stream()?))
+    fn __cuda_stream__(&self, py: Python<'_>) -> PyResult<(u32, usize)> {
+        Ok((0, self.raw_stream(py)?))
     }
 
     /// Makes the partition's stream torch's current stream on this thread until the block ends. Work submitted
@@ -312,14 +313,13 @@ impl Partition {
         let py = this.py();
         let torch = torch::libtorch(py)?;
         let live = this.get().live()?;
-        blocking(py, || live.enter(&torch))?;
-        task::entered(py, live.stream(), Mode::Stream, live.raw_context)?;
+        task::enter(py, live.stream(), Mode::Stream, live.raw_context, || live.enter(&torch))?;
         Ok(this)
     }
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
-        task::leave(py, self.raw_context, || {
+        task::leave(py, self.device, self.raw_context, || {
             Ok(scope::leave_when_innermost(|entered| self.context.is(entered))?)
         })
     }
@@ -328,10 +328,12 @@ impl Partition {
         self.open.load().as_ref().map_or(Ok(()), |open| visit.call(open.stream.get()))
     }
 
-    /// Gives the SMs back, as soon as no stream of the partition is held any more. Work that still
-    /// runs goes on, and whoever gets the SMs next waits for it on the device.
-    fn close(&self) {
+    /// Gives the SMs back, as soon as no stream of the partition is held any more. Work that is still running
+    /// goes on, and the next partition of these SMs waits for it on the device. cuBLAS's workspaces are freed too,
+    /// unless a graph of torch's lives, which may use one.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.end();
+        torch::release_workspaces(py)
     }
 
     fn __repr__(&self) -> String {

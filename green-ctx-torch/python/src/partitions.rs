@@ -15,6 +15,7 @@ use crate::gil::blocking;
 use crate::partition::{Live, Partition};
 use crate::report;
 use crate::request::{Keywords, Request};
+use crate::torch;
 
 /// Partitions by name, in the order in which they were asked for.
 #[pyclass(frozen, mapping, module = "green_ctx_torch")]
@@ -98,7 +99,7 @@ impl Partitions {
     /// Closes each of them.
     pub(crate) fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.each(py)?.iter().for_each(|part| part.get().end());
-        Ok(())
+        torch::release_workspaces(py)
     }
 
     fn __enter__(&self, py: Python<'_>) -> PyResult<()> {

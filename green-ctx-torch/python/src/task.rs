@@ -19,6 +19,7 @@ use pyo3::types::PyTuple;
 use crate::argument::modules;
 use crate::fault::Fault;
 use crate::gil::{Held, blocking};
+use crate::sanitizer;
 
 /// A block that a task is in, and the tasks that were made within it. `None` once the block has ended, for all
 /// of them.
@@ -58,18 +59,23 @@ fn entries_of<'py>(context: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>>
     Ok(context.call_method1(intern!(py, "get"), (variable(py)?, nothing))?.cast_into()?)
 }
 
-/// Notes that the thread has entered a partition, where asyncio runs on it. After an error it is left again.
-pub(crate) fn entered(
+/// Enters a partition by one of its streams, and notes it where asyncio runs on the thread.
+pub(crate) fn enter(
     py: Python<'_>,
     stream: &Stream,
     mode: Mode,
     raw_context: usize,
+    enter: impl FnOnce() -> Result<(), Fault> + Send,
 ) -> PyResult<()> {
+    let device = stream.context().device().ordinal();
+    let former = sanitizer::current_stream(py, device)?;
+    blocking(py, enter)?;
     let noted = match running_loop(py) {
-        Ok(None) => return Ok(()),
+        Ok(None) => Ok(()),
         Ok(Some(running)) => note(&running, stream, mode, raw_context),
         Err(error) => Err(error),
     };
+    let noted = noted.and_then(|()| sanitizer::waits_for(former, device));
     if noted.is_err() {
         let left = py.detach(|| scope::leave_when_innermost(|entered| entered == stream.context()));
         // What went wrong first is reported.
@@ -115,12 +121,17 @@ fn note(
 /// In a forked child there is nothing to leave: what the parent has entered is current in the parent alone.
 pub(crate) fn leave(
     py: Python<'_>,
+    device: u32,
     raw_context: usize,
     leave: impl FnOnce() -> Result<bool, Fault> + Send,
 ) -> PyResult<()> {
+    let former = sanitizer::current_stream(py, device)?;
     let left = py.detach(leave);
     if matches!(left, Err(Fault::Torch(TorchError::Driver(Error::Forked)))) {
         return Ok(());
+    }
+    if left.is_ok() {
+        sanitizer::waits_for(former, device)?;
     }
     let suspended = matches!(left, Err(Fault::Torch(TorchError::NotEntered)));
     if !matches!(left, Ok(true)) && !suspended {

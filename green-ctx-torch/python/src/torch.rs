@@ -59,10 +59,10 @@ pub(crate) fn libtorch(py: Python<'_>) -> PyResult<Torch> {
     Ok(torch)
 }
 
-/// Whether torch was made to capture graphs where the thread is.
+/// Whether torch's captures are wrapped.
 static CAPTURES: AtomicBool = AtomicBool::new(false);
 
-/// Has torch capture graphs where the thread is, from the first call on.
+/// Wraps torch's captures, so that graphs are captured where the thread is. The first call does it.
 fn install_captures(py: Python<'_>) -> PyResult<()> {
     if CAPTURES.load(Ordering::Relaxed) {
         return Ok(());
@@ -70,6 +70,22 @@ fn install_captures(py: Python<'_>) -> PyResult<()> {
     py.import("green_ctx_torch._captures")?.call_method0("install")?;
     CAPTURES.store(true, Ordering::Relaxed);
     Ok(())
+}
+
+/// Wraps torch's captures where torch is imported: a raw stream that is handed out may be captured next.
+pub(crate) fn expect_captures(py: Python<'_>) -> PyResult<()> {
+    match CAPTURES.load(Ordering::Relaxed) || !modules(py)?.contains(intern!(py, "torch"))? {
+        true => Ok(()),
+        false => install_captures(py),
+    }
+}
+
+/// Frees what torch keeps for streams of partitions that are closed.
+pub(crate) fn release_workspaces(py: Python<'_>) -> PyResult<()> {
+    if !modules(py)?.contains(intern!(py, "torch"))? {
+        return Ok(());
+    }
+    py.import(intern!(py, "green_ctx_torch._workspaces"))?.call_method0("release").map(drop)
 }
 
 fn import(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {

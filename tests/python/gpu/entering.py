@@ -164,20 +164,28 @@ def numba_finds_its_context_in_a_block():
     assert done.returncode == 0 and "done" in done.stdout, done.stderr[-1500:]
 
 
+RAW = """
+import torch, green_ctx_torch
+part = green_ctx_torch.partition({"a": 16})["a"]
+x = torch.ones(1024, 1024, device="cuda")
+stream = torch.cuda.ExternalStream(part.raw_stream)
+graph = torch.cuda.CUDAGraph()
+x @ x
+torch.cuda.synchronize()
+# Nothing of green_ctx_torch has used torch so far.
+with torch.cuda.graph(graph, stream=stream):
+    y = x @ x
+with part:
+    graph.replay()
+torch.cuda.synchronize()
+assert y[0, 0].item() == 1024
+"""
+
+
 @check
 def a_graph_captured_on_the_partitions_raw_stream_is_replayed_in_it():
-    part = one()
-    x = torch.ones(1024, 1024, device="cuda")
-    stream = torch.cuda.ExternalStream(part.raw_stream)
-    graph = torch.cuda.CUDAGraph()
-    x @ x
-    torch.cuda.synchronize()
-    with torch.cuda.graph(graph, stream=stream):
-        y = x @ x
-    with part:
-        graph.replay()
-    torch.cuda.synchronize()
-    assert y[0, 0].item() == 1024
+    done = subprocess.run([sys.executable, "-c", RAW], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-1500:]
 
 
 @check

@@ -1,8 +1,8 @@
 """How processes end that use partitions, beside the same programs in plain torch.
 
 `python exits.py [RESULTS.json] [--times N] [--only NAME,NAME]` runs each program below several times in both
-ways and compares the statuses: what a program returns, or the signal that ended it. A partition must not make a
-program end differently.
+ways and compares the statuses: what a program returns, or the signal that ended it. Both must be the same, but
+for what `BETTER` names.
 
 Each run is a fork of this process, which has imported torch and green_ctx_torch but has not used CUDA, so that
 a run takes a second and not ten.
@@ -213,6 +213,17 @@ sys.exit(os.waitstatus_to_exitcode(status) & 255)
 """,
 }
 
+#: Where plain torch ends badly and a partition need not, and the status then. A daemon thread that wants the GIL of
+#: an interpreter that is ending aborts the process from within torch's operators; from within this project's calls it
+#: does not. In a forked child torch fails to put the former stream back.
+BETTER = {
+    "a daemon computes in a block": "0",
+    "a daemon stays in a block": "0",
+    "a daemon verifies": "0",
+    "a forked child leaves in a block": "0",
+    "a forked child ends in a block": "5",
+}
+
 #: After so many seconds a process counts as hung.
 LONGEST = 60
 
@@ -277,8 +288,10 @@ def main():
     same = {}
     for name in names:
         plain, partitioned = statuses[name]["plain"], statuses[name]["partitioned"]
-        same[name] = set(plain) == set(partitioned)
-        print("ok    " if same[name] else "FAILED", name, dict(plain), dict(partitioned), flush=True)
+        allowed = {*plain, BETTER.get(name, min(plain))}
+        same[name] = set(partitioned) <= allowed
+        differs = "" if set(plain) == set(partitioned) else "(differs)"
+        print("ok    " if same[name] else "FAILED", name, dict(plain), dict(partitioned), differs, flush=True)
         if not same[name]:
             for way, said in words.get(name, {}).items():
                 print("   ", way, json.dumps(said)[:900])

@@ -34,25 +34,25 @@ def f32(*shape):
 
 
 @case("cuBLAS, product")
-def _():
+def _(part):
     a = bf16(2048, 2048)
     return lambda: a @ a
 
 
 @case("cuBLAS, batched product")
-def _():
+def _(part):
     a = f32(16, 256, 256)
     return lambda: torch.bmm(a, a)
 
 
 @case("cuBLASLt, product with bias and GELU")
-def _():
+def _(part):
     a, bias = bf16(2048, 2048), bf16(2048)
     return lambda: torch._addmm_activation(bias, a, a, use_gelu=True)
 
 
 @case("cuBLASLt, FP8 product")
-def _():
+def _(part):
     a = f32(1024, 1024).to(torch.float8_e4m3fn)
     one = torch.ones((), device="cuda")
     b = a.clone().t()
@@ -60,7 +60,7 @@ def _():
 
 
 @case("cuDNN, convolution")
-def _():
+def _(part):
     net, x = torch.nn.Conv2d(64, 64, 3).cuda(), f32(16, 64, 64, 64)
     return lambda: net(x).sum().backward()
 
@@ -79,28 +79,54 @@ def recurrent(kind, hidden, layers=1, length=64, train=False, bidirectional=Fals
     return lambda: net(x)[0].sum().backward()
 
 
+def graph_of(work, part):
+    graph = torch.cuda.CUDAGraph()
+    with part:
+        work()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            work()
+    return graph.replay
+
+
 @case("cuDNN, LSTM 256, inference")
-def _():
+def _(part):
     return recurrent(torch.nn.LSTM, 256)
 
 
 @case("cuDNN, LSTM 512, training")
-def _():
+def _(part):
     return recurrent(torch.nn.LSTM, 512, train=True)
 
 
 @case("cuDNN, LSTM 1024 x 2, both directions")
-def _():
+def _(part):
     return recurrent(torch.nn.LSTM, 1024, layers=2, bidirectional=True)
 
 
 @case("cuDNN, GRU 512, inference")
-def _():
+def _(part):
     return recurrent(torch.nn.GRU, 512)
 
 
+@case("cuDNN, LSTM 512 in a graph captured in the block")
+def _(part):
+    return graph_of(recurrent(torch.nn.LSTM, 512, train=True), part)
+
+
+@case("the same, moved with retarget")
+def _(part):
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    work = recurrent(torch.nn.LSTM, 512, train=True)
+    work()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        work()
+    return green_ctx_torch.retarget(graph, part).replay
+
+
 @case("torch's own LSTM (cuDNN off)")
-def _():
+def _(part):
     work = recurrent(torch.nn.LSTM, 256)
 
     def off():
@@ -111,7 +137,7 @@ def _():
 
 
 @case("attention, flash (CUTLASS)")
-def _():
+def _(part):
     q = bf16(4, 16, 512, 64)
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -123,7 +149,7 @@ def _():
 
 
 @case("attention, memory-efficient (CUTLASS)")
-def _():
+def _(part):
     q = f32(4, 16, 512, 64)
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -135,7 +161,7 @@ def _():
 
 
 @case("attention, cuDNN")
-def _():
+def _(part):
     q = bf16(4, 16, 512, 64)
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -152,62 +178,82 @@ def spd(n, batch=()):
 
 
 @case("cuSOLVER, Cholesky")
-def _():
+def _(part):
     a = spd(512)
     return lambda: torch.linalg.cholesky(a)
 
 
 @case("cuSOLVER, eigenvalues")
-def _():
+def _(part):
     a = spd(256)
     return lambda: torch.linalg.eigh(a)
 
 
 @case("cuSOLVER, SVD")
-def _():
+def _(part):
     a = f32(256, 256)
     return lambda: torch.linalg.svd(a)
 
 
 @case("cuSOLVER, QR")
-def _():
+def _(part):
     a = f32(512, 512)
     return lambda: torch.linalg.qr(a)
 
 
 @case("cuSOLVER, solve")
-def _():
+def _(part):
     a, b = spd(512), f32(512, 8)
     return lambda: torch.linalg.solve(a, b)
 
 
 @case("batched solve (cuBLAS, MAGMA)")
-def _():
+def _(part):
     a, b = spd(64, (32,)), f32(32, 64, 4)
     return lambda: torch.linalg.solve(a, b)
 
 
+@case("batched solve, MAGMA alone")
+def _(part):
+    return preferring("magma")
+
+
+@case("batched solve, cuSOLVER alone")
+def _(part):
+    return preferring("cusolver")
+
+
+def preferring(library):
+    a, b = spd(64, (32,)), f32(32, 64, 4)
+
+    def solve():
+        torch.backends.cuda.preferred_linalg_library(library)
+        torch.linalg.solve(a, b)
+        torch.backends.cuda.preferred_linalg_library("default")
+
+    return solve
+
+
 @case("cuSPARSE, product")
-def _():
+def _(part):
     dense = f32(1024, 1024) * (torch.rand(1024, 1024, device="cuda") < 0.05)
     sparse, b = dense.to_sparse_csr(), f32(1024, 64)
     return lambda: sparse @ b
 
 
 @case("cuFFT, 1D and 2D")
-def _():
+def _(part):
     a = f32(64, 512, 512)
     return lambda: (torch.fft.fft(a), torch.fft.fft2(a))
 
 
-@case("cuRAND's generators in torch")
-def _():
-    return lambda: torch.randn(1 << 20, device="cuda").multinomial(16, replacement=False) \
-        if False else torch.rand(1 << 20, device="cuda").sort()
+@case("cuRAND's generators and sorting in torch")
+def _(part):
+    return lambda: torch.rand(1 << 20, device="cuda").sort()
 
 
 @case("Triton")
-def _():
+def _(part):
     import triton
     import triton.language as tl
 
@@ -223,14 +269,14 @@ def _():
 
 
 @case("torch.compile")
-def _():
+def _(part):
     a = f32(1 << 20)
     compiled = torch.compile(lambda x: (x * 2 + 1).relu().sum())
     return lambda: compiled(a)
 
 
 @case("CuPy, on torch's stream")
-def _():
+def _(part):
     import cupy
 
     def work():
@@ -243,7 +289,7 @@ def _():
 
 
 @case("CuPy, by itself")
-def _():
+def _(part):
     import cupy
 
     def work():
@@ -254,27 +300,31 @@ def _():
     return work
 
 
-@case("Numba, on torch's stream")
-def _():
-    from numba import cuda
+@case("CuPy, on the partition's stream")
+def _(part):
+    import cupy
 
-    @cuda.jit
-    def add(x):
-        at = cuda.grid(1)
-        if at < x.size:
-            x[at] += 1
-
-    a = f32(1 << 16)
+    stream = cupy.cuda.Stream.from_external(part)
 
     def work():
-        stream = cuda.external_stream(torch.cuda.current_stream().cuda_stream)
-        add[256, 256, stream](cuda.as_cuda_array(a, sync=False))
+        with stream:
+            a = cupy.ones((512, 512), dtype=cupy.float32)
+            (a @ a).sum()
 
     return work
 
 
+@case("CUTLASS through torch.compile")
+def _(part):
+    a = bf16(2048, 2048)
+    compiled = torch.compile(
+        lambda a: torch.relu(a @ a), options={"max_autotune": True, "max_autotune_gemm_backends": "CUTLASS,ATEN"}
+    )
+    return lambda: compiled(a)
+
+
 @case("JAX")
-def _():
+def _(part):
     import jax
     import jax.numpy as jnp
 
@@ -286,7 +336,7 @@ def _():
 def look(name):
     part = green_ctx_torch.partition({"a": 16})["a"]
     try:
-        work = CASES[name]()
+        work = CASES[name](part)
         with part:
             work()
             work()

@@ -87,6 +87,9 @@ for part in $parts; do
             export PYTHONPATH=$site
             if [ "$part" = torch ]; then
                 step torch "$python" "$here/torch/test_torch.py" "$results/torch.json"
+                step entering "$python" "$here/torch/entering.py" "$results/entering.json"
+                step exits "$python" "$here/torch/exits.py" "$results/exits.json"
+                step libraries "$python" "$here/torch/libraries.py" "$results/libraries.json"
                 step workloads "$python" "$here/torch/workloads.py" "$results/workloads.json"
                 step persistent "$python" "$here/torch/persistent.py" "$results/persistent.json"
                 step tuning "$python" "$here/torch/tuning.py" "$results/tuning.json" "$results/outcome.json"
