@@ -11,6 +11,7 @@ What runs in one partition never takes SMs of another. Memory and caches are sha
 
 import sys
 import sysconfig
+from collections.abc import Mapping
 
 if sysconfig.get_config_var("Py_GIL_DISABLED"):
     raise ImportError(
@@ -57,7 +58,7 @@ from green_ctx_torch._native import (
     verify,
 )
 from green_ctx_torch._tuning import Job, tune, tuned
-from green_ctx_torch.sizing import sm_count
+from green_ctx_torch.sizing import floor, sm_count
 from green_ctx_torch.watching import Escape, Watch, watch
 
 __all__ = [
@@ -88,6 +89,7 @@ __all__ = [
     "audit",
     "dry_run",
     "fit",
+    "floor",
     "flashinfer",
     "green_contexts",
     "info",
@@ -102,6 +104,9 @@ __all__ = [
     "verify",
     "watch",
 ]
+
+for _mapping in (Partitions, Plan, PlanSet):
+    Mapping.register(_mapping)
 
 SUPPORTED: bool
 """As `torch.cuda.green_contexts.SUPPORTED`; see `green_contexts`."""

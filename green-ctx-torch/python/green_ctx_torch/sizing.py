@@ -24,7 +24,7 @@ from green_ctx_torch import _native
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["install", "sm_count", "uninstall"]
+__all__ = ["floor", "install", "sm_count", "uninstall"]
 
 
 def sm_count(stream: torch.cuda.Stream | None = None) -> int:
@@ -36,11 +36,7 @@ def sm_count(stream: torch.cuda.Stream | None = None) -> int:
     import torch
 
     if stream is not None:
-        if not hasattr(stream, "cuda_stream"):
-            raise TypeError(
-                "sm_count takes a torch.cuda.Stream, such as parts['decode'].stream, and not a "
-                f"{type(stream).__name__}"
-            )
+        _check_stream("sm_count", stream)
         with torch.cuda.stream(stream):
             return sm_count()
     device = torch.cuda.current_device()
@@ -48,6 +44,33 @@ def sm_count(stream: torch.cuda.Stream | None = None) -> int:
     _note_use()
     count = _native.current_sm_count(device)
     return _sms_of_device(device) if count is None else count
+
+
+def floor(stream: torch.cuda.Stream | None = None) -> int:
+    """How many SMs a stream's work is sure to have: the floor of its partition, or 0 outside of partitions.
+
+    The stream is torch's current one of the current device, or the given one. A floor is 0 for a share such as
+    `"..100"`, and equals `sm_count` for an exclusive partition.
+
+    Which of the two a persistent kernel sizes its grid by: `sm_count` where the partition is exclusive or its
+    neighbours are idle most of the time; `floor` where blocks must all run at once and neighbours are busy, since a
+    block that lands on a shared SM waits there for others' blocks. Plain grids need neither.
+    """
+    import torch
+
+    if stream is not None:
+        _check_stream("floor", stream)
+        with torch.cuda.stream(stream):
+            return floor()
+    return _native.current_floor(torch.cuda.current_device()) or 0
+
+
+def _check_stream(function: str, stream: object) -> None:
+    if not hasattr(stream, "cuda_stream"):
+        raise TypeError(
+            f"{function} takes a torch.cuda.Stream, such as parts['decode'].stream, and not a "
+            f"{type(stream).__name__}"
+        )
 
 
 class _State(threading.local):

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use crate::argument::Whole;
 use crate::fault::{Fault, unsigned};
 use crate::gil::{Held, blocking};
+use crate::report;
 use crate::torch;
 
 /// The partition that torch's work of this thread goes to now, by torch's current stream alone.
@@ -48,11 +49,19 @@ pub(crate) fn _partition_here(py: Python<'_>) -> PyResult<usize> {
 /// none.
 #[pyfunction]
 pub(crate) fn current_sm_count(py: Python<'_>, device: Whole) -> PyResult<Option<u32>> {
-    blocking(py, || {
-        let Ok(torch) = Torch::find() else { return Ok(None) };
-        let raw = torch.current_stream(unsigned("a device", device.0)?)?;
-        Ok(of_stream(raw)?.and_then(|context| Some(context.group()?.sm_count())))
-    })
+    blocking(py, || Ok(of_device(device)?.and_then(|context| Some(context.group()?.sm_count()))))
+}
+
+/// The floor, in SMs, of the partition that torch's current stream of a device is of; None for none.
+#[pyfunction]
+pub(crate) fn current_floor(py: Python<'_>, device: Whole) -> PyResult<Option<u32>> {
+    blocking(py, || Ok(of_device(device)?.as_ref().and_then(report::floor_of)))
+}
+
+/// The partition that torch's current stream of a device is of.
+fn of_device(device: Whole) -> Result<Option<Context>, Fault> {
+    let Ok(torch) = Torch::find() else { return Ok(None) };
+    of_stream(torch.current_stream(unsigned("a device", device.0)?)?)
 }
 
 /// A new stream of that partition, as a torch.cuda.ExternalStream; None for none.

@@ -74,7 +74,7 @@ impl Fault {
     }
 
     /// Whether the arguments are to blame, so that others can succeed at this moment.
-    fn is_value(&self) -> bool {
+    pub(crate) fn is_value(&self) -> bool {
         if let Some(error) = self.library() {
             return is_value(error);
         }

@@ -4,6 +4,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
+use crate::argument;
 use crate::graph::{self, RetargetedGraph};
 use crate::partition::Partition;
 
@@ -15,7 +16,7 @@ use crate::partition::Partition;
 ///
 /// It keeps the graphs, and the partitions' SMs: `forget` a partition before closing it. A copy is of the
 /// graph as it was: `forget_graph` after changing one, or before resetting it.
-#[pyclass(frozen, module = "green_ctx_torch")]
+#[pyclass(frozen, weakref, module = "green_ctx_torch")]
 pub(crate) struct GraphCache {
     /// From the addresses of a graph and of a context, which the copies keep alive, to
     /// [`RetargetedGraph`].
@@ -95,6 +96,10 @@ impl GraphCache {
 
     fn __len__(&self, py: Python<'_>) -> usize {
         self.known.bind(py).len()
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(argument::not_copied("a cache's graphs", "make another GraphCache"))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

@@ -14,7 +14,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::argument::Whole;
+use crate::argument::{self, Whole};
 use crate::fault::Fault;
 use crate::gil::{Held, blocking};
 use crate::kept::kept;
@@ -151,7 +151,7 @@ impl Live {
 ///
 /// `with partition:` makes its stream torch's current one, and changes no CUDA context: torch's default stream and
 /// other streams are the same inside of the block and outside.
-#[pyclass(frozen, module = "green_ctx_torch")]
+#[pyclass(frozen, weakref, module = "green_ctx_torch")]
 pub(crate) struct Partition {
     /// `None` once it is closed.
     open: ArcSwapOption<Open>,
@@ -193,6 +193,15 @@ impl Partition {
 
     pub(crate) fn end(&self) {
         self.open.store(None);
+    }
+
+    /// Whether this thread is inside of its block.
+    pub(crate) fn is_entered(&self) -> bool {
+        scope::is_entered(|context| self.context.is(context))
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.open.load().is_none()
     }
 
     fn with<R>(&self, ask: impl FnOnce(&Open) -> R) -> PyResult<R> {
@@ -251,14 +260,14 @@ impl Partition {
 
     /// The device's ordinal.
     #[getter]
-    fn device(&self) -> u32 {
+    pub(crate) fn device(&self) -> u32 {
         self.device
     }
 
     /// Whether it is closed.
     #[getter]
     fn closed(&self) -> bool {
-        self.open.load().is_none()
+        self.is_closed()
     }
 
     /// The partition's stream as a torch.cuda.ExternalStream, made when first asked for.
@@ -322,6 +331,10 @@ impl Partition {
         task::leave(py, self.device, self.raw_context, || {
             Ok(scope::leave_when_innermost(|entered| self.context.is(entered))?)
         })
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(argument::not_copied("partitions", "copy the share that it was made with"))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

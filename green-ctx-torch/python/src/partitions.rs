@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use green_ctx::{Device, SplitRequest, StreamOptions, context::Context, resource::Provision};
-use pyo3::exceptions::{PyKeyError, PyTypeError};
+use green_ctx::{
+    Device, Error, SplitRequest, StreamOptions, context::Context, resource::Provision,
+};
+use pyo3::exceptions::PyKeyError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyIterator, PyTuple};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyIterator, PyList, PyTuple, PyWeakrefMethods, PyWeakrefReference};
 
-use crate::argument::DeviceId;
+use crate::argument::{self, DeviceId};
 use crate::device::device;
 use crate::fault::Fault;
 use crate::gil::blocking;
@@ -17,8 +20,10 @@ use crate::report;
 use crate::request::{Keywords, Request};
 use crate::torch;
 
-/// Partitions by name, in the order in which they were asked for.
-#[pyclass(frozen, mapping, module = "green_ctx_torch")]
+/// Partitions by name, in the order of the request.
+///
+/// `with partition(...) as parts:` closes all of them at the end of the block; `with parts["decode"]:` enters one.
+#[pyclass(frozen, mapping, weakref, module = "green_ctx_torch")]
 pub(crate) struct Partitions {
     /// From names to [`Partition`].
     parts: Py<PyDict>,
@@ -47,7 +52,11 @@ impl Partitions {
 
 #[pymethods]
 impl Partitions {
-    fn __getitem__(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+    pub(crate) fn __getitem__(
+        &self,
+        py: Python<'_>,
+        name: &Bound<'_, PyAny>,
+    ) -> PyResult<Py<PyAny>> {
         match self.parts.bind(py).get_item(name)? {
             Some(part) => Ok(part.unbind()),
             None => {
@@ -58,36 +67,36 @@ impl Partitions {
         }
     }
 
-    fn __len__(&self, py: Python<'_>) -> usize {
+    pub(crate) fn __len__(&self, py: Python<'_>) -> usize {
         self.parts.bind(py).len()
     }
 
-    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+    pub(crate) fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
         self.parts.bind(py).try_iter()
     }
 
-    fn __contains__(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<bool> {
+    pub(crate) fn __contains__(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<bool> {
         self.parts.bind(py).contains(name)
     }
 
     /// The names.
-    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+    pub(crate) fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.parts.bind(py).call_method0("keys")
     }
 
     /// The partitions.
-    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+    pub(crate) fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.parts.bind(py).call_method0("values")
     }
 
     /// Names and partitions.
-    fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+    pub(crate) fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.parts.bind(py).call_method0("items")
     }
 
     /// The partition of a name, or a default where there is none.
     #[pyo3(signature = (key, /, default=None))]
-    fn get(
+    pub(crate) fn get(
         &self,
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
@@ -102,18 +111,22 @@ impl Partitions {
         torch::release_workspaces(py)
     }
 
-    fn __enter__(&self, py: Python<'_>) -> PyResult<()> {
-        let names = self.parts.bind(py).keys();
-        let first =
-            names.iter().next().map_or_else(|| "\"a\"".to_owned(), |name| format!("{name:?}"));
-        Err(PyTypeError::new_err(format!(
-            "partitions are entered one at a time, as in `with parts[{first}]:`; to close them all at the \
-             end of a block, write `with contextlib.closing(parts):`"
-        )))
+    fn __enter__(this: Bound<'_, Self>) -> Bound<'_, Self> {
+        this
     }
 
+    /// Closes each of them.
     #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, _exception: &Bound<'_, PyTuple>) {}
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(argument::not_copied(
+            "partitions",
+            "copy the division that partition() was called with",
+        ))
+    }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.parts)
@@ -149,13 +162,17 @@ impl Partitions {
 ///   from CUDA 13.4 on. `supplemental`: whether a larger domain gives more SMs than the driver counts for
 ///   each, from CUDA 13.5 on.
 ///
+/// With `replace`, the call first closes every partition that earlier calls of `partition` made on the device and
+/// that is still open, for notebooks whose cells run again. It closes nothing if the request is invalid or this thread
+/// is inside of one of them. Plan sets and GreenContexts stay open.
+///
 /// ValueError for what the device cannot give, RuntimeError where other partitions hold what is
 /// needed, the driver is too old or there is no usable driver. Nothing is created then.
 #[pyfunction]
-#[pyo3(signature = (division, device=DeviceId::Current, *, fine=false, coscheduled=None,
+#[pyo3(signature = (division, device=DeviceId::Current, *, replace=false, fine=false, coscheduled=None,
     preferred_coscheduled=None, backfill=None, locality_domain=None, supplemental=None, workqueue=None,
     priority=None),
-    text_signature = "(division, device=None, *, fine=False, coscheduled=None, \
+    text_signature = "(division, device=None, *, replace=False, fine=False, coscheduled=None, \
     preferred_coscheduled=None, backfill=None, locality_domain=None, supplemental=None, workqueue=None, \
     priority=None)")]
 #[allow(clippy::too_many_arguments, reason = "Python's keywords")]
@@ -163,6 +180,7 @@ pub(crate) fn partition(
     py: Python<'_>,
     division: &Bound<'_, PyAny>,
     device: DeviceId,
+    replace: bool,
     fine: bool,
     coscheduled: Option<&Bound<'_, PyAny>>,
     preferred_coscheduled: Option<&Bound<'_, PyAny>>,
@@ -184,8 +202,88 @@ pub(crate) fn partition(
     };
     let request = Request::read("partition", division, &keywords)?;
     let device = device.ordinal(py)?;
-    let living = blocking(py, move || make(device, &request))?;
-    Partitions::new(py, living)
+    let open = open_on(py, device)?;
+    if replace && !open.is_empty() {
+        check_replacement(py, device, &request, &open)?;
+        open.iter().for_each(|part| part.get().end());
+        torch::release_workspaces(py)?;
+    }
+    let names: Vec<_> = open.iter().map(|part| part.get().name().to_owned()).collect();
+    let living =
+        blocking(py, move || make(device, &request).map_err(|fault| say_how(fault, &names)))?;
+    let parts = Partitions::new(py, living)?;
+    let made = made(py)?;
+    for part in parts.each(py)? {
+        made.append(PyWeakrefReference::new(part.bind(py))?)?;
+    }
+    Ok(parts)
+}
+
+/// Weak references to the partitions that [`partition`] made.
+fn made(py: Python<'_>) -> PyResult<&Bound<'_, PyList>> {
+    static MADE: PyOnceLock<Py<PyList>> = PyOnceLock::new();
+    let made = MADE.get_or_try_init(py, || Ok::<_, PyErr>(PyList::empty(py).unbind()))?;
+    Ok(made.bind(py))
+}
+
+/// The partitions that [`partition`] made on a device and that are open.
+fn open_on(py: Python<'_>, device: i64) -> PyResult<Vec<Py<Partition>>> {
+    let made = made(py)?;
+    let (mut open, mut here) = (Vec::new(), Vec::new());
+    for weak in made.iter() {
+        let Some(part) = weak.cast::<PyWeakrefReference>()?.upgrade_as::<Partition>()? else {
+            continue;
+        };
+        if part.get().is_closed() {
+            continue;
+        }
+        if i64::from(part.get().device()) == device {
+            here.push(part.unbind());
+        }
+        open.push(weak);
+    }
+    // Those that are gone or closed are forgotten.
+    made.set_slice(0, made.len(), PyList::new(py, open)?.as_any())?;
+    Ok(here)
+}
+
+/// Refuses to close partitions for a request that no device can meet, or that this thread is inside of.
+fn check_replacement(
+    py: Python<'_>,
+    device: i64,
+    request: &Request,
+    open: &[Py<Partition>],
+) -> PyResult<()> {
+    if let Some(entered) = open.iter().find(|part| part.get().is_entered()) {
+        return Err(Fault::state(format!(
+            "this thread is inside of partition {}, which replace=True would close; leave its block first",
+            entered.get().name()
+        ))
+        .into());
+    }
+    blocking(py, move || {
+        let device = self::device(device)?;
+        request.workqueues(&device)?;
+        match device.resources().sm()?.dry_run(request.split()).map_err(Fault::from) {
+            Err(fault) if fault.is_value() => Err(fault),
+            // What others hold now may be free once the former partitions are closed.
+            _ => Ok(()),
+        }
+    })
+}
+
+/// Adds how to go on where partitions of an earlier call hold what is needed.
+fn say_how(fault: Fault, open: &[String]) -> Fault {
+    let is_shortage =
+        matches!(fault.library(), Some(Error::NotEnoughSms(_) | Error::CutInUse { .. }));
+    if !is_shortage || fault.is_value() || open.is_empty() {
+        return fault;
+    }
+    Fault::state(format!(
+        "{}; an earlier call of partition made {}, which are open: close them with close(), or pass replace=True",
+        fault.message(),
+        open.join(", ")
+    ))
 }
 
 /// Makes the partitions of a request in which each one's stream has a priority, in the order of the names.

@@ -9,10 +9,10 @@ use green_ctx::{
     plan::{PlanError, SwitchOptions},
     resource::Granularity,
 };
-use pyo3::exceptions::{PyOverflowError, PyTypeError};
+use pyo3::exceptions::{PyKeyError, PyOverflowError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyIterator, PyString, PyTuple};
 
 use crate::argument::{self, DeviceId, Whole, or_passed, unexpected};
 use crate::device::device;
@@ -22,12 +22,13 @@ use crate::gil::{Held, Signals, blocking};
 use crate::partition::{Live, Partition, Planned};
 use crate::partitions::Partitions;
 use crate::report;
+use crate::torch;
 
 /// The longest that a switch waits, a year: a deadline has to be a time that there is.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// A prepared division of a set: a name and partitions.
-#[pyclass(frozen, module = "green_ctx_torch")]
+/// A prepared division of a set: a name, and partitions by their names.
+#[pyclass(frozen, mapping, weakref, module = "green_ctx_torch")]
 pub(crate) struct Plan {
     name: String,
     /// `None` once its partitions are closed.
@@ -61,6 +62,55 @@ impl Plan {
         self.partitions.clone_ref(py)
     }
 
+    fn __getitem__(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        self.partitions.get().__getitem__(py, name)
+    }
+
+    fn __len__(&self, py: Python<'_>) -> usize {
+        self.partitions.get().__len__(py)
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        self.partitions.get().__iter__(py)
+    }
+
+    fn __contains__(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.partitions.get().__contains__(py, name)
+    }
+
+    /// The partitions' names.
+    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.partitions.get().keys(py)
+    }
+
+    /// The partitions.
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.partitions.get().values(py)
+    }
+
+    /// Names and partitions.
+    fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.partitions.get().items(py)
+    }
+
+    /// The partition of a name, or a default where there is none.
+    #[pyo3(signature = (key, /, default=None))]
+    fn get(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        default: Option<Py<PyAny>>,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        self.partitions.get().get(py, key, default)
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(argument::not_copied(
+            "a plan's partitions",
+            "copy the division that it was prepared from",
+        ))
+    }
+
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.partitions)
     }
@@ -81,8 +131,11 @@ impl Plan {
 /// The plans' contexts and streams are there from the start, so that a switch costs a few events. The
 /// first plan is the active one. The set takes all SMs of the device that are free, or `sm_count`.
 ///
+/// `plans["night"]` is a plan, whichever is active. `with PlanSet(...) as plans:` closes the set at the end of the
+/// block.
+///
 /// Errors are those of `partition`. Nothing is created then.
-#[pyclass(frozen, module = "green_ctx_torch")]
+#[pyclass(frozen, mapping, weakref, module = "green_ctx_torch")]
 pub(crate) struct PlanSet {
     /// `None` once it is closed.
     open: ArcSwapOption<Held<Arc<green_ctx::PlanSet>>>,
@@ -178,6 +231,26 @@ impl PlanSet {
         }
     }
 
+    /// The plans that are prepared.
+    fn prepared(&self, py: Python<'_>) -> PyResult<Held<Vec<Arc<green_ctx::Plan>>>> {
+        let set = self.set()?;
+        Ok(Held::new(py.detach(move || set.plans().to_vec())))
+    }
+
+    /// Their names.
+    fn names(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        Ok(self.prepared(py)?.iter().map(|plan| plan.name().to_owned()).collect())
+    }
+
+    /// The plan of a name.
+    fn find(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<Option<Py<Plan>>> {
+        let Ok(name) = name.cast::<PyString>() else { return Ok(None) };
+        let name = name.to_string_lossy();
+        let prepared = self.prepared(py)?;
+        let found = prepared.iter().find(|plan| plan.name() == name).cloned();
+        found.map(|plan| self.object(py, Prepared::of(plan))).transpose()
+    }
+
     /// The object for a plan: the one there is, so that its streams are the same every time.
     fn object(&self, py: Python<'_>, prepared: Prepared) -> PyResult<Py<Plan>> {
         let Prepared { plan, order } = prepared;
@@ -253,12 +326,7 @@ impl PlanSet {
     /// The names of the plans that are prepared.
     #[getter]
     fn plans<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let set = self.set()?;
-        let plans = py.detach(move || {
-            let names = |plan: &Arc<green_ctx::Plan>| plan.name().to_owned();
-            set.plans().iter().map(names).collect::<Vec<_>>()
-        });
-        PyTuple::new(py, plans)
+        PyTuple::new(py, self.names(py)?)
     }
 
     /// The plan that is active.
@@ -347,7 +415,7 @@ impl PlanSet {
             plan.cast::<Plan>()?.get().end(py)?;
         }
         plans.clear();
-        Ok(())
+        torch::release_workspaces(py)
     }
 
     /// Whether it is closed.
@@ -356,16 +424,75 @@ impl PlanSet {
         self.open.load().is_none()
     }
 
-    fn __enter__(&self) -> PyResult<()> {
-        Err(PyTypeError::new_err(
-            "a set of plans is not entered, a partition is, as in `with \
-             plans.active.partitions[\"decode\"]:`; to close the set at the end of a block, write `with \
-             contextlib.closing(plans):`",
-        ))
+    fn __getitem__(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<Py<Plan>> {
+        match self.find(py, name)? {
+            Some(plan) => Ok(plan),
+            None => {
+                let names = self.names(py)?.join(", ");
+                let reason = format!("there is no plan {}; there are {names}", name.str()?);
+                Err(PyKeyError::new_err(reason))
+            }
+        }
     }
 
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.names(py)?.len())
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        self.keys(py)?.try_iter()
+    }
+
+    fn __contains__(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let Ok(name) = name.cast::<PyString>() else { return Ok(false) };
+        let name = name.to_string_lossy();
+        Ok(self.names(py)?.iter().any(|known| *known == name))
+    }
+
+    /// The plans' names.
+    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        self.plans(py)
+    }
+
+    /// The plans.
+    fn values(&self, py: Python<'_>) -> PyResult<Vec<Py<Plan>>> {
+        Ok(self.items(py)?.into_iter().map(|(_, plan)| plan).collect())
+    }
+
+    /// Names and plans.
+    fn items(&self, py: Python<'_>) -> PyResult<Vec<(String, Py<Plan>)>> {
+        let plans = self
+            .prepared(py)?
+            .into_inner()
+            .into_iter()
+            .map(|plan| Ok((plan.name().to_owned(), self.object(py, Prepared::of(plan))?)));
+        plans.collect()
+    }
+
+    /// The plan of a name, or a default where there is none.
+    #[pyo3(signature = (key, /, default=None))]
+    fn get(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        default: Option<Py<PyAny>>,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        Ok(self.find(py, key)?.map(Py::into_any).or(default))
+    }
+
+    fn __enter__(this: Bound<'_, Self>) -> Bound<'_, Self> {
+        this
+    }
+
+    /// Closes the set.
     #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, _exception: &Bound<'_, PyTuple>) {}
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(argument::not_copied("sets of plans", "copy the plans that PlanSet() was called with"))
+    }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.plans)

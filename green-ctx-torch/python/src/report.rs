@@ -91,6 +91,17 @@ pub(crate) fn names_on(device: &Device) -> BTreeSet<String> {
     here.map(|(_, name)| name.to_owned()).collect()
 }
 
+/// The SMs that no other partition may use beside a context. Plans share contexts, so the active plan's partition of a
+/// context comes before the request that the context was made for.
+pub(crate) fn floor_of(context: &Context) -> Option<u32> {
+    let sets = known().sets;
+    let planned = sets.iter().find_map(|set| {
+        let active = set.active();
+        active.partitions().iter().find(|part| part.context() == context).map(|part| part.floor())
+    });
+    planned.or_else(|| context.group().map(SmGroup::floor))
+}
+
 /// What is verified: a context, and what its report says. Ends without the GIL.
 struct Subject {
     context: Context,

@@ -314,15 +314,6 @@ def _(part):
     return work
 
 
-@case("CUTLASS through torch.compile")
-def _(part):
-    a = bf16(2048, 2048)
-    compiled = torch.compile(
-        lambda a: torch.relu(a @ a), options={"max_autotune": True, "max_autotune_gemm_backends": "CUTLASS,ATEN"}
-    )
-    return lambda: compiled(a)
-
-
 @case("JAX")
 def _(part):
     import jax
