@@ -11,7 +11,7 @@ What runs in one partition never takes SMs of another. Memory and caches are sha
 
 import sys
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Mapping as _Mapping
 
 if sysconfig.get_config_var("Py_GIL_DISABLED"):
     raise ImportError(
@@ -105,8 +105,8 @@ __all__ = [
     "watch",
 ]
 
-for _mapping in (Partitions, Plan, PlanSet):
-    Mapping.register(_mapping)
+for _class in (Partitions, Plan, PlanSet):
+    _Mapping.register(_class)
 
 SUPPORTED: bool
 """As `torch.cuda.green_contexts.SUPPORTED`; see `green_contexts`."""

@@ -22,7 +22,6 @@ def note_graph(graph: Any) -> None:
 def release() -> None:
     """Frees all workspaces, unless a captured graph may use one."""
     torch: Any = sys.modules.get("torch")
-    cuda = getattr(torch, "cuda", None)
     clear = getattr(getattr(torch, "_C", None), "_cuda_clearCublasWorkspaces", None)
-    if clear is not None and cuda.is_initialized() and not _graphs:
+    if clear is not None and torch.cuda.is_initialized() and not _graphs:
         clear()
