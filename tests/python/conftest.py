@@ -22,8 +22,10 @@ if "GREEN_CTX_SIM" not in os.environ:
 
 
 def pytest_configure(config):
-    """What test_green_contexts.py tests, and others only meet."""
+    """What test_green_contexts.py and test_captures.py test, and others only meet."""
     config.addinivalue_line("filterwarnings", "ignore:GreenContext.set_context:FutureWarning")
+    # Most stand-ins have no graphs.
+    config.addinivalue_line("filterwarnings", "ignore:torch .* is not what:RuntimeWarning")
 
 
 @pytest.fixture(autouse=True)

@@ -21,15 +21,34 @@ class Stream:
         self.device = device
 
 
+class CUDAGraph:
+    """torch.cuda.CUDAGraph, of which nothing is captured."""
+
+    def capture_begin(self, pool=None, capture_error_mode="global"):
+        raise NotImplementedError
+
+    def capture_end(self):
+        raise NotImplementedError
+
+    def replay(self):
+        raise NotImplementedError
+
+
 class Torch(types.SimpleNamespace):
     """The module torch, of a version that has what is needed."""
 
     def __init__(self):
         cuda = types.SimpleNamespace(
-            ExternalStream=Stream, current_device=lambda: 0, is_initialized=lambda: True
+            ExternalStream=Stream,
+            current_device=lambda: 0,
+            graphs=types.SimpleNamespace(CUDAGraph=CUDAGraph),
+            is_initialized=lambda: True,
         )
+        compiler = types.SimpleNamespace(is_exporting=lambda: False)
         version = types.SimpleNamespace(cuda="13.0")
-        super().__init__(cuda=cuda, version=version, __version__="2.11.0+cu130")
+        super().__init__(
+            compiler=compiler, cuda=cuda, version=version, __version__="2.11.0+cu130"
+        )
         libtorch.load()
 
     @staticmethod

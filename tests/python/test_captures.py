@@ -1,11 +1,13 @@
 """Captures of torch, which uses a stream of its own for them, run where the thread is."""
 
+import contextlib
 import ctypes
 import sys
 import types
 from contextlib import closing
 
 import driver
+import libtorch
 import pytest
 from dropins import torch as torch_  # noqa: F401
 from green_ctx_torch import _captures, info, partition
@@ -23,6 +25,24 @@ def new_stream():
     stream = ctypes.c_void_p()
     driver.call("cuStreamCreate", ctypes.byref(stream), 1)
     return stream.value
+
+
+class Current:
+    """torch's current stream, which compares by what it stands for."""
+
+    waited = []
+
+    def __init__(self, raw):
+        self.cuda_stream = raw
+
+    def __eq__(self, other):
+        return self.cuda_stream == other.cuda_stream
+
+    def __hash__(self):
+        return self.cuda_stream
+
+    def synchronize(self):
+        Current.waited.append(self.cuda_stream)
 
 
 @pytest.fixture
@@ -48,6 +68,8 @@ def torch(torch_):
             self.replays += 1
 
     torch_.cuda.CUDAGraph = CUDAGraph
+    torch_.cuda.graphs = types.SimpleNamespace(CUDAGraph=CUDAGraph)
+    torch_.cuda.current_stream = lambda device=None: Current(torch_.current())
     _captures.install()
     # Initialises the driver.
     info()
@@ -135,28 +157,62 @@ class Manager:
     """torch._inductor.cudagraph_trees.CUDAGraphTreeManager: what is wrapped of it."""
 
     def __init__(self, device_index):
-        self.device_index, self.stream, self.ran, self.calls = device_index, None, [], []
+        self.device_index, self.stream, self.graph = device_index, None, object()
         self.ids_to_funcs, self.id_to_mode = {}, {}
-        self.has_live_outputs = False
+        self.ids_to_stack_traces, self.id_to_compile_id = {}, {}
+        self.has_live_user_visible_output_cloning = False
+
+    @property
+    def ran(self):
+        return RAN.get(self, [])
+
+    @property
+    def calls(self):
+        return CALLS.get(self, [])
 
     def run(self, new_inputs, function_id):
         return self._run(new_inputs, function_id)
 
     def _run(self, new_inputs, function_id):
-        self.ran.append(function_id)
-        return self, self.ids_to_funcs[function_id]
+        assert self.graph is not None, "Running CUDAGraph after shutdown"
+        RAN.setdefault(self, []).append(function_id)
+        function = self.ids_to_funcs[function_id]
+        return self, function() if callable(function) else function
+
+    def live_cudagraph_pool_storages_in_curr_execution(self):
+        return LIVE.get(self, [])
 
     def set_to_running_backward(self):
-        self.calls.append("backward")
+        CALLS.setdefault(self, []).append("backward")
 
     def shutdown(self):
-        self.calls.append("shutdown")
+        self.graph = None
+        CALLS.setdefault(self, []).append("shutdown")
 
 
-def test_each_partition_has_graphs_of_its_own_of_what_is_compiled(torch, monkeypatch):
-    first = Manager(0)
-    trees = types.SimpleNamespace(CUDAGraphTreeManager=Manager, get_manager=lambda *_: first)
+# What managers did, and the outputs that are held: not attributes, of which torch's have no others.
+RAN, CALLS, LIVE = {}, {}, {}
+
+
+@pytest.fixture
+def trees(torch, monkeypatch):
+    """torch._inductor.cudagraph_trees, with the manager of a device."""
+    manager = type("Manager", (Manager,), dict(vars(Manager)))
+    first = manager(0)
+    trees = types.SimpleNamespace(
+        CUDAGraphTreeManager=manager,
+        get_manager=lambda device_index=None, create_if_none_exists=True: first,
+        first=first,
+    )
     monkeypatch.setitem(sys.modules, "torch._inductor.cudagraph_trees", trees)
+    yield trees
+    for done in (RAN, CALLS, LIVE):
+        done.clear()
+    Current.waited.clear()
+
+
+def test_each_partition_has_graphs_of_its_own_of_what_is_compiled(torch, trees):
+    first = trees.first
     _captures.install()
     with closing(partition({"a": 8, "b": 16})) as parts:
         a, b = parts.values()
@@ -171,13 +227,218 @@ def test_each_partition_has_graphs_of_its_own_of_what_is_compiled(torch, monkeyp
             other, _ = first.run([], 1)
             assert other not in (first, peer)
         # Functions, and what is said of their outputs, that came later.
-        first.ids_to_funcs[2], first.has_live_outputs = "two", True
+        first.ids_to_funcs[2], first.has_live_user_visible_output_cloning = "two", True
         # By torch's current stream too, as on the threads of backward.
         torch.make_current(a.raw_stream)
-        assert first.run([], 2) == (peer, "two") and peer.has_live_outputs
+        assert first.run([], 2) == (peer, "two")
+        assert peer.has_live_user_visible_output_cloning
         torch.make_current(0)
         assert first.run([], 1)[0] is first and trees.get_manager(0) is first
         assert (first.ran, peer.ran, other.ran) == ([1, 1], [1, 2], [1])
         first.set_to_running_backward()
         first.shutdown()
         assert peer.calls == other.calls == first.calls == ["backward", "shutdown"]
+
+
+def all_sms():
+    """Takes all SMs, which fails while a partition has some."""
+    with closing(partition({"all": 132})):
+        pass
+
+
+def test_a_closed_partition_gives_up_the_graphs_of_what_is_compiled(torch, trees):
+    _captures.install()
+    first = trees.first
+    first.ids_to_funcs[1] = "one"
+    parts = partition({"a": 8, "b": 16})
+    a, b = parts.values()
+    with a:
+        closed, _ = first.run([], 1)
+    with b:
+        other, _ = first.run([], 1)
+    raw_stream = a.raw_stream
+    a.close()
+    assert closed.calls == ["shutdown"] and other.calls == first.calls == []
+    # torch may unmap a graph's memory while the graph runs.
+    assert Current.waited == [raw_stream]
+    with b:
+        assert first.run([], 1)[0] is other
+    # Nobody closes it.
+    del parts, a, b
+    assert other.calls == ["shutdown"]
+    all_sms()
+
+
+def test_graphs_stay_while_they_run_and_while_outputs_are_held(torch, trees):
+    _captures.install()
+    first = trees.first
+    a = partition({"a": 8})["a"]
+    first.ids_to_funcs[1] = lambda: (a.close(), list(CALLS))[1]
+    with a:
+        peer, shut_down = first.run([], 1)
+        assert shut_down == [] and peer.calls == ["shutdown"]
+    b = partition({"b": 8})["b"]
+    first.ids_to_funcs[2] = "two"
+    with b:
+        held, _ = first.run([], 2)
+    LIVE[held] = ["output"]
+    b.close()
+    # The SMs are free; the memory of what is held is not.
+    assert held.calls == []
+    all_sms()
+    LIVE.clear()
+    c = partition({"c": 8})["c"]
+    with c:
+        first.run([], 2)
+    assert held.calls == ["shutdown"]
+    c.close()
+
+
+
+class Hooked:
+    """torch.cuda.CUDAGraph from 2.14 on: hooks, and two steps at the end."""
+
+    hooks = []
+
+    def __init__(self):
+        self.raw, self.replays, self.own_hooks = ctypes.c_void_p(), 0, []
+
+    def capture_begin(self, pool=None, capture_error_mode="global", check_input_liveness=False):
+        self.stream = libtorch.current()
+        driver.call("cuStreamBeginCapture_v2", ctypes.c_void_p(self.stream), 0)
+        for hook in Hooked.hooks:
+            with contextlib.suppress(Exception):
+                hook(self)
+        for hook in self.own_hooks:
+            hook(self)
+
+    def capture_end_pre(self):
+        assert libtorch.current() == self.stream, "ends where it began"
+        stream = ctypes.c_void_p(self.stream)
+        driver.call("cuStreamEndCapture", stream, ctypes.byref(self.raw))
+        driver.destroy_graph(self.raw.value)
+
+    def capture_end(self):
+        self.capture_end_pre()
+
+    def replay(self):
+        self.replays += 1
+
+
+@pytest.fixture
+def hooked(torch, monkeypatch):
+    """torch with the graphs of 2.14."""
+    graph = type("CUDAGraph", (), dict(vars(Hooked)))
+    monkeypatch.setattr(Hooked, "hooks", [])
+    graphs = types.SimpleNamespace(
+        CUDAGraph=graph, register_graph_capture_start_hook=lambda fn: Hooked.hooks.append(fn)
+    )
+    monkeypatch.setattr(torch.cuda, "graphs", graphs)
+    _captures.install()
+    return graph
+
+
+def test_hooks_of_a_capture_run_in_the_partition(torch, hooked):
+    side, graph, seen = new_stream(), hooked(), []
+    graph.own_hooks.append(lambda _: seen.append(context_of(torch.current())))
+    with closing(partition({"a": 8})) as parts:
+        a = parts["a"]
+        with a:
+            assert capture(torch, graph, side) == a.raw_context
+            assert seen == [a.raw_context] and torch.current() == a.raw_stream
+            graph.replay()
+        graph.replay()
+    assert graph.replays == 2
+
+
+def test_a_capture_that_fails_to_begin_leaves_the_partition(torch, hooked):
+    side, graph = new_stream(), hooked()
+
+    def fails(_):
+        raise ZeroDivisionError
+
+    graph.own_hooks.append(fails)
+    with closing(partition({"a": 8})) as parts, parts["a"]:
+        before = torch.current()
+        torch.make_current(side)
+        with pytest.raises(ZeroDivisionError):
+            graph.capture_begin()
+        # torch leaves the capture open, on the stream that it began on.
+        assert torch.current() == side
+        graph.capture_end()
+        # `torch.cuda.graph` ends by this one what fails after the beginning.
+        graph.own_hooks.clear()
+        graph.capture_begin()
+        assert torch.current() != side
+        graph.capture_end_pre()
+        assert torch.current() == side
+        torch.make_current(before)
+
+
+def test_an_error_of_a_hook_that_torch_ignores_is_raised(torch, hooked, monkeypatch):
+    side, graph = new_stream(), hooked()
+
+    def fails():
+        raise RuntimeError("no stream")
+
+    with closing(partition({"a": 8})) as parts, parts["a"]:
+        before = torch.current()
+        monkeypatch.setattr(_captures._native, "_capture_begins", fails)
+        torch.make_current(side)
+        with pytest.raises(RuntimeError, match="no stream"):
+            graph.capture_begin()
+        assert graph.raw.value, "the capture has ended"
+        torch.make_current(before)
+
+
+def test_a_torch_that_does_not_fit_is_refused_in_partitions(torch, monkeypatch):
+    side = new_stream()
+
+    class CUDAGraph:
+        def capture_begin(self, pool, other):
+            return "began"
+
+        def capture_end(self):
+            pass
+
+    torch.__version__ = "2.99.0"
+    monkeypatch.setattr(torch.cuda, "graphs", types.SimpleNamespace(CUDAGraph=CUDAGraph))
+    expected = (
+        r"torch 2\.99\.0 .*capture_begin takes \(self, pool, other\) where \(self, pool, "
+        r"capture_error_mode\) is expected; .*CUDAGraph\.replay is absent\. Work of CUDA graphs"
+    )
+    with pytest.warns(RuntimeWarning, match=expected):
+        _captures.install()
+    graph = CUDAGraph()
+    assert graph.capture_begin(None, None) == "began"
+    with closing(partition({"a": 8})) as parts, parts["a"]:
+        with pytest.raises(RuntimeError, match=expected):
+            graph.capture_begin(None, None)
+    # Once.
+    _captures.install()
+
+
+def test_compiled_functions_that_do_not_fit_are_refused_in_partitions(torch, trees):
+    first = trees.first
+    del trees.get_manager
+    first.ids_to_funcs[1] = "one"
+    with pytest.warns(RuntimeWarning, match="get_manager is absent.*max-autotune-no-cudagraphs"):
+        _captures.install()
+    assert first.run([], 1) == (first, "one")
+    with closing(partition({"a": 8})) as parts, parts["a"]:
+        with pytest.raises(RuntimeError, match="get_manager is absent.*would leave the partition"):
+            first.run([], 1)
+
+
+def test_state_of_a_manager_that_is_not_known_is_a_warning(torch, trees):
+    _captures.install()
+    first = trees.first
+    first.ids_to_funcs[1], first.new_state = "one", {}
+    with closing(partition({"a": 8})) as parts, parts["a"]:
+        with pytest.warns(RuntimeWarning, match="has state that is not known: new_state"):
+            first.run([], 1)
+    del first.id_to_mode
+    with closing(partition({"b": 8})) as parts, parts["b"]:
+        with pytest.raises(RuntimeError, match="has no id_to_mode.*would leave the partition"):
+            first.run([], 1)
+    first.id_to_mode = {}

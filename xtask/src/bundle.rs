@@ -40,6 +40,7 @@ const SCRIPTS: &[&str] = &[
     "tests/python/gpu/stamped.py",
     "tests/python/gpu/workloads.py",
     "tests/python/gpu/persistent.py",
+    "tests/python/gpu/compiling.py",
     "tests/python/gpu/distributed.py",
     "tests/python/gpu/tuning_ranks.py",
     "tests/python/gpu/oracle_jobs.py",

@@ -1,4 +1,4 @@
-"""Has torch capture and replay graphs in the partition that a thread is in.
+"""Makes torch capture and replay graphs in the partition that a thread is in.
 
 `torch.cuda.graph` captures on a stream of torch's own, and so does what `torch.compile` does with
 `mode="reduce-overhead"`: both would run on all SMs, whatever partition the thread is in. Installed when
@@ -7,49 +7,92 @@ torch first gets a stream of a partition.
 
 from __future__ import annotations
 
-import sys
+import functools
+import weakref
 from typing import Any
 
-from green_ctx_torch import _native, _workspaces
+from green_ctx_torch import _native, _seams, _workspaces
 
 _HOME = "_green_ctx_torch_home"
 _ENTERED = "_green_ctx_torch_entered"
+_PEERS = "_green_ctx_torch_peers"
+_RUNS = "_green_ctx_torch_runs"
+_STREAMS = "_green_ctx_torch_streams"
+
+_WITHOUT_TREES = (
+    "Work of functions that are compiled with CUDA graphs would leave the partition; compile what runs in "
+    'partitions with mode="max-autotune-no-cudagraphs" or "default".'
+)
+
+_managers: dict[int, Any] = {}
+"""Weak references to the managers that have peers, by their ids."""
+
+_closed: list[Any] = []
+"""Peers of closed partitions that are still running, or whose outputs are still held."""
 
 
 def install() -> None:
     """Wraps `torch.cuda.CUDAGraph`'s methods, and inductor's manager of graphs where it is imported."""
-    torch: Any = sys.modules.get("torch")
-    graph: Any = getattr(getattr(torch, "cuda", None), "CUDAGraph", None)
-    if hasattr(graph, "capture_begin") and not hasattr(graph, _HOME):
+    graph = _seams.CUDA_GRAPH.find()
+    if not hasattr(graph, _HOME):
         _wrap_graph(graph)
     _wrap_trees()
 
 
 def _wrap_graph(graph: Any) -> None:
-    begin, end, replay = graph.capture_begin, graph.capture_end, graph.replay
+    lacking = _seams.misfit(
+        _seams.problems(_seams.GRAPHS),
+        "Work of CUDA graphs that are captured in a partition would run on all SMs; capture and replay "
+        "graphs outside of partitions.",
+    )
+    if lacking is not None:
+        _seams.warn(lacking)
+        _refuse(graph, ("capture_begin", "replay"), lacking)
+        return
+    # Of graphs that were captured before.
+    setattr(graph, _HOME, None)
+    begin, replay = graph.capture_begin, graph.replay
+    # From torch 2.14 on, `capture_end` calls the other one, which `torch.cuda.graph` also calls by itself
+    # where a capture fails to begin.
+    end = _seams.CAPTURE_END_PRE.find() or graph.capture_end
+
+    def enter(self: Any) -> None:
+        home, entered = _native._capture_begins()
+        setattr(self, _HOME, home)
+        setattr(self, _ENTERED, entered)
+
+    def leave(self: Any) -> None:
+        if getattr(self, _ENTERED, False):
+            setattr(self, _ENTERED, False)
+            _native._capture_ends(getattr(self, _HOME))
 
     def capture_begin(self: Any, *arguments: Any, **named: Any) -> None:
         _workspaces.note_graph(self)
-        begin(self, *arguments, **named)
+        setattr(self, _HOME, None)
         try:
-            home, entered = _native._capture_begins()
+            begin(self, *arguments, **named)
+            # Older versions of torch run no hook, and newer ones ignore its errors.
+            if getattr(self, _HOME) is None:
+                try:
+                    enter(self)
+                except BaseException:
+                    end(self)
+                    raise
         except BaseException:
-            end(self)
+            leave(self)
             raise
-        setattr(self, _HOME, home)
-        setattr(self, _ENTERED, entered)
         # It may have been imported since.
         _wrap_trees()
 
     def capture_end(self: Any) -> None:
+        # Before the capture ends: torch ends it on the stream that it began on. The public hooks run after.
         try:
-            if getattr(self, _ENTERED, False):
-                setattr(self, _ENTERED, False)
-                _native._capture_ends(getattr(self, _HOME))
+            leave(self)
         finally:
             end(self)
 
     def replay_(self: Any) -> None:
+        # Not a public hook, whose errors torch ignores.
         here = _native._partition_here()
         if here and getattr(self, _HOME) != here:
             raise RuntimeError(
@@ -59,27 +102,58 @@ def _wrap_graph(graph: Any) -> None:
             )
         replay(self)
 
-    # Of graphs that were captured before.
-    setattr(graph, _HOME, None)
+    register = _seams.CAPTURE_START_HOOK.find()
+    if register is not None:
+        # A graph's own hooks run after it, so that their work is in the partition too.
+        register(enter)
     for wrapper, original in ((capture_begin, begin), (capture_end, end), (replay_, replay)):
-        wrapper.__name__, wrapper.__doc__ = original.__name__, original.__doc__
-        setattr(graph, original.__name__, wrapper)
+        _set(graph, wrapper, original)
+
+
+def _set(owner: Any, wrapper: Any, original: Any) -> None:
+    wrapper.__name__, wrapper.__doc__ = original.__name__, original.__doc__
+    setattr(owner, original.__name__, wrapper)
+
+
+def _refuse(owner: Any, names: tuple[str, ...], message: str) -> None:
+    """Makes methods raise an error in partitions, where what they do would not stay inside."""
+
+    def refusing(original: Any) -> Any:
+        def refused(self: Any, *arguments: Any, **named: Any) -> Any:
+            if _native._partition_here():
+                raise RuntimeError(message)
+            return original(self, *arguments, **named)
+
+        return refused
+
+    for name in names:
+        if hasattr(owner, name):
+            original = getattr(owner, name)
+            _set(owner, refusing(original), original)
+    if owner is not None:
+        setattr(owner, _HOME, None)
 
 
 def _wrap_trees() -> None:
     """Gives each partition graphs of its own of what `torch.compile` made: inductor has one manager of
     them a device, which warms up, captures and replays on one stream."""
-    trees: Any = sys.modules.get("torch._inductor.cudagraph_trees")
-    manager = getattr(trees, "CUDAGraphTreeManager", None)
+    manager = _seams.TREE_MANAGER.find()
     if manager is None or hasattr(manager, _HOME):
         return
-    run, get = manager._run, trees.get_manager
+    lacking = _seams.misfit(_seams.problems(_seams.TREES), _WITHOUT_TREES)
+    if lacking is not None:
+        _seams.warn(lacking)
+        _refuse(manager, ("_run",), lacking)
+        return
+    # The managers that inductor makes are for work in no partition.
+    setattr(manager, _HOME, 0)
+    run, get = manager._run, _seams.GET_MANAGER.find()
 
     def _run(self: Any, new_inputs: Any, function_id: Any) -> Any:
         here = _native._partition_here()
         if here == getattr(self, _HOME):
             return run(self, new_inputs, function_id)
-        return _peer(self, here).run(new_inputs, function_id)
+        return _run_in(self, here, new_inputs, function_id)
 
     def get_manager(*arguments: Any, **named: Any) -> Any:
         found = get(*arguments, **named)
@@ -87,51 +161,123 @@ def _wrap_trees() -> None:
         here = _native._partition_here() if found is not None else 0
         return _peers(found).get(here, found) if here else found
 
-    def on_all(name: str) -> None:
-        original = getattr(manager, name, None)
+    def on_all(seam: _seams.Seam) -> None:
+        original = seam.find()
         if original is None:
-            # Of other versions of torch.
             return
 
         def call(self: Any, *arguments: Any, **named: Any) -> None:
             for peer in list(_peers(self).values()):
                 original(peer, *arguments, **named)
             original(self, *arguments, **named)
-            if name == "shutdown":
+            if seam is _seams.TREE_SHUTDOWN:
                 _peers(self).clear()
 
-        call.__name__, call.__doc__ = name, original.__doc__
-        setattr(manager, name, call)
+        _set(manager, call, original)
 
-    # The managers that inductor makes are for work in no partition.
-    setattr(manager, _HOME, 0)
     manager._run = _run
-    trees.get_manager = get_manager
-    for name in ("set_to_running_backward", "shutdown", "mark_warmup_incomplete"):
-        on_all(name)
+    _seams.GET_MANAGER.owner().get_manager = get_manager
+    for seam in (_seams.TREE_BACKWARD, _seams.TREE_SHUTDOWN, _seams.TREE_WARMUP):
+        on_all(seam)
 
 
 def _peers(manager: Any) -> dict[int, Any]:
     """The managers of partitions, by their contexts' handles, beside one of inductor's."""
-    peers: dict[int, Any] = vars(manager).setdefault("_green_ctx_torch_peers", {})
+    peers: dict[int, Any] = vars(manager).setdefault(_PEERS, {})
     return peers
+
+
+def _run_in(manager: Any, here: int, new_inputs: Any, function_id: Any) -> Any:
+    """Runs a compiled function in a partition."""
+    while True:
+        peer = _peer(manager, here)
+        # Another thread may close the partition at any time. While it runs, the peer stays.
+        getattr(peer, _RUNS).append(None)
+        if _peers(manager).get(here) is peer:
+            break
+        getattr(peer, _RUNS).pop()
+    try:
+        return peer.run(new_inputs, function_id)
+    finally:
+        getattr(peer, _STREAMS).add(_seams.CURRENT_STREAM.find()())
+        getattr(peer, _RUNS).pop()
+        _shut_down()
 
 
 def _peer(manager: Any, here: int) -> Any:
     """The manager of a partition that runs the same functions."""
     peers = _peers(manager)
     if here not in peers:
+        _check_state(manager)
         peer = type(manager)(manager.device_index)
         setattr(peer, _HOME, here)
+        setattr(peer, _RUNS, [])
+        setattr(peer, _STREAMS, set())
         peer.stream = _native._stream_here()
         # The functions, and what is known of them, by their ids; later ones too.
         for name, value in vars(manager).items():
             if name.startswith("id") and isinstance(value, dict):
                 setattr(peer, name, value)
         peers[here] = peer
+        key = id(manager)
+        _managers[key] = weakref.ref(manager, lambda _: _managers.pop(key, None))
     peer = peers[here]
     # What functions that were added since say of their outputs.
     for name, value in vars(manager).items():
         if name.startswith("has_") and isinstance(value, bool):
             setattr(peer, name, value)
     return peer
+
+
+def _check_state(manager: Any) -> None:
+    """That a peer gets all that it needs. What is not known may be missing in it."""
+    has = [name for name in vars(manager) if not name.startswith("_green_ctx_torch")]
+    lacking = _seams.misfit([_seams.TREE_MANAGER.lacks(has)], _WITHOUT_TREES)
+    if lacking is not None:
+        raise RuntimeError(lacking)
+    _seams.warn(
+        _seams.misfit(
+            [_seams.TREE_MANAGER.surprises(has)],
+            "Functions that are compiled with CUDA graphs keep this state apart in each partition; if they "
+            'misbehave there, compile them with mode="max-autotune-no-cudagraphs".',
+        )
+    )
+
+
+def close(context: int) -> None:
+    """Gives up the compiled functions' graphs of a partition that is closed.
+
+    They keep its SMs and their memory otherwise. Where the context has another open partition, its next
+    call of a function captures again.
+    """
+    for reference in list(_managers.values()):
+        manager = reference()
+        peer = _peers(manager).pop(context, None) if manager is not None else None
+        if peer is not None:
+            _closed.append(peer)
+    _shut_down()
+
+
+def _shut_down() -> None:
+    """Ends the peers of closed partitions that are done, once nobody holds what they returned."""
+    for peer in list(_closed):
+        if getattr(peer, _RUNS):
+            continue
+        # The SMs are free whether or not outputs are held: their memory is the device's.
+        vars(peer.stream).pop("_green_ctx_owner", None)
+        if peer.live_cudagraph_pool_storages_in_curr_execution():
+            continue
+        try:
+            _closed.remove(peer)
+        except ValueError:
+            # Another thread ends it.
+            continue
+        # Waiting would invalidate a graph that another thread captures.
+        _native._relaxed(functools.partial(_end, peer))
+
+
+def _end(peer: Any) -> None:
+    # torch may unmap the memory of a graph that still runs.
+    for stream in getattr(peer, _STREAMS):
+        stream.synchronize()
+    peer.shutdown()

@@ -11,6 +11,8 @@ import sys
 import weakref
 from typing import Any
 
+from green_ctx_torch import _seams
+
 _graphs: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -22,6 +24,11 @@ def note_graph(graph: Any) -> None:
 def release() -> None:
     """Frees all workspaces, unless a captured graph may use one."""
     torch: Any = sys.modules.get("torch")
-    clear = getattr(getattr(torch, "_C", None), "_cuda_clearCublasWorkspaces", None)
-    if clear is not None and torch.cuda.is_initialized() and not _graphs:
-        clear()
+    if torch is None or _graphs or not torch.cuda.is_initialized():
+        return
+    clear = _seams.CLEAR_WORKSPACES.find()
+    if clear is None:
+        lacking = f"{_seams.CLEAR_WORKSPACES} is absent"
+        _seams.warn(_seams.misfit([lacking], "cuBLAS's workspaces of closed partitions stay."))
+        return
+    clear()

@@ -14,12 +14,13 @@ its persistent templates by. `uninstall` undoes it.
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from green_ctx_torch import _native
+from green_ctx_torch import _native, _seams
 
 if TYPE_CHECKING:
     import torch
@@ -88,7 +89,7 @@ _lock = threading.Lock()
 _undo: list[Callable[[], None]] = []
 _installed = False
 
-_FOLLOWERS = ("torch._dynamo.variables.", "torch._inductor.kernel.flex.")
+_FOLLOWERS = _seams.FOLLOWING_MODULES
 """Modules of torch to which `torch.cuda.get_device_properties` reports the partition's SMs.
 
 The first calls it for the code that is compiled, the second splits its grid by it. Torch's other
@@ -112,10 +113,22 @@ def install() -> None:
 
     Call it before anything is compiled: code from before has no count to be told apart by. Needs
     torch; torch.compile's modules are imported. Calling it again does nothing.
+
+    RuntimeWarning where this version of torch does not fit; nothing is replaced then.
     """
     global _installed
     with _lock:
         if _installed:
+            return
+        for seam in _seams.SIZES:
+            seam.import_module()
+        lacking = _seams.misfit(
+            _seams.problems(_seams.SIZES),
+            "Nothing is replaced: in a partition, torch's and Triton's own functions go on to report all "
+            "SMs of the device. Pass green_ctx_torch.sm_count() to kernels that can take it.",
+        )
+        if lacking is not None:
+            _seams.warn(lacking)
             return
         try:
             _replace_properties()
@@ -166,15 +179,14 @@ def _sms_of_device(device: int) -> int:
     import torch
 
     # Below what `install` replaces.
-    torch.cuda.init()
-    count: int = torch.cuda._get_device_properties(device).multi_processor_count
+    original = inspect.unwrap(torch.cuda.get_device_properties)
+    count: int = original(device).multi_processor_count
     return count
 
 
 def _note_use() -> None:
     """Notes for the compilation that this thread is in, if any, that it depends on the count."""
-    guards = sys.modules.get("torch._guards")
-    if _installed and guards is not None and guards.CompileContext.try_get() is not None:
+    if _installed and _seams.COMPILATION.find()() is not None:
         _state.used = True
 
 
@@ -195,10 +207,8 @@ class _Properties:
 
 
 def _replace_properties() -> None:
-    import torch
-    from torch.cuda._utils import _get_device_index
-
-    original = torch.cuda.get_device_properties
+    original = _seams.DEVICE_PROPERTIES.find()
+    device_index = _seams.DEVICE_INDEX.find()
 
     @functools.wraps(original)
     def get_device_properties(device: Any = None) -> Any:
@@ -207,31 +217,28 @@ def _replace_properties() -> None:
         if caller.startswith("torch.") and not caller.startswith(_FOLLOWERS):
             return properties
         _note_use()
-        count = _count(_get_device_index(device, optional=True))
+        count = _count(device_index(device, optional=True))
         return properties if count is None else _Properties(properties, count)
 
     _fold(get_device_properties, sm_count)
-    _replace(torch.cuda, "get_device_properties", get_device_properties)
+    _replace(_seams.DEVICE_PROPERTIES.owner(), "get_device_properties", get_device_properties)
 
 
 def _fold(*functions: Any) -> None:
-    """Has torch.compile call functions at once and keep the answers, as with the original."""
-    import torch._dynamo.trace_rules as trace_rules
-    import torch._dynamo.utils as utils
-    import torch._dynamo.variables.torch as variables
-
+    """Makes torch.compile call functions at once and keep the answers, as with the original."""
     # It is made from functions' names when it is first asked for: by now, with the originals.
-    rules = trace_rules.get_torch_obj_rule_map()
+    rules = _seams.RULE_MAP.find()()
+    folded, constants = _seams.FOLDED_FUNCTIONS.find(), _seams.CONSTANT_TYPES.find()
     for function in functions:
-        rules[function] = variables.TorchInGraphFunctionVariable
-        variables.constant_fold_functions[function] = None
-    utils.common_constant_types.add(_Properties)
+        rules[function] = _seams.IN_GRAPH_FUNCTION.find()
+        folded[function] = None
+    constants.add(_Properties)
 
     def undo() -> None:
         for function in functions:
             rules.pop(function, None)
-            variables.constant_fold_functions.pop(function, None)
-        utils.common_constant_types.discard(_Properties)
+            folded.pop(function, None)
+        constants.discard(_Properties)
 
     _undo.append(undo)
 
@@ -268,13 +275,9 @@ def _replace_triton() -> None:
 
 def _replace_inductor() -> None:
     import torch
-    import torch._inductor.codecache as codecache
-    import torch._inductor.config as config
-    import torch._inductor.runtime.hints as hints
-    import torch._inductor.utils as utils
 
     # `get_num_sms`, which everybody imports by name, calls this one.
-    original_max = utils.get_max_num_sms
+    original_max = _seams.MAX_NUM_SMS.find()
 
     @functools.wraps(original_max)
     def get_max_num_sms() -> int:
@@ -283,14 +286,14 @@ def _replace_inductor() -> None:
         total: int = original_max()
         return total if count is None else count
 
-    _replace(utils, "get_max_num_sms", get_max_num_sms)
+    _replace(_seams.MAX_NUM_SMS.owner(), "get_max_num_sms", get_max_num_sms)
 
     # Whether products are tuned at all does not depend on the partition: under 68 SMs they are not.
-    original_big = utils.is_big_gpu
+    original_big = _seams.IS_BIG_GPU.find()
 
     @functools.wraps(original_big)
     def is_big_gpu(index_or_device: Any = 0) -> bool:
-        if config.max_autotune or config.max_autotune_gemm:
+        if _tunes_products():
             _note_use()
         before, _state.of_device = _state.of_device, True
         try:
@@ -299,40 +302,43 @@ def _replace_inductor() -> None:
             _state.of_device = before
         return answer
 
-    _replace(utils, "is_big_gpu", is_big_gpu)
+    _replace(_seams.IS_BIG_GPU.owner(), "is_big_gpu", is_big_gpu)
 
     # A cooperative grid that is larger than the partition is refused by the driver. The other uses
     # of these properties are rules of thumb, and part of every kernel's source: left as they are,
     # partitions of all sizes share compiled kernels.
-    original_create = hints.DeviceProperties.create
+    original_create = _seams.CREATE_PROPERTIES.find()
 
     def create(cls: Any, device: Any) -> Any:
         properties = original_create(device)
-        cooperative = config.triton.cooperative_reductions
-        if properties.type != "cuda" or not (
-            cooperative or config.triton.force_cooperative_reductions
-        ):
+        cooperative = _seams.COOPERATIVE.find() or _seams.FORCE_COOPERATIVE.find()
+        if properties.type != "cuda" or not cooperative:
             return properties
         _note_use()
         count = _count(device.index)
         return properties if count is None else properties._replace(multi_processor_count=count)
 
-    _replace(hints.DeviceProperties, "create", classmethod(create))
+    _replace(_seams.CREATE_PROPERTIES.owner(), "create", classmethod(create))
 
     # The key of compiled graphs in the caches of this process and on disk.
-    original_details = codecache.FxGraphHashDetails.__init__
+    original_details = _seams.GRAPH_KEY.find()
 
     @functools.wraps(original_details)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         original_details(self, *args, **kwargs)
-        if config.max_autotune or config.max_autotune_gemm:
+        if _tunes_products():
             # Found in a cache, the code has a count in it that nothing asks for.
             _note_use()
         count = _count(torch.cuda.current_device()) if torch.cuda.is_available() else None
         if count is not None:
             self.green_ctx_sm_count = count
 
-    _replace(codecache.FxGraphHashDetails, "__init__", __init__)
+    _replace(_seams.GRAPH_KEY.owner(), "__init__", __init__)
+
+
+def _tunes_products() -> bool:
+    """Whether inductor tries its templates of matrix products."""
+    return bool(_seams.MAX_AUTOTUNE.find() or _seams.MAX_AUTOTUNE_GEMM.find())
 
 
 class _SameCount:
@@ -352,9 +358,8 @@ class _SameCount:
 
 def _replace_guards() -> None:
     import torch
-    import torch._dynamo.guards as guards
 
-    original = guards.CheckFunctionManager.__init__
+    original = _seams.MAKE_GUARDS.find()
 
     # By now the code is compiled, and it is known whether it depends on the count.
     @functools.wraps(original)
@@ -363,8 +368,16 @@ def _replace_guards() -> None:
             original(self, *args, **kwargs)
             if _state.used:
                 guard = _SameCount(torch.cuda.current_device())
-                self.guard_manager.root.add_lambda_guard(guard, [str(guard)], None)
+                _add_guard(self.guard_manager.root, guard)
         finally:
             _state.used = False
 
-    _replace(guards.CheckFunctionManager, "__init__", __init__)
+    _replace(_seams.MAKE_GUARDS.owner(), "__init__", __init__)
+
+
+def _add_guard(root: Any, guard: _SameCount) -> None:
+    try:
+        root.add_lambda_guard(guard, [str(guard)], None)
+    except TypeError:
+        # torch 2.10 does not take the stack of the user's code.
+        root.add_lambda_guard(guard, [str(guard)])

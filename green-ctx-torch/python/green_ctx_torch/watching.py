@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from green_ctx_torch import _native
+from green_ctx_torch import _native, _seams
 
 if TYPE_CHECKING:
     from green_ctx_torch._native import Partition
@@ -301,17 +301,22 @@ def _uses_sms(event: dict[str, Any]) -> bool:
 
 def _check_profiler(torch: Any) -> None:
     """That torch's profiler can record CUDA activity, and nobody uses it."""
+    lacking = _seams.misfit(
+        _seams.problems(_seams.WATCHED), "Nothing can be watched; use a version that fits."
+    )
+    if lacking is not None:
+        raise RuntimeError(lacking)
     activity = torch.profiler.ProfilerActivity.CUDA
     if activity not in torch.profiler.supported_activities():
         raise RuntimeError("this build of torch cannot profile CUDA activity (no CUPTI)")
     # The first is the thread's, the second the process's.
-    if torch.autograd._profiler_enabled() or torch.autograd.profiler._is_profiler_enabled:
+    if _seams.THREAD_PROFILES.find()() or _seams.PROCESS_PROFILES.find():
         raise RuntimeError("torch's profiler is already running; watch outside of its block")
 
 
 def _mark(torch: Any, device: int, stream: Any) -> None:
     with torch.cuda.device(device), torch.cuda.stream(stream):
-        torch.cuda._sleep(1000)
+        _seams.SLEEP.find()(1000)
     stream.synchronize()
 
 

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use green_ctx::{Driver, StreamOptions, context::Context};
+use green_ctx::{Driver, StreamOptions, context::Context, graph::RelaxedCapture};
 use green_ctx_torch::{Torch, scope};
 use pyo3::prelude::*;
 
@@ -102,4 +102,38 @@ pub(crate) fn _capture_ends(py: Python<'_>, raw_context: usize) -> PyResult<()> 
         let innermost = scope::innermost().filter(|context| address(context) == raw_context);
         innermost.map_or(Ok(()), |context| Ok(scope::leave(&context)?))
     })
+}
+
+/// Calls a function while captures, those of other threads included, forbid this thread nothing.
+#[pyfunction]
+pub(crate) fn _relaxed(py: Python<'_>, call: Py<PyAny>) -> PyResult<()> {
+    blocking(py, || {
+        let driver = Driver::load()?;
+        let _relaxed = RelaxedCapture::enter(&driver)?;
+        Python::attach(|py| call.call0(py)).map(drop).map_err(Fault::Python)
+    })
+}
+
+/// What torch.compile captured in a partition, which is given up with the partition.
+pub(crate) struct Captured {
+    pub(crate) raw_context: usize,
+}
+
+impl Drop for Captured {
+    fn drop(&mut self) {
+        if !torch::captures_are_installed() {
+            return;
+        }
+        // Where the interpreter is ending, the process gives everything up.
+        let _ended = Python::try_attach(|py| {
+            // A partition can be dropped while an exception is raised.
+            let raised = PyErr::take(py);
+            if let Err(error) = torch::close_captures(py, self.raw_context) {
+                error.write_unraisable(py, None);
+            }
+            if let Some(raised) = raised {
+                raised.restore(py);
+            }
+        });
+    }
 }

@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::argument::{DeviceId, Whole, Word, unexpected};
+use crate::capture::Captured;
 use crate::deprecation;
 use crate::description::{Claim, Description};
 use crate::fault::Fault;
@@ -32,6 +33,8 @@ const STREAMS: usize = 32;
 
 /// What a context is as long as it is not closed. Streams keep the partition, not this.
 pub(crate) struct Open {
+    /// Ends first, while the context lives.
+    _captured: Captured,
     context: Context,
     own: OnceLock<Own>,
     /// What `sm_partition` describes, which no other context is made of meanwhile.
@@ -135,7 +138,13 @@ impl Made {
         let (raw_context, sm_count) = (context.as_raw().addr(), sm_count(&context));
         let weak = context.weak();
         let claim = claim.map_or_else(OnceLock::new, OnceLock::from);
-        let open = Open { context, own: OnceLock::new(), claim, given: Mutex::default() };
+        let open = Open {
+            _captured: Captured { raw_context },
+            context,
+            own: OnceLock::new(),
+            claim,
+            given: Mutex::default(),
+        };
         let open = Arc::new(Held::new(open));
         report::note_green_context(&open);
         let open = ArcSwapOption::new(Some(open));
@@ -199,6 +208,7 @@ impl GreenContext {
         // First: a closed context is no reason to import torch.
         let open = made.live()?;
         let torch = torch::libtorch(py)?;
+        torch::refuse_export(py)?;
         let own = blocking(py, || open.own())?;
         task::enter(py, &own.stream, mode, made.raw_context, || {
             scope::enter_as(&torch, &own.stream, mode).map_err(runtime)

@@ -52,7 +52,7 @@ mod _native {
     use crate::audit::{Audit, Location, NodeAudit, audit};
     #[pymodule_export]
     use crate::capture::{
-        _capture_begins, _capture_ends, _partition_here, _stream_here, current_floor,
+        _capture_begins, _capture_ends, _partition_here, _relaxed, _stream_here, current_floor,
         current_sm_count,
     };
     #[pymodule_export]

@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::argument::{self, Whole};
+use crate::capture::Captured;
 use crate::fault::Fault;
 use crate::gil::{Held, blocking};
 use crate::kept::kept;
@@ -167,6 +168,8 @@ pub(crate) struct Partition {
 
 /// What closing takes away.
 struct Open {
+    /// Ends first, while the context lives.
+    _captured: Captured,
     live: Held<Arc<Live>>,
     stream: OnceLock<Py<PyAny>>,
 }
@@ -176,7 +179,11 @@ impl Partition {
         let (name, share, floor) = (live.name().to_owned(), live.share(), live.floor());
         let (sm_count, device) = (live.sm_count(), live.context().device().ordinal());
         let (raw_context, context) = (live.raw_context, live.context().weak());
-        let open = Open { live: Held::new(live), stream: OnceLock::new() };
+        let open = Open {
+            _captured: Captured { raw_context },
+            live: Held::new(live),
+            stream: OnceLock::new(),
+        };
         let open = ArcSwapOption::from_pointee(open);
         Partition { open, name, share, floor, sm_count, device, raw_context, context }
     }
@@ -321,6 +328,7 @@ impl Partition {
     fn __enter__(this: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
         let py = this.py();
         let torch = torch::libtorch(py)?;
+        torch::refuse_export(py)?;
         let live = this.get().live()?;
         task::enter(py, live.stream(), Mode::Stream, live.raw_context, || live.enter(&torch))?;
         Ok(this)

@@ -44,6 +44,12 @@ impl Partitions {
         parts.iter().map(|part| Ok(part.cast_into::<Partition>()?.unbind())).collect()
     }
 
+    /// Closes each of them, without asking torch to free what it keeps for them.
+    pub(crate) fn end(&self, py: Python<'_>) -> PyResult<()> {
+        self.each(py)?.iter().for_each(|part| part.get().end());
+        Ok(())
+    }
+
     fn names(&self, py: Python<'_>) -> String {
         let names = self.parts.bind(py).keys();
         names.iter().map(|name| name.to_string()).collect::<Vec<_>>().join(", ")
@@ -107,7 +113,7 @@ impl Partitions {
 
     /// Closes each of them.
     pub(crate) fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.each(py)?.iter().for_each(|part| part.get().end());
+        self.end(py)?;
         torch::release_workspaces(py)
     }
 

@@ -40,7 +40,7 @@ impl Plan {
     /// Closes the partitions.
     fn end(&self, py: Python<'_>) -> PyResult<()> {
         self.prepared.store(None);
-        self.partitions.get().close(py)
+        self.partitions.get().end(py)
     }
 
     pub(crate) fn each(&self, py: Python<'_>) -> PyResult<Vec<Py<Partition>>> {

@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use green_ctx_torch::{Torch, TorchError};
-use pyo3::exceptions::PyImportError;
+use pyo3::exceptions::{PyImportError, PyRuntimeError};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
 use crate::argument::modules;
@@ -59,15 +60,44 @@ pub(crate) fn libtorch(py: Python<'_>) -> PyResult<Torch> {
     Ok(torch)
 }
 
+const CAPTURES_MODULE: &str = "green_ctx_torch._captures";
+
 /// Whether torch's captures are wrapped.
 static CAPTURES: AtomicBool = AtomicBool::new(false);
+
+/// Whether torch's captures are wrapped.
+pub(crate) fn captures_are_installed() -> bool {
+    CAPTURES.load(Ordering::Relaxed)
+}
+
+/// Gives up the graphs of compiled functions that were captured in a context.
+pub(crate) fn close_captures(py: Python<'_>, raw_context: usize) -> PyResult<()> {
+    py.import(CAPTURES_MODULE)?.call_method1("close", (raw_context,)).map(drop)
+}
+
+/// Refuses to enter a partition while torch.export records operations, since the exported program has no block.
+pub(crate) fn refuse_export(py: Python<'_>) -> PyResult<()> {
+    static ASK: PyOnceLock<Option<Py<PyAny>>> = PyOnceLock::new();
+    let find = || {
+        let ask = py.import("green_ctx_torch._seams")?.call_method0("is_exporting")?;
+        PyResult::Ok((!ask.is_none()).then(|| ask.unbind()))
+    };
+    let Some(ask) = ASK.get_or_try_init(py, find)? else { return Ok(()) };
+    match ask.bind(py).call0()?.is_truthy()? {
+        false => Ok(()),
+        true => Err(PyRuntimeError::new_err(
+            "torch.export records operations and no blocks, so that the exported program would run on all \
+             SMs; export the function without the block, and call the exported program in one",
+        )),
+    }
+}
 
 /// Wraps torch's captures, so that graphs are captured where the thread is. The first call does it.
 fn install_captures(py: Python<'_>) -> PyResult<()> {
     if CAPTURES.load(Ordering::Relaxed) {
         return Ok(());
     }
-    py.import("green_ctx_torch._captures")?.call_method0("install")?;
+    py.import(CAPTURES_MODULE)?.call_method0("install")?;
     CAPTURES.store(true, Ordering::Relaxed);
     Ok(())
 }

@@ -92,6 +92,7 @@ for part in $parts; do
                 step libraries "$python" "$here/torch/libraries.py" "$results/libraries.json"
                 step workloads "$python" "$here/torch/workloads.py" "$results/workloads.json"
                 step persistent "$python" "$here/torch/persistent.py" "$results/persistent.json"
+                step compiling "$python" "$here/torch/compiling.py" "$results/compiling.json"
                 step tuning "$python" "$here/torch/tuning.py" "$results/tuning.json" "$results/outcome.json"
                 step decode-beside-prefill kept "$results/decode_beside_prefill.txt" \
                     "$python" "$here/torch/decode_beside_prefill.py"

@@ -1,0 +1,268 @@
+"""The names of torch that this package replaces or calls beside its public interface.
+
+Torch may change any of them with a release, so each is listed here once, with what the package expects of
+it. All code takes these names from here. What an imported torch lacks is reported by `misfit`, and
+`tests/python/seams.py` compares the list with the sources of any release. Nothing of torch is imported here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import sys
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Seam:
+    """One name of torch."""
+
+    module: str
+    name: str
+    """The name within the module, such as `CUDAGraph.replay`."""
+
+    parameters: tuple[str, ...] | None = None
+    """The first parameters of a function. Others need defaults. None where any will do."""
+
+    optional: tuple[str, ...] = ()
+    """Parameters that some versions require and others do not have."""
+
+    attributes: tuple[str, ...] = ()
+    """What a class has: fields, and attributes that `__init__` sets."""
+
+    state: frozenset[str] | None = None
+    """All attributes that `__init__` may set. Nothing is known about others."""
+
+    since: str | None = None
+    """The version of torch that brought the name. Older ones are handled without it."""
+
+    def __str__(self) -> str:
+        return f"{self.module}.{self.name}"
+
+    def find(self) -> Any:
+        """The object, or None where torch lacks it or has not imported its module."""
+        found = sys.modules.get(self.module)
+        if found is None:
+            found = sys.modules.get("torch")
+            for name in self.module.split(".")[1:]:
+                found = getattr(found, name, None)
+        for name in self.name.split("."):
+            found = getattr(found, name, None)
+        return found
+
+    def owner(self) -> Any:
+        """The module or class that has the name, to replace it there."""
+        outer, _, _ = self.name.rpartition(".")
+        return Seam(self.module, outer).find() if outer else sys.modules[self.module]
+
+    def import_module(self) -> None:
+        """Imports the module that has the name."""
+        # What torch lacks, `problem` reports.
+        with contextlib.suppress(ImportError):
+            importlib.import_module(self.module)
+
+    def problem(self) -> str | None:
+        """How the imported torch differs from what is expected; None where it does not."""
+        found = self.find()
+        if found is None:
+            return None if self.since else f"{self} is absent"
+        if self.parameters is None:
+            return None
+        try:
+            signature = inspect.signature(found)
+        except (TypeError, ValueError):
+            # A native function does not say.
+            return None
+        kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        takes = [each for each in signature.parameters.values() if each.kind not in kinds]
+        needs = [each.name for each in takes if each.default is inspect.Parameter.empty]
+        # A bound class method does not show its class.
+        expected = self.parameters[inspect.ismethod(found) :]
+        return self.differs(expected, [each.name for each in takes], needs)
+
+    def differs(
+        self, expected: tuple[str, ...], takes: list[str], needs: Iterable[str]
+    ) -> str | None:
+        """How parameters differ, given all of a function's and those that have no default."""
+        surplus = set(needs) - set(expected) - set(self.optional)
+        if tuple(takes[: len(expected)]) == expected and not surplus:
+            return None
+        return f"{self} takes ({', '.join(takes)}) where ({', '.join(expected)}) is expected"
+
+    def lacks(self, has: Iterable[str]) -> str | None:
+        """How attributes differ from what is expected."""
+        missing = sorted(set(self.attributes) - set(has))
+        return f"{self} has no {', '.join(missing)}" if missing else None
+
+    def surprises(self, has: Iterable[str]) -> str | None:
+        """Which attributes are not known."""
+        unknown = sorted(set(has) - self.state) if self.state is not None else []
+        return f"{self} has state that is not known: {', '.join(unknown)}" if unknown else None
+
+
+_GRAPHS = "torch.cuda.graphs"
+_TREES = "torch._inductor.cudagraph_trees"
+_RUN = ("self", "new_inputs", "function_id")
+
+# Captures and replays.
+CUDA_GRAPH = Seam(_GRAPHS, "CUDAGraph")
+CAPTURE_BEGIN = Seam(_GRAPHS, "CUDAGraph.capture_begin", ("self", "pool", "capture_error_mode"))
+CAPTURE_END = Seam(_GRAPHS, "CUDAGraph.capture_end", ("self",))
+CAPTURE_END_PRE = Seam(_GRAPHS, "CUDAGraph.capture_end_pre", ("self",), since="2.14")
+REPLAY = Seam(_GRAPHS, "CUDAGraph.replay", ("self",))
+CAPTURE_START_HOOK = Seam(_GRAPHS, "register_graph_capture_start_hook", ("fn",), since="2.14")
+GRAPHS = (CUDA_GRAPH, CAPTURE_BEGIN, CAPTURE_END, CAPTURE_END_PRE, REPLAY, CAPTURE_START_HOOK)
+
+# What `torch.compile(mode="reduce-overhead")` keeps of each device.
+TREE_MANAGER = Seam(
+    _TREES,
+    "CUDAGraphTreeManager",
+    ("device_index",),
+    attributes=(
+        "device_index",
+        "stream",
+        "ids_to_funcs",
+        "ids_to_stack_traces",
+        "id_to_mode",
+        "id_to_compile_id",
+    ),
+    # Beside those above, counts, paths and limits of a manager's own graphs, which each peer has for itself.
+    state=frozenset(
+        "roots ids_to_funcs ids_to_stack_traces warmed_up_functions warned_functions warned_mutation "
+        "graph_counter func_counter non_cudagraph_managed_mutation_hint warmup_node_counter num_rerecord "
+        "path_state device_index current_node _current_node current_gen debug_fail_counter "
+        "debug_checkpointing_counter id_to_mode id_to_compile_id running_forwards_with_pending_backwards mode "
+        "compile_id disable_invalidate_aliases stream graph cuda_graphs_thread_pool active_warmup_function "
+        "has_live_user_visible_output_cloning liveness_check_state skip_cudagraph "
+        "cudagraph_managed_input_rerecord demoted_cudagraph_managed_idxs".split()
+    ),
+)
+TREE_RUN = Seam(_TREES, "CUDAGraphTreeManager._run", _RUN)
+TREE_RUN_PUBLIC = Seam(_TREES, "CUDAGraphTreeManager.run", _RUN)
+TREE_SHUTDOWN = Seam(_TREES, "CUDAGraphTreeManager.shutdown", ("self",))
+TREE_BACKWARD = Seam(_TREES, "CUDAGraphTreeManager.set_to_running_backward", ("self",))
+TREE_LIVE = Seam(
+    _TREES, "CUDAGraphTreeManager.live_cudagraph_pool_storages_in_curr_execution", ("self",)
+)
+TREE_WARMUP = Seam(_TREES, "CUDAGraphTreeManager.mark_warmup_incomplete", ("self",), since="2.14")
+GET_MANAGER = Seam(_TREES, "get_manager", ("device_index", "create_if_none_exists"))
+CURRENT_STREAM = Seam("torch.cuda", "current_stream", ("device",))
+TREES = (
+    TREE_MANAGER,
+    TREE_RUN,
+    TREE_RUN_PUBLIC,
+    TREE_SHUTDOWN,
+    TREE_BACKWARD,
+    TREE_LIVE,
+    TREE_WARMUP,
+    GET_MANAGER,
+    CURRENT_STREAM,
+)
+
+# What kernels are sized by.
+DEVICE_PROPERTIES = Seam("torch.cuda", "get_device_properties", ("device",))
+DEVICE_INDEX = Seam("torch.cuda._utils", "_get_device_index", ("device", "optional"))
+RULE_MAP = Seam("torch._dynamo.trace_rules", "get_torch_obj_rule_map", ())
+IN_GRAPH_FUNCTION = Seam("torch._dynamo.variables.torch", "TorchInGraphFunctionVariable")
+FOLDED_FUNCTIONS = Seam("torch._dynamo.variables.torch", "constant_fold_functions")
+CONSTANT_TYPES = Seam("torch._dynamo.utils", "common_constant_types")
+MAX_NUM_SMS = Seam("torch._inductor.utils", "get_max_num_sms", ())
+IS_BIG_GPU = Seam("torch._inductor.utils", "is_big_gpu", ("index_or_device",))
+INDUCTOR_PROPERTIES = Seam(
+    "torch._inductor.runtime.hints",
+    "DeviceProperties",
+    attributes=("type", "index", "multi_processor_count"),
+)
+CREATE_PROPERTIES = Seam(
+    "torch._inductor.runtime.hints", "DeviceProperties.create", ("cls", "device")
+)
+GRAPH_KEY = Seam("torch._inductor.codecache", "FxGraphHashDetails.__init__")
+MAX_AUTOTUNE = Seam("torch._inductor.config", "max_autotune")
+MAX_AUTOTUNE_GEMM = Seam("torch._inductor.config", "max_autotune_gemm")
+COOPERATIVE = Seam("torch._inductor.config", "triton.cooperative_reductions")
+FORCE_COOPERATIVE = Seam("torch._inductor.config", "triton.force_cooperative_reductions")
+CHECK_FUNCTION = Seam(
+    "torch._dynamo.guards", "CheckFunctionManager", attributes=("guard_manager",)
+)
+MAKE_GUARDS = Seam("torch._dynamo.guards", "CheckFunctionManager.__init__")
+LAMBDA_GUARD = Seam(
+    "torch._C._dynamo.guards",
+    "GuardManager.add_lambda_guard",
+    ("self", "user_lambda", "verbose_code_parts"),
+    # From 2.11 on.
+    optional=("user_stack",),
+)
+COMPILATION = Seam("torch._guards", "CompileContext.try_get", ())
+FOLLOWING_MODULES = ("torch._dynamo.variables.", "torch._inductor.kernel.flex.")
+SIZES = (
+    DEVICE_PROPERTIES,
+    DEVICE_INDEX,
+    RULE_MAP,
+    IN_GRAPH_FUNCTION,
+    FOLDED_FUNCTIONS,
+    CONSTANT_TYPES,
+    MAX_NUM_SMS,
+    IS_BIG_GPU,
+    INDUCTOR_PROPERTIES,
+    CREATE_PROPERTIES,
+    GRAPH_KEY,
+    MAX_AUTOTUNE,
+    MAX_AUTOTUNE_GEMM,
+    COOPERATIVE,
+    FORCE_COOPERATIVE,
+    CHECK_FUNCTION,
+    MAKE_GUARDS,
+    LAMBDA_GUARD,
+    COMPILATION,
+)
+
+# What `watch` asks.
+SLEEP = Seam("torch.cuda", "_sleep", ("cycles",))
+THREAD_PROFILES = Seam("torch.autograd", "_profiler_enabled")
+PROCESS_PROFILES = Seam("torch.autograd.profiler", "_is_profiler_enabled")
+WATCHED = (SLEEP, THREAD_PROFILES, PROCESS_PROFILES)
+
+# What refuses a block that torch.export would drop.
+IS_EXPORTING = Seam("torch.compiler", "is_exporting", ())
+EXPORTS = (IS_EXPORTING,)
+
+# What closing a partition frees, and what hears of the order that entering keeps.
+CLEAR_WORKSPACES = Seam("torch._C", "_cuda_clearCublasWorkspaces", ())
+SANITIZER = Seam("torch.cuda._sanitizer", "cuda_sanitizer")
+SANITIZER_ENABLED = Seam("torch.cuda._sanitizer", "CUDASanitizer", attributes=("enabled",))
+OTHERS = (CLEAR_WORKSPACES, SANITIZER, SANITIZER_ENABLED)
+
+ALL = (*GRAPHS, *TREES, *SIZES, *WATCHED, *EXPORTS, *OTHERS)
+
+
+def misfit(problems: Iterable[str | None], consequence: str) -> str | None:
+    """What to say of an imported torch that does not fit: its version, how it differs, the consequence."""
+    found = [problem for problem in problems if problem]
+    if not found:
+        return None
+    version = getattr(sys.modules.get("torch"), "__version__", "of an unknown version")
+    return (
+        f"torch {version} is not what this version of green_ctx_torch expects: {'; '.join(found)}. "
+        f"{consequence}"
+    )
+
+
+def problems(seams: Iterable[Seam]) -> list[str | None]:
+    """How the imported torch differs, name by name."""
+    return [seam.problem() for seam in seams]
+
+
+def warn(message: str | None) -> None:
+    """Warns of what `misfit` found, if anything."""
+    if message is not None:
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
+
+
+def is_exporting() -> Any:
+    """torch's function that says whether torch.export runs, or None."""
+    warn(misfit(problems(EXPORTS), "torch.export drops the blocks of partitions silently."))
+    return IS_EXPORTING.find()
