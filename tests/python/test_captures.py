@@ -2,15 +2,18 @@
 
 import contextlib
 import ctypes
+import os
+import subprocess
 import sys
 import types
 from contextlib import closing
+from pathlib import Path
 
 import driver
 import libtorch
 import pytest
 from dropins import torch as torch_  # noqa: F401
-from green_ctx_torch import _captures, info, partition
+from green_ctx_torch import GreenContext, _captures, info, partition
 
 
 def context_of(raw_stream):
@@ -267,6 +270,73 @@ def test_a_closed_partition_gives_up_the_graphs_of_what_is_compiled(torch, trees
     del parts, a, b
     assert other.calls == ["shutdown"]
     all_sms()
+
+
+def test_a_closed_green_context_does_too(torch, trees):
+    _captures.install()
+    first = trees.first
+    first.ids_to_funcs[1] = "one"
+    context = GreenContext.create(16)
+    with context:
+        peer, _ = first.run([], 1)
+    assert peer.calls == []
+    context.close()
+    assert peer.calls == ["shutdown"]
+    all_sms()
+
+
+def test_graphs_that_cannot_be_waited_for_end_later(torch, trees, monkeypatch):
+    _captures.install()
+    first = trees.first
+    first.ids_to_funcs[1] = "one"
+    a, b = partition({"a": 8, "b": 8}).values()
+    with a:
+        peer, _ = first.run([], 1)
+
+    def fails(self):
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Current, "synchronize", fails)
+        with pytest.warns(RuntimeWarning, match="keeps the memory.*stream is capturing"):
+            a.close()
+    assert peer.calls == []
+    with b:
+        first.run([], 1)
+    assert peer.calls == ["shutdown"]
+    b.close()
+
+
+EXIT = """
+import sys
+import types
+
+import dropins
+
+torch = dropins.Torch()
+torch.__path__ = []
+sys.modules["torch"] = torch
+import green_ctx_torch
+
+part = green_ctx_torch.partition({"a": 16})["a"]
+# Kept to the end, and in a circle.
+part_and_itself = [part]
+part_and_itself.append(part_and_itself)
+context = green_ctx_torch.GreenContext.create(16)
+with part, context:
+    pass
+if sys.argv[1:]:
+    part.close()
+"""
+
+
+@pytest.mark.parametrize("arguments", [[], ["close"]])
+def test_partitions_that_are_open_at_the_end_leave_in_silence(arguments):
+    command = [sys.executable, "-X", "dev", "-c", EXIT, *arguments]
+    folder = str(Path(__file__).parent)
+    environment = {**os.environ, "PYTHONPATH": folder}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_graphs_stay_while_they_run_and_while_outputs_are_held(torch, trees):

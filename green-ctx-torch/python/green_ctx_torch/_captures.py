@@ -8,6 +8,7 @@ torch first gets a stream of a partition.
 from __future__ import annotations
 
 import functools
+import warnings
 import weakref
 from typing import Any
 
@@ -272,8 +273,17 @@ def _shut_down() -> None:
         except ValueError:
             # Another thread ends it.
             continue
-        # Waiting would invalidate a graph that another thread captures.
-        _native._relaxed(functools.partial(_end, peer))
+        try:
+            # Waiting would invalidate a graph that another thread captures.
+            _native._relaxed(functools.partial(_end, peer))
+        except Exception as error:
+            _closed.append(peer)
+            warnings.warn(
+                "a closed partition keeps the memory of its compiled graphs until the next call in a "
+                f"partition, since its work could not be waited for: {error}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
 
 def _end(peer: Any) -> None:

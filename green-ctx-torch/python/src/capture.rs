@@ -128,9 +128,7 @@ impl Drop for Captured {
         let _ended = Python::try_attach(|py| {
             // A partition can be dropped while an exception is raised.
             let raised = PyErr::take(py);
-            if let Err(error) = torch::close_captures(py, self.raw_context) {
-                error.write_unraisable(py, None);
-            }
+            torch::close_captures(py, self.raw_context);
             if let Some(raised) = raised {
                 raised.restore(py);
             }

@@ -71,8 +71,12 @@ pub(crate) fn captures_are_installed() -> bool {
 }
 
 /// Gives up the graphs of compiled functions that were captured in a context.
-pub(crate) fn close_captures(py: Python<'_>, raw_context: usize) -> PyResult<()> {
-    py.import(CAPTURES_MODULE)?.call_method1("close", (raw_context,)).map(drop)
+pub(crate) fn close_captures(py: Python<'_>, raw_context: usize) {
+    // It is loaded. Where it cannot be found any more, the interpreter is ending.
+    let Ok(captures) = py.import(CAPTURES_MODULE) else { return };
+    if let Err(error) = captures.call_method1("close", (raw_context,)) {
+        error.write_unraisable(py, None);
+    }
 }
 
 /// Refuses to enter a partition while torch.export records operations, since the exported program has no block.
