@@ -74,6 +74,20 @@ def test_names_of_the_real_library():
     assert not hasattr(cuda, "cuNoSuchFunction")
 
 
+# What a process does that asks a library whether it is simulated.
+SIMULATED = """
+import ctypes
+profile = ctypes.CDLL("libcuda.so.1").greenCtxSimulatedProfile
+profile.restype = ctypes.c_char_p
+print(int(profile() == b"PROFILE"))
+"""
+
+
+def test_it_says_that_it_is_simulated():
+    for spec, profile in ("", "h200"), ("b200@13.4", "b200"):
+        assert ask(SIMULATED.replace("PROFILE", profile), GREEN_CTX_SIM=spec) == ([1], ""), spec
+
+
 def test_every_function_that_our_programs_know():
     """Under its name in one of its forms: which form a table wants is in symbols.toml."""
     cuda = ctypes.CDLL("libcuda.so.1")
