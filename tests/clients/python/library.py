@@ -110,6 +110,37 @@ def test_every_function_of_the_header():
     assert not missing, missing
 
 
+# Launches a kernel twice that would write memory, and prints what is there then.
+UNREGISTERED = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+context, module, kernel = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+memory, value = ctypes.c_uint64(), ctypes.c_int(-1)
+ptx = b".version 7.0 .target sm_52 .address_size 64 .visible .entry put(.param .u64 to) { ret; }"
+answers = [
+    cuda.cuInit(0),
+    cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0),
+    cuda.cuCtxSetCurrent(context),
+    cuda.cuModuleLoadData(ctypes.byref(module), ptx),
+    cuda.cuModuleGetFunction(ctypes.byref(kernel), module, b"put"),
+    cuda.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(4)),
+    cuda.cuMemsetD32_v2(memory, 5, ctypes.c_size_t(1)),
+]
+parameters = (ctypes.c_void_p * 1)(ctypes.addressof(memory))
+for _ in range(2):
+    answers.append(cuda.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, None, parameters, None))
+answers.append(cuda.cuMemcpyDtoH_v2(ctypes.byref(value), memory, ctypes.c_size_t(4)))
+print(*answers, value.value)
+"""
+
+
+def test_a_kernel_without_a_function_warns_once():
+    answers, messages = ask(UNREGISTERED)
+    assert answers == [0] * 10 + [5], answers
+    assert messages.count("\n") == 1 and "warning: " in messages, messages
+    assert "the kernel put " in messages and "docs/simulated-libcuda.md" in messages, messages
+
+
 # What a process does with functions that are not simulated: it prints what one answers before and
 # after `cuInit`, what one answers that is newer than the driver, whether it is found, and why not.
 REFUSED = """
