@@ -27,6 +27,12 @@ pub type GetProcAddress = unsafe extern "C" fn(
     status: *mut CUdriverProcAddressQueryResult,
 ) -> CUresult;
 
+/// A function that only a simulated driver library exports: it returns the name of the simulated device, as a
+/// terminated string that stays valid, or null where there is none.
+const SIMULATED_PROFILE: &CStr = c"greenCtxSimulatedProfile";
+
+type SimulatedProfile = unsafe extern "C" fn() -> *const core::ffi::c_char;
+
 type DriverGetVersion = unsafe extern "C" fn(version: *mut c_int) -> CUresult;
 
 /// The functions of one CUDA driver.
@@ -36,6 +42,7 @@ pub struct Api {
     pub(crate) table: Table,
     version: Version,
     entry: GetProcAddress,
+    simulated_profile: Option<String>,
     /// Never unloaded: the driver starts threads and registers handlers that outlive any handle.
     _library: Option<ManuallyDrop<libloading::Library>>,
 }
@@ -84,6 +91,7 @@ impl Api {
         };
         // SAFETY: `entry` is that function, and the library stays loaded for good.
         let mut api = unsafe { Api::resolve(entry, Some(path)) }?;
+        api.simulated_profile = simulated_profile(&library);
         api._library = Some(ManuallyDrop::new(library));
         Ok(api)
     }
@@ -126,7 +134,7 @@ impl Api {
         let resolver = Resolver { version, ..resolver };
         // SAFETY: as this function's own contract.
         let table = unsafe { Table::resolve(&resolver) }?;
-        Ok(Api { table, version, entry, _library: None })
+        Ok(Api { table, version, entry, simulated_profile: None, _library: None })
     }
 
     /// The driver's version, the newest CUDA that it supports.
@@ -142,10 +150,28 @@ impl Api {
         self.entry
     }
 
+    /// The simulated device, `h200` for example, where the library says that it is simulated. NVIDIA's
+    /// driver does not.
+    #[must_use]
+    pub fn simulated_profile(&self) -> Option<&str> {
+        self.simulated_profile.as_deref()
+    }
+
     #[cold]
     pub(crate) fn unsupported(&self, call: &'static str, needs: u32) -> Unsupported {
         Unsupported { call, needs: Version::from_number(needs), found: self.version }
     }
+}
+
+fn simulated_profile(library: &libloading::Library) -> Option<String> {
+    // SAFETY: the simulated library exports the symbol with this signature. The name is this project's own,
+    // and it is assumed that no other driver has it.
+    let function = unsafe { library.get::<SimulatedProfile>(SIMULATED_PROFILE) }.ok()?;
+    // SAFETY: it takes nothing.
+    let name = NonNull::new(unsafe { function() }.cast_mut())?;
+    // SAFETY: it returns a terminated string that stays valid, or null.
+    let name = unsafe { CStr::from_ptr(name.as_ptr()) };
+    Some(name.to_string_lossy().into_owned())
 }
 
 /// # Safety

@@ -178,11 +178,18 @@ impl Driver {
         self.inner.api.version()
     }
 
+    /// Whether the driver is simulated: made with `Driver::simulated`, or the simulated `libcuda.so.1`. Its
+    /// devices have the names of real ones, and no work is done on them.
+    #[must_use]
+    pub fn is_simulated(&self) -> bool {
+        self.info().is_simulated()
+    }
+
     /// Which driver this is, for reports.
     #[must_use]
     pub fn info(&self) -> DriverInfo {
         let profile = match &self.inner.origin {
-            Origin::Library => None,
+            Origin::Library => self.inner.api.simulated_profile().map(str::to_owned),
             #[cfg(feature = "sim")]
             Origin::Simulated(sim) => Some(sim.spec().profile().name.to_owned()),
         };
@@ -392,8 +399,17 @@ pub struct DriverInfo {
     /// The newest CUDA version that the driver supports.
     #[cfg_attr(feature = "serde", serde(with = "crate::serialize::version"))]
     pub version: Version,
-    /// The simulated profile's name, `h200` for example; `None` for a real driver.
+    /// The simulated device, `h200` for example; `None` for a real driver. The simulated `libcuda.so.1` has
+    /// one too.
     pub profile: Option<String>,
+}
+
+impl DriverInfo {
+    /// Whether the driver is simulated.
+    #[must_use]
+    pub fn is_simulated(&self) -> bool {
+        self.profile.is_some()
+    }
 }
 
 impl fmt::Display for DriverInfo {

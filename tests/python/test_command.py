@@ -10,8 +10,13 @@ COMMAND = ("", "-m", "green_ctx_torch")
 
 def test_it_verifies(python):
     output = json.loads(python(*COMMAND, "--json", "verify", "--counts", "16,24"))
-    assert output["ok"] and output["driver"]["kind"] == "cuda"
+    assert output["ok"] and output["driver"]["kind"] == "simulated"
     assert [part["sm_count"] for part in output["partitions"]] == [16, 24, 92]
+
+
+def test_every_text_says_that_the_driver_is_simulated(python):
+    for arguments in ["info"], ["split", "--counts", "16"], ["verify", "--counts", "16"]:
+        assert python(*COMMAND, *arguments).startswith("driver  simulated h200, CUDA 13.0\n")
 
 
 def test_statuses_are_the_commands(python):

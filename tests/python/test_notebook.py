@@ -80,7 +80,7 @@ def test_it_runs_without_torch(python):
         "the cells that need it do nothing",
         "decode 17 -> 24 SMs",
         "<Partition prefill: 116 SMs of device 0>",
-        "<Report: verified: decode on 16 of 16 SMs, prefill on 116 of 116 SMs>",
+        "<Report: verified, simulated: decode on 16 of 16 SMs, prefill on 116 of 116 SMs>",
         "skipped: this cell needs torch",
         "shares with [('prefill', 100)]",
         "night {'decode': 64, 'prefill': 68}",

@@ -16,9 +16,10 @@ def test_partitions_are_verified():
     with closing(partition({"a": 16, "b": "rest"})) as parts:
         report = verify(parts)
         assert report.ok and report.disjoint and report.complete and report.concurrent
-        assert repr(report) == "<Report: verified: a on 16 of 16 SMs, b on 116 of 116 SMs>"
+        assert repr(report) == "<Report: verified, simulated: a on 16 of 16 SMs, b on 116 of 116 SMs>"
         output = json.loads(report.to_json())
         assert output["ok"] and output["device"]["name"] == "NVIDIA H200"
+        assert output["driver"] == {"kind": "simulated", "version": "13.0", "profile": "h200"}
         observed = [set(part["observed_sms"]) for part in output["partitions"]]
         assert [len(sms) for sms in observed] == [16, 116] and not observed[0] & observed[1]
         assert [part["requested"] for part in output["partitions"]] == [16, None]
@@ -28,6 +29,7 @@ def test_the_picture_is_what_a_notebook_shows():
     with closing(partition({"a": 16, "b": "rest"})) as parts:
         report = verify(parts)
         picture = ElementTree.fromstring(report.to_svg())
+        assert "simulated h200, CUDA 13.0" in report.to_svg()
         assert picture.tag.endswith("svg") and report._repr_svg_() == report.to_svg()
 
 
@@ -81,7 +83,8 @@ def test_info_is_what_the_command_prints(python):
     output = info()
     command = python("", "-m", "green_ctx_torch", "--json", "info")
     assert output == json.loads(command)
-    assert output["driver"]["version"] == "13.0"
+    assert output["driver"] == {"kind": "simulated", "version": "13.0", "profile": "h200"}
+    assert output["provenance"] == "recorded on driver 580.159.04"
     assert [device["sm_count"] for device in output["devices"]] == [132]
     assert info(0) == output
     with pytest.raises(ValueError, match="there is no device 2"):

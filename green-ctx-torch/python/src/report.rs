@@ -236,8 +236,9 @@ impl Report {
         };
         let parts: Vec<_> = self.report.partitions.iter().map(part).collect();
         let verdict = if self.report.ok() { "verified" } else { "NOT verified" };
+        let simulated = if self.report.driver.is_simulated() { ", simulated" } else { "" };
         let shared = if self.report.disjoint() { "" } else { ", some SMs shared" };
-        format!("<Report: {verdict}: {}{shared}>", parts.join(", "))
+        format!("<Report: {verdict}{simulated}: {}{shared}>", parts.join(", "))
     }
 }
 

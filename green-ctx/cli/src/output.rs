@@ -102,7 +102,7 @@ impl DriverObject {
 impl From<DriverInfo> for DriverObject {
     fn from(info: DriverInfo) -> DriverObject {
         DriverObject {
-            kind: if info.profile.is_some() { "simulated" } else { "cuda" },
+            kind: if info.is_simulated() { "simulated" } else { "cuda" },
             version: info.version.to_string(),
             profile: info.profile,
         }

@@ -166,7 +166,7 @@ fn measure(device: &Device, arguments: &Arguments, question: &Question) -> Resul
         bar.show(progress);
         !interrupted.load(Ordering::Relaxed)
     };
-    if device.driver().info().profile.is_some() {
+    if device.driver().is_simulated() {
         let counts = device.resources().sm()?.unit_counts(Default::default())?;
         let pieces = Pieces::of(&counts);
         let mut model = tune::Model::new(pieces.clone(), models::of(question, &pieces), 1);

@@ -132,6 +132,16 @@ impl Outcome {
         self.request().map_err(|error| Error::InvalidRequest(error.to_string()))
     }
 
+    /// Notes the machine that the jobs ran on.
+    pub(super) fn ran_on(&mut self, device: &Device) -> Result<()> {
+        let machine = Machine::of(device)?;
+        if machine.driver.is_simulated() {
+            self.notes.insert(0, format!("no GPU was measured: {}", machine.driver));
+        }
+        self.machine = Some(machine);
+        Ok(())
+    }
+
     /// The verdict with the figures that it rests on, for a person to read.
     #[must_use]
     pub fn explain(&self) -> String {
@@ -165,10 +175,9 @@ pub struct Machine {
 impl Machine {
     pub(super) fn of(device: &Device) -> Result<Machine> {
         let driver = device.driver().info();
-        // A simulated driver is none of the machine's.
-        let is_machines = driver.profile.is_none();
         Ok(Machine {
-            driver_version: is_machines.then(green_ctx_sys::kernel_driver).flatten(),
+            // The machine's driver does not take part in a simulation.
+            driver_version: (!driver.is_simulated()).then(green_ctx_sys::kernel_driver).flatten(),
             libraries: BTreeMap::new(),
             driver,
             device: device.name()?,

@@ -24,7 +24,7 @@ use super::arm::Pieces;
 use super::arrival::Arrival;
 use super::job::Job;
 use super::measure::{Measure, MeasureCounts, Refusal};
-use super::outcome::{Machine, Outcome};
+use super::outcome::Outcome;
 use super::request::{Profile, Request, RequestError, TuneError, with};
 use super::runner::Runner;
 use super::search::Progress;
@@ -283,7 +283,7 @@ impl<S: RankStore> Ranks<S> {
         let (profiles, pieces) = (runner.profiles(), runner.pieces().clone());
         let mut finish = |mut outcome: Outcome| {
             outcome.notes.extend(notes.iter().cloned());
-            outcome.machine = Some(Machine::of(device)?);
+            outcome.ran_on(device)?;
             complete(outcome)
         };
         self.search(&mut runner, &profiles, &pieces, request, go_on, &mut finish)

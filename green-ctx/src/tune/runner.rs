@@ -27,7 +27,7 @@ use self::watch::Watch;
 use super::arm::{Arm, ArmKind, Pieces};
 use super::job::{Job, Work};
 use super::measure::{Block, Counts, Measure, MeasureCounts, Peers, Refusal, Sample, Task};
-use super::outcome::{Machine, Outcome};
+use super::outcome::Outcome;
 use super::request::{Profile, Request, TuneError, with};
 use super::search::Progress;
 
@@ -134,7 +134,7 @@ pub fn run(
     let notes = runner.try_out(None)?;
     let mut outcome = with(&mut runner, &profiles, &pieces, request, go_on)?;
     outcome.notes.extend(notes);
-    outcome.machine = Some(Machine::of(device).map_err(TuneError::Failed)?);
+    outcome.ran_on(device).map_err(TuneError::Failed)?;
     Ok(outcome)
 }
 

@@ -74,6 +74,20 @@ def test_names_of_the_real_library():
     assert not hasattr(cuda, "cuNoSuchFunction")
 
 
+# What a process does that asks a library whether it is simulated.
+SIMULATED = """
+import ctypes
+profile = ctypes.CDLL("libcuda.so.1").greenCtxSimulatedProfile
+profile.restype = ctypes.c_char_p
+print(int(profile() == b"PROFILE"))
+"""
+
+
+def test_it_says_that_it_is_simulated():
+    for spec, profile in ("", "h200"), ("b200@13.4", "b200"):
+        assert ask(SIMULATED.replace("PROFILE", profile), GREEN_CTX_SIM=spec) == ([1], ""), spec
+
+
 def test_every_function_that_our_programs_know():
     """Under its name in one of its forms: which form a table wants is in symbols.toml."""
     cuda = ctypes.CDLL("libcuda.so.1")
@@ -94,6 +108,37 @@ def test_every_function_of_the_header():
     assert set(some.split()) <= set(names)
     missing = [name for name in names if not hasattr(cuda, name)]
     assert not missing, missing
+
+
+# Launches a kernel twice that would write memory, and prints what is there then.
+UNREGISTERED = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+context, module, kernel = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+memory, value = ctypes.c_uint64(), ctypes.c_int(-1)
+ptx = b".version 7.0 .target sm_52 .address_size 64 .visible .entry put(.param .u64 to) { ret; }"
+answers = [
+    cuda.cuInit(0),
+    cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0),
+    cuda.cuCtxSetCurrent(context),
+    cuda.cuModuleLoadData(ctypes.byref(module), ptx),
+    cuda.cuModuleGetFunction(ctypes.byref(kernel), module, b"put"),
+    cuda.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(4)),
+    cuda.cuMemsetD32_v2(memory, 5, ctypes.c_size_t(1)),
+]
+parameters = (ctypes.c_void_p * 1)(ctypes.addressof(memory))
+for _ in range(2):
+    answers.append(cuda.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, None, parameters, None))
+answers.append(cuda.cuMemcpyDtoH_v2(ctypes.byref(value), memory, ctypes.c_size_t(4)))
+print(*answers, value.value)
+"""
+
+
+def test_a_kernel_without_a_function_warns_once():
+    answers, messages = ask(UNREGISTERED)
+    assert answers == [0] * 10 + [5], answers
+    assert messages.count("\n") == 1 and "warning: " in messages, messages
+    assert "the kernel put " in messages and "docs/simulated-libcuda.md" in messages, messages
 
 
 # What a process does with functions that are not simulated: it prints what one answers before and

@@ -342,7 +342,9 @@ impl Sim {
     }
 
     /// Says what a kernel does, for all launches from now on, in place of what was registered under
-    /// the name before. A kernel without a closure is traced and does nothing.
+    /// the name before. A kernel without a closure is traced and computes nothing: memory keeps what it held. The
+    /// first such launch in a process writes a warning to standard error. A test that expects no results avoids
+    /// it with an empty closure, `|_| {}`.
     ///
     /// The closure runs in the launching call; what it writes is seen by others when the launch has
     /// ended in virtual time. It may call the driver; no lock of the driver is

@@ -63,7 +63,7 @@ pub enum CublasError {
     /// The library was not found, or is none.
     #[error("cuBLAS cannot be loaded")]
     Load(#[source] Box<dyn Error + Send + Sync>),
-    /// The driver is simulated, and cuBLAS would use another one.
+    /// The driver is simulated. cuBLAS needs a real one.
     #[error("cuBLAS cannot be used with a simulated driver")]
     Simulated,
     /// A call failed.
@@ -107,7 +107,7 @@ impl Cublas {
     /// [`CublasError::Simulated`] for a simulated driver, whose handles mean nothing to cuBLAS, and
     /// [`CublasError::Load`].
     pub fn open(driver: &Driver, path: Option<&Path>) -> Result<Cublas> {
-        if driver.info().profile.is_some() {
+        if driver.is_simulated() {
             return Err(CublasError::Simulated);
         }
         let open = |version| {

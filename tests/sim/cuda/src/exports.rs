@@ -4,7 +4,16 @@ use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 
 use green_ctx_sys::*;
 
-use crate::machine::sim;
+use crate::machine::{profile, sim};
+
+/// Returns the simulated device's name. `green-ctx-sys` looks the function up to tell a simulated library
+/// from NVIDIA's, which does not have it.
+// SAFETY: no other function of this library has the name, which `cuda.h` does not declare.
+#[allow(non_snake_case, reason = "exported names look like the driver's")]
+#[unsafe(no_mangle)]
+extern "C" fn greenCtxSimulatedProfile() -> *const c_char {
+    profile().map_or(std::ptr::null(), std::ffi::CStr::as_ptr)
+}
 
 macro_rules! exports {
     ($($export:ident: $plain:ident = $name:literal $version:literal ($($arg:ident: $ty:ty),*);)*) => {$(

@@ -1,6 +1,7 @@
 //! The one simulated driver of the process.
 
 use std::env::VarError;
+use std::ffi::{CStr, CString};
 use std::sync::OnceLock;
 
 use green_ctx_sim::{Builder, Clock, Sim, Spec};
@@ -22,6 +23,13 @@ const MOST_DEVICES: usize = 64;
 pub(crate) fn sim() -> Option<&'static Sim> {
     static SIM: OnceLock<Option<Sim>> = OnceLock::new();
     SIM.get_or_init(make).as_ref()
+}
+
+/// The simulated device, `h200` for example; `None` where the driver could not be made.
+pub(crate) fn profile() -> Option<&'static CStr> {
+    static PROFILE: OnceLock<Option<CString>> = OnceLock::new();
+    let name = || CString::new(sim()?.spec().profile().name).ok();
+    PROFILE.get_or_init(name).as_deref()
 }
 
 fn make() -> Option<Sim> {

@@ -12,7 +12,7 @@ use crate::clock::{Moment, Tick, cost};
 use crate::driver::Driver;
 use crate::effects::{Effect, Written, scatter};
 use crate::image::KernelInfo;
-use crate::kernel::{DURATION, KernelCall, blocks, end_ns};
+use crate::kernel::{DURATION, KernelCall, blocks, end_ns, warn_unregistered};
 use crate::launch::Shape;
 use crate::memory::Kind;
 use crate::pointer::{Answer, Kept};
@@ -269,6 +269,8 @@ fn run_kernel<'a>(
         if call.faulted {
             state.later(end, device, Effect::Fault(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
         }
+    } else {
+        warn_unregistered(&kernel);
     }
     let used = blocks(grid).min(all_sms.len() as u64) as usize;
     let sms = if used == all_sms.len() { all_sms } else { all_sms[..used].into() };

@@ -1,7 +1,8 @@
 //! What a kernel's closure sees of its launch.
 
+use std::io::{self, Write};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use crate::clock::cost;
 use crate::driver::Driver;
@@ -10,6 +11,21 @@ use crate::image::KernelInfo;
 
 /// What a kernel does.
 pub(crate) type KernelFn = Arc<dyn Fn(&mut KernelCall<'_>) + Send + Sync>;
+
+/// Says, once in a process, that a launch computes nothing.
+pub(crate) fn warn_unregistered(kernel: &str) {
+    static WARNED: Once = Once::new();
+    WARNED.call_once(|| {
+        // A program whose standard error is closed goes on.
+        let _ = writeln!(
+            io::stderr(),
+            "warning: no function is registered for the kernel {kernel}, so the simulated driver computes nothing \
+             and memory keeps its contents; later launches of such kernels give no warning. Rust tests register a \
+             function with Sim::register_kernel (guide::testing in green-ctx's manual); programs on the simulated \
+             libcuda.so.1 cannot (docs/simulated-libcuda.md)."
+        );
+    });
+}
 
 /// An access outside the allocations of the launch's device. The launch has failed with it, as on
 /// a GPU: the device's contexts answer `CUDA_ERROR_ILLEGAL_ADDRESS` from now on.
