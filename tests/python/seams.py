@@ -123,7 +123,7 @@ def problem(seam, sources):
     if isinstance(node, ast.ClassDef):
         has, initial = _attributes(node)
         constructor = _define(node, "__init__")
-        found = [seam.lacks(has), seam.surprises(initial)]
+        found = [seam.lacks(has), seam.unknown(initial)]
         if constructor is not None and seam.parameters is not None:
             takes, needs = _parameters(constructor)
             found.append(seam.differs(seam.parameters, takes[1:], needs[1:]))

@@ -132,6 +132,11 @@ def test_sizing_replaces_nothing_where_torch_does_not_fit(torch):
     sizing.uninstall()
 
 
+def test_sizing_without_torch():
+    with pytest.raises(ImportError, match="torch"):
+        sizing.install()
+
+
 def test_guards_of_every_version():
     class Root:
         def add_lambda_guard(self, guard, texts, *stack):

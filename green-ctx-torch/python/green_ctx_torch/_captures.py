@@ -238,7 +238,7 @@ def _check_state(manager: Any) -> None:
         raise RuntimeError(lacking)
     _seams.warn(
         _seams.misfit(
-            [_seams.TREE_MANAGER.surprises(has)],
+            [_seams.TREE_MANAGER.unknown(has)],
             "Functions that are compiled with CUDA graphs keep this state apart in each partition; if they "
             'misbehave there, compile them with mode="max-autotune-no-cudagraphs".',
         )

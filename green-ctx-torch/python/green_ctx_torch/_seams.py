@@ -32,10 +32,10 @@ class Seam:
     """Parameters that some versions require and others do not have."""
 
     attributes: tuple[str, ...] = ()
-    """What a class has: fields, and attributes that `__init__` sets."""
+    """Fields of a class, and attributes that its methods set, which this package uses."""
 
     state: frozenset[str] | None = None
-    """All attributes that `__init__` may set. Nothing is known about others."""
+    """All attributes of the object that are known."""
 
     since: str | None = None
     """The version of torch that brought the name. Older ones are handled without it."""
@@ -61,7 +61,7 @@ class Seam:
 
     def import_module(self) -> None:
         """Imports the module that has the name."""
-        # What torch lacks, `problem` reports.
+        # `problem` reports what torch lacks.
         with contextlib.suppress(ImportError):
             importlib.import_module(self.module)
 
@@ -75,7 +75,7 @@ class Seam:
         try:
             signature = inspect.signature(found)
         except (TypeError, ValueError):
-            # A native function does not say.
+            # A native function has no signature.
             return None
         kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         takes = [each for each in signature.parameters.values() if each.kind not in kinds]
@@ -94,21 +94,21 @@ class Seam:
         return f"{self} takes ({', '.join(takes)}) where ({', '.join(expected)}) is expected"
 
     def lacks(self, has: Iterable[str]) -> str | None:
-        """How attributes differ from what is expected."""
+        """The expected attributes that are missing, as text; None where there are none."""
         missing = sorted(set(self.attributes) - set(has))
         return f"{self} has no {', '.join(missing)}" if missing else None
 
-    def surprises(self, has: Iterable[str]) -> str | None:
-        """Which attributes are not known."""
-        unknown = sorted(set(has) - self.state) if self.state is not None else []
-        return f"{self} has state that is not known: {', '.join(unknown)}" if unknown else None
+    def unknown(self, has: Iterable[str]) -> str | None:
+        """The attributes that are not known, as text; None where there are none."""
+        others = sorted(set(has) - self.state) if self.state is not None else []
+        return f"{self} has state that is not known: {', '.join(others)}" if others else None
 
 
 _GRAPHS = "torch.cuda.graphs"
 _TREES = "torch._inductor.cudagraph_trees"
 _RUN = ("self", "new_inputs", "function_id")
 
-# Captures and replays.
+# Used by `_captures`.
 CUDA_GRAPH = Seam(_GRAPHS, "CUDAGraph")
 CAPTURE_BEGIN = Seam(_GRAPHS, "CUDAGraph.capture_begin", ("self", "pool", "capture_error_mode"))
 CAPTURE_END = Seam(_GRAPHS, "CUDAGraph.capture_end", ("self",))
@@ -117,7 +117,7 @@ REPLAY = Seam(_GRAPHS, "CUDAGraph.replay", ("self",))
 CAPTURE_START_HOOK = Seam(_GRAPHS, "register_graph_capture_start_hook", ("fn",), since="2.14")
 GRAPHS = (CUDA_GRAPH, CAPTURE_BEGIN, CAPTURE_END, CAPTURE_END_PRE, REPLAY, CAPTURE_START_HOOK)
 
-# What `torch.compile(mode="reduce-overhead")` keeps of each device.
+# The manager that `torch.compile(mode="reduce-overhead")` has for each device.
 TREE_MANAGER = Seam(
     _TREES,
     "CUDAGraphTreeManager",
@@ -130,7 +130,7 @@ TREE_MANAGER = Seam(
         "id_to_mode",
         "id_to_compile_id",
     ),
-    # Beside those above, counts, paths and limits of a manager's own graphs, which each peer has for itself.
+    # Those above are shared with peers. The others belong to a manager's own graphs.
     state=frozenset(
         "roots ids_to_funcs ids_to_stack_traces warmed_up_functions warned_functions warned_mutation "
         "graph_counter func_counter non_cudagraph_managed_mutation_hint warmup_node_counter num_rerecord "
@@ -163,7 +163,7 @@ TREES = (
     CURRENT_STREAM,
 )
 
-# What kernels are sized by.
+# Used by `sizing`.
 DEVICE_PROPERTIES = Seam("torch.cuda", "get_device_properties", ("device",))
 DEVICE_INDEX = Seam("torch.cuda._utils", "_get_device_index", ("device", "optional"))
 RULE_MAP = Seam("torch._dynamo.trace_rules", "get_torch_obj_rule_map", ())
@@ -220,13 +220,13 @@ SIZES = (
     COMPILATION,
 )
 
-# What `watch` asks.
+# Used by `watching`.
 SLEEP = Seam("torch.cuda", "_sleep", ("cycles",))
 THREAD_PROFILES = Seam("torch.autograd", "_profiler_enabled")
 PROCESS_PROFILES = Seam("torch.autograd.profiler", "_is_profiler_enabled")
 WATCHED = (SLEEP, THREAD_PROFILES, PROCESS_PROFILES)
 
-# What refuses a block that torch.export would drop.
+# Used where a block begins.
 IS_EXPORTING = Seam("torch.compiler", "is_exporting", ())
 EXPORTS = (IS_EXPORTING,)
 
@@ -240,7 +240,7 @@ ALL = (*GRAPHS, *TREES, *SIZES, *WATCHED, *EXPORTS, *OTHERS)
 
 
 def misfit(problems: Iterable[str | None], consequence: str) -> str | None:
-    """What to say of an imported torch that does not fit: its version, how it differs, the consequence."""
+    """Describes a torch that does not fit: its version, how it differs, and the consequence."""
     found = [problem for problem in problems if problem]
     if not found:
         return None
@@ -252,7 +252,7 @@ def misfit(problems: Iterable[str | None], consequence: str) -> str | None:
 
 
 def problems(seams: Iterable[Seam]) -> list[str | None]:
-    """How the imported torch differs, name by name."""
+    """How the imported torch differs, for each name; None where it fits."""
     return [seam.problem() for seam in seams]
 
 

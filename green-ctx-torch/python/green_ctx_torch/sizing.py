@@ -14,6 +14,7 @@ its persistent templates by. `uninstall` undoes it.
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import sys
 import threading
@@ -120,6 +121,7 @@ def install() -> None:
     with _lock:
         if _installed:
             return
+        importlib.import_module("torch")
         for seam in _seams.SIZES:
             seam.import_module()
         lacking = _seams.misfit(
