@@ -120,6 +120,18 @@ def test_a_capture_runs_in_the_partition_of_the_block(torch):
         assert (inside.replays, outside.replays, explicit.replays) == (2, 1, 1)
 
 
+def test_a_capture_runs_in_a_context_that_is_set(torch):
+    side = new_stream()
+    with closing(GreenContext.create(num_sms=8)) as context:
+        with context:
+            assert capture(torch, torch.cuda.CUDAGraph(), side) == context.raw_context
+        with pytest.warns(FutureWarning):
+            context.set_context()
+        assert capture(torch, torch.cuda.CUDAGraph(), side) == context.raw_context
+        with pytest.warns(FutureWarning):
+            context.pop_context()
+
+
 def test_a_capture_again_is_where_it_is_then(torch):
     side, graph = new_stream(), torch.cuda.CUDAGraph()
     with closing(partition({"a": 8, "b": 16})) as parts:

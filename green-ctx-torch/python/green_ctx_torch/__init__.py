@@ -2,11 +2,13 @@
 
     import green_ctx_torch
 
-    parts = green_ctx_torch.partition({"decode": 16, "prefill": "rest"})
+    parts = green_ctx_torch.partition({"decode": "32..", "prefill": "..100"})
     with parts["decode"]:
-        ...  # torch's work runs on 16 SMs
+        ...  # torch's work has 32 SMs of its own, and uses the others while prefill leaves them idle
 
-What runs in one partition never takes SMs of another. Memory and caches are shared.
+A partition's share is a count such as 16, text ("32..", "16..48", "..100", "..", "rest") or a `Share`. Its floor is
+the SMs that no other partition may use, its ceiling the most SMs that it may use; between the two it shares SMs. A count
+is both. Partitions share memory, caches and bandwidth.
 """
 
 import sys

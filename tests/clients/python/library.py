@@ -138,7 +138,7 @@ def test_a_kernel_without_a_function_warns_once():
     answers, messages = ask(UNREGISTERED)
     assert answers == [0] * 10 + [5], answers
     assert messages.count("\n") == 1 and "warning: " in messages, messages
-    assert "the kernel put " in messages and "docs/simulated-libcuda.md" in messages, messages
+    assert "for the kernel put, so" in messages and "docs/simulated-libcuda.md" in messages, messages
 
 
 # What a process does with functions that are not simulated: it prints what one answers before and
