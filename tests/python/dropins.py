@@ -45,9 +45,10 @@ class Torch(types.SimpleNamespace):
             is_initialized=lambda: True,
         )
         compiler = types.SimpleNamespace(is_exporting=lambda: False)
+        native = types.SimpleNamespace(_cuda_clearCublasWorkspaces=lambda: None)
         version = types.SimpleNamespace(cuda="13.0")
         super().__init__(
-            compiler=compiler, cuda=cuda, version=version, __version__="2.11.0+cu130"
+            _C=native, compiler=compiler, cuda=cuda, version=version, __version__="2.11.0+cu130"
         )
         libtorch.load()
 
