@@ -56,7 +56,7 @@ from green_ctx_torch._native import (
     verify,
 )
 from green_ctx_torch._tuning import Job, tune, tuned
-from green_ctx_torch.sizing import sm_count
+from green_ctx_torch.sizing import floor, sm_count
 from green_ctx_torch.watching import Escape, Watch, watch
 
 __all__ = [
@@ -88,6 +88,7 @@ __all__ = [
     "dry_run",
     "fit",
     "flashinfer",
+    "floor",
     "green_contexts",
     "info",
     "load_tuning",

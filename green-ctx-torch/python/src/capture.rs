@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use crate::argument::Whole;
 use crate::fault::{Fault, unsigned};
 use crate::gil::{Held, blocking};
+use crate::report;
 use crate::torch;
 
 /// The partition that torch's work of this thread goes to now, by torch's current stream alone.
@@ -49,10 +50,21 @@ pub(crate) fn _partition_here(py: Python<'_>) -> PyResult<usize> {
 #[pyfunction]
 pub(crate) fn current_sm_count(py: Python<'_>, device: Whole) -> PyResult<Option<u32>> {
     blocking(py, || {
-        let Ok(torch) = Torch::find() else { return Ok(None) };
-        let raw = torch.current_stream(unsigned("a device", device.0)?)?;
-        Ok(of_stream(raw)?.and_then(|context| Some(context.group()?.sm_count())))
+        Ok(of_torchs_stream(device)?.and_then(|context| Some(context.group()?.sm_count())))
     })
+}
+
+/// The SMs that nobody but torch's work on this thread's current stream of a device may use, of a partition; None for
+/// none.
+#[pyfunction]
+pub(crate) fn current_floor(py: Python<'_>, device: Whole) -> PyResult<Option<u32>> {
+    blocking(py, || Ok(of_torchs_stream(device)?.map(|context| report::floor_of(&context))))
+}
+
+/// The partition of torch's current stream of a device.
+fn of_torchs_stream(device: Whole) -> Result<Option<Context>, Fault> {
+    let Ok(torch) = Torch::find() else { return Ok(None) };
+    of_stream(torch.current_stream(unsigned("a device", device.0)?)?)
 }
 
 /// A new stream of that partition, as a torch.cuda.ExternalStream; None for none.

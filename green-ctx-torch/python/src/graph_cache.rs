@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::graph::{self, RetargetedGraph};
+use crate::named::not_copied;
 use crate::partition::Partition;
 
 /// Keeps a copy of each graph for each partition that it was asked for in, so that replaying a graph
@@ -15,7 +16,7 @@ use crate::partition::Partition;
 ///
 /// It keeps the graphs, and the partitions' SMs: `forget` a partition before closing it. A copy is of the
 /// graph as it was: `forget_graph` after changing one, or before resetting it.
-#[pyclass(frozen, module = "green_ctx_torch")]
+#[pyclass(frozen, weakref, module = "green_ctx_torch")]
 pub(crate) struct GraphCache {
     /// From the addresses of a graph and of a context, which the copies keep alive, to
     /// [`RetargetedGraph`].
@@ -95,6 +96,13 @@ impl GraphCache {
 
     fn __len__(&self, py: Python<'_>) -> usize {
         self.known.bind(py).len()
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(not_copied(
+            "a GraphCache",
+            "make a new GraphCache(), and call get of it with the same graphs",
+        ))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

@@ -18,6 +18,7 @@ mod graph_cache;
 mod green_context;
 mod kept;
 mod locality;
+mod named;
 mod partition;
 mod partition_report;
 mod partitions;
@@ -51,7 +52,8 @@ mod _native {
     use crate::audit::{Audit, Location, NodeAudit, audit};
     #[pymodule_export]
     use crate::capture::{
-        _capture_begins, _capture_ends, _partition_here, _stream_here, current_sm_count,
+        _capture_begins, _capture_ends, _partition_here, _stream_here, current_floor,
+        current_sm_count,
     };
     #[pymodule_export]
     use crate::command::{_main, info};
@@ -105,6 +107,9 @@ mod _native {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        PyMapping::register::<Partitions>(module.py())
+        let py = module.py();
+        PyMapping::register::<Partitions>(py)?;
+        PyMapping::register::<Plan>(py)?;
+        PyMapping::register::<PlanSet>(py)
     }
 }

@@ -17,6 +17,7 @@ use crate::argument::Whole;
 use crate::fault::Fault;
 use crate::gil::{Held, blocking};
 use crate::kept::kept;
+use crate::named::not_copied;
 use crate::request::nearest;
 use crate::task;
 use crate::torch;
@@ -149,7 +150,7 @@ impl Live {
 /// Some of a GPU's SMs, and a stream whose work runs on them and nowhere else.
 ///
 /// `with partition:` makes its stream torch's current one.
-#[pyclass(frozen, module = "green_ctx_torch")]
+#[pyclass(frozen, weakref, module = "green_ctx_torch")]
 pub(crate) struct Partition {
     /// `None` once it is closed.
     open: ArcSwapOption<Open>,
@@ -187,6 +188,14 @@ impl Partition {
     /// The address of its context, whether it is closed or not.
     pub(crate) fn context_address(&self) -> usize {
         self.raw_context
+    }
+
+    pub(crate) fn ordinal(&self) -> u32 {
+        self.device
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.open.load().is_none()
     }
 
     pub(crate) fn end(&self) {
@@ -256,7 +265,7 @@ impl Partition {
     /// Whether it is closed.
     #[getter]
     fn closed(&self) -> bool {
-        self.open.load().is_none()
+        self.is_closed()
     }
 
     /// The partition's stream as a torch.cuda.ExternalStream, made when first asked for.
@@ -322,6 +331,13 @@ impl Partition {
         })
     }
 
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(not_copied(
+            "a partition",
+            "copy or send what was asked for, {part.name: part.share}, and call partition with it",
+        ))
+    }
+
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.open.load().as_ref().map_or(Ok(()), |open| visit.call(open.stream.get()))
     }
@@ -334,7 +350,7 @@ impl Partition {
 
     fn __repr__(&self) -> String {
         let Partition { name, floor, sm_count, device, .. } = self;
-        match (self.closed(), floor == sm_count) {
+        match (self.is_closed(), floor == sm_count) {
             (true, _) => format!("<Partition {name}: closed>"),
             (false, true) => format!("<Partition {name}: {sm_count} SMs of device {device}>"),
             (false, false) => {

@@ -9,16 +9,17 @@ use green_ctx::{
     plan::{PlanError, SwitchOptions},
     resource::Granularity,
 };
-use pyo3::exceptions::{PyOverflowError, PyTypeError};
+use pyo3::exceptions::PyOverflowError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyIterator, PyTuple};
 
 use crate::argument::{self, DeviceId, Whole, or_passed, unexpected};
 use crate::device::device;
 use crate::division::Division;
 use crate::fault::Fault;
 use crate::gil::{Held, Signals, blocking};
+use crate::named::{Named, not_copied};
 use crate::partition::{Live, Partition, Planned};
 use crate::partitions::Partitions;
 use crate::report;
@@ -26,8 +27,8 @@ use crate::report;
 /// The longest that a switch waits, a year: a deadline has to be a time that there is.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// A prepared division of a set: a name and partitions.
-#[pyclass(frozen, module = "green_ctx_torch")]
+/// A prepared division of a set: its partitions by name.
+#[pyclass(frozen, mapping, weakref, module = "green_ctx_torch")]
 pub(crate) struct Plan {
     name: String,
     /// `None` once its partitions are closed.
@@ -45,6 +46,10 @@ impl Plan {
     pub(crate) fn each(&self, py: Python<'_>) -> PyResult<Vec<Py<Partition>>> {
         self.partitions.get().each(py)
     }
+
+    fn named(&self) -> &Named {
+        self.partitions.get().named()
+    }
 }
 
 #[pymethods]
@@ -59,6 +64,55 @@ impl Plan {
     #[getter]
     fn partitions(&self, py: Python<'_>) -> Py<Partitions> {
         self.partitions.clone_ref(py)
+    }
+
+    fn __getitem__(&self, name: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        self.named().item(name)
+    }
+
+    fn __len__(&self, py: Python<'_>) -> usize {
+        self.named().len(py)
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        self.named().iter(py)
+    }
+
+    fn __contains__(&self, name: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.named().contains(name)
+    }
+
+    /// The names.
+    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.named().view(py, "keys")
+    }
+
+    /// The partitions.
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.named().view(py, "values")
+    }
+
+    /// Names and partitions.
+    fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.named().view(py, "items")
+    }
+
+    /// The partition of a name, or a default where there is none.
+    #[pyo3(signature = (key, /, default=None))]
+    fn get(
+        &self,
+        key: &Bound<'_, PyAny>,
+        default: Option<Py<PyAny>>,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        self.named().get(key, default)
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(not_copied(
+            "a plan",
+            "copy or send the division, {name: part.share for name, part in plan.items()}, and prepare a \
+             plan of it",
+        ))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -76,18 +130,21 @@ impl Plan {
 ///         "day": {"decode": 16, "prefill": "rest"},
 ///         "night": {"decode": 64, "prefill": "rest"},
 ///     })
-///     plans.switch("night").partitions["decode"].stream
+///     plans.switch("night")["decode"].stream
+///
+/// It is a mapping of its plans, and a plan is one of its partitions. `with PlanSet(...) as plans:` closes it at the
+/// end of the block.
 ///
 /// The plans' contexts and streams are there from the start, so that a switch costs a few events. The
 /// first plan is the active one. The set takes all SMs of the device that are free, or `sm_count`.
 ///
 /// Errors are those of `partition`. Nothing is created then.
-#[pyclass(frozen, module = "green_ctx_torch")]
+#[pyclass(frozen, mapping, weakref, module = "green_ctx_torch")]
 pub(crate) struct PlanSet {
     /// `None` once it is closed.
     open: ArcSwapOption<Held<Arc<green_ctx::PlanSet>>>,
     /// From names to [`Plan`].
-    plans: Py<PyDict>,
+    plans: Named,
     device: u32,
     sm_count: u32,
     fine: bool,
@@ -178,10 +235,16 @@ impl PlanSet {
         }
     }
 
+    /// The plans, as long as the set is open.
+    fn named(&self) -> PyResult<&Named> {
+        self.set()?;
+        Ok(&self.plans)
+    }
+
     /// The object for a plan: the one there is, so that its streams are the same every time.
     fn object(&self, py: Python<'_>, prepared: Prepared) -> PyResult<Py<Plan>> {
         let Prepared { plan, order } = prepared;
-        let plans = self.plans.bind(py);
+        let plans = self.plans.objects(py);
         if let Some(known) = plans.get_item(plan.name())? {
             let known = known.cast_into::<Plan>()?;
             let is_same = |prepared: &Arc<Held<_>>| Arc::ptr_eq(&***prepared, &plan);
@@ -230,7 +293,7 @@ impl PlanSet {
         let (set, prepared) = blocking(py, move || make(device, sm_count, fine, &divisions))?;
         let (device, sm_count) = (set.device().ordinal(), set.sm_count());
         let open = ArcSwapOption::from_pointee(Held::new(set));
-        let plans = PyDict::new(py).unbind();
+        let plans = Named::new("plan", PyDict::new(py));
         let set = PlanSet { open, plans, device, sm_count, fine };
         for prepared in prepared {
             set.object(py, prepared)?;
@@ -331,7 +394,7 @@ impl PlanSet {
         let (set, name) = (self.set()?, argument::name("plan", name)?);
         let retired = name.clone();
         blocking(py, move || Ok(set.retire(&retired)?))?;
-        let plans = self.plans.bind(py);
+        let plans = self.plans.objects(py);
         if let Some(plan) = plans.get_item(&name)? {
             plans.del_item(&name)?;
             plan.cast::<Plan>()?.get().end(py)?;
@@ -339,10 +402,11 @@ impl PlanSet {
         Ok(())
     }
 
-    /// Closes the partitions of all plans, and gives the SMs back.
+    /// Closes the partitions of all plans, and gives the SMs back. Work that still runs goes on, and whoever gets
+    /// the SMs next waits for it on the device.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.open.store(None);
-        let plans = self.plans.bind(py);
+        let plans = self.plans.objects(py);
         for plan in plans.values() {
             plan.cast::<Plan>()?.get().end(py)?;
         }
@@ -356,19 +420,67 @@ impl PlanSet {
         self.open.load().is_none()
     }
 
-    fn __enter__(&self) -> PyResult<()> {
-        Err(PyTypeError::new_err(
-            "a set of plans is not entered, a partition is, as in `with \
-             plans.active.partitions[\"decode\"]:`; to close the set at the end of a block, write `with \
-             contextlib.closing(plans):`",
-        ))
+    fn __getitem__(&self, name: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        self.named()?.item(name)
+    }
+
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.named()?.len(py))
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        self.named()?.iter(py)
+    }
+
+    fn __contains__(&self, name: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.named()?.contains(name)
+    }
+
+    /// The names.
+    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.named()?.view(py, "keys")
+    }
+
+    /// The plans.
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.named()?.view(py, "values")
+    }
+
+    /// Names and plans.
+    fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.named()?.view(py, "items")
+    }
+
+    /// The plan of a name, or a default where there is none.
+    #[pyo3(signature = (key, /, default=None))]
+    fn get(
+        &self,
+        key: &Bound<'_, PyAny>,
+        default: Option<Py<PyAny>>,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        self.named()?.get(key, default)
+    }
+
+    /// Closes the set at the end of the block.
+    fn __enter__(this: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        this.get().set()?;
+        Ok(this)
     }
 
     #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, _exception: &Bound<'_, PyTuple>) {}
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(not_copied(
+            "a set of plans",
+            "copy or send the divisions that PlanSet was called with, and call it with them",
+        ))
+    }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.plans)
+        visit.call(self.plans.as_py())
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
