@@ -47,10 +47,11 @@ def test_what_a_block_raises_comes_out_of_it(make):
 
 
 def test_a_block_of_what_is_closed_is_refused():
-    for made, expected in [
-        (partition(DAY), "the partitions decode, prefill are closed; make new ones"),
-        (PlanSet({"day": DAY}), "the set of plans is closed; make a new one"),
+    for make, expected in [
+        (lambda: partition(DAY), "the partitions decode, prefill are closed; make new ones"),
+        (lambda: PlanSet({"day": DAY}), "the set of plans is closed; make a new one"),
     ]:
+        made = make()
         made.close()
         with pytest.raises(RuntimeError, match=expected):
             with made:

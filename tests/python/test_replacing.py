@@ -5,6 +5,7 @@ from contextlib import closing
 
 import driver
 import pytest
+from dropins import torch as torch
 from green_ctx_torch import GreenContext, PlanSet, partition
 
 DAY = {"decode": 16, "prefill": "rest"}
@@ -30,7 +31,7 @@ def test_what_others_hold_is_not_blamed_on_earlier_calls():
             partition({"b": 64})
         assert "held by" in str(raised.value) and "replace" not in str(raised.value)
         with pytest.raises(RuntimeError, match="replace=True"):
-            partition({"b": 32})
+            partition({"b": 24})
         assert not parts["a"].closed
 
 
@@ -70,7 +71,6 @@ def test_sets_of_plans_and_contexts_stay():
     [
         ({"a": 133}, ValueError, "a group of 133 SMs does not fit"),
         ({"a": "17..18"}, ValueError, "no whole units"),
-        ({"a": 132, "b": "rest"}, ValueError, "the others take all 132"),
         ({"a": 0}, ValueError, "ask for 1 or more"),
         ({}, ValueError, "at least one group"),
         ({"a": 1.5}, TypeError, "asks for a float"),
@@ -102,7 +102,7 @@ def test_the_work_of_replaced_partitions_goes_before(fake_torch):
         driver.synchronize(after["b"].raw_stream)
 
 
-def test_a_thread_inside_keeps_its_sms_until_it_has_left(fake_torch):
+def test_a_thread_inside_keeps_its_sms_until_it_has_left(torch):
     parts = partition({"a": 16, "b": 24})
     inside, leave = threading.Event(), threading.Event()
     failures = []

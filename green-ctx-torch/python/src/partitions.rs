@@ -275,6 +275,7 @@ fn living(py: Python<'_>, parts: &[Py<Partition>]) -> Vec<Held<Arc<Live>>> {
 fn names_of(parts: &[Py<Partition>]) -> String {
     let mut names: Vec<&str> = parts.iter().map(|part| part.get().name()).collect();
     names.sort_unstable();
+    names.dedup();
     names.join(", ")
 }
 
