@@ -182,6 +182,14 @@ impl SmGroup {
         &self.units
     }
 
+    /// By what the device's ledger knows the group, and its units; `None` for a part of another group.
+    pub(crate) fn entry(&self) -> Option<(GroupNumber, &[usize])> {
+        match self.hold {
+            Hold::Ledger(number) => Some((number, &self.placement.members)),
+            Hold::Parent(..) => None,
+        }
+    }
+
     pub(crate) fn placement(&self) -> &Placement {
         &self.placement
     }

@@ -13,7 +13,6 @@ is both. Partitions share memory, caches and bandwidth.
 
 import sys
 import sysconfig
-from collections.abc import Mapping as _Mapping
 
 if sysconfig.get_config_var("Py_GIL_DISABLED"):
     raise ImportError(
@@ -91,8 +90,8 @@ __all__ = [
     "audit",
     "dry_run",
     "fit",
-    "floor",
     "flashinfer",
+    "floor",
     "green_contexts",
     "info",
     "load_tuning",
@@ -106,9 +105,6 @@ __all__ = [
     "verify",
     "watch",
 ]
-
-for _class in (Partitions, Plan, PlanSet):
-    _Mapping.register(_class)
 
 SUPPORTED: bool
 """As `torch.cuda.green_contexts.SUPPORTED`; see `green_contexts`."""

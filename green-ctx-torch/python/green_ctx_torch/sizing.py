@@ -6,6 +6,15 @@ first are done. `sm_count` reports the SMs that torch's current stream can use:
 
     grid = (min(green_ctx_torch.sm_count(), tiles),)
 
+In a partition with a share, such as "32..", some of these SMs are shared, and a block there waits while
+another partition's blocks have the room. `floor` reports the SMs that no other partition may use:
+
+    grid = (min(green_ctx_torch.floor() or green_ctx_torch.sm_count(), tiles),)
+
+Take `floor` where the blocks stay until the kernel ends and depend on each other, or where the last block
+decides how long it takes. Take `sm_count` where a block that starts late costs little, since the others take
+its tiles. In an exclusive partition, and outside of partitions, both are the same.
+
 `install` makes torch's and Triton's own functions answer the same, for kernels that ask those:
 `torch.cuda.get_device_properties`, Triton's `get_device_properties`, and what torch.compile sizes
 its persistent templates by. `uninstall` undoes it.
@@ -35,44 +44,40 @@ def sm_count(stream: torch.cuda.Stream | None = None) -> int:
     The stream is torch's current one of the current device, or the given one. Of a partition with a
     share it is the ceiling.
     """
-    import torch
-
-    if stream is not None:
-        _check_stream("sm_count", stream)
-        with torch.cuda.stream(stream):
-            return sm_count()
-    device = torch.cuda.current_device()
-    # Code that torch.compile makes has the count in it.
-    _note_use()
-    count = _native.current_sm_count(device)
-    return _sms_of_device(device) if count is None else count
+    return _of_stream("sm_count", _native.current_sm_count, stream)
 
 
 def floor(stream: torch.cuda.Stream | None = None) -> int:
-    """How many SMs a stream's work is sure to have: the floor of its partition, or 0 outside of partitions.
+    """How many SMs work on a stream has for itself: a partition's floor, or the device's SMs outside of them.
 
-    The stream is torch's current one of the current device, or the given one. A floor is 0 for a share such as
-    `"..100"`, and equals `sm_count` for an exclusive partition.
+    No other partition uses these SMs, so that as many blocks of a persistent kernel start at once. A share
+    without a floor, such as "..100", has 0: `floor() or sm_count()` is a grid there too. So does a plan that is
+    not active. Outside of partitions nothing is promised, and the count is the one that a grid has there anyway.
 
-    Which of the two a persistent kernel sizes its grid by: `sm_count` where the partition is exclusive or its
-    neighbours are idle most of the time; `floor` where blocks must all run at once and neighbours are busy, since a
-    block that lands on a shared SM waits there for others' blocks. Plain grids need neither.
+    The stream is torch's current one of the current device, or the given one.
     """
+    return _of_stream("floor", _native.current_floor, stream)
+
+
+def _of_stream(
+    function: str, ask: Callable[[int], int | None], stream: torch.cuda.Stream | None
+) -> int:
+    """What the native function `ask` reports of a stream, or the device's SMs where it is of no partition."""
     import torch
 
     if stream is not None:
-        _check_stream("floor", stream)
+        if not hasattr(stream, "cuda_stream"):
+            raise TypeError(
+                f"{function} takes a torch.cuda.Stream, such as parts['decode'].stream, and not a "
+                f"{type(stream).__name__}"
+            )
         with torch.cuda.stream(stream):
-            return floor()
-    return _native.current_floor(torch.cuda.current_device()) or 0
-
-
-def _check_stream(function: str, stream: object) -> None:
-    if not hasattr(stream, "cuda_stream"):
-        raise TypeError(
-            f"{function} takes a torch.cuda.Stream, such as parts['decode'].stream, and not a "
-            f"{type(stream).__name__}"
-        )
+            return _of_stream(function, ask, None)
+    device = torch.cuda.current_device()
+    # Code that torch.compile makes has the count in it.
+    _note_use()
+    count = ask(device)
+    return _sms_of_device(device) if count is None else count
 
 
 class _State(threading.local):
@@ -222,7 +227,7 @@ def _replace_properties() -> None:
         count = _count(device_index(device, optional=True))
         return properties if count is None else _Properties(properties, count)
 
-    _fold(get_device_properties, sm_count)
+    _fold(get_device_properties, sm_count, floor)
     _replace(_seams.DEVICE_PROPERTIES.owner(), "get_device_properties", get_device_properties)
 
 
@@ -349,9 +354,12 @@ class _SameCount:
     def __init__(self, device: int) -> None:
         self.device = device
         self.count = _count(device)
+        self.floor = _native.current_floor(device)
 
     def __call__(self, _values: Any) -> bool:
-        return _count(self.device) == self.count
+        # After `uninstall` any count and any floor will do.
+        same_floor = not _installed or _native.current_floor(self.device) == self.floor
+        return same_floor and _count(self.device) == self.count
 
     def __str__(self) -> str:
         count = "the device's" if self.count is None else self.count

@@ -135,13 +135,6 @@ pub(crate) fn pairs<'py>(
     Ok(all)
 }
 
-/// A `TypeError` for copying or pickling an object that owns SMs.
-pub(crate) fn not_copied(what: &str, instead: &str) -> PyErr {
-    PyTypeError::new_err(format!(
-        "{what} own SMs of this process and cannot be copied or pickled; {instead}"
-    ))
-}
-
 /// A `TypeError` that says what is expected, and what was given instead.
 pub(crate) fn unexpected(object: &Bound<'_, PyAny>, expected: &str) -> PyErr {
     if object.is_none() {

@@ -49,17 +49,20 @@ pub(crate) fn _partition_here(py: Python<'_>) -> PyResult<usize> {
 /// none.
 #[pyfunction]
 pub(crate) fn current_sm_count(py: Python<'_>, device: Whole) -> PyResult<Option<u32>> {
-    blocking(py, || Ok(of_device(device)?.and_then(|context| Some(context.group()?.sm_count()))))
+    blocking(py, || {
+        Ok(of_torchs_stream(device)?.and_then(|context| Some(context.group()?.sm_count())))
+    })
 }
 
-/// The floor, in SMs, of the partition that torch's current stream of a device is of; None for none.
+/// The SMs that nobody but torch's work on this thread's current stream of a device may use, of a partition; None for
+/// none.
 #[pyfunction]
 pub(crate) fn current_floor(py: Python<'_>, device: Whole) -> PyResult<Option<u32>> {
-    blocking(py, || Ok(of_device(device)?.as_ref().and_then(report::floor_of)))
+    blocking(py, || Ok(of_torchs_stream(device)?.map(|context| report::floor_of(&context))))
 }
 
-/// The partition that torch's current stream of a device is of.
-fn of_device(device: Whole) -> Result<Option<Context>, Fault> {
+/// The partition of torch's current stream of a device.
+fn of_torchs_stream(device: Whole) -> Result<Option<Context>, Fault> {
     let Ok(torch) = Torch::find() else { return Ok(None) };
     of_stream(torch.current_stream(unsigned("a device", device.0)?)?)
 }

@@ -4,8 +4,8 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::argument;
 use crate::graph::{self, RetargetedGraph};
+use crate::named::not_copied;
 use crate::partition::Partition;
 
 /// Keeps a copy of each graph for each partition that it was asked for in, so that replaying a graph
@@ -99,7 +99,10 @@ impl GraphCache {
     }
 
     fn __reduce__(&self) -> PyResult<()> {
-        Err(argument::not_copied("a cache's graphs", "make another GraphCache"))
+        Err(not_copied(
+            "a GraphCache",
+            "make a new GraphCache(), and call get of it with the same graphs",
+        ))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

@@ -18,6 +18,7 @@ mod graph_cache;
 mod green_context;
 mod kept;
 mod locality;
+mod named;
 mod partition;
 mod partition_report;
 mod partitions;
@@ -107,6 +108,9 @@ mod _native {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        PyMapping::register::<Partitions>(module.py())
+        let py = module.py();
+        PyMapping::register::<Partitions>(py)?;
+        PyMapping::register::<Plan>(py)?;
+        PyMapping::register::<PlanSet>(py)
     }
 }

@@ -14,11 +14,12 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::argument::{self, Whole};
+use crate::argument::Whole;
 use crate::capture::Captured;
 use crate::fault::Fault;
 use crate::gil::{Held, blocking};
 use crate::kept::kept;
+use crate::named::not_copied;
 use crate::request::nearest;
 use crate::task;
 use crate::torch;
@@ -198,17 +199,16 @@ impl Partition {
         self.raw_context
     }
 
-    pub(crate) fn end(&self) {
-        self.open.store(None);
-    }
-
-    /// Whether this thread is inside of its block.
-    pub(crate) fn is_entered(&self) -> bool {
-        scope::is_entered(|context| self.context.is(context))
+    pub(crate) fn ordinal(&self) -> u32 {
+        self.device
     }
 
     pub(crate) fn is_closed(&self) -> bool {
         self.open.load().is_none()
+    }
+
+    pub(crate) fn end(&self) {
+        self.open.store(None);
     }
 
     fn with<R>(&self, ask: impl FnOnce(&Open) -> R) -> PyResult<R> {
@@ -267,7 +267,7 @@ impl Partition {
 
     /// The device's ordinal.
     #[getter]
-    pub(crate) fn device(&self) -> u32 {
+    fn device(&self) -> u32 {
         self.device
     }
 
@@ -342,7 +342,10 @@ impl Partition {
     }
 
     fn __reduce__(&self) -> PyResult<()> {
-        Err(argument::not_copied("partitions", "copy the share that it was made with"))
+        Err(not_copied(
+            "a partition",
+            "copy or send what was asked for, {part.name: part.share}, and call partition with it",
+        ))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -359,7 +362,7 @@ impl Partition {
 
     fn __repr__(&self) -> String {
         let Partition { name, floor, sm_count, device, .. } = self;
-        match (self.closed(), floor == sm_count) {
+        match (self.is_closed(), floor == sm_count) {
             (true, _) => format!("<Partition {name}: closed>"),
             (false, true) => format!("<Partition {name}: {sm_count} SMs of device {device}>"),
             (false, false) => {

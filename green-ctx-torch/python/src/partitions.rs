@@ -2,31 +2,31 @@
 
 use std::sync::Arc;
 
-use green_ctx::{
-    Device, Error, SplitRequest, StreamOptions, context::Context, resource::Provision,
-};
-use pyo3::exceptions::PyKeyError;
+use green_ctx::{Device, SplitRequest, StreamOptions, context::Context, resource::Provision};
 use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyIterator, PyList, PyTuple, PyWeakrefMethods, PyWeakrefReference};
+use pyo3::types::{PyDict, PyIterator, PyTuple};
 
-use crate::argument::{self, DeviceId};
+use crate::argument::DeviceId;
 use crate::device::device;
 use crate::fault::Fault;
-use crate::gil::blocking;
+use crate::gil::{Held, blocking};
+use crate::named::{Named, not_copied};
 use crate::partition::{Live, Partition};
 use crate::report;
 use crate::request::{Keywords, Request};
 use crate::torch;
 
-/// Partitions by name, in the order of the request.
+/// Partitions by name, in the order in which they were asked for.
 ///
-/// `with partition(...) as parts:` closes all of them at the end of the block; `with parts["decode"]:` enters one.
+/// `with partition(...) as parts:` closes them at the end of the block. `with parts["decode"]:` runs torch's work
+/// in one of them.
 #[pyclass(frozen, mapping, weakref, module = "green_ctx_torch")]
 pub(crate) struct Partitions {
     /// From names to [`Partition`].
-    parts: Py<PyDict>,
+    parts: Named,
 }
 
 impl Partitions {
@@ -36,12 +36,16 @@ impl Partitions {
             let part = Partition::new(live);
             parts.set_item(part.name().to_owned(), part.into_pyobject(py)?)?;
         }
-        Ok(Partitions { parts: parts.unbind() })
+        Ok(Partitions { parts: Named::new("partition", parts) })
     }
 
-    pub(crate) fn each(&self, py: Python<'_>) -> PyResult<Vec<Py<Partition>>> {
-        let parts = self.parts.bind(py).values();
-        parts.iter().map(|part| Ok(part.cast_into::<Partition>()?.unbind())).collect()
+    /// New partitions that are of no plan, which a later call of [`partition`] may replace.
+    pub(crate) fn replaceable(py: Python<'_>, living: Vec<Arc<Live>>) -> PyResult<Partitions> {
+        let parts = Partitions::new(py, living)?;
+        for part in parts.each(py)? {
+            made(py)?.call_method1(intern!(py, "add"), (part,))?;
+        }
+        Ok(parts)
     }
 
     /// Closes each of them, without asking torch to free what it keeps for them.
@@ -50,97 +54,119 @@ impl Partitions {
         Ok(())
     }
 
-    fn names(&self, py: Python<'_>) -> String {
-        let names = self.parts.bind(py).keys();
-        names.iter().map(|name| name.to_string()).collect::<Vec<_>>().join(", ")
+    pub(crate) fn named(&self) -> &Named {
+        &self.parts
+    }
+
+    pub(crate) fn each(&self, py: Python<'_>) -> PyResult<Vec<Py<Partition>>> {
+        let parts = self.parts.objects(py).values();
+        parts.iter().map(|part| Ok(part.cast_into::<Partition>()?.unbind())).collect()
     }
 }
 
 #[pymethods]
 impl Partitions {
-    pub(crate) fn __getitem__(
-        &self,
-        py: Python<'_>,
-        name: &Bound<'_, PyAny>,
-    ) -> PyResult<Py<PyAny>> {
-        match self.parts.bind(py).get_item(name)? {
-            Some(part) => Ok(part.unbind()),
-            None => {
-                let names = self.names(py);
-                let reason = format!("there is no partition {}; there are {names}", name.str()?);
-                Err(PyKeyError::new_err(reason))
-            }
-        }
+    fn __getitem__(&self, name: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        self.named().item(name)
     }
 
-    pub(crate) fn __len__(&self, py: Python<'_>) -> usize {
-        self.parts.bind(py).len()
+    fn __len__(&self, py: Python<'_>) -> usize {
+        self.named().len(py)
     }
 
-    pub(crate) fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
-        self.parts.bind(py).try_iter()
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        self.named().iter(py)
     }
 
-    pub(crate) fn __contains__(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<bool> {
-        self.parts.bind(py).contains(name)
+    fn __contains__(&self, name: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.named().contains(name)
     }
 
     /// The names.
-    pub(crate) fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.parts.bind(py).call_method0("keys")
+    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.named().view(py, "keys")
     }
 
     /// The partitions.
-    pub(crate) fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.parts.bind(py).call_method0("values")
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.named().view(py, "values")
     }
 
     /// Names and partitions.
-    pub(crate) fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.parts.bind(py).call_method0("items")
+    fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.named().view(py, "items")
     }
 
     /// The partition of a name, or a default where there is none.
     #[pyo3(signature = (key, /, default=None))]
-    pub(crate) fn get(
+    fn get(
         &self,
-        py: Python<'_>,
         key: &Bound<'_, PyAny>,
         default: Option<Py<PyAny>>,
     ) -> PyResult<Option<Py<PyAny>>> {
-        Ok(self.parts.bind(py).get_item(key)?.map(Bound::unbind).or(default))
+        self.named().get(key, default)
     }
 
     /// Closes each of them.
-    pub(crate) fn close(&self, py: Python<'_>) -> PyResult<()> {
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.end(py)?;
         torch::release_workspaces(py)
     }
 
-    fn __enter__(this: Bound<'_, Self>) -> Bound<'_, Self> {
-        this
+    /// Closes the partitions at the end of the block.
+    fn __enter__(this: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        let (py, parts) = (this.py(), this.get());
+        if parts.each(py)?.iter().all(|part| part.get().is_closed()) {
+            let reason = format!(
+                "the partitions {} are closed; make new ones with green_ctx_torch.partition",
+                parts.parts.names(py)
+            );
+            return Err(Fault::state(reason).into());
+        }
+        Ok(this)
     }
 
-    /// Closes each of them.
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
         self.close(py)
     }
 
     fn __reduce__(&self) -> PyResult<()> {
-        Err(argument::not_copied(
-            "partitions",
-            "copy the division that partition() was called with",
+        Err(not_copied(
+            "a set of partitions",
+            "copy or send the division, {name: part.share for name, part in parts.items()}, and call \
+             partition with it",
         ))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.parts)
+        visit.call(self.parts.as_py())
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(format!("<Partitions {}>", self.parts.bind(py).values().repr()?))
+        Ok(format!("<Partitions {}>", self.parts.objects(py).values().repr()?))
     }
+}
+
+/// The partitions of no plan that Python still has: a `weakref.WeakSet`.
+fn made(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
+    static MADE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let made = MADE.get_or_try_init(py, || {
+        Ok::<_, PyErr>(py.import("weakref")?.getattr("WeakSet")?.call0()?.unbind())
+    })?;
+    Ok(made.bind(py))
+}
+
+/// Those of a device that are open.
+fn open_on(py: Python<'_>, ordinal: i64) -> PyResult<Vec<Py<Partition>>> {
+    let mut open = Vec::new();
+    for part in made(py)?.call_method0(intern!(py, "copy"))?.try_iter()? {
+        let part = part?.cast_into::<Partition>()?;
+        if !part.get().is_closed() && i64::from(part.get().ordinal()) == ordinal {
+            open.push(part.unbind());
+        }
+    }
+    Ok(open)
 }
 
 /// Divides a device into named partitions, each with a count of SMs, a share, or "rest" for all that
@@ -168,25 +194,27 @@ impl Partitions {
 ///   from CUDA 13.4 on. `supplemental`: whether a larger domain gives more SMs than the driver counts for
 ///   each, from CUDA 13.5 on.
 ///
-/// With `replace`, the call first closes every partition that earlier calls of `partition` made on the device and
-/// that is still open, for notebooks whose cells run again. It closes nothing if the request is invalid or this thread
-/// is inside of one of them. Plan sets and GreenContexts stay open.
+/// With `replace` the partitions that earlier calls, and `TuningOutcome.partitions`, made on the device are closed
+/// first, all of them, as by `close()`: a cell of a notebook that runs again gives the same partitions again.
+/// Sets of plans and the drop-ins' contexts stay. Where the request does not fit without those partitions either,
+/// they stay open. A thread that is inside of one goes on there, and keeps its SMs until it has left; so does a
+/// stream or a graph that the program still has. RuntimeError says so where that leaves too few SMs, and the former
+/// partitions are closed then.
 ///
 /// ValueError for what the device cannot give, RuntimeError where other partitions hold what is
 /// needed, the driver is too old or there is no usable driver. Nothing is created then.
 #[pyfunction]
-#[pyo3(signature = (division, device=DeviceId::Current, *, replace=false, fine=false, coscheduled=None,
+#[pyo3(signature = (division, device=DeviceId::Current, *, fine=false, coscheduled=None,
     preferred_coscheduled=None, backfill=None, locality_domain=None, supplemental=None, workqueue=None,
-    priority=None),
-    text_signature = "(division, device=None, *, replace=False, fine=False, coscheduled=None, \
+    priority=None, replace=false),
+    text_signature = "(division, device=None, *, fine=False, coscheduled=None, \
     preferred_coscheduled=None, backfill=None, locality_domain=None, supplemental=None, workqueue=None, \
-    priority=None)")]
+    priority=None, replace=False)")]
 #[allow(clippy::too_many_arguments, reason = "Python's keywords")]
 pub(crate) fn partition(
     py: Python<'_>,
     division: &Bound<'_, PyAny>,
     device: DeviceId,
-    replace: bool,
     fine: bool,
     coscheduled: Option<&Bound<'_, PyAny>>,
     preferred_coscheduled: Option<&Bound<'_, PyAny>>,
@@ -195,6 +223,7 @@ pub(crate) fn partition(
     supplemental: Option<&Bound<'_, PyAny>>,
     workqueue: Option<&Bound<'_, PyAny>>,
     priority: Option<&Bound<'_, PyAny>>,
+    replace: bool,
 ) -> PyResult<Partitions> {
     let keywords = Keywords {
         fine,
@@ -208,88 +237,70 @@ pub(crate) fn partition(
     };
     let request = Request::read("partition", division, &keywords)?;
     let device = device.ordinal(py)?;
-    let open = open_on(py, device)?;
-    if replace && !open.is_empty() {
-        check_replacement(py, device, &request, &open)?;
-        open.iter().for_each(|part| part.get().end());
+    let former = match replace {
+        true => open_on(py, device)?,
+        false => Vec::new(),
+    };
+    if !former.is_empty() {
+        let (request, living) = (&request, living(py, &former));
+        blocking(py, move || check(device, request, living))?;
+        former.iter().for_each(|part| part.get().end());
         torch::release_workspaces(py)?;
     }
-    let names: Vec<_> = open.iter().map(|part| part.get().name().to_owned()).collect();
-    let living =
-        blocking(py, move || make(device, &request).map_err(|fault| say_how(fault, &names)))?;
-    let parts = Partitions::new(py, living)?;
-    let made = made(py)?;
-    for part in parts.each(py)? {
-        made.append(PyWeakrefReference::new(part.bind(py))?)?;
-    }
-    Ok(parts)
-}
-
-/// Weak references to the partitions that [`partition`] made.
-fn made(py: Python<'_>) -> PyResult<&Bound<'_, PyList>> {
-    static MADE: PyOnceLock<Py<PyList>> = PyOnceLock::new();
-    let made = MADE.get_or_try_init(py, || Ok::<_, PyErr>(PyList::empty(py).unbind()))?;
-    Ok(made.bind(py))
-}
-
-/// The partitions that [`partition`] made on a device and that are open.
-fn open_on(py: Python<'_>, device: i64) -> PyResult<Vec<Py<Partition>>> {
-    let made = made(py)?;
-    let (mut open, mut here) = (Vec::new(), Vec::new());
-    for weak in made.iter() {
-        let Some(part) = weak.cast::<PyWeakrefReference>()?.upgrade_as::<Partition>()? else {
-            continue;
-        };
-        if part.get().is_closed() {
-            continue;
-        }
-        if i64::from(part.get().device()) == device {
-            here.push(part.unbind());
-        }
-        open.push(weak);
-    }
-    // Those that are gone or closed are forgotten.
-    made.set_slice(0, made.len(), PyList::new(py, open)?.as_any())?;
-    Ok(here)
-}
-
-/// Refuses to close partitions for a request that no device can meet, or that this thread is inside of.
-fn check_replacement(
-    py: Python<'_>,
-    device: i64,
-    request: &Request,
-    open: &[Py<Partition>],
-) -> PyResult<()> {
-    if let Some(entered) = open.iter().find(|part| part.get().is_entered()) {
+    let fault = match py.detach(|| make(device, &request)) {
+        Ok(living) => return Partitions::replaceable(py, living),
+        Err(fault @ Fault::Python(_)) => return Err(fault.into()),
+        Err(fault) => fault,
+    };
+    if !former.is_empty() {
         return Err(Fault::state(format!(
-            "this thread is inside of partition {}, which replace=True would close; leave its block first",
-            entered.get().name()
+            "{}; the former partitions {} are closed, and a thread inside of one, a stream or a graph keeps \
+             SMs: let go of it and call partition again",
+            fault.message(),
+            names_of(&former)
         ))
         .into());
     }
-    blocking(py, move || {
-        let device = self::device(device)?;
-        request.workqueues(&device)?;
-        match device.resources().sm()?.dry_run(request.split()).map_err(Fault::from) {
-            Err(fault) if fault.is_value() => Err(fault),
-            // What others hold now may be free once the former partitions are closed.
-            _ => Ok(()),
-        }
-    })
+    // Whether it fails because of partitions that can be replaced.
+    let open = open_on(py, device)?;
+    let living = living(py, &open);
+    match !open.is_empty() && py.detach(|| check(device, &request, living)).is_ok() {
+        true => Err(Fault::state(format!(
+            "{}; {} of earlier calls of partition are open: close() them, or call partition(..., replace=True)",
+            fault.message(),
+            names_of(&open)
+        ))
+        .into()),
+        false => Err(fault.into()),
+    }
 }
 
-/// Adds how to go on where partitions of an earlier call hold what is needed.
-fn say_how(fault: Fault, open: &[String]) -> Fault {
-    let is_shortage =
-        matches!(fault.library(), Some(Error::NotEnoughSms(_) | Error::CutInUse { .. }));
-    if !is_shortage || fault.is_value() || open.is_empty() {
-        return fault;
+/// What partitions are, to be dropped without the GIL.
+fn living(py: Python<'_>, parts: &[Py<Partition>]) -> Vec<Held<Arc<Live>>> {
+    parts.iter().filter_map(|part| part.bind(py).get().live().ok()).map(Held::new).collect()
+}
+
+fn names_of(parts: &[Py<Partition>]) -> String {
+    let mut names: Vec<&str> = parts.iter().map(|part| part.get().name()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.join(", ")
+}
+
+/// Fails where a request could not be met if these partitions were closed.
+fn check(ordinal: i64, request: &Request, former: Vec<Held<Arc<Live>>>) -> Result<(), Fault> {
+    let device = device(ordinal)?;
+    request.workqueues(&device)?;
+    let groups: Vec<_> = former.iter().filter_map(|live| live.context().group()).collect();
+    let sms = device.resources().sm()?;
+    let given = sms.dry_run_without(request.split(), &groups)?;
+    match request.division.rest() {
+        Some(rest) if given.remainder == 0 => {
+            let given = given.groups.iter().map(|group| group.sm_count).sum();
+            Err(no_rest(rest, given, sms.sm_count()))
+        }
+        _ => Ok(()),
     }
-    Fault::state(format!(
-        "{}; an earlier call of partition made {}, which are open: close them with close(), or pass replace=True",
-        fault.message(),
-        open.join(", ")
-    ))
 }
 
 /// Makes the partitions of a request in which each one's stream has a priority, in the order of the names.

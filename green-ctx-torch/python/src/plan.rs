@@ -9,16 +9,17 @@ use green_ctx::{
     plan::{PlanError, SwitchOptions},
     resource::Granularity,
 };
-use pyo3::exceptions::{PyKeyError, PyOverflowError};
+use pyo3::exceptions::PyOverflowError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyIterator, PyString, PyTuple};
+use pyo3::types::{PyDict, PyIterator, PyTuple};
 
 use crate::argument::{self, DeviceId, Whole, or_passed, unexpected};
 use crate::device::device;
 use crate::division::Division;
 use crate::fault::Fault;
 use crate::gil::{Held, Signals, blocking};
+use crate::named::{Named, not_copied};
 use crate::partition::{Live, Partition, Planned};
 use crate::partitions::Partitions;
 use crate::report;
@@ -27,7 +28,7 @@ use crate::torch;
 /// The longest that a switch waits, a year: a deadline has to be a time that there is.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// A prepared division of a set: a name, and partitions by their names.
+/// A prepared division of a set: its partitions by name.
 #[pyclass(frozen, mapping, weakref, module = "green_ctx_torch")]
 pub(crate) struct Plan {
     name: String,
@@ -46,6 +47,10 @@ impl Plan {
     pub(crate) fn each(&self, py: Python<'_>) -> PyResult<Vec<Py<Partition>>> {
         self.partitions.get().each(py)
     }
+
+    fn named(&self) -> &Named {
+        self.partitions.get().named()
+    }
 }
 
 #[pymethods]
@@ -62,52 +67,52 @@ impl Plan {
         self.partitions.clone_ref(py)
     }
 
-    fn __getitem__(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        self.partitions.get().__getitem__(py, name)
+    fn __getitem__(&self, name: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        self.named().item(name)
     }
 
     fn __len__(&self, py: Python<'_>) -> usize {
-        self.partitions.get().__len__(py)
+        self.named().len(py)
     }
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
-        self.partitions.get().__iter__(py)
+        self.named().iter(py)
     }
 
-    fn __contains__(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<bool> {
-        self.partitions.get().__contains__(py, name)
+    fn __contains__(&self, name: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.named().contains(name)
     }
 
-    /// The partitions' names.
+    /// The names.
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.partitions.get().keys(py)
+        self.named().view(py, "keys")
     }
 
     /// The partitions.
     fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.partitions.get().values(py)
+        self.named().view(py, "values")
     }
 
     /// Names and partitions.
     fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.partitions.get().items(py)
+        self.named().view(py, "items")
     }
 
     /// The partition of a name, or a default where there is none.
     #[pyo3(signature = (key, /, default=None))]
     fn get(
         &self,
-        py: Python<'_>,
         key: &Bound<'_, PyAny>,
         default: Option<Py<PyAny>>,
     ) -> PyResult<Option<Py<PyAny>>> {
-        self.partitions.get().get(py, key, default)
+        self.named().get(key, default)
     }
 
     fn __reduce__(&self) -> PyResult<()> {
-        Err(argument::not_copied(
-            "a plan's partitions",
-            "copy the division that it was prepared from",
+        Err(not_copied(
+            "a plan",
+            "copy or send the division, {name: part.share for name, part in plan.items()}, and prepare a \
+             plan of it",
         ))
     }
 
@@ -126,13 +131,13 @@ impl Plan {
 ///         "day": {"decode": 16, "prefill": "rest"},
 ///         "night": {"decode": 64, "prefill": "rest"},
 ///     })
-///     plans.switch("night").partitions["decode"].stream
+///     plans.switch("night")["decode"].stream
+///
+/// It is a mapping of its plans, and a plan is one of its partitions. `with PlanSet(...) as plans:` closes it at the
+/// end of the block.
 ///
 /// The plans' contexts and streams are there from the start, so that a switch costs a few events. The
 /// first plan is the active one. The set takes all SMs of the device that are free, or `sm_count`.
-///
-/// `plans["night"]` is a plan, whichever is active. `with PlanSet(...) as plans:` closes the set at the end of the
-/// block.
 ///
 /// Errors are those of `partition`. Nothing is created then.
 #[pyclass(frozen, mapping, weakref, module = "green_ctx_torch")]
@@ -140,7 +145,7 @@ pub(crate) struct PlanSet {
     /// `None` once it is closed.
     open: ArcSwapOption<Held<Arc<green_ctx::PlanSet>>>,
     /// From names to [`Plan`].
-    plans: Py<PyDict>,
+    plans: Named,
     device: u32,
     sm_count: u32,
     fine: bool,
@@ -231,30 +236,16 @@ impl PlanSet {
         }
     }
 
-    /// The plans that are prepared.
-    fn prepared(&self, py: Python<'_>) -> PyResult<Held<Vec<Arc<green_ctx::Plan>>>> {
-        let set = self.set()?;
-        Ok(Held::new(py.detach(move || set.plans().to_vec())))
-    }
-
-    /// Their names.
-    fn names(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        Ok(self.prepared(py)?.iter().map(|plan| plan.name().to_owned()).collect())
-    }
-
-    /// The plan of a name.
-    fn find(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<Option<Py<Plan>>> {
-        let Ok(name) = name.cast::<PyString>() else { return Ok(None) };
-        let name = name.to_string_lossy();
-        let prepared = self.prepared(py)?;
-        let found = prepared.iter().find(|plan| plan.name() == name).cloned();
-        found.map(|plan| self.object(py, Prepared::of(plan))).transpose()
+    /// The plans, as long as the set is open.
+    fn named(&self) -> PyResult<&Named> {
+        self.set()?;
+        Ok(&self.plans)
     }
 
     /// The object for a plan: the one there is, so that its streams are the same every time.
     fn object(&self, py: Python<'_>, prepared: Prepared) -> PyResult<Py<Plan>> {
         let Prepared { plan, order } = prepared;
-        let plans = self.plans.bind(py);
+        let plans = self.plans.objects(py);
         if let Some(known) = plans.get_item(plan.name())? {
             let known = known.cast_into::<Plan>()?;
             let is_same = |prepared: &Arc<Held<_>>| Arc::ptr_eq(&***prepared, &plan);
@@ -303,7 +294,7 @@ impl PlanSet {
         let (set, prepared) = blocking(py, move || make(device, sm_count, fine, &divisions))?;
         let (device, sm_count) = (set.device().ordinal(), set.sm_count());
         let open = ArcSwapOption::from_pointee(Held::new(set));
-        let plans = PyDict::new(py).unbind();
+        let plans = Named::new("plan", PyDict::new(py));
         let set = PlanSet { open, plans, device, sm_count, fine };
         for prepared in prepared {
             set.object(py, prepared)?;
@@ -326,7 +317,12 @@ impl PlanSet {
     /// The names of the plans that are prepared.
     #[getter]
     fn plans<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, self.names(py)?)
+        let set = self.set()?;
+        let plans = py.detach(move || {
+            let names = |plan: &Arc<green_ctx::Plan>| plan.name().to_owned();
+            set.plans().iter().map(names).collect::<Vec<_>>()
+        });
+        PyTuple::new(py, plans)
     }
 
     /// The plan that is active.
@@ -399,7 +395,7 @@ impl PlanSet {
         let (set, name) = (self.set()?, argument::name("plan", name)?);
         let retired = name.clone();
         blocking(py, move || Ok(set.retire(&retired)?))?;
-        let plans = self.plans.bind(py);
+        let plans = self.plans.objects(py);
         if let Some(plan) = plans.get_item(&name)? {
             plans.del_item(&name)?;
             plan.cast::<Plan>()?.get().end(py)?;
@@ -407,10 +403,11 @@ impl PlanSet {
         Ok(())
     }
 
-    /// Closes the partitions of all plans, and gives the SMs back.
+    /// Closes the partitions of all plans, and gives the SMs back. Work that still runs goes on, and whoever gets
+    /// the SMs next waits for it on the device.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.open.store(None);
-        let plans = self.plans.bind(py);
+        let plans = self.plans.objects(py);
         for plan in plans.values() {
             plan.cast::<Plan>()?.get().end(py)?;
         }
@@ -424,78 +421,67 @@ impl PlanSet {
         self.open.load().is_none()
     }
 
-    fn __getitem__(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<Py<Plan>> {
-        match self.find(py, name)? {
-            Some(plan) => Ok(plan),
-            None => {
-                let names = self.names(py)?.join(", ");
-                let reason = format!("there is no plan {}; there are {names}", name.str()?);
-                Err(PyKeyError::new_err(reason))
-            }
-        }
+    fn __getitem__(&self, name: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        self.named()?.item(name)
     }
 
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
-        Ok(self.names(py)?.len())
+        Ok(self.named()?.len(py))
     }
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
-        self.keys(py)?.try_iter()
+        self.named()?.iter(py)
     }
 
-    fn __contains__(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let Ok(name) = name.cast::<PyString>() else { return Ok(false) };
-        let name = name.to_string_lossy();
-        Ok(self.names(py)?.iter().any(|known| *known == name))
+    fn __contains__(&self, name: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.named()?.contains(name)
     }
 
-    /// The plans' names.
-    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        self.plans(py)
+    /// The names.
+    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.named()?.view(py, "keys")
     }
 
     /// The plans.
-    fn values(&self, py: Python<'_>) -> PyResult<Vec<Py<Plan>>> {
-        Ok(self.items(py)?.into_iter().map(|(_, plan)| plan).collect())
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.named()?.view(py, "values")
     }
 
     /// Names and plans.
-    fn items(&self, py: Python<'_>) -> PyResult<Vec<(String, Py<Plan>)>> {
-        let plans = self
-            .prepared(py)?
-            .into_inner()
-            .into_iter()
-            .map(|plan| Ok((plan.name().to_owned(), self.object(py, Prepared::of(plan))?)));
-        plans.collect()
+    fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.named()?.view(py, "items")
     }
 
     /// The plan of a name, or a default where there is none.
     #[pyo3(signature = (key, /, default=None))]
     fn get(
         &self,
-        py: Python<'_>,
         key: &Bound<'_, PyAny>,
         default: Option<Py<PyAny>>,
     ) -> PyResult<Option<Py<PyAny>>> {
-        Ok(self.find(py, key)?.map(Py::into_any).or(default))
+        self.named()?.get(key, default)
     }
 
-    fn __enter__(this: Bound<'_, Self>) -> Bound<'_, Self> {
-        this
+    /// Closes the set at the end of the block.
+    fn __enter__(this: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        this.get().set()?;
+        Ok(this)
     }
 
-    /// Closes the set.
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
         self.close(py)
     }
 
     fn __reduce__(&self) -> PyResult<()> {
-        Err(argument::not_copied("sets of plans", "copy the plans that PlanSet() was called with"))
+        Err(not_copied(
+            "a set of plans",
+            "copy or send the divisions that PlanSet was called with, and call it with them",
+        ))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.plans)
+        visit.call(self.plans.as_py())
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

@@ -80,6 +80,24 @@ fn known() -> Known {
     known
 }
 
+/// The SMs that nobody else may use of a partition, by its context. Plans that share a context may have different
+/// floors: it is then that of the active plan, and 0 where it has none there.
+pub(crate) fn floor_of(context: &Context) -> u32 {
+    let floor = |plan: &green_ctx::Plan| {
+        let part = plan.partitions().iter().find(|part| part.context() == context);
+        part.map(green_ctx::Partition::floor)
+    };
+    for set in known().sets {
+        if let Some(floor) = floor(&set.active()) {
+            return floor;
+        }
+        if set.plans().iter().any(|plan| floor(plan).is_some()) {
+            return 0;
+        }
+    }
+    context.group().map_or(0, SmGroup::floor)
+}
+
 /// The names of a device's partitions that are open, and of those of all its plans.
 pub(crate) fn names_on(device: &Device) -> BTreeSet<String> {
     let Known { partitions, sets, .. } = known();
@@ -89,17 +107,6 @@ pub(crate) fn names_on(device: &Device) -> BTreeSet<String> {
     let all = open.chain(planned.map(|part| (part.context(), part.name())));
     let here = all.filter(|(context, _)| context.device() == device);
     here.map(|(_, name)| name.to_owned()).collect()
-}
-
-/// The SMs that no other partition may use beside a context. Plans share contexts, so the active plan's partition of a
-/// context comes before the request that the context was made for.
-pub(crate) fn floor_of(context: &Context) -> Option<u32> {
-    let sets = known().sets;
-    let planned = sets.iter().find_map(|set| {
-        let active = set.active();
-        active.partitions().iter().find(|part| part.context() == context).map(|part| part.floor())
-    });
-    planned.or_else(|| context.group().map(SmGroup::floor))
 }
 
 /// What is verified: a context, and what its report says. Ends without the GIL.

@@ -2,20 +2,48 @@
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyType};
+use pyo3::types::{PyInt, PyString, PyType};
 
-use crate::argument::Whole;
-use crate::fault::Fault;
+use crate::argument::{self, Whole};
+use crate::fault::{Fault, kind};
 
-/// The SMs that no other partition may use, its floor, and the most that the partition may use, its ceiling; None is no
-/// bound. The SMs between the two may be shared.
+/// The SMs that a partition has for itself, its floor, and the most that it may use, its ceiling: None
+/// for no bound. Between the two it shares with whoever else may use them.
 ///
-/// `Share("32..")`, `Share(32)` and `Share(floor=32)` are the same. Text is `"32.."`, `"16..48"`, `"..100"`, `".."` or
-/// an exclusive count, `"16"`. A share equals text that spells it: `Share(32) == "32.."`. Its hash is that of
-/// `str(share)`.
+/// Takes both, or text such as `"32.."`, `"16..48"`, `"..100"`, `".."`, `"16"` or `"rest"`. A plain count, `"16"`, is
+/// exclusive.
+///
+/// A share equals text that stands for it: `Share(32) == "32.."`. Its hash is that of its own text, `str(share)`, so
+/// that a share and this text find each other in dictionaries; `"16..48"`, whose own text is `"16..=48"`, does not.
 #[pyclass(frozen, module = "green_ctx_torch")]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Share(pub(crate) green_ctx::Share);
+
+/// The first argument of a share.
+enum Floor {
+    Count(Whole),
+    Text(String),
+}
+
+impl<'py> FromPyObject<'_, 'py> for Floor {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Floor> {
+        if let Ok(text) = object.cast::<PyString>() {
+            return Ok(Floor::Text(text.to_string_lossy().into_owned()));
+        }
+        if object.is_exact_instance_of::<PyInt>() {
+            return Ok(Floor::Count(object.extract()?));
+        }
+        let wrong = || {
+            PyTypeError::new_err(format!(
+                "a whole number or text such as 16 or \"32..\" is wanted, not a {}",
+                kind(&object)
+            ))
+        };
+        Ok(Floor::Count(argument::index(&object, wrong)?.extract()?))
+    }
+}
 
 impl Share {
     /// Reads text.
@@ -27,55 +55,24 @@ impl Share {
     }
 }
 
-/// A share's floor, or the whole share as text.
-enum Floor {
-    Count(Whole),
-    Text(String),
-}
-
-impl FromPyObject<'_, '_> for Floor {
-    type Error = PyErr;
-
-    fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Floor> {
-        match object.cast::<PyString>() {
-            Ok(text) => Ok(Floor::Text(text.to_string_lossy().into_owned())),
-            Err(_) => Ok(Floor::Count(object.extract()?)),
-        }
-    }
-}
-
 #[pymethods]
 impl Share {
     #[new]
-    #[pyo3(signature = (floor=Floor::Count(Whole(0)), ceiling=None), text_signature = "(floor=0, ceiling=None)")]
+    #[pyo3(signature = (floor=Floor::Count(Whole(0)), ceiling=None),
+        text_signature = "(floor=0, ceiling=None)")]
     fn new(floor: Floor, ceiling: Option<Whole>) -> PyResult<Share> {
         let text = match (floor, ceiling) {
             (Floor::Text(text), None) => text,
-            (Floor::Text(_), Some(_)) => {
-                let reason = "a share as text has its ceiling in the text, as in Share(\"32..48\")";
-                return Err(PyTypeError::new_err(reason));
+            (Floor::Text(text), Some(_)) => {
+                return Err(PyTypeError::new_err(format!(
+                    "the share {text:?} has its ceiling in the text; write Share({text:?}), or whole \
+                     numbers as in Share(16, 48)"
+                )));
             }
             (Floor::Count(Whole(floor)), None) => format!("{floor}.."),
             (Floor::Count(Whole(floor)), Some(Whole(ceiling))) => format!("{floor}..{ceiling}"),
         };
         Ok(Share::parse(&text)?)
-    }
-
-    fn __eq__(&self, other: &Bound<'_, PyAny>) -> Option<bool> {
-        if let Ok(other) = other.cast::<Share>() {
-            return Some(self == other.get());
-        }
-        let text = other.cast::<PyString>().ok()?;
-        Some(Share::parse(&text.to_string_lossy()).is_ok_and(|other| *self == other))
-    }
-
-    fn __hash__(&self, py: Python<'_>) -> PyResult<isize> {
-        PyString::new(py, &self.0.to_string()).hash()
-    }
-
-    /// Copies and pickles as its text.
-    fn __reduce__<'py>(this: &Bound<'py, Self>) -> (Bound<'py, PyType>, (String,)) {
-        (this.get_type(), (this.get().0.to_string(),))
     }
 
     /// The SMs that nobody else may use; None where they depend on what is free.
@@ -90,6 +87,26 @@ impl Share {
         self.0.ceiling()
     }
 
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let py = other.py();
+        let is_equal = if let Ok(share) = other.cast::<Share>() {
+            self == share.get()
+        } else if let Ok(text) = other.cast::<PyString>() {
+            Share::parse(&text.to_string_lossy()).is_ok_and(|share| *self == share)
+        } else {
+            return Ok(py.NotImplemented());
+        };
+        Ok(is_equal.into_pyobject(py)?.to_owned().into_any().unbind())
+    }
+
+    fn __hash__(&self, py: Python<'_>) -> PyResult<isize> {
+        PyString::new(py, &self.__str__()).hash()
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> (Bound<'py, PyType>, (String,)) {
+        (py.get_type::<Share>(), (self.__str__(),))
+    }
+
     /// The share as text.
     fn __str__(&self) -> String {
         self.0.to_string()
@@ -101,7 +118,7 @@ impl Share {
             (false, Some(floor), Some(ceiling)) => {
                 format!("Share(floor={floor}, ceiling={ceiling})")
             }
-            _ => format!("Share('{}')", self.0),
+            _ => format!("Share({:?})", self.0.to_string()),
         }
     }
 }

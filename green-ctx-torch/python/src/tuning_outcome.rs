@@ -141,7 +141,7 @@ impl TuningOutcome {
                 .collect();
             make_split(&self::device(device)?, request, &priorities)
         })?;
-        Partitions::new(py, living)
+        Partitions::replaceable(py, living)
     }
 
     fn __repr__(&self) -> String {

@@ -89,6 +89,7 @@ pub(crate) struct Taken<F> {
 }
 
 /// A group that has units.
+#[derive(Clone)]
 struct Held {
     name: Arc<str>,
     units: usize,
@@ -160,6 +161,26 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
             quarantined: quarantined(),
             ..NotEnoughSms::default()
         })
+    }
+
+    /// The ledger as it would be without some groups, for a dry run: it has no fences and no idle contexts.
+    pub(crate) fn without(&self, groups: &[(GroupNumber, &[usize])]) -> Ledger<F, C> {
+        let mut rest = Ledger {
+            cut: self.cut.clone(),
+            counts: self.counts.clone(),
+            units: self.units.clone(),
+            groups: self.groups.clone(),
+            held: self.held,
+            quarantined: self.quarantined,
+            ..Ledger::default()
+        };
+        for (group, members) in groups {
+            // Named twice, it has gone.
+            if rest.groups[group.0].is_some() {
+                drop(rest.give_back(*group, members, &[]));
+            }
+        }
+        rest
     }
 
     /// The units that floors may have, of a device that is cut as the groups that are out ask for.

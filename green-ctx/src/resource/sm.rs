@@ -195,15 +195,51 @@ impl SmResource {
     ///
     /// As [`split`](SmResource::split).
     pub fn dry_run(&self, request: impl Into<SplitRequest>) -> Result<DryRun> {
-        let request = request.into();
-        self.would_give(&request).map_err(|error| self.corrected(&request, error))
+        self.dry_run_without(request, &[])
     }
 
-    fn would_give(&self, request: &SplitRequest) -> Result<DryRun> {
+    /// What a split would give if these groups were given back first, as [`dry_run`](SmResource::dry_run): for a
+    /// program that gives them up only if that makes enough room. Groups of other devices, and parts of other
+    /// groups, make no difference.
+    ///
+    /// # Errors
+    ///
+    /// As [`split`](SmResource::split).
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, SplitRequest, sim_0_1::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// let parts = device.partition(SplitRequest::new().group("decode", 100))?;
+    /// let sms = device.resources().sm()?;
+    /// assert!(sms.dry_run([132]).is_err());
+    /// let held = parts["decode"].context().group().expect("a partition has a group");
+    /// let given = sms.dry_run_without([132], &[held])?;
+    /// assert_eq!(given.groups[0].sm_count, 132);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn dry_run_without(
+        &self,
+        request: impl Into<SplitRequest>,
+        groups: &[&SmGroup],
+    ) -> Result<DryRun> {
+        let request = request.into();
+        self.would_give(&request, groups).map_err(|error| self.corrected(&request, groups, error))
+    }
+
+    fn would_give(&self, request: &SplitRequest, without: &[&SmGroup]) -> Result<DryRun> {
         request.validate()?;
         let (cut, units) = self.units_for(request)?;
+        let gone = without.iter().filter(|group| *group.device() == self.device);
+        let gone: Vec<_> = gone.filter_map(|group| group.entry()).collect();
         let (chosen, free, quarantined) = {
             let ledger = self.device.state().ledger.lock();
+            let rest = (!gone.is_empty()).then(|| ledger.without(&gone));
+            let ledger = rest.as_ref().unwrap_or(&ledger);
             let quarantined = ledger.sm_counts().map_or(0, |counts| counts.quarantined);
             let chosen = ledger.choose(units.counts(), &cut, request)?;
             (chosen, ledger.free(units.counts()), quarantined)
@@ -215,10 +251,11 @@ impl SmResource {
     /// What a refusal says of what fits, asked for where the driver makes a context of one piece only:
     /// the ledger counts the smallest pieces, as if they could be put together.
     #[cold]
-    fn corrected(&self, request: &SplitRequest, error: Error) -> Error {
+    fn corrected(&self, request: &SplitRequest, without: &[&SmGroup], error: Error) -> Error {
         let Error::NotEnoughSms(mut shortage) = error else { return error };
         if self.device.driver().version() < COMPOSITION {
-            let fits = |shares: &[Share]| self.would_give(&request.with_shares(shares)).is_ok();
+            let fits =
+                |shares: &[Share]| self.would_give(&request.with_shares(shares), without).is_ok();
             let requested = &shortage.requested;
             let fit = (0..requested.len()).rev().find(|count| fits(&requested[..*count]));
             shortage.fit = fit.unwrap_or(0);
@@ -253,7 +290,7 @@ impl SmResource {
     pub fn split(&self, request: impl Into<SplitRequest>) -> Result<Split> {
         crate::trace::span!("split", device = self.device.ordinal());
         let request = request.into();
-        self.take(&request).map_err(|error| self.corrected(&request, error))
+        self.take(&request).map_err(|error| self.corrected(&request, &[], error))
     }
 
     /// Takes all SMs that are free, as one group of this name.
