@@ -10,7 +10,6 @@ Run it as it is, or cell by cell in a notebook.
 # %% A decode step of 16 layers for a batch of 8, and prefill's products of 8192 by 8192.
 import statistics
 import time
-from contextlib import closing
 from collections import deque
 
 import torch
@@ -80,7 +79,7 @@ print("alone            ", run(torch.cuda.Stream()))
 print("two plain streams", run(torch.cuda.Stream(), torch.cuda.Stream()))
 
 # %% After: decode has 32 SMs, prefill the rest.
-with closing(green_ctx_torch.partition({"decode": 32, "prefill": "rest"})) as parts:
+with green_ctx_torch.partition({"decode": 32, "prefill": "rest"}) as parts:
     print("two partitions   ", run(parts["decode"].stream, parts["prefill"].stream))
     # Where they ran: a notebook shows the report as a picture.
     report = green_ctx_torch.verify(parts)

@@ -288,3 +288,28 @@ fn the_ledger_is_whole_whatever_the_threads_do() -> Outcome {
     assert!(counts.reused > counts.created);
     Ok(())
 }
+
+#[test]
+fn a_dry_run_without_some_groups_counts_their_sms_as_free() -> Outcome {
+    let (_sim, device) = simulated("h200")?;
+    let sms = device.resources().sm()?;
+    let request = SplitRequest::new().group("a", 100).group("b", 16).group("c", ..);
+    let split = sms.split(request)?;
+    let [a, b, c] = &split.groups[..] else { return Err("three groups".into()) };
+
+    assert!(sms.dry_run_without([116], &[a]).is_err(), "c shares 16 SMs");
+    let given = sms.dry_run_without(SplitRequest::new().group("d", 100).rest("e"), &[a, c])?;
+    assert_eq!((given.groups[0].sm_count, given.remainder), (100, 16));
+    // A group that is named twice counts once.
+    assert!(sms.dry_run_without([132], &[a, a, c]).is_err(), "b has 16 SMs");
+    assert!(sms.dry_run_without([132], &[a, b, c]).is_ok());
+    // Without any group the device can be cut otherwise.
+    let fine = SplitRequest::from([2]).granularity(Granularity::Fine);
+    assert!(sms.dry_run_without(fine.clone(), &[a, c]).is_err());
+    assert_eq!(sms.dry_run_without(fine, &[a, b, c])?.groups[0].sm_count, 2);
+
+    // Nothing was given back.
+    assert!(sms.dry_run([8]).is_err());
+    assert_eq!([a.floor(), b.floor(), c.floor()], [100, 16, 0]);
+    Ok(())
+}

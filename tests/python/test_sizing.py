@@ -23,7 +23,7 @@ def sized(torch):
 
     torch.cuda.stream = stream
     torch.cuda.init = lambda: None
-    torch.cuda._get_device_properties = lambda device: SimpleNamespace(multi_processor_count=132)
+    torch.cuda.get_device_properties = lambda device: SimpleNamespace(multi_processor_count=132)
     yield
     sizing._sms_of_device.cache_clear()
 

@@ -192,7 +192,7 @@ def tuned(
                     _keep(outcome, path)
             else:
                 outcome = found
-    with contextlib.closing(outcome.partitions()) as parts:
+    with outcome.partitions() as parts:
         yield parts
 
 

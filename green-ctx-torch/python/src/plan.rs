@@ -406,6 +406,8 @@ impl PlanSet {
     /// Closes the partitions of all plans, and gives the SMs back. Work that still runs goes on, and whoever gets
     /// the SMs next waits for it on the device.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
+        // Not the library's `close`, which waits for all work and refuses while a stream is held elsewhere: this
+        // one always ends the set, and gives back the same.
         self.open.store(None);
         let plans = self.plans.objects(py);
         for plan in plans.values() {

@@ -135,6 +135,16 @@ def sm_count_is_the_partitions():
 
 
 @check
+def floor_is_the_partitions():
+    assert green_ctx_torch.floor() == TOTAL
+    with green_ctx_torch.partition({"a": "32..", "b": "..64"}) as parts:
+        for part in parts.values():
+            with part:
+                counts = green_ctx_torch.floor(), green_ctx_torch.sm_count()
+            assert counts == (part.floor, part.sm_count)
+
+
+@check
 def the_persistent_product_is_right():
     product = Product(2048)
     expected = product.a.float() @ product.b.float().T

@@ -62,7 +62,7 @@ with closing(partition({"held": 16})):
     try:
         partition({"a": 16}, coscheduled=8)
     except RuntimeError as error:
-        assert str(error).startswith(later.reason) and "made held" in str(error)
+        assert str(error).startswith(later.reason) and "replace=True" in str(error)
     else:
         raise AssertionError("structured groups were made beside others")
 
