@@ -39,7 +39,7 @@ use green_ctx::{Device, Event, Stream, context::Context, event::EventOptions};
 
 use crate::error::{Result, TorchError, check_process};
 use crate::libtorch::Torch;
-use crate::stream::Switched;
+use crate::stream::{Switched, raw_stream};
 use slot::Slot;
 use torch_stream::TorchStream;
 
@@ -376,8 +376,11 @@ impl Frame {
     /// An event of the work in the stream that the program made current inside, if it did.
     fn other(&self, torch: &Torch) -> Result<Option<Event>> {
         let device = self.stream.context().device();
+        if torch.current_stream(device.ordinal())? == raw_stream(&self.stream) {
+            return Ok(None);
+        }
         let current = TorchStream::find(torch, device)?;
-        if current.is_stream(&self.stream) || current.is(&self.previous) {
+        if current.is(&self.previous) {
             return Ok(None);
         }
         let other = event(device)?;

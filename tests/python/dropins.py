@@ -44,7 +44,7 @@ class Torch(types.SimpleNamespace):
             graphs=types.SimpleNamespace(CUDAGraph=CUDAGraph),
             is_initialized=lambda: True,
         )
-        compiler = types.SimpleNamespace(is_exporting=lambda: False)
+        compiler = types.SimpleNamespace(_is_exporting_flag=False)
         native = types.SimpleNamespace(_cuda_clearCublasWorkspaces=lambda: None)
         version = types.SimpleNamespace(cuda="13.0")
         super().__init__(

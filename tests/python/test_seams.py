@@ -79,11 +79,11 @@ def test_a_name_that_is_newer_than_the_release(tmp_path):
 
 
 def test_the_whole_list(tmp_path, capsys):
-    write(tmp_path, torch__compiler="def is_exporting(): pass")
+    write(tmp_path, torch__compiler="_is_exporting_flag: bool = False")
     assert seams.main([str(tmp_path)]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "torch 2.11.0"
-    assert "  fits      torch.compiler.is_exporting" in lines
+    assert "  fits      torch.compiler._is_exporting_flag" in lines
     assert "  absent    torch.cuda.graphs.CUDAGraph.replay" in lines
     assert "  from 2.14 torch.cuda.graphs.register_graph_capture_start_hook" in lines
     assert "  absent    torch._dynamo.variables.*" in lines
@@ -95,7 +95,7 @@ def torch(monkeypatch):
     """A torch that lacks nearly everything."""
     torch = types.ModuleType("torch")
     torch.__version__ = "2.99.0"
-    torch.compiler = types.SimpleNamespace(is_exporting=lambda: False)
+    torch.compiler = types.SimpleNamespace(_is_exporting_flag=False)
     monkeypatch.setitem(sys.modules, "torch", torch)
     return torch
 
@@ -165,19 +165,17 @@ import green_ctx_torch
 
 part = green_ctx_torch.partition({"a": 16})["a"]
 context = green_ctx_torch.GreenContext.create(16)
-exporting = False
-torch.compiler.is_exporting = lambda: exporting
 for entered in (part, context):
     with entered:
         # What is exported in a block has none of its own.
-        exporting = True
+        torch.compiler._is_exporting_flag = True
     try:
         with entered:
             print("entered")
     except RuntimeError as error:
         print(error)
     print(torch.current())
-    exporting = False
+    torch.compiler._is_exporting_flag = False
     with entered:
         print("again")
 """

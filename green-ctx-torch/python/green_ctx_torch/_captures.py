@@ -220,6 +220,7 @@ def _peer(manager: Any, here: int) -> Any:
             if name.startswith("id") and isinstance(value, dict):
                 setattr(peer, name, value)
         peers[here] = peer
+        _native._compiled_in_partition()
         key = id(manager)
         _managers[key] = weakref.ref(manager, lambda _: _managers.pop(key, None))
     peer = peers[here]

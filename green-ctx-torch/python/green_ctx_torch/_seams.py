@@ -45,19 +45,23 @@ class Seam:
 
     def find(self) -> Any:
         """The object, or None where torch lacks it or has not imported its module."""
+        found = self._module()
+        for name in self.name.split("."):
+            found = getattr(found, name, None)
+        return found
+
+    def _module(self) -> Any:
         found = sys.modules.get(self.module)
         if found is None:
             found = sys.modules.get("torch")
             for name in self.module.split(".")[1:]:
                 found = getattr(found, name, None)
-        for name in self.name.split("."):
-            found = getattr(found, name, None)
         return found
 
     def owner(self) -> Any:
         """The module or class that has the name, to replace it there."""
         outer, _, _ = self.name.rpartition(".")
-        return Seam(self.module, outer).find() if outer else sys.modules[self.module]
+        return Seam(self.module, outer).find() if outer else self._module()
 
     def import_module(self) -> None:
         """Imports the module that has the name."""
@@ -227,7 +231,7 @@ PROCESS_PROFILES = Seam("torch.autograd.profiler", "_is_profiler_enabled")
 WATCHED = (SLEEP, THREAD_PROFILES, PROCESS_PROFILES)
 
 # Used where a block begins.
-IS_EXPORTING = Seam("torch.compiler", "is_exporting", ())
+IS_EXPORTING = Seam("torch.compiler", "_is_exporting_flag")
 EXPORTS = (IS_EXPORTING,)
 
 # What closing a partition frees, and what hears of the order that entering keeps.
@@ -262,7 +266,11 @@ def warn(message: str | None) -> None:
         warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 
-def is_exporting() -> Any:
-    """torch's function that says whether torch.export runs, or None."""
+def exporting() -> Any:
+    """The module whose flag says whether torch.export runs, or None.
+
+    The flag is read, and torch's function is not called: Python code must not run where a daemon thread enters a
+    partition while the interpreter ends.
+    """
     warn(misfit(problems(EXPORTS), "torch.export drops the blocks of partitions silently."))
-    return IS_EXPORTING.find()
+    return None if IS_EXPORTING.find() is None else IS_EXPORTING.owner()

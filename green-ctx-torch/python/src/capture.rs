@@ -1,6 +1,7 @@
 //! Where torch's graphs are captured: what `green_ctx_torch._captures` asks.
 
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use green_ctx::{Driver, StreamOptions, context::Context, graph::RelaxedCapture};
 use green_ctx_torch::{Torch, scope};
@@ -117,6 +118,15 @@ pub(crate) fn _relaxed(py: Python<'_>, call: Py<PyAny>) -> PyResult<()> {
     })
 }
 
+/// Whether torch.compile has captured graphs in a partition so far.
+static IN_PARTITIONS: AtomicBool = AtomicBool::new(false);
+
+/// Notes that it does.
+#[pyfunction]
+pub(crate) fn _compiled_in_partition() {
+    IN_PARTITIONS.store(true, Ordering::Relaxed);
+}
+
 /// What torch.compile captured in a partition, which is given up with the partition.
 pub(crate) struct Captured {
     pub(crate) raw_context: usize,
@@ -124,7 +134,7 @@ pub(crate) struct Captured {
 
 impl Drop for Captured {
     fn drop(&mut self) {
-        if !torch::captures_are_installed() {
+        if !IN_PARTITIONS.load(Ordering::Relaxed) {
             return;
         }
         // Where the interpreter is ending, the process gives everything up.

@@ -209,7 +209,10 @@ impl GreenContext {
         let open = made.live()?;
         let torch = torch::libtorch(py)?;
         torch::refuse_export(py)?;
-        let own = blocking(py, || open.own())?;
+        let own = match open.own.get() {
+            Some(own) => own,
+            None => blocking(py, || open.own())?,
+        };
         task::enter(py, &own.stream, mode, made.raw_context, || {
             scope::enter_as(&torch, &own.stream, mode).map_err(runtime)
         })

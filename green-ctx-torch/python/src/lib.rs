@@ -53,8 +53,8 @@ mod _native {
     use crate::audit::{Audit, Location, NodeAudit, audit};
     #[pymodule_export]
     use crate::capture::{
-        _capture_begins, _capture_ends, _partition_here, _relaxed, _stream_here, current_floor,
-        current_sm_count,
+        _capture_begins, _capture_ends, _compiled_in_partition, _partition_here, _relaxed,
+        _stream_here, current_floor, current_sm_count,
     };
     #[pymodule_export]
     use crate::command::{_main, info};

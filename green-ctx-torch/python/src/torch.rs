@@ -65,11 +65,6 @@ const CAPTURES_MODULE: &str = "green_ctx_torch._captures";
 /// Whether torch's captures are wrapped.
 static CAPTURES: AtomicBool = AtomicBool::new(false);
 
-/// Whether torch's captures are wrapped.
-pub(crate) fn captures_are_installed() -> bool {
-    CAPTURES.load(Ordering::Relaxed)
-}
-
 /// Gives up the graphs of compiled functions that were captured in a context.
 pub(crate) fn close_captures(py: Python<'_>, raw_context: usize) {
     // It is loaded. Where it cannot be found any more, the interpreter is ending.
@@ -81,13 +76,13 @@ pub(crate) fn close_captures(py: Python<'_>, raw_context: usize) {
 
 /// Refuses to enter a partition while torch.export records operations, since the exported program has no block.
 pub(crate) fn refuse_export(py: Python<'_>) -> PyResult<()> {
-    static ASK: PyOnceLock<Option<Py<PyAny>>> = PyOnceLock::new();
+    static OWNER: PyOnceLock<Option<Py<PyAny>>> = PyOnceLock::new();
     let find = || {
-        let ask = py.import("green_ctx_torch._seams")?.call_method0("is_exporting")?;
-        PyResult::Ok((!ask.is_none()).then(|| ask.unbind()))
+        let owner = py.import("green_ctx_torch._seams")?.call_method0("exporting")?;
+        PyResult::Ok((!owner.is_none()).then(|| owner.unbind()))
     };
-    let Some(ask) = ASK.get_or_try_init(py, find)? else { return Ok(()) };
-    match ask.bind(py).call0()?.is_truthy()? {
+    let Some(owner) = OWNER.get_or_try_init(py, find)? else { return Ok(()) };
+    match owner.bind(py).getattr(intern!(py, "_is_exporting_flag"))?.is_truthy()? {
         false => Ok(()),
         true => Err(PyRuntimeError::new_err(
             "torch.export records operations and no blocks, so that the exported program would run on all \

@@ -15,6 +15,8 @@ use crate::libtorch::Torch;
 pub(super) struct TorchStream {
     raw: CUstream,
     owner: Owner,
+    /// Whether it is a default stream of a context that was not current when it was found.
+    is_elsewhere: bool,
 }
 
 /// What a stream's handle depends on.
@@ -33,15 +35,15 @@ impl TorchStream {
     /// The stream that is current in PyTorch now.
     pub(super) fn find(torch: &Torch, device: &Device) -> Result<TorchStream> {
         let raw: CUstream = torch.current_stream(device.ordinal())?.cast();
-        let owner = if DefaultStream::from_raw(raw).is_some() {
+        let (owner, is_elsewhere) = if DefaultStream::from_raw(raw).is_some() {
             Owner::of_default_stream(device)?
         } else {
             match device.driver().find_stream(raw) {
-                Some(stream) => Owner::Stream { _kept: stream },
-                None => Owner::Other,
+                Some(stream) => (Owner::Stream { _kept: stream }, false),
+                None => (Owner::Other, false),
             }
         };
-        Ok(TorchStream { raw, owner })
+        Ok(TorchStream { raw, owner, is_elsewhere })
     }
 
     /// Whether both are one stream: the same handle and, for default streams, of the same context.
@@ -57,11 +59,6 @@ impl TorchStream {
         self.raw == other.raw && same_context
     }
 
-    /// Whether the stream is the one behind a handle that is not a default stream's.
-    pub(super) fn is_stream(&self, stream: &Stream) -> bool {
-        self.raw == stream.as_raw()
-    }
-
     /// Whether the stream can be used: [`TorchError::ContextOrder`] for a default stream of a foreign context that
     /// is not current.
     pub(super) fn check(&self, driver: &Driver) -> Result<()> {
@@ -73,10 +70,10 @@ impl TorchStream {
         }
     }
 
-    /// Records an event in the stream.
+    /// Records an event in the stream, which was found a moment ago: no context was made current since.
     pub(super) fn record(&self, event: &Event) -> Result<()> {
         let driver = event.context().device().driver();
-        let _current = self.make_current(driver)?;
+        let _current = if self.is_elsewhere { self.make_current(driver)? } else { None };
         // SAFETY: the event is alive. The stream is PyTorch's current one, which is alive since PyTorch submits to
         // it; the handle of a default stream is looked up in its own context.
         unsafe { call!(driver.api(), cuEventRecord(event.as_raw(), self.raw)) }?;
@@ -105,24 +102,26 @@ impl TorchStream {
 
 impl Owner {
     /// A default stream is one of the current context. Where that is not one of the device, PyTorch means the
-    /// device's primary context, which it makes current first.
-    fn of_default_stream(device: &Device) -> Result<Owner> {
+    /// device's primary context, which it makes current first. Also whether the context is not the current one.
+    fn of_default_stream(device: &Device) -> Result<(Owner, bool)> {
         let driver = device.driver();
         let current = slot::get(driver)?;
+        let primary = || Ok((Owner::Context(device.primary_context()?), true));
         if current.is_null() {
-            return Ok(Owner::Context(device.primary_context()?));
+            return primary();
         }
         if let Some(context) = driver.find_context(current) {
-            let is_here = context.device() == device;
-            let context = if is_here { context } else { device.primary_context()? };
-            return Ok(Owner::Context(context));
+            return match context.device() == device {
+                true => Ok((Owner::Context(context), false)),
+                false => primary(),
+            };
         }
         let mut ordinal = 0;
         // SAFETY: the pointer is to a live value; a context is current.
         unsafe { call!(driver.api(), cuCtxGetDevice(&raw mut ordinal)) }?;
         match ordinal == device.as_raw() {
-            true => Ok(Owner::Foreign(current)),
-            false => Ok(Owner::Context(device.primary_context()?)),
+            true => Ok((Owner::Foreign(current), false)),
+            false => primary(),
         }
     }
 }

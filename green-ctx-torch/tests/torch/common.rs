@@ -158,13 +158,16 @@ impl Machine {
         let (mut green, mut context) = (ptr::null_mut(), ptr::null_mut());
         let all = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
         let device = self.device.as_raw();
-        // SAFETY: the pointers are to live values, and each call has what the one before it made.
-        unsafe {
-            ok(api.cuDeviceGetDevResource()?(device, &raw mut resource, all))?;
-            ok(api.cuDevResourceGenerateDesc()?(&raw mut description, &raw mut resource, 1))?;
-            ok(api.cuGreenCtxCreate()?(&raw mut green, description, device, 1))?;
-            ok(api.cuCtxFromGreenCtx()?(&raw mut context, green))?;
-        }
+        // SAFETY: the pointer is to a live value.
+        ok(unsafe { api.cuDeviceGetDevResource()?(device, &raw mut resource, all) })?;
+        // SAFETY: the driver filled the resource in.
+        ok(unsafe {
+            api.cuDevResourceGenerateDesc()?(&raw mut description, &raw mut resource, 1)
+        })?;
+        // SAFETY: the driver made the description.
+        ok(unsafe { api.cuGreenCtxCreate()?(&raw mut green, description, device, 1) })?;
+        // SAFETY: the driver made the green context.
+        ok(unsafe { api.cuCtxFromGreenCtx()?(&raw mut context, green) })?;
         Ok(context)
     }
 

@@ -157,13 +157,11 @@ with block():
     sys.exit(3)
 """,
     "an exception in a block": """
-sys.stderr = open(os.devnull, "w")
 with block():
     x @ x
     raise ValueError
 """,
     "an interrupt in a block": """
-sys.stderr = open(os.devnull, "w")
 with block():
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(5)
