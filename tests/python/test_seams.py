@@ -188,3 +188,16 @@ def test_torch_export_does_not_drop_a_block(python):
     assert len(lines) == 6
     assert re.match(refused, lines[0]) and re.match(refused, lines[3])
     assert lines[1:3] == lines[4:] == ["0", "again"]
+
+
+def test_looking_for_a_name_imports_nothing(monkeypatch):
+    asked = []
+
+    class Lazy(types.ModuleType):
+        def __getattr__(self, name):
+            asked.append(name)
+            raise AttributeError(name)
+
+    monkeypatch.setitem(sys.modules, "torch", Lazy("torch"))
+    assert _seams.TREE_MANAGER.find() is None and _seams.GET_MANAGER.find() is None
+    assert asked == []

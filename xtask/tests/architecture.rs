@@ -41,7 +41,7 @@ fn is_path(text: &str) -> bool {
 /// Whether there is a file, a folder or a module of this path.
 fn is_there(folder: &Path, path: &str) -> bool {
     let path = folder.join(path);
-    path.exists() || path.with_extension("rs").exists()
+    path.exists() || (path.extension().is_none() && path.with_extension("rs").exists())
 }
 
 #[test]

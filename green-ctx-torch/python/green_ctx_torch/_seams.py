@@ -55,7 +55,8 @@ class Seam:
         if found is None:
             found = sys.modules.get("torch")
             for name in self.module.split(".")[1:]:
-                found = getattr(found, name, None)
+                # Not by `getattr`: torch imports its compiler, which changes how Python ends, when it is asked for it.
+                found = vars(found).get(name) if hasattr(found, "__dict__") else None
         return found
 
     def owner(self) -> Any:

@@ -9,7 +9,7 @@ use crate::kernels;
 /// Loads the driver, and returns whether it is a simulated one, whose times mean nothing.
 pub(crate) fn open(choice: &DriverChoice) -> Result<(Driver, bool)> {
     let driver = choice.load_with(simulated)?;
-    let is_simulated = driver.info().profile.is_some();
+    let is_simulated = driver.is_simulated();
     Ok((driver, is_simulated))
 }
 

@@ -208,6 +208,20 @@ def closed_partitions_leave_no_workspaces():
 
 
 @check
+def entering_imports_no_compiler():
+    program = """
+import sys, torch, green_ctx_torch
+before = {name for name in sys.modules if name.startswith(("torch._dynamo", "torch._inductor"))}
+with green_ctx_torch.partition({"a": 16})["a"]:
+    torch.ones(8, device="cuda")
+after = {name for name in sys.modules if name.startswith(("torch._dynamo", "torch._inductor"))}
+assert after == before, sorted(after - before)[:5]
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-1500:]
+
+
+@check
 def a_forked_child_leaves_in_a_block():
     program = """
 import os, sys, torch, green_ctx_torch
