@@ -150,3 +150,11 @@ def test_entering_changes_no_context(current):
         with parts["a"]:
             assert driver.current_context() == before
         assert driver.current_context() == before
+
+
+def test_a_sanitizer_that_does_not_fit_is_a_warning(current, fake_torch, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.cuda._sanitizer", types.SimpleNamespace())
+    with closing(partition({"a": 8})) as parts:
+        with pytest.warns(RuntimeWarning, match="enabled is absent.*reports races"):
+            with parts["a"]:
+                pass

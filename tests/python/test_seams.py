@@ -120,7 +120,8 @@ def test_the_imported_torch_is_asked_in_the_same_way(torch):
         "torch.m.Holder.of_class takes (a) where (b) is expected"
     )
     assert problem("Holder.gone", "self") == "torch.m.Holder.gone is absent"
-    assert problem("Holder.gone", "self", since="2.14") is None
+    assert problem("Holder.gone", "self", since="3.0") is None
+    assert problem("Holder.gone", "self", since="2.14") == "torch.m.Holder.gone is absent"
     assert problem("Holder") is None and problem("native", "obj") is None
 
 
@@ -201,3 +202,12 @@ def test_looking_for_a_name_imports_nothing(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", Lazy("torch"))
     assert _seams.TREE_MANAGER.find() is None and _seams.GET_MANAGER.find() is None
     assert asked == []
+
+
+@pytest.mark.parametrize(
+    "version, missing", [("2.11.0+cu130", False), ("2.14.1", True), ("2.16.0", True)]
+)
+def test_a_newer_name_is_missed_from_its_version_on(monkeypatch, version, missing):
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(__version__=version))
+    problem = _seams.CAPTURE_START_HOOK.problem()
+    assert (problem is not None) == missing, problem

@@ -54,7 +54,7 @@ def _wrap_graph(graph: Any) -> None:
     setattr(graph, _HOME, None)
     begin, replay = graph.capture_begin, graph.replay
     # From torch 2.14 on, `capture_end` calls the other one, which `torch.cuda.graph` also calls by itself
-    # where a capture fails to begin.
+    # (from 2.15 on) where a capture fails to begin.
     end = _seams.CAPTURE_END_PRE.find() or graph.capture_end
 
     def enter(self: Any) -> None:

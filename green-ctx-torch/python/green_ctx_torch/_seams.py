@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
+import re
 import sys
 import warnings
 from collections.abc import Iterable
@@ -74,7 +75,7 @@ class Seam:
         """How the imported torch differs from what is expected; None where it does not."""
         found = self.find()
         if found is None:
-            return None if self.since else f"{self} is absent"
+            return None if self.is_newer() else f"{self} is absent"
         if self.parameters is None:
             return None
         try:
@@ -88,6 +89,11 @@ class Seam:
         # A bound class method does not show its class.
         expected = self.parameters[inspect.ismethod(found) :]
         return self.differs(expected, [each.name for each in takes], needs)
+
+    def is_newer(self) -> bool:
+        """Whether the imported torch is older than the name. One of an unknown version is."""
+        version = getattr(sys.modules.get("torch"), "__version__", "0.0")
+        return self.since is not None and _numbers(version) < _numbers(self.since)
 
     def differs(
         self, expected: tuple[str, ...], takes: list[str], needs: Iterable[str]
@@ -107,6 +113,11 @@ class Seam:
         """The attributes that are not known, as text; None where there are none."""
         others = sorted(set(has) - self.state) if self.state is not None else []
         return f"{self} has state that is not known: {', '.join(others)}" if others else None
+
+
+def _numbers(version: str) -> list[int]:
+    """The first two numbers of a version."""
+    return [int(part) for part in re.findall(r"\d+", version)[:2]]
 
 
 _GRAPHS = "torch.cuda.graphs"
@@ -265,6 +276,12 @@ def warn(message: str | None) -> None:
     """Warns of what `misfit` found, if anything."""
     if message is not None:
         warnings.warn(message, RuntimeWarning, stacklevel=3)
+
+
+def without_sanitizer() -> None:
+    """Warns that torch's sanitizer does not hear of the order that entering keeps."""
+    lacking = f"{SANITIZER}.enabled is absent"
+    warn(misfit([lacking], "The CUDA sanitizer reports races in programs that have none."))
 
 
 def exporting() -> Any:

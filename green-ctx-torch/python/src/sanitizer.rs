@@ -13,10 +13,14 @@ pub(crate) fn current_stream(py: Python<'_>, device: u32) -> PyResult<Option<Bou
     let Some(module) = modules(py)?.get_item(intern!(py, "torch.cuda._sanitizer"))? else {
         return Ok(None);
     };
-    if !module.getattr("cuda_sanitizer")?.getattr("enabled")?.is_truthy()? {
+    let sanitizer = module.getattr_opt(intern!(py, "cuda_sanitizer"))?;
+    let enabled =
+        sanitizer.map(|sanitizer| sanitizer.getattr_opt(intern!(py, "enabled"))).transpose()?;
+    let Some(enabled) = enabled.flatten() else {
+        py.import("green_ctx_torch._seams")?.call_method0("without_sanitizer")?;
         return Ok(None);
-    }
-    ask(py, device).map(Some)
+    };
+    if enabled.is_truthy()? { ask(py, device).map(Some) } else { Ok(None) }
 }
 
 /// Reports that torch's current stream waits for a stream that was current.
