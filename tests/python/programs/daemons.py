@@ -7,7 +7,7 @@ import time
 import green_ctx_torch
 
 parts = green_ctx_torch.partition({"a": 16, "b": 32})
-plans = green_ctx_torch.PlanSet({"x": {"d": 16}, "y": {"d": 32}}, sm_count=64)
+plans = green_ctx_torch.PlanSet({"x": {"d": 16}, "y": {"d": 32}}, sm_count=48)
 
 
 def switch():
