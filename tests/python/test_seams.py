@@ -133,6 +133,26 @@ def test_sizing_replaces_nothing_where_torch_does_not_fit(torch):
     sizing.uninstall()
 
 
+@pytest.mark.parametrize("lacks", ["class", "function"])
+def test_a_triton_that_does_not_fit_is_a_warning(monkeypatch, lacks):
+    class CudaUtils:
+        def __init__(self):
+            pass
+
+    triton, driver = types.ModuleType("triton"), types.ModuleType("driver")
+    triton.__version__ = "9.9.0"
+    if lacks == "function":
+        driver.CudaUtils = CudaUtils
+    for name, module in (("triton", triton), ("triton.backends.nvidia.driver", driver)):
+        monkeypatch.setitem(sys.modules, name, module)
+    try:
+        with pytest.warns(RuntimeWarning, match=r"triton 9\.9\.0 .* is absent.* report all SMs"):
+            sizing._replace_triton()
+            CudaUtils()
+    finally:
+        sizing._revert()
+
+
 def test_sizing_without_torch():
     with pytest.raises(ImportError, match="torch"):
         sizing.install()

@@ -1,6 +1,6 @@
-"""The names of torch that this package replaces or calls beside its public interface.
+"""The names of torch and Triton that this package replaces or calls beside their public interfaces.
 
-Torch may change any of them with a release, so each is listed here once, with what the package expects of
+A release may change any of them with a release, so each is listed here once, with what the package expects of
 it. All code takes these names from here. What an imported torch lacks is reported by `misfit`, and
 `tests/python/seams.py` compares the list with the sources of any release. Nothing of torch is imported here.
 """
@@ -20,7 +20,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Seam:
-    """One name of torch."""
+    """One name of torch or Triton."""
 
     module: str
     name: str
@@ -236,6 +236,11 @@ SIZES = (
     COMPILATION,
 )
 
+# Used by `sizing` where Triton is there, which has versions of its own.
+TRITON_DRIVER = Seam("triton.backends.nvidia.driver", "CudaUtils")
+TRITON_DRIVER_INIT = Seam("triton.backends.nvidia.driver", "CudaUtils.__init__", ("self",))
+TRITON = (TRITON_DRIVER, TRITON_DRIVER_INIT)
+
 # Used by `watching`.
 SLEEP = Seam("torch.cuda", "_sleep", ("cycles",))
 THREAD_PROFILES = Seam("torch.autograd", "_profiler_enabled")
@@ -253,16 +258,19 @@ SANITIZER_ENABLED = Seam("torch.cuda._sanitizer", "CUDASanitizer", attributes=("
 OTHERS = (CLEAR_WORKSPACES, SANITIZER, SANITIZER_ENABLED)
 
 ALL = (*GRAPHS, *TREES, *SIZES, *WATCHED, *EXPORTS, *OTHERS)
+"""The names of torch."""
 
 
-def misfit(problems: Iterable[str | None], consequence: str) -> str | None:
-    """Describes a torch that does not fit: its version, how it differs, and the consequence."""
+def misfit(
+    problems: Iterable[str | None], consequence: str, package: str = "torch"
+) -> str | None:
+    """Describes a package that does not fit: its version, how it differs, and the consequence."""
     found = [problem for problem in problems if problem]
     if not found:
         return None
-    version = getattr(sys.modules.get("torch"), "__version__", "of an unknown version")
+    version = getattr(sys.modules.get(package), "__version__", "of an unknown version")
     return (
-        f"torch {version} is not what this version of green_ctx_torch expects: {'; '.join(found)}. "
+        f"{package} {version} is not what this version of green_ctx_torch expects: {'; '.join(found)}. "
         f"{consequence}"
     )
 

@@ -251,10 +251,9 @@ def _fold(*functions: Any) -> None:
 
 
 def _replace_triton() -> None:
-    try:
-        from triton.backends.nvidia.driver import CudaUtils
-    except ImportError:
+    if not _has_triton():
         return
+    utils = _seams.TRITON_DRIVER.find()
 
     def wrap(original: Any) -> Any:
         @functools.wraps(original)
@@ -266,18 +265,39 @@ def _replace_triton() -> None:
 
         return get_device_properties
 
-    initialize = CudaUtils.__init__
+    initialize = _seams.TRITON_DRIVER_INIT.find()
 
     # Triton builds the functions behind it with a C compiler when it is first used.
     @functools.wraps(initialize)
     def __init__(self: Any) -> None:
         initialize(self)
-        self.get_device_properties = wrap(self.get_device_properties)
+        if hasattr(self, "get_device_properties"):
+            self.get_device_properties = wrap(self.get_device_properties)
+        else:
+            _warn_of_triton([f"{_seams.TRITON_DRIVER}.get_device_properties is absent"])
 
-    _replace(CudaUtils, "__init__", __init__)
-    instance = CudaUtils.__dict__.get("instance")
+    _replace(utils, "__init__", __init__)
+    instance = utils.__dict__.get("instance")
     if instance is not None and "get_device_properties" in instance.__dict__:
         _replace(instance, "get_device_properties", wrap(instance.get_device_properties))
+
+
+def _has_triton() -> bool:
+    """Whether Triton is installed and its driver can be wrapped. Warns where it cannot."""
+    try:
+        importlib.import_module("triton")
+    except ImportError:
+        return False
+    for seam in _seams.TRITON:
+        seam.import_module()
+    lacking = _seams.problems(_seams.TRITON)
+    _warn_of_triton(lacking)
+    return not any(lacking)
+
+
+def _warn_of_triton(lacking: list[str | None]) -> None:
+    consequence = "In a partition, Triton's driver goes on to report all SMs of the device."
+    _seams.warn(_seams.misfit(lacking, consequence, "triton"))
 
 
 def _replace_inductor() -> None:
