@@ -47,8 +47,10 @@ pub use crate::current::Current;
 /// next gets them at once, and new work there waits for it on the device. The driver's context is
 /// kept for the next partition of the same SMs ([`Device::context_counts`]).
 ///
-/// Where the driver refuses to record that work, as it does while a foreign stream of the context is
-/// being captured, nobody gets the partition's own SMs until a split has tried again with success.
+/// Where that work cannot be recorded, nobody gets the partition's own SMs until a split has tried again
+/// with success. The driver refuses to record it while a foreign stream of the context is being captured, and
+/// the attempt invalidates the capture. While a stream is captured that was [kept](crate::Stream::keep_alive), nothing
+/// is attempted, and the capture goes on.
 ///
 /// # Example
 ///
@@ -438,29 +440,32 @@ impl Inner {
         // deeper on the thread's stack, or on those of others, the driver does not report.
         let primary = green.primary.raw();
         driver.report(current::replace(driver, self.raw.as_ptr(), primary));
-        let recorded = green.record(&self.device);
+        // Recording would invalidate foreign code's capture, so that it is put off.
+        let is_captured = matches!(green.has_kept_captures(&self.device), Ok(true));
+        let recorded = (!is_captured).then(|| green.record(&self.device));
         // What the context itself still waited for, and graphs of others: a record of its own work may
         // cover neither.
         green.group.add_fences(green.fencing.take_pending());
         let guests = green.fencing.record_guests(driver);
         green.group.add_fences(guests);
+        green.fencing.end_guests();
         match recorded {
-            Ok(running) => {
+            Some(Ok(running)) => {
                 green.group.add_fences(running);
                 self.leave(&mut green);
             }
-            Err(error) => {
+            Some(Err(error)) => {
                 driver.report(Err(error));
                 self.give_up_unrecorded(green);
             }
+            None => self.quarantine(green),
         }
     }
 
     /// What the last handle does when the work could not be recorded: nobody knows then when the SMs
     /// are really free, unless all of the work is done.
-    fn give_up_unrecorded(&self, mut green: Green) {
+    fn give_up_unrecorded(&self, green: Green) {
         let driver = self.device.driver();
-        green.fencing.end_guests();
         let done = RelaxedCapture::enter(driver).and_then(|_relaxed| self.synchronize());
         let raw = RawGreen { green: green.raw, context: self.raw };
         if done.is_ok() || self.device.has_failed() {
@@ -469,6 +474,12 @@ impl Inner {
             // context.
             return green::end(&self.device, raw.green);
         }
+        self.quarantine(green);
+    }
+
+    /// Leaves the SMs to nobody until the context's work is recorded.
+    fn quarantine(&self, mut green: Green) {
+        let raw = RawGreen { green: green.raw, context: self.raw };
         let (placement, sm_count) = (green.group.placement().clone(), green.group.sm_count());
         let kept = self.device.state().kept.keeps(raw.green);
         let stuck = Stuck { placement, workqueue: green.workqueue, sm_count, kept, raw };

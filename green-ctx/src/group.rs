@@ -11,7 +11,7 @@ use crate::device::Device;
 use crate::fence::{Fence, Fences};
 use crate::green::{self, RawGreen};
 use crate::ledger::{Chosen, GroupNumber, Holder, Ledger, Level, Placement, Share, floor_units};
-use crate::quarantine::{Case, Stuck, record_again};
+use crate::quarantine::{Case, Stuck, Unrecorded, record_again};
 use crate::units::Units;
 
 /// SMs of a device: a floor, which is this object's alone, and what it shares up to its ceiling. It
@@ -463,7 +463,7 @@ impl Parent {
             let Some(index) = stuck.iter().position(same) else { continue };
             let ended = match recorded {
                 Ok(_) => Some(stuck.remove(index)),
-                Err(_) => {
+                Err(Unrecorded) => {
                     stuck[index].is_tried = false;
                     None
                 }

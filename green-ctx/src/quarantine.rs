@@ -1,9 +1,10 @@
 //! Contexts whose last work could not be recorded, and the SMs that wait for it.
 //!
 //! The last handle of a partition records its work, so that whoever gets the SMs next can wait for it.
-//! The driver refuses that while a stream of the context that is not this crate's is being captured,
-//! and may refuse it for other reasons. Such a context is neither destroyed nor used again, and its
-//! SMs are nobody's, until recording has succeeded after all: it is tried again before each split.
+//! The driver refuses that while a stream of the context that is not this crate's is being captured, and
+//! may refuse it for other reasons; and nobody asks it to while foreign code captures a stream that is
+//! kept. Such a context is neither destroyed nor used again, and its SMs are nobody's, until recording has
+//! succeeded after all: it is tried again before each split.
 
 use std::mem;
 use std::sync::Arc;
@@ -13,7 +14,6 @@ use green_ctx_sys::Api;
 use parking_lot::Mutex;
 
 use crate::device::Device;
-use crate::error::Result;
 use crate::fence::{Fence, Fences};
 use crate::green::{self, RawGreen};
 use crate::ledger::Idle;
@@ -65,7 +65,7 @@ impl Quarantine {
                     case.fences.add(device.driver(), fence);
                     false
                 }
-                Err(_) => true,
+                Err(Unrecorded) => true,
             });
             if !case.contexts.is_empty() {
                 self.cases.lock().push(case);
@@ -89,18 +89,26 @@ impl Quarantine {
     }
 }
 
+/// A context's work that could still not be recorded.
+pub(crate) struct Unrecorded;
+
 /// Tries to record a context's work, and leaves it to be used again where that succeeds. When the
 /// device has failed nothing runs any more, and the context is destroyed.
-pub(crate) fn record_again(device: &Device, context: &Stuck) -> Result<Option<Arc<Fence>>> {
-    let recorded = if device.has_failed() {
-        Ok(None)
+pub(crate) fn record_again(
+    device: &Device,
+    context: &Stuck,
+) -> Result<Option<Arc<Fence>>, Unrecorded> {
+    let green = context.raw.green;
+    let is_captured = || device.state().kept.are_capturing(device.api(), green);
+    let recorded = if device.has_failed() || matches!(is_captured(), Ok(true)) {
+        None
     } else {
-        green::record(device, context.raw.green).inspect_err(|error| device.note(error))
+        green::record(device, green).inspect_err(|error| device.note(error)).ok()
     };
-    if recorded.is_err() && !device.has_failed() {
-        return recorded;
+    if recorded.is_none() && !device.has_failed() {
+        return Err(Unrecorded);
     }
     let Stuck { placement, workqueue, sm_count, raw, kept: _ } = context;
     green::leave(device, *raw, placement, *workqueue, *sm_count);
-    Ok(recorded.unwrap_or_default())
+    Ok(recorded.flatten())
 }

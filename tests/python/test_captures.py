@@ -141,6 +141,28 @@ def test_a_capture_again_is_where_it_is_then(torch):
                 graph.replay()
 
 
+def _replaced(parts):
+    return partition({"c": 16}, replace=True)
+
+
+@pytest.mark.parametrize("end", [lambda parts: parts.close(), lambda parts: None, _replaced])
+def test_a_partition_that_ends_within_a_capture_leaves_it_alone(torch, end):
+    stream, graph, parts = new_stream(), torch.cuda.CUDAGraph(), partition({"a": 16, "b": 8})
+    torch.make_current(stream)
+    graph.capture_begin()
+    with parts["a"]:
+        driver.keep_busy(torch.current())
+    later = end(parts)
+    del parts
+    driver.keep_busy(torch.current())
+    graph.capture_end()
+    torch.make_current(0)
+    if later is not None:
+        later.close()
+    with closing(partition({"all": 132})) as all_sms:
+        assert all_sms["all"].sm_count == 132
+
+
 def test_an_error_within_a_capture_ends_it(torch):
     side, graph = new_stream(), torch.cuda.CUDAGraph()
 

@@ -44,8 +44,9 @@ pub enum CloseReason {
     /// It is this thread's current context.
     #[error("the context is current on this thread")]
     Current,
-    /// The partition's stream is being captured. Waiting for its work would invalidate the capture.
-    #[error("the partition's stream is being captured; end the capture first")]
+    /// A stream of the partition is being captured: the one that it comes with, or one that was
+    /// [kept](crate::Stream::keep_alive). Waiting for its work would invalidate the capture.
+    #[error("a stream of the partition is being captured; end the capture first")]
     Capturing,
     /// The driver failed.
     #[error(transparent)]
@@ -68,8 +69,9 @@ impl Context {
     /// # Errors
     ///
     /// [`CloseError`], which gives the context back: when another handle of it lives (a clone, a
-    /// stream, a guard), when its SMs are those of a set of plans, when it is current on this thread,
-    /// and when the driver fails.
+    /// stream, a guard), when its SMs are those of a set of plans, when a stream of it that was
+    /// [kept](crate::Stream::keep_alive) is being captured, when it is current on this thread, and when the driver
+    /// fails.
     ///
     /// # Panics
     ///
@@ -136,6 +138,9 @@ impl Context {
                 if let Some(stream) = stream
                     && stream.is_capturing()?
                 {
+                    return Err(CloseReason::Capturing);
+                }
+                if green.has_kept_captures(self.device())? {
                     return Err(CloseReason::Capturing);
                 }
                 if current::get(self.device().driver())? == self.raw() {

@@ -102,6 +102,11 @@ impl Fencing {
 }
 
 impl Green {
+    /// Whether a stream that is kept, since foreign code has its handle, is being captured.
+    pub(super) fn has_kept_captures(&self, device: &Device) -> Result<bool> {
+        device.state().kept.are_capturing(device.api(), self.raw)
+    }
+
     /// Records all work of the context when no handle is left; `None` where all of it is done.
     pub(super) fn record(&self, device: &Device) -> Result<Option<Arc<Fence>>> {
         let Some(Shared { work, .. }) = self.fencing.shared.get() else {
@@ -183,10 +188,13 @@ impl Context {
         !fencing.exposed.load(Ordering::SeqCst) && is_lone()
     }
 
-    /// Whether a stream of the context that an object stands for is being captured. Recording the
-    /// context, or making it wait, would invalidate the capture.
+    /// Whether a stream of the context that an object stands for, or that is kept, is being captured.
+    /// Recording the context, or making it wait, would invalidate the capture.
     pub(crate) fn has_captures(&self) -> Result<bool> {
-        self.shared().map_or(Ok(false), |shared| shared.streams.are_capturing(self.device().api()))
+        let Kind::Green(green) = &self.inner.kind else { return Ok(false) };
+        let Some(shared) = green.fencing.shared.get() else { return Ok(false) };
+        Ok(shared.streams.are_capturing(self.device().api())?
+            || green.has_kept_captures(self.device())?)
     }
 
     /// Whether other contexts have the same SMs at other times, as those of plans do.

@@ -1,12 +1,11 @@
 //! The streams of a context that objects stand for.
-#![allow(unsafe_code, reason = "calls the driver")]
 
-use green_ctx_sys::{Api, CUgreenCtx_st, CUstream_st, CUstreamCaptureStatus};
+use green_ctx_sys::{Api, CUgreenCtx_st, CUstream_st};
 use parking_lot::Mutex;
 
 use super::{Context, Kind};
 use crate::error::Result;
-use crate::error::call;
+use crate::kept::is_capturing;
 use crate::raw::Raw;
 
 /// The raw handles of the streams of a context that shares its SMs in time. A stream is here from its
@@ -66,14 +65,6 @@ impl Streams {
         }
         Ok(false)
     }
-}
-
-/// Whether a stream that is alive is being captured, or its capture was invalidated.
-fn is_capturing(api: &Api, stream: Raw<CUstream_st>) -> Result<bool> {
-    let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-    // SAFETY: the stream is alive by the callers' word; the pointer is to a live value.
-    unsafe { call!(api, cuStreamIsCapturing(stream.as_ptr(), &raw mut status)) }?;
-    Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
 }
 
 impl Context {

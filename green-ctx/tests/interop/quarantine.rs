@@ -260,3 +260,33 @@ fn a_stuck_child_keeps_its_parent() -> Outcome {
     assert_eq!(sim.live(), Live::default());
     Ok(())
 }
+
+/// Foreign code may capture a stream that was kept for it after the partition is gone.
+#[test]
+fn a_kept_streams_capture_outlives_its_partition() -> Outcome {
+    for spec in DRIVERS {
+        let (sim, device) = simulated(spec)?;
+        let (reported, sms) = (reports(&device), device.resources().sm()?);
+        let context = partition(&device, 16)?;
+        let stream = context.create_stream(StreamOptions::default())?;
+        stream.keep_alive()?;
+        let raw = stream.as_raw();
+        begin_capture(&device, raw)?;
+        drop((stream, context));
+        for _ in 0..2 {
+            let error = sms.split([132]).expect_err("16 SMs are in quarantine");
+            assert!(error.to_string().ends_with(WAITS), "{spec}: {error}");
+        }
+        let end = device.driver().api().cuStreamEndCapture()?;
+        let mut graph = ptr::null_mut();
+        // SAFETY: the stream is kept, the pointer is to a live handle.
+        raw::ok("cuStreamEndCapture", unsafe { end(raw, &raw mut graph) })?;
+        assert_eq!((sms.split([132])?.groups.len(), reported()), (1, 0), "{spec}");
+        let destroy = device.driver().api().cuGraphDestroy()?;
+        // SAFETY: nobody else has the graph.
+        raw::ok("cuGraphDestroy", unsafe { destroy(graph) })?;
+        drop((sms, device));
+        assert_eq!(sim.live().graphs, 0, "{spec}");
+    }
+    Ok(())
+}
