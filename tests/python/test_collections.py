@@ -10,7 +10,8 @@ from contextlib import closing
 
 import driver
 import pytest
-from green_ctx_torch import GraphCache, Partitions, Plan, PlanSet, Share, partition
+from green_ctx_torch import GraphCache, GreenContext, Partitions, Plan, PlanSet, Share, partition
+from green_ctx_torch.allocator import Allocator
 
 DAY = {"decode": 16, "prefill": "rest"}
 NIGHT = {"prefill": "rest", "decode": 64}
@@ -121,7 +122,11 @@ def test_a_set_of_plans_is_a_mapping_of_its_plans():
 @pytest.fixture
 def made():
     """One object of each class that holds what the driver has."""
-    with partition({"a": 8}) as parts, PlanSet({"day": {"a": 8}}, sm_count=8) as plans:
+    with (
+        partition({"a": 8}) as parts,
+        PlanSet({"day": {"a": 8}}, sm_count=8) as plans,
+        closing(GreenContext.create(8)) as context,
+    ):
         cache = GraphCache()
         objects = {
             "partition": parts["a"],
@@ -129,6 +134,8 @@ def made():
             "plan": plans.active,
             "set": plans,
             "cache": cache,
+            "context": context,
+            "allocator": Allocator(),
         }
         yield objects
         cache.clear()
@@ -156,6 +163,8 @@ def test_a_weak_reference_ends_with_its_object():
         ("plan", r"\{name: part.share for name, part in plan.items\(\)\}"),
         ("set", "the divisions that PlanSet was called with"),
         ("cache", r"make a new GraphCache\(\)"),
+        ("context", r"call GreenContext.create with the same arguments"),
+        ("allocator", r"call Allocator with the same device"),
     ],
 )
 @pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, pickle.dumps, lambda it: pickle.dumps(it, 0)])

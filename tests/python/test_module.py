@@ -16,6 +16,15 @@ print(green_ctx_torch.__version__)
     assert python(program).strip() == green_ctx_torch.__version__
 
 
+def test_importing_all_names_initialises_no_driver(python):
+    program = """
+from green_ctx_torch import *
+from green_ctx_torch.green_contexts import *
+print("libcuda" in open("/proc/self/maps").read())
+"""
+    assert python(program).strip() == "False"
+
+
 def test_free_threaded_python_is_refused(python):
     program = """
 import sysconfig

@@ -88,6 +88,13 @@ def test_what_is_wrong_is_a_value_error_and_changes_nothing(ask, expected):
         assert plans.plans == ("day",) and counts(plans.active) == {"decode": 16, "prefill": 116}
 
 
+def test_a_time_to_drain_is_a_number():
+    with closing(PlanSet({"day": DAY})) as plans:
+        for wrong in (True, "5", [5]):
+            with pytest.raises(TypeError, match="drain_ms is a number of milliseconds"):
+                plans.switch("day", drain_ms=wrong)
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -63,7 +63,6 @@ from green_ctx_torch.sizing import floor, sm_count
 from green_ctx_torch.watching import Escape, Watch, watch
 
 __all__ = [
-    "SUPPORTED",
     "Audit",
     "DryRun",
     "DryRunGroup",

@@ -43,14 +43,14 @@ from green_ctx_torch._native import (
 )
 
 __all__ = [
-    "SUPPORTED",
     "GreenContext",
     "SMPartition",
     "get_num_locality_domains",
     "is_localization_supported",
 ]
 
-# `SUPPORTED` is asked for in `__getattr__`, so that importing the module loads no driver.
+# `SUPPORTED` is asked for in `__getattr__`, so that importing the module loads no driver. As in torch it is not in
+# `__all__`: `from green_ctx_torch import *` would initialise the driver, which does not survive a fork.
 SUPPORTED: bool
 """Whether the driver has green contexts, and torch, where it is imported, can work in them."""
 

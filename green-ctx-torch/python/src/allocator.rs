@@ -12,6 +12,7 @@ use crate::device::device;
 use crate::fault::{Fault, unsigned};
 use crate::gil::{Held, blocking};
 use crate::kept::kept;
+use crate::named::not_copied;
 use crate::provision::DropIn;
 use crate::report;
 use crate::torch;
@@ -203,6 +204,10 @@ impl Allocator {
         let made = cuda.call_method1("MemPool", (allocator,));
         current.call_method1("__exit__", (py.None(), py.None(), py.None()))?;
         made
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(not_copied("an Allocator", "call Allocator with the same device"))
     }
 
     fn __repr__(&self) -> String {

@@ -21,6 +21,7 @@ use crate::description::{Claim, Description};
 use crate::fault::Fault;
 use crate::gil::{Held, blocking};
 use crate::locality;
+use crate::named::not_copied;
 use crate::partition::{Live, Partition};
 use crate::provision::{Created, Request, limits, runtime};
 use crate::report;
@@ -508,6 +509,10 @@ impl GreenContext {
             made.open.store(None);
         }
         torch::release_workspaces(py)
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(not_copied("a GreenContext", "call GreenContext.create with the same arguments"))
     }
 
     fn __repr__(&self) -> String {

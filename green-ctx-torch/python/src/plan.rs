@@ -12,7 +12,7 @@ use green_ctx::{
 use pyo3::exceptions::PyOverflowError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyIterator, PyTuple};
+use pyo3::types::{PyBool, PyDict, PyIterator, PyTuple};
 
 use crate::argument::{self, DeviceId, Whole, or_passed, unexpected};
 use crate::device::device;
@@ -183,6 +183,9 @@ impl FromPyObject<'_, '_> for Milliseconds {
     fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Milliseconds> {
         const EXPECTED: &str = "drain_ms is a number of milliseconds, as in 5 or 0.5";
         let py = object.py();
+        if object.is_instance_of::<PyBool>() {
+            return Err(unexpected(&object, EXPECTED));
+        }
         match object.extract() {
             Ok(milliseconds) => Ok(Milliseconds(milliseconds)),
             // A whole number that is more than any float.

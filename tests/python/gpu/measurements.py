@@ -36,7 +36,7 @@ def churn(create, cycles):
 def memory_of_many_contexts():
     first = churn(GreenContext.create, len(SIZES))
     ours = churn(GreenContext.create, 10_000)
-    theirs = churn(Torchs.create, 200)
+    theirs = churn(lambda count: Torchs.create(num_sms=count, device_id=0), 200)
     # Each of the sizes has its context; nothing more is to be lost.
     return {
         "first_of_each_size": first,
@@ -50,7 +50,7 @@ def memory_of_many_contexts():
 def create_of_a_size_seen_before():
     GreenContext.create(16)
     ours = per_call(lambda: GreenContext.create(16), 2000)
-    theirs = per_call(lambda: Torchs.create(16, 0), 10, rounds=3)
+    theirs = per_call(lambda: Torchs.create(num_sms=16, device_id=0), 10, rounds=3)
     output = {"ours_us": ours, "torch_us": theirs, "limit_us": 20, "holds": ours <= 20}
     try:
         from cuda.core import ContextOptions, Device, SMResourceOptions
@@ -69,7 +69,7 @@ def create_of_a_size_seen_before():
 
 @measurement
 def set_and_pop():
-    ours, theirs = GreenContext.create(16), Torchs.create(16, 0)
+    ours, theirs = GreenContext.create(16), Torchs.create(num_sms=16, device_id=0)
 
     def in_ours():
         ours.set_context()
