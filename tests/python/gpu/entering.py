@@ -189,6 +189,27 @@ def a_graph_captured_on_the_partitions_raw_stream_is_replayed_in_it():
 
 
 @check
+def a_partition_that_ends_within_a_capture_leaves_it_alone():
+    x = torch.ones(256, 256, device="cuda")
+    x @ x
+    for end in ("close", "drop", "replace"):
+        parts, graph = green_ctx_torch.partition({"a": 16, "b": 8}), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            with parts["a"]:
+                y = x @ x
+            if end == "close":
+                parts.close()
+            later = green_ctx_torch.partition({"c": 24}, replace=True) if end == "replace" else None
+            del parts
+            z = y + 1
+        graph.replay()
+        assert bool((z == 257).all()), end
+        del graph, later
+    with green_ctx_torch.partition({"all": torch.cuda.get_device_properties(0).multi_processor_count}):
+        pass
+
+
+@check
 def closed_partitions_leave_no_workspaces():
     x = torch.ones(512, 512, device="cuda", dtype=torch.bfloat16)
     x @ x
