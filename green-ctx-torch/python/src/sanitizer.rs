@@ -3,14 +3,26 @@
 //! The sanitizer follows torch's own events, and the driver's events that entering records are none of them. Where
 //! it is enabled, torch's events record the same order once more.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use pyo3::intern;
 use pyo3::prelude::*;
 
 use crate::argument::modules;
 
+/// How many modules were imported when the sanitizer was last found missing. Looking for it each time would take a
+/// thirtieth of what entering does.
+static WITHOUT: AtomicUsize = AtomicUsize::new(0);
+
 /// torch's current stream of a device, while the sanitizer is enabled.
 pub(crate) fn current_stream(py: Python<'_>, device: u32) -> PyResult<Option<Bound<'_, PyAny>>> {
-    let Some(module) = modules(py)?.get_item(intern!(py, "torch.cuda._sanitizer"))? else {
+    let modules = modules(py)?;
+    let imported = modules.len();
+    if imported == WITHOUT.load(Ordering::Relaxed) {
+        return Ok(None);
+    }
+    let Some(module) = modules.get_item(intern!(py, "torch.cuda._sanitizer"))? else {
+        WITHOUT.store(imported, Ordering::Relaxed);
         return Ok(None);
     };
     let sanitizer = module.getattr_opt(intern!(py, "cuda_sanitizer"))?;

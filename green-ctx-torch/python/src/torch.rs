@@ -76,18 +76,22 @@ pub(crate) fn close_captures(py: Python<'_>, raw_context: usize) {
 
 /// Refuses to enter a partition while torch.export records operations, since the exported program has no block.
 pub(crate) fn refuse_export(py: Python<'_>) -> PyResult<()> {
-    static OWNER: PyOnceLock<Option<Py<PyAny>>> = PyOnceLock::new();
+    // The module's names: asking the module takes longer.
+    static NAMES: PyOnceLock<Option<Py<PyDict>>> = PyOnceLock::new();
     let find = || {
         let owner = py.import("green_ctx_torch._seams")?.call_method0("exporting")?;
-        PyResult::Ok((!owner.is_none()).then(|| owner.unbind()))
+        if owner.is_none() {
+            return PyResult::Ok(None);
+        }
+        Ok(Some(owner.getattr("__dict__")?.cast_into::<PyDict>()?.unbind()))
     };
-    let Some(owner) = OWNER.get_or_try_init(py, find)? else { return Ok(()) };
-    match owner.bind(py).getattr(intern!(py, "_is_exporting_flag"))?.is_truthy()? {
-        false => Ok(()),
-        true => Err(PyRuntimeError::new_err(
+    let Some(names) = NAMES.get_or_try_init(py, find)? else { return Ok(()) };
+    match names.bind(py).get_item(intern!(py, "_is_exporting_flag"))? {
+        Some(flag) if flag.is_truthy()? => Err(PyRuntimeError::new_err(
             "torch.export records operations and no blocks, so that the exported program would run on all \
              SMs; export the function without the block, and call the exported program in one",
         )),
+        _ => Ok(()),
     }
 }
 
