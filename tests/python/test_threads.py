@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import driver
+import pytest
 from green_ctx_torch import PlanSet, partition, verify
 
 DAY = {"decode": 16, "prefill": "rest"}
@@ -151,10 +152,14 @@ driver.destroy_graph(graph)
 """
 
 
-def test_daemon_threads_within_calls_end_with_the_process():
+@pytest.mark.parametrize("calls", [[], ["divide"]])
+def test_daemon_threads_within_calls_end_with_the_process(calls):
     program = Path(__file__).parent / "programs" / "daemons.py"
     for seconds in (0.05, 0.1, 0.2):
         ended = subprocess.run(
-            [sys.executable, program, str(seconds)], capture_output=True, text=True, timeout=60
+            [sys.executable, program, str(seconds), *calls],
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
         assert ended.returncode == 0, (ended.returncode, ended.stderr)

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::argument::{self, DeviceId, Whole};
+use crate::code::{Code, import};
 use crate::device::device;
 use crate::fault::{Fault, unsigned};
 use crate::gil::{Held, blocking};
@@ -175,7 +176,7 @@ impl Allocator {
     /// them, every block, what the C functions could not do last.
     fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let json = self.ask(py, |shared| Ok(shared.snapshot().to_json()))?;
-        py.import("json")?.call_method1("loads", (json,))
+        import(py, "json")?.run_method("loads", (json,))
     }
 
     /// The handle by which another process opens the block that an address is in, which was allocated
@@ -196,13 +197,13 @@ impl Allocator {
 
     /// A new torch.cuda.MemPool of the device, for torch.cuda.use_mem_pool.
     fn mem_pool<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let allocator = torch_allocator(py)?.bind(py).call_method0("allocator")?;
+        let allocator = torch_allocator(py)?.bind(py).run_method("allocator", ())?;
         let cuda = import_torch(py)?.getattr("cuda")?;
         // A pool is of the device that is current when it is made (aten/src/ATen/cuda/MemPool.cpp).
-        let current = cuda.call_method1("device", (self.device,))?;
-        current.call_method0("__enter__")?;
-        let made = cuda.call_method1("MemPool", (allocator,));
-        current.call_method1("__exit__", (py.None(), py.None(), py.None()))?;
+        let current = cuda.run_method("device", (self.device,))?;
+        current.run_method("__enter__", ())?;
+        let made = cuda.run_method("MemPool", (allocator,));
+        current.run_method("__exit__", (py.None(), py.None(), py.None()))?;
         made
     }
 
@@ -218,7 +219,7 @@ impl Allocator {
 /// The file of the library that exports the allocator's C functions: this module's own.
 #[pyfunction]
 pub(crate) fn library_path(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    py.import("green_ctx_torch._native")?.getattr("__file__")
+    import(py, "green_ctx_torch._native")?.getattr("__file__")
 }
 
 /// The allocator as a torch.cuda.memory.CUDAPluggableAllocator, for all devices, made when first asked
@@ -229,8 +230,8 @@ pub(crate) fn torch_allocator(py: Python<'_>) -> PyResult<Py<PyAny>> {
     kept(py, &KEPT, || {
         let memory = import_torch(py)?.getattr("cuda")?.getattr("memory")?;
         let names = (library_path(py)?, "green_ctx_torch_alloc", "green_ctx_torch_free");
-        let made = memory.getattr("CUDAPluggableAllocator")?.call1(names)?;
-        let hooks = made.call_method0("allocator")?;
+        let made = memory.getattr("CUDAPluggableAllocator")?.run(names)?;
+        let hooks = made.run_method("allocator", ())?;
         for (setter, function) in [
             ("set_init_fn", c::green_ctx_torch_init as *const ()),
             ("set_reset_fn", c::green_ctx_torch_reset as *const ()),
@@ -240,14 +241,14 @@ pub(crate) fn torch_allocator(py: Python<'_>) -> PyResult<Py<PyAny>> {
         ] {
             // Some versions of torch lack some of them.
             if let Some(set) = hooks.getattr_opt(setter)? {
-                set.call1((function.addr(),))?;
+                set.run((function.addr(),))?;
             }
         }
         Ok(made.unbind())
     })
 }
 
-fn import_torch(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
+fn import_torch(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     torch::import_or(py, "call the C functions of green_ctx_torch.allocator.library_path()")
 }
 

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyDict, PyInt, PyString};
 
+use crate::code::{Code, import};
 use crate::device;
 use crate::fault::{Fault, kind};
 
@@ -46,8 +47,9 @@ pub(crate) fn index<'py>(
         return Err(wrong());
     }
     // An interrupt, say, is no wrong type.
-    let whole =
-        object.call_method0("__index__").map_err(|error| or_passed(object.py(), error, &wrong))?;
+    let whole = object
+        .run_method("__index__", ())
+        .map_err(|error| or_passed(object.py(), error, &wrong))?;
     if whole.is_instance_of::<PyInt>() { Ok(whole) } else { Err(wrong()) }
 }
 
@@ -116,7 +118,7 @@ pub(crate) fn pairs<'py>(
         return Err(wrong());
     }
     let items = match object.hasattr("items")? {
-        true => object.call_method0("items")?,
+        true => object.run_method("items", ())?,
         false => object.clone(),
     };
     let mut all = Vec::new();
@@ -183,12 +185,12 @@ fn current(py: Python<'_>) -> PyResult<i64> {
     // Once torch has begun to use CUDA, it does so to the end.
     static ASK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     if let Some(ask) = ASK.get(py) {
-        return ask.call0(py)?.extract(py);
+        return ask.bind(py).run(())?.extract();
     }
     let torch = modules(py)?.get_item(intern!(py, "torch"))?;
     let Some(torch) = torch.filter(|torch| !torch.is_none()) else { return Ok(0) };
     let cuda = torch.getattr(intern!(py, "cuda"))?;
-    if !cuda.call_method0(intern!(py, "is_initialized"))?.is_truthy()? {
+    if !cuda.run_method(intern!(py, "is_initialized"), ())?.is_truthy()? {
         return Ok(0);
     }
     // What `current_device` calls, which takes longer than all else here.
@@ -196,9 +198,9 @@ fn current(py: Python<'_>) -> PyResult<i64> {
     let native =
         native.map(|native| native.getattr_opt(intern!(py, "_cuda_getDevice"))).transpose()?;
     let Some(ask) = native.flatten() else {
-        return cuda.call_method0(intern!(py, "current_device"))?.extract();
+        return cuda.run_method(intern!(py, "current_device"), ())?.extract();
     };
-    let device = ask.call0()?.extract()?;
+    let device = ask.run(())?.extract()?;
     let _first = ASK.set(py, ask.unbind());
     Ok(device)
 }
@@ -207,7 +209,7 @@ fn current(py: Python<'_>) -> PyResult<i64> {
 pub(crate) fn modules(py: Python<'_>) -> PyResult<&Bound<'_, PyDict>> {
     static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     let modules = MODULES.get_or_try_init(py, || {
-        let modules = py.import(intern!(py, "sys"))?.getattr(intern!(py, "modules"))?;
+        let modules = import(py, "sys")?.getattr(intern!(py, "modules"))?;
         Ok::<_, PyErr>(modules.cast_into::<PyDict>()?.unbind())
     })?;
     Ok(modules.bind(py))

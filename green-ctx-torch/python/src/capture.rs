@@ -8,6 +8,7 @@ use green_ctx_torch::{Torch, scope};
 use pyo3::prelude::*;
 
 use crate::argument::Whole;
+use crate::code::Code;
 use crate::fault::{Fault, unsigned};
 use crate::gil::{Held, blocking};
 use crate::report;
@@ -114,7 +115,7 @@ pub(crate) fn _relaxed(py: Python<'_>, call: Py<PyAny>) -> PyResult<()> {
     blocking(py, || {
         let driver = Driver::load()?;
         let _relaxed = RelaxedCapture::enter(&driver)?;
-        Python::attach(|py| call.call0(py)).map(drop).map_err(Fault::Python)
+        Python::attach(|py| call.bind(py).run(()).map(drop)).map_err(Fault::Python)
     })
 }
 

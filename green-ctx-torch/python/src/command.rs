@@ -6,6 +6,7 @@ use green_ctx::Driver;
 use pyo3::prelude::*;
 
 use crate::argument::DeviceId;
+use crate::code::{Code, import};
 use crate::gil::blocking;
 
 /// The driver, the devices and what they can be split into, as `green-ctx --json info` prints them.
@@ -20,7 +21,7 @@ pub(crate) fn info(py: Python<'_>, device: Option<DeviceId>) -> PyResult<Bound<'
             Ok(green_ctx_cli::info_json(device.driver(), Some(device.ordinal()))?)
         }
     })?;
-    py.import("json")?.call_method1("loads", (json,))
+    import(py, "json")?.run_method("loads", (json,))
 }
 
 /// Runs the command with its arguments, without the program's name, and returns the exit status.

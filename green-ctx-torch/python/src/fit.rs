@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt, PyTuple};
 
 use crate::argument::{Whole, Word, index, shown, unexpected};
+use crate::code::Code;
 use crate::fault::{Fault, kind, unsigned};
 use crate::gil::blocking;
 use crate::report;
@@ -244,7 +245,7 @@ impl Handle {
             _ if object.is_instance_of::<PyInt>() && !object.is_instance_of::<PyBool>() => address,
             _ => return Ok(None),
         };
-        let number = object.call_method0("__int__")?;
+        let number = object.run_method("__int__", ())?;
         let address = if number.is_instance_of::<PyInt>() { number.extract().ok() } else { None };
         match address {
             Some(address) => Ok(Some(form(address))),

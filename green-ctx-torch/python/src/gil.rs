@@ -13,6 +13,7 @@
 //! - what ends in the driver when it is dropped is in a [`Held`], since Python drops with the GIL held;
 //! - no lock of ours is held while Python runs, which may let another thread go on anywhere: what is
 //!   shared here is in an `ArcSwap`, which has no lock, or in Python's own objects;
+//! - Python code is called through [`crate::code`], since the interpreter can end a thread within it;
 //! - raw handles are read once, without the GIL, since reading enters them in a registry.
 
 use std::ops::Deref;

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt};
 
 use crate::argument::{shown, unexpected};
+use crate::code::Code;
 use crate::fault::{Fault, kind};
 use crate::gil::{Held, blocking};
 use crate::partition::Partition;
@@ -98,7 +99,7 @@ pub(crate) fn address(graph: &Bound<'_, PyAny>) -> PyResult<usize> {
     };
     let raw = match is_number(graph) {
         true => graph.clone(),
-        false if graph.hasattr("raw_cuda_graph")? => graph.call_method0("raw_cuda_graph")?,
+        false if graph.hasattr("raw_cuda_graph")? => graph.run_method("raw_cuda_graph", ())?,
         false => {
             return Err(PyTypeError::new_err(format!(
                 "a graph is a torch.cuda.CUDAGraph(keep_graph=True) or the address of a CUgraph, not \

@@ -4,6 +4,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
+use crate::code::Code;
 use crate::graph::{self, RetargetedGraph};
 use crate::named::not_copied;
 use crate::partition::Partition;
@@ -71,8 +72,7 @@ impl GraphCache {
         let executable = graph::executable(py, address, partition)?;
         let fresh = RetargetedGraph::new(py, executable, partition, graph)?;
         // Another thread may have been first, and its copy stays.
-        let kept =
-            known.call_method1("setdefault", (key, &fresh))?.cast_into::<RetargetedGraph>()?;
+        let kept = known.run_method("setdefault", (key, &fresh))?.cast_into::<RetargetedGraph>()?;
         match kept.get().is_in(partition) {
             true => Ok(kept.unbind()),
             false => Ok(fresh),

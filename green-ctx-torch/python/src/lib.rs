@@ -4,6 +4,7 @@ mod allocator;
 mod argument;
 mod audit;
 mod capture;
+mod code;
 mod command;
 mod deprecation;
 mod description;

@@ -1,5 +1,6 @@
 //! Python objects by name, with what `collections.abc.Mapping` has.
 
+use crate::code::Code;
 use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator};
@@ -64,7 +65,7 @@ impl Named {
 
     /// A view of the dictionary, by the name of the method that makes it.
     pub(crate) fn view<'py>(&self, py: Python<'py>, method: &str) -> PyResult<Bound<'py, PyAny>> {
-        self.objects(py).call_method0(method)
+        self.objects(py).run_method(method, ())
     }
 }
 

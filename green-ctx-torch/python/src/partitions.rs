@@ -7,7 +7,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyIterator, PyTuple};
+use pyo3::types::{PyDict, PyIterator, PySet, PyTuple, PyWeakrefMethods, PyWeakrefReference};
 
 use crate::argument::DeviceId;
 use crate::device::device;
@@ -42,8 +42,10 @@ impl Partitions {
     /// New partitions that are of no plan, which a later call of [`partition`] may replace.
     pub(crate) fn replaceable(py: Python<'_>, living: Vec<Arc<Live>>) -> PyResult<Partitions> {
         let parts = Partitions::new(py, living)?;
+        let made = made(py)?;
+        let discard = made.getattr(intern!(py, "discard"))?;
         for part in parts.each(py)? {
-            made(py)?.call_method1(intern!(py, "add"), (part,))?;
+            made.add(PyWeakrefReference::new_with(part.bind(py), &discard)?)?;
         }
         Ok(parts)
     }
@@ -148,20 +150,22 @@ impl Partitions {
     }
 }
 
-/// The partitions of no plan that Python still has: a `weakref.WeakSet`.
-fn made(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
-    static MADE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let made = MADE.get_or_try_init(py, || {
-        Ok::<_, PyErr>(py.import("weakref")?.getattr("WeakSet")?.call0()?.unbind())
-    })?;
+/// Weak references to the partitions of no plan that Python still has. A `weakref.WeakSet` would run Python code when
+/// one of them goes, possibly in a daemon thread that is about to end.
+fn made(py: Python<'_>) -> PyResult<&Bound<'_, PySet>> {
+    static MADE: PyOnceLock<Py<PySet>> = PyOnceLock::new();
+    let made = MADE.get_or_try_init(py, || Ok::<_, PyErr>(PySet::empty(py)?.unbind()))?;
     Ok(made.bind(py))
 }
 
 /// Those of a device that are open.
 fn open_on(py: Python<'_>, ordinal: i64) -> PyResult<Vec<Py<Partition>>> {
+    // In a list of its own: one that goes meanwhile changes the set.
+    let known = made(py)?.iter().collect::<Vec<_>>();
     let mut open = Vec::new();
-    for part in made(py)?.call_method0(intern!(py, "copy"))?.try_iter()? {
-        let part = part?.cast_into::<Partition>()?;
+    for reference in known {
+        let Some(part) = reference.cast_into::<PyWeakrefReference>()?.upgrade() else { continue };
+        let part = part.cast_into::<Partition>()?;
         if !part.get().is_closed() && i64::from(part.get().ordinal()) == ordinal {
             open.push(part.unbind());
         }

@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use crate::argument::{self, DeviceId};
+use crate::code::Code;
 use crate::device::device;
 use crate::fault::Fault;
 use crate::gil::{Held, interruptible};
@@ -323,7 +324,7 @@ fn read(given: &Bound<'_, PyAny>) -> PyResult<Vec<Held<Subject>>> {
         return Ok(vec![subject]);
     }
     let parts = match given.hasattr("values")? {
-        true => given.call_method0("values")?,
+        true => given.run_method("values", ())?,
         false => given.clone(),
     };
     let wrong = || argument::unexpected(given, EXPECTED);

@@ -9,6 +9,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 
 use crate::argument::modules;
+use crate::code::{Code, import};
 
 /// How many modules were imported when the sanitizer was last found missing. Looking for it each time would take a
 /// thirtieth of what entering does.
@@ -29,7 +30,7 @@ pub(crate) fn current_stream(py: Python<'_>, device: u32) -> PyResult<Option<Bou
     let enabled =
         sanitizer.map(|sanitizer| sanitizer.getattr_opt(intern!(py, "enabled"))).transpose()?;
     let Some(enabled) = enabled.flatten() else {
-        py.import("green_ctx_torch._seams")?.call_method0("without_sanitizer")?;
+        import(py, "green_ctx_torch._seams")?.run_method("without_sanitizer", ())?;
         return Ok(None);
     };
     if enabled.is_truthy()? { ask(py, device).map(Some) } else { Ok(None) }
@@ -39,10 +40,10 @@ pub(crate) fn current_stream(py: Python<'_>, device: u32) -> PyResult<Option<Bou
 pub(crate) fn waits_for(former: Option<Bound<'_, PyAny>>, device: u32) -> PyResult<()> {
     let Some(former) = former else { return Ok(()) };
     let current = ask(former.py(), device)?;
-    current.call_method1(intern!(former.py(), "wait_stream"), (former,)).map(drop)
+    current.run_method(intern!(former.py(), "wait_stream"), (former,)).map(drop)
 }
 
 fn ask(py: Python<'_>, device: u32) -> PyResult<Bound<'_, PyAny>> {
-    let cuda = py.import(intern!(py, "torch.cuda"))?;
-    cuda.call_method1(intern!(py, "current_stream"), (device,))
+    let cuda = import(py, "torch.cuda")?;
+    cuda.run_method(intern!(py, "current_stream"), (device,))
 }

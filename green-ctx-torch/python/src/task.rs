@@ -17,6 +17,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyTuple;
 
 use crate::argument::modules;
+use crate::code::{Code, import};
 use crate::fault::Fault;
 use crate::gil::{Held, blocking};
 use crate::sanitizer;
@@ -40,15 +41,15 @@ thread_local! {
 fn variable(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     static VARIABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let variable = VARIABLE.get_or_try_init(py, || {
-        let class = py.import("contextvars")?.getattr("ContextVar")?;
-        Ok::<_, PyErr>(class.call1(("green_ctx_torch",))?.unbind())
+        let class = import(py, "contextvars")?.getattr("ContextVar")?;
+        Ok::<_, PyErr>(class.run(("green_ctx_torch",))?.unbind())
     })?;
     Ok(variable.bind(py))
 }
 
 /// What the variable holds, in the context that is current.
 fn entries(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
-    let held = variable(py)?.call_method1(intern!(py, "get"), (PyTuple::empty(py),))?;
+    let held = variable(py)?.run_method(intern!(py, "get"), (PyTuple::empty(py),))?;
     Ok(held.cast_into()?)
 }
 
@@ -56,7 +57,7 @@ fn entries(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
 fn entries_of<'py>(context: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
     let py = context.py();
     let nothing = PyTuple::empty(py);
-    Ok(context.call_method1(intern!(py, "get"), (variable(py)?, nothing))?.cast_into()?)
+    Ok(context.run_method(intern!(py, "get"), (variable(py)?, nothing))?.cast_into()?)
 }
 
 /// Enters a partition by one of its streams, and notes it where asyncio runs on the thread.
@@ -91,20 +92,20 @@ fn note(
     raw_context: usize,
 ) -> PyResult<()> {
     let py = running.py();
-    let tasks = py.import(intern!(py, "green_ctx_torch._tasks"))?;
-    tasks.call_method1(intern!(py, "watch"), (running,))?;
+    let tasks = import(py, "green_ctx_torch._tasks")?;
+    tasks.run_method(intern!(py, "watch"), (running,))?;
     let open = ArcSwapOption::from_pointee(Held::new((stream.clone(), mode)));
     let entry = Py::new(py, Entry { open, raw_context })?;
     let former = entries(py)?;
     let all = former.iter().chain([entry.bind(py).clone().into_any()]);
     let all = PyTuple::new(py, all.collect::<Vec<_>>())?;
-    variable(py)?.call_method1(intern!(py, "set"), (&all,))?;
+    variable(py)?.run_method(intern!(py, "set"), (&all,))?;
     // A task that is started eagerly, or `Context.run`, changes contexts in the middle of a handle.
     let outer = RUNNING.with_borrow(|running| running.last().map(|context| context.clone_ref(py)));
     if let Some(outer) = outer
         && !entries_of(outer.bind(py))?.is(&all)
     {
-        variable(py)?.call_method1(intern!(py, "set"), (former,))?;
+        variable(py)?.run_method(intern!(py, "set"), (former,))?;
         return Err(PyRuntimeError::new_err(
             "a partition is entered in another context than that of the callback that runs, as in a task \
              that is started eagerly before its first await, and what runs next would be in it too; \
@@ -162,7 +163,7 @@ fn end(py: Python<'_>, raw_context: usize) -> PyResult<bool> {
     let Some(entry) = own.or_else(known) else { return Ok(false) };
     let rest = mine.iter().filter(|other| !other.is(&entry)).collect::<Vec<_>>();
     if rest.len() < mine.len() {
-        variable(py)?.call_method1(intern!(py, "set"), (PyTuple::new(py, rest)?,))?;
+        variable(py)?.run_method(intern!(py, "set"), (PyTuple::new(py, rest)?,))?;
     }
     entry.get().open.store(None);
     let ended = OPEN.with_borrow_mut(|open| {
@@ -189,7 +190,7 @@ fn running_loop(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
             ask
         }
     };
-    let running = ask.call0()?;
+    let running = ask.run(())?;
     Ok((!running.is_none()).then_some(running))
 }
 
@@ -206,7 +207,7 @@ pub(crate) fn _run_handle(
         change(handle, &wanted)?;
     }
     RUNNING.with_borrow_mut(|running| running.push(context.unbind()));
-    let result = original.call1((handle,));
+    let result = original.run((handle,));
     let outer = RUNNING.with_borrow_mut(|running| {
         drop(running.pop());
         running.last().map(|context| context.clone_ref(py))
@@ -246,6 +247,6 @@ fn change(handle: &Bound<'_, PyAny>, wanted: &Bound<'_, PyTuple>) -> PyResult<()
     report.set_item("message", "a task goes on outside of the partition that it is in")?;
     report.set_item("exception", error)?;
     report.set_item("handle", handle)?;
-    running.call_method1(intern!(py, "call_exception_handler"), (report,))?;
+    running.run_method(intern!(py, "call_exception_handler"), (report,))?;
     Ok(())
 }

@@ -10,6 +10,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
 use crate::argument::modules;
+use crate::code::{Code, import};
 use crate::fault::Fault;
 use crate::gil::{Held, blocking};
 
@@ -25,11 +26,11 @@ pub(crate) fn external_stream(
     raw: usize,
     stream: &green_ctx::Stream,
 ) -> PyResult<Py<PyAny>> {
-    let torch = import(py)?;
+    let torch = module(py)?;
     let options = PyDict::new(py);
     options.set_item("device", stream.context().device().ordinal())?;
     let class = torch.getattr("cuda")?.getattr("ExternalStream")?;
-    let made = class.call((raw,), Some(&options))?;
+    let made = class.run_with((raw,), &options)?;
     // torch owns no external stream, and would use it after its end.
     let owner = Owner { _kept: Held::new(stream.clone()) }.into_pyobject(py)?;
     made.setattr("_green_ctx_owner", owner)?;
@@ -52,7 +53,7 @@ pub(crate) fn libtorch(py: Python<'_>) -> PyResult<Torch> {
     let torch = match blocking(py, find)? {
         Some(torch) => torch,
         None => {
-            import(py)?;
+            module(py)?;
             blocking(py, || Ok(Torch::find()?))?
         }
     };
@@ -68,8 +69,8 @@ static CAPTURES: AtomicBool = AtomicBool::new(false);
 /// Gives up the graphs of compiled functions that were captured in a context.
 pub(crate) fn close_captures(py: Python<'_>, raw_context: usize) {
     // It is loaded. Where it cannot be found any more, the interpreter is ending.
-    let Ok(captures) = py.import(CAPTURES_MODULE) else { return };
-    if let Err(error) = captures.call_method1("close", (raw_context,)) {
+    let Ok(captures) = import(py, CAPTURES_MODULE) else { return };
+    if let Err(error) = captures.run_method("close", (raw_context,)) {
         error.write_unraisable(py, None);
     }
 }
@@ -79,7 +80,7 @@ pub(crate) fn refuse_export(py: Python<'_>) -> PyResult<()> {
     // The module's names: asking the module takes longer.
     static NAMES: PyOnceLock<Option<Py<PyDict>>> = PyOnceLock::new();
     let find = || {
-        let owner = py.import("green_ctx_torch._seams")?.call_method0("exporting")?;
+        let owner = import(py, "green_ctx_torch._seams")?.run_method("exporting", ())?;
         if owner.is_none() {
             return PyResult::Ok(None);
         }
@@ -100,7 +101,7 @@ fn install_captures(py: Python<'_>) -> PyResult<()> {
     if CAPTURES.load(Ordering::Relaxed) {
         return Ok(());
     }
-    py.import(CAPTURES_MODULE)?.call_method0("install")?;
+    import(py, CAPTURES_MODULE)?.run_method("install", ())?;
     CAPTURES.store(true, Ordering::Relaxed);
     Ok(())
 }
@@ -118,22 +119,22 @@ pub(crate) fn release_workspaces(py: Python<'_>) -> PyResult<()> {
     if !modules(py)?.contains(intern!(py, "torch"))? {
         return Ok(());
     }
-    py.import(intern!(py, "green_ctx_torch._workspaces"))?.call_method0("release").map(drop)
+    import(py, "green_ctx_torch._workspaces")?.run_method("release", ()).map(drop)
 }
 
-fn import(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
+fn module(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     import_or(py, "use the raw stream, which is there without")
 }
 
 /// torch, or an error that says what to do instead of installing it.
-pub(crate) fn import_or<'py>(py: Python<'py>, instead: &str) -> PyResult<Bound<'py, PyModule>> {
+pub(crate) fn import_or<'py>(py: Python<'py>, instead: &str) -> PyResult<Bound<'py, PyAny>> {
     // The import statement's machinery takes longer than all else that a stream costs.
     if let Some(torch) = modules(py)?.get_item(intern!(py, "torch"))?
-        && let Ok(torch) = torch.cast_into::<PyModule>()
+        && !torch.is_none()
     {
         return Ok(torch);
     }
-    py.import("torch").map_err(|error| {
+    import(py, "torch").map_err(|error| {
         let missing = PyImportError::new_err(format!(
             "torch is needed for this and cannot be imported; install it, or {instead}"
         ));

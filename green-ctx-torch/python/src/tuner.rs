@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use crate::argument::{self, DeviceId, Whole, unexpected};
+use crate::code::Code;
 use crate::device::device;
 use crate::fault::{Fault, unsigned};
 use crate::gil::{Signals, blocking};
@@ -211,7 +212,7 @@ where
     let mut signals = Signals::default();
     while signals.is_quiet() {
         let line = Python::try_attach(|py| {
-            exchange.bind(py).call1((answer.take(),))?.extract::<Option<String>>()
+            exchange.bind(py).run((answer.take(),))?.extract::<Option<String>>()
         });
         let line = line.transpose().map_err(Fault::Python)?;
         let Some(line) = line.flatten() else { return Ok(()) };

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
+use crate::code::Code;
 use crate::tuning_ranks::End;
 
 /// What Python's functions have raised meanwhile, on any thread. Locked without the GIL and for a moment.
@@ -58,7 +59,7 @@ impl Raised {
     pub(crate) fn tells(&self, progress: Option<&Py<PyAny>>, now: &Progress<'_>) -> bool {
         let Some(progress) = progress else { return true };
         let answered = Python::try_attach(|py| {
-            let answer = progress.bind(py).call1((TuningProgress::of(now),))?;
+            let answer = progress.bind(py).run((TuningProgress::of(now),))?;
             Ok(answer.is_none() || answer.is_truthy()?)
         });
         match answered {
@@ -81,7 +82,7 @@ pub(crate) fn called(
     move |stream| {
         let address = stream.as_raw().addr();
         let answered = Python::try_attach(|py| {
-            let called = function.bind(py).call1((address,));
+            let called = function.bind(py).run((address,));
             called.map(drop).map_err(|error| {
                 let passes = !error.is_instance_of::<PyException>(py);
                 (error.to_string(), passes, error)

@@ -10,6 +10,7 @@ use green_ctx::tune::{Miss, Outcome, Store, Verdict};
 use pyo3::prelude::*;
 
 use crate::argument::DeviceId;
+use crate::code::{Code, import};
 use crate::device::device;
 use crate::fault::Fault;
 use crate::gil::blocking;
@@ -30,7 +31,7 @@ impl TuningOutcome {
 
     /// A list of the outcome's JSON.
     fn of_json<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-        py.import("json")?.call_method1("loads", (self.to_json(py),))?.get_item(name)
+        import(py, "json")?.run_method("loads", (self.to_json(py),))?.get_item(name)
     }
 }
 

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::prelude::*;
 
+use crate::code::Code;
 use crate::fault::Fault;
 use crate::gil::blocking;
 use crate::tuner::of_request;
@@ -65,7 +66,7 @@ impl _Ranks {
     fn wait(&self, py: Python<'_>, is_done: Py<PyAny>) -> PyResult<()> {
         blocking(py, || {
             let mut is_done = || {
-                let done = Python::try_attach(|py| is_done.bind(py).call0()?.is_truthy());
+                let done = Python::try_attach(|py| is_done.bind(py).run(())?.is_truthy());
                 Ok(done
                     .unwrap_or_else(|| Err(PyRuntimeError::new_err("the interpreter is ending")))?)
             };
@@ -172,7 +173,7 @@ impl Store {
 
 impl RankStore for Store {
     fn set(&mut self, key: &str, text: &str) -> Result<(), StoreError> {
-        self.call(|store| store.call_method1("set", (key, text)).map(drop))
+        self.call(|store| store.run_method("set", (key, text)).map(drop))
     }
 
     fn get(&mut self, keys: &[String], wait: Duration) -> Result<Vec<Option<String>>, StoreError> {
@@ -183,16 +184,16 @@ impl RankStore for Store {
             self.end.lock().get_or_insert(error);
             return Err(text.into());
         }
-        self.call(|store| store.call_method1("get", (keys, wait.as_secs_f64()))?.extract())
+        self.call(|store| store.run_method("get", (keys, wait.as_secs_f64()))?.extract())
     }
 
     fn delete(&mut self, key: &str) -> Result<(), StoreError> {
-        self.call(|store| store.call_method1("delete", (key,)).map(drop))
+        self.call(|store| store.run_method("delete", (key,)).map(drop))
     }
 
     fn abort(&mut self) {
         self.aborted.store(true, Ordering::Relaxed);
         // What cannot be aborted goes on, and its rank says so.
-        let _ = self.call(|store| store.call_method0("abort").map(drop));
+        let _ = self.call(|store| store.run_method("abort", ()).map(drop));
     }
 }

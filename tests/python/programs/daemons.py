@@ -1,13 +1,19 @@
-"""Ends while daemon threads are inside of calls: the process must end well all the same."""
+"""Ends while daemon threads are inside of calls: the process must end well all the same.
+
+`python daemons.py SECONDS [CALL...]`: after how long, and which calls the threads make.
+"""
 
 import sys
 import threading
 import time
+import types
 
 import green_ctx_torch
 
+# Threads let go of the GIL within Python code, and not only where they wait.
+sys.setswitchinterval(1e-5)
 parts = green_ctx_torch.partition({"a": 16, "b": 32})
-plans = green_ctx_torch.PlanSet({"x": {"d": 16}, "y": {"d": 32}}, sm_count=48)
+plans = green_ctx_torch.PlanSet({"x": {"d": 16}, "y": {"d": 24}}, sm_count=32)
 
 
 def switch():
@@ -21,17 +27,45 @@ def make():
     context.close()
 
 
+class Last:
+    """Goes when the interpreter ends, and takes its time, so that the threads notice the end meanwhile."""
+
+    def __del__(self):
+        for _ in range(3_000_000):
+            pass
+
+
+# What a thread's frames keep does not go, so it is not in this module.
+sys.modules["last"] = types.ModuleType("last")
+sys.modules["last"].last = Last()
+
+
+class Slow:
+    """Python code that a call runs."""
+
+    def items(self):
+        for _ in range(100_000):
+            pass
+        return [("c", 8)]
+
+
+def divide():
+    green_ctx_torch.partition(Slow()).close()
+
+
 def again(call):
     while True:
         call()
 
 
-calls = [
-    switch,
-    make,
-    lambda: parts["a"].shared_with,
-    lambda: green_ctx_torch.verify(parts["b"]),
-]
-for call in 3 * calls:
-    threading.Thread(target=again, args=(call,), daemon=True).start()
+calls = {
+    "switch": switch,
+    "make": make,
+    "divide": divide,
+    "share": lambda: parts["a"].shared_with,
+    "verify": lambda: green_ctx_torch.verify(parts["b"]),
+}
+chosen = sys.argv[2:] or list(calls)
+for name in 3 * chosen:
+    threading.Thread(target=again, args=(calls[name],), daemon=True).start()
 time.sleep(float(sys.argv[1]))
