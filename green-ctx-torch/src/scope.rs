@@ -312,7 +312,8 @@ impl Frame {
         previous: TorchStream,
         event: Event,
     ) -> Result<Box<Frame>> {
-        let pushed = (mode == Mode::Context).then(|| Slot::push(stream.context()));
+        let pushed =
+            (mode == Mode::Context).then(|| Slot::push(stream.context(), previous.current));
         let mut slot = pushed.transpose()?;
         let switched = match Switched::to(torch, stream) {
             Ok(switched) => switched,

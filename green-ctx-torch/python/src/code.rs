@@ -106,10 +106,17 @@ where
     let py = callable.py();
     let arguments = arguments.into_pyobject(py).map_err(Into::into)?;
     let arguments = arguments.as_borrowed();
-    let named = named.map_or(ptr::null_mut(), Bound::as_ptr);
-    let call = unwinding!(PyObject_Call(Object, Object, Object));
-    // SAFETY: the objects are alive, the second is a tuple and the third a dictionary or null; the GIL is held.
-    let result = stopping(|| unsafe { call(callable.as_ptr(), arguments.as_ptr(), named) });
+    let callable = callable.as_ptr();
+    let result = if named.is_none() && arguments.is_empty() {
+        let call = unwinding!(PyObject_CallNoArgs(Object));
+        // SAFETY: the object is alive; the GIL is held.
+        stopping(|| unsafe { call(callable) })
+    } else {
+        let named = named.map_or(ptr::null_mut(), Bound::as_ptr);
+        let call = unwinding!(PyObject_Call(Object, Object, Object));
+        // SAFETY: the objects are alive, the second is a tuple and the third a dictionary or null; the GIL is held.
+        stopping(|| unsafe { call(callable, arguments.as_ptr(), named) })
+    };
     // SAFETY: the result is a new reference, or null with an exception set.
     unsafe { Bound::from_owned_ptr_or_err(py, result) }
 }

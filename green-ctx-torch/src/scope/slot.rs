@@ -23,9 +23,10 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    pub(super) fn push(context: &Context) -> Result<Slot> {
+    /// `below` is what is current, where that is known.
+    pub(super) fn push(context: &Context, below: Option<CUcontext>) -> Result<Slot> {
         let driver = context.device().driver();
-        let below = get(driver)?;
+        let below = below.map_or_else(|| get(driver), Ok)?;
         // SAFETY: the context is alive, and the result keeps it.
         unsafe { call!(driver.api(), cuCtxPushCurrent(context.as_raw())) }?;
         Ok(Slot { context: Some(context.clone()), below })
@@ -79,19 +80,16 @@ impl Slot {
     /// Takes the place off, whatever context is in it.
     pub(super) fn pop(&mut self) -> Result<()> {
         let Some(context) = self.context.take() else { return Ok(()) };
-        let driver = context.device().driver();
-        let top = get(driver);
+        let (driver, ours) = (context.device().driver(), context.as_raw());
         let first = pop(driver);
         if first.is_ok() {
-            return top.map(drop);
+            return Ok(());
         }
         // The call may also report what earlier work did wrong (cuda.h): where it has not popped, it
         // is made again, and the error is returned all the same.
-        let now = get(driver);
-        let done = match (&top, &now) {
-            (Ok(top), Ok(now)) if top == now => pop(driver).is_ok(),
-            (Ok(_), Ok(_)) => true,
-            _ => false,
+        let done = match get(driver) {
+            Ok(now) if now == ours => ours != self.below && pop(driver).is_ok(),
+            now => now.is_ok(),
         };
         if !done {
             // Nothing that is on a thread's stack may be destroyed.

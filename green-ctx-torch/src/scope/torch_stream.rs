@@ -15,6 +15,8 @@ use crate::libtorch::Torch;
 pub(super) struct TorchStream {
     raw: CUstream,
     owner: Owner,
+    /// The context that was current when a default stream was found.
+    pub(super) current: Option<CUcontext>,
     /// Whether it is a default stream of a context that was not current when it was found.
     is_elsewhere: bool,
 }
@@ -35,15 +37,14 @@ impl TorchStream {
     /// The stream that is current in PyTorch now.
     pub(super) fn find(torch: &Torch, device: &Device) -> Result<TorchStream> {
         let raw: CUstream = torch.current_stream(device.ordinal())?.cast();
-        let (owner, is_elsewhere) = if DefaultStream::from_raw(raw).is_some() {
-            Owner::of_default_stream(device)?
-        } else {
-            match device.driver().find_stream(raw) {
-                Some(stream) => (Owner::Stream { _kept: stream }, false),
-                None => (Owner::Other, false),
-            }
-        };
-        Ok(TorchStream { raw, owner, is_elsewhere })
+        if DefaultStream::from_raw(raw).is_some() {
+            let current = slot::get(device.driver())?;
+            let (owner, is_elsewhere) = Owner::of_default_stream(device, current)?;
+            return Ok(TorchStream { raw, owner, current: Some(current), is_elsewhere });
+        }
+        let kept = device.driver().find_stream(raw);
+        let owner = kept.map_or(Owner::Other, |kept| Owner::Stream { _kept: kept });
+        Ok(TorchStream { raw, owner, current: None, is_elsewhere: false })
     }
 
     /// Whether both are one stream: the same handle and, for default streams, of the same context.
@@ -103,9 +104,8 @@ impl TorchStream {
 impl Owner {
     /// A default stream is one of the current context. Where that is not one of the device, PyTorch means the
     /// device's primary context, which it makes current first. Also whether the context is not the current one.
-    fn of_default_stream(device: &Device) -> Result<(Owner, bool)> {
+    fn of_default_stream(device: &Device, current: CUcontext) -> Result<(Owner, bool)> {
         let driver = device.driver();
-        let current = slot::get(driver)?;
         let primary = || Ok((Owner::Context(device.primary_context()?), true));
         if current.is_null() {
             return primary();
