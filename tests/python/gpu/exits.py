@@ -162,6 +162,8 @@ with block():
     raise ValueError
 """,
     "an interrupt in a block": """
+# A program that a shell starts in the background ignores the signal.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with block():
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(5)
