@@ -108,7 +108,7 @@ impl Bench {
             // mypy finds its configuration in the current folder.
             succeed(command.current_dir(&project))
         };
-        check(&["mypy", "python/green_ctx_torch"])?;
+        check(&["mypy", "python/green_ctx_torch", "python/green_ctx_sglang"])?;
         check(&[
             "mypy.stubtest",
             "green_ctx_torch",
