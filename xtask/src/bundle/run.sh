@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs on a GPU host what the bundle holds, and leaves the results in a folder:
-#   ./run.sh [RESULTS] [verify|conformance|fuzz|tests|benches|bench|cudarc|torch|distributed ...]
+#   ./run.sh [RESULTS] [verify|conformance|fuzz|tests|benches|bench|cudarc|torch|distributed|sglang ...]
 # The part fuzz runs when it is named, and compares with the simulated driver $GREEN_CTX_FUZZ_AGAINST.
-# The parts torch and distributed want a Python with torch, python3 or $TORCH_PYTHON, and run when they are
-# named; distributed wants two GPUs.
+# The parts torch, distributed and sglang need a Python with torch, python3 or $TORCH_PYTHON, and run when they are
+# named; distributed needs two GPUs, and sglang an SGLang with FlashAttention 3.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 results=${1:-results}
@@ -73,7 +73,7 @@ for part in $parts; do
                 echo "== cudarc: left out; CUBLAS is the path of a libcublas.so, or of its folder"
             fi
             ;;
-        torch | distributed)
+        torch | distributed | sglang)
             python=${TORCH_PYTHON:-python3}
             site=$(cd "$results" && pwd)/site
             rm -rf "$site"
@@ -96,6 +96,11 @@ for part in $parts; do
                 step tuning "$python" "$here/torch/tuning.py" "$results/tuning.json" "$results/outcome.json"
                 step decode-beside-prefill kept "$results/decode_beside_prefill.txt" \
                     "$python" "$here/torch/decode_beside_prefill.py"
+                step serving-loop kept "$results/serving_loop.txt" "$python" "$here/torch/serving_loop.py"
+            elif [ "$part" = sglang ]; then
+                step sglang-engine "$python" "$here/torch/sglang_engine.py" "$results/sglang_engine.json"
+                # The same command goes on where it was interrupted.
+                step sglang-bench "$python" -m green_ctx_torch.engines.sglang.bench --out "$results/sglang.jsonl"
             else
                 step distributed "$python" "$here/torch/distributed.py" "$results/distributed.json"
             fi
@@ -104,7 +109,7 @@ for part in $parts; do
             ;;
         *)
             echo "unknown part $part; there are verify, conformance, tests, benches, bench, cudarc," \
-                "torch and distributed"
+                "torch, distributed and sglang"
             failed=1
             ;;
     esac

@@ -1,0 +1,185 @@
+"""A serving loop for a language model: prefill and decode share one GPU, in partitions or without.
+
+Requests arrive at random. Each step of the loop decodes one token for all running requests, by a CUDA graph, and
+submits some layers of the next request's prefill beside it. The weights are random, so the tokens mean nothing; the
+times do. It needs torch and a GPU, and runs as it is:
+
+    python serving_loop.py [REQUESTS_A_SECOND] [SECONDS]
+"""
+
+import random
+import statistics
+import sys
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as functional
+
+import green_ctx_torch
+
+LAYERS, WIDTH, HEADS, VOCABULARY = 16, 4096, 32, 32000
+SLOTS, LENGTH = 32, 4096
+LAYERS_A_STEP = 4
+
+
+def normal(*shape):
+    return torch.randn(*shape, device="cuda", dtype=torch.bfloat16) / shape[-1] ** 0.5
+
+
+class Model:
+    """A decoder with a cache of keys and values for each slot."""
+
+    def __init__(self):
+        self.embedding, self.head = normal(VOCABULARY, WIDTH), normal(VOCABULARY, WIDTH)
+        self.layers = [
+            (
+                normal(3 * WIDTH, WIDTH),
+                normal(WIDTH, WIDTH),
+                normal(4 * WIDTH, WIDTH),
+                normal(WIDTH, 4 * WIDTH),
+            )
+            for _ in range(LAYERS)
+        ]
+        shape = (LAYERS, 2, SLOTS, HEADS, LENGTH, WIDTH // HEADS)
+        self.cache = torch.zeros(shape, device="cuda", dtype=torch.bfloat16)
+
+    def layer(self, hidden, index, attend):
+        qkv, out, up, down = self.layers[index]
+        mixed = functional.linear(functional.rms_norm(hidden, (WIDTH,)), qkv)
+        query, key, value = mixed.view(*hidden.shape[:-1], 3, HEADS, WIDTH // HEADS).unbind(-3)
+        hidden = hidden + functional.linear(attend(index, query, key, value).reshape(hidden.shape), out)
+        return hidden + functional.linear(
+            functional.silu(functional.linear(functional.rms_norm(hidden, (WIDTH,)), up)), down
+        )
+
+    def next_token(self, hidden):
+        return functional.linear(functional.rms_norm(hidden, (WIDTH,)), self.head).argmax(-1)
+
+    def prefill_layers(self, hidden, slot, first, last):
+        """Some layers for the whole prompt of one request."""
+
+        def attend(index, query, key, value):
+            query, key, value = (each.transpose(0, 1) for each in (query, key, value))
+            self.cache[index, 0, slot, :, : key.shape[1]] = key
+            self.cache[index, 1, slot, :, : key.shape[1]] = value
+            heads = functional.scaled_dot_product_attention(
+                query[None], key[None], value[None], is_causal=True
+            )
+            return heads[0].transpose(0, 1)
+
+        for index in range(first, last):
+            hidden = self.layer(hidden, index, attend)
+        return hidden
+
+    def decode(self, tokens, lengths):
+        """One token for each slot."""
+        slots = torch.arange(SLOTS, device="cuda")
+        visible = (torch.arange(LENGTH, device="cuda") <= lengths[:, None])[:, None, None]
+
+        def attend(index, query, key, value):
+            self.cache[index, 0, slots, :, lengths] = key
+            self.cache[index, 1, slots, :, lengths] = value
+            keys, values = self.cache[index]
+            return functional.scaled_dot_product_attention(
+                query[:, :, None], keys, values, attn_mask=visible
+            )[:, :, 0]
+
+        hidden = self.embedding[tokens]
+        for index in range(LAYERS):
+            hidden = self.layer(hidden, index, attend)
+        return self.next_token(hidden)
+
+
+@dataclass
+class Request:
+    arrival: float
+    prompt: int
+    output: int
+    slot: int = -1
+    layer: int = 0
+    hidden: object = None
+    times: list = field(default_factory=list)
+
+
+def arrivals(rate, seconds):
+    chosen, now = random.Random(1), 0.0
+    while (now := now + chosen.expovariate(rate)) < seconds:
+        yield Request(now, chosen.randint(200, 3000), chosen.randint(20, 100))
+
+
+def serve(model, requests, decode, prefill):
+    """Serves all requests, with decode's steps on one stream and prefill's layers on the other."""
+    tokens = torch.zeros(SLOTS, dtype=torch.long, device="cuda")
+    lengths = torch.zeros(SLOTS, dtype=torch.long, device="cuda")
+    torch.cuda.synchronize()
+    with torch.cuda.stream(decode):
+        model.decode(tokens, lengths)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    # The kernels of the graph stay where they are captured.
+    with torch.cuda.graph(graph, stream=decode):
+        tokens.copy_(model.decode(tokens, lengths))
+    lengths.zero_()
+    waiting, running, done, free = deque(requests), [], [], list(range(SLOTS))
+    current, filled, start = None, None, time.perf_counter()
+    while waiting or running or current:
+        now = time.perf_counter() - start
+        if current is None and waiting and waiting[0].arrival <= now and free:
+            current = waiting.popleft()
+            current.slot = free.pop()
+        if running:
+            with torch.cuda.stream(decode):
+                graph.replay()
+                lengths[[each.slot for each in running]] += 1
+        if current is not None and filled is None:
+            with torch.cuda.stream(prefill):
+                if current.layer == 0:
+                    current.hidden = model.embedding[
+                        torch.randint(VOCABULARY, (current.prompt,), device="cuda")
+                    ]
+                # Nobody waits for a token: all layers at once.
+                last = min(LAYERS, current.layer + (LAYERS_A_STEP if running else LAYERS))
+                current.hidden = model.prefill_layers(current.hidden, current.slot, current.layer, last)
+                current.layer = last
+                if last == LAYERS:
+                    first = model.next_token(current.hidden[-1:])
+                    filled = prefill.record_event()
+        decode.synchronize()
+        now = time.perf_counter() - start
+        for request in running:
+            request.times.append(now)
+        for request in [each for each in running if len(each.times) == each.output]:
+            running.remove(request)
+            free.append(request.slot)
+            done.append(request)
+        # The host has seen the event: what decode submits from now on comes after the prefill's writes.
+        if filled is not None and (filled.query() or not running):
+            filled.synchronize()
+            with torch.cuda.stream(decode):
+                tokens[current.slot], lengths[current.slot] = first[0], current.prompt
+            current.times.append(time.perf_counter() - start)
+            current.hidden = None
+            running.append(current)
+            current = filled = None
+    gaps = [1e3 * (b - a) for each in done for a, b in zip(each.times, each.times[1:])]
+    first_tokens = [1e3 * (each.times[0] - each.arrival) for each in done]
+    return (
+        " ms, ".join(
+            f"{name} p50 {statistics.median(times):6.1f}, p99 {statistics.quantiles(times, n=100)[98]:6.1f}"
+            for name, times in (("first token", first_tokens), ("between tokens", gaps))
+        )
+        + " ms"
+    )
+
+
+def main(rate=4.0, seconds=10.0):
+    model, requests = Model(), lambda: arrivals(float(rate), float(seconds))
+    print("two plain streams  ", serve(model, requests(), torch.cuda.Stream(), torch.cuda.Stream()))
+    with green_ctx_torch.partition({"decode": "32..", "prefill": "..100"}) as parts:
+        decode = parts["decode"].create_stream(priority=-5)
+        print("32.. beside ..100  ", serve(model, requests(), decode, parts["prefill"].stream))
+
+
+main(*sys.argv[1:])
