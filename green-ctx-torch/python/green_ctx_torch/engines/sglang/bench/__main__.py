@@ -25,7 +25,12 @@ from green_ctx_torch.engines.sglang.bench.judge import finalists, report
 from green_ctx_torch.engines.sglang.bench.load import Load
 from green_ctx_torch.engines.sglang.bench.picture import draw
 from green_ctx_torch.engines.sglang.bench.serve import SHAPES
-from green_ctx_torch.engines.sglang.bench.summary import BOUNDS, summarize
+from green_ctx_torch.engines.sglang.bench.summary import BOUNDS, Bound, summarize
+
+
+def bound(text: str) -> Bound:
+    between, _, first = text.partition("/")
+    return float(between), float(first)
 
 
 def options() -> argparse.Namespace:
@@ -60,6 +65,14 @@ def options() -> argparse.Namespace:
     )
     parser.add_argument(
         "--finals", type=Path, metavar="FILE", help="the arms that are the best of their family in this file"
+    )
+    parser.add_argument(
+        "--bounds",
+        nargs="+",
+        type=bound,
+        default=list(BOUNDS),
+        metavar="MS/MS",
+        help="bounds on a request's p99 between tokens and on its first token, such as 15/600",
     )
     parser.add_argument(
         "--judge", action="store_true", help="compare the best arms of each family, for each bound"
@@ -134,18 +147,18 @@ def engine_start(log: Path, begin: int) -> dict[str, Any]:
     return found
 
 
-def summaries(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [summarize(entry) for entry in entries if "load" in entry]
+def summaries(entries: list[dict[str, Any]], bounds: list[Bound]) -> list[dict[str, Any]]:
+    return [summarize(entry, bounds) for entry in entries if "load" in entry]
 
 
-def show(entries: list[dict[str, Any]], as_json: bool) -> None:
-    figures = summaries(entries)
+def show(entries: list[dict[str, Any]], given: list[Bound], as_json: bool) -> None:
+    figures = summaries(entries, given)
     starts = {entry["arm"]: entry["start"] for entry in entries if "start" in entry}
     if as_json:
         for each in figures:
             print(json.dumps(each))
         return
-    bounds = "  ".join(f"{between:g}/{until:g}" for between, until in BOUNDS)
+    bounds = "  ".join(f"{between:g}/{until:g}" for between, until in given)
     print(
         f"{'arm':52} {'load':26} {'first p50':>9} {'p99':>7} {'gap p50':>7} {'p99':>6} {'tok/s':>6}  good/s at {bounds}"
     )
@@ -177,11 +190,11 @@ def main() -> int:
     if chosen.summary or chosen.judge or chosen.picture:
         entries = read(chosen.out)
         if chosen.summary:
-            show(entries, chosen.json)
+            show(entries, chosen.bounds, chosen.json)
         if chosen.judge:
-            print("\n".join(report(summaries(entries))))
+            print("\n".join(report(summaries(entries, chosen.bounds), chosen.bounds)))
         if chosen.picture:
-            draw(summaries(entries), chosen.picture)
+            draw(summaries(entries, chosen.bounds), chosen.picture)
         return 0
     more: dict[str, Any] = {"disable_radix_cache": False} if chosen.shared_prefix else {}
     for pair in chosen.set:
@@ -192,7 +205,7 @@ def main() -> int:
         for rate in chosen.rates
         for seed in chosen.seeds
     ]
-    named = finalists(summaries(read(chosen.finals))) if chosen.finals else chosen.arms
+    named = finalists(summaries(read(chosen.finals), chosen.bounds)) if chosen.finals else chosen.arms
     arms = find(named or ["chunked", "mixed", "pdmux", "priority", "shares"])
     began, failed = time.monotonic(), 0
     for number, arm in enumerate(arms, 1):
@@ -208,7 +221,7 @@ def main() -> int:
         if not measure(arm, missing, chosen, more):
             failed += 1
             print(f"{arm.name} failed; see {chosen.out.with_suffix('.log')}", flush=True)
-    show(read(chosen.out), chosen.json)
+    show(read(chosen.out), chosen.bounds, chosen.json)
     return 1 if failed else 0
 
 

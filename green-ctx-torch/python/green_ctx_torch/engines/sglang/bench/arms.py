@@ -61,9 +61,13 @@ def shares(text: str) -> Arm:
 #: SGLang's own multiplexing as it is without a configuration: eight groups, of which six divide the SMs.
 DEFAULT = Arm("pdmux default", "pdmux", {}, "mend", (), 65536)
 
+#: The divisions that SGLang publishes for CodeLlama-34b: prefill's SMs, decode's, and the least decode batch.
+PUBLISHED = pdmux(((112, 20, 1), (104, 28, 5), (96, 36, 10), (80, 52, 15), (64, 68, 20), (56, 76, 25)), 65536)
+
 #: One of each kind, to see what an arm is like.
 SCREEN = (
     DEFAULT,
+    PUBLISHED,
     *(chunked(size, mixed) for size in (256, 512, 1024, 2048, 4096) for mixed in (False, True)),
     *(
         pdmux(divisions, budget)

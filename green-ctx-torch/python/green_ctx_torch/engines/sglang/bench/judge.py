@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
-from green_ctx_torch.engines.sglang.bench.summary import BOUNDS
+from green_ctx_torch.engines.sglang.bench.summary import BOUNDS, Bound
 
 OURS = "shares"
 
@@ -40,7 +40,7 @@ def cells(summaries: Iterable[dict[str, Any]]) -> dict[tuple[str, float, int], l
         runs[each["arrivals"], each["rate"], each["arm"]].append(each)
     found: dict[tuple[str, float, int], list[Result]] = defaultdict(list)
     for (arrivals, rate, arm), entries in runs.items():
-        for bound in range(len(BOUNDS)):
+        for bound in range(len(entries[0]["goodput"])):
             goods = [entry["goodput"][bound] for entry in entries]
             found[arrivals, rate, bound].append(
                 Result(
@@ -74,11 +74,11 @@ def finalists(summaries: Iterable[dict[str, Any]]) -> list[str]:
     return sorted(chosen)
 
 
-def report(summaries: Iterable[dict[str, Any]]) -> list[str]:
+def report(summaries: Iterable[dict[str, Any]], bounds: Sequence[Bound] = BOUNDS) -> list[str]:
     """For each cell: the plug-in's best arm, and its goodput divided by that of each rival's best."""
     lines = []
     for (arrivals, rate, bound), results in cells(summaries).items():
-        between, first = BOUNDS[bound]
+        between, first = bounds[bound]
         ours = best(results, OURS)
         rivals = {
             family: best(results, family) for family in sorted({each.family for each in results} - {OURS})

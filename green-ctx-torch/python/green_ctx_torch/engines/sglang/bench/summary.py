@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-#: Bounds on the 99th percentile of a request's times between tokens and on its first token, in ms.
-BOUNDS = ((10.0, 1000.0), (15.0, 600.0), (25.0, 400.0))
+#: A bound on the 99th percentile of a request's times between tokens, and one on its first token, in ms.
+Bound = tuple[float, float]
+
+BOUNDS: tuple[Bound, ...] = ((10.0, 1000.0), (15.0, 600.0), (25.0, 400.0))
 
 
 def percentile(values: Sequence[float], part: float) -> float | None:
@@ -20,10 +22,10 @@ def percentile(values: Sequence[float], part: float) -> float | None:
     return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
-def summarize(entry: dict[str, Any]) -> dict[str, Any]:
+def summarize(entry: dict[str, Any], bounds: Sequence[Bound] = BOUNDS) -> dict[str, Any]:
     """The figures of one arm under one load. A request that did not end is not good."""
     first, gaps, tokens, ended = [], [], 0, 0
-    good = [0] * len(BOUNDS)
+    good = [0] * len(bounds)
     for request in entry["requests"]:
         times = request["tokens"]
         if not times:
@@ -36,7 +38,7 @@ def summarize(entry: dict[str, Any]) -> dict[str, Any]:
             continue
         ended += 1
         worst = percentile(own, 0.99) or 0.0
-        for i, (between, until) in enumerate(BOUNDS):
+        for i, (between, until) in enumerate(bounds):
             good[i] += worst <= between and times[0] <= until
 
     def rounded(values: Sequence[float], part: float) -> float | None:
