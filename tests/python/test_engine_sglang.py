@@ -3,14 +3,11 @@
 import json
 import sys
 
+import green_ctx_torch
 import pytest
 from green_ctx_torch import Share
 from green_ctx_torch.engines.sglang import FixedShares, Setting, SettingError, SharePlan
 from green_ctx_torch.engines.sglang import plugin as native
-from green_ctx_torch.engines.sglang.bench.arms import SCREEN, Arm, find
-from green_ctx_torch.engines.sglang.bench.judge import cells, finalists, report
-from green_ctx_torch.engines.sglang.bench.load import Load
-from green_ctx_torch.engines.sglang.bench.summary import percentile, summarize
 from green_ctx_torch.engines.sglang.groups import Groups
 from green_ctx_torch.engines.sglang.metrics import Metrics
 from green_ctx_torch.engines.sglang.seams import HOOKED, USED, WRONG_SAMPLE, Sources
@@ -295,21 +292,56 @@ def test_a_hook_that_was_not_applied_ends_the_process():
     Registry.apply_hooks()
 
 
-def test_decodes_context_must_be_one():
-    import green_ctx_torch
-
-    shares = Setting.parse("decode=32..100,prefill=..100;decode=48..,prefill=..84,batch=8")
-    plans = {str(i): {"decode": plan.decode, "prefill": plan.prefill} for i, plan in enumerate(shares.plans)}
+def make_groups(text):
+    """Groups without torch's streams."""
+    setting = Setting.parse(text)
     groups = object.__new__(Groups)
-    groups.setting, groups.names = shares, list(plans)
-    with green_ctx_torch.PlanSet(plans) as groups.plans:
-        with pytest.raises(ValueError, match="give decode the same ceiling"):
-            groups._check_decode()
+    shares = {f"plan {i}": {"decode": p.decode, "prefill": p.prefill} for i, p in enumerate(setting.plans)}
+    groups.setting, groups.names, groups.switches, groups.plain = setting, list(shares), 0, None
+    groups._former, groups._changes, groups.current, groups.total = [], 0, 0, 132
+    groups.plans = green_ctx_torch.PlanSet(shares)
+    groups.captured = groups.plans["plan 0"]["decode"]
+    groups.decode = "decode's stream"
+    groups.prefill = ["prefill's stream"] * len(shares)
+    groups.streams = []
+    groups.use_shares()
+    return groups
+
+
+def test_decodes_context_must_be_one():
+    groups = make_groups("decode=32..100,prefill=..100;decode=48..,prefill=..84,batch=8")
+    with groups.plans, pytest.raises(ValueError, match="give decode the same ceiling"):
+        groups._check_decode(groups.names, groups.setting)
+
+
+def test_other_shares_while_the_engine_runs(fake_torch):
+    groups = make_groups(SHARES)
+    with groups.plans:
+        groups.switched(1)
+        context = groups.captured.raw_context
+        for text, floor in (("decode=48..,prefill=..84", 48), ("decode=8..,prefill=..124", 8)):
+            groups.change(Setting.parse(text))
+            assert groups.plan() is None and groups.plans.active.name not in groups.names
+            groups.switched(2)
+            assert groups.plan() is None, "decode alone leaves the plan as it is"
+            groups.switched(1)
+            assert groups.plan() == 0 and groups.plans[groups.names[0]]["decode"].floor == floor
+            assert groups.streams[1] == (groups.prefill[0], groups.decode)
+            assert groups.plans[groups.names[0]]["decode"].raw_context == context
+        # The first plan has decode's stream; the second one is gone.
+        assert groups.plans.plans == ("plan 0", "change 2 plan 0") and not groups.captured.closed
+        for text, words in (
+            ("decode=48..100,prefill=..84", "are captured on 132 SMs"),
+            (f"{SHARES};{SHARES},batch=3", "the engine has 1, and the setting 2"),
+            (f"{SHARES},priority=0", "has priority -5"),
+            ("decode=48..,prefill=100..", "do not fit"),
+        ):
+            with pytest.raises((ValueError, RuntimeError), match=words):
+                groups.change(Setting.parse(text))
+            assert groups.plans.plans == ("plan 0", "change 2 plan 0") and groups.plan() == 0
 
 
 def test_what_is_reported_beside_sglangs_metrics(monkeypatch):
-    import green_ctx_torch
-
     gauges = {}
 
     class Gauge:
@@ -320,14 +352,10 @@ def test_what_is_reported_beside_sglangs_metrics(monkeypatch):
             self.values.append(value)
 
     monkeypatch.setitem(sys.modules, "prometheus_client", type("prometheus_client", (), {"Gauge": Gauge}))
-    setting = Setting.parse(f"{SHARES},layers=5;decode=48..,prefill=..84,batch=8")
-    groups = object.__new__(Groups)
-    groups.setting, groups.names, groups.switches, groups.plain = setting, ["0", "1"], 0, None
-    groups.streams = [(None, 1), (0, 1)]
-    plans = {str(i): {"decode": plan.decode, "prefill": plan.prefill} for i, plan in enumerate(setting.plans)}
-    with green_ctx_torch.PlanSet(plans) as groups.plans:
-        metrics = Metrics(groups, setting, enabled=True)
-        shares = FixedShares(setting)
+    groups = make_groups(f"{SHARES},layers=5;decode=48..,prefill=..84,batch=8")
+    with groups.plans:
+        metrics = Metrics(groups, enabled=True)
+        shares = FixedShares(groups.setting)
         metrics.publish(shares)
         metrics.publish(shares)
         groups.switched(2)
@@ -343,83 +371,4 @@ def test_what_is_reported_beside_sglangs_metrics(monkeypatch):
         json.dumps(state)
         assert (state["plan"], state["switches"], state["is_on"]) == (1, 1, True)
         assert state["plans"][1]["decode_share"] == "48.." and state["plans"][1]["from_decode_batch"] == 8
-        assert not Metrics(groups, setting, enabled=False)._gauges
-
-
-# The measurement.
-
-
-def test_a_load_is_made_of_its_seed():
-    first, again, other = (Load(6, 100, seed).requests(1000) for seed in (1, 1, 2))
-    assert first == again != other
-    assert 450 < len(first) < 750 and all(a.arrival <= b.arrival for a, b in zip(first, first[1:]))
-    # Another rate brings the same prompts.
-    assert [each.prompt for each in Load(9, 20, 1).requests(1000)[:50]] == [
-        each.prompt for each in first[:50]
-    ]
-    bursts = Load(6, 200, arrivals="bursty").requests(1000)
-    moments = {each.arrival for each in bursts}
-    assert 900 < len(bursts) < 1500 and 2.5 < len(bursts) / len(moments) < 3.5
-    prefixed = Load(6, 10, shared_prefix=64).requests(1000)
-    assert len({tuple(each.prompt[:64]) for each in prefixed if len(each.prompt) > 64}) == 1
-
-
-def test_the_figures_of_a_load():
-    entry = {
-        "arm": "a",
-        "family": "f",
-        "load": "l",
-        "rate": 1,
-        "seed": 1,
-        "arrivals": "poisson",
-        "ready": 1,
-        "seconds": 2,
-    }
-    good = {"arrival": 0.0, "output": 3, "tokens": [50.0, 59.0, 68.0], "late": 0.1}
-    slow = {"arrival": 0.5, "output": 2, "tokens": [650.0, 662.0]}
-    unended = {"arrival": 1.9, "output": 5, "tokens": [300.0]}
-    none = {"arrival": 1.9, "output": 5, "tokens": []}
-    figures = summarize({**entry, "requests": [good, slow, unended, none]})
-    # 15/600 refuses the first token after 650 ms, and 10/1000 the gap of 12 ms.
-    assert figures["goodput"] == [0.5, 0.5, 0.5] and (figures["requests"], figures["ended"]) == (4, 2)
-    # One token came after the end of the load.
-    assert figures["tokens_per_s"] == 2.5
-    assert percentile([1.0, 2.0, 3.0], 0.5) == 2.0 and percentile([], 0.5) is None
-
-
-def test_the_best_of_each_family_and_the_verdicts():
-    def summary(arm, family, seed, *goodput):
-        fixed = {"load": "l", "rate": 6.0, "arrivals": "poisson", "first_p99": 100.0, "tokens_per_s": 1.0}
-        return {**fixed, "arm": arm, "family": family, "seed": seed, "goodput": goodput}
-
-    runs = [
-        summary("a", "shares", 1, 1.0, 5.0, 5.0),
-        summary("a", "shares", 2, 1.2, 5.2, 5.4),
-        summary("b", "shares", 1, 0.1, 1.0, 1.0),
-        summary("c", "mixed", 1, 0.1, 6.0, 5.3),
-        summary("c", "mixed", 2, 0.1, 6.0, 5.3),
-        summary("d", "pdmux", 1, 0.0, 2.0, 0.0),
-    ]
-    assert finalists(runs) == ["a", "c", "d"]
-    first, second, third = cells(runs).values()
-    assert [result.arm for result in first] == ["a", "b", "c", "d"]
-    assert (second[1].goodput, second[1].seeds) == (5.1, 2) and abs(second[1].spread - 0.2) < 1e-9
-    lines = report(runs)
-    assert len(lines) == 9
-    # Behind by 0.9, and the seeds differ by 0.2.
-    assert "0.85 ×, a loss" in lines[4] and "2.55 ×" in lines[5]
-    # Behind by 0.1, and the seeds differ by 0.4.
-    assert "0.98 × (c)" in lines[7] and "for no request" in lines[8]
-
-
-def test_arms():
-    assert len({arm.name for arm in SCREEN}) == len(SCREEN)
-    assert all(Arm.from_json(arm.to_json()) == arm for arm in SCREEN)
-    for text, family in (("decode=1..,prefill=..", "shares"), ("decode=..,prefill=..", "priority")):
-        assert [(arm.variable, arm.family) for arm in find([text])] == [(text, family)]
-    assert {arm.family for arm in find(["pdmux", "priority"])} == {"pdmux", "priority"}
-    for arm in SCREEN:
-        if arm.family in ("shares", "priority"):
-            Setting.parse(arm.variable)
-    with pytest.raises(SystemExit, match="is not an arm"):
-        find(["nothing"])
+        assert not Metrics(groups, enabled=False)._gauges

@@ -350,10 +350,14 @@ def check(scheduler, groups):
     }
     scheduler.green_ctx_use(shares=True)
     assert groups.streams[1] == (groups.prefill[0], groups.decode)
+    # Other shares.
+    scheduler.green_ctx_change("decode=16..,prefill=..116;decode=40..,prefill=..92,batch=2")
+    context().set_current_stream_idx(2)
+    assert (groups.plan(), groups.plans.active["decode"].floor) == (1, 40)
     from sglang.srt.managers.scheduler import Scheduler
 
     reported = Scheduler().get_internal_state(None).internal_state["green_ctx"]
-    assert reported["is_on"] and reported["plans"][0]["decode_floor"] == 32, reported
+    assert reported["is_on"] and reported["plans"][0]["decode_floor"] == 16, reported
 
 
 main()

@@ -23,10 +23,21 @@ __all__ = [
     "Setting",
     "SettingError",
     "SharePlan",
+    "change",
     "state",
     "turn_off",
     "turn_on",
 ]
+
+
+def change(engine: Any, setting: str) -> None:
+    """Gives a running `sglang.Engine` other shares: `setting` is what `GREEN_CTX_SGLANG` would say.
+
+    They count from the loop's next change between prefill and decode on. Raises `AssertionError`, as SGLang does,
+    where the setting has another number of plans, another priority, or a ceiling of decode that its graphs were not
+    captured with. Nothing has changed then.
+    """
+    engine.collective_rpc("green_ctx_change", text=setting)
 
 
 def turn_off(engine: Any) -> None:

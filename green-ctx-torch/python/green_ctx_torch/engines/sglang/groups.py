@@ -6,7 +6,7 @@ import importlib
 import math
 from typing import TYPE_CHECKING, Any
 
-from green_ctx_torch._native import PlanSet
+from green_ctx_torch._native import PlanSet, Share
 from green_ctx_torch.engines.sglang.control import Controller
 from green_ctx_torch.engines.sglang.setting import Setting
 
@@ -27,20 +27,20 @@ class Groups:
         self.device = device
         # PyTorch's primary context comes first.
         torch.zeros(1, device=f"cuda:{device}")
-        self.names = [f"plan {i}" for i in range(len(setting.plans))]
-        shares = {
-            name: {"decode": plan.decode, "prefill": plan.prefill}
-            for name, plan in zip(self.names, setting.plans, strict=True)
-        }
+        shares = _shares(setting, "plan")
+        self.names = list(shares)
         self.plans = PlanSet(shares, device)
+        #: The partition that decode's graphs are captured in. It is kept, with its plan.
+        self.captured = self.plans[self.names[0]]["decode"]
         try:
-            self._check_decode()
-            decode = self.plans[self.names[0]]["decode"]
-            self.decode = decode.create_stream(setting.priority)
+            self._check_decode(self.names, setting)
+            self.decode = self.captured.create_stream(setting.priority)
             self.prefill = [self.plans[name]["prefill"].stream for name in self.names]
         except BaseException:
             self.plans.close()
             raise
+        self._former: list[str] = []
+        self._changes = 0
         self.plain = torch.cuda.Stream(device)
         self.plain_decode = torch.cuda.Stream(device)
         self.total = torch.cuda.get_device_properties(device).multi_processor_count
@@ -49,15 +49,46 @@ class Groups:
         self.current = 0
         self.switches = 0
 
-    def _check_decode(self) -> None:
+    def _check_decode(self, names: list[str], setting: Setting) -> None:
         """Decode's graphs are captured once: its partition must be one context in all plans."""
-        partitions = [self.plans[name]["decode"] for name in self.names]
-        if len({partition.raw_context for partition in partitions}) > 1:
-            shares = ", ".join(str(plan.decode) for plan in self.setting.plans)
+        contexts = {self.plans[name]["decode"].raw_context for name in names}
+        if contexts != {self.captured.raw_context}:
+            shares = ", ".join(str(plan.decode) for plan in setting.plans)
             raise ValueError(
-                f"decode's shares {shares} are different sets of SMs, and its graphs are captured in one; give decode "
-                "the same ceiling in each plan, as in 32.. and 48.."
+                f"decode's graphs are captured on {self.captured.sm_count} SMs, and decode={shares} are others; give "
+                "decode the same ceiling in each plan, as in 32.. and 48.."
             )
+
+    def change(self, setting: Setting) -> None:
+        """Takes other shares, from the loop's next change of groups on.
+
+        Raises `ValueError` where decode's graphs could not follow, or there are more or fewer plans: the loop has
+        counted its groups. Nothing has changed then.
+        """
+        if len(setting.plans) != len(self.names):
+            raise ValueError(
+                f"the number of plans stays: the engine has {len(self.names)}, and the setting {len(setting.plans)}"
+            )
+        if setting.priority != self.setting.priority:
+            raise ValueError(f"decode's stream has priority {self.setting.priority}, which stays")
+        shares = _shares(setting, f"change {self._changes + 1} plan")
+        made: list[str] = []
+        try:
+            for name, division in shares.items():
+                self.plans.prepare(name, division)
+                made.append(name)
+            self._check_decode(made, setting)
+            prefill = [self.plans[name]["prefill"].stream for name in made]
+        except BaseException:
+            for name in made:
+                self.plans.retire(name)
+            raise
+        is_on = self.is_on
+        self._changes += 1
+        self._former += self.names
+        self.names, self.setting, self.prefill = made, setting, prefill
+        if is_on:
+            self.use_shares()
 
     @property
     def is_on(self) -> bool:
@@ -75,22 +106,18 @@ class Groups:
 
         Raises `RuntimeError` where that has not all SMs.
         """
-        decode = self.plans[self.names[0]]["decode"]
-        if decode.sm_count < self.total:
+        if self.captured.sm_count < self.total:
             raise RuntimeError(
-                f"decode's graphs were captured on {decode.sm_count} of {self.total} SMs and stay there; give decode no "
+                f"decode's graphs were captured on {self.captured.sm_count} of {self.total} SMs and stay there; give decode no "
                 "ceiling, as in 32.., or start the engine with GREEN_CTX_SGLANG=off"
             )
         self.streams[:] = [(self.plain, self.plain_decode)] * len(self.streams)
 
     def sm_counts(self) -> list[tuple[int, int]]:
         """The most SMs of prefill and decode in each group, for SGLang's log."""
-        plans = [(self.plans[name]["prefill"].sm_count, self.decode_sms) for name in self.names]
-        return [(self.total, 0), *plans, (0, self.decode_sms)]
-
-    @property
-    def decode_sms(self) -> int:
-        return self.plans[self.names[0]]["decode"].sm_count
+        decode = self.captured.sm_count
+        plans = [(self.plans[name]["prefill"].sm_count, decode) for name in self.names]
+        return [(self.total, 0), *plans, (0, decode)]
 
     def switched(self, group: int) -> None:
         """Makes the plan of a group active, where it has one."""
@@ -102,10 +129,15 @@ class Groups:
             # The loop has waited for both streams.
             self.plans.switch(name)
             self.switches += 1
+        while self._former:
+            former = self._former.pop()
+            if self.captured not in self.plans[former].values():
+                self.plans.retire(former)
 
-    def plan(self) -> int:
-        """The number of the plan that is active."""
-        return self.names.index(self.plans.active.name)
+    def plan(self) -> int | None:
+        """The number of the plan that is active; None while one from before a change still is."""
+        name = self.plans.active.name
+        return self.names.index(name) if name in self.names else None
 
     def describe(self) -> list[dict[str, Any]]:
         """The plans' shares and SMs."""
@@ -124,6 +156,14 @@ class Groups:
             }
             for label, plan in zip(self.names, self.setting.plans, strict=True)
         ]
+
+
+def _shares(setting: Setting, prefix: str) -> dict[str, dict[str, Share]]:
+    """The plans of a set, by names that begin alike."""
+    return {
+        f"{prefix} {i}": {"decode": plan.decode, "prefill": plan.prefill}
+        for i, plan in enumerate(setting.plans)
+    }
 
 
 class Config:

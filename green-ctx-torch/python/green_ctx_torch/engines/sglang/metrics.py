@@ -7,7 +7,6 @@ from typing import Any
 
 from green_ctx_torch.engines.sglang.control import Controller
 from green_ctx_torch.engines.sglang.groups import Groups
-from green_ctx_torch.engines.sglang.setting import Setting
 
 #: The tokens that the reported number of layers is for.
 _TOKENS = 1024
@@ -17,21 +16,24 @@ class Metrics:
     """The active plan, its SMs, switches and prefill's layers a step: in SGLang's internal state, and for Prometheus
     where SGLang's metrics are enabled."""
 
-    def __init__(self, groups: Groups, setting: Setting, enabled: bool) -> None:
+    def __init__(self, groups: Groups, enabled: bool) -> None:
         self._groups = groups
-        self._setting = setting
         self._plans = groups.describe()
         self._gauges = self._make_gauges() if enabled else {}
         self._published: dict[str, float] = {}
 
+    def changed(self) -> None:
+        """Notes that the groups have other shares."""
+        self._plans = self._groups.describe()
+
     def snapshot(self, controller: Controller) -> dict[str, Any]:
         """The state, as SGLang's `get_server_info` returns it."""
-        groups = self._groups
+        groups, setting = self._groups, self._groups.setting
         return {
             "is_on": groups.is_on,
             "plan": groups.plan(),
             "switches": groups.switches,
-            "gap_ms": self._setting.gap_ms if self._setting.layers is None else None,
+            "gap_ms": setting.gap_ms if setting.layers is None else None,
             f"prefill_layers_of_{_TOKENS}_tokens": controller.layers(_TOKENS, 1),
             "measured": controller.means(),
             "plans": self._plans,
@@ -43,6 +45,8 @@ class Metrics:
             return
         groups = self._groups
         plan = groups.plan()
+        if plan is None:
+            return
         values: dict[str, float] = {
             "plan": plan,
             "switches": groups.switches,

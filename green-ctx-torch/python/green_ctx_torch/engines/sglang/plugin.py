@@ -170,10 +170,11 @@ class Plugin:
         ):
             stop("SGLang's multiplexing did not take the plug-in's stream groups")
         scheduler.green_ctx_use = self.use
+        scheduler.green_ctx_change = self.change
         _log.info(
             "%s=off switches the plug-in off, and engines.sglang.turn_off(engine) while it runs", VARIABLE
         )
-        self.metrics = Metrics(groups, self.setting, getattr(scheduler, "enable_metrics", False))
+        self.metrics = Metrics(groups, getattr(scheduler, "enable_metrics", False))
 
     def step(self, original: Callable[..., Any], scheduler: Any, *arguments: Any, **named: Any) -> Any:
         """Around `update_split_prefill_batch`, which begins a step."""
@@ -252,6 +253,15 @@ class Plugin:
         else:
             self.groups.use_plain()
         _log.info("%s: the loop uses %s now", VARIABLE, "shares" if shares else "plain streams")
+
+    def change(self, text: str) -> None:
+        """Gives the loop other shares. Raises `ValueError`, and nothing has changed then."""
+        assert self.groups is not None and self.metrics is not None, "init_pdmux has run"
+        setting = Setting.parse(text)
+        self.groups.change(setting)
+        self.controller = self.config.controller = FixedShares(setting)
+        self.metrics.changed()
+        _log.info("%s: the loop gets %s now", VARIABLE, text)
 
     # What the hooks share.
 

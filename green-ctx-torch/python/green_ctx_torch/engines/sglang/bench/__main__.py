@@ -1,7 +1,7 @@
 """Measures SGLang under load, with the plug-in and without.
 
-Each arm is a start of the engine with all its loads. The raw times are written after each load, and what the file has
-already is not measured again.
+Each start of the engine measures an arm, or several that differ by their shares alone, under all loads. The raw times
+are written after each load, and what the file has already is not measured again.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from green_ctx_torch.engines.sglang.bench.arms import SCREEN, Arm, find
+from green_ctx_torch.engines.sglang.bench.arms import SCREEN, Arm, find, follows
 from green_ctx_torch.engines.sglang.bench.judge import finalists, report
 from green_ctx_torch.engines.sglang.bench.load import Load
 from green_ctx_torch.engines.sglang.bench.picture import draw
-from green_ctx_torch.engines.sglang.bench.serve import SHAPES
+from green_ctx_torch.engines.sglang.bench.serve import SHAPES, append
 from green_ctx_torch.engines.sglang.bench.summary import BOUNDS, Bound, summarize
 
 
@@ -58,7 +58,9 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=JSON", help="one more argument of the engine"
     )
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds for one start of the engine")
+    parser.add_argument(
+        "--limit", type=float, default=600.0, help="seconds for an arm, the start of its engine included"
+    )
     parser.add_argument("--until", type=float, help="start no engine after so many seconds")
     parser.add_argument(
         "--summary", action="store_true", help="measure nothing, and summarize what the file has"
@@ -93,57 +95,56 @@ def read(path: Path) -> list[dict[str, Any]]:
     return entries
 
 
-def measure(arm: Arm, loads: list[Load], chosen: argparse.Namespace, more: dict[str, Any]) -> bool:
-    """Starts the engine for one arm, in a process group of its own."""
-    with tempfile.TemporaryDirectory(prefix="green-ctx-bench-") as folder:
-        command = [sys.executable, "-m", "green_ctx_torch.engines.sglang.bench.serve", arm.to_json()]
-        command += [
-            json.dumps([asdict(load) for load in loads]),
-            chosen.shape,
-            folder,
-            str(chosen.out),
-            json.dumps(more),
-        ]
-        log = chosen.out.with_suffix(".log")
-        with log.open("a", encoding="utf-8") as file:
-            print(f"== {arm.name}", file=file, flush=True)
-            begin = file.tell()
-            child = subprocess.Popen(
-                command,
-                env={**os.environ, "GREEN_CTX_SGLANG": arm.variable},
-                stderr=file,
-                stdout=subprocess.PIPE,
-                text=True,
-                start_new_session=True,
-            )
-            assert child.stdout is not None
-            try:
-                child_output, _ = child.communicate(timeout=chosen.limit)
-                print(child_output, file=file, flush=True)
-            except subprocess.TimeoutExpired:
-                print(f"{arm.name}: stopped after {chosen.limit:g} s", flush=True)
-            finally:
-                # The engine's processes are in the group too.
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(child.pid, signal.SIGKILL)
-                child.wait()
-    start = engine_start(log, begin)
+def measure(work: list[tuple[Arm, list[Load]]], chosen: argparse.Namespace, more: dict[str, Any]) -> bool:
+    """Starts the engine, in a process group of its own, for the first arm and those that follow in it."""
+    first = work[0][0]
+    log = chosen.out.with_suffix(".log")
+    tasks = json.dumps([(arm.to_json(), [asdict(load) for load in loads]) for arm, loads in work])
+    with tempfile.TemporaryDirectory(prefix="green-ctx-bench-") as folder, log.open(
+        "a", encoding="utf-8"
+    ) as file:
+        print(f"== {first.name}", file=file, flush=True)
+        begin = file.tell()
+        command = [sys.executable, "-m", "green_ctx_torch.engines.sglang.bench.serve"]
+        command += [tasks, chosen.shape, folder, str(chosen.out), json.dumps(more)]
+        environment = {**os.environ, "GREEN_CTX_SGLANG": first.variable}
+        child = subprocess.Popen(command, env=environment, stderr=file, start_new_session=True)
+        try:
+            child.wait(timeout=chosen.limit * len(work))
+        except subprocess.TimeoutExpired:
+            print(f"  stopped after {chosen.limit * len(work):g} s", flush=True)
+        finally:
+            # The engine's processes are in the group too.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+    start = capture(log, begin)
     if start:
-        with chosen.out.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"arm": arm.name, "start": start}) + "\n")
+        append(chosen.out, {"arm": first.name, "start": start})
     return child.returncode == 0
 
 
-def engine_start(log: Path, begin: int) -> dict[str, Any]:
-    """What SGLang's log says of the capture of decode's graphs, and what its state says in the end."""
+def capture(log: Path, begin: int) -> dict[str, Any]:
+    """What SGLang's log says of the capture of decode's graphs."""
     with log.open(encoding="utf-8", errors="replace") as file:
         file.seek(begin)
         text = file.read()
-    found: dict[str, Any] = {}
-    if captured := re.search(r"Capture .*graph end\. .*?([\d.]+) s\. mem usage=([\d.]+) GB", text):
-        found = {"capture_s": float(captured[1]), "graphs_gb": float(captured[2])}
-    if state := re.search(r"^state (\{.*\})$", text, re.MULTILINE):
-        found["state"] = json.loads(state[1])
+    captured = re.search(r"Capture .*graph end\. .*?([\d.]+) s\. mem usage=([\d.]+) GB", text)
+    return {"capture_s": float(captured[1]), "graphs_gb": float(captured[2])} if captured else {}
+
+
+def starts(arms: list[Arm], loads: list[Load], out: Path) -> list[list[tuple[Arm, list[Load]]]]:
+    """The arms and loads that the file lacks: those of one start of the engine together."""
+    there = {(entry["arm"], entry.get("load")) for entry in read(out)}
+    found: list[list[tuple[Arm, list[Load]]]] = []
+    for arm in arms:
+        missing = [load for load in loads if (arm.name, load.name) not in there]
+        if not missing:
+            continue
+        if found and follows(found[-1][0][0], arm):
+            found[-1].append((arm, missing))
+        else:
+            found.append([(arm, missing)])
     return found
 
 
@@ -153,7 +154,7 @@ def summaries(entries: list[dict[str, Any]], bounds: list[Bound]) -> list[dict[s
 
 def show(entries: list[dict[str, Any]], given: list[Bound], as_json: bool) -> None:
     figures = summaries(entries, given)
-    starts = {entry["arm"]: entry["start"] for entry in entries if "start" in entry}
+    captures = {entry["arm"]: entry["start"] for entry in entries if "start" in entry}
     if as_json:
         for each in figures:
             print(json.dumps(each))
@@ -174,7 +175,7 @@ def show(entries: list[dict[str, Any]], given: list[Bound], as_json: bool) -> No
             f"{each['arm'][:52]:52} {each['load'][:26]:26} {latencies[0]:9.0f} {latencies[1]:7.0f} {latencies[2]:7.1f} "
             f"{latencies[3]:6.1f} {each['tokens_per_s']:6.0f}  {good}{note}"
         )
-    for name, start in starts.items():
+    for name, start in captures.items():
         if "capture_s" in start:
             print(
                 f"{name}: decode's graphs were captured in {start['capture_s']} s and take {start['graphs_gb']} GB"
@@ -208,19 +209,18 @@ def main() -> int:
     named = finalists(summaries(read(chosen.finals), chosen.bounds)) if chosen.finals else chosen.arms
     arms = find(named or ["chunked", "mixed", "pdmux", "priority", "shares"])
     began, failed = time.monotonic(), 0
-    for number, arm in enumerate(arms, 1):
-        there = {(entry["arm"], entry.get("load")) for entry in read(chosen.out)}
-        missing = [load for load in loads if (arm.name, load.name) not in there]
-        if not missing:
-            continue
+    todo = starts(arms, loads, chosen.out)
+    for number, work in enumerate(todo, 1):
         spent = time.monotonic() - began
         if chosen.until is not None and spent > chosen.until:
-            print(f"{len(arms) - number + 1} arms are left; the same command goes on with them")
+            left = len(todo) - number + 1
+            print(f"{left} starts of the engine are left; the same command goes on with them")
             break
-        print(f"[{spent:4.0f} s] {number} of {len(arms)}: {arm.name}, {len(missing)} loads", flush=True)
-        if not measure(arm, missing, chosen, more):
+        names = ", ".join(arm.name for arm, _ in work)
+        print(f"[{spent:4.0f} s] start {number} of {len(todo)}: {names}", flush=True)
+        if not measure(work, chosen, more):
             failed += 1
-            print(f"{arm.name} failed; see {chosen.out.with_suffix('.log')}", flush=True)
+            print(f"  failed; see {chosen.out.with_suffix('.log')}", flush=True)
     show(read(chosen.out), chosen.bounds, chosen.json)
     return 1 if failed else 0
 

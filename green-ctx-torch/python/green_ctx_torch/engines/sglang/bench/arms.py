@@ -79,13 +79,23 @@ SCREEN = (
         )
         for budget in (4096, 8192, 16384, 65536)
     ),
-    *(shares(f"decode=..,prefill=..,gap={gap}ms") for gap in (8, 10, 12, 15)),
+    *(shares(f"decode=..,prefill=..,gap={gap}ms") for gap in (10, 12, 15, 20, 30)),
     *(
         shares(f"decode={floor}..,prefill=..{132 - floor},gap={gap}ms")
-        for floor in (16, 32, 48)
-        for gap in (8, 10, 12, 15)
+        for floor in (8, 16, 32, 48)
+        for gap in (10, 12, 15, 20, 30)
     ),
 )
+
+
+def follows(first: Arm, arm: Arm) -> bool:
+    """Whether an arm can be measured in the engine that another one has started: by other shares alone."""
+    if not (first.variable.count("decode=") and arm.variable.count("decode=")):
+        return False
+    settings = [Setting.parse(each.variable) for each in (first, arm)]
+    ceilings = {plan.decode.ceiling for setting in settings for plan in setting.plans}
+    same = len({(len(setting.plans), setting.priority) for setting in settings}) == 1
+    return same and ceilings == {None} and first.arguments == arm.arguments
 
 
 def find(names: list[str]) -> list[Arm]:

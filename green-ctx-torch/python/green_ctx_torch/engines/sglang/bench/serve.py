@@ -1,4 +1,4 @@
-"""One start of the engine: an arm, and all its loads. `python -m green_ctx_torch.engines.sglang.bench` starts it."""
+"""One start of the engine: one arm or several, and all their loads. `python -m green_ctx_torch.engines.sglang.bench` starts it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from green_ctx_torch.engines import sglang as plugin
 from green_ctx_torch.engines.sglang.bench.arms import Arm
 from green_ctx_torch.engines.sglang.bench.load import Load, Request
 
@@ -142,57 +143,63 @@ async def serve(engine: Any, requests: Sequence[Request], limit: float) -> list[
     return records
 
 
+def append(out: Path, entry: dict[str, Any]) -> None:
+    """Adds a line to a file, at once: what was measured survives whatever comes after."""
+    with out.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(entry, separators=(",", ":")) + "\n")
+
+
+async def measure(engine: Any, arm: Arm, load: Load, vocabulary: int) -> dict[str, Any]:
+    """One arm under one load, after two seconds of other requests."""
+    await serve(engine, Load(load.rate, 2, load.seed + 1000, load.arrivals).requests(vocabulary), 60)
+    with contextlib.suppress(Exception):
+        await engine.tokenizer_manager.freeze_gc()
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    started = time.perf_counter()
+    records = await serve(engine, load.requests(vocabulary), load.seconds + 30)
+    gc.enable()
+    return {
+        "arm": arm.name,
+        "family": arm.family,
+        "load": load.name,
+        "rate": load.rate,
+        "seconds": load.seconds,
+        "seed": load.seed,
+        "arrivals": load.arrivals,
+        "took": round(time.perf_counter() - started, 2),
+        "requests": records,
+    }
+
+
 def main() -> None:
-    arm = Arm.from_json(sys.argv[1])
-    loads = [Load(**each) for each in json.loads(sys.argv[2])]
-    shape, folder, out = sys.argv[3], Path(sys.argv[4]), Path(sys.argv[5])
-    options = json.loads(sys.argv[6])
+    work = [(Arm.from_json(arm), [Load(**load) for load in loads]) for arm, loads in json.loads(sys.argv[1])]
+    shape, folder, out = sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4])
+    options = json.loads(sys.argv[5])
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     vocabulary = write_model(shape, folder)
     began = time.perf_counter()
     import sglang  # type: ignore[import-not-found]
 
-    engine = sglang.Engine(**arguments(arm, folder, options))
+    engine = sglang.Engine(**arguments(work[0][0], folder, options))
     ready = round(time.perf_counter() - began, 2)
-    print(f"{arm.name}: ready after {ready} s", flush=True)
-
-    async def run() -> None:
-        # What is compiled at its first use, and allocators.
-        warm = [
-            Request(0.05 * i, [17 + i] * length, 24)
-            for i, length in enumerate((40, 8000, 200, 3000, 900, 1500) * 4)
-        ]
-        await serve(engine, warm, 200)
+    print(f"  ready after {ready:.0f} s", flush=True)
+    # What is compiled at its first use, and allocators.
+    lengths = (40, 8000, 200, 3000, 900, 1500) * 4
+    warm = [Request(0.05 * i, [17 + i] * length, 24) for i, length in enumerate(lengths)]
+    engine.loop.run_until_complete(serve(engine, warm, 200))
+    for number, (arm, loads) in enumerate(work):
+        if number:
+            plugin.change(engine, arm.variable)
         for load in loads:
-            await serve(engine, Load(load.rate, 2, load.seed + 1000, load.arrivals).requests(vocabulary), 60)
-            with contextlib.suppress(Exception):
-                await engine.tokenizer_manager.freeze_gc()
-            gc.collect()
-            gc.freeze()
-            gc.disable()
-            started = time.perf_counter()
-            records = await serve(engine, load.requests(vocabulary), load.seconds + 30)
-            gc.enable()
-            entry = {
-                "arm": arm.name,
-                "family": arm.family,
-                "load": load.name,
-                "rate": load.rate,
-                "seconds": load.seconds,
-                "seed": load.seed,
-                "arrivals": load.arrivals,
-                "ready": ready,
-                "took": round(time.perf_counter() - started, 2),
-                "requests": records,
-            }
-            with out.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(entry, separators=(",", ":")) + "\n")
-            print(f"{arm.name}: {load.name} done after {entry['took']} s", flush=True)
-            await asyncio.sleep(0.5)
-
-    engine.loop.run_until_complete(run())
-    state = engine.get_server_info()["internal_states"][0]
-    print("state", json.dumps({key: state.get(key) for key in ("green_ctx", "memory_usage")}), flush=True)
+            entry = engine.loop.run_until_complete(measure(engine, arm, load, vocabulary))
+            append(out, {**entry, "ready": ready, "first_arm": work[0][0].name})
+            print(f"  {arm.name}: {load.name}, {entry['took']:.0f} s", flush=True)
+        state = engine.get_server_info()["internal_states"][0]
+        append(
+            out, {"arm": arm.name, "state": {key: state.get(key) for key in ("green_ctx", "memory_usage")}}
+        )
     engine.shutdown()
 
 
