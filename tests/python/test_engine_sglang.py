@@ -96,11 +96,53 @@ def test_layers_follow_the_bound_on_the_gap():
     assert layers(100) == 12 and layers(100, tokens=4000) == 3 and layers(100, tokens=100_000) == 1
     # Where the GPU waited for prefill, more follow.
     assert layers(100, waited=3e-3) == 15
+    # A prompt of 100 tokens takes the GPU 0.1 ms a layer, and the loop 0.3 ms to submit it.
+    assert 40 <= layers(100, tokens=100) <= 41
     # Nothing waits where nothing is decoded.
     assert FixedShares(Setting.parse(SHARES)).layers(1000, 0) > 1000
     # Nothing is measured yet.
     assert FixedShares(Setting.parse(SHARES)).layers(4096, 1) == 2
     assert FixedShares(Setting.parse(f"{SHARES},layers=3")).layers(4096, 1) == 3
+
+
+def test_short_prompts_do_not_hide_what_long_ones_take():
+    shares = FixedShares(Setting.parse(f"{SHARES},gap=100"))
+    for _ in range(50):
+        shares.submitted(32, 32 * 0.3e-3)
+        # 1 ms a layer of 1000 tokens; those of 20 tokens wait for the loop.
+        shares.computed(8, 1000, 8e-3, 0.0)
+        shares.computed(32, 20, 32 * 0.3e-3, 0.0)
+        shares.stepped(8e-3, 1e-3)
+    assert 5 <= shares.layers(1000, 8) <= 12
+
+
+def test_only_whole_steps_are_timed(monkeypatch):
+    plugin = make_plugin()
+    times = iter(range(100))
+    monkeypatch.setattr(native.time, "perf_counter", lambda: next(times) / 1000)
+    steps = []
+    monkeypatch.setattr(plugin.controller, "stepped", lambda *step: steps.append(step))
+    running = type(
+        "Batch", (), {"is_empty": lambda self: not self.size, "batch_size": lambda self: self.size}
+    )()
+    scheduler = type("Scheduler", (), {"running_batch": running})()
+
+    def step(size, in_flight, submitting=0.5e-3):
+        running.size, scheduler.split_prefill_batch = size, in_flight
+        assert plugin.step(lambda scheduler, sm_count: False, scheduler, 1) is False
+        plugin._submitting = submitting
+
+    step(4, None)
+    step(4, object())
+    step(4, object())
+    assert steps == [(pytest.approx(1e-3), 0.5e-3)] * 2
+    # All layers were submitted: the loop went round several times since. Then nothing was decoded beside.
+    step(4, None)
+    step(4, None, submitting=0.0)
+    step(4, object())
+    step(0, object())
+    step(4, object())
+    assert len(steps) == 2
 
 
 # SGLang's sources, as far as the list of seams describes them.

@@ -56,13 +56,23 @@ class Controller(Protocol):
 
 
 class Mean:
-    """A mean in which newer values count more."""
+    """A mean in which newer values count more: of seconds, or of seconds for each unit of work."""
 
     def __init__(self) -> None:
-        self.value: float | None = None
+        self._seconds: float | None = None
+        self._work = 0.0
 
-    def add(self, value: float) -> None:
-        self.value = value if self.value is None else self.value + _NEWEST * (value - self.value)
+    def add(self, seconds: float, work: float = 1.0) -> None:
+        """Adds seconds that so much work took. Much work counts more than little."""
+        if self._seconds is None:
+            self._seconds, self._work = seconds, work
+        else:
+            self._seconds += _NEWEST * (seconds - self._seconds)
+            self._work += _NEWEST * (work - self._work)
+
+    @property
+    def value(self) -> float | None:
+        return None if self._seconds is None or not self._work else self._seconds / self._work
 
 
 class FixedShares:
@@ -97,15 +107,17 @@ class FixedShares:
         submit, compute, step = self._submit.value, self._compute.value, self._step.value
         if not submit or not compute or not step:
             return max(1, _FIRST // max(1, tokens))
-        busy = math.ceil((_AHEAD * step + (self._waited.value or 0.0)) / (compute * max(1, tokens)))
+        # A short prompt's layers take the GPU less time than the loop takes to submit them.
+        layer = max(compute * tokens, submit)
+        busy = math.ceil((_AHEAD * step + (self._waited.value or 0.0)) / layer)
         left = _MARGIN * self._setting.gap_ms / 1e3 - (self._others.value or 0.0)
         return max(1, min(busy, math.floor(left / submit)))
 
     def submitted(self, layers: int, seconds: float) -> None:
-        self._submit.add(seconds / layers)
+        self._submit.add(seconds, layers)
 
     def computed(self, layers: int, tokens: int, seconds: float, waited: float) -> None:
-        self._compute.add(seconds / (layers * max(1, tokens)))
+        self._compute.add(seconds, layers * max(1, tokens))
         self._waited.add(waited)
 
     def means(self) -> dict[str, float]:

@@ -181,7 +181,9 @@ class Plugin:
         running = scheduler.running_batch
         batch = 0 if running is None or running.is_empty() else running.batch_size()
         now = time.perf_counter()
-        if self._last_step is not None and batch and self._submitting:
+        # Once all layers are submitted, the loop does not come here until they are done. Those steps do not count.
+        is_one_step = scheduler.split_prefill_batch is not None and self._submitting > 0
+        if self._last_step is not None and is_one_step and batch and self.config.batch:
             self.controller.stepped(now - self._last_step, self._submitting)
         self._last_step, self._submitting = now, 0.0
         self.config.batch = batch

@@ -52,7 +52,7 @@ HOOKED = {
         "init",
         f"{_LOOP}.init_pdmux",
         ("self",),
-        ("get_stream_groups()", "get_sm_counts()", "len(self.stream_groups)"),
+        ("get_stream_groups()", "get_sm_counts()", "len(self.stream_groups)", "self.split_prefill_batch"),
     ),
     "step": Seam(
         "step",
