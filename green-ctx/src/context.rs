@@ -308,8 +308,8 @@ impl Context {
     }
 
     /// Records an event that completes when all work of this context up to now has, that of
-    /// streams which are destroyed already included. A primary context's covers the device's green
-    /// contexts too (cuda.h).
+    /// streams which are destroyed already included. A primary context's event covers the device's green
+    /// contexts too (cuda.h), except for [their graphs](crate::guide::graphs#where-to-launch).
     ///
     /// # Errors
     ///
@@ -347,7 +347,9 @@ impl Context {
         waits.unwrap_or_else(|| unsafe { call!(api, cuCtxWaitEvent(self.raw(), event.raw())) })
     }
 
-    /// Waits until all work of this context is done. Captures of other contexts' streams go on.
+    /// Waits until all work of this context is done. Captures of other contexts' streams go on. A primary
+    /// context waits for the device's green contexts too (cuda.h), except for
+    /// [their graphs](crate::guide::graphs#where-to-launch).
     ///
     /// # Errors
     ///

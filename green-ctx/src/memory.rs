@@ -21,7 +21,8 @@ use crate::stream::{Stream, StreamOptions};
 pub use pinned::PinnedBuffer;
 
 /// Device memory that holds a fixed number of plain values, freed when dropped. Freeing waits for the
-/// device's work (recorded on an H200, driver 580.159.04); what [`Stream::allocate`] returns is freed in the
+/// device's work, except for graphs on streams of partitions
+/// ([recorded](crate::guide::graphs#where-to-launch) on an H200, driver 580.159.04); what [`Stream::allocate`] returns is freed in the
 /// order of its stream instead, and nothing waits.
 ///
 /// Buffers can be made, read and dropped while other streams are captured, on any thread and in any mode.

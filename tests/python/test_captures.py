@@ -65,10 +65,13 @@ def torch(torch_):
             assert torch_.current() == self.stream, "ends where it began"
             stream = ctypes.c_void_p(self.stream)
             driver.call("cuStreamEndCapture", stream, ctypes.byref(self.raw))
+            self.executable = ctypes.c_void_p()
+            driver.call("cuGraphInstantiateWithFlags", ctypes.byref(self.executable), self.raw, 0)
             driver.destroy_graph(self.raw.value)
 
         def replay(self):
             self.replays += 1
+            driver.call("cuGraphLaunch", self.executable, ctypes.c_void_p(torch_.current()))
 
     torch_.cuda.CUDAGraph = CUDAGraph
     torch_.cuda.graphs = types.SimpleNamespace(CUDAGraph=CUDAGraph)
@@ -118,6 +121,24 @@ def test_a_capture_runs_in_the_partition_of_the_block(torch):
             inside.replay()
         torch.make_current(0)
         assert (inside.replays, outside.replays, explicit.replays) == (2, 1, 1)
+
+
+def test_a_wait_for_the_device_covers_a_replay_in_a_partition(torch):
+    side = new_stream()
+    with closing(partition({"a": 8})) as parts:
+        part = parts["a"]
+        graph = torch.cuda.CUDAGraph()
+        with part:
+            capture(torch, graph, side)
+            graph.replay()
+            driver.call("cuCtxSynchronize")
+            assert driver.is_idle(torch.current())
+        # On a stream of a partition that is not entered.
+        torch.make_current(part.raw_stream)
+        graph.replay()
+        driver.call("cuCtxSynchronize")
+        assert driver.is_idle(part.raw_stream)
+        torch.make_current(0)
 
 
 def test_a_capture_runs_in_a_context_that_is_set(torch):

@@ -30,6 +30,7 @@ const TORCH: &str = "torch";
 const SCRIPTS: &[&str] = &[
     "tests/python/gpu/test_torch.py",
     "tests/python/gpu/entering.py",
+    "tests/python/gpu/captures.py",
     "tests/python/gpu/exits.py",
     "tests/python/gpu/libraries.py",
     "tests/python/gpu/measurements.py",

@@ -102,6 +102,8 @@ def _wrap_graph(graph: Any) -> None:
                 "CUDAGraph(keep_graph=True) there with green_ctx_torch.retarget"
             )
         replay(self)
+        if here:
+            _native._graph_replayed()
 
     register = _seams.CAPTURE_START_HOOK.find()
     if register is not None:

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use green_ctx::{Driver, StreamOptions, context::Context, graph::RelaxedCapture};
+use green_ctx::{Driver, Stream, StreamOptions, context::Context, graph::RelaxedCapture};
 use green_ctx_torch::{Torch, scope};
 use pyo3::prelude::*;
 
@@ -24,11 +24,15 @@ fn of_current_stream() -> Result<Option<Context>, Fault> {
 
 /// The partition of a stream that torch has, if it is of one.
 fn of_stream(raw: *mut c_void) -> Result<Option<Context>, Fault> {
+    Ok(find_green(raw)?.map(|stream| stream.context().clone()))
+}
+
+/// The stream of a partition behind a handle that torch has, if it is one.
+pub(crate) fn find_green(raw: *mut c_void) -> Result<Option<Stream>, Fault> {
     if raw.is_null() {
         return Ok(None);
     }
-    let stream = Driver::load()?.find_stream(raw.cast());
-    Ok(stream.map(|stream| stream.context().clone()).filter(Context::is_green))
+    Ok(Driver::load()?.find_stream(raw.cast()).filter(|stream| stream.context().is_green()))
 }
 
 /// The partition that this thread is in, or else that torch's current stream is of.

@@ -10,6 +10,7 @@ use crate::argument::{shown, unexpected};
 use crate::code::Code;
 use crate::fault::{Fault, kind};
 use crate::gil::{Held, blocking};
+use crate::graph_end;
 use crate::partition::Partition;
 
 /// A graph whose kernels run in a partition. It keeps the torch graph, whose memory it uses.
@@ -33,7 +34,7 @@ impl RetargetedGraph {
             // SAFETY: the torch graph, which this object keeps, keeps the memory and the functions;
             // the order of its work with other work is for the caller, as with torch's own replay.
             unsafe { live.stream().launch_graph(executable) }?;
-            Ok(())
+            graph_end::cover(live.stream())
         })
     }
 

@@ -16,6 +16,7 @@ mod fit;
 mod gil;
 mod graph;
 mod graph_cache;
+mod graph_end;
 mod green_context;
 mod kept;
 mod locality;
@@ -67,6 +68,8 @@ mod _native {
     use crate::graph::{RetargetedGraph, retarget};
     #[pymodule_export]
     use crate::graph_cache::GraphCache;
+    #[pymodule_export]
+    use crate::graph_end::_graph_replayed;
     #[pymodule_export]
     use crate::green_context::GreenContext;
     #[pymodule_export]

@@ -170,7 +170,7 @@ impl Source {
     }
 
     /// Waits until all work of the device is done, that of green contexts included (cuda.h,
-    /// `cuCtxSynchronize`). Captures of the device's streams are invalidated.
+    /// `cuCtxSynchronize`), but for graphs on their streams with nothing behind them. Captures of the device's streams are invalidated.
     pub(super) fn synchronize(&self) -> Result<()> {
         self.primary.synchronize()
     }

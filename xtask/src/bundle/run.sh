@@ -88,6 +88,7 @@ for part in $parts; do
             if [ "$part" = torch ]; then
                 step torch "$python" "$here/torch/test_torch.py" "$results/torch.json"
                 step entering "$python" "$here/torch/entering.py" "$results/entering.json"
+                step captures "$python" "$here/torch/captures.py" "$results/captures.json"
                 step exits "$python" "$here/torch/exits.py" "$results/exits.json"
                 step libraries "$python" "$here/torch/libraries.py" "$results/libraries.json"
                 step workloads "$python" "$here/torch/workloads.py" "$results/workloads.json"

@@ -197,6 +197,6 @@ pub(crate) fn launch(
         exec.done.join(&done);
     }
     let end = done.time;
-    state.conclude(Admitted { stream, start: done, tick: Tick::default() }, end);
+    state.conclude_graph(Admitted { stream, start: done, tick: Tick::default() }, end);
     Ok(())
 }

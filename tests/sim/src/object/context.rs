@@ -59,6 +59,8 @@ pub(crate) struct Context {
     pub(crate) per_thread: Vec<(u32, usize)>,
     /// When everything submitted so far is done.
     pub(crate) busy: Moment,
+    /// The part of it that the primary context's waits cover.
+    pub(crate) covered: Moment,
     /// When the work of all blocking streams is done.
     pub(crate) blocking: Moment,
 }
@@ -108,6 +110,7 @@ impl Context {
             legacy: 0,
             per_thread: Vec::new(),
             busy: Moment::default(),
+            covered: Moment::default(),
             blocking: Moment::default(),
         }
     }
@@ -120,6 +123,13 @@ impl Context {
 
     /// Notes what was submitted to one of its streams, or what the whole context waits for.
     pub(crate) fn submitted(&mut self, flags: u32, stream: usize, done: &Moment) {
+        self.covered.join(done);
+        self.graph_submitted(flags, stream, done);
+    }
+
+    /// Notes a graph that was launched on one of its streams. The primary context's waits do not cover
+    /// the graph until other work follows it on the stream (recorded on an H200, driver 580.159.04).
+    pub(crate) fn graph_submitted(&mut self, flags: u32, stream: usize, done: &Moment) {
         self.busy.join(done);
         self.awaited(flags, stream, done);
     }
@@ -247,14 +257,14 @@ impl State {
         }
     }
 
-    /// When everything submitted to a context is done. The primary context stands for the green
-    /// ones of its device too (cuda.h, `cuCtxSynchronize`, `cuCtxRecordEvent`).
+    /// When everything submitted to a context is done. The primary context covers the green ones of its
+    /// device too (cuda.h, `cuCtxSynchronize`, `cuCtxRecordEvent`), but not their graphs.
     pub(crate) fn busy(&self, handle: usize) -> Moment {
         let context = &self.contexts[&handle];
         let mut busy = context.busy.clone();
         if !context.green {
             let greens = &self.devices[context.device].greens;
-            greens.iter().for_each(|green| busy.join(&self.contexts[green].busy));
+            greens.iter().for_each(|green| busy.join(&self.contexts[green].covered));
         }
         busy
     }

@@ -207,12 +207,26 @@ impl State {
 
     /// Notes when an admitted operation is over.
     pub(crate) fn conclude(&mut self, admitted: Admitted, end: u64) {
+        self.conclude_as(admitted, end, Context::submitted);
+    }
+
+    /// Notes when a graph is over whose turn in a stream began at `admitted`.
+    pub(crate) fn conclude_graph(&mut self, admitted: Admitted, end: u64) {
+        self.conclude_as(admitted, end, Context::graph_submitted);
+    }
+
+    fn conclude_as(
+        &mut self,
+        admitted: Admitted,
+        end: u64,
+        note: fn(&mut Context, u32, usize, &Moment),
+    ) {
         let Admitted { stream: handle, start: mut done, .. } = admitted;
         done.time = end;
         self.polling.interrupt();
         let Some(stream) = self.streams.get_mut(&handle) else { return };
         if let Some(context) = self.contexts.get_mut(&stream.context) {
-            context.submitted(stream.flags, handle, &done);
+            note(context, stream.flags, handle, &done);
         }
         stream.tail.time = stream.tail.time.max(done.time);
         stream.tail.clock.join(&done.clock);

@@ -84,6 +84,9 @@ pub(super) fn cases() -> Vec<Case> {
             Ok(())
         }),
         Case::new("graph/context-waits-for-nodes", context_waits).alone(),
+        primary_waits("a-graph-of-the-partition", Captured::InThePartition),
+        primary_waits("a-graph-of-the-primary-context", Captured::InThePrimaryContext),
+        primary_waits("a-kernel", Captured::Nowhere),
         Case::new("graph/nodes-on-both-partitions-in-order", |gpu, answer| {
             let pair = Pair::new(gpu)?;
             let graph = gpu.graph()?;
@@ -253,6 +256,60 @@ fn retarget(what: &str, function: impl Fn(&Gpu) -> Result<CUfunction, Failure> +
         let _ = &mut probe;
         Ok(())
     })
+}
+
+/// Where the work was captured that a partition's stream is given.
+#[derive(Clone, Copy)]
+enum Captured {
+    InThePartition,
+    InThePrimaryContext,
+    /// The kernel is launched directly.
+    Nowhere,
+}
+
+/// Asks whether the primary context's waits cover work that a partition's stream was given, and
+/// whether they cover it once a memset follows it there.
+fn primary_waits(work: &str, captured: Captured) -> Case {
+    let name = format!("graph/primary-context-waits-for-{work}-in-a-partition");
+    Case::new(name, move |gpu, answer| {
+        let pair = Pair::new(gpu)?;
+        let stream = pair.streams[0];
+        let (memory, other, event) = (gpu.probe_memory(1)?, gpu.probe_memory(1)?, gpu.event()?);
+        let run = |on, duration| {
+            let mut params = probe_params(memory, duration);
+            gpu.cuLaunchKernel(gpu.probe()?, 1, THREADS, on, &mut params)?.must()
+        };
+        // The first launch loads the kernel, which waits for the device.
+        run(stream, SHORT)?;
+        gpu.cuStreamSynchronize(stream)?.must()?;
+        let captured_on = match captured {
+            Captured::InThePartition => Some(stream),
+            Captured::InThePrimaryContext => Some(gpu.stream()?),
+            Captured::Nowhere => None,
+        };
+        let capture = |on| gpu.executable(gpu.captured(on, || run(on, LONG))?);
+        let exec = captured_on.map(capture).transpose()?;
+        let start = || match exec {
+            Some(exec) => Ok(gpu.cuGraphLaunch(exec, stream)?.status),
+            None => gpu.launch_probe(stream, 1, memory, LONG),
+        };
+        answer.add("launch", start()?);
+        answer.add("record", gpu.cuCtxRecordEvent(gpu.primary()?, event)?);
+        answer.add("event_query", gpu.cuEventQuery(event)?);
+        answer.add("synchronize", gpu.cuCtxSynchronize()?);
+        answer.add("query_after_synchronize", gpu.cuStreamQuery(stream)?);
+        gpu.cuStreamSynchronize(stream)?.must()?;
+        answer.add("launch_again", start()?);
+        answer.add("free", gpu.cuMemFree(other)?);
+        answer.add("query_after_free", gpu.cuStreamQuery(stream)?);
+        gpu.cuStreamSynchronize(stream)?.must()?;
+        answer.add("launch_before_memset", start()?);
+        answer.add("memset", gpu.cuMemsetD8Async(memory, 0, 1, stream)?);
+        answer.add("synchronize_behind_memset", gpu.cuCtxSynchronize()?);
+        answer.add("query_behind_memset", gpu.cuStreamQuery(stream)?);
+        Ok(())
+    })
+    .alone()
 }
 
 /// Whether what waits for a whole context waits for nodes that run in it, launched elsewhere.

@@ -1,0 +1,61 @@
+//! The memset that follows every graph launched on a stream of a partition.
+//!
+//! The primary context's waits do not cover such a graph: `cudaDeviceSynchronize` and `cudaFree` return while it
+//! runs, so that torch's allocator unmaps memory that the graph still uses (recorded on an H200, driver
+//! 580.159.04: `tests/conformance`, `graph/primary-context-waits-for-…`). They do cover a memset on the same stream,
+//! and the memset waits for the graph.
+#![allow(unsafe_code, reason = "calls the driver")]
+
+use green_ctx::{Device, DeviceBuffer, Stream, call};
+use green_ctx_torch::{Torch, scope};
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+
+use crate::capture::find_green;
+use crate::fault::Fault;
+use crate::gil::blocking;
+
+/// The size of a device's scratch memory, in bytes. Streams write to different bytes where they can, so
+/// that a race detector has nothing to report.
+const LEN: usize = 4096;
+
+/// The scratch memory of each device. It is never freed.
+static SCRATCH: Mutex<Vec<(Device, DeviceBuffer<u8>)>> = Mutex::new(Vec::new());
+
+/// Makes the primary context's waits cover the graphs launched on a stream so far.
+pub(crate) fn cover(stream: &Stream) -> Result<(), Fault> {
+    let address = scratch(stream)?;
+    // SAFETY: the byte is in a buffer that is never freed, and its value is never read; the stream is alive.
+    let filled = unsafe {
+        call!(stream.context().device().driver().api(), cuMemsetD8Async(address, 0, 1, stream.as_raw()))
+    };
+    Ok(filled?)
+}
+
+/// The address of the byte that a stream writes.
+fn scratch(stream: &Stream) -> Result<u64, Fault> {
+    let device = stream.context().device();
+    // Handles are aligned to 16 bytes.
+    let offset = (stream.as_raw().addr() >> 4) % LEN;
+    let mut buffers = SCRATCH.lock();
+    if let Some((_, buffer)) = buffers.iter().find(|(known, _)| known == device) {
+        return Ok(buffer.as_raw() + offset as u64);
+    }
+    let buffer = DeviceBuffer::zeroed(device, LEN)?;
+    let address = buffer.as_raw() + offset as u64;
+    buffers.push((device.clone(), buffer));
+    Ok(address)
+}
+
+/// Notes that torch has launched a graph on its current stream of the device whose partition this thread is in.
+#[pyfunction]
+pub(crate) fn _graph_replayed(py: Python<'_>) -> PyResult<()> {
+    blocking(py, || {
+        let torch = Torch::find()?;
+        let raw = match scope::innermost() {
+            Some(context) => torch.current_stream(context.device().ordinal())?,
+            None => torch.current_stream_here()?,
+        };
+        find_green(raw)?.as_ref().map_or(Ok(()), cover)
+    })
+}
