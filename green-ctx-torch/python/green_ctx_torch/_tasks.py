@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from green_ctx_torch import _native
@@ -14,6 +13,9 @@ def watch(loop: Any) -> None:
     RuntimeError for a loop that is not asyncio's own, such as uvloop's, which does not say it: what other
     tasks do would be in the partition too.
     """
+    # A loop runs, so that this finds the module complete and imports nothing.
+    import asyncio
+
     if not isinstance(loop, asyncio.BaseEventLoop):
         raise RuntimeError(
             f"a partition cannot be entered in a coroutine on a {type(loop).__module__} event loop, which "
@@ -24,7 +26,7 @@ def watch(loop: Any) -> None:
     if getattr(original, "of_green_ctx_torch", False):
         return
 
-    def _run(self: asyncio.Handle) -> None:
+    def _run(self: Any) -> None:
         _native._run_handle(original, self)
 
     _run.of_green_ctx_torch = True  # type: ignore[attr-defined]
