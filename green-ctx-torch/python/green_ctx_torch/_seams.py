@@ -18,6 +18,17 @@ from dataclasses import dataclass
 from typing import Any
 
 
+def import_torch(instead: str, purpose: str = "this") -> Any:
+    """Imports torch, or raises an error that says what the program can do without it."""
+    try:
+        import torch
+    except ImportError as error:
+        message = f"torch is needed for {purpose} and cannot be imported; install it, or {instead}"
+        # The frames of the cause would keep the caller's objects alive.
+        raise ImportError(message) from error.with_traceback(None)
+    return torch
+
+
 @dataclass(frozen=True)
 class Seam:
     """One name of torch or Triton."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from green_ctx_torch import _native
+from green_ctx_torch._errors import InvalidStateError
 
 
 def watch(loop: Any) -> None:
@@ -17,7 +18,7 @@ def watch(loop: Any) -> None:
     import asyncio
 
     if not isinstance(loop, asyncio.BaseEventLoop):
-        raise RuntimeError(
+        raise InvalidStateError(
             f"a partition cannot be entered in a coroutine on a {type(loop).__module__} event loop, which "
             "does not say when it changes tasks, so that other tasks would be in the partition too; "
             "enter it in a function that asyncio.to_thread runs, or run the program on asyncio's own loop"
