@@ -2,7 +2,7 @@
 
 A release may change any of them with a release, so each is listed here once, with what the package expects of
 it. All code takes these names from here. What an imported torch lacks is reported by `misfit`, and
-`tests/python/seams.py` compares the list with the sources of any release. Nothing of torch is imported here.
+`tests/python/seams.py` compares the list with the sources of any release. Importing this module does not import torch.
 """
 
 from __future__ import annotations
