@@ -26,7 +26,7 @@ def test_the_first_plan_is_the_active_one():
         assert list(active.partitions) == ["prefill", "decode"]
         # The objects, and with them torch's streams, are the same every time.
         assert plans.switch("day") is plans.switch("day") is not active
-        with pytest.raises(RuntimeError, match="held by plans"):
+        with pytest.raises(RuntimeError, match="held by PlanSet of decode, prefill .132 SMs."):
             partition({"a": 8})
 
 
@@ -70,7 +70,7 @@ def test_a_plan_takes_some_of_the_sms():
     ("ask", "expected"),
     [
         (lambda plans: plans.prepare("day", NIGHT), "there is a plan day already"),
-        (lambda plans: plans.prepare("a", {"a": 133}), "plans has 132 SMs"),
+        (lambda plans: plans.prepare("a", {"a": 133}), "PlanSet of decode, prefill has 132 SMs"),
         (lambda plans: plans.prepare("a", {"a": 0}), "asks for 0 SMs"),
         (lambda plans: plans.prepare("a", {}), "at least one group"),
         (lambda plans: plans.prepare("a", {"a": 132, "b": "rest"}), "no SMs remain for b in plan a"),
@@ -100,7 +100,7 @@ def test_a_time_to_drain_is_a_number():
     [
         ({"plans": {}}, "at least one plan"),
         ({"plans": {"day": {"a": 132, "b": "rest"}}}, "no SMs remain for b in plan day"),
-        ({"plans": {"day": DAY, "night": {"a": 200}}}, "plans has 132 SMs"),
+        ({"plans": {"day": DAY, "night": {"a": 200}}}, "PlanSet of decode, prefill, a has 132 SMs"),
         ({"plans": {"day": DAY}, "sm_count": -1}, "sm_count is -1; ask for 1 or more"),
         ({"plans": {"day": DAY}, "sm_count": 0}, "sm_count is 0; ask for 1 or more"),
         ({"plans": {"day": DAY}, "sm_count": 1 << 40}, "sm_count is more than any device has"),

@@ -10,7 +10,7 @@ from green_ctx_torch import GreenContext, PlanSet, partition
 
 DAY = {"decode": 16, "prefill": "rest"}
 ADVICE = (
-    r"decode, prefill of earlier calls of partition are open: close\(\) them, or call "
+    r"decode \(16 SMs\), prefill \(116 SMs\) of earlier calls of partition are open, the oldest first: close\(\) them, or call "
     r"partition\(\.\.\., replace=True\)"
 )
 
@@ -135,7 +135,7 @@ def test_a_thread_inside_keeps_its_sms_until_it_has_left(torch):
 def test_a_stream_that_is_kept_is_named(fake_torch):
     parts = partition({"a": 16})
     stream = parts["a"].create_stream()
-    with pytest.raises(RuntimeError, match="the former partitions a are closed, and .* a stream or a graph"):
+    with pytest.raises(RuntimeError, match="the former partitions a .16 SMs. are closed, and .* a stream or a graph"):
         partition({"c": 132}, replace=True)
     assert parts["a"].closed
     del stream

@@ -103,7 +103,8 @@ def test_wrong_arguments_on_one_rank_are_an_error_on_all(tmp_path):
     *wrong, no_group, other_group = ranks(tmp_path, 2, *steps)
     for (first, own), kind in zip(wrong, ["ValueError", "TypeError", "ValueError"]):
         assert own["raised"] == kind and first["raised"] == "ValueError"
-        assert first["text"] == f"rank 1 failed: {kind}: {own['text']}"
+        raised = f"Invalid{kind}" if kind == "ValueError" else kind
+        assert first["text"] == f"rank 1 failed: {raised}: {own['text']}"
         assert first["seconds"] < LONG / 4
     for result in no_group:
         assert result["raised"] == "TypeError" and "torch.distributed.group.WORLD" in result["text"]

@@ -26,8 +26,27 @@ if sys.version_info < (3, 12):
     if _xxsubinterpreters.get_current() != _xxsubinterpreters.get_main():
         raise ImportError("green_ctx_torch works in the main interpreter only, and this is another")
 
+# The native code uses these modules. They are complete before any public name exists, since a signal handler can run
+# between two lines of an import and use what it finds.
+from green_ctx_torch import _captures as _captures
+from green_ctx_torch import _errors as _errors
+from green_ctx_torch import _seams as _seams
+from green_ctx_torch import _tasks as _tasks
 from green_ctx_torch import _workspaces as _workspaces
+
+# isort: split
 from green_ctx_torch import flashinfer, green_contexts, sglang, sizing
+from green_ctx_torch._errors import (
+    ClosedError,
+    DriverError,
+    Error,
+    InvalidRequestError,
+    InvalidStateError,
+    InvalidValueError,
+    NoDriverError,
+    UnavailableError,
+    UnsupportedError,
+)
 from green_ctx_torch._native import (
     Audit,
     DryRun,
@@ -64,14 +83,21 @@ from green_ctx_torch.watching import Escape, Watch, watch
 
 __all__ = [
     "Audit",
+    "ClosedError",
+    "DriverError",
     "DryRun",
     "DryRunGroup",
+    "Error",
     "Escape",
     "Fit",
     "GraphCache",
     "GreenContext",
+    "InvalidRequestError",
+    "InvalidStateError",
+    "InvalidValueError",
     "Job",
     "Location",
+    "NoDriverError",
     "NodeAudit",
     "Partition",
     "PartitionReport",
@@ -84,6 +110,8 @@ __all__ = [
     "TuningOutcome",
     "TuningProgress",
     "TuningVerdict",
+    "UnavailableError",
+    "UnsupportedError",
     "Watch",
     "__version__",
     "audit",

@@ -2,7 +2,7 @@
 
 A release may change any of them with a release, so each is listed here once, with what the package expects of
 it. All code takes these names from here. What an imported torch lacks is reported by `misfit`, and
-`tests/python/seams.py` compares the list with the sources of any release. Nothing of torch is imported here.
+`tests/python/seams.py` compares the list with the sources of any release. Importing this module does not import torch.
 """
 
 from __future__ import annotations
@@ -16,6 +16,17 @@ import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+
+
+def import_torch(instead: str, purpose: str = "this") -> Any:
+    """Imports torch, or raises an error that says what the program can do without it."""
+    try:
+        import torch
+    except ImportError as error:
+        message = f"torch is needed for {purpose} and cannot be imported; install it, or {instead}"
+        # The frames of the cause would keep the caller's objects alive.
+        raise ImportError(message) from error.with_traceback(None)
+    return torch
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from green_ctx_torch import _native
+from green_ctx_torch._errors import InvalidStateError
 
 
 def watch(loop: Any) -> None:
@@ -14,8 +14,11 @@ def watch(loop: Any) -> None:
     RuntimeError for a loop that is not asyncio's own, such as uvloop's, which does not say it: what other
     tasks do would be in the partition too.
     """
+    # A loop runs, so that this finds the module complete and imports nothing.
+    import asyncio
+
     if not isinstance(loop, asyncio.BaseEventLoop):
-        raise RuntimeError(
+        raise InvalidStateError(
             f"a partition cannot be entered in a coroutine on a {type(loop).__module__} event loop, which "
             "does not say when it changes tasks, so that other tasks would be in the partition too; "
             "enter it in a function that asyncio.to_thread runs, or run the program on asyncio's own loop"
@@ -24,7 +27,7 @@ def watch(loop: Any) -> None:
     if getattr(original, "of_green_ctx_torch", False):
         return
 
-    def _run(self: asyncio.Handle) -> None:
+    def _run(self: Any) -> None:
         _native._run_handle(original, self)
 
     _run.of_green_ctx_torch = True  # type: ignore[attr-defined]

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from green_ctx_torch import _native
+from green_ctx_torch import _native, _seams
 from green_ctx_torch._native import Partitions, TuningOutcome, TuningProgress
 from green_ctx_torch._ranks import joined
 
@@ -339,14 +339,7 @@ def _agreed(ranks: _native._Ranks | None, reasons: list[str | None]) -> list[str
 
 
 def _torch() -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise ImportError(
-            "torch is needed for functions as jobs and cannot be imported; install it, or give graphs "
-            "alone, which need none"
-        ) from error
-    return torch
+    return _seams.import_torch("give graphs alone, which need none", "functions as jobs")
 
 
 def _warm_up(torch: Any, jobs: Iterable[tuple[Any, Job]], ranks: _native._Ranks | None) -> None:

@@ -63,8 +63,7 @@ def _of_stream(
     function: str, ask: Callable[[int], int | None], stream: torch.cuda.Stream | None
 ) -> int:
     """What the native function `ask` reports of a stream, or the device's SMs where it is of no partition."""
-    import torch
-
+    torch = _seams.import_torch("read the sm_count and the floor of the partition")
     if stream is not None:
         if not hasattr(stream, "cuda_stream"):
             raise TypeError(
@@ -126,7 +125,7 @@ def install() -> None:
     with _lock:
         if _installed:
             return
-        importlib.import_module("torch")
+        _seams.import_torch("pass the partition's sm_count to each kernel")
         for seam in _seams.SIZES:
             seam.import_module()
         lacking = _seams.misfit(

@@ -153,8 +153,7 @@ class Watch:
         return "\n".join(lines) + ">"
 
     def __enter__(self) -> Watch:
-        import torch
-
+        torch = _seams.import_torch("prove where partitions run with green_ctx_torch.verify")
         if self._profiler is not None:
             raise RuntimeError("a watch watches one block; make another one with watch()")
         part = self._partition

@@ -9,7 +9,7 @@ use pyo3::types::{PyBytes, PyDict};
 
 use crate::argument::{self, DeviceId, Whole};
 use crate::code::{Code, import};
-use crate::device::device;
+use crate::device::{check_process, device};
 use crate::fault::{Fault, unsigned};
 use crate::gil::{Held, blocking};
 use crate::kept::kept;
@@ -34,8 +34,8 @@ impl Allocator {
     ) -> PyResult<T> {
         let shared = &*self.shared;
         blocking(py, || {
-            // In a forked process a thread that is gone may hold the lock for ever: refused before.
-            shared.device().driver().device(self.device)?;
+            // A thread of the parent may hold the lock, and does not exist in a forked child.
+            check_process(shared.device())?;
             call(shared)
         })
     }
@@ -197,6 +197,7 @@ impl Allocator {
 
     /// A new torch.cuda.MemPool of the device, for torch.cuda.use_mem_pool.
     fn mem_pool<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.ask(py, |_| Ok(()))?;
         let allocator = torch_allocator(py)?.bind(py).run_method("allocator", ())?;
         let cuda = import_torch(py)?.getattr("cuda")?;
         // A pool is of the device that is current when it is made (aten/src/ATen/cuda/MemPool.cpp).

@@ -136,7 +136,7 @@ impl Description {
             self.is_within(other) || other.is_within(self)
         };
         match claims.iter().filter_map(Weak::upgrade).find(overlaps) {
-            Some(other) => Err(Fault::state(format!(
+            Some(other) => Err(Fault::unavailable(format!(
                 "SMs of this SMPartition are held by {} ({} SMs); close that context first, or split \
                  off other SMs",
                 other.name, other.description.sm_count
@@ -163,7 +163,7 @@ impl Description {
         if given == described {
             return Ok(group);
         }
-        Err(Fault::state(format!(
+        Err(Fault::unavailable(format!(
             "the SMPartition has {described} SMs, and of those that are free the device can give \
              {given}; close other contexts first, or make a GreenContext with num_sms={given}"
         )))

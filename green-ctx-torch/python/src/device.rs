@@ -21,6 +21,14 @@ pub(crate) fn device(ordinal: i64) -> Result<Device, Fault> {
     Ok(driver.device(known)?)
 }
 
+/// Refuses to use what the parent of a forked child made: CUDA does not survive a fork.
+///
+/// Each object of Python calls this where it hands out what it holds, unless it is closed.
+pub(crate) fn check_process(device: &Device) -> Result<(), Fault> {
+    device.driver().device(device.ordinal())?;
+    Ok(())
+}
+
 /// Whether there is one device, once the driver is loaded.
 static SINGLE: OnceLock<bool> = OnceLock::new();
 

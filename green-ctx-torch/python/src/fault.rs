@@ -1,25 +1,39 @@
-//! Errors as Python's exceptions: `ValueError` for what was asked for wrongly, `RuntimeError` for what
-//! cannot be now or failed.
+//! Errors as Python's exceptions, whose classes are in `green_ctx_torch._errors`.
 
 use std::error::Error as StdError;
 
-use green_ctx::{Error, error::ErrorKind, graph::RetargetError, plan::PlanError};
+use green_ctx::{Error, error::ErrorKind, graph::RetargetError, plan::PlanError, resource::Holder};
 use green_ctx_torch::TorchError;
 use green_ctx_torch::allocator::AllocatorError;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
+use crate::code::{Code, import};
+use crate::named::is_set;
 use crate::provision::DropIn;
 
 /// Why a call failed, until there is a GIL to make an exception with.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fault {
-    /// An argument is wrong.
-    #[error("{0}")]
-    Value(String),
-    /// The arguments are right, and it cannot be now.
-    #[error("{0}")]
-    State(String),
+    /// This module refuses the call.
+    #[error("{message}")]
+    Refused {
+        /// The class of the exception.
+        reason: Reason,
+        /// Its text.
+        message: String,
+    },
+    /// A request fits as soon as something else is closed.
+    #[error("{}; {advice}", fault.message())]
+    Advised {
+        /// Why it does not fit.
+        fault: Box<Fault>,
+        /// How it fits.
+        advice: String,
+    },
+    /// A drop-in failed, whose original raises RuntimeError for every failure.
+    #[error("{}", .0.message())]
+    Runtime(Box<Fault>),
     /// The library refused, or the driver failed.
     #[error(transparent)]
     Library(#[from] Error),
@@ -40,13 +54,84 @@ pub(crate) enum Fault {
     Python(PyErr),
 }
 
+/// The class of an exception: one per [`ErrorKind`], two for invalid requests, and one for closed objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    NoDriver,
+    Unsupported,
+    /// An invalid request that is a `ValueError`.
+    Value,
+    /// An invalid request that is a `RuntimeError`.
+    State,
+    Unavailable,
+    Driver,
+    Closed,
+}
+
+impl Reason {
+    /// The name of the class in `green_ctx_torch._errors`.
+    const fn class(self) -> &'static str {
+        match self {
+            Reason::NoDriver => "NoDriverError",
+            Reason::Unsupported => "UnsupportedError",
+            Reason::Value => "InvalidValueError",
+            Reason::State => "InvalidStateError",
+            Reason::Unavailable => "UnavailableError",
+            Reason::Driver => "DriverError",
+            Reason::Closed => "ClosedError",
+        }
+    }
+
+    fn of(error: &Error) -> Reason {
+        match (error, error.kind()) {
+            // These depend on what a thread or a stream is doing.
+            (
+                Error::Capturing | Error::GuardOrder | Error::HostPanic { .. } | Error::Escapes(_),
+                _,
+            ) => Reason::State,
+            // The device has fewer SMs, even if all of them are free.
+            (Error::NotEnoughSms(shortage), _)
+                if {
+                    let floors = shortage.requested.iter().filter_map(|share| share.floor());
+                    floors.map(u64::from).sum::<u64>() > u64::from(shortage.total)
+                } =>
+            {
+                Reason::Value
+            }
+            (_, ErrorKind::NoDriver) => Reason::NoDriver,
+            (_, ErrorKind::Unsupported) => Reason::Unsupported,
+            (_, ErrorKind::InvalidRequest) => Reason::Value,
+            (_, ErrorKind::Unavailable) => Reason::Unavailable,
+            // A kind that is newer than this module counts as the driver's.
+            (_, _) => Reason::Driver,
+        }
+    }
+}
+
 impl Fault {
+    pub(crate) fn new(reason: Reason, message: impl Into<String>) -> Fault {
+        Fault::Refused { reason, message: message.into() }
+    }
+
     pub(crate) fn value(message: impl Into<String>) -> Fault {
-        Fault::Value(message.into())
+        Fault::new(Reason::Value, message)
     }
 
     pub(crate) fn state(message: impl Into<String>) -> Fault {
-        Fault::State(message.into())
+        Fault::new(Reason::State, message)
+    }
+
+    pub(crate) fn closed(message: impl Into<String>) -> Fault {
+        Fault::new(Reason::Closed, message)
+    }
+
+    pub(crate) fn unavailable(message: impl Into<String>) -> Fault {
+        Fault::new(Reason::Unavailable, message)
+    }
+
+    /// This fault with a way to make the request fit.
+    pub(crate) fn advised(self, advice: impl Into<String>) -> Fault {
+        Fault::Advised { fault: Box::new(self), advice: advice.into() }
     }
 
     /// What an exception says.
@@ -73,53 +158,81 @@ impl Fault {
         }
     }
 
-    /// Whether the arguments are to blame, so that others can succeed at this moment.
-    pub(crate) fn is_value(&self) -> bool {
+    pub(crate) fn reason(&self) -> Reason {
         if let Some(error) = self.library() {
-            return is_value(error);
+            return Reason::of(error);
         }
         match self {
-            Fault::Value(_) => true,
-            Fault::State(_) | Fault::Library(_) | Fault::Python(_) => false,
-            Fault::Torch(error) => matches!(error, TorchError::InvalidRequest(_)),
-            Fault::Allocator(error) => matches!(
-                error,
+            Fault::Refused { reason, .. } => *reason,
+            Fault::Advised { .. } => Reason::Unavailable,
+            Fault::Runtime(fault) => match fault.reason() {
+                Reason::Value => Reason::State,
+                reason => reason,
+            },
+            Fault::Library(_) | Fault::Python(_) => Reason::State,
+            Fault::Torch(error) => match error {
+                TorchError::InvalidRequest(_) => Reason::Value,
+                TorchError::Call { .. } => Reason::Driver,
+                TorchError::NotLoaded
+                | TorchError::NotFound { .. }
+                | TorchError::NotALibrary { .. }
+                | TorchError::CpuBuild
+                | TorchError::TooOld { .. } => Reason::Unsupported,
+                _ => Reason::State,
+            },
+            Fault::Allocator(error) => match error {
                 AllocatorError::InvalidRequest(_)
-                    | AllocatorError::UnknownBlock { .. }
-                    | AllocatorError::NotShareable { .. }
-            ),
-            Fault::Plan(error) => matches!(
-                error,
+                | AllocatorError::UnknownBlock { .. }
+                | AllocatorError::NotShareable { .. } => Reason::Value,
+                _ => Reason::Unavailable,
+            },
+            Fault::Plan(error) => match error {
                 PlanError::Unknown { .. }
-                    | PlanError::NotOfThisSet { .. }
-                    | PlanError::Exists { .. }
-                    | PlanError::TwoOfOneName { .. }
-            ),
-            Fault::Retarget(error) => {
-                matches!(error, RetargetError::Immovable { .. } | RetargetError::DoesNotFit { .. })
-            }
+                | PlanError::NotOfThisSet { .. }
+                | PlanError::Exists { .. }
+                | PlanError::TwoOfOneName { .. } => Reason::Value,
+                PlanError::NotDrained { .. } => Reason::Unavailable,
+                _ => Reason::State,
+            },
+            Fault::Retarget(error) => match error {
+                RetargetError::Immovable { .. } | RetargetError::DoesNotFit { .. } => Reason::Value,
+                _ => Reason::Driver,
+            },
         }
+    }
+
+    /// The exception, with the numbers of a request that does not fit.
+    fn exception(&self, py: Python<'_>) -> PyResult<PyErr> {
+        let class = import(py, "green_ctx_torch._errors")?.getattr(self.reason().class())?;
+        let raised = class.run((self.message(),))?;
+        let mut cause = self;
+        while let Fault::Advised { fault, .. } | Fault::Runtime(fault) = cause {
+            cause = fault;
+        }
+        let Some(error) = cause.library() else { return Ok(PyErr::from_value(raised)) };
+        if let Error::NotEnoughSms(shortage) = error {
+            let requested = shortage.requested.iter().map(ToString::to_string);
+            raised.setattr("requested", requested.collect::<Vec<_>>())?;
+            raised.setattr("free", shortage.free)?;
+        }
+        let holders = held_by(error).iter();
+        let holders = holders.map(|holder| (holder.name.to_string(), holder.sm_count));
+        raised.setattr("holders", holders.collect::<Vec<_>>())?;
+        Ok(PyErr::from_value(raised))
     }
 }
 
-fn is_value(error: &Error) -> bool {
+/// The holders of SMs that a request needs.
+fn held_by(error: &Error) -> &[Holder] {
     match error {
-        // What a thread or a stream is just doing, not what was given.
-        Error::Capturing | Error::GuardOrder | Error::HostPanic { .. } | Error::Escapes(_) => false,
-        // More than there are, whoever holds or shares them.
-        Error::NotEnoughSms(shortage) => {
-            let floors = shortage.requested.iter().filter_map(|share| share.floor());
-            let requested: u64 = floors.map(u64::from).sum();
-            requested > u64::from(shortage.total)
-                || (error.kind() == ErrorKind::InvalidRequest && shortage.sharers.is_empty())
-        }
-        error => error.kind() == ErrorKind::InvalidRequest,
+        Error::NotEnoughSms(shortage) => &shortage.holders,
+        Error::CutInUse { holders, .. } => holders,
+        _ => &[],
     }
 }
 
-/// What an error does not say: how to go on without a driver, and what the only objects of this module
-/// are that share SMs.
-pub(crate) fn advice(error: &Error) -> &'static str {
+/// A sentence that an error lacks: how to work without a driver, or which object of this module to close.
+fn advice(error: &Error) -> &'static str {
     match error {
         Error::Load(_) => {
             " (without a GPU, `cargo xtask sim-lib` in the repository of green-ctx builds a simulated \
@@ -134,6 +247,9 @@ pub(crate) fn advice(error: &Error) -> &'static str {
             " (a GreenContext without num_sms shares every SM that nobody has when it is created: \
              create it after what needs SMs of its own, or close it)"
         }
+        _ if held_by(error).iter().any(|holder| is_set(&holder.name)) => {
+            " (close() the set of plans first, or make it of fewer SMs with sm_count)"
+        }
         _ => "",
     }
 }
@@ -143,12 +259,9 @@ impl From<Fault> for PyErr {
         if let Fault::Python(raised) = fault {
             return raised;
         }
-        let message = fault.message();
-        if fault.is_value() {
-            PyValueError::new_err(message)
-        } else {
-            PyRuntimeError::new_err(message)
-        }
+        let made = Python::try_attach(|py| fault.exception(py).unwrap_or_else(|error| error));
+        // The interpreter is ending, and has no classes left.
+        made.unwrap_or_else(|| PyRuntimeError::new_err(fault.message()))
     }
 }
 

@@ -18,6 +18,7 @@ use crate::argument::{DeviceId, Whole, Word, unexpected};
 use crate::capture::Captured;
 use crate::deprecation;
 use crate::description::{Claim, Description};
+use crate::device::check_process;
 use crate::fault::Fault;
 use crate::gil::{Held, blocking};
 use crate::locality;
@@ -153,9 +154,11 @@ impl Made {
     }
 
     fn live(&self) -> Result<Arc<Held<Open>>, Fault> {
-        self.open.load_full().ok_or_else(|| {
-            Fault::state("the GreenContext is closed; make a new one with GreenContext.create")
-        })
+        let open = self.open.load_full().ok_or_else(|| {
+            Fault::closed("the GreenContext is closed; make a new one with GreenContext.create")
+        })?;
+        check_process(open.context.device())?;
+        Ok(open)
     }
 }
 

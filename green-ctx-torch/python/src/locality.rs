@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 
 use crate::argument::DeviceId;
 use crate::device::device;
-use crate::fault::Fault;
+use crate::fault::{Fault, Reason};
 use crate::gil::blocking;
 use crate::provision::runtime;
 
@@ -41,7 +41,8 @@ pub(crate) fn check(device: &Device, domain: u32) -> Result<(), Fault> {
 pub(crate) fn ensure_known() -> Result<(), Fault> {
     match is_known() {
         true => Ok(()),
-        false => Err(Fault::state(
+        false => Err(Fault::new(
+            Reason::Unsupported,
             "locality domains need a driver of CUDA 13.4 or newer; green_ctx_torch.info() says which is \
              installed",
         )),

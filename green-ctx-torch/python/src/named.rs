@@ -75,3 +75,22 @@ pub(crate) fn not_copied(what: &str, instead: &str) -> PyErr {
         "{what} cannot be copied or pickled, since it is of this process and its driver; {instead}"
     ))
 }
+
+/// The start of the name of the SMs of each set of plans.
+const SET: &str = "PlanSet of ";
+
+/// The name of a set's SMs in messages, made of the names that the program gave to the partitions.
+pub(crate) fn set_name(partitions: impl Iterator<Item = String>) -> String {
+    let mut names = Vec::new();
+    for name in partitions {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    format!("{SET}{}", names.join(", "))
+}
+
+/// Whether a holder of SMs is a set of plans.
+pub(crate) fn is_set(holder: &str) -> bool {
+    holder.starts_with(SET)
+}

@@ -1,5 +1,6 @@
 //! Partitions as Python objects.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwapOption;
@@ -16,6 +17,7 @@ use pyo3::types::PyTuple;
 
 use crate::argument::Whole;
 use crate::capture::Captured;
+use crate::device::check_process;
 use crate::fault::Fault;
 use crate::gil::{Held, blocking};
 use crate::kept::kept;
@@ -157,6 +159,8 @@ impl Live {
 pub(crate) struct Partition {
     /// `None` once it is closed.
     open: ArcSwapOption<Open>,
+    /// Later partitions have higher numbers.
+    serial: u64,
     name: String,
     share: Option<Share>,
     floor: u32,
@@ -166,6 +170,9 @@ pub(crate) struct Partition {
     /// By which what was entered is found, after closing too.
     context: WeakContext,
 }
+
+/// The number of partitions made so far.
+static MADE: AtomicU64 = AtomicU64::new(0);
 
 /// What closing takes away.
 struct Open {
@@ -186,7 +193,8 @@ impl Partition {
             stream: OnceLock::new(),
         };
         let open = ArcSwapOption::from_pointee(open);
-        Partition { open, name, share, floor, sm_count, device, raw_context, context }
+        let serial = MADE.fetch_add(1, Ordering::Relaxed);
+        Partition { open, serial, name, share, floor, sm_count, device, raw_context, context }
     }
 
     /// What there is to work with.
@@ -197,6 +205,10 @@ impl Partition {
     /// The address of its context, whether it is closed or not.
     pub(crate) fn context_address(&self) -> usize {
         self.raw_context
+    }
+
+    pub(crate) fn serial(&self) -> u64 {
+        self.serial
     }
 
     pub(crate) fn ordinal(&self) -> u32 {
@@ -214,8 +226,11 @@ impl Partition {
     fn with<R>(&self, ask: impl FnOnce(&Open) -> R) -> PyResult<R> {
         let open = self.open.load();
         match open.as_ref() {
-            Some(open) => Ok(ask(open)),
-            None => Err(Fault::state(format!(
+            Some(open) => {
+                check_process(open.live.context().device())?;
+                Ok(ask(open))
+            }
+            None => Err(Fault::closed(format!(
                 "partition {} is closed; make a new one with green_ctx_torch.partition",
                 self.name
             ))
@@ -261,7 +276,7 @@ impl Partition {
     /// The SMs that it may use, those that it shares included: its ceiling. For an exclusive partition
     /// its floor.
     #[getter]
-    fn sm_count(&self) -> u32 {
+    pub(crate) fn sm_count(&self) -> u32 {
         self.sm_count
     }
 

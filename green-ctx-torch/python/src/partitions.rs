@@ -11,7 +11,7 @@ use pyo3::types::{PyDict, PyIterator, PySet, PyTuple, PyWeakrefMethods, PyWeakre
 
 use crate::argument::DeviceId;
 use crate::device::device;
-use crate::fault::Fault;
+use crate::fault::{Fault, Reason};
 use crate::gil::{Held, blocking};
 use crate::named::{Named, not_copied};
 use crate::partition::{Live, Partition};
@@ -118,13 +118,15 @@ impl Partitions {
     /// Closes the partitions at the end of the block.
     fn __enter__(this: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
         let (py, parts) = (this.py(), this.get());
-        if parts.each(py)?.iter().all(|part| part.get().is_closed()) {
+        let each = parts.each(py)?;
+        let Some(open) = each.iter().find(|part| !part.get().is_closed()) else {
             let reason = format!(
                 "the partitions {} are closed; make new ones with green_ctx_torch.partition",
                 parts.parts.names(py)
             );
-            return Err(Fault::state(reason).into());
-        }
+            return Err(Fault::closed(reason).into());
+        };
+        drop(open.get().live()?);
         Ok(this)
     }
 
@@ -257,24 +259,24 @@ pub(crate) fn partition(
         Err(fault) => fault,
     };
     if !former.is_empty() {
-        return Err(Fault::state(format!(
-            "{}; the former partitions {} are closed, and a thread inside of one, a stream or a graph keeps \
-             SMs: let go of it and call partition again",
-            fault.message(),
-            names_of(&former)
-        ))
-        .into());
+        return Err(fault
+            .advised(format!(
+                "the former partitions {} are closed, and a thread inside of one, a stream or a graph keeps \
+                 SMs: let go of it and call partition again",
+                names_of(&former)
+            ))
+            .into());
     }
     // Whether it fails because of partitions that can be replaced.
     let open = open_on(py, device)?;
     let living = living(py, &open);
     match !open.is_empty() && py.detach(|| check(device, &request, living)).is_ok() {
-        true => Err(Fault::state(format!(
-            "{}; {} of earlier calls of partition are open: close() them, or call partition(..., replace=True)",
-            fault.message(),
-            names_of(&open)
-        ))
-        .into()),
+        true => Err(fault
+            .advised(format!(
+                "{} of earlier calls of partition are open, the oldest first: close() them, or call partition(..., replace=True)",
+                names_of(&open)
+            ))
+            .into()),
         false => Err(fault.into()),
     }
 }
@@ -284,11 +286,27 @@ fn living(py: Python<'_>, parts: &[Py<Partition>]) -> Vec<Held<Arc<Live>>> {
     parts.iter().filter_map(|part| part.bind(py).get().live().ok()).map(Held::new).collect()
 }
 
+/// Partitions in a sentence, the oldest first, with their SMs: two of them can have the same name.
 fn names_of(parts: &[Py<Partition>]) -> String {
-    let mut names: Vec<&str> = parts.iter().map(|part| part.get().name()).collect();
-    names.sort_unstable();
-    names.dedup();
-    names.join(", ")
+    let mut parts: Vec<_> = parts.iter().map(Py::get).collect();
+    parts.sort_unstable_by_key(|part| part.serial());
+    let names = parts.iter().map(|part| format!("{} ({} SMs)", part.name(), part.sm_count()));
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// Adds to a fault of a set of plans which partitions may hold the SMs that it lacks.
+pub(crate) fn advise(py: Python<'_>, fault: Fault, device: i64) -> PyResult<Fault> {
+    if fault.reason() != Reason::Unavailable {
+        return Ok(fault);
+    }
+    let open = open_on(py, device)?;
+    Ok(match open.is_empty() {
+        true => fault,
+        false => fault.advised(format!(
+            "{} of earlier calls of partition are open: close() them first",
+            names_of(&open)
+        )),
+    })
 }
 
 /// Fails where a request could not be met if these partitions were closed.
@@ -362,7 +380,7 @@ pub(crate) fn no_rest(rest: &str, given: u32, total: u32) -> Fault {
         true => Fault::value(format!(
             "no SMs remain for {rest}: the others take all {total} of the device"
         )),
-        false => Fault::state(format!(
+        false => Fault::unavailable(format!(
             "no SMs remain for {rest}: what the others leave of the device's {total} is held \
              or shared already"
         )),

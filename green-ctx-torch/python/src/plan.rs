@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use green_ctx::{
-    SplitRequest,
+    Error, Share, SplitRequest,
     plan::{PlanError, SwitchOptions},
     resource::Granularity,
 };
@@ -15,13 +15,13 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyIterator, PyTuple};
 
 use crate::argument::{self, DeviceId, Whole, or_passed, unexpected};
-use crate::device::device;
+use crate::device::{check_process, device};
 use crate::division::Division;
 use crate::fault::Fault;
 use crate::gil::{Held, Signals, blocking};
-use crate::named::{Named, not_copied};
+use crate::named::{Named, not_copied, set_name};
 use crate::partition::{Live, Partition, Planned};
-use crate::partitions::Partitions;
+use crate::partitions::{Partitions, advise};
 use crate::report;
 use crate::torch;
 
@@ -165,7 +165,7 @@ impl Wanted {
         let plan = plan.get();
         match plan.prepared.load().as_ref() {
             Some(prepared) => Ok(Wanted::Plan(Held::new(Arc::clone(prepared)))),
-            None => Err(Fault::state(format!(
+            None => Err(Fault::closed(format!(
                 "plan {} was retired, or its set closed; prepare it again",
                 plan.name
             ))
@@ -234,8 +234,11 @@ pub(crate) fn living(
 impl PlanSet {
     fn set(&self) -> PyResult<Arc<green_ctx::PlanSet>> {
         match self.open.load().as_ref() {
-            Some(set) => Ok(Arc::clone(set)),
-            None => Err(Fault::state("the set of plans is closed; make a new one").into()),
+            Some(set) => {
+                check_process(set.device())?;
+                Ok(Arc::clone(set))
+            }
+            None => Err(Fault::closed("the set of plans is closed; make a new one").into()),
         }
     }
 
@@ -294,7 +297,11 @@ impl PlanSet {
             divisions.push(named);
         }
         let device = device.ordinal(py)?;
-        let (set, prepared) = blocking(py, move || make(device, sm_count, fine, &divisions))?;
+        let made = py.detach(move || make(device, sm_count, fine, &divisions));
+        let (set, prepared) = match made {
+            Ok(made) => made,
+            Err(fault) => return Err(advise(py, fault, device)?.into()),
+        };
         let (device, sm_count) = (set.device().ordinal(), set.sm_count());
         let open = ArcSwapOption::from_pointee(Held::new(set));
         let plans = Named::new("plan", PyDict::new(py));
@@ -493,8 +500,13 @@ impl PlanSet {
         if self.closed() {
             return Ok("<PlanSet: closed>".to_owned());
         }
-        let active = self.active(py)?;
-        Ok(format!("<PlanSet: {} SMs, {} is active>", self.sm_count, active.get().name()))
+        Ok(match self.active(py) {
+            Ok(active) => {
+                format!("<PlanSet: {} SMs, {} is active>", self.sm_count, active.get().name())
+            }
+            // A forked child cannot ask.
+            Err(_) => format!("<PlanSet: {} SMs>", self.sm_count),
+        })
     }
 }
 
@@ -525,9 +537,10 @@ fn make(
     let device = device(ordinal)?;
     let granularity = if fine { Granularity::Fine } else { Granularity::Coarse };
     let request = SplitRequest::new().granularity(granularity);
+    let name = set_name(divisions.iter().flat_map(|named| named.division.names()));
     let request = match sm_count.map(|Whole(count)| (count, u32::try_from(count))) {
-        None => request.rest("plans"),
-        Some((1.., Ok(count))) => request.group("plans", count),
+        None => request.rest(name),
+        Some((1.., Ok(count))) => request.group(name, count),
         Some((1.., Err(_))) => {
             return Err(Fault::value("sm_count is more than any device has; ask for fewer SMs"));
         }
@@ -535,9 +548,18 @@ fn make(
             return Err(Fault::value(format!("sm_count is {count}; ask for 1 or more")));
         }
     };
-    let split = device.resources().sm()?.split(request)?;
+    let sms = device.resources().sm()?;
+    let split = sms.split(request)?;
     let Some(group) = split.groups.into_iter().chain(split.remainder).next() else {
-        return Err(Fault::state("no SMs of the device are free for a set of plans"));
+        // A request for one SM fails with the names of the holders.
+        return Err(match sms.dry_run([1]) {
+            Err(Error::NotEnoughSms(mut shortage)) => {
+                shortage.requested = vec![Share::REST];
+                Error::NotEnoughSms(shortage).into()
+            }
+            Err(error) => error.into(),
+            Ok(_) => Fault::unavailable("no SMs were free a moment ago; try again"),
+        });
     };
     if let Some(rest) = first.division.rest()
         && group.dry_run(first.division.request(fine))?.remainder == 0

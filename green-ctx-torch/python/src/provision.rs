@@ -1,6 +1,5 @@
 //! What the drop-ins make contexts of: counts as the driver would round them, from the ledger.
 
-use std::error::Error as StdError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +14,7 @@ use pyo3::prelude::*;
 use crate::argument::{Whole, Word};
 use crate::description::{Claim, Description};
 use crate::device::device;
-use crate::fault::{Fault, advice};
+use crate::fault::Fault;
 use crate::gil::blocking;
 use crate::green_context::GreenContext;
 use crate::workqueue::{self, Workqueue};
@@ -136,22 +135,9 @@ pub(crate) fn limits(ordinal: i64) -> Result<(Device, Limits), Fault> {
     Ok((device, limits))
 }
 
-/// The originals raise RuntimeError for all that fails.
-pub(crate) fn runtime(error: impl StdError + 'static) -> Fault {
-    let error: &(dyn StdError + 'static) = &error;
-    let mut message = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let reason = error.to_string();
-        // A transparent error has its source's message as its own.
-        if !message.ends_with(&reason) {
-            message = format!("{message}: {reason}");
-        }
-        source = error.source();
-    }
-    let fault = error.downcast_ref().and_then(Fault::library);
-    message.push_str(error.downcast_ref().or(fault).map_or("", advice));
-    Fault::state(message)
+/// A failure of a drop-in: the originals raise RuntimeError for every failure.
+pub(crate) fn runtime(error: impl Into<Fault>) -> Fault {
+    Fault::Runtime(Box::new(error.into()))
 }
 
 /// What the ledger calls the SMs of the drop-ins' contexts, with a number for each: names are what the
@@ -286,7 +272,8 @@ impl Request {
             Some(workqueue) => group.with_workqueue(workqueue),
             None => group.into(),
         };
-        let context = device.create_context(provision).map_err(runtime)?;
+        let context =
+            device.create_context(provision).map_err(|error| runtime(Error::from(error)))?;
         Ok(Created { context, requested, claim })
     }
 }
@@ -392,14 +379,15 @@ pub(crate) fn split_green(
         };
         if exact && granularity == Granularity::Coarse && !is_exact(&coarse) {
             let given = coarse.map_err(runtime)?;
-            return Err(Fault::state(format!(
+            return Err(Fault::unavailable(format!(
                 "{counts:?} SMs are asked for, and of what is in nobody's floor the device can give \
                  {given:?}; ask for these"
             )));
         }
         let split = sms.split(request.granularity(granularity)).map_err(runtime)?;
         let contexts = split.groups.into_iter().zip(counts).map(|(group, count)| {
-            let context = device.create_context(group).map_err(runtime)?;
+            let context =
+                device.create_context(group).map_err(|error| runtime(Error::from(error)))?;
             Ok(GreenContext::of(Created::counted(context, Some(count))))
         });
         contexts.collect()

@@ -10,7 +10,6 @@ use arc_swap::ArcSwapOption;
 use green_ctx::{Error, Stream};
 use green_ctx_torch::scope::{self, Mode};
 use green_ctx_torch::{Torch, TorchError};
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -106,11 +105,12 @@ fn note(
         && !entries_of(outer.bind(py))?.is(&all)
     {
         variable(py)?.run_method(intern!(py, "set"), (former,))?;
-        return Err(PyRuntimeError::new_err(
+        return Err(Fault::state(
             "a partition is entered in another context than that of the callback that runs, as in a task \
              that is started eagerly before its first await, and what runs next would be in it too; \
              enter it after an await, or start the task with loop.create_task",
-        ));
+        )
+        .into());
     }
     py.detach(scope::task::own_innermost).map_err(Fault::from)?;
     OPEN.with_borrow_mut(|open| open.push(entry));

@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use green_ctx_torch::{Torch, TorchError};
-use pyo3::exceptions::{PyImportError, PyRuntimeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -88,10 +87,11 @@ pub(crate) fn refuse_export(py: Python<'_>) -> PyResult<()> {
     };
     let Some(names) = NAMES.get_or_try_init(py, find)? else { return Ok(()) };
     match names.bind(py).get_item(intern!(py, "_is_exporting_flag"))? {
-        Some(flag) if flag.is_truthy()? => Err(PyRuntimeError::new_err(
+        Some(flag) if flag.is_truthy()? => Err(Fault::state(
             "torch.export records operations and no blocks, so that the exported program would run on all \
              SMs; export the function without the block, and call the exported program in one",
-        )),
+        )
+        .into()),
         _ => Ok(()),
     }
 }
@@ -134,11 +134,5 @@ pub(crate) fn import_or<'py>(py: Python<'py>, instead: &str) -> PyResult<Bound<'
     {
         return Ok(torch);
     }
-    import(py, "torch").map_err(|error| {
-        let missing = PyImportError::new_err(format!(
-            "torch is needed for this and cannot be imported; install it, or {instead}"
-        ));
-        missing.set_cause(py, Some(error));
-        missing
-    })
+    import(py, "green_ctx_torch._seams")?.run_method("import_torch", (instead,))
 }

@@ -363,7 +363,7 @@ pub(crate) fn _recorded(
             _ => None,
         };
         let find = || own.take().ok_or_else(|| "only rank 0 reads it".to_owned());
-        ranks.with(|ranks| ranks.ask_first(find))?.map_err(Fault::State)
+        ranks.with(|ranks| ranks.ask_first(find))?.map_err(Fault::state)
     })?;
     Ok(TuningOutcome::new(outcome, Some(ordinal)))
 }

@@ -147,7 +147,7 @@ fn raised(cause: StoreError, text: &str) -> Fault {
                 text = format!("{text}: {error}");
                 source = error.source();
             }
-            Fault::State(text)
+            Fault::state(text)
         }
     }
 }

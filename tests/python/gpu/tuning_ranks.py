@@ -189,7 +189,8 @@ def rank(case):
     try:
         result = {"result": globals()[case]()}
     except BaseException as error:
-        result = {"raised": type(error).__name__, "text": str(error)}
+        built_in = next(known for known in type(error).__mro__ if known.__module__ == "builtins")
+        result = {"raised": built_in.__name__, "text": str(error)}
     result |= {"began": began, "ended": time.time(), "rank": RANK, "case": case}
     path.write_text(json.dumps(result))
 

@@ -269,7 +269,8 @@ with driver.primary_context():
         try:
             result = {"result": call()}
         except BaseException as error:
-            result = {"raised": type(error).__name__, "text": str(error)}
+            built_in = next(known for known in type(error).__mro__ if known.__module__ == "builtins")
+            result = {"raised": built_in.__name__, "text": str(error)}
         took = time.monotonic() - began
         print(json.dumps({"step": step, "seconds": took, "free": free(), **result}), flush=True)
 for graph in GRAPHS.values():
