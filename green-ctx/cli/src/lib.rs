@@ -62,9 +62,9 @@ struct Arguments {
 struct Options {
     /// Which driver to use: auto, cuda, cuda:PATH, sim or sim:PROFILE[@VERSION].
     ///
-    /// `auto` is the installed NVIDIA driver or, on a machine without one, the simulated h200, which
-    /// every output then says. `cuda` is the installed driver and nothing else, `cuda:PATH` the
-    /// driver library at that path. `sim:h200@12.4` is a simulated H200 with a driver for CUDA 12.4;
+    /// `auto` is the installed NVIDIA driver. On a machine without a driver library it is the simulated
+    /// h200, and every output says so. An installed driver that does not work is an error. `cuda` is the
+    /// installed driver and nothing else, `cuda:PATH` the driver library at that path. `sim:h200@12.4` is a simulated H200 with a driver for CUDA 12.4;
     /// of a wrong profile or version the error lists those that there are.
     #[arg(long, global = true, value_name = "DRIVER", default_value = "auto", display_order = 100)]
     driver: DriverChoice,

@@ -38,7 +38,8 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
     if options.json {
         return Outcome::json(&answer, 0);
     }
-    Ok(Outcome { text: text(&device, &answer, arguments.dry_run), status: 0 })
+    Ok(Outcome { text: text(&device, &answer, arguments.dry_run), status: 0 }
+        .marked(options, device.driver()))
 }
 
 /// What each group has, and the SMs that no group may use.

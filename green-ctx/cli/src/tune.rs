@@ -111,13 +111,15 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
         });
     }
     let text = heading(device.driver(), &DeviceObject::of(&device)?);
-    answer(options, arguments, &outcome, [text, kept.unwrap_or_default()], || {
+    let texts = [text, kept.unwrap_or_default()];
+    let answer = answer(options, arguments, &outcome, texts, || {
         Ok(Answer::of(
             DriverObject::of(device.driver()),
             Some(DeviceObject::of(&device)?),
             &outcome,
         ))
-    })
+    })?;
+    Ok(answer.marked(options, device.driver()))
 }
 
 /// Shows a file.
