@@ -107,7 +107,10 @@ fn other_wrong_arguments_are_bad_usage() {
         let arguments = [&["--driver", "sim", "--device", "9"], command].concat();
         refused(&arguments, 2, "invalid_request", none);
     }
-    refused(&["info", "--device", "-1"], 2, "usage", "invalid value '-1'");
+    refused(&["info", "--device", "-1"], 2, "usage", "a device is a number, 0 or greater");
+    let commas = "commas, as in 16,24";
+    refused(&["split", "--counts", "16", "24"], 2, "usage", commas);
+    refused(&["split", "--counts", "16 24"], 2, "usage", commas);
     refused(&["info", "--driver", "nvidia"], 2, "usage", "a driver is auto, cuda, cuda:PATH");
     refused(
         &["info", "--driver", "sim:h201"],
