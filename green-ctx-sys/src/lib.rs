@@ -24,6 +24,7 @@
 //! ```
 
 mod load;
+mod search;
 mod version;
 
 #[allow(

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::api::Table;
 use crate::bindings::{CUdriverProcAddress_flags, CUdriverProcAddressQueryResult, CUresult};
+use crate::search;
 use crate::version::Version;
 
 /// The oldest driver with green contexts.
@@ -63,7 +64,7 @@ impl Api {
     ///
     /// # Errors
     ///
-    /// [`LoadError::NotFound`], [`LoadError::NotALibrary`], [`LoadError::NoEntryPoint`],
+    /// [`LoadError::NotFound`], [`LoadError::Unloadable`], [`LoadError::NoEntryPoint`],
     /// [`LoadError::TooOld`] and the rest of [`LoadError`], each with the path.
     ///
     /// # Safety
@@ -75,12 +76,9 @@ impl Api {
         // SAFETY: opening a library runs its initialisers, and it is a CUDA driver by this function's
         // contract.
         let library = unsafe { libloading::Library::new(path) }.map_err(|source| {
-            let path = path.to_owned();
-            // The loader reports both in words only. A bare name is never a file of ours.
-            if path.parent() != Some(Path::new("")) && path.exists() {
-                LoadError::NotALibrary { path, source }
-            } else {
-                LoadError::NotFound { path, source }
+            match search::existing(path, &source) {
+                Some(path) => LoadError::Unloadable { path, source },
+                None => LoadError::NotFound { path: path.to_owned(), source },
             }
         })?;
         // SAFETY: the symbol of this name has this signature in every driver that exports it
@@ -277,16 +275,17 @@ impl std::error::Error for Unsupported {}
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// There is no such library: no NVIDIA driver is installed, or the path is wrong.
+    /// There is no such file: no NVIDIA driver is installed, or the path is wrong.
     NotFound {
         /// The path or name that was tried.
         path: PathBuf,
         /// What the system's loader said.
         source: libloading::Error,
     },
-    /// The file is there and is not a library that can be loaded.
-    NotALibrary {
-        /// The path that was tried.
+    /// The library exists and cannot be loaded: the file is damaged, is for another machine or is not a
+    /// library, or it needs another library that is missing.
+    Unloadable {
+        /// The file, or the name that was tried if the loader alone knows the file.
         path: PathBuf,
         /// What the system's loader said.
         source: libloading::Error,
@@ -331,8 +330,8 @@ impl fmt::Display for LoadError {
             LoadError::NotFound { path, .. } => {
                 write!(f, "no CUDA driver library {}", path.display())
             }
-            LoadError::NotALibrary { path, .. } => {
-                write!(f, "{} is not a library that can be loaded", path.display())
+            LoadError::Unloadable { path, .. } => {
+                write!(f, "the CUDA driver library {} exists but cannot be loaded", path.display())
             }
             LoadError::NoEntryPoint { path, .. } => write!(
                 f,
@@ -363,7 +362,7 @@ impl std::error::Error for LoadError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             LoadError::NotFound { source, .. }
-            | LoadError::NotALibrary { source, .. }
+            | LoadError::Unloadable { source, .. }
             | LoadError::NoEntryPoint { source, .. } => Some(source),
             LoadError::Missing { .. } | LoadError::TooOld { .. } | LoadError::Driver { .. } => None,
         }

@@ -26,14 +26,14 @@ fn a_missing_library_is_named() {
 }
 
 #[test]
-fn a_file_that_is_no_library_is_recognised() {
+fn a_file_that_does_not_load_is_told_from_a_missing_one() {
     let text = concat!(env!("CARGO_MANIFEST_DIR"), "/symbols.toml");
     let error = refused(text);
-    assert!(matches!(&error, LoadError::NotALibrary { path, .. } if path == text), "{error}");
+    assert!(matches!(&error, LoadError::Unloadable { path, .. } if path == text), "{error}");
     assert!(error.to_string().contains("symbols.toml"), "{error}");
 
     let error = refused(env!("CARGO_MANIFEST_DIR"));
-    assert!(matches!(error, LoadError::NotALibrary { .. }), "{error}");
+    assert!(matches!(error, LoadError::Unloadable { .. }), "{error}");
 }
 
 #[test]

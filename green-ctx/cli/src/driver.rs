@@ -5,12 +5,14 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use green_ctx::sim_0_1::{Sim, Spec};
-use green_ctx::{CUresult, Device, Driver, Error, LoadError, Result};
+use green_ctx::{Device, Driver, Error, LoadError, Result};
+
+use crate::failure::Failure;
 
 /// The value of `--driver`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DriverChoice {
-    /// The installed driver, or the simulated one where there is none.
+    /// The installed driver, or the simulated one if no driver library is installed.
     Auto,
     /// The installed driver.
     Installed,
@@ -40,9 +42,13 @@ impl FromStr for DriverChoice {
 }
 
 impl DriverChoice {
-    /// Loads the driver. A fall back to the simulated one is noted on standard error.
-    pub(crate) fn load(&self) -> Result<Driver> {
-        self.load_with(|spec| Driver::simulated(&Sim::new(spec)?))
+    /// Loads the driver. If it falls back to the simulated driver, it writes a note to standard error.
+    pub(crate) fn load(&self) -> Result<Driver, Failure> {
+        let driver = self.load_with(|spec| Driver::simulated(&Sim::new(spec)?));
+        driver.map_err(|error| match self {
+            DriverChoice::Auto => Failure::BrokenDriver(error),
+            _ => Failure::Library(error),
+        })
     }
 
     /// Loads the driver, a simulated one as the caller makes it. A fall back to that is noted on
@@ -50,7 +56,9 @@ impl DriverChoice {
     ///
     /// # Errors
     ///
-    /// As [`Driver::load`], and what `simulated` returns.
+    /// As [`Driver::load`], and what `simulated` returns. [`Auto`](DriverChoice::Auto) falls back only
+    /// after [`LoadError::NotFound`]. An installed driver that does not work is an error, and so is one without
+    /// a device.
     pub fn load_with(&self, simulated: impl FnOnce(Spec) -> Result<Driver>) -> Result<Driver> {
         match self {
             DriverChoice::Auto => installed_or_simulated(simulated),
@@ -63,25 +71,25 @@ impl DriverChoice {
     }
 
     /// Loads the driver and takes the device of this ordinal.
-    pub(crate) fn device(&self, ordinal: Option<u32>) -> Result<Device> {
-        self.load()?.device(ordinal.unwrap_or(0))
+    pub(crate) fn device(&self, ordinal: Option<u32>) -> Result<Device, Failure> {
+        Ok(self.load()?.device(ordinal.unwrap_or(0))?)
     }
 }
 
 fn installed_or_simulated(simulated: impl FnOnce(Spec) -> Result<Driver>) -> Result<Driver> {
-    let missing = match Driver::load() {
-        Ok(driver) if driver.devices().next().is_none() => "the NVIDIA driver has no device",
-        Err(error) if error.status() == Some(CUresult::CUDA_ERROR_NO_DEVICE) => {
-            "the NVIDIA driver has no device"
+    match Driver::load() {
+        Ok(driver) if driver.devices().next().is_none() => {
+            Err(Error::NoSuchDevice { ordinal: 0, count: 0 })
         }
-        Err(Error::Load(LoadError::NotFound { .. })) => "no NVIDIA driver found",
-        // A driver that is there and does not work is for its user to know, not to be hidden.
-        other => return other,
-    };
-    let driver = simulated(Spec::default())?;
-    // Every output says it too, where standard error is closed.
-    let _ = writeln!(io::stderr(), "note: {missing}; using the {}", driver.info());
-    Ok(driver)
+        Err(Error::Load(LoadError::NotFound { .. })) => {
+            let driver = simulated(Spec::default())?;
+            // Standard error may be closed. The output itself says the same.
+            let _ =
+                writeln!(io::stderr(), "note: no NVIDIA driver found; using the {}", driver.info());
+            Ok(driver)
+        }
+        other => other,
+    }
 }
 
 #[cfg(test)]

@@ -27,6 +27,9 @@ pub(crate) enum Failure {
     /// The library refused the request, or the driver failed.
     #[error(transparent)]
     Library(#[from] Error),
+    /// The installed driver does not work, and the user did not say which driver to use.
+    #[error("the installed NVIDIA driver does not work; use --driver sim for a simulated GPU")]
+    BrokenDriver(#[source] Error),
     /// A file cannot be written.
     #[error("cannot write {}", path.display())]
     File {
@@ -54,7 +57,7 @@ impl Failure {
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Failure::Usage(_) | Failure::Request(_) => "usage",
-            Failure::Library(error) => kind(error).as_str(),
+            Failure::Library(error) | Failure::BrokenDriver(error) => kind(error).as_str(),
             Failure::File { .. } | Failure::Output(_) => "io",
         }
     }
@@ -69,10 +72,13 @@ impl Failure {
 
     /// The exit status.
     pub(crate) fn status(&self) -> u8 {
-        let Failure::Library(error) = self else { return BAD_USAGE };
-        match kind(error) {
-            ErrorKind::InvalidRequest | ErrorKind::Unavailable => BAD_USAGE,
-            _ => NO_DRIVER,
+        match self {
+            Failure::BrokenDriver(_) => NO_DRIVER,
+            Failure::Library(error) => match kind(error) {
+                ErrorKind::InvalidRequest | ErrorKind::Unavailable => BAD_USAGE,
+                _ => NO_DRIVER,
+            },
+            _ => BAD_USAGE,
         }
     }
 

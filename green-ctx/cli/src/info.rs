@@ -16,7 +16,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome, Failure> {
     if options.json {
         return Outcome::json(&info, 0);
     }
-    Ok(Outcome { text: text(&driver, &info), status: 0 })
+    Ok(Outcome { text: text(&driver, &info), status: 0 }.marked(options, &driver))
 }
 
 /// The whole of the answer; serialised as it is.

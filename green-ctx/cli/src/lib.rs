@@ -62,9 +62,9 @@ struct Arguments {
 struct Options {
     /// Which driver to use: auto, cuda, cuda:PATH, sim or sim:PROFILE[@VERSION].
     ///
-    /// `auto` is the installed NVIDIA driver or, on a machine without one, the simulated h200, which
-    /// every output then says. `cuda` is the installed driver and nothing else, `cuda:PATH` the
-    /// driver library at that path. `sim:h200@12.4` is a simulated H200 with a driver for CUDA 12.4;
+    /// `auto` is the installed NVIDIA driver. On a machine without a driver library it is the simulated
+    /// h200, and every output says so. An installed driver that does not work is an error. `cuda` is the
+    /// installed driver and nothing else, `cuda:PATH` the driver library at that path. `sim:h200@12.4` is a simulated H200 with a driver for CUDA 12.4;
     /// of a wrong profile or version the error lists those that there are.
     #[arg(long, global = true, value_name = "DRIVER", default_value = "auto", display_order = 100)]
     driver: DriverChoice,
@@ -73,6 +73,7 @@ struct Options {
         long,
         global = true,
         value_name = "N",
+        value_parser = ordinal,
         allow_negative_numbers = true,
         display_order = 100
     )]
@@ -87,7 +88,7 @@ enum Command {
     /// Shows the driver, the devices, and what they can be split into.
     #[command(after_help = EXIT_STATUS)]
     Info,
-    /// Splits a device into groups of SMs, and shows what each was given.
+    /// Computes a split of a device into groups of SMs, and shows what each would get. It creates nothing.
     #[command(after_help = with_shares())]
     Split(split::Arguments),
     /// Splits a device, runs a kernel in all partitions at once, and shows on which SMs it ran.
@@ -221,8 +222,13 @@ fn to_json(object: &impl serde::Serialize) -> String {
     serde_json::to_string(object).unwrap_or_default()
 }
 
+fn ordinal(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| "a device is a number, 0 or greater".to_owned())
+}
+
 fn parse(arguments: Vec<OsString>) -> Result<Arguments, clap::Error> {
-    Arguments::from_arg_matches(&Arguments::command().try_get_matches_from(arguments)?)
+    let matches = Arguments::command().try_get_matches_from(&arguments);
+    Arguments::from_arg_matches(&matches.map_err(|error| request::explained(error, &arguments))?)
 }
 
 fn answer(arguments: &Arguments) -> Result<Outcome, Failure> {

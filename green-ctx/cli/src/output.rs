@@ -8,6 +8,7 @@ use green_ctx::{Device, Driver, Result, driver::DriverInfo, resource::NotEnoughS
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::{DriverChoice, Options};
 
 /// What a command has to show in the end.
 pub(crate) struct Outcome {
@@ -18,6 +19,14 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
+    /// Adds a last line to text if the command fell back to a simulated driver. JSON has a field for it.
+    pub(crate) fn marked(mut self, options: &Options, driver: &Driver) -> Outcome {
+        if !options.json && options.driver == DriverChoice::Auto && driver.is_simulated() {
+            self.text.push_str("simulated: no NVIDIA driver was found, and no GPU was used\n");
+        }
+        self
+    }
+
     /// One JSON object on a line.
     pub(crate) fn json(object: &impl Serialize, status: u8) -> Result<Outcome, Failure> {
         let mut text = serde_json::to_string(object).map_err(io::Error::from)?;

@@ -1,5 +1,8 @@
 //! The request on the command line: which groups, with which shares, and how to cut the device.
 
+use std::ffi::OsString;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use green_ctx::{Share, SplitRequest, resource::Granularity};
 
 use crate::failure::Failure;
@@ -56,6 +59,7 @@ struct Groups {
         long,
         value_name = "SHARE,…",
         value_delimiter = ',',
+        value_parser = share,
         // So that -3 is refused as a share, not as an unknown option.
         allow_hyphen_values = true
     )]
@@ -148,7 +152,38 @@ fn named(text: &str) -> Result<Named, String> {
     Ok(Named { name: name.to_owned(), share })
 }
 
-fn count(text: &str) -> Result<u32, String> {
+/// Says how several values are written, if an argument is left over after an option that takes several.
+pub(crate) fn explained(error: clap::Error, arguments: &[OsString]) -> clap::Error {
+    let Some(ContextValue::String(extra)) = error.get(ContextKind::InvalidArg) else {
+        return error;
+    };
+    let texts: Vec<_> = arguments.iter().map(|text| text.to_string_lossy()).collect();
+    let place = texts.iter().position(|text| text == extra).unwrap_or(0);
+    let option = texts[..place].iter().rev().find(|text| text.starts_with("--"));
+    let option = option.map_or("", |text| text.split('=').next().unwrap_or(text));
+    let how = match option {
+        "--counts" | "--coscheduled" => "separate values with commas, as in 16,24".to_owned(),
+        "--group" | "--job" | "--arrival" | "--floor" | "--leave-out" => {
+            format!("give {option} once for each value")
+        }
+        _ => return error,
+    };
+    let text = format!("unexpected argument '{extra}' found; {how}\n");
+    clap::Error::raw(ErrorKind::UnknownArgument, text)
+}
+
+fn share(text: &str) -> Result<Share, String> {
+    text.parse().map_err(|error: green_ctx::resource::ShareError| {
+        match text.split_whitespace().nth(1) {
+            Some(_) => {
+                format!("{text:?} is not one share; separate shares with commas, as in 16,24")
+            }
+            None => error.to_string(),
+        }
+    })
+}
+
+pub(crate) fn count(text: &str) -> Result<u32, String> {
     let text = text.trim();
     match text.parse() {
         Ok(0) => Err("a count is at least 1 SM".to_owned()),
@@ -157,7 +192,10 @@ fn count(text: &str) -> Result<u32, String> {
             Err("a count is missing; counts are numbers with commas between them, as in 8,16"
                 .to_owned())
         }
-        Err(_) => Err("a count is a whole number of SMs from 1 on, as in 8,16".to_owned()),
+        Err(_) => Err(
+            "a count is a whole number of SMs from 1 on, with commas between several, as in 8,16"
+                .to_owned(),
+        ),
     }
 }
 

@@ -1,6 +1,6 @@
 //! `green-ctx split`: what each group of a split is given.
 
-use green_ctx::{Device, Partition, Result, Share, SplitRequest, Version, resource::DryRun};
+use green_ctx::{Device, Share, Version, resource::DryRun};
 use serde::Serialize;
 
 use crate::Options;
@@ -12,7 +12,7 @@ use crate::request::Request;
 pub(crate) struct Arguments {
     #[command(flatten)]
     request: Request,
-    /// Only computes the split, and creates nothing.
+    /// Accepted for older scripts; split never creates anything.
     #[arg(long)]
     dry_run: bool,
 }
@@ -21,12 +21,9 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
     // Before the driver is loaded, so that a wrong request costs nothing.
     let request = arguments.request.to_split()?;
     let device = options.driver.device(options.device)?;
-    let dry = device.resources().sm()?.dry_run(request.clone())?;
+    let dry = device.resources().sm()?.dry_run(request)?;
     let rest = arguments.request.rest_name();
-    let given = match arguments.dry_run {
-        true => Given::computed(&dry, rest),
-        false => Given::provisioned(&device, request, rest)?,
-    };
+    let given = Given::computed(&dry, rest);
     let answer = Answer {
         driver: DriverObject::of(device.driver()),
         device: DeviceObject::of(&device)?,
@@ -38,7 +35,7 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
     if options.json {
         return Outcome::json(&answer, 0);
     }
-    Ok(Outcome { text: text(&device, &answer, arguments.dry_run), status: 0 })
+    Ok(Outcome { text: text(&device, &answer), status: 0 }.marked(options, device.driver()))
 }
 
 /// What each group has, and the SMs that no group may use.
@@ -59,21 +56,6 @@ impl Given {
             Group::of(name, Share::REST, sm_count, sm_count)
         });
         Given { groups: groups.chain(rest).collect(), free: dry.free_for_floors }
-    }
-
-    /// Makes the partitions, asks the driver what each has, and lets them go.
-    fn provisioned(device: &Device, request: SplitRequest, rest: Option<String>) -> Result<Given> {
-        let partitions = device.partition(request)?;
-        let group = |partition: &Partition| {
-            let sm_count = partition.context().sm_count()?;
-            let name = partition.name().to_owned();
-            Ok(Group::of(name, partition.share(), partition.floor(), sm_count))
-        };
-        let mut groups = partitions.iter().map(group).collect::<Result<Vec<_>>>()?;
-        // A rest of nothing is no partition.
-        let nothing = rest.filter(|name| partitions.get(name).is_none());
-        groups.extend(nothing.map(|name| Group::of(name, Share::REST, 0, 0)));
-        Ok(Given { groups, free: device.resources().sm()?.free() })
     }
 }
 
@@ -108,7 +90,7 @@ struct Remainder {
     sm_count: u32,
 }
 
-fn text(device: &Device, answer: &Answer, dry_run: bool) -> String {
+fn text(device: &Device, answer: &Answer) -> String {
     let row = |Group { name, share, floor, ceiling, .. }: &Group| {
         [name.clone(), share.to_string(), floor.to_string(), ceiling.to_string()]
     };
@@ -119,10 +101,8 @@ fn text(device: &Device, answer: &Answer, dry_run: bool) -> String {
         ("floor", Align::Right),
         ("ceiling", Align::Right),
     ];
-    let how =
-        if dry_run { "a dry run: nothing was created" } else { "taken, and given back on exit" };
     format!(
-        "{}\n{}\nfree for floors: {} SMs{}\nSMs, in units of {}; {how}\n",
+        "{}\n{}\nfree for floors: {} SMs{}\nSMs, in units of {}; a dry run: nothing was created\n",
         heading(device.driver(), &answer.device),
         table(columns, &rows),
         answer.free_for_floors,

@@ -54,7 +54,7 @@ pub(crate) struct Arguments {
     #[arg(long = "job", value_name = "NAME[:SIZE]", required_unless_present = "show")]
     jobs: Vec<jobs::Spec>,
     /// When iterations of a job are due: a closed loop of depth 1 unless it is given.
-    #[arg(long = "arrival", value_name = "JOB:ARRIVAL")]
+    #[arg(long = "arrival", value_name = "JOB=ARRIVAL")]
     arrivals: Vec<String>,
     /// What is to be best.
     #[arg(long, value_name = "GOAL", default_value = "throughput")]
@@ -62,11 +62,17 @@ pub(crate) struct Arguments {
     /// How many seconds the search may take: 10 for two jobs, and 5 more for each further one.
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     budget: Option<f64>,
-    /// SMs that a job must have for itself, as JOB:SMS. Then only partitions are chosen.
-    #[arg(long = "floor", value_name = "JOB:SMS")]
+    /// SMs that a job must have for itself, as in gemm=32. With a floor only partitions are chosen.
+    #[arg(long = "floor", value_name = "JOB=SMS")]
     floors: Vec<String>,
     /// Tries counts of SMs in steps of so many, rounded up to what the device can give.
-    #[arg(long, value_name = "SMS", default_value_t = 1)]
+    #[arg(
+        long,
+        value_name = "SMS",
+        default_value_t = 1,
+        value_parser = crate::request::count,
+        allow_negative_numbers = true
+    )]
     step: u32,
     /// Leaves out arms of a kind: sequential, streams, priority or partition.
     #[arg(long, value_name = "KIND", value_parser = question::kind)]
@@ -111,13 +117,15 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
         });
     }
     let text = heading(device.driver(), &DeviceObject::of(&device)?);
-    answer(options, arguments, &outcome, [text, kept.unwrap_or_default()], || {
+    let texts = [text, kept.unwrap_or_default()];
+    let answer = answer(options, arguments, &outcome, texts, || {
         Ok(Answer::of(
             DriverObject::of(device.driver()),
             Some(DeviceObject::of(&device)?),
             &outcome,
         ))
-    })
+    })?;
+    Ok(answer.marked(options, device.driver()))
 }
 
 /// Shows a file.

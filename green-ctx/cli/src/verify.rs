@@ -55,7 +55,7 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
         // Writing to a string does not fail.
         let _ = writeln!(text, "picture             {}", path.display());
     }
-    Ok(Outcome { text, status })
+    Ok(Outcome { text, status }.marked(options, device.driver()))
 }
 
 #[derive(Serialize)]

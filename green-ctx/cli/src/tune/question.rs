@@ -28,8 +28,10 @@ impl Question {
         let wrong = |reason: String| Failure::Request(reason);
         let mut jobs: Vec<Named> = named(&arguments.jobs)?;
         for text in &arguments.arrivals {
-            let (name, arrival) = text.split_once(':').ok_or_else(|| {
-                wrong(format!("{text:?} is no arrival of a job; write for example gemm:closed:2"))
+            let (name, arrival) = text.split_once(['=', ':']).ok_or_else(|| {
+                wrong(format!(
+                    "{text:?} is not an arrival of a job; write JOB=ARRIVAL, as in gemm=closed:2"
+                ))
             })?;
             let job = find(&mut jobs, name)?;
             job.arrival = match arrival.strip_prefix("trace:") {
@@ -46,9 +48,10 @@ impl Question {
         }
         for text in &arguments.floors {
             let floor =
-                text.split_once(':').and_then(|(name, sms)| Some((name, sms.parse().ok()?)));
-            let (name, sms) = floor
-                .ok_or_else(|| wrong(format!("{text:?} is no floor; write for example gemm:32")))?;
+                text.split_once(['=', ':']).and_then(|(name, sms)| Some((name, sms.parse().ok()?)));
+            let (name, sms) = floor.ok_or_else(|| {
+                wrong(format!("{text:?} is not a floor; write JOB=SMS, as in gemm=32"))
+            })?;
             find(&mut jobs, name)?;
             request = request.floor(name, sms);
         }

@@ -1,5 +1,6 @@
 //! The command `green-ctx`, as its users run it, on the simulated H200.
 
+mod driver;
 mod info;
 mod process;
 mod refusals;

@@ -103,7 +103,7 @@ p1        17     24       24
 p2     ..=50      0       48
 
 free for floors: 44 SMs
-SMs, in units of 8; taken, and given back on exit
+SMs, in units of 8; a dry run: nothing was created
 ";
     assert_eq!((answer.status, answer.out.as_str(), answer.err.as_str()), (0, expected, ""));
     let answer = simulated(&["split", "--counts", "16", "--dry-run"]);

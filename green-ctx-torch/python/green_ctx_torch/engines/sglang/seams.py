@@ -2,7 +2,7 @@
 
 A release may change any of it, and SGLang goes on without a plug-in that fails. So the sources that are installed are
 compared with this list before anything is hooked, and what does not fit stops the engine. Nothing of SGLang is
-imported here: `tests/python/sglang_seams.py` compares any release in the same way, without a GPU.
+imported here: `tests/python/sglang_releases.py` compares any release in the same way, without a GPU.
 """
 
 from __future__ import annotations

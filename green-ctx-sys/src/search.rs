@@ -1,0 +1,84 @@
+//! Telling a library that does not exist from a library that does not load.
+
+#[cfg(not(windows))]
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::ffi::OsStr;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// Returns the file that the loader was to open, or `None` if there is no such file.
+///
+/// `error` is the loader's answer. It names a file only in words, and it may be about a dependency of
+/// the library. If its words are unknown, the answer is that the library exists.
+pub(crate) fn existing(path: &Path, error: &libloading::Error) -> Option<PathBuf> {
+    if path.parent() != Some(Path::new("")) {
+        return exists(path).then(|| path.to_owned());
+    }
+    // The loader passes over files for other machines and over links to nowhere, and says afterwards
+    // that it found nothing.
+    let found = folders().into_iter().map(|folder| folder.join(path)).find(|file| exists(file));
+    found.or_else(|| (!is_absence(path, &root(error))).then(|| path.to_owned()))
+}
+
+/// Returns whether there is anything at the path, a link to nowhere included.
+fn exists(path: &Path) -> bool {
+    match path.symlink_metadata() {
+        Ok(_) => true,
+        Err(error) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
+    }
+}
+
+/// The words of the system's loader, below those of libloading.
+fn root(error: &libloading::Error) -> String {
+    let mut root: &dyn Error = error;
+    while let Some(source) = root.source() {
+        root = source;
+    }
+    root.to_string()
+}
+
+/// Returns whether the loader says that it found no library of this name.
+///
+/// glibc begins with the bare name only if it found no file, and otherwise with the file's path or a
+/// dependency's name. musl puts words before the name. Both may translate the words after it.
+#[cfg(not(windows))]
+fn is_absence(name: &Path, message: &str) -> bool {
+    let name = format!("{}: ", name.display());
+    message.starts_with(&name) || message.contains(&format!(" {name}"))
+}
+
+/// Windows has one code for a missing library and for a missing dependency. The folders decide.
+#[cfg(windows)]
+fn is_absence(_: &Path, message: &str) -> bool {
+    // ERROR_MOD_NOT_FOUND
+    message.ends_with("(os error 126)")
+}
+
+/// The folders in which the loader looks for a bare name.
+#[cfg(not(windows))]
+fn folders() -> Vec<PathBuf> {
+    let usual = ["/lib", "/lib64", "/usr/lib", "/usr/lib64"].map(PathBuf::from);
+    // The cache is the loader's list of the libraries in all configured folders. Its paths are terminated
+    // strings.
+    let cache = std::fs::read("/etc/ld.so.cache").unwrap_or_default();
+    let cached = cache.split(|byte| *byte == 0).filter(|text| text.starts_with(b"/"));
+    let cached = cached.filter_map(|path| Path::new(std::str::from_utf8(path).ok()?).parent());
+    let cached: BTreeSet<&Path> = cached.collect();
+    let cached = cached.into_iter().map(Path::to_owned);
+    listed("LD_LIBRARY_PATH").chain(cached).chain(usual).collect()
+}
+
+/// The folders in which the loader looks for a bare name.
+#[cfg(windows)]
+fn folders() -> Vec<PathBuf> {
+    let system = std::env::var_os("SystemRoot").map(|root| PathBuf::from(root).join("System32"));
+    let program = std::env::current_exe().ok().and_then(|file| Some(file.parent()?.to_owned()));
+    listed("PATH").chain(system).chain(program).collect()
+}
+
+/// The folders of a variable.
+fn listed(variable: impl AsRef<OsStr>) -> impl Iterator<Item = PathBuf> {
+    let value = std::env::var_os(variable).unwrap_or_default();
+    std::env::split_paths(&value).collect::<Vec<_>>().into_iter()
+}
