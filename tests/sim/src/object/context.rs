@@ -8,7 +8,7 @@ use green_ctx_sys::{
 };
 
 use crate::Profile;
-use crate::clock::{Moment, cost};
+use crate::clock::{Graveyard, Moment, cost};
 use crate::crash;
 use crate::driver::Driver;
 use crate::handle;
@@ -59,6 +59,8 @@ pub(crate) struct Context {
     pub(crate) per_thread: Vec<(u32, usize)>,
     /// When everything submitted so far is done.
     pub(crate) busy: Moment,
+    /// The streams that are gone. `busy` knows their operations.
+    pub(crate) graveyard: Graveyard,
     /// When the work of all blocking streams is done.
     pub(crate) blocking: Moment,
 }
@@ -108,6 +110,7 @@ impl Context {
             legacy: 0,
             per_thread: Vec::new(),
             busy: Moment::default(),
+            graveyard: Graveyard::default(),
             blocking: Moment::default(),
         }
     }
@@ -194,6 +197,7 @@ impl State {
         if let Some(context) = self.contexts.get_mut(&primary) {
             context.alive = false;
             context.busy = Moment::default();
+            context.graveyard = Graveyard::default();
         }
         // Streams and events stay known, so that later calls on them answer that their context is
         // destroyed, but they are gone from the account.
@@ -231,19 +235,19 @@ impl State {
         greens.retain(|other| *other != green);
         let primary = *primary;
         self.remove_default_streams(green);
-        let Some(busy) = self.contexts.get(&green).map(|context| context.busy.clone()) else {
-            return;
-        };
+        let Some(Context { busy, graveyard, .. }) = self.contexts.get(&green) else { return };
+        let (busy, buried) = (busy.clone(), graveyard.last().clone());
         if let Some(primary) = self.contexts.get_mut(&primary) {
             primary.busy.join(&busy);
+            primary.graveyard.bury(&buried, &mut primary.busy.clock);
         }
     }
 
     fn remove_default_streams(&mut self, handle: usize) {
         let Some(context) = self.contexts.get_mut(&handle) else { return };
-        self.streams.remove(&context.legacy);
-        for (_, stream) in context.per_thread.drain(..) {
-            self.streams.remove(&stream);
+        let (legacy, per_thread) = (context.legacy, std::mem::take(&mut context.per_thread));
+        for stream in per_thread.into_iter().map(|(_, stream)| stream).chain([legacy]) {
+            self.remove_stream(stream);
         }
     }
 
