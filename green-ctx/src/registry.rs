@@ -34,15 +34,19 @@ impl<T> Registry<T> {
         self.entries.lock().find(address)
     }
 
-    /// The living objects, in the order in which they were entered: that of addresses, which the map has,
-    /// differs from run to run.
-    pub(crate) fn living(&self) -> Vec<Arc<T>> {
+    /// Returns whether an object is entered under this handle, one whose last reference is going included.
+    pub(crate) fn contains(&self, address: usize) -> bool {
+        self.entries.lock().by_address.contains_key(&address)
+    }
+
+    /// The handles, in the order in which the objects were entered. The map's order differs from run to run.
+    pub(crate) fn addresses(&self) -> Vec<usize> {
         let entries = self.entries.lock();
-        let numbered = |entry: &Entry<T>| Some((entry.number, entry.object.upgrade()?));
-        let mut living: Vec<_> = entries.by_address.values().filter_map(numbered).collect();
+        let numbered = |(address, entry): (&usize, &Entry<T>)| (entry.number, *address);
+        let mut addresses: Vec<_> = entries.by_address.iter().map(numbered).collect();
         drop(entries);
-        living.sort_unstable_by_key(|(number, _)| *number);
-        living.into_iter().map(|(_, object)| object).collect()
+        addresses.sort_unstable();
+        addresses.into_iter().map(|(_, address)| address).collect()
     }
 
     /// Enters an object under its handle. An older entry can only be that of an object that is
@@ -131,26 +135,26 @@ mod tests {
             registry.enter(1, &object);
             assert_eq!(registry.find(1).as_deref(), Some(&7));
             assert_eq!(registry.find(2), None);
-            assert_eq!(registry.living(), [Arc::clone(&object)]);
             drop(object);
             assert_eq!(registry.find(1), None);
-            assert_eq!(registry.living(), []);
+            assert!(registry.contains(1), "until it is forgotten");
         });
     }
 
-    /// In the order of entering, whatever the addresses are.
     #[test]
-    fn the_living_are_in_order() {
+    fn addresses_are_in_the_order_of_entering() {
         check(|| {
             let registry = Registry::new();
             let addresses = [900, 16, 5000, 32, 256, 48, 7];
             let objects: Vec<_> = addresses.into_iter().map(Arc::new).collect();
             objects.iter().for_each(|object| registry.enter(**object, object));
-            assert_eq!(registry.living(), objects);
+            assert_eq!(registry.addresses(), addresses);
             // A new object under an address comes last.
             let again = Arc::new(16);
             registry.enter(16, &again);
-            assert_eq!(registry.living().last(), Some(&again));
+            assert_eq!(registry.addresses(), [900, 5000, 32, 256, 48, 7, 16]);
+            registry.forget(16, Arc::as_ptr(&again));
+            assert!(!registry.contains(16));
         });
     }
 

@@ -110,9 +110,10 @@ impl Stream {
         context.device().driver().check_process()?;
         // Before the driver's call: a processor waits for all that it wrote when a count changes.
         let context = context.for_stream();
-        let kept = context.take_kept_stream(options.priority);
-        let raw = match kept.map_or_else(|| create_raw(&context, options.priority), Ok) {
-            Ok(raw) => raw,
+        let taken = context.take_kept_stream(options.priority).map(|(raw, kept)| (raw, Some(kept)));
+        let create = || Ok((create_raw(&context, options.priority)?, None));
+        let (raw, kept) = match taken.map_or_else(create, Ok) {
+            Ok(made) => made,
             Err(error) => {
                 context.count_out();
                 context.device().note(&error);
@@ -122,8 +123,9 @@ impl Stream {
         let slot = context.enter_stream(raw);
         let first = First { raw, context, slot, shared: OnceLock::new() };
         let stream = Stream { handle: Handle::First(first) };
-        if kept.is_some() {
-            stream.keep_alive()?;
+        if let Some(priority) = kept {
+            // Nothing can fail before: an error would destroy a stream that foreign code still uses.
+            let _first = stream.share().kept.set(priority);
         }
         stream.context().hold_new(&stream)?;
         Ok(stream)
@@ -406,13 +408,25 @@ fn create_while_current(context: &Context, priority: i32) -> Result<Raw<CUstream
     Raw::new(raw).ok_or_else(|| Error::null("cuStreamCreateWithPriority"))
 }
 
-/// Forgets a stream, before it is destroyed.
+/// Forgets a stream before it is destroyed: its context, its captures and, if it is entered there, the registry.
 #[inline]
-fn leave(raw: Raw<CUstream_st>, context: &Context, slot: Option<usize>) {
-    graph::stream_ends(context, raw.as_ptr());
+fn leave(
+    raw: Raw<CUstream_st>,
+    context: &Context,
+    slot: Option<usize>,
+    entered: Option<*const Inner>,
+) {
+    let driver = context.device().driver();
+    let noted = graph::stream_ends(context, raw);
     if let Some(slot) = slot {
         context.leave_stream(slot);
     }
+    if let Some(inner) = entered {
+        driver.streams().forget(raw.address(), inner);
+        driver.open_captures().pass_gate();
+    }
+    // The hook may wait for the thread that ends the capture, which waits until this stream has left.
+    driver.report(noted);
 }
 
 /// Destroys a stream; only the end of what stands for it may.
@@ -430,7 +444,7 @@ impl Drop for First {
         let First { raw, context, slot, shared } = self;
         // What is shared ends with the last of the handles.
         if shared.get().is_none() && !context.device().driver().is_forked() {
-            leave(*raw, context, *slot);
+            leave(*raw, context, *slot, None);
             destroy(*raw, context);
             context.count_out();
         }
@@ -444,9 +458,8 @@ impl Drop for Inner {
             // Not even the owner: what it does was meant for the parent.
             return mem::forget(mem::replace(&mut self.ownership, Ownership::Owned));
         }
-        leave(self.raw, &self.context, self.slot);
         // Forgotten before it is given up: the driver may use the address again at once.
-        driver.streams().forget(self.raw.address(), self);
+        leave(self.raw, &self.context, self.slot, Some(self));
         match self.kept.get() {
             Some(priority) => self.context.put_kept_stream(self.raw, *priority),
             None if self.ownership.is_owned() => destroy(self.raw, &self.context),

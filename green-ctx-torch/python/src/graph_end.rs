@@ -27,7 +27,10 @@ pub(crate) fn cover(stream: &Stream) -> Result<(), Fault> {
     let address = scratch(stream)?;
     // SAFETY: the byte is in a buffer that is never freed, and its value is never read; the stream is alive.
     let filled = unsafe {
-        call!(stream.context().device().driver().api(), cuMemsetD8Async(address, 0, 1, stream.as_raw()))
+        call!(
+            stream.context().device().driver().api(),
+            cuMemsetD8Async(address, 0, 1, stream.as_raw())
+        )
     };
     Ok(filled?)
 }

@@ -92,7 +92,7 @@ impl Context {
             let streams = self.stream_count();
             return refused(self, CloseReason::Shared { streams });
         }
-        if let Err(reason) = self.ready_to_close(None) {
+        if let Err(reason) = self.ready_to_close() {
             let context = self.reveal(None);
             return refused(context, reason);
         }
@@ -116,6 +116,11 @@ impl Context {
         alone
     }
 
+    /// Returns whether the context is secluded.
+    pub(crate) fn is_being_closed(&self) -> bool {
+        !self.device().driver().contexts().contains(self.inner.raw.address())
+    }
+
     /// Undoes [`seclude`](Context::seclude).
     pub(crate) fn reveal(&self, stream: Option<&Stream>) -> Context {
         stream.into_iter().for_each(Stream::reveal);
@@ -131,15 +136,10 @@ impl Context {
         Context { inner }
     }
 
-    /// Waits for all work of a context that is about to be closed, with the stream that ends with it.
-    pub(crate) fn ready_to_close(&self, stream: Option<&Stream>) -> Result<(), CloseReason> {
+    /// Waits for all work of a secluded context.
+    pub(crate) fn ready_to_close(&self) -> Result<(), CloseReason> {
         match &self.inner.kind {
             Kind::Green(green) => {
-                if let Some(stream) = stream
-                    && stream.is_capturing()?
-                {
-                    return Err(CloseReason::Capturing);
-                }
                 if green.has_kept_captures(self.device())? {
                     return Err(CloseReason::Capturing);
                 }

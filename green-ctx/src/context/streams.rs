@@ -87,9 +87,9 @@ impl Context {
         Ok(true)
     }
 
-    /// A stream that was kept when nobody used it any more.
+    /// Takes a kept stream that has no handle, with its priority.
     #[inline]
-    pub(crate) fn take_kept_stream(&self, priority: i32) -> Option<Raw<CUstream_st>> {
+    pub(crate) fn take_kept_stream(&self, priority: i32) -> Option<(Raw<CUstream_st>, i32)> {
         let (green, kept) = (self.own_green()?, &self.device().state().kept);
         let (stream, priority) = kept.take(green, priority)?;
         // Foreign code may still capture it, or the driver may not say.
@@ -97,7 +97,7 @@ impl Context {
             self.put_kept_stream(stream, priority);
             return None;
         }
-        Some(stream)
+        Some((stream, priority))
     }
 
     /// Leaves a stream that is kept to whoever makes one of its priority next.

@@ -54,13 +54,16 @@ impl<'a> Capturing<'a> {
         Ok(capturing)
     }
 
-    /// Ends the capture, and returns with the graph what its nodes need.
-    fn end(mut self) -> Result<(Raw<CUgraph_st>, Needs)> {
-        let noted = self.noted.take();
-        let needs = noted.as_ref().map_or_else(|| Ok(Needs::default()), Noted::needs)?;
-        let stream = self.stream;
+    /// The contexts of the living streams that take part.
+    fn participants(&self) -> Result<Needs> {
+        self.noted.as_ref().map_or_else(|| Ok(Needs::default()), Noted::participants)
+    }
+
+    /// Ends the capture. Returns its graph, and what goes on noting what the nodes need.
+    fn end(mut self) -> Result<(Raw<CUgraph_st>, Option<Noted<'a>>)> {
+        let (stream, noted) = (self.stream, self.noted.take());
         mem::forget(self);
-        Ok((end(stream)?, needs))
+        Ok((end(stream)?, noted))
     }
 }
 
@@ -123,13 +126,18 @@ impl Stream {
         let primary = device.primary_context()?;
         let capturing = Capturing::begin(self, mode)?;
         work()?;
-        let (raw, mut needs) = capturing.end()?;
+        let mut needs = capturing.participants()?;
         needs.add_context(self.context().clone());
+        let (raw, noted) = capturing.end()?;
         // Owned from here on, whatever fails.
         let mut inner = Inner::new(raw, needs, primary);
         inner.owned = true;
         let nodes = node::walk(device.api(), raw.as_ptr())?;
         inner.needs.add_nodes(device.driver(), &nodes)?;
+        // Last, so that whatever ends before is noted.
+        if let Some(mut noted) = noted {
+            inner.needs.add(noted.take());
+        }
         Ok(Graph::enter(inner))
     }
 }

@@ -57,6 +57,12 @@ impl Needs {
         }
     }
 
+    /// Adds the contexts and libraries of a capture that were noted.
+    pub(super) fn add(&mut self, noted: Needs) {
+        noted.contexts.into_iter().for_each(|context| self.add_context(context));
+        noted.libraries.iter().for_each(|library| self.add_library(library));
+    }
+
     pub(super) fn set_owner(&mut self, owner: Owner) {
         self.owner = Some(owner);
     }

@@ -1,16 +1,25 @@
-//! What captures that have not ended need: the contexts of streams that took part and ended, and the
-//! libraries of kernels that were launched into them.
+//! What open captures need: the contexts of streams that took part and ended, and the contexts and libraries of
+//! kernels that were launched into them.
 //!
-//! The driver reports the contexts of a graph's nodes by raw handles, and before CUDA 13.2 not those of
-//! memsets and copies. Nothing may have gone by then, so that what a capture needs is kept from the moment when
-//! it is submitted, on every driver.
+//! The driver reports the contexts of a graph's nodes by raw handles, and those of memsets and copies only from
+//! CUDA 13.2 on. A raw handle means nothing once its context is gone. So the end of a capture looks nothing up
+//! that could be gone by then:
+//!
+//! - A launch notes its context and its library first.
+//! - A stream that ends notes its context first, then leaves the registry, and then passes the gate. After that
+//!   it is destroyed.
+//! - The end of a capture asks about each stream of the registry by its raw handle, and holds the gate for the
+//!   question: a stream that is still in the registry then is not destroyed before the answer. It takes a
+//!   handle only of the streams that take part.
+//! - It takes the notes out last, after it has looked up the contexts of the nodes.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
-use green_ctx_sys::{CUstream, CUstreamCaptureStatus};
-use parking_lot::Mutex;
+use green_ctx_sys::{CUstream, CUstream_st, CUstreamCaptureStatus};
+use parking_lot::{Mutex, ReentrantMutex};
 
 use super::Needs;
 use crate::context::Context;
@@ -18,37 +27,54 @@ use crate::driver::Driver;
 use crate::error::Result;
 use crate::error::call;
 use crate::library::Library;
+use crate::raw::Raw;
 use crate::stream::Stream;
 
-/// The captures of a driver that have been begun through this crate and not ended.
+/// The captures of a driver that were begun through this crate and have not ended.
 #[derive(Default)]
 pub(crate) struct OpenCaptures {
-    /// How many there are: this is all that launches and the ends of streams pay for while nothing is captured.
+    /// The number of open captures. While it is 0, launches and the ends of streams read nothing else.
     count: AtomicUsize,
     captures: Mutex<Vec<Capture>>,
+    /// Held for one question about a stream that the asking thread has no handle of. The simulated driver may run
+    /// functions of the program during the question; the thread that asks passes the gate.
+    gate: ReentrantMutex<()>,
 }
 
 struct Capture {
-    /// The driver's number of it, unique in the process (cuda.h, `cuStreamGetCaptureInfo`).
+    /// The driver's number of the capture, unique in the process (cuda.h, `cuStreamGetCaptureInfo`).
     id: u64,
     needs: Needs,
 }
 
 impl OpenCaptures {
-    /// Whether there is any.
+    /// Returns whether a capture is open.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.count.load(Ordering::Relaxed) != 0
     }
+
+    /// Waits until no question about a stream that has left the registry is open. Called before the stream is
+    /// destroyed.
+    ///
+    /// A question is asked about streams that were in the registry after the count was raised. Both the look
+    /// and the leaving are under the registry's lock, so the thread that left sees the raised count, or a count
+    /// that was lowered after the question.
+    #[inline]
+    pub(crate) fn pass_gate(&self) {
+        if self.count.load(Ordering::Acquire) != 0 {
+            drop(self.gate.lock());
+        }
+    }
 }
 
-/// A capture whose needs are noted, as long as it lives.
+/// An open capture, whose needs are noted until this is dropped.
 pub(super) struct Noted<'a> {
     driver: &'a Driver,
     id: u64,
 }
 
-/// Notes from now on what the capture needs that a stream has begun; `None` where it was invalidated already.
+/// Starts to note what a stream's capture needs. Returns `None` if the capture was invalidated already.
 pub(super) fn note(stream: &Stream) -> Result<Option<Noted<'_>>> {
     let driver = stream.driver();
     let Some(id) = capture_of(driver, stream.raw())? else { return Ok(None) };
@@ -59,88 +85,118 @@ pub(super) fn note(stream: &Stream) -> Result<Option<Noted<'_>>> {
 }
 
 impl Noted<'_> {
-    /// What was noted, and the contexts of the streams that still take part. Asked before the capture ends: a
-    /// stream takes part until then, whatever it has joined.
-    pub(super) fn needs(&self) -> Result<Needs> {
-        let open = self.driver.open_captures();
-        let noted = |capture: &&Capture| capture.id == self.id;
-        let found = open.captures.lock().iter().find(noted).map(|capture| capture.needs.clone());
-        let mut needs = found.unwrap_or_default();
-        for stream in living_streams(self.driver) {
-            if capture_of(self.driver, stream.raw())? == Some(self.id) {
-                needs.add_context(stream.context().clone());
+    /// The contexts of the living streams that take part. Must be asked before the capture ends, since a stream
+    /// takes part until then, whatever it joined.
+    ///
+    /// These are the streams that have several handles or whose raw handles were given out. To all others only
+    /// this crate submits, and a launch notes its context.
+    pub(super) fn participants(&self) -> Result<Needs> {
+        let mut needs = Needs::default();
+        for address in self.driver.streams().addresses() {
+            while self.takes_part(address)? {
+                if let Some(stream) = self.driver.streams().find(address) {
+                    needs.add_context(Stream::from_inner(stream).context().clone());
+                    break;
+                }
+                // Its last handle is going on another thread, which notes the context before the stream
+                // leaves the registry.
+                thread::yield_now();
             }
         }
         Ok(needs)
+    }
+
+    /// Returns whether a stream is in the registry and takes part in the capture.
+    fn takes_part(&self, address: usize) -> Result<bool> {
+        let _gate = self.driver.open_captures().gate.lock();
+        if !self.driver.streams().contains(address) {
+            return Ok(false);
+        }
+        // It is not destroyed before it has passed the gate.
+        let stream = ptr::with_exposed_provenance_mut::<CUstream_st>(address);
+        Ok(capture_of(self.driver, stream)? == Some(self.id))
+    }
+
+    /// Takes out what was noted. From then on nothing is noted for the capture.
+    pub(super) fn take(&mut self) -> Needs {
+        let open = self.driver.open_captures();
+        let mut captures = open.captures.lock();
+        let index = captures.iter().position(|capture| capture.id == self.id);
+        let capture = index.map(|index| captures.swap_remove(index));
+        drop(captures);
+        if capture.is_some() {
+            // A thread that reads the lowered count destroys its stream after this one's questions.
+            open.count.fetch_sub(1, Ordering::Release);
+        }
+        capture.map(|capture| capture.needs).unwrap_or_default()
     }
 }
 
 impl Drop for Noted<'_> {
     fn drop(&mut self) {
-        let open = self.driver.open_captures();
-        let mut list = open.captures.lock();
-        let index = list.iter().position(|capture| capture.id == self.id);
-        let ended = index.map(|index| list.swap_remove(index));
-        open.count.fetch_sub(1, Ordering::Relaxed);
-        // Outside of the lock: the last handles of partitions may be among them.
-        drop(list);
-        drop(ended);
+        // Outside of the lock, since the last handles of partitions may be among them.
+        drop(self.take());
     }
 }
 
-/// Notes that a stream of a context ends, whose capture may go on without it. Called before it is destroyed.
+/// Notes that a stream of a context ends. A capture that it takes part in may go on without it. Called before the
+/// stream leaves the registry. What failed is for the hook, once the stream has left.
 #[inline]
-pub(crate) fn stream_ends(context: &Context, stream: CUstream) {
-    let driver = context.device().driver();
-    if driver.open_captures().any() {
-        note_end(driver, context, stream);
+#[must_use = "a failure is reported when the stream has left the registry"]
+pub(crate) fn stream_ends(context: &Context, stream: Raw<CUstream_st>) -> Result<()> {
+    if context.device().driver().open_captures().any() {
+        note_end(context, stream.as_ptr())
+    } else {
+        Ok(())
     }
 }
 
 #[cold]
-fn note_end(driver: &Driver, context: &Context, stream: CUstream) {
+fn note_end(context: &Context, stream: CUstream) -> Result<()> {
+    let driver = context.device().driver();
+    if context.is_being_closed() {
+        // The close has found out that the stream takes part in no capture, and must be the only one that has a
+        // handle of the context.
+        return Ok(());
+    }
     let noted = add(driver, stream, |needs| needs.add_context(context.clone()));
     if noted.is_err() {
         // It may take part in any of them.
         let mut captures = driver.open_captures().captures.lock();
         captures.iter_mut().for_each(|capture| capture.needs.add_context(context.clone()));
     }
-    driver.report(noted);
+    noted
 }
 
-/// Notes that a kernel is about to be launched, which becomes a part of a graph where the stream is being
-/// captured.
+/// Notes that a kernel is about to be launched. If the stream is being captured, the launch becomes a part of a
+/// graph.
 #[cold]
 pub(crate) fn launches_kernel(stream: &Stream, library: &Library) -> Result<()> {
-    add(stream.driver(), stream.raw(), |needs| needs.add_library(library))
+    add(stream.driver(), stream.raw(), |needs| {
+        needs.add_context(stream.context().clone());
+        needs.add_library(library);
+    })
 }
 
-/// Adds to what the capture needs that a stream takes part in, if it does.
+/// Adds to the needs of the capture that a stream takes part in, if there is one.
 #[cold]
 fn add(driver: &Driver, stream: CUstream, add: impl FnOnce(&mut Needs)) -> Result<()> {
     let Some(id) = capture_of(driver, stream)? else { return Ok(()) };
     let mut captures = driver.open_captures().captures.lock();
-    // Nothing ends under the lock: whatever is added twice is in the list already.
+    // Nothing ends under the lock: what is added a second time is in the list already.
     if let Some(capture) = captures.iter_mut().find(|capture| capture.id == id) {
         add(&mut capture.needs);
     }
     Ok(())
 }
 
-/// The streams that may have captured a memset or a copy: the living ones whose raw handles were given out,
-/// since memsets and copies are submitted by raw handles only, and those that were cloned. This is the one
-/// place that knows how they are found.
-fn living_streams(driver: &Driver) -> Vec<Stream> {
-    driver.streams().living().into_iter().map(Stream::from_inner).collect()
-}
-
-/// The capture that a stream takes part in, if it goes on. The question invalidates no capture (recorded on
-/// an H200, driver 580.159.04).
+/// The capture that a stream takes part in, if it is still valid. The question invalidates no capture (recorded
+/// on an H200, driver 580.159.04).
 fn capture_of(driver: &Driver, stream: CUstream) -> Result<Option<u64>> {
     let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
     let (mut id, graph, nodes) = (0, ptr::null_mut(), ptr::null_mut());
     let (edges, count) = (ptr::null_mut(), ptr::null_mut());
-    // SAFETY: the callers keep the stream, the pointers are to live values or null, which is allowed.
+    // SAFETY: the callers keep the stream alive; the pointers are to live values or null, which is allowed.
     unsafe {
         call!(
             driver.api(),

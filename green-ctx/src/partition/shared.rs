@@ -57,11 +57,15 @@ impl SharedContext {
     /// Where that fails, all is as before.
     pub(crate) fn prepare_close(&self) -> Result<(), CloseReason> {
         let SharedContext { context, stream, .. } = self;
+        // Before the stream leaves the registry, where the end of a capture looks for the streams that take part.
+        if stream.is_capturing()? {
+            return Err(CloseReason::Capturing);
+        }
         if !context.seclude(Some(stream)) {
             let streams = context.stream_count().map(|count| count.saturating_sub(1));
             return Err(CloseReason::Shared { streams });
         }
-        context.ready_to_close(Some(stream)).inspect_err(|_| self.cancel_close())
+        context.ready_to_close().inspect_err(|_| self.cancel_close())
     }
 
     /// Undoes [`prepare_close`](SharedContext::prepare_close).

@@ -295,17 +295,23 @@ impl SmResource {
 
     /// Takes all SMs that are free, as one group of this name.
     fn take_rest(&self, name: Arc<str>) -> Result<SmGroup> {
-        let rest = self.split(SplitRequest::new().rest(name))?.remainder;
-        // A request for one SM says who has them all.
-        rest.ok_or_else(|| match self.dry_run([1]) {
-            Err(Error::NotEnoughSms(shortage)) => {
-                let requested = vec![Share::REST];
-                Error::NotEnoughSms(Box::new(NotEnoughSms { requested, ..*shortage }))
+        loop {
+            let rest = self.split(SplitRequest::new().rest(Arc::clone(&name)))?.remainder;
+            if let Some(rest) = rest {
+                return Ok(rest);
             }
-            Err(error) => error,
-            // They came back meanwhile.
-            Ok(_) => Error::InvalidRequest("no SMs were free a moment ago; try again".to_owned()),
-        })
+            // A request for one SM says who has them all.
+            match self.dry_run([1]) {
+                Err(Error::NotEnoughSms(shortage)) => {
+                    let requested = vec![Share::REST];
+                    let shortage = NotEnoughSms { requested, ..*shortage };
+                    return Err(Error::NotEnoughSms(Box::new(shortage)));
+                }
+                Err(error) => return Err(error),
+                // Another thread has given some back since.
+                Ok(_) => {}
+            }
+        }
     }
 
     fn take(&self, request: &SplitRequest) -> Result<Split> {

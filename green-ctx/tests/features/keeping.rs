@@ -3,7 +3,7 @@
 use std::ptr;
 
 use green_ctx::sys_0_1::CUstreamCaptureMode;
-use green_ctx::{Graph, Stream, StreamOptions, resource::ContextCounts};
+use green_ctx::{Graph, Stream, StreamOptions, resource::ContextCounts, sim_0_1::Fault};
 
 use crate::common::{Outcome, partition};
 use crate::raw;
@@ -144,6 +144,32 @@ fn keeping_streams_of_others_does_nothing() -> Outcome {
         stream.keep_alive()?;
         drop((stream, primary));
         assert_eq!((sim.live().streams, sim.live().green_contexts), (0, 0));
+        Ok(())
+    })
+}
+
+#[test]
+fn a_failing_call_does_not_destroy_a_kept_stream() -> Outcome {
+    each_failing_driver(|machine| {
+        let Machine { sim, device } = machine;
+        let (stream, _) = kept(machine, 16)?;
+        let raw = stream.as_raw();
+        drop(stream);
+        let take = || partition(device, 16)?.create_stream(StreamOptions::default().priority(-2));
+        sim.clear_calls();
+        sim.record_calls(true);
+        drop(take()?);
+        sim.record_calls(false);
+        let calls: Vec<_> = sim.call_log().iter().map(|call| call.function).collect();
+        for (index, &function) in calls.iter().enumerate() {
+            let nth = calls[..=index].iter().filter(|other| **other == function).count() as u64;
+            sim.fail(Fault::on(function).nth(nth))?;
+            let taken = take();
+            sim.clear_faults();
+            drop(taken);
+            let again = take()?;
+            assert_eq!(again.as_raw(), raw, "{function}, call {nth}");
+        }
         Ok(())
     })
 }

@@ -14,6 +14,7 @@ mod closing;
 mod contexts;
 mod cuda_core;
 mod devices;
+mod ending_captures;
 mod errors;
 mod events;
 mod fit;

@@ -2,12 +2,12 @@
 
 use green_ctx::sys_0_1::CUdevSmResourceGroup_flags;
 use green_ctx::{
-    SplitRequest, StreamOptions,
+    Error, SplitRequest, StreamOptions,
     resource::{Granularity, LimitSource, Resources},
 };
 
 use crate::common::{Outcome, group, partition};
-use crate::{LIMITS, Machine, STRUCTURED, each_driver};
+use crate::{COMPOSITION, LIMITS, Machine, STRUCTURED, each_driver};
 
 #[test]
 fn every_level_reports_its_sms() -> Outcome {
@@ -175,6 +175,23 @@ fn workqueues_are_resources_from_13_1_on() -> Outcome {
                 machine.unsupported("the workqueue resource", STRUCTURED, asking)?;
             }
         }
+        Ok(())
+    })
+}
+
+#[test]
+fn the_rest_is_taken_if_another_thread_gives_sms_back_at_this_moment() -> Outcome {
+    each_driver(|machine| {
+        if machine.has(LIMITS) || !machine.has(COMPOSITION) {
+            // No driver call comes between the split and the question who has the SMs.
+            return Ok(());
+        }
+        let all = machine.device.rest("all")?;
+        machine.sim.run_before("cuDeviceGetAttribute", 2, move || drop(all))?;
+        assert_eq!(machine.device.rest("more")?.sm_count(), 132);
+        let _all = machine.device.rest("all")?;
+        let error = machine.device.rest("more").expect_err("all SMs are taken");
+        assert!(matches!(error, Error::NotEnoughSms(_)), "{error}");
         Ok(())
     })
 }

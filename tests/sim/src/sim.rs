@@ -194,16 +194,55 @@ impl Sim {
     ///
     /// [`SimError::UnknownFunction`] where the simulator has no such function at any version.
     pub fn fail(&self, fault: Fault) -> Result<(), SimError> {
-        let named =
-            |function: &Function| function.is_simulated() && function.name == fault.function;
-        if !FUNCTIONS.iter().any(named) {
-            return Err(SimError::UnknownFunction { name: fault.function });
-        }
+        check_name(&fault.function)?;
         self.inner.driver.fail(fault);
         Ok(())
     }
 
-    /// Forgets the faults that have not struck.
+    /// Runs a function of the test before a later call, once: the `nth` call of this C function from now; 0
+    /// is taken as 1. It runs on the calling thread before the call has any effect, and no lock of the simulated
+    /// driver is held. So a test can halt one thread at this call while another thread works.
+    ///
+    /// If the function panics, the call fails with `CUDA_ERROR_UNKNOWN`.
+    ///
+    /// # Errors
+    ///
+    /// [`SimError::UnknownFunction`] if the simulator has no such function at any version.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use green_ctx_sim::Sim;
+    /// use green_ctx_sys::Api;
+    /// use std::sync::mpsc;
+    ///
+    /// let sim = Sim::new("h200@13.0")?;
+    /// // SAFETY: the pointer is the simulated driver's, which lives as long as `sim`.
+    /// let api = unsafe { Api::from_get_proc_address(sim.get_proc_address()) }?;
+    /// let (halted, halts) = mpsc::channel();
+    /// sim.run_before("cuInit", 2, move || halted.send("halted").expect("the test waits"))?;
+    /// // SAFETY: `cuInit` takes the flags 0 and nothing else.
+    /// let init = || unsafe { api.cuInit()(0) };
+    /// init();
+    /// assert!(halts.try_recv().is_err());
+    /// init();
+    /// assert_eq!(halts.try_recv(), Ok("halted"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn run_before(
+        &self,
+        function: impl Into<String>,
+        nth: u64,
+        run: impl FnOnce() + Send + 'static,
+    ) -> Result<(), SimError> {
+        let function = function.into();
+        check_name(&function)?;
+        self.inner.driver.interrupt(function, nth, Box::new(run));
+        Ok(())
+    }
+
+    /// Forgets the faults that have not struck, and the functions of [`run_before`](Sim::run_before) that have
+    /// not run.
     pub fn clear_faults(&self) {
         self.inner.driver.clear_faults();
     }
@@ -367,6 +406,15 @@ impl Sim {
         F: Fn(&mut KernelCall<'_>) + Send + Sync + 'static,
     {
         self.inner.driver.kernels.write().insert(name.into(), Arc::new(kernel));
+    }
+}
+
+/// Refuses the name of a function that the simulator lacks.
+fn check_name(name: &str) -> Result<(), SimError> {
+    if FUNCTIONS.iter().any(|function| function.is_simulated() && function.name == name) {
+        Ok(())
+    } else {
+        Err(SimError::UnknownFunction { name: name.to_owned() })
     }
 }
 

@@ -84,8 +84,6 @@ pub(crate) struct State {
     pub(crate) trace: usize,
     pub(crate) next_context_id: u64,
     pub(crate) next_stream_id: u64,
-    /// How many branches graphs had beside the first, whose operations clocks count by themselves.
-    pub(crate) branches: u32,
     pub(crate) graph_launches: u64,
 }
 
@@ -189,7 +187,6 @@ impl State {
             trace,
             next_context_id: 1,
             next_stream_id: 1,
-            branches: 0,
             graph_launches: 0,
         };
         for device in 0..devices {

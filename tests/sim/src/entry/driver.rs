@@ -11,7 +11,7 @@ use parking_lot::{Mutex, MutexGuard, ReentrantMutex, RwLock};
 use crate::calls::Call;
 use crate::clock::real::{Running, Signals};
 use crate::clock::{Clock, cost};
-use crate::fault::{Fault, Faults};
+use crate::fault::{Fault, Faults, Interruption};
 use crate::functions::{FUNCTIONS, Mark};
 use crate::kernel::KernelFn;
 use crate::pointer::Answer;
@@ -128,8 +128,12 @@ impl Driver {
     fn answer(&self, id: usize, work: impl FnOnce(&Driver) -> Answer) -> CUresult {
         if self.armed.load(Ordering::Acquire) {
             let mut faults = self.faults.lock();
-            let status = faults.strike(FUNCTIONS[id].name);
+            let (run, status) = faults.strike(FUNCTIONS[id].name);
             self.armed.store(!faults.is_empty(), Ordering::Release);
+            // A function of the test may call the driver.
+            drop(faults);
+            let ran = catch_unwind(AssertUnwindSafe(|| run.into_iter().for_each(|run| run())));
+            let status = if ran.is_ok() { status } else { Some(CUresult::CUDA_ERROR_UNKNOWN) };
             if let Some(status) = status {
                 return status;
             }
@@ -156,6 +160,11 @@ impl Driver {
 
     pub(crate) fn fail(&self, fault: Fault) {
         self.faults.lock().add(fault);
+        self.armed.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn interrupt(&self, function: String, nth: u64, run: Interruption) {
+        self.faults.lock().interrupt(function, nth, run);
         self.armed.store(true, Ordering::Release);
     }
 

@@ -93,8 +93,9 @@ pub(crate) struct Turn {
 impl Turn {
     /// The turn of an operation that a stream admitted, on the SMs of a context.
     pub(crate) fn of(admitted: &Admitted, context: usize) -> Turn {
-        let &Admitted { stream, ref start, tick } = admitted;
-        Turn { stream, context, start: start.clone(), tick, graph_launch: None }
+        let Admitted { stream, start, tick } = admitted;
+        let (stream, start, tick) = (*stream, start.clone(), tick.clone());
+        Turn { stream, context, start, tick, graph_launch: None }
     }
 }
 
@@ -292,7 +293,7 @@ fn run_kernel<'a>(
         start_ns,
         end_ns: end,
         graph_launch: turn.graph_launch,
-        tick: turn.tick,
+        tick: turn.tick.clone(),
         clock: turn.start.clock.clone(),
     });
     (state, end)

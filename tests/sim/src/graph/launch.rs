@@ -17,9 +17,6 @@ use crate::state::State;
 use crate::stream::Admitted;
 use crate::work::{self, Place, Rows, Turn, Work};
 
-/// Branches of graphs count their operations under numbers above those of streams.
-const FIRST_BRANCH: u32 = 1 << 31;
-
 /// One launch: the stream, and which launch of a graph it is.
 #[derive(Clone, Copy)]
 struct Launch {
@@ -37,21 +34,19 @@ impl State {
     /// follow each other, whatever the edges of the graph are like, and there are as many actors as
     /// ever were operations of a stream beside each other.
     fn name_operation(&mut self, stream: usize, clock: &VectorClock) -> Tick {
-        let known = |tick: &Tick| clock.knows(*tick);
+        let known = |tick: &Tick| clock.knows(tick);
         let stream = self.streams.get_mut(&stream);
         let mut branches = match stream {
-            Some(stream) if known(&stream.last_tick()) => return stream.next_tick(),
+            Some(stream) if known(&stream.last) => return stream.last.advance(),
             Some(stream) => Some(&mut stream.branches),
             None => None,
         };
         let free = branches.as_mut().and_then(|branches| branches.iter_mut().find(|b| known(b)));
         if let Some(branch) = free {
-            branch.number += 1;
-            return *branch;
+            return branch.advance();
         }
-        self.branches += 1;
-        let branch = Tick { actor: FIRST_BRANCH | self.branches, number: 1 };
-        branches.into_iter().for_each(|branches| branches.push(branch));
+        let branch = Tick::default().advance();
+        branches.into_iter().for_each(|branches| branches.push(branch.clone()));
         branch
     }
 
@@ -112,7 +107,7 @@ fn run_step<'a>(
     }
     let context = if step.context == 0 { launch.context } else { step.context };
     let tick = state.name_operation(launch.stream, &begin.clock);
-    begin.clock.note(tick);
+    begin.clock.note(&tick);
     let mut done = begin.clone();
     let turn = Turn {
         stream: launch.stream,

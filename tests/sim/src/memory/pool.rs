@@ -205,11 +205,11 @@ impl State {
     fn reuse(&mut self, pool: usize, bytes: u64, stream: usize) -> Answer {
         let device = self.pools.get(pool)?.device;
         let (start, free) = (self.next_start(stream), self.free_bytes(device));
-        let actor = self.streams[&stream].last_tick().actor;
+        let actor = self.streams[&stream].last.actor.clone();
         let pool = self.pools.get(pool)?;
         let [by_events, _, by_waiting] = pool.reuse.map(|allowed| allowed != 0);
         let follows = |pending: &Pending| {
-            pending.tick.actor == actor || (by_events && start.clock.knows(pending.tick))
+            pending.tick.actor == actor || (by_events && start.clock.knows(&pending.tick))
         };
         let followed = pool.pending.iter().filter(|pending| follows(pending));
         let followed: u64 = followed.map(|pending| pending.bytes).sum();
@@ -231,7 +231,7 @@ impl State {
 
     /// Notes that memory of a pool was freed by the last operation of a stream.
     pub(super) fn freed_in_order(&mut self, address: u64, stream: usize) {
-        let (tick, over) = (self.streams[&stream].last_tick(), self.pending(stream));
+        let (tick, over) = (self.streams[&stream].last.clone(), self.pending(stream));
         let Some(allocation) = self.memory.get(&address) else { return };
         let bytes = allocation.len() as u64;
         let pool = allocation.pool.and_then(|pool| self.pools.table.get_mut(&pool));

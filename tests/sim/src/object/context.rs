@@ -8,7 +8,7 @@ use green_ctx_sys::{
 };
 
 use crate::Profile;
-use crate::clock::{Moment, cost};
+use crate::clock::{Graveyard, Moment, cost};
 use crate::crash;
 use crate::driver::Driver;
 use crate::handle;
@@ -59,8 +59,10 @@ pub(crate) struct Context {
     pub(crate) per_thread: Vec<(u32, usize)>,
     /// When everything submitted so far is done.
     pub(crate) busy: Moment,
-    /// The part of it that the primary context's waits cover.
-    pub(crate) covered: Moment,
+    /// The part of it that the primary context's waits cover, if that is not all.
+    pub(crate) covered: Option<Moment>,
+    /// The streams that are gone. `busy` knows their operations.
+    pub(crate) graveyard: Graveyard,
     /// When the work of all blocking streams is done.
     pub(crate) blocking: Moment,
 }
@@ -110,7 +112,8 @@ impl Context {
             legacy: 0,
             per_thread: Vec::new(),
             busy: Moment::default(),
-            covered: Moment::default(),
+            covered: None,
+            graveyard: Graveyard::default(),
             blocking: Moment::default(),
         }
     }
@@ -123,13 +126,21 @@ impl Context {
 
     /// Notes what was submitted to one of its streams, or what the whole context waits for.
     pub(crate) fn submitted(&mut self, flags: u32, stream: usize, done: &Moment) {
-        self.covered.join(done);
-        self.graph_submitted(flags, stream, done);
+        self.busy.join(done);
+        if let Some(covered) = &mut self.covered {
+            covered.join(done);
+            self.covered.take_if(|covered| *covered == self.busy);
+        }
+        self.awaited(flags, stream, done);
     }
 
     /// Notes a graph that was launched on one of its streams. The primary context's waits do not cover
-    /// the graph until other work follows it on the stream (recorded on an H200, driver 580.159.04).
+    /// a graph of a green context until other work follows it on the stream (recorded on an H100, driver
+    /// 580.159.04).
     pub(crate) fn graph_submitted(&mut self, flags: u32, stream: usize, done: &Moment) {
+        if self.green {
+            self.covered.get_or_insert_with(|| self.busy.clone());
+        }
         self.busy.join(done);
         self.awaited(flags, stream, done);
     }
@@ -204,6 +215,7 @@ impl State {
         if let Some(context) = self.contexts.get_mut(&primary) {
             context.alive = false;
             context.busy = Moment::default();
+            context.graveyard = Graveyard::default();
         }
         // Streams and events stay known, so that later calls on them answer that their context is
         // destroyed, but they are gone from the account.
@@ -241,19 +253,19 @@ impl State {
         greens.retain(|other| *other != green);
         let primary = *primary;
         self.remove_default_streams(green);
-        let Some(busy) = self.contexts.get(&green).map(|context| context.busy.clone()) else {
-            return;
-        };
+        let Some(Context { busy, graveyard, .. }) = self.contexts.get(&green) else { return };
+        let (busy, buried) = (busy.clone(), graveyard.last().clone());
         if let Some(primary) = self.contexts.get_mut(&primary) {
             primary.busy.join(&busy);
+            primary.graveyard.bury(&buried, &mut primary.busy.clock);
         }
     }
 
     fn remove_default_streams(&mut self, handle: usize) {
         let Some(context) = self.contexts.get_mut(&handle) else { return };
-        self.streams.remove(&context.legacy);
-        for (_, stream) in context.per_thread.drain(..) {
-            self.streams.remove(&stream);
+        let (legacy, per_thread) = (context.legacy, std::mem::take(&mut context.per_thread));
+        for stream in per_thread.into_iter().map(|(_, stream)| stream).chain([legacy]) {
+            self.remove_stream(stream);
         }
     }
 
@@ -264,7 +276,10 @@ impl State {
         let mut busy = context.busy.clone();
         if !context.green {
             let greens = &self.devices[context.device].greens;
-            greens.iter().for_each(|green| busy.join(&self.contexts[green].covered));
+            for green in greens {
+                let Context { busy: all, covered, .. } = &self.contexts[green];
+                busy.join(covered.as_ref().unwrap_or(all));
+            }
         }
         busy
     }

@@ -43,8 +43,8 @@ pub(crate) struct Stream {
     pub(crate) context: usize,
     pub(crate) context_id: u64,
     pub(crate) id: u64,
-    /// The number of the last operation in it.
-    pub(crate) tick: u64,
+    /// The last operation in it.
+    pub(crate) last: Tick,
     /// The last operations of the branches that graphs in it had beside the first.
     pub(crate) branches: Vec<Tick>,
     pub(crate) flags: u32,
@@ -68,7 +68,7 @@ impl Stream {
             context,
             context_id,
             id: 0,
-            tick: 0,
+            last: Tick::default(),
             branches: Vec::new(),
             flags,
             priority: 0,
@@ -78,17 +78,6 @@ impl Stream {
             tail: Moment::default(),
             capture: None,
         }
-    }
-
-    /// The last operation in it.
-    pub(crate) fn last_tick(&self) -> Tick {
-        Tick { actor: self.id as u32, number: self.tick }
-    }
-
-    /// Counts one more operation in it.
-    pub(crate) fn next_tick(&mut self) -> Tick {
-        self.tick += 1;
-        self.last_tick()
     }
 
     /// Makes what comes into this stream, whose handle this is, wait for a moment. Whoever waits
@@ -115,6 +104,26 @@ impl State {
         let handle = handle::next();
         self.streams.insert(handle, stream);
         handle
+    }
+
+    /// Removes a stream. Its context stands for its operations from now on.
+    pub(crate) fn remove_stream(&mut self, handle: usize) -> Option<Stream> {
+        let stream = self.streams.remove(&handle)?;
+        let Stream { context, context_id, last, branches, .. } = &stream;
+        if let Some(context) = self.contexts.get_mut(context)
+            && context.alive
+            && context.id == *context_id
+        {
+            let Context { graveyard, busy, covered, .. } = context;
+            for last in [last].into_iter().chain(branches) {
+                graveyard.bury(last, &mut busy.clock);
+            }
+            // How a graph is covered whose stream is gone was not recorded.
+            if let Some(covered) = covered {
+                covered.clock.join(&busy.clock);
+            }
+        }
+        Some(stream)
     }
 
     /// A stream that the program asked for, in a context that was looked up already.
@@ -200,8 +209,9 @@ impl State {
     /// Admits an operation to a stream that was looked up already.
     pub(crate) fn admit(&mut self, handle: usize) -> Admitted {
         let mut start = self.next_start(handle);
-        let tick = self.streams.get_mut(&handle).map(Stream::next_tick).unwrap_or_default();
-        start.clock.note(tick);
+        let next = |stream: &mut Stream| stream.last.advance();
+        let tick = self.streams.get_mut(&handle).map(next).unwrap_or_default();
+        start.clock.note(&tick);
         Admitted { stream: handle, start, tick }
     }
 
@@ -298,7 +308,7 @@ pub(crate) fn destroy(driver: &Driver, stream: Ptr<CUstream_st>) -> Answer {
     if state.streams.get(&handle).is_none_or(|stream| stream.default) {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
-    let capture = state.streams.remove(&handle).and_then(|stream| stream.capture);
+    let capture = state.remove_stream(handle).and_then(|stream| stream.capture);
     if let Some(capture) = capture {
         state.leave_capture(capture, handle);
     }

@@ -51,13 +51,32 @@ impl Fault {
     }
 }
 
-/// The faults that have not struck yet.
+/// What a test asked to happen at later calls.
 #[derive(Default)]
-pub(crate) struct Faults(Vec<Fault>);
+pub(crate) struct Faults(Vec<Pending>);
+
+struct Pending {
+    function: String,
+    after: u64,
+    due: Due,
+}
+
+enum Due {
+    Fail(CUresult),
+    Run(Interruption),
+}
+
+/// A function of the test that runs before a call.
+pub(crate) type Interruption = Box<dyn FnOnce() + Send>;
 
 impl Faults {
     pub(crate) fn add(&mut self, fault: Fault) {
-        self.0.push(fault);
+        let Fault { function, after, status } = fault;
+        self.0.push(Pending { function, after, due: Due::Fail(status) });
+    }
+
+    pub(crate) fn interrupt(&mut self, function: String, nth: u64, run: Interruption) {
+        self.0.push(Pending { function, after: nth.max(1), due: Due::Run(run) });
     }
 
     pub(crate) fn clear(&mut self) {
@@ -68,20 +87,21 @@ impl Faults {
         self.0.is_empty()
     }
 
-    /// Counts a call of `function` and says whether it is to fail. Where several faults are due at
-    /// once, the first that was asked for strikes and the others have had their call too.
-    pub(crate) fn strike(&mut self, function: &str) -> Option<CUresult> {
-        let mut status = None;
-        self.0.retain_mut(|fault| {
-            if fault.function != function {
-                return true;
+    /// Counts a call of `function`. Returns the functions to run before it, and whether it is to fail. If
+    /// several faults are due at the same call, the first one added strikes and the others are used up.
+    pub(crate) fn strike(&mut self, function: &str) -> (Vec<Interruption>, Option<CUresult>) {
+        let (mut run, mut status) = (Vec::new(), None);
+        let is_due = |pending: &mut Pending| {
+            let counts = pending.function == function;
+            pending.after -= u64::from(counts);
+            counts && pending.after == 0
+        };
+        for pending in self.0.extract_if(.., is_due) {
+            match pending.due {
+                Due::Fail(answer) => status = status.or(Some(answer)),
+                Due::Run(interruption) => run.push(interruption),
             }
-            fault.after -= 1;
-            if fault.after == 0 {
-                status = status.or(Some(fault.status));
-            }
-            fault.after > 0
-        });
-        status
+        }
+        (run, status)
     }
 }

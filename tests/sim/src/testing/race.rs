@@ -137,7 +137,7 @@ impl Operation {
     }
 
     fn known_to(&self, clock: &VectorClock) -> bool {
-        clock.knows(self.tick)
+        clock.knows(&self.tick)
     }
 
     fn access(&self, write: bool) -> Access {
@@ -330,7 +330,7 @@ impl State {
             context: self.contexts[&turn.context].id,
             start_ns: *time,
             end_ns,
-            tick: turn.tick,
+            tick: turn.tick.clone(),
             clock: clock.clone(),
         })
     }
@@ -377,8 +377,8 @@ impl State {
             context: self.contexts[&context].id,
             start_ns: self.now,
             end_ns: self.now,
-            // No stream has this number: the host's own doing is nobody's to wait for.
-            tick: Tick { actor: 0, number: u64::MAX },
+            // No clock knows it, since nothing waits for what the host itself does.
+            tick: Tick::default().advance(),
             clock: self.thread().clock.clone(),
         };
         self.touch(&Arc::new(operation), range, true);
@@ -389,12 +389,12 @@ impl State {
 mod tests {
     use super::*;
 
-    fn operation(actor: u32, number: u64) -> Arc<Operation> {
-        let (tick, mut clock) = (Tick { actor, number }, VectorClock::default());
-        clock.note(tick);
+    fn operation(stream: u64) -> Arc<Operation> {
+        let (tick, mut clock) = (Tick::default().advance(), VectorClock::default());
+        clock.note(&tick);
         Arc::new(Operation {
             what: Accessor::Fill,
-            stream: Some(actor.into()),
+            stream: Some(stream),
             context: 1,
             start_ns: 0,
             end_ns: 0,
@@ -407,14 +407,14 @@ mod tests {
         history.pieces(range, |_, touched| touched.writes = vec![Arc::clone(operation)]);
     }
 
-    fn pieces(history: &History) -> Vec<(u64, u64, u32)> {
-        let actor = |piece: &Piece| piece.touched.writes[0].tick.actor;
-        history.0.iter().map(|(&start, piece)| (start, piece.end, actor(piece))).collect()
+    fn pieces(history: &History) -> Vec<(u64, u64, u64)> {
+        let stream = |piece: &Piece| piece.touched.writes[0].stream.unwrap_or(0);
+        history.0.iter().map(|(&start, piece)| (start, piece.end, stream(piece))).collect()
     }
 
     #[test]
     fn pieces_are_cut_and_made_one_again() {
-        let [a, b] = [1, 2].map(|actor| operation(actor, 1));
+        let [a, b] = [1, 2].map(operation);
         let mut history = History::default();
         write(&mut history, 10..20, &a);
         write(&mut history, 30..40, &a);
@@ -430,7 +430,7 @@ mod tests {
 
     #[test]
     fn an_allocation_in_too_many_pieces_is_forgotten() {
-        let (a, mut history) = (operation(1, 1), History::default());
+        let (a, mut history) = (operation(1), History::default());
         for piece in 0..=PIECES as u64 {
             write(&mut history, 2 * piece..2 * piece + 1, &a);
             assert!(history.0.len() <= PIECES);

@@ -43,7 +43,7 @@ impl Launch {
     /// for a stream and one that launches later, only the first is known to have waited.
     #[must_use]
     pub fn happens_before(&self, other: &Launch) -> bool {
-        self.tick != other.tick && other.clock.knows(self.tick)
+        self.tick != other.tick && other.clock.knows(&self.tick)
     }
 
     /// Whether both ran at the same time, in virtual time.

@@ -377,3 +377,86 @@ fn copies_that_name_no_stream_wait() {
     let launches = machine.sim.launches();
     assert!(launches[0].happens_before(&launches[1]));
 }
+
+/// How many actors the clock of the last launch has entries for.
+fn entries(machine: &Machine) -> usize {
+    let launches = machine.sim.launches();
+    let text = format!("{:?}", launches.last().expect("a launch"));
+    text.split("clock").nth(1).map_or(0, |clock| clock.matches(", ").count())
+}
+
+/// Clocks do not grow with streams and contexts that are gone, whatever waits for them.
+#[test]
+fn what_is_gone_takes_no_room_in_clocks() {
+    let Pair { machine, greens, streams, kernel } = Pair::new();
+    let units = machine.units();
+    let event = machine.event();
+    for round in 0..300 {
+        let green = machine.green(&[units.groups[2]]);
+        for context in [greens[0], greens[1], green] {
+            let stream = machine.green_stream(context);
+            ok(machine.launch(kernel, 8, stream, &[]));
+            match round % 5 {
+                // Nothing waits.
+                0 => {}
+                // The host waits, a stream, and a stream for the whole context.
+                1 => ok(machine.sync(stream)),
+                2 => {
+                    ok(call!(machine, cuEventRecord(event, stream)));
+                    ok(call!(machine, cuStreamWaitEvent(streams[0], event, 0)));
+                }
+                3 => {
+                    ok(call!(machine, cuCtxRecordEvent(machine.context(context), event)));
+                    ok(call!(machine, cuStreamWaitEvent(streams[1], event, 0)));
+                }
+                _ => ok(call!(machine, cuCtxSynchronize())),
+            }
+            ok(call!(machine, cuStreamDestroy(stream)));
+        }
+        ok(machine.destroy(green));
+        for stream in streams {
+            ok(machine.launch(kernel, 8, stream, &[]));
+            assert!(entries(&machine) < 40, "round {round}: {}", entries(&machine));
+        }
+    }
+}
+
+/// What holds for living streams holds for those that are gone: only what waits comes after them.
+#[test]
+fn work_of_destroyed_streams_is_ordered_as_before() {
+    let Pair { machine, greens, streams, kernel } = Pair::new();
+    let event = machine.event();
+    let launch = |stream| {
+        ok(machine.launch(kernel, 8, stream, &[]));
+        machine.sim.launches().pop().expect("a launch")
+    };
+    let mut gone = Vec::new();
+    for index in 0..6 {
+        let stream = machine.green_stream(greens[0]);
+        gone.push(launch(stream));
+        // A stream waits for every second one.
+        if index % 2 == 0 {
+            ok(call!(machine, cuEventRecord(event, stream)));
+            ok(call!(machine, cuStreamWaitEvent(streams[1], event, 0)));
+        }
+        ok(call!(machine, cuStreamDestroy(stream)));
+    }
+    let before = |later: &green_ctx_sim::Launch| {
+        gone.iter().map(|gone| gone.happens_before(later)).collect::<Vec<_>>()
+    };
+    assert_eq!(before(&launch(streams[0])), [false; 6]);
+    assert_eq!(before(&launch(streams[1])), [true, false, true, false, true, false]);
+    for (index, one) in gone.iter().enumerate() {
+        assert_eq!(before(one), [false; 6], "{index}");
+    }
+    ok(call!(machine, cuCtxRecordEvent(machine.context(greens[0]), event)));
+    ok(call!(machine, cuStreamWaitEvent(streams[1], event, 0)));
+    // One that ends after the record.
+    let stream = machine.green_stream(greens[0]);
+    let late = launch(stream);
+    ok(call!(machine, cuStreamDestroy(stream)));
+    let last = launch(streams[1]);
+    assert_eq!(before(&last), [true; 6]);
+    assert!(!late.happens_before(&last));
+    assert_eq!(before(&launch(streams[0])), [false; 6]);
+}

@@ -436,3 +436,30 @@ fn a_closure_s_own_submissions_come_after_it() {
     shared.run(GET, 0);
     assert_eq!(shared.races(), []);
 }
+
+#[test]
+fn accesses_of_destroyed_streams_still_race() {
+    let shared = Shared::new();
+    let machine = &shared.machine;
+    let run = |kernel: usize| {
+        let stream = machine.green_stream(shared.greens[0]);
+        ok(machine.launch(shared.kernels[kernel], 1, stream, &[shared.memory, LEN]));
+        ok(call!(machine, cuStreamDestroy(stream)));
+    };
+    run(PUT);
+    run(GET);
+    assert_eq!(shared.races().len(), 1, "two streams of one context");
+    machine.sim.clear_races();
+    shared.run(PUT, 1);
+    assert_eq!(shared.races().len(), 2, "a stream that waits for neither");
+    machine.sim.clear_races();
+    // The context's record comes before one that is dropped later.
+    let event = machine.event();
+    ok(call!(machine, cuCtxRecordEvent(machine.context(shared.greens[0]), event)));
+    ok(call!(machine, cuStreamWaitEvent(shared.streams[2], event, 0)));
+    shared.wait(1, 2);
+    shared.run(PUT, 2);
+    assert_eq!(shared.races(), []);
+    run(GET);
+    assert_eq!(shared.races().len(), 1);
+}
