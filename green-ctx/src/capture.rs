@@ -49,8 +49,7 @@ impl<'a> RelaxedCapture<'a> {
     ///
     /// [`Error::Forked`](crate::Error::Forked), [`Error::Driver`](crate::Error::Driver).
     pub fn enter(driver: &'a Driver) -> Result<RelaxedCapture<'a>> {
-        driver.check_process()?;
-        RelaxedCapture::of(driver.api(), driver.reporter())
+        RelaxedCapture::of(driver.functions()?, driver.reporter())
     }
 
     /// The same for a driver that is ending, of which there is no handle any more.
@@ -64,9 +63,10 @@ impl Driver {
     /// Does something with this thread's mode relaxed. Where the mode cannot be put back, that is the
     /// error: the clean-up hook is not called, so that locks may be held.
     pub(crate) fn while_relaxed<R>(&self, act: impl FnOnce() -> Result<R>) -> Result<R> {
-        let former = exchange(self.api(), CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)?;
+        let former =
+            exchange(self.functions()?, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)?;
         let done = act();
-        exchange(self.api(), former)?;
+        exchange(self.functions()?, former)?;
         done
     }
 

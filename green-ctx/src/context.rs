@@ -154,7 +154,9 @@ impl Context {
         // Captures of other contexts go on, whether or not this brings the context up, or the release
         // takes it down (measured on an H200, driver 580.159.04).
         // SAFETY: the pointer is to a live handle, the device comes from the driver.
-        unsafe { call!(device.api(), cuDevicePrimaryCtxRetain(&raw mut raw, device.as_raw())) }?;
+        unsafe {
+            call!(device.functions()?, cuDevicePrimaryCtxRetain(&raw mut raw, device.as_raw()))
+        }?;
         let raw = Raw::new(raw).ok_or_else(|| Error::null("cuDevicePrimaryCtxRetain"))?;
         let fresh = Arc::new(Inner { raw, kind: Kind::Primary, device: device.clone() });
         // Another thread may have been first, with the same handle. Dropping ours releases what it
@@ -209,7 +211,6 @@ impl Context {
     /// [`Error::Driver`].
     #[doc(alias = "cuCtxGetCurrent")]
     pub fn current(driver: &Driver) -> Result<Option<Context>> {
-        driver.check_process()?;
         Ok(driver.find_context(current::get(driver)?))
     }
 
@@ -235,10 +236,9 @@ impl Context {
     /// [`Error::Driver`].
     #[doc(alias = "cuCtxGetId")]
     pub fn id(&self) -> Result<u64> {
-        self.device().driver().check_process()?;
         let mut id = 0;
         // SAFETY: the context is alive, the pointer is to a live integer.
-        unsafe { call!(self.device().api(), cuCtxGetId(self.raw(), &raw mut id)) }?;
+        unsafe { call!(self.device().functions()?, cuCtxGetId(self.raw(), &raw mut id)) }?;
         Ok(id)
     }
 
@@ -317,8 +317,7 @@ impl Context {
     #[doc(alias("cuCtxRecordEvent", "cuGreenCtxRecordEvent"))]
     pub fn record(&self, event: &Event) -> Result<()> {
         event.check_driver(self.device().driver())?;
-        self.device().driver().check_process()?;
-        let api = self.device().api();
+        let api = self.device().functions()?;
         let recorded = self.with_green(|green| {
             // SAFETY: both handles are alive.
             unsafe { call!(api, cuGreenCtxRecordEvent(green.as_ptr(), event.raw())) }
@@ -337,8 +336,7 @@ impl Context {
     #[doc(alias("cuCtxWaitEvent", "cuGreenCtxWaitEvent"))]
     pub fn wait(&self, event: &Event) -> Result<()> {
         event.check_driver(self.device().driver())?;
-        self.device().driver().check_process()?;
-        let api = self.device().api();
+        let api = self.device().functions()?;
         let waits = self.with_green(|green| {
             // SAFETY: both handles are alive.
             unsafe { call!(api, cuGreenCtxWaitEvent(green.as_ptr(), event.raw())) }
@@ -372,7 +370,7 @@ impl Context {
 
     /// What the context was provisioned with, in the driver's form.
     pub(crate) fn dev_resource(&self, kind: CUdevResourceType) -> Result<CUdevResource> {
-        let api = self.device().api();
+        let api = self.device().functions()?;
         if let Some(found) = self.with_green(|green| dev_resource::of_green(api, green, kind)) {
             return found;
         }
@@ -416,14 +414,14 @@ impl Inner {
         let _relaxed = RelaxedCapture::enter(driver)?;
         let _scope = Scope::enter(driver, self.raw.as_ptr())?;
         // SAFETY: takes no arguments; the context is current.
-        unsafe { call!(driver.api(), cuCtxSynchronize()) }
+        unsafe { call!(driver.functions()?, cuCtxSynchronize()) }
             .inspect_err(|error| self.device.note(error))
     }
 
     /// Releases the reference that `retain_primary` took.
     fn release(&self) -> Result<()> {
         // SAFETY: the reference is this object's, and it is released once.
-        unsafe { call!(self.device.api(), cuDevicePrimaryCtxRelease(self.device.as_raw())) }
+        unsafe { call!(self.device.functions()?, cuDevicePrimaryCtxRelease(self.device.as_raw())) }
     }
 
     /// Leaves the driver's context to whoever asks for its SMs next.

@@ -90,7 +90,6 @@ pub(crate) struct Scope<'a> {
 
 impl<'a> Scope<'a> {
     pub(crate) fn enter(driver: &'a Driver, raw: CUcontext) -> Result<Scope<'a>> {
-        driver.check_process()?;
         push(driver, raw)?;
         Ok(Scope { driver, raw, _thread: PhantomData })
     }
@@ -106,7 +105,7 @@ impl Drop for Scope<'_> {
 pub(crate) fn get(driver: &Driver) -> Result<CUcontext> {
     let mut raw = ptr::null_mut();
     // SAFETY: the pointer is to a live handle.
-    unsafe { call!(driver.api(), cuCtxGetCurrent(&raw mut raw)) }?;
+    unsafe { call!(driver.functions()?, cuCtxGetCurrent(&raw mut raw)) }?;
     Ok(raw)
 }
 
@@ -116,26 +115,26 @@ pub(crate) fn replace(driver: &Driver, raw: CUcontext, by: CUcontext) -> Result<
         return Ok(());
     }
     // SAFETY: the callers hold both contexts.
-    unsafe { call!(driver.api(), cuCtxSetCurrent(by)) }
+    unsafe { call!(driver.functions()?, cuCtxSetCurrent(by)) }
 }
 
 fn push(driver: &Driver, raw: CUcontext) -> Result<()> {
     // SAFETY: the callers hold the context, so it is not destroyed; pushing a destroyed one would
     // end the process (recorded on an H200).
-    unsafe { call!(driver.api(), cuCtxPushCurrent(raw)) }
+    unsafe { call!(driver.functions()?, cuCtxPushCurrent(raw)) }
 }
 
 /// Pops `raw`, and nothing else: another context goes back to where it was.
 fn pop(driver: &Driver, raw: CUcontext) -> Result<()> {
     let mut popped = ptr::null_mut();
     // SAFETY: the pointer is to a live handle.
-    let first = unsafe { call!(driver.api(), cuCtxPopCurrent(&raw mut popped)) };
+    let first = unsafe { call!(driver.functions()?, cuCtxPopCurrent(&raw mut popped)) };
     if let Err(error) = first {
         // The call may also report what earlier work did wrong (cuda.h): where it has not popped, it
         // is made again, and the error is returned all the same.
         if get(driver)? == raw {
             // SAFETY: as above.
-            unsafe { call!(driver.api(), cuCtxPopCurrent(&raw mut popped)) }?;
+            unsafe { call!(driver.functions()?, cuCtxPopCurrent(&raw mut popped)) }?;
         }
         return Err(error);
     }
@@ -143,6 +142,6 @@ fn pop(driver: &Driver, raw: CUcontext) -> Result<()> {
         return Ok(());
     }
     // SAFETY: it was on the thread's stack a moment ago, put there by its owner.
-    unsafe { call!(driver.api(), cuCtxPushCurrent(popped)) }?;
+    unsafe { call!(driver.functions()?, cuCtxPushCurrent(popped)) }?;
     Err(Error::GuardOrder)
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use green_ctx_sys::{
     Api, CUdevResourceType, CUdevSmResource, CUdevice, CUdevice_attribute, CUuuid,
 };
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::context::{self, Context};
 use crate::current;
@@ -54,6 +54,9 @@ pub struct Device {
 /// more. Cutting again takes about 5 µs.
 pub(crate) const MOST_CUTS: usize = 32;
 
+/// The ledger of a device.
+pub(crate) type DeviceLedger = Ledger<Arc<Fence>, RawGreen>;
+
 /// What the process keeps of a device, once.
 pub(crate) struct DeviceState {
     raw: CUdevice,
@@ -63,7 +66,7 @@ pub(crate) struct DeviceState {
     primary_shares: ShareSlots,
     /// Whether the device's contexts are lost, as far as somebody has seen it.
     failed: AtomicBool,
-    pub(crate) ledger: Mutex<Ledger<Arc<Fence>, RawGreen>>,
+    ledger: Mutex<DeviceLedger>,
     pub(crate) quarantine: Quarantine,
     pub(crate) kept: KeptStreams,
     /// What the device was cut into, and asked for last, at the end. The pieces stay good, even when the primary context was
@@ -91,6 +94,11 @@ impl DeviceState {
             units: Mutex::new(Vec::new()),
             sms: OnceLock::new(),
         })
+    }
+
+    /// The ledger of a driver that is ending. The driver has checked that the process was not forked.
+    pub(crate) fn ending_ledger(&self) -> MutexGuard<'_, DeviceLedger> {
+        self.ledger.lock()
     }
 }
 
@@ -127,10 +135,11 @@ impl Device {
     /// [`Error::Driver`].
     #[doc(alias = "cuDeviceGetName")]
     pub fn name(&self) -> Result<String> {
-        self.driver.check_process()?;
         let mut name: [c_char; 256] = [0; 256];
         // SAFETY: the driver writes at most the given length, the terminator included.
-        unsafe { call!(self.api(), cuDeviceGetName(name.as_mut_ptr(), 256, self.as_raw())) }?;
+        unsafe {
+            call!(self.functions()?, cuDeviceGetName(name.as_mut_ptr(), 256, self.as_raw()))
+        }?;
         // SAFETY: the buffer was zeroed and the driver terminates what it writes.
         let name = unsafe { CStr::from_ptr(name.as_ptr()) };
         Ok(name.to_string_lossy().into_owned())
@@ -143,10 +152,9 @@ impl Device {
     /// [`Error::Driver`].
     #[doc(alias = "cuDeviceGetUuid")]
     pub fn uuid(&self) -> Result<Uuid> {
-        self.driver.check_process()?;
         let mut uuid = CUuuid { bytes: [0; 16] };
         // SAFETY: the pointer is to a live structure of 16 bytes.
-        unsafe { call!(self.api(), cuDeviceGetUuid(&raw mut uuid, self.as_raw())) }?;
+        unsafe { call!(self.functions()?, cuDeviceGetUuid(&raw mut uuid, self.as_raw())) }?;
         Ok(Uuid(uuid.bytes.map(|byte| byte.to_ne_bytes()[0])))
     }
 
@@ -179,11 +187,10 @@ impl Device {
     /// [`Error::Driver`], for an attribute that the driver does not know too.
     #[doc(alias = "cuDeviceGetAttribute")]
     pub fn attribute(&self, attribute: CUdevice_attribute) -> Result<i32> {
-        self.driver.check_process()?;
         let mut value = 0;
         // SAFETY: the pointer is to a live integer; the driver checks the attribute.
         unsafe {
-            call!(self.api(), cuDeviceGetAttribute(&raw mut value, attribute, self.as_raw()))
+            call!(self.functions()?, cuDeviceGetAttribute(&raw mut value, attribute, self.as_raw()))
         }?;
         Ok(value)
     }
@@ -195,10 +202,9 @@ impl Device {
     /// [`Error::Driver`].
     #[doc(alias = "cuDeviceTotalMem")]
     pub fn total_memory(&self) -> Result<usize> {
-        self.driver.check_process()?;
         let mut bytes = 0;
         // SAFETY: the pointer is to a live integer.
-        unsafe { call!(self.api(), cuDeviceTotalMem(&raw mut bytes, self.as_raw())) }?;
+        unsafe { call!(self.functions()?, cuDeviceTotalMem(&raw mut bytes, self.as_raw())) }?;
         Ok(bytes)
     }
 
@@ -214,7 +220,7 @@ impl Device {
         let _scope = current::Scope::enter(&self.driver, primary.as_raw())?;
         let (mut free, mut total) = (0, 0);
         // SAFETY: both pointers are to live integers.
-        unsafe { call!(self.api(), cuMemGetInfo(&raw mut free, &raw mut total)) }?;
+        unsafe { call!(self.functions()?, cuMemGetInfo(&raw mut free, &raw mut total)) }?;
         Ok(free)
     }
 
@@ -232,7 +238,9 @@ impl Device {
         let _scope = current::Scope::enter(&self.driver, primary.as_raw())?;
         let (mut last, mut first) = (0, 0);
         // SAFETY: both pointers are to live integers; a context is current.
-        unsafe { call!(self.api(), cuCtxGetStreamPriorityRange(&raw mut last, &raw mut first)) }?;
+        unsafe {
+            call!(self.functions()?, cuCtxGetStreamPriorityRange(&raw mut last, &raw mut first))
+        }?;
         Ok(first..=last)
     }
 
@@ -272,10 +280,10 @@ impl Device {
         true
     }
 
-    /// How many green contexts were made, used again, and wait to be.
+    /// How many green contexts were made, used again, and wait to be; all 0 in a forked process.
     #[must_use]
     pub fn context_counts(&self) -> ContextCounts {
-        self.state().ledger.lock().recycler.counts()
+        self.ledger().map(|ledger| ledger.recycler.counts()).unwrap_or_default()
     }
 
     /// Sets how many idle contexts the device keeps, 64 unless set; those above the limit are
@@ -283,10 +291,9 @@ impl Device {
     /// driver 580.159.04). Contexts of streams that are [kept](crate::Stream::keep_alive) stay, and are not
     /// counted.
     pub fn set_idle_limit(&self, limit: usize) {
-        if self.driver.is_forked() {
-            return;
-        }
-        let surplus = self.state().ledger.lock().recycler.set_limit(limit);
+        let Ok(mut ledger) = self.ledger() else { return };
+        let surplus = ledger.recycler.set_limit(limit);
+        drop(ledger);
         green::destroy(&self.driver, surplus);
     }
 
@@ -300,7 +307,9 @@ impl Device {
             return 0;
         }
         self.retry_quarantine();
-        let idle = self.state().ledger.lock().recycler.drain();
+        let Ok(mut ledger) = self.ledger() else { return 0 };
+        let idle = ledger.recycler.drain();
+        drop(ledger);
         let count = idle.len();
         green::destroy(&self.driver, idle);
         self.settle_fences();
@@ -315,12 +324,12 @@ impl Device {
 
     /// Lets go of fences in the ledger whose work is done.
     pub(crate) fn settle_fences(&self) {
-        let mut fences = self.state().ledger.lock().fences();
+        let Ok(mut fences) = self.ledger().map(|ledger| ledger.fences()) else { return };
         // Asked without the lock, as whoever takes the SMs meanwhile gets the fences too.
         let mut running = Fences::gather(&fences);
         running.settle(&self.driver);
         fences.retain(|fence| !running.as_slice().contains(fence));
-        let done = self.state().ledger.lock().take_fences(&fences);
+        let done = self.ledger().map(|mut ledger| ledger.take_fences(&fences));
         drop(done);
     }
 
@@ -342,7 +351,7 @@ impl Device {
             return Ok(known);
         }
         let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
-        let resource = dev_resource::of_device(self.api(), self.as_raw(), kind)?;
+        let resource = dev_resource::of_device(self.functions()?, self.as_raw(), kind)?;
         Ok(sms.get_or_init(|| *dev_resource::sm_part(&resource)))
     }
 
@@ -395,9 +404,17 @@ impl Device {
         self.state().failed.load(Ordering::Relaxed)
     }
 
+    /// The driver's functions, in the process that loaded it.
     #[inline]
-    pub(crate) fn api(&self) -> &Api {
-        self.driver.api()
+    pub(crate) fn functions(&self) -> Result<&Api> {
+        self.driver.functions()
+    }
+
+    /// The device's ledger, in the process that loaded the driver. In a forked one a thread that is gone may
+    /// hold its lock for ever.
+    pub(crate) fn ledger(&self) -> Result<MutexGuard<'_, DeviceLedger>> {
+        self.driver.check_process()?;
+        Ok(self.state().ledger.lock())
     }
 
     pub(crate) fn state(&self) -> &DeviceState {

@@ -220,7 +220,7 @@ impl Driver {
     /// The living [`Context`] behind a raw handle, if it is one of this crate's.
     #[must_use]
     pub fn find_context(&self, raw: CUcontext) -> Option<Context> {
-        self.inner.contexts.find(raw.addr()).map(Context::from_inner)
+        self.registered(&self.inner.contexts, raw.addr()).map(Context::from_inner)
     }
 
     /// The living [`Stream`] behind a raw handle, if it is one of this crate's. The default-stream
@@ -228,13 +228,20 @@ impl Driver {
     #[inline]
     #[must_use]
     pub fn find_stream(&self, raw: CUstream) -> Option<Stream> {
-        self.inner.streams.find(raw.addr()).map(Stream::from_inner)
+        self.registered(&self.inner.streams, raw.addr()).map(Stream::from_inner)
     }
 
     /// The living [`Event`] behind a raw handle, if it is one of this crate's.
     #[must_use]
     pub fn find_event(&self, raw: CUevent) -> Option<Event> {
-        self.inner.events.find(raw.addr()).map(Event::from_inner)
+        self.registered(&self.inner.events, raw.addr()).map(Event::from_inner)
+    }
+
+    /// Finds an object by its address. A forked process finds none: a thread that is gone may hold the
+    /// registry's lock.
+    #[inline]
+    fn registered<T>(&self, registry: &Registry<T>, address: usize) -> Option<Arc<T>> {
+        if self.is_forked() { None } else { registry.find(address) }
     }
 
     /// Sets what happens when a clean-up fails: a handle is dropped and the driver refuses to
@@ -339,7 +346,16 @@ impl Driver {
         if self.is_forked() { Err(Error::Forked) } else { Ok(()) }
     }
 
-    /// The driver's functions, for what this crate does not wrap.
+    /// The driver's functions. Each call that this crate makes passes this check first, so a forked
+    /// process makes none.
+    #[inline]
+    pub(crate) fn functions(&self) -> Result<&Api> {
+        self.check_process()?;
+        Ok(&self.inner.api)
+    }
+
+    /// The driver's functions, for what this crate does not wrap. In a forked process
+    /// ([`is_forked`](Driver::is_forked)) they must not be called.
     #[inline]
     #[must_use]
     pub fn api(&self) -> &Api {
@@ -430,11 +446,11 @@ impl Drop for Inner {
         // A program may capture without this crate.
         let relaxed = RelaxedCapture::of(&self.api, &self.reporter);
         for device in &self.devices {
-            let idle = device.ledger.lock().recycler.drain();
+            let idle = device.ending_ledger().recycler.drain();
             for idle in idle {
                 self.reporter.report(green::destroy_raw(&self.api, idle.raw.green));
             }
-            let fences = device.ledger.lock().fences();
+            let fences = device.ending_ledger().fences();
             // One fence may be in both, and each ends once.
             let fences = Fences::from(fences).with(device.quarantine.end(&self.api));
             fences.end(&self.api, |result| self.reporter.report(result));

@@ -96,7 +96,7 @@ impl Event {
             let is_current = current::get(driver)? == primary;
             let _scope = if is_current { None } else { Some(Scope::enter(driver, primary)?) };
             // SAFETY: the pointer is to a live handle.
-            unsafe { call!(driver.api(), cuEventCreate(&raw mut raw, options.flags())) }?;
+            unsafe { call!(driver.functions()?, cuEventCreate(&raw mut raw, options.flags())) }?;
         }
         let raw = Raw::new(raw).ok_or_else(|| Error::null("cuEventCreate"))?;
         let known = AtomicBool::new(false);
@@ -145,10 +145,11 @@ impl Event {
     /// [`Error::Driver`], errors of the work included.
     #[doc(alias = "cuEventQuery")]
     pub fn is_complete(&self) -> Result<bool> {
-        self.driver().check_process()?;
         // SAFETY: the event is alive.
-        check_done("cuEventQuery", unsafe { self.driver().api().cuEventQuery()?(self.raw()) })
-            .inspect_err(|error| self.context().device().note(error))
+        check_done("cuEventQuery", unsafe {
+            self.driver().functions()?.cuEventQuery()?(self.raw())
+        })
+        .inspect_err(|error| self.context().device().note(error))
     }
 
     /// Waits until the work recorded last is done.
@@ -158,9 +159,8 @@ impl Event {
     /// [`Error::Driver`], errors of the work included.
     #[doc(alias = "cuEventSynchronize")]
     pub fn synchronize(&self) -> Result<()> {
-        self.driver().check_process()?;
         // SAFETY: the event is alive.
-        unsafe { call!(self.driver().api(), cuEventSynchronize(self.raw())) }
+        unsafe { call!(self.driver().functions()?, cuEventSynchronize(self.raw())) }
             .inspect_err(|error| self.context().device().note(error))
     }
 
@@ -173,12 +173,11 @@ impl Event {
     #[doc(alias = "cuEventElapsedTime")]
     pub fn elapsed_since(&self, start: &Event) -> Result<Duration> {
         start.check_driver(self.driver())?;
-        self.driver().check_process()?;
         let mut milliseconds = 0.0f32;
         // SAFETY: both events are alive, the pointer is to a live number.
         unsafe {
             call!(
-                self.driver().api(),
+                self.driver().functions()?,
                 cuEventElapsedTime(&raw mut milliseconds, start.raw(), self.raw())
             )
         }?;
@@ -210,7 +209,7 @@ impl Inner {
 
     fn destroy(&self) -> Result<()> {
         // SAFETY: nobody else has the handle, and this is its only end.
-        unsafe { call!(self.driver().api(), cuEventDestroy(self.raw.as_ptr())) }
+        unsafe { call!(self.driver().functions()?, cuEventDestroy(self.raw.as_ptr())) }
     }
 }
 

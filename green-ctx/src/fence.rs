@@ -50,7 +50,10 @@ impl Fence {
             let _relaxed = RelaxedCapture::enter(device.driver())?;
             // SAFETY: the pointer is to a live handle, the device comes from the driver.
             unsafe {
-                call!(device.api(), cuDevicePrimaryCtxRetain(&raw mut primary, device.as_raw()))
+                call!(
+                    device.functions()?,
+                    cuDevicePrimaryCtxRetain(&raw mut primary, device.as_raw())
+                )
             }?;
         }
         let (driver, device) = (device.driver().downgrade(), device.as_raw());
@@ -87,7 +90,7 @@ impl Fence {
     /// Whether nothing needs to wait for the fence any more. One that cannot answer is kept, which
     /// is right whatever it is, unless the device has failed: then no work goes on.
     fn is_over(&self, driver: &Driver) -> bool {
-        let answer = self.is_done(driver.api());
+        let answer = driver.functions().and_then(|api| self.is_done(api));
         let over = match &answer {
             Ok(done) => *done,
             Err(error) => error.is_sticky(),
@@ -125,8 +128,8 @@ impl Drop for Fence {
         // A driver that is ending has ended its fences itself.
         let Some(driver) = self.driver.upgrade() else { return };
         if !driver.is_forked() {
-            driver.report(self.destroy(driver.api()));
-            driver.clean_up(|| self.release(driver.api()));
+            driver.report(driver.functions().and_then(|api| self.destroy(api)));
+            driver.clean_up(|| self.release(driver.functions()?));
         }
     }
 }

@@ -188,7 +188,7 @@ impl Graph {
     pub fn node_count(&self) -> Result<usize> {
         self.device().driver().check_process()?;
         let _alone = self.alone();
-        node::count(self.device().api(), self.as_raw())
+        node::count(self.device().functions()?, self.as_raw())
     }
 
     /// A copy of the graph, whose nodes are about to go to other contexts.
@@ -199,7 +199,9 @@ impl Graph {
             let _relaxed = RelaxedCapture::enter(self.device().driver())?;
             // SAFETY: the graph is alive and used by nobody else meanwhile; the pointer is to a live
             // handle.
-            unsafe { call!(self.device().api(), cuGraphClone(&raw mut raw, self.as_raw())) }?;
+            unsafe {
+                call!(self.device().functions()?, cuGraphClone(&raw mut raw, self.as_raw()))
+            }?;
         }
         let raw = Raw::new(raw).ok_or_else(|| Error::null("cuGraphClone"))?;
         let mut inner = Inner::new(raw, needs, self.inner.primary.clone());
@@ -234,7 +236,7 @@ impl Inner {
 
     /// A graph that was not captured through this crate.
     fn unknown(device: &Device, raw: Raw<CUgraph_st>) -> Result<Inner> {
-        let nodes = node::walk(device.api(), raw.as_ptr())?;
+        let nodes = node::walk(device.functions()?, raw.as_ptr())?;
         let mut needs = Needs::default();
         needs.add_nodes(device.driver(), &nodes)?;
         Ok(Inner::new(raw, needs, device.primary_context()?))
@@ -246,7 +248,7 @@ impl Inner {
 
     fn destroy(&self) -> Result<()> {
         // SAFETY: nobody else has the handle, and this is its only end.
-        unsafe { call!(self.driver().api(), cuGraphDestroy(self.raw.as_ptr())) }
+        unsafe { call!(self.driver().functions()?, cuGraphDestroy(self.raw.as_ptr())) }
     }
 }
 

@@ -41,13 +41,13 @@ pub(crate) fn record(device: &Device, green: Raw<CUgreenCtx_st>) -> Result<Optio
 /// which are destroyed already (recorded on an H200, driver 580.159.04).
 pub(crate) fn record_in(device: &Device, green: Raw<CUgreenCtx_st>, event: CUevent) -> Result<()> {
     // SAFETY: both handles are alive, and no other thread has the context.
-    unsafe { call!(device.api(), cuGreenCtxRecordEvent(green.as_ptr(), event)) }
+    unsafe { call!(device.functions()?, cuGreenCtxRecordEvent(green.as_ptr(), event)) }
 }
 
 /// Makes a context that nobody uses any more wait for a fence.
 pub(crate) fn wait_for(device: &Device, green: Raw<CUgreenCtx_st>, fence: &Fence) -> Result<()> {
     // SAFETY: both handles are alive, and no other thread has the context.
-    unsafe { call!(device.api(), cuGreenCtxWaitEvent(green.as_ptr(), fence.raw())) }
+    unsafe { call!(device.functions()?, cuGreenCtxWaitEvent(green.as_ptr(), fence.raw())) }
 }
 
 /// Leaves a context that nobody uses any more to whoever asks for its SMs next.
@@ -63,21 +63,23 @@ pub(crate) fn leave(
     }
     let kept = device.state().kept.keeps(raw.green);
     let idle = Idle { placement: placement.clone(), workqueue, sm_count, kept, raw };
-    let surplus = device.state().ledger.lock().recycler.put(idle);
+    let Ok(mut ledger) = device.ledger() else { return };
+    let surplus = ledger.recycler.put(idle);
+    drop(ledger);
     destroy(device.driver(), surplus);
 }
 
 /// Destroys contexts that nobody uses.
 pub(crate) fn destroy(driver: &Driver, contexts: Vec<Idle<RawGreen>>) {
     for idle in contexts {
-        driver.clean_up(|| destroy_raw(driver.api(), idle.raw.green));
+        driver.clean_up(|| destroy_raw(driver.functions()?, idle.raw.green));
     }
 }
 
 /// Destroys a context that nobody is to use again, unless it is kept for foreign code.
 pub(crate) fn end(device: &Device, green: Raw<CUgreenCtx_st>) {
     if !device.state().kept.keeps(green) {
-        device.driver().clean_up(|| destroy_raw(device.api(), green));
+        device.driver().clean_up(|| destroy_raw(device.functions()?, green));
     }
 }
 

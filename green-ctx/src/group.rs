@@ -143,7 +143,10 @@ impl SmGroup {
     /// Who may use some of these units of the group beside it.
     pub(crate) fn sharers_of(&self, units: &[usize]) -> Vec<Holder> {
         match &self.hold {
-            Hold::Ledger(group) => self.device.state().ledger.lock().sharers(Some((units, *group))),
+            Hold::Ledger(group) => {
+                let Ok(ledger) = self.device.ledger() else { return Vec::new() };
+                ledger.sharers(Some((units, *group)))
+            }
             Hold::Parent(parent, number) => {
                 let mut sharers = number.map_or_else(Vec::new, |number| {
                     parent.account.lock().sharers(Some((units, number)))
@@ -229,7 +232,9 @@ impl SmGroup {
         let state = self.device.state();
         match &self.hold {
             Hold::Ledger(group) => {
-                let (ended, members) = state.ledger.lock().quarantine(*group, &members);
+                let Ok(mut ledger) = self.device.ledger() else { return };
+                let (ended, members) = ledger.quarantine(*group, &members);
+                drop(ledger);
                 drop(ended);
                 state.quarantine.add(Case { contexts, members, fences });
             }
@@ -254,7 +259,8 @@ impl SmGroup {
         let mut members = mem::take(&mut other.placement.members);
         let ended = match (&self.hold, &other.hold) {
             (Hold::Ledger(into), Hold::Ledger(from)) => {
-                self.device.state().ledger.lock().join(*into, *from, &members)
+                let Ok(mut ledger) = self.device.ledger() else { return };
+                ledger.join(*into, *from, &members)
             }
             (Hold::Parent(parent, Some(into)), Hold::Parent(_, Some(from))) => {
                 parent.account.lock().join(*into, *from, &members)
@@ -277,7 +283,9 @@ impl SmGroup {
             |index: &usize| chosen.iter().any(|group| group.placement.members.contains(index));
         let holds = match &self.hold {
             Hold::Ledger(own) => {
-                let mut ledger = self.device.state().ledger.lock();
+                let Ok(mut ledger) = self.device.ledger() else {
+                    unreachable!("the caller has chosen these units of this ledger")
+                };
                 let (groups, ended): (Vec<_>, Vec<_>) =
                     chosen.iter().map(|group| ledger.hand_over(*own, group)).unzip();
                 drop(ledger);
@@ -305,7 +313,9 @@ impl Drop for SmGroup {
         match &self.hold {
             Hold::Ledger(group) => {
                 let (members, fences) = (&self.placement.members, self.fences.as_slice());
-                let ended = self.device.state().ledger.lock().give_back(*group, members, fences);
+                let Ok(mut ledger) = self.device.ledger() else { return };
+                let ended = ledger.give_back(*group, members, fences);
+                drop(ledger);
                 drop(ended);
                 if !self.pool.is_empty() && !fences.is_empty() {
                     // It may be long until a floor takes the SMs.

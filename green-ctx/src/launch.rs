@@ -198,7 +198,7 @@ impl Stream {
         if kernel.library().driver() != self.driver() {
             return Err(Error::DeviceMismatch { what: "the kernel and the stream" });
         }
-        self.driver().check_process()?;
+        let functions = self.driver().functions()?;
         if self.driver().checks().are_armed() {
             watch::check(self, &Launched::Kernel(kernel.name()))?;
         }
@@ -217,7 +217,7 @@ impl Stream {
             // contract.
             unsafe {
                 call!(
-                    self.driver().api(),
+                    functions,
                     cuLaunchKernel(
                         kernel.as_function(),
                         grid.0,
@@ -261,7 +261,7 @@ impl Stream {
         // says; of the parameters see above.
         unsafe {
             call!(
-                self.driver().api(),
+                self.driver().functions()?,
                 cuLaunchKernelEx(
                     &raw const config,
                     kernel.as_function(),

@@ -107,7 +107,7 @@ impl Library {
         // SAFETY: the image is whole by this function's contract; no options are given.
         unsafe {
             call!(
-                driver.api(),
+                driver.functions()?,
                 cuLibraryLoadData(
                     &raw mut raw,
                     image,
@@ -132,7 +132,7 @@ impl Library {
     /// [`Error::Unsupported`] before CUDA 12.4, where parameters cannot be looked at.
     #[doc(alias = "cuLibraryGetKernel")]
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
-        let api = self.inner.driver.api();
+        let api = self.inner.driver.functions()?;
         let text = CString::new(name)
             .map_err(|_| Error::InvalidRequest("the kernel's name contains a NUL".to_owned()))?;
         let mut raw = ptr::null_mut();
@@ -150,7 +150,7 @@ impl Library {
     /// The size of each of a kernel's parameters in bytes.
     fn parameters(&self, kernel: Raw<CUkern_st>) -> Result<Vec<usize>> {
         let Inner { driver, context, .. } = &*self.inner;
-        let function = driver.api().cuKernelGetParamInfo()?;
+        let function = driver.functions()?.cuKernelGetParamInfo()?;
         // Fails without a current context (seen on an H200, driver 580.159.04).
         let _scope = Scope::enter(driver, context.as_raw())?;
         let mut sizes = Vec::new();
@@ -205,7 +205,7 @@ fn begins_as_ptx(text: &str) -> bool {
 impl Inner {
     fn unload(&self) -> Result<()> {
         // SAFETY: nobody else has the handle, and this is its only end.
-        unsafe { call!(self.driver.api(), cuLibraryUnload(self.raw.as_ptr())) }
+        unsafe { call!(self.driver.functions()?, cuLibraryUnload(self.raw.as_ptr())) }
     }
 }
 

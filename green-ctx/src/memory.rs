@@ -79,7 +79,7 @@ impl<T: Element> DeviceBuffer<T> {
     pub fn zeroed(device: &Device, len: usize) -> Result<DeviceBuffer<T>> {
         let buffer = DeviceBuffer::<T>::allocate(device, len)?;
         buffer.write(|stream| {
-            let (api, bytes) = (buffer.driver().api(), buffer.byte_len());
+            let (api, bytes) = (buffer.driver().functions()?, buffer.byte_len());
             // SAFETY: the allocation has this many bytes, the stream is alive.
             unsafe { call!(api, cuMemsetD8Async(buffer.raw, 0, bytes, stream.raw())) }
         })?;
@@ -96,7 +96,7 @@ impl<T: Element> DeviceBuffer<T> {
         let buffer = DeviceBuffer::<T>::allocate(device, values.len())?;
         let source = values.as_ptr().cast();
         buffer.write(|stream| {
-            let (api, bytes) = (buffer.driver().api(), buffer.byte_len());
+            let (api, bytes) = (buffer.driver().functions()?, buffer.byte_len());
             // SAFETY: both sides have this many bytes and live past the wait in `write`, the stream is
             // alive.
             unsafe { call!(api, cuMemcpyHtoDAsync(buffer.raw, source, bytes, stream.raw())) }
@@ -112,7 +112,7 @@ impl<T: Element> DeviceBuffer<T> {
             let _relaxed = RelaxedCapture::enter(device.driver())?;
             let _scope = Scope::enter(device.driver(), context.as_raw())?;
             // SAFETY: the pointer is to a live address.
-            unsafe { call!(device.api(), cuMemAlloc(&raw mut raw, bytes)) }?;
+            unsafe { call!(device.functions()?, cuMemAlloc(&raw mut raw, bytes)) }?;
         }
         Ok(DeviceBuffer::new(raw, len, context, None))
     }
@@ -150,7 +150,7 @@ impl<T: Element> DeviceBuffer<T> {
         // SAFETY: both sides have this many bytes, and both live past the wait below.
         let copied = unsafe {
             call!(
-                self.driver().api(),
+                self.driver().functions()?,
                 cuMemcpyDtoHAsync(target, self.raw, self.byte_len(), stream.raw())
             )
         };
@@ -173,7 +173,7 @@ impl<T: Element> DeviceBuffer<T> {
         let mut homes = homes.filter(|home| *home != stream);
         homes.clone().try_for_each(refuse_capture)?;
         homes.clone().try_for_each(|home| stream.wait_for(home))?;
-        let (api, bytes) = (self.driver().api(), self.byte_len());
+        let (api, bytes) = (self.driver().functions()?, self.byte_len());
         // SAFETY: both sides have this many bytes, and are freed after all work of the device, or behind the
         // copy in the order of their own streams. The stream is alive.
         let copied =
@@ -254,11 +254,13 @@ impl<T: Element> DeviceBuffer<T> {
             }
             // SAFETY: allocated in the order of this stream, freed once. What was submitted to it before still
             // finds the memory; copies on other streams were made to come before.
-            return unsafe { call!(self.driver().api(), cuMemFreeAsync(self.raw, home.raw())) };
+            return unsafe {
+                call!(self.driver().functions()?, cuMemFreeAsync(self.raw, home.raw()))
+            };
         }
         let _scope = Scope::enter(self.driver(), self.context.as_raw())?;
         // SAFETY: allocated by `allocate`, freed once.
-        unsafe { call!(self.driver().api(), cuMemFree(self.raw)) }
+        unsafe { call!(self.driver().functions()?, cuMemFree(self.raw)) }
     }
 }
 
@@ -296,7 +298,9 @@ impl Stream {
         // The driver counts it as a call that may not be safe while any thread captures, as recorded.
         let _relaxed = RelaxedCapture::enter(self.driver())?;
         // SAFETY: the pointer is to a live address, the stream is alive.
-        unsafe { call!(self.driver().api(), cuMemAllocAsync(&raw mut raw, bytes, self.raw())) }?;
+        unsafe {
+            call!(self.driver().functions()?, cuMemAllocAsync(&raw mut raw, bytes, self.raw()))
+        }?;
         Ok(DeviceBuffer::new(raw, len, self.context().clone(), Some(self.clone())))
     }
 }

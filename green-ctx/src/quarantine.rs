@@ -72,7 +72,9 @@ impl Quarantine {
                 continue;
             }
             let (members, fences) = (&case.members, case.fences.as_slice());
-            device.state().ledger.lock().end_quarantine(members, fences);
+            let Ok(mut ledger) = device.ledger() else { return };
+            ledger.end_quarantine(members, fences);
+            drop(ledger);
             self.count.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -99,7 +101,7 @@ pub(crate) fn record_again(
     context: &Stuck,
 ) -> Result<Option<Arc<Fence>>, Unrecorded> {
     let green = context.raw.green;
-    let is_captured = || device.state().kept.are_capturing(device.api(), green);
+    let is_captured = || device.state().kept.are_capturing(device.functions()?, green);
     let recorded = if device.has_failed() || matches!(is_captured(), Ok(true)) {
         None
     } else {

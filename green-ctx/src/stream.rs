@@ -221,7 +221,7 @@ impl Stream {
         }
         let mut id = 0;
         // SAFETY: the stream is alive, the pointer is to a live integer.
-        unsafe { call!(self.driver().api(), cuStreamGetId(self.raw(), &raw mut id)) }?;
+        unsafe { call!(self.driver().functions()?, cuStreamGetId(self.raw(), &raw mut id)) }?;
         Ok(id)
     }
 
@@ -232,10 +232,11 @@ impl Stream {
     /// [`Error::Driver`].
     #[doc(alias = "cuStreamGetPriority")]
     pub fn priority(&self) -> Result<i32> {
-        self.driver().check_process()?;
         let mut priority = 0;
         // SAFETY: the stream is alive, the pointer is to a live integer.
-        unsafe { call!(self.driver().api(), cuStreamGetPriority(self.raw(), &raw mut priority)) }?;
+        unsafe {
+            call!(self.driver().functions()?, cuStreamGetPriority(self.raw(), &raw mut priority))
+        }?;
         Ok(priority)
     }
 
@@ -272,7 +273,6 @@ impl Stream {
     #[doc(alias = "cuEventRecord")]
     pub fn record(&self, event: &Event) -> Result<()> {
         event.check_driver(self.driver())?;
-        self.driver().check_process()?;
         self.record_raw(event.raw())
     }
 
@@ -280,7 +280,7 @@ impl Stream {
     #[inline]
     pub(crate) fn record_raw(&self, event: CUevent) -> Result<()> {
         // SAFETY: both handles are alive.
-        unsafe { call!(self.driver().api(), cuEventRecord(event, self.raw())) }
+        unsafe { call!(self.driver().functions()?, cuEventRecord(event, self.raw())) }
     }
 
     /// Makes the work submitted from now on wait for an event.
@@ -292,7 +292,6 @@ impl Stream {
     #[doc(alias = "cuStreamWaitEvent")]
     pub fn wait(&self, event: &Event) -> Result<()> {
         event.check_driver(self.driver())?;
-        self.driver().check_process()?;
         self.wait_raw(event.raw())
     }
 
@@ -300,7 +299,7 @@ impl Stream {
     #[inline]
     pub(crate) fn wait_raw(&self, event: CUevent) -> Result<()> {
         // SAFETY: both handles are alive; 0 is the only flag outside of capture.
-        unsafe { call!(self.driver().api(), cuStreamWaitEvent(self.raw(), event, 0)) }
+        unsafe { call!(self.driver().functions()?, cuStreamWaitEvent(self.raw(), event, 0)) }
     }
 
     /// Makes the work submitted to this stream from now on wait for the work submitted to another so
@@ -350,10 +349,11 @@ impl Stream {
     /// [`Error::Driver`], errors of the work included.
     #[doc(alias = "cuStreamQuery")]
     pub fn is_idle(&self) -> Result<bool> {
-        self.driver().check_process()?;
         // SAFETY: the stream is alive.
-        check_done("cuStreamQuery", unsafe { self.driver().api().cuStreamQuery()?(self.raw()) })
-            .inspect_err(|error| self.context().device().note(error))
+        check_done("cuStreamQuery", unsafe {
+            self.driver().functions()?.cuStreamQuery()?(self.raw())
+        })
+        .inspect_err(|error| self.context().device().note(error))
     }
 
     /// Waits until all submitted work is done.
@@ -363,9 +363,8 @@ impl Stream {
     /// [`Error::Driver`], errors of the work included.
     #[doc(alias = "cuStreamSynchronize")]
     pub fn synchronize(&self) -> Result<()> {
-        self.driver().check_process()?;
         // SAFETY: the stream is alive.
-        unsafe { call!(self.driver().api(), cuStreamSynchronize(self.raw())) }
+        unsafe { call!(self.driver().functions()?, cuStreamSynchronize(self.raw())) }
             .inspect_err(|error| self.context().device().note(error))
     }
 
@@ -385,7 +384,7 @@ pub(crate) fn create_raw(context: &Context, priority: i32) -> Result<Raw<CUstrea
     }
     let mut raw = ptr::null_mut();
     let created = context.with_green(|green| {
-        let (api, green) = (driver.api(), green.as_ptr());
+        let (api, green) = (driver.functions()?, green.as_ptr());
         // SAFETY: the green context is alive, the pointer is to a live handle.
         unsafe { call!(api, cuGreenCtxStreamCreate(&raw mut raw, green, FLAGS, priority)) }
     });
@@ -404,7 +403,9 @@ fn create_while_current(context: &Context, priority: i32) -> Result<Raw<CUstream
     let mut raw = ptr::null_mut();
     let _scope = Scope::enter(driver, context.raw())?;
     // SAFETY: the pointer is to a live handle.
-    unsafe { call!(driver.api(), cuStreamCreateWithPriority(&raw mut raw, FLAGS, priority)) }?;
+    unsafe {
+        call!(driver.functions()?, cuStreamCreateWithPriority(&raw mut raw, FLAGS, priority))
+    }?;
     Raw::new(raw).ok_or_else(|| Error::null("cuStreamCreateWithPriority"))
 }
 
@@ -434,7 +435,7 @@ fn leave(
 fn destroy(raw: Raw<CUstream_st>, context: &Context) {
     let driver = context.device().driver();
     // SAFETY: the callers are the handle's only end, and nobody else has it.
-    let destroy = || unsafe { call!(driver.api(), cuStreamDestroy(raw.as_ptr())) };
+    let destroy = || unsafe { call!(driver.functions()?, cuStreamDestroy(raw.as_ptr())) };
     driver.report(context.destroy_stream(destroy));
 }
 

@@ -5,16 +5,19 @@ mod common;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
 
 use common::{Outcome, group, partition, simulated};
 use green_ctx::{
     DeviceBuffer, Driver, Error, LaunchConfig, Library, PlanRequest, PlanSet, StreamOptions,
     context::{CloseReason, Context},
     event::EventOptions,
-    graph::{CaptureMode, RelaxedCapture},
+    graph::{CaptureMode, GraphCache, RelaxedCapture, RetargetError},
     memory::PinnedBuffer,
     plan::{PlanError, SwitchOptions},
+    resource::ContextCounts,
+    stream::DefaultStream,
     watch::Watch,
 };
 
@@ -25,7 +28,13 @@ const PTX: &str = "
 .visible .entry nothing() { ret; }
 ";
 
-/// What the child does, by the number of the step that went wrong; 0 where none did.
+/// How often the process forks. Threads of the parent take the ledger's lock all the time, so a child that
+/// takes it too hangs sooner or later.
+const CHILDREN: usize = 40;
+/// After so many seconds a child that hangs is ended.
+const PATIENCE: u32 = 20;
+
+/// Each child exits with the number of the first step that went wrong, or with 0.
 #[test]
 fn a_forked_child_gets_an_error() -> Outcome {
     let (sim, device) = simulated("h200")?;
@@ -56,94 +65,144 @@ fn a_forked_child_gets_an_error() -> Outcome {
     let exec = graph.instantiate()?;
     let mut pinned = PinnedBuffer::<u32>::zeroed(&device, 1)?;
     let watch = Watch::new(&context);
+    let cache = GraphCache::new();
+    cache.get(&graph, &context)?;
+    // The groups whose methods take them.
+    let [to_split, to_join, joined] =
+        sms.split([8, 8, 8])?.groups.try_into().map_err(|_| "three groups")?;
+    let of_set = joined;
+    let [joined, to_dry_run] = sms.split([8, 8])?.groups.try_into().map_err(|_| "two groups")?;
+    let moved = |error: RetargetError| match error {
+        RetargetError::Error(error) => error,
+        other => Error::InvalidRequest(other.to_string()),
+    };
     // A driver of which only an idle context is left, to be destroyed with it.
     let (other, alone) = simulated("h200")?;
     drop(partition(&alone, 24)?);
 
-    // SAFETY: the child is one thread, as this test is the only one of its process that does
-    // anything, and it ends without the handlers of the parent.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        let forked = |error: &Error| matches!(error, Error::Forked);
-        let resource = device.resources().sm();
-        // Looks for the driver's functions before it finds the driver that has them.
-        let again = Driver::simulated(&sim).err();
-        let counts = || (sim.live(), sim.calls(), other.live(), other.calls());
-        let before = counts();
-        let checks = [
-            device.driver().device(0).err(),
-            device.create_context(spare).map_err(Error::from).err(),
-            context.create_stream(StreamOptions::default()).err(),
-            device.create_event(EventOptions::default()).err(),
-            sms.dry_run([8]).err(),
-            resource.and_then(|sms| sms.split([8])).err(),
-            Library::from_ptx(&device, PTX).err(),
-            DeviceBuffer::from_slice(&device, &[1_u32]).err(),
-            device.primary_context().err(),
-            again,
-            event.is_complete().err(),
-            set.switch(&night, SwitchOptions::default()).map_err(refused).err(),
-            set.retire("night").map_err(refused).err(),
-            // What makes no handle.
-            buffer.read(&stream).err(),
-            buffer.copy_to(&mut pinned, &stream).err(),
-            pinned.as_slice().err(),
-            step().err(),
-            // SAFETY: the kernel reaches no memory.
-            unsafe { stream.launch_graph(&exec) }.err(),
-            stream.launch_host(|| {}).err(),
-            exec.upload(&stream).err(),
-            stream.is_idle().err(),
-            stream.synchronize().err(),
-            stream.record(&event).err(),
-            stream.wait(&event).err(),
-            stream.is_capturing().err(),
-            stream.id().err(),
-            stream.priority().err(),
-            stream.keep_alive().err(),
-            event.synchronize().err(),
-            event.elapsed_since(&event).err(),
-            context.id().err(),
-            context.sm_count().err(),
-            context.synchronize().err(),
-            context.record(&event).err(),
-            context.wait(&event).err(),
-            context.make_current().map(drop).err(),
-            Context::current(device.driver()).err(),
-            device.name().err(),
-            device.uuid().err(),
-            device.sm_count().err(),
-            device.total_memory().err(),
-            device.free_memory().err(),
-            device.stream_priorities().err(),
-            library.kernel("nothing").err(),
-            kernel.fit(&context, LaunchConfig::new(1, 32)).err(),
-            graph.node_count().err(),
-            graph.audit().err(),
-            graph.instantiate().err(),
-            watch.stream("stream", &stream).err(),
-            watch.graph("graph", &graph).err(),
-            sms.unit_counts(Default::default()).err(),
-            RelaxedCapture::enter(device.driver()).map(drop).err(),
-        ];
-        let _none = (device.release_idle(), device.set_idle_limit(0));
-        let wrong = checks.iter().position(|error| !error.as_ref().is_some_and(forked));
-        drop((watch, pinned, exec, graph, kernel, stream, event, library, buffer, alone, hook));
-        let closed = context.close().err().map(|error| (error.reason, error.context));
-        let reported = matches!(closed, Some((CloseReason::Driver(Error::Forked), _)));
-        drop((closed, device));
-        // What the parent registered is not called either.
-        let quiet = reported && called.load(Ordering::Relaxed) == 1 && counts() == before;
-        let code = wrong.map_or(if quiet { 0 } else { 100 }, |step| step as i32 + 1);
-        // SAFETY: ends the child at once.
-        unsafe { libc::_exit(code) };
+    let calls = called.load(Ordering::Relaxed);
+    let stop = Arc::new(AtomicBool::new(false));
+    let busy = [(); 3].map(|()| {
+        let (sms, stop) = (sms.clone(), Arc::clone(&stop));
+        thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                // Neither calls the driver.
+                let _answers = (sms.free(), sms.dry_run([8]));
+            }
+        })
+    });
+    for _ in 0..CHILDREN {
+        // SAFETY: the child makes no use of threads that are gone, which is what is tested, and it ends without
+        // the handlers of the parent.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: takes a number; the signal ends the child.
+            unsafe { libc::alarm(PATIENCE) };
+            let forked = |error: &Error| matches!(error, Error::Forked);
+            let resource = device.resources().sm();
+            // Looks for the driver's functions before it finds the driver that has them.
+            let again = Driver::simulated(&sim).err();
+            let counts = || (sim.live(), sim.calls(), other.live(), other.calls());
+            let before = counts();
+            let checks = [
+                device.driver().device(0).err(),
+                device.create_context(spare).map_err(Error::from).err(),
+                context.create_stream(StreamOptions::default()).err(),
+                device.create_event(EventOptions::default()).err(),
+                sms.dry_run([8]).err(),
+                resource.and_then(|sms| sms.split([8])).err(),
+                Library::from_ptx(&device, PTX).err(),
+                DeviceBuffer::from_slice(&device, &[1_u32]).err(),
+                device.primary_context().err(),
+                again,
+                event.is_complete().err(),
+                set.switch(&night, SwitchOptions::default()).map_err(refused).err(),
+                set.retire("night").map_err(refused).err(),
+                // What makes no handle.
+                buffer.read(&stream).err(),
+                buffer.copy_to(&mut pinned, &stream).err(),
+                pinned.as_slice().err(),
+                step().err(),
+                // SAFETY: the kernel reaches no memory.
+                unsafe { stream.launch_graph(&exec) }.err(),
+                stream.launch_host(|| {}).err(),
+                exec.upload(&stream).err(),
+                stream.is_idle().err(),
+                stream.synchronize().err(),
+                stream.record(&event).err(),
+                stream.wait(&event).err(),
+                stream.is_capturing().err(),
+                stream.id().err(),
+                stream.priority().err(),
+                stream.keep_alive().err(),
+                event.synchronize().err(),
+                event.elapsed_since(&event).err(),
+                context.id().err(),
+                context.sm_count().err(),
+                context.synchronize().err(),
+                context.record(&event).err(),
+                context.wait(&event).err(),
+                context.make_current().map(drop).err(),
+                Context::current(device.driver()).err(),
+                device.name().err(),
+                device.uuid().err(),
+                device.sm_count().err(),
+                device.total_memory().err(),
+                device.free_memory().err(),
+                device.stream_priorities().err(),
+                library.kernel("nothing").err(),
+                kernel.fit(&context, LaunchConfig::new(1, 32)).err(),
+                graph.node_count().err(),
+                graph.audit().err(),
+                graph.instantiate().err(),
+                watch.stream("stream", &stream).err(),
+                watch.graph("graph", &graph).err(),
+                sms.unit_counts(Default::default()).err(),
+                RelaxedCapture::enter(device.driver()).map(drop).err(),
+                to_dry_run.dry_run([8]).err(),
+                to_split.split([8]).map_err(|error| error.error).err(),
+                to_join.join(joined).map_err(|error| error.error).err(),
+                PlanSet::new(of_set, PlanRequest::new("day", [8]))
+                    .map_err(|error| refused(error.reason))
+                    .err(),
+                cache.get(&graph, &context).map_err(moved).err(),
+                DefaultStream::Legacy.is_idle(device.driver()).err(),
+                DefaultStream::Legacy.synchronize(device.driver()).err(),
+                DefaultStream::Legacy.record(&event).err(),
+                DefaultStream::Legacy.wait(&event).err(),
+                set.prepare(PlanRequest::new("dawn", [8])).map_err(refused).err(),
+                graph.retarget(&context).map_err(moved).err(),
+                device.partition([8]).err(),
+                sms.dry_run_without([8], &[]).err(),
+            ];
+            // What cannot be an error finds nothing, and does not wait.
+            let none = device.driver().find_stream(std::ptr::dangling_mut()).is_none()
+                && sms.free() == 0
+                && device.context_counts() == ContextCounts::default();
+            let _none = (device.release_idle(), device.set_idle_limit(0));
+            let wrong = checks.iter().position(|error| !error.as_ref().is_some_and(forked));
+            drop((watch, pinned, exec, graph, kernel, stream, event, library, buffer, alone, hook));
+            let closed = context.close().err().map(|error| (error.reason, error.context));
+            let reported = matches!(closed, Some((CloseReason::Driver(Error::Forked), _)));
+            drop((closed, device));
+            // What the parent registered is not called either.
+            let quiet =
+                none && reported && called.load(Ordering::Relaxed) == calls && counts() == before;
+            let code = wrong.map_or(if quiet { 0 } else { 100 }, |step| step as i32 + 1);
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(code) };
+        }
+        assert!(child > 0, "the fork failed");
+        let mut status = 0;
+        // SAFETY: the child is ours, the pointer is to a live integer.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert!(libc::WIFEXITED(status), "the child ended with signal {}", libc::WTERMSIG(status));
+        assert_eq!(libc::WEXITSTATUS(status), 0, "step {}", libc::WEXITSTATUS(status));
     }
-    assert!(child > 0, "the fork failed");
-    let mut status = 0;
-    // SAFETY: the child is ours, the pointer is to a live integer.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert!(libc::WIFEXITED(status), "the child ended with signal {}", libc::WTERMSIG(status));
-    assert_eq!(libc::WEXITSTATUS(status), 0, "step {}", libc::WEXITSTATUS(status));
+    stop.store(true, Ordering::Relaxed);
+    for thread in busy {
+        thread.join().map_err(|_| "a busy thread panicked")?;
+    }
 
     // The parent goes on.
     drop((watch, exec, graph));

@@ -104,7 +104,7 @@ impl Fencing {
 impl Green {
     /// Whether a stream that is kept, since foreign code has its handle, is being captured.
     pub(super) fn has_kept_captures(&self, device: &Device) -> Result<bool> {
-        device.state().kept.are_capturing(device.api(), self.raw)
+        device.state().kept.are_capturing(device.functions()?, self.raw)
     }
 
     /// Records all work of the context when no handle is left; `None` where all of it is done.
@@ -146,7 +146,7 @@ impl Context {
         }
         // A wait would become part of the capture, or invalidate it: the host waits instead.
         let _relaxed = RelaxedCapture::enter(driver)?;
-        fences.iter().try_for_each(|fence| fence.synchronize(driver.api()))
+        fences.iter().try_for_each(|fence| fence.synchronize(driver.functions()?))
     }
 
     /// Notes that the context's handle is given out, and makes its default stream wait as the others
@@ -178,7 +178,7 @@ impl Context {
         fences.iter().try_for_each(|fence| {
             // SAFETY: the token is looked up in the current context, the event is alive; 0 is the
             // only flag outside of a capture.
-            unsafe { call!(driver.api(), cuStreamWaitEvent(stream, fence.raw(), 0)) }
+            unsafe { call!(driver.functions()?, cuStreamWaitEvent(stream, fence.raw(), 0)) }
         })
     }
 
@@ -193,7 +193,7 @@ impl Context {
     pub(crate) fn has_captures(&self) -> Result<bool> {
         let Kind::Green(green) = &self.inner.kind else { return Ok(false) };
         let Some(shared) = green.fencing.shared.get() else { return Ok(false) };
-        Ok(shared.streams.are_capturing(self.device().api())?
+        Ok(shared.streams.are_capturing(self.device().functions()?)?
             || green.has_kept_captures(self.device())?)
     }
 
@@ -344,7 +344,7 @@ impl Context {
     }
 
     fn record_whole(&self, event: CUevent) -> Result<()> {
-        let api = self.device().api();
+        let api = self.device().functions()?;
         self.with_green(|green| {
             // SAFETY: both handles are alive.
             unsafe { call!(api, cuGreenCtxRecordEvent(green.as_ptr(), event)) }
@@ -353,7 +353,7 @@ impl Context {
     }
 
     fn wait_whole(&self, event: CUevent) -> Result<()> {
-        let api = self.device().api();
+        let api = self.device().functions()?;
         self.with_green(|green| {
             // SAFETY: both handles are alive.
             unsafe { call!(api, cuGreenCtxWaitEvent(green.as_ptr(), event)) }

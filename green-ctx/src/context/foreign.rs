@@ -88,7 +88,7 @@ impl Context {
         let _scope = Scope::enter(driver, raw)?;
         let mut number = 0;
         // SAFETY: the pointer is to a live integer; the context is current.
-        unsafe { call!(driver.api(), cuCtxGetDevice(&raw mut number)) }?;
+        unsafe { call!(driver.functions()?, cuCtxGetDevice(&raw mut number)) }?;
         driver
             .devices()
             .find(|device| device.as_raw() == number)
@@ -136,7 +136,7 @@ unsafe fn green_of(driver: &Driver, raw: Raw<CUctx_st>) -> Result<Option<Raw<CUg
     let mut green = ptr::null_mut();
     // The driver answers for the current context (recorded on an H200, driver 580.159.04).
     // SAFETY: the token is looked up in the current context; the pointer is to a live handle.
-    unsafe { call!(driver.api(), cuStreamGetGreenCtx(token, &raw mut green)) }?;
+    unsafe { call!(driver.functions()?, cuStreamGetGreenCtx(token, &raw mut green)) }?;
     Ok(Raw::new(green))
 }
 
@@ -146,7 +146,7 @@ fn active_primary(device: &Device) -> Result<Option<Context>> {
     // SAFETY: both pointers are to live integers, the device comes from the driver.
     unsafe {
         call!(
-            device.api(),
+            device.functions()?,
             cuDevicePrimaryCtxGetState(device.as_raw(), &raw mut flags, &raw mut active)
         )
     }?;

@@ -49,7 +49,7 @@ impl Guests {
 
     fn arrives(&self, launching: &Stream, arrival: &Event) -> Result<()> {
         launching.record(arrival)?;
-        let (api, event) = (launching.driver().api(), arrival.raw());
+        let (api, event) = (launching.driver().functions()?, arrival.raw());
         // SAFETY: both handles are alive; 0 is the only flag outside of a capture.
         unsafe { call!(api, cuStreamWaitEvent(self.gate(), event, 0)) }
     }
@@ -57,7 +57,7 @@ impl Guests {
     /// Records the graphs that were launched up to now.
     pub(super) fn record(&self) -> Result<()> {
         // SAFETY: both handles are alive.
-        unsafe { call!(self.device.api(), cuEventRecord(self.fence.raw(), self.gate())) }?;
+        unsafe { call!(self.device.functions()?, cuEventRecord(self.fence.raw(), self.gate())) }?;
         self.fence.note_record();
         Ok(())
     }
@@ -71,14 +71,14 @@ impl Guests {
     pub(super) fn synchronize(&self) -> Result<()> {
         self.device.driver().while_relaxed(|| {
             // SAFETY: the stream is alive.
-            unsafe { call!(self.device.api(), cuStreamSynchronize(self.gate())) }
+            unsafe { call!(self.device.functions()?, cuStreamSynchronize(self.gate())) }
         })
     }
 
     fn destroy(&self) -> Result<()> {
         // SAFETY: nobody else has the handle, and this is its only end. Events that were recorded in the
         // stream keep what they stand for.
-        unsafe { call!(self.device.api(), cuStreamDestroy(self.gate())) }
+        unsafe { call!(self.device.functions()?, cuStreamDestroy(self.gate())) }
     }
 
     fn gate(&self) -> CUstream {

@@ -93,7 +93,8 @@ impl Context {
         let (green, kept) = (self.own_green()?, &self.device().state().kept);
         let (stream, priority) = kept.take(green, priority)?;
         // Foreign code may still capture it, or the driver may not say.
-        if !matches!(is_capturing(self.device().api(), stream), Ok(false)) {
+        let functions = self.device().functions().ok()?;
+        if !matches!(is_capturing(functions, stream), Ok(false)) {
             self.put_kept_stream(stream, priority);
             return None;
         }

@@ -97,7 +97,7 @@ impl Pending {
         {
             let _relaxed = RelaxedCapture::enter(driver)?;
             for (fence, records) in &known {
-                if fence.is_done(driver.api())? {
+                if fence.is_done(driver.functions()?)? {
                     done.push((fence, *records));
                 }
             }

@@ -51,7 +51,7 @@ impl RawKernel {
         }
         let driver = context.device().driver();
         driver.check_process()?;
-        let name = match self.name(driver.api())? {
+        let name = match self.name(driver.functions()?)? {
             Some(name) => name,
             None => format!("{:#x}", self.as_function().addr()),
         };

@@ -42,8 +42,8 @@ impl Question<'_> {
         ask(self)
     }
 
-    fn api(&self) -> &Api {
-        self.context.device().api()
+    fn api(&self) -> Result<&Api> {
+        self.context.device().functions()
     }
 
     fn invalid(&self, problem: fmt::Arguments<'_>) -> Error {
@@ -117,11 +117,11 @@ impl Question<'_> {
         match self.kernel {
             // SAFETY: the kernel is alive, the pointer is to a live integer.
             RawKernel::Kernel(kernel) => unsafe {
-                call!(self.api(), cuKernelGetAttribute(&raw mut value, attribute, kernel, device))
+                call!(self.api()?, cuKernelGetAttribute(&raw mut value, attribute, kernel, device))
             },
             // SAFETY: the function is alive, the pointer is to a live integer.
             RawKernel::Function(function) => unsafe {
-                call!(self.api(), cuFuncGetAttribute(&raw mut value, attribute, function))
+                call!(self.api()?, cuFuncGetAttribute(&raw mut value, attribute, function))
             },
         }?;
         Ok(u32::try_from(value).unwrap_or(0))
@@ -135,12 +135,12 @@ impl Question<'_> {
 
     /// How many blocks an SM holds, and how many there are at once on all.
     pub(super) fn room(&self, cluster: Option<Shape>) -> Result<(u32, u32)> {
-        self.occupancy().room(cluster, self.context.sm_count()?)
+        self.occupancy()?.room(cluster, self.context.sm_count()?)
     }
 
-    fn occupancy(&self) -> Occupancy<'_> {
-        let (api, function) = (self.api(), self.kernel.as_function());
-        Occupancy { api, function, stream: self.stream, config: self.config }
+    fn occupancy(&self) -> Result<Occupancy<'_>> {
+        let (api, function) = (self.api()?, self.kernel.as_function());
+        Ok(Occupancy { api, function, stream: self.stream, config: self.config })
     }
 
     /// Everything there is to say, for the cluster that is launched.
@@ -172,13 +172,13 @@ impl Question<'_> {
         for shape in shapes {
             // Of as many clusters as in the recorded questions; the answer does not depend on it.
             let grid = (shape.0.saturating_mul(64), shape.1, shape.2);
-            let count = self.occupancy().active_clusters(grid, shape)?;
+            let count = self.occupancy()?.active_clusters(grid, shape)?;
             if count > 0 {
                 fit.clusters.push(ClusterFit { size: blocks(shape), count });
             }
         }
         let give_one = required.is_none() && self.must_cluster()?;
-        fit.largest_cluster = self.occupancy().largest_cluster(give_one)?;
+        fit.largest_cluster = self.occupancy()?.largest_cluster(give_one)?;
         Ok(fit)
     }
 }

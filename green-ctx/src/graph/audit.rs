@@ -79,8 +79,8 @@ impl Graph {
         driver.check_process()?;
         let _alone = self.alone();
         let mut chosen = Vec::new();
-        for node in node::walk(driver.api(), self.as_raw())? {
-            let context = node.context(driver.api())?;
+        for node in node::walk(driver.functions()?, self.as_raw())? {
+            let context = node.context(driver.functions()?)?;
             if is_chosen(context) {
                 chosen.push((NodeAudit::new(driver, &node)?, context));
             }
@@ -100,7 +100,9 @@ impl NodeAudit {
     /// The node, of which it is not said yet where it runs.
     fn new(driver: &Driver, node: &Node) -> Result<NodeAudit> {
         let kernel = match node.kind {
-            NodeKind::Kernel => node::kernel_name(driver.api(), node.kernel(driver.api())?.func)?,
+            NodeKind::Kernel => {
+                node::kernel_name(driver.functions()?, node.kernel(driver.functions()?)?.func)?
+            }
             _ => None,
         };
         Ok(NodeAudit { node: node.name(), kind: node.kind, kernel, location: None })

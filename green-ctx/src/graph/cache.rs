@@ -70,6 +70,7 @@ impl GraphCache {
     ///
     /// As [`Graph::retarget`] and [`Graph::instantiate`]; nothing is kept then.
     pub fn get(&self, graph: &Graph, context: &Context) -> Result<GraphExec, RetargetError> {
+        graph.device().driver().check_process()?;
         let key = Key { graph: graph.clone(), context: context.clone() };
         if let Some((_, found)) = self.known.lock().executables.get(&key) {
             return Ok(found.clone());

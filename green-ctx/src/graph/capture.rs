@@ -47,7 +47,9 @@ struct Capturing<'a> {
 impl<'a> Capturing<'a> {
     fn begin(stream: &'a Stream, mode: CaptureMode) -> Result<Capturing<'a>> {
         // SAFETY: the stream is alive.
-        unsafe { call!(stream.driver().api(), cuStreamBeginCapture(stream.raw(), mode.as_raw())) }?;
+        unsafe {
+            call!(stream.driver().functions()?, cuStreamBeginCapture(stream.raw(), mode.as_raw()))
+        }?;
         // Ended from here on, whatever fails.
         let mut capturing = Capturing { stream, noted: None };
         capturing.noted = open_captures::note(stream)?;
@@ -94,13 +96,15 @@ fn end(stream: &Stream) -> Result<Raw<CUgraph_st>> {
 fn end_once(stream: &Stream) -> Result<Raw<CUgraph_st>> {
     let mut graph = ptr::null_mut();
     // SAFETY: the stream is alive, the pointer is to a live handle.
-    unsafe { call!(stream.driver().api(), cuStreamEndCapture(stream.raw(), &raw mut graph)) }?;
+    unsafe {
+        call!(stream.driver().functions()?, cuStreamEndCapture(stream.raw(), &raw mut graph))
+    }?;
     Raw::new(graph).ok_or_else(|| Error::null("cuStreamEndCapture"))
 }
 
 fn destroy(driver: &Driver, graph: CUgraph) -> Result<()> {
     // SAFETY: the graph was made by ending a capture, and nobody else has it.
-    unsafe { call!(driver.api(), cuGraphDestroy(graph)) }
+    unsafe { call!(driver.functions()?, cuGraphDestroy(graph)) }
 }
 
 impl Stream {
@@ -132,7 +136,7 @@ impl Stream {
         // Owned from here on, whatever fails.
         let mut inner = Inner::new(raw, needs, primary);
         inner.owned = true;
-        let nodes = node::walk(device.api(), raw.as_ptr())?;
+        let nodes = node::walk(device.functions()?, raw.as_ptr())?;
         inner.needs.add_nodes(device.driver(), &nodes)?;
         // Last, so that whatever ends before is noted.
         if let Some(mut noted) = noted {

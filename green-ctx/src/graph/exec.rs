@@ -64,7 +64,10 @@ impl Graph {
             // SAFETY: the graph is alive and used by nobody else meanwhile; the pointer is to a live
             // handle.
             unsafe {
-                call!(device.api(), cuGraphInstantiateWithFlags(&raw mut raw, self.as_raw(), 0))
+                call!(
+                    device.functions()?,
+                    cuGraphInstantiateWithFlags(&raw mut raw, self.as_raw(), 0)
+                )
             }?;
         }
         let raw = Raw::new(raw).ok_or_else(|| Error::null("cuGraphInstantiateWithFlags"))?;
@@ -105,7 +108,7 @@ impl GraphExec {
         let _alone = self.inner.calls.lock();
         let _relaxed = RelaxedCapture::enter(stream.driver())?;
         // SAFETY: both handles are alive, and the graph is used by nobody else meanwhile.
-        unsafe { call!(stream.driver().api(), cuGraphUpload(self.as_raw(), stream.raw())) }
+        unsafe { call!(stream.driver().functions()?, cuGraphUpload(self.as_raw(), stream.raw())) }
     }
 
     #[inline]
@@ -184,7 +187,7 @@ impl Stream {
         let _alone = graph.inner.calls.lock();
         // SAFETY: both handles are alive, and the graph is used by nobody else meanwhile. The rest is
         // this function's contract.
-        unsafe { call!(self.driver().api(), cuGraphLaunch(graph.as_raw(), self.raw())) }
+        unsafe { call!(self.driver().functions()?, cuGraphLaunch(graph.as_raw(), self.raw())) }
     }
 }
 
@@ -195,7 +198,7 @@ impl Inner {
 
     fn destroy(&self) -> Result<()> {
         // SAFETY: nobody else has the handle, and this is its only end.
-        unsafe { call!(self.driver().api(), cuGraphExecDestroy(self.raw.as_ptr())) }
+        unsafe { call!(self.driver().functions()?, cuGraphExecDestroy(self.raw.as_ptr())) }
     }
 }
 

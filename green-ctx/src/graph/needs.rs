@@ -32,7 +32,7 @@ impl Needs {
     /// Adds the contexts of these nodes.
     pub(super) fn add_nodes(&mut self, driver: &Driver, nodes: &[Node]) -> Result<()> {
         for node in nodes {
-            let Some(raw) = node.context(driver.api())? else { continue };
+            let Some(raw) = node.context(driver.functions()?)? else { continue };
             // Nodes of one context follow each other.
             if self.of_nodes.iter().rev().all(|known| known.address() != raw.address()) {
                 self.of_nodes.push(raw);

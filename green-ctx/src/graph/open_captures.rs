@@ -199,7 +199,7 @@ fn capture_of(driver: &Driver, stream: CUstream) -> Result<Option<u64>> {
     // SAFETY: the callers keep the stream alive; the pointers are to live values or null, which is allowed.
     unsafe {
         call!(
-            driver.api(),
+            driver.functions()?,
             cuStreamGetCaptureInfo(
                 stream,
                 &raw mut status,

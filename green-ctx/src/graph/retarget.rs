@@ -94,18 +94,18 @@ impl Graph {
         device.driver().check_process()?;
         {
             let _alone = self.alone();
-            let nodes = node::walk(device.api(), self.as_raw())?;
+            let nodes = node::walk(device.functions()?, self.as_raw())?;
             nodes.iter().try_for_each(refuse)?;
         }
         let copy = self.copy(self.inner.needs.moved_to(context))?;
         let has_clusters = device.compute_capability()?.major >= 9;
         let sm_count = context.sm_count()?;
-        let mover = Mover { api: device.api(), context, sm_count, has_clusters };
+        let mover = Mover { api: device.functions()?, context, sm_count, has_clusters };
         {
             // The node goes to the context that is current, whatever context is given with it
             // (recorded on an H200, driver 580.159.04).
             let _scope = Scope::enter(device.driver(), context.raw())?;
-            for node in node::walk(device.api(), copy.as_raw())? {
+            for node in node::walk(device.functions()?, copy.as_raw())? {
                 mover.apply(&node)?;
             }
         }

@@ -263,6 +263,9 @@ impl SplitRequest {
                 return Err(Refusal::invalid(format!("group {name} {fault}")));
             }
         }
+        if self.names().any(|name| name.is_empty()) {
+            return Err(Refusal::invalid("a group needs a name, and one of the request has none"));
+        }
         if let Some(name) = self.twice() {
             return Err(Refusal::invalid(format!("two groups are named {name}")));
         }

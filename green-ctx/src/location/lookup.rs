@@ -24,9 +24,9 @@ impl Location {
         let context = known.as_ref().map_or("borrowed", Context::label).to_owned();
         let mut context_id = 0;
         // SAFETY: the context is alive by this function's contract, the pointer is to a live number.
-        unsafe { call!(driver.api(), cuCtxGetId(raw, &raw mut context_id)) }?;
+        unsafe { call!(driver.functions()?, cuCtxGetId(raw, &raw mut context_id)) }?;
         // SAFETY: as above.
-        let sm_count = unsafe { sm_count_of(driver.api(), raw) }?;
+        let sm_count = unsafe { sm_count_of(driver.functions()?, raw) }?;
         Ok(Location { device, context, context_id, sm_count })
     }
 

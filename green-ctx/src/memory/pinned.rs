@@ -82,7 +82,7 @@ impl<T: Element> PinnedBuffer<T> {
         {
             let _relaxed = RelaxedCapture::enter(device.driver())?;
             let _scope = Scope::enter(device.driver(), context.as_raw())?;
-            let (api, flags) = (device.api(), CU_MEMHOSTALLOC_PORTABLE);
+            let (api, flags) = (device.functions()?, CU_MEMHOSTALLOC_PORTABLE);
             // SAFETY: the pointer is to a live address.
             unsafe { call!(api, cuMemHostAlloc(&raw mut raw, bytes, flags)) }?;
         }
@@ -170,7 +170,7 @@ impl<T: Element> PinnedBuffer<T> {
         self.wait()?;
         let _scope = Scope::enter(self.driver(), self.context.as_raw())?;
         // SAFETY: allocated by `zeroed`, freed once, and no copy is under way.
-        unsafe { call!(self.driver().api(), cuMemFreeHost(self.raw.as_ptr().cast())) }
+        unsafe { call!(self.driver().functions()?, cuMemFreeHost(self.raw.as_ptr().cast())) }
     }
 }
 
@@ -188,7 +188,7 @@ impl<T: Element> DeviceBuffer<T> {
     /// whose order the memory was allocated: nothing is copied then. [`Error::Driver`] otherwise, where the copy may happen or not.
     #[doc(alias = "cuMemcpyHtoDAsync")]
     pub fn copy_from(&self, source: &mut PinnedBuffer<T>, stream: &Stream) -> Result<()> {
-        let (api, bytes) = (self.driver().api(), self.byte_len());
+        let (api, bytes) = (self.driver().functions()?, self.byte_len());
         self.copy(source, stream, |target, source| {
             // SAFETY: both sides have this many bytes. The pinned one stays until the copy is done, since
             // its buffer waits for that; the other is freed after all work of the device, or behind the
@@ -207,7 +207,7 @@ impl<T: Element> DeviceBuffer<T> {
     /// As [`copy_from`](Self::copy_from).
     #[doc(alias = "cuMemcpyDtoHAsync")]
     pub fn copy_to(&self, target: &mut PinnedBuffer<T>, stream: &Stream) -> Result<()> {
-        let (api, bytes) = (self.driver().api(), self.byte_len());
+        let (api, bytes) = (self.driver().functions()?, self.byte_len());
         self.copy(target, stream, |source, target| {
             // SAFETY: as in `copy_from`.
             unsafe { call!(api, cuMemcpyDtoHAsync(target, source, bytes, stream.raw())) }

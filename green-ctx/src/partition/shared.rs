@@ -131,7 +131,7 @@ impl SharedContext {
     /// Whether the work that was recorded last is done. Asks with the mode of captures that the thread
     /// has.
     pub(crate) fn is_done(&self) -> Result<bool> {
-        let api = self.context.device().api();
+        let api = self.context.device().functions()?;
         for fence in self.context.work() {
             if !fence.is_done(api)? {
                 return Ok(false);
@@ -142,7 +142,7 @@ impl SharedContext {
 
     /// Waits until the work that was recorded last is done.
     pub(crate) fn synchronize(&self) -> Result<()> {
-        let api = self.context.device().api();
+        let api = self.context.device().functions()?;
         self.context.work().try_for_each(|fence| fence.synchronize(api))
     }
 

@@ -410,6 +410,8 @@ fn build(
     contexts: &Contexts,
     plan: PlanRequest,
 ) -> Result<Arc<Plan>, PlanError> {
+    // Before any lock: in a forked process a thread that is gone may hold it.
+    base.group().device().driver().check_process()?;
     let PlanRequest { name, request } = plan;
     // Plans that want as many SMs have the same ones, and a switch between them leaves those alone.
     let living = contexts.living();

@@ -153,7 +153,7 @@ impl Former {
         Ok(candidates)
     }
 
-    /// Notes a switch that fences nothing: the next one that does makes up for it.
+    /// Notes a switch that fences nothing. The next switch to another plan with fences fences its work too.
     pub(super) fn note(&mut self, from: &Arc<Plan>, to: &Arc<Plan>) {
         // The caller has what is dropped here, so that nothing ends.
         self.unfenced.retain(|plan| !Arc::ptr_eq(plan, to));

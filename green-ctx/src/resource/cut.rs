@@ -34,7 +34,7 @@ pub(super) fn equal(device: &Device, cut: &Cut) -> Result<Units> {
         return Err(Error::InvalidRequest(format!("{cut} are not cut by count")));
     };
     let whole = dev_resource::of_device(
-        device.api(),
+        device.functions()?,
         device.as_raw(),
         CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM,
     )?;
@@ -43,7 +43,7 @@ pub(super) fn equal(device: &Device, cut: &Cut) -> Result<Units> {
         // A split rounds up what it is asked for.
         return Ok(Units::new(vec![whole], UnitCounts::new([all].into(), all)));
     }
-    let api = device.api();
+    let api = device.functions()?;
     // A minimum of 0 asks for units as small as the granularity allows.
     let flags = flags(granularity);
     let mut count = 0;
@@ -164,7 +164,7 @@ fn split_structured(
     // the remainder is one live structure, and there are no flags (cuda.h of 13.1).
     unsafe {
         call!(
-            device.api(),
+            device.functions()?,
             cuDevSmResourceSplit(
                 resources.as_mut_ptr(),
                 count,

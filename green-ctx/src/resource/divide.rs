@@ -43,10 +43,10 @@ impl SmGroup {
     pub fn split(self, request: impl Into<SplitRequest>) -> Result<Split, Box<SplitError>> {
         crate::trace::span!("split", device = self.device().ordinal(), group = self.name());
         let request = request.into();
-        self.device().retry_quarantine();
         if let Err(error) = self.check_request(&request) {
             return Err(Box::new(SplitError { group: self, error }));
         }
+        self.device().retry_quarantine();
         if self.needs_driver(&request) {
             return nested::split(self, &request);
         }
@@ -110,13 +110,14 @@ impl SmGroup {
         if Some(request.granularity) != cut.granularity() {
             return Err(Error::CutInUse { held: cut.to_string(), holders: Vec::new() });
         }
-        let ledger = self.device().state().ledger.lock();
+        let ledger = self.device().ledger()?;
         let level = self.level(quarantined);
         Ok(ledger.choose_within(self.units().counts(), &level, request, preferred)?)
     }
 
     /// Refuses what no group can be split into.
     fn check_request(&self, request: &SplitRequest) -> Result<()> {
+        self.device().driver().check_process()?;
         request.validate()?;
         if request.overlapping {
             let reason = "an overlapping request is for a device; within a group, ask for shares \

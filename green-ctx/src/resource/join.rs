@@ -73,6 +73,7 @@ impl SmGroup {
 
 /// Refuses what the driver would make no context of.
 fn check(one: &SmGroup, other: &SmGroup) -> Result<()> {
+    one.device().driver().check_process()?;
     if one.device() != other.device() {
         return Err(Error::DeviceMismatch { what: "the groups" });
     }

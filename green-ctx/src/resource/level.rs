@@ -102,7 +102,9 @@ impl Resources {
     fn fetch(&self, kind: CUdevResourceType) -> Result<CUdevResource> {
         self.device().driver().check_process()?;
         match &self.of {
-            Level::Device(device) => dev_resource::of_device(device.api(), device.as_raw(), kind),
+            Level::Device(device) => {
+                dev_resource::of_device(device.functions()?, device.as_raw(), kind)
+            }
             Level::Context(context) => context.dev_resource(kind),
             Level::Stream(stream) => of_stream(stream, kind),
         }
@@ -158,7 +160,7 @@ impl Stream {
 
 /// What a stream's work runs on. The header of 13.1 has a call for SMs and none for workqueues.
 fn of_stream(stream: &Stream, kind: CUdevResourceType) -> Result<CUdevResource> {
-    let api = stream.context().device().api();
+    let api = stream.context().device().functions()?;
     if kind != CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM || api.cuStreamGetDevResource().is_err() {
         return stream.context().dev_resource(kind);
     }

@@ -70,7 +70,7 @@ fn pieces(group: &SmGroup, request: &SplitRequest) -> Result<Pieces> {
     let context = obtain(device, group.units(), group.placement(), None, group.sm_count())?;
     let units = device.units(&cut, || {
         let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
-        let resource = dev_resource::of_green(device.api(), context.green, kind)?;
+        let resource = dev_resource::of_green(device.functions()?, context.green, kind)?;
         let (total, alignment) = (sms.sm_count(), sms.alignment());
         let input = Input { resource, within: Some(group.name()), total, alignment };
         cut::structured(device, &input, request, &groups)

@@ -32,7 +32,7 @@ pub(super) fn obtain(
         None
     } else {
         let config = workqueue.map(Workqueue::config);
-        device.state().ledger.lock().recycler.take(placement, config)
+        device.ledger()?.recycler.take(placement, config)
     };
     match idle {
         Some(idle) => {
@@ -57,22 +57,27 @@ fn create(
     // SAFETY: the descriptor was generated for this device just now. The flag is the one that every
     // driver before 13.3 requires.
     unsafe {
-        call!(device.api(), cuGreenCtxCreate(&raw mut raw, descriptor, device.as_raw(), flags))
+        call!(
+            device.functions()?,
+            cuGreenCtxCreate(&raw mut raw, descriptor, device.as_raw(), flags)
+        )
     }?;
     let green = Raw::new(raw).ok_or_else(|| Error::null("cuGreenCtxCreate"))?;
-    device.state().ledger.lock().recycler.count_created();
-    finish(device, sm_count, green)
-        .inspect_err(|_| device.driver().report(green::destroy_raw(device.api(), green)))
+    device.ledger()?.recycler.count_created();
+    finish(device, sm_count, green).inspect_err(|_| {
+        let destroyed = device.functions().and_then(|api| green::destroy_raw(api, green));
+        device.driver().report(destroyed);
+    })
 }
 
 /// The rest of the creation, which the caller undoes where it fails.
 fn finish(device: &Device, expected: u32, green: Raw<CUgreenCtx_st>) -> Result<RawGreen> {
     let mut raw = ptr::null_mut();
     // SAFETY: the green context is alive, the pointer is to a live handle.
-    unsafe { call!(device.api(), cuCtxFromGreenCtx(&raw mut raw, green.as_ptr())) }?;
+    unsafe { call!(device.functions()?, cuCtxFromGreenCtx(&raw mut raw, green.as_ptr())) }?;
     let context = Raw::new(raw).ok_or_else(|| Error::null("cuCtxFromGreenCtx"))?;
     let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
-    let resource = dev_resource::of_green(device.api(), green, kind)?;
+    let resource = dev_resource::of_green(device.functions()?, green, kind)?;
     let found = dev_resource::sm_part(&resource).smCount;
     if found == expected {
         Ok(RawGreen { green, context })
@@ -93,5 +98,5 @@ fn describe(
     if let Some(workqueue) = workqueue {
         resources.push(workqueue.provide()?);
     }
-    dev_resource::describe(device.api(), resources)
+    dev_resource::describe(device.functions()?, resources)
 }

@@ -148,13 +148,13 @@ impl SmResource {
     }
 
     /// SMs that are free for floors: those that no group has, and whose last work is recorded, so that the
-    /// next owner can wait for it. A partition's SMs are never free.
+    /// next owner can wait for it. A partition's SMs are never free, and a forked process has none.
     #[must_use]
     pub fn free(&self) -> u32 {
         if self.is_green {
             return 0;
         }
-        let counts = self.device.state().ledger.lock().sm_counts();
+        let Ok(counts) = self.device.ledger().map(|ledger| ledger.sm_counts()) else { return 0 };
         counts.map_or(self.sm_count(), |counts| counts.free)
     }
 
@@ -237,7 +237,7 @@ impl SmResource {
         let gone = without.iter().filter(|group| *group.device() == self.device);
         let gone: Vec<_> = gone.filter_map(|group| group.entry()).collect();
         let (chosen, free, quarantined) = {
-            let ledger = self.device.state().ledger.lock();
+            let ledger = self.device.ledger()?;
             let rest = (!gone.is_empty()).then(|| ledger.without(&gone));
             let ledger = rest.as_ref().unwrap_or(&ledger);
             let quarantined = ledger.sm_counts().map_or(0, |counts| counts.quarantined);
@@ -320,7 +320,7 @@ impl SmResource {
         self.device.retry_quarantine();
         let (cut, units) = self.units_for(request)?;
         let (chosen, taken) = {
-            let mut ledger = self.device.state().ledger.lock();
+            let mut ledger = self.device.ledger()?;
             let chosen = ledger.choose(units.counts(), &cut, request)?;
             check_composition(&self.device, &chosen)?;
             let take = |chosen| ledger.take(units.counts(), chosen);
@@ -348,7 +348,7 @@ impl SmResource {
         let whatever_is_free = |group: &RequestedGroup| group.share == Share::from(None);
         if request.groups.iter().all(whatever_is_free) {
             // A piece that others left, of the cut that is in use.
-            let cut = self.device.state().ledger.lock().cut_in_use();
+            let cut = self.device.ledger()?.cut_in_use();
             let same = |cut: &Cut| cut.granularity() == Some(request.granularity);
             if let Some(cut) = cut.filter(same) {
                 return self.equal(cut);
@@ -383,7 +383,7 @@ impl SmResource {
         let (cut, sized) = self.equal(Cut::Equal { granularity, size, pieces })?;
         let (counts, size) = (sized.counts().counts(), sized.counts().size());
         let made = counts.iter().filter(|count| **count == size).count();
-        if made < request.groups.len() && !self.device.state().ledger.lock().is_cut(&cut) {
+        if made < request.groups.len() && !self.device.ledger()?.is_cut(&cut) {
             // What would fit, and whether a newer driver could do it, shows in the smallest pieces.
             return Ok((smallest, units));
         }
@@ -419,7 +419,7 @@ impl SmResource {
         let cut = Cut::Structured { within: None, groups: Arc::clone(&groups) };
         let units = device.units(&cut, || {
             let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
-            let resource = dev_resource::of_device(device.api(), device.as_raw(), kind)?;
+            let resource = dev_resource::of_device(device.functions()?, device.as_raw(), kind)?;
             let (total, alignment) = (self.sm_count(), self.alignment);
             let input = Input { resource, within: None, total, alignment };
             cut::structured(device, &input, request, &groups)

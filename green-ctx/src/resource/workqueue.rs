@@ -262,7 +262,7 @@ impl Workqueue {
         }
         let (device, kind) =
             (&self.device, CUdevResourceType::CU_DEV_RESOURCE_TYPE_WORKQUEUE_CONFIG);
-        let mut resource = dev_resource::of_device(device.api(), device.as_raw(), kind)?;
+        let mut resource = dev_resource::of_device(device.functions()?, device.as_raw(), kind)?;
         let part = dev_resource::workqueue_part(&mut resource);
         part.wqConcurrencyLimit = self.config.limit;
         part.sharingScope = raw_scope(self.config.scope);

@@ -28,7 +28,7 @@ impl DefaultStream {
     /// than the event's.
     #[doc(alias = "cuEventRecord")]
     pub fn record(self, event: &Event) -> Result<()> {
-        let api = event.context().device().api();
+        let api = event.context().device().functions()?;
         // SAFETY: the event is alive, and the driver looks the token up in the current context.
         unsafe { call!(api, cuEventRecord(event.raw(), self.as_raw())) }
     }
@@ -40,7 +40,7 @@ impl DefaultStream {
     /// [`Error::Driver`](crate::Error::Driver), where no context is current too.
     #[doc(alias = "cuStreamWaitEvent")]
     pub fn wait(self, event: &Event) -> Result<()> {
-        let api = event.context().device().api();
+        let api = event.context().device().functions()?;
         // SAFETY: as above; 0 is the only flag outside of capture.
         unsafe { call!(api, cuStreamWaitEvent(self.as_raw(), event.raw(), 0)) }
     }
@@ -54,7 +54,7 @@ impl DefaultStream {
     #[doc(alias = "cuStreamQuery")]
     pub fn is_idle(self, driver: &Driver) -> Result<bool> {
         // SAFETY: the driver looks the token up in the current context.
-        check_done("cuStreamQuery", unsafe { driver.api().cuStreamQuery()?(self.as_raw()) })
+        check_done("cuStreamQuery", unsafe { driver.functions()?.cuStreamQuery()?(self.as_raw()) })
     }
 
     /// Waits until all work submitted to the stream is done.
@@ -66,6 +66,6 @@ impl DefaultStream {
     #[doc(alias = "cuStreamSynchronize")]
     pub fn synchronize(self, driver: &Driver) -> Result<()> {
         // SAFETY: the driver looks the token up in the current context.
-        unsafe { call!(driver.api(), cuStreamSynchronize(self.as_raw())) }
+        unsafe { call!(driver.functions()?, cuStreamSynchronize(self.as_raw())) }
     }
 }

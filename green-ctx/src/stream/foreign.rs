@@ -172,7 +172,7 @@ pub(crate) unsafe fn context_of(
     driver: &Driver,
     stream: Raw<CUstream_st>,
 ) -> Result<(Raw<CUctx_st>, Option<Raw<CUgreenCtx_st>>)> {
-    let api = driver.api();
+    let api = driver.functions()?;
     let (mut context, mut green) = (ptr::null_mut(), ptr::null_mut());
     if let Ok(get) = api.cuStreamGetCtx() {
         // For a green stream it returns the green context, and the primary one beside it (recorded

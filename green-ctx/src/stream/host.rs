@@ -56,7 +56,7 @@ impl Stream {
     /// ```
     #[doc(alias = "cuLaunchHostFunc")]
     pub fn launch_host(&self, work: impl FnOnce() + Send + 'static) -> Result<()> {
-        let launch = self.driver().api().cuLaunchHostFunc()?;
+        let launch = self.driver().functions()?.cuLaunchHostFunc()?;
         if self.is_capturing()? {
             return Err(Error::Capturing);
         }
@@ -81,7 +81,9 @@ impl Stream {
         self.driver().check_process()?;
         let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
         // SAFETY: the stream is alive, the pointer is to a live value.
-        unsafe { call!(self.driver().api(), cuStreamIsCapturing(self.raw(), &raw mut status)) }?;
+        unsafe {
+            call!(self.driver().functions()?, cuStreamIsCapturing(self.raw(), &raw mut status))
+        }?;
         Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
     }
 }

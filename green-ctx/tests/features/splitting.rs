@@ -6,7 +6,7 @@ use green_ctx::{
     resource::{Granularity, SmGroup},
 };
 
-use crate::common::{Outcome, group};
+use crate::common::{Outcome, group, simulated};
 use crate::{COMPOSITION, Machine, contexts, counts, disjoint, each_driver, of};
 
 /// What a driver says that makes contexts of one piece, of what needs several.
@@ -315,4 +315,21 @@ fn two_groups_have_two_names() -> Outcome {
         assert_eq!(error.error.to_string(), "two groups are named a");
         Ok(())
     })
+}
+
+#[test]
+fn a_group_needs_a_name() -> Outcome {
+    let (_sim, device) = simulated("h200@13.1")?;
+    let sms = device.resources().sm()?;
+    let requests = [
+        SplitRequest::new().group("", 8),
+        SplitRequest::new().group("a", 8).rest(""),
+        SplitRequest::new().group("", 8..),
+        SplitRequest::new().group("", 8).coscheduled(8),
+    ];
+    for request in requests {
+        assert!(matches!(sms.dry_run(request.clone()), Err(Error::InvalidRequest(_))));
+        assert!(matches!(sms.split(request), Err(Error::InvalidRequest(_))));
+    }
+    Ok(())
 }
