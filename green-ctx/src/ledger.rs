@@ -35,6 +35,6 @@ pub(crate) use refusal::Refusal;
 pub use refusal::{Holder, NotEnoughSms};
 pub(crate) use request::RequestedGroup;
 pub use request::{DryRun, DryRunGroup, SplitRequest};
-pub use share::{Share, ShareError};
+pub use share::{Share, ShareError, ShareKind};
 pub(crate) use structure::{Coscheduling, GroupParams, Structure};
 pub use structure::{LocalityDomain, PerGroup};

@@ -18,10 +18,14 @@ pub struct Location {
     pub context_id: u64,
     /// The context's SMs.
     pub sm_count: u32,
+    /// Whether it is a green context that this crate did not make. Its SMs are in no ledger, so they may be those
+    /// of any partition's floor.
+    pub foreign: bool,
 }
 
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} SMs of {} (device {})", self.sm_count, self.context, self.device)
+        write!(f, "{} SMs of {} (device {})", self.sm_count, self.context, self.device)?;
+        if self.foreign { f.write_str(", perhaps on the floors of partitions") } else { Ok(()) }
     }
 }

@@ -27,5 +27,5 @@ pub use workqueue::{Workqueue, WorkqueueOptions, WorkqueueResource};
 pub use crate::group::SmGroup;
 pub use crate::ledger::{
     ContextCounts, DryRun, DryRunGroup, Granularity, Holder, LocalityDomain, NotEnoughSms,
-    PerGroup, ShareError, WorkqueueScope,
+    PerGroup, ShareError, ShareKind, WorkqueueScope,
 };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use common::{Outcome, group, simulated};
 use green_ctx::sim_0_1::{Live, Sim};
 use green_ctx::{
-    Device, Error, SplitRequest,
+    Device, Error, Share, SplitRequest,
     context::Context,
     error::ErrorKind,
     resource::{Granularity, SmGroup, Split},
@@ -68,13 +68,13 @@ fn a_group_may_take_as_many_as_there_are() -> Outcome {
     let request = SplitRequest::new().group("decode", 16).group("prefill", None).rest("odd");
     let plan = sms.dry_run(request.clone())?;
     assert_eq!(
-        (plan.groups[1].share.count(), plan.groups[1].sm_count, plan.remainder),
-        (None, 104, 12)
+        (plan.groups[1].share, plan.groups[1].sm_count, plan.remainder),
+        (Share::from(None), 104, 12)
     );
     let split = sms.split(request)?;
     // The 12 that are left are not scheduled together, and stay out of it.
     assert_eq!(counts(&split), (vec![16, 104], Some(12)));
-    assert_eq!(split.groups[1].share().count(), None);
+    assert_eq!(split.groups[1].share(), Share::from(None));
     let error = sms.split(SplitRequest::new().group("more", None)).expect_err("nothing is left");
     assert!(error.to_string().starts_with("a group of any number of SMs does not fit"), "{error}");
     Ok(())

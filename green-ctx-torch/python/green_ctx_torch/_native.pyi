@@ -835,6 +835,9 @@ class Location:
     @property
     def sm_count(self) -> int:
         """The context's SMs."""
+    @property
+    def foreign(self) -> bool:
+        """Whether it is a green context that this library did not make. Its SMs may be on any partition's floor."""
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 

@@ -155,6 +155,12 @@ impl Location {
         self.location.sm_count
     }
 
+    /// Whether it is a green context that this library did not make. Its SMs may be on any partition's floor.
+    #[getter]
+    fn foreign(&self) -> bool {
+        self.location.foreign
+    }
+
     fn __hash__(&self) -> u64 {
         self.location.context_id
     }

@@ -7,7 +7,7 @@ use arc_swap::ArcSwapOption;
 use green_ctx::{
     Share, StreamOptions,
     context::{Context, WeakContext},
-    resource::SmGroup,
+    resource::{ShareKind, SmGroup},
 };
 use green_ctx_torch::Torch;
 use green_ctx_torch::scope::{self, Mode};
@@ -250,7 +250,10 @@ impl Partition {
     /// The SMs that were asked for; None where no count was.
     #[getter]
     fn requested(&self) -> Option<u32> {
-        self.share.and_then(Share::count)
+        match self.share?.kind() {
+            ShareKind::Count(count) => Some(count),
+            ShareKind::Between { .. } | ShareKind::Regular | ShareKind::Rest => None,
+        }
     }
 
     /// The share that was asked for, as text: "16", "32..", "..=100", "rest".

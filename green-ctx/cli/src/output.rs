@@ -4,11 +4,21 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{self, Write};
 
-use green_ctx::{Device, Driver, Result, driver::DriverInfo, resource::NotEnoughSms};
+use green_ctx::{
+    Device, Driver, Result, Share, driver::DriverInfo, resource::NotEnoughSms, resource::ShareKind,
+};
 use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::{DriverChoice, Options};
+
+/// The SMs that a share asks for, as `requested` in JSON: `null` for a share that asks for no count.
+pub(crate) fn count(share: Share) -> Option<u32> {
+    match share.kind() {
+        ShareKind::Count(count) => Some(count),
+        ShareKind::Between { .. } | ShareKind::Regular | ShareKind::Rest => None,
+    }
+}
 
 /// What a command has to show in the end.
 pub(crate) struct Outcome {

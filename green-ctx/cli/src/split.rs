@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::Options;
 use crate::failure::Failure;
-use crate::output::{Align, DeviceObject, DriverObject, Outcome, heading, table};
+use crate::output::{Align, DeviceObject, DriverObject, Outcome, count, heading, table};
 use crate::request::Request;
 
 #[derive(clap::Args)]
@@ -81,7 +81,7 @@ struct Group {
 
 impl Group {
     fn of(name: String, share: Share, floor: u32, sm_count: u32) -> Group {
-        Group { name, requested: share.count(), share, floor, ceiling: sm_count, sm_count }
+        Group { name, requested: count(share), share, floor, ceiling: sm_count, sm_count }
     }
 }
 

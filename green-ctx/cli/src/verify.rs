@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::Options;
 use crate::failure::{Failure, NOT_VERIFIED};
 use crate::findings;
-use crate::output::{Align, DeviceObject, DriverObject, Outcome, heading, ranges, table};
+use crate::output::{Align, DeviceObject, DriverObject, Outcome, count, heading, ranges, table};
 use crate::picture::Picture;
 use crate::request::Request;
 
@@ -88,7 +88,7 @@ impl<'a> Answer<'a> {
     pub(crate) fn of(report: &'a Report) -> Answer<'a> {
         let partition = |(index, partition): (usize, &'a PartitionReport)| Partition {
             name: &partition.name,
-            requested: partition.share.and_then(Share::count),
+            requested: partition.share.and_then(count),
             share: partition.share,
             floor: partition.floor,
             ceiling: partition.sm_count,

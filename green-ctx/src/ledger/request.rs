@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::cut::Granularity;
 use super::refusal::Refusal;
-use super::share::Share;
+use super::share::{Share, ShareKind};
 use super::structure::{Coscheduling, GroupParams, LocalityDomain, PerGroup, Structure};
 
 /// How to divide SMs: groups with names and [shares](Share), and what happens to the rest.
@@ -55,6 +55,22 @@ pub struct SplitRequest {
 pub(crate) struct RequestedGroup {
     pub(crate) name: Arc<str>,
     pub(crate) share: Share,
+}
+
+impl RequestedGroup {
+    /// The group's SMs as the driver's structured split takes them: 0 asks for as many as can be scheduled
+    /// together.
+    pub(crate) fn structured_count(&self) -> Result<u32, Refusal> {
+        let RequestedGroup { name, share } = self;
+        match share.kind() {
+            ShareKind::Count(count) => Ok(count),
+            ShareKind::Regular => Ok(0),
+            ShareKind::Between { .. } | ShareKind::Rest => Err(Refusal::invalid(format!(
+                "group {name} asks for {share}, and a structured request takes counts; leave co-scheduling, \
+                 backfill and locality out, or ask for a count"
+            ))),
+        }
+    }
 }
 
 impl SplitRequest {
@@ -321,16 +337,13 @@ impl SplitRequest {
 
     /// Refuses what does not go with groups that share SMs.
     fn validate_sharing(&self) -> Result<(), Refusal> {
+        if self.is_structured() {
+            self.groups.iter().try_for_each(|group| group.structured_count().map(drop))?;
+        }
         let Some(sharer) = self.groups.iter().find(|group| !group.share.is_exclusive()) else {
             return Ok(());
         };
         let RequestedGroup { name, share } = sharer;
-        if self.is_structured() {
-            return Err(Refusal::invalid(format!(
-                "group {name} asks for {share}, and a structured request takes counts; leave \
-                 co-scheduling, backfill and locality out, or ask for a count"
-            )));
-        }
         if self.overlapping {
             return Err(Refusal::invalid(format!(
                 "group {name} asks for {share}, and an overlapping request takes counts; a share \
@@ -355,7 +368,7 @@ impl SplitRequest {
         device: Coscheduling,
     ) -> Result<Vec<GroupParams>, Refusal> {
         let group = |(index, group): (usize, &RequestedGroup)| {
-            self.structure.group(index, &group.name, group.share.count(), device)
+            self.structure.group(index, &group.name, group.structured_count()?, device)
         };
         self.groups.iter().enumerate().map(group).collect()
     }

@@ -38,41 +38,45 @@ use std::str::FromStr;
 /// # Ok::<(), green_ctx::resource::ShareError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Share(pub(super) Kind);
+pub struct Share(ShareKind);
 
-/// What a share asks for.
+/// What a [share](Share) asks for.
+///
+/// Code that handles shares matches all kinds, so that it does not compile when a kind is added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Kind {
-    /// Exclusive, rounded up.
+pub enum ShareKind {
+    /// This many SMs, exclusive, rounded up to whole units.
     Count(u32),
-    /// Shared above the floor; `None` is no cap.
-    Between { floor: u32, ceiling: Option<u32> },
-    /// Exclusive, as many regular units as are free.
+    /// `floor` SMs that no other partition may use, and at most `ceiling` SMs in all. `None` is no ceiling.
+    Between {
+        /// The SMs that no other partition may use.
+        floor: u32,
+        /// The most SMs that the partition may use, those of the floor included.
+        ceiling: Option<u32>,
+    },
+    /// All free SMs that can be scheduled together, exclusive.
     Regular,
-    /// Exclusive, what remains.
+    /// All SMs that remain free, exclusive.
     Rest,
 }
 
 impl Share {
     /// What remains free, exclusive; nothing where nothing remains.
-    pub const REST: Share = Share(Kind::Rest);
+    pub const REST: Share = Share(ShareKind::Rest);
 
-    /// The count of an exclusive share; `None` for any other.
+    /// Returns what the share asks for.
     #[must_use]
-    pub const fn count(self) -> Option<u32> {
-        match self.0 {
-            Kind::Count(count) => Some(count),
-            _ => None,
-        }
+    pub const fn kind(self) -> ShareKind {
+        self.0
     }
 
     /// The SMs asked for as a floor; `None` where they depend on what is free.
     #[must_use]
     pub const fn floor(self) -> Option<u32> {
         match self.0 {
-            Kind::Count(count) => Some(count),
-            Kind::Between { floor, .. } => Some(floor),
-            Kind::Regular | Kind::Rest => None,
+            ShareKind::Count(count) => Some(count),
+            ShareKind::Between { floor, .. } => Some(floor),
+            ShareKind::Regular | ShareKind::Rest => None,
         }
     }
 
@@ -80,107 +84,118 @@ impl Share {
     #[must_use]
     pub const fn ceiling(self) -> Option<u32> {
         match self.0 {
-            Kind::Count(count) => Some(count),
-            Kind::Between { ceiling, .. } => ceiling,
-            Kind::Regular | Kind::Rest => None,
+            ShareKind::Count(count) => Some(count),
+            ShareKind::Between { ceiling, .. } => ceiling,
+            ShareKind::Regular | ShareKind::Rest => None,
         }
     }
 
     /// Whether all of the partition's SMs are its own.
     #[must_use]
     pub const fn is_exclusive(self) -> bool {
-        !matches!(self.0, Kind::Between { .. })
+        match self.0 {
+            ShareKind::Count(_) | ShareKind::Regular | ShareKind::Rest => true,
+            ShareKind::Between { .. } => false,
+        }
     }
 
     /// Whether it takes every SM that is in nobody's floor, so that none is left for the rest.
     #[must_use]
     pub const fn is_unbounded(self) -> bool {
-        matches!(self.0, Kind::Between { ceiling: None, .. })
+        matches!(self.0, ShareKind::Between { ceiling: None, .. })
     }
 
     /// The SMs that a counted floor needs, 0 for none, and the most that rounding may come to.
     pub(super) const fn wanted(self) -> (u32, u32) {
         match self.0 {
-            Kind::Count(count) => (count, u32::MAX),
-            Kind::Between { floor, ceiling: Some(ceiling) } => (floor, ceiling),
-            Kind::Between { floor, ceiling: None } => (floor, u32::MAX),
-            Kind::Regular | Kind::Rest => (0, u32::MAX),
+            ShareKind::Count(count) => (count, u32::MAX),
+            ShareKind::Between { floor, ceiling: Some(ceiling) } => (floor, ceiling),
+            ShareKind::Between { floor, ceiling: None } => (floor, u32::MAX),
+            ShareKind::Regular | ShareKind::Rest => (0, u32::MAX),
         }
     }
 
     /// Whether a number says how many SMs its floor has.
     pub(super) const fn is_counted(self) -> bool {
-        !matches!(self.0, Kind::Regular | Kind::Rest)
+        match self.0 {
+            ShareKind::Count(_) | ShareKind::Between { .. } => true,
+            ShareKind::Regular | ShareKind::Rest => false,
+        }
     }
 
     /// The same with another floor, or count.
     pub(super) const fn with_floor(self, sm_count: u32) -> Share {
         match self.0 {
-            Kind::Count(_) => Share(Kind::Count(sm_count)),
-            Kind::Between { ceiling, .. } => Share(Kind::Between { floor: sm_count, ceiling }),
-            other => Share(other),
+            ShareKind::Count(_) => Share(ShareKind::Count(sm_count)),
+            ShareKind::Between { ceiling, .. } => {
+                Share(ShareKind::Between { floor: sm_count, ceiling })
+            }
+            ShareKind::Regular | ShareKind::Rest => self,
         }
     }
 
     /// What is wrong with a share that no device can give, to be said of whoever asks for it.
     pub(super) fn fault(self) -> Option<String> {
         match self.0 {
-            Kind::Count(0) => Some("asks for 0 SMs; ask for 1 or more".to_owned()),
-            Kind::Between { ceiling: Some(0), .. } => {
+            ShareKind::Count(0) => Some("asks for 0 SMs; ask for 1 or more".to_owned()),
+            ShareKind::Between { ceiling: Some(0), .. } => {
                 Some(format!("asks for {self}, a ceiling of 0 SMs; ask for 1 or more, or for `..`"))
             }
-            Kind::Between { floor, ceiling: Some(ceiling) } if floor > ceiling => Some(format!(
-                "asks for {self}, a floor above its ceiling; ask for {ceiling}..={floor}"
-            )),
-            _ => None,
+            ShareKind::Between { floor, ceiling: Some(ceiling) } if floor > ceiling => Some(
+                format!("asks for {self}, a floor above its ceiling; ask for {ceiling}..={floor}"),
+            ),
+            ShareKind::Count(_)
+            | ShareKind::Between { .. }
+            | ShareKind::Regular
+            | ShareKind::Rest => None,
         }
     }
 }
 
 impl From<u32> for Share {
     fn from(sm_count: u32) -> Share {
-        Share(Kind::Count(sm_count))
+        Share(ShareKind::Count(sm_count))
     }
 }
 
 /// A count, or with `None` as many SMs as can be scheduled together: all regular units that are free.
 impl From<Option<u32>> for Share {
     fn from(sm_count: Option<u32>) -> Share {
-        sm_count.map_or(Share(Kind::Regular), Share::from)
+        sm_count.map_or(Share(ShareKind::Regular), Share::from)
     }
 }
 
 impl From<RangeFrom<u32>> for Share {
     fn from(range: RangeFrom<u32>) -> Share {
-        Share(Kind::Between { floor: range.start, ceiling: None })
+        Share(ShareKind::Between { floor: range.start, ceiling: None })
     }
 }
 
 impl From<RangeInclusive<u32>> for Share {
     fn from(range: RangeInclusive<u32>) -> Share {
-        Share(Kind::Between { floor: *range.start(), ceiling: Some(*range.end()) })
+        Share(ShareKind::Between { floor: *range.start(), ceiling: Some(*range.end()) })
     }
 }
 
 impl From<RangeToInclusive<u32>> for Share {
     fn from(range: RangeToInclusive<u32>) -> Share {
-        Share(Kind::Between { floor: 0, ceiling: Some(range.end) })
+        Share(ShareKind::Between { floor: 0, ceiling: Some(range.end) })
     }
 }
 
 impl From<RangeFull> for Share {
     fn from(_: RangeFull) -> Share {
-        Share(Kind::Between { floor: 0, ceiling: None })
+        Share(ShareKind::Between { floor: 0, ceiling: None })
     }
 }
 
 impl fmt::Display for Share {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (floor, ceiling) = match self.0 {
-            Kind::Count(count) => return count.fmt(f),
-            Kind::Regular => return f.pad("all"),
-            Kind::Rest => return f.pad("rest"),
-            Kind::Between { floor, ceiling } => (floor, ceiling),
+            ShareKind::Count(count) => return count.fmt(f),
+            ShareKind::Regular => return f.pad("all"),
+            ShareKind::Rest => return f.pad("rest"),
+            ShareKind::Between { floor, ceiling } => (floor, ceiling),
         };
         let floor = if floor == 0 { String::new() } else { floor.to_string() };
         let ceiling = ceiling.map_or_else(String::new, |ceiling| format!("={ceiling}"));
@@ -207,7 +222,7 @@ impl FromStr for Share {
         };
         let share = match (text, text.split_once("..")) {
             ("rest", _) => Share::REST,
-            ("all", _) => Share(Kind::Regular),
+            ("all", _) => Share(ShareKind::Regular),
             (_, None) => Share::from(number(text)?),
             (_, Some((floor, ceiling))) => {
                 let floor = if floor.trim().is_empty() { 0 } else { number(floor)? };
@@ -216,7 +231,7 @@ impl FromStr for Share {
                     None if ceiling.trim().is_empty() => None,
                     None => Some(number(ceiling)?),
                 };
-                Share(Kind::Between { floor, ceiling })
+                Share(ShareKind::Between { floor, ceiling })
             }
         };
         match share.fault() {

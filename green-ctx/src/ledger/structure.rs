@@ -167,7 +167,7 @@ impl Structure {
         &self,
         index: usize,
         name: &str,
-        sm_count: Option<u32>,
+        sm_count: u32,
         device: Coscheduling,
     ) -> Result<GroupParams, Refusal> {
         let pick = |values: &Option<PerGroup<u32>>| {
@@ -177,7 +177,7 @@ impl Structure {
             0 => device.default,
             count => count,
         };
-        let mut params = GroupParams::plain(sm_count.unwrap_or(0), coscheduled);
+        let mut params = GroupParams::plain(sm_count, coscheduled);
         params.preferred = pick(&self.preferred);
         let flag = |values: &Option<PerGroup<bool>>| {
             values.as_ref().and_then(|values| values.of(index)).unwrap_or(false)

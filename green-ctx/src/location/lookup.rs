@@ -22,12 +22,14 @@ impl Location {
             None => unsafe { Context::device_of_raw(driver, raw) }?.ordinal(),
         };
         let context = known.as_ref().map_or("borrowed", Context::label).to_owned();
+        let ours = |context: &Context| context.group().is_some() || !context.is_green();
+        let foreign = !known.as_ref().is_some_and(ours);
         let mut context_id = 0;
         // SAFETY: the context is alive by this function's contract, the pointer is to a live number.
         unsafe { call!(driver.functions()?, cuCtxGetId(raw, &raw mut context_id)) }?;
         // SAFETY: as above.
         let sm_count = unsafe { sm_count_of(driver.functions()?, raw) }?;
-        Ok(Location { device, context, context_id, sm_count })
+        Ok(Location { device, context, context_id, sm_count, foreign })
     }
 
     pub(crate) fn of(context: &Context) -> Result<Location> {

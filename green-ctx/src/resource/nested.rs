@@ -19,7 +19,9 @@ use crate::dev_resource;
 use crate::error::Result;
 use crate::green::{self, RawGreen};
 use crate::group::{Hold, Parent, SmGroup};
-use crate::ledger::{self, Chosen, Cut, DryRun, GroupParams, SplitRequest, UnitSet};
+use crate::ledger::{
+    self, Chosen, Cut, DryRun, GroupParams, RequestedGroup, SplitRequest, UnitSet,
+};
 use crate::units::Units;
 
 /// Splits a group, which comes back where that fails.
@@ -63,7 +65,7 @@ fn pieces(group: &SmGroup, request: &SplitRequest) -> Result<Pieces> {
     let groups: Arc<[GroupParams]> = if request.is_structured() {
         request.structured_groups(sms.coscheduling()?)?.into()
     } else {
-        plain_groups(request, alignment(group, &sms))
+        plain_groups(request, alignment(group, &sms))?
     };
     let within = Some(Arc::new(group.placement().clone()));
     let cut = Cut::Structured { within, groups: Arc::clone(&groups) };
@@ -101,8 +103,10 @@ fn alignment(group: &SmGroup, sms: &SmResource) -> u32 {
 
 /// The groups of a request by count, rounded up as such a request always is: the structured split
 /// itself rounds nothing.
-fn plain_groups(request: &SplitRequest, alignment: u32) -> Arc<[GroupParams]> {
+fn plain_groups(request: &SplitRequest, alignment: u32) -> Result<Arc<[GroupParams]>> {
     let round = |count: u32| count.div_ceil(alignment).saturating_mul(alignment);
-    let group = |count: Option<u32>| GroupParams::plain(count.map_or(0, round), alignment);
-    request.groups.iter().map(|wanted| group(wanted.share.count())).collect()
+    let group = |wanted: &RequestedGroup| {
+        Ok(GroupParams::plain(round(wanted.structured_count()?), alignment))
+    };
+    request.groups.iter().map(group).collect()
 }

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::group::{Hold, SmGroup};
 use crate::ledger::{
     Chosen, Coscheduling, Cut, DryRun, Granularity, LocalityDomain, NotEnoughSms, RequestedGroup,
-    Share, SplitRequest,
+    Share, ShareKind, SplitRequest,
 };
 use crate::units::Units;
 
@@ -345,8 +345,7 @@ impl SmResource {
         if self.device.driver().version() >= COMPOSITION {
             return Ok((smallest, units));
         }
-        let whatever_is_free = |group: &RequestedGroup| group.share == Share::from(None);
-        if request.groups.iter().all(whatever_is_free) {
+        if request.groups.iter().all(|group| group.share.kind() == ShareKind::Regular) {
             // A piece that others left, of the cut that is in use.
             let cut = self.device.ledger()?.cut_in_use();
             let same = |cut: &Cut| cut.granularity() == Some(request.granularity);
@@ -363,9 +362,10 @@ impl SmResource {
             let counts = units.counts().counts().iter();
             counts.filter(|count| **count == units.counts().size()).sum()
         };
-        let count = |group: &RequestedGroup| match whatever_is_free(group) {
-            true => Some(regular()),
-            false => group.share.count(),
+        let count = |group: &RequestedGroup| match group.share.kind() {
+            ShareKind::Count(count) => Some(count),
+            ShareKind::Regular => Some(regular()),
+            ShareKind::Between { .. } | ShareKind::Rest => None,
         };
         let Some(size) = request.groups.first().and_then(count) else {
             return Ok((smallest, units));

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use green_ctx::sim_0_1::Fault;
 use green_ctx::{
-    CUresult, Error, Stream, StreamOptions,
+    CUresult, Error, Share, Stream, StreamOptions,
     context::{CloseReason, Context},
     event::EventOptions,
 };
@@ -310,7 +310,7 @@ fn closing_waits_and_gives_the_group() -> Outcome {
         assert!(!done.is_complete()?);
         let group = context.close()?.ok_or("it has a group")?;
         assert!(done.is_complete()?, "the group came back while its work went on");
-        assert_eq!((group.name(), group.share().count(), group.sm_count()), ("p0", Some(24), 24));
+        assert_eq!((group.name(), group.share(), group.sm_count()), ("p0", Share::from(24), 24));
         drop(group);
         // A primary context has no group, and is released.
         drop((kernel, done));

@@ -1,7 +1,7 @@
 //! Splits by count: what groups get, what remains, dry runs, groups within groups.
 
 use green_ctx::{
-    Error, SplitRequest,
+    Error, Share, SplitRequest,
     error::ErrorKind,
     resource::{Granularity, SmGroup},
 };
@@ -72,12 +72,12 @@ fn requests_give_what_they_plan() -> Outcome {
             let planned: Vec<_> = plan
                 .groups
                 .iter()
-                .map(|group| (&*group.name, group.share.count(), group.sm_count))
+                .map(|group| (&*group.name, group.share, group.sm_count))
                 .collect();
             let given: Vec<_> = split
                 .groups
                 .iter()
-                .map(|group| (group.name(), group.share().count(), group.sm_count()))
+                .map(|group| (group.name(), group.share(), group.sm_count()))
                 .collect();
             assert_eq!(planned, given, "{request:?}");
             // What remains is free, or in the group that takes it.
@@ -128,8 +128,8 @@ fn groups_have_the_names_they_were_given() -> Outcome {
         let names: Vec<&str> = split.groups.iter().map(SmGroup::name).collect();
         assert_eq!(names, ["decode", "draft"]);
         let rest = split.remainder.as_ref().ok_or("100 SMs remain")?;
-        assert_eq!((rest.name(), rest.share().count()), ("prefill", None));
-        assert_eq!(split.groups[1].share().count(), Some(16));
+        assert_eq!((rest.name(), rest.share()), ("prefill", Share::REST));
+        assert_eq!(split.groups[1].share(), Share::from(16));
         let unnamed = of([16; 3]);
         drop(split);
         let split = machine.sms()?.split(unnamed)?;
@@ -199,8 +199,8 @@ fn a_group_that_is_not_split_comes_back_as_it_was() -> Outcome {
             assert_eq!(refused.error.to_string(), error.to_string(), "{request:?}");
             kept = refused.group;
             assert_eq!(
-                (kept.name(), kept.sm_count(), kept.share().count()),
-                ("decode", 16, Some(16))
+                (kept.name(), kept.sm_count(), kept.share()),
+                ("decode", 16, Share::from(16))
             );
             assert_eq!(machine.state()?, before, "{request:?}");
         }

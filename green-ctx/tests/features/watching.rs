@@ -124,6 +124,17 @@ fn a_context_that_is_adopted_later_is_the_one_of_its_graphs() -> Outcome {
         assert!(is_inside(&graph, &adopted)?);
         let other = partition(&machine.device, 16)?;
         assert!(!is_inside(&graph, &other)?);
+        let watch = Watch::new(&other);
+        assert!(!watch.context("theirs", &adopted)? && !watch.graph("graph", &graph)?);
+        for escape in watch.escapes() {
+            // The driver does not say which SMs they are: here they are those of `other`.
+            assert!(escape.location.as_ref().is_some_and(|location| location.foreign));
+            let text = escape.to_string();
+            assert!(
+                text.ends_with("of borrowed (device 0), perhaps on the floors of partitions"),
+                "{text}"
+            );
+        }
         let watch = Watch::new(&adopted);
         {
             let _watching = watch.launches();

@@ -1,6 +1,6 @@
 //! How devices are split, and where partitions run.
 
-use green_ctx::{Error, SplitRequest, error::ErrorKind, resource::Granularity, verify};
+use green_ctx::{Error, Share, SplitRequest, error::ErrorKind, resource::Granularity, verify};
 
 use crate::common::{Outcome, device, group, partition};
 
@@ -66,10 +66,10 @@ fn two_splits_anywhere_are_disjoint() -> Outcome {
 fn what_is_asked_and_what_is_given_are_both_reported() -> Outcome {
     let device = device()?;
     let group = group(&device, 17)?;
-    assert_eq!((group.share().count(), group.sm_count(), group.name()), (Some(17), 24, "p0"));
+    assert_eq!((group.share(), group.sm_count(), group.name()), (Share::from(17), 24, "p0"));
     let plan = device.resources().sm()?.dry_run([9])?;
     let planned = &plan.groups[0];
-    assert_eq!((plan.unit, planned.share.count(), planned.sm_count), (8, Some(9), 16));
+    assert_eq!((plan.unit, planned.share, planned.sm_count), (8, Share::from(9), 16));
     assert_eq!(plan.remainder, device.sm_count()? - 24 - 16);
     Ok(())
 }
