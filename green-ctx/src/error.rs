@@ -17,8 +17,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// There is no usable CUDA driver.
-    #[error("no usable CUDA driver")]
-    Load(#[from] LoadError),
+    #[error("no usable CUDA driver: {}", with_causes(.0))]
+    Load(LoadError),
     /// The driver answered a call with an error.
     #[error("{call} failed: {status} ({}){}", status.0, hint::clause(*status))]
     Driver {
@@ -133,8 +133,8 @@ pub enum Error {
     },
     /// The simulated driver could not be made.
     #[cfg(feature = "sim")]
-    #[error("the simulated driver could not be made")]
-    Simulator(#[from] green_ctx_sim::SimError),
+    #[error("the simulated driver could not be made: {}", with_causes(.0))]
+    Simulator(green_ctx_sim::SimError),
 }
 
 /// What an [`Error`] means for the program that gets it.
@@ -203,6 +203,7 @@ impl Error {
             | Error::Escapes(_)
             | Error::HostPanic { .. }
             | Error::GuardOrder => ErrorKind::InvalidRequest,
+            Error::Driver { call: "cuInit", .. } => ErrorKind::NoDriver,
             Error::Driver { .. } | Error::WrongProvision { .. } => ErrorKind::Driver,
         }
     }
@@ -248,6 +249,25 @@ impl Error {
 fn by(holders: &[Holder]) -> String {
     let holders: Vec<String> = holders.iter().map(ToString::to_string).collect();
     if holders.is_empty() { String::new() } else { format!(" by {}", holders.join(", ")) }
+}
+
+/// An error and its causes on one line. [`Error`] has no source then: nothing is printed twice.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+impl From<LoadError> for Error {
+    fn from(error: LoadError) -> Error {
+        Error::Load(error)
+    }
+}
+
+#[cfg(feature = "sim")]
+impl From<green_ctx_sim::SimError> for Error {
+    fn from(error: green_ctx_sim::SimError) -> Error {
+        Error::Simulator(error)
+    }
 }
 
 impl From<Refusal> for Error {

@@ -5,8 +5,8 @@ use std::ffi::c_void;
 use std::ptr;
 
 use green_ctx_sys::{
-    CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue,
-    CUlaunchAttributeValue_union__bindgen_ty_1 as ClusterSides, CUlaunchConfig, CUstream,
+    CUdevice_attribute, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue,
+    CUlaunchAttributeValue_union__bindgen_ty_1 as ClusterSides, CUlaunchConfig, CUresult, CUstream,
 };
 
 use crate::error::call;
@@ -96,6 +96,20 @@ impl LaunchConfig {
         self.cooperative || self.cluster.is_some()
     }
 
+    /// Refuses a grid, a block or a cluster with a side of 0.
+    pub(crate) fn check_sides(&self, kernel: &str) -> Result<()> {
+        let LaunchConfig { grid, block, cluster, .. } = *self;
+        let shapes = [("a grid", Some(grid)), ("a block", Some(block)), ("a cluster", cluster)];
+        for (what, shape) in shapes {
+            if let Some((x, y, z)) = shape.filter(|&(x, y, z)| x == 0 || y == 0 || z == 0) {
+                return Err(Error::InvalidRequest(format!(
+                    "kernel {kernel} cannot run in {what} of {x} × {y} × {z}; each side is 1 or more"
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// The launch attributes, and how many of them there are.
     fn attributes(&self) -> ([CUlaunchAttribute; 3], usize) {
         let mut attributes = [attribute(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_IGNORE); 3];
@@ -170,13 +184,13 @@ impl Stream {
     ///
     /// [`Error::Arguments`] when the number or a size of the arguments is not that of the kernel's
     /// parameters, [`Error::DeviceMismatch`] for a kernel of another driver, and
-    /// [`Error::Driver`] for a configuration that the device cannot run. Errors of the running
-    /// kernel come from later calls.
+    /// [`Error::InvalidRequest`] for sides of 0 and for blocks of more threads than the device takes.
+    /// [`Error::Driver`] for what else the device cannot run. Errors of the running kernel come from later
+    /// calls.
     ///
     /// Of a cooperative launch or one in clusters also [`Error::DoesNotFit`], for a cooperative grid
     /// of more blocks than are there at once and for clusters of which not one is there, and
-    /// [`Error::InvalidRequest`], for sides of 0 and for clusters that do not divide the grid or that
-    /// the kernel is not made for.
+    /// [`Error::InvalidRequest`], for clusters that do not divide the grid or that the kernel is not made for.
     ///
     /// # Safety
     ///
@@ -206,34 +220,59 @@ impl Stream {
             graph::launches_kernel(self, kernel.library())?;
         }
         let LaunchConfig { grid, block, shared_bytes, programmatic, .. } = config;
-        arguments.with_pointers(|pointers| {
-            if config.is_together() | programmatic {
-                // SAFETY: there is a pointer for each parameter, to a value of its size. The rest is
-                // this function's contract.
-                return unsafe { self.launch_with_attributes(kernel, config, pointers) };
-            }
-            // SAFETY: kernel and stream are alive; there is a pointer for each parameter, to a value
-            // of its size, which the driver copies during the call. The rest is this function's
-            // contract.
-            unsafe {
-                call!(
-                    functions,
-                    cuLaunchKernel(
-                        kernel.as_function(),
-                        grid.0,
-                        grid.1,
-                        grid.2,
-                        block.0,
-                        block.1,
-                        block.2,
-                        shared_bytes,
-                        self.raw(),
-                        pointers.as_mut_ptr(),
-                        ptr::null_mut(),
+        arguments
+            .with_pointers(|pointers| {
+                if config.is_together() | programmatic {
+                    // SAFETY: there is a pointer for each parameter, to a value of its size. The rest is
+                    // this function's contract.
+                    return unsafe { self.launch_with_attributes(kernel, config, pointers) };
+                }
+                // SAFETY: kernel and stream are alive; there is a pointer for each parameter, to a value
+                // of its size, which the driver copies during the call. The rest is this function's
+                // contract.
+                unsafe {
+                    call!(
+                        functions,
+                        cuLaunchKernel(
+                            kernel.as_function(),
+                            grid.0,
+                            grid.1,
+                            grid.2,
+                            block.0,
+                            block.1,
+                            block.2,
+                            shared_bytes,
+                            self.raw(),
+                            pointers.as_mut_ptr(),
+                            ptr::null_mut(),
+                        )
                     )
-                )
+                }
+            })
+            .map_err(|error| self.why_refused(kernel, config, error))
+    }
+
+    /// Says what is wrong with a launch that the driver calls an invalid value.
+    #[cold]
+    fn why_refused(&self, kernel: &Kernel, config: LaunchConfig, error: Error) -> Error {
+        if error.status() != Some(CUresult::CUDA_ERROR_INVALID_VALUE) {
+            return error;
+        }
+        if let Err(sides) = config.check_sides(kernel.name()) {
+            return sides;
+        }
+        let most = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK;
+        let (x, y, z) = config.block;
+        let threads = u64::from(x) * u64::from(y) * u64::from(z);
+        match self.context().device().attribute(most) {
+            Ok(most) if u64::try_from(most).is_ok_and(|most| threads > most) => {
+                Error::InvalidRequest(format!(
+                    "kernel {} cannot run in blocks of {threads} threads; the device takes at most {most}",
+                    kernel.name()
+                ))
             }
-        })
+            _ => error,
+        }
     }
 
     /// A launch that says more than its shape.

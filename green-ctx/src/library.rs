@@ -128,8 +128,7 @@ impl Library {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`] with `CUDA_ERROR_NOT_FOUND` for a name that is not there, and
-    /// [`Error::Unsupported`] before CUDA 12.4, where parameters cannot be looked at.
+    /// [`Error::InvalidRequest`] for a name that is not there, [`Error::Driver`], and [`Error::Unsupported`] before CUDA 12.4, where parameters cannot be looked at.
     #[doc(alias = "cuLibraryGetKernel")]
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
         let api = self.inner.driver.functions()?;
@@ -139,7 +138,13 @@ impl Library {
         // A driver may compile the text only now.
         let _relaxed = RelaxedCapture::enter(&self.inner.driver)?;
         // SAFETY: the library is alive, the name is terminated.
-        unsafe { call!(api, cuLibraryGetKernel(&raw mut raw, self.as_raw(), text.as_ptr())) }?;
+        unsafe { call!(api, cuLibraryGetKernel(&raw mut raw, self.as_raw(), text.as_ptr())) }
+            .map_err(|error| match error.status() {
+                Some(CUresult::CUDA_ERROR_NOT_FOUND) => Error::InvalidRequest(format!(
+                    "the library has no kernel of the name {name:?}; C++ names are mangled"
+                )),
+                _ => error,
+            })?;
         let raw = Raw::new(raw).ok_or_else(|| Error::null("cuLibraryGetKernel"))?;
         let parameters = self.parameters(raw)?;
         let (name, library, fits) = (name.to_owned(), self.clone(), KnownFits::default());

@@ -34,7 +34,7 @@ impl Question<'_> {
     /// invalidate another thread's capture is not recorded, so captures forbid this thread nothing
     /// meanwhile.
     pub(super) fn ask<R>(&self, ask: impl FnOnce(&Self) -> Result<R>) -> Result<R> {
-        self.check_sides()?;
+        self.config.check_sides(self.name)?;
         let driver = self.context.device().driver();
         driver.check_process()?;
         let _relaxed = RelaxedCapture::enter(driver)?;
@@ -48,19 +48,6 @@ impl Question<'_> {
 
     fn invalid(&self, problem: fmt::Arguments<'_>) -> Error {
         Error::InvalidRequest(format!("kernel {} {problem}", self.name))
-    }
-
-    fn check_sides(&self) -> Result<()> {
-        let LaunchConfig { grid, block, cluster, .. } = self.config;
-        let shapes = [("a grid", Some(grid)), ("a block", Some(block)), ("a cluster", cluster)];
-        for (what, shape) in shapes {
-            if let Some((x, y, z)) = shape.filter(|&(x, y, z)| x == 0 || y == 0 || z == 0) {
-                return Err(self.invalid(format_args!(
-                    "cannot run in {what} of {x} × {y} × {z}; each side is 1 or more"
-                )));
-            }
-        }
-        Ok(())
     }
 
     /// The cluster that is launched: what the configuration says, or what the kernel requires.

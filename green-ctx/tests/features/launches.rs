@@ -1,8 +1,11 @@
 //! Launches: what a kernel is passed, and what a launch asks for beside its shape.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use green_ctx::{Error, Kernel, LaunchConfig, Library, StreamOptions, launch::Argument};
+use green_ctx::{
+    Error, Kernel, LaunchConfig, Library, StreamOptions, error::ErrorKind, launch::Argument,
+};
 
 use crate::common::{Outcome, partition};
 use crate::{Machine, each_driver};
@@ -115,6 +118,28 @@ fn a_kernel_takes_32_arguments() -> Outcome {
 
 /// The simulator lets no launch begin early, which the header allows. So the calls are looked at: the
 /// attribute goes with `cuLaunchKernelEx`, and nothing else is asked.
+#[test]
+fn a_shape_that_no_device_runs_is_explained() -> Outcome {
+    each_driver(|machine| {
+        let kernel = machine.kernel(Duration::ZERO)?;
+        let stream = machine.device.primary_context()?.create_stream(StreamOptions::default())?;
+        for (config, words) in [
+            (LaunchConfig::new(0, 32), "in a grid of 0 × 1 × 1; each side is 1 or more"),
+            (LaunchConfig::new(1, 0), "in a block of 0 × 1 × 1; each side is 1 or more"),
+            (
+                LaunchConfig::new(1, 2048),
+                "in blocks of 2048 threads; the device takes at most 1024",
+            ),
+        ] {
+            // SAFETY: the kernel takes no parameters.
+            let error = unsafe { stream.launch(&kernel, config, ()) }.expect_err(words);
+            assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+            assert!(error.to_string().ends_with(words), "{error}");
+        }
+        Ok(())
+    })
+}
+
 #[test]
 fn a_dependent_launch_is_one_call() -> Outcome {
     each_driver(|machine| {

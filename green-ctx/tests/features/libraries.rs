@@ -7,7 +7,7 @@ use green_ctx::{
 };
 
 use crate::common::{Outcome, partition};
-use crate::{COMPOSITION, Machine, PTX, each_driver};
+use crate::{COMPOSITION, LONG, Machine, PTX, each_driver};
 
 /// Texts that the driver would take for another format, whose offsets it follows past the end of the
 /// text, and texts that are in no format.
@@ -40,6 +40,17 @@ fn only_ptx_text_reaches_the_driver() -> Outcome {
             let expected = "the text is not PTX: a PTX module begins with `.version`";
             assert!(error.to_string().starts_with(expected), "{error}");
         }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_kernel_that_is_not_there_is_named() -> Outcome {
+    each_driver(|machine| {
+        let error = machine.kernel(LONG)?.library().kernel("attentoin").expect_err("misspelt");
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+        let words = "the library has no kernel of the name \"attentoin\"; C++ names are mangled";
+        assert_eq!(error.to_string(), words);
         Ok(())
     })
 }

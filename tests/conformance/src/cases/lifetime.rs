@@ -15,7 +15,7 @@ use crate::gpu::{DEFAULT_STREAM, Gpu, LONG, SHORT};
 const AT_ONCE: Duration = Duration::from_millis(25);
 
 /// A probe of [`LONG`] that has not ended after this never will.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) fn cases() -> Vec<Case> {
     [
