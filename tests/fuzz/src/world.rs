@@ -2,6 +2,7 @@
 
 mod contexts;
 mod device;
+mod endings;
 mod graphs;
 mod groups;
 mod memory;
@@ -286,7 +287,7 @@ impl World {
             Kind::MakePartition => return self.make_partition(n),
             Kind::ClonePartition => self.clone_partition(n),
             Kind::ClosePartition => return self.close_partition(n),
-            Kind::DropPartition => self.drop_partition(n),
+            Kind::DropPartition => return self.drop_partition(n),
             Kind::MakeContext => return self.make_context(n),
             Kind::CloneContext => self.clone_context(n),
             Kind::CloseContext => return self.close_context(n),
