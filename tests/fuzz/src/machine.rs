@@ -124,6 +124,8 @@ impl Machine {
         let device = driver.device(0)?;
         let (kernel, exempt) = (load(sim, &device, kernel)?, load(sim, &device, "exempt")?);
         let clock = device.primary_context()?.create_stream(StreamOptions::default())?;
+        // Its handle is given out before any other, so that the end of a capture asks about it first.
+        let _raw = clock.as_raw();
         let memory = green_ctx::DeviceBuffer::zeroed(&device, 64)?;
         let (sim, reports) = (sim.clone(), Arc::clone(reports));
         let second = driver.device(1).ok();

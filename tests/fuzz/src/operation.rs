@@ -50,9 +50,10 @@ kinds! {
     MakePartition "make-partition" 50,
     /// Clones a partition.
     ClonePartition "clone-partition" 6,
-    /// Closes a partition: one that somebody else has, that is current or that is being captured stays.
+    /// Closes a partition, perhaps while an unrelated capture is being ended. One that is current or that is being
+    /// captured stays, and so does one of which something else has a handle.
     ClosePartition "close-partition" 30,
-    /// Drops a handle of a partition.
+    /// Drops a handle of a partition, perhaps while a capture is being ended.
     DropPartition "drop-partition" 25,
     /// Makes a context of a group.
     MakeContext "make-context" 60,
@@ -126,8 +127,8 @@ kinds! {
     CaptureFork "capture-fork" 14,
     /// Captures a kernel in one partition and a memset in another.
     CaptureMemset "capture-memset" 6,
-    /// Captures a kernel in a partition that is made and dropped during the capture, and perhaps one of a library
-    /// that is.
+    /// Captures a kernel or a memset in a partition that is made during the capture, and perhaps a kernel of a
+    /// library that is. Partition and library are gone when the capture has ended.
     CaptureDrop "capture-drop" 14,
     /// Lists where the nodes of a graph run.
     Audit "audit" 10,

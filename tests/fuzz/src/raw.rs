@@ -194,6 +194,28 @@ impl ForeignCapture {
     }
 }
 
+/// A stream that is kept for as long as the process lives.
+pub(crate) struct Kept {
+    raw: CUstream,
+    id: u64,
+    driver: Driver,
+}
+
+impl Kept {
+    pub(crate) fn new(stream: &Stream) -> Result<Kept> {
+        let (id, driver) = (stream.id()?, stream.context().device().driver().clone());
+        Ok(Kept { raw: stream.as_raw(), id, driver })
+    }
+
+    /// Returns whether the handle still names the stream.
+    pub(crate) fn lives(&self) -> Result<bool> {
+        let get = self.driver.api().cuStreamGetId()?;
+        let mut id = 0;
+        // SAFETY: the simulated driver refuses a stream that was destroyed; the pointer is to a live integer.
+        Ok(unsafe { get(self.raw, &raw mut id) } == CUresult::CUDA_SUCCESS && id == self.id)
+    }
+}
+
 /// Makes a stream in a context as another library does: while the context is current.
 fn make_stream(context: &Context) -> Result<CUstream> {
     let _current = context.make_current()?;

@@ -2,6 +2,7 @@
 
 mod contexts;
 mod device;
+mod endings;
 mod graphs;
 mod groups;
 mod memory;
@@ -29,7 +30,7 @@ use crate::account::{Partition, Table};
 use crate::machine::Machine;
 use crate::model::{Model, Way};
 use crate::operation::{Kind, Operation};
-use crate::raw::{Foreign, ForeignCapture};
+use crate::raw::{Foreign, ForeignCapture, Kept};
 use crate::violation::{Rule, Violation};
 use memory::Copied;
 use objects::{
@@ -125,6 +126,7 @@ pub struct World {
     held_second: Arc<Table>,
     /// Whether a stream of a partition is kept for as long as the process lives.
     kept: bool,
+    kept_streams: Vec<Kept>,
     /// The next name. Those of an operation follow from its number alone.
     next: u32,
     /// What the operation chooses, where that is fixed.
@@ -188,6 +190,7 @@ impl World {
             second: Vec::new(),
             held_second: Arc::default(),
             kept: false,
+            kept_streams: Vec::new(),
             next: 0,
             pins: Vec::new(),
             picks: Cell::new(0),
@@ -263,6 +266,7 @@ impl World {
             }
             self.check_launches(way)?;
         }
+        self.check_kept()?;
         if self.alone {
             self.check_ledger()?;
         }
@@ -283,7 +287,7 @@ impl World {
             Kind::MakePartition => return self.make_partition(n),
             Kind::ClonePartition => self.clone_partition(n),
             Kind::ClosePartition => return self.close_partition(n),
-            Kind::DropPartition => self.drop_partition(n),
+            Kind::DropPartition => return self.drop_partition(n),
             Kind::MakeContext => return self.make_context(n),
             Kind::CloneContext => self.clone_context(n),
             Kind::CloseContext => return self.close_context(n),
@@ -473,6 +477,7 @@ impl World {
             self.check_ledger()?;
         }
         self.check_second_ledger()?;
+        self.check_kept()?;
         Ok(Left { streams: self.left_behind, disturbed: self.disturbed, kept: self.kept })
     }
 

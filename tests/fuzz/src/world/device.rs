@@ -70,7 +70,7 @@ impl World {
     }
 
     pub(super) fn fault(&mut self, n: [u32; 4]) -> Done {
-        const FUNCTIONS: [&str; 20] = [
+        const FUNCTIONS: [&str; 21] = [
             "cuEventCreate",
             "cuEventRecord",
             "cuEventQuery",
@@ -88,6 +88,7 @@ impl World {
             "cuCtxPushCurrent",
             "cuCtxGetCurrent",
             "cuStreamGetCtx",
+            "cuStreamGetPriority",
             "cuGraphInstantiateWithFlags",
             "cuGraphLaunch",
             "cuGraphClone",

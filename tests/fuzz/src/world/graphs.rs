@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use green_ctx::{Error, context::Context, graph::CaptureMode, watch::Watch};
+use parking_lot::Mutex;
 
 use super::contexts::duration;
 use super::objects::{ExecEntry, GraphEntry, GroupEntry};
-use super::{Done, MOST, World};
+use super::{Done, MOST, World, endings};
 use crate::account::Partition;
 use crate::machine::{self, Machine};
 use crate::model::Way;
@@ -23,6 +24,9 @@ fn distinct(partitions: impl IntoIterator<Item = Option<Arc<Partition>>>) -> Vec
     }
     all
 }
+
+/// Gives up the last handle of a partition.
+type End = Box<dyn FnOnce() + Send>;
 
 /// What is captured in the second stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -98,7 +102,8 @@ impl World {
         Done::Ok
     }
 
-    /// Captures what is made and dropped before the capture ends: a partition, and perhaps a library.
+    /// Captures what is made during the capture and given up before it has ended: a partition, and perhaps a
+    /// library.
     pub(super) fn capture_drop(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
         if self.graphs.len() >= MOST / 2 || !self.alone {
             return Ok(Done::Skipped);
@@ -107,9 +112,12 @@ impl World {
         let Some(at) = self.pick(n[1], &self.groups) else { return Ok(Done::Skipped) };
         let GroupEntry { name: group_name, group, held, structured, set } = self.groups.remove(at);
         let (loads, nanoseconds) = (n[2].is_multiple_of(2), duration(n[3]));
+        let (sets, way, call) = (n[1] >> 30 == 0, n[1] >> 24 & 3, endings::call(n[1] >> 16));
         let Machine { sim, device, kernel, memory, .. } = &self.machine;
         let (mut inside, mut reads) = (None, false);
-        let captured = origin.capture(CaptureMode::Relaxed, || {
+        let end: Arc<Mutex<Option<End>>> = Arc::default();
+        let at_end = Arc::clone(&end);
+        let work = || {
             let partition = device.create_partition(group)?;
             inside = Some(partition.context().id()?);
             let forked = partition.stream();
@@ -117,10 +125,27 @@ impl World {
             if loads {
                 raw::launch(forked, &machine::load(sim, device, "inside")?, nanoseconds)?;
             }
-            raw::launch(forked, kernel, nanoseconds)?;
+            match sets {
+                true => raw::memset(forked, memory)?,
+                false => raw::launch(forked, kernel, nanoseconds)?,
+            }
             reads = memory.read(&origin).is_ok();
-            origin.wait_for(forked)
-        });
+            origin.wait_for(forked)?;
+            let stream = if way == 2 { Some(forked.clone()) } else { None };
+            *end.lock() = match (way, stream) {
+                (0, _) => Some(Box::new(move || drop(partition))),
+                (1, _) => Some(Box::new(move || drop(partition.close()))),
+                (_, Some(stream)) => Some(Box::new(move || drop(stream))),
+                // The partition goes before the capture ends.
+                _ => None,
+            };
+            Ok(())
+        };
+        let give_up = move || {
+            let end = at_end.lock().take();
+            end.into_iter().for_each(|end| end());
+        };
+        let (captured, ()) = endings::interrupt((sim, &origin, call), work, give_up);
         if reads {
             let seen = "memory was read in a stream that is being captured".to_owned();
             return Err(Violation::new(Rule::Answer, seen));
@@ -136,11 +161,20 @@ impl World {
             } else {
                 String::new()
             };
+            let last = match sets {
+                true => "memset(part.stream(), &memory)?".to_owned(),
+                false => format!("launch(part.stream(), &kernel, {nanoseconds})?"),
+            };
+            let end = match way {
+                0 => format!("drop(part) before {call}"),
+                1 => format!("part.close() before {call}"),
+                2 => format!("drop(part), and drop(part.stream().clone()) before {call}"),
+                _ => "drop(part)".to_owned(),
+            };
             format!(
                 "let graph{name} = {a}.capture(CaptureMode::Relaxed, || {{ let part = \
                  device.create_partition(group{group_name})?; part.stream().wait_for(&{a})?; \
-                 {library}launch(part.stream(), &kernel, {nanoseconds})?; \
-                 {a}.wait_for(part.stream()) }})?;"
+                 {library}{last}; {a}.wait_for(part.stream()) }})?; // {end}"
             )
         });
         let ids = |context: &&Context| context.id().ok() == inside;

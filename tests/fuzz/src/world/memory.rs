@@ -3,10 +3,11 @@
 use green_ctx::{DeviceBuffer, Stream, memory::PinnedBuffer};
 
 use super::contexts::duration;
+use super::objects::Name;
 use super::{Done, World};
 use crate::machine::panic_quietly;
 use crate::model::Way;
-use crate::raw::{self, Special};
+use crate::raw::{self, Kept, Special};
 use crate::violation::{Rule, Violation};
 
 /// The most memory of a kind that a run keeps.
@@ -97,7 +98,22 @@ impl World {
         let Some((stream, partition, of)) = self.lane(n[0]) else { return Done::Skipped };
         self.say(|| format!("{of}.keep_alive()?;"));
         self.kept |= partition.is_some();
-        Done::of(stream.keep_alive())
+        if let Err(error) = stream.keep_alive() {
+            return Done::refused(&error);
+        }
+        // Others may be borrowed, and those of the primary context are not kept.
+        if let (Name::PartStream(_) | Name::LaneStream(..), Ok(kept)) = (of, Kept::new(&stream)) {
+            self.kept_streams.push(kept);
+        }
+        Done::Ok
+    }
+
+    /// A kept stream is never destroyed.
+    pub(super) fn check_kept(&self) -> Result<(), Violation> {
+        if self.kept_streams.iter().all(|kept| kept.lives().unwrap_or(true)) {
+            return Ok(());
+        }
+        Err(Violation::new(Rule::Left, "a kept stream was destroyed".to_owned()))
     }
 
     pub(super) fn launch_special(&mut self, n: [u32; 4]) -> Done {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use green_ctx::{
-    Error, SplitRequest, Version,
+    Device, Error, SplitRequest, Version,
     context::CloseReason,
     graph::CaptureMode,
     partition::ClosePartitionError,
@@ -11,8 +11,9 @@ use green_ctx::{
 };
 
 use super::objects::{GroupEntry, PartitionEntry};
-use super::{Done, MOST, World};
+use super::{Done, MOST, World, endings};
 use crate::account::{Held, Partition};
+use crate::machine::Machine;
 use crate::model::Way;
 use crate::raw;
 use crate::violation::{Rule, Violation};
@@ -28,6 +29,8 @@ enum Obstacle {
     Current,
     /// The stream takes part in a capture.
     Capture,
+    /// A capture in which the partition takes no part is being ended, and the close must succeed.
+    End,
 }
 
 fn wrong(seen: String) -> Violation {
@@ -165,14 +168,37 @@ impl World {
         Done::Ok
     }
 
-    pub(super) fn drop_partition(&mut self, n: [u32; 4]) -> Done {
-        let Some(at) = self.pick(n[0], &self.partitions) else { return Done::Skipped };
+    pub(super) fn drop_partition(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
+        let Some(at) = self.pick(n[0], &self.partitions) else { return Ok(Done::Skipped) };
+        let capturing = if self.alone && n[1].is_multiple_of(4) { self.lane(n[2]) } else { None };
         let PartitionEntry { name, partition, account } = self.partitions.remove(at);
-        self.say(|| format!("drop(part{name});"));
         self.disturbed |= !self.captures.is_empty();
-        drop(partition);
-        drop(account);
-        Done::Ok
+        let Some((origin, first, of)) = capturing else {
+            self.say(|| format!("drop(part{name});"));
+            drop(partition);
+            drop(account);
+            return Ok(Done::Ok);
+        };
+        let call = endings::call(n[3]);
+        self.say(|| format!("// drop(part{name}) before {call} at the end of a capture of {of}"));
+        let Machine { sim, device, kernel, .. } = &self.machine;
+        let (on, unit) = (device.clone(), self.unit);
+        let drop_and_ask = move || {
+            drop(partition);
+            obtainable(&on, unit)
+        };
+        let work = || raw::launch(&origin, kernel, 5_000);
+        let (graph, during) = endings::interrupt((sim, &origin, call), work, drop_and_ask);
+        drop((graph, account));
+        let after = obtainable(device, unit);
+        drop((origin, first));
+        if during != after && !self.faults && !self.disturbed {
+            let seen = format!(
+                "before {call} at the end of a capture a program got {during}, and after it {after}"
+            );
+            return Err(wrong(seen));
+        }
+        Ok(Done::Ok)
     }
 
     pub(super) fn close_partition(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
@@ -190,7 +216,7 @@ impl World {
         let Some(at) = self.partitions.iter().position(|entry| entry.name == name) else {
             return Ok(Done::Skipped);
         };
-        let obstacle = [Obstacle::Nothing, Obstacle::Nothing, Obstacle::Current, Obstacle::Capture]
+        let obstacle = [Obstacle::Nothing, Obstacle::End, Obstacle::Current, Obstacle::Capture]
             [n[1] as usize % 4];
         // Another stream, whose capture that of the partition joins.
         let origin = self.lane(n[2]).filter(|(_, partition, _)| {
@@ -204,6 +230,15 @@ impl World {
             (Obstacle::Capture, Some((origin, _, of))) => {
                 self.say(|| format!("// part{name}.close() while {of} captures its stream"));
                 close_captured(partition, &origin)
+            }
+            (Obstacle::End, Some((origin, _, of))) if self.alone => {
+                let call = endings::call(n[1] / 4);
+                self.say(|| {
+                    format!("// part{name}.close() before {call} at the end of a capture of {of}")
+                });
+                let Machine { sim, kernel, .. } = &self.machine;
+                let work = || raw::launch(&origin, kernel, 5_000);
+                endings::interrupt((sim, &origin, call), work, || partition.close()).1
             }
             (Obstacle::Current, _) => {
                 self.say(|| format!("// part{name}.close() while its context is current"));
@@ -241,7 +276,7 @@ impl World {
                     return Err(Violation::new(Rule::Refusal, seen));
                 }
                 let quiet = !self.faults && !self.disturbed && self.alone;
-                if quiet && alone && obstacle == Obstacle::Nothing {
+                if quiet && alone && matches!(obstacle, Obstacle::Nothing | Obstacle::End) {
                     return Err(wrong(format!("part{name} was not closed: {reason}")));
                 }
                 let done = Done::refused(&reason);
@@ -318,6 +353,15 @@ impl World {
             }
         }
     }
+}
+
+/// Says how many SMs are free, and what a program gets that asks for them.
+fn obtainable(device: &Device, unit: u32) -> String {
+    let free = device.resources().sm().map(|sms| sms.free());
+    let rest = device.rest("rest").map(|group| group.sm_count()).map_err(|error| error.to_string());
+    let parts =
+        device.partition([unit]).map(|parts| parts.len()).map_err(|error| error.to_string());
+    format!("{free:?} free SMs, {rest:?} SMs as the rest and {parts:?} partitions of {unit}")
 }
 
 /// Closes a partition while its stream takes part in a capture, which has to be refused and to go on.
