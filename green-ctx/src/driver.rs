@@ -14,6 +14,7 @@ use crate::device::{Device, DeviceState};
 use crate::error::{Error, Result, check};
 use crate::event::{self, Event};
 use crate::fence::Fences;
+use crate::fork;
 pub use crate::fork::Process;
 use crate::graph::{self, OpenCaptures};
 use crate::green;
@@ -93,15 +94,15 @@ impl Driver {
     /// # Errors
     ///
     /// [`Error::Load`] when there is no driver or it is older than 12.4, and [`Error::Driver`] when
-    /// it does not initialise, as on a machine without a GPU; [`Error::Forked`] where the driver was
-    /// loaded before this process was forked.
+    /// it does not initialise, as on a machine without a GPU; [`Error::Forked`] if this process was forked
+    /// after a driver had been loaded, or while one was.
     pub fn load() -> Result<Driver> {
         static LOADED: OnceLock<Driver> = OnceLock::new();
         if let Some(driver) = LOADED.get() {
             driver.check_process()?;
             return Ok(driver.clone());
         }
-        let driver = Driver::start(Api::load()?, Origin::Library)?;
+        let driver = fork::load(|| Driver::start(Api::load()?, Origin::Library))?;
         Ok(LOADED.get_or_init(|| driver).clone())
     }
 
@@ -117,7 +118,7 @@ impl Driver {
     #[allow(unsafe_code, reason = "opens a library")]
     pub unsafe fn load_from(path: impl AsRef<Path>) -> Result<Driver> {
         // SAFETY: this function's own contract.
-        Driver::start(unsafe { Api::load_from(path) }?, Origin::Library)
+        fork::load(|| Driver::start(unsafe { Api::load_from(path) }?, Origin::Library))
     }
 
     /// Uses a simulated driver. It lives as long as the result or a handle made with it.

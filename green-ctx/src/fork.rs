@@ -6,6 +6,9 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::driver::Driver;
+use crate::error::{Error, Result};
+
 /// How many forks lie between this process and the one that began.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
@@ -34,6 +37,25 @@ impl Process {
     pub(crate) fn current() -> Process {
         Process(FORKS.load(Ordering::Relaxed))
     }
+}
+
+/// The process that loads a driver library, as one more than its number; 0 while no process has.
+static LOADER: AtomicU32 = AtomicU32::new(0);
+
+/// Loads a driver library, unless a process that this one was forked from has begun to load one.
+///
+/// The system's loader and the library take locks, and in a forked child threads that are gone may hold them. So the
+/// process is noted before it loads anything.
+pub(crate) fn load(load: impl FnOnce() -> Result<Driver>) -> Result<Driver> {
+    let number = Process::watched().0.wrapping_add(1);
+    match LOADER.compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed) {
+        Err(other) if other != number => return Err(Error::Forked),
+        _ => {}
+    }
+    load().inspect_err(|_| {
+        // A child of a process that has no driver may look for one itself.
+        let _other = LOADER.compare_exchange(number, 0, Ordering::Relaxed, Ordering::Relaxed);
+    })
 }
 
 #[cfg(unix)]

@@ -83,11 +83,11 @@ fn a_forked_child_gets_an_error() -> Outcome {
     let calls = called.load(Ordering::Relaxed);
     let stop = Arc::new(AtomicBool::new(false));
     let busy = [(); 3].map(|()| {
-        let (sms, stop) = (sms.clone(), Arc::clone(&stop));
+        let (sms, stop, cache) = (sms.clone(), Arc::clone(&stop), cache.clone());
         thread::spawn(move || {
             while !stop.load(Ordering::Relaxed) {
-                // Neither calls the driver.
-                let _answers = (sms.free(), sms.dry_run([8]));
+                // None calls the driver.
+                let _answers = (sms.free(), sms.dry_run([8]), cache.len());
             }
         })
     });
@@ -118,6 +118,7 @@ fn a_forked_child_gets_an_error() -> Outcome {
                 event.is_complete().err(),
                 set.switch(&night, SwitchOptions::default()).map_err(refused).err(),
                 set.retire("night").map_err(refused).err(),
+                set.plan("night").map_err(refused).err(),
                 // What makes no handle.
                 buffer.read(&stream).err(),
                 buffer.copy_to(&mut pinned, &stream).err(),
@@ -178,7 +179,9 @@ fn a_forked_child_gets_an_error() -> Outcome {
             // What cannot be an error finds nothing, and does not wait.
             let none = device.driver().find_stream(std::ptr::dangling_mut()).is_none()
                 && sms.free() == 0
-                && device.context_counts() == ContextCounts::default();
+                && device.context_counts() == ContextCounts::default()
+                && (cache.len(), set.plans().len()) == (0, 0);
+            (cache.forget(&context), cache.forget_graph(&graph), cache.clear());
             let _none = (device.release_idle(), device.set_idle_limit(0));
             let wrong = checks.iter().position(|error| !error.as_ref().is_some_and(forked));
             drop((watch, pinned, exec, graph, kernel, stream, event, library, buffer, alone, hook));

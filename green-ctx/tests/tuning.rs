@@ -371,12 +371,25 @@ fn what_nobody_could_read_is_not_written() -> Tested {
         let error = store.save(&damaged).expect_err("it is refused");
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidData, "{place}: {error}");
     }
-    assert_eq!(store.read(), Ok(outcome));
+    assert_eq!(store.read().as_ref(), Ok(&outcome));
     let folder = store.path().parent().expect("a folder");
     assert!(store.can_save()? && !store.clone().read_only(true).can_save()?);
     assert!(Store::new(folder).can_save().is_err(), "a folder");
     assert!(Store::new(folder.join("nowhere/pair.json")).can_save().is_err(), "no folder");
     assert_eq!(std::fs::read_dir(folder)?.count(), 1);
+    #[cfg(unix)]
+    {
+        // Not replaced: what is not a regular file, and a link to a file.
+        let (socket, link) = (folder.join("socket"), folder.join("link"));
+        let _listener = std::os::unix::net::UnixListener::bind(&socket)?;
+        let special = Store::new(&socket);
+        assert!(special.can_save().is_err() && special.save(&outcome).is_err());
+        std::os::unix::fs::symlink(store.path(), &link)?;
+        std::fs::write(store.path(), "old")?;
+        assert!(Store::new(&link).save(&outcome)?);
+        assert!(link.is_symlink() && socket.exists() && !socket.is_file());
+        assert_eq!(store.read().as_ref(), Ok(&outcome));
+    }
     Ok(std::fs::remove_dir_all(folder)?)
 }
 

@@ -116,3 +116,59 @@ with a:
 assert libtorch.current() == 0
 """
     python(program)
+
+
+def test_a_child_forked_while_a_thread_loads_the_driver_does_not_crash(python):
+    """The system's loader and the driver take locks, and the thread that has them is gone in the child."""
+    program = """
+import os, signal, threading, time
+import green_ctx_torch as module
+
+def first():
+    with module.partition({"a": 16}):
+        pass
+
+parent = threading.Thread(target=first)
+parent.start()
+time.sleep(DELAY)
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    try:
+        module.partition({"b": 8})
+    except module.NoDriverError as error:
+        assert "forked" in str(error), error
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+parent.join()
+"""
+    for delay in range(0, 600, 60):
+        python(program.replace("DELAY", f"{delay}e-6"))
+
+
+def test_a_child_gets_no_wrong_answer_about_locality_domains(python):
+    program = """
+import os
+import green_ctx_torch as module
+from green_ctx_torch import green_contexts
+
+context = module.GreenContext.create(8)
+assert context.locality_domain_id is None
+child = os.fork()
+if child == 0:
+    for ask in (
+        green_contexts.get_num_locality_domains,
+        green_contexts.is_localization_supported,
+        lambda: context.locality_domain_id,
+        context.set_context,
+    ):
+        try:
+            ask()
+        except module.NoDriverError as error:
+            assert "forked" in str(error), error
+        else:
+            os._exit(1)
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+    python(program, GREEN_CTX_SIM="h200@13.5")

@@ -79,3 +79,53 @@ now = {{name for name in sys.modules if name.startswith("green_ctx_torch")}}
 assert now == known, now - known
 """
     python(program.format(tests=TESTS))
+
+
+def test_a_handler_during_the_first_block_can_enter_one(python):
+    """The first block runs Python code of the module, and a handler may run between its lines."""
+    program = USE + """
+import signal
+import green_ctx_torch
+from green_ctx_torch import _seams
+
+signal.alarm(30)
+with contextlib.closing(green_ctx_torch.partition({{"a": 8, "b": 8}})) as parts:
+    original, handled = _seams.exporting, []
+
+    def exporting():
+        _seams.exporting = original
+        with parts["a"]:
+            handled.append(True)
+        return original()
+
+    _seams.exporting = exporting
+    with parts["b"]:
+        pass
+    assert handled
+"""
+    python(program.format(tests=TESTS))
+
+
+def test_the_module_works_while_torch_is_being_imported(python):
+    program = """
+import sys, types
+from importlib.machinery import ModuleSpec
+
+torch = sys.modules["torch"] = types.ModuleType("torch")
+torch.__spec__ = ModuleSpec("torch", None)
+torch.__spec__._initializing = True
+import green_ctx_torch
+from green_ctx_torch import sglang
+
+def use():
+    green_ctx_torch.dry_run({"a": 8})
+    with green_ctx_torch.partition({"a": 8}) as parts:
+        assert parts["a"].device == 0
+        assert parts["a"].raw_stream
+    assert sglang.get_sm_available() == 132
+
+use()
+torch.cuda = types.ModuleType("torch.cuda")
+use()
+"""
+    python(program, GREEN_CTX_SIM_DEVICES="2")

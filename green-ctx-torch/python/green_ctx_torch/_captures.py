@@ -13,6 +13,7 @@ import weakref
 from typing import Any
 
 from green_ctx_torch import _native, _seams, _workspaces
+from green_ctx_torch._errors import InvalidStateError, UnsupportedError
 
 _HOME = "_green_ctx_torch_home"
 _ENTERED = "_green_ctx_torch_entered"
@@ -96,7 +97,7 @@ def _wrap_graph(graph: Any) -> None:
         # Not a public hook, whose errors torch ignores.
         here = _native._partition_here()
         if here and getattr(self, _HOME) != here:
-            raise RuntimeError(
+            raise InvalidStateError(
                 "the graph was not captured in the partition that it is replayed in, so its kernels "
                 "would not run there; capture it inside of the partition's block, or move a "
                 "CUDAGraph(keep_graph=True) there with green_ctx_torch.retarget"
@@ -124,7 +125,7 @@ def _refuse(owner: Any, names: tuple[str, ...], message: str) -> None:
     def refusing(original: Any) -> Any:
         def refused(self: Any, *arguments: Any, **named: Any) -> Any:
             if _native._partition_here():
-                raise RuntimeError(message)
+                raise InvalidStateError(message)
             return original(self, *arguments, **named)
 
         return refused
@@ -238,7 +239,7 @@ def _check_state(manager: Any) -> None:
     has = [name for name in vars(manager) if not name.startswith("_green_ctx_torch")]
     lacking = _seams.misfit([_seams.TREE_MANAGER.lacks(has)], _WITHOUT_TREES)
     if lacking is not None:
-        raise RuntimeError(lacking)
+        raise UnsupportedError(lacking)
     _seams.warn(
         _seams.misfit(
             [_seams.TREE_MANAGER.unknown(has)],

@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 from green_ctx_torch import _native
+from green_ctx_torch._errors import InvalidValueError
 
 _calls: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
 """How often each group was used: all ranks count alike, and each search has texts of its own."""
@@ -44,7 +45,7 @@ def _join(group: Any) -> _native._Ranks:
 
     c10d: Any = dist.distributed_c10d
     if group is dist.GroupMember.NON_GROUP_MEMBER:
-        raise ValueError("this process is no rank of the group")
+        raise InvalidValueError("this process is no rank of the group")
     if not isinstance(group, dist.ProcessGroup):
         raise TypeError(
             f"a group is one of torch's, such as torch.distributed.group.WORLD, and not a {type(group).__name__}"

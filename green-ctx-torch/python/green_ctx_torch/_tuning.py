@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from green_ctx_torch import _native, _seams
+from green_ctx_torch._errors import InvalidValueError
 from green_ctx_torch._native import Partitions, TuningOutcome, TuningProgress
 from green_ctx_torch._ranks import joined
 
@@ -229,7 +230,7 @@ def _named(jobs: Any) -> list[tuple[str, Job]]:
         name = _name_of(job.work) if job.name is None else job.name
         if name is None:
             place = len(named) + 1
-            raise ValueError(f'job {place} of the list has no name; write Job(..., name="decode")')
+            raise InvalidValueError(f'job {place} of the list has no name; write Job(..., name="decode")')
         named.append((name, job))
     return named
 

@@ -72,9 +72,10 @@ def _device(device_id: int | None) -> int:
     """The device named, or torch's current one."""
     if device_id is not None:
         return _integer("device_id", device_id)
-    if (torch := sys.modules.get("torch")) is not None:
-        return int(torch.cuda.current_device())
-    return 0
+    # Neither is there while torch is being imported.
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    current = getattr(cuda, "current_device", None)
+    return 0 if current is None else int(current())
 
 
 def _integer(name: str, value: int) -> int:

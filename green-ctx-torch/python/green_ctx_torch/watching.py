@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from green_ctx_torch import _native, _seams
+from green_ctx_torch._errors import DriverError, InvalidStateError, UnsupportedError
 
 if TYPE_CHECKING:
     from green_ctx_torch._native import Partition
@@ -97,7 +98,7 @@ class Watch:
         host use none.
         """
         if self._escapes is None:
-            raise RuntimeError(_NO_RESULTS)
+            raise InvalidStateError(_NO_RESULTS)
         return list(self._escapes)
 
     @property
@@ -115,14 +116,14 @@ class Watch:
         for each.
         """
         if self._escapes is None:
-            raise RuntimeError(_NO_RESULTS)
+            raise InvalidStateError(_NO_RESULTS)
         return dict(self._collectives)
 
     @property
     def total(self) -> int:
         """How many kernels, memsets and copies within the device ran, inside and outside."""
         if self._escapes is None:
-            raise RuntimeError(_NO_RESULTS)
+            raise InvalidStateError(_NO_RESULTS)
         return self._total
 
     def to_json(self) -> str:
@@ -155,16 +156,16 @@ class Watch:
     def __enter__(self) -> Watch:
         torch = _seams.import_torch("prove where partitions run with green_ctx_torch.verify")
         if self._profiler is not None:
-            raise RuntimeError("a watch watches one block; make another one with watch()")
+            raise InvalidStateError("a watch watches one block; make another one with watch()")
         part = self._partition
         device = torch.cuda.current_device() if part is None else part.device
         if part is None and _native.current_sm_count(device) is None:
-            raise RuntimeError(
+            raise InvalidStateError(
                 "the thread is in no partition; enter one first, or name one: watch(partition)"
             )
         _check_profiler(torch)
         if torch.cuda.is_current_stream_capturing():
-            raise RuntimeError("a graph is being captured; watch its replay instead")
+            raise InvalidStateError("a graph is being captured; watch its replay instead")
         stream = torch.cuda.current_stream(device) if part is None else part.stream
         # Torch makes the streams of its pool in the primary context.
         plain = torch.cuda.Stream(device=device)
@@ -175,7 +176,7 @@ class Watch:
         try:
             profiler.start()
         except Exception as error:
-            raise RuntimeError(f"torch's profiler did not start: {error}") from error
+            raise DriverError(f"torch's profiler did not start: {error}") from error
         try:
             time.sleep(_MARGIN_SECONDS)
             _mark(torch, device, stream)
@@ -194,12 +195,12 @@ class Watch:
     ) -> None:
         profiler = self._profiler
         if profiler is None:
-            raise RuntimeError("the watch has not begun; write `with watch() as watched:`")
+            raise InvalidStateError("the watch has not begun; write `with watch() as watched:`")
         import torch
 
         try:
             if kind is None and torch.cuda.is_current_stream_capturing():
-                raise RuntimeError("a graph capture began in the watched block and goes on")
+                raise InvalidStateError("a graph capture began in the watched block and goes on")
             if kind is None:
                 torch.cuda.synchronize(self._device)
                 # Where this one is missing, more may be.
@@ -217,7 +218,7 @@ class Watch:
         work.sort(key=lambda event: float(event["ts"]))
         marks = [event for event in work if _MARKER in event["name"]]
         if not marks:
-            raise RuntimeError(
+            raise DriverError(
                 "the driver reported no kernels to torch's profiler, so nothing is known about "
                 "where they ran; another profiler may be attached (Nsight Systems, Nsight Compute, "
                 "DCGM), or the process lacks the permission to profile"
@@ -226,13 +227,13 @@ class Watch:
         marks = marks[:2] + marks[2:][-1:]
         contexts = [mark["args"].get("context") for mark in marks]
         if len(marks) < 3 or contexts[2] != contexts[0]:
-            raise RuntimeError(
+            raise DriverError(
                 "torch's profiler lost records of the watched block, so that it is not known where "
                 f"all of its work ran (markers in contexts {contexts}); watch less work at a time"
             )
         inside, plain = contexts[:2]
         if not isinstance(inside, int) or not isinstance(plain, int) or inside == plain:
-            raise RuntimeError(
+            raise UnsupportedError(
                 "this version of CUPTI does not report which green context a kernel ran in "
                 f"(contexts {inside} and {plain}), so that nothing is known about where they ran"
             )
@@ -243,7 +244,7 @@ class Watch:
             arguments = event["args"]
             context = arguments.get("context")
             if not isinstance(context, int):
-                raise RuntimeError(f"the profiler reported no context of {event['name']}")
+                raise DriverError(f"the profiler reported no context of {event['name']}")
             if _COLLECTIVE.search(event["name"]):
                 collectives[context] = collectives.get(context, 0) + 1
             if context == inside:
@@ -304,13 +305,13 @@ def _check_profiler(torch: Any) -> None:
         _seams.problems(_seams.WATCHED), "Nothing can be watched; use a version that fits."
     )
     if lacking is not None:
-        raise RuntimeError(lacking)
+        raise UnsupportedError(lacking)
     activity = torch.profiler.ProfilerActivity.CUDA
     if activity not in torch.profiler.supported_activities():
-        raise RuntimeError("this build of torch cannot profile CUDA activity (no CUPTI)")
+        raise UnsupportedError("this build of torch cannot profile CUDA activity (no CUPTI)")
     # The first is the thread's, the second the process's.
     if _seams.THREAD_PROFILES.find()() or _seams.PROCESS_PROFILES.find():
-        raise RuntimeError("torch's profiler is already running; watch outside of its block")
+        raise InvalidStateError("torch's profiler is already running; watch outside of its block")
 
 
 def _mark(torch: Any, device: int, stream: Any) -> None:

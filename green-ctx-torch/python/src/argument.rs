@@ -9,6 +9,7 @@ use pyo3::types::{PyBool, PyDict, PyInt, PyString};
 use crate::code::{Code, import};
 use crate::device;
 use crate::fault::{Fault, kind};
+use crate::kept::once;
 
 /// A whole number: what no number of 64 bits is, is the greatest or the least of them, and out of
 /// every range.
@@ -187,8 +188,7 @@ fn current(py: Python<'_>) -> PyResult<i64> {
     if let Some(ask) = ASK.get(py) {
         return ask.bind(py).run(())?.extract();
     }
-    let torch = modules(py)?.get_item(intern!(py, "torch"))?;
-    let Some(torch) = torch.filter(|torch| !torch.is_none()) else { return Ok(0) };
+    let Some(torch) = torch(py)? else { return Ok(0) };
     let cuda = torch.getattr(intern!(py, "cuda"))?;
     if !cuda.run_method(intern!(py, "is_initialized"), ())?.is_truthy()? {
         return Ok(0);
@@ -205,12 +205,26 @@ fn current(py: Python<'_>) -> PyResult<i64> {
     Ok(device)
 }
 
+/// torch, if the program has imported it. While it is being imported, its modules lack what they define last, so it
+/// is not there yet.
+pub(crate) fn torch(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
+    let torch = modules(py)?.get_item(intern!(py, "torch"))?;
+    let Some(torch) = torch.filter(|torch| !torch.is_none()) else { return Ok(None) };
+    let spec = torch.getattr_opt(intern!(py, "__spec__"))?;
+    let importing = spec.map(|spec| spec.getattr_opt(intern!(py, "_initializing"))).transpose()?;
+    let is_there = match importing.flatten() {
+        Some(importing) if importing.is_truthy()? => false,
+        _ => torch.hasattr(intern!(py, "cuda"))?,
+    };
+    Ok(is_there.then_some(torch))
+}
+
 /// Python's modules by name, those that are imported.
 pub(crate) fn modules(py: Python<'_>) -> PyResult<&Bound<'_, PyDict>> {
     static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
-    let modules = MODULES.get_or_try_init(py, || {
+    let modules = once(py, &MODULES, || {
         let modules = import(py, "sys")?.getattr(intern!(py, "modules"))?;
-        Ok::<_, PyErr>(modules.cast_into::<PyDict>()?.unbind())
+        Ok(modules.cast_into::<PyDict>()?.unbind())
     })?;
     Ok(modules.bind(py))
 }

@@ -3,6 +3,23 @@
 use std::sync::OnceLock;
 
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+
+/// Returns what a cell holds, and makes it the first time.
+///
+/// Making it runs Python code, and with it perhaps a signal's handler that asks for the same. So the cell is not
+/// locked meanwhile: two callers may both make it, and the first one's stays.
+pub(crate) fn once<'a, T: Send + Sync>(
+    py: Python<'_>,
+    cell: &'a PyOnceLock<T>,
+    make: impl FnOnce() -> PyResult<T>,
+) -> PyResult<&'a T> {
+    if let Some(kept) = cell.get(py) {
+        return Ok(kept);
+    }
+    let fresh = make()?;
+    Ok(cell.get_or_init(py, || fresh))
+}
 
 /// What is kept, made the first time. Making it runs Python, so that two threads may both make it, and the
 /// first one's stays; nobody waits.

@@ -113,6 +113,8 @@ mod _native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let py = module.py();
+        // The import, before any thread uses the module, is the moment to ask the system to report forks.
+        let _process = green_ctx::driver::Process::watched();
         PyMapping::register::<Partitions>(py)?;
         PyMapping::register::<Plan>(py)?;
         PyMapping::register::<PlanSet>(py)

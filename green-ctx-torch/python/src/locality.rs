@@ -1,6 +1,6 @@
 //! Locality domains: parts of a device whose SMs are near to one memory.
 
-use green_ctx::{Device, Driver, Version};
+use green_ctx::{Device, Driver, Error, Version};
 use pyo3::prelude::*;
 
 use crate::argument::DeviceId;
@@ -12,9 +12,13 @@ use crate::provision::runtime;
 /// The first driver that knows locality domains.
 const OLDEST: Version = Version::new(13, 4);
 
-/// Whether the installed driver knows locality domains.
-fn is_known() -> bool {
-    Driver::load().is_ok_and(|driver| driver.version() >= OLDEST)
+/// Returns whether there is a driver that knows locality domains.
+fn is_known() -> Result<bool, Fault> {
+    match Driver::load() {
+        Ok(driver) => Ok(driver.version() >= OLDEST),
+        Err(error @ Error::Forked) => Err(error.into()),
+        Err(_) => Ok(false),
+    }
 }
 
 /// How many domains a device has, of a driver that knows them.
@@ -24,7 +28,7 @@ fn count(device: &Device) -> Result<u32, Fault> {
 
 /// Refuses a domain that a device does not have. What the driver is too old for, the split refuses.
 pub(crate) fn check(device: &Device, domain: u32) -> Result<(), Fault> {
-    if !is_known() {
+    if !is_known()? {
         return Ok(());
     }
     let (count, ordinal) = (count(device)?, device.ordinal());
@@ -39,7 +43,7 @@ pub(crate) fn check(device: &Device, domain: u32) -> Result<(), Fault> {
 
 /// That the driver is too old to say which domain SMs are of.
 pub(crate) fn ensure_known() -> Result<(), Fault> {
-    match is_known() {
+    match is_known()? {
         true => Ok(()),
         false => Err(Fault::new(
             Reason::Unsupported,
@@ -54,7 +58,7 @@ pub(crate) fn ensure_known() -> Result<(), Fault> {
 #[pyo3(signature = (device_id=DeviceId::Current), text_signature = "(device_id=None)")]
 pub(crate) fn get_num_locality_domains(py: Python<'_>, device_id: DeviceId) -> PyResult<u32> {
     let ordinal = device_id.ordinal(py)?;
-    blocking(py, move || match is_known() {
+    blocking(py, move || match is_known()? {
         true => count(&device(ordinal).map_err(runtime)?),
         false => Ok(1),
     })

@@ -13,6 +13,7 @@ use crate::argument::DeviceId;
 use crate::device::device;
 use crate::fault::{Fault, Reason};
 use crate::gil::{Held, blocking};
+use crate::kept::once;
 use crate::named::{Named, not_copied};
 use crate::partition::{Live, Partition};
 use crate::report;
@@ -156,7 +157,7 @@ impl Partitions {
 /// one of them goes, possibly in a daemon thread that is about to end.
 fn made(py: Python<'_>) -> PyResult<&Bound<'_, PySet>> {
     static MADE: PyOnceLock<Py<PySet>> = PyOnceLock::new();
-    let made = MADE.get_or_try_init(py, || Ok::<_, PyErr>(PySet::empty(py)?.unbind()))?;
+    let made = once(py, &MADE, || Ok(PySet::empty(py)?.unbind()))?;
     Ok(made.bind(py))
 }
 

@@ -19,6 +19,7 @@ use crate::argument::modules;
 use crate::code::{Code, import};
 use crate::fault::Fault;
 use crate::gil::{Held, blocking};
+use crate::kept::once;
 use crate::sanitizer;
 
 /// A block that a task is in, and the tasks that were made within it. `None` once the block has ended, for all
@@ -39,9 +40,9 @@ thread_local! {
 /// The context variable: a tuple of [`Entry`], from the outermost to the innermost.
 fn variable(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     static VARIABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let variable = VARIABLE.get_or_try_init(py, || {
+    let variable = once(py, &VARIABLE, || {
         let class = import(py, "contextvars")?.getattr("ContextVar")?;
-        Ok::<_, PyErr>(class.run(("green_ctx_torch",))?.unbind())
+        Ok(class.run(("green_ctx_torch",))?.unbind())
     })?;
     Ok(variable.bind(py))
 }

@@ -8,10 +8,11 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
-use crate::argument::modules;
+use crate::argument::{self, modules};
 use crate::code::{Code, import};
 use crate::fault::Fault;
 use crate::gil::{Held, blocking};
+use crate::kept::once;
 
 /// Keeps alive what a torch stream depends on.
 #[pyclass(frozen, module = "green_ctx_torch._native")]
@@ -85,7 +86,7 @@ pub(crate) fn refuse_export(py: Python<'_>) -> PyResult<()> {
         }
         Ok(Some(owner.getattr("__dict__")?.cast_into::<PyDict>()?.unbind()))
     };
-    let Some(names) = NAMES.get_or_try_init(py, find)? else { return Ok(()) };
+    let Some(names) = once(py, &NAMES, find)? else { return Ok(()) };
     match names.bind(py).get_item(intern!(py, "_is_exporting_flag"))? {
         Some(flag) if flag.is_truthy()? => Err(Fault::state(
             "torch.export records operations and no blocks, so that the exported program would run on all \
@@ -108,7 +109,7 @@ fn install_captures(py: Python<'_>) -> PyResult<()> {
 
 /// Wraps torch's captures where torch is imported: a raw stream that is handed out may be captured next.
 pub(crate) fn expect_captures(py: Python<'_>) -> PyResult<()> {
-    match CAPTURES.load(Ordering::Relaxed) || !modules(py)?.contains(intern!(py, "torch"))? {
+    match CAPTURES.load(Ordering::Relaxed) || argument::torch(py)?.is_none() {
         true => Ok(()),
         false => install_captures(py),
     }
@@ -116,7 +117,7 @@ pub(crate) fn expect_captures(py: Python<'_>) -> PyResult<()> {
 
 /// Frees what torch keeps for streams of partitions that are closed.
 pub(crate) fn release_workspaces(py: Python<'_>) -> PyResult<()> {
-    if !modules(py)?.contains(intern!(py, "torch"))? {
+    if argument::torch(py)?.is_none() {
         return Ok(());
     }
     import(py, "green_ctx_torch._workspaces")?.run_method("release", ()).map(drop)

@@ -400,7 +400,7 @@ fn recorded(
 /// The version of torch, where the program has imported it.
 fn libraries(py: Python<'_>) -> PyResult<BTreeMap<String, String>> {
     let mut libraries = BTreeMap::new();
-    if let Some(torch) = argument::modules(py)?.get_item("torch")?
+    if let Some(torch) = argument::torch(py)?
         && let Some(version) = torch.getattr_opt("__version__")?
     {
         libraries.insert("torch".to_owned(), version.str()?.to_string());

@@ -9,6 +9,7 @@ use rustc_hash::FxBuildHasher;
 
 use super::{Graph, GraphExec, RetargetError};
 use crate::context::Context;
+use crate::fork::Process;
 
 /// Keeps one executable for each graph and partition, so that running a graph elsewhere costs a
 /// look-up where it ran there before. Clones share it; any thread may use it.
@@ -38,9 +39,11 @@ use crate::context::Context;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct GraphCache {
     known: Arc<Mutex<Known>>,
+    /// In a process that was forked from it, a thread that is gone may hold the lock.
+    made_in: Process,
 }
 
 #[derive(Default)]
@@ -60,7 +63,7 @@ impl GraphCache {
     /// An empty cache.
     #[must_use]
     pub fn new() -> GraphCache {
-        GraphCache::default()
+        GraphCache { known: Arc::default(), made_in: Process::watched() }
     }
 
     /// The executable of a graph in a context: the one that is kept, or else a new one, of a copy of
@@ -101,9 +104,12 @@ impl GraphCache {
         self.remove(|_| true);
     }
 
-    /// How many executables are kept.
+    /// The number of executables that are kept; 0 in a forked process.
     #[must_use]
     pub fn len(&self) -> usize {
+        if self.made_in.is_forked() {
+            return 0;
+        }
         self.known.lock().executables.len()
     }
 
@@ -113,7 +119,11 @@ impl GraphCache {
         self.len() == 0
     }
 
+    /// Removes executables. A forked process has none to end.
     fn remove(&self, which: impl Fn(&Key) -> bool) {
+        if self.made_in.is_forked() {
+            return;
+        }
         let mut known = self.known.lock();
         let mut removed: Vec<_> = known.executables.extract_if(|key, _| which(key)).collect();
         drop(known);
@@ -121,6 +131,12 @@ impl GraphCache {
         removed.sort_unstable_by_key(|(_, (before, _))| *before);
         // Outside of the lock: the last handle of a partition may be among them.
         drop(removed);
+    }
+}
+
+impl Default for GraphCache {
+    fn default() -> GraphCache {
+        GraphCache::new()
     }
 }
 

@@ -274,13 +274,13 @@ impl SplitRequest {
         if self.groups.is_empty() && self.rests.is_empty() {
             return Err(Refusal::invalid("a split needs at least one group"));
         }
+        if self.names().any(|name| name.is_empty()) {
+            return Err(Refusal::invalid("a group needs a name, and one of the request has none"));
+        }
         for RequestedGroup { name, share } in &self.groups {
             if let Some(fault) = share.fault() {
                 return Err(Refusal::invalid(format!("group {name} {fault}")));
             }
-        }
-        if self.names().any(|name| name.is_empty()) {
-            return Err(Refusal::invalid("a group needs a name, and one of the request has none"));
         }
         if let Some(name) = self.twice() {
             return Err(Refusal::invalid(format!("two groups are named {name}")));

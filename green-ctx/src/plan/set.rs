@@ -169,9 +169,12 @@ impl PlanSet {
         Active(self.inner.active.load())
     }
 
-    /// The plans that are prepared, in the order in which they were.
+    /// The plans that are prepared, in the order in which they were; none in a forked process.
     #[must_use]
     pub fn plans(&self) -> Vec<Arc<Plan>> {
+        if self.device().driver().is_forked() {
+            return Vec::new();
+        }
         self.inner.plans.lock().clone()
     }
 
@@ -217,8 +220,9 @@ impl PlanSet {
     ///
     /// # Errors
     ///
-    /// [`PlanError::Unknown`], with the names that there are.
+    /// [`PlanError::Unknown`], with the names that there are; [`Error::Forked`] in [`PlanError::Error`].
     pub fn plan(&self, name: &str) -> Result<Arc<Plan>, PlanError> {
+        self.device().driver().check_process()?;
         let plans = self.inner.plans.lock();
         let found = plans.iter().find(|plan| plan.name() == name).map(Arc::clone);
         found.ok_or_else(|| unknown(name, &plans))

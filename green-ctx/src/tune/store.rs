@@ -151,21 +151,19 @@ impl Store {
         if self.read_only {
             return Ok(false);
         }
-        if self.path.is_dir() {
-            return Err(io::ErrorKind::IsADirectory.into());
-        }
-        let part = self.part();
+        let part = part(&self.target()?);
         File::create_new(&part)?;
         fs::remove_file(&part)?;
         Ok(true)
     }
 
-    /// Writes an outcome: whoever reads at the same time finds the former file or the new one. Does nothing
-    /// where the file is never to be written, and returns false.
+    /// Writes an outcome. A reader finds the former file or the new one at any time. If the path is a symbolic link,
+    /// the file that it points to is replaced. Returns false, and does nothing, if the file is never to be written.
     ///
     /// # Errors
     ///
-    /// What the system says, and [`InvalidData`](io::ErrorKind::InvalidData) for an outcome that
+    /// What the system says, [`InvalidInput`](io::ErrorKind::InvalidInput) for a device, a pipe or anything else
+    /// that is not a regular file, and [`InvalidData`](io::ErrorKind::InvalidData) for an outcome that
     /// [`read`](Store::read) would refuse, since it has a number that is not finite, for example. The former
     /// file is as it was then.
     pub fn save(&self, outcome: &Outcome) -> io::Result<bool> {
@@ -182,13 +180,14 @@ impl Store {
         let contents = Contents { format: FORMAT.to_owned(), outcome };
         let mut text = serde_json::to_vec(&contents)?;
         text.push(b'\n');
-        let part = self.part();
+        let target = self.target()?;
+        let part = part(&target);
         let write = || {
             let mut file = File::create_new(&part)?;
             file.write_all(&text)?;
             file.sync_all()?;
             drop(file);
-            fs::rename(&part, &self.path)
+            fs::rename(&part, &target)
         };
         write().inspect_err(|_| {
             let _ = fs::remove_file(&part);
@@ -196,12 +195,17 @@ impl Store {
         Ok(true)
     }
 
-    /// A name beside the file, which nobody else uses.
-    fn part(&self) -> PathBuf {
-        let mut name = self.path.file_name().unwrap_or_default().to_owned();
-        let number = SAVED.fetch_add(1, Ordering::Relaxed);
-        name.push(format!(".{}.{number}.{:08x}.part", process::id(), fastrand::u32(..)));
-        self.path.with_file_name(name)
+    /// The file that is written. Only a regular file, or none, can be replaced without harm.
+    fn target(&self) -> io::Result<PathBuf> {
+        let target = match fs::canonicalize(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(self.path.clone()),
+            found => found?,
+        };
+        match fs::metadata(&target)? {
+            found if found.is_file() => Ok(target),
+            found if found.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
+        }
     }
 
     fn add_libraries(&self, outcome: &mut Outcome) {
@@ -209,6 +213,14 @@ impl Store {
             machine.libraries.extend(self.libraries.clone());
         }
     }
+}
+
+/// A name next to the file that no other writer uses.
+fn part(target: &Path) -> PathBuf {
+    let mut name = target.file_name().unwrap_or_default().to_owned();
+    let number = SAVED.fetch_add(1, Ordering::Relaxed);
+    name.push(format!(".{}.{number}.{:08x}.part", process::id(), fastrand::u32(..)));
+    target.with_file_name(name)
 }
 
 /// The outcome that a file keeps for these jobs and this request on this device or, where there is none, a

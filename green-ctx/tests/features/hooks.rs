@@ -78,3 +78,15 @@ fn a_hook_that_panics_is_called_again() -> Outcome {
         Ok(())
     })
 }
+
+/// A function that is forgotten owns a handle, which calls the driver when it is dropped.
+#[test]
+fn functions_that_have_not_run_can_be_forgotten() -> Outcome {
+    each_failing_driver(|machine| {
+        let part = partition(&machine.device, 16)?;
+        machine.sim.run_before("cuGraphClone", 1, move || drop(part))?;
+        machine.sim.clear_faults();
+        assert_eq!(machine.free()?, 132);
+        Ok(())
+    })
+}

@@ -79,10 +79,6 @@ impl Faults {
         self.0.push(Pending { function, after: nth.max(1), due: Due::Run(run) });
     }
 
-    pub(crate) fn clear(&mut self) {
-        self.0.clear();
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

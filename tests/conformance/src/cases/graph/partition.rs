@@ -87,6 +87,7 @@ pub(super) fn cases() -> Vec<Case> {
         primary_waits("a-graph-of-the-partition", Captured::InThePartition),
         primary_waits("a-graph-of-the-primary-context", Captured::InThePrimaryContext),
         primary_waits("a-kernel", Captured::Nowhere),
+        Case::new("graph/library-unloaded-behind-a-graph-in-a-partition", unloaded_behind).alone(),
         Case::new("graph/nodes-on-both-partitions-in-order", |gpu, answer| {
             let pair = Pair::new(gpu)?;
             let graph = gpu.graph()?;
@@ -310,6 +311,27 @@ fn primary_waits(work: &str, captured: Captured) -> Case {
         Ok(())
     })
     .alone()
+}
+
+/// Asks whether unloading a library waits for a graph with its kernel, if nothing else keeps the graph.
+fn unloaded_behind(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
+    let pair = Pair::new(gpu)?;
+    let (stream, memory) = (pair.streams[0], gpu.probe_memory(1)?);
+    gpu.launch_probe(stream, 1, memory, SHORT)?;
+    gpu.cuStreamSynchronize(stream)?.must()?;
+    let graph = gpu.captured(stream, || {
+        let mut params = probe_params(memory, LONG);
+        gpu.cuLaunchKernel(gpu.probe()?, 1, THREADS, stream, &mut params)?.must()
+    })?;
+    let exec = gpu.cuGraphInstantiateWithFlags(graph, 0)?.must()?;
+    answer.add("launch", gpu.cuGraphLaunch(exec, stream)?);
+    answer.add("destroy_exec", gpu.cuGraphExecDestroy(exec)?);
+    answer.add("destroy", gpu.cuGraphDestroy(graph)?);
+    answer.add("query_before", gpu.cuStreamQuery(stream)?);
+    answer.add("unload", gpu.cuLibraryUnload(gpu.library()?)?);
+    answer.add("query_after", gpu.cuStreamQuery(stream)?);
+    answer.add("synchronize", gpu.cuStreamSynchronize(stream)?);
+    Ok(())
 }
 
 /// Whether what waits for a whole context waits for nodes that run in it, launched elsewhere.
