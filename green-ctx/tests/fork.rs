@@ -181,7 +181,9 @@ fn a_forked_child_gets_an_error() -> Outcome {
                 && sms.free() == 0
                 && device.context_counts() == ContextCounts::default()
                 && (cache.len(), set.plans().len()) == (0, 0);
-            (cache.forget(&context), cache.forget_graph(&graph), cache.clear());
+            cache.forget(&context);
+            cache.forget_graph(&graph);
+            cache.clear();
             let _none = (device.release_idle(), device.set_idle_limit(0));
             let wrong = checks.iter().position(|error| !error.as_ref().is_some_and(forked));
             drop((watch, pinned, exec, graph, kernel, stream, event, library, buffer, alone, hook));
