@@ -6,7 +6,9 @@ use std::sync::Arc;
 use green_ctx::sys_0_1::{CUgraph, CUresult, CUstream, CUstreamCaptureMode};
 use green_ctx::{
     DeviceBuffer, Driver, Error, Kernel, LaunchConfig, Result, Stream, StreamOptions,
-    context::Context, graph::GraphExec, stream::DefaultStream,
+    context::Context,
+    graph::{GraphExec, RelaxedCapture},
+    stream::DefaultStream,
 };
 
 use crate::account::Partition;
@@ -207,12 +209,16 @@ impl Kept {
         Ok(Kept { raw: stream.as_raw(), id, driver })
     }
 
-    /// Returns whether the handle still names the stream.
-    pub(crate) fn lives(&self) -> Result<bool> {
+    /// Returns what the driver says if the handle does not name the stream any more.
+    pub(crate) fn lost(&self) -> Result<Option<String>> {
         let get = self.driver.api().cuStreamGetId()?;
         let mut id = 0;
+        // The driver refuses the question if another thread captures and this thread's mode is strict.
+        let _relaxed = RelaxedCapture::enter(&self.driver)?;
         // SAFETY: the simulated driver refuses a stream that was destroyed; the pointer is to a live integer.
-        Ok(unsafe { get(self.raw, &raw mut id) } == CUresult::CUDA_SUCCESS && id == self.id)
+        let status = unsafe { get(self.raw, &raw mut id) };
+        let lives = status == CUresult::CUDA_SUCCESS && id == self.id;
+        Ok((!lives).then(|| format!("stream {}: {status}, number {id}", self.id)))
     }
 }
 

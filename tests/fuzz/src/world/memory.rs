@@ -110,10 +110,12 @@ impl World {
 
     /// A kept stream is never destroyed.
     pub(super) fn check_kept(&self) -> Result<(), Violation> {
-        if self.kept_streams.iter().all(|kept| kept.lives().unwrap_or(true)) {
-            return Ok(());
+        match self.kept_streams.iter().find_map(|kept| kept.lost().ok()?) {
+            None => Ok(()),
+            Some(lost) => {
+                Err(Violation::new(Rule::Left, format!("a kept stream was destroyed: {lost}")))
+            }
         }
-        Err(Violation::new(Rule::Left, "a kept stream was destroyed".to_owned()))
     }
 
     pub(super) fn launch_special(&mut self, n: [u32; 4]) -> Done {
