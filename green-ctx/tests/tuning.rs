@@ -55,7 +55,8 @@ fn jobs_of_both_kinds_run_on_every_driver() -> Tested {
         let (sim, device) = simulated(spec)?;
         {
             let mut jobs = [job(&device, "a")?, graph(&device, "b")?];
-            let outcome = tune(&device, &mut jobs, &short())?;
+            // A busy machine does not complete a search in the time that is enough for the other tests.
+            let outcome = tune(&device, &mut jobs, &short().budget(Duration::from_secs(2)))?;
             assert!(outcome.complete && outcome.arms.len() > 3, "{spec}");
             let machine = outcome.machine.as_ref().expect("it ran on a device");
             assert_eq!((machine.sm_count, outcome.pieces.sms), (132, 132));
