@@ -3,12 +3,10 @@
 use std::ptr;
 use std::sync::Arc;
 
-use green_ctx::sys_0_1::{CUgraph, CUresult, CUstream, CUstreamCaptureMode};
+use green_ctx::sys_0_1::{CUgraph, CUresult, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus};
 use green_ctx::{
     DeviceBuffer, Driver, Error, Kernel, LaunchConfig, Result, Stream, StreamOptions,
-    context::Context,
-    graph::{GraphExec, RelaxedCapture},
-    stream::DefaultStream,
+    context::Context, graph::GraphExec, stream::DefaultStream,
 };
 
 use crate::account::Partition;
@@ -199,26 +197,22 @@ impl ForeignCapture {
 /// A stream that is kept for as long as the process lives.
 pub(crate) struct Kept {
     raw: CUstream,
-    id: u64,
     driver: Driver,
 }
 
 impl Kept {
-    pub(crate) fn new(stream: &Stream) -> Result<Kept> {
-        let (id, driver) = (stream.id()?, stream.context().device().driver().clone());
-        Ok(Kept { raw: stream.as_raw(), id, driver })
+    pub(crate) fn new(stream: &Stream) -> Kept {
+        Kept { raw: stream.as_raw(), driver: stream.context().device().driver().clone() }
     }
 
-    /// Returns what the driver says if the handle does not name the stream any more.
-    pub(crate) fn lost(&self) -> Result<Option<String>> {
-        let get = self.driver.api().cuStreamGetId()?;
-        let mut id = 0;
-        // The driver refuses the question if another thread captures and this thread's mode is strict.
-        let _relaxed = RelaxedCapture::enter(&self.driver)?;
-        // SAFETY: the simulated driver refuses a stream that was destroyed; the pointer is to a live integer.
-        let status = unsafe { get(self.raw, &raw mut id) };
-        let lives = status == CUresult::CUDA_SUCCESS && id == self.id;
-        Ok((!lives).then(|| format!("stream {}: {status}, number {id}", self.id)))
+    /// Returns what the driver says if there is no such stream any more. It uses no handle twice.
+    pub(crate) fn lost(&self) -> Result<Option<CUresult>> {
+        // Most other questions would invalidate a capture.
+        let ask = self.driver.api().cuStreamIsCapturing()?;
+        let mut capturing = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        // SAFETY: the simulated driver refuses a stream that was destroyed; the pointer is to a live value.
+        let status = unsafe { ask(self.raw, &raw mut capturing) };
+        Ok(Some(status).filter(|status| *status != CUresult::CUDA_SUCCESS))
     }
 }
 

@@ -102,8 +102,8 @@ impl World {
             return Done::refused(&error);
         }
         // Others may be borrowed, and those of the primary context are not kept.
-        if let (Name::PartStream(_) | Name::LaneStream(..), Ok(kept)) = (of, Kept::new(&stream)) {
-            self.kept_streams.push(kept);
+        if let Name::PartStream(_) | Name::LaneStream(..) = of {
+            self.kept_streams.push(Kept::new(&stream));
         }
         Done::Ok
     }
