@@ -3,7 +3,7 @@
 use std::ptr;
 use std::sync::Arc;
 
-use green_ctx::sys_0_1::{CUgraph, CUresult, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus};
+use green_ctx::sys_0_1::{CUgraph, CUresult, CUstream, CUstreamCaptureMode};
 use green_ctx::{
     DeviceBuffer, Driver, Error, Kernel, LaunchConfig, Result, Stream, StreamOptions,
     context::Context, graph::GraphExec, stream::DefaultStream,
@@ -207,12 +207,17 @@ impl Kept {
 
     /// Returns what the driver says if there is no such stream any more. It uses no handle twice.
     pub(crate) fn lost(&self) -> Result<Option<CUresult>> {
-        // Most other questions would invalidate a capture.
-        let ask = self.driver.api().cuStreamIsCapturing()?;
-        let mut capturing = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-        // SAFETY: the simulated driver refuses a stream that was destroyed; the pointer is to a live value.
-        let status = unsafe { ask(self.raw, &raw mut capturing) };
-        Ok(Some(status).filter(|status| *status != CUresult::CUDA_SUCCESS))
+        // Other questions invalidate captures, or are made to fail.
+        let ask = self.driver.api().cuStreamGetGreenCtx()?;
+        let mut green = ptr::null_mut();
+        // SAFETY: the simulated driver refuses a stream that was destroyed; the pointer is to a live handle.
+        let status = unsafe { ask(self.raw, &raw mut green) };
+        let lost = [
+            CUresult::CUDA_ERROR_INVALID_HANDLE,
+            CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED,
+            CUresult::CUDA_ERROR_STREAM_DETACHED,
+        ];
+        Ok(Some(status).filter(|status| lost.contains(status)))
     }
 }
 
