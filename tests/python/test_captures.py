@@ -69,6 +69,10 @@ def torch(torch_):
             driver.call("cuGraphInstantiateWithFlags", ctypes.byref(self.executable), self.raw, 0)
             driver.destroy_graph(self.raw.value)
 
+        def __del__(self):
+            if executable := getattr(self, "executable", None):
+                driver.call("cuGraphExecDestroy", executable)
+
         def replay(self):
             self.replays += 1
             driver.call("cuGraphLaunch", self.executable, ctypes.c_void_p(torch_.current()))

@@ -14,10 +14,18 @@ const REQUIREMENTS: &str = "tests/python/requirements.txt";
 const PROJECT: &str = "green-ctx-torch";
 
 /// What stays for as long as the module is loaded: contexts for the next partitions of the same SMs,
-/// their streams, since torch may use to the end what it has seen, the kernel that the tests launch, and
-/// the allocator's pool with its stream and context. The tests bound how many streams there are.
-const LEAVES: &[&str] =
-    &["green_contexts", "streams", "libraries", "memory_pools: 1", "primary_retains: 1"];
+/// their streams, since torch may use to the end what it has seen, the kernel that the tests launch,
+/// the allocator's pool with its stream and context, and the memory that is set behind graphs. The tests bound
+/// how many streams there are.
+const LEAVES: &[&str] = &[
+    "green_contexts",
+    "streams",
+    "libraries",
+    "memory_pools: 1",
+    "primary_retains: 1",
+    "allocations: 1",
+    "allocated_bytes: 4096",
+];
 
 /// The environment's Python, or what it lacks.
 pub(crate) fn environment() -> Result<Environment, String> {
