@@ -51,6 +51,7 @@ class Current:
 @pytest.fixture
 def torch(torch_):
     """torch with graphs: the part of torch.cuda.CUDAGraph that is wrapped."""
+    executables = []
 
     class CUDAGraph:
         def __init__(self):
@@ -67,11 +68,8 @@ def torch(torch_):
             driver.call("cuStreamEndCapture", stream, ctypes.byref(self.raw))
             self.executable = ctypes.c_void_p()
             driver.call("cuGraphInstantiateWithFlags", ctypes.byref(self.executable), self.raw, 0)
+            executables.append(self.executable)
             driver.destroy_graph(self.raw.value)
-
-        def __del__(self):
-            if executable := getattr(self, "executable", None):
-                driver.call("cuGraphExecDestroy", executable)
 
         def replay(self):
             self.replays += 1
@@ -85,6 +83,8 @@ def torch(torch_):
     info()
     with driver.primary_context():
         yield torch_
+        for executable in executables:
+            driver.call("cuGraphExecDestroy", executable)
 
 
 def capture(torch, graph, stream, work=lambda: None):
