@@ -251,7 +251,7 @@ fn by(holders: &[Holder]) -> String {
     if holders.is_empty() { String::new() } else { format!(" by {}", holders.join(", ")) }
 }
 
-/// An error and its causes on one line. [`Error`] has no source then: nothing is printed twice.
+/// An error and its causes on one line. [`Error`] returns no source for it, so nothing is printed twice.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")

@@ -22,7 +22,8 @@ use crate::raw::Raw;
 /// Kernels that were loaded together. They belong to no context and run in any of the device's.
 ///
 /// Dropping the last handle, kernels included, unloads them. That waits for kernels that were launched, but not for
-/// graphs in partitions (recorded on an H200, driver 580.159.04). An executable graph keeps the libraries of its kernels.
+/// graphs in partitions (recorded on an H200, driver 580.159.04). An executable graph
+/// holds a handle of each library of its kernels.
 ///
 /// # Example
 ///

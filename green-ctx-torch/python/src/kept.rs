@@ -7,8 +7,8 @@ use pyo3::sync::PyOnceLock;
 
 /// Returns what a cell holds, and makes it the first time.
 ///
-/// Making it runs Python code, and with it perhaps a signal's handler that asks for the same. So the cell is not
-/// locked meanwhile: two callers may both make it, and the first one's stays.
+/// Making it runs Python code, which may be a signal's handler that asks for the same. So the cell is not locked
+/// while it is made. If two callers make it, the first one's stays.
 pub(crate) fn once<'a, T: Send + Sync>(
     py: Python<'_>,
     cell: &'a PyOnceLock<T>,

@@ -61,7 +61,7 @@ impl<'a> Capturing<'a> {
         self.noted.as_ref().map_or_else(|| Ok(Needs::default()), Noted::participants)
     }
 
-    /// Ends the capture. Returns its graph, and what goes on noting what the nodes need.
+    /// Ends the capture. Returns its graph, and the capture's notes, which stay open.
     fn end(mut self) -> Result<(Raw<CUgraph_st>, Option<Noted<'a>>)> {
         let (stream, noted) = (self.stream, self.noted.take());
         mem::forget(self);

@@ -98,8 +98,8 @@ impl Noted<'_> {
                     needs.add_context(Stream::from_inner(stream).context().clone());
                     break;
                 }
-                // Its last handle is going on another thread, which notes the context before the stream
-                // leaves the registry.
+                // Another thread drops its last handle, and notes the context before the stream leaves the
+                // registry.
                 thread::yield_now();
             }
         }

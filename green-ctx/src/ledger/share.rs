@@ -40,14 +40,14 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Share(ShareKind);
 
-/// What a [share](Share) asks for.
+/// The kinds of [shares](Share).
 ///
 /// Code that handles shares matches all kinds, so that it does not compile when a kind is added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ShareKind {
     /// This many SMs, exclusive, rounded up to whole units.
     Count(u32),
-    /// `floor` SMs that no other partition may use, and at most `ceiling` SMs in all. `None` is no ceiling.
+    /// `floor` SMs that no other partition may use, and at most `ceiling` SMs in all. `None` sets no ceiling.
     Between {
         /// The SMs that no other partition may use.
         floor: u32,

@@ -220,7 +220,8 @@ impl PlanSet {
     ///
     /// # Errors
     ///
-    /// [`PlanError::Unknown`], with the names that there are; [`Error::Forked`](crate::Error::Forked) in [`PlanError::Error`].
+    /// [`PlanError::Unknown`], with the names of all plans; [`Error::Forked`](crate::Error::Forked) in
+    /// [`PlanError::Error`].
     pub fn plan(&self, name: &str) -> Result<Arc<Plan>, PlanError> {
         self.device().driver().check_process()?;
         let plans = self.inner.plans.lock();
