@@ -46,7 +46,6 @@ const SCRIPTS: &[&str] = &[
     "tests/python/gpu/tuning_ranks.py",
     "tests/python/gpu/oracle_jobs.py",
     "tests/python/gpu/tuning.py",
-    "tests/python/gpu/sglang_engine.py",
     "green-ctx-torch/examples/decode_beside_prefill.py",
     "green-ctx-torch/examples/serving_loop.py",
 ];

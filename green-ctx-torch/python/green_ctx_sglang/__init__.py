@@ -1,4 +1,4 @@
-"""The entry point that SGLang loads. It imports nothing until `GREEN_CTX_SGLANG` says how to divide the GPU.
+"""The entry point that SGLang loads. It imports nothing until `GREEN_CTX_SGLANG` is set.
 
 The plug-in itself is `green_ctx_torch.engines.sglang`.
 """
@@ -9,13 +9,13 @@ VARIABLE = "GREEN_CTX_SGLANG"
 
 
 def plugin() -> None:
-    """Installs the plug-in where the variable is set and not `off`. What does not fit ends the process."""
+    """Installs the plug-in if the variable is set and not `off`. If anything does not fit, the process ends."""
     text = os.environ.get(VARIABLE, "").strip()
-    if text.lower() in ("", "off"):
+    if text in ("", "off"):
         return
     try:
-        from green_ctx_torch.engines.sglang import plugin as native
+        from green_ctx_torch.engines import sglang
     except ImportError as error:
-        # SGLang reports an error of a plug-in, and goes on without the plug-in.
+        # SGLang logs an exception of a plug-in and continues without the plug-in.
         raise SystemExit(f"{VARIABLE} is set, and green_ctx_torch cannot be imported: {error}") from error
-    native.install(text)
+    sglang.install(text)

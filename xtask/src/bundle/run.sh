@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs on a GPU host what the bundle holds, and leaves the results in a folder:
-#   ./run.sh [RESULTS] [verify|conformance|fuzz|tests|benches|bench|cudarc|torch|distributed|sglang ...]
+#   ./run.sh [RESULTS] [verify|conformance|fuzz|tests|benches|bench|cudarc|torch|distributed ...]
 # The part fuzz runs when it is named, and compares with the simulated driver $GREEN_CTX_FUZZ_AGAINST.
-# The parts torch, distributed and sglang need a Python with torch, python3 or $TORCH_PYTHON, and run when they are
-# named; distributed needs two GPUs, and sglang an SGLang with FlashAttention 3.
+# The parts torch and distributed need a Python with torch, python3 or $TORCH_PYTHON, and run when they are named;
+# distributed needs two GPUs.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 results=${1:-results}
@@ -73,7 +73,7 @@ for part in $parts; do
                 echo "== cudarc: left out; CUBLAS is the path of a libcublas.so, or of its folder"
             fi
             ;;
-        torch | distributed | sglang)
+        torch | distributed)
             python=${TORCH_PYTHON:-python3}
             site=$(cd "$results" && pwd)/site
             rm -rf "$site"
@@ -98,10 +98,6 @@ for part in $parts; do
                 step decode-beside-prefill kept "$results/decode_beside_prefill.txt" \
                     "$python" "$here/torch/decode_beside_prefill.py"
                 step serving-loop kept "$results/serving_loop.txt" "$python" "$here/torch/serving_loop.py"
-            elif [ "$part" = sglang ]; then
-                step sglang-engine "$python" "$here/torch/sglang_engine.py" "$results/sglang_engine.json"
-                # The same command goes on where it was interrupted.
-                step sglang-bench "$python" -m green_ctx_torch.engines.sglang.bench --out "$results/sglang.jsonl"
             else
                 step distributed "$python" "$here/torch/distributed.py" "$results/distributed.json"
             fi
@@ -110,7 +106,7 @@ for part in $parts; do
             ;;
         *)
             echo "unknown part $part; there are verify, conformance, tests, benches, bench, cudarc," \
-                "torch, distributed and sglang"
+                "torch and distributed"
             failed=1
             ;;
     esac

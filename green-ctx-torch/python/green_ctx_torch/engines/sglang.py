@@ -1,0 +1,166 @@
+"""Shares in place of walls for SGLang's multiplexing of prefill and decode (`--enable-pdmux`).
+
+SGLang loads this module by itself. With `GREEN_CTX_SGLANG=shares` each division (P, D) of SGLang's own configuration
+becomes a plan: prefill may use at most P SMs, and decode has D SMs for itself and uses the others while they are
+idle. No other argument, default or code of SGLang changes. See docs/engines.md.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from green_ctx_torch._native import PlanSet
+
+VARIABLE = "GREEN_CTX_SGLANG"
+
+#: The releases that ran on a GPU with this code.
+RAN: tuple[str, ...] = ()
+
+#: Quantisations that may use Marlin's kernels. A layer has one array of locks for both streams there.
+MARLIN = {
+    "auto-round",
+    "awq",
+    "awq_marlin",
+    "compressed-tensors",
+    "fp8 on this GPU",
+    "gptq",
+    "gptq_marlin",
+    "modelopt_fp4",
+    "moe_wna16",
+    "mxfp4",
+}
+
+PDMUX = "sglang.srt.multiplex.pdmux_context"
+SCHEDULER = "sglang.srt.multiplex.multiplexing_mixin.SchedulerMultiplexMixin.init_pdmux"
+
+_log = logging.getLogger("sglang.green_ctx_torch")
+
+
+class Refused(Exception):
+    """A setting under which SGLang's multiplexing computes wrong results, or did not run with shares."""
+
+
+def stop(message: str) -> NoReturn:
+    """Ends the process. SGLang logs exceptions of plug-ins and continues without them."""
+    sys.stderr.write(f"{VARIABLE}: {message}\n")
+    sys.stderr.flush()
+    os._exit(1)
+
+
+def _or_stop(function: Callable[..., Any]) -> Callable[..., Any]:
+    def guarded(*arguments: Any, **named: Any) -> Any:
+        try:
+            return function(*arguments, **named)
+        except Refused as error:
+            stop(str(error))
+        except Exception:
+            traceback.print_exc()
+            stop("the plug-in failed; unset the variable to use SGLang's own stream groups")
+
+    return guarded
+
+
+@_or_stop
+def install(text: str) -> None:
+    """Registers the hooks. `text` is the value of the variable."""
+    words = [word.strip() for word in text.split(",")]
+    if words not in (["shares"], ["shares", "untested"]):
+        raise Refused(f"write {VARIABLE}=shares; {text!r} is not a setting (divisions come from SGLang's flags and file)")
+    version = importlib.metadata.version("sglang")
+    if version not in RAN and words == ["shares"]:
+        ran = ", ".join(RAN) or "none yet"
+        raise Refused(
+            f"SGLang {version} is not among the releases that ran on a GPU with this plug-in ({ran}); "
+            f"{VARIABLE}=shares,untested uses it all the same"
+        )
+    pdmux = importlib.import_module(PDMUX)
+    for name in ("divide_sm", "initialize_stream_groups", "set_current_stream_idx", "STREAM_GROUPS", "SM_COUNTS"):
+        if not hasattr(pdmux, name):
+            raise Refused(f"SGLang {version} has no {PDMUX}.{name}, so the plug-in does not fit it")
+    registry = importlib.import_module("sglang.srt.plugins.hook_registry")
+    groups = Groups(pdmux)
+    for target, hook, kind in (
+        (SCHEDULER, check, "BEFORE"),
+        (f"{PDMUX}.initialize_stream_groups", groups.make, "REPLACE"),
+        (f"{PDMUX}.set_current_stream_idx", groups.follow, "AFTER"),
+    ):
+        registry.HookRegistry.register(target, _or_stop(hook), getattr(registry.HookType, kind))
+
+
+def check(scheduler: Any) -> None:
+    """Before SGLang makes its stream groups: refuses settings under which multiplexing computes wrong results."""
+    arguments, model = scheduler.server_args, scheduler.model_config
+    quantization = getattr(model, "quantization", None) or arguments.quantization
+    if quantization == "fp8" and importlib.import_module("torch").cuda.get_device_capability() < (8, 9):
+        quantization = "fp8 on this GPU"
+    moe = importlib.import_module("sglang.srt.layers.moe.utils")
+    refused = (
+        ("tp_size", arguments.tp_size > 1, "the plug-in did not run on several GPUs"),
+        ("quantization", quantization in MARLIN, "Marlin's kernels share an array of locks between prefill and decode"),
+        (
+            "moe_runner_backend",
+            moe.get_moe_runner_backend().is_cutlass() and "fp8" in str(quantization),
+            "CUTLASS's FP8 experts share a workspace between prefill and decode",
+        ),
+        ("attention_backend", "trtllm_mha" in _backends(arguments), "trtllm_mha has one workspace for all streams"),
+        ("enable_hierarchical_cache", arguments.enable_hierarchical_cache, "prefill does not wait for HiCache's loads"),
+        ("is_embedding", arguments.is_embedding, "a split prefill returns no embeddings"),
+        ("disable_radix_cache", arguments.disable_radix_cache, "it admits input_embeds, which a split prefill ignores"),
+    )
+    for name, is_set, reason in refused:
+        if is_set:
+            raise Refused(f"SGLang's multiplexing is not safe with this setting of {name}: {reason}")
+
+
+def _backends(arguments: Any) -> tuple[str | None, ...]:
+    """The attention backends of prefill and decode."""
+    context = sys.modules.get("sglang.srt.runtime_context")
+    if hasattr(context, "attention_backends"):
+        return tuple(context.attention_backends())  # type: ignore[union-attr]
+    names = ("attention_backend", "prefill_attention_backend", "decode_attention_backend")
+    return tuple(getattr(arguments, name) for name in names)
+
+
+class Groups:
+    """Stream groups in partitions, in the places of SGLang's own."""
+
+    def __init__(self, pdmux: Any) -> None:
+        self.pdmux = pdmux
+        self.names: list[str] = []
+        self.plans: PlanSet | None = None
+
+    def make(self, gpu_id: int, config: Any) -> None:
+        """In place of `initialize_stream_groups`."""
+        torch, pdmux = importlib.import_module("torch"), self.pdmux
+        # PyTorch's primary context comes first.
+        torch.zeros(1, device=f"cuda:{gpu_id}")
+        total = torch.cuda.get_device_properties(gpu_id).multi_processor_count
+        divisions = [(prefill, decode) for prefill, decode, _ in config.manual_divisions]
+        if not divisions:
+            capability = torch.cuda.get_device_capability(gpu_id)
+            divisions = pdmux.divide_sm(total, capability, config.sm_group_num - 2)
+        self.names = [f"division {place}" for place in range(1, len(divisions) + 1)]
+        # Decode first, so that its floor is the same SMs as far as possible in all plans.
+        shares = [{"decode": f"{decode}..", "prefill": f"..{prefill}"} for prefill, decode in divisions]
+        self.plans = plans = PlanSet(dict(zip(self.names, shares, strict=True)), gpu_id)
+        # SGLang uses plain streams for prefill alone and for decode alone.
+        pdmux.STREAM_GROUPS = [
+            (torch.cuda.Stream(gpu_id), torch.cuda.Stream(gpu_id)),
+            *((plans[name]["prefill"].stream, plans[name]["decode"].create_stream(-1)) for name in self.names),
+            (torch.cuda.Stream(gpu_id), torch.cuda.Stream(gpu_id)),
+        ]
+        pdmux.SM_COUNTS = [(total, 0), *divisions, (0, total)]
+        pdmux.CURRENT_STREAM_IDX, pdmux.CURRENT_STREAM_GROUP = 0, pdmux.STREAM_GROUPS[0]
+        _log.info("%s: prefill and decode share %d SMs: %s", VARIABLE, total, dict(zip(self.names, shares, strict=True)))
+
+    def follow(self, result: None, idx: int) -> None:
+        """After `set_current_stream_idx`: the group's plan becomes the active one. The loop has waited for both streams."""
+        if self.plans is not None and 0 < idx <= len(self.names):
+            self.plans.switch(self.names[idx - 1])
