@@ -1,8 +1,9 @@
 """A serving loop for a language model: prefill and decode share one GPU, in partitions or without.
 
 Requests arrive at random. Each step of the loop decodes one token for all running requests, by a CUDA graph, and
-submits some layers of the next request's prefill beside it. The weights are random, so the tokens mean nothing; the
-times do. It needs torch and a GPU, and runs as it is:
+submits a part of the next request's prefill: some layers of the whole prompt on a second stream, or all layers of a
+chunk of the prompt on the same stream. Most engines use chunks. The weights are random, so the tokens mean nothing;
+the times do. It needs torch and a GPU, and runs as it is:
 
     python serving_loop.py [REQUESTS_A_SECOND] [SECONDS]
 """
@@ -16,12 +17,14 @@ from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as functional
+from torch.nn.attention.bias import causal_lower_right
 
 import green_ctx_torch
 
 LAYERS, WIDTH, HEADS, VOCABULARY = 16, 4096, 32, 32000
 SLOTS, LENGTH = 32, 4096
 LAYERS_A_STEP = 4
+CHUNK = 512
 
 
 def normal(*shape):
@@ -57,15 +60,18 @@ class Model:
     def next_token(self, hidden):
         return functional.linear(functional.rms_norm(hidden, (WIDTH,)), self.head).argmax(-1)
 
-    def prefill_layers(self, hidden, slot, first, last):
-        """Some layers for the whole prompt of one request."""
+    def prefill_layers(self, hidden, slot, first, last, begin):
+        """Some layers for a prompt, or for its tokens from `begin` on."""
+        end = begin + len(hidden)
 
         def attend(index, query, key, value):
-            query, key, value = (each.transpose(0, 1) for each in (query, key, value))
-            self.cache[index, 0, slot, :, : key.shape[1]] = key
-            self.cache[index, 1, slot, :, : key.shape[1]] = value
+            self.cache[index, 0, slot, :, begin:end] = key.transpose(0, 1)
+            self.cache[index, 1, slot, :, begin:end] = value.transpose(0, 1)
+            keys, values = self.cache[index, :, slot, None, :, :end]
+            # Each token sees all tokens before it, those of earlier chunks too.
+            causal = causal_lower_right(end - begin, end)
             heads = functional.scaled_dot_product_attention(
-                query[None], key[None], value[None], is_causal=True
+                query.transpose(0, 1)[None], keys, values, attn_mask=causal
             )
             return heads[0].transpose(0, 1)
 
@@ -99,6 +105,7 @@ class Request:
     output: int
     slot: int = -1
     layer: int = 0
+    begin: int = 0
     hidden: object = None
     times: list = field(default_factory=list)
 
@@ -109,8 +116,8 @@ def arrivals(rate, seconds):
         yield Request(now, chosen.randint(200, 3000), chosen.randint(20, 100))
 
 
-def serve(model, requests, decode, prefill):
-    """Serves all requests, with decode's steps on one stream and prefill's layers on the other."""
+def serve(model, requests, decode, prefill, chunk=LENGTH, layers=LAYERS_A_STEP):
+    """Serves all requests, with decode's steps on one stream and prefill's layers on the other, or on the same."""
     tokens = torch.zeros(SLOTS, dtype=torch.long, device="cuda")
     lengths = torch.zeros(SLOTS, dtype=torch.long, device="cuda")
     torch.cuda.synchronize()
@@ -136,14 +143,17 @@ def serve(model, requests, decode, prefill):
         if current is not None and filled is None:
             with torch.cuda.stream(prefill):
                 if current.layer == 0:
-                    current.hidden = model.embedding[
-                        torch.randint(VOCABULARY, (current.prompt,), device="cuda")
-                    ]
-                # Nobody waits for a token: all layers at once.
-                last = min(LAYERS, current.layer + (LAYERS_A_STEP if running else LAYERS))
-                current.hidden = model.prefill_layers(current.hidden, current.slot, current.layer, last)
-                current.layer = last
+                    size = min(chunk, current.prompt - current.begin)
+                    current.hidden = model.embedding[torch.randint(VOCABULARY, (size,), device="cuda")]
+                # If no request waits for a token, all layers follow at once.
+                last = min(LAYERS, current.layer + (layers if running else LAYERS))
+                current.hidden = model.prefill_layers(
+                    current.hidden, current.slot, current.layer, last, current.begin
+                )
+                current.layer = last % LAYERS
                 if last == LAYERS:
+                    current.begin += len(current.hidden)
+                if current.begin == current.prompt:
                     first = model.next_token(current.hidden[-1:])
                     filled = prefill.record_event()
         decode.synchronize()
@@ -176,6 +186,8 @@ def serve(model, requests, decode, prefill):
 
 def main(rate=4.0, seconds=10.0):
     model, requests = Model(), lambda: arrivals(float(rate), float(seconds))
+    one = torch.cuda.Stream()
+    print(f"chunks of {CHUNK}      ", serve(model, requests(), one, one, CHUNK, LAYERS))
     print("two plain streams  ", serve(model, requests(), torch.cuda.Stream(), torch.cuda.Stream()))
     with green_ctx_torch.partition({"decode": "32..", "prefill": "..100"}) as parts:
         decode = parts["decode"].create_stream(priority=-5)

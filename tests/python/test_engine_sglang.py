@@ -75,7 +75,7 @@ scheduler.init_pdmux()
 """
 
 
-def engine(version, then="", scheduler="", setting="shares,untested"):
+def engine(version, then="", scheduler="", setting="shares"):
     """Runs an engine of a release up to its stream groups, and more. Returns the status and both outputs."""
     program = ENGINE.format(folder=str(FOLDER / version), tests=str(TESTS), scheduler=scheduler) + then
     return run(program, setting)
@@ -163,8 +163,11 @@ def test_without_the_variable_nothing_is_hooked(version):
 
 @of_releases
 def test_a_release_that_did_not_run_ends_the_process(version):
-    status, output, errors = engine(version, "print('it continues')", setting="shares")
-    assert (status, output) == (1, "") and f"SGLang {version} is not among the releases" in errors
+    other = "import importlib.metadata\nimportlib.metadata.version = lambda name: '0.5.22'"
+    status, output, errors = engine(version, "print('it continues')", other)
+    assert (status, output) == (1, "") and "SGLang 0.5.22 is not among the releases" in errors
+    assert "0.5.12 and 0.5.23" in errors
+    assert engine(version, "print('it continues')", other, "shares,untested")[:2] == (0, "it continues\n")
 
 
 @pytest.mark.parametrize("setting", ["decode=32..,prefill=..100", "mend", "shares,fast", "untested", "shares untested"])

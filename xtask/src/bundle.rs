@@ -43,6 +43,7 @@ const SCRIPTS: &[&str] = &[
     "tests/python/gpu/persistent.py",
     "tests/python/gpu/compiling.py",
     "tests/python/gpu/distributed.py",
+    "tests/python/gpu/sglang_shares.py",
     "tests/python/gpu/tuning_ranks.py",
     "tests/python/gpu/oracle_jobs.py",
     "tests/python/gpu/tuning.py",

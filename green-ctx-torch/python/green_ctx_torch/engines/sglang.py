@@ -21,7 +21,7 @@ from green_ctx_torch._native import PlanSet
 VARIABLE = "GREEN_CTX_SGLANG"
 
 #: The releases that ran on a GPU with this code.
-RAN: tuple[str, ...] = ()
+RAN = ("0.5.12", "0.5.23")
 
 #: Quantisations that may use Marlin's kernels. A layer has one array of locks for both streams there.
 MARLIN = {
@@ -75,7 +75,7 @@ def install(text: str) -> None:
         raise Refused(f"write {VARIABLE}=shares; {text!r} is not a setting (divisions come from SGLang's flags and file)")
     version = importlib.metadata.version("sglang")
     if version not in RAN and words == ["shares"]:
-        ran = ", ".join(RAN) or "none yet"
+        ran = " and ".join(RAN)
         raise Refused(
             f"SGLang {version} is not among the releases that ran on a GPU with this plug-in ({ran}); "
             f"{VARIABLE}=shares,untested uses it all the same"
