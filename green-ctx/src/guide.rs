@@ -11,7 +11,7 @@
 //! 9. [`versions`]: what each driver from CUDA 12.4 on can do, and what an older one returns instead.
 //! 10. `testing`, with the feature `sim`: testing programs that use partitions without a GPU.
 //! 11. `tuning`, with the feature `tune`: which division is best, and whether to divide at all.
-//! 12. [`when_it_pays`]: which mixes of jobs gain from partitions, which lose, how much, and why.
+//! 12. [`when_it_pays`]: which jobs gain from partitions, which lose, and why.
 //! 13. [`coming_from`]: call by call from the driver API, cuda.core, PyTorch, FlashInfer and cudarc.
 //! 14. [`pitfalls`]: what surprises people, and when not to partition at all.
 //!

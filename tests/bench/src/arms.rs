@@ -1,6 +1,5 @@
 //! The arms: what is measured, each on its own.
 
-mod churn;
 mod contexts;
 mod graphs;
 mod latency;
@@ -8,7 +7,6 @@ mod launch;
 mod memory;
 mod moved;
 mod shares;
-mod streams;
 mod switch;
 
 use clap::ValueEnum;
@@ -28,10 +26,6 @@ pub(crate) enum Arm {
     Contexts,
     /// Switches between plans
     Switch,
-    /// Switches between plans whose partitions have many streams
-    Streams,
-    /// Streams that are created and dropped between switches
-    Churn,
     /// Memory, and where kernels run, after many switches
     Memory,
     /// Launches on streams of each kind
@@ -53,54 +47,31 @@ pub(crate) struct Found {
     pub(crate) figures: Vec<Figure>,
 }
 
+/// Measures one arm.
+type Run = fn(&Bench) -> Result<Found>;
+
 impl Arm {
     /// All of them, in the order in which they run.
     pub(crate) fn all() -> Vec<Arm> {
         Arm::value_variants().to_vec()
     }
 
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Arm::Contexts => "contexts",
-            Arm::Switch => "switch",
-            Arm::Streams => "streams",
-            Arm::Churn => "churn",
-            Arm::Memory => "memory",
-            Arm::Launch => "launch",
-            Arm::Graphs => "graphs",
-            Arm::Moved => "moved",
-            Arm::Latency => "latency",
-            Arm::Shares => "shares",
-        }
+    /// The arm's name in a report.
+    pub(crate) fn name(self) -> &'static str {
+        self.parts().0
     }
 
-    fn about(self) -> &'static str {
+    /// The arm's name, what it does, and the function that runs it.
+    fn parts(self) -> (&'static str, &'static str, Run) {
         match self {
-            Arm::Contexts => contexts::ABOUT,
-            Arm::Switch => switch::ABOUT,
-            Arm::Streams => streams::ABOUT,
-            Arm::Churn => churn::ABOUT,
-            Arm::Memory => memory::ABOUT,
-            Arm::Launch => launch::ABOUT,
-            Arm::Graphs => graphs::ABOUT,
-            Arm::Moved => moved::ABOUT,
-            Arm::Latency => latency::ABOUT,
-            Arm::Shares => shares::ABOUT,
-        }
-    }
-
-    fn run(self, bench: &Bench) -> Result<Found> {
-        match self {
-            Arm::Contexts => contexts::run(bench),
-            Arm::Switch => switch::run(bench),
-            Arm::Streams => streams::run(bench),
-            Arm::Churn => churn::run(bench),
-            Arm::Memory => memory::run(bench),
-            Arm::Launch => launch::run(bench),
-            Arm::Graphs => graphs::run(bench),
-            Arm::Moved => moved::run(bench),
-            Arm::Latency => latency::run(bench),
-            Arm::Shares => shares::run(bench),
+            Arm::Contexts => ("contexts", contexts::ABOUT, contexts::run),
+            Arm::Switch => ("switch", switch::ABOUT, switch::run),
+            Arm::Memory => ("memory", memory::ABOUT, memory::run),
+            Arm::Launch => ("launch", launch::ABOUT, launch::run),
+            Arm::Graphs => ("graphs", graphs::ABOUT, graphs::run),
+            Arm::Moved => ("moved", moved::ABOUT, moved::run),
+            Arm::Latency => ("latency", latency::ABOUT, latency::run),
+            Arm::Shares => ("shares", shares::ABOUT, shares::run),
         }
     }
 }
@@ -111,18 +82,19 @@ pub(crate) fn run(bench: &Bench, arms: &[Arm], commit: &str) -> Result<Report> {
     let arms = arms
         .iter()
         .map(|arm| {
-            bench.progress.step(arm.name());
+            let (name, about, run) = arm.parts();
+            bench.progress.step(name);
             let start = bench.progress.seconds();
-            let (found, error) = match arm.run(bench) {
+            let (found, error) = match run(bench) {
                 Ok(found) => (found, None),
                 Err(failure) => (Found::default(), Some(chain(&*failure))),
             };
             if let Some(error) = &error {
-                bench.progress.step(&format!("{} broke off: {error}", arm.name()));
+                bench.progress.step(&format!("{name} broke off: {error}"));
             }
             let Found { samples, figures } = found;
             let seconds = bench.progress.seconds() - start;
-            let (name, about) = (arm.name().to_owned(), arm.about().to_owned());
+            let (name, about) = (name.to_owned(), about.to_owned());
             ArmReport { name, about, seconds, samples, figures, error }
         })
         .collect();

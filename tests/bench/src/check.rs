@@ -68,97 +68,83 @@ pub(crate) fn run(report: &Report) -> Result<u8> {
     Ok(if goals.iter().all(Goal::holds) { 0 } else { FAILED })
 }
 
-/// The goals, with what a report says of each.
+/// The goals, with the figures of a report.
 pub(crate) fn goals(report: &Report) -> Vec<Goal> {
+    use Limit::{AtLeast, AtMost};
+    use Unit::{Bytes, Count, Nanoseconds, Times};
     let mut goals = Vec::new();
-    let mut at_most = |what: String, unit: Unit, limit: f64, measured: Option<f64>| {
-        goals.push(Goal { what, limit: Limit::AtMost(limit), unit, measured });
-    };
-    let switch = |name: &str| report.sample(Arm::Switch.name(), name);
+    let mut goal =
+        |what: String, limit, unit, measured| goals.push(Goal { what, limit, unit, measured });
+    let sample = |arm: Arm, name: &str| report.sample(arm.name(), name);
+    let figure = |arm: Arm, name: &str| report.figure(arm.name(), name);
+    let ratio = |one: Option<f64>, other: Option<f64>| one.zip(other).map(|(a, b)| a / b);
+
     for state in ["idle", "in flight"] {
-        let fenced = switch(&format!("two plans, fences, {state}"));
-        let open = switch(&format!("two plans, no fences, {state}"));
-        let time = Unit::Nanoseconds;
+        let fenced = sample(Arm::Switch, &format!("two plans, fences, {state}"));
+        let open = sample(Arm::Switch, &format!("two plans, no fences, {state}"));
         let what = |how| format!("switch of two plans {how}, {state}");
-        at_most(what("with fences: median"), time, 3000.0, fenced.map(|sample| sample.p50));
-        at_most(what("with fences: p99"), time, 10_000.0, fenced.map(|sample| sample.p99));
-        at_most(what("without fences: median"), time, 300.0, open.map(|sample| sample.p50));
+        let [median, p99] = [fenced.map(|sample| sample.p50), fenced.map(|sample| sample.p99)];
+        goal(what("with fences: median"), AtMost(3000.0), Nanoseconds, median);
+        goal(what("with fences: p99"), AtMost(10_000.0), Nanoseconds, p99);
+        let median = open.map(|sample| sample.p50);
+        goal(what("without fences: median"), AtMost(300.0), Nanoseconds, median);
     }
-    let read = switch("active plan read").map(|sample| sample.p50);
-    at_most("active plan read: median".to_owned(), Unit::Nanoseconds, 20.0, read);
+    let read = sample(Arm::Switch, "active plan read").map(|sample| sample.p50);
+    goal("active plan read: median".to_owned(), AtMost(20.0), Nanoseconds, read);
 
-    let memory = |name: &str| report.figure(Arm::Memory.name(), name);
-    let switches = memory("switches").map_or("10000".to_owned(), |count| format!("{count}"));
-    let what = |rest: &str| format!("{switches} switches under load: {rest}");
-    at_most(what("device memory grown"), Unit::Bytes, 0.0, memory("device memory grown"));
-    at_most(what("launches missing"), Unit::Count, 0.0, memory("launches missing"));
-    at_most(what("launches off their SMs"), Unit::Count, 0.0, memory("launches off their SMs"));
+    let switches = figure(Arm::Memory, "switches").unwrap_or(10_000.0);
+    for (name, unit) in [
+        ("device memory grown", Bytes),
+        ("launches missing", Count),
+        ("launches off their SMs", Count),
+    ] {
+        let what = format!("{switches} switches under load: {name}");
+        goal(what, AtMost(0.0), unit, figure(Arm::Memory, name));
+    }
 
-    let moved = |name: &str| report.figure(Arm::Moved.name(), name);
-    let product = moved("products in the graph").filter(|products| *products > 0.0);
-    let of_product = |name: &str| product.and(moved(name));
-    let what = |rest: &str| format!("graph with a product, moved to 32 SMs: {rest}");
-    at_most(what("numbers that differ"), Unit::Count, 0.0, of_product("numbers that differ"));
-    at_most(what("SMs that are not its own"), Unit::Count, 0.0, of_product("SMs not its own"));
-    at_most(what("SMs not used"), Unit::Count, 0.0, of_product("own SMs not used"));
-    let ratio = of_product("moved to captured there");
-    at_most(what("time, to the same graph captured there"), Unit::Times, 1.02, ratio);
+    let product = figure(Arm::Moved, "products in the graph").filter(|products| *products > 0.0);
+    for (what, limit, unit, name) in [
+        ("numbers that differ", 0.0, Count, "numbers that differ"),
+        ("SMs that are not its own", 0.0, Count, "SMs not its own"),
+        ("SMs not used", 0.0, Count, "own SMs not used"),
+        ("time, to the same graph captured there", 1.02, Times, "moved to captured there"),
+    ] {
+        let what = format!("graph with a product, moved to 32 SMs: {what}");
+        goal(what, AtMost(limit), unit, product.and(figure(Arm::Moved, name)));
+    }
 
-    // The goal was set beside the product; without cuBLAS, it is the load of the same duration whose
-    // blocks stay to the end.
-    let p99 = |load: &str, mode: &str| {
-        report.sample(Arm::Latency.name(), &format!("{load}: {mode}")).map(|sample| sample.p99)
-    };
-    let load = if p99("gemm", "partition").is_some() { "gemm" } else { "persistent" };
+    // The goal was set for the product. Without cuBLAS, the load of the same duration whose blocks stay
+    // to the end takes its place.
+    let p99 = |arm: Arm, name: String| sample(arm, &name).map(|sample| sample.p99);
+    let has_product = sample(Arm::Latency, "gemm: partition").is_some();
+    let load = if has_product { "gemm" } else { "persistent" };
     for mode in ["plain", "high priority"] {
-        let measured = p99(load, mode).zip(p99(load, "partition"));
-        goals.push(Goal {
-            what: format!("small kernel beside {load}: p99 on {mode} to p99 in a partition"),
-            limit: Limit::AtLeast(20.0),
-            unit: Unit::Times,
-            measured: measured.map(|(shared, own)| shared / own),
-        });
+        let [shared, own] =
+            [mode, "partition"].map(|mode| p99(Arm::Latency, format!("{load}: {mode}")));
+        let what = format!("small kernel beside {load}: p99 on {mode} to p99 in a partition");
+        goal(what, AtLeast(20.0), Times, ratio(shared, own));
     }
-    goals.extend(shares(report));
-    goals
-}
 
-/// The goals of floors and ceilings beside the product, against a wall.
-fn shares(report: &Report) -> Vec<Goal> {
-    let arm = Arm::Shares.name();
-    let figure = |name: &str| report.figure(arm, name);
-    let has_product = figure("gemm: alone").is_some();
-    let p99 = |mode: &str| {
-        report.sample(arm, &format!("decode beside gemm: {mode}")).map(|sample| sample.p99)
-    };
-    let load = |mode: &str| figure(&format!("decode beside gemm: {mode}, load"));
-    let ratio =
-        |one: Option<f64>, other: Option<f64>| one.zip(other).map(|(one, other)| one / other);
-    let goal = |what: &str, limit, unit, measured: Option<f64>| Goal {
-        what: what.to_owned(),
-        limit,
-        unit,
-        measured: measured.filter(|_| has_product),
-    };
-    let (most, least, times) = (Limit::AtMost, Limit::AtLeast, Unit::Times);
-    let p99 = ratio(p99("shares"), p99("wall"));
-    let load = ratio(load("shares"), load("wall"));
-    let alone = figure("decode alone: shares, speed to plain");
-    vec![
-        goal("decode beside gemm: p99 on 32.. to 32", most(1.05), times, p99),
-        goal("decode beside gemm: the load's rate on ..=100 to the rest", least(0.98), times, load),
-        goal("decode alone: speed on 32.. to a plain stream", least(0.97), times, alone),
-        goal(
-            "blocks of a capped job on another's floor",
-            most(0.0),
-            Unit::Count,
-            figure("blocks of the capped job on the floor"),
+    let has_product = figure(Arm::Shares, "gemm: alone").is_some();
+    let [shares, wall] =
+        ["shares", "wall"].map(|mode| p99(Arm::Shares, format!("decode beside gemm: {mode}")));
+    let [shares_load, wall_load] = ["shares", "wall"]
+        .map(|mode| figure(Arm::Shares, &format!("decode beside gemm: {mode}, load")));
+    let alone = figure(Arm::Shares, "decode alone: shares, speed to plain");
+    let blocks = |how: &str| figure(Arm::Shares, &format!("blocks of the capped job {how}"));
+    for (what, limit, unit, measured) in [
+        ("decode beside gemm: p99 on 32.. to 32", AtMost(1.05), Times, ratio(shares, wall)),
+        (
+            "decode beside gemm: the load's rate on ..=100 to the rest",
+            AtLeast(0.98),
+            Times,
+            ratio(shares_load, wall_load),
         ),
-        goal(
-            "blocks of a capped job that did not run",
-            most(0.0),
-            Unit::Count,
-            figure("blocks of the capped job that did not run"),
-        ),
-    ]
+        ("decode alone: speed on 32.. to a plain stream", AtLeast(0.97), Times, alone),
+        ("blocks of a capped job on another's floor", AtMost(0.0), Count, blocks("on the floor")),
+        ("blocks of a capped job that did not run", AtMost(0.0), Count, blocks("that did not run")),
+    ] {
+        goal(what.to_owned(), limit, unit, measured.filter(|_| has_product));
+    }
+    goals
 }

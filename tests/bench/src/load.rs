@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use green_ctx::{Device, DeviceBuffer, Event, Stream, event::EventOptions};
@@ -143,18 +143,10 @@ pub(crate) fn product(
 /// Numbers between -1 and 1, the same for each seed. Zeros would cost the GPU less power, and with
 /// it less time.
 pub(crate) fn numbers(seed: u64, count: usize) -> Vec<u16> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (0..count)
-        .map(|_| {
-            // Marsaglia's xorshift.
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            let number = (state >> 40) as f32 / (1 << 23) as f32 - 1.0;
-            // The upper half of a float is the same number in bf16, cut off.
-            (number.to_bits() >> 16) as u16
-        })
-        .collect()
+    let mut rng = fastrand::Rng::with_seed(seed);
+    // The upper half of a float is the same number in bf16, cut off.
+    let number = |_| ((2.0 * rng.f32() - 1.0).to_bits() >> 16) as u16;
+    (0..count).map(number).collect()
 }
 
 /// A load that runs.
@@ -204,6 +196,17 @@ impl Load {
             // Its failure is why the other failed, where both did.
             thread.join().map_err(|_| "the load's thread panicked")??;
             result
+        })
+    }
+
+    /// Launches a second of this load, if nothing else runs.
+    pub(crate) fn alone(&self, bench: &Bench, stream: &Stream) -> Result<f64> {
+        self.run(bench, stream, |running| {
+            let rate = Rate::start(bench, running);
+            while !rate.is_measured()? {
+                thread::sleep(Duration::from_millis(1));
+            }
+            Ok(rate.end())
         })
     }
 
@@ -272,6 +275,37 @@ impl Running<'_> {
             return Err("the load broke off".into());
         }
         Ok(())
+    }
+}
+
+/// The rate of a load from now on.
+pub(crate) struct Rate<'a> {
+    running: &'a Running<'a>,
+    start: Instant,
+    done: u64,
+    /// The least time over which the rate is measured.
+    window: Duration,
+}
+
+impl<'a> Rate<'a> {
+    /// The least launches that a rate is measured over.
+    const LEAST: u64 = 4;
+
+    pub(crate) fn start(bench: &Bench, running: &'a Running<'a>) -> Rate<'a> {
+        let window = Duration::from_millis(bench.count(1000, 20) as u64);
+        Rate { running, start: Instant::now(), done: running.done(), window }
+    }
+
+    /// Whether the rate is measured. An error if the load broke off.
+    pub(crate) fn is_measured(&self) -> Result<bool> {
+        self.running.check()?;
+        let launches = self.running.done() - self.done;
+        Ok(launches >= Self::LEAST && self.start.elapsed() >= self.window)
+    }
+
+    /// Launches a second.
+    pub(crate) fn end(self) -> f64 {
+        (self.running.done() - self.done) as f64 / self.start.elapsed().as_secs_f64()
     }
 }
 

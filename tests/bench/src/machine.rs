@@ -1,14 +1,14 @@
 //! On what, when and of which commit something was measured.
 
+use std::process::Command;
+
 use green_ctx::Device;
 use serde::{Deserialize, Serialize};
-
-use crate::date;
 
 /// On what, when and of which commit something was measured: the head of every file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Machine {
-    /// Whether there was no GPU, but a simulated driver or a model: its times say nothing of a GPU's.
+    /// Whether the driver was a simulated one: its times say nothing about a GPU's.
     pub(crate) simulated: bool,
     pub(crate) device: String,
     pub(crate) sm_count: u32,
@@ -34,7 +34,7 @@ impl Machine {
             driver: if simulated { None } else { green_ctx::sys_0_1::kernel_driver() },
             processor: processor(),
             commit: commit.to_owned(),
-            date: date::today(),
+            date: today().unwrap_or_else(|| "unknown date".to_owned()),
         })
     }
 }
@@ -44,4 +44,10 @@ fn processor() -> Option<String> {
     let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("model name"))?;
     line.split_once(':').map(|(_, name)| name.trim().to_owned())
+}
+
+/// The date in UTC, as `2026-01-31`; `None` if the system has no program `date`.
+fn today() -> Option<String> {
+    let output = Command::new("date").args(["-u", "+%F"]).output().ok()?;
+    Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())
 }

@@ -5,13 +5,11 @@
 mod arms;
 mod check;
 mod compare;
-mod date;
 mod driver;
 mod kernels;
 mod load;
 mod machine;
 mod measure;
-mod oracle;
 mod plans;
 mod plot;
 mod progress;
@@ -68,10 +66,6 @@ enum Command {
     /// Run two builds in turn, several times, and print each figure of the second to that of the
     /// first.
     Compare(Compare),
-    /// Measure every arm of mixes of jobs, and compare the tuner's choices with the best.
-    Oracle(Box<oracle::Oracle>),
-    /// Print how far the tuner's choices are from the best, and whether the limits hold.
-    OracleReport(oracle::OracleReport),
 }
 
 #[derive(clap::Args)]
@@ -128,8 +122,6 @@ fn main() -> ExitCode {
             read(&file).and_then(|report| print(&table::render(&report)).map(|()| 0))
         }
         Command::Compare(options) => compare::run(&options).map(|()| 0),
-        Command::Oracle(options) => oracle::run(&options),
-        Command::OracleReport(options) => oracle::report(&options),
     };
     match result {
         Ok(status) => ExitCode::from(status),

@@ -57,22 +57,17 @@ impl Times {
 /// Pauses of irregular length, the same in every run: a job that always follows the end of the last one
 /// would meet a load at the same point each time.
 pub(crate) struct Pauses {
-    state: u64,
+    rng: fastrand::Rng,
     most: Duration,
 }
 
 impl Pauses {
     pub(crate) fn up_to(most: Duration) -> Pauses {
-        Pauses { state: 0x2545_f491_4f6c_dd1d, most }
+        Pauses { rng: fastrand::Rng::with_seed(1), most }
     }
 
     pub(crate) fn pause(&mut self) {
-        // Marsaglia's xorshift.
-        self.state ^= self.state << 13;
-        self.state ^= self.state >> 7;
-        self.state ^= self.state << 17;
-        let nanoseconds = self.state % (self.most.as_nanos() as u64).max(1);
-        let end = Instant::now() + Duration::from_nanos(nanoseconds);
+        let end = Instant::now() + self.most.mul_f64(self.rng.f64());
         while Instant::now() < end {
             std::hint::spin_loop();
         }

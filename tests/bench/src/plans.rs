@@ -16,12 +16,8 @@ pub(crate) fn prepare(device: &Device, plans: u32) -> Result<(PlanSet, Vec<Arc<P
     if most <= plans {
         return Err(format!("{} SMs are too few for {plans} plans", sms.sm_count()).into());
     }
-    let counts = (0..plans).map(|index| (1 + (index + 1) * (most - 1) / plans) * unit);
-    of_counts(device, &counts.collect::<Vec<_>>())
-}
-
-/// A set that has all of a device's SMs, and a plan for each of these counts of the first partition.
-pub(crate) fn of_counts(device: &Device, counts: &[u32]) -> Result<(PlanSet, Vec<Arc<Plan>>)> {
+    let counts: Vec<u32> =
+        (0..plans).map(|index| (1 + (index + 1) * (most - 1) / plans) * unit).collect();
     let plan = |count: &u32| {
         let request = SplitRequest::new().group("decode", *count).rest("prefill");
         PlanRequest::new(format!("decode on {count}"), request)

@@ -6,7 +6,6 @@
 #[path = "../../../green-ctx/cli/src/svg/canvas.rs"]
 #[allow(dead_code, reason = "the library's own, of which this needs a part")]
 mod canvas;
-pub(crate) mod landscape;
 mod panel;
 
 use self::canvas::{Canvas, shortened};

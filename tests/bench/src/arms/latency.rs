@@ -1,12 +1,11 @@
 //! A small kernel beside a saturating load, and what the load loses.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use green_ctx::{SplitRequest, Stream, StreamOptions};
 
 use super::Found;
-use crate::load::{Load, Running};
+use crate::load::{Load, Rate};
 use crate::measure::{Pauses, Times, figure};
 use crate::report::Unit;
 use crate::setup::{Bench, Result};
@@ -45,13 +44,7 @@ pub(super) fn run(bench: &Bench) -> Result<Found> {
     for load in &bench.loads.prepare(bench)? {
         let name = load.name();
         bench.progress.step(&format!("  {name}: {LOAD_ALONE}"));
-        let alone = load.run(bench, &modes[0].load, |running| {
-            let rate = Rate::start(bench, running);
-            while !rate.is_measured()? {
-                thread::sleep(Duration::from_millis(1));
-            }
-            Ok(rate.end())
-        })?;
+        let alone = load.alone(bench, &modes[0].load)?;
         found.figures.push(figure(format!("{name}: {LOAD_ALONE}"), Unit::PerSecond, alone));
         for (mode, streams) in MODES.iter().zip(&modes) {
             let (times, rate) = beside(bench, load, mode, streams)?;
@@ -113,35 +106,4 @@ fn samples(bench: &Bench, stream: &Stream, load: Option<&Rate<'_>>) -> Result<Ti
         bench.progress.at(times.len(), count);
     }
     Ok(times)
-}
-
-/// How fast a load runs from now on.
-struct Rate<'a> {
-    running: &'a Running<'a>,
-    start: Instant,
-    done: u64,
-    /// How long it is looked at, at least.
-    window: Duration,
-}
-
-impl<'a> Rate<'a> {
-    /// The least launches that a rate is measured over.
-    const LEAST: u64 = 4;
-
-    fn start(bench: &Bench, running: &'a Running<'a>) -> Rate<'a> {
-        let window = Duration::from_millis(bench.count(1000, 20) as u64);
-        Rate { running, start: Instant::now(), done: running.done(), window }
-    }
-
-    /// Whether it is measured; an error where the load broke off.
-    fn is_measured(&self) -> Result<bool> {
-        self.running.check()?;
-        let launches = self.running.done() - self.done;
-        Ok(launches >= Self::LEAST && self.start.elapsed() >= self.window)
-    }
-
-    /// Launches a second.
-    fn end(self) -> f64 {
-        (self.running.done() - self.done) as f64 / self.start.elapsed().as_secs_f64()
-    }
 }

@@ -1,7 +1,6 @@
 //! A job with a floor beside a load with a ceiling, against a wall between them and against plain streams.
 #![allow(unsafe_code, reason = "launches graphs")]
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use green_ctx::{
@@ -227,7 +226,7 @@ impl Arms<'_> {
     /// The jobs beside a load, in every mode, and what the load does meanwhile.
     fn beside(&self, load: &Load, found: &mut Found) -> Result<()> {
         let name = load.name();
-        let alone = self.load_alone(load)?;
+        let alone = load.alone(self.bench, &self.modes[0].load)?;
         found.figures.push(figure(format!("{name}: alone"), Unit::PerSecond, alone));
         let runs = [
             (JOBS[0], Pace::Irregular, ""),
@@ -280,19 +279,6 @@ impl Arms<'_> {
             into.seconds += start.elapsed().as_secs_f64();
             into.times = Some(times);
             Ok(())
-        })
-    }
-
-    /// Launches of the load a second, on a plain stream and nothing beside it.
-    fn load_alone(&self, load: &Load) -> Result<f64> {
-        load.run(self.bench, &self.modes[0].load, |running| {
-            let (start, before) = (Instant::now(), running.done());
-            thread::sleep(Duration::from_millis(self.bench.count(600, 5) as u64));
-            while running.done() < before + 4 {
-                running.check()?;
-                thread::sleep(Duration::from_millis(1));
-            }
-            Ok((running.done() - before) as f64 / start.elapsed().as_secs_f64())
         })
     }
 

@@ -4,84 +4,144 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use green_ctx::{Plan, PlanSet, plan::SwitchOptions};
+use green_ctx::{Plan, PlanSet, Stream, StreamOptions, plan::SwitchOptions};
 
 use super::Found;
 use crate::measure::Times;
 use crate::plans::{self, Turns};
+use crate::report::Sample;
 use crate::setup::{Bench, Result};
 
 pub(super) const ABOUT: &str = "Host time of a switch between plans of two partitions that have none in \
     common, with and without fences; idle, and with 20 µs of work in flight in each partition of the \
-    plan that is left. Times were taken call by call; the active plan was read 1000 times at a time.";
+    plan that is left. With several streams in each partition, every stream has work in flight. Times \
+    were taken call by call; the active plan was read 1000 times at a time.";
 
 /// How long the work in each partition takes.
 pub(super) const WORK: Duration = Duration::from_micros(20);
 /// Switches after which all work is waited for, so that no queue is ever full.
 pub(super) const SETTLE: usize = 64;
 const READS: u32 = 1000;
+/// The longest time to submit a launch. Work on one stream lasts until all others have theirs.
+const SUBMIT: Duration = Duration::from_micros(4);
+/// Streams per partition, and the number of switches in a whole run and in a quick one.
+const STREAMS: [(u32, usize, usize); 4] =
+    [(2, 2500, 20), (8, 1000, 10), (32, 250, 4), (128, 100, 2)];
 
-pub(super) fn run(bench: &Bench) -> Result<Found> {
-    let mut found = Found::default();
-    for (count, name) in [(2, "two plans"), (8, "eight plans")] {
-        let (set, plans) = plans::prepare(&bench.device, count)?;
-        for (fence, fences) in [(true, "fences"), (false, "no fences")] {
-            for (busy, state) in [(false, "idle"), (true, "in flight")] {
-                let name = format!("{name}, {fences}, {state}");
-                bench.progress.step(&format!("  {name}"));
-                let times = switches(bench, &set, &plans, fence, busy)?;
-                found.samples.push(times.sample(name));
-            }
-        }
-        if count == 2 {
-            found.samples.push(reads(bench, &set).sample("active plan read"));
-            // As PyTorch and cuBLAS have them.
-            for partition in plans.iter().flat_map(|plan| plan.partitions()) {
-                black_box(partition.stream().as_raw());
-            }
-            for (busy, state) in [(false, "idle"), (true, "in flight")] {
-                let name = format!("{name}, fences, handles given out, {state}");
-                bench.progress.step(&format!("  {name}"));
-                let times = switches(bench, &set, &plans, true, busy)?;
-                found.samples.push(times.sample(name));
-            }
-        }
-    }
-    Ok(found)
+/// Plans to switch between.
+struct Plans {
+    set: PlanSet,
+    plans: Vec<Arc<Plan>>,
+    /// The streams of each plan, and the SMs that the work on each of them fills.
+    streams: Vec<Vec<(Stream, u32)>>,
+    /// Streams per partition.
+    each: u32,
 }
 
-fn switches(
-    bench: &Bench,
-    set: &PlanSet,
-    plans: &[Arc<Plan>],
-    fence: bool,
-    busy: bool,
-) -> Result<Times> {
-    let (count, warm_up) = (bench.count(10_000, 100), bench.count(500, 20));
-    let options = SwitchOptions::default().fence(fence);
-    let rounds = bench.rounds(WORK);
-    let mut turns = Turns::new(set, plans);
-    let mut times = Times::with_capacity(count);
-    for round in 0..warm_up + count {
-        if busy {
-            for partition in turns.plan().partitions() {
-                bench.kernels.busy(partition.stream(), partition.sm_count(), 1, rounds)?;
+pub(super) fn run(bench: &Bench) -> Result<Found> {
+    let mut samples = Vec::new();
+    let counts = (bench.count(10_000, 100), bench.count(500, 20));
+    // Each set has all SMs of the device, so there is one set at a time.
+    for (count, name) in [(2, "two plans"), (8, "eight plans")] {
+        let plans = Plans::prepare(bench, count, 1)?;
+        samples.extend(plans.measure(bench, true, &format!("{name}, fences"), counts)?);
+        samples.extend(plans.measure(bench, false, &format!("{name}, no fences"), counts)?);
+        if count == 2 {
+            samples.push(reads(bench, &plans.set).sample("active plan read"));
+            // PyTorch and cuBLAS have the handles of streams, too.
+            for (stream, _) in plans.streams.iter().flatten() {
+                black_box(stream.as_raw());
             }
-        }
-        let plan = turns.next();
-        let start = Instant::now();
-        let switched = set.switch(plan, options);
-        let time = start.elapsed();
-        switched?;
-        if round >= warm_up {
-            times.push(time);
-        }
-        if round % SETTLE == SETTLE - 1 {
-            plans::settle(plans)?;
+            let name = format!("{name}, fences, handles given out");
+            samples.extend(plans.measure(bench, true, &name, counts)?);
         }
     }
-    plans::settle(plans)?;
-    Ok(times)
+    for (streams, whole, quick) in STREAMS {
+        let plans = Plans::prepare(bench, 2, streams)?;
+        let count = bench.count(whole, quick);
+        let name = format!("{streams} streams, fences");
+        samples.extend(plans.measure(bench, true, &name, (count, count / 10 + 2))?);
+    }
+    Ok(Found { samples, ..Found::default() })
+}
+
+impl Plans {
+    /// A set with all SMs of the device, and plans with `each` streams per partition.
+    fn prepare(bench: &Bench, plans: u32, each: u32) -> Result<Plans> {
+        let (set, plans) = plans::prepare(&bench.device, plans)?;
+        let mut streams = Vec::new();
+        for plan in &plans {
+            let mut of_plan = Vec::new();
+            for partition in plan.partitions() {
+                let sms = (partition.sm_count() / each).max(1);
+                of_plan.push((partition.stream().clone(), sms));
+                for _ in 1..each {
+                    of_plan.push((partition.create_stream(StreamOptions::default())?, sms));
+                }
+            }
+            streams.push(of_plan);
+        }
+        Ok(Plans { set, plans, streams, each })
+    }
+
+    /// The times of switches from idle partitions and from busy ones.
+    fn measure(
+        &self,
+        bench: &Bench,
+        fence: bool,
+        name: &str,
+        counts: (usize, usize),
+    ) -> Result<Vec<Sample>> {
+        let states = [(false, "idle"), (true, "in flight")];
+        let measure = |(busy, state)| {
+            let name = format!("{name}, {state}");
+            bench.progress.step(&format!("  {name}"));
+            Ok(self.switch(bench, fence, busy, counts)?.sample(name))
+        };
+        states.into_iter().map(measure).collect()
+    }
+
+    fn switch(
+        &self,
+        bench: &Bench,
+        fence: bool,
+        busy: bool,
+        (count, warm_up): (usize, usize),
+    ) -> Result<Times> {
+        let options = SwitchOptions::default().fence(fence);
+        let rounds = bench.rounds(WORK + SUBMIT * (2 * self.each - 2));
+        let settle = (SETTLE / self.each as usize).max(1);
+        let mut turns = Turns::new(&self.set, &self.plans);
+        let mut times = Times::with_capacity(count);
+        for round in 0..warm_up + count {
+            if busy {
+                for (stream, sms) in &self.streams[turns.at()] {
+                    bench.kernels.busy(stream, *sms, 1, rounds)?;
+                }
+            }
+            let plan = turns.next();
+            let start = Instant::now();
+            let switched = self.set.switch(plan, options);
+            let time = start.elapsed();
+            switched?;
+            if round >= warm_up {
+                times.push(time);
+            }
+            if round % settle == settle - 1 {
+                self.synchronize()?;
+            }
+        }
+        self.synchronize()?;
+        Ok(times)
+    }
+
+    /// Waits for the work of all streams.
+    fn synchronize(&self) -> Result<()> {
+        for (stream, _) in self.streams.iter().flatten() {
+            stream.synchronize()?;
+        }
+        Ok(())
+    }
 }
 
 fn reads(bench: &Bench, set: &PlanSet) -> Times {
