@@ -5,7 +5,7 @@ use core::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use green_ctx_sim::{Fault, Sim, Spec, SpecError};
+use green_ctx_sim::{Sim, Spec, SpecError};
 use green_ctx_sys::{Api, CUdevice_attribute, LoadError};
 
 use crate::answer::Failure;
@@ -91,15 +91,6 @@ impl Driver {
     /// Whether it is a simulated one.
     pub(crate) fn is_simulated(&self) -> bool {
         self.simulator.is_some()
-    }
-
-    /// Lets the first call of a function fail, where the driver is a simulated one that has it.
-    pub(crate) fn fail(&self, function: &str) {
-        if let Some(simulator) = &self.simulator
-            && let Err(error) = simulator.fail(Fault::on(function))
-        {
-            eprintln!("{error}");
-        }
     }
 
     /// What a record begins with. Makes no context.

@@ -8,14 +8,11 @@
 //! Cases that crash a process or poison its device, as some misuse does, run in a process of their
 //! own; the others share one for each topic. A simulated driver needs no process to begin anew, so of
 //! its cases only those that end the process do without the others. See [`run`].
-//!
-//! [`fuzz`] asks what nobody wrote a case for: random calls, the same ones to two drivers.
 
 mod answer;
 mod calls;
 mod cases;
 mod driver;
-pub mod fuzz;
 mod gpu;
 mod record;
 mod runner;

@@ -1,7 +1,5 @@
 //! `conformance`: asks a driver every case and prints the record.
 
-mod fuzz_command;
-
 use std::error::Error;
 use std::fs::File;
 use std::io::{self, Write};
@@ -26,11 +24,8 @@ const NO_DRIVER: u8 = 3;
 /// Exit status: 0 every case was answered, 1 a case could not be put to the driver, 2 bad usage,
 /// 3 no driver.
 #[derive(Parser)]
-#[command(name = "conformance", version, args_conflicts_with_subcommands = true)]
+#[command(name = "conformance", version)]
 struct Arguments {
-    #[command(subcommand)]
-    fuzz: Option<fuzz_command::Command>,
-
     /// The driver: `cuda` (the installed one), `cuda:PATH` (a library), or a simulated one such as
     /// `sim:h200` or `sim:h200@13.0`
     #[arg(long, value_name = "DRIVER", default_value = "cuda")]
@@ -65,14 +60,7 @@ fn main() -> ExitCode {
             };
         }
     };
-    let code = if let Some(command) = &arguments.fuzz {
-        fuzz_command::run(command)
-    } else if arguments.child {
-        ask(&arguments.driver)
-    } else {
-        record(&arguments)
-    };
-    ExitCode::from(code)
+    ExitCode::from(if arguments.child { ask(&arguments.driver) } else { record(&arguments) })
 }
 
 /// The child's part.
@@ -116,7 +104,7 @@ fn record(arguments: &Arguments) -> u8 {
 /// Puts the cases to the driver and returns how many could not be.
 fn put(arguments: &Arguments, cases: &[&Case], out: &mut dyn Write) -> Result<usize, RunError> {
     let program = std::env::current_exe().map_err(RunError::Child)?;
-    let options = Options { driver: arguments.driver.clone(), program, fault: None };
+    let options = Options { driver: arguments.driver.clone(), program };
     let summary = run(&options, cases, out)?;
     eprintln!("{} cases answered, {} could not be asked", summary.answered, summary.failed);
     Ok(summary.failed)

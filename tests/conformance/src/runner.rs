@@ -25,8 +25,6 @@ pub struct Options {
     pub driver: Choice,
     /// The program that becomes a child with `--driver CHOICE --child`.
     pub program: PathBuf,
-    /// A function of a simulated driver whose first call is to fail.
-    pub fault: Option<String>,
 }
 
 /// How a run went.
@@ -95,10 +93,7 @@ pub fn run(options: &Options, cases: &[&Case], out: &mut dyn Write) -> Result<Su
     Ok(summary)
 }
 
-pub(crate) fn write_line(
-    out: &mut dyn Write,
-    line: &impl serde::Serialize,
-) -> Result<(), RunError> {
+fn write_line(out: &mut dyn Write, line: &impl serde::Serialize) -> Result<(), RunError> {
     serde_json::to_writer(&mut *out, line).map_err(|error| RunError::Write(error.into()))?;
     out.write_all(b"\n").and_then(|()| out.flush()).map_err(RunError::Write)
 }
@@ -245,7 +240,7 @@ fn listen(child: &mut Child) -> io::Result<Receiver<Event>> {
     Ok(receive)
 }
 
-pub(crate) fn death(status: ExitStatus) -> String {
+fn death(status: ExitStatus) -> String {
     #[cfg(unix)]
     if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
         return format!("signal {signal}");

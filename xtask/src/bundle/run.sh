@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Runs on a GPU host what the bundle holds, and leaves the results in a folder:
-#   ./run.sh [RESULTS] [verify|conformance|fuzz|tests|benches|bench|cudarc|torch|distributed ...]
-# The part fuzz runs when it is named, and compares with the simulated driver $GREEN_CTX_FUZZ_AGAINST.
+#   ./run.sh [RESULTS] [verify|conformance|tests|benches|bench|cudarc|torch|distributed ...]
 # The parts torch and distributed need a Python with torch, python3 or $TORCH_PYTHON, and run when they are named;
 # distributed needs two GPUs.
 set -uo pipefail
@@ -38,14 +37,6 @@ for part in $parts; do
             ;;
         conformance)
             step conformance "$here/conformance" --driver cuda --out "$results/conformance.jsonl"
-            ;;
-        fuzz)
-            # A program that ends early is an answer too, and no failure of the run.
-            "$here/conformance" fuzz --driver cuda --out "$results/fuzz.jsonl"
-            step fuzz-simulated "$here/conformance" fuzz --driver "${GREEN_CTX_FUZZ_AGAINST:-sim:h200@13.0}" \
-                --out "$results/fuzz-simulated.jsonl"
-            step fuzz-compare kept "$results/fuzz.txt" \
-                "$here/conformance" fuzz-compare "$results/fuzz.jsonl" "$results/fuzz-simulated.jsonl" --rare 500
             ;;
         tests)
             # One at a time: the tests share the device, and its one ledger.
