@@ -44,8 +44,6 @@ const SCRIPTS: &[&str] = &[
     "tests/python/gpu/compiling.py",
     "tests/python/gpu/distributed.py",
     "tests/python/gpu/sglang_shares.py",
-    "tests/python/gpu/tuning_ranks.py",
-    "tests/python/gpu/oracle_jobs.py",
     "tests/python/gpu/tuning.py",
     "green-ctx-torch/examples/decode_beside_prefill.py",
     "green-ctx-torch/examples/serving_loop.py",

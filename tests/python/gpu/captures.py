@@ -7,11 +7,10 @@ import contextlib
 import gc
 import os
 import random
-import sys
 import time
 
 import torch
-from harness import check, run
+from harness import check, main
 
 import green_ctx_torch
 
@@ -237,5 +236,4 @@ def random_captures_compute_what_eager_work_computes():
 
 
 if __name__ == "__main__":
-    about = {"torch": torch.__version__, "device": torch.cuda.get_device_name()}
-    sys.exit(0 if run(about, *sys.argv[1:2]) else 1)
+    main()

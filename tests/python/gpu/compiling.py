@@ -1,10 +1,9 @@
 """Compiled functions and exported programs beside partitions: `python compiling.py [RESULTS.json]`."""
 
-import sys
 import warnings
 
 import torch
-from harness import check, raises, run
+from harness import check, main, raises
 from probe import sms
 
 import green_ctx_torch
@@ -211,5 +210,4 @@ def this_torch_fits():
 
 
 if __name__ == "__main__":
-    about = {"torch": torch.__version__, "gpu": torch.cuda.get_device_name()}
-    sys.exit(0 if run(about, *sys.argv[1:2]) else 1)
+    main()

@@ -60,19 +60,21 @@ def batch(step):
     return torch.randn(64, WIDTH, device="cuda", generator=generator)
 
 
-def train(net, steps, optimizer):
+def trained(net, steps, whole):
+    """Trains, and returns copies of all weights; `whole` gathers one of them."""
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
     for step in range(steps):
         x = batch(step)
         (net(x) - x).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+    torch.cuda.synchronize()
+    return [whole(each).detach().clone() for each in net.parameters()]
 
 
 def with_ddp(steps, group=None):
     net = DistributedDataParallel(model(), device_ids=[LOCAL], process_group=group)
-    train(net, steps, torch.optim.SGD(net.parameters(), lr=0.05))
-    torch.cuda.synchronize()
-    return [each.detach().clone() for each in net.module.parameters()]
+    return trained(net, steps, lambda weight: weight)
 
 
 def with_fsdp(steps):
@@ -81,9 +83,7 @@ def with_fsdp(steps):
         if isinstance(layer, nn.Linear):
             fully_shard(layer)
     fully_shard(net)
-    train(net, steps, torch.optim.SGD(net.parameters(), lr=0.05))
-    torch.cuda.synchronize()
-    return [each.full_tensor().detach().clone() for each in net.parameters()]
+    return trained(net, steps, lambda weight: weight.full_tensor())
 
 
 def compared(results, expected):
@@ -121,30 +121,26 @@ def all_reduces_inside():
     return {"steps": STEPS}
 
 
-@check
-def ddp_steps_inside():
-    expected = with_ddp(STEPS)
-    again = with_ddp(STEPS)
+def steps_inside(trainer):
+    """Whether training in each partition gives the weights of training without partitions."""
+    expected, again = trainer(STEPS), trainer(STEPS)
     deterministic = all(torch.equal(a, b) for a, b in zip(again, expected, strict=True))
     results = {}
     for name, part in partitions().items():
         with part:
-            result = with_ddp(STEPS)
+            result = trainer(STEPS)
         results[name] = compared(result, expected)
     return {"steps": STEPS, "unpartitioned_is_deterministic": deterministic, **results}
+
+
+@check
+def ddp_steps_inside():
+    return steps_inside(with_ddp)
 
 
 @check
 def fsdp2_steps_inside():
-    expected = with_fsdp(STEPS)
-    again = with_fsdp(STEPS)
-    deterministic = all(torch.equal(a, b) for a, b in zip(again, expected, strict=True))
-    results = {}
-    for name, part in partitions().items():
-        with part:
-            result = with_fsdp(STEPS)
-        results[name] = compared(result, expected)
-    return {"steps": STEPS, "unpartitioned_is_deterministic": deterministic, **results}
+    return steps_inside(with_fsdp)
 
 
 @check

@@ -5,12 +5,9 @@ same stream inside of a block and outside, and other libraries find the context 
 """
 
 import ctypes
-import os
-import subprocess
-import sys
 
 import torch
-from harness import check, run, skip
+from harness import check, main, program, skip
 
 import green_ctx_torch
 from green_ctx_torch import GreenContext
@@ -127,21 +124,13 @@ with part:
 """
 
 
-def sanitized(program):
-    environment = {**os.environ, "TORCH_CUDA_SANITIZER": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
-    )
-    return done.returncode, done.stdout + done.stderr
-
-
 @check
 def the_sanitizer_finds_no_race_in_a_correct_program():
-    status, said = sanitized(SANITIZED)
-    assert status == 0 and "done" in said and "race" not in said, said[-2000:]
-    # It looks: here is a race.
-    status, said = sanitized(RACY)
-    assert "race" in said, said[-2000:]
+    output = program(SANITIZED, TORCH_CUDA_SANITIZER="1")
+    assert "done" in output and "race" not in output, output[-2000:]
+    # The sanitizer is on: it finds this race.
+    output = program(RACY, status=None, TORCH_CUDA_SANITIZER="1")
+    assert "race" in output, output[-2000:]
 
 
 NUMBA = """
@@ -158,10 +147,10 @@ print("done")
 
 @check
 def numba_finds_its_context_in_a_block():
-    done = subprocess.run([sys.executable, "-c", NUMBA], capture_output=True, text=True)
-    if "No module named 'numba'" in done.stderr:
+    output = program(NUMBA, status=None)
+    if "No module named 'numba'" in output:
         return skip("numba is not installed")
-    assert done.returncode == 0 and "done" in done.stdout, done.stderr[-1500:]
+    assert "done" in output, output[-1500:]
 
 
 RAW = """
@@ -184,8 +173,7 @@ assert y[0, 0].item() == 1024
 
 @check
 def a_graph_captured_on_the_partitions_raw_stream_is_replayed_in_it():
-    done = subprocess.run([sys.executable, "-c", RAW], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-1500:]
+    program(RAW)
 
 
 @check
@@ -230,21 +218,19 @@ def closed_partitions_leave_no_workspaces():
 
 @check
 def entering_imports_no_compiler():
-    program = """
+    program("""
 import sys, torch, green_ctx_torch
 before = {name for name in sys.modules if name.startswith(("torch._dynamo", "torch._inductor"))}
 with green_ctx_torch.partition({"a": 16})["a"]:
     torch.ones(8, device="cuda")
 after = {name for name in sys.modules if name.startswith(("torch._dynamo", "torch._inductor"))}
 assert after == before, sorted(after - before)[:5]
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-1500:]
+""")
 
 
 @check
 def a_forked_child_leaves_in_a_block():
-    program = """
+    program("""
 import os, sys, torch, green_ctx_torch
 part = green_ctx_torch.partition({"a": 16})["a"]
 with part:
@@ -253,11 +239,8 @@ with part:
         sys.exit(0)
 _, status = os.waitpid(child, 0)
 assert os.waitstatus_to_exitcode(status) == 0, status
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-1500:]
+""")
 
 
 if __name__ == "__main__":
-    about = {"torch": torch.__version__, "gpu": torch.cuda.get_device_name()}
-    sys.exit(0 if run(about, *sys.argv[1:2]) else 1)
+    main()

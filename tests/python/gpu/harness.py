@@ -2,10 +2,16 @@
 
 import gc
 import json
+import os
 import statistics
+import subprocess
 import sys
 import time
 import traceback
+
+import torch
+
+import green_ctx_torch
 
 CHECKS = []
 MEASUREMENTS = []
@@ -59,6 +65,33 @@ def run(about, path=None):
         with open(path, "w") as file:
             json.dump(result, file, indent=1)
     return result["ok"]
+
+
+def main():
+    """Runs everything on device 0, and ends the process with 0 if all of it held.
+
+    The results go to the file that the command line names, if it names one.
+    """
+    about = {
+        "device": torch.cuda.get_device_name(0),
+        "torch": torch.__version__,
+        "driver": green_ctx_torch.info()["driver"]["version"],
+    }
+    sys.exit(0 if run(about, *sys.argv[1:2]) else 1)
+
+
+def program(source, *arguments, status=0, **variables):
+    """Runs a program in a Python for itself, and returns what it printed. `None` takes any exit status."""
+    done = subprocess.run(
+        [sys.executable, "-c", source, *arguments],
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    output = done.stdout + done.stderr
+    assert status in (None, done.returncode), (done.returncode, output[-2000:])
+    return output
 
 
 def raises(kind, call, *words):

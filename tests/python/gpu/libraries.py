@@ -11,6 +11,7 @@ import sys
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import green_ctx_torch
 
@@ -25,6 +26,16 @@ def case(name):
     return add
 
 
+def simple(name, call, make):
+    """Adds a case that calls a function with operands, which exist before the block."""
+
+    def prepare(part):
+        operands = make()
+        return lambda: call(*operands)
+
+    CASES[name] = prepare
+
+
 def bf16(*shape):
     return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
 
@@ -33,16 +44,8 @@ def f32(*shape):
     return torch.randn(*shape, device="cuda")
 
 
-@case("cuBLAS, product")
-def _(part):
-    a = bf16(2048, 2048)
-    return lambda: a @ a
-
-
-@case("cuBLAS, batched product")
-def _(part):
-    a = f32(16, 256, 256)
-    return lambda: torch.bmm(a, a)
+simple("cuBLAS, product", torch.matmul, lambda: (bf16(2048, 2048),) * 2)
+simple("cuBLAS, batched product", torch.bmm, lambda: (f32(16, 256, 256),) * 2)
 
 
 @case("cuBLASLt, product with bias and GELU")
@@ -89,29 +92,15 @@ def graph_of(work, part):
     return graph.replay
 
 
-@case("cuDNN, LSTM 256, inference")
-def _(part):
-    return recurrent(torch.nn.LSTM, 256)
-
-
-@case("cuDNN, LSTM 512, training")
-def _(part):
-    return recurrent(torch.nn.LSTM, 512, train=True)
-
-
-@case("cuDNN, LSTM 1024 x 2, both directions")
-def _(part):
-    return recurrent(torch.nn.LSTM, 1024, layers=2, bidirectional=True)
-
-
-@case("cuDNN, GRU 512, inference")
-def _(part):
-    return recurrent(torch.nn.GRU, 512)
-
-
-@case("cuDNN, LSTM 512 in a graph captured in the block")
-def _(part):
-    return graph_of(recurrent(torch.nn.LSTM, 512, train=True), part)
+CASES["cuDNN, LSTM 256, inference"] = lambda part: recurrent(torch.nn.LSTM, 256)
+CASES["cuDNN, LSTM 512, training"] = lambda part: recurrent(torch.nn.LSTM, 512, train=True)
+CASES["cuDNN, LSTM 1024 x 2, both directions"] = lambda part: recurrent(
+    torch.nn.LSTM, 1024, layers=2, bidirectional=True
+)
+CASES["cuDNN, GRU 512, inference"] = lambda part: recurrent(torch.nn.GRU, 512)
+CASES["cuDNN, LSTM 512 in a graph captured in the block"] = lambda part: graph_of(
+    recurrent(torch.nn.LSTM, 512, train=True), part
+)
 
 
 @case("the same, moved with retarget")
@@ -136,40 +125,20 @@ def _(part):
     return off
 
 
-@case("attention, flash (CUTLASS)")
-def _(part):
-    q = bf16(4, 16, 512, 64)
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    def attend():
-        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+def attention(backend):
+    def attend(q):
+        with sdpa_kernel(backend):
             torch.nn.functional.scaled_dot_product_attention(q, q, q)
 
     return attend
 
 
-@case("attention, memory-efficient (CUTLASS)")
-def _(part):
-    q = f32(4, 16, 512, 64)
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    def attend():
-        with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
-            torch.nn.functional.scaled_dot_product_attention(q, q, q)
-
-    return attend
-
-
-@case("attention, cuDNN")
-def _(part):
-    q = bf16(4, 16, 512, 64)
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    def attend():
-        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-            torch.nn.functional.scaled_dot_product_attention(q, q, q)
-
-    return attend
+for _name, _backend, _made in [
+    ("attention, flash (CUTLASS)", SDPBackend.FLASH_ATTENTION, bf16),
+    ("attention, memory-efficient (CUTLASS)", SDPBackend.EFFICIENT_ATTENTION, f32),
+    ("attention, cuDNN", SDPBackend.CUDNN_ATTENTION, bf16),
+]:
+    simple(_name, attention(_backend), lambda made=_made: (made(4, 16, 512, 64),))
 
 
 def spd(n, batch=()):
@@ -177,61 +146,29 @@ def spd(n, batch=()):
     return a @ a.mT + n * torch.eye(n, device="cuda")
 
 
-@case("cuSOLVER, Cholesky")
-def _(part):
-    a = spd(512)
-    return lambda: torch.linalg.cholesky(a)
+simple("cuSOLVER, Cholesky", torch.linalg.cholesky, lambda: (spd(512),))
+simple("cuSOLVER, eigenvalues", torch.linalg.eigh, lambda: (spd(256),))
+simple("cuSOLVER, SVD", torch.linalg.svd, lambda: (f32(256, 256),))
+simple("cuSOLVER, QR", torch.linalg.qr, lambda: (f32(512, 512),))
+simple("cuSOLVER, solve", torch.linalg.solve, lambda: (spd(512), f32(512, 8)))
 
 
-@case("cuSOLVER, eigenvalues")
-def _(part):
-    a = spd(256)
-    return lambda: torch.linalg.eigh(a)
-
-
-@case("cuSOLVER, SVD")
-def _(part):
-    a = f32(256, 256)
-    return lambda: torch.linalg.svd(a)
-
-
-@case("cuSOLVER, QR")
-def _(part):
-    a = f32(512, 512)
-    return lambda: torch.linalg.qr(a)
-
-
-@case("cuSOLVER, solve")
-def _(part):
-    a, b = spd(512), f32(512, 8)
-    return lambda: torch.linalg.solve(a, b)
-
-
-@case("batched solve (cuBLAS, MAGMA)")
-def _(part):
-    a, b = spd(64, (32,)), f32(32, 64, 4)
-    return lambda: torch.linalg.solve(a, b)
-
-
-@case("batched solve, MAGMA alone")
-def _(part):
-    return preferring("magma")
-
-
-@case("batched solve, cuSOLVER alone")
-def _(part):
-    return preferring("cusolver")
+def batch():
+    return spd(64, (32,)), f32(32, 64, 4)
 
 
 def preferring(library):
-    a, b = spd(64, (32,)), f32(32, 64, 4)
-
-    def solve():
+    def solve(a, b):
         torch.backends.cuda.preferred_linalg_library(library)
         torch.linalg.solve(a, b)
         torch.backends.cuda.preferred_linalg_library("default")
 
     return solve
+
+
+simple("batched solve (cuBLAS, MAGMA)", torch.linalg.solve, batch)
+simple("batched solve, MAGMA alone", preferring("magma"), batch)
+simple("batched solve, cuSOLVER alone", preferring("cusolver"), batch)
 
 
 @case("cuSPARSE, product")
@@ -241,15 +178,8 @@ def _(part):
     return lambda: sparse @ b
 
 
-@case("cuFFT, 1D and 2D")
-def _(part):
-    a = f32(64, 512, 512)
-    return lambda: (torch.fft.fft(a), torch.fft.fft2(a))
-
-
-@case("cuRAND's generators and sorting in torch")
-def _(part):
-    return lambda: torch.rand(1 << 20, device="cuda").sort()
+simple("cuFFT, 1D and 2D", lambda a: (torch.fft.fft(a), torch.fft.fft2(a)), lambda: (f32(64, 512, 512),))
+simple("cuRAND's generators and sorting in torch", lambda: torch.rand(1 << 20, device="cuda").sort(), tuple)
 
 
 @case("Triton")
@@ -275,15 +205,18 @@ def _(part):
     return lambda: compiled(a)
 
 
+def cupy_product(cupy):
+    a = cupy.ones((512, 512), dtype=cupy.float32)
+    (a @ a).sum()
+
+
 @case("CuPy, on torch's stream")
 def _(part):
     import cupy
 
     def work():
-        stream = torch.cuda.current_stream().cuda_stream
-        with cupy.cuda.ExternalStream(stream):
-            a = cupy.ones((512, 512), dtype=cupy.float32)
-            (a @ a).sum()
+        with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
+            cupy_product(cupy)
 
     return work
 
@@ -293,8 +226,7 @@ def _(part):
     import cupy
 
     def work():
-        a = cupy.ones((512, 512), dtype=cupy.float32)
-        (a @ a).sum()
+        cupy_product(cupy)
         cupy.cuda.get_current_stream().synchronize()
 
     return work
@@ -308,8 +240,7 @@ def _(part):
 
     def work():
         with stream:
-            a = cupy.ones((512, 512), dtype=cupy.float32)
-            (a @ a).sum()
+            cupy_product(cupy)
 
     return work
 

@@ -1,17 +1,16 @@
 """Persistent kernels in partitions: a product whose grid is `sm_count`, and torch.compile's own.
 
-`test_torch.py` runs these with its own; `python persistent.py [RESULTS.json]` runs them alone.
+    python persistent.py [RESULTS.json]
 """
 
 import os
 import re
 import statistics
-import sys
 
 import torch
 import triton
 import triton.language as tl
-from harness import check, measurement, run
+from harness import check, main, measurement
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 import green_ctx_torch
@@ -117,31 +116,6 @@ class Product:
 
     def tflops(self, milliseconds):
         return round(2 * self.size**3 / milliseconds / 1e9, 1)
-
-
-@check
-def sm_count_is_the_partitions():
-    assert green_ctx_torch.sm_count() == TOTAL
-    parts = green_ctx_torch.partition({"a": 32, "b": "rest"})
-    for part in parts.values():
-        with part:
-            assert green_ctx_torch.sm_count() == part.sm_count
-            pooled = torch.cuda.Stream()
-            assert green_ctx_torch.sm_count(pooled) == TOTAL
-        assert green_ctx_torch.sm_count(part.stream) == part.sm_count
-        with torch.cuda.stream(part.stream):
-            assert green_ctx_torch.sm_count() == part.sm_count
-    assert green_ctx_torch.sm_count() == TOTAL
-
-
-@check
-def floor_is_the_partitions():
-    assert green_ctx_torch.floor() == TOTAL
-    with green_ctx_torch.partition({"a": "32..", "b": "..64"}) as parts:
-        for part in parts.values():
-            with part:
-                counts = green_ctx_torch.floor(), green_ctx_torch.sm_count()
-            assert counts == (part.floor, part.sm_count)
 
 
 @check
@@ -340,5 +314,4 @@ def persistent_product():
 
 
 if __name__ == "__main__":
-    about = {"device": torch.cuda.get_device_name(0), "torch": torch.__version__}
-    sys.exit(0 if run(about, *sys.argv[1:2]) else 1)
+    main()

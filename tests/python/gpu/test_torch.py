@@ -4,13 +4,9 @@ Needs torch 2.11; CuPy and cuda.core where they are installed. Exits with 1 wher
 must hold does not.
 """
 
-import subprocess
-import sys
-import threading
-
 import torch
 import torch.cuda.green_contexts
-from harness import check, raises, run, skip
+from harness import check, main, program, raises, skip
 from probe import blocks, launch, sms
 
 import green_ctx_torch
@@ -108,11 +104,7 @@ print(inside)
 
 @check
 def torchs_pool_stays_outside_of_partitions():
-    def inside(how):
-        command = [sys.executable, "-c", POOL, how]
-        return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-
-    pushed, entered = inside("pushed"), inside("entered")
+    pushed, entered = (int(program(POOL, how).splitlines()[0]) for how in ("pushed", "entered"))
     assert pushed > 0 and entered == 0, (pushed, entered)
     return {"streams_of_a_pool_made_inside": pushed, "after_entering": entered}
 
@@ -183,12 +175,6 @@ def streams_run_in_the_context():
 
 
 @check
-def a_stream_keeps_its_context():
-    stream = GreenContext.create(16).Stream()
-    assert len(sms(stream)) == 16
-
-
-@check
 def contexts_nest():
     outer, inner = GreenContext.create(16), GreenContext.create(24)
     plain = torch.cuda.current_stream()
@@ -209,51 +195,6 @@ def contexts_nest():
     seen.append(len(sms()))
     assert seen == [16, 24, 16, TOTAL], seen
     assert same(result)
-
-
-@check
-def what_a_program_gets_wrong():
-    context = GreenContext.create(8)
-    message = raises(RuntimeError, context.pop_context, "pop_context", "set_context")
-    plain = torch.cuda.current_stream()
-    try:
-        with context:
-            raise KeyError("in the partition")
-    except KeyError:
-        pass
-    assert torch.cuda.current_stream() == plain
-    messages = [message]
-    context.close()
-    messages.append(raises(RuntimeError, context.set_context, "closed"))
-    for kind, arguments in (
-        (RuntimeError, (0,)),
-        (RuntimeError, (-1,)),
-        (RuntimeError, (TOTAL + 1,)),
-        (TypeError, ("16",)),
-        (RuntimeError, (16, 99)),
-    ):
-        messages.append(raises(kind, lambda: GreenContext.create(*arguments)))
-    # Nothing is held.
-    assert GreenContext.create(TOTAL).sm_count == TOTAL
-    return {"messages": messages}
-
-
-@check
-def a_graph_captured_inside_of_a_context():
-    context = GreenContext.create(16)
-    out = blocks()
-    graph = torch.cuda.CUDAGraph()
-    with Entered(context):
-        A @ B
-        torch.cuda.synchronize()
-        with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
-            result = A @ B
-            launch(out, torch.cuda.current_stream())
-    result.zero_()
-    graph.replay()
-    assert same(result)
-    assert len(set(out.tolist())) == 16
-    return {"sms": sorted(set(out.tolist()))}
 
 
 @check
@@ -302,33 +243,6 @@ def watching_finds_what_runs_outside():
 
 
 @check
-def two_threads_in_two_contexts():
-    plain = torch.cuda.current_stream()
-    observed, failures = {}, []
-
-    def work(count):
-        try:
-            context = GreenContext.create(count)
-            for _ in range(20):
-                with Entered(context):
-                    result = A @ B
-                    seen = sms()
-                assert len(seen) == count and same(result)
-            observed[count] = seen
-        except BaseException as error:
-            failures.append(f"{count}: {error!r}")
-
-    threads = [threading.Thread(target=work, args=(count,)) for count in (16, 24)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures, failures
-    assert not observed[16] & observed[24]
-    assert torch.cuda.current_stream() == plain
-
-
-@check
 def verified_by_the_probe_of_the_library():
     parts = green_ctx_torch.partition({"decode": 16, "prefill": "rest"})
     report = green_ctx_torch.verify(parts)
@@ -340,39 +254,6 @@ def verified_by_the_probe_of_the_library():
             result = A @ B
         assert same(result)
         part.close()
-
-
-@check
-def a_captured_graph_moves_to_a_partition():
-    parts = green_ctx_torch.partition({"small": 16})
-    small = parts["small"]
-    out = blocks()
-    a, b = A.clone(), B.clone()
-    graph = torch.cuda.CUDAGraph(keep_graph=True)
-    with torch.cuda.graph(graph):
-        result = torch.softmax(torch.relu(a @ b), dim=-1)
-        launch(out, torch.cuda.current_stream())
-    graph.instantiate()
-    graph.replay()
-    torch.cuda.synchronize()
-    expected, everywhere = result.clone(), set(out.tolist())
-    before = time_of(graph.replay)
-
-    moved = green_ctx_torch.retarget(graph, small)
-    result.zero_()
-    out.fill_(-1)
-    torch.cuda.synchronize()
-    with torch.cuda.stream(small.stream):
-        moved.replay()
-        after = time_of(moved.replay)
-    assert same(result, expected)
-    inside = set(out.tolist())
-    assert len(everywhere) == TOTAL and inside == sms(small.stream) and len(inside) == 16
-    assert after > 2 * before, (after, before)
-    # The original stays as it was.
-    graph.replay()
-    assert same(result, expected) and set(out.tolist()) == everywhere
-    return {"all_ms": round(before, 3), "moved_ms": round(after, 3), "sms": sorted(inside)}
 
 
 @check
@@ -438,9 +319,4 @@ if __name__ == "__main__":
     import measurements  # noqa: F401
     import memory  # noqa: F401
 
-    about = {
-        "device": torch.cuda.get_device_name(0),
-        "torch": torch.__version__,
-        "driver": green_ctx_torch.info()["driver"]["version"],
-    }
-    sys.exit(0 if run(about, *sys.argv[1:2]) else 1)
+    main()

@@ -15,19 +15,17 @@ import sys
 import threading
 
 import torch
-from harness import check, run, skip
+from harness import check, run
 from kernels import recorded
 from probe import sms
 from stamped import (
     BLOCKS,
     COUNT,
     SIZE,
-    STAY_NS,
     TOTAL,
     Net,
     Traced,
     X,
-    _where,
     clear,
     contexts_of_graphs_are_told,
     one,
@@ -381,86 +379,6 @@ def workload_mem_pool():
 
     work()
     return row("torch.cuda.use_mem_pool", work, part, must=True, slots=(0, 1))
-
-
-@check
-def workload_triton():
-    part = one()
-
-    def work():
-        out = torch.full((BLOCKS,), -1, dtype=torch.int32, device="cuda")
-        torch.cuda.synchronize()
-        with part:
-            _where[(BLOCKS,)](out, STAY_NS)
-        return [out]
-
-    work()
-    allowed = sms(part.stream)
-    found = recorded(work, part)
-    seen = ran_on((), found.result)
-    outside = {name: count for name, count in found.outside().items() if "_where" in name}
-    inside = seen <= allowed and not outside
-    return {
-        "row": "a Triton kernel",
-        "sms": len(seen),
-        "of": len(allowed),
-        "kernels": 1,
-        "outside": outside,
-        "inside": inside,
-        "must": True,
-        "holds": inside,
-    }
-
-
-CUPY = r"""
-extern "C" __global__ void where_cupy(int* out, long long stay) {
-    unsigned int sm;
-    unsigned long long now, begin;
-    asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
-    do {
-        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    } while (now - begin < (unsigned long long)stay);
-    if (threadIdx.x == 0) out[blockIdx.x] = (int)sm;
-}
-"""
-
-
-def _cupy(name, stream_of):
-    try:
-        import cupy
-    except ImportError as error:
-        return skip(f"no CuPy: {error}")
-    part = one()
-    kernel = cupy.RawKernel(CUPY, "where_cupy")
-
-    def work():
-        with part, stream_of(cupy, part):
-            out = cupy.full(BLOCKS, -1, dtype=cupy.int32)
-            kernel((BLOCKS,), (128,), (out, cupy.int64(STAY_NS)))
-            a = cupy.ones((SIZE, SIZE), dtype=cupy.float32)
-            a @ a
-        torch.cuda.synchronize()
-        return [torch.from_dlpack(out)]
-
-    work()
-    return row(name, work, part, must=False, slots=())
-
-
-@check
-def workload_cupy_through_torchs_stream():
-    def stream_of(cupy, part):
-        return cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream)
-
-    return _cupy("CuPy on torch's current stream", stream_of)
-
-
-@check
-def workload_cupy_through_the_partition():
-    def stream_of(cupy, part):
-        return cupy.cuda.Stream.from_external(part)
-
-    return _cupy("CuPy on the partition (`__cuda_stream__`)", stream_of)
 
 
 def _graphed(inside, name):
