@@ -6,7 +6,6 @@ import re
 from contextlib import closing
 from pathlib import Path
 
-import driver
 import pytest
 from green_ctx_torch import PlanSet, partition
 from green_ctx_torch.allocator import Allocator, library_path, torch_allocator
@@ -169,18 +168,6 @@ for name in ["GreenContext", "GreenContext 0", "GreenContext 6", "GreenContext +
 """
 
 
-def test_accounts_of_partitions_that_are_gone_do_not_pile_up(allocator):
-    allocator.set_partition_limit("kept", 100)
-    for number in range(200):
-        with closing(partition({f"gone {number}": 16})) as parts:
-            stream = parts[f"gone {number}"].raw_stream
-            library.free(library.alloc(64, stream), stream)
-    kept = allocator.snapshot()["partitions"]
-    assert len(kept) == 64 + 1 and "kept" in kept and "gone 199" in kept
-    with pytest.raises(ValueError, match="there is no partition gone 0; there are "):
-        allocator.usage("gone 0")
-
-
 def test_a_name_that_nobody_has_is_a_value_error(allocator):
     plans = {"day": {"idle a": 8}, "night": {"idle b": 8}}
     with closing(partition({"idle": 8})), closing(PlanSet(plans, sm_count=8)):
@@ -193,11 +180,6 @@ def test_a_name_that_nobody_has_is_a_value_error(allocator):
     # A limit can come before the partition.
     allocator.set_partition_limit("later", 5)
     assert allocator.usage("later")["limit_bytes"] == 5
-    for ask in [allocator.usage, lambda name: allocator.set_partition_limit(name, 1)]:
-        with pytest.raises(TypeError, match="the name of a partition is a str .* of type int"):
-            ask(8)
-        with pytest.raises(ValueError, match="the name '' of a partition is empty"):
-            ask("")
 
 
 def test_a_snapshot_has_everything(allocator, parts):
@@ -270,51 +252,6 @@ def test_blocks_with_ipc_handles(allocator, parts):
         allocator.ipc_handle(shared)
 
 
-def test_wrong_arguments_change_nothing(allocator):
-    allocator.limit = 10
-    for wrong in [
-        lambda: Allocator(-1),
-        lambda: Allocator(1),
-        lambda: setattr(allocator, "limit", -1),
-        lambda: allocator.set_partition_limit("decode", -1),
-        lambda: allocator.set_release_threshold(-1),
-        lambda: allocator.ipc_handle(-1),
-    ]:
-        with pytest.raises(ValueError):
-            wrong()
-    assert allocator.limit == 10
-
-
-@pytest.mark.parametrize(
-    ("give", "advice"),
-    [
-        (lambda allocator, number: setattr(allocator, "limit", number), "None for no limit"),
-        (
-            lambda allocator, number: allocator.set_partition_limit("decode", number),
-            "None for no limit",
-        ),
-        (lambda allocator, number: allocator.set_outside_limit(number), "None for no limit"),
-        (lambda allocator, number: allocator.set_foreign_limit(number), "None for no limit"),
-        (lambda allocator, number: allocator.set_release_threshold(number), "such as 1 << 30"),
-        (lambda allocator, number: allocator.ipc_handle(number), r"tensor\.data_ptr\(\)"),
-    ],
-    ids=["limit", "partition", "outside", "foreign", "threshold", "address"],
-)
-def test_numbers_that_do_not_fit_are_value_errors(allocator, give, advice):
-    allocator.limit = 10
-    for number in [-1, -(2**63), -(2**63) - 1, 2**63, 2**64, 2**200]:
-        with pytest.raises(ValueError, match=advice):
-            give(allocator, number)
-    for wrong in [True, 1.5, "1", [1]]:
-        with pytest.raises(TypeError, match="a whole number such as 16 is wanted, not a "):
-            give(allocator, wrong)
-    assert allocator.limit == 10
-    assert allocator.usage_outside()["limit_bytes"] is None
-    if advice == "None for no limit":
-        give(allocator, 2**62)
-        give(allocator, None)
-
-
 def test_torch_gets_the_functions(python):
     fake_torch = str(Path(__file__).parent / "fake_torch")
     output = python(TORCH, fake_torch, GREEN_CTX_SIM_DEVICES="2")
@@ -362,36 +299,6 @@ def test_without_torch_the_error_says_what_to_do():
     for ask in [torch_allocator, Allocator().mem_pool]:
         with pytest.raises(ImportError, match="install it, or call the C functions of"):
             ask()
-
-
-def test_a_forked_process_gets_an_error(python):
-    program = """
-import os
-from green_ctx_torch.allocator import Allocator
-allocator = Allocator()
-if os.fork() == 0:
-    for ask in [Allocator, allocator.snapshot, lambda: allocator.limit]:
-        try:
-            ask()
-        except RuntimeError as error:
-            assert "forked" in str(error)
-        else:
-            os._exit(1)
-    os._exit(7)
-assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
-"""
-    python(program)
-
-
-def test_a_driver_that_is_missing_is_a_runtime_error(python):
-    program = """
-from green_ctx_torch.allocator import Allocator
-try:
-    Allocator()
-except RuntimeError as error:
-    print(error)
-"""
-    assert python(program, LD_LIBRARY_PATH="/nowhere").startswith("no usable CUDA driver: ")
 
 
 def test_a_limit_holds_for_the_name_of_the_active_plan(allocator):

@@ -4,7 +4,7 @@ from contextlib import closing
 
 import driver
 import pytest
-from green_ctx_torch import audit, partition, retarget
+from green_ctx_torch import audit, partition
 from green_ctx_torch.runtime import stream_create, stream_destroy
 
 
@@ -71,17 +71,3 @@ def test_an_empty_graph_has_no_nodes(parts):
     assert audit(graph).nodes == [] == audit(graph).locations
     assert repr(audit(graph)) == "<Audit: 0 nodes without SMs>" and str(audit(graph)) == ""
     driver.destroy_graph(graph)
-
-
-def test_what_is_no_graph_is_refused(parts):
-    with pytest.raises(ValueError, match="the graph's handle is null"):
-        audit(0)
-    with pytest.raises(ValueError, match="-1 is no address"):
-        audit(-1)
-    # True is an int to Python, and no address.
-    for wrong in [None, "graph", 1.0, True]:
-        for use in [audit, lambda graph: retarget(graph, parts["a"])]:
-            with pytest.raises(TypeError, match="a graph is a torch.cuda.CUDAGraph"):
-                use(wrong)
-    with pytest.raises(ValueError, match="there is no device 1"):
-        audit(1, device=1)

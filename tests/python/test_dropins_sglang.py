@@ -88,23 +88,6 @@ assert [resource.sm.smCount >= 8 for resource in resources[:2]] == [True, True]
 """
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "words"),
-    [
-        (0, 16, "SM counts must be positive, got 0 and 16"),
-        (16, -8, "SM counts must be positive"),
-        (60, 73, "Not enough SMs"),
-        (100, 40, "Not enough SMs available for the requested configuration: 100 and 40"),
-        ("16", 16, "SM_a must be an int, such as 16, and is a str"),
-        (16, 1.5, "SM_b must be an int"),
-    ],
-)
-def test_what_cannot_be(a, b, words, torch):
-    with pytest.raises(RuntimeError, match=words):
-        sglang.create_greenctx_stream_by_value(a, b, 0)
-    assert all_free()
-
-
 def test_the_device(torch):
     torch.cuda.current_device = lambda: 5
     with pytest.raises(RuntimeError, match="no device 5"):

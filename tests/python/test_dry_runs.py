@@ -64,23 +64,3 @@ def test_others_are_taken_into_account():
         assert not fine.fits and "coarse units, of which some are held" in fine.reason
     # Nothing was taken.
     assert dry_run({"a": 132}).fits
-
-
-@pytest.mark.parametrize(
-    ("division", "error", "expected"),
-    [
-        (16, TypeError, "dry_run takes names and SMs, as in dry_run.*, and not the int 16"),
-        ({"a": 0}, ValueError, "group a asks for 0 SMs"),
-        ({}, ValueError, "at least one group"),
-        ({"a": "half"}, ValueError, "is no share"),
-    ],
-)
-def test_what_can_never_be_is_an_error(division, error, expected):
-    with pytest.raises(error, match=expected):
-        dry_run(division)
-
-
-def test_a_device_is_named_as_for_partition():
-    assert dry_run({"a": 8}, "cuda:0").fits
-    with pytest.raises(ValueError, match="there is no device 1"):
-        dry_run({"a": 8}, device=1)

@@ -2,7 +2,6 @@
 
 import os
 import sys
-import threading
 import types
 import warnings
 from contextlib import closing
@@ -66,34 +65,6 @@ def test_a_partition_closed_inside_is_left_all_the_same(current):
         with pytest.raises(RuntimeError, match="partition a is closed"):
             with parts["a"]:
                 pass
-
-
-def test_what_is_left_out_of_order_is_left_with_the_inner_one(current):
-    with closing(partition({"a": 8, "b": 8})) as parts:
-        a, b = parts.values()
-        with pytest.raises(RuntimeError, match="has not entered the partition"):
-            a.__exit__(None, None, None)
-        a.__enter__()
-        with b:
-            a.__exit__(None, None, None)
-            assert current() == b.raw_stream
-        assert current() is None
-
-
-def test_each_thread_has_its_own(current):
-    with closing(partition({"a": 8, "b": 8})) as parts:
-        seen = []
-
-        def other():
-            with parts["b"]:
-                seen.append(current())
-
-        with parts["a"]:
-            thread = threading.Thread(target=other)
-            thread.start()
-            thread.join()
-            assert current() == parts["a"].raw_stream
-        assert seen == [parts["b"].raw_stream]
 
 
 def test_in_a_forked_child_the_block_just_ends(current):

@@ -84,22 +84,6 @@ except module.Error as error:
     assert python(program, **variables).split() == [kind, "True"]
 
 
-def test_the_fork_error_is_of_no_driver(python):
-    program = """
-import os
-import green_ctx_torch as module
-parts = module.partition({"a": 8})
-if os.fork() == 0:
-    try:
-        parts["a"].raw_stream
-    except module.NoDriverError as error:
-        os._exit(7)
-    os._exit(1)
-assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
-"""
-    python(program)
-
-
 @pytest.mark.parametrize("copied", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))])
 def test_exceptions_are_pickled_with_their_fields(copied):
     with closing(partition({"decode": 100})):

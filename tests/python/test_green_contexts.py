@@ -88,80 +88,6 @@ def test_counts_are_exact(num_sms, groups, rest):
         assert split(*num_sms) == (groups, rest)
 
 
-@pytest.mark.parametrize(
-    ("num_sms", "words"),
-    [
-        ([10], "10 SMs cannot be given exactly; ask for 8 or 12 or, .*coscheduled_sm_count=2"),
-        ([16, 1], "1 SMs cannot be given exactly; ask for 8 or"),
-        ([125], "ask for 124 or 132"),
-        ([128], "ask for 124 or 132"),
-        ([133], "ask for 132"),
-        ([2**70], "cannot be given exactly"),
-        ([12, 20], "groups of 12, 20 SMs do not fit into 132 SMs"),
-        ([64, 64, 8], "do not fit"),
-        ([0, 16], "do not fit"),
-    ],
-)
-def test_counts_that_cannot_be_given(num_sms, words):
-    with pytest.raises(RuntimeError, match=words):
-        split(*num_sms)
-
-
-@pytest.mark.parametrize(
-    ("keywords", "words"),
-    [
-        ({"num_sms": (16, 24), "backfill": [True]}, "num_sms is given for 2 .* backfill for 1"),
-        ({"num_sms": ()}, "at least one group"),
-        ({"num_sms": -8}, "num_sms takes whole numbers from 0 on.*not -8"),
-        ({"num_sms": "16"}, "not '16'"),
-        ({"num_sms": 16.0}, r"not 16\.0"),
-        ({"num_sms": True}, "not True"),
-        ({"coscheduled_sm_count": (8, None)}, "coscheduled_sm_count takes.*not None"),
-        ({"preferred_coscheduled_sm_count": -1}, "preferred_coscheduled_sm_count takes"),
-        ({"backfill": 1}, "backfill takes True or False.*not 1"),
-        ({"locality_domain_ids": "0"}, "locality_domain_ids takes"),
-        ({"num_sms": (0, 8), "backfill": True}, "group 0 takes all SMs that remain"),
-    ],
-)
-def test_what_is_no_split(keywords, words):
-    for use in (SMPartition.from_device().split, GreenContext.split):
-        with pytest.raises(ValueError, match=words):
-            use(**keywords)
-
-
-def test_none_is_no_default():
-    """As in torch, whose arguments are numbers and flags."""
-    for keyword in set(SPLIT) - {"locality_domain_ids"}:
-        with pytest.raises(ValueError, match=f"{keyword} takes"):
-            SMPartition.from_device().split(**{keyword: None})
-
-
-@pytest.mark.parametrize(
-    "keywords",
-    [
-        {"coscheduled_sm_count": 8},
-        {"preferred_coscheduled_sm_count": 16},
-        {"backfill": True},
-        {"num_sms": (16, 24), "coscheduled_sm_count": (0, 2)},
-    ],
-)
-def test_what_needs_a_newer_driver(keywords):
-    for use in (SMPartition.from_device().split, GreenContext.split):
-        with pytest.raises(RuntimeError, match=r"needs CUDA 13.1, the driver supports 13.0"):
-            use(**keywords)
-
-
-def test_locality_domains_need_a_newer_driver():
-    assert get_num_locality_domains() == 1
-    assert get_num_locality_domains(device_id=0) == 1
-    assert is_localization_supported() is False
-    with pytest.raises(RuntimeError, match=r"needs CUDA 13\.4"):
-        SMPartition.from_device().split(num_sms=16, locality_domain_ids=0)
-    for described in (SMPartition.from_device(), GreenContext(num_sms=16)):
-        with pytest.raises(RuntimeError, match=r"need a driver of CUDA 13\.4"):
-            described.locality_domain_id
-
-
 def test_contexts_of_described_sms():
     (first, second), rest = SMPartition.from_device().split(num_sms=(16, 24))
     # Nothing is held by a description.
@@ -255,28 +181,6 @@ def test_sms_that_others_hold():
         with pytest.raises(RuntimeError, match="has 8 SMs, and .* give 12; .* num_sms=12"):
             GreenContext(sm_partition=least)
     assert GreenContext(sm_partition=rest).sm_count == 116
-
-
-@pytest.mark.parametrize(
-    ("keywords", "kind", "words"),
-    [
-        ({"sm_partition": 16}, TypeError, "sm_partition is an SMPartition, .*not the int 16"),
-        ({"num_sms": 16, "sm_partition": ...}, ValueError, "exclude each other"),
-        ({"sm_partition": ..., "device_id": 1}, ValueError, "device_id is 1.*of device 0"),
-        ({"sm_partition": ..., "workqueue_scope": "mine"}, ValueError, "got 'mine'"),
-        ({"sm_partition": ..., "workqueue_concurrency_limit": 1}, RuntimeError, "requires"),
-        ({"sm_partition": ..., "workqueue_scope": "balanced"}, RuntimeError, r"needs CUDA 13\.1"),
-        ({}, RuntimeError, "num_sms, sm_partition or workqueue_scope must be specified"),
-    ],
-)
-def test_what_is_no_context(keywords, kind, words):
-    sms = SMPartition.from_device()
-    keywords = {name: sms if value is ... else value for name, value in keywords.items()}
-    for use in (GreenContext, GreenContext.create):
-        with pytest.raises(kind, match=words):
-            use(**keywords)
-    # Nothing stays claimed.
-    assert GreenContext(sm_partition=sms).sm_count == 132
 
 
 def test_split_contexts():

@@ -85,21 +85,3 @@ except RuntimeError as error:
     print(error)
 """
     assert "CUDA_ERROR_NO_DEVICE" in python(program, GREEN_CTX_SIM_DEVICES="0")
-
-
-def test_a_forked_process_gets_an_error(python):
-    program = """
-import os
-import green_ctx_torch as module
-parts = module.partition({"a": 8})
-if os.fork() == 0:
-    try:
-        module.partition({"b": 8})
-    except RuntimeError as error:
-        assert "forked" in str(error)
-        os._exit(7)
-    os._exit(1)
-assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
-assert parts["a"].raw_stream
-"""
-    python(program)

@@ -4,7 +4,7 @@ import json
 from contextlib import closing
 
 import pytest
-from green_ctx_torch import GreenContext, PlanSet, flashinfer, partition, sglang, verify
+from green_ctx_torch import GreenContext, flashinfer, partition, sglang, verify
 
 
 def names(report):
@@ -101,11 +101,3 @@ def test_ids_are_the_contexts():
     context.close()
     with pytest.raises(RuntimeError, match="is closed"):
         context.id
-
-
-def test_plans_of_the_same_sms_have_one_context():
-    with closing(PlanSet({"day": {"a": "rest"}, "night": {"x": "rest"}})) as plans:
-        a = plans.active.partitions["a"]
-        x = plans.switch("night").partitions["x"]
-        assert a.id == x.id
-        assert names(verify([x, a])) == ["x"]

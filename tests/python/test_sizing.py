@@ -3,7 +3,6 @@
 from contextlib import contextmanager
 from types import SimpleNamespace
 
-import green_ctx_torch
 import libtorch
 import pytest
 from dropins import torch as torch
@@ -70,10 +69,3 @@ def test_a_plan_that_is_not_active_promises_nothing():
         plans.switch("night")
         assert both(plans["day"]["a"].stream) == (0, 16)
         assert both(plans["night"]["all"].stream) == (132, 132)
-
-
-@pytest.mark.parametrize("ask", [floor, sm_count])
-def test_what_is_no_stream_is_refused(ask):
-    with pytest.raises(TypeError, match=f"{ask.__name__} takes a torch.cuda.Stream.*and not a int"):
-        ask(16)
-    assert ask in (green_ctx_torch.floor, green_ctx_torch.sm_count)

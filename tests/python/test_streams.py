@@ -1,7 +1,6 @@
 """torch's streams, with a stand-in for torch."""
 
 import driver
-import pytest
 from contextlib import closing
 from green_ctx_torch import partition
 
@@ -17,24 +16,6 @@ def test_a_stream_is_made_once_and_when_asked_for(fake_torch):
         other = a.create_stream()
         assert type(other) is fake_torch.cuda.ExternalStream and other is not stream
         assert other.cuda_stream not in (0, a.raw_stream)
-
-
-def test_a_torch_stream_keeps_the_partition(fake_torch):
-    parts = partition({"a": 132})
-    stream = parts["a"].stream
-    parts.close()
-    with pytest.raises(RuntimeError, match="held by a"):
-        partition({"b": 8})
-    del stream
-    partition({"b": 132}).close()
-
-
-def test_without_torch_the_error_says_what_to_do():
-    with closing(partition({"a": 8})) as parts:
-        for ask in [lambda: parts["a"].stream, parts["a"].create_stream]:
-            with pytest.raises(ImportError, match="install it, or use the raw stream") as raised:
-                ask()
-            assert isinstance(raised.value.__cause__, ModuleNotFoundError)
 
 
 def test_a_partition_is_not_entered_without_torch(python):

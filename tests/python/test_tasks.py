@@ -14,64 +14,6 @@ from dropins import torch as torch  # noqa: F401
 from green_ctx_torch import GreenContext, PlanSet, partition, retarget
 
 
-def test_each_task_is_in_its_own_partition(torch):
-    seen = []
-
-    async def inside(part, other, turns):
-        for _ in range(turns):
-            with part:
-                own = part.raw_stream
-                for _ in range(3):
-                    assert torch.current() == own
-                    await asyncio.sleep(0)
-                    assert torch.current() == own
-                with other:
-                    await asyncio.sleep(0)
-                    assert torch.current() == other.raw_stream
-                await asyncio.sleep(0.001)
-                assert torch.current() == own
-            assert torch.current() == 0
-            await asyncio.sleep(0)
-        seen.append(part.name)
-
-    async def outside():
-        for _ in range(30):
-            assert torch.current() == 0
-            await asyncio.sleep(0)
-
-    async def main(parts):
-        a, b, c = parts.values()
-        await asyncio.gather(inside(a, c, 5), outside(), inside(b, c, 3), inside(b, a, 4))
-        assert torch.current() == 0
-
-    with closing(partition({"a": 8, "b": 16, "c": 24})) as parts:
-        asyncio.run(main(parts))
-    assert torch.current() == 0 and len(seen) == 3
-
-
-def test_tasks_made_in_a_block_are_in_it_until_it_ends(torch):
-    async def child(part, ended):
-        assert torch.current() == part.raw_stream
-        await asyncio.sleep(0)
-        assert torch.current() == part.raw_stream
-        await ended.wait()
-        assert torch.current() == 0
-
-    async def main(part):
-        ended = asyncio.Event()
-        with part:
-            task = asyncio.create_task(child(part, ended))
-            for _ in range(3):
-                await asyncio.sleep(0)
-                assert torch.current() == part.raw_stream
-        ended.set()
-        await task
-        assert torch.current() == 0
-
-    with closing(partition({"a": 8})) as parts:
-        asyncio.run(main(parts["a"]))
-
-
 def test_a_generator_that_the_loop_closes_ends_its_block(torch):
     async def tokens(part):
         with part:
@@ -224,38 +166,6 @@ def test_a_signal_leaves_nothing_entered(torch):
         signal.signal(signal.SIGALRM, former)
 
 
-def test_a_loop_inside_of_a_block_is_inside(torch):
-    async def main(a, b):
-        assert torch.current() == a.raw_stream
-        with b:
-            await asyncio.sleep(0)
-            assert torch.current() == b.raw_stream
-        assert torch.current() == a.raw_stream
-
-    with closing(partition({"a": 8, "b": 8})) as parts:
-        with parts["a"]:
-            asyncio.run(main(*parts.values()))
-            assert torch.current() == parts["a"].raw_stream
-
-
-def test_a_cancelled_task_leaves(torch):
-    async def waits(part):
-        with part:
-            await asyncio.sleep(60)
-
-    async def main(part):
-        task = asyncio.create_task(waits(part))
-        await asyncio.sleep(0)
-        assert torch.current() == 0
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert torch.current() == 0
-
-    with closing(partition({"a": 8})) as parts:
-        asyncio.run(main(parts["a"]))
-
-
 def test_green_contexts_in_tasks(torch):
     async def inside(count):
         with GreenContext.create(count) as context:
@@ -359,14 +269,6 @@ def test_cycles_through_partitions_are_collected(torch):
     driver.destroy_graph(raw)
     # The SMs are free.
     partition({"b": 132}).close()
-
-
-def test_closing_a_set_frees_its_sms_while_plans_live(torch):
-    plans = PlanSet({"day": {"a": 16, "b": "rest"}, "night": {"a": 64}})
-    kept = [plans.active, plans.prepare("dusk", {"c": 132}), plans.active.partitions["a"]]
-    plans.close()
-    partition({"all": 132}).close()
-    assert [kept[0].name, kept[1].name] == ["day", "dusk"] and "day" in repr(kept[0])
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -205,15 +205,6 @@ def test_what_progress_raises_passes(graphs):
         tune(graphs, budget=BUDGET, progress=progress)
 
 
-def test_an_interrupt_ends_a_search(graphs):
-    def interrupt(now):
-        if now.blocks == 5:
-            signal.raise_signal(signal.SIGINT)
-
-    with pytest.raises(KeyboardInterrupt):
-        tune(graphs, budget=5, progress=interrupt)
-
-
 def test_an_interrupt_from_outside_ends_a_search(graphs):
     timer = threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT])
     timer.start()
