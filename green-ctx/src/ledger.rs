@@ -7,9 +7,9 @@
 //! they do not suffice. `account` keeps who has which unit, and which fences the next owner of a free
 //! unit waits for; `recycle` keeps the contexts that nobody uses.
 //!
-//! Nothing here calls the driver, takes a lock or imports another module of the crate, so that unit
-//! tests and the model checker (`tests/model`) run the very source. Whoever has a ledger keeps it under
-//! a lock. So nothing whose end could run foreign code ends in here: what a call displaces, it returns.
+//! Nothing here calls the driver, takes a lock or imports another module of the crate. The owner of a
+//! ledger keeps it under a lock, so no value whose drop could run foreign code is dropped in here: a
+//! call returns the values that it displaces.
 #![forbid(unsafe_code)]
 
 mod account;

@@ -506,3 +506,73 @@ impl<F, C> fmt::Debug for Ledger<F, C> {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::cut::Granularity;
+    use super::super::share::Share;
+    use super::*;
+
+    type Account = Ledger<u32, ()>;
+
+    /// A device of 36 SMs in four units, and in units of one SM.
+    fn cuts() -> [(Cut, UnitCounts); 2] {
+        let cut = |granularity, counts: &[u32], size| {
+            (Cut::smallest(granularity), UnitCounts::new(counts.into(), size))
+        };
+        [cut(Granularity::Coarse, &[8, 8, 8, 12], 8), cut(Granularity::Fine, &[1; 36], 1)]
+    }
+
+    /// Takes one group. Returns its units and what it waits for.
+    fn take(account: &mut Account, (cut, units): &(Cut, UnitCounts), sms: u32) -> Group {
+        let request = SplitRequest::from([Share::from(sms)]);
+        let chosen = account.choose(units, cut, &request).expect("it fits").remove(0);
+        let Taken { group, fences, .. } = account.take(units, &chosen);
+        Group { number: group, members: chosen.placement.members, fences }
+    }
+
+    struct Group {
+        number: GroupNumber,
+        members: Vec<usize>,
+        fences: Vec<u32>,
+    }
+
+    #[test]
+    fn each_unit_waits_for_what_ran_there() {
+        let (mut account, [coarse, _]) = (Account::default(), cuts());
+        let first = take(&mut account, &coarse, 16);
+        drop(account.give_back(first.number, &first.members, &[1, 2]));
+        let waits: Vec<_> = [12, 8, 8, 8].map(|sms| take(&mut account, &coarse, sms).fences).into();
+        assert_eq!(waits, [vec![], vec![1, 2], vec![1, 2], vec![]]);
+        assert!(account.fences().is_empty());
+    }
+
+    #[test]
+    fn each_unit_of_a_new_cut_waits_for_everything() {
+        let (mut account, [coarse, fine]) = (Account::default(), cuts());
+        let first = take(&mut account, &coarse, 8);
+        drop(account.give_back(first.number, &first.members, &[1]));
+        assert_eq!([1, 1, 34].map(|sms| take(&mut account, &fine, sms).fences), [[1], [1], [1]]);
+    }
+
+    #[test]
+    fn no_floor_gets_units_in_quarantine() {
+        let (mut account, [coarse, _]) = (Account::default(), cuts());
+        let first = take(&mut account, &coarse, 8);
+        let (ended, members) = account.quarantine(first.number, &first.members);
+        drop(ended);
+        assert_eq!(take(&mut account, &coarse, 28).members, [1, 2, 3]);
+        account.end_quarantine(&members, &[1]);
+        assert_eq!(take(&mut account, &coarse, 8).fences, [1]);
+    }
+
+    #[test]
+    fn a_joined_group_has_the_units_of_both() {
+        let (mut account, [coarse, _]) = (Account::default(), cuts());
+        let [first, second] = [8, 8].map(|sms| take(&mut account, &coarse, sms));
+        drop(account.join(first.number, second.number, &second.members));
+        assert_eq!(account.sm_counts().map(|sms| (sms.held, sms.free)), Some((16, 20)));
+        drop(account.give_back(first.number, &[first.members, second.members].concat(), &[]));
+        assert_eq!(account.sm_counts(), None);
+    }
+}

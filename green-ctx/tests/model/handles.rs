@@ -19,7 +19,7 @@ use crate::registry::Registry;
 type Scenario = fn(&SharedWorld);
 
 /// Two threads, one of them the scenario's own.
-pub(crate) fn both<W: Send + Sync + 'static>(
+fn both<W: Send + Sync + 'static>(
     world: &Arc<W>,
     here: impl FnOnce(&Arc<W>),
     there: impl FnOnce(&Arc<W>) + Send + 'static,
@@ -182,12 +182,12 @@ fn run(
     });
 }
 
-pub(crate) fn all_orders() -> DfsScheduler {
+fn all_orders() -> DfsScheduler {
     DfsScheduler::new(None, false)
 }
 
 /// The same ones in every run of the tests.
-pub(crate) fn random_orders(count: usize) -> RandomScheduler {
+fn random_orders(count: usize) -> RandomScheduler {
     RandomScheduler::new_from_seed(20_240_229, count)
 }
 
@@ -225,7 +225,7 @@ fn found_in(mistake: Option<Mistake>, first: First, scenario: Scenario) -> Optio
 }
 
 /// What a run fails with, if it does.
-pub(crate) fn failure(run: impl FnOnce() + panic::UnwindSafe) -> Option<String> {
+fn failure(run: impl FnOnce() + panic::UnwindSafe) -> Option<String> {
     let panic = panic::catch_unwind(run).err()?;
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     Some(text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default())
