@@ -10,8 +10,7 @@
 //! | tune | [`run`] |
 //! | start again without measuring | [`tuned`], [`Store`] |
 //! | use what was found | [`Outcome::partitions`], [`Outcome::explain`] |
-//! | tune in several processes, whose jobs wait for each other | [`Ranks`], [`RankStore`] |
-//! | measure in another way, or without a GPU | [`with`], [`Measure`], [`Model`], [`Remote`] |
+//! | measure in another way, or without a GPU | [`with`], [`Measure`], [`Model`] |
 
 mod arm;
 mod arrival;
@@ -22,8 +21,6 @@ mod latencies;
 mod measure;
 mod model;
 mod outcome;
-mod ranks;
-mod remote;
 mod request;
 mod runner;
 mod score;
@@ -36,11 +33,9 @@ pub use arm::{Arm, ArmKind, Part, Pieces};
 pub use arrival::{Arrival, ArrivalError};
 pub use goal::{Goal, GoalError};
 pub use job::{Job, JobError};
-pub use measure::{Block, Counts, JobSample, Measure, MeasureCounts, Peers, Refusal, Sample, Task};
+pub use measure::{Block, JobSample, Measure, Refusal, Sample, Task};
 pub use model::{Model, ModelJob};
 pub use outcome::{ArmReport, BlockReport, JobReport, Latency, Machine, Outcome, Verdict};
-pub use ranks::{RankStore, Ranks, RanksError, StoreError, asked};
-pub use remote::{Remote, RemoteError, answer};
 pub use request::{Limits, Profile, Request, RequestError, TuneError, with};
 pub use runner::{Runner, run};
 pub use score::{Scorer, Value};

@@ -387,38 +387,3 @@ def test_names_of_a_list(torch):
     assert [job["name"] for job in outcome.jobs] == ["decode", "other"]
     with pytest.raises(ValueError, match=r"job 2 of the list has no name; write Job\(..., name="):
         tune([Job(decode), Job(lambda: None)])
-
-
-def test_blocks_run_for_another_process(graphs):
-    jobs = list(graphs.items())
-    tuner = green_ctx_torch._native._Tuner(
-        [(name, "closed:1", "") for name, _ in jobs], "throughput", None, None, None, 1, None, ()
-    )
-    works = [(graph, None, None) for _, graph in jobs]
-    block = {"duration": {"secs": 0, "nanos": 1_000_000}, "iterations": 2, "rounds": False, "first": 0}
-    arm = {
-        "kind": "partition",
-        "parts": [{"floor": 36, "ceiling": 36}, {"floor": 96, "ceiling": 96}],
-        "priorities": [0, 0],
-    }
-    tasks = [{"alone": {"job": 0, "sms": None}}, {"together": arm}, {"alone": {"job": 1, "sms": 200}}]
-    lines = [json.dumps({"task": task, "block": block}) for task in tasks]
-    answers = []
-
-    def exchange(answer):
-        answers.append(answer)
-        return lines.pop(0) if lines else None
-
-    tuner.serve(works, exchange)
-    assert answers.pop(0) is None
-    alone, together, refused = map(json.loads, answers)
-    assert len(alone["sample"]["jobs"]) == 1 and len(together["sample"]["jobs"]) == 2
-    assert "200" in refused["skip"]
-    with pytest.raises(ValueError, match="no line"):
-        tuner.serve(works, lambda answer: "no line")
-    with pytest.raises(ZeroDivisionError):
-        tuner.serve(works, lambda answer: 1 / 0)
-    with pytest.raises(TypeError):
-        tuner.serve(works, lambda answer: 5)
-    # Nothing is held.
-    partition({"all": 132}).close()

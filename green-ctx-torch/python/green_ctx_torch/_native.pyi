@@ -43,7 +43,6 @@ __all__ = [
     "_capture_ends",
     "_graph_replayed",
     "_main",
-    "_Ranks",
     "_Tuner",
     "_partition_here",
     "_recorded",
@@ -1126,23 +1125,6 @@ class TuningProgress:
         """The best arm so far, in words; None where there is none yet."""
 
 @final
-class _Ranks:
-    def __new__(cls, store: object, rank: int, ranks: int, timeout: float) -> _Ranks: ...
-    @property
-    def rank(self) -> int:
-        """This rank's number."""
-    def compare(self, asked: Sequence[tuple[str, str]]) -> None:
-        """ValueError on every rank where descriptions and their values are not the same on all."""
-    def share(self, text: str) -> list[str]:
-        """Gives a text to all ranks, and returns those of all."""
-    def wait(self, is_done: Callable[[], object]) -> None:
-        """Calls a function until it returns True, such as an event's `query`, and gives up where another rank has
-        failed.
-        """
-    def fail(self, reason: str, is_request: bool) -> None:
-        """Says to the other ranks that this one has failed, and whether with wrong arguments."""
-
-@final
 class _Tuner:
     def __new__(
         cls,
@@ -1160,12 +1142,8 @@ class _Tuner:
         """The device's ordinal."""
     def immovable(self, graph: _Graph | int) -> str | None:
         """Why copies of a graph cannot be made for partitions; None where they can."""
-    def stored(self, path: str | os.PathLike[str], ranks: _Ranks | None) -> TuningOutcome | str:
-        """What a file keeps for these jobs and this request, or text that says why that cannot be used. Of ranks the
-        first one alone reads it.
-        """
-    def asked(self) -> list[tuple[str, str]]:
-        """What it is asked for, as ranks compare it."""
+    def stored(self, path: str | os.PathLike[str]) -> TuningOutcome | str:
+        """The outcome in a file for these jobs and this request, or text that says why it cannot be used."""
     def run(
         self,
         works: Sequence[
@@ -1177,33 +1155,14 @@ class _Tuner:
         ],
         notes: Sequence[str],
         progress: Callable[[TuningProgress], object] | None,
-        ranks: _Ranks | None,
     ) -> TuningOutcome:
-        """Tunes, with other ranks where there are some. `progress` is called before each block, on rank 0. The
-        outcome has these notes beside its own.
-        """
-    def serve(
-        self,
-        works: Sequence[
-            tuple[
-                _Graph | int | None,
-                Callable[[int], object] | None,
-                Callable[[int], object] | None,
-            ]
-        ],
-        exchange: Callable[[str | None], str | None],
-        ranks: _Ranks | None = None,
-    ) -> None:
-        """Runs blocks for another process. `exchange` takes the answer to the last line, None at first, and
-        returns the next one, None at the end. Of ranks the first one alone calls it.
-        """
+        """Tunes. `progress` is called before each block. These notes are added to the outcome's own."""
 
 def _recorded(
     path: str | os.PathLike[str],
     goal: str | None,
     weights: Mapping[str, float] | None,
     device: _Device,
-    ranks: _Ranks | None,
 ) -> TuningOutcome: ...
 def info(device: _Device = None) -> dict[str, Any]:
     """The driver, the devices and what they can be split into, as `green-ctx --json info` prints them."""

@@ -7,7 +7,6 @@ those that torch cannot capture it calls, with its stream as torch's current one
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import sys
@@ -18,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from green_ctx_torch import _native, _seams
 from green_ctx_torch._errors import InvalidValueError
 from green_ctx_torch._native import Partitions, TuningOutcome, TuningProgress
-from green_ctx_torch._ranks import joined
 
 if TYPE_CHECKING:
     import torch
@@ -84,7 +82,6 @@ def tune(
     floors: Mapping[str, int] | None = None,
     leave_out: str | Iterable[str] = (),
     progress: Callable[[TuningProgress], object] | None = None,
-    group: Any = None,
 ) -> TuningOutcome:
     """Measures two to four jobs beside each other, and says how to divide the GPU between them, or not to.
 
@@ -112,29 +109,16 @@ def tune(
     - `leave_out`: kinds of arms that are not tried: "sequential", "streams", "priority", "partition".
     - `progress`: called before each block with a TuningProgress. Where it returns False the search ends, and
       the best so far is the outcome. Without it, a bar is drawn where standard error is a terminal.
-    - `group`: a process group of torch.distributed, such as `dist.group.WORLD`, where jobs submit collectives.
-      Every rank of it calls `tune` with the same jobs in the same order. Rank 0 searches, calls `progress` and
-      draws the bar; all ranks run the same number of iterations, and the slowest rank's figures count. All
-      return the same outcome, with which each makes partitions of its own device. Only one job may submit
-      collectives of the same communicator. Use the group once before, since nothing interrupts NCCL while it
-      connects.
 
     An interrupt ends the search before the next block and is raised; what was found until then is lost.
 
     Raises what a function raised in its first call, or what `progress` raised; ValueError for jobs, a goal
     or a budget that cannot be, RuntimeError where no SMs are free, a graph cannot be moved or the device
     failed, and ImportError where functions are given and torch is not there. Nothing is left behind.
-
-    With a group, a failure on one rank is a RuntimeError on the others that names the rank, before the group's
-    timeout is over; ValueError on every rank where they do not tune the same. Where collectives wait for a rank
-    that has failed, the group's communicators are aborted: those of all groups where it is that of all ranks.
-    The group is to be destroyed then, after the graphs that were captured with it.
     """
-    with joined(group) as ranks:
-        named = _named(jobs)
-        tuner = _tuner(named, goal, weights, device, budget, step, floors, leave_out)
-        _compare(ranks, tuner, named)
-        return _measured(tuner, named, progress, ranks)
+    named = _named(jobs)
+    tuner = _tuner(named, goal, weights, device, budget, step, floors, leave_out)
+    return _measured(tuner, named, progress)
 
 
 @contextlib.contextmanager
@@ -150,7 +134,6 @@ def tuned(
     floors: Mapping[str, int] | None = None,
     leave_out: str | Iterable[str] = (),
     progress: Callable[[TuningProgress], object] | None = None,
-    group: Any = None,
 ) -> Iterator[Partitions]:
     """Partitions as a file has them for these jobs until the end of the block, tuned where it has none.
 
@@ -170,29 +153,21 @@ def tuned(
     A relative path is in the folder that the environment variable GREEN_CTX_TUNE_DIR names, if it does. With
     GREEN_CTX_TUNE_READ_ONLY=1 files are never written.
 
-    With a `group`, every rank calls it as `tune`. Rank 0 alone reads and writes the file, and all have the outcome
-    that it finds.
-
     Raises what `tune` and `TuningOutcome.partitions` raise.
     """
-    with joined(group) as ranks:
-        if jobs is None:
-            outcome = _native._recorded(path, goal, weights, device, ranks)
+    if jobs is None:
+        outcome = _native._recorded(path, goal, weights, device)
+    else:
+        named = _named(jobs)
+        goal = "throughput" if goal is None else goal
+        tuner = _tuner(named, goal, weights, device, budget, step, floors, leave_out)
+        found = tuner.stored(path)
+        if isinstance(found, str):
+            _log.info("%s is not used, and the jobs are tuned: %s", os.fspath(path), found)
+            outcome = _measured(tuner, named, progress)
+            _keep(outcome, path)
         else:
-            named = _named(jobs)
-            goal = "throughput" if goal is None else goal
-            tuner = _tuner(named, goal, weights, device, budget, step, floors, leave_out)
-            _compare(ranks, tuner, named)
-            found = tuner.stored(path, ranks)
-            if isinstance(found, str):
-                is_first = ranks is None or ranks.rank == 0
-                if is_first:
-                    _log.info("%s is not used, and the jobs are tuned: %s", os.fspath(path), found)
-                outcome = _measured(tuner, named, progress, ranks)
-                if is_first:
-                    _keep(outcome, path)
-            else:
-                outcome = found
+            outcome = found
     with outcome.partitions() as parts:
         yield parts
 
@@ -249,101 +224,60 @@ def _tuner(
     return _native._Tuner(described, goal, weights, device, budget, step, floors, leave_out)
 
 
-def _compare(ranks: _native._Ranks | None, tuner: _native._Tuner, named: list[tuple[str, Job]]) -> None:
-    """Fails on all ranks where they are to tune different things."""
-    if ranks is None:
-        return
-    asked = tuner.asked()
-    for name, job in named:
-        kind = "a graph" if _is_graph(job.work) else "a function"
-        reset = "" if job.before is None else " that is reset before each block"
-        asked.append((f"what is given as {name}", kind + reset))
-    ranks.compare(asked)
-
-
 def _measured(
     tuner: _native._Tuner,
     named: list[tuple[str, Job]],
     progress: Callable[[TuningProgress], object] | None,
-    ranks: _native._Ranks | None,
 ) -> TuningOutcome:
     if progress is not None and not callable(progress):
         raise TypeError(
             f"progress is a function that takes a TuningProgress, and not a {type(progress).__name__}"
         )
-    works: list[_Work] = []
-    try:
-        notes = _prepare(works, tuner, named, ranks)
-        if progress is not None:
-            return tuner.run(works, notes, progress, ranks)
-        with _bar(ranks is None or ranks.rank == 0) as bar:
-            return tuner.run(works, notes, bar, ranks)
-    finally:
-        # What is raised keeps this frame, and a communicator that is aborted waits for the last graph.
-        works.clear()
+    works, notes = _prepare(tuner, named)
+    if progress is not None:
+        return tuner.run(works, notes, progress)
+    with _bar() as bar:
+        return tuner.run(works, notes, bar)
 
 
 _Work = tuple[Any, Callable[[int], object] | None, Callable[[int], object] | None]
 """A graph, or what submits an iteration to a raw stream, and what is called before each block."""
 
 
-def _prepare(
-    works: list[_Work],
-    tuner: _native._Tuner,
-    named: list[tuple[str, Job]],
-    ranks: _native._Ranks | None,
-) -> list[str]:
-    """Adds what the tuner runs of each job, and returns what a reader should know of it."""
+def _prepare(tuner: _native._Tuner, named: list[tuple[str, Job]]) -> tuple[list[_Work], list[str]]:
+    """Returns what the tuner runs of each job, and notes about it."""
     if not any(callable(job.work) or job.before for _, job in named):
-        works.extend((job.work, None, None) for _, job in named)
-        return []
+        return [(job.work, None, None) for _, job in named], []
     torch = _torch()
+    works: list[_Work] = []
     notes = []
     with torch.cuda.device(tuner.device):
         # One for each: torch has a workspace of cuBLAS's for each stream, which graphs that run at the same
         # time must not share.
         sides = [torch.cuda.Stream() for _ in named]
         if any(callable(job.work) for _, job in named):
-            _warm_up(torch, zip(sides, (job for _, job in named), strict=True), ranks)
-        reasons = []
-        for side, (_, job) in zip(sides, named, strict=True):
+            _warm_up(torch, zip(sides, (job for _, job in named), strict=True))
+        for side, (name, job) in zip(sides, named, strict=True):
+            on_stream = _OnStream(torch, tuner.device)
             graph, reason = job.work, None
             if callable(job.work):
                 graph, reason = _captured(torch, side, tuner, job.work)
-            reasons.append(reason)
-            works.append((graph, None, None))
-            del graph
-        for place, (reason, (name, job)) in enumerate(zip(_agreed(ranks, reasons), named, strict=True)):
-            on_stream = _OnStream(torch, tuner.device)
             if reason is None or not callable(job.work):
                 before = None if job.before is None else on_stream.calling(job.before)
-                works[place] = (works[place][0], None, before)
+                works.append((graph, None, before))
                 continue
-            notes.append(f"{name} was called for each iteration, since torch did not capture it{reason}")
+            notes.append(f"{name} was called for each iteration, since torch did not capture it: {reason}")
             # The first call on a new stream allocates memory, which is not to be measured.
             first = (job.work,) if job.before is None else (job.work, job.before)
-            works[place] = (None, on_stream.calling(job.work), on_stream.calling(*first))
-    return notes
-
-
-def _agreed(ranks: _native._Ranks | None, reasons: list[str | None]) -> list[str | None]:
-    """Why each function was not captured, as the end of a sentence. What one rank cannot capture all call, since
-    each call before a block may be a collective."""
-    if ranks is None:
-        return [None if reason is None else f": {reason}" for reason in reasons]
-    of_all = [json.loads(text) for text in ranks.share(json.dumps(reasons))]
-    agreed: list[str | None] = []
-    for of_job in zip(*of_all, strict=True):
-        found = (f" on rank {rank}: {reason}" for rank, reason in enumerate(of_job) if reason is not None)
-        agreed.append(next(found, None))
-    return agreed
+            works.append((None, on_stream.calling(job.work), on_stream.calling(*first)))
+    return works, notes
 
 
 def _torch() -> Any:
     return _seams.import_torch("give graphs alone, which need none", "functions as jobs")
 
 
-def _warm_up(torch: Any, jobs: Iterable[tuple[Any, Job]], ranks: _native._Ranks | None) -> None:
+def _warm_up(torch: Any, jobs: Iterable[tuple[Any, Job]]) -> None:
     """Calls each function once, on its stream."""
     for side, job in jobs:
         side.wait_stream(torch.cuda.current_stream())
@@ -353,12 +287,7 @@ def _warm_up(torch: Any, jobs: Iterable[tuple[Any, Job]], ranks: _native._Ranks 
             if callable(job.work):
                 job.work()
         torch.cuda.current_stream().wait_stream(side)
-    if ranks is None:
-        torch.cuda.synchronize()
-        return
-    done = torch.cuda.Event()
-    done.record(torch.cuda.current_stream())
-    ranks.wait(done.query)
+    torch.cuda.synchronize()
 
 
 def _captured(
@@ -406,10 +335,10 @@ class _OnStream:
 
 
 @contextlib.contextmanager
-def _bar(is_wanted: bool) -> Iterator[Callable[[TuningProgress], object] | None]:
+def _bar() -> Iterator[Callable[[TuningProgress], object] | None]:
     """Draws a bar on standard error, where that is a terminal, and removes it at the end."""
     stream, drawn = sys.stderr, 0.0
-    if not is_wanted or stream is None or not stream.isatty():
+    if stream is None or not stream.isatty():
         yield None
         return
 

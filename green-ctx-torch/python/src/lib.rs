@@ -37,7 +37,6 @@ mod torch;
 mod tuner;
 mod tuning_call;
 mod tuning_outcome;
-mod tuning_ranks;
 mod tuning_request;
 mod workqueue;
 
@@ -103,9 +102,6 @@ mod _native {
     use crate::tuning_call::TuningProgress;
     #[pymodule_export]
     use crate::tuning_outcome::{TuningOutcome, TuningVerdict, load_tuning};
-    #[pymodule_export]
-    use crate::tuning_ranks::_Ranks;
-
     #[pymodule_export]
     #[allow(non_upper_case_globals, reason = "what Python calls a module's version")]
     const __version__: &str = env!("CARGO_PKG_VERSION");

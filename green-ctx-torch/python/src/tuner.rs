@@ -6,22 +6,19 @@ use std::sync::Arc;
 
 use green_ctx::resource::Granularity;
 use green_ctx::tune::{
-    self, Goal, Job, Measure, Outcome, Pieces, Profile, Progress, RanksError, Request,
-    RequestError, Runner, Store, TuneError,
+    self, Goal, Job, Outcome, Pieces, Profile, Progress, Request, RequestError, Store, TuneError,
 };
 use green_ctx::{Device, Error};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use crate::argument::{self, DeviceId, Whole, unexpected};
-use crate::code::Code;
 use crate::device::device;
 use crate::fault::{Fault, unsigned};
 use crate::gil::{Signals, blocking};
 use crate::graph;
 use crate::tuning_call::{Raised, called};
 use crate::tuning_outcome::{self, TuningOutcome};
-use crate::tuning_ranks::_Ranks;
 use crate::tuning_request::{self, Described, Named, kinds, named, seconds};
 
 /// What is to be tuned, read and checked, without the work of the jobs: that is prepared at some cost, and
@@ -93,27 +90,14 @@ impl _Tuner {
         blocking(py, || Ok(moved(&device(self.device)?).err().map(|fault| fault.message())))
     }
 
-    /// What a file keeps for these jobs and this request, or text that says why that cannot be used. Of ranks the
-    /// first one alone reads it.
-    fn stored(
-        &self,
-        py: Python<'_>,
-        path: PathBuf,
-        ranks: Option<Py<_Ranks>>,
-    ) -> PyResult<Py<PyAny>> {
+    /// The outcome in a file for these jobs and this request, or text that says why it cannot be used.
+    fn stored(&self, py: Python<'_>, path: PathBuf) -> PyResult<Py<PyAny>> {
         let store = libraries(py)?
             .into_iter()
             .fold(Store::new(path), |store, (name, version)| store.library(name, version));
         let found = blocking(py, || {
-            let device = device(self.device)?;
-            let load = || {
-                let loaded = store.load(&device, &self.profiles(), &self.request);
-                loaded.map_err(|miss| miss.to_string())
-            };
-            match ranks {
-                Some(ranks) => ranks.get().with(|ranks| ranks.ask_first(load)),
-                None => Ok(load()),
-            }
+            let loaded = store.load(&device(self.device)?, &self.profiles(), &self.request);
+            Ok(loaded.map_err(|miss| miss.to_string()))
         })?;
         Ok(match found {
             Ok(outcome) => Py::new(py, TuningOutcome::new(outcome, Some(self.device)))?.into_any(),
@@ -121,105 +105,27 @@ impl _Tuner {
         })
     }
 
-    /// What it is asked for, as ranks compare it.
-    fn asked(&self, py: Python<'_>) -> PyResult<Vec<(String, String)>> {
-        blocking(py, || {
-            let pieces = pieces(&device(self.device)?)?;
-            tune::asked(&self.profiles(), &pieces, &self.request).map_err(of_request)
-        })
-    }
-
-    /// Tunes, with other ranks where there are some. `progress` is called before each block, on rank 0. The
-    /// outcome has these notes beside its own.
+    /// Tunes. `progress` is called before each block. These notes are added to the outcome's own.
     fn run(
         &self,
         py: Python<'_>,
         works: Vec<Work<Bound<'_, PyAny>>>,
         notes: Vec<String>,
         progress: Option<Py<PyAny>>,
-        ranks: Option<Py<_Ranks>>,
     ) -> PyResult<TuningOutcome> {
-        let works = addresses(works)?;
-        let libraries = libraries(py)?;
-        let complete = move |mut outcome: Outcome| {
-            outcome.notes.extend(notes.iter().cloned());
-            if let Some(machine) = &mut outcome.machine {
-                machine.libraries.clone_from(&libraries);
-            }
-            outcome
-        };
-        let outcome = blocking(py, move || {
-            let jobs = self.jobs.len();
-            if let Some(ranks) = ranks {
-                let ranks = ranks.get();
-                let raised = Arc::new(Raised::with_end(jobs, ranks.end()));
-                let found = self.search_together(works, complete, progress, &raised, ranks);
-                return match raised.ended() {
-                    Some(error) => Err(Fault::Python(error)),
-                    None => found,
-                };
-            }
-            let raised = Arc::new(Raised::of(jobs));
+        let (works, libraries) = (addresses(works)?, libraries(py)?);
+        let mut outcome = blocking(py, || {
+            let raised = Arc::new(Raised::of(self.jobs.len()));
             let found = self.search(works, progress, &raised);
             // What Python raised says more than that the search has ended because of it.
-            match raised.ended() {
-                Some(error) => Err(Fault::Python(error)),
-                None => found.map(complete),
-            }
+            raised.ended().map_or(found, |error| Err(Fault::Python(error)))
         })?;
+        outcome.notes.extend(notes);
+        if let Some(machine) = &mut outcome.machine {
+            machine.libraries = libraries;
+        }
         Ok(TuningOutcome::new(outcome, Some(self.device)))
     }
-
-    /// Runs blocks for another process. `exchange` takes the answer to the last line, None at first, and
-    /// returns the next one, None at the end. Of ranks the first one alone calls it.
-    #[pyo3(signature = (works, exchange, ranks = None))]
-    fn serve(
-        &self,
-        py: Python<'_>,
-        works: Vec<Work<Bound<'_, PyAny>>>,
-        exchange: Py<PyAny>,
-        ranks: Option<Py<_Ranks>>,
-    ) -> PyResult<()> {
-        let works = addresses(works)?;
-        blocking(py, move || {
-            let raised = Arc::new(Raised::of(self.jobs.len()));
-            let device = device(self.device)?;
-            let mut jobs = self.jobs(&device, works, &raised)?;
-            let mut runner = Runner::new(&device, &mut jobs)?;
-            let pieces = runner.pieces().clone();
-            let served = match ranks.as_ref().map(Py::get) {
-                None => answer_all(&mut runner, &exchange),
-                Some(ranks) => ranks
-                    .with(|ranks| {
-                        ranks.lead(&mut runner, &self.profiles(), &pieces, |measure| {
-                            answer_all(measure, &exchange)
-                        })
-                    })
-                    .and_then(|served| served.unwrap_or(Ok(()))),
-            };
-            raised.ended().map_or(served, |error| Err(Fault::Python(error)))
-        })
-    }
-}
-
-/// Without the GIL: answers lines until there is none.
-fn answer_all<M>(measure: &mut M, exchange: &Py<PyAny>) -> Result<(), Fault>
-where
-    M: Measure + ?Sized,
-    M::Error: std::error::Error,
-{
-    let mut answer = None;
-    let mut signals = Signals::default();
-    while signals.is_quiet() {
-        let line = Python::try_attach(|py| {
-            exchange.bind(py).run((answer.take(),))?.extract::<Option<String>>()
-        });
-        let line = line.transpose().map_err(Fault::Python)?;
-        let Some(line) = line.flatten() else { return Ok(()) };
-        let answered = tune::answer(measure, &line);
-        answer = Some(answered.map_err(|error| Fault::value(format!("{line:?}: {error}")))?);
-    }
-    Err(signals.into())
 }
 
 /// A job's graph or a function that submits an iteration to a stream, and what is called before each block.
@@ -293,36 +199,6 @@ impl _Tuner {
             TuneError::Failed(error) => error.into(),
         })
     }
-}
-
-/// Without the GIL.
-impl _Tuner {
-    /// Searches with other ranks.
-    fn search_together(
-        &self,
-        works: Vec<Work<usize>>,
-        complete: impl Fn(Outcome) -> Outcome,
-        progress: Option<Py<PyAny>>,
-        raised: &Arc<Raised>,
-        ranks: &_Ranks,
-    ) -> Result<Outcome, Fault> {
-        let device = device(self.device)?;
-        let mut jobs = self.jobs(&device, works, raised)?;
-        // What `progress` raises, the ranks find out when they next speak to each other, as an interrupt.
-        let mut go_on =
-            |now: &Progress<'_>| raised.tells(progress.as_ref(), now) || raised.is_ending();
-        let mut complete = |outcome: Outcome| Ok(complete(outcome));
-        let found = ranks
-            .lend(|ranks| ranks.run(&device, &mut jobs, &self.request, &mut go_on, &mut complete));
-        found?.map_err(|error| match error {
-            RanksError::Request(error) => self.of_request(error, raised),
-            // What a function raised says more than that it has failed.
-            error @ RanksError::Failed { .. } => {
-                raised.of_any().map_or_else(|| ranks.fault(error), Fault::Python)
-            }
-            error => ranks.fault(error),
-        })
-    }
 
     fn of_request(&self, error: RequestError, raised: &Raised) -> Fault {
         match error {
@@ -338,8 +214,7 @@ impl _Tuner {
     }
 }
 
-/// What a file keeps, checked for the jobs that it names, and for a goal where one is given. Of ranks the first
-/// one alone reads it.
+/// The outcome in a file, checked for the jobs that it names, and for a goal if one is given.
 #[pyfunction]
 pub(crate) fn _recorded(
     py: Python<'_>,
@@ -347,24 +222,12 @@ pub(crate) fn _recorded(
     goal: Option<&Bound<'_, PyAny>>,
     weights: Option<&Bound<'_, PyAny>>,
     device: DeviceId,
-    ranks: Option<Py<_Ranks>>,
 ) -> PyResult<TuningOutcome> {
     let goal = goal.map(|goal| tuning_request::goal(goal, weights)).transpose()?;
     let ordinal = device.ordinal(py)?;
     let libraries = libraries(py)?;
-    let outcome = blocking(py, || {
-        let device = self::device(ordinal)?;
-        let recorded = || recorded(Store::new(path), libraries, goal, &device);
-        let Some(ranks) = ranks else { return recorded() };
-        let ranks = ranks.get();
-        // Where rank 0 cannot read it, it raises that, and the others hear of it.
-        let mut own = match ranks.rank() {
-            0 => Some(recorded()?),
-            _ => None,
-        };
-        let find = || own.take().ok_or_else(|| "only rank 0 reads it".to_owned());
-        ranks.with(|ranks| ranks.ask_first(find))?.map_err(Fault::state)
-    })?;
+    let outcome =
+        blocking(py, || recorded(Store::new(path), libraries, goal, &self::device(ordinal)?))?;
     Ok(TuningOutcome::new(outcome, Some(ordinal)))
 }
 
@@ -414,7 +277,7 @@ fn pieces(device: &Device) -> Result<Pieces, Fault> {
 }
 
 /// The exception for a request that cannot be met.
-pub(crate) fn of_request(error: RequestError) -> Fault {
+fn of_request(error: RequestError) -> Fault {
     match error {
         RequestError::Interrupted => Fault::state(
             "progress has ended the search before anything was known; let it go on until there is a \

@@ -9,23 +9,18 @@ use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
 use crate::code::Code;
-use crate::tuning_ranks::End;
 
 /// What Python's functions have raised meanwhile, on any thread. Locked without the GIL and for a moment.
 pub(crate) struct Raised {
     /// The last exception of each job: an arm in which a job fails is left out.
     jobs: Mutex<Vec<Option<PyErr>>>,
-    end: End,
+    /// What ends the search: an interrupt, or what `progress` raised.
+    end: Mutex<Option<PyErr>>,
 }
 
 impl Raised {
     pub(crate) fn of(jobs: usize) -> Raised {
-        Raised::with_end(jobs, End::default())
-    }
-
-    /// The same where others look at what ends the search.
-    pub(crate) fn with_end(jobs: usize, end: End) -> Raised {
-        Raised { jobs: Mutex::new((0..jobs).map(|_| None).collect()), end }
+        Raised { jobs: Mutex::new((0..jobs).map(|_| None).collect()), end: Mutex::new(None) }
     }
 
     pub(crate) fn is_ending(&self) -> bool {
@@ -44,11 +39,6 @@ impl Raised {
 
     pub(crate) fn of_job(&self, place: usize) -> Option<PyErr> {
         self.jobs.lock().get_mut(place)?.take()
-    }
-
-    /// The last exception of any job.
-    pub(crate) fn of_any(&self) -> Option<PyErr> {
-        self.jobs.lock().iter_mut().find_map(Option::take)
     }
 
     fn ends(&self, error: PyErr) {

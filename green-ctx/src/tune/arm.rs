@@ -46,7 +46,7 @@ impl fmt::Display for ArmKind {
 }
 
 /// What one job has of the SMs: a floor that is its own, and a ceiling. Both in SMs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Part {
     /// SMs that no other job uses.
     pub floor: u32,
@@ -55,7 +55,7 @@ pub struct Part {
 }
 
 /// One way to run several jobs on one device.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Arm {
     kind: ArmKind,
     /// What each job has of the SMs; all of them, unless it is a partition.

@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::fmt;
-use std::mem;
 
 use crate::graph::Graph;
 use crate::stream::Stream;
@@ -103,14 +102,6 @@ impl Job {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.profile.name
-    }
-
-    /// Keeps everything that it uses until the process ends, since kernels of it run that nothing ends. It
-    /// cannot run any more.
-    pub(super) fn abandon(&mut self) {
-        let fails = |_: &Stream| Err("its kernels of an earlier block still run".into());
-        let work = mem::replace(&mut self.work, Work::Submit(Box::new(fails)));
-        mem::forget((work, self.before.take(), mem::take(&mut self.kept)));
     }
 }
 

@@ -1,14 +1,11 @@
-//! What the search asks of whatever runs the jobs: a GPU, a group of them, or a model.
+//! The interface between the search and what runs the jobs: a GPU or a model.
 
 use std::time::Duration;
-
-use serde::{Deserialize, Serialize};
 
 use super::arm::Arm;
 
 /// What runs.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Task {
     /// One job alone, on so many SMs, or in a plain stream.
     Alone {
@@ -30,7 +27,7 @@ impl Task {
         }
     }
 
-    /// Why no runner of so many jobs can run it. Tasks come from other programs, too.
+    /// Why no runner of this many jobs can run it.
     pub(super) fn fault(&self, jobs: usize) -> Option<String> {
         let nothing = |sms: u32| (sms == 0).then(|| "a job cannot run on 0 SMs".to_owned());
         match self {
@@ -62,7 +59,7 @@ impl Task {
 }
 
 /// How long a task runs, and how.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Block {
     /// For at least so long, and until every job has done `iterations`.
     pub duration: Duration,
@@ -73,39 +70,11 @@ pub struct Block {
     /// The job that is submitted first.
     pub first: usize,
     /// At which moment of their arrivals the jobs begin that arrive by the clock.
-    #[serde(default)]
     pub start: Duration,
-}
-
-/// A block that ends by counts and not by the clock, so that several processes run the same one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
-    /// The iterations of each job that runs, in their order: exactly so many. In rounds all jobs have the first
-    /// one's.
-    pub iterations: Vec<u64>,
-    /// Whether one iteration of every job is submitted at once, and the next ones when all are done.
-    pub rounds: bool,
-    /// The job that is submitted first.
-    pub first: usize,
-    /// At which moment of their arrivals the jobs begin that arrive by the clock.
-    #[serde(default)]
-    pub start: Duration,
-}
-
-impl Counts {
-    /// Why no runner of so many jobs can run a task for so long.
-    pub(super) fn fault(&self, task: &Task, jobs: usize) -> Option<String> {
-        let needed = match task {
-            Task::Alone { .. } => 1,
-            Task::Together(_) => jobs,
-        };
-        let given = self.iterations.len();
-        (given != needed).then(|| format!("there are {given} counts for {needed} jobs"))
-    }
 }
 
 /// What one job did in a block.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobSample {
     /// Iterations a second, while all jobs ran.
     pub rate: f64,
@@ -116,7 +85,7 @@ pub struct JobSample {
 }
 
 /// What a block gave.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
     /// Of each job that ran, in their order.
     pub jobs: Vec<JobSample>,
@@ -149,8 +118,7 @@ pub enum Refusal<E> {
 
 /// Runs jobs as the search asks, and measures them.
 ///
-/// [`Model`](super::Model) is one that needs no GPU. A program that measures in a way of its own, such as on
-/// several GPUs at once, implements it too.
+/// [`Model`](super::Model) is one that needs no GPU. A program that measures in its own way implements it too.
 pub trait Measure {
     /// Why nothing can run any more.
     type Error;
@@ -165,42 +133,4 @@ pub trait Measure {
 
     /// The time since some moment before the search. A model's clock goes as fast as it computes.
     fn now(&self) -> Duration;
-}
-
-/// Runs blocks of exactly so many iterations, as one of several processes whose jobs wait for each other, in
-/// collectives say. If one process ran an iteration more or less than another, both would wait for ever.
-///
-/// [`Ranks`](super::Ranks) tunes with one in each process.
-pub trait MeasureCounts: Measure {
-    /// Runs a task for a block of counts, with fresh streams. Rates are those until the first job has done its
-    /// count, since what runs afterwards runs beside less, and latencies are those of iterations that began
-    /// until then.
-    ///
-    /// Asks the peers twice whether they are as far as this process: when all that the task needs is there, and
-    /// when the jobs have done what they do before a block. Nothing is submitted where they are not. While it
-    /// waits for the device, it asks them whether to give up.
-    ///
-    /// # Errors
-    ///
-    /// [`Refusal::Skip`] for a task that cannot run, and where the peers do not agree. [`Refusal::Stop`] where
-    /// the search must end, and where the block was given up.
-    fn run_counts(
-        &mut self,
-        task: &Task,
-        counts: &Counts,
-        peers: &mut dyn Peers,
-    ) -> Result<Sample, Refusal<Self::Error>>;
-}
-
-/// The other processes, as a block of counts sees them.
-pub trait Peers {
-    /// Waits until every process has come to this point of the block. Returns whether all go on.
-    fn agree(&mut self) -> bool;
-
-    /// Why to wait no longer for a part of the block that began so long ago, if there is a reason.
-    fn give_up(&mut self, elapsed: Duration) -> Option<String>;
-
-    /// Ends what runs on this process's device and waits for another one, such as collectives. Called once, when
-    /// a block was given up and its work does not end by itself. It must not wait for the device.
-    fn abort(&mut self);
 }

@@ -11,11 +11,9 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use super::arm::{Arm, ArmKind, Part, Pieces};
-use super::arrival::{Arrival, Moments};
+use super::arrival::Arrival;
 use super::latencies::Latencies;
-use super::measure::{
-    Block, Counts, JobSample, Measure, MeasureCounts, Peers, Refusal, Sample, Task,
-};
+use super::measure::{Block, JobSample, Measure, Refusal, Sample, Task};
 
 /// A job of the model.
 #[derive(Clone, Debug, PartialEq)]
@@ -193,55 +191,22 @@ impl Model {
     }
 
     /// What jobs did that each take so long for an iteration.
-    fn run_jobs(&mut self, times: &[(usize, f64)], length: &Length<'_>) -> Sample {
+    fn run_jobs(&mut self, times: &[(usize, f64)], block: &Block) -> Sample {
         let slower = 1.0 + self.drift * self.now.as_secs_f64() / 3600.0;
         let slowest = times.iter().map(|(_, time)| *time).fold(0.0, f64::max);
-        let start = match length {
-            Length::Clock(block) => block.start,
-            Length::Counts(counts) => counts.start,
-        };
-        let each = |counts: &[u64]| -> Vec<f64> {
-            let ends = times.iter().zip(counts);
-            ends.map(|((job, time), count)| self.time_of(*job, *time, *count, start)).collect()
-        };
-        // Until when counts, and when the last one is done.
-        let (length_us, end_us, rounds) = match length {
-            Length::Clock(block) => {
-                let least = slowest * f64::from(block.iterations);
-                let length = least.max(block.duration.as_secs_f64() * 1e6);
-                let rounds = block.rounds.then_some(length / slowest);
-                (length, length, rounds)
-            }
-            Length::Counts(counts) if counts.rounds => {
-                let count = counts.iterations.first().copied().unwrap_or(1) as f64;
-                (count * slowest, count * slowest, Some(count))
-            }
-            Length::Counts(counts) => {
-                let ends = each(&counts.iterations);
-                let first = ends.iter().copied().filter(|end| *end > 0.0).fold(f64::MAX, f64::min);
-                let last = ends.iter().copied().fold(0.0, f64::max);
-                (first.min(last), last, None)
-            }
-        };
-        self.now += Duration::from_secs_f64(end_us * 1e-6);
+        let least = slowest * f64::from(block.iterations);
+        let length_us = least.max(block.duration.as_secs_f64() * 1e6);
+        self.now += Duration::from_secs_f64(length_us * 1e-6);
         let mut sample = Sample::default();
-        if let Some(rounds) = rounds {
-            let rounds = (rounds as usize).clamp(1, MOST_LATENCIES);
+        if block.rounds {
+            let rounds = ((length_us / slowest) as usize).clamp(1, MOST_LATENCIES);
             sample.rounds_us = (0..rounds).map(|_| slowest * slower * self.scatter()).collect();
         }
         for (job, time) in times {
             let mean = time * slower * self.scatter();
-            sample.jobs.push(self.run_job(*job, mean, length_us, start));
+            sample.jobs.push(self.run_job(*job, mean, length_us, block.start));
         }
         sample
-    }
-
-    /// When a job has done so many iterations of so long a time, in microseconds.
-    fn time_of(&self, job: usize, time: f64, count: u64, start: Duration) -> f64 {
-        let due = |mut moments: Moments| moments.nth(usize::try_from(count).ok()?.checked_sub(1)?);
-        let last = self.jobs[job].arrival.moments(start).and_then(due).unwrap_or(0.0);
-        let busy = time * count as f64;
-        if count == 0 { 0.0 } else { busy.max(1e6 * last + time) }
     }
 
     fn run_job(&mut self, job: usize, mean: f64, length: f64, start: Duration) -> JobSample {
@@ -262,50 +227,6 @@ impl Model {
         let rate = 1e6 * done / length.max(1e-3);
         JobSample { rate, latencies_us: latencies.into_vec(), host_us }
     }
-
-    /// Runs a task for a block.
-    fn measure(&mut self, task: &Task, length: &Length<'_>) -> Result<Sample, Refusal<Infallible>> {
-        if let Some(reason) = self.fault(task) {
-            return Err(Refusal::Skip(reason));
-        }
-        let too_few = |job: usize, sms: u32| {
-            (sms < self.jobs[job].least_sms).then(|| {
-                Refusal::Skip(format!(
-                    "it needs {} SMs, and {sms} are too few",
-                    self.jobs[job].least_sms
-                ))
-            })
-        };
-        match task {
-            &Task::Alone { job, sms } => {
-                let sms = sms.unwrap_or(self.pieces.sms);
-                if let Some(refusal) = too_few(job, sms) {
-                    return Err(refusal);
-                }
-                let time = self.time_alone(job, sms);
-                Ok(self.run_jobs(&[(job, time)], length))
-            }
-            Task::Together(arm) => {
-                let mut refused =
-                    (0..self.jobs.len()).map(|job| too_few(job, arm.parts()[job].ceiling));
-                if let Some(refusal) = refused.find_map(|refusal| refusal) {
-                    return Err(refusal);
-                }
-                let chaos = if arm.kind() == ArmKind::Partition { 0.0 } else { CHAOS };
-                let favour: Vec<f64> = (0..self.jobs.len())
-                    .map(|_| (chaos * (2.0 * self.rng.f64() - 1.0)).exp())
-                    .collect();
-                let times: Vec<_> = self.times_with(arm, &favour).into_iter().enumerate().collect();
-                Ok(self.run_jobs(&times, length))
-            }
-        }
-    }
-}
-
-/// How long a block of the model is.
-enum Length<'a> {
-    Clock(&'a Block),
-    Counts(&'a Counts),
 }
 
 /// SMs for each job: its floor and a part of the shared ones, by how much each wants, never above its ceiling.
@@ -335,30 +256,44 @@ impl Measure for Model {
     type Error = Infallible;
 
     fn run(&mut self, task: &Task, block: &Block) -> Result<Sample, Refusal<Infallible>> {
-        self.measure(task, &Length::Clock(block))
+        if let Some(reason) = self.fault(task) {
+            return Err(Refusal::Skip(reason));
+        }
+        let too_few = |job: usize, sms: u32| {
+            (sms < self.jobs[job].least_sms).then(|| {
+                Refusal::Skip(format!(
+                    "it needs {} SMs, and {sms} are too few",
+                    self.jobs[job].least_sms
+                ))
+            })
+        };
+        match task {
+            &Task::Alone { job, sms } => {
+                let sms = sms.unwrap_or(self.pieces.sms);
+                if let Some(refusal) = too_few(job, sms) {
+                    return Err(refusal);
+                }
+                let time = self.time_alone(job, sms);
+                Ok(self.run_jobs(&[(job, time)], block))
+            }
+            Task::Together(arm) => {
+                let mut refused =
+                    (0..self.jobs.len()).map(|job| too_few(job, arm.parts()[job].ceiling));
+                if let Some(refusal) = refused.find_map(|refusal| refusal) {
+                    return Err(refusal);
+                }
+                let chaos = if arm.kind() == ArmKind::Partition { 0.0 } else { CHAOS };
+                let favour: Vec<f64> = (0..self.jobs.len())
+                    .map(|_| (chaos * (2.0 * self.rng.f64() - 1.0)).exp())
+                    .collect();
+                let times: Vec<_> = self.times_with(arm, &favour).into_iter().enumerate().collect();
+                Ok(self.run_jobs(&times, block))
+            }
+        }
     }
 
     fn now(&self) -> Duration {
         self.now
-    }
-}
-
-impl MeasureCounts for Model {
-    fn run_counts(
-        &mut self,
-        task: &Task,
-        counts: &Counts,
-        peers: &mut dyn Peers,
-    ) -> Result<Sample, Refusal<Infallible>> {
-        if let Some(reason) = counts.fault(task, self.jobs.len()) {
-            return Err(Refusal::Skip(reason));
-        }
-        // What it needs is there, and nothing is done before a block; but whether it fits, it knows by running.
-        let sample = self.measure(task, &Length::Counts(counts))?;
-        if peers.agree() && peers.agree() {
-            return Ok(sample);
-        }
-        Err(Refusal::Skip("the other processes do not run it".to_owned()))
     }
 }
 

@@ -3,13 +3,10 @@
 mod block;
 mod submit;
 mod trial;
-mod watch;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use crate::context::Context;
@@ -21,12 +18,10 @@ use crate::ledger::{Share, SplitRequest};
 use crate::plan::{Plan, PlanError, PlanRequest, PlanSet, SetError, SwitchOptions};
 use crate::stream::{Stream, StreamOptions};
 
-pub(super) use self::block::longest;
-use self::block::{End, How, StreamJob};
-use self::watch::Watch;
+use self::block::StreamJob;
 use super::arm::{Arm, ArmKind, Pieces};
 use super::job::{Job, Work};
-use super::measure::{Block, Counts, Measure, MeasureCounts, Peers, Refusal, Sample, Task};
+use super::measure::{Block, Measure, Refusal, Sample, Task};
 use super::outcome::Outcome;
 use super::request::{Profile, Request, TuneError, with};
 use super::search::Progress;
@@ -131,7 +126,7 @@ pub fn run(
     let mut runner = Runner::unchecked(device, jobs).map_err(TuneError::Failed)?;
     let (profiles, pieces) = (runner.profiles(), runner.pieces().clone());
     request.check(&profiles, &pieces)?;
-    let notes = runner.try_out(None)?;
+    let notes = runner.try_out()?;
     let mut outcome = with(&mut runner, &profiles, &pieces, request, go_on)?;
     outcome.notes.extend(notes);
     outcome.ran_on(device).map_err(TuneError::Failed)?;
@@ -154,7 +149,7 @@ impl<'j> Runner<'j> {
     }
 
     /// The same for whoever checks the arrivals.
-    pub(super) fn unchecked(device: &Device, jobs: &'j mut [Job]) -> Result<Runner<'j>> {
+    fn unchecked(device: &Device, jobs: &'j mut [Job]) -> Result<Runner<'j>> {
         let primary = device.primary_context()?;
         let (group, pieces) = free(device)?;
         let whole = PlanRequest::new(IDLE, SplitRequest::new().group("all", ..));
@@ -246,14 +241,18 @@ impl<'j> Runner<'j> {
     }
 }
 
-impl Runner<'_> {
-    /// Runs a task for a block.
-    fn measure(
-        &mut self,
-        task: &Task,
-        how: &How<'_>,
-        peers: Option<&mut dyn Peers>,
-    ) -> Result<Sample, Refusal<Error>> {
+fn failed(device: &Device, error: Error) -> Refusal<Error> {
+    if error.is_sticky() || device.has_failed() {
+        Refusal::Stop(error)
+    } else {
+        Refusal::Skip(chain(&error))
+    }
+}
+
+impl Measure for Runner<'_> {
+    type Error = Error;
+
+    fn run(&mut self, task: &Task, block: &Block) -> Result<Sample, Refusal<Error>> {
         if let Some(reason) = task.fault(self.jobs.len()) {
             return Err(Refusal::Skip(reason));
         }
@@ -265,11 +264,6 @@ impl Runner<'_> {
             executables
                 .push(executable.map_err(|reason| Refusal::Skip(self.reason(task, *job, reason)))?);
         }
-        let (is_watched, given_up) = (peers.is_some(), AtomicBool::new(false));
-        let mut watch = Watch::of(peers, &given_up);
-        if !watch.agrees() {
-            return Err(disagrees());
-        }
         let ours: Vec<usize> = streams.iter().map(|(job, _)| *job).collect();
         let jobs = self.jobs.iter_mut().enumerate().filter(|(job, _)| ours.contains(job));
         let mut jobs: Vec<StreamJob<'_>> = jobs
@@ -277,35 +271,11 @@ impl Runner<'_> {
             .zip(executables)
             .map(|(((_, job), (_, stream)), executable)| StreamJob { job, stream, executable })
             .collect();
-        let streams = jobs.iter().map(|job| job.stream.clone()).collect();
-        let running = Running { streams, is_watched };
-        let mut agrees = true;
-        let sample = block::prepare(&mut jobs, &mut watch).and_then(|()| {
-            agrees = watch.agrees();
-            if agrees {
-                block::run(&device, &mut jobs, how, &mut watch)
-            } else {
-                Ok(Sample::default())
-            }
-        });
-        let ended = running.end(&mut watch);
-        if let Ok(false) = ended {
-            jobs.iter_mut().for_each(StreamJob::abandon);
-        }
+        let running = Running(jobs.iter().map(|job| job.stream.clone()).collect());
+        let sample = block::prepare(&mut jobs).and_then(|()| block::run(&device, &mut jobs, block));
+        let ended = running.end();
         drop(jobs);
-        let reason = watch.reason();
-        let given_up = |rest: &str| {
-            let reason = reason.as_deref().unwrap_or("another process has failed");
-            Refusal::Stop(Error::InvalidRequest(format!("{reason}{rest}")))
-        };
-        match ended {
-            Ok(true) => {}
-            Ok(false) => return Err(given_up(STILL_RUNS)),
-            Err(error) => return Err(failed(&device, error)),
-        }
-        if !agrees {
-            return Err(disagrees());
-        }
+        ended.map_err(|error| failed(&device, error))?;
         sample.map_err(|block::Failure { job, error }| match error {
             block::Cause::Driver(error) => failed(&device, error),
             block::Cause::Job(error) => {
@@ -316,61 +286,11 @@ impl Runner<'_> {
                     Refusal::Skip(reason)
                 }
             }
-            block::Cause::GivenUp => given_up(""),
         })
-    }
-}
-
-/// What is said where even an abort has not ended a block.
-const STILL_RUNS: &str =
-    ", and its kernels still run: end this process, since nothing that they use can be freed";
-
-fn failed(device: &Device, error: Error) -> Refusal<Error> {
-    if error.is_sticky() || device.has_failed() {
-        Refusal::Stop(error)
-    } else {
-        Refusal::Skip(chain(&error))
-    }
-}
-
-fn disagrees() -> Refusal<Error> {
-    Refusal::Skip("the other processes do not run it".to_owned())
-}
-
-impl Measure for Runner<'_> {
-    type Error = Error;
-
-    fn run(&mut self, task: &Task, block: &Block) -> Result<Sample, Refusal<Error>> {
-        let (duration, iterations) = (block.duration, u64::from(block.iterations));
-        let end = End::Clock { duration, iterations };
-        self.measure(
-            task,
-            &How { end, rounds: block.rounds, first: block.first, start: block.start },
-            None,
-        )
     }
 
     fn now(&self) -> Duration {
         self.began.elapsed()
-    }
-}
-
-impl MeasureCounts for Runner<'_> {
-    fn run_counts(
-        &mut self,
-        task: &Task,
-        counts: &Counts,
-        peers: &mut dyn Peers,
-    ) -> Result<Sample, Refusal<Error>> {
-        if let Some(reason) = counts.fault(task, self.jobs.len()) {
-            return Err(Refusal::Skip(reason));
-        }
-        let end = End::Counts(&counts.iterations);
-        self.measure(
-            task,
-            &How { end, rounds: counts.rounds, first: counts.first, start: counts.start },
-            Some(peers),
-        )
     }
 }
 
@@ -393,24 +313,24 @@ pub(super) fn free(device: &Device) -> Result<(SmGroup, Pieces)> {
     Ok((group, Pieces::of(&counts)))
 }
 
-/// The streams of a block. Whatever happens, a panic of a job included, nothing of it may run beside the next
-/// block, or when the jobs are gone.
-struct Running {
-    streams: Vec<Stream>,
-    is_watched: bool,
-}
+/// The streams of a block. Work of one block must not run during the next block, or after the jobs are gone, even if
+/// a job panics.
+struct Running(Vec<Stream>);
 
 impl Running {
-    /// Waits for all of them, and returns the first error. False where something runs for ever, which only
-    /// happens where the block could be given up.
-    fn end(mut self, watch: &mut Watch<'_, '_>) -> Result<bool> {
-        watch.settle(&mem::take(&mut self.streams))
+    /// Waits for every stream, and returns the first error.
+    fn end(mut self) -> Result<()> {
+        let ends: Vec<Result<()>> = self.0.drain(..).map(|stream| stream.synchronize()).collect();
+        ends.into_iter().collect()
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        watch::wait_in_panic(&self.streams, self.is_watched);
+        for stream in &self.0 {
+            // The next call returns the same error.
+            let _ = stream.synchronize();
+        }
     }
 }
 

@@ -1,9 +1,8 @@
 //! One block: jobs that run beside each other, each submitted by a thread of its own, as programs do.
 
-use std::hint;
-use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use std::{hint, mem, panic, thread};
 
 use crate::device::Device;
 use crate::error::Error;
@@ -11,10 +10,9 @@ use crate::graph::GraphExec;
 use crate::stream::Stream;
 
 use super::super::job::{Job, JobError, Work};
-use super::super::measure::{JobSample, Sample};
+use super::super::measure::{Block, JobSample, Sample};
 use super::super::stats::median;
 use super::submit::{Seen, drive};
-use super::watch::{Patience, Watch};
 
 /// A job, and the stream that its iterations are submitted to.
 pub(super) struct StreamJob<'a> {
@@ -33,8 +31,6 @@ pub(super) struct Failure {
 pub(super) enum Cause {
     Driver(Error),
     Job(JobError),
-    /// It waits no longer, since another job or another process has failed.
-    GivenUp,
 }
 
 impl From<Error> for Cause {
@@ -43,31 +39,12 @@ impl From<Error> for Cause {
     }
 }
 
-/// When a block ends.
-pub(super) enum End<'a> {
-    /// After a duration, and when every job has done so many iterations.
-    Clock { duration: Duration, iterations: u64 },
-    /// After exactly so many iterations of each job.
-    Counts(&'a [u64]),
-}
-
-/// How a block runs.
-pub(super) struct How<'a> {
-    pub(super) end: End<'a>,
-    /// Whether one iteration of every job is submitted at once, and the next ones when all are done.
-    pub(super) rounds: bool,
-    /// The job that is submitted first, modulo their number.
-    pub(super) first: usize,
-    /// At which moment of their arrivals jobs begin.
-    pub(super) start: Duration,
-}
-
 /// A block that is so many times as long as it should be ends, whatever its jobs have done: one of them is
 /// kept from running.
 const MOST_OVERTIME: u32 = 8;
 
 /// The longest that a block of this duration may take.
-pub(in crate::tune) fn longest(duration: Duration) -> Duration {
+fn longest(duration: Duration) -> Duration {
     duration.saturating_mul(MOST_OVERTIME).saturating_add(Duration::from_secs(1))
 }
 
@@ -83,79 +60,46 @@ impl StreamJob<'_> {
         }
     }
 
-    fn prepare(&mut self, patience: Patience<'_>) -> Result<(), Cause> {
+    fn prepare(&mut self) -> Result<(), Cause> {
         if let Some(before) = &mut self.job.before {
             before(&self.stream).map_err(Cause::Job)?;
         }
         if let Some(graph) = &self.executable {
             graph.upload(&self.stream)?;
         }
-        patience.stream(&self.stream)
-    }
-
-    /// Keeps what its iterations use for good, since they run for ever.
-    pub(super) fn abandon(&mut self) {
-        self.job.abandon();
-        mem::forget((self.stream.clone(), self.executable.take()));
+        Ok(self.stream.synchronize()?)
     }
 }
 
 /// Does what jobs have to do before a block, one after the other.
-pub(super) fn prepare(
-    jobs: &mut [StreamJob<'_>],
-    watch: &mut Watch<'_, '_>,
-) -> Result<(), Failure> {
-    let patience = watch.patience();
-    watch.run_one(|| {
-        let mut jobs = jobs.iter_mut().enumerate();
-        jobs.try_for_each(|(place, job)| {
-            job.prepare(patience).map_err(|error| Failure { job: place, error })
-        })
-    })
+pub(super) fn prepare(jobs: &mut [StreamJob<'_>]) -> Result<(), Failure> {
+    let mut jobs = jobs.iter_mut().enumerate();
+    jobs.try_for_each(|(place, job)| job.prepare().map_err(|error| Failure { job: place, error }))
 }
 
 /// Runs jobs for a block. Work may still run when it returns an error.
 pub(super) fn run(
     device: &Device,
     jobs: &mut [StreamJob<'_>],
-    how: &How<'_>,
-    watch: &mut Watch<'_, '_>,
+    block: &Block,
 ) -> Result<Sample, Failure> {
-    let first = how.first % jobs.len();
-    let sample = if how.rounds {
-        let patience = watch.patience();
-        watch.run_one(|| rounds(jobs, &how.end, first, patience))
-    } else {
-        beside(device, jobs, how, first, watch)
-    };
-    // The threads leave early when it is given up.
-    match sample {
-        Ok(_) if watch.patience().is_over() => Err(Failure { job: 0, error: Cause::GivenUp }),
-        sample => sample,
-    }
+    let first = block.first % jobs.len();
+    if block.rounds { rounds(jobs, block, first) } else { beside(device, jobs, block, first) }
 }
 
 /// One iteration of every job at once, again and again.
-fn rounds(
-    jobs: &mut [StreamJob<'_>],
-    end: &End<'_>,
-    first: usize,
-    patience: Patience<'_>,
-) -> Result<Sample, Failure> {
+fn rounds(jobs: &mut [StreamJob<'_>], block: &Block, first: usize) -> Result<Sample, Failure> {
     let count = jobs.len();
     let order = || (0..count).map(|place| (first + place) % count);
     let (began, mut times) = (Instant::now(), Vec::new());
-    let goes_on = |done: u64| match end {
-        End::Clock { duration, iterations } => began.elapsed() < *duration || done < *iterations,
-        End::Counts(counts) => counts.first().is_some_and(|count| done < *count),
-    };
-    while goes_on(times.len() as u64) {
+    while began.elapsed() < block.duration || times.len() < block.iterations as usize {
         let start = Instant::now();
         for job in order() {
             jobs[job].submit().map_err(|error| Failure { job, error })?;
         }
         for job in order() {
-            patience.stream(&jobs[job].stream).map_err(|error| Failure { job, error })?;
+            let done = jobs[job].stream.synchronize();
+            done.map_err(|error| Failure { job, error: error.into() })?;
         }
         times.push(1e6 * start.elapsed().as_secs_f64());
     }
@@ -167,34 +111,28 @@ fn rounds(
 /// What the threads of a block have in common.
 pub(super) struct Common<'a> {
     began: Instant,
-    end: &'a End<'a>,
-    /// At which moment of their arrivals jobs begin.
-    pub(super) start: Duration,
+    pub(super) block: &'a Block,
     /// How many jobs run.
     jobs: usize,
     /// How many of them have done as many iterations as they should at least.
     enough: AtomicUsize,
     stop: AtomicBool,
-    /// When it was stopped, or when the first job had done its count, in nanoseconds from the beginning; 0
-    /// before.
+    /// When it was stopped, in nanoseconds from the beginning; 0 until then.
     stopped: AtomicU64,
     /// Whether the job that is first has submitted its first iteration.
     pub(super) open: AtomicBool,
-    pub(super) patience: Patience<'a>,
 }
 
 impl<'a> Common<'a> {
-    fn new(how: &'a How<'a>, jobs: usize, patience: Patience<'a>) -> Common<'a> {
+    fn new(block: &'a Block, jobs: usize) -> Common<'a> {
         Common {
             began: Instant::now(),
-            end: &how.end,
-            start: how.start,
+            block,
             jobs,
             enough: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             stopped: AtomicU64::new(0),
             open: AtomicBool::new(false),
-            patience,
         }
     }
 
@@ -204,17 +142,12 @@ impl<'a> Common<'a> {
     }
 
     /// Whether to submit another iteration of a job.
-    pub(super) fn goes_on(&self, place: usize, seen: &mut Seen) -> bool {
-        if self.stop.load(Ordering::Acquire) || self.patience.is_over() {
+    pub(super) fn goes_on(&self, seen: &mut Seen) -> bool {
+        if self.stop.load(Ordering::Acquire) {
             return false;
         }
-        let (duration, iterations) = match self.end {
-            End::Clock { duration, iterations } => (*duration, *iterations),
-            End::Counts(counts) => {
-                return counts.get(place).is_some_and(|count| seen.submitted < *count);
-            }
-        };
-        if !seen.is_enough && seen.done.len() as u64 >= iterations {
+        let Block { duration, iterations, .. } = *self.block;
+        if !seen.is_enough && seen.done.len() >= iterations as usize {
             seen.is_enough = true;
             self.enough.fetch_add(1, Ordering::AcqRel);
         }
@@ -228,23 +161,10 @@ impl<'a> Common<'a> {
         true
     }
 
-    /// Notes that a job has submitted its last iteration and done it. Where counts end a block, rates are those
-    /// until the first job has: what runs afterwards runs beside less.
-    pub(super) fn is_done(&self, seen: &Seen) {
-        if seen.submitted > 0 {
-            self.stops();
-        }
-    }
-
-    fn stops(&self) {
-        // Of several times the first one counts.
+    fn end(&self) {
+        // The first of several calls sets the time, and sets it before the others see the stop.
         let now = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1);
         let _ = self.stopped.compare_exchange(0, now, Ordering::AcqRel, Ordering::Acquire);
-    }
-
-    fn end(&self) {
-        // Before it is seen to stop, it has stopped at some time.
-        self.stops();
         self.stop.store(true, Ordering::Release);
     }
 
@@ -254,56 +174,49 @@ impl<'a> Common<'a> {
         (stopped > 0).then_some(stopped as f64 * 1e-9)
     }
 
-    /// The same where the clock stopped it.
-    pub(super) fn stopped_by_clock(&self) -> Option<f64> {
-        self.stopped().filter(|_| matches!(self.end, End::Clock { .. }))
-    }
-
     pub(super) fn wait_until_open(&self) {
         let is_open = || self.open.load(Ordering::Acquire) || self.stop.load(Ordering::Acquire);
-        while !is_open() && !self.patience.is_over() {
+        while !is_open() {
             hint::spin_loop();
         }
     }
 }
 
-/// Every job in a thread of its own.
+/// Runs each job on its own thread; a single job runs on this one.
 fn beside(
     device: &Device,
     jobs: &mut [StreamJob<'_>],
-    how: &How<'_>,
+    block: &Block,
     first: usize,
-    watch: &mut Watch<'_, '_>,
 ) -> Result<Sample, Failure> {
-    let common = &Common::new(how, jobs.len(), watch.patience());
-    let calls = jobs.iter_mut().enumerate().map(|(place, job)| {
-        move || {
-            // Also where it panics: the others must end.
-            let ends = EndsOthers(common);
-            let seen = drive(device, job, common, place, place == first);
-            if seen.is_ok() {
-                mem::forget(ends);
-            }
-            seen
+    let common = &Common::new(block, jobs.len());
+    let drive = |place: usize, job: &mut StreamJob<'_>| {
+        // Also if it panics: the others must end.
+        let ends = EndsOthers(common);
+        let seen = drive(device, job, common, place == first);
+        if seen.is_ok() {
+            mem::forget(ends);
         }
-    });
-    let seen: Vec<Result<Seen, Cause>> = watch.run(calls.collect());
+        seen
+    };
+    let seen: Vec<Result<Seen, Cause>> = match &mut *jobs {
+        [job] => vec![drive(0, job)],
+        jobs => thread::scope(|scope| {
+            let jobs = jobs.iter_mut().enumerate();
+            let threads: Vec<_> =
+                jobs.map(|(place, job)| scope.spawn(move || drive(place, job))).collect();
+            let joined = threads.into_iter().map(|thread| thread.join());
+            joined.map(|value| value.unwrap_or_else(|cause| panic::resume_unwind(cause))).collect()
+        }),
+    };
     let stopped = common.stopped().unwrap_or_default();
-    let (mut sample, mut given_up) = (Sample::default(), None);
+    let mut sample = Sample::default();
     for (place, seen) in seen.into_iter().enumerate() {
-        match seen {
-            Ok(seen) => {
-                let is_closed = jobs[place].job.profile.arrival.depth().is_some();
-                sample.jobs.push(seen.sample(stopped, is_closed));
-            }
-            // Because of another one, whose reason says more.
-            Err(error @ Cause::GivenUp) => {
-                given_up.get_or_insert(Failure { job: place, error });
-            }
-            Err(error) => return Err(Failure { job: place, error }),
-        }
+        let seen = seen.map_err(|error| Failure { job: place, error })?;
+        let is_closed = jobs[place].job.profile.arrival.depth().is_some();
+        sample.jobs.push(seen.sample(stopped, is_closed));
     }
-    given_up.map_or(Ok(sample), Err)
+    Ok(sample)
 }
 
 /// Stops the other threads when it is dropped.
@@ -312,7 +225,6 @@ struct EndsOthers<'a>(&'a Common<'a>);
 impl Drop for EndsOthers<'_> {
     fn drop(&mut self) {
         self.0.end();
-        self.0.patience.give_up();
     }
 }
 

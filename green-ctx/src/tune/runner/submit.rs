@@ -25,7 +25,7 @@ pub(super) struct Seen {
     pub(super) done: Vec<f64>,
     latencies: Latencies,
     host: Duration,
-    pub(super) submitted: u64,
+    submitted: u64,
     /// Whether it has done as many iterations as it should at least.
     pub(super) is_enough: bool,
 }
@@ -75,13 +75,11 @@ impl Drop for Opens<'_> {
     }
 }
 
-/// Submits the iterations of a job until the block ends, and waits for the last of them. `place` is the job's
-/// among those that run.
+/// Submits the iterations of a job until the block ends, and waits for the last of them.
 pub(super) fn drive(
     device: &Device,
     job: &mut StreamJob<'_>,
     common: &Common<'_>,
-    place: usize,
     is_first: bool,
 ) -> Result<Seen, Cause> {
     if !is_first {
@@ -90,13 +88,11 @@ pub(super) fn drive(
     // The others wait for it, also where it ends without having submitted anything.
     let opens = Opens(common);
     let arrival = &job.job.profile.arrival;
-    let seen = match (arrival.depth(), arrival.moments(common.start)) {
-        (Some(depth), _) => closed(device, job, common, place, depth as usize, &opens)?,
-        (None, Some(moments)) => arriving(device, job, common, place, moments, &opens)?,
-        (None, None) => Seen::default(),
-    };
-    common.is_done(&seen);
-    Ok(seen)
+    match (arrival.depth(), arrival.moments(common.block.start)) {
+        (Some(depth), _) => closed(device, job, common, depth as usize, &opens),
+        (None, Some(moments)) => arriving(device, job, common, moments, &opens),
+        (None, None) => Ok(Seen::default()),
+    }
 }
 
 /// A closed loop: as many iterations are in flight as its depth says.
@@ -104,7 +100,6 @@ fn closed(
     device: &Device,
     job: &mut StreamJob<'_>,
     common: &Common<'_>,
-    place: usize,
     depth: usize,
     opens: &Opens<'_>,
 ) -> Result<Seen, Cause> {
@@ -115,7 +110,7 @@ fn closed(
     let mut in_flight: VecDeque<(f64, &Event)> = VecDeque::with_capacity(depth);
     let mut free = events.iter().cycle();
     loop {
-        if common.goes_on(place, &mut seen) && in_flight.len() < depth {
+        if common.goes_on(&mut seen) && in_flight.len() < depth {
             let Some(event) = free.next() else { break };
             let start = common.elapsed();
             submit(job, &mut seen)?;
@@ -125,7 +120,7 @@ fn closed(
             continue;
         }
         let Some((start, event)) = in_flight.pop_front() else { break };
-        common.patience.event(event)?;
+        event.synchronize()?;
         seen.finish(common, start, depth == 1);
     }
     Ok(seen)
@@ -136,7 +131,6 @@ fn arriving(
     device: &Device,
     job: &mut StreamJob<'_>,
     common: &Common<'_>,
-    place: usize,
     moments: impl Iterator<Item = f64>,
     opens: &Opens<'_>,
 ) -> Result<Seen, Cause> {
@@ -155,7 +149,7 @@ fn arriving(
             free.push(event);
             seen.finish(common, due, true);
         }
-        if !common.goes_on(place, &mut seen) {
+        if !common.goes_on(&mut seen) {
             break;
         }
         let Some(moment) = due.peek().copied() else { break };
@@ -176,11 +170,11 @@ fn arriving(
         }
     }
     for (due, event) in in_flight {
-        common.patience.event(&event)?;
+        event.synchronize()?;
         seen.finish(common, due, true);
     }
     // What was due and could not even be submitted has waited until the end, at least.
-    if let Some(stopped) = common.stopped_by_clock() {
+    if let Some(stopped) = common.stopped() {
         due.take_while(|due| *due < stopped)
             .for_each(|due| seen.latencies.push(1e6 * (stopped - due)));
     }
