@@ -1,7 +1,5 @@
 //! Outcomes in files, for programs that start again.
 
-mod fault;
-
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -15,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use crate::device::Device;
 use crate::error::Error;
 
-use self::fault::fault;
 use super::arm::Pieces;
 use super::job::Job;
 use super::outcome::{Machine, Outcome};
@@ -100,8 +97,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`Miss`], where there is no file, or none of this format, or one that contradicts itself, such as by
-    /// shares that cannot be together.
+    /// [`Miss`], if there is no file or it does not have this format.
     pub fn read(&self) -> Result<Outcome, Miss> {
         let text = fs::read(&self.path).map_err(|error| {
             Miss::new(format!("{} cannot be read: {error}", self.path.display()))
@@ -117,7 +113,7 @@ impl Store {
                 contents.format
             )));
         }
-        fault(&contents.outcome).map_or(Ok(contents.outcome), |reason| Err(wrong(&reason)))
+        Ok(contents.outcome)
     }
 
     /// Reads the outcome, and checks that it was found for these jobs and this request, on such a device with
@@ -162,16 +158,11 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// What the system says, [`InvalidInput`](io::ErrorKind::InvalidInput) for a device, a pipe or anything else
-    /// that is not a regular file, and [`InvalidData`](io::ErrorKind::InvalidData) for an outcome that
-    /// [`read`](Store::read) would refuse, since it has a number that is not finite, for example. The former
-    /// file is as it was then.
+    /// The system's error, and [`InvalidInput`](io::ErrorKind::InvalidInput) for a device, a pipe or anything else that
+    /// is not a regular file. If it fails, the former file is unchanged.
     pub fn save(&self, outcome: &Outcome) -> io::Result<bool> {
         if self.read_only {
             return Ok(false);
-        }
-        if let Some(reason) = fault(outcome) {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
         }
         let mut outcome = Cow::Borrowed(outcome);
         if !self.libraries.is_empty() {
