@@ -9,12 +9,11 @@
 //! | say what runs, and when | [`Job`], [`Arrival`] |
 //! | tune | [`run`] |
 //! | start again without measuring | [`tuned`], [`Store`] |
-//! | use what was found | [`Outcome::partitions`], [`Outcome::explain`] |
+//! | use what was found | [`Outcome::partitions`], [`Outcome::verdict`] |
 //! | measure in another way, or without a GPU | [`with`], [`Measure`], [`Model`] |
 
 mod arm;
 mod arrival;
-mod explain;
 mod goal;
 mod job;
 mod latencies;

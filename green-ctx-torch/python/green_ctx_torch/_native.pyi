@@ -1078,8 +1078,6 @@ class TuningOutcome:
     @property
     def complete(self) -> bool:
         """Whether the search ran to its end; False where `progress` ended it, and this is the best so far."""
-    def explain(self) -> str:
-        """The verdict with the figures that it rests on, for a person to read."""
     def svg(self) -> str:
         """A picture: each arm by what it brings to the jobs, and each job alone by the number of its SMs."""
     def _repr_svg_(self) -> str: ...

@@ -86,7 +86,7 @@ def tune(
     """Measures two to four jobs beside each other, and says how to divide the GPU between them, or not to.
 
         outcome = tune({"decode": step, "prefill": graph}, "keep:decode:p99:2ms")
-        print(outcome.explain())
+        print(outcome.verdict.sentence)
         parts = outcome.partitions()
 
     It tries them one after the other, in plain streams, with priorities and in partitions of many sizes, and

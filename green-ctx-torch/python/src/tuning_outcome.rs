@@ -88,11 +88,6 @@ impl TuningOutcome {
         self.outcome.complete
     }
 
-    /// The verdict with the figures that it rests on, for a person to read.
-    fn explain(&self, py: Python<'_>) -> String {
-        py.detach(|| self.outcome.explain())
-    }
-
     /// A picture: each arm by what it brings to the jobs, and each job alone by the number of its SMs.
     fn svg(&self, py: Python<'_>) -> String {
         py.detach(|| green_ctx_cli::tuning_svg(&self.outcome))

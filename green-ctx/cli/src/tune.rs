@@ -157,8 +157,13 @@ fn answer<'a>(
     if options.json {
         return Outcome::json(&answer()?, status);
     }
-    text.push('\n');
-    text.push_str(&outcome.explain());
+    text.push_str(&format!("\n{}\n", outcome.verdict.sentence));
+    for note in &outcome.notes {
+        text.push_str(&format!("Note: {note}.\n"));
+    }
+    if !outcome.complete {
+        text.push_str("The search was interrupted: this is the best so far.\n");
+    }
     text.push_str(&kept);
     if let Some(path) = &arguments.svg {
         text.push_str(&format!("picture  {}\n", path.display()));

@@ -13,7 +13,6 @@ use crate::resource::DryRun;
 
 use super::arm::{Arm, ArmKind, Part, Pieces};
 use super::arrival::Arrival;
-use super::explain;
 use super::goal::Goal;
 use super::measure::Sample;
 use super::request::Limits;
@@ -140,12 +139,6 @@ impl Outcome {
         }
         self.machine = Some(machine);
         Ok(())
-    }
-
-    /// The verdict with the figures that it rests on, for a person to read.
-    #[must_use]
-    pub fn explain(&self) -> String {
-        explain::explain(self)
     }
 }
 

@@ -253,7 +253,6 @@ fn arms_that_cannot_run_are_skipped_and_named() {
         assert!(arm.skipped.as_ref().is_some_and(|reason| reason.contains("needs 40 SMs")));
     }
     assert!(outcome.notes.iter().any(|note| note.contains("a does not run on")));
-    assert!(outcome.explain().contains("skipped, it needs 40 SMs"));
     // Where it cannot run at all there is nothing to tune.
     jobs[0].least_sms = 200;
     let error = tune(&mut model(1, &jobs), &jobs, &Request::default()).expect_err("it cannot run");
@@ -350,7 +349,7 @@ fn an_interrupted_search_has_the_best_so_far() {
     };
     let outcome = interrupted(60).expect("something is known");
     assert!(!outcome.complete && outcome.arms.len() > 3);
-    assert!(outcome.seconds < 5.0 && outcome.explain().contains("interrupted"));
+    assert!(outcome.seconds < 5.0);
     assert!(matches!(interrupted(1), Err(TuneError::Request(RequestError::Interrupted))));
 }
 
@@ -559,11 +558,5 @@ fn a_budget_that_an_error_names_is_enough() {
     let TuneError::Request(RequestError::Budget { needs, .. }) = error else { panic!("{error}") };
     let outcome = of(needs.mul_f64(1.05)).expect("it is enough");
     let partitions = outcome.arms.iter().filter(|arm| arm.kind == ArmKind::Partition);
-    println!(
-        "DBG {needs:?} {} {} {:#}",
-        outcome.seconds,
-        partitions.clone().count(),
-        outcome.explain()
-    );
     assert!(partitions.count() > 5 && outcome.seconds < 1.1 * needs.as_secs_f64());
 }
