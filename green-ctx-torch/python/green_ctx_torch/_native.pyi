@@ -1079,7 +1079,7 @@ class TuningOutcome:
     def complete(self) -> bool:
         """Whether the search ran to its end; False where `progress` ended it, and this is the best so far."""
     def svg(self) -> str:
-        """A picture: each arm by what it brings to the jobs, and each job alone by the number of its SMs."""
+        """A picture: a point for each arm, which shows what it brings to one job and to the others."""
     def _repr_svg_(self) -> str: ...
     def to_json(self) -> str:
         """The outcome as JSON, as `green-ctx --json tune --show` prints it."""

@@ -88,7 +88,7 @@ impl TuningOutcome {
         self.outcome.complete
     }
 
-    /// A picture: each arm by what it brings to the jobs, and each job alone by the number of its SMs.
+    /// A picture: a point for each arm, which shows what it brings to one job and to the others.
     fn svg(&self, py: Python<'_>) -> String {
         py.detach(|| green_ctx_cli::tuning_svg(&self.outcome))
     }

@@ -193,8 +193,7 @@ pub fn tuning_line(progress: &green_ctx::tune::Progress<'_>) -> String {
     tune::line(progress)
 }
 
-/// A picture of what a search found: each arm by what it brings to the jobs, and each job alone by the
-/// number of its SMs.
+/// A picture of a search: a point for each arm, which shows what it brings to one job and to the others.
 ///
 /// The same outcome gives the same text, which refers to nothing outside of it. A browser shows an
 /// arm's shares and figures where the pointer is on its mark.

@@ -83,7 +83,7 @@ pub(crate) struct Arguments {
     /// Keeps what was found, with all timings.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Draws what was found: what each arm gives, and how fast each job is alone.
+    /// Draws a point for each arm: what it brings to one job and to the others.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Shows what a file keeps, and measures nothing.

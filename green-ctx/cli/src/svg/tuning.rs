@@ -1,9 +1,6 @@
-//! The picture of a search: what each arm brings to the jobs together, beside what each job does alone
-//! on a part of the SMs.
+//! The picture of a search: what each arm brings to one job and to the others.
 
 mod axis;
-mod bars;
-mod curves;
 mod frontier;
 mod guides;
 mod labels;
@@ -25,35 +22,16 @@ const LINE: usize = 124;
 const LINE_HEIGHT: f64 = 18.0;
 const MOST_NOTES: usize = 8;
 const PLOT_HEIGHT: f64 = 350.0;
-/// Where the arms end and the jobs alone begin, with their axes.
-const ARMS: (f64, f64) = (MARGIN + 56.0, 566.0);
-const ALONE: (f64, f64) = (652.0, WIDTH - MARGIN - 6.0);
 
-/// Draws the arms beside the jobs alone.
+/// Draws the arms.
 pub(crate) fn render_tuning(outcome: &Outcome) -> String {
     let subject = Subject::of(outcome);
     let mut body = Canvas::default();
     let y = head(&mut body, outcome);
-    let area = |(left, right)| {
-        let top = y + 56.0;
-        Area { left, top, right, bottom: top + PLOT_HEIGHT }
-    };
-    // Rates of more than two jobs have no place on two axes.
-    let has_bars = outcome.jobs.len() > 2 && outcome.goal.percentile().is_none();
-    let (heading, drawn) = match has_bars {
-        true => {
-            let heading = format!("Together: the best {} arms", bars::MOST.min(subject.arms.len()));
-            (heading, bars::draw(&mut body, &subject, area(ARMS)))
-        }
-        false => {
-            let heading = "Together: one point an arm".to_owned();
-            (heading, frontier::draw(&mut body, &subject, area(ARMS)))
-        }
-    };
-    body.text(MARGIN, y + 26.0, &page::heading(), &heading);
-    body.text(ALONE.0 - 56.0, y + 26.0, &page::heading(), "Alone: each job on some of the SMs");
-    curves::draw(&mut body, &subject, area(ALONE));
-    let y = foot(&mut body, &subject, drawn, area(ARMS).bottom + 112.0);
+    let (left, top, right) = (MARGIN + 56.0, y + 28.0, WIDTH - MARGIN - 6.0);
+    let area = Area { left, top, right, bottom: top + PLOT_HEIGHT };
+    let drawn = frontier::draw(&mut body, &subject, area);
+    let y = foot(&mut body, &subject, drawn, area.bottom + 112.0);
     page::page(&words::title(outcome, usize::MAX), "", y, body)
 }
 
@@ -99,7 +77,7 @@ fn alone(job: &JobReport) -> String {
     format!("{name} {} ({arrival})", words::figure(job.rate))
 }
 
-/// Writes what the charts do not show, and returns where that ends.
+/// Writes what the chart does not show, and returns where that ends.
 fn foot(canvas: &mut Canvas, subject: &Subject<'_>, drawn: usize, top: f64) -> f64 {
     let outcome = subject.outcome;
     let mut lines = Vec::new();

@@ -39,12 +39,6 @@ pub(super) fn can_be_drawn(value: f64) -> bool {
 }
 
 impl Axis {
-    /// From 0 to the greatest of these, and at least to `least`.
-    pub(super) fn from_zero(values: impl Iterator<Item = f64>, least: f64) -> Axis {
-        let most = values.filter(|value| can_be_drawn(*value)).fold(least, f64::max);
-        Axis { low: 0.0, high: most.max(f64::MIN_POSITIVE), is_log: false }
-    }
-
     /// A linear axis that is a little longer than these values need.
     pub(super) fn around(values: impl Iterator<Item = f64>) -> Axis {
         let Some((low, high)) = ends(values) else {
@@ -142,7 +136,17 @@ impl Chart {
             Number(right - left),
             Number(bottom - top),
         ));
-        self.draw_x(canvas, x_caption);
+        canvas.group(format_args!(
+            r#"class="axis" font-size="10.5" text-anchor="middle" fill="{SOFT}""#
+        ));
+        for (value, text) in self.x.ticks() {
+            let x = self.x(value);
+            line(canvas, (x, top), (x, bottom + 4.0));
+            canvas.text(x, bottom + 16.0, "", &text);
+        }
+        canvas.close();
+        let attributes = format!(r#"font-size="11.5" text-anchor="middle" fill="{INK}""#);
+        canvas.text((left + right) / 2.0, bottom + 34.0, &attributes, x_caption);
         canvas.group(format_args!(
             r#"class="axis" font-size="10.5" text-anchor="end" fill="{SOFT}""#
         ));
@@ -157,22 +161,6 @@ impl Chart {
             r#"<text x="{x}" y="{y}" transform="rotate(-90 {x} {y})" font-size="11.5" text-anchor="middle" fill="{INK}">{}</text>"#,
             Escaped(y_caption),
         ));
-    }
-
-    /// Draws the ticks of the horizontal axis and what is under them.
-    pub(super) fn draw_x(&self, canvas: &mut Canvas, caption: &str) {
-        let Area { left, top, right, bottom } = self.area;
-        canvas.group(format_args!(
-            r#"class="axis" font-size="10.5" text-anchor="middle" fill="{SOFT}""#
-        ));
-        for (value, text) in self.x.ticks() {
-            let x = self.x(value);
-            line(canvas, (x, top), (x, bottom + 4.0));
-            canvas.text(x, bottom + 16.0, "", &text);
-        }
-        canvas.close();
-        let attributes = format!(r#"font-size="11.5" text-anchor="middle" fill="{INK}""#);
-        canvas.text((left + right) / 2.0, bottom + 34.0, &attributes, caption);
     }
 
     /// Says why there is nothing to see.
@@ -203,10 +191,6 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_inside() {
-        assert_eq!(
-            texts(Axis::from_zero([60.0].into_iter(), 100.0)),
-            ["0", "20", "40", "60", "80", "100"]
-        );
         assert_eq!(texts(Axis::around([61.0, 62.0].into_iter()))[0], "60.5");
         let times = Axis::of_times([100.0, 5000.0].into_iter());
         assert_eq!(texts(times), ["100", "200", "500", "1000", "2000", "5000"]);
@@ -219,9 +203,7 @@ mod tests {
         let odd = [f64::NAN, f64::INFINITY, -3.0, 0.0, 1e300];
         for values in [&odd[..], &odd[..2], &odd[3..4], &[]] {
             let values = || values.iter().copied();
-            for axis in
-                [Axis::around(values()), Axis::of_times(values()), Axis::from_zero(values(), 0.0)]
-            {
+            for axis in [Axis::around(values()), Axis::of_times(values())] {
                 assert!(axis.high > axis.low && axis.ticks().len() < 20, "{axis:?}");
                 for value in odd.into_iter().filter(|value| can_be_drawn(*value)) {
                     assert!((0.0..=1.0).contains(&axis.along(value)), "{axis:?} {value}");

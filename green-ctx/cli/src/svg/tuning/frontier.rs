@@ -14,7 +14,7 @@ use super::{guides, words};
 enum Axes {
     /// A job's latency against the rates of others.
     Latency { job: usize, others: Vec<usize>, is_tail: bool },
-    /// The first job's rate against the second's.
+    /// The first job's rate against the rates of the others.
     Rates,
 }
 
@@ -36,10 +36,7 @@ pub(super) fn draw(canvas: &mut Canvas, subject: &Subject<'_>, area: Area) -> us
     let (x_caption, y_caption) = axes.captions(subject);
     chart.draw(canvas, &shortened(&x_caption, 80), &shortened(&y_caption, 60));
     let mut labels = Labels::new(area);
-    match &axes {
-        Axes::Rates => guides::sums(canvas, subject, &chart),
-        Axes::Latency { .. } => guides::bounds(canvas, subject, &chart, &mut labels),
-    }
+    guides::bounds(canvas, subject, &chart, &mut labels);
     if points.is_empty() {
         chart.say(canvas, "no arm has figures to show");
     }
@@ -100,7 +97,10 @@ impl Axes {
     fn points<'a>(&self, subject: &'a Subject<'_>) -> Vec<Point<'a>> {
         let point = |(place, arm): (usize, &'a Measured<'a>)| {
             let (x, y, is_median) = match self {
-                Axes::Rates => (*arm.percent.first()?, *arm.percent.get(1)?, false),
+                Axes::Rates => {
+                    let (first, others) = arm.percent.split_first()?;
+                    (*first, others.iter().sum(), false)
+                }
                 Axes::Latency { job, others, is_tail } => {
                     let name = &subject.outcome.jobs.get(*job)?.name;
                     let latency = arm.report.latency_us.get(name)?;
@@ -148,7 +148,7 @@ impl Axes {
             }
         };
         match self {
-            Axes::Rates => (rates(&[0]), rates(&[1])),
+            Axes::Rates => (rates(&[0]), rates(&Vec::from_iter(1..subject.outcome.jobs.len()))),
             Axes::Latency { job, others, is_tail } => {
                 let percentile = if *is_tail { "p99" } else { "p50" };
                 (format!("{percentile} of {}, µs", name(*job)), rates(others))

@@ -1,6 +1,6 @@
 //! What a picture of a search shows.
 
-use green_ctx::tune::{ArmReport, Goal, Outcome};
+use green_ctx::tune::{ArmReport, Outcome};
 
 /// An outcome, and what follows from it for the picture.
 pub(super) struct Subject<'a> {
@@ -43,17 +43,5 @@ impl<'a> Subject<'a> {
     /// The place of a job.
     pub(super) fn job(&self, name: &str) -> Option<usize> {
         self.outcome.jobs.iter().position(|job| job.name == name)
-    }
-
-    /// What a job's rate counts for in the goal.
-    pub(super) fn weight(&self, job: usize) -> f64 {
-        let Goal::Throughput { weights } = &self.outcome.goal else { return 1.0 };
-        let name = self.outcome.jobs.get(job).map(|job| &job.name);
-        weights.iter().find(|(known, _)| Some(known) == name).map_or(1.0, |(_, weight)| *weight)
-    }
-
-    /// Whether the goal weighs jobs differently.
-    pub(super) fn is_weighted(&self) -> bool {
-        matches!(&self.outcome.goal, Goal::Throughput { weights } if !weights.is_empty())
     }
 }

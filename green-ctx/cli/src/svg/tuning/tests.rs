@@ -93,22 +93,14 @@ fn every_measured_arm_has_a_point() {
         let picture = drawn(outcome);
         let document = Document::parse(&picture).expect("well-formed");
         let measured = outcome.arms.iter().filter(|arm| !arm.rates.is_empty()).count();
-        assert!(measured > bars::MOST, "{measured}");
-        let has_bars = outcome.jobs.len() == 4 && outcome.goal.percentile().is_none();
-        let (class, count) = if has_bars { ("bar", 10) } else { ("arm", measured) };
-        let marks = of_class(&document, class);
-        assert_eq!(marks.len(), count, "{}", outcome.goal);
+        let marks = of_class(&document, "arm");
+        assert_eq!(marks.len(), measured, "{}", outcome.goal);
         for mark in marks {
             let tooltip = mark.first_element_child().and_then(|title| title.text());
             assert!(
                 tooltip.is_some_and(|text| text.contains("a second") && text.contains("block"))
             );
         }
-        let dots: usize = outcome.jobs.iter().map(|job| job.solo.len()).sum();
-        let curves = of_class(&document, "curve");
-        assert_eq!(curves.len(), outcome.jobs.len());
-        let circles = curves.iter().flat_map(|curve| curve.children());
-        assert_eq!(circles.filter(|node| node.has_tag_name("circle")).count(), dots);
     }
 }
 
@@ -117,16 +109,9 @@ fn the_chosen_arm_and_its_rival_are_marked_once() {
     for outcome in OUTCOMES.iter() {
         let picture = drawn(outcome);
         let document = Document::parse(&picture).expect("well-formed");
-        let has_bars = outcome.jobs.len() == 4 && outcome.goal.percentile().is_none();
         for class in ["chosen", "rival"] {
-            let marks = match has_bars {
-                true => of_class(&document, &format!("bar {class}")),
-                false => of_class(&document, class),
-            };
-            assert_eq!(marks.len(), 1, "{class} of {}", outcome.goal);
-            if !has_bars {
-                assert_eq!(of_class(&document, &format!("label {class}")).len(), 1);
-            }
+            assert_eq!(of_class(&document, class).len(), 1, "{class} of {}", outcome.goal);
+            assert_eq!(of_class(&document, &format!("label {class}")).len(), 1);
         }
     }
 }
@@ -203,10 +188,6 @@ fn outcomes_of_nothing_are_pictures_too() {
         outcome.arms.clear();
         let picture = drawn(&outcome);
         assert!(picture.contains(">no arm has figures to show<"));
-        outcome.jobs[0].solo.clear();
-        assert!(drawn(&outcome).contains(">decode (not measured)<"));
-        outcome.jobs.iter_mut().for_each(|job| job.solo.clear());
-        assert!(drawn(&outcome).contains(">no job was measured alone<"));
         outcome.pieces.sms = 0;
         outcome.verdict.sentence.clear();
         outcome.jobs.truncate(1);
@@ -234,7 +215,6 @@ fn figures_that_are_none_are_left_out() {
             let mut alone = outcome.clone();
             for job in &mut alone.jobs {
                 job.rate = value;
-                job.solo.values_mut().for_each(|rate| *rate = value);
             }
             drawn(&alone);
             // One arm of many, which is not to take the others' room.
@@ -242,10 +222,6 @@ fn figures_that_are_none_are_left_out() {
             one.arms[0].rates.values_mut().for_each(|rate| *rate = value);
             one.arms[1].score = Some(value);
             drawn(&one);
-            if let Goal::Throughput { weights } = &mut alone.goal {
-                weights.push(("prefill".to_owned(), value));
-            }
-            drawn(&alone);
         }
     }
 }
