@@ -15,10 +15,7 @@ use crate::machine::*;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn with(clock: Clock) -> Machine {
-    let sim = Sim::builder("h200").clock(clock).build().expect("a free slot");
-    // SAFETY: the pointer is the simulated driver's, which lives as long as `sim`.
-    let api = unsafe { Api::from_get_proc_address(sim.get_proc_address()) };
-    let machine = Machine { api: api.expect("the simulator has what is required"), sim };
+    let machine = Machine::dormant(Sim::builder("h200").clock(clock));
     ok(machine.init());
     ok(machine.push(machine.retain()));
     machine
@@ -32,7 +29,7 @@ unsafe extern "C" fn count(calls: *mut c_void) {
 }
 
 fn submit(machine: &Machine, stream: CUstream, function: CUhostFn, calls: &AtomicU32) {
-    ok(call!(machine, cuLaunchHostFunc(stream, function, from_ref(calls).cast_mut().cast())));
+    must!(machine, cuLaunchHostFunc(stream, function, from_ref(calls).cast_mut().cast()));
 }
 
 /// Waits without a call of the driver.
@@ -75,21 +72,19 @@ fn events_measure_what_passes_between_them() {
     let stream = machine.stream(NON_BLOCKING);
     let [start, end] = [machine.event(), machine.event()];
     let begin = Instant::now();
-    ok(call!(machine, cuEventRecord(start, stream)));
+    must!(machine, cuEventRecord(start, stream));
     sleep(Duration::from_millis(20));
-    ok(call!(machine, cuEventRecord(end, stream)));
+    must!(machine, cuEventRecord(end, stream));
     let most = begin.elapsed().as_secs_f32() * 1e3 + 1.0;
     ok(machine.sync(stream));
-    let (status, between) = ask!(machine, 0.0, cuEventElapsedTime(; start, end));
-    ok(status);
+    let between = get!(machine, 0.0, cuEventElapsedTime(; start, end));
     assert!((20.0..most).contains(&between), "{between} ms of {most}");
     // Work counts in full, though nobody waits as long for it on the host.
-    ok(call!(machine, cuEventRecord(start, stream)));
+    must!(machine, cuEventRecord(start, stream));
     ok(machine.launch(lasting(&machine, Duration::from_secs(100)), 1, stream, &[]));
-    ok(call!(machine, cuEventRecord(end, stream)));
+    must!(machine, cuEventRecord(end, stream));
     ok(machine.sync(stream));
-    let (status, between) = ask!(machine, 0.0, cuEventElapsedTime(; start, end));
-    ok(status);
+    let between = get!(machine, 0.0, cuEventElapsedTime(; start, end));
     assert!(between >= 100_000.0, "{between} ms");
 }
 
@@ -100,7 +95,7 @@ fn a_stream_becomes_ready_by_itself_on_a_real_clock_alone() {
         let stream = machine.stream(NON_BLOCKING);
         ok(machine.launch(lasting(&machine, Duration::from_millis(30)), 1, stream, &[]));
         sleep(Duration::from_millis(60));
-        let ready = if clock == Clock::Real { OK } else { CUresult::CUDA_ERROR_NOT_READY };
+        let ready = if clock == Clock::Real { OK } else { NOT_READY };
         assert_eq!(call!(machine, cuStreamQuery(stream)), ready, "{clock:?}");
     }
 }
@@ -137,9 +132,8 @@ fn a_function_that_waits_holds_up_no_call() {
     let stream = machine.stream(NON_BLOCKING);
     submit(&machine, stream, Some(gate), &calls);
     assert!(becomes(&calls, 1));
-    let (status, memory) = ask!(machine, 0, cuMemAllocAsync(; 64, stream));
-    ok(status);
-    ok(call!(machine, cuMemFreeAsync(memory, stream)));
+    let memory = get!(machine, 0, cuMemAllocAsync(; 64, stream));
+    must!(machine, cuMemFreeAsync(memory, stream));
     calls.store(2, Ordering::SeqCst);
     ok(machine.sync(stream));
     assert_eq!(calls.load(Ordering::SeqCst), 3);

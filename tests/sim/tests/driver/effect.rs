@@ -1,94 +1,84 @@
-//! When the effects of operations are there: when virtual time has come to their end.
+//! The effects of kernels, copies and fills, which are visible once virtual time reaches their end.
 
 use std::ffi::c_void;
-use std::ptr::null_mut;
+use std::ptr::{from_mut, from_ref, null_mut};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use green_ctx_sys::*;
 
 use crate::machine::*;
 
-const NOT_READY: CUresult = CUresult::CUDA_ERROR_NOT_READY;
 const ILLEGAL: CUresult = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
 /// Longer than a test's calls take.
 const LONG: u64 = 50_000_000;
 
-const PTX: &str = "
-    .version 7.0
-    .target sm_52
-    .visible .entry put(.param .u64 to, .param .u64 value) { ret; }
-    .visible .entry copy(.param .u64 to, .param .u64 from) { ret; }
-";
-
-/// A machine with a kernel that writes a byte and takes long, one that copies a byte, eight bytes
-/// of memory, and two green streams.
-struct Bench {
-    machine: Machine,
-    put: CUkernel,
-    copy: CUkernel,
-    memory: u64,
-    streams: [CUstream; 2],
+/// A bench with a kernel that writes a byte and takes long, and one that copies a byte.
+fn setup() -> Bench {
+    let bench = Bench::new();
+    bench.machine.sim.register_kernel("put", |kernel| {
+        kernel.set_duration_ns(LONG);
+        let (to, value) = (kernel.param_u64(0), kernel.param_u64(1));
+        let _ = kernel.write(to.unwrap_or(0), &[value.unwrap_or(0) as u8]);
+    });
+    bench.machine.sim.register_kernel("copy", |kernel| {
+        let (to, from) = (kernel.param_u64(0).unwrap_or(0), kernel.param_u64(1).unwrap_or(0));
+        let mut byte = [0];
+        if kernel.read(from, &mut byte).is_ok() {
+            let _ = kernel.write(to, &byte);
+        }
+    });
+    bench
 }
 
 impl Bench {
-    fn new() -> Bench {
-        let (machine, _) = Machine::with_primary();
-        machine.sim.register_kernel("put", |kernel| {
-            kernel.set_duration_ns(LONG);
-            let (to, value) = (kernel.param_u64(0), kernel.param_u64(1));
-            let _ = kernel.write(to.unwrap_or(0), &[value.unwrap_or(0) as u8]);
-        });
-        machine.sim.register_kernel("copy", |kernel| {
-            let (to, from) = (kernel.param_u64(0).unwrap_or(0), kernel.param_u64(1).unwrap_or(0));
-            let mut byte = [0];
-            if kernel.read(from, &mut byte).is_ok() {
-                let _ = kernel.write(to, &byte);
-            }
-        });
-        let [put, copy] = ["put", "copy"].map(|name| machine.kernel_of(PTX, name).expect("PTX"));
-        let (status, memory) = ask!(machine, 0, cuMemAlloc(; 8));
-        ok(status);
-        let green = machine.green_of(16);
-        let streams = [0, 1].map(|_| machine.green_stream(green));
-        Bench { machine, put, copy, memory, streams }
-    }
-
     fn put(&self, at: u64, value: u64, stream: usize) {
-        ok(self.machine.launch(self.put, 1, self.streams[stream], &[self.memory + at, value]));
+        self.launch("put", stream, &[self.memory + at, value]);
     }
 
     fn copy(&self, to: u64, from: u64, stream: usize) {
-        let params = [self.memory + to, self.memory + from];
-        ok(self.machine.launch(self.copy, 1, self.streams[stream], &params));
+        self.launch("copy", stream, &[self.memory + to, self.memory + from]);
     }
 
-    /// What a copy on the default stream, which waits for no green stream, sees.
-    fn bytes(&self) -> [u8; 8] {
-        let mut bytes = [0; 8];
-        ok(call!(self.machine, cuMemcpyDtoH(bytes.as_mut_ptr().cast(), self.memory, 8)));
-        bytes
+    /// Launches a kernel that fails.
+    fn fault(&self, stream: usize) {
+        self.launch("put", stream, &[16, 0]);
     }
+
+    fn bytes(&self) -> [u8; 8] {
+        self.machine.read(self.memory)
+    }
+
+    fn pinned(&self) -> *mut u8 {
+        get!(self.machine, null_mut(), cuMemAllocHost(; 64)).cast()
+    }
+}
+
+fn at(pointer: *const u8) -> u64 {
+    pointer.expose_provenance() as u64
+}
+
+/// A byte of page-locked memory, which the driver may write at any time.
+fn read(pointer: *const u8, index: usize) -> u8 {
+    // SAFETY: tests read within what they allocated and did not free.
+    unsafe { pointer.wrapping_add(index).read_volatile() }
 }
 
 #[test]
 fn a_launch_is_seen_when_it_has_ended() {
     let wait_in_some_way: [fn(&Bench, CUevent); 6] = [
         |bench, _| ok(bench.machine.sync(bench.streams[0])),
-        |bench, _| ok(call!(bench.machine, cuCtxSynchronize())),
-        |bench, event| ok(call!(bench.machine, cuEventSynchronize(event))),
+        |bench, _| must!(bench.machine, cuCtxSynchronize()),
+        |bench, event| must!(bench.machine, cuEventSynchronize(event)),
         |bench, _| while call!(bench.machine, cuStreamQuery(bench.streams[0])) == NOT_READY {},
         |bench, event| while call!(bench.machine, cuEventQuery(event)) == NOT_READY {},
-        |bench, _| {
-            // Freeing anything waits for the device.
-            let (_, memory) = ask!(bench.machine, 0, cuMemAlloc(; 8));
-            ok(call!(bench.machine, cuMemFree(memory)));
-        },
+        |bench, _| must!(bench.machine, cuMemFree(bench.machine.alloc(8))),
     ];
     for wait in wait_in_some_way {
-        let bench = Bench::new();
+        let bench = setup();
         let event = bench.machine.event();
         bench.put(2, 7, 0);
-        ok(call!(bench.machine, cuEventRecord(event, bench.streams[0])));
+        must!(bench.machine, cuEventRecord(event, bench.streams[0]));
         assert_eq!(bench.bytes(), [0; 8]);
         wait(&bench, event);
         assert_eq!(bench.bytes(), [0, 0, 7, 0, 0, 0, 0, 0]);
@@ -96,32 +86,18 @@ fn a_launch_is_seen_when_it_has_ended() {
 }
 
 #[test]
-fn the_end_of_a_stream_and_of_a_context_changes_nothing() {
-    let bench = Bench::new();
-    let green = ask!(bench.machine, null_mut(), cuStreamGetGreenCtx(bench.streams[0];)).1;
-    bench.put(0, 1, 0);
-    bench.put(1, 1, 1);
-    ok(call!(bench.machine, cuStreamDestroy(bench.streams[0])));
-    ok(bench.machine.destroy(green));
-    assert_eq!(bench.bytes(), [0; 8]);
-    ok(call!(bench.machine, cuCtxSynchronize()));
-    assert_eq!(bench.bytes()[..2], [1, 1]);
-}
-
-#[test]
 fn a_kernel_sees_what_its_stream_waited_for() {
-    let bench = Bench::new();
+    let bench = setup();
     let event = bench.machine.event();
     bench.put(0, 5, 0);
-    ok(call!(bench.machine, cuEventRecord(event, bench.streams[0])));
+    must!(bench.machine, cuEventRecord(event, bench.streams[0]));
     bench.copy(1, 0, 1);
-    bench.copy(4, 0, 1);
-    ok(call!(bench.machine, cuStreamWaitEvent(bench.streams[1], event, 0)));
+    must!(bench.machine, cuStreamWaitEvent(bench.streams[1], event, 0));
     bench.copy(2, 0, 1);
     bench.copy(3, 2, 1);
     ok(bench.machine.sync(bench.streams[1]));
     assert_eq!(bench.bytes(), [5, 0, 5, 5, 0, 0, 0, 0]);
-    // In stream order, with nothing else under way.
+    // In the order of one stream, with no other work.
     bench.put(6, 6, 0);
     bench.copy(7, 6, 0);
     ok(bench.machine.sync(bench.streams[0]));
@@ -130,7 +106,7 @@ fn a_kernel_sees_what_its_stream_waited_for() {
 
 #[test]
 fn a_kernel_sees_its_own_writes_and_what_is_pending_before_it() {
-    let bench = Bench::new();
+    let bench = setup();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let notes = Arc::clone(&seen);
     bench.machine.sim.register_kernel("copy", move |kernel| {
@@ -145,8 +121,7 @@ fn a_kernel_sees_its_own_writes_and_what_is_pending_before_it() {
         notes.lock().expect("no panic").push(bytes);
     });
     bench.put(7, 7, 0);
-    let word = bench.memory + 4;
-    ok(call!(bench.machine, cuMemsetD32Async(word, 0x0605_0403, 1, bench.streams[0])));
+    must!(bench.machine, cuMemsetD32Async(bench.memory + 4, 0x0605_0403, 1, bench.streams[0]));
     bench.put(6, 6, 0);
     bench.copy(0, 0, 0);
     let expected = [[0, 0, 0, 0, 3, 4, 6, 6], [0, 0, 0, 1, 2, 3, 6, 6]];
@@ -158,69 +133,134 @@ fn a_kernel_sees_its_own_writes_and_what_is_pending_before_it() {
 
 #[test]
 fn copies_and_fills_come_in_their_turn() {
-    let bench = Bench::new();
-    let machine = &bench.machine;
+    let bench = setup();
+    let (machine, stream) = (&bench.machine, bench.streams[0]);
     bench.put(0, 5, 0);
     let mut from = [1_u8, 2];
-    let stream = bench.streams[0];
-    ok(call!(machine, cuMemcpyHtoDAsync(bench.memory, from.as_ptr().cast(), 2, stream)));
-    // The source was read at the call.
+    must!(machine, cuMemcpyHtoDAsync(bench.memory, from.as_ptr().cast(), 2, stream));
+    // The copy read its source at the call.
     from = [8, 8];
-    ok(call!(machine, cuMemsetD8Async(bench.memory + 2, 4, 2, stream)));
-    ok(call!(machine, cuStreamWriteValue32(stream, bench.memory + 4, 0x0101_0101, 0)));
+    must!(machine, cuMemsetD8Async(bench.memory + 2, 4, 2, stream));
     assert_eq!(bench.bytes(), [0; 8]);
-    // Memory of the host that is not page-locked is copied to before the call returns.
+    // A copy to pageable memory of the host is done when the call returns.
     let mut to = [0_u8; 8];
-    ok(call!(machine, cuMemcpyDtoHAsync(to.as_mut_ptr().cast(), bench.memory, 8, stream)));
-    assert_eq!((to, from), ([1, 2, 4, 4, 1, 1, 1, 1], [8, 8]));
+    must!(machine, cuMemcpyDtoHAsync(to.as_mut_ptr().cast(), bench.memory, 8, stream));
+    assert_eq!((to, from), ([1, 2, 4, 4, 0, 0, 0, 0], [8, 8]));
     assert_eq!(bench.bytes(), to);
-    ok(call!(machine, cuStreamWriteValue64(stream, bench.memory, 0x0202_0202_0202_0202, 0)));
+}
+
+#[test]
+fn page_locked_memory_is_copied_without_waiting() {
+    let bench = setup();
+    let (machine, memory, stream) = (&bench.machine, bench.memory, bench.streams[0]);
+    let host = bench.pinned();
+    bench.put(255, 9, 0);
+    must!(machine, cuMemcpyHtoDAsync(memory, host.cast(), 1, stream));
+    must!(machine, cuMemcpyDtoHAsync(host.wrapping_add(8).cast(), memory + 255, 1, stream));
+    assert_eq!(call!(machine, cuStreamQuery(stream)), NOT_READY);
+    // The copy from the host has not run yet, so it reads what the program writes now.
+    // SAFETY: the memory is allocated, and no reference to it exists.
+    unsafe { host.write_volatile(2) };
+    assert_eq!(read(host, 8), 0);
     ok(machine.sync(stream));
-    assert_eq!(bench.bytes(), [2; 8]);
-    let write =
-        |at, flags| call!(machine, cuStreamWriteValue64(stream, bench.memory + at, 0, flags));
-    assert_eq!([write(0, 1), write(4, 0), write(8, 0)], [INVALID_VALUE; 3]);
+    assert_eq!((read(host, 8), bench.bytes()[0]), (9, 2));
+    // Without a stream the copy is done when the call returns.
+    must!(machine, cuMemsetD8(memory, 7, 1));
+    must!(machine, cuMemcpyDtoH(host.cast(), memory, 1));
+    assert_eq!(read(host, 0), 7);
+    must!(machine, cuMemFreeHost(host.cast()));
+    assert_eq!(machine.sim.live().host_allocations, 0);
+}
+
+/// Bytes that go from the device to page-locked memory and back, in the order of one stream.
+#[test]
+fn page_locked_memory_is_staged_in_order() {
+    let bench = setup();
+    let (machine, memory, stream) = (&bench.machine, bench.memory, bench.streams[0]);
+    let host = bench.pinned();
+    bench.put(0, 5, 0);
+    must!(machine, cuMemcpyDtoHAsync(host.cast(), memory, 1, stream));
+    must!(machine, cuMemcpyHtoDAsync(memory + 1, host.cast(), 1, stream));
+    must!(machine, cuMemcpyDtoDAsync(memory + 2, memory + 1, 1, stream));
+    bench.launch("put", 0, &[at(host) + 32, 6]);
+    assert_eq!([read(host, 0), read(host, 32)], [0; 2]);
+    assert_eq!(machine.sim.races(), []);
+    ok(machine.sync(stream));
+    assert_eq!([read(host, 0), read(host, 32)], [5, 6]);
+    assert_eq!(bench.bytes()[..3], [5; 3]);
+    // Two streams that use it without order are reported.
+    must!(machine, cuMemcpyDtoHAsync(host.cast(), memory, 4, stream));
+    must!(machine, cuMemcpyHtoDAsync(memory + 64, host.cast(), 4, bench.streams[1]));
+    let races = machine.sim.races();
+    assert_eq!((races.len(), races[0].address), (1, at(host)));
 }
 
 #[test]
 fn memory_freed_in_stream_order_stays_until_the_stream_is_there() {
-    let bench = Bench::new();
-    let machine = &bench.machine;
-    let stream = bench.streams[0];
-    // So large that an allocator would hand it out again at once.
+    let bench = setup();
+    let (machine, stream) = (&bench.machine, bench.streams[0]);
+    // An allocator would return memory of this size at once.
     let len = 1 << 16;
-    let (status, memory) = ask!(machine, 0, cuMemAllocAsync(; len, stream));
-    ok(status);
-    ok(machine.launch(bench.put, 1, stream, &[memory, 3]));
-    ok(call!(machine, cuMemFreeAsync(memory, stream)));
-    assert_eq!(machine.sim.live().allocations, 1, "the other");
-    // The address is not given out again while a write to it is under way.
-    let (status, other) = ask!(machine, 0, cuMemAlloc(; len));
-    ok(status);
-    assert_ne!(other, memory);
+    let memory = get!(machine, 0, cuMemAllocAsync(; len, stream));
+    bench.launch("put", 0, &[memory, 3]);
+    must!(machine, cuMemFreeAsync(memory, stream));
+    assert_eq!(machine.sim.live().allocations, 1, "the bench's own");
+    // No other allocation gets the address while the kernel writes to it.
+    assert_ne!(machine.alloc(len), memory);
     assert_eq!(call!(machine, cuMemsetD8(memory, 0, 1)), INVALID_VALUE);
     ok(machine.sync(stream));
     assert_eq!(call!(machine, cuMemFreeAsync(memory, stream)), INVALID_VALUE);
-    ok(call!(machine, cuMemFree(other)));
-    assert_eq!(machine.sim.live().allocated_bytes, 8);
+}
+
+unsafe extern "C" fn count(calls: *mut c_void) {
+    // SAFETY: the test passes a counter that outlives the driver's work.
+    unsafe { &*calls.cast::<AtomicU32>() }.fetch_add(1, Ordering::Relaxed);
+}
+
+#[test]
+fn a_graph_does_its_work_at_each_launch() {
+    let bench = setup();
+    let (machine, stream) = (&bench.machine, bench.streams[0]);
+    let (calls, host) = (AtomicU32::new(0), bench.pinned());
+    let exec = bench.capture(|| {
+        must!(machine, cuMemsetD8Async(bench.memory, 7, 1, stream));
+        bench.copy(1, 0, 0);
+        bench.put(2, 3, 0);
+        must!(machine, cuMemcpyDtoHAsync(host.cast(), bench.memory, 8, stream));
+        must!(machine, cuLaunchHostFunc(stream, Some(count), from_ref(&calls).cast_mut().cast()));
+    });
+    for round in 1..=2 {
+        must!(machine, cuMemsetD8(bench.memory, 0, 8));
+        must!(machine, cuCtxSynchronize());
+        must!(machine, cuGraphLaunch(exec, stream));
+        assert_eq!((calls.load(Ordering::Relaxed), bench.bytes()[2]), (round - 1, 0));
+        ok(machine.sync(stream));
+        assert_eq!(
+            (calls.load(Ordering::Relaxed), bench.bytes()[..3].to_vec()),
+            (round, vec![7, 7, 3])
+        );
+        assert_eq!([0, 1, 2].map(|index| read(host, index)), [7, 7, 3]);
+    }
+    must!(machine, cuMemFree(bench.memory));
+    must!(machine, cuGraphLaunch(exec, stream));
+    assert_eq!(machine.sync(stream), ILLEGAL, "the graph uses memory that is free");
 }
 
 #[test]
 fn a_fault_is_known_when_the_kernel_has_failed() {
-    let bench = Bench::new();
-    let machine = &bench.machine;
+    let bench = setup();
     bench.put(0, 1, 0);
-    ok(machine.launch(bench.put, 1, bench.streams[0], &[16, 0]));
+    bench.fault(0);
     bench.put(1, 1, 1);
-    assert_eq!(call!(machine, cuStreamQuery(bench.streams[0])), NOT_READY);
-    ok(machine.sync(bench.streams[1]));
+    assert_eq!(call!(bench.machine, cuStreamQuery(bench.streams[0])), NOT_READY);
+    ok(bench.machine.sync(bench.streams[1]));
     assert_eq!(bench.bytes()[..2], [1, 1]);
-    assert_eq!(machine.sync(bench.streams[0]), ILLEGAL);
-    assert_eq!(machine.sync(bench.streams[1]), ILLEGAL);
+    assert_eq!(bench.machine.sync(bench.streams[0]), ILLEGAL);
+    assert_eq!(bench.machine.sync(bench.streams[1]), ILLEGAL);
 }
 
 #[test]
-fn whoever_waits_for_a_fault_gets_it() {
+fn every_wait_reports_a_fault() {
     let waits: [fn(&Bench, CUevent) -> CUresult; 6] = [
         |bench, _| bench.machine.sync(bench.streams[0]),
         |bench, _| call!(bench.machine, cuCtxSynchronize()),
@@ -231,87 +271,173 @@ fn whoever_waits_for_a_fault_gets_it() {
             let to = to.as_mut_ptr().cast();
             call!(bench.machine, cuMemcpyDtoHAsync(to, from, 8, bench.streams[0]))
         },
-        // Time alone reports it, too.
+        // So does any call once enough time has passed.
         |bench, _| {
             let ask = || call!(bench.machine, cuCtxGetLimit(&mut 0, CUlimit::CU_LIMIT_STACK_SIZE));
             (0..LONG / 1000).map(|_| ask()).find(|status| *status != OK).unwrap_or(OK)
         },
     ];
     for wait in waits {
-        let bench = Bench::new();
+        let bench = setup();
         let event = bench.machine.event();
         bench.machine.sim.register_kernel("put", |kernel| {
             kernel.set_duration_ns(LONG / 100);
             let _ = kernel.write(16, &[0]);
         });
         bench.put(0, 0, 0);
-        ok(call!(bench.machine, cuEventRecord(event, bench.streams[0])));
+        must!(bench.machine, cuEventRecord(event, bench.streams[0]));
         assert_eq!(wait(&bench, event), ILLEGAL);
     }
 }
 
 #[test]
-fn a_reset_leaves_nothing_to_come() {
-    let bench = Bench::new();
+fn no_fault_comes_after_a_reset() {
+    let bench = setup();
     let machine = &bench.machine;
-    let green = ask!(machine, null_mut(), cuStreamGetGreenCtx(bench.streams[0];)).1;
-    ok(machine.launch(bench.put, 1, bench.streams[0], &[16, 0]));
-    ok(machine.destroy(green));
-    ok(call!(machine, cuDevicePrimaryCtxReset(0)));
+    bench.fault(0);
+    for green in bench.greens {
+        ok(machine.destroy(green));
+    }
+    must!(machine, cuDevicePrimaryCtxReset(0));
     ok(machine.push(machine.retain()));
     let stream = machine.stream(NON_BLOCKING);
     machine.sim.register_kernel("put", |kernel| kernel.set_duration_ns(2 * LONG));
-    ok(machine.launch(bench.put, 1, stream, &[0, 0]));
+    ok(machine.launch(machine.kernel("put"), 1, stream, &[0, 0]));
     ok(machine.sync(stream));
 }
 
-/// What callbacks were called with, in their order.
-type Notes = Mutex<Vec<(usize, CUresult, [u8; 8])>>;
-
-struct Note {
-    bench: Bench,
-    notes: Notes,
-}
-
-/// Reads memory through the driver, which a real driver's callback may not, and notes its call.
-unsafe extern "C" fn note(stream: CUstream, status: CUresult, note: *mut c_void) {
-    // SAFETY: every callback of these tests is added with a pointer to a `Note` that outlives it.
-    let note = unsafe { &*note.cast::<Note>() };
-    let bytes = if status == OK { note.bench.bytes() } else { [0; 8] };
-    note.notes.lock().expect("no panic").push((stream.addr(), status, bytes));
-}
-
 #[test]
-fn callbacks_run_in_their_turn() {
-    let note_taker = Note { bench: Bench::new(), notes: Notes::default() };
-    let (bench, notes) = (&note_taker.bench, &note_taker.notes);
-    let data = std::ptr::from_ref(&note_taker).cast_mut().cast();
-    let add = |stream: usize, flags| {
-        call!(bench.machine, cuStreamAddCallback(bench.streams[stream], Some(note), data, flags))
-    };
-    bench.put(0, 1, 0);
-    ok(add(0, 0));
-    assert_eq!(bench.bytes(), [0; 8]);
-    assert!(notes.lock().expect("no panic").is_empty());
-    ok(bench.machine.sync(bench.streams[0]));
-    let first = (bench.streams[0].addr(), OK, [1, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(*notes.lock().expect("no panic"), [first]);
-    assert_eq!(add(0, 1), INVALID_VALUE);
-    let none = call!(bench.machine, cuStreamAddCallback(bench.streams[0], None, data, 0));
-    assert_eq!(none, INVALID_VALUE);
-    // In a stream that has failed a callback runs, too, and gets the error.
-    ok(bench.machine.launch(bench.put, 1, bench.streams[1], &[16, 0]));
-    ok(add(1, 0));
-    assert_eq!(bench.machine.sync(bench.streams[1]), ILLEGAL);
-    assert_eq!(notes.lock().expect("no panic")[1..], [(bench.streams[1].addr(), ILLEGAL, [0; 8])]);
-}
-
-#[test]
-fn a_callback_cannot_be_captured() {
+fn the_probe_takes_its_time_and_a_wave_for_each_two_blocks_of_an_sm() {
     let bench = Bench::new();
-    let relaxed = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-    ok(call!(bench.machine, cuStreamBeginCapture(bench.streams[0], relaxed)));
-    let status =
-        call!(bench.machine, cuStreamAddCallback(bench.streams[0], Some(note), null_mut(), 0));
-    assert_eq!(status, CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    let machine = &bench.machine;
+    let [first, second] = [0, 1].map(|stream| {
+        bench.launch("green_ctx_probe", stream, &[bench.memory, 1_000_000]);
+        machine.sim.launches().pop().expect("a launch")
+    });
+    assert!(first.overlaps(&second) && first.sms != second.sms);
+    assert_eq!(first.end_ns - first.start_ns, 1_000_000);
+    let (probe, stream) = (machine.kernel("green_ctx_probe"), bench.streams[2]);
+    ok(machine.launch(probe, 32, stream, &[bench.memory, 5000]));
+    ok(machine.sync(stream));
+    // For each block its SM, when it began, and when it ended.
+    let words = machine.read::<{ 32 * 24 }>(bench.memory);
+    let word = |block: usize, word: usize| {
+        let at = 24 * block + 8 * word;
+        u64::from_ne_bytes(words[at..at + 8].try_into().expect("eight bytes"))
+    };
+    assert!((0..32).all(|block| word(block, 2) >= word(block, 1) + 5000));
+    assert_eq!(word(31, 1), word(0, 2), "two blocks of 1024 threads fit on an SM at once");
+    let mut sms: Vec<_> = (0..32).map(|block| word(block, 0) as u32).collect();
+    sms.sort_unstable();
+    sms.dedup();
+    assert_eq!(sms, machine.sms());
+}
+
+#[test]
+fn kernels_see_their_parameters() {
+    let Bench { machine, streams: [stream, ..], .. } = Bench::new();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&seen);
+    machine.sim.register_kernel("mixed", move |kernel| {
+        let params =
+            (0..5).map(|index| kernel.param_bytes(index).map(<[u8]>::to_vec)).collect::<Vec<_>>();
+        let numbers = (kernel.param_u64(1), kernel.param_u32(1));
+        log.lock().expect("no panic").push((params, numbers, kernel.grid(), kernel.block()));
+    });
+    let launch = |params: *mut *mut c_void, extra| {
+        let kernel = machine.kernel("mixed").cast();
+        call!(machine, cuLaunchKernel(kernel, 2, 3, 1, 4, 5, 1, 0, stream, params, extra))
+    };
+    let (mut a, mut b, mut c, mut d) = (7_u8, u64::MAX - 1, 0x1234_u16, [9_u8; 20]);
+    let mut params: [*mut c_void; 4] = [
+        from_mut(&mut a).cast(),
+        from_mut(&mut b).cast(),
+        from_mut(&mut c).cast(),
+        from_mut(&mut d).cast(),
+    ];
+    ok(launch(params.as_mut_ptr(), null_mut()));
+    // The same parameters in one buffer.
+    let mut buffer = [0_u8; 52];
+    buffer[0] = 7;
+    buffer[8..16].copy_from_slice(&b.to_ne_bytes());
+    buffer[16..18].copy_from_slice(&c.to_ne_bytes());
+    buffer[32..].copy_from_slice(&d);
+    let mut size = buffer.len();
+    let tag = std::ptr::without_provenance_mut;
+    let mut extra: [*mut c_void; 5] =
+        [tag(1), buffer.as_mut_ptr().cast(), tag(2), from_mut(&mut size).cast(), null_mut()];
+    ok(launch(null_mut(), extra.as_mut_ptr()));
+    let values = [vec![7], b.to_ne_bytes().to_vec(), c.to_ne_bytes().to_vec(), d.to_vec()];
+    let params: Vec<_> = values.into_iter().map(Some).chain([None]).collect();
+    let expected = (params, (Some(b), None), [2, 3, 1], [4, 5, 1]);
+    assert_eq!(*seen.lock().expect("no panic"), [expected.clone(), expected]);
+}
+
+#[test]
+fn a_panic_in_a_kernel_does_not_cross() {
+    let Bench { machine, streams: [stream, ..], .. } = Bench::new();
+    machine.sim.register_kernel("nothing", |_| panic!("a kernel's own mistake"));
+    let kernel = machine.kernel("nothing");
+    assert_eq!(machine.launch(kernel, 1, stream, &[]), CUresult::CUDA_ERROR_UNKNOWN);
+    machine.sim.register_kernel("nothing", |_| {});
+    ok(machine.launch(kernel, 1, stream, &[]));
+}
+
+/// A kernel of a graph may call the driver, and even destroy the stream and the executable.
+#[test]
+fn a_kernel_may_call_the_driver() {
+    let bench = Bench::new();
+    let (machine, stream) = (&bench.machine, bench.streams[1].addr());
+    let nothing = machine.kernel("nothing").addr();
+    let exec = bench.capture(|| {
+        bench.launch("get", 0, &[0, 0]);
+        bench.launch("nothing", 0, &[]);
+    });
+    let (driver, executable) = (machine.sim.get_proc_address(), exec.addr());
+    machine.sim.register_kernel("get", move |_| {
+        // SAFETY: the pointer is the simulated driver's, which lives while its kernels run.
+        let api = unsafe { Api::from_get_proc_address(driver) }.expect("it was loaded before");
+        let handle = std::ptr::without_provenance_mut::<c_void>;
+        let launch = api.cuLaunchKernel().expect("it exists");
+        let (kernel, stream, none) = (handle(nothing).cast(), handle(stream).cast(), null_mut());
+        // SAFETY: the kernel has no parameters, and handles are never followed.
+        ok(unsafe { launch(kernel, 1, 1, 1, 1, 1, 1, 0, stream, none, null_mut()) });
+        // SAFETY: as above.
+        ok(unsafe { api.cuStreamDestroy().expect("it exists")(stream) });
+        // SAFETY: as above.
+        ok(unsafe { api.cuGraphExecDestroy().expect("it exists")(handle(executable).cast()) });
+    });
+    must!(machine, cuGraphLaunch(exec, bench.streams[1]));
+    assert_eq!(machine.sim.launches().len(), 3);
+    must!(machine, cuCtxSynchronize());
+    assert_eq!(machine.sim.live().graph_executables, 0);
+}
+
+/// Records are of machines with one device.
+#[test]
+fn what_is_of_one_device_is_not_of_another() {
+    let machine = Machine::with_devices("h200", 2);
+    let contexts =
+        [0, 1].map(|device| get!(machine, null_mut(), cuDevicePrimaryCtxRetain(; device)));
+    ok(machine.push(contexts[0]));
+    let (kernel, memory, event) = (machine.kernel("nothing"), machine.alloc(64), machine.event());
+    let function = get!(machine, null_mut(), cuKernelGetFunction(; kernel));
+    let sms = machine.units().groups[0];
+    ok(machine.push(contexts[1]));
+    assert_ne!(get!(machine, null_mut(), cuKernelGetFunction(; kernel)), function);
+    assert_eq!(machine.launch(function.cast(), 1, null_mut(), &[]), INVALID_HANDLE);
+    let stream = machine.stream(NON_BLOCKING);
+    ok(machine.launch(kernel, 1, stream, &[]));
+    assert_eq!(machine.sim.launches().last().map(|launch| launch.device), Some(1));
+    assert_eq!(get!(machine, 9, cuStreamGetDevice(stream;)), 1);
+    assert_eq!(call!(machine, cuEventRecord(event, stream)), INVALID_HANDLE);
+    must!(machine, cuStreamWaitEvent(stream, event, 0));
+    let other = get!(machine, zeroed(), cuDeviceGetDevResource(1; SM));
+    let other = machine.split(&other, 1, 0, 8).expect("it fits").groups[0];
+    assert_eq!(machine.desc(&[sms, other]), Err(BAD_CONFIGURATION));
+    // The fault poisons the device that made the access.
+    ok(machine.launch(machine.kernel("green_ctx_fault"), 1, stream, &[memory]));
+    assert_eq!(machine.sync(stream), ILLEGAL);
+    machine.pop();
+    must!(machine, cuCtxSynchronize());
 }

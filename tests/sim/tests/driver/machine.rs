@@ -1,9 +1,9 @@
 //! A simulated machine and short forms of the calls that most tests make.
 
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
 
-use green_ctx_sim::{Sim, Spec};
+use green_ctx_sim::{Builder, Sim};
 use green_ctx_sys::*;
 
 /// Calls a function that every driver may have.
@@ -16,7 +16,14 @@ macro_rules! call {
     }};
 }
 
-/// Calls a function that has one answer, and returns the status and the answer.
+/// Calls a function that must succeed.
+macro_rules! must {
+    ($machine:expr, $function:ident($($arg:expr),* $(,)?)) => {
+        crate::machine::ok(crate::machine::call!($machine, $function($($arg),*)))
+    };
+}
+
+/// Calls a function that writes one value, and returns the status and the value.
 macro_rules! ask {
     ($machine:expr, $value:expr, $function:ident($($before:expr),*; $($after:expr),*)) => {{
         let mut value = $value;
@@ -25,22 +32,21 @@ macro_rules! ask {
     }};
 }
 
-/// Calls a function that the table does not have, in the form of a version.
-macro_rules! old {
-    ($machine:expr, $name:literal, $version:literal ($($arg:expr => $ty:ty),*)) => {{
-        type Form = unsafe extern "C" fn($($ty),*) -> CUresult;
-        // SAFETY: this is the function's signature in that version.
-        let function: Form = unsafe { $machine.function($name, $version) };
-        // SAFETY: pointers are to variables of the types that the function fills.
-        unsafe { function($($arg),*) }
+/// Calls a function that must succeed and writes one value, and returns the value.
+macro_rules! get {
+    ($machine:expr, $value:expr, $function:ident($($arg:tt)*)) => {{
+        let (status, value) = crate::machine::ask!($machine, $value, $function($($arg)*));
+        crate::machine::ok(status);
+        value
     }};
 }
 
-pub(crate) use {ask, call, old};
+pub(crate) use {ask, call, get, must};
 
 /// The statuses that tests name most.
 pub(crate) const OK: CUresult = CUresult::CUDA_SUCCESS;
 pub(crate) const INVALID_VALUE: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+pub(crate) const NOT_READY: CUresult = CUresult::CUDA_ERROR_NOT_READY;
 pub(crate) const INVALID_CONTEXT: CUresult = CUresult::CUDA_ERROR_INVALID_CONTEXT;
 pub(crate) const INVALID_HANDLE: CUresult = CUresult::CUDA_ERROR_INVALID_HANDLE;
 pub(crate) const DESTROYED: CUresult = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
@@ -50,7 +56,8 @@ pub(crate) const BAD_CONFIGURATION: CUresult = CUresult::CUDA_ERROR_INVALID_RESO
 pub(crate) const SM: CUdevResourceType = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
 pub(crate) const NON_BLOCKING: u32 = 1;
 
-/// A kernel of each kind that tests launch.
+/// The kernels of all tests. The driver knows what the probe and the fault do; a test says what the
+/// others do.
 const PTX: &str = "
     .version 7.0
     .target sm_52
@@ -59,6 +66,11 @@ const PTX: &str = "
     .visible .entry green_ctx_probe(.param .u64 out, .param .u64 duration_ns) { ret; }
     .visible .entry green_ctx_fault(.param .u64 address) { ret; }
     .visible .entry mixed(.param .u8 a, .param .u64 b, .param .u16 c, .param .align 16 .b8 d[20]) { ret; }
+    .visible .entry put(.param .u64 to, .param .u64 what) { ret; }
+    .visible .entry get(.param .u64 from, .param .u64 len) { ret; }
+    .visible .entry copy(.param .u64 to, .param .u64 from) { ret; }
+    .visible .entry comb(.param .u64 to, .param .u64 step) { ret; }
+    .visible .entry unregistered(.param .u64 to, .param .u64 len) { ret; }
 ";
 
 pub(crate) struct Machine {
@@ -97,10 +109,9 @@ pub(crate) struct Split {
 }
 
 impl Machine {
-    /// A machine whose driver is not initialised.
-    pub(crate) fn dormant(spec: &str, devices: usize) -> Machine {
-        let spec: Spec = spec.parse().expect("a valid spec");
-        let sim = Sim::builder(spec).devices(devices).build().expect("a free slot");
+    /// The driver is not initialised.
+    pub(crate) fn dormant(builder: Builder) -> Machine {
+        let sim = builder.build().expect("a free slot");
         // SAFETY: the pointer is the simulated driver's, which lives as long as `sim`, and each
         // test keeps both together.
         let api = unsafe { Api::from_get_proc_address(sim.get_proc_address()) };
@@ -108,7 +119,7 @@ impl Machine {
     }
 
     pub(crate) fn with_devices(spec: &str, devices: usize) -> Machine {
-        let machine = Machine::dormant(spec, devices);
+        let machine = Machine::dormant(Sim::builder(spec).devices(devices));
         ok(machine.init());
         machine
     }
@@ -117,33 +128,11 @@ impl Machine {
         Machine::with_devices("h200", 1)
     }
 
-    /// A machine whose primary context is retained and current.
-    pub(crate) fn with_primary() -> (Machine, CUcontext) {
+    /// The primary context is retained and current.
+    pub(crate) fn with_primary() -> Machine {
         let machine = Machine::new();
-        let primary = machine.retain();
-        ok(machine.push(primary));
-        (machine, primary)
-    }
-
-    /// A function that the table may not have, in the form of a version.
-    ///
-    /// # Safety
-    ///
-    /// `F` must be the type of a pointer to a function with this form's signature.
-    pub(crate) unsafe fn function<F: Copy>(&self, name: &CStr, version: i32) -> F {
-        let address = self.lookup(name, version);
-        assert_eq!(size_of::<F>(), size_of_val(&address));
-        // SAFETY: the sizes are equal, and the caller says that the address is an `F`.
-        unsafe { std::mem::transmute_copy(&address) }
-    }
-
-    /// The address of a function in the form of a version.
-    pub(crate) fn lookup(&self, name: &CStr, version: i32) -> *mut c_void {
-        let (mut address, look) = (null_mut(), self.sim.get_proc_address());
-        // SAFETY: the pointers are to a string and to a variable of the type that is filled.
-        ok(unsafe { look(name.as_ptr(), &mut address, version, 0, null_mut()) });
-        assert!(!address.is_null(), "{name:?} at {version}");
-        address
+        ok(machine.push(machine.retain()));
+        machine
     }
 
     pub(crate) fn init(&self) -> CUresult {
@@ -152,23 +141,23 @@ impl Machine {
     }
 
     pub(crate) fn retain(&self) -> CUcontext {
-        let (status, context) = ask!(self, null_mut(), cuDevicePrimaryCtxRetain(; 0));
-        ok(status);
-        context
+        get!(self, null_mut(), cuDevicePrimaryCtxRetain(; 0))
     }
 
     pub(crate) fn push(&self, context: CUcontext) -> CUresult {
         call!(self, cuCtxPushCurrent(context))
     }
 
-    pub(crate) fn pop(&self) -> CUresult {
-        call!(self, cuCtxPopCurrent(null_mut()))
+    pub(crate) fn pop(&self) {
+        must!(self, cuCtxPopCurrent(null_mut()));
+    }
+
+    pub(crate) fn current(&self) -> CUcontext {
+        get!(self, null_mut(), cuCtxGetCurrent(;))
     }
 
     pub(crate) fn device(&self) -> CUdevResource {
-        let (status, resource) = ask!(self, zeroed(), cuDeviceGetDevResource(0; SM));
-        ok(status);
-        resource
+        get!(self, zeroed(), cuDeviceGetDevResource(0; SM))
     }
 
     /// Splits into at most `wanted` groups.
@@ -238,9 +227,7 @@ impl Machine {
     }
 
     pub(crate) fn context(&self, green: CUgreenCtx) -> CUcontext {
-        let (status, context) = ask!(self, null_mut(), cuCtxFromGreenCtx(; green));
-        ok(status);
-        context
+        get!(self, null_mut(), cuCtxFromGreenCtx(; green))
     }
 
     pub(crate) fn destroy(&self, green: CUgreenCtx) -> CUresult {
@@ -248,52 +235,60 @@ impl Machine {
     }
 
     pub(crate) fn green_stream(&self, green: CUgreenCtx) -> CUstream {
-        let (status, stream) =
-            ask!(self, null_mut(), cuGreenCtxStreamCreate(; green, NON_BLOCKING, 0));
-        ok(status);
-        stream
+        get!(self, null_mut(), cuGreenCtxStreamCreate(; green, NON_BLOCKING, 0))
     }
 
     /// A stream of the current context.
     pub(crate) fn stream(&self, flags: u32) -> CUstream {
-        let (status, stream) = ask!(self, null_mut(), cuStreamCreate(; flags));
-        ok(status);
-        stream
+        get!(self, null_mut(), cuStreamCreate(; flags))
     }
 
     /// An event of the current context.
     pub(crate) fn event(&self) -> CUevent {
-        let (status, event) = ask!(self, null_mut(), cuEventCreate(; 0));
-        ok(status);
-        event
+        get!(self, null_mut(), cuEventCreate(; 0))
+    }
+
+    /// Makes a stream wait for the work that another stream has now.
+    pub(crate) fn wait(&self, from: CUstream, to: CUstream) {
+        let event = self.event();
+        must!(self, cuEventRecord(event, from));
+        must!(self, cuStreamWaitEvent(to, event, 0));
+    }
+
+    pub(crate) fn alloc(&self, bytes: usize) -> CUdeviceptr {
+        get!(self, 0, cuMemAlloc(; bytes))
+    }
+
+    /// Reads memory with a copy that waits for no green stream.
+    pub(crate) fn read<const N: usize>(&self, address: CUdeviceptr) -> [u8; N] {
+        let mut bytes = [0; N];
+        must!(self, cuMemcpyDtoH(bytes.as_mut_ptr().cast(), address, N));
+        bytes
+    }
+
+    /// Captures the work that a function submits to a stream, and returns an executable of the graph.
+    pub(crate) fn capture(&self, stream: CUstream, work: impl FnOnce()) -> CUgraphExec {
+        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        must!(self, cuStreamBeginCapture(stream, mode));
+        work();
+        let graph = get!(self, null_mut(), cuStreamEndCapture(stream;));
+        get!(self, null_mut(), cuGraphInstantiateWithFlags(; graph, 0))
     }
 
     /// A kernel of [`PTX`].
     pub(crate) fn kernel(&self, name: &str) -> CUkernel {
-        self.kernel_of(PTX, name).expect("the text has it")
+        self.kernel_of(PTX, name)
     }
 
-    pub(crate) fn kernel_of(&self, ptx: &str, name: &str) -> Result<CUkernel, CUresult> {
+    pub(crate) fn kernel_of(&self, ptx: &str, name: &str) -> CUkernel {
         let (ptx, name) = (CString::new(ptx).expect("text"), CString::new(name).expect("text"));
-        let (mut library, mut kernel) = (null_mut(), null_mut());
-        let status = call!(
+        let (image, no_options) = (ptx.as_ptr().cast(), null_mut());
+        let library = get!(
             self,
-            cuLibraryLoadData(
-                &mut library,
-                ptx.as_ptr().cast(),
-                null_mut(),
-                null_mut(),
-                0,
-                null_mut(),
-                null_mut(),
-                0
-            )
+            null_mut(),
+            cuLibraryLoadData(; image, null_mut(), null_mut(), 0, null_mut(), no_options, 0)
         );
-        if status != OK {
-            return Err(status);
-        }
-        let status = call!(self, cuLibraryGetKernel(&mut kernel, library, name.as_ptr()));
-        if status == OK { Ok(kernel) } else { Err(status) }
+        get!(self, null_mut(), cuLibraryGetKernel(; library, name.as_ptr()))
     }
 
     /// Launches blocks of 1024 threads with parameters of eight bytes.
@@ -328,21 +323,84 @@ impl Machine {
         call!(self, cuStreamSynchronize(stream))
     }
 
+    /// How many clusters of a size fit at once, at one block of 1024 threads an SM.
+    pub(crate) fn clusters(&self, stream: CUstream, size: u32) -> (CUresult, i32) {
+        // SAFETY: an attribute is plain numbers.
+        let mut attribute: CUlaunchAttribute = unsafe { std::mem::zeroed() };
+        attribute.id = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+        attribute.value.clusterDim =
+            CUlaunchAttributeValue_union__bindgen_ty_1 { x: size, y: 1, z: 1 };
+        let config = CUlaunchConfig {
+            gridDimX: 16 * size,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: 1024,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: 0,
+            hStream: stream,
+            attrs: &mut attribute,
+            numAttrs: 1,
+        };
+        ask!(self, -1, cuOccupancyMaxActiveClusters(; self.kernel("nothing").cast(), &config))
+    }
+
     /// The SMs that the last launch ran on.
     pub(crate) fn sms(&self) -> Vec<u32> {
         self.sim.launches().last().map(|launch| launch.sms.to_vec()).unwrap_or_default()
+    }
+
+    /// The SMs that a context has.
+    pub(crate) fn own(&self, green: CUgreenCtx) -> CUdevResource {
+        get!(self, zeroed(), cuGreenCtxGetDevResource(green; SM))
     }
 
     /// The SMs that a kernel sees in a green context of these resources, and the count that the
     /// driver states.
     pub(crate) fn observe(&self, resources: &[CUdevResource]) -> (u32, Vec<u32>) {
         let green = self.green(resources);
-        let (status, resource) = ask!(self, zeroed(), cuGreenCtxGetDevResource(green; SM));
-        ok(status);
+        let count = sm_count(&self.own(green));
         let stream = self.green_stream(green);
         ok(self.launch(self.kernel("nothing"), 1000, stream, &[]));
-        ok(call!(self, cuStreamDestroy(stream)));
+        must!(self, cuStreamDestroy(stream));
         ok(self.destroy(green));
-        (sm_count(&resource), self.sms())
+        (count, self.sms())
+    }
+}
+
+/// Two partitions of a unit each, a stream of the first and two of the second, and memory.
+pub(crate) struct Bench {
+    pub(crate) machine: Machine,
+    pub(crate) greens: [CUgreenCtx; 2],
+    pub(crate) streams: [CUstream; 3],
+    pub(crate) memory: CUdeviceptr,
+}
+
+impl Bench {
+    pub(crate) const LEN: u64 = 4096;
+
+    pub(crate) fn new() -> Bench {
+        let machine = Machine::with_primary();
+        let units = machine.units();
+        let greens = [0, 1].map(|unit| machine.green(&[units.groups[unit]]));
+        let streams = [0, 1, 1].map(|green| machine.green_stream(greens[green]));
+        let memory = machine.alloc(Bench::LEN as usize);
+        Bench { machine, greens, streams, memory }
+    }
+
+    /// Launches a block for each SM of the stream's partition.
+    pub(crate) fn launch(&self, kernel: &str, stream: usize, params: &[u64]) {
+        let kernel = self.machine.kernel(kernel);
+        ok(self.machine.launch(kernel, 8, self.streams[stream], params));
+    }
+
+    /// Makes a stream wait for another one.
+    pub(crate) fn wait(&self, from: usize, to: usize) {
+        self.machine.wait(self.streams[from], self.streams[to]);
+    }
+
+    /// Captures the work that a function submits to the first stream.
+    pub(crate) fn capture(&self, work: impl FnOnce()) -> CUgraphExec {
+        self.machine.capture(self.streams[0], work)
     }
 }

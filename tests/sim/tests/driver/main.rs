@@ -1,29 +1,12 @@
-//! What the simulated driver answers, through the table of functions that programs use.
+//! Tests of the simulated driver for questions that no conformance case asks.
 
-mod account;
-mod advice;
-mod capture;
-mod clients;
 mod clock;
-mod created;
+mod driver;
 mod effect;
-mod graph;
-mod launch;
-mod library;
 mod machine;
-mod memory;
-mod misuse;
-mod occupancy;
 mod order;
-mod peer;
-mod pool;
 mod profile;
 mod race;
-mod resource;
-mod settings;
-mod stream;
 mod structured;
-mod tensor_map;
-mod transfer;
 mod version;
 mod workqueue;

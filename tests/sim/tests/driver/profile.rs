@@ -1,11 +1,11 @@
-//! Every part with every driver that knows it.
+//! Every part with every driver that knows it, and how much fits on it.
 
 use std::collections::BTreeSet;
+use std::ptr::null_mut;
 
 use green_ctx_sim::{Profile, Spec};
 use green_ctx_sys::*;
 
-use crate::launch::clusters;
 use crate::machine::*;
 
 /// The first driver that says how SMs may be cut.
@@ -83,9 +83,6 @@ fn devices_are_cut_into_their_units() {
         ("b200", 16, 8, 20, 74),
         ("h100", 15, 8, 12, 66),
         ("h200", 15, 8, 12, 66),
-        ("l40s", 35, 4, 2, 71),
-        ("rtx5080", 7, 8, 28, 42),
-        ("rtx5090", 19, 8, 18, 85),
         ("thor", 10, 2, 0, 10),
     ] {
         let machine = Machine::with_devices(name, 1);
@@ -97,7 +94,7 @@ fn devices_are_cut_into_their_units() {
     }
 }
 
-/// From 4 SMs on, 8.x has every even count; 9.0 has multiples of 8.
+/// From its minimum on, 8.x has every even count; 9.0 has multiples of 8.
 #[test]
 fn counts_are_rounded_up_to_the_alignment() {
     let given = |name: &str, minimum| {
@@ -105,8 +102,8 @@ fn counts_are_rounded_up_to_the_alignment() {
         let split = machine.split(&machine.device(), 1, 0, minimum).expect("it fits");
         (sm_count(&split.groups[0]), sm_count(&split.rest))
     };
-    for (minimum, count) in [(1, 4), (4, 4), (5, 6), (22, 22), (119, 120)] {
-        assert_eq!(given("l40s", minimum), (count, 142 - count));
+    for (minimum, count) in [(1, 4), (4, 4), (5, 6), (22, 22), (99, 100)] {
+        assert_eq!(given("a100", minimum), (count, 108 - count));
     }
     for (minimum, count) in [(1, 2), (3, 4), (19, 20)] {
         assert_eq!(given("thor", minimum), (count, 20 - count));
@@ -120,73 +117,74 @@ fn counts_are_rounded_up_to_the_alignment() {
 fn on_all(name: &str, size: u32) -> (CUresult, i32) {
     let machine = Machine::with_devices(name, 1);
     ok(machine.push(machine.retain()));
-    clusters(&machine, std::ptr::null_mut(), size)
+    machine.clusters(null_mut(), size)
 }
 
 #[test]
 fn clusters_run_where_the_architecture_has_them() {
     const NONE: CUresult = CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE;
-    for name in ["a100", "l40s"] {
-        assert_eq!((on_all(name, 1).0, on_all(name, 2).0), (OK, NONE), "{name}");
-    }
-    // One block of 1024 threads an SM, two where an SM has 2048: as many clusters as each GPC has
-    // room for.
-    for (name, fours, eights) in [
-        ("b200", 2 * 10 + 6 * 9, 2 * 5 + 6 * 4),
-        ("rtx5080", 21, 7),
-        ("rtx5090", 41, 19),
-        ("thor", 4, 1),
-    ] {
+    assert_eq!((on_all("a100", 1).0, on_all("a100", 2).0), (OK, NONE));
+    // A block of 1024 threads takes an SM, and a cluster lies in one GPC.
+    for (name, fours, eights) in [("b200", 2 * 10 + 6 * 9, 2 * 5 + 6 * 4), ("thor", 4, 1)] {
         assert_eq!((on_all(name, 4), on_all(name, 8)), ((OK, fours), (OK, eights)), "{name}");
         assert_eq!(on_all(name, 16).0, NONE, "{name}");
     }
 }
 
-/// Splits off two groups of this many SMs, as a structured split does.
-fn two_groups(machine: &Machine, count: u32, flags: u32) -> CUresult {
-    let mut groups = [CU_DEV_SM_RESOURCE_GROUP_PARAMS {
-        smCount: count,
-        coscheduledSmCount: 0,
-        preferredCoscheduledSmCount: 0,
-        flags,
-        localityDomainId: 0,
-        reserved: [0; 11],
-    }; 2];
-    let (mut results, mut rest) = ([zeroed(), zeroed()], zeroed());
-    let groups = groups.as_mut_ptr();
-    call!(
-        machine,
-        cuDevSmResourceSplit(results.as_mut_ptr(), 2, &machine.device(), &mut rest, 0, groups)
-    )
+/// On every part a kernel of text for it is read and fits, and may use as much shared memory as the
+/// part's attributes say.
+#[test]
+fn blocks_fit_on_every_part() {
+    for profile in Profile::all() {
+        let name = profile.name;
+        let machine = Machine::with_devices(name, 1);
+        ok(machine.push(machine.retain()));
+        let (major, minor) = profile.compute_capability;
+        let text = format!(".version 9.0 .target sm_{major}{minor} .entry x() {{ ret; }}");
+        let kernel = machine.kernel_of(&text, "x");
+        let number =
+            |number| get!(machine, 0, cuDeviceGetAttribute(; CUdevice_attribute(number), 0));
+        let (threads_of_sm, opted_in) = (number(39), number(97));
+        let blocks = |threads, shared| {
+            get!(
+                machine,
+                -9,
+                cuOccupancyMaxActiveBlocksPerMultiprocessor(; kernel.cast(), threads, shared)
+            )
+        };
+        assert_eq!(blocks(512, 0), threads_of_sm / 512, "{name}");
+        let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        let allow = |bytes| call!(machine, cuKernelSetAttribute(attribute, bytes, kernel, 0));
+        assert_eq!([opted_in, opted_in + 1].map(allow), [OK, INVALID_VALUE], "{name}");
+        assert_eq!(blocks(32, opted_in as usize), 1, "{name}");
+    }
 }
 
-/// As NVIDIA's maintainers of cuda.core say of desktop Blackwell parts
-/// (<https://github.com/NVIDIA/cuda-python/issues/2025>): only a small part of the aligned counts
-/// makes two groups, and with backfill they all do.
+/// No case asks this, since its answer would depend on the compiler.
 #[test]
-fn some_aligned_counts_are_refused() {
-    const BACKFILL: u32 = 1;
-    for (spec, accepted) in [
-        ("rtx5080@13.1", &[8, 16, 24][..]),
-        ("rtx5090@13.4", &[8, 16, 24, 32, 40, 48, 56, 64, 72]),
-        // The parts whose alignment is a TPC take every even count.
-        ("thor@13.1", &[2, 4, 6, 8, 10]),
-    ] {
-        let machine = Machine::with_devices(spec, 1);
-        let profile = *spec.parse::<Spec>().expect("a spec").profile();
-        let (all, step) = (profile.topology.sm_count, profile.topology.coarse_unit);
-        let aligned: Vec<u32> = (1..=all / 2 / step).map(|steps| steps * step).collect();
-        let mut taken = aligned.clone();
-        taken.retain(|&count| match two_groups(&machine, count, 0) {
-            OK => true,
-            status => {
-                assert_eq!(status, BAD_CONFIGURATION, "{spec} {count}");
-                false
-            }
-        });
-        assert_eq!(taken, accepted, "{spec}");
-        for count in aligned {
-            assert_eq!(two_groups(&machine, count, BACKFILL), OK, "{spec} {count}");
-        }
+fn registers_of_a_binary_limit_blocks() {
+    let machine = Machine::with_primary();
+    let image = include_bytes!("../../images/probe.sm_90.cubin");
+    // The probe with another number of registers in its `.nv.info`.
+    let with = |registers: u32| {
+        let mut image = image.to_vec();
+        let entry = image.windows(4).position(|bytes| bytes == [4, 0x2f, 8, 0]).expect("a count");
+        image[entry + 8..entry + 12].copy_from_slice(&registers.to_le_bytes());
+        let module = get!(machine, null_mut(), cuModuleLoadData(; image.as_ptr().cast()));
+        get!(machine, null_mut(), cuModuleGetFunction(; module, c"green_ctx_probe".as_ptr()))
+    };
+    // A warp gets registers in pieces of 256, so 41 registers of a thread count as 48.
+    for (registers, of_1024, of_384) in [(32, 2, 5), (41, 1, 3), (48, 1, 3), (64, 1, 2), (65, 0, 2)]
+    {
+        let blocks = |threads| {
+            get!(
+                machine,
+                -9,
+                cuOccupancyMaxActiveBlocksPerMultiprocessor(; with(registers), threads, 0)
+            )
+        };
+        assert_eq!((blocks(1024), blocks(384)), (of_1024, of_384), "{registers} registers");
     }
+    let launched = machine.launch(with(65).cast(), 1, null_mut(), &[0, 0]);
+    assert_eq!(launched, CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
 }

@@ -4,7 +4,6 @@ use std::ptr::null_mut;
 
 use green_ctx_sys::*;
 
-use crate::launch::clusters;
 use crate::machine::*;
 
 type Params = CU_DEV_SM_RESOURCE_GROUP_PARAMS;
@@ -74,12 +73,6 @@ fn discover(machine: &Machine, groups: &[Params]) -> Result<Vec<u32>, CUresult> 
     if status == OK { Ok(counts) } else { Err(status) }
 }
 
-fn own(machine: &Machine, green: CUgreenCtx) -> CUdevResource {
-    let (status, resource) = ask!(machine, zeroed(), cuGreenCtxGetDevResource(green; SM));
-    ok(status);
-    resource
-}
-
 /// The count, minimum, alignment, flags and locality domain.
 fn numbers(resource: &CUdevResource) -> [u32; 5] {
     assert_eq!(resource.type_, SM);
@@ -99,14 +92,6 @@ fn disjoint(machine: &Machine, resources: &[CUdevResource]) -> Vec<Vec<u32>> {
         sms
     });
     each.collect()
-}
-
-#[test]
-fn older_drivers_do_not_have_it() {
-    for spec in ["h200@12.4", "h200@13.0"] {
-        let machine = Machine::with_devices(spec, 1);
-        assert!(machine.api.cuDevSmResourceSplit().is_err(), "{spec}");
-    }
 }
 
 #[test]
@@ -259,7 +244,7 @@ fn discovery_is_as_users_report_it() {
         let groups = [group(0, 0, 0, 0)];
         assert_eq!(discover(&machine, &groups), Ok(vec![sms]), "{spec}");
         let (mut params, mut result) = (groups, zeroed());
-        ok(call!(
+        must!(
             machine,
             cuDevSmResourceSplit(
                 &mut result,
@@ -269,7 +254,7 @@ fn discovery_is_as_users_report_it() {
                 0,
                 params.as_mut_ptr()
             )
-        ));
+        );
         assert_eq!(sm_count(&result), sms, "{spec}");
         let after = (params[0].smCount, params[0].coscheduledSmCount);
         assert_eq!(after, (sms, 0), "the default stays unsaid");
@@ -354,7 +339,7 @@ fn a_context_of_a_group_is_split_further() {
         let groups = [group(32, 16, 0, 0), group(12, 4, 0, BACKFILL)];
         let (parts, _) = split(&machine, &machine.device(), &groups).expect("they fit");
         let all = machine.observe(&parts.groups[..1]).1;
-        let parent = own(&machine, machine.green(&parts.groups[..1]));
+        let parent = machine.own(machine.green(&parts.groups[..1]));
         assert_eq!(numbers(&parent), [32, 16, 16, 0, 0]);
         let (nested, counts) =
             split(&machine, &parent, &[group(16, 16, 0, 0), group(8, 8, 0, 0)]).expect("they fit");
@@ -367,17 +352,17 @@ fn a_context_of_a_group_is_split_further() {
         assert_eq!(by_count.groups.len(), 4);
         machine.observe(&by_count.groups[1..3]);
         // Looser SMs are cut by count in fine units.
-        let parent = own(&machine, machine.green(&parts.groups[1..]));
+        let parent = machine.own(machine.green(&parts.groups[1..]));
         assert_eq!(numbers(&parent), [12, 4, 4, BACKFILL, 0]);
         let by_count = machine.split(&parent, 4, 0, 8).expect("it is a context's");
         assert_eq!((by_count.groups.len(), sm_count(&by_count.rest)), (1, 4));
         // So is the remainder of a structured split, and its contexts are split as others are.
-        let parent = own(&machine, machine.green(&[parts.rest]));
+        let parent = machine.own(machine.green(&[parts.rest]));
         assert_eq!(numbers(&parent), [88, 2, 2, 0, 0]);
         assert!(split(&machine, &parent, &[group(72, 8, 0, 0)]).is_ok());
         let by_count = machine.split(&parent, 4, 0, 8).expect("it is a context's");
         assert_eq!((by_count.groups.len(), sm_count(&by_count.rest)), (4, 56));
-        let child = own(&machine, machine.green(&by_count.groups[..1]));
+        let child = machine.own(machine.green(&by_count.groups[..1]));
         assert_eq!(numbers(&child), [8, 8, 8, 0, 0]);
     }
 }
@@ -390,14 +375,14 @@ fn a_set_is_found_across_the_units_of_a_gpc() {
         let pairs = machine.fine_units().groups;
         let pairs = [1, 13, 21, 36, 43, 50].map(|pair| pairs[pair]);
         let parent = machine.green(&pairs);
-        assert_eq!(clusters(&machine, machine.green_stream(parent), 4).1, 0);
+        assert_eq!(machine.clusters(machine.green_stream(parent), 4).1, 0);
         let twelve = [group(12, 12, 0, 0)];
-        let (parts, _) = split(&machine, &own(&machine, parent), &twelve).expect("it fits");
+        let (parts, _) = split(&machine, &machine.own(parent), &twelve).expect("it fits");
         assert_eq!(machine.observe(&parts.groups), machine.observe(&pairs));
         let green = machine.green(&parts.groups);
-        let on = |size| clusters(&machine, machine.green_stream(green), size).1;
+        let on = |size| machine.clusters(machine.green_stream(green), size).1;
         assert_eq!([2, 4, 8].map(on), [12, 6, 3]);
-        let by_count = machine.split(&own(&machine, green), 2, 0, 8).expect("it is a context's");
+        let by_count = machine.split(&machine.own(green), 2, 0, 8).expect("it is a context's");
         assert_eq!((by_count.groups.len(), sm_count(&by_count.rest)), (1, 4));
     }
 }
@@ -413,7 +398,7 @@ fn results_of_one_split_combine_where_their_alignment_is_equal() {
         let [a, b, c, d] = parts.groups[..] else { unreachable!("there are four") };
         let (count, sms) = machine.observe(&[a, b]);
         assert_eq!((count, sms.len()), (26, 26));
-        assert_eq!(numbers(&own(&machine, machine.green(&[a, b]))), [26, 8, 8, BACKFILL, 0]);
+        assert_eq!(numbers(&machine.own(machine.green(&[a, b]))), [26, 8, 8, BACKFILL, 0]);
         assert!(machine.desc(&[parts.rest, d]).is_ok(), "both come in pairs");
         for others in [[a, c], [a, d], [a, parts.rest], [a, device]] {
             assert_eq!(machine.desc(&others), Err(BAD_CONFIGURATION));
@@ -450,7 +435,7 @@ fn clusters_fit_where_the_sms_lie_together() {
     let (parts, _) = split(&machine, &machine.device(), &groups).expect("they fit");
     for (part, fit) in [(0, [16, 8, 4]), (1, [4, 2, 0]), (2, [10, 4, 2])] {
         let stream = machine.green_stream(machine.green(&[parts.groups[part]]));
-        let on = |size| clusters(&machine, stream, size).1;
+        let on = |size| machine.clusters(stream, size).1;
         assert_eq!([2, 4, 8].map(on), fit, "group {part}");
     }
 }
@@ -470,7 +455,7 @@ fn locality_domains_are_counted_from_their_version_on() {
         ]
         .map(|attribute| {
             let mut value = -1;
-            ok(call!(machine, cuDeviceGetAttribute(&mut value, attribute, 0)));
+            must!(machine, cuDeviceGetAttribute(&mut value, attribute, 0));
             value
         })
     };
@@ -496,7 +481,7 @@ fn groups_lie_in_the_domain_that_they_name() {
         };
         // A context of a domain says whose it is.
         let green = machine.green(&[split.groups[1]]);
-        assert_eq!(numbers(&own(&machine, green)), [72, 2, 2, LOCALITY_DOMAIN, 1]);
+        assert_eq!(numbers(&machine.own(green)), [72, 2, 2, LOCALITY_DOMAIN, 1]);
 
         // Any domain means all of them.
         assert_eq!(counts(&[local(0, u32::MAX, 0)]), Ok(vec![144]));

@@ -18,17 +18,13 @@ fn machine(spec: &str) -> Machine {
 }
 
 fn of_device(machine: &Machine, device: i32) -> CUdevResource {
-    let (status, resource) = ask!(machine, zeroed(), cuDeviceGetDevResource(device; CONFIG));
-    ok(status);
-    resource
+    get!(machine, zeroed(), cuDeviceGetDevResource(device; CONFIG))
 }
 
 fn of(machine: &Machine, green: CUgreenCtx, kind: CUdevResourceType) -> CUdevResource {
-    let (status, resource) = ask!(machine, zeroed(), cuGreenCtxGetDevResource(green; kind));
-    ok(status);
+    let resource = get!(machine, zeroed(), cuGreenCtxGetDevResource(green; kind));
     let context = machine.context(green);
-    let (status, derived) = ask!(machine, zeroed(), cuCtxGetDevResource(context; kind));
-    ok(status);
+    let derived = get!(machine, zeroed(), cuCtxGetDevResource(context; kind));
     assert_eq!(bytes(&resource), bytes(&derived));
     resource
 }
@@ -132,13 +128,11 @@ fn without_sms_a_descriptor_has_all_of_the_device() {
         let one = configured(1, 2, BALANCED);
         let desc = machine.desc(&[one]).expect("it is enough");
         assert_eq!(machine.create(desc).0, CUresult::CUDA_ERROR_INVALID_DEVICE);
-        let (status, green) = ask!(machine, null_mut(), cuGreenCtxCreate(; desc, 1, 1));
-        ok(status);
+        let green = get!(machine, null_mut(), cuGreenCtxCreate(; desc, 1, 1));
         assert_eq!(sm_count(&of(&machine, green, SM)), 132);
         assert_eq!(config(&of(&machine, green, CONFIG)), (1, 2, BALANCED));
         let shared = machine.desc(&[of(&machine, green, EXISTING)]).expect("it is enough");
-        let (status, other) = ask!(machine, null_mut(), cuGreenCtxCreate(; shared, 1, 1));
-        ok(status);
+        let other = get!(machine, null_mut(), cuGreenCtxCreate(; shared, 1, 1));
         assert_eq!(sm_count(&of(&machine, other, SM)), 132);
         assert_eq!(config(&of(&machine, other, CONFIG)), (1, 2, BALANCED));
     }
@@ -214,7 +208,7 @@ fn a_stream_answers_for_the_sms_of_its_context() {
             assert_eq!(of_stream(token(number), SM), (OK, 24), "token {number}");
         }
         assert_eq!(of_stream(token(64), SM).0, INVALID_HANDLE);
-        ok(machine.pop());
+        machine.pop();
         ok(machine.destroy(green));
         assert_eq!(of_stream(stream, SM).0, CUresult::CUDA_ERROR_STREAM_DETACHED);
     }
