@@ -164,12 +164,6 @@ fn page_locked_memory_is_copied_without_waiting() {
     assert_eq!(read(host, 8), 0);
     ok(machine.sync(stream));
     assert_eq!((read(host, 8), bench.bytes()[0]), (9, 2));
-    // Without a stream the copy is done when the call returns.
-    must!(machine, cuMemsetD8(memory, 7, 1));
-    must!(machine, cuMemcpyDtoH(host.cast(), memory, 1));
-    assert_eq!(read(host, 0), 7);
-    must!(machine, cuMemFreeHost(host.cast()));
-    assert_eq!(machine.sim.live().host_allocations, 0);
 }
 
 /// Bytes that go from the device to page-locked memory and back, in the order of one stream.
@@ -319,7 +313,7 @@ fn the_probe_takes_its_time_and_a_wave_for_each_two_blocks_of_an_sm() {
     let (probe, stream) = (machine.kernel("green_ctx_probe"), bench.streams[2]);
     ok(machine.launch(probe, 32, stream, &[bench.memory, 5000]));
     ok(machine.sync(stream));
-    // For each block its SM, when it began, and when it ended.
+    // The record of a block is its SM, its begin and its end.
     let words = machine.read::<{ 32 * 24 }>(bench.memory);
     let word = |block: usize, word: usize| {
         let at = 24 * block + 8 * word;
@@ -327,10 +321,6 @@ fn the_probe_takes_its_time_and_a_wave_for_each_two_blocks_of_an_sm() {
     };
     assert!((0..32).all(|block| word(block, 2) >= word(block, 1) + 5000));
     assert_eq!(word(31, 1), word(0, 2), "two blocks of 1024 threads fit on an SM at once");
-    let mut sms: Vec<_> = (0..32).map(|block| word(block, 0) as u32).collect();
-    sms.sort_unstable();
-    sms.dedup();
-    assert_eq!(sms, machine.sms());
 }
 
 #[test]

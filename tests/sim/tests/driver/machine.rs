@@ -1,6 +1,6 @@
 //! A simulated machine and short forms of the calls that most tests make.
 
-use std::ffi::{CString, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::ptr::null_mut;
 
 use green_ctx_sim::{Builder, Sim};
@@ -58,7 +58,7 @@ pub(crate) const NON_BLOCKING: u32 = 1;
 
 /// The kernels of all tests. The driver knows what the probe and the fault do; a test says what the
 /// others do.
-const PTX: &str = "
+pub(crate) const PTX: &CStr = c"
     .version 7.0
     .target sm_52
     .address_size 64
@@ -116,6 +116,15 @@ impl Machine {
         // test keeps both together.
         let api = unsafe { Api::from_get_proc_address(sim.get_proc_address()) };
         Machine { api: api.expect("the simulator has what is required"), sim }
+    }
+
+    /// The address of a function that the table does not have.
+    pub(crate) fn lookup(&self, name: &CStr) -> *mut c_void {
+        let (mut address, look) = (null_mut(), self.sim.get_proc_address());
+        // SAFETY: the pointers are to a string and to a variable that takes the answer.
+        ok(unsafe { look(name.as_ptr(), &mut address, 13_000, 0, null_mut()) });
+        assert!(!address.is_null(), "{name:?}");
+        address
     }
 
     pub(crate) fn with_devices(spec: &str, devices: usize) -> Machine {
@@ -280,8 +289,8 @@ impl Machine {
         self.kernel_of(PTX, name)
     }
 
-    pub(crate) fn kernel_of(&self, ptx: &str, name: &str) -> CUkernel {
-        let (ptx, name) = (CString::new(ptx).expect("text"), CString::new(name).expect("text"));
+    pub(crate) fn kernel_of(&self, ptx: &CStr, name: &str) -> CUkernel {
+        let name = CString::new(name).expect("text");
         let (image, no_options) = (ptx.as_ptr().cast(), null_mut());
         let library = get!(
             self,

@@ -1,5 +1,6 @@
 //! Tests of the simulated driver for questions that no conformance case asks.
 
+mod capture;
 mod clock;
 mod driver;
 mod effect;

@@ -26,27 +26,28 @@ fn group(count: u32, coscheduled: u32, preferred: u32, flags: u32) -> Params {
     }
 }
 
-/// Splits with room for results, and returns the counts that the parameters were given.
+fn split_into(
+    machine: &Machine,
+    input: &CUdevResource,
+    results: *mut CUdevResource,
+    rest: &mut CUdevResource,
+    groups: &mut [Params],
+) -> CUresult {
+    let (count, groups) = (groups.len() as u32, groups.as_mut_ptr());
+    call!(machine, cuDevSmResourceSplit(results, count, input, rest, 0, groups))
+}
+
+/// Splits with room for results, and returns the counts that the driver wrote into the parameters.
 fn split(
     machine: &Machine,
     input: &CUdevResource,
     groups: &[Params],
 ) -> Result<(Split, Vec<u32>), CUresult> {
-    let (mut groups, mut rest) = (groups.to_vec(), zeroed());
-    let mut results = vec![zeroed(); groups.len()];
-    let status = call!(
-        machine,
-        cuDevSmResourceSplit(
-            results.as_mut_ptr(),
-            groups.len() as u32,
-            input,
-            &mut rest,
-            0,
-            groups.as_mut_ptr()
-        )
-    );
-    let counts = groups.iter().map(|group| group.smCount).collect();
-    if status == OK { Ok((Split { groups: results, rest }, counts)) } else { Err(status) }
+    let (mut params, mut rest) = (groups.to_vec(), zeroed());
+    let mut groups = vec![zeroed(); groups.len()];
+    let status = split_into(machine, input, groups.as_mut_ptr(), &mut rest, &mut params);
+    let counts = params.iter().map(|group| group.smCount).collect();
+    if status == OK { Ok((Split { groups, rest }, counts)) } else { Err(status) }
 }
 
 fn split_device(machine: &Machine, groups: &[Params]) -> Result<Vec<u32>, CUresult> {
@@ -56,18 +57,7 @@ fn split_device(machine: &Machine, groups: &[Params]) -> Result<Vec<u32>, CUresu
 /// What the parameters say after a call without room for results.
 fn discover(machine: &Machine, groups: &[Params]) -> Result<Vec<u32>, CUresult> {
     let (mut groups, mut rest) = (groups.to_vec(), machine.device());
-    let count = groups.len() as u32;
-    let status = call!(
-        machine,
-        cuDevSmResourceSplit(
-            null_mut(),
-            count,
-            &machine.device(),
-            &mut rest,
-            0,
-            groups.as_mut_ptr()
-        )
-    );
+    let status = split_into(machine, &machine.device(), null_mut(), &mut rest, &mut groups);
     assert_eq!(bytes(&rest), bytes(&machine.device()), "no remainder is written");
     let counts = groups.iter().map(|group| group.smCount).collect();
     if status == OK { Ok(counts) } else { Err(status) }
@@ -144,17 +134,8 @@ fn counts_that_nothing_can_satisfy_are_refused() {
         }
         // A group that fails leaves everything as it was.
         let (mut groups, mut results) = ([group(0, 8, 0, 0), group(8, 8, 0, 0)], [zeroed(); 2]);
-        let status = call!(
-            machine,
-            cuDevSmResourceSplit(
-                results.as_mut_ptr(),
-                2,
-                &machine.device(),
-                null_mut(),
-                0,
-                groups.as_mut_ptr()
-            )
-        );
+        let (device, results_at) = (machine.device(), results.as_mut_ptr());
+        let status = split_into(&machine, &device, results_at, &mut zeroed(), &mut groups);
         assert_eq!(status, BAD_CONFIGURATION);
         assert_eq!((groups[0].smCount, results[0].type_.0), (0, 0));
     }
@@ -244,17 +225,8 @@ fn discovery_is_as_users_report_it() {
         let groups = [group(0, 0, 0, 0)];
         assert_eq!(discover(&machine, &groups), Ok(vec![sms]), "{spec}");
         let (mut params, mut result) = (groups, zeroed());
-        must!(
-            machine,
-            cuDevSmResourceSplit(
-                &mut result,
-                1,
-                &machine.device(),
-                null_mut(),
-                0,
-                params.as_mut_ptr()
-            )
-        );
+        let device = machine.device();
+        ok(split_into(&machine, &device, &mut result, &mut zeroed(), &mut params));
         assert_eq!(sm_count(&result), sms, "{spec}");
         let after = (params[0].smCount, params[0].coscheduledSmCount);
         assert_eq!(after, (sms, 0), "the default stays unsaid");

@@ -50,23 +50,6 @@ fn configured(device: i32, limit: u32, scope: u32) -> CUdevResource {
 }
 
 #[test]
-fn older_drivers_do_not_know_workqueues() {
-    let machine = machine("h200@13.0");
-    let primary = machine.retain();
-    let unit = machine.units().groups[0];
-    let green = machine.green(&[unit]);
-    for kind in [CONFIG, EXISTING] {
-        let mut resource = unit;
-        assert_eq!(call!(machine, cuDeviceGetDevResource(0, &mut resource, kind)), BAD_TYPE);
-        assert_eq!(resource.type_.0, 0);
-        assert_eq!(call!(machine, cuCtxGetDevResource(primary, &mut resource, kind)), BAD_TYPE);
-        assert_eq!(call!(machine, cuGreenCtxGetDevResource(green, &mut resource, kind)), BAD_TYPE);
-    }
-    assert_eq!(machine.desc(&[unit, configured(0, 4, SHARED)]), Err(BAD_TYPE));
-    assert!(machine.api.cuStreamGetDevResource().is_err());
-}
-
-#[test]
 fn devices_and_contexts_have_a_configuration_and_queues() {
     for spec in NEWER {
         let machine = machine(spec);
