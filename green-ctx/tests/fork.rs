@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use common::{Outcome, group, partition, simulated};
+use common::{Outcome, group, kernels, partition, simulated};
 use green_ctx::{
     DeviceBuffer, Driver, Error, LaunchConfig, Library, PlanRequest, PlanSet, StreamOptions,
     context::{CloseReason, Context},
@@ -20,13 +20,6 @@ use green_ctx::{
     stream::DefaultStream,
     watch::Watch,
 };
-
-const PTX: &str = "
-.version 5.0
-.target sm_52
-.address_size 64
-.visible .entry nothing() { ret; }
-";
 
 /// How often the process forks. Threads of the parent take the ledger's lock all the time, so a child that
 /// takes it too hangs sooner or later.
@@ -41,7 +34,8 @@ fn a_forked_child_gets_an_error() -> Outcome {
     let context = partition(&device, 8)?;
     let stream = context.create_stream(StreamOptions::default())?;
     let event = device.create_event(EventOptions::default())?;
-    let library = Library::from_ptx(&device, PTX)?;
+    let ptx = kernels::text("nothing");
+    let library = Library::from_ptx(&device, &ptx)?;
     let buffer = DeviceBuffer::from_slice(&device, &[1_u32])?;
     let spare = group(&device, 16)?;
     let set = PlanSet::new(group(&device, 24)?, PlanRequest::new("day", [8]))?;
@@ -111,7 +105,7 @@ fn a_forked_child_gets_an_error() -> Outcome {
                 device.create_event(EventOptions::default()).err(),
                 sms.dry_run([8]).err(),
                 resource.and_then(|sms| sms.split([8])).err(),
-                Library::from_ptx(&device, PTX).err(),
+                Library::from_ptx(&device, &ptx).err(),
                 DeviceBuffer::from_slice(&device, &[1_u32]).err(),
                 device.primary_context().err(),
                 again,

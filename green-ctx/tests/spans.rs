@@ -10,12 +10,12 @@ use std::thread;
 use std::time::Duration;
 
 use green_ctx::sim_0_1::Fault;
-use green_ctx::{CUresult, PlanRequest, PlanSet, SplitRequest, plan::SwitchOptions};
+use green_ctx::{CUresult, PlanSet, plan::SwitchOptions};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-use common::{Outcome, partition, simulated};
+use common::{Outcome, partition, plans::plan, simulated};
 
 /// Waits until no other test of this file runs.
 fn alone() -> MutexGuard<'static, ()> {
@@ -127,11 +127,7 @@ fn a_subscriber_may_use_the_set() -> Outcome {
     thread::spawn(move || {
         let switch = || -> Outcome {
             let (_sim, device) = simulated("h200")?;
-            let plan = |name, sms| {
-                PlanRequest::new(name, SplitRequest::new().group("decode", sms).rest("prefill"))
-            };
-            let all = device.resources().sm()?.split(SplitRequest::new().rest("all"))?.remainder;
-            let set = PlanSet::new(all.ok_or("no SMs")?, plan("day", 16))?;
+            let set = PlanSet::new(device.rest("all")?, plan("day", 16))?;
             let night = set.prepare(plan("night", 64))?;
             let user = User { set: set.clone(), active };
             tracing::subscriber::with_default(user, || {

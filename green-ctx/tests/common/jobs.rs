@@ -1,13 +1,12 @@
 //! Jobs for the tuner's tests.
 
 use green_ctx::tune::{Job, JobError};
-use green_ctx::{Device, Kernel, LaunchConfig, Library, Stream};
+use green_ctx::{Device, Kernel, LaunchConfig, Stream};
 
-/// A kernel that does nothing.
-const PTX: &str = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
+use crate::common::kernels;
 
 pub(crate) fn kernel(device: &Device) -> green_ctx::Result<Kernel> {
-    Library::from_ptx(device, PTX)?.kernel("step")
+    kernels::plain(device, "step")
 }
 
 pub(crate) fn launch(kernel: &Kernel, stream: &Stream) -> Result<(), JobError> {

@@ -1,23 +1,20 @@
 //! The tuner on a simulated device, where kernels take no time: what it makes and leaves, and what it does with
 //! jobs that are wrong. How well it chooses, the trials beside the search say.
 
-mod common;
-#[path = "common/jobs.rs"]
-mod jobs;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::{Outcome as Tested, simulated};
 use green_ctx::graph::CaptureMode;
 use green_ctx::sim_0_1::{Fault, Sim};
 use green_ctx::tune::{
     self, ArmKind, Arrival, Goal, Job, JobError, Outcome, Profile, Request, Store, TuneError,
 };
 use green_ctx::{Device, Error, LaunchConfig, StreamOptions};
-use jobs::{job, kernel, launch};
+
+use crate::common::{Outcome as Tested, simulated};
+use crate::jobs::{job, kernel, launch};
 use serde_json::{Value, json};
 
 /// A job that is a graph of one kernel.

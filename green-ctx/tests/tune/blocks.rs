@@ -1,21 +1,18 @@
 //! Single blocks on a simulated device: tasks and arrivals that cannot be, and jobs that fail or are reset.
 
-mod common;
-#[path = "common/jobs.rs"]
-mod jobs;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Outcome as Tested, simulated};
 use green_ctx::Device;
 use green_ctx::sim_0_1::Sim;
 use green_ctx::tune::{
     self, Arm, Arrival, Block, Goal, Job, Measure, Model, ModelJob, Part, Pieces, Refusal, Request,
     Runner, Sample, Task,
 };
-use jobs::{job, kernel, launch};
+
+use crate::common::{Outcome as Tested, simulated};
+use crate::jobs::{job, kernel, launch};
 
 /// Whether all SMs are free, and no stream and no event is left.
 fn nothing_is_left(sim: &Sim, device: &Device) -> Tested {
