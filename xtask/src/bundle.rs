@@ -17,7 +17,6 @@ const PARTS: &[(&str, &str, &str)] = &[
     ("green-ctx", "bin", "green-ctx"),
     ("conformance", "bin", "conformance"),
     ("hardware", "test", "hardware"),
-    ("endurance", "test", "endurance"),
     ("calls", "bench", "calls"),
     ("green-ctx-bench", "bin", "green-ctx-bench"),
     ("cudarc_gemm", "example", "cudarc_gemm"),
@@ -119,7 +118,7 @@ fn build() -> Result<Vec<(String, String, PathBuf)>, Failure> {
     for arguments in [
         "build --release --bins",
         "build --release --example cudarc_gemm",
-        "test --release --no-run --test hardware --test endurance",
+        "test --release --no-run --test hardware",
         "bench --no-run --bench calls",
     ] {
         let mut command = cargo();

@@ -3,16 +3,11 @@
 use std::time::Duration;
 
 use green_ctx::{
-    DeviceBuffer, Kernel, LaunchConfig, Library, SplitRequest, Stream, StreamOptions,
-    context::Context, event::EventOptions, resource::Granularity,
+    DeviceBuffer, Kernel, LaunchConfig, SplitRequest, Stream, StreamOptions, context::Context,
+    event::EventOptions, graph::CaptureMode, resource::Granularity,
 };
 
-use crate::common::{Outcome, device, group, partition};
-
-/// The probe as a kernel of the test's own: it keeps an SM busy for as long as its argument says.
-pub(crate) fn busy_kernel(device: &green_ctx::Device) -> green_ctx::Result<Kernel> {
-    Library::from_ptx(device, include_str!("../../src/probe.ptx"))?.kernel("green_ctx_probe")
-}
+use crate::common::{Outcome, device, group, kernels, partition};
 
 pub(crate) fn keep_busy(
     stream: &Stream,
@@ -40,7 +35,7 @@ impl Busy {
     pub(crate) fn start(device: &green_ctx::Device) -> green_ctx::Result<Busy> {
         let context = partition(device, 8)?;
         let stream = context.create_stream(StreamOptions::default())?;
-        let keep = (busy_kernel(device)?, DeviceBuffer::zeroed(device, 3)?);
+        let keep = (kernels::probe(device)?, DeviceBuffer::zeroed(device, 3)?);
         let done = device.create_event(EventOptions::default())?;
         // Loaded into the context first: what follows is about time.
         keep_busy(&stream, &keep.0, &keep.1, Duration::ZERO)?;
@@ -79,26 +74,10 @@ fn whoever_takes_sms_waits_for_what_still_runs_on_them() -> Outcome {
     Ok(())
 }
 
-/// Captures a stream in the strictest mode, does something, and ends the capture.
-fn during_a_capture(
-    device: &green_ctx::Device,
-    work: impl FnOnce() -> Outcome,
-) -> Result<green_ctx::CUresult, Box<dyn std::error::Error>> {
+/// Does some work while a stream is captured in the strictest mode.
+fn during_a_capture(device: &green_ctx::Device, work: impl FnOnce() -> Outcome) -> Outcome {
     let captured = device.primary_context()?.create_stream(StreamOptions::default())?;
-    let api = device.driver().api();
-    let mode = green_ctx::sys_0_1::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
-    // SAFETY: the stream is alive.
-    let begun = unsafe { api.cuStreamBeginCapture()?(captured.as_raw(), mode) };
-    assert_eq!(begun, green_ctx::CUresult::CUDA_SUCCESS);
-    work()?;
-    let mut graph = std::ptr::null_mut();
-    // SAFETY: the stream is alive, the pointer is to a live handle.
-    let ended = unsafe { api.cuStreamEndCapture()?(captured.as_raw(), &raw mut graph) };
-    if !graph.is_null() {
-        // SAFETY: the graph was made just now, and nobody else has it.
-        unsafe { api.cuGraphDestroy()?(graph) };
-    }
-    Ok(ended)
+    captured.capture(CaptureMode::Global, work).map(drop)
 }
 
 #[test]
@@ -106,7 +85,7 @@ fn partitions_come_and_go_while_a_stream_is_captured() -> Outcome {
     let device = device()?;
     drop(partition(&device, 8)?);
     let busy = Busy::start(&device)?;
-    let ended = during_a_capture(&device, || {
+    let captured = during_a_capture(&device, || {
         let (done, keep) = busy.give_up();
         // The same SMs, still fenced, and others.
         let again = [partition(&device, 8)?, partition(&device, 8)?];
@@ -117,15 +96,15 @@ fn partitions_come_and_go_while_a_stream_is_captured() -> Outcome {
         std::mem::forget(keep);
         drop(done);
         Ok(())
-    })?;
-    assert_eq!(ended, green_ctx::CUresult::CUDA_SUCCESS, "the capture was invalidated");
+    });
+    captured.map_err(|error| format!("the capture was invalidated: {error}"))?;
 
     let event = device.create_event(EventOptions::default())?;
-    let ended = during_a_capture(&device, || {
+    let captured = during_a_capture(&device, || {
         assert!(event.is_complete().is_err(), "the driver forbids it, which is why this is a test");
         Ok(())
-    })?;
-    assert_ne!(ended, green_ctx::CUresult::CUDA_SUCCESS);
+    });
+    assert!(captured.is_err());
     Ok(())
 }
 
@@ -171,38 +150,5 @@ fn fences_hold_across_granularities() -> Outcome {
     assert!(!stream.is_idle()?);
     stream.synchronize()?;
     assert!(done.is_complete()?);
-    Ok(())
-}
-
-#[test]
-fn closing_waits_for_the_work() -> Outcome {
-    let device = device()?;
-    let Busy { context, stream, done, keep: _keep } = Busy::start(&device)?;
-    drop(stream);
-    assert!(!done.is_complete()?);
-    assert!(context.close()?.is_some());
-    assert!(done.is_complete()?, "the group came back while its work went on");
-    Ok(())
-}
-
-#[test]
-fn contexts_are_used_again() -> Outcome {
-    let device = device()?;
-    device.release_idle();
-    let before = device.context_counts();
-    for _ in 0..10 {
-        let contexts = [partition(&device, 16)?, partition(&device, 24)?];
-        assert_eq!([contexts[0].sm_count()?, contexts[1].sm_count()?], [16, 24]);
-    }
-    let after = device.context_counts();
-    assert_eq!((after.created - before.created, after.reused - before.reused), (2, 18));
-    assert_eq!(after.idle, 2);
-
-    // Elsewhere on the device, where the first units are taken by somebody else.
-    let _first = group(&device, 8)?;
-    assert_eq!(partition(&device, 24)?.sm_count()?, 24);
-    assert_eq!(device.context_counts().created, after.created);
-    assert_eq!(device.release_idle(), 2);
-    assert_eq!(device.context_counts().idle, 0);
     Ok(())
 }

@@ -5,23 +5,23 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use green_ctx::{
-    DeviceBuffer, Error, LaunchConfig, Partition, PlanRequest, PlanSet, SplitRequest, Stream,
-    StreamOptions,
+    DeviceBuffer, Error, LaunchConfig, Partition, PlanSet, Stream, StreamOptions,
     context::CloseReason,
     event::EventOptions,
     graph::{CaptureMode, GraphCache},
     plan::SwitchOptions,
 };
 
-use crate::busy::{busy_kernel, keep_busy};
-use crate::common::{Outcome, device, group};
+use crate::busy::keep_busy;
+use crate::common::plans::plan;
+use crate::common::{Outcome, device, group, kernels};
 
 /// Blocks that an H200 takes in eight turns, an SM two at a time.
 const BLOCKS: u32 = 1056;
 
 /// Submits the probe, loaded for this launch alone, with enough blocks to show every SM.
 fn probe(stream: &Stream, results: &DeviceBuffer<u64>) -> green_ctx::Result<()> {
-    let kernel = busy_kernel(stream.context().device())?;
+    let kernel = kernels::probe(stream.context().device())?;
     let arguments = (results.as_argument(), 100_000_u64);
     // SAFETY: the kernel's two parameters; each block writes three words, which the buffer has, and the tests
     // keep it until the work is done.
@@ -38,7 +38,7 @@ fn sms(results: &DeviceBuffer<u64>, stream: &Stream) -> green_ctx::Result<BTreeS
 fn a_refused_close_leaves_the_stream_and_its_order() -> Outcome {
     let device = device()?;
     let partition = device.create_partition(group(&device, 16)?)?;
-    let (kernel, results) = (busy_kernel(&device)?, DeviceBuffer::zeroed(&device, 3)?);
+    let (kernel, results) = (kernels::probe(&device)?, DeviceBuffer::zeroed(&device, 3)?);
     keep_busy(partition.stream(), &kernel, &results, Duration::from_millis(30))?;
     let done = device.create_event(EventOptions::default())?;
     partition.stream().record(&done)?;
@@ -92,13 +92,10 @@ fn a_graph_keeps_what_is_dropped_during_its_capture() -> Outcome {
 #[test]
 fn a_set_is_closed_when_its_work_is_done() -> Outcome {
     let device = device()?;
-    let plan = |name: &str, decode: u32| {
-        PlanRequest::new(name, SplitRequest::new().group("decode", decode).rest("prefill"))
-    };
     let set = PlanSet::new(device.rest("all")?, plan("day", 16))?;
     // First, since making contexts waits for the device.
     let night = set.prepare(plan("night", 64))?;
-    let (kernel, results) = (busy_kernel(&device)?, DeviceBuffer::zeroed(&device, 3)?);
+    let (kernel, results) = (kernels::probe(&device)?, DeviceBuffer::zeroed(&device, 3)?);
     let done = device.create_event(EventOptions::default())?;
     keep_busy(set.active()["decode"].stream(), &kernel, &results, Duration::from_millis(30))?;
     set.active()["decode"].stream().record(&done)?;

@@ -1,17 +1,16 @@
 //! What waits for what when SMs change hands, shown by events: a stream whose work may not begin
 //! yet is not idle, and idle right after what it waits for.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use green_ctx::{
-    Device, DeviceBuffer, Event, Kernel, Plan, PlanRequest, PlanSet, SplitRequest, Stream,
-    StreamOptions, context::Context, event::EventOptions, graph::CaptureMode, plan::SwitchOptions,
-    stream::DefaultStream,
+    Device, DeviceBuffer, Event, Kernel, Stream, StreamOptions, context::Context,
+    event::EventOptions, graph::CaptureMode, plan::SwitchOptions, stream::DefaultStream,
 };
 
-use crate::busy::{busy_kernel, keep_busy};
-use crate::common::{Outcome, device, partition};
+use crate::busy::keep_busy;
+use crate::common::plans::{context_of, overlapping};
+use crate::common::{Outcome, device, kernels, partition};
 
 const LONG: Duration = Duration::from_millis(50);
 
@@ -24,7 +23,7 @@ struct Work {
 
 impl Work {
     fn new(device: &Device) -> green_ctx::Result<Work> {
-        let (kernel, results) = (busy_kernel(device)?, DeviceBuffer::zeroed(device, 3)?);
+        let (kernel, results) = (kernels::probe(device)?, DeviceBuffer::zeroed(device, 3)?);
         Ok(Work { device: device.clone(), kernel, results })
     }
 
@@ -59,42 +58,12 @@ fn recorded(stream: &Stream) -> green_ctx::Result<Event> {
     Ok(event)
 }
 
-/// A set with its plans, in order.
-type Prepared = (PlanSet, Vec<Arc<Plan>>);
-
-fn set(
-    device: &Device,
-    plans: [(&str, &[(&str, u32)]); 3],
-) -> Result<Prepared, Box<dyn std::error::Error>> {
-    let all = device.resources().sm()?.split(SplitRequest::new().rest("all"))?.remainder;
-    let mut plans = plans.into_iter().map(|(name, groups)| {
-        let request = SplitRequest::new();
-        PlanRequest::new(
-            name,
-            groups.iter().fold(request, |all, (name, sms)| all.group(*name, *sms)),
-        )
-    });
-    let set = PlanSet::new(all.ok_or("no SMs are free")?, plans.next().ok_or("no plan")?)?;
-    let mut prepared = vec![Arc::clone(&set.active())];
-    for plan in plans {
-        prepared.push(set.prepare(plan)?);
-    }
-    Ok((set, prepared))
-}
-
-fn context_of(plan: &Plan, name: &str) -> Result<Context, Box<dyn std::error::Error>> {
-    Ok(plan.partition(name).ok_or("no such partition")?.context().clone())
-}
-
 /// Two switches later, streams of every kind still wait: one that there was, one that is made then, the
 /// default stream.
 #[test]
 fn a_fence_is_kept_over_switches() -> Outcome {
     let device = device()?;
-    let (set, plans) = set(
-        &device,
-        [("a", &[("x", 16), ("l", 40)]), ("b", &[("y", 32)]), ("c", &[("y", 32), ("z", 16)])],
-    )?;
+    let (set, plans) = overlapping(&device)?;
     let work = Work::new(&device)?;
     for several in [false, true] {
         let (x, y) = (context_of(&plans[0], "x")?, context_of(&plans[2], "y")?);

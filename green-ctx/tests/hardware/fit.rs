@@ -2,14 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use green_ctx::sys_0_1::{CUgraph, CUgraphExec, CUstreamCaptureMode};
 use green_ctx::{
-    CUresult, Device, DeviceBuffer, Error, Kernel, LaunchConfig, Library, SplitRequest, Stream,
-    StreamOptions, context::Context, fit::Fit, resource::Granularity,
+    Device, DeviceBuffer, Error, Kernel, LaunchConfig, Library, SplitRequest, Stream,
+    StreamOptions, context::Context, fit::Fit, graph::CaptureMode, resource::Granularity,
 };
 
-use crate::busy::busy_kernel;
-use crate::common::{Outcome, device, partition};
+use crate::common::{Outcome, device, kernels, partition};
 
 /// The words that a block of the probe writes: its SM, its start and its end.
 const WORDS: usize = 3;
@@ -31,7 +29,8 @@ impl Bench {
 
     pub(crate) fn on(device: &Device, context: Context) -> green_ctx::Result<Bench> {
         let stream = context.create_stream(StreamOptions::default())?;
-        let (kernel, results) = (busy_kernel(device)?, DeviceBuffer::zeroed(device, 2048 * WORDS)?);
+        let (kernel, results) =
+            (kernels::probe(device)?, DeviceBuffer::zeroed(device, 2048 * WORDS)?);
         Ok(Bench { context, stream, kernel, results })
     }
 
@@ -196,67 +195,11 @@ fn clusters_that_a_small_partition_has_no_room_for_are_refused() -> Outcome {
 }
 
 #[test]
-fn what_no_sm_runs_does_not_fit() -> Outcome {
-    let device = device()?;
-    let bench = Bench::new(&device, 8)?;
-    for config in [LaunchConfig::new(1, 2048), LaunchConfig::new(1, 32).shared_bytes(1 << 20)] {
-        let fit = bench.fit(config)?;
-        assert_eq!((fit.blocks_per_sm, fit.resident_blocks, fit.largest_cluster), (0, 0, 0));
-        assert!(!fit.fits_at_once() && fit.clusters.is_empty(), "{fit}");
-        for config in [config.cooperative(true), config.cluster((1, 1, 1))] {
-            bench.refused(config)?;
-        }
-    }
-    Ok(())
-}
-
-#[test]
-fn shapes_that_make_no_sense_are_reported() -> Outcome {
-    let device = device()?;
-    let bench = Bench::new(&device, 8)?;
-    let with_shape = LaunchConfig::with_shape;
-    for (config, problem) in [
-        (LaunchConfig::new(0, 32), "a grid of 0 × 1 × 1"),
-        (with_shape((1, 1, 1), (32, 0, 1)), "a block of 32 × 0 × 1"),
-        (LaunchConfig::new(4, 32).cluster((2, 1, 0)), "a cluster of 2 × 1 × 0"),
-        (LaunchConfig::new(5, 32).cluster((2, 1, 1)), "2 blocks, which do not divide a grid of 5"),
-        (
-            with_shape((4, 3, 1), (32, 1, 1)).cluster((2, 2, 1)),
-            "2 × 2 × 1 blocks, which do not divide a grid of 4 × 3 × 1",
-        ),
-    ] {
-        let launched = bench.launch(config.cooperative(true));
-        for error in [bench.fit(config).expect_err(problem), launched.expect_err(problem)] {
-            assert!(matches!(error, Error::InvalidRequest(_)) && error.is_misuse(), "{error:?}");
-            let text = error.to_string();
-            assert!(text.starts_with("kernel green_ctx_probe cannot"), "{text}");
-            assert!(text.contains(problem), "{text}");
-        }
-    }
-    assert!(bench.stream.is_idle()?);
-    Ok(())
-}
-
-/// Kernels that require clusters of two, and clusters of a size that the launch says.
-const CLUSTERED: &str = "
-.version 8.0
-.target sm_90
-.address_size 64
-.visible .entry pairs()
-.explicitcluster
-.reqnctapercluster 2, 1, 1
-{ ret; }
-.visible .entry any_size()
-.explicitcluster
-{ ret; }
-";
-
-#[test]
 fn a_kernels_own_clusters_count() -> Outcome {
     let device = device()?;
     let context = partition(&device, 8)?;
     let stream = context.create_stream(StreamOptions::default())?;
-    let library = Library::from_ptx(&device, CLUSTERED)?;
+    let library = Library::from_ptx(&device, kernels::CLUSTERED)?;
     let (pairs, any_size) = (library.kernel("pairs")?, library.kernel("any_size")?);
     // SAFETY: the kernels have no parameters and reach no memory.
     let launch = |kernel: &Kernel, config| unsafe { stream.launch(kernel, config, ()) };
@@ -288,25 +231,6 @@ fn a_kernels_own_clusters_count() -> Outcome {
     Ok(())
 }
 
-#[track_caller]
-fn ok(status: CUresult) {
-    assert_eq!(status, CUresult::CUDA_SUCCESS, "{status}");
-}
-
-/// Captures what is submitted to a stream, in the strictest mode.
-fn captured(stream: &Stream, work: impl FnOnce() -> Outcome) -> Result<CUgraph, Error> {
-    let api = stream.context().device().driver().api();
-    let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
-    // SAFETY: the stream is alive.
-    ok(unsafe { api.cuStreamBeginCapture()?(stream.as_raw(), mode) });
-    let worked = work();
-    let mut graph = std::ptr::null_mut();
-    // SAFETY: the stream is alive, the pointer is to a live handle.
-    ok(unsafe { api.cuStreamEndCapture()?(stream.as_raw(), &raw mut graph) });
-    worked.expect("the capture took it");
-    Ok(graph)
-}
-
 /// As a node of a graph, a cooperative launch that does not fit is taken and never ends (recorded on
 /// an H200).
 #[test]
@@ -314,10 +238,9 @@ fn captures_take_only_what_fits() -> Outcome {
     let device = device()?;
     let bench = Bench::new(&device, 8)?;
     let other = partition(&device, 8)?;
-    let api = device.driver().api();
     let config = |blocks| LaunchConfig::new(blocks, 1024).cooperative(true);
     let mut most = 0;
-    let graph = captured(&bench.stream, || {
+    let graph = bench.stream.capture(CaptureMode::Global, || -> Outcome {
         // The kernel was not used before: this loads it.
         most = bench.fit(config(1))?.cooperative_blocks();
         assert_eq!(bench.kernel.fit(&other, config(1))?.cooperative_blocks(), most);
@@ -326,20 +249,9 @@ fn captures_take_only_what_fits() -> Outcome {
         bench.launch(config(most))?;
         Ok(())
     })?;
-    let (mut count, mut exec): (usize, CUgraphExec) = (0, std::ptr::null_mut());
-    // SAFETY: the graph is alive; only the number of nodes is asked for.
-    ok(unsafe { api.cuGraphGetNodes()?(graph, std::ptr::null_mut(), &raw mut count) });
-    assert_eq!(count, 1);
-    let current = bench.context.make_current()?;
-    // SAFETY: the graph is alive, the pointer is to a live handle.
-    ok(unsafe { api.cuGraphInstantiateWithFlags()?(&raw mut exec, graph, 0) });
-    drop(current);
-    // SAFETY: both handles are alive, and so is what the kernel writes to.
-    ok(unsafe { api.cuGraphLaunch()?(exec, bench.stream.as_raw()) });
-    bench.was_at_once(most)?;
-    // SAFETY: it was made above, and is done.
-    ok(unsafe { api.cuGraphExecDestroy()?(exec) });
-    // SAFETY: it was made above.
-    ok(unsafe { api.cuGraphDestroy()?(graph) });
-    Ok(())
+    assert_eq!(graph.node_count()?, 1);
+    let exec = graph.instantiate()?;
+    // SAFETY: what the kernel writes to is there, and nothing else uses it.
+    unsafe { bench.stream.launch_graph(&exec) }?;
+    bench.was_at_once(most)
 }

@@ -4,16 +4,15 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use green_ctx::{
-    Device, DeviceBuffer, Error, Graph, Kernel, LaunchConfig, PlanRequest, PlanSet, SplitRequest,
-    Stream, StreamOptions,
+    Device, DeviceBuffer, Graph, Kernel, LaunchConfig, PlanSet, Stream, StreamOptions, call,
     context::Context,
     graph::{CaptureMode, GraphCache, GraphExec, RetargetError},
     plan::SwitchOptions,
     verify,
 };
 
-use crate::busy::busy_kernel;
-use crate::common::{Outcome, device, partition};
+use crate::common::plans::plan;
+use crate::common::{Outcome, device, kernels, partition, raw, stream};
 
 /// Blocks that an H200 takes in eight turns, an SM two at a time.
 const BLOCKS: u32 = 1056;
@@ -29,16 +28,12 @@ struct Probe {
 impl Probe {
     fn load(device: &Device) -> green_ctx::Result<Probe> {
         let results = DeviceBuffer::zeroed(device, BLOCKS as usize * 3)?;
-        Ok(Probe { kernel: busy_kernel(device)?, results })
+        Ok(Probe { kernel: kernels::probe(device)?, results })
     }
 
     /// Clears the results and launches the probe, both in the order of a stream.
     fn submit(&self, stream: &Stream) -> green_ctx::Result<()> {
-        let fill = stream.context().device().driver().api().cuMemsetD32Async()?;
-        // SAFETY: the buffer has these words, and lives until the work is done.
-        let status =
-            unsafe { fill(self.results.as_raw(), u32::MAX, BLOCKS as usize * 6, stream.as_raw()) };
-        assert_eq!(status, green_ctx::CUresult::CUDA_SUCCESS);
+        raw::fill(stream, self.results.as_raw(), u32::MAX, BLOCKS as usize * 6)?;
         let arguments = (self.results.as_argument(), STAY_NS);
         // SAFETY: the kernel's two parameters; each block writes three words, which the buffer has,
         // and the tests keep it until the work is done.
@@ -64,10 +59,6 @@ fn sms_of(contexts: &[Context]) -> green_ctx::Result<Vec<BTreeSet<u32>>> {
     let report = verify::contexts(contexts, Duration::from_millis(1))?;
     assert!(report.ok());
     Ok(report.partitions.iter().map(verify::PartitionReport::observed_sms).collect())
-}
-
-fn stream(context: &Context) -> green_ctx::Result<Stream> {
-    context.create_stream(StreamOptions::default())
 }
 
 #[test]
@@ -101,11 +92,7 @@ fn a_graph_runs_where_it_is_moved_whatever_stream_launches_it() -> Outcome {
 #[test]
 fn a_cached_graph_follows_the_active_plan() -> Outcome {
     let device = device()?;
-    let all = device.resources().sm()?.split(SplitRequest::new().rest("all"))?.remainder;
-    let plan = |name, decode| {
-        PlanRequest::new(name, SplitRequest::new().group("decode", decode).rest("prefill"))
-    };
-    let set = PlanSet::new(all.ok_or("no SMs are free")?, plan("day", 16))?;
+    let set = PlanSet::new(device.rest("all")?, plan("day", 16))?;
     let plans = [set.plan("day")?, set.prepare(plan("night", 64))?];
     let probe = Probe::load(&device)?;
     let graph = probe.captured(&stream(&device.primary_context()?)?)?;
@@ -128,18 +115,22 @@ fn a_cooperative_kernel_that_does_not_fit_is_not_moved() -> Outcome {
     let device = device()?;
     let (small, primary) = (partition(&device, 8)?, device.primary_context()?);
     let (probe, stream) = (Probe::load(&device)?, stream(&primary)?);
-    let launch = device.driver().api().cuLaunchCooperativeKernel()?;
+    let api = device.driver().api();
     let (mut to, mut stay) = (probe.results.as_raw(), 0_u64);
     let mut captured = |blocks| {
         stream.capture(CaptureMode::default(), || {
             let mut arguments = [(&raw mut to).cast(), (&raw mut stay).cast()];
             let (function, raw) = (probe.kernel.as_raw().cast(), stream.as_raw());
+            let arguments = arguments.as_mut_ptr();
             // SAFETY: kernel and stream are alive, and there is an argument for each parameter.
-            let status = unsafe {
-                launch(function, blocks, 1, 1, 1024, 1, 1, 0, raw, arguments.as_mut_ptr())
-            };
-            assert_eq!(status, green_ctx::CUresult::CUDA_SUCCESS);
-            Ok::<(), Error>(())
+            unsafe {
+                call!(
+                    api,
+                    cuLaunchCooperativeKernel(
+                        function, blocks, 1, 1, 1024, 1, 1, 0, raw, arguments
+                    )
+                )
+            }
         })
     };
     let (fits, too_many) = (captured(16)?, captured(17)?);

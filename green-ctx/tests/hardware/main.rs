@@ -6,13 +6,12 @@ mod common;
 
 mod busy;
 mod closing;
-mod context;
+mod endurance;
 mod fences;
 mod fit;
 mod graph;
 mod memory;
 mod plans;
-mod resource;
 mod shares;
 mod split;
 mod stream;

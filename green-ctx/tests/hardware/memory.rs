@@ -5,7 +5,7 @@ use green_ctx::{
     launch::Argument, memory::PinnedBuffer,
 };
 
-use crate::common::{Outcome, device, is_real, partition};
+use crate::common::{Outcome, device, is_real, kernels, partition};
 
 const LEN: usize = 1 << 20;
 
@@ -64,26 +64,11 @@ struct Map([u64; 16]);
 // SAFETY: the kernel's parameter has these 128 bytes.
 unsafe impl Argument for Map {}
 
-const PTX: &str = "
-.version 7.0
-.target sm_52
-.address_size 64
-.visible .entry take(.param .align 128 .b8 map[128], .param .u64 out)
-{
-    .reg .b64 %value, %out;
-    ld.param.u64 %value, [map+120];
-    ld.param.u64 %out, [out];
-    cvta.to.global.u64 %out, %out;
-    st.global.u64 [%out], %value;
-    ret;
-}
-";
-
 /// What a real kernel finds in its parameter is looked at on a GPU only: simulated kernels do nothing.
 #[test]
 fn a_kernel_gets_an_aligned_structure() -> Outcome {
     let device = device()?;
-    let kernel = Library::from_ptx(&device, PTX)?.kernel("take")?;
+    let kernel = Library::from_ptx(&device, kernels::LAST_OF_MAP)?.kernel("last_of_map")?;
     assert_eq!(kernel.parameter_sizes(), [128, 8]);
     let stream = partition(&device, 16)?.create_stream(StreamOptions::default())?;
     let out = DeviceBuffer::<u64>::zeroed(&device, 1)?;

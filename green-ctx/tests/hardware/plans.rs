@@ -7,18 +7,14 @@ use std::time::Duration;
 
 use green_ctx::sim_0_1::{KernelCall, Sim};
 use green_ctx::{
-    Device, DeviceBuffer, LaunchConfig, Library, Plan, PlanRequest, PlanSet, SplitRequest,
-    StreamOptions, context::Context, plan::SwitchOptions, verify,
+    Device, DeviceBuffer, LaunchConfig, Library, Plan, PlanSet, StreamOptions, context::Context,
+    plan::SwitchOptions, verify,
 };
 
-use crate::busy::busy_kernel;
-use crate::common::{Outcome, device, is_real, simulated};
+use crate::common::plans::plan;
+use crate::common::{Outcome, device, is_real, kernels, simulated};
 
 const SWITCHES: usize = 10_000;
-
-fn plan(name: &str, decode: u32) -> PlanRequest {
-    PlanRequest::new(name, SplitRequest::new().group("decode", decode).rest("prefill"))
-}
 
 /// The plans of day and night.
 type Plans = [Arc<Plan>; 2];
@@ -47,7 +43,7 @@ fn every_launch_of_ten_thousand_switches_runs_on_its_plan_s_sms() -> Outcome {
     let device = device()?;
     let (set, plans) = set(&device)?;
     let expected = [sms_of(&plans[0])?, sms_of(&plans[1])?];
-    let probe = busy_kernel(&device)?;
+    let probe = kernels::probe(&device)?;
     let places = SWITCHES * 2 * BLOCKS;
     // No SM has this number, so that a launch that was not seen is reported.
     let results = DeviceBuffer::from_slice(&device, &vec![u64::MAX; places * 3])?;
@@ -101,38 +97,6 @@ fn every_launch_of_ten_thousand_switches_runs_on_its_plan_s_sms() -> Outcome {
     Ok(())
 }
 
-/// Adds 1 to each of a buffer's numbers, slowly, a thread to a number: a launch that overlaps the one
-/// before it loses some.
-const COUNT: &str = "
-.version 5.0
-.target sm_52
-.address_size 64
-.visible .entry count(.param .u64 numbers, .param .u64 stay_ns)
-{
-    .reg .pred %early;
-    .reg .b32 %thread, %threads, %block, %index, %number;
-    .reg .b64 %numbers, %stay, %start, %now;
-    ld.param.u64 %numbers, [numbers];
-    ld.param.u64 %stay, [stay_ns];
-    cvta.to.global.u64 %numbers, %numbers;
-    mov.u32 %thread, %tid.x;
-    mov.u32 %threads, %ntid.x;
-    mov.u32 %block, %ctaid.x;
-    mad.lo.u32 %index, %block, %threads, %thread;
-    mad.wide.u32 %numbers, %index, 4, %numbers;
-    ld.volatile.global.u32 %number, [%numbers];
-    mov.u64 %start, %globaltimer;
-wait:
-    mov.u64 %now, %globaltimer;
-    sub.u64 %now, %now, %start;
-    setp.lt.u64 %early, %now, %stay;
-    @%early bra wait;
-    add.u32 %number, %number, 1;
-    st.volatile.global.u32 [%numbers], %number;
-    ret;
-}
-";
-
 /// What the kernel does, for the simulator, which does not run text.
 fn count(call: &mut KernelCall<'_>) {
     let numbers = call.param_u64(0).unwrap_or(0);
@@ -164,7 +128,7 @@ fn what_one_plan_writes_is_what_the_next_reads() -> Outcome {
     const ROUNDS: u32 = 1000;
     let (sim, device) = if is_real() { (None, device()?) } else { counting()? };
     let (set, plans) = set(&device)?;
-    let count = Library::from_ptx(&device, COUNT)?.kernel("count")?;
+    let count = Library::from_ptx(&device, kernels::COUNT)?.kernel("count")?;
     let numbers = DeviceBuffer::<u32>::zeroed(&device, NUMBERS)?;
     for round in 1..=ROUNDS {
         let next = &plans[(round % 2) as usize];

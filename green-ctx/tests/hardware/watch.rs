@@ -1,19 +1,13 @@
 //! Work that escapes its partition, found.
 
 use green_ctx::{
-    Error, Graph, Kernel, LaunchConfig, Library, Stream, StreamOptions,
+    Error, Graph, Kernel, LaunchConfig, Stream,
     context::Context,
     graph::CaptureMode,
     watch::{EscapeKind, Watch},
 };
 
-use crate::common::{Outcome, device, partition};
-
-const PTX: &str = ".version 5.0 .target sm_52 .address_size 64 .visible .entry step() { ret; }";
-
-fn stream(context: &Context) -> green_ctx::Result<Stream> {
-    context.create_stream(StreamOptions::default())
-}
+use crate::common::{Outcome, device, kernels, partition, stream};
 
 fn launch(stream: &Stream, kernel: &Kernel) -> green_ctx::Result<()> {
     // SAFETY: the kernel takes no parameters.
@@ -30,7 +24,7 @@ fn four_planted_escapes_are_named_and_nothing_else() -> Outcome {
     let device = device()?;
     let (ours, other) = (partition(&device, 16)?, partition(&device, 32)?);
     let primary = device.primary_context()?;
-    let kernel = Library::from_ptx(&device, PTX)?.kernel("step")?;
+    let kernel = kernels::plain(&device, "step")?;
     let inside = [stream(&ours)?, stream(&ours)?];
     let (pooled, others) = (stream(&primary)?, stream(&other)?);
     let graph = captured(&inside[0], &kernel)?;
@@ -77,7 +71,7 @@ fn four_planted_escapes_are_named_and_nothing_else() -> Outcome {
 fn a_section_s_launches_are_watched() -> Outcome {
     let device = device()?;
     let (ours, other) = (partition(&device, 16)?, partition(&device, 32)?);
-    let kernel = Library::from_ptx(&device, PTX)?.kernel("step")?;
+    let kernel = kernels::plain(&device, "step")?;
     let (inside, outside) = (stream(&ours)?, stream(&other)?);
     let exec = captured(&outside, &kernel)?.instantiate()?;
     let watch = Watch::new(&ours);
@@ -118,7 +112,7 @@ fn checked_launches_are_refused_outside_of_partitions() -> Outcome {
     let device = device()?;
     let driver = device.driver().clone();
     let (ours, other) = (partition(&device, 16)?, partition(&device, 32)?);
-    let kernel = Library::from_ptx(&device, PTX)?.kernel("step")?;
+    let kernel = kernels::plain(&device, "step")?;
     let (inside, pooled) = (stream(&ours)?, stream(&device.primary_context()?)?);
     let exec = captured(&stream(&other)?, &kernel)?.instantiate()?;
     driver.check_launches(true);
@@ -146,7 +140,7 @@ fn a_captured_launch_is_checked_when_the_graph_is_launched() -> Outcome {
     let device = device()?;
     let driver = device.driver().clone();
     let ours = partition(&device, 16)?;
-    let kernel = Library::from_ptx(&device, PTX)?.kernel("step")?;
+    let kernel = kernels::plain(&device, "step")?;
     let (inside, pooled) = (stream(&ours)?, stream(&device.primary_context()?)?);
     let watch = Watch::new(&ours);
     driver.check_launches(true);

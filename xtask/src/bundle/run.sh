@@ -40,9 +40,9 @@ for part in $parts; do
             ;;
         tests)
             # One at a time: the tests share the device, and its one ledger.
-            GREEN_CTX_DRIVER=cuda step tests "$here/hardware" --test-threads=1
+            GREEN_CTX_DRIVER=cuda step tests "$here/hardware" --test-threads=1 --skip endurance::
             GREEN_CTX_DRIVER=cuda GREEN_CTX_SECONDS=${GREEN_CTX_SECONDS:-60} \
-                step endurance "$here/endurance" --test-threads=1 --nocapture
+                step endurance "$here/hardware" endurance:: --test-threads=1 --nocapture
             ;;
         benches)
             GREEN_CTX_DRIVER=cuda GREEN_CTX_RATIOS=$results/calls.json \

@@ -1,15 +1,14 @@
-//! Many partitions, one after the other and by many threads at once; on the simulated H200 and, with
-//! `GREEN_CTX_DRIVER=cuda`, on a real GPU. `GREEN_CTX_SECONDS` says how long the threads go on.
-
-mod common;
+//! Many partitions, one after the other and by many threads at once. `GREEN_CTX_SECONDS` is how long
+//! the threads run.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Outcome, device, partition};
 use green_ctx::{Device, Error, SplitRequest, StreamOptions, verify};
+
+use crate::common::{Outcome, device, partition};
 
 /// What a context costs at most, in bytes (measured on an H200, driver 580.159.04).
 const CONTEXT_BYTES: usize = 5 << 20;
