@@ -2,8 +2,8 @@
 
 use std::ptr::{null_mut, without_provenance_mut};
 
-use green_ctx::StreamOptions;
-use green_ctx::sys_0_1::{CUcontext, CUstream_st};
+use green_ctx::sys_0_1::CUstream_st;
+use green_ctx::{StreamOptions, call};
 use green_ctx_torch::allocator::c;
 
 use crate::machine::{Machine, Outcome, alloc, free, last_error, limit_partition, snapshot};
@@ -121,42 +121,28 @@ fn a_block_keeps_its_partition() -> Outcome {
     machine.end()
 }
 
-/// A context that somebody else made current on this thread.
-fn enter(machine: &Machine, context: CUcontext) -> green_ctx::Result<()> {
-    let push = machine.device.driver().api().cuCtxPushCurrent()?;
-    // SAFETY: the context is alive.
-    raw::ok("cuCtxPushCurrent", unsafe { push(context) })
-}
-
-fn leave(machine: &Machine) -> green_ctx::Result<()> {
-    let mut context = null_mut();
-    let pop = machine.device.driver().api().cuCtxPopCurrent()?;
-    // SAFETY: the pointer is to a live handle.
-    raw::ok("cuCtxPopCurrent", unsafe { pop(&raw mut context) })
-}
-
 #[test]
 fn a_default_stream_that_cannot_be_named_is_waited_for() -> Outcome {
     let machine = Machine::new()?;
     let elsewhere = Green::create(&machine.device)?;
-    let fill = machine.device.driver().api().cuMemsetD8Async()?;
+    let api = machine.device.driver().api();
     let waiting = || machine.allocator.snapshot().waiting.len();
     let mut blocks = [null_mut(); 3];
-    enter(&machine, elsewhere.context)?;
+    raw::push(&machine.device, elsewhere.context)?;
     for block in &mut blocks {
         *block = alloc(64, null_mut());
         // SAFETY: the block has 64 bytes.
-        raw::ok("cuMemsetD8Async", unsafe { fill(block.addr() as u64, 1, 64, null_mut()) })?;
+        unsafe { call!(api, cuMemsetD8Async(block.addr() as u64, 1, 64, null_mut())) }?;
     }
     assert_eq!(machine.allocator.foreign().current_bytes, 192);
     free(blocks[0], null_mut());
     assert_eq!(waiting(), 0);
-    leave(&machine)?;
+    raw::pop(&machine.device)?;
     free(blocks[1], null_mut());
     assert_eq!(waiting(), 1, "its stream cannot be named here");
-    enter(&machine, elsewhere.context)?;
+    raw::push(&machine.device, elsewhere.context)?;
     free(alloc(8, null_mut()), null_mut());
-    leave(&machine)?;
+    raw::pop(&machine.device)?;
     assert_eq!(waiting(), 0, "it could be named for a moment");
     free(blocks[2], null_mut());
     machine.allocator.empty_cache()?;

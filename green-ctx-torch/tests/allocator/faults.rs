@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use green_ctx::sim_0_1::Fault;
-use green_ctx::{CUresult, Stream, graph::CaptureMode};
+use green_ctx::{CUresult, Stream, call, graph::CaptureMode};
 use green_ctx_torch::allocator::c;
 
 use crate::machine::{Machine, Outcome, alloc, alloc_on, free, last_error, record};
-use crate::raw;
 
 const STATUSES: [CUresult; 3] = [
     CUresult::CUDA_ERROR_OUT_OF_MEMORY,
@@ -70,12 +69,12 @@ fn scarce(machine: &Machine, decode: &Stream, prefill: &Stream) -> Result<(), gr
     if first.is_null() {
         return Ok(());
     }
-    let set = machine.device.driver().api().cuMemsetD8Async()?;
+    let (api, address) = (machine.device.driver().api(), first.addr() as u64);
     // SAFETY: the block has these bytes.
-    let status = unsafe { set(first.addr() as u64, 1, SET, decode.as_raw()) };
+    let set = unsafe { call!(api, cuMemsetD8Async(address, 1, SET, decode.as_raw())) };
     free(first, decode.as_raw());
     free(alloc(MOST, prefill.as_raw()), prefill.as_raw());
-    raw::ok("cuMemsetD8Async", status)
+    set
 }
 
 #[test]

@@ -11,5 +11,5 @@ mod pending;
 mod threads;
 
 #[allow(dead_code, reason = "shared with tests that need more of it")]
-#[path = "../../../green-ctx/tests/interop/raw.rs"]
+#[path = "../../../green-ctx/tests/common/raw.rs"]
 mod raw;

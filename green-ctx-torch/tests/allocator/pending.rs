@@ -5,7 +5,8 @@ use std::ptr::{null_mut, without_provenance_mut};
 
 use green_ctx::sys_0_1::{CUstream, CUstream_st};
 use green_ctx::{
-    Kernel, LaunchConfig, Library, Stream, StreamOptions, context::Context, graph::CaptureMode,
+    Kernel, LaunchConfig, Library, Stream, StreamOptions, call, context::Context,
+    graph::CaptureMode,
 };
 use green_ctx_torch::{allocator::c, runtime};
 
@@ -51,14 +52,29 @@ impl Scarce {
     fn keep_busy(&self, stream: CUstream) -> Outcome {
         let block = alloc(self.most, stream);
         assert!(!block.is_null(), "{}", last_error());
-        let launch = self.machine.device.driver().api().cuLaunchKernel()?;
+        let api = self.machine.device.driver().api();
         let mut address = block.addr() as u64;
         let mut params = [(&raw mut address).cast()];
         let function = self.kernel.as_raw().cast();
         // SAFETY: the kernel writes 64 bytes, which the block has; it takes one address.
-        raw::ok("cuLaunchKernel", unsafe {
-            launch(function, 16, 1, 1, 128, 1, 1, 0, stream, params.as_mut_ptr(), null_mut())
-        })?;
+        unsafe {
+            call!(
+                api,
+                cuLaunchKernel(
+                    function,
+                    16,
+                    1,
+                    1,
+                    128,
+                    1,
+                    1,
+                    0,
+                    stream,
+                    params.as_mut_ptr(),
+                    null_mut()
+                )
+            )
+        }?;
         free(block, stream);
         Ok(())
     }
@@ -148,14 +164,9 @@ fn a_foreign_context_s_default_stream_is_waited_for() -> Outcome {
     let scarce = Scarce::new()?;
     let prefill = scarce.machine.stream("prefill", 32)?;
     let elsewhere = Green::create(&scarce.machine.device)?;
-    let api = scarce.machine.device.driver().api();
-    let (push, pop) = (api.cuCtxPushCurrent()?, api.cuCtxPopCurrent()?);
-    // SAFETY: the context is alive.
-    raw::ok("cuCtxPushCurrent", unsafe { push(elsewhere.context) })?;
+    raw::push(&scarce.machine.device, elsewhere.context)?;
     scarce.keep_busy(null_mut())?;
-    let mut context = null_mut();
-    // SAFETY: the pointer is to a live handle.
-    raw::ok("cuCtxPopCurrent", unsafe { pop(&raw mut context) })?;
+    raw::pop(&scarce.machine.device)?;
     let block = alloc(scarce.most, prefill.as_raw());
     assert!(!block.is_null(), "{}", last_error());
     free(block, prefill.as_raw());

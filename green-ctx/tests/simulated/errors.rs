@@ -1,0 +1,228 @@
+//! Errors: which constraint failed and what would work, and what is left after a fault.
+
+use green_ctx::sim_0_1::Fault;
+use green_ctx::{
+    CUresult, Device, DeviceBuffer, Error, Kernel, LaunchConfig, Library, Share, Stream,
+    StreamOptions, error::ErrorKind, event::EventOptions,
+};
+
+use crate::common::{Outcome, partition};
+use crate::{COMPOSITION, Machine, STRUCTURED, each_driver, each_failing_driver, kernels};
+
+/// What makes a driver call, so that it can fail.
+type Work = fn(&Device, &Stream) -> green_ctx::Result<()>;
+
+/// A status, the call that answers it, its constraint, its remedy, and whether the caller is wrong.
+const ANSWERS: [(CUresult, &str, Work, &str, &str, bool); 7] = [
+    (
+        CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE,
+        "cuGreenCtxGetDevResource",
+        |_, stream| stream.context().resources().sm().map(drop),
+        "not of the type that the call takes",
+        "SMs are asked for and split as SMs",
+        true,
+    ),
+    (
+        CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION,
+        "cuDevResourceGenerateDesc",
+        |device, _| partition(device, 8).map(drop),
+        "must come from one split",
+        "`SmResource::dry_run` returns what fits",
+        true,
+    ),
+    (
+        CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+        "cuStreamQuery",
+        |_, stream| stream.is_idle().map(drop),
+        "being captured takes no call that waits",
+        "end the capture first",
+        true,
+    ),
+    (
+        CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED,
+        "cuStreamGetPriority",
+        |_, stream| stream.priority().map(drop),
+        "somebody destroyed the context",
+        "make a new context",
+        true,
+    ),
+    (
+        CUresult::CUDA_ERROR_STREAM_DETACHED,
+        "cuStreamSynchronize",
+        |_, stream| stream.synchronize(),
+        "green context was destroyed before the stream",
+        "make a new stream in a living context",
+        true,
+    ),
+    (
+        CUresult::CUDA_ERROR_NOT_SUPPORTED,
+        "cuEventCreate",
+        |device, _| device.create_event(EventOptions::default()).map(drop),
+        "the device or the system lacks this",
+        "ask the device's attributes first",
+        false,
+    ),
+    (
+        CUresult::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER,
+        "cuGreenCtxCreate",
+        |device, _| partition(device, 8).map(drop),
+        "the installed driver is older than the call",
+        "update the driver",
+        false,
+    ),
+];
+
+#[test]
+fn answers_say_what_was_wrong_and_what_would_work() -> Outcome {
+    each_driver(|machine| {
+        let Machine { sim, device } = machine;
+        let stream = partition(device, 8)?.create_stream(StreamOptions::default())?;
+        for (status, call, work, constraint, remedy, misuse) in ANSWERS {
+            sim.fail(Fault::on(call).with(status))?;
+            let before = (sim.live(), device.context_counts());
+            let error = work(device, &stream).expect_err("it was set to fail");
+            assert_eq!((sim.live(), device.context_counts()), before, "{error}");
+            assert_eq!(machine.free()?, 124, "{error}");
+            let text = error.to_string();
+            assert!(text.starts_with(&format!("{call} failed: {status} ({})", status.0)), "{text}");
+            assert!(text.contains(constraint) && text.contains(remedy), "{text}");
+            assert_eq!((error.status(), error.kind()), (Some(status), ErrorKind::Driver), "{text}");
+            assert_eq!((error.is_misuse(), error.is_sticky()), (misuse, false), "{text}");
+            // Done again it succeeds: the failure was the call's alone.
+            work(device, &stream)?;
+            device.release_idle();
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_missing_function_is_reported_with_its_version() -> Outcome {
+    each_driver(|machine| {
+        let Machine { device, .. } = machine;
+        let api = machine.driver().api();
+        let found = machine.driver().version();
+        for (present, call, needs) in [
+            (api.cuCtxRecordEvent().map(drop), "cuCtxRecordEvent", COMPOSITION),
+            (api.cuGreenCtxStreamCreate().map(drop), "cuGreenCtxStreamCreate", COMPOSITION),
+            (api.cuDevSmResourceSplit().map(drop), "cuDevSmResourceSplit", STRUCTURED),
+            (api.cuStreamGetDevResource().map(drop), "cuStreamGetDevResource", STRUCTURED),
+        ] {
+            if machine.has(needs) {
+                present?;
+                continue;
+            }
+            let error = Error::from(present.expect_err("the driver is too old"));
+            assert!(error.is_unsupported() && !error.is_misuse() && !error.is_sticky(), "{error}");
+            assert_eq!((error.kind(), error.status()), (ErrorKind::Unsupported, None));
+            assert_eq!(
+                error.to_string(),
+                format!("{call} needs CUDA {needs}, the driver supports {found}")
+            );
+        }
+        // And so through the interface.
+        let event = device.create_event(EventOptions::default())?;
+        let primary = device.primary_context()?;
+        if !machine.has(COMPOSITION) {
+            let recording = || machine.without_calls(|| primary.record(&event));
+            machine.unsupported("cuCtxRecordEvent", COMPOSITION, recording)?;
+        }
+        Ok(())
+    })
+}
+
+/// The driver makes two groups of the three and says nothing; here it is an error with what fits.
+#[test]
+fn too_many_groups_name_what_would_fit() -> Outcome {
+    each_driver(|machine| {
+        let sms = machine.sms()?;
+        let error = machine.refused(|| sms.split([64, 64, 64]))?;
+        let Error::NotEnoughSms(shortage) = &error else { return Err(error.into()) };
+        assert_eq!((shortage.fit, shortage.free, shortage.total), (2, 132, 132));
+        assert!(error.is_misuse() && !error.is_unsupported(), "{error}");
+        assert!(error.to_string().contains("3 groups of 64 SMs do not fit, 2 fit"), "{error}");
+        assert_eq!(shortage.nearest, [Share::from(40); 3], "{error}");
+        assert!(error.to_string().contains("3 groups of 40 would fit"), "{error}");
+        // What it names does fit.
+        assert_eq!(sms.split(shortage.nearest.clone())?.groups.len(), 3);
+        Ok(())
+    })
+}
+
+/// Stores to an address that is not the program's.
+fn fault(stream: &Stream, kernel: &Kernel) -> green_ctx::Result<()> {
+    // SAFETY: this ends the device's contexts, which is what it is for.
+    unsafe { stream.launch(kernel, LaunchConfig::new(1, 1), (8_u64,)) }
+}
+
+#[test]
+fn a_fault_is_returned_by_every_handle_and_dropped_quietly() -> Outcome {
+    each_failing_driver(|machine| {
+        let Machine { sim, device } = machine;
+        let reported = machine.hook();
+        let contexts = [partition(device, 24)?, partition(device, 24)?];
+        let streams = contexts
+            .iter()
+            .map(|context| context.create_stream(StreamOptions::default()))
+            .collect::<green_ctx::Result<Vec<_>>>()?;
+        let primary = device.primary_context()?;
+        let (event, buffer) = (
+            device.create_event(EventOptions::default())?,
+            DeviceBuffer::from_slice(device, &[1_u32])?,
+        );
+        drop(partition(device, 24)?);
+        assert_eq!(device.context_counts().idle, 1);
+
+        let kernel =
+            Library::from_ptx(device, kernels::WITH_PARAMETERS)?.kernel("green_ctx_fault")?;
+        fault(&streams[0], &kernel)?;
+        let error = streams[0].synchronize().expect_err("an illegal address");
+        assert_eq!(error.status(), Some(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
+        let all: [(&str, green_ctx::Result<()>); 9] = [
+            ("another stream", streams[1].synchronize()),
+            ("a question", streams[1].is_idle().map(drop)),
+            ("a wait", streams[1].wait_for(&streams[0])),
+            ("a context", contexts[1].synchronize()),
+            ("the primary context", primary.synchronize()),
+            ("an event", event.synchronize()),
+            ("a buffer", buffer.read(&streams[1]).map(drop)),
+            ("a new stream", contexts[1].create_stream(StreamOptions::default()).map(drop)),
+            ("a new context", partition(device, 24).map(drop)),
+        ];
+        for (what, result) in all {
+            let error = result.expect_err(what);
+            assert!(error.is_sticky() && !error.is_misuse(), "{what}: {error}");
+            assert!(error.to_string().ends_with("start a new one"), "{what}: {error}");
+        }
+        assert_eq!(device.context_counts().idle, 0);
+
+        drop((streams, event, buffer, kernel, primary));
+        let [closed, dropped] = contexts;
+        drop((closed.close().expect_err("its work failed"), dropped));
+        assert_eq!((device.context_counts().idle, sim.live().green_contexts), (0, 0));
+        assert_eq!(machine.free()?, 132);
+        let reported = reported.lock().expect("no panic");
+        assert_eq!(reported.len(), 1, "{reported:?}");
+        assert!(reported[0].contains("CUDA_ERROR_ILLEGAL_ADDRESS"), "{reported:?}");
+        Ok(())
+    })
+}
+
+#[test]
+fn errors_have_one_line_and_a_class() {
+    let error = |status| Error::Driver { call: "cuSomething", status };
+    let text = error(CUresult::CUDA_ERROR_OUT_OF_MEMORY).to_string();
+    assert_eq!(text, "cuSomething failed: CUDA_ERROR_OUT_OF_MEMORY (2)");
+    for (status, ..) in ANSWERS {
+        let text = error(status).to_string();
+        assert!(!text.contains("  ") && !text.contains('\n'), "{text}");
+    }
+    for status in [CUresult::CUDA_ERROR_LAUNCH_FAILED, CUresult::CUDA_ERROR_MISALIGNED_ADDRESS] {
+        assert!(
+            error(status).is_sticky() && error(status).to_string().ends_with("start a new one")
+        );
+    }
+    assert!(!error(CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES).is_sticky());
+    assert!(!error(CUresult::CUDA_ERROR_UNKNOWN).is_misuse());
+    assert!(Error::GuardOrder.is_misuse() && !Error::GuardOrder.is_sticky());
+}

@@ -1,0 +1,118 @@
+//! Libraries of kernels: what counts as PTX text, and how long they stay loaded.
+
+use green_ctx::{
+    LaunchConfig, Library, StreamOptions,
+    error::ErrorKind,
+    graph::{CaptureMode, GraphCache},
+};
+
+use crate::common::{Outcome, partition};
+use crate::{LONG, Machine, each_composing_driver, each_driver, kernels};
+
+/// Texts that the driver would take for another format, whose offsets it follows past the end of the
+/// text, and texts that are in no format.
+const OTHERS: [&str; 12] = [
+    // A cubin whose sections are said to lie far past the end of the text.
+    "\x7fELF\x02\x01\x01aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+    "\x7fELF",
+    // CUDA Tile IR, once the text is terminated.
+    "\x7fTileIR",
+    "!<arch>\n.version 7.0",
+    "; ModuleID = '.version 7.0'",
+    "x .version 7.0 .target sm_52",
+    "\u{feff}.version 7.0 .target sm_52",
+    ".target sm_52 .version 7.0",
+    "// .version 7.0",
+    "/* .version 7.0",
+    "not PTX",
+    "",
+];
+
+#[test]
+fn only_ptx_text_reaches_the_driver() -> Outcome {
+    each_driver(|machine| {
+        // Brings the primary context up, which the first library does otherwise.
+        let _primary = machine.device.primary_context()?;
+        for text in OTHERS {
+            let refused = machine.without_calls(|| Library::from_ptx(&machine.device, text));
+            let error = refused.expect_err("it is not PTX");
+            assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{text:?}");
+            let expected = "the text is not PTX: a PTX module begins with `.version`";
+            assert!(error.to_string().starts_with(expected), "{error}");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_kernel_that_is_not_there_is_named() -> Outcome {
+    each_driver(|machine| {
+        let error = machine.kernel(LONG)?.library().kernel("attentoin").expect_err("misspelt");
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+        let words = "the library has no kernel of the name \"attentoin\"; C++ names are mangled";
+        assert_eq!(error.to_string(), words);
+        Ok(())
+    })
+}
+
+#[test]
+fn comments_and_white_space_come_before_the_version() -> Outcome {
+    each_driver(|machine| {
+        for before in ["", "\n", " \t\r\n", "//\n// text\r\n", "/* .entry\n **/ /**/\n//\n"] {
+            let library =
+                Library::from_ptx(&machine.device, &format!("{before}{}", kernels::text("work")))?;
+            library.kernel("work")?;
+        }
+        Ok(())
+    })
+}
+
+/// A graph keeps the libraries of its kernels, and so does whatever is made of it.
+#[test]
+fn a_library_stays_loaded_while_a_graph_has_its_kernels() -> Outcome {
+    for cooperative in [false, true] {
+        each_composing_driver(|machine| {
+            let Machine { sim, device } = machine;
+            let loaded = || sim.live().libraries;
+            let (small, large) = (partition(device, 16)?, partition(device, 64)?);
+            let stream = small.create_stream(StreamOptions::default())?;
+            let kernel = kernels::plain(device, "work")?;
+            let config = LaunchConfig::new(1, 32).cooperative(cooperative);
+            // SAFETY: the kernel has no parameters and reaches no memory.
+            let launch = || unsafe { stream.launch(&kernel, config, ()) };
+            let graph = stream.capture(CaptureMode::default(), launch)?;
+            drop(kernel);
+            assert_eq!(loaded(), 1, "the graph launches a kernel that was unloaded");
+            let audit = graph.audit()?;
+            assert!(audit.nodes.iter().any(|node| node.kernel.as_deref() == Some("work")));
+            let moved = graph.retarget(&large)?;
+            let cache = GraphCache::new();
+            let exec = cache.get(&graph, &large)?;
+            drop((graph, cache));
+            // SAFETY: the kernel reaches no memory.
+            unsafe { stream.launch_graph(&exec) }?;
+            assert_eq!(loaded(), 1);
+            stream.synchronize()?;
+            drop(exec);
+            assert_eq!(loaded(), 1, "the copy has the kernel");
+            drop(moved);
+            assert_eq!(loaded(), 0, "nothing launches it any more");
+            Ok(())
+        })
+        .map_err(|error| format!("cooperative: {cooperative}: {error}"))?;
+    }
+    Ok(())
+}
+
+/// A driver reads the text only when a program looks up a kernel (recorded on an H200).
+#[test]
+fn text_that_is_wrong_after_its_version_is_refused() -> Outcome {
+    each_driver(|machine| {
+        let wrong = Library::from_ptx(&machine.device, ".version not PTX");
+        let error = wrong.and_then(|library| library.kernel("any")).expect_err("not PTX");
+        assert_eq!(error.kind(), ErrorKind::Driver, "{error}");
+        let nul = Library::from_ptx(&machine.device, ".version 7.0\0").expect_err("a NUL");
+        assert_eq!(nul.kind(), ErrorKind::InvalidRequest, "{nul}");
+        Ok(())
+    })
+}
