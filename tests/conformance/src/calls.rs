@@ -88,11 +88,6 @@ calls! {
     cuCtxGetId(context: CUcontext) -> (id: u64 = u64::MAX) => (context, &raw mut id);
     cuCtxGetDevice() -> (device: CUdevice = -1) => (&raw mut device);
     cuCtxGetFlags() -> (flags: u32 = u32::MAX) => (&raw mut flags);
-    cuCtxGetApiVersion(context: CUcontext) -> (version: u32 = 0) => (context, &raw mut version);
-    cuCtxGetLimit(limit: CUlimit) -> (value: usize = 0) => (&raw mut value, limit);
-    cuCtxSetLimit(limit: CUlimit, value: usize) => (limit, value);
-    cuCtxGetCacheConfig() -> (config: CUfunc_cache = CUfunc_cache(u32::MAX)) => (&raw mut config);
-    cuCtxSetCacheConfig(config: CUfunc_cache) => (config);
     cuCtxGetStreamPriorityRange() -> (least: c_int = 99, greatest: c_int = 99)
         => (&raw mut least, &raw mut greatest);
     cuCtxSynchronize() => ();
@@ -133,7 +128,6 @@ calls! {
     cuStreamGetPriority(stream: CUstream) -> (priority: c_int = 99) => (stream, &raw mut priority);
     cuStreamGetFlags(stream: CUstream) -> (flags: u32 = u32::MAX) => (stream, &raw mut flags);
     cuStreamGetId(stream: CUstream) -> (id: u64 = u64::MAX) => (stream, &raw mut id);
-    cuStreamGetDevice(stream: CUstream) -> (device: CUdevice = -1) => (stream, &raw mut device);
     cuStreamGetGreenCtx(stream: CUstream) -> (green: CUgreenCtx = null_mut())
         => (stream, &raw mut green);
     cuStreamGetCtx(stream: CUstream)
@@ -176,15 +170,6 @@ calls! {
     cuModuleUnload(module: CUmodule) => (module);
     cuLibraryLoadFromFile(name: &CStr) -> (library: CUlibrary = null_mut())
         => (&raw mut library, name.as_ptr(), null_mut(), null_mut(), 0, null_mut(), null_mut(), 0);
-    cuLibraryEnumerateKernels(kernels: *mut CUkernel, count: u32, library: CUlibrary)
-        => (kernels, count, library);
-    cuLibraryGetModule(library: CUlibrary) -> (module: CUmodule = null_mut())
-        => (&raw mut module, library);
-    cuLibraryGetGlobal(library: CUlibrary, name: &CStr)
-        -> (address: CUdeviceptr = 0, bytes: usize = 999)
-        => (&raw mut address, &raw mut bytes, library, name.as_ptr());
-    cuKernelGetLibrary(kernel: CUkernel) -> (library: CUlibrary = null_mut())
-        => (&raw mut library, kernel);
     cuKernelGetName(kernel: CUkernel) -> (name: *const c_char = core::ptr::null())
         => (&raw mut name, kernel);
     cuKernelGetAttribute(attribute: CUfunction_attribute, kernel: CUkernel, device: CUdevice)
@@ -192,38 +177,12 @@ calls! {
     cuKernelSetAttribute(
         attribute: CUfunction_attribute, value: c_int, kernel: CUkernel, device: CUdevice)
         => (attribute, value, kernel, device);
-    cuModuleLoad(name: &CStr) -> (module: CUmodule = null_mut())
-        => (&raw mut module, name.as_ptr());
-    cuModuleLoadDataEx(
-        code: &CStr, count: u32, options: *mut CUjit_option, values: *mut *mut c_void)
-        -> (module: CUmodule = null_mut())
-        => (&raw mut module, code.as_ptr().cast(), count, options, values);
-    cuModuleLoadFatBinary(image: *const c_void) -> (module: CUmodule = null_mut())
-        => (&raw mut module, image);
-    cuModuleGetGlobal(module: CUmodule, name: &CStr)
-        -> (address: CUdeviceptr = 0, bytes: usize = 999)
-        => (&raw mut address, &raw mut bytes, module, name.as_ptr());
-    cuModuleGetFunctionCount(module: CUmodule) -> (count: u32 = u32::MAX)
-        => (&raw mut count, module);
-    cuModuleEnumerateFunctions(functions: *mut CUfunction, count: u32, module: CUmodule)
-        => (functions, count, module);
-    cuModuleGetLoadingMode() -> (mode: CUmoduleLoadingMode = CUmoduleLoadingMode(u32::MAX))
-        => (&raw mut mode);
     cuFuncGetAttribute(attribute: CUfunction_attribute, function: CUfunction)
         -> (value: c_int = -9) => (&raw mut value, attribute, function);
     cuFuncSetAttribute(function: CUfunction, attribute: CUfunction_attribute, value: c_int)
         => (function, attribute, value);
     cuFuncGetName(function: CUfunction) -> (name: *const c_char = core::ptr::null())
         => (&raw mut name, function);
-    cuFuncGetModule(function: CUfunction) -> (module: CUmodule = null_mut())
-        => (&raw mut module, function);
-    cuFuncGetParamInfo(function: CUfunction, index: usize)
-        -> (offset: usize = 999, size: usize = 999)
-        => (function, index, &raw mut offset, &raw mut size);
-    cuFuncIsLoaded(function: CUfunction)
-        -> (state: CUfunctionLoadingState = CUfunctionLoadingState(u32::MAX))
-        => (&raw mut state, function);
-    cuFuncLoad(function: CUfunction) => (function);
 
     cuLaunchKernel(
         function: CUfunction, grid: u32, block: u32, stream: CUstream, params: &mut Params)
@@ -240,11 +199,6 @@ calls! {
         function: CUfunction, shared_of: CUoccupancyB2DSize, shared: usize, limit: c_int)
         -> (grid: c_int = -1, block: c_int = -1)
         => (&raw mut grid, &raw mut block, function, shared_of, shared, limit);
-    cuOccupancyMaxPotentialBlockSizeWithFlags(function: CUfunction, limit: c_int, flags: u32)
-        -> (grid: c_int = -1, block: c_int = -1)
-        => (&raw mut grid, &raw mut block, function, None, 0, limit, flags);
-    cuOccupancyAvailableDynamicSMemPerBlock(function: CUfunction, blocks: c_int, block: c_int)
-        -> (bytes: usize = 999) => (&raw mut bytes, function, blocks, block);
     cuOccupancyMaxPotentialClusterSize(function: CUfunction, config: &CUlaunchConfig)
         -> (size: c_int = -1) => (&raw mut size, function, config);
     cuLaunchKernelEx(config: &CUlaunchConfig, function: CUfunction)
@@ -260,44 +214,18 @@ calls! {
         edges: *const CUgraphEdgeData = core::ptr::null(), count: usize = usize::MAX)
         => (stream, &raw mut status, &raw mut id, &raw mut graph, &raw mut after, &raw mut edges,
             &raw mut count);
-    cuStreamBeginCaptureToGraph(
-        stream: CUstream, graph: CUgraph, after: &[CUgraphNode], mode: CUstreamCaptureMode)
-        => (stream, graph, after.as_ptr(), core::ptr::null(), after.len(), mode);
-    cuStreamUpdateCaptureDependencies(stream: CUstream, after: &mut [CUgraphNode], flags: u32)
-        => (stream, after.as_mut_ptr(), core::ptr::null(), after.len(), flags);
 
     cuGraphCreate(flags: u32) -> (graph: CUgraph = null_mut()) => (&raw mut graph, flags);
     cuGraphDestroy(graph: CUgraph) => (graph);
     cuGraphClone(original: CUgraph) -> (graph: CUgraph = null_mut())
         => (&raw mut graph, original);
-    cuGraphNodeFindInClone(node: CUgraphNode, graph: CUgraph)
-        -> (found: CUgraphNode = null_mut()) => (&raw mut found, node, graph);
     cuGraphGetNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize)
-        => (graph, nodes, count);
-    cuGraphGetRootNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize)
         => (graph, nodes, count);
     cuGraphGetEdges(
         graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, data: *mut CUgraphEdgeData,
         count: *mut usize) => (graph, from, to, data, count);
     cuGraphNodeGetType(node: CUgraphNode) -> (kind: CUgraphNodeType = CUgraphNodeType(u32::MAX))
         => (node, &raw mut kind);
-    cuGraphNodeGetDependencies(
-        node: CUgraphNode, nodes: *mut CUgraphNode, data: *mut CUgraphEdgeData,
-        count: *mut usize) => (node, nodes, data, count);
-    cuGraphNodeGetDependentNodes(
-        node: CUgraphNode, nodes: *mut CUgraphNode, data: *mut CUgraphEdgeData,
-        count: *mut usize) => (node, nodes, data, count);
-    cuGraphAddDependencies(
-        graph: CUgraph, from: &[CUgraphNode], to: &[CUgraphNode], data: *const CUgraphEdgeData)
-        => (graph, from.as_ptr(), to.as_ptr(), data, from.len());
-    cuGraphRemoveDependencies(
-        graph: CUgraph, from: &[CUgraphNode], to: &[CUgraphNode], data: *const CUgraphEdgeData)
-        => (graph, from.as_ptr(), to.as_ptr(), data, from.len());
-    cuGraphDestroyNode(node: CUgraphNode) => (node);
-    cuGraphAddNode(graph: CUgraph, after: &[CUgraphNode], params: &mut CUgraphNodeParams)
-        -> (node: CUgraphNode = null_mut())
-        => (&raw mut node, graph, after.as_ptr(), core::ptr::null(), after.len(), params);
-    cuGraphNodeSetParams(node: CUgraphNode, params: &mut CUgraphNodeParams) => (node, params);
     cuGraphAddEmptyNode(graph: CUgraph, after: &[CUgraphNode])
         -> (node: CUgraphNode = null_mut())
         => (&raw mut node, graph, after.as_ptr(), after.len());
@@ -315,7 +243,6 @@ calls! {
     cuGraphKernelNodeSetAttribute(
         node: CUgraphNode, id: CUlaunchAttributeID, value: &CUlaunchAttributeValue)
         => (node, id, value);
-    cuGraphKernelNodeCopyAttributes(to: CUgraphNode, from: CUgraphNode) => (to, from);
     cuGraphAddMemcpyNode(
         graph: CUgraph, after: &[CUgraphNode], params: &CUDA_MEMCPY3D_v2, context: CUcontext)
         -> (node: CUgraphNode = null_mut())
@@ -334,27 +261,11 @@ calls! {
     cuGraphAddHostNode(graph: CUgraph, after: &[CUgraphNode], params: &CUDA_HOST_NODE_PARAMS_v1)
         -> (node: CUgraphNode = null_mut())
         => (&raw mut node, graph, after.as_ptr(), after.len(), params);
-    cuGraphHostNodeGetParams(node: CUgraphNode, params: &mut CUDA_HOST_NODE_PARAMS_v1)
-        => (node, params);
-    cuGraphHostNodeSetParams(node: CUgraphNode, params: &CUDA_HOST_NODE_PARAMS_v1)
-        => (node, params);
     cuGraphAddChildGraphNode(graph: CUgraph, after: &[CUgraphNode], child: CUgraph)
         -> (node: CUgraphNode = null_mut())
         => (&raw mut node, graph, after.as_ptr(), after.len(), child);
     cuGraphChildGraphNodeGetGraph(node: CUgraphNode) -> (graph: CUgraph = null_mut())
         => (node, &raw mut graph);
-    cuGraphAddEventRecordNode(graph: CUgraph, after: &[CUgraphNode], event: CUevent)
-        -> (node: CUgraphNode = null_mut())
-        => (&raw mut node, graph, after.as_ptr(), after.len(), event);
-    cuGraphEventRecordNodeGetEvent(node: CUgraphNode) -> (event: CUevent = null_mut())
-        => (node, &raw mut event);
-    cuGraphEventRecordNodeSetEvent(node: CUgraphNode, event: CUevent) => (node, event);
-    cuGraphAddEventWaitNode(graph: CUgraph, after: &[CUgraphNode], event: CUevent)
-        -> (node: CUgraphNode = null_mut())
-        => (&raw mut node, graph, after.as_ptr(), after.len(), event);
-    cuGraphEventWaitNodeGetEvent(node: CUgraphNode) -> (event: CUevent = null_mut())
-        => (node, &raw mut event);
-    cuGraphEventWaitNodeSetEvent(node: CUgraphNode, event: CUevent) => (node, event);
 
     cuGraphInstantiateWithFlags(graph: CUgraph, flags: u64)
         -> (exec: CUgraphExec = null_mut()) => (&raw mut exec, graph, flags);
@@ -363,65 +274,22 @@ calls! {
     cuGraphUpload(exec: CUgraphExec, stream: CUstream) => (exec, stream);
     cuGraphLaunch(exec: CUgraphExec, stream: CUstream) => (exec, stream);
     cuGraphExecDestroy(exec: CUgraphExec) => (exec);
-    cuGraphExecGetFlags(exec: CUgraphExec) -> (flags: u64 = u64::MAX) => (exec, &raw mut flags);
-    cuGraphExecUpdate(
-        exec: CUgraphExec, graph: CUgraph, info: &mut CUgraphExecUpdateResultInfo)
-        => (exec, graph, info);
-    cuGraphExecNodeSetParams(
-        exec: CUgraphExec, node: CUgraphNode, params: &mut CUgraphNodeParams)
-        => (exec, node, params);
-    cuGraphExecKernelNodeSetParams(
-        exec: CUgraphExec, node: CUgraphNode, params: &CUDA_KERNEL_NODE_PARAMS_v2)
-        => (exec, node, params);
-    cuGraphExecMemcpyNodeSetParams(
-        exec: CUgraphExec, node: CUgraphNode, params: &CUDA_MEMCPY3D_v2, context: CUcontext)
-        => (exec, node, params, context);
-    cuGraphExecMemsetNodeSetParams(
-        exec: CUgraphExec, node: CUgraphNode, params: &CUDA_MEMSET_NODE_PARAMS_v1,
-        context: CUcontext) => (exec, node, params, context);
-    cuGraphExecHostNodeSetParams(
-        exec: CUgraphExec, node: CUgraphNode, params: &CUDA_HOST_NODE_PARAMS_v1)
-        => (exec, node, params);
-    cuGraphExecChildGraphNodeSetParams(exec: CUgraphExec, node: CUgraphNode, child: CUgraph)
-        => (exec, node, child);
-    cuGraphExecEventRecordNodeSetEvent(exec: CUgraphExec, node: CUgraphNode, event: CUevent)
-        => (exec, node, event);
-    cuGraphExecEventWaitNodeSetEvent(exec: CUgraphExec, node: CUgraphNode, event: CUevent)
-        => (exec, node, event);
-    cuGraphNodeGetEnabled(exec: CUgraphExec, node: CUgraphNode) -> (enabled: u32 = u32::MAX)
-        => (exec, node, &raw mut enabled);
-    cuGraphNodeSetEnabled(exec: CUgraphExec, node: CUgraphNode, enabled: u32)
-        => (exec, node, enabled);
 
     cuDeviceGetDefaultMemPool(device: CUdevice) -> (pool: CUmemoryPool = null_mut())
         => (&raw mut pool, device);
     cuDeviceGetMemPool(device: CUdevice) -> (pool: CUmemoryPool = null_mut())
         => (&raw mut pool, device);
-    cuDeviceSetMemPool(device: CUdevice, pool: CUmemoryPool) => (device, pool);
 
     cuIpcGetMemHandle(address: CUdeviceptr)
         -> (handle: CUipcMemHandle_st = CUipcMemHandle_st { reserved: [0; 64] })
         => (&raw mut handle, address);
-    cuIpcOpenMemHandle(handle: CUipcMemHandle_st, flags: u32) -> (address: CUdeviceptr = 0)
-        => (&raw mut address, handle, flags);
-    cuIpcCloseMemHandle(address: CUdeviceptr) => (address);
-    cuIpcGetEventHandle(event: CUevent)
-        -> (handle: CUipcEventHandle_st = CUipcEventHandle_st { reserved: [0; 64] })
-        => (&raw mut handle, event);
-    cuIpcOpenEventHandle(handle: CUipcEventHandle_st) -> (event: CUevent = null_mut())
-        => (&raw mut event, handle);
 
-    cuEventRecordWithFlags(event: CUevent, stream: CUstream, flags: u32) => (event, stream, flags);
     cuProfilerStart() => ();
     cuProfilerStop() => ();
-    cuDeviceCanAccessPeer(device: CUdevice, peer: CUdevice) -> (can: c_int = -1)
-        => (&raw mut can, device, peer);
     cuDeviceGetPCIBusId(text: &mut [c_char], device: CUdevice)
         => (text.as_mut_ptr(), c_int::try_from(text.len()).unwrap_or(0), device);
     cuDeviceGetByPCIBusId(text: &CStr) -> (device: CUdevice = -1)
         => (&raw mut device, text.as_ptr());
-    cuCtxEnablePeerAccess(peer: CUcontext, flags: u32) => (peer, flags);
-    cuCtxDisablePeerAccess(peer: CUcontext) => (peer);
 }
 
 /// The functions that every driver has, and the entry point.
@@ -479,24 +347,6 @@ impl Calls {
         // SAFETY: as above.
         let status = unsafe { function(&raw mut module, image) };
         Ok(Reply { call: "cuModuleLoadData", status, out: module })
-    }
-
-    /// `cuLibraryGetGlobal` without a place for the address, for the size, or for both.
-    pub(crate) fn global_of_library(
-        &self,
-        library: CUlibrary,
-        name: &CStr,
-        address: Option<&mut CUdeviceptr>,
-        bytes: Option<&mut usize>,
-    ) -> Result<Reply<()>, Unsupported> {
-        let (address, bytes) = (
-            address.map_or(null_mut(), core::ptr::from_mut),
-            bytes.map_or(null_mut(), core::ptr::from_mut),
-        );
-        let function = self.api.cuLibraryGetGlobal()?;
-        // SAFETY: the places are null or live.
-        let status = unsafe { function(address, bytes, library, name.as_ptr()) };
-        Ok(Reply { call: "cuLibraryGetGlobal", status, out: () })
     }
 
     /// The text behind a name that the driver gave.

@@ -5,5 +5,4 @@ pub(crate) mod builtin;
 pub(crate) mod callback;
 pub(crate) mod clock;
 pub(crate) mod effects;
-pub(crate) mod rows;
 pub(crate) mod work;

@@ -5,10 +5,7 @@
 
 pub(crate) mod allocation;
 pub(crate) mod child;
-pub(crate) mod conditional;
-pub(crate) mod dot;
 pub(crate) mod edge;
-pub(crate) mod event;
 pub(crate) mod exec;
 pub(crate) mod generic;
 pub(crate) mod host;
@@ -18,10 +15,7 @@ pub(crate) mod launch;
 pub(crate) mod memcpy;
 pub(crate) mod memset;
 pub(crate) mod node;
-pub(crate) mod update;
 pub(crate) mod user_object;
-
-use std::cmp::Reverse;
 
 use green_ctx_sys::{CUgraph_st, CUgraphNode_st, CUresult};
 
@@ -30,7 +24,6 @@ use crate::handle;
 use crate::pointer::{Answer, Ptr, invalid_if, refuse_if, valid};
 use crate::state::State;
 
-use edge::Edge;
 pub(crate) use node::{Action, Node};
 use user_object::Held;
 
@@ -38,11 +31,7 @@ use user_object::Held;
 pub(crate) struct Graph {
     /// The handles of its nodes, in the order in which they were added.
     pub(crate) nodes: Vec<usize>,
-    /// How many nodes were ever added, to it or to the graph that it was cloned from.
-    added: usize,
     pub(crate) owner: Owner,
-    /// The handle of the graph that it was cloned from, 0 where it was not.
-    original: usize,
     /// Whether a node was to allocate or free memory in it, be it that the driver refused to free.
     pub(crate) of_memory: bool,
     /// The user objects that it holds.
@@ -71,7 +60,7 @@ impl State {
     pub(crate) fn add_graph(&mut self, owner: Owner) -> usize {
         let handle = handle::next();
         let (nodes, objects) = (Vec::new(), Held::default());
-        let graph = Graph { nodes, added: 0, owner, original: 0, of_memory: false, objects };
+        let graph = Graph { nodes, owner, of_memory: false, objects };
         self.graphs.insert(handle, graph);
         handle
     }
@@ -87,30 +76,26 @@ impl State {
         for node in graph.nodes {
             self.remove_node(node);
         }
-        self.conditions.retain(|_, condition| condition.graph() != handle);
     }
 
-    /// Whether a graph is the only one of its kind: with a conditional handle, or with nodes that
-    /// decide, allocate or free in it or in a child.
+    /// Whether a graph is the only one of its kind: with nodes that allocate or free memory, in it or in
+    /// a child.
     pub(super) fn is_single(&self, handle: usize) -> bool {
         let Some(graph) = self.graphs.get(&handle) else { return false };
         let single = |node: &usize| match self.nodes[node].action {
             Action::Child(child) => self.is_single(child),
-            Action::Conditional(_) => true,
             _ => false,
         };
-        graph.of_memory
-            || self.conditions.values().any(|condition| condition.graph() == handle)
-            || graph.nodes.iter().any(single)
+        graph.of_memory || graph.nodes.iter().any(single)
     }
 
     /// A copy of a graph, with copies of the graphs of its child nodes: nodes first, then the edges
     /// to each of them, which decides the order in which both are listed, as recorded. There is none
-    /// of a graph with a conditional handle, or with nodes that decide, allocate or free.
+    /// of a graph with nodes that allocate or free memory.
     pub(crate) fn clone_graph(&mut self, original: usize, owner: Owner) -> Answer<usize> {
         refuse_if(self.is_single(original), CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
-        let Graph { nodes, objects, added, .. } = self.graph(original)?;
-        let (nodes, objects, added) = (nodes.clone(), objects.clone(), *added);
+        let Graph { nodes, objects, .. } = self.graph(original)?;
+        let (nodes, objects) = (nodes.clone(), objects.clone());
         let clone = self.add_graph(owner);
         let mut clones = handle::Table::default();
         for &original in &nodes {
@@ -118,26 +103,17 @@ impl State {
             if let Action::Child(child) = action {
                 action = Action::Child(self.clone_graph(child, Owner::Node)?);
             }
-            clones.insert(original, self.add_node(clone, action, context, Vec::new(), original));
+            clones.insert(original, self.add_node(clone, action, context, Vec::new()));
         }
         for node in nodes {
-            for edge in self.node(node)?.after.clone() {
-                self.connect(Edge { node: clones[&edge.node], ..edge }, clones[&node]);
+            for before in self.node(node)?.after.clone() {
+                self.connect(clones[&before], clones[&node]);
             }
         }
         if let Some(graph) = self.graphs.get_mut(&clone) {
-            graph.original = original;
-            graph.added = added;
             graph.objects = objects;
         }
         Ok(clone)
-    }
-
-    /// Refuses what would destroy a graph while a capture goes on in it (cuda.h,
-    /// `cuStreamGetCaptureInfo`: all operations other than destroy and node removal are permitted;
-    /// the error is not recorded).
-    pub(crate) fn not_captured_into(&self, graph: usize) -> Answer {
-        invalid_if(self.captures.values().any(|capture| capture.graph == graph))
     }
 }
 
@@ -179,7 +155,6 @@ pub(crate) fn destroy(driver: &Driver, graph: Ptr<CUgraph_st>) -> Answer {
     let mut state = driver.state();
     let graph = graph.address();
     invalid_if(state.graph(graph)?.owner != Owner::Program)?;
-    state.not_captured_into(graph)?;
     state.remove_graph(graph);
     state.drop_unused_addresses();
     Ok(())
@@ -196,24 +171,6 @@ pub(crate) fn clone(
     out.write(handle::pointer(clone))
 }
 
-pub(crate) fn find_in_clone(
-    driver: &Driver,
-    out: Ptr<*mut CUgraphNode_st>,
-    original: Ptr<CUgraphNode_st>,
-    clone: Ptr<CUgraph_st>,
-) -> Answer {
-    let state = driver.state();
-    out.given()?;
-    let graph = state.node(original.address())?.graph;
-    let clone = state.graph(clone.address())?;
-    invalid_if(clone.original != graph)?;
-    let is_clone = |node: &&usize| {
-        state.nodes.get(node).is_some_and(|node| node.original == original.address())
-    };
-    let found = clone.nodes.iter().find(is_clone);
-    out.write(handle::pointer(*valid(found)?))
-}
-
 pub(crate) fn get_nodes(
     driver: &Driver,
     graph: Ptr<CUgraph_st>,
@@ -222,18 +179,4 @@ pub(crate) fn get_nodes(
 ) -> Answer {
     let state = driver.state();
     write_list(&state.graph(graph.address())?.nodes, out, count)
-}
-
-/// The nodes without edges to them, the one first that came to be so last, as recorded.
-pub(crate) fn get_root_nodes(
-    driver: &Driver,
-    graph: Ptr<CUgraph_st>,
-    out: Ptr<*mut CUgraphNode_st>,
-    count: Ptr<usize>,
-) -> Answer {
-    let state = driver.state();
-    let nodes = state.graph(graph.address())?.nodes.iter().copied();
-    let mut roots: Vec<usize> = nodes.filter(|node| state.nodes[node].after.is_empty()).collect();
-    roots.sort_by_key(|root| Reverse(state.nodes[root].rooted));
-    write_list(&roots, out, count)
 }

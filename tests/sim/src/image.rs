@@ -1,7 +1,7 @@
 //! Images of kernels: what `cuLibraryLoadData` and `cuModuleLoadData` are given.
 //!
 //! An image is PTX text, a cubin or a fat binary. What a program can see of it is read (names,
-//! parameters, what a kernel needs of an SM, the variables); the instructions are not.
+//! parameters, what a kernel needs of an SM); the instructions are not.
 
 mod cubin;
 mod fatbin;
@@ -73,33 +73,19 @@ impl KernelInfo {
     }
 }
 
-/// A variable of an image, in global or in constant memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Variable {
-    pub(crate) name: Arc<str>,
-    pub(crate) size: usize,
-    /// What it begins with; zeros follow.
-    pub(crate) init: Vec<u8>,
-}
-
 /// What an image holds for one device.
 #[derive(Debug, Default)]
 pub(crate) struct Image {
     pub(crate) kernels: Vec<Arc<KernelInfo>>,
     /// Where each kernel is in `kernels`.
     names: HashMap<Arc<str>, usize>,
-    pub(crate) variables: Vec<Variable>,
 }
 
 impl Image {
-    fn new(kernels: Vec<KernelInfo>, variables: Vec<Variable>) -> Image {
+    fn new(kernels: Vec<KernelInfo>) -> Image {
         let names =
             kernels.iter().enumerate().map(|(index, kernel)| (Arc::clone(&kernel.name), index));
-        Image {
-            names: names.collect(),
-            kernels: kernels.into_iter().map(Arc::new).collect(),
-            variables,
-        }
+        Image { names: names.collect(), kernels: kernels.into_iter().map(Arc::new).collect() }
     }
 
     /// The place of the kernel of this name.
@@ -161,7 +147,7 @@ fn read_text(bytes: &[u8], target: Target) -> Answer<Option<Image>> {
     let ptx = ptx::parse(text).ok_or(CUresult::CUDA_ERROR_INVALID_PTX)?;
     refuse_if(ptx.version > target.ptx_version, CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION)?;
     let runs = ptx.target.runs_on(target.architecture);
-    Ok(runs.then(|| Image::new(ptx.kernels, ptx.variables)))
+    Ok(runs.then(|| Image::new(ptx.kernels)))
 }
 
 #[cfg(test)]

@@ -51,14 +51,13 @@
 //! # What kernels are made of
 //!
 //! Libraries and modules are loaded from PTX text, from cubins and from fat binaries (packed with
-//! LZ4 or zstd, or not), in memory or in a file. What a program can see of them is read: names and
-//! parameters of kernels, their bounds on threads and clusters, shared memory and registers, and
-//! variables, which are memory of the device. Instructions are not: what a kernel does is what
-//! [`Sim::register_kernel`] says.
+//! LZ4 or zstd, or not), in memory or in a file. The simulator reads the names and parameters of
+//! kernels, their bounds on threads and clusters, their shared memory and registers. It reads no
+//! instructions: what a kernel does is what [`Sim::register_kernel`] says.
 //!
 //! - A mistake in instructions is not seen, and the compiler's logs are empty. A kernel of text is
 //!   said to use 32 registers. Of shared memory the device functions that it calls are not counted.
-//! - A variable that begins with an address begins with zeros.
+//! - A program cannot ask for the variables of an image.
 //! - Code for the linker (relocatable, LTO, Tile IR) is not linked: a fat binary of nothing else is
 //!   `CUDA_ERROR_NO_BINARY_FOR_GPU`. Cubins of 32 bits are `CUDA_ERROR_INVALID_IMAGE`.
 //! - Loading is lazy, whatever the environment says.
@@ -67,10 +66,6 @@
 //! stream, within what was set with `cuFuncSetAttribute` and `cuKernelSetAttribute`. A cluster lies in
 //! one GPC ([`Topology::gpcs`]) of one resource of its context, with each of its blocks on an SM of
 //! its own: that rule gives every recorded number of clusters.
-//!
-//! Tensor maps (`cuTensorMapEncodeTiled`, `cuTensorMapEncodeIm2col`) are checked by the documented limits
-//! of every parameter, and hold the parameters in a layout of the simulator's own: nothing here reads
-//! a map, and what a driver writes into one is not documented.
 //!
 //! # Graphs
 //!
@@ -83,19 +78,14 @@
 //!
 //! Until it is instantiated, a node is moved by setting what was read from it with another context
 //! current, as recorded: kernels of libraries and of modules, fills and copies, in children and clones
-//! too. An executable's nodes stay in their contexts.
+//! too. An executable's nodes stay as they are.
 //!
-//! Conditional nodes choose their body by the value that the launch begins with, since what sets it
-//! is a function of the device that no closure has: an endless `while` ends with
-//! `CUDA_ERROR_LAUNCH_TIMEOUT`. Nodes that allocate have their addresses from when they are added, and
-//! the memory is there from a launch on until a node or the program frees it. It takes room while it
-//! is there, where hardware keeps it for later launches.
+//! Nodes that allocate have their addresses from when they are added, and the memory is there from a
+//! launch on until a node or the program frees it. It takes room while it is there, where hardware
+//! keeps it for later launches.
 //!
-//! Memory that was freed before the launch fails the device as a wrong address in a kernel does. A
-//! programmatic edge orders as an ordinary one. A captured `cuStreamWriteValue32` or
-//! `cuStreamWriteValue64` is a node that fills memory, where the driver has one for batches of
-//! operations on memory. An executable keeps the flags that it was made with; none of them changes
-//! how it runs. A cooperative node of more blocks than its context holds is launched and never runs,
+//! Memory that was freed before the launch fails the device as a wrong address in a kernel does. An
+//! executable's flags do not change how it runs. A cooperative node of more blocks than its context holds is launched and never runs,
 //! as recorded; whoever waits for it gets `CUDA_ERROR_LAUNCH_TIMEOUT` where hardware never answers.
 //!
 //! # What drivers have from 13.1 on
@@ -116,8 +106,7 @@
 //!
 //! # Contexts of a program's own
 //!
-//! Contexts of `cuCtxCreate` do what the header says; nothing is recorded of them, nor of functions
-//! that only old programs call. No context is limited to a number of SMs but green ones, since
+//! Contexts of `cuCtxCreate` do what the header says; nothing is recorded of them. No context is limited to a number of SMs but green ones, since
 //! that needs MPS.
 //!
 //! # As a library
@@ -138,24 +127,18 @@
 //! These functions can be looked up where the real driver has them and answer
 //! `CUDA_ERROR_NOT_SUPPORTED`, as nothing less than doing what they do would be an answer:
 //!
-//! - `cuStreamWaitValue32`, `cuStreamWaitValue64`
-//! - `cuDeviceGetLuid`
-//! - `cuStreamGetAttribute`, `cuStreamSetAttribute` of the access policy window and the memory
-//!   synchronisation domains
-//! - nodes that allocate for more devices than one
-//! - `cuGraphAddNode` of semaphores and batches of operations on memory
+//! - `cuStreamWaitEvent` of an event outside the capture
+//! - nodes that allocate managed memory, or for more devices than one
 //! - copies of nodes from or to CUDA arrays
 //! - `cuMemPoolCreate` of host and of managed memory
 //! - `cuPointerGetAttribute` of peer-to-peer tokens, RDMA, access flags and mappings
-//! - `cuIpcOpenMemHandle`, `cuIpcOpenEventHandle` of another simulated driver's handle; of its own a
-//!   driver opens none
 //!
-//! Pools can be exported as file descriptors and imported in the same process, where an imported
-//! allocation has the address that it has already. Advice on managed memory is kept, can be asked for and
-//! changes nothing.
+//! A pool can be opened to other devices; other memory of a device is out of their reach. Pools keep
+//! nothing that was freed once the stream has come to the free. There are no arrays, and no profiler.
 //!
-//! All devices of a driver can be given access to each other's memory. Pools keep nothing that was
-//! freed once the stream has come to the free. There are no arrays, and no profiler.
+//! Functions that neither this project nor its clients call are not simulated. Among them are those for
+//! conditional nodes and nodes of events, changes of edges and of executables, tensor maps, managed
+//! memory, copies of rows and slices, handles from other processes, and access between devices.
 //!
 //! # Example
 //!
@@ -221,10 +204,9 @@ mod memory;
 use entry::{
     crash, driver, error_text, functions, handle, pointer, proc_address, slot, unsimulated,
 };
-use execution::{builtin, callback, clock, effects, rows, work};
+use execution::{builtin, callback, clock, effects, work};
 use object::{
-    attribute, capture, context, created, device, event, green, launch, occupancy, peer, profiler,
-    resource, settings, stream,
+    capture, context, created, device, event, green, launch, occupancy, profiler, resource, stream,
 };
 use part::{profile, sm_set, spec, topology};
 use testing::{calls, fault, kernel, live, race, trace};

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
-use green_ctx_sys::{CUjit_option, CUkern_st, CUlib_st, CUlibraryOption, CUmod_st, CUresult};
+use green_ctx_sys::{CUjit_option, CUkern_st, CUlib_st, CUlibraryOption, CUresult};
 
 pub(crate) use attributes::*;
 pub(crate) use function::*;
@@ -85,7 +85,7 @@ impl State {
         }
         let image = Arc::clone(known.image()?);
         let kernels = known.kernels.clone();
-        let module = self.add_module(device, image, Some((library, &kernels)))?;
+        let module = self.add_module(device, image, Some(&kernels));
         if let Some(known) = self.libraries.get_mut(&library) {
             known.modules.insert(device, module);
         }
@@ -154,53 +154,4 @@ pub(crate) fn get_kernel(
 pub(crate) fn get_kernel_count(driver: &Driver, out: Ptr<u32>, library: Ptr<CUlib_st>) -> Answer {
     let state = driver.state();
     out.write(state.library(library)?.kernels.len() as u32)
-}
-
-/// Gives at most `count` kernels, the last of the image first (recorded; no document promises it).
-pub(crate) fn enumerate_kernels(
-    driver: &Driver,
-    out: Ptr<*mut CUkern_st>,
-    count: u32,
-    library: Ptr<CUlib_st>,
-) -> Answer {
-    let state = driver.state();
-    write_handles(out, count, state.library(library)?.kernels.iter().rev())
-}
-
-/// Writes at most `count` handles to an array.
-fn write_handles<'a, T>(
-    out: Ptr<*mut T>,
-    count: u32,
-    handles: impl Iterator<Item = &'a usize>,
-) -> Answer {
-    out.given()?;
-    for (index, handle) in handles.take(count as usize).enumerate() {
-        out.element(index).write(handle::pointer(*handle))?;
-    }
-    Ok(())
-}
-
-pub(crate) fn get_module(
-    driver: &Driver,
-    out: Ptr<*mut CUmod_st>,
-    library: Ptr<CUlib_st>,
-) -> Answer {
-    let mut state = driver.state();
-    let device = state.current_device()?;
-    out.given()?;
-    let module = state.module_of_library(library.address(), device)?;
-    out.write(handle::pointer(module))
-}
-
-pub(crate) fn get_global(
-    driver: &Driver,
-    address: Ptr<u64>,
-    bytes: Ptr<usize>,
-    library: Ptr<CUlib_st>,
-    name: Ptr<c_char>,
-) -> Answer {
-    let mut state = driver.state();
-    let device = state.current_device()?;
-    let module = state.module_of_library(library.address(), device)?;
-    state.write_variable(module, name, address, bytes)
 }

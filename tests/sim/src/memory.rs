@@ -1,24 +1,20 @@
-//! Memory that a driver knows: of devices, managed, and of the host where it is page-locked. Every
+//! Memory that a driver knows: of devices, and of the host if it is page-locked. Every
 //! access to it is checked.
 
-pub(crate) mod advice;
 mod backing;
 pub(crate) mod copy;
 pub(crate) mod device;
-pub(crate) mod export;
 pub(crate) mod fill;
 pub(crate) mod host;
 pub(crate) mod ipc;
 pub(crate) mod pointer;
 pub(crate) mod pool;
-pub(crate) mod tensor_map;
 
 use std::ops::Range;
 
 use green_ctx_sys::CUresult;
 
 use crate::effects::Effect;
-use crate::memory::advice::Advice;
 use crate::memory::backing::Memory;
 use crate::pointer::{Answer, invalid_if, refuse_if, valid};
 use crate::race::{Accessor, History};
@@ -35,19 +31,10 @@ pub(crate) struct Allocation {
     pub(crate) freed: bool,
     /// The pool that it is from. It was made in stream order then, and freeing it waits for nothing.
     pub(crate) pool: Option<usize>,
-    /// Whether it holds a variable of a module, and is not the program's to free.
-    pub(crate) of_module: bool,
     /// Whether a node of a graph allocates it, which keeps its address.
     of_graph: bool,
     /// Unlike every other allocation's.
     id: u64,
-    /// The flags that memory of the host was made or registered with.
-    flags: u32,
-    /// Whether synchronous operations on it always wait.
-    sync_memops: bool,
-    /// How often it was imported and not freed since.
-    imports: u32,
-    advice: Vec<Advice>,
     /// Who touched it.
     pub(crate) history: History,
     memory: Memory,
@@ -58,8 +45,6 @@ pub(crate) struct Allocation {
 pub(crate) enum Kind {
     /// On a device, whose address the host cannot follow.
     Device,
-    /// Wherever it is used.
-    Managed,
     /// On the host, page-locked, made by the driver.
     Pinned,
     /// On the host, page-locked, made by the program.
@@ -73,14 +58,8 @@ impl Allocation {
             kind,
             freed: false,
             pool: None,
-            of_module: false,
             of_graph: false,
             id: 0,
-            flags: 0,
-            // Of managed memory it is asked for from the start, as recorded.
-            sync_memops: kind == Kind::Managed,
-            imports: 0,
-            advice: Vec::new(),
             history: History::default(),
             memory,
         }
@@ -123,29 +102,28 @@ impl State {
     }
 
     fn allocate(&mut self, device: usize, len: usize, pool: Option<usize>) -> Answer<u64> {
-        let memory = self.fitting(device, len, Kind::Device)?;
+        let memory = self.fitting(device, len)?;
         self.devices[device].allocated += len as u64;
         let allocation = Allocation::new(device, Kind::Device, memory);
         Ok(self.add_memory(Allocation { pool, ..allocation }))
     }
 
     /// Memory that a device has room for.
-    fn fitting(&self, device: usize, len: usize, kind: Kind) -> Answer<Memory> {
+    fn fitting(&self, device: usize, len: usize) -> Answer<Memory> {
         invalid_if(len == 0)?;
         refuse_if(len as u64 > self.free_bytes(device), CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-        let memory = if kind == Kind::Managed { Memory::shared(len) } else { Memory::device(len) };
-        memory.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+        Memory::device(len).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
     }
 
     /// An address for memory that a node of a graph allocates whenever it is launched. Nobody can
     /// use or free it before. The one that was given up last is given out again first, as recorded.
-    pub(crate) fn reserve(&mut self, device: usize, len: usize, kind: Kind) -> Answer<u64> {
-        let fits = |it: &Allocation| it.device == device && it.kind == kind && it.len() >= len;
+    pub(crate) fn reserve(&mut self, device: usize, len: usize) -> Answer<u64> {
+        let fits = |it: &Allocation| it.device == device && it.len() >= len;
         let memory = match self.spare.iter().rposition(fits) {
             Some(index) => self.spare.remove(index).memory,
-            None => self.fitting(device, len, kind)?,
+            None => self.fitting(device, len)?,
         };
-        let allocation = Allocation::new(device, kind, memory);
+        let allocation = Allocation::new(device, Kind::Device, memory);
         Ok(self.add_memory(Allocation { freed: true, of_graph: true, ..allocation }))
     }
 
@@ -170,9 +148,7 @@ impl State {
         let device = allocation.device;
         if there {
             allocation.freed = false;
-            if allocation.kind == Kind::Device {
-                self.devices[device].allocated += allocation.memory.len() as u64;
-            }
+            self.devices[device].allocated += allocation.memory.len() as u64;
         } else {
             self.drop_later(time, device, address);
         }
@@ -201,45 +177,18 @@ impl State {
         }
     }
 
-    /// Memory for a variable of a module, which begins with `init`. It is in no account of the
-    /// program's, and [`drop_memory`](State::drop_memory) takes it back.
-    pub(crate) fn allocate_for_module(
-        &mut self,
-        device: usize,
-        len: usize,
-        init: &[u8],
-    ) -> Answer<u64> {
-        let fits = Some(len).filter(|&len| len as u64 <= self.free_bytes(device));
-        let memory = fits.and_then(Memory::device);
-        let mut memory = memory.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-        if let Some(start) = memory.bytes_mut().get_mut(..init.len()) {
-            start.copy_from_slice(init);
-        }
-        let allocation = Allocation::new(device, Kind::Device, memory);
-        Ok(self.add_memory(Allocation { of_module: true, ..allocation }))
-    }
-
     /// Takes an allocation from the program. Its memory stays until [`drop_memory`].
     ///
     /// [`drop_memory`]: State::drop_memory
     fn release(&mut self, address: u64) -> Answer<usize> {
         let allocation = self.memory.get_mut(&address);
-        let allocation =
-            valid(allocation.filter(|allocation| !allocation.freed && !allocation.of_module))?;
+        let allocation = valid(allocation.filter(|allocation| !allocation.freed))?;
         allocation.freed = true;
-        if allocation.kind == Kind::Device {
-            self.devices[allocation.device].allocated -= allocation.memory.len() as u64;
-        }
+        self.devices[allocation.device].allocated -= allocation.memory.len() as u64;
         if let Some(pool) = allocation.pool {
             self.pools.released(pool, allocation.memory.len());
         }
         Ok(allocation.device)
-    }
-
-    /// Takes back one import of memory, if there is any.
-    fn forget_import(&mut self, address: u64) -> bool {
-        let allocation = self.memory.get_mut(&address).filter(|allocation| allocation.imports > 0);
-        allocation.map(|allocation| allocation.imports -= 1).is_some()
     }
 
     /// Gives back the memory of an allocation that was released.
@@ -272,14 +221,13 @@ impl State {
         (!allocation.freed).then_some((allocation, bytes))
     }
 
-    /// Whether work on a device reaches memory: its own, whichever context it is of, the host's, and
-    /// that of peers. A pool is opened to devices one by one; other memory is with all of its context.
+    /// Whether work on a device reaches memory: its own, whichever context it is of, the host's, and that
+    /// of pools that are opened to the device.
     fn reaches(&self, device: usize, allocation: &Allocation) -> bool {
         match allocation.pool {
             _ if allocation.kind != Kind::Device => true,
             Some(pool) => self.pool_is_open(pool, self.physical(device)),
-            None if self.physical(allocation.device) == self.physical(device) => true,
-            None => self.peers.contains(&(device, allocation.device)),
+            None => self.physical(allocation.device) == self.physical(device),
         }
     }
 

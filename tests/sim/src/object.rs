@@ -1,6 +1,5 @@
 //! What programs have handles of, and what can be asked of and set on it.
 
-pub(crate) mod attribute;
 pub(crate) mod capture;
 pub(crate) mod context;
 pub(crate) mod created;
@@ -11,8 +10,6 @@ pub(crate) mod green;
 pub(crate) mod launch;
 #[expect(unsafe_code, reason = "it calls the program back")]
 pub(crate) mod occupancy;
-pub(crate) mod peer;
 pub(crate) mod profiler;
 pub(crate) mod resource;
-pub(crate) mod settings;
 pub(crate) mod stream;

@@ -5,17 +5,16 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use green_ctx_sys::{CUfunc_cache, CUresult};
+use green_ctx_sys::CUresult;
 
 use crate::Profile;
 use crate::callback::Callback;
 use crate::capture::Capture;
 use crate::clock::real::Running;
 use crate::clock::{Polling, VectorClock, cost};
-use crate::context::{self, Context};
+use crate::context::Context;
 use crate::effects::Effects;
 use crate::event::Event;
-use crate::graph::conditional::Condition;
 use crate::graph::exec::Exec;
 use crate::graph::user_object::{Known, Unheld};
 use crate::graph::{Graph, Node};
@@ -60,15 +59,12 @@ pub(crate) struct State {
     pub(crate) graphs: Table<Graph>,
     pub(crate) nodes: Table<Node>,
     pub(crate) executables: Table<Exec>,
-    pub(crate) conditions: Table<Condition>,
     pub(crate) memory: BTreeMap<u64, Allocation>,
     /// Addresses that graphs which are gone have given up, the last one last.
     pub(crate) spare: Vec<Allocation>,
     /// How many allocations there have been.
     pub(crate) buffers: u64,
     pub(crate) pools: Pools,
-    /// Which device was given access to the memory of which other.
-    pub(crate) peers: Vec<(usize, usize)>,
     /// What operations that were submitted have yet to do.
     pub(crate) effects: Effects,
     /// Callbacks whose turn has come, with the status that they get.
@@ -98,13 +94,8 @@ pub(crate) struct Device {
     pub(crate) retains: u32,
     /// The handles of the green contexts that are not destroyed; each holds the primary context.
     pub(crate) greens: Vec<usize>,
-    /// Flags of the contexts, and those that the primary context is brought up with.
+    /// Flags of the contexts.
     pub(crate) flags: u32,
-    pub(crate) primary_flags: u32,
-    /// Limits by `CUlimit` and the preferred cache, which all contexts of the device share, as
-    /// recorded.
-    pub(crate) limits: [usize; 7],
-    pub(crate) cache_config: CUfunc_cache,
     /// The error that poisons every context of the device.
     pub(crate) fault: Option<CUresult>,
     /// Memory that green contexts took, given back with the primary context only.
@@ -171,12 +162,10 @@ impl State {
             graphs: Table::default(),
             nodes: Table::default(),
             executables: Table::default(),
-            conditions: Table::default(),
             memory: BTreeMap::new(),
             spare: Vec::new(),
             buffers: 0,
             pools: Pools::default(),
-            peers: Vec::new(),
             effects: Effects::default(),
             due: Vec::new(),
             came_due: 0,
@@ -207,9 +196,6 @@ impl State {
             retains: 0,
             greens: Vec::new(),
             flags: 0,
-            primary_flags: 0,
-            limits: context::limits(self.profile),
-            cache_config: CUfunc_cache::CU_FUNC_CACHE_PREFER_NONE,
             fault: None,
             green_bytes: 0,
             allocated: 0,

@@ -11,14 +11,7 @@ calls! {
         graph: CUgraph, after: &[CUgraphNode], params: &mut CUDA_MEM_ALLOC_NODE_PARAMS)
         -> (node: CUgraphNode = null_mut())
         => (&raw mut node, graph, after.as_ptr(), after.len(), params);
-    cuGraphMemAllocNodeGetParams(node: CUgraphNode, params: &mut CUDA_MEM_ALLOC_NODE_PARAMS)
-        => (node, params);
     cuGraphAddMemFreeNode(graph: CUgraph, after: &[CUgraphNode], address: CUdeviceptr)
         -> (node: CUgraphNode = null_mut())
         => (&raw mut node, graph, after.as_ptr(), after.len(), address);
-    cuGraphMemFreeNodeGetParams(node: CUgraphNode) -> (address: CUdeviceptr = 0)
-        => (node, &raw mut address);
-    cuGraphConditionalHandleCreate(graph: CUgraph, context: CUcontext, value: u32, flags: u32)
-        -> (handle: CUgraphConditionalHandle = 0)
-        => (&raw mut handle, graph, context, value, flags);
 }

@@ -2,9 +2,7 @@
 
 use std::ptr::null_mut;
 
-use green_ctx_sys::{
-    CUcontext, CUdevice, CUdevice_attribute, CUfunc_cache, CUlimit, CUresult, CUstream,
-};
+use green_ctx_sys::{CUcontext, CUdevice, CUdevice_attribute, CUresult, CUstream};
 
 use super::{Case, Needs};
 use crate::answer::{Answer, Failure, Outcome};
@@ -24,15 +22,6 @@ pub(super) fn cases() -> Vec<Case> {
             Ok(())
         }),
         Case::new("context/ids", ids),
-        Case::new("context/api-version", |gpu, answer| {
-            let context = gpu.context_of(gpu.green_with(64)?)?;
-            for (name, context) in [("green", context), ("primary", gpu.primary()?)] {
-                let version = gpu.cuCtxGetApiVersion(context)?;
-                answer.add(name, version);
-                answer.add(format!("{name}_version"), version.out);
-            }
-            Ok(())
-        }),
         Case::new("context/one-descriptor-many-contexts", |gpu, answer| {
             let split = gpu.split_device(0, 64)?;
             let desc = gpu.describe(&split.groups[..1])?;
@@ -168,16 +157,6 @@ fn with_green_current(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     let flags = gpu.cuCtxGetFlags()?;
     answer.add("get_flags", flags);
     answer.add("flags", flags.out);
-    let stack = gpu.cuCtxGetLimit(CUlimit::CU_LIMIT_STACK_SIZE)?;
-    answer.add("get_limit", stack);
-    answer.add("stack_size", stack.out);
-    answer.add("set_limit", gpu.cuCtxSetLimit(CUlimit::CU_LIMIT_STACK_SIZE, 2048)?);
-    answer.add("stack_size_after", gpu.cuCtxGetLimit(CUlimit::CU_LIMIT_STACK_SIZE)?.out);
-    let cache = gpu.cuCtxGetCacheConfig()?;
-    answer.add("get_cache_config", cache);
-    answer.add("cache_config", cache.out.0);
-    let prefer_shared = CUfunc_cache::CU_FUNC_CACHE_PREFER_SHARED;
-    answer.add("set_cache_config", gpu.cuCtxSetCacheConfig(prefer_shared)?);
     answer.add("synchronize", gpu.cuCtxSynchronize()?);
     let sms = gpu.cuDeviceGetAttribute(
         CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
@@ -190,7 +169,6 @@ fn with_green_current(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     answer.add("alloc", memory);
     answer.add("free", gpu.cuMemFree(memory.out)?);
     gpu.pop()?;
-    answer.add("stack_size_of_primary", gpu.cuCtxGetLimit(CUlimit::CU_LIMIT_STACK_SIZE)?.out);
     Ok(())
 }
 
@@ -199,7 +177,6 @@ fn with_none_current(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     answer.add("get_current", gpu.cuCtxGetCurrent()?);
     answer.add("get_device", gpu.cuCtxGetDevice()?);
     answer.add("get_flags", gpu.cuCtxGetFlags()?);
-    answer.add("get_limit", gpu.cuCtxGetLimit(CUlimit::CU_LIMIT_STACK_SIZE)?);
     answer.add("priority_range", gpu.cuCtxGetStreamPriorityRange()?);
     answer.add("get_id", gpu.cuCtxGetId(null_mut())?);
     answer.add("stream_create", gpu.cuStreamCreate(1)?);

@@ -1,12 +1,9 @@
 //! Modules, functions, and what can be set on kernels.
 
-use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 
-use green_ctx_sys::{
-    CUfunction, CUfunction_attribute, CUjit_option, CUlaunchConfig, CUmodule, CUresult,
-};
-use serde_json::{Value, json};
+use green_ctx_sys::{CUfunction, CUfunction_attribute, CUlaunchConfig, CUmodule, CUresult};
+use serde_json::json;
 
 use super::library::{KERNELS, kernel, library, text};
 use super::{Case, Needs};
@@ -29,68 +26,11 @@ fn module(gpu: &Gpu) -> Result<CUmodule, Failure> {
 
 fn of_modules() -> Vec<Case> {
     vec![
-        Case::new("function/of-a-module", |gpu, answer| {
-            let module = module(gpu)?;
-            answer.add("count", gpu.cuModuleGetFunctionCount(module)?.out);
-            for wanted in [0, 1, 5, 9] {
-                let mut all = [null_mut(); 9];
-                let reply = gpu.cuModuleEnumerateFunctions(all.as_mut_ptr(), wanted, module)?;
-                let given = all.iter().filter(|function| !function.is_null()).count();
-                answer.add(format!("{wanted} wanted"), json!([reply.value(), given]));
-            }
-            answer.add("null", gpu.cuModuleEnumerateFunctions(null_mut(), 5, module)?);
-            let mut all = [null_mut(); 5];
-            gpu.cuModuleEnumerateFunctions(all.as_mut_ptr(), 5, module)?.must()?;
-            for name in KERNELS {
-                let function = gpu.cuModuleGetFunction(module, name)?.must()?;
-                answer.add(name.to_string_lossy(), all.contains(&function));
-                let of_function = gpu.cuFuncGetName(function)?;
-                answer.add(format!("{}_name", name.to_string_lossy()), gpu.text(&of_function));
-            }
-            gpu.cuModuleUnload(module)?.must()
-        }),
-        Case::new("function/loading", |gpu, answer| {
-            let mode = gpu.cuModuleGetLoadingMode()?;
-            answer.add("mode", json!([mode.value(), mode.out.0]));
-            let module = module(gpu)?;
-            let mut all = [null_mut(); 5];
-            gpu.cuModuleEnumerateFunctions(all.as_mut_ptr(), 5, module)?.must()?;
-            answer.add("enumerated", is_loaded(gpu, all[0])?);
-            for number in [0, 1, 2, 3, 5, 6, 8, 9] {
-                let reply = gpu.cuFuncGetAttribute(CUfunction_attribute(number), all[0])?;
-                answer.add(format!("attribute {number}"), reply);
-            }
-            answer.add("after_attributes", is_loaded(gpu, all[0])?);
-            answer.add("load", gpu.cuFuncLoad(all[0])?);
-            answer.add("loaded", is_loaded(gpu, all[0])?);
-            let threads = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK;
-            answer.add("attribute", gpu.cuFuncGetAttribute(threads, all[0])?);
-            answer.add("load_again", gpu.cuFuncLoad(all[0])?);
-            let named = gpu.cuModuleGetFunction(module, c"second")?.must()?;
-            answer.add("by_name", is_loaded(gpu, named)?);
-            gpu.cuModuleUnload(module)?.must()
-        })
-        .alone(),
-        Case::new("function/of-a-library-loading", |gpu, answer| {
-            let library = library(gpu)?;
-            let module = gpu.cuLibraryGetModule(library)?.must()?;
-            let mut all = [null_mut(); 5];
-            gpu.cuModuleEnumerateFunctions(all.as_mut_ptr(), 5, module)?.must()?;
-            answer.add("enumerated", is_loaded(gpu, all[0])?);
-            let function = gpu.cuKernelGetFunction(kernel(gpu, library, c"exact")?)?.must()?;
-            answer.add("of_kernel", is_loaded(gpu, function)?);
-            gpu.cuLibraryUnload(library)?.must()
-        })
-        .alone(),
         Case::new("function/null", |gpu, answer| {
             let null = null_mut();
             answer.add("get_attribute", gpu.cuFuncGetAttribute(SHARED, null)?);
             answer.add("set_attribute", gpu.cuFuncSetAttribute(null, SHARED, 0)?);
             answer.add("get_name", gpu.cuFuncGetName(null)?);
-            answer.add("get_module", gpu.cuFuncGetModule(null)?);
-            answer.add("get_param_info", gpu.cuFuncGetParamInfo(null, 0)?);
-            answer.add("is_loaded", gpu.cuFuncIsLoaded(null)?);
-            answer.add("load", gpu.cuFuncLoad(null)?);
             answer.add("kernel_get_attribute", gpu.cuKernelGetAttribute(SHARED, null_mut(), 0)?);
             answer.add("kernel_set_attribute", gpu.cuKernelSetAttribute(SHARED, 0, null_mut(), 0)?);
             answer.add("kernel_get_function", gpu.cuKernelGetFunction(null_mut())?);
@@ -99,13 +39,8 @@ fn of_modules() -> Vec<Case> {
         .alone(),
         Case::new("function/null-module", |gpu, answer| {
             answer.add("get_function", gpu.cuModuleGetFunction(null_mut(), c"second")?);
-            answer.add("count", gpu.cuModuleGetFunctionCount(null_mut())?);
-            let mut all = [null_mut(); 1];
-            let all = gpu.cuModuleEnumerateFunctions(all.as_mut_ptr(), 1, null_mut())?;
-            answer.add("enumerate", all);
             answer.add("unload", gpu.cuModuleUnload(null_mut())?);
             answer.add("load", gpu.load_module(null())?);
-            answer.add("load_fat", gpu.cuModuleLoadFatBinary(null())?);
             Ok(())
         })
         .alone(),
@@ -122,55 +57,15 @@ fn of_modules() -> Vec<Case> {
             let function = gpu.cuModuleGetFunction(module, c"second")?.must()?;
             gpu.pop()?;
             answer.add("get_function", gpu.cuModuleGetFunction(module, c"first")?);
-            answer.add("count", gpu.cuModuleGetFunctionCount(module)?);
-            let mut all = [null_mut(); 1];
-            let all = gpu.cuModuleEnumerateFunctions(all.as_mut_ptr(), 1, module)?;
-            answer.add("enumerate", all);
-            answer.add("get_global", gpu.cuModuleGetGlobal(module, c"table")?);
             answer.add("get_attribute", gpu.cuFuncGetAttribute(SHARED, function)?);
             answer.add("set_attribute", gpu.cuFuncSetAttribute(function, SHARED, 1024)?);
             answer.add("get_name", gpu.cuFuncGetName(function)?);
-            answer.add("get_module", gpu.cuFuncGetModule(function)?);
-            answer.add("is_loaded", gpu.cuFuncIsLoaded(function)?);
-            answer.add("load", gpu.cuFuncLoad(function)?);
             answer.add("unload", gpu.cuModuleUnload(module)?);
             Ok(())
         })
         .needs(Needs::Init)
         .alone(),
-        Case::new("function/load-with-options", |gpu, answer| {
-            let words = c"only words";
-            for (name, text) in [("text", text()), ("words", words)] {
-                let (mut info, mut error) = ([0_u8; 256], [0_u8; 256]);
-                let mut options = [
-                    CUjit_option::CU_JIT_INFO_LOG_BUFFER,
-                    CUjit_option::CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES,
-                    CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
-                    CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
-                ];
-                let size = std::ptr::without_provenance_mut::<c_void>(256);
-                let mut values = [info.as_mut_ptr().cast(), size, error.as_mut_ptr().cast(), size];
-                let module =
-                    gpu.cuModuleLoadDataEx(text, 4, options.as_mut_ptr(), values.as_mut_ptr())?;
-                answer.add(name, module);
-                // Whether the size was written over.
-                answer.add(format!("{name}_info_size_is_256"), values[1].addr() == 256);
-                answer.add(format!("{name}_error_size_is_256"), values[3].addr() == 256);
-            }
-            answer.add("no_options", gpu.cuModuleLoadDataEx(text(), 0, null_mut(), null_mut())?);
-            let mut option = CUjit_option(9999);
-            let mut value: *mut c_void = null_mut();
-            let unknown = gpu.cuModuleLoadDataEx(text(), 1, &raw mut option, &raw mut value)?;
-            answer.add("unknown_option", unknown);
-            Ok(())
-        })
-        .alone(),
     ]
-}
-
-fn is_loaded(gpu: &Gpu, function: CUfunction) -> Result<Value, Failure> {
-    let reply = gpu.cuFuncIsLoaded(function)?;
-    Ok(json!([reply.value(), reply.out.0]))
 }
 
 fn of_attributes() -> Vec<Case> {

@@ -2,7 +2,6 @@
 
 mod allocation;
 mod capture;
-mod conditional;
 mod exec;
 mod kernel;
 mod moving;
@@ -10,7 +9,6 @@ mod node;
 mod partition;
 mod structure;
 mod transfer;
-mod update;
 
 use core::ptr::null_mut;
 use std::time::Duration;
@@ -35,11 +33,9 @@ pub(super) fn cases() -> Vec<Case> {
         kernel::cases,
         node::cases,
         exec::cases,
-        update::cases,
         partition::cases,
         moving::cases,
         transfer::cases,
-        conditional::cases,
         allocation::cases,
         capture::cases,
     ]

@@ -10,7 +10,7 @@ use super::{Case, Needs};
 use crate::answer::{Answer, Fact, Failure, Outcome};
 use crate::gpu::Gpu;
 
-/// The kernels and variables of these cases.
+/// The kernels of these cases.
 const TEXT: &str = concat!(include_str!("../library.ptx"), "\0");
 
 /// Compiled from the probe's text for another architecture, and for this one.
@@ -30,7 +30,6 @@ pub(super) fn text() -> &'static CStr {
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = of_libraries();
-    cases.extend(of_variables());
     cases.extend(of_images());
     cases
 }
@@ -46,29 +45,6 @@ pub(super) fn kernel(gpu: &Gpu, library: CUlibrary, name: &CStr) -> Result<CUker
 
 fn of_libraries() -> Vec<Case> {
     vec![
-        Case::new("library/kernels", |gpu, answer| {
-            let library = library(gpu)?;
-            let count = gpu.cuLibraryGetKernelCount(library)?;
-            answer.add("count", count.out);
-            for wanted in [0, 1, 5, 9] {
-                let mut kernels = [null_mut(); 9];
-                let reply = gpu.cuLibraryEnumerateKernels(kernels.as_mut_ptr(), wanted, library)?;
-                let given = kernels.iter().filter(|kernel| !kernel.is_null()).count();
-                answer.add(
-                    format!("{wanted} wanted"),
-                    json!({ "status": reply.value(), "given": given }),
-                );
-            }
-            let mut kernels = [null_mut(); 5];
-            gpu.cuLibraryEnumerateKernels(kernels.as_mut_ptr(), 5, library)?.must()?;
-            for name in KERNELS {
-                let known = kernels.contains(&kernel(gpu, library, name)?);
-                answer.add(name.to_string_lossy(), known);
-            }
-            answer.add("null", gpu.cuLibraryEnumerateKernels(null_mut(), 5, library)?);
-            answer.add("null, none wanted", gpu.cuLibraryEnumerateKernels(null_mut(), 0, library)?);
-            gpu.cuLibraryUnload(library)?.must()
-        }),
         Case::new("library/kernel-names", |gpu, answer| {
             let library = library(gpu)?;
             for name in KERNELS {
@@ -78,57 +54,21 @@ fn of_libraries() -> Vec<Case> {
             answer.add("null", gpu.cuKernelGetName(null_mut())?);
             gpu.cuLibraryUnload(library)?.must()
         }),
-        Case::new("library/of-a-kernel", |gpu, answer| {
-            let library = library(gpu)?;
-            let reply = gpu.cuKernelGetLibrary(kernel(gpu, library, c"second")?)?;
-            answer.add("get_library", reply);
-            answer.add("same", reply.out == library);
-            answer.add("null", gpu.cuKernelGetLibrary(null_mut())?);
-            gpu.cuLibraryUnload(library)?.must()
-        }),
-        Case::new("library/module", |gpu, answer| {
-            let library = library(gpu)?;
-            let module = gpu.cuLibraryGetModule(library)?;
-            answer.add("get_module", module);
-            answer.add("same_again", gpu.cuLibraryGetModule(library)?.out == module.out);
-            let function = gpu.cuKernelGetFunction(kernel(gpu, library, c"second")?)?.must()?;
-            let named = gpu.cuModuleGetFunction(module.out, c"second")?;
-            answer.add("get_function", named);
-            answer.add("same_function", named.out == function);
-            let of_function = gpu.cuFuncGetModule(function)?;
-            answer.add("module_of_function", of_function);
-            answer.add("same_module", of_function.out == module.out);
-            answer.add("functions", gpu.cuModuleGetFunctionCount(module.out)?.out);
-            answer.add("unload_module", gpu.cuModuleUnload(module.out)?);
-            answer.add("unload_library", gpu.cuLibraryUnload(library)?);
-            Ok(())
-        }),
         Case::new("library/module-and-function-by-context", |gpu, answer| {
             let library = library(gpu)?;
             let second = kernel(gpu, library, c"second")?;
-            let module = gpu.cuLibraryGetModule(library)?.must()?;
             let function = gpu.cuKernelGetFunction(second)?.must()?;
-            let variable = gpu.cuLibraryGetGlobal(library, c"table")?.must()?;
             gpu.push(gpu.context_of(gpu.green_with(64)?)?)?;
-            let of_green = gpu.cuLibraryGetModule(library)?;
-            answer.add("get_module", of_green);
-            answer.add("same_module", of_green.out == module);
             let of_green = gpu.cuKernelGetFunction(second)?;
             answer.add("get_function", of_green);
             answer.add("same_function", of_green.out == function);
-            let of_green = gpu.cuLibraryGetGlobal(library, c"table")?;
-            answer.add("get_global", of_green);
-            answer.add("same_global", of_green.out == variable);
             gpu.cuLibraryUnload(library)?.must()
         }),
         Case::new("library/without-context", |gpu, answer| {
             let library = library(gpu)?;
             let second = kernel(gpu, library, c"second")?;
-            answer.add("get_module", gpu.cuLibraryGetModule(library)?);
             answer.add("get_function", gpu.cuKernelGetFunction(second)?);
-            answer.add("get_global", gpu.cuLibraryGetGlobal(library, c"table")?);
             answer.add("get_name", gpu.cuKernelGetName(second)?);
-            answer.add("get_library", gpu.cuKernelGetLibrary(second)?);
             answer.add("load_module", gpu.cuModuleLoadData(text())?);
             answer.add("load_nothing", gpu.load_module(null_mut())?);
             answer.add("unload", gpu.cuLibraryUnload(library)?);
@@ -147,11 +87,6 @@ fn of_libraries() -> Vec<Case> {
         Case::new("library/of-other-text-in-use", |gpu, answer| {
             for (name, text) in [("words", c"only words"), ("no_target", c".version 5.0\n")] {
                 let library = gpu.cuLibraryLoadData(text)?.must()?;
-                answer.add(format!("{name}_get_module"), gpu.cuLibraryGetModule(library)?);
-                answer.add(format!("{name}_get_global"), gpu.cuLibraryGetGlobal(library, c"x")?);
-                let mut kernels = [null_mut(); 1];
-                let kernels = gpu.cuLibraryEnumerateKernels(kernels.as_mut_ptr(), 1, library)?;
-                answer.add(format!("{name}_enumerate"), kernels);
                 answer.add(format!("{name}_count"), gpu.cuLibraryGetKernelCount(library)?.out);
                 gpu.cuLibraryUnload(library)?.must()?;
             }
@@ -161,11 +96,6 @@ fn of_libraries() -> Vec<Case> {
             answer.add("load_null", gpu.load_library(null_mut())?);
             answer.add("get_kernel", gpu.cuLibraryGetKernel(null_mut(), c"second")?);
             answer.add("count", gpu.cuLibraryGetKernelCount(null_mut())?);
-            let mut kernels = [null_mut(); 1];
-            let reply = gpu.cuLibraryEnumerateKernels(kernels.as_mut_ptr(), 1, null_mut())?;
-            answer.add("enumerate", reply);
-            answer.add("get_module", gpu.cuLibraryGetModule(null_mut())?);
-            answer.add("get_global", gpu.cuLibraryGetGlobal(null_mut(), c"table")?);
             answer.add("unload", gpu.cuLibraryUnload(null_mut())?);
             Ok(())
         })
@@ -185,81 +115,6 @@ fn of_libraries() -> Vec<Case> {
             answer.add("other_is_there", gpu.cuLibraryGetKernel(two, c"first")?);
             gpu.cuLibraryUnload(two)?.must()
         }),
-    ]
-}
-
-fn of_variables() -> Vec<Case> {
-    vec![
-        Case::new("library/variables", |gpu, answer| {
-            let library = library(gpu)?;
-            for name in [c"table", c"hidden", c"factor", c"scratch", c"first", c"none", c""] {
-                let reply = gpu.cuLibraryGetGlobal(library, name)?;
-                let (address, bytes) = reply.out;
-                answer.add(
-                    name.to_string_lossy(),
-                    json!({ "status": reply.value(), "null": address == 0, "bytes": bytes }),
-                );
-            }
-            let (table, _) = gpu.cuLibraryGetGlobal(library, c"table")?.must()?;
-            answer.add("aligned", table % 16 == 0);
-            let again = gpu.cuLibraryGetGlobal(library, c"table")?.out;
-            answer.add("same_again", again.0 == table);
-            gpu.cuLibraryUnload(library)?.must()
-        }),
-        Case::new("library/variable-contents", |gpu, answer| {
-            let library = library(gpu)?;
-            for (name, expected) in [(c"hidden", 7_u32), (c"factor", 1_f32.to_bits())] {
-                let (address, _) = gpu.cuLibraryGetGlobal(library, name)?.must()?;
-                let mut bytes = [9; 4];
-                let copy = gpu.cuMemcpyDtoH(&mut bytes, address)?;
-                answer.add(format!("{}_copy", name.to_string_lossy()), copy);
-                answer.add(name.to_string_lossy(), u32::from_le_bytes(bytes) == expected);
-            }
-            let (table, _) = gpu.cuLibraryGetGlobal(library, c"table")?.must()?;
-            let mut bytes = [9; 48];
-            gpu.cuMemcpyDtoH(&mut bytes, table)?.must()?;
-            answer.add("table_is_zero", bytes == [0; 48]);
-            answer.add("write", gpu.cuMemcpyHtoD(table, &[5; 48])?);
-            gpu.cuMemcpyDtoH(&mut bytes, table)?.must()?;
-            answer.add("written", bytes == [5; 48]);
-            answer.add("fill", gpu.cuMemsetD8(table, 3, 48)?);
-            answer.add("synchronize", gpu.cuCtxSynchronize()?);
-            gpu.cuLibraryUnload(library)?.must()
-        }),
-        Case::new("library/variable-without-a-place", |gpu, answer| {
-            let library = library(gpu)?;
-            let (mut address, mut bytes) = (0, 999);
-            let one = gpu.global_of_library(library, c"table", Some(&mut address), None)?;
-            answer.add("no_size", one);
-            answer.add("address", address != 0);
-            let one = gpu.global_of_library(library, c"table", None, Some(&mut bytes))?;
-            answer.add("no_address", one);
-            answer.add("bytes", bytes);
-            answer.add("neither", gpu.global_of_library(library, c"table", None, None)?);
-            gpu.cuLibraryUnload(library)?.must()
-        }),
-        Case::new("library/variable-is-not-freed", |gpu, answer| {
-            let library = library(gpu)?;
-            let (address, _) = gpu.cuLibraryGetGlobal(library, c"table")?.must()?;
-            answer.add("free", gpu.cuMemFree(address)?);
-            answer.add("still_there", gpu.cuMemcpyDtoH(&mut [0; 4], address)?);
-            Ok(())
-        })
-        .alone(),
-        Case::new("library/module-variables", |gpu, answer| {
-            let module = gpu.cuModuleLoadData(text())?.must()?;
-            let other = gpu.cuModuleLoadData(text())?.must()?;
-            let (table, bytes) = gpu.cuModuleGetGlobal(module, c"table")?.must()?;
-            answer.add("bytes", bytes);
-            let of_other = gpu.cuModuleGetGlobal(other, c"table")?.must()?;
-            answer.add("own", of_other.0 != table);
-            answer.add("unknown", gpu.cuModuleGetGlobal(module, c"none")?);
-            answer.add("null", gpu.cuModuleGetGlobal(null_mut(), c"table")?);
-            answer.add("unload", gpu.cuModuleUnload(module)?);
-            answer.add("after_unload", gpu.cuMemcpyDtoH(&mut [0; 4], table)?);
-            gpu.cuModuleUnload(other)?.must()
-        })
-        .alone(),
     ]
 }
 
@@ -283,7 +138,6 @@ fn of_images() -> Vec<Case> {
                     );
                     gpu.cuLibraryUnload(library.out)?.must()?;
                 }
-                answer.add(format!("{name}_module"), gpu.cuModuleLoad(&path)?);
             }
             std::fs::remove_file(&path).map_err(|error| Failure::Other(error.to_string()))
         }),
@@ -292,7 +146,6 @@ fn of_images() -> Vec<Case> {
                 [("missing", c"/no/such/file"), ("folder", c"/"), ("empty_name", c"")]
             {
                 answer.add(format!("{name}_library"), gpu.cuLibraryLoadFromFile(path)?);
-                answer.add(format!("{name}_module"), gpu.cuModuleLoad(path)?);
             }
             Ok(())
         }),
@@ -322,7 +175,6 @@ fn of_images() -> Vec<Case> {
             if library.is_ok() {
                 answer.add("count", gpu.cuLibraryGetKernelCount(library.out)?);
                 answer.add("get_kernel", gpu.cuLibraryGetKernel(library.out, c"green_ctx_probe")?);
-                answer.add("get_module", gpu.cuLibraryGetModule(library.out)?);
                 answer.add("unload", gpu.cuLibraryUnload(library.out)?);
             }
             Ok(())
@@ -409,12 +261,9 @@ fn of_images() -> Vec<Case> {
                 .param .u64 .ptr .global .align 1 pointer, .param .b8 last) { ret; }";
             let library = gpu.cuLibraryLoadData(text)?.must()?;
             let x = kernel(gpu, library, c"x")?;
-            let function = gpu.cuKernelGetFunction(x)?.must()?;
             for index in 0..8 {
-                let (one, two) =
-                    (gpu.cuKernelGetParamInfo(x, index)?, gpu.cuFuncGetParamInfo(function, index)?);
+                let one = gpu.cuKernelGetParamInfo(x, index)?;
                 answer.add(index.to_string(), json!([one.value(), one.out.0, one.out.1]));
-                answer.add(format!("{index} of the function"), one.out == two.out);
             }
             gpu.cuLibraryUnload(library)?.must()
         }),
@@ -474,11 +323,8 @@ fn fat_binary(name: &str, image: &'static [u8]) -> Case {
             let module = gpu.load_module(image)?;
             answer.add(format!("{name}_module"), module);
             if module.is_ok() {
-                let table = gpu.cuModuleGetGlobal(module.out, c"table")?;
-                answer.add(format!("{name}_variable"), json!([table.value(), table.out.1]));
                 gpu.cuModuleUnload(module.out)?.must()?;
             }
-            answer.add(format!("{name}_fat_module"), gpu.cuModuleLoadFatBinary(image)?);
         }
         Ok(())
     })

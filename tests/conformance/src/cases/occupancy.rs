@@ -108,8 +108,6 @@ fn of_blocks() -> Vec<Case> {
                 let reply = gpu
                     .cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(second, 128, 0, flags)?;
                 answer.add(format!("blocks {flags}"), fact(&reply, reply.out));
-                let reply = gpu.cuOccupancyMaxPotentialBlockSizeWithFlags(second, 0, flags)?;
-                answer.add(format!("size {flags}"), reply);
             }
             Ok(())
         }),
@@ -118,7 +116,6 @@ fn of_blocks() -> Vec<Case> {
             let blocks = gpu.cuOccupancyMaxActiveBlocksPerMultiprocessor(null, 32)?;
             answer.add("blocks", blocks);
             answer.add("size", gpu.cuOccupancyMaxPotentialBlockSize(null, None, 0, 0)?);
-            answer.add("shared", gpu.cuOccupancyAvailableDynamicSMemPerBlock(null, 1, 32)?);
             let config = shape(null_mut(), 128, 0);
             answer.add("cluster", gpu.cuOccupancyMaxPotentialClusterSize(null, &config)?);
             answer.add("clusters", gpu.cuOccupancyMaxActiveClusters(null, &config)?);
@@ -136,8 +133,6 @@ fn of_blocks() -> Vec<Case> {
                 answer.add(format!("{name}_blocks"), blocks);
                 let size = gpu.cuOccupancyMaxPotentialBlockSize(function, None, 0, 0)?;
                 answer.add(format!("{name}_size"), size);
-                let shared = gpu.cuOccupancyAvailableDynamicSMemPerBlock(function, 1, 32)?;
-                answer.add(format!("{name}_shared"), shared);
                 for (on, stream) in [("null", null_mut()), ("stream", stream)] {
                     let config = shape(stream, 128, 0);
                     let size = gpu.cuOccupancyMaxPotentialClusterSize(function, &config)?;
@@ -196,49 +191,6 @@ fn of_suggestions() -> Vec<Case> {
                     answer.add(format!("{name} on {sms}"), out);
                 }
                 gpu.pop()?;
-            }
-            Ok(())
-        }),
-        Case::new("occupancy/available-shared-memory", |gpu, answer| {
-            let second = function(gpu, c"second")?;
-            for allowed in [None, Some(232_448), Some(1024)] {
-                let name =
-                    allowed.map_or("at_first".to_owned(), |bytes| format!("{bytes} allowed"));
-                if let Some(bytes) = allowed {
-                    allow(gpu, second, SHARED, bytes)?;
-                }
-                for (blocks, threads) in [
-                    (-1, 32),
-                    (0, 32),
-                    (1, 0),
-                    (1, 32),
-                    (2, 32),
-                    (3, 32),
-                    (7, 32),
-                    (32, 32),
-                    (33, 32),
-                    (1, 1024),
-                    (2, 1024),
-                    (3, 1024),
-                    (1, 1025),
-                ] {
-                    let reply =
-                        gpu.cuOccupancyAvailableDynamicSMemPerBlock(second, blocks, threads)?;
-                    let title = format!("{name}, {blocks} of {threads}");
-                    answer.add(title, fact(&reply, reply.out));
-                }
-            }
-            Ok(())
-        }),
-        Case::new("occupancy/available-shared-memory-by-carveout", |gpu, answer| {
-            let first = function(gpu, c"first")?;
-            allow(gpu, first, SHARED, 200_000)?;
-            for carveout in [-1, 0, 50, 100] {
-                allow(gpu, first, CARVEOUT, carveout)?;
-                for blocks in [1, 2, 4, 16] {
-                    let reply = gpu.cuOccupancyAvailableDynamicSMemPerBlock(first, blocks, 64)?;
-                    answer.add(format!("{carveout} %, {blocks}"), fact(&reply, reply.out));
-                }
             }
             Ok(())
         }),

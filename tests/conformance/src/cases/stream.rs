@@ -85,15 +85,6 @@ pub(super) fn cases() -> Vec<Case> {
             answer.add("other_context", b != c);
             Ok(())
         }),
-        Case::new("stream/device", |gpu, answer| {
-            let green = gpu.green_with(64)?;
-            for (name, stream) in [("green", gpu.stream_of(green)?), ("primary", gpu.stream()?)] {
-                let device = gpu.cuStreamGetDevice(stream)?;
-                answer.add(name, device);
-                answer.add(format!("{name}_device"), device.out);
-            }
-            Ok(())
-        }),
         Case::new("stream/idle", |gpu, answer| {
             let green = gpu.green_with(64)?;
             for (name, stream) in [("green", gpu.stream_of(green)?), ("primary", gpu.stream()?)] {

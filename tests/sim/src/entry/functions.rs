@@ -17,9 +17,8 @@ use crate::pointer::{Argument, Ptr};
 use crate::sim::GetProcAddress;
 use crate::slot::SLOTS;
 use crate::{
-    attribute, callback, capture, context, created, device, error_text, event, graph, green, image,
-    launch, library, memory, occupancy, peer, proc_address, profiler, resource, settings, slot,
-    stream, unsimulated,
+    callback, capture, context, created, device, error_text, event, graph, green, image, launch,
+    library, memory, occupancy, proc_address, profiler, resource, slot, stream, unsimulated,
 };
 
 #[macro_use]
@@ -201,34 +200,23 @@ handlers! {
     cuDeviceGetAttribute => device::get_attribute;
     cuDeviceGetPCIBusId => device::get_pci_bus_id;
     cuDeviceGetByPCIBusId => device::get_by_pci_bus_id;
-    cuDeviceGetLuid => device::get_luid;
     cuDeviceComputeCapability => device::compute_capability;
     cuDeviceGetProperties => device::get_properties;
     cuDeviceGetExecAffinitySupport => device::get_exec_affinity_support;
-    cuDeviceCanAccessPeer => peer::can_access;
     cuDeviceGetDefaultMemPool => memory::pool::get_default;
     cuDeviceGetMemPool => memory::pool::get_current;
-    cuDeviceSetMemPool Unsafe => memory::pool::set_current;
     cuDeviceGetDevResource => resource::of_device;
 
     cuDevicePrimaryCtxRetain => context::primary_retain;
     cuDevicePrimaryCtxRelease => context::primary_release;
-    cuDevicePrimaryCtxSetFlags => |driver, ordinal, flags| {
-        context::primary_set_flags(driver, ordinal, flags, false)
-    };
     cuDevicePrimaryCtxReset => context::primary_reset;
     cuDevicePrimaryCtxRelease_v2 => context::primary_release;
-    cuDevicePrimaryCtxSetFlags_v2 => |driver, ordinal, flags| {
-        context::primary_set_flags(driver, ordinal, flags, true)
-    };
     cuDevicePrimaryCtxGetState => context::primary_get_state;
     cuDevicePrimaryCtxReset_v2 => context::primary_reset;
 
     cuCtxCreate_v2 => created::create;
     cuCtxCreate_v3 => created::create_with_affinity;
     cuCtxCreate_v4 => created::create_with_params;
-    cuCtxAttach => created::attach;
-    cuCtxDetach => created::detach;
     cuCtxPushCurrent_v2 => context::push_current;
     cuCtxPopCurrent_v2 => context::pop_current;
     cuCtxSetCurrent => context::set_current;
@@ -236,20 +224,8 @@ handlers! {
     cuCtxGetDevice => context::get_device;
     cuCtxGetDevice_v2 => context::get_device_of;
     cuCtxGetFlags => context::get_flags;
-    cuCtxSetFlags => context::set_flags;
     cuCtxSynchronize => context::synchronize;
     cuCtxSynchronize_v2 => context::synchronize_this;
-    cuCtxGetLimit => context::get_limit;
-    cuCtxSetLimit Unsafe => context::set_limit;
-    cuCtxGetCacheConfig => context::get_cache_config;
-    cuCtxSetCacheConfig Unsafe => context::set_cache_config;
-    cuCtxGetSharedMemConfig => settings::get_shared_memory_config;
-    cuCtxSetSharedMemConfig Unsafe => settings::set_shared_memory_config;
-    cuCtxResetPersistingL2Cache => settings::reset_persisting_l2_cache;
-    cuCtxGetExecAffinity => settings::get_exec_affinity;
-    cuCtxEnablePeerAccess => peer::enable;
-    cuCtxDisablePeerAccess => peer::disable;
-    cuCtxGetApiVersion => context::get_api_version;
     cuCtxGetStreamPriorityRange => context::get_stream_priority_range;
     cuCtxGetId => context::get_id;
     cuCtxDestroy_v2 => created::destroy;
@@ -281,21 +257,8 @@ handlers! {
     cuStreamGetCtx => stream::get_ctx;
     cuStreamGetCtx_v2 => stream::get_ctx_v2;
     cuStreamGetGreenCtx => stream::get_green_ctx;
-    cuStreamGetDevice => stream::get_device;
     cuStreamGetDevResource => stream::get_dev_resource;
-    cuStreamGetAttribute => attribute::get;
-    cuStreamSetAttribute => attribute::set;
-    cuStreamCopyAttributes => attribute::copy;
-    cuStreamAddCallback => callback::add;
     cuLaunchHostFunc => callback::launch;
-    cuStreamWriteValue32 => unsimulated::value;
-    cuStreamWaitValue32 => unsimulated::value;
-    cuStreamWriteValue64 => unsimulated::value;
-    cuStreamWaitValue64 => unsimulated::value;
-    cuStreamWriteValue32_v2 => memory::fill::write_value;
-    cuStreamWriteValue64_v2 => memory::fill::write_value;
-    cuStreamWaitValue32_v2 => unsimulated::value;
-    cuStreamWaitValue64_v2 => unsimulated::value;
     // The form of 10.0, whose captures are all relaxed, as recorded.
     cuStreamBeginCapture => |driver, stream| capture::begin(driver, stream, RELAXED);
     cuStreamBeginCapture_v2 => capture::begin;
@@ -315,16 +278,10 @@ handlers! {
     };
     // With data of the edges.
     cuStreamGetCaptureInfo_v3 => capture::info::get;
-    cuStreamBeginCaptureToGraph => capture::begin_to_graph;
-    cuStreamUpdateCaptureDependencies => |driver, stream, after, count, flags| {
-        capture::info::update_dependencies(driver, stream, after, Ptr::null(), count, flags)
-    };
-    cuStreamUpdateCaptureDependencies_v2 => capture::info::update_dependencies;
 
     cuEventCreate => event::create;
     cuEventDestroy_v2 => event::destroy;
     cuEventRecord => event::record;
-    cuEventRecordWithFlags => event::record_with_flags;
     cuEventQuery Unsafe => event::query;
     cuEventSynchronize Unsafe => event::synchronize;
     cuEventElapsedTime => event::elapsed_time;
@@ -341,30 +298,16 @@ handlers! {
     cuLibraryUnload Unsafe => library::unload;
     cuLibraryGetKernel => library::get_kernel;
     cuLibraryGetKernelCount => library::get_kernel_count;
-    cuLibraryEnumerateKernels => library::enumerate_kernels;
-    cuLibraryGetModule => library::get_module;
-    cuLibraryGetGlobal => library::get_global;
     cuKernelGetFunction => library::kernel_get_function;
-    cuKernelGetLibrary => library::kernel_get_library;
     cuKernelGetAttribute => library::kernel_get_attribute;
     cuKernelSetAttribute => |driver, attribute, value, kernel, device| {
         library::kernel_set(driver, kernel, device, Setting::Attribute(attribute, value))
     };
-    cuKernelSetCacheConfig => |driver, kernel, config, device| {
-        library::kernel_set(driver, kernel, device, Setting::Cache(config))
-    };
     cuKernelGetParamInfo => library::kernel_get_param_info;
     cuKernelGetName => library::kernel_get_name;
-    cuModuleLoad => library::module_load;
     cuModuleLoadData => library::module_load_data;
-    cuModuleLoadDataEx => library::module_load_data_ex;
-    cuModuleLoadFatBinary => library::module_load_data;
     cuModuleUnload Unsafe => library::module_unload;
     cuModuleGetFunction => library::module_get_function;
-    cuModuleGetFunctionCount => library::module_get_function_count;
-    cuModuleEnumerateFunctions => library::module_enumerate_functions;
-    cuModuleGetGlobal_v2 => library::module_get_global;
-    cuModuleGetLoadingMode => library::module_get_loading_mode;
     cuFuncGetAttribute => library::func_get_attribute;
     cuFuncSetAttribute => |driver, function, attribute, value| {
         library::func_set(driver, function, Setting::Attribute(attribute, value))
@@ -372,12 +315,7 @@ handlers! {
     cuFuncSetCacheConfig => |driver, function, config| {
         library::func_set(driver, function, Setting::Cache(config))
     };
-    cuFuncSetSharedMemConfig => settings::set_function_shared_memory_config;
     cuFuncGetName => library::func_get_name;
-    cuFuncGetModule => library::func_get_module;
-    cuFuncGetParamInfo => library::func_get_param_info;
-    cuFuncIsLoaded => library::func_is_loaded;
-    cuFuncLoad => library::func_load;
 
     cuLaunchKernel => |driver, function, x, y, z, width, height, depth, bytes, stream, params, extra| {
         let shape = Shape::new([x, y, z], [width, height, depth], bytes, false);
@@ -394,18 +332,14 @@ handlers! {
     cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags => occupancy::max_active_blocks;
     cuOccupancyMaxPotentialBlockSize => |driver, grid, block, function, shared_of, bytes, limit| {
         occupancy::max_potential_block_size(
-            driver, grid, block, function, shared_of, bytes, limit, 0,
+            driver, grid, block, function, shared_of, bytes, limit,
         )
     };
-    cuOccupancyMaxPotentialBlockSizeWithFlags => occupancy::max_potential_block_size;
-    cuOccupancyAvailableDynamicSMemPerBlock => occupancy::available_dynamic_shared;
     cuOccupancyMaxPotentialClusterSize => occupancy::max_potential_cluster_size;
     cuOccupancyMaxActiveClusters => occupancy::max_active_clusters;
 
     cuMemAlloc_v2 Unsafe => memory::device::alloc;
     cuMemFree_v2 Unsafe => memory::device::free;
-    cuMemGetAddressRange_v2 => memory::device::get_address_range;
-    cuMemAllocManaged Unsafe => memory::device::alloc_managed;
     cuMemAllocAsync => |driver, out, len, stream| {
         memory::pool::allocate(driver, out, len, None, stream)
     };
@@ -414,38 +348,14 @@ handlers! {
     };
     cuMemFreeAsync => memory::device::free_async;
     cuMemGetInfo_v2 => memory::device::get_info;
-    cuTensorMapEncodeTiled => memory::tensor_map::encode_tiled;
-    cuTensorMapEncodeIm2col => memory::tensor_map::encode_im2col;
-    cuTensorMapReplaceAddress => memory::tensor_map::replace_address;
-    cuMemAdvise => memory::advice::advise_device;
-    cuMemAdvise_v2 => memory::advice::advise;
-    cuMemRangeGetAttribute => memory::advice::get_attribute;
-    cuMemRangeGetAttributes => memory::advice::get_attributes;
-    cuMemGetAllocationGranularity => memory::pool::get_granularity;
-    // The forms of 13.0 of `cuDeviceGetDefaultMemPool`, `cuDeviceGetMemPool` and `cuDeviceSetMemPool`.
-    cuMemGetDefaultMemPool => |driver, out, location, kind| {
-        memory::pool::get_default(driver, out, memory::pool::ordinal_at(driver, location, kind)?)
-    };
-    cuMemGetMemPool => |driver, out, location, kind| {
-        memory::pool::get_current(driver, out, memory::pool::ordinal_at(driver, location, kind)?)
-    };
-    cuMemSetMemPool Unsafe => |driver, location, kind, pool| {
-        memory::pool::set_current(driver, memory::pool::ordinal_at(driver, location, kind)?, pool)
-    };
-    cuMemPoolExportToShareableHandle => memory::export::pool;
-    cuMemPoolImportFromShareableHandle => memory::export::import_pool;
-    cuMemPoolExportPointer => memory::export::pointer;
-    cuMemPoolImportPointer => memory::export::import_pointer;
     cuMemPoolCreate Unsafe => memory::pool::create;
     cuMemPoolDestroy Unsafe => memory::pool::destroy;
     cuMemPoolTrimTo Unsafe => memory::pool::trim_to;
     cuMemPoolGetAttribute Unsafe => memory::pool::get_attribute;
     cuMemPoolSetAttribute Unsafe => memory::pool::set_attribute;
     cuMemPoolSetAccess Unsafe => memory::pool::set_access;
-    cuMemPoolGetAccess Unsafe => memory::pool::get_access;
     cuPointerGetAttribute => memory::pointer::get_attribute;
     cuPointerGetAttributes => memory::pointer::get_attributes;
-    cuPointerSetAttribute Unsafe => memory::pointer::set_attribute;
 
     cuMemcpy => |driver, to, from, len| {
         memory::copy::at_once(driver, Unified(to), Unified(from), len)
@@ -459,85 +369,44 @@ handlers! {
     cuMemcpyHtoDAsync_v2 => memory::copy::in_order;
     cuMemcpyDtoHAsync_v2 => memory::copy::in_order;
     cuMemcpyDtoDAsync_v2 => memory::copy::in_order;
-    cuMemcpyPeer => memory::copy::between;
-    cuMemcpyPeerAsync => memory::copy::between_async;
-    cuMemcpy2D_v2 => |driver, copy| memory::copy::two(driver, copy, None);
-    cuMemcpy2DAsync_v2 => |driver, copy, stream| memory::copy::two(driver, copy, Some(stream));
-    cuMemcpy3D_v2 => |driver, copy| memory::copy::three(driver, copy, None);
-    cuMemcpy3DAsync_v2 => |driver, copy, stream| memory::copy::three(driver, copy, Some(stream));
 
     cuMemsetD8_v2 => memory::fill::at_once;
     cuMemsetD16_v2 => memory::fill::at_once;
     cuMemsetD32_v2 => memory::fill::at_once;
-    cuMemsetD8Async => memory::fill::line_in_order;
-    cuMemsetD16Async => memory::fill::line_in_order;
-    cuMemsetD32Async => memory::fill::line_in_order;
-    cuMemsetD2D8Async => memory::fill::rows_in_order;
-    cuMemsetD2D16Async => memory::fill::rows_in_order;
-    cuMemsetD2D32Async => memory::fill::rows_in_order;
+    cuMemsetD8Async => memory::fill::in_order;
+    cuMemsetD16Async => memory::fill::in_order;
+    cuMemsetD32Async => memory::fill::in_order;
 
     cuMemAllocHost_v2 Unsafe => |driver, out, len| memory::host::alloc(driver, out, len, 0);
     cuMemFreeHost Unsafe => memory::host::free;
     cuMemHostAlloc Unsafe => memory::host::alloc;
-    cuMemHostGetDevicePointer_v2 => memory::host::get_device_pointer;
-    cuMemHostGetFlags => memory::host::get_flags;
     cuMemHostRegister_v2 Unsafe => memory::host::register;
     cuMemHostUnregister Unsafe => memory::host::unregister;
 
     cuIpcGetMemHandle => memory::ipc::get_memory;
-    cuIpcOpenMemHandle_v2 => memory::ipc::open_memory;
-    cuIpcCloseMemHandle => memory::ipc::close_memory;
-    cuIpcGetEventHandle => memory::ipc::get_event;
-    cuIpcOpenEventHandle => memory::ipc::open_event;
 
     cuProfilerStart Unsafe => profiler::start;
     cuProfilerStop Unsafe => profiler::stop;
 
     cuUserObjectCreate => graph::user_object::create;
-    cuUserObjectRetain => graph::user_object::retain;
     cuUserObjectRelease => graph::user_object::release;
     cuGraphRetainUserObject => graph::user_object::retain_from_graph;
     cuGraphReleaseUserObject => graph::user_object::release_from_graph;
     cuGraphCreate => graph::create;
     cuGraphDestroy => graph::destroy;
     cuGraphClone => graph::clone;
-    cuGraphNodeFindInClone => graph::find_in_clone;
     cuGraphGetNodes => graph::get_nodes;
-    cuGraphGetRootNodes => graph::get_root_nodes;
     cuGraphGetEdges => |driver, graph, from, to, count| {
         graph::edge::get_all(driver, graph, from, to, Ptr::null(), count)
     };
     cuGraphGetEdges_v2 => graph::edge::get_all;
     cuGraphNodeGetType => graph::node::get_type;
-    cuGraphNodeGetDependencies => |driver, node, out, count| {
-        graph::edge::get_of_node::<true>(driver, node, out, Ptr::null(), count)
-    };
-    cuGraphNodeGetDependencies_v2 => graph::edge::get_of_node::<true>;
-    cuGraphNodeGetDependentNodes => |driver, node, out, count| {
-        graph::edge::get_of_node::<false>(driver, node, out, Ptr::null(), count)
-    };
-    cuGraphNodeGetDependentNodes_v2 => graph::edge::get_of_node::<false>;
-    cuGraphAddDependencies => |driver, graph, from, to, count| {
-        graph::edge::add(driver, graph, from, to, Ptr::null(), count)
-    };
-    cuGraphAddDependencies_v2 => graph::edge::add;
-    cuGraphRemoveDependencies => |driver, graph, from, to, count| {
-        graph::edge::remove(driver, graph, from, to, Ptr::null(), count)
-    };
-    cuGraphRemoveDependencies_v2 => graph::edge::remove;
-    cuGraphDestroyNode => graph::node::destroy;
-    cuGraphAddNode => |driver, out, graph, after, count, params| {
-        graph::generic::add(driver, out, graph, after, Ptr::null(), count, params)
-    };
-    cuGraphAddNode_v2 => graph::generic::add;
-    cuGraphNodeSetParams => graph::generic::set_params;
     cuGraphNodeGetParams => graph::generic::get_params;
     cuGraphAddKernelNode_v2 => graph::kind::add::<graph::kernel::Kernel>;
     cuGraphKernelNodeGetParams_v2 => graph::kind::get::<graph::kernel::Kernel>;
     cuGraphKernelNodeSetParams_v2 => graph::kind::set::<graph::kernel::Kernel>;
     cuGraphKernelNodeGetAttribute => graph::kernel::get_attribute;
     cuGraphKernelNodeSetAttribute => graph::kernel::set_attribute;
-    cuGraphKernelNodeCopyAttributes => graph::kernel::copy_attributes;
     cuGraphAddMemcpyNode => graph::kind::add_in::<graph::memcpy::Memcpy>;
     cuGraphMemcpyNodeGetParams => graph::kind::get::<graph::memcpy::Memcpy>;
     cuGraphMemcpyNodeSetParams => graph::kind::set::<graph::memcpy::Memcpy>;
@@ -545,42 +414,17 @@ handlers! {
     cuGraphMemsetNodeGetParams => graph::kind::get::<graph::memset::Memset>;
     cuGraphMemsetNodeSetParams => graph::kind::set::<graph::memset::Memset>;
     cuGraphAddHostNode => graph::kind::add::<callback::Callback>;
-    cuGraphHostNodeGetParams => graph::kind::get::<callback::Callback>;
-    cuGraphHostNodeSetParams => graph::kind::set::<callback::Callback>;
     cuGraphAddChildGraphNode => graph::kind::add::<graph::child::Child>;
     cuGraphChildGraphNodeGetGraph => graph::kind::get::<graph::child::Child>;
     cuGraphAddEmptyNode => graph::node::add_empty;
-    cuGraphAddEventRecordNode => graph::kind::add::<graph::event::Record>;
-    cuGraphEventRecordNodeGetEvent => graph::kind::get::<graph::event::Record>;
-    cuGraphEventRecordNodeSetEvent => graph::kind::set::<graph::event::Record>;
-    cuGraphAddEventWaitNode => graph::kind::add::<graph::event::Wait>;
-    cuGraphEventWaitNodeGetEvent => graph::kind::get::<graph::event::Wait>;
-    cuGraphEventWaitNodeSetEvent => graph::kind::set::<graph::event::Wait>;
     cuGraphAddMemAllocNode => graph::kind::add::<graph::allocation::Allocate>;
-    cuGraphMemAllocNodeGetParams => graph::kind::get::<graph::allocation::Allocate>;
     cuGraphAddMemFreeNode => graph::kind::add::<graph::allocation::Free>;
-    cuGraphMemFreeNodeGetParams => graph::kind::get::<graph::allocation::Free>;
-    cuGraphConditionalHandleCreate => graph::conditional::create_handle;
-    cuGraphDebugDotPrint => graph::dot::print;
 
     cuGraphInstantiateWithFlags => graph::exec::instantiate;
     cuGraphInstantiateWithParams => graph::exec::instantiate_with_params;
     cuGraphUpload => graph::exec::upload;
     cuGraphLaunch => graph::launch::launch;
     cuGraphExecDestroy Unsafe => graph::exec::destroy;
-    cuGraphExecGetFlags => graph::exec::get_flags;
-    cuGraphExecUpdate => graph::update::update_plain;
-    cuGraphExecUpdate_v2 => graph::update::update;
-    cuGraphExecNodeSetParams => graph::generic::set_exec_params;
-    cuGraphExecKernelNodeSetParams_v2 => graph::kind::set_exec::<graph::kernel::Kernel>;
-    cuGraphExecMemcpyNodeSetParams => graph::kind::set_exec_in::<graph::memcpy::Memcpy>;
-    cuGraphExecMemsetNodeSetParams => graph::kind::set_exec_in::<graph::memset::Memset>;
-    cuGraphExecHostNodeSetParams => graph::kind::set_exec::<callback::Callback>;
-    cuGraphExecChildGraphNodeSetParams => graph::exec::set_child;
-    cuGraphExecEventRecordNodeSetEvent => graph::kind::set_exec::<graph::event::Record>;
-    cuGraphExecEventWaitNodeSetEvent => graph::kind::set_exec::<graph::event::Wait>;
-    cuGraphNodeGetEnabled => graph::exec::get_enabled;
-    cuGraphNodeSetEnabled => graph::exec::set_enabled;
 }
 
 driver_functions!(functions);

@@ -2,11 +2,10 @@
 
 use std::ffi::c_void;
 
-use green_ctx_sys::{CUhostFn, CUresult, CUstream, CUstream_st, CUstreamCallback};
+use green_ctx_sys::{CUhostFn, CUresult, CUstream_st};
 
 use crate::driver::Driver;
-use crate::handle;
-use crate::pointer::{Answer, Kept, Ptr, invalid_if, valid};
+use crate::pointer::{Answer, Kept, Ptr, valid};
 use crate::work::{self, Work};
 
 /// A function of the program and what it is called with.
@@ -18,8 +17,6 @@ pub(crate) struct Callback {
 
 #[derive(Clone)]
 enum Function {
-    /// Of `cuStreamAddCallback`: called with its stream, and with errors.
-    Stream(unsafe extern "C" fn(CUstream, CUresult, *mut c_void), usize),
     /// Of `cuLaunchHostFunc`: not called after an error (cuda.h).
     Host(unsafe extern "C" fn(*mut c_void)),
     /// Of a user object: called whatever happened.
@@ -48,7 +45,7 @@ impl Callback {
         let function = match self.function {
             Function::Host(function) => Some(function),
             // These are never captured.
-            Function::Stream(..) | Function::Destructor(_) => None,
+            Function::Destructor(_) => None,
         };
         (function, self.user_data.pointer().raw())
     }
@@ -56,13 +53,8 @@ impl Callback {
     /// Runs the function. No lock of the driver may be held: it may call the driver.
     pub(crate) fn run(self, status: CUresult) {
         match self.function {
-            Function::Stream(function, stream) => {
-                let stream = handle::pointer::<CUstream_st>(stream);
-                // SAFETY: who added it promised that it can be called with this pointer, once.
-                unsafe { function(stream, status, self.user_data.pointer().raw()) };
-            }
             Function::Host(function) if status == CUresult::CUDA_SUCCESS => {
-                // SAFETY: as above.
+                // SAFETY: who added it promised that it can be called with this pointer, once.
                 unsafe { function(self.user_data.pointer().raw()) };
             }
             Function::Host(_) => {}
@@ -76,25 +68,6 @@ impl Callback {
 
 /// Adds a function to a stream. It runs on whichever thread calls the driver when its turn has
 /// come, at the end of that call, before the call returns.
-pub(crate) fn add(
-    driver: &Driver,
-    stream: Ptr<CUstream_st>,
-    function: CUstreamCallback,
-    user_data: Ptr<c_void>,
-    flags: u32,
-) -> Answer {
-    let mut state = driver.state();
-    invalid_if(flags != 0)?;
-    let handle = state.stream(stream.address())?;
-    let function = valid(function)?;
-    // A callback cannot be captured (cuda.h, `cuStreamAddCallback`).
-    state.not_captured(handle)?;
-    let function = Function::Stream(function, stream.address());
-    let callback = Callback { function, user_data: user_data.into() };
-    work::submit(driver, state, handle, Work::Call(callback)).map(drop)
-}
-
-/// Adds a function to a stream, to run as a callback does.
 pub(crate) fn launch(
     driver: &Driver,
     stream: Ptr<CUstream_st>,

@@ -16,7 +16,6 @@ use green_ctx_sys::CUresult;
 use crate::callback::Callback;
 use crate::graph::exec::Plan;
 use crate::pointer::{Answer, Kept};
-use crate::rows::Rows;
 use crate::state::State;
 use crate::work::{Copy, Place};
 
@@ -28,8 +27,8 @@ pub(crate) enum Effect {
     Copy { from: u64, copy: Copy },
     /// Repeats a pattern from an address on, over this many bytes.
     Fill { address: u64, pattern: Vec<u8>, len: usize },
-    /// Writes bytes to memory of the program, in rows.
-    Deliver { to: Kept<c_void>, rows: Rows, bytes: Vec<u8> },
+    /// Writes bytes to memory of the program.
+    Deliver { to: Kept<c_void>, bytes: Vec<u8> },
     /// Gives up an allocation that was freed in stream order, or that a graph had.
     Release(u64, bool),
     /// Fails, and with it every context of the device.
@@ -132,21 +131,14 @@ impl State {
                     chunks.for_each(|chunk| chunk.copy_from_slice(&pattern));
                 }
             }
-            Effect::Deliver { to, rows, bytes } => {
-                let mut bytes = &bytes[..];
-                for row in rows.at(0) {
-                    let (now, rest) = bytes.split_at((row.end - row.start) as usize);
-                    let to = to.pointer().cast::<u8>().element(row.start as usize);
-                    // A null pointer was refused when the copy was asked for.
-                    let _ = to.write_bytes(now);
-                    bytes = rest;
-                }
+            Effect::Deliver { to, bytes } => {
+                // The call refused a null pointer.
+                let _ = to.pointer().cast::<u8>().write_bytes(&bytes);
             }
             Effect::Copy { from, copy } => {
                 // What it comes after has happened.
-                if let Some(bytes) = self.standing_rows(from, copy.from_rows, (0, 0)) {
-                    let effect = scatter(&copy, bytes);
-                    self.happen(device, effect);
+                if let Some(bytes) = self.standing_bytes(from, copy.len, (0, 0)) {
+                    self.happen(device, deliver(&copy, bytes));
                 }
             }
             Effect::Release(address, of_graph) => {
@@ -177,13 +169,12 @@ impl State {
             match &queued.effect {
                 Effect::Copy { from, copy } => {
                     let Place::Device(to) = copy.to else { continue };
-                    let end = to + copy.to_rows.extent().unwrap_or(0) as u64;
+                    let end = to + copy.len as u64;
                     if to >= address + out.len() as u64 || end <= address {
                         continue;
                     }
-                    let bytes = self.standing_rows(*from, copy.from_rows, key);
-                    if let Some(Effect::Write(writes)) = bytes.map(|bytes| scatter(copy, bytes)) {
-                        writes.iter().for_each(|write| write.over(address, out));
+                    if let Some(bytes) = self.standing_bytes(*from, copy.len, key) {
+                        Written { address: to, bytes }.over(address, out);
                     }
                 }
                 Effect::Write(writes) => writes.iter().for_each(|write| write.over(address, out)),
@@ -209,55 +200,37 @@ impl State {
 impl State {
     /// The bytes that a copy moves, as they are when it begins.
     pub(crate) fn gather(&self, start: u64, copy: &Copy) -> Answer<Vec<u8>> {
-        let mut bytes = vec![0; copy.from_rows.len()];
-        let mut left = &mut bytes[..];
-        let first = if let Place::Device(first) = copy.from { first } else { 0 };
-        for row in copy.from_rows.at(first) {
-            let (now, rest) = left.split_at_mut((row.end - row.start) as usize);
-            match copy.from {
-                Place::Host(from) => {
-                    from.pointer().cast::<u8>().element(row.start as usize).read_bytes(now)?;
-                }
-                Place::Device(_) => {
-                    now.copy_from_slice(self.target(row.start, now.len())?);
-                    self.foresee(start, row.start, now);
-                }
+        let mut bytes = vec![0; copy.len];
+        match copy.from {
+            _ if bytes.is_empty() => {}
+            Place::Host(from) => from.pointer().cast::<u8>().read_bytes(&mut bytes)?,
+            Place::Device(from) => {
+                bytes.copy_from_slice(self.target(from, copy.len)?);
+                self.foresee(start, from, &mut bytes);
             }
-            left = rest;
         }
         Ok(bytes)
     }
 
-    /// The bytes of rows that a copy reads, just before an effect; `None` where they are gone.
-    fn standing_rows(&self, from: u64, rows: Rows, until: (u64, u64)) -> Option<Vec<u8>> {
-        let mut bytes = Vec::with_capacity(rows.len());
-        for row in rows.at(from) {
-            let done = bytes.len();
-            let (base, allocation) = self.allocation(row.start)?;
-            let within = (row.start - base) as usize..(row.end - base) as usize;
-            bytes.extend_from_slice(allocation.bytes().get(within)?);
-            self.foresee_until(until, row.start, &mut bytes[done..]);
+    /// The bytes that a copy reads, just before an effect; `None` if they are gone.
+    fn standing_bytes(&self, from: u64, len: usize, until: (u64, u64)) -> Option<Vec<u8>> {
+        if len == 0 {
+            return Some(Vec::new());
         }
+        let (base, allocation) = self.allocation(from)?;
+        let start = (from - base) as usize;
+        let mut bytes = allocation.bytes().get(start..start + len)?.to_vec();
+        self.foresee_until(until, from, &mut bytes);
         Some(bytes)
     }
 }
 
 /// What a copy does with the bytes that it moves.
-pub(crate) fn scatter(copy: &Copy, bytes: Vec<u8>) -> Effect {
-    let to = match copy.to {
-        Place::Device(to) => to,
-        Place::Host(to) => return Effect::Deliver { to, rows: copy.to_rows, bytes },
-    };
-    if copy.to_rows.extent() == Some(bytes.len()) {
-        return Effect::Write(vec![Written { address: to, bytes }]);
+pub(crate) fn deliver(copy: &Copy, bytes: Vec<u8>) -> Effect {
+    match copy.to {
+        Place::Device(address) => Effect::Write(vec![Written { address, bytes }]),
+        Place::Host(to) => Effect::Deliver { to, bytes },
     }
-    let mut done = 0;
-    let writes = copy.to_rows.at(to).map(|row| {
-        let begin = done;
-        done += (row.end - row.start) as usize;
-        Written { address: row.start, bytes: bytes[begin..done].to_vec() }
-    });
-    Effect::Write(writes.collect())
 }
 
 impl Written {

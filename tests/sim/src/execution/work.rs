@@ -10,14 +10,13 @@ use parking_lot::MutexGuard;
 use crate::callback::Callback;
 use crate::clock::{Moment, Tick, cost};
 use crate::driver::Driver;
-use crate::effects::{Effect, Written, scatter};
+use crate::effects::{Effect, Written, deliver};
 use crate::image::KernelInfo;
 use crate::kernel::{DURATION, KernelCall, blocks, end_ns, warn_unregistered};
 use crate::launch::Shape;
 use crate::memory::Kind;
 use crate::pointer::{Answer, Kept};
 use crate::race::{Accessor, joined};
-pub(crate) use crate::rows::Rows;
 use crate::state::State;
 use crate::stream::Admitted;
 use crate::trace::Launch;
@@ -44,26 +43,18 @@ pub(crate) struct KernelWork {
     pub(crate) blocks_per_sm: u32,
 }
 
-/// Bytes from one place to another, as many rows of one width in both.
+/// Bytes from one place to another.
 #[derive(Clone)]
 pub(crate) struct Copy {
     pub(crate) to: Place,
     pub(crate) from: Place,
-    pub(crate) to_rows: Rows,
-    pub(crate) from_rows: Rows,
-}
-
-impl Copy {
-    /// A copy of bytes that follow each other.
-    pub(crate) fn line(to: Place, from: Place, len: usize) -> Copy {
-        Copy { to, from, to_rows: Rows::line(len), from_rows: Rows::line(len) }
-    }
+    pub(crate) len: usize,
 }
 
 /// Where a copy reads or writes.
 #[derive(Clone)]
 pub(crate) enum Place {
-    /// Memory that the driver knows: of a device, managed, or of the host where it is page-locked.
+    /// Memory that the driver knows: of a device, or of the host if it is page-locked.
     Device(u64),
     /// Other memory of the program, read when the copy is submitted and written when it ends.
     Host(Kept<c_void>),
@@ -74,7 +65,7 @@ pub(crate) enum Place {
 pub(crate) struct Fill {
     pub(crate) to: u64,
     pub(crate) pattern: Vec<u8>,
-    pub(crate) rows: Rows,
+    pub(crate) len: usize,
 }
 
 /// Where work is done, and what it comes after: the work of a turn comes before that of another
@@ -157,13 +148,11 @@ pub(crate) fn perform<'a>(
         Work::Kernel(work) => return Ok(run_kernel(driver, state, turn, work)),
         Work::Copy(mut copy) => {
             state.recognise(&mut copy);
-            let end = start + transfer_ns(copy.from_rows.len(), copy_rate(&state, turn, &copy));
+            let end = start + transfer_ns(copy.len, copy_rate(&state, turn, &copy));
             let operation = state.operation(turn, stream, Accessor::Copy, end);
-            for (place, rows, write) in
-                [(&copy.from, copy.from_rows, false), (&copy.to, copy.to_rows, true)]
-            {
-                if let Place::Device(start) = place {
-                    rows.at(*start).for_each(|row| state.touch(&operation, row, write));
+            for (place, write) in [(&copy.from, false), (&copy.to, true)] {
+                if let Place::Device(start) = *place {
+                    state.touch(&operation, start..start + copy.len as u64, write);
                 }
             }
             match copy.from {
@@ -173,28 +162,23 @@ pub(crate) fn perform<'a>(
                 }
                 _ => {
                     let bytes = state.gather(start, &copy)?;
-                    let effect = scatter(&copy, bytes);
-                    state.later(end, device, effect);
+                    state.later(end, device, deliver(&copy, bytes));
                 }
             }
             end
         }
         // It goes on until it is at addresses that nothing is at.
-        Work::Fill(Fill { to, rows, .. }) if to.checked_add(rows.len() as u64).is_none() => {
+        Work::Fill(Fill { to, len, .. }) if to.checked_add(len as u64).is_none() => {
             let end = start + cost::COPY;
             state.later(end, device, Effect::Fault(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
             end
         }
-        Work::Fill(Fill { to, pattern, rows }) => {
+        Work::Fill(Fill { to, pattern, len }) => {
             let sms = state.contexts[&turn.context].sms.ids.len();
-            let end = start + transfer_ns(rows.len(), state.profile.transfer.memset.with(sms));
+            let end = start + transfer_ns(len, state.profile.transfer.memset.with(sms));
             let operation = state.operation(turn, stream, Accessor::Fill, end);
-            for row in rows.at(to) {
-                state.touch(&operation, row.clone(), true);
-                let (address, len) = (row.start, (row.end - row.start) as usize);
-                let pattern = pattern.clone();
-                state.later(end, device, Effect::Fill { address, pattern, len });
-            }
+            state.touch(&operation, to..to + len as u64, true);
+            state.later(end, device, Effect::Fill { address: to, pattern, len });
             end
         }
         Work::Call(callback) => {
@@ -206,14 +190,13 @@ pub(crate) fn perform<'a>(
     Ok((state, end))
 }
 
-/// When work is given up that never ends, which only a graph lets happen.
+/// When the device gives up work that never ends.
 const WATCHDOG: u64 = 3_600_000_000_000;
 
 impl State {
     /// Notes work that never ends: a launch whose blocks wait for each other and do not fit at once
-    /// (recorded), or a body of a graph that repeats for ever. Whoever waits for it on hardware waits
-    /// for ever; here the device fails in the end, as one with a watchdog does (header,
-    /// `CUDA_ERROR_LAUNCH_TIMEOUT`), so that a test does not hang. Returns when.
+    /// (recorded). On hardware a wait for it never ends. Here the device fails in the end, as one with
+    /// a watchdog does (header, `CUDA_ERROR_LAUNCH_TIMEOUT`), so that a test does not hang. Returns when.
     pub(crate) fn never_ends(&mut self, start: u64, device: usize) -> u64 {
         let end = start.saturating_add(WATCHDOG);
         self.later(end, device, Effect::Fault(CUresult::CUDA_ERROR_LAUNCH_TIMEOUT));

@@ -11,12 +11,10 @@ use green_ctx_sys::{
     CUmemLocation_st__bindgen_ty_1, CUmemLocationType, CUmemPoolProps, CUresult,
 };
 
-use super::edge::Edge;
 use super::exec::{AUTO_FREE, Plan};
 use super::kind::{At, Kind};
 use super::node::{Action, Node, Read};
-use crate::memory;
-use crate::memory::pool::device_at;
+use crate::memory::pool::{check_kind, device_at};
 use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::state::State;
 
@@ -26,7 +24,6 @@ pub(crate) struct Allocate {
     pub(crate) address: u64,
     bytes: usize,
     device: usize,
-    kind: CUmemAllocationType,
     /// Whether its own graph frees it; `None` while every graph may. As recorded, its own may do so
     /// only before it is instantiated and before another graph does, and others only if it does not.
     freed_within: Option<bool>,
@@ -38,23 +35,14 @@ impl Allocate {
         state: &mut State,
         device: usize,
         bytes: usize,
-        kind: CUmemAllocationType,
-        after: &[Edge],
+        after: &[usize],
     ) -> Answer<Allocate> {
-        let of = match kind {
-            CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED => memory::Kind::Device,
-            // An H200 takes it. The headers have it from 13.0 on.
-            CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED if state.version >= 13_000 => {
-                memory::Kind::Managed
-            }
-            _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-        };
         invalid_if(bytes == 0)?;
         let address = match state.freed_before(after, bytes, device) {
             Some(address) => address,
-            None => state.reserve(device, bytes, of)?,
+            None => state.reserve(device, bytes)?,
         };
-        Ok(Allocate { address, bytes, device, kind, freed_within: None })
+        Ok(Allocate { address, bytes, device, freed_within: None })
     }
 }
 
@@ -92,8 +80,8 @@ impl State {
 
     /// An address for a node that comes after others: one of their graph that they free, as recorded,
     /// unless it was too small or another node got it.
-    fn freed_before(&self, after: &[Edge], bytes: usize, device: usize) -> Option<u64> {
-        let mut before: Vec<usize> = after.iter().map(|edge| edge.node).collect();
+    fn freed_before(&self, after: &[usize], bytes: usize, device: usize) -> Option<u64> {
+        let mut before = after.to_vec();
         let mut next = 0;
         while let Some(&handle) = before.get(next) {
             let node = self.nodes.get(&handle)?;
@@ -106,8 +94,8 @@ impl State {
             {
                 return Some(address);
             }
-            let further = node.after.iter().map(|edge| edge.node);
-            before.extend(further.filter(|node| !before.contains(node)).collect::<Vec<_>>());
+            let further = node.after.iter().filter(|node| !before.contains(node));
+            before.extend(further.collect::<Vec<_>>());
             next += 1;
         }
         None
@@ -178,10 +166,11 @@ impl Kind for Allocate {
         let CUmemPoolProps { allocType, handleTypes, .. } = value.poolProps;
         let location = params.cast::<u8>().element(std::mem::offset_of!(CUmemPoolProps, location));
         let device = device_at(state, location.cast())?;
+        check_kind(state, allocType)?;
         invalid_if(handleTypes != CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE)?;
         refuse_if(value.accessDescCount != 0, CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
         let At::New { after, .. } = at else { return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) };
-        let node = Allocate::new(state, device, value.bytesize, allocType, after)?;
+        let node = Allocate::new(state, device, value.bytesize, after)?;
         params.write(CUDA_MEM_ALLOC_NODE_PARAMS { dptr: node.address, ..value })?;
         Ok((Action::Allocate(node), 0))
     }
@@ -189,7 +178,7 @@ impl Kind for Allocate {
     fn write(self, _: &mut Node, out: Ptr<Self::Params>) -> Answer {
         out.write(CUDA_MEM_ALLOC_NODE_PARAMS {
             poolProps: CUmemPoolProps {
-                allocType: self.kind,
+                allocType: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
                 handleTypes: CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
                 location: CUmemLocation {
                     type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
@@ -223,10 +212,9 @@ impl Kind for Free {
     fn read(state: &mut State, address: u64, at: At<'_>, _: Option<&Self>) -> Read {
         let At::New { graph, .. } = at else { return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) };
         let freed = read_free(state, address, graph);
-        // As recorded, even where this is refused the graph counts as one of memory, and the node counts.
+        // As recorded, even where this is refused the graph counts as one of memory.
         if let Some(graph) = state.graphs.get_mut(&graph) {
             graph.of_memory = true;
-            graph.added += usize::from(freed.is_err());
         }
         Ok((freed?, 0))
     }

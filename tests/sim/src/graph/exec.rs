@@ -1,16 +1,16 @@
-//! Executable graphs: making them, and changing them one node at a time.
+//! Executable graphs.
 
 use std::sync::Arc;
 
 use green_ctx_sys::{
     CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraph_st, CUgraphExec_st, CUgraphInstantiate_flags as Flags,
-    CUgraphInstantiateResult, CUgraphNode_st, CUresult, CUstream_st,
+    CUgraphInstantiateResult, CUresult, CUstream_st,
 };
 
+use super::Graph;
 use super::allocation::Allocate;
-use super::node::{Action, OTHER_KIND, Read};
+use super::node::Action;
 use super::user_object::Held;
-use super::{Graph, conditional, update};
 use crate::clock::Moment;
 use crate::context::KEEP_LOCAL_MEMORY;
 use crate::driver::Driver;
@@ -30,7 +30,7 @@ const fn flag(flag: Flags) -> u64 {
 
 /// An executable graph.
 pub(crate) struct Exec {
-    /// Shared with a launch that is being made, which later changes do not concern.
+    /// Shared with a launch that is being made.
     pub(super) plan: Arc<Plan>,
     pub(super) flags: u64,
     /// The graph that it was made of, if there is one executable of that at a time.
@@ -42,12 +42,8 @@ pub(crate) struct Exec {
 /// The nodes of a graph as they were when it was instantiated.
 #[derive(Clone, Default)]
 pub(crate) struct Plan {
-    /// How many nodes were ever added to the graph.
-    pub(super) added: usize,
     /// In an order in which each comes after those that it depends on.
     pub(super) steps: Vec<Step>,
-    /// The steps that none depends on, in the order in which their nodes were added.
-    pub(super) exits: Vec<usize>,
     /// The user objects of the graph.
     pub(super) objects: Held,
 }
@@ -56,14 +52,13 @@ pub(crate) struct Plan {
 #[derive(Clone)]
 pub(super) struct Step {
     /// The handle of the node in the graph that was instantiated.
-    pub(super) node: usize,
+    node: usize,
     pub(super) action: Action,
     pub(super) context: usize,
     /// The numbers of the steps that it comes after, in the order of the node's edges.
     pub(super) after: Vec<usize>,
-    /// What it launches: one of a child graph, one for each body of a conditional node.
-    pub(super) children: Vec<Plan>,
-    pub(super) enabled: bool,
+    /// The child graph that it launches.
+    pub(super) child: Option<Plan>,
 }
 
 /// Why a graph cannot be instantiated, and which of its nodes is at fault.
@@ -87,25 +82,8 @@ impl Refusal {
 impl Plan {
     /// Whether it holds user objects, or a child does.
     pub(super) fn holds(&self) -> bool {
-        let mut children = self.steps.iter().flat_map(|step| &step.children);
+        let mut children = self.steps.iter().filter_map(|step| step.child.as_ref());
         !self.objects.is_empty() || children.any(Plan::holds)
-    }
-
-    /// The step of a node of the graph that was instantiated, or of a graph in it.
-    pub(super) fn find(&self, node: usize) -> Option<&Step> {
-        let children = || self.steps.iter().flat_map(|step| &step.children);
-        self.steps
-            .iter()
-            .find(|step| step.node == node)
-            .or_else(|| children().find_map(|child| child.find(node)))
-    }
-
-    fn find_mut(&mut self, node: usize) -> Option<&mut Step> {
-        if let Some(index) = self.steps.iter().position(|step| step.node == node) {
-            return self.steps.get_mut(index);
-        }
-        let mut children = self.steps.iter_mut().flat_map(|step| &mut step.children);
-        children.find_map(|child| child.find_mut(node))
     }
 
     /// Every step, those of child graphs included.
@@ -113,7 +91,7 @@ impl Plan {
         let mut all = Vec::new();
         for step in &self.steps {
             all.push(step);
-            all.extend(step.children.iter().flat_map(Plan::all));
+            all.extend(step.child.iter().flat_map(Plan::all));
         }
         all
     }
@@ -125,55 +103,25 @@ impl State {
         valid(self.executables.get(&handle))
     }
 
-    /// The step of a node in an executable graph. The node has to be there still, as recorded.
-    fn step(&self, exec: usize, node: usize) -> Answer<&Step> {
-        self.node(node)?;
-        valid(self.executable(exec)?.plan.find(node))
-    }
-
-    /// Brings the nodes of a graph into an order that its edges allow.
+    /// The nodes of a graph in the order in which they were added, in which each comes after those
+    /// that it depends on.
     fn plan(&self, graph: usize) -> Result<Plan, Refusal> {
-        let Graph { nodes, objects, added, .. } = self.graph(graph).map_err(Refusal::of(0))?;
-        let mut plan = Plan { added: *added, objects: objects.clone(), ..Plan::default() };
-        let mut places = crate::handle::Table::default();
-        let mut left: Vec<usize> = nodes.clone();
-        while !left.is_empty() {
-            let before = left.len();
-            let mut waiting = Vec::new();
-            for handle in left {
-                let node = self.node(handle).map_err(Refusal::of(handle))?;
-                let after: Option<Vec<usize>> =
-                    node.after.iter().map(|edge| places.get(&edge.node).copied()).collect();
-                let Some(after) = after else {
-                    waiting.push(handle);
-                    continue;
-                };
-                let graphs = node.action.graphs().iter();
-                let children: Vec<Plan> =
-                    graphs.map(|graph| self.plan(*graph)).collect::<Result<_, _>>()?;
-                if let Action::Conditional(_) = node.action {
-                    conditional::check_bodies(&children, node.context)
-                        .map_err(|(node, result)| Refusal::invalid(node, result))?;
-                }
-                self.can_run(node.context).map_err(Refusal::of(handle))?;
-                places.insert(handle, plan.steps.len());
-                plan.steps.push(Step {
-                    node: handle,
-                    action: node.action.clone(),
-                    context: node.context,
-                    after,
-                    children,
-                    enabled: true,
-                });
-            }
-            left = waiting;
-            if left.len() == before {
-                let cycle = CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
-                return Err(Refusal::invalid(left[0], cycle));
-            }
+        let Graph { nodes, objects, .. } = self.graph(graph).map_err(Refusal::of(0))?;
+        let mut plan = Plan { steps: Vec::with_capacity(nodes.len()), objects: objects.clone() };
+        let mut places = handle::Table::default();
+        for (place, &handle) in nodes.iter().enumerate() {
+            let node = self.node(handle).map_err(Refusal::of(handle))?;
+            let child = node.action.child().map(|child| self.plan(child)).transpose()?;
+            self.can_run(node.context).map_err(Refusal::of(handle))?;
+            places.insert(handle, place);
+            plan.steps.push(Step {
+                node: handle,
+                action: node.action.clone(),
+                context: node.context,
+                after: node.after.iter().map(|before| places[before]).collect(),
+                child,
+            });
         }
-        let exits = nodes.iter().filter(|node| self.nodes[node].before.is_empty());
-        plan.exits = exits.map(|node| places[node]).collect();
         Ok(plan)
     }
 
@@ -185,18 +133,15 @@ impl State {
 
     /// Instantiates with flags of which these are known. As recorded, it needs a current context,
     /// is one of the calls that captures forbid, and makes one executable at a time of a graph with
-    /// conditional nodes or nodes that allocate.
+    /// nodes that allocate.
     fn instantiate(&mut self, graph: usize, flags: u64, known: u64) -> Result<usize, Refusal> {
         self.graph(graph).map_err(Refusal::of(0))?;
         check_flags(flags, known).map_err(Refusal::of(0))?;
         self.current().map_err(Refusal::of(0))?;
         self.no_strict_capture().map_err(Refusal::of(0))?;
-        if self.has_unused_condition(graph) {
-            let result = CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED;
-            return Err(Refusal::invalid(0, result));
-        }
         let plan = self.plan(graph)?;
-        self.can_take(graph, 0).map_err(Refusal::of(0))?;
+        let taken = self.executables.values().any(|other| other.single == Some(graph));
+        refuse_if(taken, CUresult::CUDA_ERROR_NOT_SUPPORTED).map_err(Refusal::of(0))?;
         if flags & DEVICE_LAUNCH != 0 {
             fits_the_device(&plan)?;
         }
@@ -214,38 +159,6 @@ impl State {
         self.executables.insert(exec, Exec { plan, flags, single, done });
         Ok(exec)
     }
-
-    /// Refuses a graph of which there is one executable at a time, where there is another one.
-    pub(super) fn can_take(&self, graph: usize, own: usize) -> Answer {
-        self.graph(graph)?;
-        let mut others = self.executables.iter().filter(|(exec, _)| **exec != own);
-        let taken = others.any(|(_, other)| other.single == Some(graph));
-        refuse_if(taken, CUresult::CUDA_ERROR_NOT_SUPPORTED)
-    }
-
-    /// Replaces what a node of an executable graph does.
-    pub(super) fn change(
-        &mut self,
-        exec: usize,
-        node: usize,
-        read: impl FnOnce(&mut State, &Step) -> Read,
-    ) -> Answer {
-        let flags = self.executable(exec)?.flags;
-        let step = self.step(exec, node)?.clone();
-        let (action, context) = read(self, &step)?;
-        update::allowed(self, &step, &action, context, flags)
-            .map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        self.can_run(context)?;
-        self.step_mut(exec, node, |step| (step.action, step.context) = (action, context));
-        Ok(())
-    }
-
-    fn step_mut(&mut self, exec: usize, node: usize, change: impl FnOnce(&mut Step)) {
-        let plan = self.executables.get_mut(&exec).map(|exec| Arc::make_mut(&mut exec.plan));
-        if let Some(step) = plan.and_then(|plan| plan.find_mut(node)) {
-            change(step);
-        }
-    }
 }
 
 /// Refuses what cannot be launched from a device (cuda.h, `cuGraphInstantiate`).
@@ -254,7 +167,7 @@ fn fits_the_device(plan: &Plan) -> Result<(), Refusal> {
     let is_work = |step: &&&Step| {
         matches!(step.action, Action::Kernel(_) | Action::Memcpy(_) | Action::Memset(_))
     };
-    let other = steps.iter().find(|step| !is_work(step) && step.children.is_empty());
+    let other = steps.iter().find(|step| !is_work(step) && step.child.is_none());
     if let Some(other) = other {
         let result = CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED;
         return Err(Refusal::invalid(other.node, result));
@@ -326,12 +239,6 @@ pub(crate) fn destroy(driver: &Driver, exec: Ptr<CUgraphExec_st>) -> Answer {
     Ok(())
 }
 
-/// The flags that it was made with, without the one of priorities, as recorded.
-pub(crate) fn get_flags(driver: &Driver, exec: Ptr<CUgraphExec_st>, out: Ptr<u64>) -> Answer {
-    let state = driver.state();
-    out.write(state.executable(exec.address())?.flags & !NODE_PRIORITY)
-}
-
 /// Uploads, which takes no time: it is checked, and kept out of captures.
 pub(crate) fn upload(
     driver: &Driver,
@@ -342,58 +249,4 @@ pub(crate) fn upload(
     let stream = state.stream(stream.address())?;
     state.not_captured(stream)?;
     state.executable(exec.address()).map(drop)
-}
-
-/// Replaces the parameters of all nodes of a child graph. Unlike an update of the whole, it counts
-/// nodes that were destroyed, as recorded.
-pub(super) fn change_child(state: &mut State, exec: usize, node: usize, child: usize) -> Answer {
-    let Step { action: Action::Child(_), children, .. } = state.step(exec, node)? else {
-        return Err(OTHER_KIND);
-    };
-    let refused = CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-    refuse_if(state.graph(child)?.added != children[0].added, refused)?;
-    let plan = update::updated(state, &children[0], child, state.executable(exec)?.flags)
-        .map_err(|_| refused)?;
-    state.step_mut(exec, node, |step| step.children = vec![plan]);
-    Ok(())
-}
-
-pub(crate) fn set_child(
-    driver: &Driver,
-    exec: Ptr<CUgraphExec_st>,
-    node: Ptr<CUgraphNode_st>,
-    child: Ptr<CUgraph_st>,
-) -> Answer {
-    change_child(&mut driver.state(), exec.address(), node.address(), child.address())
-}
-
-/// The step of a node that can be disabled: only kernels, fills and copies can (cuda.h).
-fn switchable(state: &State, exec: usize, node: usize) -> Answer<&Step> {
-    let step = state.step(exec, node)?;
-    match step.action {
-        Action::Kernel(_) | Action::Memcpy(_) | Action::Memset(_) => Ok(step),
-        _ => Err(OTHER_KIND),
-    }
-}
-
-pub(crate) fn set_enabled(
-    driver: &Driver,
-    exec: Ptr<CUgraphExec_st>,
-    node: Ptr<CUgraphNode_st>,
-    enabled: u32,
-) -> Answer {
-    let mut state = driver.state();
-    switchable(&state, exec.address(), node.address())?;
-    state.step_mut(exec.address(), node.address(), |step| step.enabled = enabled != 0);
-    Ok(())
-}
-
-pub(crate) fn get_enabled(
-    driver: &Driver,
-    exec: Ptr<CUgraphExec_st>,
-    node: Ptr<CUgraphNode_st>,
-    out: Ptr<u32>,
-) -> Answer {
-    let state = driver.state();
-    out.write(u32::from(switchable(&state, exec.address(), node.address())?.enabled))
 }

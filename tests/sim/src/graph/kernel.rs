@@ -78,11 +78,6 @@ impl Attributes {
         self.0.insert(id.0, value);
     }
 
-    /// The priority that a node was given.
-    pub(super) fn priority(&self) -> u32 {
-        number_at(&self.get(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PRIORITY), 0)
-    }
-
     /// A shape with what they say of it. Whatever cluster another kernel required is forgotten, as
     /// recorded.
     fn shape(&self, shape: Shape) -> Shape {
@@ -188,7 +183,7 @@ impl Kind for Kernel {
     fn read(state: &mut State, params: Self::Given, at: At<'_>, present: Option<&Self>) -> Read {
         let value = params.read()?;
         let (func, kern) = (value.func.addr(), value.kern.addr());
-        if func != 0 && matches!(at, At::Node { .. }) && state.current_handle().is_none() {
+        if func != 0 && matches!(at, At::Node) && state.current_handle().is_none() {
             crash::segmentation_fault();
             return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
         }
@@ -204,9 +199,6 @@ impl Kind for Kernel {
             let device = state.context(context)?.device;
             (state.function_of(kern, device)?, kern, context)
         };
-        if let At::Step { own, .. } = at {
-            invalid_if(own != context)?;
-        }
         let device = state.context(context)?.device;
         let (info, _) = state.kernel_info(function)?;
         let attributes = present.map(|kernel| kernel.attributes.clone()).unwrap_or_default();
@@ -298,25 +290,6 @@ pub(crate) fn set_attribute(
     kernel.fit(&state)?;
     if let Some(node) = state.nodes.get_mut(&node.address()) {
         node.action = Action::Kernel(kernel);
-    }
-    Ok(())
-}
-
-/// Copies the attributes of one node to another.
-pub(crate) fn copy_attributes(
-    driver: &Driver,
-    to: Ptr<CUgraphNode_st>,
-    from: Ptr<CUgraphNode_st>,
-) -> Answer {
-    let mut state = driver.state();
-    let attributes = kernel(&state, from.address())?.attributes.clone();
-    let mut copy = kernel(&state, to.address())?.clone();
-    // Both have to be in one context (cuda.h).
-    invalid_if(state.node(from.address())?.context != state.node(to.address())?.context)?;
-    copy.attributes = attributes;
-    copy.fit(&state)?;
-    if let Some(node) = state.nodes.get_mut(&to.address()) {
-        node.action = Action::Kernel(copy);
     }
     Ok(())
 }

@@ -6,7 +6,6 @@ use green_ctx_sys::{CUgraphExec_st, CUresult, CUstream_st};
 use parking_lot::MutexGuard;
 
 use super::allocation::Allocate;
-use super::conditional::Choice;
 use super::exec::{Exec, Plan, Step};
 use super::node::Action;
 use crate::clock::{Moment, Tick, VectorClock, cost};
@@ -15,7 +14,7 @@ use crate::effects::Effect;
 use crate::pointer::{Answer, Ptr};
 use crate::state::State;
 use crate::stream::Admitted;
-use crate::work::{self, Place, Rows, Turn, Work};
+use crate::work::{self, Place, Turn, Work};
 
 /// One launch: the stream, and which launch of a graph it is.
 #[derive(Clone, Copy)]
@@ -52,18 +51,12 @@ impl State {
 
     /// Whether the device memory that work is about is there.
     fn has_memory_of(&self, work: &Work) -> bool {
-        let there = |address, rows: Rows| {
-            rows.extent().is_some_and(|len| self.target(address, len).is_ok())
-        };
         match work {
-            Work::Copy(copy) => {
-                let ends = [(&copy.from, copy.from_rows), (&copy.to, copy.to_rows)];
-                ends.into_iter().all(|(place, rows)| match place {
-                    Place::Device(address) => there(*address, rows),
-                    Place::Host(_) => true,
-                })
-            }
-            Work::Fill(fill) => there(fill.to, fill.rows),
+            Work::Copy(copy) => [&copy.from, &copy.to].into_iter().all(|place| match place {
+                Place::Device(address) => self.target(*address, copy.len).is_ok(),
+                Place::Host(_) => true,
+            }),
+            Work::Fill(fill) => self.target(fill.to, fill.len).is_ok(),
             _ => true,
         }
     }
@@ -77,33 +70,11 @@ fn run_step<'a>(
     step: &Step,
     mut begin: Moment,
 ) -> Answer<(MutexGuard<'a, State>, Moment)> {
-    if !step.enabled {
+    if let Action::Empty = step.action {
         return Ok((state, begin));
     }
-    match step.action {
-        Action::Empty => return Ok((state, begin)),
-        Action::WaitEvent(event) => {
-            let recorded = state.events.get(&event).and_then(|event| event.recorded.as_ref());
-            recorded.into_iter().for_each(|recorded| begin.join(recorded));
-            return Ok((state, begin));
-        }
-        Action::RecordEvent(event) => {
-            state.set_event(event, begin.clone());
-            return Ok((state, begin));
-        }
-        Action::Child(_) => return run_plan(driver, state, launch, &step.children[0], begin),
-        Action::Conditional(ref conditional) => match conditional.choice() {
-            Choice::Body(body) => {
-                return run_plan(driver, state, launch, &step.children[body], begin);
-            }
-            Choice::Nothing => return Ok((state, begin)),
-            Choice::Endless => {
-                let device = state.contexts[&step.context].device;
-                begin.time = state.never_ends(begin.time, device);
-                return Ok((state, begin));
-            }
-        },
-        _ => {}
+    if let Some(child) = &step.child {
+        return run_plan(driver, state, launch, child, begin);
     }
     let context = if step.context == 0 { launch.context } else { step.context };
     let tick = state.name_operation(launch.stream, &begin.clock);

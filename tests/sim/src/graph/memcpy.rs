@@ -8,7 +8,7 @@ use super::kind::{At, Kind};
 use super::node::{Action, Node, Read};
 use crate::pointer::{Answer, Ptr, invalid_if, valid};
 use crate::state::State;
-use crate::work::{Copy, Place, Rows};
+use crate::work::{Copy, Place};
 
 /// A copy of a box of bytes, as `CUDA_MEMCPY3D` describes it; arrays are not simulated.
 #[derive(Clone)]
@@ -34,14 +34,13 @@ struct End {
 }
 
 impl End {
-    /// A place with rows from its begin on.
-    fn at(place: Place, rows: Rows) -> End {
+    /// A place with one row of `len` bytes.
+    fn at(place: Place, len: usize) -> End {
         let kind = match place {
             Place::Host(_) => CUmemorytype::CU_MEMORYTYPE_HOST,
             Place::Device(_) => CUmemorytype::CU_MEMORYTYPE_DEVICE,
         };
-        let Rows { pitch, slice, .. } = rows;
-        End { kind, place, offset: [0; 3], pitch, rows: slice / pitch.max(1) }
+        End { kind, place, offset: [0; 3], pitch: len, rows: usize::from(len > 0) }
     }
 
     /// The place of one row.
@@ -70,17 +69,6 @@ impl End {
         rows.checked_mul(self.pitch)?.checked_add(in_row)
     }
 
-    /// Whether it is the same place, with rows of the same kind.
-    fn is_like(&self, other: &End) -> bool {
-        let layout = |end: &End| (end.kind, end.offset, end.pitch, end.rows);
-        let same_place = match (&self.place, &other.place) {
-            (Place::Device(one), Place::Device(other)) => one == other,
-            (Place::Host(one), Place::Host(other)) => one.pointer().raw() == other.pointer().raw(),
-            _ => false,
-        };
-        same_place && layout(self) == layout(other)
-    }
-
     /// Refuses memory that is not there, and rows that overlap.
     fn check(&self, state: &State, size: [usize; 3]) -> Answer {
         let end = valid(self.end(size))?;
@@ -98,13 +86,8 @@ impl End {
 impl Memcpy {
     /// What a captured copy does.
     pub(crate) fn captured(copy: Copy) -> Memcpy {
-        let Copy { to, from, to_rows, from_rows } = copy;
-        let (from, to) = (End::at(from, from_rows), End::at(to, to_rows));
-        let Rows { width, height, depth, .. } = from_rows;
-        if from_rows.len() == 0 {
-            return Memcpy { from, to, width: 0, height: 1, depth: 1 };
-        }
-        Memcpy { from, to, width, height, depth }
+        let Copy { to, from, len } = copy;
+        Memcpy { from: End::at(from, len), to: End::at(to, len), width: len, height: 1, depth: 1 }
     }
 
     /// The copies of its rows.
@@ -112,13 +95,9 @@ impl Memcpy {
         let slices =
             (0..self.depth).flat_map(|slice| (0..self.height).map(move |row| (row, slice)));
         slices.map(|(row, slice)| {
-            Copy::line(self.to.row(row, slice), self.from.row(row, slice), self.width)
+            let (to, from) = (self.to.row(row, slice), self.from.row(row, slice));
+            Copy { to, from, len: self.width }
         })
-    }
-
-    /// Whether it copies bytes that follow each other.
-    pub(super) fn is_linear(&self) -> bool {
-        self.height == 1 && self.depth == 1
     }
 
     /// The addresses that it copies from and to, where neither is on the host.
@@ -127,26 +106,6 @@ impl Memcpy {
             (&Place::Device(from), &Place::Device(to)) => Some([from, to]),
             _ => None,
         }
-    }
-
-    /// Whether it is the same copy.
-    pub(super) fn is_like(&self, other: &Memcpy) -> bool {
-        let size = |copy: &Memcpy| (copy.width, copy.height, copy.depth);
-        let same_size = size(self) == size(other);
-        same_size && self.from.is_like(&other.from) && self.to.is_like(&other.to)
-    }
-
-    /// What kinds of memory it copies from and to.
-    pub(super) fn kinds(&self) -> [CUmemorytype; 2] {
-        [self.from.kind, self.to.kind]
-    }
-
-    /// The device addresses that it reads and writes, where these are on a device.
-    pub(super) fn addresses(&self) -> [Option<u64>; 2] {
-        [&self.from, &self.to].map(|end| match end.row(0, 0) {
-            Place::Device(address) => Some(address),
-            Place::Host(_) => None,
-        })
     }
 
     /// Reads the parameters of a node, and refuses those of memory that is not there.
@@ -202,13 +161,9 @@ impl Kind for Memcpy {
         if let Action::Memcpy(memcpy) = action { Some(memcpy.clone()) } else { None }
     }
 
-    fn read(state: &mut State, params: Self::Given, at: At<'_>, present: Option<&Self>) -> Read {
+    fn read(state: &mut State, params: Self::Given, at: At<'_>, _: Option<&Self>) -> Read {
         let memcpy = Memcpy::parse(state, params)?;
-        let same = present.is_some_and(|present| memcpy.is_like(present));
-        if let (At::Step { .. }, Some(present), false) = (at, present, same) {
-            invalid_if(!present.is_linear() || !memcpy.is_linear())?;
-        }
-        Ok((Action::Memcpy(memcpy), at.context(state, same)?))
+        Ok((Action::Memcpy(memcpy), at.context(state)?))
     }
 
     fn write(self, _: &mut Node, out: Ptr<Self::Params>) -> Answer {

@@ -6,15 +6,15 @@ use super::kind::{At, Kind};
 use super::node::{Action, Node, Read};
 use crate::pointer::{Answer, Ptr, invalid_if, valid};
 use crate::state::State;
-use crate::work::{Fill, Rows};
+use crate::work::Fill;
 
 /// A fill of rows of elements.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub(crate) struct Memset {
     to: u64,
     /// An element is as many of its first bytes as an element has; the others are kept.
     value: u64,
-    /// The size of an element in bytes: 1, 2 or 4, or 8 for a captured write of 64 bits.
+    /// The size of an element in bytes: 1, 2 or 4.
     element: usize,
     /// Elements in a row, and rows.
     pub(super) width: usize,
@@ -26,11 +26,10 @@ pub(crate) struct Memset {
 impl Memset {
     /// What a captured fill does.
     pub(crate) fn captured(fill: Fill) -> Memset {
-        let Fill { to, pattern, rows } = fill;
+        let Fill { to, pattern, len } = fill;
         let bytes = std::array::from_fn(|index| pattern.get(index).copied().unwrap_or(0));
         let (value, element) = (u64::from_le_bytes(bytes), pattern.len().max(1));
-        let pitch = if rows.height > 1 { rows.pitch } else { 0 };
-        Memset { to, value, element, width: rows.width / element, height: rows.height, pitch }
+        Memset { to, value, element, width: len / element, height: 1, pitch: 0 }
     }
 
     /// The fills of its rows.
@@ -39,7 +38,7 @@ impl Memset {
         let pattern = self.value.to_le_bytes()[..self.element].to_vec();
         (0..self.height as u64).map(move |row| {
             let to = self.to + row * self.pitch as u64;
-            Fill { to, pattern: pattern.clone(), rows: Rows::line(len) }
+            Fill { to, pattern: pattern.clone(), len }
         })
     }
 
@@ -66,11 +65,6 @@ impl Memset {
         })
     }
 
-    /// The size of an element in bytes.
-    pub(super) fn element(&self) -> usize {
-        self.element
-    }
-
     /// An address that it fills.
     pub(super) fn target(&self) -> u64 {
         self.to
@@ -87,10 +81,9 @@ impl Kind for Memset {
         if let Action::Memset(memset) = action { Some(memset.clone()) } else { None }
     }
 
-    fn read(state: &mut State, params: Self::Given, at: At<'_>, present: Option<&Self>) -> Read {
+    fn read(state: &mut State, params: Self::Given, at: At<'_>, _: Option<&Self>) -> Read {
         let memset = Memset::parse(state, params)?;
-        let same = present == Some(&memset);
-        Ok((Action::Memset(memset), at.context(state, same)?))
+        Ok((Action::Memset(memset), at.context(state)?))
     }
 
     fn write(self, _: &mut Node, out: Ptr<Self::Params>) -> Answer {

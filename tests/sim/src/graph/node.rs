@@ -3,8 +3,6 @@
 use green_ctx_sys::{CUgraph_st, CUgraphNode_st, CUgraphNodeType, CUresult};
 
 use super::allocation::Allocate;
-use super::conditional::Conditional;
-use super::edge::Edge;
 use super::kernel::Kernel;
 use super::memcpy::Memcpy;
 use super::memset::Memset;
@@ -23,14 +21,10 @@ pub(crate) struct Node {
     pub(crate) action: Action,
     /// The handle of the context that it runs in, 0 where it runs in none of its own.
     pub(crate) context: usize,
-    /// The edges to it, from what it comes after.
-    pub(crate) after: Vec<Edge>,
-    /// The edges from it, to what it comes before.
-    pub(super) before: Vec<Edge>,
-    /// A number that is larger the later the node came to be without edges to it.
-    pub(super) rooted: usize,
-    /// The handle of the node that it is a clone of, 0 where it is none.
-    pub(super) original: usize,
+    /// The nodes that it comes after.
+    pub(crate) after: Vec<usize>,
+    /// The nodes that it comes before.
+    pub(super) before: Vec<usize>,
     /// Parameters that were given out, which stay where they are until others are set.
     pub(super) lent: Option<Box<[usize]>>,
 }
@@ -44,14 +38,10 @@ pub(crate) enum Action {
     Host(Callback),
     /// Launches the graph with this handle.
     Child(usize),
-    Conditional(Conditional),
     Allocate(Allocate),
     /// Frees the memory at an address.
     Free(u64),
     Empty,
-    /// Waits for, or records, the event with this handle.
-    WaitEvent(usize),
-    RecordEvent(usize),
 }
 
 /// What a node is to do, and the handle of its context, 0 for none; read from parameters.
@@ -82,12 +72,9 @@ impl Action {
             Action::Memset(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMSET,
             Action::Host(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_HOST,
             Action::Child(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH,
-            Action::Conditional(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL,
             Action::Allocate(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_ALLOC,
             Action::Free(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_FREE,
             Action::Empty => CUgraphNodeType::CU_GRAPH_NODE_TYPE_EMPTY,
-            Action::WaitEvent(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_WAIT_EVENT,
-            Action::RecordEvent(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_EVENT_RECORD,
         }
     }
 
@@ -98,30 +85,13 @@ impl Action {
             Action::Memcpy(copy) => copy.rows().map(Work::Copy).collect(),
             Action::Memset(fill) => fill.rows().map(Work::Fill).collect(),
             Action::Host(callback) => vec![Work::Call(callback.clone())],
-            Action::Child(_)
-            | Action::Conditional(_)
-            | Action::Allocate(_)
-            | Action::Free(_)
-            | Action::Empty
-            | Action::WaitEvent(_)
-            | Action::RecordEvent(_) => Vec::new(),
+            Action::Child(_) | Action::Allocate(_) | Action::Free(_) | Action::Empty => Vec::new(),
         }
     }
 
-    /// The graphs that it decides between.
-    pub(super) fn bodies(&self) -> &[usize] {
-        match self {
-            Action::Conditional(conditional) => &conditional.bodies,
-            _ => &[],
-        }
-    }
-
-    /// The graphs that are its own.
-    pub(super) fn graphs(&self) -> &[usize] {
-        match self {
-            Action::Child(child) => std::slice::from_ref(child),
-            other => other.bodies(),
-        }
+    /// The graph that is its own.
+    pub(super) fn child(&self) -> Option<usize> {
+        if let Action::Child(child) = self { Some(*child) } else { None }
     }
 }
 
@@ -134,35 +104,25 @@ impl State {
         valid(self.nodes.get(&handle))
     }
 
-    /// Adds a node to a graph that was looked up already, perhaps as the clone of another.
+    /// Adds a node to a graph that was looked up already.
     pub(crate) fn add_node(
         &mut self,
         graph: usize,
         action: Action,
         context: usize,
-        after: Vec<Edge>,
-        original: usize,
+        after: Vec<usize>,
     ) -> usize {
         let handle = handle::next();
         if let Action::Free(address) = action {
             self.note_free(address, Some(graph));
         }
         let of_memory = matches!(action, Action::Allocate(_) | Action::Free(_));
-        let node = Node {
-            graph,
-            action,
-            context,
-            after: Vec::new(),
-            before: Vec::new(),
-            rooted: handle,
-            original,
-            lent: None,
-        };
+        let (none, before) = (Vec::new(), Vec::new());
+        let node = Node { graph, action, context, after: none, before, lent: None };
         self.nodes.insert(handle, node);
-        after.into_iter().for_each(|edge| self.connect(edge, handle));
+        after.into_iter().for_each(|before| self.connect(before, handle));
         if let Some(graph) = self.graphs.get_mut(&graph) {
             graph.nodes.push(handle);
-            graph.added += 1;
             graph.of_memory |= of_memory;
         }
         handle
@@ -177,10 +137,10 @@ impl State {
         }
     }
 
-    /// Removes a node and the graphs that it is made of, leaving edges and the list of nodes alone.
+    /// Removes a node and its own graph, leaving edges and the list of nodes alone.
     pub(super) fn remove_node(&mut self, handle: usize) {
         if let Some(node) = self.nodes.remove(&handle) {
-            node.action.graphs().iter().for_each(|graph| self.remove_graph(*graph));
+            node.action.child().into_iter().for_each(|child| self.remove_graph(child));
         }
     }
 
@@ -189,17 +149,14 @@ impl State {
         &self,
         graph: usize,
         list: Ptr<*mut CUgraphNode_st>,
-        edges: Ptr<[u8; 8]>,
         count: usize,
-    ) -> Answer<Vec<Edge>> {
-        let from = read_list(list, count)?;
-        let edges = Edge::read_all(&from, edges)?;
-        for (index, edge) in edges.iter().enumerate() {
-            let twice = from[..index].contains(&edge.node);
-            invalid_if(twice || self.node(edge.node)?.graph != graph)?;
-            edge.check(self)?;
+    ) -> Answer<Vec<usize>> {
+        let nodes = read_list(list, count)?;
+        for (index, node) in nodes.iter().enumerate() {
+            let twice = nodes[..index].contains(node);
+            invalid_if(twice || self.node(*node)?.graph != graph)?;
         }
-        Ok(edges)
+        Ok(nodes)
     }
 }
 
@@ -209,7 +166,6 @@ pub(crate) struct Place {
     pub(super) out: Ptr<*mut CUgraphNode_st>,
     pub(super) graph: Ptr<CUgraph_st>,
     pub(super) after: Ptr<*mut CUgraphNode_st>,
-    pub(super) edges: Ptr<[u8; 8]>,
     pub(super) count: usize,
 }
 
@@ -220,22 +176,22 @@ impl Place {
         after: Ptr<*mut CUgraphNode_st>,
         count: usize,
     ) -> Place {
-        Place { out, graph, after, edges: Ptr::null(), count }
+        Place { out, graph, after, count }
     }
 
     /// Adds a node here, which does what `action` reads.
     pub(super) fn add(
         self,
         driver: &Driver,
-        action: impl FnOnce(&mut State, &[Edge]) -> Read,
+        action: impl FnOnce(&mut State, &[usize]) -> Read,
     ) -> Answer {
         let mut state = driver.state();
         let graph = self.graph.address();
         state.graph(graph)?;
         self.out.given()?;
-        let after = state.dependencies(graph, self.after, self.edges, self.count)?;
+        let after = state.dependencies(graph, self.after, self.count)?;
         let (action, context) = action(&mut state, &after)?;
-        let node = state.add_node(graph, action, context, after, 0);
+        let node = state.add_node(graph, action, context, after);
         self.out.write(handle::pointer(node))
     }
 }
@@ -257,24 +213,4 @@ pub(crate) fn get_type(
 ) -> Answer {
     let state = driver.state();
     out.write(state.node(node.address())?.action.kind())
-}
-
-/// Removes a node, and the edges to and from it.
-pub(crate) fn destroy(driver: &Driver, node: Ptr<CUgraphNode_st>) -> Answer {
-    let mut state = driver.state();
-    let handle = node.address();
-    let graph = state.node(handle)?.graph;
-    state.can_shrink(graph)?;
-    state.not_captured_into(graph)?;
-    while let Some(edge) = state.node(handle)?.before.first().copied() {
-        state.disconnect(handle, edge.node);
-    }
-    while let Some(edge) = state.node(handle)?.after.first().copied() {
-        state.disconnect(edge.node, handle);
-    }
-    state.remove_node(handle);
-    if let Some(graph) = state.graphs.get_mut(&graph) {
-        graph.nodes.retain(|other| *other != handle);
-    }
-    Ok(())
 }

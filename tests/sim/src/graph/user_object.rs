@@ -2,7 +2,7 @@
 //! more.
 //!
 //! A graph has references, and so has each copy that is made of it: a clone, the graph of a child
-//! node, an executable. An executable that is destroyed or updated keeps its own until its launches
+//! node, an executable. An executable that is destroyed keeps its own until its launches
 //! are over (CUDA programming guide, "CUDA User Objects"; not recorded).
 
 use std::collections::BTreeMap;
@@ -119,16 +119,6 @@ pub(crate) fn create(
     let known = Known { object: Arc::downgrade(&object), own: Some(object), count };
     state.user_objects.insert(handle, known);
     out.write(handle::pointer(handle))
-}
-
-pub(crate) fn retain(driver: &Driver, object: Ptr<c_void>, count: u32) -> Answer {
-    let mut state = driver.state();
-    check(count)?;
-    let held = state.user_object(object.address())?;
-    let Some(known) = state.user_objects.get_mut(&object.address()) else { return Ok(()) };
-    known.count = valid(known.count.checked_add(count))?;
-    known.own = Some(held);
-    Ok(())
 }
 
 pub(crate) fn release(driver: &Driver, object: Ptr<c_void>, count: u32) -> Answer {

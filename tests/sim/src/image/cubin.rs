@@ -5,15 +5,14 @@
 //! compared with what ptxas 13.0 writes.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use green_ctx_sys::CUresult;
 use object::LittleEndian;
-use object::elf::{self, FileHeader64, SectionHeader64, Sym64};
+use object::elf::{self, FileHeader64, SectionHeader64};
 use object::pod;
-use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
+use object::read::elf::{FileHeader, SectionHeader, Sym};
 
-use super::{Image, KernelInfo, Param, Target, Variable};
+use super::{Image, KernelInfo, Param, Target};
 use crate::pointer::{Answer, refuse_if};
 
 pub(super) const MAGIC: [u8; 4] = *b"\x7fELF";
@@ -27,7 +26,6 @@ const RESERVED_SHARED: u64 = 1024;
 
 type Header = FileHeader64<LittleEndian>;
 type Section = SectionHeader64<LittleEndian>;
-type Sections<'a> = SectionTable<'a, Header>;
 
 const LITTLE: LittleEndian = LittleEndian;
 
@@ -78,7 +76,7 @@ fn read_sections(header: &Header, bytes: &[u8], architecture: u32) -> Option<Ima
     let names = sections
         .iter()
         .filter_map(|section| Some((sections.section_name(LITTLE, section).ok()?, section)));
-    let file = Cubin { bytes, names: names.collect(), sections };
+    let file = Cubin { bytes, names: names.collect() };
     // What the file says of each kernel, by attribute and symbol.
     let of_kernels: HashMap<(u8, u32), u32> =
         attributes(file.section(".nv.info").map_or(&[], |info| file.data(info)))
@@ -89,29 +87,26 @@ fn read_sections(header: &Header, bytes: &[u8], architecture: u32) -> Option<Ima
     let virtual_architecture =
         file.section(".note.nv.cuinfo").and_then(|note| virtual_of(file.data(note)));
 
-    let (mut kernels, mut variables) = (Vec::new(), Vec::new());
+    let mut kernels = Vec::new();
     for (index, symbol) in symbols.enumerate() {
         if symbol.is_undefined(LITTLE) {
             continue;
         }
         let name = std::str::from_utf8(symbol.name(LITTLE, symbols.strings()).ok()?).ok()?;
         let is_entry = symbol.st_other().0 & STO_CUDA_ENTRY != 0;
-        match symbol.st_type() {
-            elf::STT_FUNC if is_entry => {
-                let symbol = u32::try_from(index.0).ok()?;
-                let of_this = |attribute| of_kernels.get(&(attribute, symbol)).copied();
-                let mut kernel = file.kernel(name, architecture)?;
-                kernel.registers = of_this(info::REGISTER_COUNT);
-                kernel.local_bytes = of_this(info::FRAME_SIZE).unwrap_or(0);
-                kernel.constant_bytes = constant_bytes;
-                kernel.virtual_architecture = virtual_architecture.unwrap_or(architecture);
-                kernels.push(kernel);
-            }
-            elf::STT_OBJECT => variables.extend(file.variable(name, symbol)?),
-            _ => {}
+        if symbol.st_type() != elf::STT_FUNC || !is_entry {
+            continue;
         }
+        let symbol = u32::try_from(index.0).ok()?;
+        let of_this = |attribute| of_kernels.get(&(attribute, symbol)).copied();
+        let mut kernel = file.kernel(name, architecture)?;
+        kernel.registers = of_this(info::REGISTER_COUNT);
+        kernel.local_bytes = of_this(info::FRAME_SIZE).unwrap_or(0);
+        kernel.constant_bytes = constant_bytes;
+        kernel.virtual_architecture = virtual_architecture.unwrap_or(architecture);
+        kernels.push(kernel);
     }
-    Some(Image::new(kernels, variables))
+    Some(Image::new(kernels))
 }
 
 /// The numbers of attributes in `.nv.info` and `.nv.info.<kernel>`.
@@ -129,7 +124,6 @@ mod info {
 
 struct Cubin<'a> {
     bytes: &'a [u8],
-    sections: Sections<'a>,
     names: HashMap<&'a [u8], &'a Section>,
 }
 
@@ -168,28 +162,6 @@ impl<'a> Cubin<'a> {
         params.sort_by_key(|(ordinal, _)| *ordinal);
         kernel.params = params.into_iter().map(|(_, param)| param).collect();
         Some(kernel)
-    }
-
-    /// A variable in global or constant memory.
-    fn variable(&self, name: &str, symbol: &Sym64<LittleEndian>) -> Option<Option<Variable>> {
-        let index = symbol.st_shndx(LITTLE).0;
-        let Some(section) = self.sections.iter().nth(usize::from(index)) else { return Some(None) };
-        let place = self.sections.section_name(LITTLE, section).ok()?;
-        if !matches!(place, b".nv.global" | b".nv.global.init" | b".nv.constant3") {
-            return Some(None);
-        }
-        let size = usize::try_from(symbol.st_size(LITTLE)).ok()?;
-        if size == 0 {
-            return Some(None);
-        }
-        let start = usize::try_from(symbol.st_value(LITTLE)).ok()?;
-        let data = self.data(section);
-        let init = if data.is_empty() {
-            Vec::new()
-        } else {
-            data.get(start..start.checked_add(size)?)?.to_vec()
-        };
-        Some(Some(Variable { name: Arc::from(name), size, init }))
     }
 }
 

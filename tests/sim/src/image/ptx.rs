@@ -1,4 +1,4 @@
-//! What a PTX text declares: its kernels and its variables.
+//! The kernels that a PTX text declares.
 //!
 //! The grammar is that of NVIDIA's manual of PTX. The instructions of a kernel are passed over, so
 //! a mistake in them is not seen.
@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use super::tokens::{Tokens, is_name, number};
-use super::{KernelInfo, Param, Variable};
+use super::{KernelInfo, Param};
 
 /// What a PTX text declares.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +15,6 @@ pub(super) struct Ptx {
     pub(super) version: u32,
     pub(super) target: PtxTarget,
     pub(super) kernels: Vec<KernelInfo>,
-    pub(super) variables: Vec<Variable>,
 }
 
 /// The architecture that a text is written for.
@@ -106,7 +105,7 @@ pub(super) fn parse(text: &str) -> Option<Ptx> {
     while let Some(word) = tokens.next() {
         module.statement(word, &mut tokens)?;
     }
-    let Module { mut kernels, variables, constant_bytes, announced, .. } = module;
+    let Module { mut kernels, constant_bytes, announced, .. } = module;
     // What is announced has to follow, unless it is somewhere else.
     if announced.iter().any(|name| !kernels.iter().any(|kernel| *kernel.name == **name)) {
         return None;
@@ -114,7 +113,7 @@ pub(super) fn parse(text: &str) -> Option<Ptx> {
     for kernel in &mut kernels {
         kernel.constant_bytes = constant_bytes;
     }
-    Some(Ptx { version, target, kernels, variables })
+    Some(Ptx { version, target, kernels })
 }
 
 #[derive(Default)]
@@ -123,7 +122,6 @@ struct Module<'a> {
     kernels: Vec<KernelInfo>,
     /// The names of kernels that were announced.
     announced: Vec<&'a str>,
-    variables: Vec<Variable>,
     constant_bytes: u32,
     /// Shared variables that are declared outside of kernels, with their sizes.
     shared: HashMap<&'a str, usize>,
@@ -226,7 +224,7 @@ impl<'a> Module<'a> {
     /// Reads the variables after their state space.
     fn variables(&mut self, space: &str, tokens: &mut Tokens<'a>) -> Option<()> {
         for declaration in declarations(tokens)? {
-            let Declaration { name, size, align, init, .. } = declaration;
+            let Declaration { name, size, align, .. } = declaration;
             if space == ".shared" {
                 self.shared.insert(name, size);
                 continue;
@@ -239,7 +237,6 @@ impl<'a> Module<'a> {
                     usize::try_from(self.constant_bytes).ok()?.checked_next_multiple_of(align)?;
                 self.constant_bytes = start.checked_add(size)?.try_into().ok()?;
             }
-            self.variables.push(Variable { name: name.into(), size, init });
         }
         self.is_extern = false;
         Some(())
@@ -308,14 +305,15 @@ struct Declaration<'a> {
     align: usize,
     /// How many numbers in brackets follow the name.
     dimensions: usize,
-    element: Type,
-    init: Vec<u8>,
+    /// The bytes of an element.
+    element: usize,
 }
 
 /// What the variables of one declaration have in common.
 #[derive(Clone, Copy)]
 struct Specifiers {
-    element: Type,
+    /// The bytes of an element.
+    element: usize,
     lanes: usize,
     align: usize,
 }
@@ -327,12 +325,12 @@ fn declarations<'a>(tokens: &mut Tokens<'a>) -> Option<Vec<Declaration<'a>>> {
     loop {
         let mut one = declarator(kind, name, tokens)?;
         if tokens.eat("=") {
-            one.init = initializer(tokens, one.element)?;
+            let values = count_values(tokens)? * one.element;
             // An array without a size has that of its values.
             if one.size == 0 {
-                one.size = one.init.len();
+                one.size = values;
             }
-            if one.init.len() > one.size {
+            if values > one.size {
                 return None;
             }
         }
@@ -367,13 +365,13 @@ fn specifiers<'a>(tokens: &mut Tokens<'a>) -> Option<(Specifiers, &'a str)> {
             ".v2" => lanes = 2,
             ".v4" => lanes = 4,
             ".v8" => lanes = 8,
-            word if word.starts_with('.') => element = element.or_else(|| Type::parse(word)),
+            word if word.starts_with('.') => element = element.or_else(|| element_bytes(word)),
             word if is_name(word) => break word,
             _ => return None,
         }
     };
     let element = element?;
-    let align = align.unwrap_or(element.size * lanes);
+    let align = align.unwrap_or(element * lanes);
     align.is_power_of_two().then_some((Specifiers { element, lanes, align }, name))
 }
 
@@ -383,7 +381,7 @@ fn declarator<'a>(
     name: &'a str,
     tokens: &mut Tokens<'a>,
 ) -> Option<Declaration<'a>> {
-    let (mut size, mut dimensions) = (element.size * lanes, 0);
+    let (mut size, mut dimensions) = (element * lanes, 0);
     while tokens.eat("[") {
         dimensions += 1;
         if tokens.eat("]") {
@@ -393,92 +391,49 @@ fn declarator<'a>(
             tokens.expect("]")?;
         }
     }
-    Some(Declaration { name, size, align, dimensions, element, init: Vec::new() })
+    Some(Declaration { name, size, align, dimensions, element })
 }
 
-/// Reads the values that a variable begins with. Addresses are not known here and are zeros.
-fn initializer(tokens: &mut Tokens<'_>, element: Type) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    if !tokens.eat("{") {
-        value(tokens, element, &mut bytes)?;
-        return Some(bytes);
+/// Counts the values that a variable begins with.
+fn count_values(tokens: &mut Tokens<'_>) -> Option<usize> {
+    let (mut values, mut depth) = (0, 0_usize);
+    if matches!(tokens.peek()?, "," | ";") {
+        return None;
     }
-    let mut depth = 1_usize;
-    while depth > 0 {
+    loop {
         match tokens.peek()? {
             "{" => depth += 1,
-            "}" => depth -= 1,
+            "}" => depth = depth.checked_sub(1)?,
+            "," | ";" if depth == 0 => return Some(values),
             "," => {}
             _ => {
-                value(tokens, element, &mut bytes)?;
+                values += 1;
+                // A value may be an expression, such as `generic(name) + 4`.
+                while !matches!(tokens.peek()?, "," | "}" | ";") {
+                    tokens.next();
+                }
                 continue;
             }
         }
         tokens.next();
     }
-    Some(bytes)
 }
 
-/// Reads one value, up to what separates it from the next.
-fn value(tokens: &mut Tokens<'_>, element: Type, bytes: &mut Vec<u8>) -> Option<()> {
-    let negative = tokens.eat("-");
-    let mut encoded = element.encode(tokens.next()?, negative);
-    while !matches!(tokens.peek()?, "," | "}" | ";") {
-        // An expression of addresses, such as `generic(name) + 4`.
-        encoded = None;
-        tokens.next();
+/// The bytes of an element of a type.
+fn element_bytes(word: &str) -> Option<usize> {
+    let word = word.strip_prefix('.')?;
+    if matches!(word, "texref" | "samplerref" | "surfref") {
+        return Some(8);
     }
-    let value = encoded.unwrap_or_default().to_le_bytes();
-    bytes.extend_from_slice(&value[..element.size]);
-    Some(())
-}
-
-/// The type of one element.
-#[derive(Clone, Copy)]
-struct Type {
-    size: usize,
-    is_float: bool,
-}
-
-impl Type {
-    fn parse(word: &str) -> Option<Type> {
-        let word = word.strip_prefix('.')?;
-        if matches!(word, "texref" | "samplerref" | "surfref") {
-            return Some(Type { size: 8, is_float: false });
-        }
-        let is_float = word.starts_with('f');
-        let bits = word.strip_prefix("bf").or_else(|| word.strip_prefix(['u', 's', 'b', 'f']))?;
-        let size = match bits {
-            "8" => 1,
-            "16" => 2,
-            "32" | "16x2" => 4,
-            "64" => 8,
-            "128" => 16,
-            _ => return None,
-        };
-        Some(Type { size, is_float })
-    }
-
-    /// The bits of a number of this type; `None` for a word that is none.
-    fn encode(self, word: &str, negative: bool) -> Option<u128> {
-        // The bits of a float, in hexadecimal digits.
-        for prefix in ["0f", "0F", "0d", "0D"] {
-            if let Some(digits) = word.strip_prefix(prefix).filter(|_| self.is_float) {
-                return u128::from_str_radix(digits, 16).ok();
-            }
-        }
-        if !self.is_float {
-            let value = u128::from(number(word)?);
-            return Some(if negative { value.wrapping_neg() } else { value });
-        }
-        let value: f64 = word.parse().ok()?;
-        let value = if negative { -value } else { value };
-        Some(if self.size == 4 {
-            u128::from((value as f32).to_bits())
-        } else {
-            u128::from(value.to_bits())
-        })
-    }
+    let bits = word.strip_prefix("bf").or_else(|| word.strip_prefix(['u', 's', 'b', 'f']))?;
+    Some(match bits {
+        "8" => 1,
+        "16" => 2,
+        "32" | "16x2" => 4,
+        "64" => 8,
+        "128" => 16,
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use green_ctx_sys::{CUfunc_cache, CUfunction_attribute};
 use crate::image::KernelInfo;
 use crate::occupancy::Sm;
 use crate::pointer::{Answer, invalid_if};
-use crate::settings::check_cache_config;
 use crate::state::State;
 
 /// The registers that a kernel of text is said to use: no compiler is here to count them, and an
@@ -93,7 +92,7 @@ impl Attributes {
         let (attribute, value) = match setting {
             Setting::Attribute(attribute, value) => (attribute, value),
             Setting::Cache(config) => {
-                check_cache_config(config)?;
+                invalid_if(config.0 > CUfunc_cache::CU_FUNC_CACHE_PREFER_EQUAL.0)?;
                 self.cache = Some(config);
                 return Ok(self);
             }
@@ -207,10 +206,8 @@ impl State {
         let (info, _) = self.kernel_info(handle)?;
         let attributes = self.attributes(handle, device);
         let limits = Limits::new(&info, &attributes, &self.sm);
-        let none = CUfunc_cache::CU_FUNC_CACHE_PREFER_NONE;
-        let cache = attributes.cache.filter(|cache| *cache != none);
-        let cache = cache.unwrap_or(self.devices[device].cache_config);
-        let no_shared = (cache == CUfunc_cache::CU_FUNC_CACHE_PREFER_L1).then_some(0);
+        let prefers_l1 = attributes.cache == Some(CUfunc_cache::CU_FUNC_CACHE_PREFER_L1);
+        let no_shared = prefers_l1.then_some(0);
         Ok(Limits { carveout: limits.carveout.or(no_shared), ..limits })
     }
 }

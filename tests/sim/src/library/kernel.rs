@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::c_char;
 use std::sync::Arc;
 
-use green_ctx_sys::{CUfunc_st, CUfunction_attribute, CUkern_st, CUlib_st, CUresult};
+use green_ctx_sys::{CUfunc_st, CUfunction_attribute, CUkern_st, CUresult};
 
 use super::{Attributes, Function, Setting};
 use crate::driver::Driver;
@@ -40,7 +40,7 @@ impl State {
         let found = self.kernels.get(&kernel).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
         let &Kernel { library, index, .. } = found;
         let module = self.module_of_library(library, device)?;
-        self.load_function(module, index)
+        self.function_at(module, index)
     }
 
     /// The function that a kernel is on a device, where it is loaded there.
@@ -65,15 +65,6 @@ pub(crate) fn kernel_get_function(
     out.given()?;
     let function = state.function_of(kernel.address(), device)?;
     out.write(handle::pointer(function))
-}
-
-pub(crate) fn kernel_get_library(
-    driver: &Driver,
-    out: Ptr<*mut CUlib_st>,
-    kernel: Ptr<CUkern_st>,
-) -> Answer {
-    let state = driver.state();
-    out.write(handle::pointer(state.kernel(kernel)?.library))
 }
 
 pub(crate) fn kernel_get_attribute(

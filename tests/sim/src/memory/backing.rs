@@ -3,9 +3,6 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Write};
-use std::os::fd::FromRawFd;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
@@ -111,19 +108,6 @@ impl Drop for Memory {
         // SAFETY: allocated with this layout in `zeroed`, and given back here alone.
         unsafe { dealloc(self.start.as_ptr(), layout) };
     }
-}
-
-/// A file with these contents that only its descriptor leads to.
-pub(crate) fn unnamed_file(contents: &[u8]) -> io::Result<File> {
-    // SAFETY: the name is a string that ends with a null byte.
-    let file = unsafe { libc::memfd_create(c"green-ctx-sim".as_ptr(), libc::MFD_CLOEXEC) };
-    if file < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor is new, and nobody else has it.
-    let mut file = unsafe { File::from_raw_fd(file) };
-    file.write_all(contents)?;
-    Ok(file)
 }
 
 /// Whether an address is one of those that device memory is given.

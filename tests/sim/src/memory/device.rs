@@ -1,9 +1,8 @@
-//! Memory of devices, and managed memory.
+//! Memory of devices.
 
-use green_ctx_sys::{CUmemAttach_flags, CUresult, CUstream_st};
+use green_ctx_sys::CUstream_st;
 
-use super::backing::Memory;
-use super::{Allocation, Kind};
+use super::Allocation;
 use crate::driver::Driver;
 use crate::graph::allocation;
 use crate::pointer::{Answer, Ptr, invalid_if, valid};
@@ -17,18 +16,6 @@ pub(crate) fn alloc(driver: &Driver, out: Ptr<u64>, len: usize) -> Answer {
     out.write(address)
 }
 
-/// Memory that host and devices use at one address. It takes no device memory before it is used
-/// there, which is not looked at.
-pub(crate) fn alloc_managed(driver: &Driver, out: Ptr<u64>, len: usize, flags: u32) -> Answer {
-    let mut state = driver.state();
-    let device = state.current_device()?;
-    out.given()?;
-    let attach = [CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL, CUmemAttach_flags::CU_MEM_ATTACH_HOST];
-    invalid_if(len == 0 || !attach.map(|flag| flag.0).contains(&flags))?;
-    let memory = Memory::shared(len).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-    out.write(state.add_memory(Allocation::new(device, Kind::Managed, memory)))
-}
-
 /// Frees memory, for which the host waits until the device is idle. It does not where the memory was
 /// made in stream order, and the program should have waited (header). No context need be current, as
 /// an H200 answers.
@@ -38,9 +25,6 @@ pub(crate) fn free(driver: &Driver, address: u64) -> Answer {
         return Ok(());
     }
     state.usable_if_current()?;
-    if state.forget_import(address) {
-        return Ok(());
-    }
     let allocation = valid(state.memory.get(&address).filter(|allocation| !allocation.on_host()))?;
     let ordered = allocation.pool.is_some() || allocation.of_graph;
     let device = state.release(address)?;
@@ -70,9 +54,6 @@ pub(crate) fn free_async(driver: &Driver, address: u64, stream: Ptr<CUstream_st>
         let free = allocation::read_free(&state, address, state.captures[&capture].graph)?;
         return state.capture_action(stream, free, 0);
     }
-    if state.forget_import(address) {
-        return Ok(());
-    }
     invalid_if(state.memory.get(&address).is_none_or(Allocation::on_host))?;
     let device = state.release(address)?;
     // What was submitted before still finds the memory; nobody else gets the address meanwhile.
@@ -87,20 +68,4 @@ pub(crate) fn get_info(driver: &Driver, free: Ptr<usize>, total: Ptr<usize>) -> 
     let device = state.current_device()?;
     free.write(state.free_bytes(device) as usize)?;
     total.write(state.profile.memory_bytes as usize)
-}
-
-/// Where the allocation that an address is in begins, and how long it is. Either may go unasked.
-pub(crate) fn get_address_range(
-    driver: &Driver,
-    base: Ptr<u64>,
-    len: Ptr<usize>,
-    address: u64,
-) -> Answer {
-    let mut state = driver.state();
-    state.current()?;
-    let found = state.allocation(address).filter(|(_, allocation)| !allocation.freed);
-    let (start, allocation) = found.ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
-    base.write_if_given(start);
-    len.write_if_given(allocation.len());
-    Ok(())
 }

@@ -28,17 +28,6 @@ impl State {
         self.memory.get(&base).filter(|allocation| allocation.kind == kind).map(|_| base)
     }
 
-    /// The flags that memory gets: those of what there is already, as recorded of pages, which come
-    /// out of one block. Write-combined memory has blocks of its own.
-    fn pinned_flags(&self, device: usize, flags: u32) -> u32 {
-        let alike = |other: &&Allocation| {
-            other.kind == Kind::Pinned
-                && other.device == device
-                && (other.flags ^ flags) & CU_MEMHOSTALLOC_WRITECOMBINED == 0
-        };
-        self.memory.values().find(alike).map_or(flags, |other| other.flags)
-    }
-
     /// Gives up memory of the host, for which the driver waits as for that of the device.
     fn give_up(&mut self, base: u64) -> Answer {
         let device = self.memory[&base].device;
@@ -59,9 +48,7 @@ pub(crate) fn alloc(driver: &Driver, out: Ptr<*mut c_void>, len: usize, flags: u
         return out.write(std::ptr::null_mut());
     }
     let memory = Memory::shared(len).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-    let flags = state.pinned_flags(device, flags);
-    let allocation = Allocation::new(device, Kind::Pinned, memory);
-    let base = state.add_memory(Allocation { flags, ..allocation });
+    let base = state.add_memory(Allocation::new(device, Kind::Pinned, memory));
     out.write(Ptr::at(base).raw())
 }
 
@@ -74,31 +61,6 @@ pub(crate) fn free(driver: &Driver, pointer: Ptr<c_void>) -> Answer {
     state.current()?;
     let base = valid(state.host_memory(pointer.address(), Kind::Pinned))?;
     state.give_up(base)
-}
-
-/// The device reaches memory of the host at the host's own address.
-pub(crate) fn get_device_pointer(
-    driver: &Driver,
-    out: Ptr<u64>,
-    pointer: Ptr<c_void>,
-    flags: u32,
-) -> Answer {
-    let mut state = driver.state();
-    state.current()?;
-    out.given()?;
-    let address = pointer.address() as u64;
-    invalid_if(flags != 0 || !state.is_on_host(address))?;
-    out.write(address)
-}
-
-/// The flags that memory was made or registered with. That it is mapped goes without asking, as
-/// recorded: every context can map memory of the host.
-pub(crate) fn get_flags(driver: &Driver, out: Ptr<u32>, pointer: Ptr<c_void>) -> Answer {
-    let mut state = driver.state();
-    state.current()?;
-    let found = state.allocation(pointer.address() as u64);
-    let (_, allocation) = valid(found.filter(|(_, allocation)| allocation.on_host()))?;
-    out.write(allocation.flags | CU_MEMHOSTALLOC_DEVICEMAP)
 }
 
 pub(crate) fn register(driver: &Driver, pointer: Ptr<c_void>, len: usize, flags: u32) -> Answer {
@@ -114,14 +76,13 @@ pub(crate) fn register(driver: &Driver, pointer: Ptr<c_void>, len: usize, flags:
         // What the driver made is not the program's to lock (recorded of page-locked memory).
         return Err(match allocation.kind {
             Kind::Registered => CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
-            Kind::Device | Kind::Managed | Kind::Pinned => CUresult::CUDA_ERROR_INVALID_VALUE,
+            Kind::Device | Kind::Pinned => CUresult::CUDA_ERROR_INVALID_VALUE,
         });
     }
     // That is for memory of other devices, of which there is none.
     invalid_if(flags & CU_MEMHOSTREGISTER_IOMEMORY != 0)?;
     let memory = Memory::of_program(start.cast(), len);
-    let allocation = Allocation::new(device, Kind::Registered, memory);
-    state.add_memory(Allocation { flags, ..allocation });
+    state.add_memory(Allocation::new(device, Kind::Registered, memory));
     Ok(())
 }
 

@@ -71,9 +71,10 @@ impl State {
             A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER => Value::Long(address),
             A::CU_POINTER_ATTRIBUTE_HOST_POINTER if allocation.kind == Kind::Device => return None,
             A::CU_POINTER_ATTRIBUTE_HOST_POINTER => Value::Long(address),
-            A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => Value::Flag(allocation.sync_memops),
             A::CU_POINTER_ATTRIBUTE_BUFFER_ID => Value::Long(allocation.id),
-            A::CU_POINTER_ATTRIBUTE_IS_MANAGED => Value::Flag(allocation.kind == Kind::Managed),
+            A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS | A::CU_POINTER_ATTRIBUTE_IS_MANAGED => {
+                Value::Flag(false)
+            }
             A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => {
                 Value::Int(self.physical(allocation.device) as i32)
             }
@@ -158,25 +159,6 @@ pub(crate) fn get_attributes(
         }
         let value = value.unwrap_or(default);
         value.write(out.element(index).follow()?)?;
-    }
-    Ok(())
-}
-
-/// Sets the one attribute that can be set: whether synchronous operations always wait.
-pub(crate) fn set_attribute(
-    driver: &Driver,
-    value: Ptr<c_void>,
-    attribute: CUpointer_attribute,
-    address: u64,
-) -> Answer {
-    let mut state = driver.state();
-    state.current()?;
-    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
-    refuse_if(attribute != CUpointer_attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, invalid)?;
-    let wanted: u32 = value.cast().read()?;
-    let (base, _) = state.pointed_to(address).ok_or(invalid)?;
-    if let Some(allocation) = state.memory.get_mut(&base) {
-        allocation.sync_memops = wanted != 0;
     }
     Ok(())
 }

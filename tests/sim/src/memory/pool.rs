@@ -29,18 +29,14 @@ use crate::state::State;
 #[derive(Default)]
 pub(crate) struct Pools {
     table: Table<Pool>,
-    /// The default pool of each device, and the one that is allocated from.
+    /// The default pool of each device, which is allocated from.
     default: Vec<usize>,
-    pub(crate) current: Vec<usize>,
 }
 
 pub(super) struct Pool {
     device: usize,
     /// Destroyed, and kept for the allocations that are left.
     destroyed: bool,
-    /// Whether it was made to be exported, and the pool that it was imported from, if it was.
-    pub(super) exported: bool,
-    pub(super) imported: Option<usize>,
     /// The most that it may hold, where there is a limit.
     limit: Option<u64>,
     /// The devices that it is opened to, its own aside.
@@ -73,8 +69,6 @@ impl Pool {
         Pool {
             device,
             destroyed: false,
-            exported: false,
-            imported: None,
             limit: None,
             open_to: Vec::new(),
             reuse: [1; 3],
@@ -113,7 +107,6 @@ impl Pools {
         let pool = handle::next();
         self.table.insert(pool, Pool::new(self.default.len()));
         self.default.push(pool);
-        self.current.push(pool);
     }
 
     /// How many pools the program has to destroy.
@@ -158,20 +151,6 @@ impl Pools {
     pub(super) fn get(&mut self, handle: usize) -> Answer<&mut Pool> {
         valid(self.table.get_mut(&handle).filter(|pool| !pool.destroyed))
     }
-
-    /// A pool that can be allocated from.
-    fn giving(&mut self, handle: usize) -> Answer<&mut Pool> {
-        let pool = self.get(handle)?;
-        if pool.imported.is_none() { Ok(pool) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
-    }
-
-    /// Imports an exported pool.
-    pub(super) fn import(&mut self, handle: usize) -> Answer<usize> {
-        let device = self.get(handle)?.device;
-        let pool = handle::next();
-        self.table.insert(pool, Pool { imported: Some(handle), ..Pool::new(device) });
-        Ok(pool)
-    }
 }
 
 impl State {
@@ -184,7 +163,7 @@ impl State {
     /// Allocates from a pool in the order of a stream that was looked up already. No bytes are the
     /// null address, as recorded.
     pub(super) fn allocate_from(&mut self, pool: usize, len: usize, stream: usize) -> Answer<u64> {
-        let Pool { device, used, .. } = *self.pools.giving(pool)?;
+        let Pool { device, used, .. } = *self.pools.get(pool)?;
         if len == 0 {
             return Ok(0);
         }
@@ -241,7 +220,7 @@ impl State {
     }
 }
 
-/// Allocates in stream order, from the device's current pool where none is named. A capture gets a node
+/// Allocates in stream order, from the device's default pool if none is named. A capture gets a node
 /// that allocates: then the memory is the graph's, and the pool says no more than where it is (header).
 pub(crate) fn allocate(
     driver: &Driver,
@@ -254,16 +233,15 @@ pub(crate) fn allocate(
     let stream = state.stream(stream.address())?;
     out.given()?;
     let device = state.device_of_stream(stream);
-    let current = state.pools.current[state.physical(device)];
-    let pool = pool.map_or(current, Ptr::address);
+    let default = state.pools.default[state.physical(device)];
+    let pool = pool.map_or(default, Ptr::address);
     // That no bytes are no node of a capture either is not recorded; cuda-core's tests want it to succeed.
     if state.capturing_or_safe(stream)?.is_none() || len == 0 {
         let address = state.allocate_from(pool, len, stream)?;
         return out.write(address);
     }
-    let device = state.pools.giving(pool)?.device;
-    let kind = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
-    let node = Allocate::new(&mut state, device, len, kind, &[])?;
+    let device = state.pools.get(pool)?.device;
+    let node = Allocate::new(&mut state, device, len, &[])?;
     state.capture_action(stream, Action::Allocate(node), 0)?;
     out.write(node.address)
 }
@@ -291,16 +269,7 @@ pub(crate) fn get_current(
 ) -> Answer {
     let state = driver.state();
     let device = device_with_pool(&state, ordinal)?;
-    out.write(handle::pointer(state.pools.current[device]))
-}
-
-/// Sets where `cuMemAllocAsync` allocates from: a pool of the device itself (header).
-pub(crate) fn set_current(driver: &Driver, ordinal: i32, pool: Ptr<CUmemPoolHandle_st>) -> Answer {
-    let mut state = driver.state();
-    let device = device_with_pool(&state, ordinal)?;
-    invalid_if(state.pools.giving(pool.address())?.device != device)?;
-    state.pools.current[device] = pool.address();
-    Ok(())
+    out.write(handle::pointer(state.pools.default[device]))
 }
 
 /// The type of a location and, for a device, the device's ordinal.
@@ -323,7 +292,7 @@ pub(crate) fn device_at(state: &State, location: Ptr<CUmemLocation_st>) -> Answe
 }
 
 /// Refuses kinds of memory that are in no simulated pool.
-fn check_kind(state: &State, kind: CUmemAllocationType) -> Answer {
+pub(crate) fn check_kind(state: &State, kind: CUmemAllocationType) -> Answer {
     match kind {
         CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED => Ok(()),
         CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED if state.version >= 13_000 => {
@@ -331,38 +300,6 @@ fn check_kind(state: &State, kind: CUmemAllocationType) -> Answer {
         }
         _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     }
-}
-
-/// The ordinal of a location, which is where the functions of 13.0 look for pools. A type of
-/// location that there is not is refused as the host is, as recorded.
-pub(crate) fn ordinal_at(
-    driver: &Driver,
-    location: Ptr<CUmemLocation_st>,
-    kind: CUmemAllocationType,
-) -> Answer<i32> {
-    let state = driver.peek();
-    check_kind(&state, kind)?;
-    let elsewhere = read_location(location)?.0.0 > CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE.0;
-    refuse_if(elsewhere, CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
-    device_at(&state, location).map(|device| device as i32)
-}
-
-/// The steps in which memory is made by itself and mapped, in bytes, for either option, as recorded.
-const GRANULARITY: usize = 2 << 20;
-
-/// Reads from the properties of memory the location, which is behind the kind and the types of
-/// handles. Any kind will do, as recorded.
-pub(crate) fn get_granularity(
-    driver: &Driver,
-    out: Ptr<usize>,
-    props: Ptr<c_void>,
-    option: u32,
-) -> Answer {
-    let state = driver.state();
-    out.given()?;
-    invalid_if(option > 1)?;
-    device_at(&state, props.given()?.cast::<u8>().element(8).cast())?;
-    out.write(GRANULARITY)
 }
 
 /// Makes a pool of a device. Pools of the host and managed ones are not simulated.
@@ -386,8 +323,7 @@ pub(crate) fn create(
     let device = device_at(&state, location)?;
     let limit = Some(given.maxSize as u64).filter(|limit| *limit > 0);
     let pool = handle::next();
-    let exported = given.handleTypes.0 != 0;
-    state.pools.table.insert(pool, Pool { limit, exported, ..Pool::new(device) });
+    state.pools.table.insert(pool, Pool { limit, ..Pool::new(device) });
     out.write(handle::pointer(pool))
 }
 
@@ -396,11 +332,7 @@ pub(crate) fn destroy(driver: &Driver, pool: Ptr<CUmemPoolHandle_st>) -> Answer 
     let mut state = driver.state();
     let handle = pool.address();
     let device = state.pools.get(handle)?.device;
-    let Pools { default, current, .. } = &mut state.pools;
-    invalid_if(default[device] == handle)?;
-    if current[device] == handle {
-        current[device] = default[device];
-    }
+    invalid_if(state.pools.default[device] == handle)?;
     let pool = state.pools.get(handle)?;
     pool.destroyed = true;
     if pool.standing == 0 {
@@ -506,7 +438,7 @@ pub(crate) fn set_access(
             _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         }
         // A pool's own device keeps its access, as recorded.
-        let refused = if device == own { flags == NONE } else { !state.can_be_peers(device, own) };
+        let refused = device == own && flags == NONE;
         refuse_if(refused, CUresult::CUDA_ERROR_INVALID_DEVICE)?;
         wanted.push((device, flags));
     }
@@ -518,18 +450,4 @@ pub(crate) fn set_access(
         }
     }
     Ok(())
-}
-
-pub(crate) fn get_access(
-    driver: &Driver,
-    out: Ptr<CUmemAccess_flags>,
-    pool: Ptr<CUmemPoolHandle_st>,
-    location: Ptr<CUmemLocation_st>,
-) -> Answer {
-    let mut state = driver.state();
-    out.given()?;
-    let device = device_at(&state, location)?;
-    let pool = state.pools.get(pool.address())?;
-    let open = pool.device == device || pool.open_to.contains(&device);
-    out.write(if open { READ_WRITE } else { NONE })
 }

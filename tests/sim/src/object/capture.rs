@@ -3,12 +3,9 @@
 
 pub(crate) mod info;
 
-use green_ctx_sys::{
-    CUgraph_st, CUgraphEdgeData, CUgraphNode_st, CUresult, CUstream_st, CUstreamCaptureMode,
-};
+use green_ctx_sys::{CUgraph_st, CUresult, CUstream_st, CUstreamCaptureMode};
 
 use crate::driver::Driver;
-use crate::graph::edge::Edge;
 use crate::graph::memcpy::Memcpy;
 use crate::graph::memset::Memset;
 use crate::graph::{Action, Owner};
@@ -26,9 +23,6 @@ pub(crate) struct Capture {
     invalidated: bool,
     /// The graph that it adds nodes to.
     pub(crate) graph: usize,
-    /// Whether edges of the graph were changed by hand: what is not joined then is no mistake of
-    /// the streams (cuda.h, `cuStreamGetCaptureInfo`).
-    rewired: bool,
     /// The streams that take part, the one that it was begun in first.
     branches: Vec<Branch>,
 }
@@ -36,8 +30,8 @@ pub(crate) struct Capture {
 struct Branch {
     stream: usize,
     /// What the branch's next node comes after directly.
-    last: Vec<Edge>,
-    /// The same as it was given out last, at addresses that stay.
+    last: Vec<usize>,
+    /// The same as it was given out last, and the data of the edges, at addresses that stay.
     lent: (Box<[usize]>, Box<[[u8; 8]]>),
 }
 
@@ -45,19 +39,19 @@ struct Branch {
 #[derive(Clone)]
 pub(crate) struct Captured {
     pub(crate) capture: usize,
-    last: Vec<Edge>,
+    last: Vec<usize>,
 }
 
 impl Branch {
-    fn new(stream: usize, last: Vec<Edge>) -> Branch {
+    fn new(stream: usize, last: Vec<usize>) -> Branch {
         Branch { stream, last, lent: Default::default() }
     }
 
     /// Makes the branch's next node come after these, too.
-    fn join(&mut self, edges: &[Edge]) {
-        for edge in edges {
-            if self.last.iter().all(|other| other.node != edge.node) {
-                self.last.push(*edge);
+    fn join(&mut self, nodes: &[usize]) {
+        for node in nodes {
+            if !self.last.contains(node) {
+                self.last.push(*node);
             }
         }
     }
@@ -72,15 +66,15 @@ impl Capture {
     fn is_joined(&self, state: &State) -> bool {
         let Some((origin, others)) = self.branches.split_first() else { return true };
         let mut reached = handle::Table::default();
-        let mut open: Vec<usize> = origin.last.iter().map(|edge| edge.node).collect();
+        let mut open = origin.last.clone();
         while let Some(node) = open.pop() {
             if reached.insert(node, ()).is_none() {
                 let after = state.nodes.get(&node).map_or(&[][..], |node| &node.after[..]);
-                open.extend(after.iter().map(|edge| edge.node));
+                open.extend(after);
             }
         }
         let mut left = others.iter().flat_map(|branch| &branch.last);
-        self.rewired || left.all(|edge| reached.contains_key(&edge.node))
+        left.all(|node| reached.contains_key(node))
     }
 }
 
@@ -156,18 +150,12 @@ impl State {
         let capture = self.captures.get_mut(&id).ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
         let graph = capture.graph;
         let after = capture.branch(stream).map(|branch| std::mem::take(&mut branch.last));
-        let node = self.add_node(graph, action, context, after.unwrap_or_default(), 0);
+        let node = self.add_node(graph, action, context, after.unwrap_or_default());
         let capture = self.captures.get_mut(&id);
         if let Some(branch) = capture.and_then(|capture| capture.branch(stream)) {
-            branch.last = vec![Edge::plain(node)];
+            branch.last = vec![node];
         }
         Ok(())
-    }
-
-    /// Notes that edges of a graph were changed by hand.
-    pub(crate) fn rewired(&mut self, graph: usize) {
-        let here = |capture: &&mut Capture| capture.graph == graph;
-        self.captures.values_mut().filter(here).for_each(|capture| capture.rewired = true);
     }
 
     /// The capture that work in a stream would become part of, if there is one.
@@ -265,8 +253,7 @@ impl State {
         }
     }
 
-    /// Ends a capture. Its graph is the program's, or goes with it where it is not finished: even one
-    /// that the program made, as recorded.
+    /// Ends a capture. Its graph is the program's, or goes with the capture if that is not finished.
     fn end_capture(&mut self, id: usize, finished: bool) {
         let Some(capture) = self.captures.remove(&id) else { return };
         for branch in &capture.branches {
@@ -277,34 +264,26 @@ impl State {
         if !finished {
             self.remove_graph(capture.graph);
             self.drop_unused_addresses();
-        } else if let Some(graph) = self.graphs.get_mut(&capture.graph)
-            && graph.owner == Owner::Capture
-        {
+        } else if let Some(graph) = self.graphs.get_mut(&capture.graph) {
             graph.owner = Owner::Program;
         }
     }
 
-    /// Begins a capture in a stream, into a graph that is there or a new one.
-    fn begin_capture(
-        &mut self,
-        stream: usize,
-        mode: CUstreamCaptureMode,
-        into: Option<(usize, Vec<Edge>)>,
-    ) -> Answer {
+    /// Begins a capture in a stream, into a new graph.
+    fn begin_capture(&mut self, stream: usize, mode: CUstreamCaptureMode) -> Answer {
         invalid_if(mode.0 > CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED.0)?;
         let context = self.streams[&stream].context;
         if self.contexts[&context].legacy == stream {
             return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
         }
         refuse_if(self.streams[&stream].capture.is_some(), CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
-        let (graph, last) = into.unwrap_or_else(|| (self.add_graph(Owner::Capture), Vec::new()));
+        let graph = self.add_graph(Owner::Capture);
         let capture = Capture {
             thread: thread(),
             mode,
             invalidated: false,
             graph,
-            rewired: false,
-            branches: vec![Branch::new(stream, last)],
+            branches: vec![Branch::new(stream, Vec::new())],
         };
         let id = handle::next();
         self.captures.insert(id, capture);
@@ -322,29 +301,7 @@ pub(crate) fn begin(
 ) -> Answer {
     let mut state = driver.state();
     let stream = state.stream(stream.address())?;
-    state.begin_capture(stream, mode, None)
-}
-
-/// Begins a capture whose nodes are added to a graph of the program, the first after some that are
-/// there.
-pub(crate) fn begin_to_graph(
-    driver: &Driver,
-    stream: Ptr<CUstream_st>,
-    graph: Ptr<CUgraph_st>,
-    dependencies: Ptr<*mut CUgraphNode_st>,
-    edges: Ptr<CUgraphEdgeData>,
-    count: usize,
-    mode: CUstreamCaptureMode,
-) -> Answer {
-    let mut state = driver.state();
-    let stream = state.stream(stream.address())?;
-    let graph = graph.address();
-    state.graph(graph)?;
-    // Two captures do not go into one graph, as recorded.
-    let taken = state.not_captured_into(graph);
-    taken.map_err(|_| CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
-    let last = state.dependencies(graph, dependencies, edges.cast(), count)?;
-    state.begin_capture(stream, mode, Some((graph, last)))
+    state.begin_capture(stream, mode)
 }
 
 pub(crate) fn end(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<*mut CUgraph_st>) -> Answer {

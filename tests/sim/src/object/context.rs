@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use green_ctx_sys::{
-    CUctx_st, CUdevResource, CUdevResourceType, CUevent_st, CUfunc_cache, CUgreenCtx_st, CUlimit,
-    CUresult,
+    CUctx_st, CUdevResource, CUdevResourceType, CUevent_st, CUgreenCtx_st, CUresult,
 };
 
 use crate::Profile;
@@ -12,15 +11,11 @@ use crate::clock::{Graveyard, Moment, cost};
 use crate::crash;
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr, invalid_if, refuse_if, valid};
+use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::resource::{Structure, Workqueue};
-use crate::settings;
 use crate::sm_set::SmSet;
 use crate::state::{Device, State};
 use crate::stream::{NON_BLOCKING, Stream};
-
-/// The version that every context states, as recorded.
-const API_VERSION: u32 = 3020;
 /// The flags that a context knows, and those of them that say how to wait, of which one can be set.
 const KNOWN_FLAGS: u32 = 0xff;
 const SCHEDULE: u32 = 7;
@@ -28,17 +23,6 @@ const SCHEDULE: u32 = 7;
 const MAP_HOST: u32 = 8;
 /// `CU_CTX_LMEM_RESIZE_TO_MAX`.
 pub(crate) const KEEP_LOCAL_MEMORY: u32 = 16;
-/// The room for what kernels print, in bytes for each SM (recorded).
-const PRINT_BYTES: usize = 64 << 10;
-/// The most bytes that a fetch into the L2 cache can have (header).
-const MAX_FETCH: usize = 128;
-
-/// The initial limits by `CUlimit`, in its order from 0.
-pub(crate) fn limits(profile: &Profile) -> [usize; 7] {
-    let print = profile.topology.sm_count as usize * PRINT_BYTES;
-    [1024, print, 8 << 20, 2, 2048, 64, 0]
-}
-
 /// Refuses flags that no context can have.
 pub(crate) fn check_flags(flags: u32) -> Answer {
     invalid_if(flags & !KNOWN_FLAGS != 0 || (flags & SCHEDULE).count_ones() > 1)
@@ -235,14 +219,10 @@ impl State {
         self.memory.retain(|_, allocation| allocation.device != device);
         self.spare.retain(|allocation| allocation.device != device);
         self.pools.reset_device(device);
-        self.peers.retain(|(one, other)| *one != device && *other != device);
-        let limits = limits(self.profile);
         let device = &mut self.devices[device];
         device.allocated = 0;
         device.green_bytes = 0;
-        device.limits = limits;
-        device.flags = device.primary_flags;
-        device.cache_config = CUfunc_cache::CU_FUNC_CACHE_PREFER_NONE;
+        device.flags = 0;
         device.fault = None;
     }
 
@@ -290,16 +270,6 @@ impl State {
         let own = self.streams.values().filter(|stream| stream.context == handle);
         let captures: Vec<usize> = own.filter_map(|stream| stream.capture).collect();
         self.invalidate_captures(&captures)
-    }
-
-    /// A limit of the current context.
-    fn limit(&mut self, limit: CUlimit) -> Answer<&mut usize> {
-        let device = self.current_device()?;
-        // From 9.0 on a kernel cannot wait for those that it launched (header).
-        let unsupported = limit == CUlimit::CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH
-            && self.profile.compute_capability >= (9, 0);
-        refuse_if(unsupported, CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT)?;
-        valid(self.devices[device].limits.get_mut(limit.0 as usize))
     }
 
     /// Waits on the host for everything in a context.
@@ -359,19 +329,6 @@ pub(crate) fn primary_release(driver: &Driver, ordinal: i32) -> Answer {
     Ok(())
 }
 
-/// Sets the flags of a primary context; of an active one only if `active` says so, which the form of
-/// 7.0 does not.
-pub(crate) fn primary_set_flags(driver: &Driver, ordinal: i32, flags: u32, active: bool) -> Answer {
-    let mut state = driver.state();
-    let device = state.device(ordinal)?;
-    check_flags(flags)?;
-    let alive = state.contexts[&state.devices[device].primary].alive;
-    refuse_if(alive && !active, CUresult::CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE)?;
-    let device = &mut state.devices[device];
-    (device.primary_flags, device.flags) = (flags, flags);
-    Ok(())
-}
-
 pub(crate) fn primary_get_state(
     driver: &Driver,
     ordinal: i32,
@@ -382,7 +339,8 @@ pub(crate) fn primary_get_state(
     let device = &state.devices[state.device(ordinal)?];
     flags.given()?;
     active.write(i32::from(state.contexts[&device.primary].alive))?;
-    flags.write(device.primary_flags)
+    // No function that is simulated sets flags.
+    flags.write(0)
 }
 
 pub(crate) fn primary_reset(driver: &Driver, ordinal: i32) -> Answer {
@@ -454,16 +412,6 @@ pub(crate) fn get_flags(driver: &Driver, out: Ptr<u32>) -> Answer {
     out.write(state.devices[device].flags | always)
 }
 
-/// A green context has the flags of the primary context here. `cuDevicePrimaryCtxGetState` does not
-/// report them, as recorded.
-pub(crate) fn set_flags(driver: &Driver, flags: u32) -> Answer {
-    let mut state = driver.state();
-    let device = state.current_device()?;
-    check_flags(flags)?;
-    state.devices[device].flags = flags;
-    Ok(())
-}
-
 pub(crate) fn synchronize(driver: &Driver) -> Answer {
     let mut state = driver.state();
     let handle = state.current()?;
@@ -474,37 +422,6 @@ pub(crate) fn synchronize_this(driver: &Driver, context: Ptr<CUctx_st>) -> Answe
     let mut state = driver.state();
     let handle = state.or_current(context.address())?;
     state.synchronize_context(handle)
-}
-
-pub(crate) fn get_limit(driver: &Driver, out: Ptr<usize>, limit: CUlimit) -> Answer {
-    out.write(*driver.state().limit(limit)?)
-}
-
-pub(crate) fn set_limit(driver: &Driver, limit: CUlimit, value: usize) -> Answer {
-    let mut state = driver.state();
-    let known = state.limit(limit)?;
-    invalid_if(limit == CUlimit::CU_LIMIT_MAX_L2_FETCH_GRANULARITY && value > MAX_FETCH)?;
-    *known = value;
-    Ok(())
-}
-
-pub(crate) fn get_cache_config(driver: &Driver, out: Ptr<CUfunc_cache>) -> Answer {
-    let mut state = driver.state();
-    let device = state.current_device()?;
-    out.write(state.devices[device].cache_config)
-}
-
-pub(crate) fn set_cache_config(driver: &Driver, config: CUfunc_cache) -> Answer {
-    let mut state = driver.state();
-    let device = state.current_device()?;
-    settings::check_cache_config(config)?;
-    state.devices[device].cache_config = config;
-    Ok(())
-}
-
-pub(crate) fn get_api_version(driver: &Driver, context: Ptr<CUctx_st>, out: Ptr<u32>) -> Answer {
-    driver.state().or_current(context.address())?;
-    out.write(API_VERSION)
 }
 
 pub(crate) fn get_stream_priority_range(

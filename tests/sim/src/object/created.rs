@@ -13,7 +13,7 @@ use crate::clock::cost;
 use crate::context::{Context, check_flags};
 use crate::driver::Driver;
 use crate::handle;
-use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
+use crate::pointer::{Answer, Ptr, refuse_if};
 use crate::state::State;
 
 /// `CUctxCreateParams`: a pointer to the parameters of execution affinity, their number, and a
@@ -125,31 +125,5 @@ pub(crate) fn destroy(driver: &Driver, context: Ptr<CUctx_st>) -> Answer {
     let mut state = driver.state();
     let entry = state.entry_of(context.given()?.address())?;
     state.destroy_created(context.address(), entry);
-    Ok(())
-}
-
-/// Counts a use of the current context more. That it has to be one that a program created is a
-/// guess: the header says so of `cuCtxDetach` alone.
-pub(crate) fn attach(driver: &Driver, out: Ptr<*mut CUctx_st>, flags: u32) -> Answer {
-    let mut state = driver.state();
-    let current = state.current()?;
-    out.given()?;
-    invalid_if(flags != 0)?;
-    let entry = state.entry_of(current)?;
-    state.devices[entry].retains += 1;
-    out.write(handle::pointer(current))
-}
-
-/// Counts a use of the current context less, and destroys it after the last.
-pub(crate) fn detach(driver: &Driver, context: Ptr<CUctx_st>) -> Answer {
-    let mut state = driver.state();
-    let current = state.current()?;
-    refuse_if(current != context.address(), CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
-    let entry = state.entry_of(current)?;
-    if state.devices[entry].retains > 1 {
-        state.devices[entry].retains -= 1;
-    } else {
-        state.destroy_created(current, entry);
-    }
     Ok(())
 }

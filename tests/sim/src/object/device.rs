@@ -117,17 +117,6 @@ fn parse_pci_bus_id(id: &[u8]) -> Option<[usize; 4]> {
     }
 }
 
-/// The id is for finding a device of a graphics interface of Windows.
-pub(crate) fn get_luid(
-    driver: &Driver,
-    _luid: Ptr<c_char>,
-    _mask: Ptr<u32>,
-    ordinal: i32,
-) -> Answer {
-    driver.state().device(ordinal)?;
-    Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
-}
-
 pub(crate) fn compute_capability(
     driver: &Driver,
     major: Ptr<i32>,

@@ -5,7 +5,6 @@ use green_ctx_sys::{CUevent_st, CUresult, CUstream_st};
 use crate::capture::Captured;
 use crate::clock::Moment;
 use crate::driver::Driver;
-use crate::graph::Action;
 use crate::handle;
 use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::state::State;
@@ -14,9 +13,6 @@ use crate::state::State;
 const DISABLE_TIMING: u32 = 2;
 const INTERPROCESS: u32 = 4;
 const KNOWN_FLAGS: u32 = 7;
-/// `CU_EVENT_RECORD_EXTERNAL` and `CU_EVENT_WAIT_EXTERNAL`.
-pub(crate) const EXTERNAL: u32 = 1;
-
 pub(crate) struct Event {
     pub(crate) device: usize,
     /// The id that the device's primary context had when it was created.
@@ -28,13 +24,6 @@ pub(crate) struct Event {
     pub(crate) captured: Option<Captured>,
     /// Whether the program has to destroy it.
     pub(crate) counted: bool,
-}
-
-impl Event {
-    /// Whether other processes may use it.
-    pub(crate) fn is_interprocess(&self) -> bool {
-        self.flags & INTERPROCESS != 0
-    }
 }
 
 impl State {
@@ -110,25 +99,6 @@ pub(crate) fn record(driver: &Driver, event: Ptr<CUevent_st>, stream: Ptr<CUstre
     moment.time = moment.time.max(state.now);
     state.set_event(event.address(), moment);
     Ok(())
-}
-
-/// Records, or makes a node of its own in a capture that records each time that the graph is
-/// launched (`CU_EVENT_RECORD_EXTERNAL`); outside of one that is illegal, as recorded.
-pub(crate) fn record_with_flags(
-    driver: &Driver,
-    event: Ptr<CUevent_st>,
-    stream: Ptr<CUstream_st>,
-    flags: u32,
-) -> Answer {
-    if flags == 0 {
-        return record(driver, event, stream);
-    }
-    let mut state = driver.state();
-    let handle = state.stream(stream.address())?;
-    state.event(event.address())?;
-    state.capturing(handle)?;
-    invalid_if(flags != EXTERNAL)?;
-    state.capture_action(handle, Action::RecordEvent(event.address()), 0)
 }
 
 pub(crate) fn query(driver: &Driver, event: Ptr<CUevent_st>) -> Answer {

@@ -189,7 +189,6 @@ impl State {
         let too_large = shape.cooperative && blocks(shape.grid) > resident;
         refuse_if(too_large, CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE)?;
         let params = read_params(&info, params, extra)?;
-        self.note_loaded(function);
         Ok(KernelWork { function, info, shape, params, blocks_per_sm })
     }
 

@@ -22,11 +22,11 @@ use crate::topology;
 const REGISTER_PIECE: u64 = 256;
 /// The parts of an SM that have registers of their own.
 const SM_PARTS: u64 = 4;
-/// `CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE`, the only flag, which is about parts before 7.0.
-const DISABLE_CACHING_OVERRIDE: u32 = 1;
-
 /// The most blocks of clusters that an SM holds at a time, as recorded of an H200.
 const MOST_IN_CLUSTERS: u32 = 8;
+
+/// `CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE`, the only flag.
+const DISABLE_CACHING_OVERRIDE: u32 = 1;
 
 const KIB: u64 = 1 << 10;
 
@@ -145,21 +145,6 @@ impl Sm {
         let step = steps.iter().map(|step| step * KIB).find(|step| *step >= bytes);
         step.filter(|step| *step <= self.shared).unwrap_or(self.shared)
     }
-
-    /// Dynamic shared memory that each of so many blocks can have on the SM, in bytes. What is
-    /// reserved beside it is not taken off, as recorded, so that one block less may fit with it.
-    fn available_shared(&self, limits: &Limits, blocks: u64) -> u64 {
-        let per_block = u64::from(self.shared_opted_in);
-        // A block that is alone gets all that a block can have, whatever is preferred.
-        let all = match self.preferred_shared(limits) {
-            _ if blocks == 1 => per_block,
-            0 => self.shared_step(1),
-            preferred => preferred,
-        };
-        let piece = self.shared_piece();
-        let share = (all / blocks / piece * piece).min(per_block);
-        share.saturating_sub(u64::from(limits.static_shared)).min(u64::from(limits.dynamic_shared))
-    }
 }
 
 impl State {
@@ -198,10 +183,6 @@ fn threads(threads: i32) -> Answer<u32> {
     valid(u32::try_from(threads).ok().filter(|&threads| threads > 0))
 }
 
-fn check_flags(flags: u32) -> Answer {
-    invalid_if(flags & !DISABLE_CACHING_OVERRIDE != 0)
-}
-
 pub(crate) fn max_active_blocks(
     driver: &Driver,
     out: Ptr<i32>,
@@ -210,7 +191,7 @@ pub(crate) fn max_active_blocks(
     shared_bytes: usize,
     flags: u32,
 ) -> Answer {
-    check_flags(flags)?;
+    invalid_if(flags & !DISABLE_CACHING_OVERRIDE != 0)?;
     let mut state = driver.state();
     out.given()?;
     let limits = state.limits_here(function)?;
@@ -218,24 +199,7 @@ pub(crate) fn max_active_blocks(
     out.write(state.sm.blocks(&limits, threads(block)?, shared_bytes as u64) as i32)
 }
 
-pub(crate) fn available_dynamic_shared(
-    driver: &Driver,
-    out: Ptr<usize>,
-    function: Ptr<CUfunc_st>,
-    blocks: i32,
-    block: i32,
-) -> Answer {
-    let mut state = driver.state();
-    let out = out.followed();
-    let limits = state.limits_here(function)?;
-    let sm = state.sm;
-    let most = sm.blocks(&limits, threads(block)?, 0);
-    let blocks = valid(u32::try_from(blocks).ok().filter(|blocks| (1..=most).contains(blocks)))?;
-    out.write(sm.available_shared(&limits, u64::from(blocks)) as usize)
-}
-
 /// Finds the largest block with which the most threads are on an SM.
-#[expect(clippy::too_many_arguments, reason = "the C function has them")]
 pub(crate) fn max_potential_block_size(
     driver: &Driver,
     grid: Ptr<i32>,
@@ -244,9 +208,7 @@ pub(crate) fn max_potential_block_size(
     shared_of: CUoccupancyB2DSize,
     shared_bytes: usize,
     limit: i32,
-    flags: u32,
 ) -> Answer {
-    check_flags(flags)?;
     let mut state = driver.state();
     grid.given()?;
     block.given()?;

@@ -4,14 +4,11 @@ use std::cell::Cell;
 
 use green_ctx_sys::{
     CUctx_st, CUdevResource, CUdevResourceType, CUevent_st, CUgreenCtx_st, CUresult, CUstream_st,
-    CUsynchronizationPolicy,
 };
 
 use crate::clock::{Moment, Tick, cost};
 use crate::context::Context;
 use crate::driver::Driver;
-use crate::event::EXTERNAL;
-use crate::graph::Action;
 use crate::handle::{self, Table};
 use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::state::{State, thread};
@@ -20,6 +17,8 @@ use crate::state::{State, thread};
 pub(crate) const NON_BLOCKING: u32 = 1;
 /// The tokens that stand for a default stream: the null stream and `CU_STREAM_LEGACY`.
 const LEGACY: [usize; 2] = [0, 1];
+/// `CU_EVENT_WAIT_EXTERNAL`.
+const EXTERNAL: u32 = 1;
 /// `CU_STREAM_PER_THREAD`.
 const PER_THREAD: usize = 2;
 
@@ -49,8 +48,6 @@ pub(crate) struct Stream {
     pub(crate) branches: Vec<Tick>,
     pub(crate) flags: u32,
     pub(crate) priority: i32,
-    /// How waiting for it is asked to be done, which makes no difference here.
-    pub(crate) policy: CUsynchronizationPolicy,
     /// Whether it is a default stream, which nobody destroys.
     default: bool,
     /// Whether the program has to destroy it.
@@ -72,7 +69,6 @@ impl Stream {
             branches: Vec::new(),
             flags,
             priority: 0,
-            policy: CUsynchronizationPolicy::CU_SYNC_POLICY_AUTO,
             default: true,
             counted: false,
             tail: Moment::default(),
@@ -347,9 +343,8 @@ pub(crate) fn wait_event(
     state.event(event.address())?;
     state.capturing(handle)?;
     invalid_if(flags > EXTERNAL)?;
-    if flags == EXTERNAL {
-        return state.capture_action(handle, Action::WaitEvent(event.address()), 0);
-    }
+    // A graph's node that waits whenever the graph is launched is not simulated.
+    refuse_if(flags == EXTERNAL, CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
     if state.wait_in_capture(handle, event.address())? {
         return Ok(());
     }
@@ -382,14 +377,6 @@ pub(crate) fn get_id(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<u64>) -
     let handle = state.stream(stream.address())?;
     state.not_captured(handle)?;
     out.write(state.streams[&handle].id)
-}
-
-pub(crate) fn get_device(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<i32>) -> Answer {
-    let mut state = driver.state();
-    let handle = state.stream(stream.address())?;
-    state.not_captured(handle)?;
-    let device = state.device_of_stream(handle);
-    out.write(state.physical(device) as i32)
 }
 
 pub(crate) fn get_ctx(

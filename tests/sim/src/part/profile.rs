@@ -128,7 +128,6 @@ pub(crate) mod attribute {
     pub(crate) const MAX_REGISTERS_PER_MULTIPROCESSOR: u32 = 82;
     pub(crate) const MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: u32 = 97;
     pub(crate) const MAX_BLOCKS_PER_MULTIPROCESSOR: u32 = 106;
-    pub(crate) const MAX_PERSISTING_L2_CACHE_SIZE: u32 = 108;
     pub(crate) const RESERVED_SHARED_MEMORY_PER_BLOCK: u32 = 111;
     pub(crate) const LOCALITY_DOMAIN_COUNT: u32 = 149;
     pub(crate) const LOCALITY_DOMAIN_MULTIPROCESSOR_COUNT: u32 = 157;

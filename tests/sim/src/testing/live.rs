@@ -38,8 +38,7 @@ pub struct Live {
 
 impl State {
     pub(crate) fn live(&self) -> Live {
-        let standing =
-            |memory: &&Allocation| !memory.freed && !memory.on_host() && !memory.of_module;
+        let standing = |memory: &&Allocation| !memory.freed && !memory.on_host();
         Live {
             primary_retains: self.devices[..self.ordinals]
                 .iter()
@@ -50,7 +49,7 @@ impl State {
             streams: self.streams.values().filter(|stream| stream.counted).count() as u64,
             events: self.events.values().filter(|event| event.counted).count() as u64,
             libraries: self.libraries.len() as u64,
-            modules: self.modules.values().filter(|module| module.library.is_none()).count() as u64,
+            modules: self.modules.values().filter(|module| !module.of_library).count() as u64,
             graphs: self.graphs.values().filter(|graph| graph.is_of_program()).count() as u64,
             graph_executables: self.executables.len() as u64,
             allocations: self.memory.values().filter(standing).count() as u64,

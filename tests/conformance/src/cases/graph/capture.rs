@@ -151,45 +151,6 @@ pub(super) fn cases() -> Vec<Case> {
             Ok(())
         })
         .alone(),
-        Case::new("graph/capture-to-graph", to_graph).alone(),
-        Case::new("graph/capture-to-graph-mistakes", |gpu, answer| {
-            let stream = gpu.stream()?;
-            let (graph, other) = (gpu.graph()?, gpu.graph()?);
-            let foreign = gpu.empty_node(other, &[])?;
-            let begin = |graph, after: &[CUgraphNode]| {
-                gpu.cuStreamBeginCaptureToGraph(stream, graph, after, GLOBAL)
-            };
-            answer.add("null", begin(null_mut(), &[])?);
-            answer.add("node_of_another", begin(graph, &[foreign])?);
-            answer.add("begin", begin(graph, &[])?);
-            answer.add("again", begin(graph, &[])?);
-            answer.add("spoil", gpu.cuStreamSynchronize(stream)?);
-            answer.add("end", gpu.cuStreamEndCapture(stream)?);
-            let mut count = 99;
-            let nodes = gpu.cuGraphGetNodes(graph, null_mut(), &raw mut count)?;
-            answer.add("nodes_of_the_graph", nodes);
-            Ok(())
-        })
-        .alone(),
-        Case::new("graph/capture-dependencies", dependencies).alone(),
-        Case::new("graph/capture-left-out", |gpu, answer| {
-            let (origin, other) = (gpu.stream()?, gpu.stream()?);
-            let memory = gpu.probe_memory(1)?;
-            let fork = gpu.event()?;
-            gpu.cuStreamBeginCapture(origin, GLOBAL)?.must()?;
-            gpu.launch_probe(origin, 1, memory, SHORT)?;
-            gpu.cuEventRecord(fork, origin)?.must()?;
-            gpu.cuStreamWaitEvent(other, fork, 0)?.must()?;
-            gpu.launch_probe(other, 1, memory, SHORT)?;
-            answer.add("set", gpu.cuStreamUpdateCaptureDependencies(other, &mut [], 1)?);
-            let ended = gpu.cuStreamEndCapture(origin)?;
-            answer.add("end", ended);
-            if ended.is_ok() {
-                answer.add("nodes", gpu.nodes(ended.out)?.len());
-            }
-            Ok(())
-        })
-        .alone(),
     ];
     for (mode, suffix) in [(GLOBAL, ""), (RELAXED, "-relaxed")] {
         cases.push(captured_launch(mode, suffix));
@@ -275,63 +236,5 @@ fn fork_and_join(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     let names: Vec<(&str, CUgraphNode)> =
         ["first", "second", "third"].into_iter().zip(nodes).collect();
     answer.add("edges", gpu.edges(graph.out, &names)?);
-    Ok(())
-}
-
-/// A capture into a graph that has nodes, after one of them.
-fn to_graph(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
-    let stream = gpu.stream()?;
-    let graph = gpu.graph()?;
-    let (before, beside) = (gpu.empty_node(graph, &[])?, gpu.empty_node(graph, &[])?);
-    let memory = gpu.probe_memory(1)?;
-    answer.add("begin", gpu.cuStreamBeginCaptureToGraph(stream, graph, &[before], GLOBAL)?);
-    let reported = gpu.cuStreamGetCaptureInfo(stream)?;
-    answer.add("told_graph", reported.out.2 == graph);
-    answer.add("told_dependencies", reported.out.5);
-    answer.add("launch", gpu.launch_probe(stream, 1, memory, SHORT)?);
-    let ended = gpu.cuStreamEndCapture(stream)?;
-    answer.add("end", ended);
-    answer.add("same_graph", ended.out == graph);
-    let nodes = gpu.nodes(graph)?;
-    let captured = nodes.iter().find(|node| **node != before && **node != beside).copied();
-    let names =
-        [("before", before), ("beside", beside), ("captured", captured.unwrap_or(null_mut()))];
-    answer.add("edges", gpu.edges(graph, &names)?);
-    answer.add("instantiate", gpu.cuGraphInstantiateWithFlags(graph, 0)?);
-    Ok(())
-}
-
-/// Changing what the next node comes after.
-fn dependencies(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
-    let stream = gpu.stream()?;
-    let memory = gpu.probe_memory(1)?;
-    let update = |nodes: &mut [CUgraphNode], flags| {
-        gpu.cuStreamUpdateCaptureDependencies(stream, nodes, flags)
-    };
-    let count = || Ok::<_, Failure>(gpu.cuStreamGetCaptureInfo(stream)?.out.5);
-    answer.add("not_capturing", update(&mut [], 0)?);
-    let foreign = gpu.empty_node(gpu.graph()?, &[])?;
-    gpu.cuStreamBeginCapture(stream, GLOBAL)?.must()?;
-    gpu.launch_probe(stream, 1, memory, SHORT)?;
-    let graph = gpu.cuStreamGetCaptureInfo(stream)?.out.2;
-    let added = gpu.cuGraphAddEmptyNode(graph, &[])?;
-    answer.add("add_a_node_by_hand", added);
-    answer.add("add", update(&mut [added.must()?], 0)?);
-    answer.add("count_after_add", count()?);
-    answer.add("add_again", update(&mut [added.out], 0)?);
-    answer.add("count_after_adding_again", count()?);
-    answer.add("set", update(&mut [added.out], 1)?);
-    answer.add("count_after_set", count()?);
-    answer.add("set_none", update(&mut [], 1)?);
-    answer.add("count_after_set_none", count()?);
-    answer.add("unknown_flags", update(&mut [], 2)?);
-    answer.add("node_of_another_graph", update(&mut [foreign], 0)?);
-    gpu.launch_probe(stream, 1, memory, SHORT)?;
-    let ended = gpu.cuStreamEndCapture(stream)?;
-    answer.add("end", ended);
-    let mut roots = 0;
-    gpu.cuGraphGetRootNodes(ended.must()?, null_mut(), &raw mut roots)?.must()?;
-    answer.add("nodes", gpu.nodes(ended.out)?.len());
-    answer.add("roots", roots);
     Ok(())
 }

@@ -53,116 +53,6 @@ pub(super) fn cases() -> Vec<Case> {
             Ok(())
         }),
         Case::new("graph/copies-and-fills", copies),
-        Case::new("graph/disabled-kernel", |gpu, answer| {
-            let (graph, mut probe) = (gpu.graph()?, ProbeNode::new(gpu, 1, SHORT)?);
-            let params = probe.on(gpu, gpu.primary()?)?;
-            let node = gpu.cuGraphAddKernelNode(graph, &[], &params)?.must()?;
-            let (exec, stream) = (gpu.executable(graph)?, gpu.stream()?);
-            answer.add("enabled", gpu.cuGraphNodeGetEnabled(exec, node)?.out);
-            for enabled in [0, 1, 2] {
-                answer
-                    .add(format!("set_{enabled}"), gpu.cuGraphNodeSetEnabled(exec, node, enabled)?);
-                let after = gpu.cuGraphNodeGetEnabled(exec, node)?.out;
-                answer.add(format!("enabled_{enabled}"), after);
-                let ran = !probe.sms_of(gpu, exec, stream)?.is_empty();
-                answer.add(format!("ran_{enabled}"), ran);
-            }
-            let late = gpu.empty_node(graph, &[])?;
-            answer.add("of_a_later_node", gpu.cuGraphNodeGetEnabled(exec, late)?);
-            Ok(())
-        }),
-        Case::new("graph/exec-kernel-set", |gpu, answer| {
-            let (graph, mut probe) = (gpu.graph()?, ProbeNode::new(gpu, 4, SHORT)?);
-            let params = probe.on(gpu, gpu.primary()?)?;
-            let node = gpu.cuGraphAddKernelNode(graph, &[], &params)?.must()?;
-            let (exec, stream) = (gpu.executable(graph)?, gpu.stream()?);
-            let fewer = CUDA_KERNEL_NODE_PARAMS_v2 { gridDimX: 1, ..params };
-            answer.add("set", gpu.cuGraphExecKernelNodeSetParams(exec, node, &fewer)?);
-            answer.add("sms", probe.sms_of(gpu, exec, stream)?.len());
-            answer.add("grid_of_the_graph", gpu.kernel_params(node)?.gridDimX);
-            let none = CUDA_KERNEL_NODE_PARAMS_v2 { gridDimX: 0, ..params };
-            answer.add("no_blocks", gpu.cuGraphExecKernelNodeSetParams(exec, node, &none)?);
-            let late = gpu.cuGraphAddKernelNode(graph, &[], &params)?.must()?;
-            answer.add("later_node", gpu.cuGraphExecKernelNodeSetParams(exec, late, &params)?);
-            Ok(())
-        }),
-        Case::new("graph/exec-memset-set", |gpu, answer| {
-            let (graph, memory) = (gpu.graph()?, gpu.cuMemAlloc(4096)?.must()?);
-            let context = gpu.primary()?;
-            let node =
-                gpu.cuGraphAddMemsetNode(graph, &[], &fill(memory, 7, 64), context)?.must()?;
-            let (exec, stream) = (gpu.executable(graph)?, gpu.stream()?);
-            let set = |params: &CUDA_MEMSET_NODE_PARAMS_v1, context| {
-                gpu.cuGraphExecMemsetNodeSetParams(exec, node, params, context)
-            };
-            answer.add("value", set(&fill(memory, 9, 64), context)?);
-            gpu.cuGraphLaunch(exec, stream)?.must()?;
-            gpu.cuStreamSynchronize(stream)?.must()?;
-            let mut bytes = [0; 64];
-            gpu.cuMemcpyDtoH(&mut bytes, memory)?.must()?;
-            answer.add("filled", bytes == [9; 64]);
-            answer.add("address", set(&fill(memory + 1024, 9, 64), context)?);
-            answer.add("less_width", set(&fill(memory, 9, 32), context)?);
-            let rows = CUDA_MEMSET_NODE_PARAMS_v1 { height: 2, pitch: 64, ..fill(memory, 9, 64) };
-            answer.add("height", set(&rows, context)?);
-            let words = CUDA_MEMSET_NODE_PARAMS_v1 { elementSize: 4, ..fill(memory, 9, 16) };
-            answer.add("element_size", set(&words, context)?);
-            let green = gpu.context_of(gpu.green_with(32)?)?;
-            answer.add("context", set(&fill(memory, 9, 64), green)?);
-            Ok(())
-        }),
-        Case::new("graph/exec-memcpy-set", |gpu, answer| {
-            let (graph, memory) = (gpu.graph()?, gpu.cuMemAlloc(4096)?.must()?);
-            let context = gpu.primary()?;
-            let (first, second) = (vec![7; 64], vec![9; 64]);
-            let params = upload(memory, &first);
-            let node = gpu.cuGraphAddMemcpyNode(graph, &[], &params, context)?.must()?;
-            let exec = gpu.executable(graph)?;
-            let set = |params: &CUDA_MEMCPY3D_v2, context| {
-                gpu.cuGraphExecMemcpyNodeSetParams(exec, node, params, context)
-            };
-            answer.add("source", set(&upload(memory, &second), context)?);
-            answer.add("length", set(&upload(memory, &second[..32]), context)?);
-            let within = CUDA_MEMCPY3D_v2 {
-                srcMemoryType: CUmemorytype::CU_MEMORYTYPE_DEVICE,
-                srcDevice: memory + 1024,
-                ..params
-            };
-            answer.add("memory_type", set(&within, context)?);
-            let rows = CUDA_MEMCPY3D_v2 {
-                Height: 2,
-                WidthInBytes: 16,
-                srcPitch: 32,
-                dstPitch: 32,
-                ..params
-            };
-            answer.add("rows", set(&rows, context)?);
-            Ok(())
-        }),
-        Case::new("graph/exec-other-set", |gpu, answer| {
-            let graph = gpu.graph()?;
-            let (first, second) = (gpu.event()?, gpu.event()?);
-            let call = gpu.cuGraphAddHostNode(graph, &[], &host(null_mut()))?.must()?;
-            let record = gpu.cuGraphAddEventRecordNode(graph, &[], first)?.must()?;
-            let wait = gpu.cuGraphAddEventWaitNode(graph, &[], first)?.must()?;
-            let inner = gpu.graph()?;
-            gpu.empty_node(inner, &[])?;
-            let child = gpu.cuGraphAddChildGraphNode(graph, &[], inner)?.must()?;
-            let exec = gpu.executable(graph)?;
-            let other = host(core::ptr::dangling_mut());
-            answer.add("host", gpu.cuGraphExecHostNodeSetParams(exec, call, &other)?);
-            answer.add("record", gpu.cuGraphExecEventRecordNodeSetEvent(exec, record, second)?);
-            answer.add("wait", gpu.cuGraphExecEventWaitNodeSetEvent(exec, wait, second)?);
-            let wrong = gpu.cuGraphExecEventWaitNodeSetEvent(exec, record, second)?;
-            answer.add("wait_of_a_record", wrong);
-            let same = gpu.cuGraphExecChildGraphNodeSetParams(exec, child, inner)?;
-            answer.add("same_child", same);
-            gpu.empty_node(inner, &[])?;
-            let larger = gpu.cuGraphExecChildGraphNodeSetParams(exec, child, inner)?;
-            answer.add("larger_child", larger);
-            Ok(())
-        })
-        .alone(),
     ]);
     cases
 }
@@ -188,11 +78,6 @@ fn flags(flags: u64) -> Case {
     Case::new(format!("graph/instantiate-flags={flags}"), move |gpu, answer| {
         let exec = gpu.cuGraphInstantiateWithFlags(with_kernel(gpu)?, flags)?;
         answer.add("instantiate", exec);
-        if exec.is_ok() {
-            let read = gpu.cuGraphExecGetFlags(exec.out)?;
-            answer.add("get_flags", read);
-            answer.add("flags", read.out);
-        }
         Ok(())
     })
     .alone()
@@ -206,9 +91,6 @@ fn with_params(flags: u64) -> Case {
         answer.add("instantiate", exec);
         answer.add("result", params.result_out.0);
         answer.add("names_a_node", !params.hErrNode_out.is_null());
-        if exec.is_ok() {
-            answer.add("flags", gpu.cuGraphExecGetFlags(exec.out)?.out);
-        }
         Ok(())
     })
     .alone()

@@ -111,7 +111,6 @@ pub(super) fn cases() -> Vec<Case> {
             Ok(())
         }),
         Case::new("graph/attributes-set", attributes),
-        Case::new("graph/attributes-copied", copied_attributes),
         Case::new("graph/attributes-of-a-captured-launch", |gpu, answer| {
             let least = gpu.cuStreamCreateWithPriority(1, -3)?.must()?;
             let memory = gpu.probe_memory(1)?;
@@ -339,27 +338,6 @@ fn attributes(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
             answer.add(format!("{which}_value"), json!(numbers(&read.out)));
         }
     }
-    Ok(())
-}
-
-fn copied_attributes(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
-    let handles = Handles::new(gpu)?;
-    let (graph, mut probe) = (gpu.graph()?, ProbeNode::new(gpu, 1, SHORT)?);
-    let on_primary = probe.on(gpu, handles.primary)?;
-    let on_green = probe.on(gpu, handles.green)?;
-    let from = gpu.cuGraphAddKernelNode(graph, &[], &on_primary)?.must()?;
-    let to = gpu.cuGraphAddKernelNode(graph, &[], &on_primary)?.must()?;
-    let elsewhere = gpu.cuGraphAddKernelNode(graph, &[], &on_green)?.must()?;
-    let empty = gpu.empty_node(graph, &[])?;
-    let priority = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PRIORITY;
-    gpu.cuGraphKernelNodeSetAttribute(from, priority, &value(&[-1]))?.must()?;
-    for (which, to) in [("same_context", to), ("another_context", elsewhere)] {
-        answer.add(which, gpu.cuGraphKernelNodeCopyAttributes(to, from)?);
-        let read = gpu.cuGraphKernelNodeGetAttribute(to, priority)?;
-        answer.add(format!("{which}_priority"), numbers(&read.out)[0]);
-    }
-    answer.add("to_an_empty_node", gpu.cuGraphKernelNodeCopyAttributes(empty, from)?);
-    answer.add("from_an_empty_node", gpu.cuGraphKernelNodeCopyAttributes(to, empty)?);
     Ok(())
 }
 

@@ -52,19 +52,6 @@ pub(super) fn cases() -> Vec<Case> {
             Ok(())
         })
         .alone(),
-        Case::new("graph/move-an-executable-s-node-as-read", |gpu, answer| {
-            let (pair, graph) = (Pair::new(gpu)?, gpu.graph()?);
-            let mut probe = ProbeNode::new(gpu, BLOCKS, SHORT)?;
-            let params = probe.on(gpu, gpu.primary()?)?;
-            let node = gpu.cuGraphAddKernelNode(graph, &[], &params)?.must()?;
-            let (exec, stream) = (gpu.executable(graph)?, gpu.stream()?);
-            let read = gpu.kernel_params(node)?;
-            gpu.push(pair.contexts[0])?;
-            answer.add("set", gpu.cuGraphExecKernelNodeSetParams(exec, node, &read)?);
-            gpu.pop()?;
-            answer.add("sms", probe.sms_of(gpu, exec, stream)?.len());
-            Ok(())
-        }),
         Case::new("graph/move-nodes-of-children", children),
     ];
     cases.extend(["the-original-s", "its-own"].map(of_a_clone));
@@ -126,7 +113,7 @@ fn of_a_clone(whose: &'static str) -> Case {
         let graph = gpu.captured(stream, || launch(gpu, stream, &probe))?;
         let clone = gpu.cuGraphClone(graph)?.must()?;
         let node = gpu.nodes(graph)?[0];
-        let cloned = gpu.cuGraphNodeFindInClone(node, clone)?.must()?;
+        let cloned = gpu.nodes(clone)?[0];
         let read = gpu.kernel_params(if whose == "its-own" { cloned } else { node })?;
         gpu.push(pair.contexts[0])?;
         answer.add("set", gpu.cuGraphKernelNodeSetParams(cloned, &read)?);
@@ -174,10 +161,9 @@ fn children(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     let params = shallow.on(gpu, gpu.primary()?)?;
     let first = gpu.cuGraphAddKernelNode(middle, &[], &params)?.must()?;
     gpu.cuGraphAddChildGraphNode(middle, &[first], inner)?.must()?;
-    let node = gpu.cuGraphAddChildGraphNode(outer, &[], middle)?.must()?;
+    gpu.cuGraphAddChildGraphNode(outer, &[], middle)?.must()?;
     let clone = gpu.cuGraphClone(outer)?.must()?;
-    let cloned = gpu.cuGraphNodeFindInClone(node, clone)?.must()?;
-    let child = gpu.cuGraphChildGraphNodeGetGraph(cloned)?;
+    let child = gpu.cuGraphChildGraphNodeGetGraph(gpu.nodes(clone)?[0])?;
     answer.add("child", child);
     let [kernel, grandchild] = gpu.nodes(child.must()?)?[..] else {
         return Err(Failure::Other("the child has not two nodes".to_owned()));

@@ -58,29 +58,11 @@ pub(super) fn cases() -> Vec<Case> {
             let (mut probe, stream) = (ProbeNode::new(gpu, BLOCKS, SHORT)?, gpu.stream()?);
             let graph = gpu.captured(stream, || launch(gpu, stream, &probe))?;
             let clone = gpu.cuGraphClone(graph)?.must()?;
-            let node = gpu.cuGraphNodeFindInClone(gpu.nodes(graph)?[0], clone)?.must()?;
+            let node = gpu.nodes(clone)?[0];
             let params = probe.on(gpu, pair.contexts[0])?;
             answer.add("set", gpu.cuGraphKernelNodeSetParams(node, &params)?);
             answer.add("clone", probe.sms_of(gpu, gpu.executable(clone)?, stream)?.len());
             answer.add("original", probe.sms_of(gpu, gpu.executable(graph)?, stream)?.len());
-            Ok(())
-        }),
-        Case::new("graph/exec-retarget", |gpu, answer| {
-            let pair = Pair::new(gpu)?;
-            let (graph, mut probe) = (gpu.graph()?, ProbeNode::new(gpu, BLOCKS, SHORT)?);
-            let stream = gpu.stream()?;
-            let here = probe.on(gpu, pair.contexts[0])?;
-            let there = probe.on(gpu, pair.contexts[1])?;
-            let node = gpu.cuGraphAddKernelNode(graph, &[], &here)?.must()?;
-            let exec = gpu.executable(graph)?;
-            let read = gpu.kernel_params(node)?;
-            let as_is = CUDA_KERNEL_NODE_PARAMS_v2 { ctx: pair.contexts[1], ..read };
-            let set = |params| gpu.cuGraphExecKernelNodeSetParams(exec, node, params);
-            answer.add("with_func", set(&as_is)?);
-            answer.add("with_func_sms", probe.sms_of(gpu, exec, stream)?);
-            answer.add("with_kern", set(&there)?);
-            answer.add("with_kern_sms", probe.sms_of(gpu, exec, stream)?);
-            answer.add("same_context", set(&here)?);
             Ok(())
         }),
         Case::new("graph/context-waits-for-nodes", context_waits).alone(),
@@ -119,49 +101,6 @@ pub(super) fn cases() -> Vec<Case> {
             gpu.cuGraphAddChildGraphNode(graph, &[], inner)?.must()?;
             let exec = gpu.executable(graph)?;
             answer.add("sms", probe.sms_of(gpu, exec, pair.streams[1])?);
-            Ok(())
-        }),
-        Case::new("graph/event-recorded-in-a-graph", |gpu, answer| {
-            let pair = Pair::new(gpu)?;
-            let graph = gpu.graph()?;
-            let mut first = ProbeNode::new(gpu, 1, SHORT)?;
-            let mut second = ProbeNode::new(gpu, 1, LONG)?;
-            let waiting = gpu.probe_memory(1)?;
-            let event = gpu.event()?;
-            let params = first.on(gpu, pair.contexts[0])?;
-            let node = gpu.cuGraphAddKernelNode(graph, &[], &params)?.must()?;
-            let record = gpu.cuGraphAddEventRecordNode(graph, &[node], event)?.must()?;
-            let params = second.on(gpu, pair.contexts[0])?;
-            gpu.cuGraphAddKernelNode(graph, &[record], &params)?.must()?;
-            let exec = gpu.executable(graph)?;
-            answer.add("query_before", gpu.cuEventQuery(event)?);
-            answer.add("launch", gpu.cuGraphLaunch(exec, pair.streams[0])?);
-            answer.add("wait", gpu.cuStreamWaitEvent(pair.streams[1], event, 0)?);
-            answer.add("probe", gpu.launch_probe(pair.streams[1], 1, waiting, SHORT)?);
-            answer.add("synchronize", gpu.cuStreamSynchronize(pair.streams[1])?);
-            answer.add("graph_still_runs", gpu.cuStreamQuery(pair.streams[0])?);
-            gpu.cuStreamSynchronize(pair.streams[0])?.must()?;
-            let (before, after) = (gpu.probed_span(first.memory)?, gpu.probed_span(waiting)?);
-            answer.add("after_the_first", before.1 <= after.0);
-            let (_, end) = gpu.probed_span(second.memory)?;
-            answer.add("before_the_second_ended", after.0 < end);
-            Ok(())
-        }),
-        Case::new("graph/waits-for-an-event", |gpu, answer| {
-            let pair = Pair::new(gpu)?;
-            let graph = gpu.graph()?;
-            let (event, busy) = (gpu.event()?, gpu.probe_memory(1)?);
-            let mut probe = ProbeNode::new(gpu, 1, SHORT)?;
-            let wait = gpu.cuGraphAddEventWaitNode(graph, &[], event)?.must()?;
-            let params = probe.on(gpu, pair.contexts[0])?;
-            gpu.cuGraphAddKernelNode(graph, &[wait], &params)?.must()?;
-            let exec = gpu.executable(graph)?;
-            answer.add("busy", gpu.launch_probe(pair.streams[1], 1, busy, LONG)?);
-            answer.add("record", gpu.cuEventRecord(event, pair.streams[1])?);
-            answer.add("launch", gpu.cuGraphLaunch(exec, pair.streams[0])?);
-            answer.add("synchronize", gpu.cuStreamSynchronize(pair.streams[0])?);
-            let (before, after) = (gpu.probed_span(busy)?, gpu.probed_span(probe.memory)?);
-            answer.add("after_what_was_recorded", before.1 <= after.0);
             Ok(())
         }),
     ]

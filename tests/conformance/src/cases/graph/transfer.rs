@@ -5,7 +5,6 @@ use core::ptr::null_mut;
 
 use green_ctx_sys::*;
 
-use super::node::tagged;
 use super::{Case, fill, no_copy};
 use crate::answer::{Answer, Failure, Outcome};
 use crate::gpu::{Gpu, compared};
@@ -73,37 +72,6 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// The parameters as the functions for nodes of every kind take them.
-    fn tagged(&self, context: CUcontext) -> CUgraphNodeParams {
-        match self.kind {
-            Kind::Fill => {
-                let CUDA_MEMSET_NODE_PARAMS_v1 { dst, pitch, value, elementSize, width, height } =
-                    self.fill();
-                let mut params = tagged(CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMSET.0);
-                params.__bindgen_anon_1.memset = CUDA_MEMSET_NODE_PARAMS_v2 {
-                    dst,
-                    pitch,
-                    value,
-                    elementSize,
-                    width,
-                    height,
-                    ctx: context,
-                };
-                params
-            }
-            Kind::Copy => {
-                let mut params = tagged(CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMCPY.0);
-                params.__bindgen_anon_1.memcpy = CUDA_MEMCPY_NODE_PARAMS {
-                    flags: 0,
-                    reserved: 0,
-                    copyCtx: context,
-                    copyParams: self.copy(),
-                };
-                params
-            }
-        }
-    }
-
     /// A graph of one node in a context.
     fn graph(&self, context: CUcontext) -> Result<(CUgraph, CUgraphNode), Failure> {
         let graph = self.gpu.graph()?;
@@ -119,24 +87,6 @@ impl<'a> Bench<'a> {
         Ok(match self.kind {
             Kind::Fill => self.gpu.cuGraphMemsetNodeSetParams(node, &self.fill())?.status,
             Kind::Copy => self.gpu.cuGraphMemcpyNodeSetParams(node, &self.copy())?.status,
-        })
-    }
-
-    /// Sets the same parameters in an executable.
-    fn set_in(
-        &self,
-        exec: CUgraphExec,
-        node: CUgraphNode,
-        context: CUcontext,
-    ) -> Result<CUresult, Failure> {
-        let gpu = self.gpu;
-        Ok(match self.kind {
-            Kind::Fill => {
-                gpu.cuGraphExecMemsetNodeSetParams(exec, node, &self.fill(), context)?.status
-            }
-            Kind::Copy => {
-                gpu.cuGraphExecMemcpyNodeSetParams(exec, node, &self.copy(), context)?.status
-            }
         })
     }
 
@@ -191,20 +141,6 @@ pub(super) fn cases() -> Vec<Case> {
                 answer.add("time_after_that", compared(bench.time(graph)?, base));
                 Ok(())
             }),
-            case("set-with-a-context", |bench, answer| {
-                let (graph, node) = bench.graph(bench.primary)?;
-                let base = bench.base()?;
-                let set =
-                    |context| bench.gpu.cuGraphNodeSetParams(node, &mut bench.tagged(context));
-                answer.add("to_8_sms", set(bench.small)?);
-                answer.add("to_8_sms_time", compared(bench.time(graph)?, base));
-                answer.add("to_primary", set(bench.primary)?);
-                answer.add("to_primary_time", compared(bench.time(graph)?, base));
-                let null = bench.on_small(|| Ok(set(null_mut())?))?;
-                answer.add("to_null_with_8_sms_current", null);
-                answer.add("to_null_time", compared(bench.time(graph)?, base));
-                Ok(())
-            }),
             case("set-with-none-current", |bench, answer| {
                 let (graph, node) = bench.graph(bench.small)?;
                 let primary = bench.gpu.pop()?;
@@ -215,14 +151,6 @@ pub(super) fn cases() -> Vec<Case> {
                 Ok(())
             })
             .alone(),
-            case("set-in-an-executable", |bench, answer| {
-                let (graph, node) = bench.graph(bench.primary)?;
-                let base = bench.base()?;
-                let exec = bench.gpu.executable(graph)?;
-                answer.add("to_8_sms", bench.set_in(exec, node, bench.small)?);
-                answer.add("time", compared(bench.time_of(exec, bench.stream)?, base));
-                Ok(())
-            }),
             case("of-a-clone-on-8-sms", |bench, answer| {
                 let (graph, _) = bench.graph(bench.small)?;
                 let clone = bench.gpu.cuGraphClone(graph)?.must()?;

@@ -1,4 +1,4 @@
-//! Fills of every width and shape.
+//! Fills of every width.
 
 use green_ctx_sys::CUdeviceptr;
 
@@ -48,8 +48,6 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
             answer.add("d32", gpu.cuMemsetD32(0, 1, 0)?);
             answer.add("d16_async", gpu.cuMemsetD16Async(0, 1, 0, stream)?);
             answer.add("misaligned", gpu.cuMemsetD32(1, 1, 0)?);
-            answer.add("no_width", gpu.cuMemsetD2D8Async(0, 0, 1, 0, 1, stream)?);
-            answer.add("no_height", gpu.cuMemsetD2D8Async(0, 0, 1, 1, 0, stream)?);
             Ok(())
         })
         .alone(),
@@ -64,27 +62,6 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
             let mut host = [0_u8; 8];
             let address = host.as_mut_ptr().expose_provenance() as CUdeviceptr;
             answer.add("host", gpu.cuMemsetD16(address, 1, 1)?);
-            answer.add("synchronize", gpu.cuCtxSynchronize()?);
-            Ok(())
-        })
-        .alone(),
-        Case::new("fill/rows", |gpu, answer| {
-            let (memory, stream) = (zeros(gpu, 64)?, gpu.stream_of(gpu.green_with(16)?)?);
-            answer.add("d8", gpu.cuMemsetD2D8Async(memory, 5, 1, 3, 2, stream)?);
-            answer.add("d16", gpu.cuMemsetD2D16Async(memory + 16, 4, 0x0201, 1, 2, stream)?);
-            answer.add("d32", gpu.cuMemsetD2D32Async(memory + 32, 8, 0x0201_0403, 1, 2, stream)?);
-            answer.add("synchronize", gpu.cuStreamSynchronize(stream)?);
-            answer.add("bytes", bytes::<45>(gpu, memory)?);
-            Ok(())
-        }),
-        Case::new("fill/rows-of-bad-pitch", |gpu, answer| {
-            let (memory, stream) = (zeros(gpu, 64)?, gpu.stream()?);
-            answer.add("too_small", gpu.cuMemsetD2D8Async(memory, 2, 1, 3, 2, stream)?);
-            answer.add("none", gpu.cuMemsetD2D8Async(memory, 0, 1, 3, 2, stream)?);
-            answer.add("none_one_row", gpu.cuMemsetD2D8Async(memory, 0, 1, 3, 1, stream)?);
-            answer.add("too_small_one_row", gpu.cuMemsetD2D8Async(memory, 2, 1, 3, 1, stream)?);
-            answer.add("misaligned_16", gpu.cuMemsetD2D16Async(memory, 5, 1, 2, 2, stream)?);
-            answer.add("misaligned_32", gpu.cuMemsetD2D32Async(memory, 6, 1, 1, 2, stream)?);
             answer.add("synchronize", gpu.cuCtxSynchronize()?);
             Ok(())
         })

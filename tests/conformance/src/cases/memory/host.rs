@@ -1,4 +1,4 @@
-//! Page-locked memory of the host, and managed memory.
+//! Page-locked memory of the host.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -56,51 +56,12 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
                 let host = gpu.cuMemHostAlloc(4096, flags)?;
                 answer.add(format!("alloc_{flags}"), host);
                 if host.is_ok() {
-                    let stated = gpu.cuMemHostGetFlags(host.out)?;
-                    answer.add(format!("get_{flags}"), stated);
-                    answer.add(format!("flags_{flags}"), stated.out);
                     gpu.cuMemFreeHost(host.out)?.must()?;
                 }
             }
             answer.add("nothing", gpu.cuMemHostAlloc(0, 0)?);
             Ok(())
         }),
-        Case::new("host/device-pointer", |gpu, answer| {
-            let host = gpu.cuMemAllocHost(4096)?.must()?;
-            let device = gpu.cuMemHostGetDevicePointer(host, 0)?;
-            answer.add("begin", device);
-            answer.add("same", device.out == address(host));
-            let middle = gpu.cuMemHostGetDevicePointer(host.wrapping_byte_add(8), 0)?;
-            answer.add("middle", middle);
-            answer.add("middle_same", middle.out == address(host) + 8);
-            answer.add("flags", gpu.cuMemHostGetDevicePointer(host, 1)?);
-            answer.add("null", gpu.cuMemHostGetDevicePointer(null_mut(), 0)?);
-            let mut page = Page::new();
-            answer.add("pageable", gpu.cuMemHostGetDevicePointer(page.at(0), 0)?);
-            let combined = gpu.cuMemHostAlloc(4096, 4)?.must()?;
-            let device = gpu.cuMemHostGetDevicePointer(combined, 0)?;
-            answer.add("combined", device);
-            answer.add("combined_same", device.out == address(combined));
-            gpu.cuMemFreeHost(combined)?.must()?;
-            gpu.cuMemFreeHost(host)?.must()
-        })
-        .alone(),
-        Case::new("host/flags-of-others", |gpu, answer| {
-            let mut page = Page::new();
-            answer.add("null", gpu.cuMemHostGetFlags(null_mut())?);
-            answer.add("pageable", gpu.cuMemHostGetFlags(page.at(0))?);
-            gpu.cuMemHostRegister(page.at(0), 4096, 0)?.must()?;
-            let registered = gpu.cuMemHostGetFlags(page.at(0))?;
-            answer.add("registered", registered);
-            answer.add("registered_flags", registered.out);
-            gpu.cuMemHostUnregister(page.at(0))?.must()?;
-            let host = gpu.cuMemAllocHost(4096)?.must()?;
-            let middle = gpu.cuMemHostGetFlags(host.wrapping_byte_add(8))?;
-            answer.add("middle", middle);
-            answer.add("middle_flags", middle.out);
-            gpu.cuMemFreeHost(host)?.must()
-        })
-        .alone(),
         Case::new("host/register", |gpu, answer| {
             let mut page = Page::new();
             answer.add("unregister_first", gpu.cuMemHostUnregister(page.at(0))?);
@@ -108,9 +69,6 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
             answer.add("again", gpu.cuMemHostRegister(page.at(0), 4096, 0)?);
             answer.add("overlap", gpu.cuMemHostRegister(page.at(2048), 4096, 0)?);
             answer.add("middle", gpu.cuMemHostUnregister(page.at(64))?);
-            let device = gpu.cuMemHostGetDevicePointer(page.at(0), 0)?;
-            answer.add("device_pointer", device);
-            answer.add("same", device.out == address(page.at(0)));
             answer.add("unregister", gpu.cuMemHostUnregister(page.at(0))?);
             answer.add("unregister_again", gpu.cuMemHostUnregister(page.at(0))?);
             answer.add("part_of_a_page", gpu.cuMemHostRegister(page.at(64), 100, 0)?);
@@ -160,7 +118,6 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
         Case::new("host/without-a-context", |gpu, answer| {
             answer.add("alloc", gpu.cuMemAllocHost(4096)?);
             answer.add("alloc_flags", gpu.cuMemHostAlloc(4096, 1)?);
-            answer.add("managed", gpu.cuMemAllocManaged(4096, 1)?);
             answer.add("register", gpu.cuMemHostRegister(Page::new().at(0), 4096, 0)?);
             answer.add("free", gpu.cuMemFreeHost(null_mut())?);
             Ok(())
@@ -207,26 +164,6 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
             answer.add("fill", gpu.cuMemsetD8(address(host), 3, 4)?);
             answer.add("bytes", bytes(gpu, host)?);
             answer.add("free", gpu.cuMemFreeHost(host)?);
-            Ok(())
-        })
-        .alone(),
-        Case::new("host/managed", |gpu, answer| {
-            for flags in 0..5 {
-                let memory = gpu.cuMemAllocManaged(4096, flags)?;
-                answer.add(format!("alloc_{flags}"), memory);
-                if memory.is_ok() {
-                    answer.add(format!("free_{flags}"), gpu.cuMemFree(memory.out)?);
-                }
-            }
-            answer.add("nothing", gpu.cuMemAllocManaged(0, 1)?);
-            let memory = gpu.cuMemAllocManaged(4096, 1)?.must()?;
-            let stream = gpu.stream_of(gpu.green_with(16)?)?;
-            answer.add("fill", gpu.cuMemsetD8Async(memory, 5, 8, stream)?);
-            answer.add("synchronize", gpu.cuStreamSynchronize(stream)?);
-            let pointer: *mut c_void = std::ptr::with_exposed_provenance_mut(memory as usize);
-            answer.add("bytes", bytes(gpu, pointer)?);
-            answer.add("free_as_host", gpu.cuMemFreeHost(pointer)?);
-            answer.add("free", gpu.cuMemFree(memory)?);
             Ok(())
         })
         .alone(),

@@ -61,15 +61,6 @@ fn address(pointer: *mut c_void) -> CUdeviceptr {
     pointer.expose_provenance() as CUdeviceptr
 }
 
-/// The base and the length that the driver states, as far as they are the ones that were asked for.
-fn range(gpu: &Gpu, answer: &mut Answer<'_>, name: &str, base: u64, offset: u64) -> Outcome {
-    let range = gpu.cuMemGetAddressRange(base + offset)?;
-    answer.add(name, range);
-    answer.add(format!("{name}_is_begin"), range.out.0 == base);
-    answer.add(format!("{name}_bytes"), range.out.1);
-    Ok(())
-}
-
 pub(in crate::cases) fn cases() -> Vec<Case> {
     vec![
         Case::new("pointer/of-device-memory", |gpu, answer| {
@@ -97,11 +88,6 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
             gpu.cuMemHostRegister(page, 4096, 0)?.must()?;
             attributes(gpu, answer, address(page) + 8)?;
             gpu.cuMemHostUnregister(page)?.must()
-        }),
-        Case::new("pointer/of-managed-memory", |gpu, answer| {
-            let memory = gpu.cuMemAllocManaged(4096, 1)?.must()?;
-            attributes(gpu, answer, memory + 8)?;
-            gpu.cuMemFree(memory)?.must()
         }),
         Case::new("pointer/of-pooled-memory", |gpu, answer| {
             let memory = gpu.cuMemAllocAsync(4096, null_mut())?.must()?;
@@ -132,7 +118,6 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
         Case::new("pointer/without-a-context", |gpu, answer| {
             let attribute = CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
             answer.add("attribute", gpu.cuPointerGetAttribute(attribute, 0x1234)?);
-            answer.add("range", gpu.cuMemGetAddressRange(0x1234)?);
             Ok(())
         })
         .needs(Needs::Init),
@@ -162,43 +147,6 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
                 answer.add(format!("{name}_ordinal"), ordinal);
             }
             answer.add("none", gpu.cuPointerGetAttributes(&mut [], &mut [], memory)?);
-            gpu.cuMemFree(memory)?.must()
-        })
-        .alone(),
-        Case::new("pointer/set-attributes", |gpu, answer| {
-            let memory = gpu.cuMemAlloc(4096)?.must()?;
-            let sync = CUpointer_attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;
-            answer.add("set", gpu.cuPointerSetAttribute(&1, sync, memory)?);
-            answer.add("value", gpu.cuPointerGetAttribute(sync, memory)?.out & 0xff);
-            answer.add("clear", gpu.cuPointerSetAttribute(&0, sync, memory)?);
-            answer.add("cleared", gpu.cuPointerGetAttribute(sync, memory)?.out & 0xff);
-            answer.add("two", gpu.cuPointerSetAttribute(&2, sync, memory)?);
-            answer.add("middle", gpu.cuPointerSetAttribute(&0, sync, memory + 8)?);
-            answer.add("garbage", gpu.cuPointerSetAttribute(&1, sync, 0x1234)?);
-            let other = CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED;
-            answer.add("other", gpu.cuPointerSetAttribute(&1, other, memory)?);
-            gpu.cuMemFree(memory)?.must()
-        })
-        .alone(),
-        Case::new("pointer/ranges", |gpu, answer| {
-            let memory = gpu.cuMemAlloc(100)?.must()?;
-            range(gpu, answer, "begin", memory, 0)?;
-            range(gpu, answer, "middle", memory, 50)?;
-            let host = gpu.cuMemAllocHost(100)?.must()?;
-            range(gpu, answer, "pinned", address(host), 50)?;
-            let managed = gpu.cuMemAllocManaged(100, 1)?.must()?;
-            range(gpu, answer, "managed", managed, 50)?;
-            let pooled = gpu.cuMemAllocAsync(100, null_mut())?.must()?;
-            gpu.cuCtxSynchronize()?.must()?;
-            range(gpu, answer, "pooled", pooled, 50)?;
-            answer.add("null", gpu.cuMemGetAddressRange(0)?);
-            answer.add("garbage", gpu.cuMemGetAddressRange(0x1234)?);
-            let large = gpu.cuMemAlloc(64 << 20)?.must()?;
-            gpu.cuMemFree(large)?.must()?;
-            answer.add("freed", gpu.cuMemGetAddressRange(large)?);
-            gpu.cuMemFreeHost(host)?.must()?;
-            gpu.cuMemFree(managed)?.must()?;
-            gpu.cuMemFreeAsync(pooled, null_mut())?.must()?;
             gpu.cuMemFree(memory)?.must()
         })
         .alone(),

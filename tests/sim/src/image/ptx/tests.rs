@@ -86,7 +86,7 @@ fn shared_and_local_memory_is_counted() {
 }
 
 #[test]
-fn variables_are_read() {
+fn variables_are_counted() {
     let ptx = body(
         ".visible .global .align 4 .u32 one = 5, two;
          .extern .global .u32 elsewhere;
@@ -99,22 +99,6 @@ fn variables_are_read() {
          .entry x() { }",
     )
     .expect("it is PTX");
-    let found: Vec<_> =
-        ptx.variables.iter().map(|it| (&*it.name, it.size, it.init.clone())).collect();
-    let bytes = |values: &[u64]| values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    assert_eq!(
-        found,
-        [
-            ("one", 4, vec![5, 0, 0, 0]),
-            ("two", 4, vec![]),
-            ("signed", 8, vec![255, 255, 16, 0, 2, 0]),
-            ("factor", 8, 1_f64.to_le_bytes().to_vec()),
-            ("decimal", 4, 1.5_f32.to_le_bytes().to_vec()),
-            ("address", 16, bytes(&[0, 7])),
-            ("counted", 3, vec![1, 2, 3]),
-            ("more", 1, vec![]),
-        ]
-    );
     assert_eq!(ptx.kernels[0].constant_bytes, 9);
     assert_eq!(body(".global .u8 little[1] = { 1, 2 };"), None);
     assert_eq!(body(".global .b8 huge[4294967295][4294967295][4294967295];"), None);

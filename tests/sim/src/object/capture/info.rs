@@ -1,19 +1,13 @@
-//! What a stream says of the capture that it takes part in, and changing what its next node comes
-//! after.
+//! A stream's answers about the capture that it takes part in.
 
 use green_ctx_sys::{
-    CUgraph_st, CUgraphEdgeData, CUgraphNode, CUgraphNode_st, CUresult, CUstream_st,
-    CUstreamCaptureStatus,
+    CUgraph_st, CUgraphEdgeData, CUgraphNode, CUresult, CUstream_st, CUstreamCaptureStatus,
 };
 
 use crate::driver::Driver;
-use crate::graph::edge::not_lossy;
 use crate::handle;
 use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::state::State;
-
-/// `CU_STREAM_SET_CAPTURE_DEPENDENCIES`, without which dependencies are added.
-const SET_DEPENDENCIES: u32 = 1;
 
 impl State {
     /// The stream that is asked about its capture. The legacy stream cannot answer while a blocking
@@ -70,11 +64,7 @@ pub(crate) fn get(
     {
         let made = handle::pointer(capture.graph);
         if let Some(branch) = capture.branch(handle) {
-            if !dependencies.is_null() {
-                not_lossy(&branch.last, edges.cast())?;
-            }
-            branch.lent.0 = branch.last.iter().map(|edge| edge.node).collect();
-            branch.lent.1 = branch.last.iter().map(|edge| edge.data).collect();
+            branch.lent = (branch.last.as_slice().into(), vec![[0; 8]; branch.last.len()].into());
             dependencies.write_if_given(branch.lent.0.as_ptr().cast());
             edges.write_if_given(branch.lent.1.as_ptr().cast());
             count.write_if_given(branch.last.len());
@@ -83,29 +73,4 @@ pub(crate) fn get(
         graph.write_if_given(made);
     }
     status.write(found)
-}
-
-/// The data of the edges are null in the form of 11.3.
-pub(crate) fn update_dependencies(
-    driver: &Driver,
-    stream: Ptr<CUstream_st>,
-    dependencies: Ptr<*mut CUgraphNode_st>,
-    edges: Ptr<CUgraphEdgeData>,
-    count: usize,
-    flags: u32,
-) -> Answer {
-    let mut state = driver.state();
-    let handle = state.stream(stream.address())?;
-    let id = state.own_capture(handle)?.ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
-    invalid_if(flags > SET_DEPENDENCIES)?;
-    let graph = state.captures.get(&id).map_or(0, |capture| capture.graph);
-    let given = state.dependencies(graph, dependencies, edges.cast(), count)?;
-    let capture = state.captures.get_mut(&id);
-    if let Some(branch) = capture.and_then(|capture| capture.branch(handle)) {
-        if flags == SET_DEPENDENCIES {
-            branch.last.clear();
-        }
-        branch.join(&given);
-    }
-    Ok(())
 }
