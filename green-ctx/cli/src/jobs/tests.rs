@@ -23,7 +23,7 @@ fn simulated(spec: &str) -> Outcome<(Sim, Device)> {
 
 #[test]
 fn every_job_runs_and_leaves_nothing() -> Outcome {
-    for profile in ["h100", "h200", "b200", "l40s"] {
+    for profile in ["h100", "h200", "b200"] {
         let (sim, device) = simulated(profile)?;
         let builder = Builder::new(&device, None)?;
         let jobs: Vec<Built> =

@@ -66,7 +66,7 @@ fn info_says_what_was_not_recorded() {
     }
     assert!(!answer.out.contains("recorded on"), "{}", answer.out);
 
-    let value = run(&["info", "--driver", "sim:l40s@12.4", "--json"]).json();
+    let value = run(&["info", "--driver", "sim:a100@12.4", "--json"]).json();
     assert_eq!(value["provenance"], json!("from documentation, unrecorded"));
     let sources = value["sources"].as_array().expect("sources");
     let origins = sources.iter().filter_map(|source| source["origin"].as_str());

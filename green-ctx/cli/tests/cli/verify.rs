@@ -137,7 +137,6 @@ fn a_failed_verify_leaves_no_picture_and_keeps_an_older_one() {
 fn other_parts_are_split_and_verified() {
     for (part, counts, given) in [
         ("a100", "6,22", vec![8, 24, 76]),
-        ("l40s", "22,40", vec![22, 40, 80]),
         ("rtx5080", "16,40", vec![16, 40, 28]),
         ("thor", "2,8", vec![2, 8, 10]),
     ] {

@@ -5,10 +5,8 @@ mod b200;
 mod common;
 mod h100;
 mod h200;
-mod l40s;
 mod provenance;
 mod rtx5080;
-mod rtx5090;
 mod thor;
 mod transfer;
 
@@ -71,16 +69,8 @@ impl Profile {
     /// Every profile, in the order of their names.
     #[must_use]
     pub fn all() -> &'static [Profile] {
-        static ALL: &[Profile] = &[
-            a100::A100,
-            b200::B200,
-            h100::H100,
-            H200,
-            l40s::L40S,
-            rtx5080::RTX5080,
-            rtx5090::RTX5090,
-            thor::THOR,
-        ];
+        static ALL: &[Profile] =
+            &[a100::A100, b200::B200, h100::H100, H200, rtx5080::RTX5080, thor::THOR];
         ALL
     }
 

@@ -94,10 +94,6 @@ pub(super) const COMPUTE_8_0: Attributes = &[
     (106, 32),     // blocks of an SM
 ];
 
-/// Compute capability 8.9, from the same table.
-pub(super) const COMPUTE_8_9: Attributes =
-    &[(39, 1_536), (81, 102_400), (87, 64), (97, 101_376), (106, 24)];
-
 /// Compute capabilities 9.0 and 10.0, from the same table.
 pub(super) const COMPUTE_9_0: Attributes = &[
     (39, 2_048),
@@ -115,6 +111,6 @@ pub(super) const COMPUTE_9_0: Attributes = &[
 pub(super) const COMPUTE_11_0: Attributes =
     &[(39, 1_536), (81, 233_472), (87, 64), (97, 232_448), (106, 24), (120, 1), (126, 4), (127, 1)];
 
-/// Compute capability 12.0, from the same table: what 8.9 has, and clusters.
+/// Compute capability 12.0, from the same table.
 pub(super) const COMPUTE_12_0: Attributes =
     &[(39, 1_536), (81, 102_400), (87, 64), (97, 101_376), (106, 24), (120, 1), (126, 4), (127, 1)];
