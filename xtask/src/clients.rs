@@ -10,31 +10,9 @@ use std::process::{Command, Stdio};
 use crate::regen::headers;
 use crate::{Failure, artifacts, cargo, sim_lib, workspace_root};
 
-/// The environment that holds what the files list: NVIDIA's packages, and what compiles kernels.
+/// The environment with the packages of `REQUIREMENTS`.
 const ENVIRONMENT: &str = "target/clients-venv";
 const REQUIREMENTS: &str = "tests/clients/python/requirements.txt";
-const COMPILERS: &str = "tests/clients/python/compilers.txt";
-
-/// Scripts in tests/clients/python, the drivers that each runs on, and what its packages leave behind
-/// there.
-type Scripts = [(&'static str, &'static [&'static str], &'static [&'static str])];
-
-/// cuda.core never unloads a library.
-const CUDA_CORE: &Scripts = &[
-    ("partitions.py", &[DEFAULT, NEWER], &["libraries"]),
-    ("structured.py", &[NEWER, "h200@13.4"], &[]),
-    ("errors.py", &[DEFAULT, NEWER], &[]),
-    ("contexts.py", &[DEFAULT, NEWER], &[]),
-    ("memory.py", &[DEFAULT, NEWER], &[]),
-    ("buffers.py", &[DEFAULT, NEWER], &[]),
-    ("kernels.py", &[DEFAULT, NEWER], &["libraries"]),
-    ("graphs.py", &[DEFAULT, NEWER], &["libraries"]),
-];
-const NVRTC: &Scripts = &[("nvrtc_kernels.py", &[DEFAULT, NEWER], &["libraries"])];
-const NUMBA: &Scripts = &[("numba_kernels.py", &[DEFAULT, NEWER], &[])];
-/// Triton keeps the modules of its kernels, and never releases what it retains.
-const TRITON: &Scripts =
-    &[("triton_kernels.py", &[DEFAULT, NEWER], &["modules", "primary_retains"])];
 
 /// The driver that most clients run on, and the one that adds most to it.
 const DEFAULT: &str = "h200@13.0";
@@ -66,24 +44,25 @@ struct Client {
 const CLIENTS: &[Client] = &[
     Client { name: "library.py", missing: no_python, run: Bench::library },
     Client { name: "the conformance cases", missing: || None, run: Bench::conformance },
+    Client { name: "the C program", missing: no_c, run: Bench::c },
     Client {
-        name: "cuda.core and cuda.bindings",
-        missing: || no_package("cuda.core", REQUIREMENTS),
-        run: |bench| bench.scripts(CUDA_CORE),
+        name: "cuda.core with NVRTC",
+        missing: no_packages,
+        // cuda.core never unloads a library.
+        run: |bench| bench.script("cuda_core.py", &["libraries"]),
     },
     Client {
         name: "numba-cuda",
-        missing: || no_package("numba_cuda", COMPILERS),
-        run: |bench| bench.scripts(NUMBA),
+        missing: no_packages,
+        run: |bench| bench.script("numba_kernels.py", &[]),
     },
-    Client { name: "Triton", missing: no_triton, run: |bench| bench.scripts(TRITON) },
-    Client { name: "the C program", missing: no_c, run: Bench::c },
-    Client { name: "cudarc", missing: || None, run: Bench::cudarc },
     Client {
-        name: "NVRTC, from Python and from cudarc",
-        missing: || nvrtc().err(),
-        run: Bench::nvrtc,
+        name: "Triton",
+        missing: no_triton,
+        // Triton keeps the modules of its kernels, and never releases the primary context.
+        run: |bench| bench.script("triton_kernels.py", &["modules", "primary_retains"]),
     },
+    Client { name: "cudarc", missing: || None, run: Bench::cudarc },
     Client {
         name: "the Python module green_ctx_torch",
         missing: || module::environment().err(),
@@ -131,17 +110,19 @@ fn no_python() -> Option<String> {
     (!there).then(|| "there is no python3".to_owned())
 }
 
-/// What to say where the environment lacks a package of a file.
-fn no_package(name: &str, file: &str) -> Option<String> {
-    let there = answers(python().as_os_str(), &["-c", &format!("import {name}")]);
-    (!there).then(|| without(name, file))
-}
-
-fn without(name: &str, file: &str) -> String {
-    format!(
-        "there is no {name} in {ENVIRONMENT}; `python3 -m venv {ENVIRONMENT}` and \
-         `{ENVIRONMENT}/bin/pip install --no-deps -r {file}` make it"
-    )
+/// The message if the environment lacks a package.
+fn no_packages() -> Option<String> {
+    let needed = "import cuda.core, numba_cuda, triton\n\
+                  from cuda.pathfinder import load_nvidia_dynamic_lib as load\n\
+                  load('nvrtc')";
+    let there = answers(python().as_os_str(), &["-c", needed]);
+    (!there).then(|| {
+        format!(
+            "{ENVIRONMENT} is not there, or lacks a package of {REQUIREMENTS}; \
+             `python3 -m venv {ENVIRONMENT}` and \
+             `{ENVIRONMENT}/bin/pip install --no-deps -r {REQUIREMENTS}` make it"
+        )
+    })
 }
 
 /// Triton compiles what calls the driver with the machine's C compiler.
@@ -150,21 +131,10 @@ fn no_triton() -> Option<String> {
         return Some("there is no cc".to_owned());
     }
     let header = "import sysconfig; open(sysconfig.get_path('include') + '/Python.h')";
-    no_package("triton", COMPILERS).or_else(|| {
+    no_packages().or_else(|| {
         let there = answers(python().as_os_str(), &["-c", header]);
         (!there).then(|| "there is no Python.h, which packages such as python3-dev have".to_owned())
     })
-}
-
-/// The folder of NVRTC, or what the environment lacks.
-fn nvrtc() -> Result<PathBuf, String> {
-    let program = "from cuda.pathfinder import load_nvidia_dynamic_lib as load\n\
-                   print(load('nvrtc').abs_path)";
-    let output = Command::new(python()).args(["-c", program]).output();
-    let path = output.ok().filter(|output| output.status.success()).map(|output| output.stdout);
-    let path = path.map(|path| PathBuf::from(String::from_utf8_lossy(&path).trim()));
-    let folder = path.and_then(|path| path.parent().map(Path::to_owned));
-    folder.ok_or_else(|| without("NVRTC", COMPILERS))
 }
 
 /// The environment's Python.
@@ -224,16 +194,14 @@ impl Bench {
         self.run_on(NEWER, &mut command, &[])
     }
 
-    /// Scripts for the Python of the environment.
-    fn scripts(&self, scripts: &Scripts) -> Result<(), Failure> {
-        for (script, specs, leaves) in scripts {
-            for spec in *specs {
-                println!("{script} on {spec}");
-                let mut command = self.on_library(python().as_os_str());
-                // A failure in native code is reported with the line of Python that led there.
-                command.args(["-X", "faulthandler"]).arg(self.folder.join("python").join(script));
-                self.run_on(spec, &mut command, leaves)?;
-            }
+    /// A script for the Python of the environment. `leaves` names the objects that its packages never
+    /// free.
+    fn script(&self, script: &str, leaves: &[&str]) -> Result<(), Failure> {
+        for spec in [DEFAULT, NEWER] {
+            let mut command = self.on_library(python().as_os_str());
+            // A failure in native code is reported with the line of Python that led there.
+            command.args(["-X", "faulthandler"]).arg(self.folder.join("python").join(script));
+            self.run_on(spec, &mut command, leaves)?;
         }
         Ok(())
     }
@@ -267,45 +235,25 @@ impl Bench {
         }
     }
 
-    /// The Rust crate in two versions, under the memory checker too where there is one.
+    /// The Rust crate, under the memory checker too if there is one.
     fn cudarc(&self) -> Result<(), Failure> {
         for spec in [DEFAULT, NEWER] {
-            for test in ["driver", "eager"] {
-                let mut command = self.cudarc_test(test);
-                if answers(OsStr::new("valgrind"), &["--version"]) {
-                    let runner = format!("target.'cfg(all())'.runner = '{VALGRIND}'");
-                    command.args(["--config", &runner]);
-                }
-                // A wait in one test would invalidate the capture of another.
-                command.args(["--", "--test-threads=1"]).env("GREEN_CTX_SIM_DEVICES", "2");
-                self.load_library(&mut command);
-                self.run_on(spec, &mut command, &[])?;
+            let mut command = cargo();
+            command
+                .args(["test", "--locked", "--manifest-path"])
+                .arg(self.folder.join("cudarc/Cargo.toml"))
+                .arg("--target-dir")
+                .arg(workspace_root().join("target/clients-cudarc"));
+            if answers(OsStr::new("valgrind"), &["--version"]) {
+                let runner = format!("target.'cfg(all())'.runner = '{VALGRIND}'");
+                command.args(["--config", &runner]);
             }
-        }
-        Ok(())
-    }
-
-    /// NVIDIA's compiler at run time, which finds the driver library by its name.
-    fn nvrtc(&self) -> Result<(), Failure> {
-        self.scripts(NVRTC)?;
-        let nvrtc = nvrtc().map_err(Failure::new)?;
-        for spec in [DEFAULT, NEWER] {
-            let mut command = self.cudarc_test("nvrtc");
-            self.load_libraries(&mut command, &[&nvrtc]);
+            // A wait in one test would invalidate the capture of another.
+            command.args(["--", "--test-threads=1"]).env("GREEN_CTX_SIM_DEVICES", "2");
+            self.load_library(&mut command);
             self.run_on(spec, &mut command, &[])?;
         }
         Ok(())
-    }
-
-    /// One of the test programs with cudarc.
-    fn cudarc_test(&self, test: &str) -> Command {
-        let mut command = cargo();
-        command
-            .args(["test", "--locked", "--test", test, "--manifest-path"])
-            .arg(self.folder.join("cudarc/Cargo.toml"))
-            .arg("--target-dir")
-            .arg(workspace_root().join("target/clients-cudarc"));
-        command
     }
 
     /// A program that finds the library.
@@ -315,16 +263,10 @@ impl Bench {
         command
     }
 
+    /// Lets a program find the library.
     fn load_library(&self, command: &mut Command) {
-        self.load_libraries(command, &[]);
-    }
-
-    /// Has a program find the library, and those in other folders.
-    fn load_libraries(&self, command: &mut Command, others: &[&Path]) {
-        let mut folders = vec![self.library.parent().unwrap_or(Path::new("."))];
-        folders.extend(others);
-        let folders: Vec<&str> = folders.iter().filter_map(|folder| folder.to_str()).collect();
-        command.env("LD_LIBRARY_PATH", folders.join(":")).current_dir(workspace_root());
+        let folder = self.library.parent().unwrap_or(Path::new("."));
+        command.env("LD_LIBRARY_PATH", folder).current_dir(workspace_root());
     }
 
     /// Runs a program on a driver. It must succeed, put its accesses to memory in order, and leave
