@@ -322,6 +322,17 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_that_ends_leaves_the_counters() {
+        let (mut accounts, owner) = (Accounts::default(), partition("decode"));
+        accounts.set_partition_limit("decode", Some(50));
+        assert!(accounts.reserve(&owner, 8).is_ok());
+        accounts.take(&owner, 8);
+        accounts.give_back(&owner, 8);
+        accounts.set_partition_limit("decode", None);
+        assert_eq!(accounts.of("decode").map(|usage| usage.allocations), Some(1));
+    }
+
+    #[test]
     fn accounts_that_nobody_uses_do_not_pile_up() {
         let mut accounts = Accounts::default();
         let name = |number: usize| format!("p{number}");
