@@ -1,10 +1,10 @@
 //! The Python module `green_ctx_torch`: installed as users install it, tested, and its types checked.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{Bench, DEFAULT, answers, succeed};
-use crate::{Failure, workspace_root};
+use crate::{Failure, wheel, workspace_root};
 
 /// The environment that holds what the file lists.
 const ENVIRONMENT: &str = "target/python-venv";
@@ -82,14 +82,14 @@ impl Environment {
         command
     }
 
-    /// Builds the module and puts it into the environment.
-    fn install(&self) -> Result<(), Failure> {
+    /// Puts the module into the environment: a wheel, or a folder that pip builds one from.
+    fn install(&self, source: &Path) -> Result<(), Failure> {
         let mut command = self.python();
         command
             .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
             // With the environment's maturin, of a version that is known.
             .args(["--no-deps", "--no-build-isolation", "--force-reinstall"])
-            .arg(workspace_root().join(PROJECT))
+            .arg(source)
             .env("MATURIN_PEP517_ARGS", "--profile dev --locked");
         succeed(&mut command)
     }
@@ -99,7 +99,10 @@ impl Bench {
     /// This project's own module, without torch.
     pub(super) fn module(&self) -> Result<(), Failure> {
         let environment = environment().map_err(Failure::new)?;
-        environment.install()?;
+        match self.takes_wheel {
+            true => environment.install(&wheel::build(&environment)?)?,
+            false => environment.install(&workspace_root().join(PROJECT))?,
+        }
 
         let mut tests = environment.python();
         tests
