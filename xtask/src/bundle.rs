@@ -44,6 +44,8 @@ const SCRIPTS: &[&str] = &[
     "tests/python/gpu/distributed.py",
     "tests/python/gpu/sglang_shares.py",
     "tests/python/gpu/tuning.py",
+    "tests/python/gpu/pairs.py",
+    "tests/python/gpu/judge.py",
     "green-ctx-torch/examples/decode_beside_prefill.py",
     "green-ctx-torch/examples/serving_loop.py",
 ];

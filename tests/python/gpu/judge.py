@@ -1,0 +1,256 @@
+"""Judges the tuner's outcomes: `python judge.py FOLDER [--pair NAME] [--outcomes N] [--depth 2]`.
+
+It shares no code with the tuner. For each pair of jobs (pairs.py) it measures a grid of divisions once, and then each outcome of
+`tune` for that pair, which a process of its own makes: the outcome's candidate beside the best arm without partitions and
+the best arm of the grid. Both jobs have two or three iterations in flight, blocks last 200 ms, and the arms run in turn, in an
+order that turns round. Of the grid the best arm is chosen on one half of the blocks and valued on the other.
+
+FOLDER gets a file for each pair and each outcome, and what is there is not measured again.
+"""
+
+import argparse
+import collections
+import ctypes
+import json
+import statistics
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import torch
+from pairs import PAIRS, graphs
+
+from green_ctx_torch import info, partition, retarget
+
+BLOCK, LEAD_IN = 0.2, 0.05
+ROUNDS = 12
+"""How often each arm of a comparison runs."""
+
+cuda = ctypes.CDLL("libcuda.so.1")
+
+
+def call(name, *arguments):
+    status = getattr(cuda, name)(*arguments)
+    assert status == 0, (name, status)
+
+
+def instantiated(raw_graph):
+    made = ctypes.c_void_p()
+    call("cuGraphInstantiateWithFlags", ctypes.byref(made), ctypes.c_void_p(raw_graph), ctypes.c_ulonglong(0))
+    return made
+
+
+class Loop:
+    """A job in a closed loop on a stream: so many iterations are in flight."""
+
+    def __init__(self, executable, raw_stream, depth):
+        self.executable, self.stream, self.depth = executable, ctypes.c_void_p(raw_stream), depth
+        self.events = collections.deque()
+        self.free = []
+        for _ in range(depth):
+            event = ctypes.c_void_p()
+            call("cuEventCreate", ctypes.byref(event), 2)  # without timing
+            self.free.append(event)
+        self.done = []
+
+    def step(self):
+        """Submits what may be, and notes what is done."""
+        while self.events and cuda.cuEventQuery(self.events[0]) == 0:
+            self.free.append(self.events.popleft())
+            self.done.append(time.perf_counter())
+        while self.free:
+            event = self.free.pop()
+            call("cuGraphLaunch", self.executable, self.stream)
+            call("cuEventRecord", event, self.stream)
+            self.events.append(event)
+
+    def end(self):
+        call("cuStreamSynchronize", self.stream)
+        for event in [*self.events, *self.free]:
+            call("cuEventDestroy_v2", event)
+
+    def rate(self, start):
+        """Iterations a second from a moment on, between ends of iterations."""
+        during = [moment for moment in self.done if moment >= start]
+        if len(during) < 2:
+            return len(during) / (time.perf_counter() - start)
+        return (len(during) - 1) / (during[-1] - during[0])
+
+
+def block(loops):
+    """The rates of jobs that run beside each other."""
+    start = time.perf_counter() + LEAD_IN
+    while time.perf_counter() < start + BLOCK:
+        for loop in loops:
+            loop.step()
+    rates = [loop.rate(start) for loop in loops]
+    for loop in loops:
+        loop.end()
+    return rates
+
+
+class Judge:
+    def __init__(self, pair, depth):
+        self.graphs, self.depth = graphs(pair), depth
+        self.plain = [instantiated(graph.raw_cuda_graph()) for graph in self.graphs]
+        self.sms = torch.cuda.get_device_properties(0).multi_processor_count
+        self.unit = 8
+        rates = [self.run(("alone", job)) for job in (0, 1, 1, 0) * 3]
+        self.alone = [statistics.mean(rate for rate, *_ in rates[job::4] + rates[3 - job :: 4]) for job in (0, 1)]
+
+    def run(self, arm):
+        """One block of an arm, with new streams."""
+        kind, *how = arm
+        with ExitStack() as stack:
+            executables, streams = self.plain, []
+            if kind == "alone":
+                loop = Loop(self.plain[how[0]], torch.cuda.Stream().cuda_stream, self.depth)
+                return block([loop])
+            if kind == "sequential":
+                streams = [torch.cuda.Stream()] * 2
+            elif kind in ("streams", "priority"):
+                streams = [torch.cuda.Stream(priority=priority) for priority in (how or [0, 0])]
+            else:
+                first, second, *priorities = how
+                parts = stack.enter_context(closing(partition({"a": first, "b": second})))
+                moved = [retarget(graph, part) for graph, part in zip(self.graphs, parts.values())]
+                stack.callback(moved.clear)
+                executables = [ctypes.c_void_p(copy.raw) for copy in moved]
+                streams = [
+                    part.create_stream(priority) for part, priority in zip(parts.values(), priorities or [0, 0])
+                ]
+            loops = [
+                Loop(executable, stream.cuda_stream, self.depth) for executable, stream in zip(executables, streams)
+            ]
+            return block(loops)
+
+    def score(self, rates):
+        return sum(rate / alone for rate, alone in zip(rates, self.alone))
+
+    def compared(self, arms, rounds):
+        """The scores of arms that run in turn."""
+        scores = {arm: [] for arm in arms}
+        for turn in range(rounds):
+            for arm in arms if turn % 2 == 0 else reversed(arms):
+                scores[arm].append(self.score(self.run(arm)))
+        return scores
+
+    def shares(self, first, second):
+        """Two ceilings as shares: what one may not use is the other's floor."""
+        texts = []
+        for own, other in ((first, second), (second, first)):
+            floor = min(self.sms - other, own)
+            texts.append(str(own) if floor == own else f"{floor}..={own}" if own < self.sms else f"{floor}..")
+        return [".." if text == "0.." else text.replace("0..=", "..=") if text.startswith("0..") else text for text in texts]
+
+    def grid(self):
+        """Every second unit, and then the neighbours of the best three."""
+        odd = self.sms % self.unit
+        front = [odd + self.unit * step for step in range(1, 16, 2)] + [self.sms]
+        back = [self.unit * step for step in range(2, 17, 2)][:7] + [self.sms]
+        pairs = [(a, b) for a in front for b in back if (a, b) != (self.sms, self.sms)]
+        scores = self.compared([("partition", *self.shares(a, b)) for a, b in pairs], 2)
+        places = {("partition", *self.shares(a, b)): (a, b) for a, b in pairs}
+        best = sorted(scores, key=lambda arm: -statistics.mean(scores[arm]))[:3]
+        near = {
+            ("partition", *self.shares(a + self.unit * x, b + self.unit * y))
+            for a, b in (places[arm] for arm in best)
+            for x, y in ((1, 0), (-1, 0), (0, 1), (0, -1), (1, -1), (-1, 1))
+            if 0 < a + self.unit * x <= self.sms and 0 < b + self.unit * y <= self.sms
+        } - set(scores)
+        return scores | self.compared(sorted(near), 2)
+
+
+PLAIN = [("sequential",), ("streams",), ("priority", -1, 0), ("priority", 0, -1)]
+
+
+def judged_pair(judge, path):
+    """The grid and the arms without partitions of a pair, with the best of each."""
+    if path.exists():
+        return json.loads(path.read_text())
+    scores = judge.grid()
+    # Chosen on one half, valued on the other, and so for both halves.
+    best = {max(scores, key=lambda arm: scores[arm][half]) for half in (0, 1)}
+    plain = judge.compared(PLAIN, ROUNDS)
+    record = {
+        "alone": judge.alone,
+        "grid": [[arm, values] for arm, values in scores.items()],
+        "plain": [[arm, values] for arm, values in plain.items()],
+        "best": sorted(best),
+        "best_plain": max(plain, key=lambda arm: statistics.mean(plain[arm])),
+    }
+    path.write_text(json.dumps(record))
+    return json.loads(path.read_text())
+
+
+def of_outcome(outcome, place):
+    """An arm of an outcome, as the judge has them."""
+    arm = outcome["arms"][place]
+    names = [job["name"] for job in outcome["jobs"]]
+    priorities = [arm["priority"][name] for name in names]
+    if arm["kind"] == "partition":
+        return ("partition", *(arm["shares"][name] for name in names), *priorities)
+    return ("priority", *priorities) if arm["kind"] == "priority" else (arm["kind"],)
+
+
+def judge_outcome(judge, record, outcome):
+    """What came of an outcome's claim."""
+    verdict = outcome["verdict"]
+    chosen, candidate = of_outcome(outcome, verdict["arm"]), of_outcome(outcome, verdict["candidate"])
+    plain = [tuple(record["best_plain"]), of_outcome(outcome, verdict["rival"])]
+    arms = list(dict.fromkeys([candidate, chosen, *plain, *map(tuple, record["best"])]))
+    scores = judge.compared(arms, ROUNDS)
+    means = {arm: statistics.mean(values) for arm, values in scores.items()}
+    rival = max(plain, key=lambda arm: means[arm])
+    ratios = [ours / theirs - 1 for ours, theirs in zip(scores[candidate], scores[rival])]
+    half_width = 2.2 * statistics.stdev(ratios) / len(ratios) ** 0.5
+    return {
+        "claim": [verdict["gain"], verdict["interval"]],
+        "kind": verdict["kind"],
+        "gain": means[candidate] / means[rival] - 1,
+        "half_width": half_width,
+        "chosen_to_plain": means[chosen] / means[rival] - 1,
+        "regret": 1 - means[chosen] / max(means.values()),
+        "scores": [[arm, values] for arm, values in scores.items()],
+    }
+
+
+TUNE = """
+import json, sys, torch
+from pairs import graphs
+from green_ctx_torch import tune
+first, second = graphs(sys.argv[1])
+outcome = tune({"a": first, "b": second}, progress=lambda now: True)
+print(outcome.to_json())
+"""
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("folder", type=Path)
+    options.add_argument("--pair", action="append", choices=PAIRS)
+    options.add_argument("--outcomes", type=int, default=3)
+    options.add_argument("--depth", type=int, default=2)
+    asked = options.parse_args()
+    asked.folder.mkdir(exist_ok=True)
+    about = {"device": torch.cuda.get_device_name(0), "torch": torch.__version__, "driver": info()["driver"]}
+    (asked.folder / "about.json").write_text(json.dumps(about))
+    for pair in asked.pair or PAIRS:
+        name = pair.replace(" + ", "-beside-").replace(" ", "-")
+        file = asked.folder / f"{name}.json"
+        judge = Judge(pair, asked.depth)
+        record = judged_pair(judge, file)
+        for number in range(asked.outcomes):
+            file = asked.folder / f"{name}-{number}.json"
+            if not file.exists():
+                done = subprocess.run([sys.executable, "-c", TUNE, pair], capture_output=True, text=True, check=True)
+                outcome = json.loads(done.stdout)
+                file.write_text(json.dumps({"judged": judge_outcome(judge, record, outcome), "outcome": outcome}))
+            judged = json.loads(file.read_text())["judged"]
+            print(pair, number, {key: value for key, value in judged.items() if key != "scores"}, flush=True)
+
+
+if __name__ == "__main__":
+    main()
