@@ -10,7 +10,8 @@
 //! 8. [`ownership`]: the layer below: the ledger, groups and contexts, when SMs are free.
 //! 9. [`versions`]: what each driver from CUDA 12.4 on can do, and what an older one returns instead.
 //! 10. `testing`, with the feature `sim`: testing programs that use partitions without a GPU.
-//! 11. `tuning`, with the feature `tune`: which division is best, and whether to divide at all.
+//! 11. [`green-ctx-tune`](https://docs.rs/green-ctx-tune), a crate of its own: which division is best, and whether to
+//!     divide at all.
 //! 12. [`when_it_pays`]: which jobs gain from partitions, which lose, and why.
 //! 13. [`coming_from`]: call by call from the driver API, cuda.core, PyTorch, FlashInfer and cudarc.
 //! 14. [`pitfalls`]: what surprises people, and when not to partition at all.
@@ -41,9 +42,6 @@ pub mod shares {}
 #[cfg(feature = "sim")]
 #[doc = include_str!("../guide/testing.md")]
 pub mod testing {}
-#[cfg(feature = "tune")]
-#[doc = include_str!("../guide/tuning.md")]
-pub mod tuning {}
 #[doc = include_str!("../guide/versions.md")]
 pub mod versions {}
 #[doc = include_str!("../guide/when_it_pays.md")]

@@ -38,7 +38,7 @@
 //! | know how many blocks fit | [`Kernel::fit`] |
 //! | find work outside of its partition | [`Watch`](watch::Watch), [`Driver::check_launches`] |
 //! | prove where partitions run | [`verify`] |
-//! | find out how to divide, or not to | `tune`, with the feature `tune` |
+//! | find out how to divide, or not to | the crate [`green-ctx-tune`](https://docs.rs/green-ctx-tune) |
 //! | work one layer below | [`SmResource::split`](resource::SmResource::split), [`SmGroup`](resource::SmGroup), [`Device::create_context`], [`Context`](context::Context) |
 //!
 //! The [manual](guide) explains each of these, one page for each concept.
@@ -68,7 +68,6 @@
 //! - `serde`: [`verify::Report`] and its parts, [`DryRun`](resource::DryRun), [`NotEnoughSms`](resource::NotEnoughSms), [`ContextCounts`](resource::ContextCounts),
 //!   [`DriverInfo`](driver::DriverInfo), [`Fit`](fit::Fit), [`DoesNotFit`](fit::DoesNotFit), [`Audit`](graph::Audit), [`Escape`](watch::Escape) and the types in them can be
 //!   serialised and read back.
-//! - `tune`: measures jobs beside each other, and says how to divide a device between them or not to.
 //!
 //! # Other packages
 //!
@@ -95,8 +94,6 @@ pub mod launch;
 mod library;
 pub mod memory;
 pub mod stream;
-#[cfg(feature = "tune")]
-pub mod tune;
 pub mod verify;
 pub mod watch;
 // What divides a device, and what keeps partitions apart in time.

@@ -18,6 +18,8 @@ from capturing import Step
 from dropins import torch as torch_  # noqa: F401
 from green_ctx_torch import Job, load_tuning, partition, tune, tuned
 
+KINDS = ["sequential", "streams", "priority", "partition"]
+PLAIN = KINDS[:3]
 BUDGET = 0.6
 """Seconds: the simulated device needs no time, so that the least budget is enough."""
 
@@ -57,12 +59,14 @@ def test_graphs_are_tuned(graphs):
     assert verdict.sentence in repr(outcome)
     assert outcome.svg().startswith("<svg ") and outcome._repr_svg_() == outcome.svg()
     assert repr(verdict).startswith(f"<TuningVerdict {verdict.kind}: ")
+    # A final that is too short claims nothing.
+    assert verdict.gain is None and verdict.interval is None and verdict.kind != "partition"
+    assert outcome.jobs[0]["arrival"] == {"closed": {"depth": 2}}
 
 
 def test_the_verdict_is_a_partition(graphs):
-    kinds = ["sequential", "streams", "priority"]
     jobs = {"decode": graphs["decode"], "prefill": Job(graphs["prefill"], arrival="closed:2")}
-    outcome = tune(jobs, budget=BUDGET, leave_out=kinds, floors={"decode": 32}, step=24)
+    outcome = tune(jobs, budget=BUDGET, leave_out=PLAIN, floors={"decode": 32}, step=24)
     assert outcome.verdict.kind == "partition"
     with closing(outcome.partitions()) as parts:
         assert list(parts) == ["decode", "prefill"] and parts["decode"].floor >= 32
@@ -72,6 +76,35 @@ def test_the_verdict_is_a_partition(graphs):
             driver.keep_busy(part.raw_stream)
             driver.synchronize(part.raw_stream)
         assert parts["prefill"].sm_count <= 100
+
+
+def test_a_verdict_is_applied(graphs, torch):
+    """As partitions, as streams with priorities, or as one stream."""
+    outcome = tune(graphs, budget=BUDGET, leave_out=PLAIN)
+    with outcome.apply() as applied:
+        assert list(applied) == ["decode", "prefill"] and applied.meets and applied.gain is None
+        part = applied["decode"]
+        assert part.share == outcome.verdict.shares["decode"]
+        with part:
+            assert torch.current() == part.raw_stream
+    assert part.closed and repr(applied) == "<Applied partition: decode, prefill>"
+    for kind in PLAIN:
+        outcome = tune(graphs, budget=BUDGET, leave_out=[other for other in KINDS if other != kind])
+        applied = outcome.apply(0)
+        assert applied.verdict.kind == kind
+        streams = [applied[name].raw_stream for name in applied]
+        assert (streams[0] == streams[1]) == (kind == "sequential")
+        for name, stream in zip(applied, streams):
+            assert driver.priority(stream) == outcome.verdict.priority[name]
+            driver.keep_busy(stream)
+            driver.synchronize(stream)
+        with applied["prefill"] as entered:
+            assert torch.current() == entered.raw_stream == streams[1]
+            with applied["decode"]:
+                assert torch.current() == streams[0]
+            assert torch.current() == streams[1]
+        assert torch.current() == 0
+        applied.close()
 
 
 def test_whatever_the_verdict_there_are_partitions(graphs):
@@ -93,7 +126,7 @@ def test_weights_and_arrivals(graphs):
         Job(graphs["prefill"], name="prefill", arrival="poisson:2000:7"),
     ]
     assert repr(jobs[1]) == "<Job prefill: a graph, poisson:2000:7>"
-    outcome = tune(jobs, weights={"decode": 2}, budget=BUDGET)
+    outcome = tune(jobs, weights={"decode": 2}, budget=2 * BUDGET)
     assert outcome.verdict.meets
 
 
@@ -245,7 +278,7 @@ def kept(graphs, tmp_path):
     """A file, and the jobs that it is of."""
     path = tmp_path / "kept.json"
     jobs = {name: Job(graph, key="m1") for name, graph in graphs.items()}
-    with tuned(path, jobs, "makespan", budget=BUDGET):
+    with tuned(path, jobs, "makespan", budget=BUDGET, leave_out=PLAIN):
         pass
     return path, jobs
 
@@ -258,7 +291,7 @@ def never(now):
 def test_what_was_tuned_is_used_again(kept, caplog):
     path, jobs = kept
     caplog.set_level(logging.INFO, "green_ctx_torch")
-    with tuned(path, jobs, "makespan", progress=never) as parts:
+    with tuned(path, jobs, "makespan", leave_out=PLAIN, progress=never) as parts:
         assert list(parts) == ["decode", "prefill"]
         shares = {name: part.share for name, part in parts.items()}
     assert all(part.closed for part in parts.values()) and not caplog.records
@@ -275,7 +308,7 @@ def test_what_was_tuned_is_used_again(kept, caplog):
     ("reason", "change"),
     [
         ("the key of decode was m1 and is m2", {"key": "m2"}),
-        ("the arrival of decode was closed:1 and is closed:2", {"arrival": "closed:2"}),
+        ("the arrival of decode was closed:2 and is closed:1", {"arrival": "closed:1"}),
         ("the goal was makespan and is throughput", {"goal": "throughput"}),
         ("the goal was makespan and is throughput", {"goal": None}),
         ("other arms were allowed", {"step": 16}),
@@ -298,7 +331,7 @@ def test_what_differs_is_tuned_again(kept, caplog, reason, change):
     if own:
         jobs["decode"] = Job(jobs["decode"].work, **{"key": "m1"} | own)
     caplog.set_level(logging.INFO, "green_ctx_torch")
-    asked = {"goal": "makespan", "budget": BUDGET} | change
+    asked = {"goal": "makespan", "budget": BUDGET, "leave_out": PLAIN} | change
     with tuned(path, jobs, **asked):
         [record] = caplog.records
         assert reason in record.getMessage() and record.levelno == logging.INFO

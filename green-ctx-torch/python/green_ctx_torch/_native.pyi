@@ -15,6 +15,8 @@ from typing import (
 import torch
 from typing_extensions import disjoint_base
 
+from green_ctx_torch._tuning import Applied
+
 __all__ = [
     "Allocator",
     "Audit",
@@ -38,6 +40,7 @@ __all__ = [
     "TuningProgress",
     "TuningVerdict",
     "__version__",
+    "_PlainStream",
     "_capture_begins",
     "_compiled_in_partition",
     "_capture_ends",
@@ -1011,38 +1014,46 @@ class TuningVerdict:
         """The priority of each job's stream: lower numbers run first."""
     @property
     def gain(self) -> float | None:
-        """How much better it is than the best without partitions: their ratio minus 1. None where nothing
-        without partitions meets the goal's bound.
+        """How much better the best partition is than the best arm without partitions: the ratio of their scores minus 1.
+        None where they were not compared for long enough.
         """
     @property
-    def confidence(self) -> float | None:
-        """The lower end of the gain's 95 % interval."""
-    @property
-    def upper(self) -> float | None:
-        """The upper end of the gain's 95 % interval."""
+    def interval(self) -> tuple[float, float] | None:
+        """The ends of the gain's 95 % interval. Where it contains 0, the verdict is not to partition."""
     @property
     def meets(self) -> bool:
-        """Whether the goal's bound is met; True for goals without one."""
+        """Whether the goal's bound is met by the upper end of its 95 % interval; True for goals without one."""
     @property
     def sentence(self) -> str:
         """The verdict in a sentence."""
 
 class _Latency(TypedDict):
+    mean: float
     p50: float
     p99: float | None
+    iterations: int
 
 class _TunedJob(TypedDict):
     name: str
+    key: str
+    arrival: dict[str, Any]
     host_bound: bool
+    rate: float
+    capacity: float | None
+    references: list[float]
     solo: dict[str, float]
 
 class _TunedArm(TypedDict):
     kind: Literal["sequential", "streams", "priority", "partition"]
     shares: dict[str, str]
     priority: dict[str, int]
+    stage: Literal["search", "choice", "final"]
     rates: dict[str, float]
     latency_us: dict[str, _Latency]
-    samples: int
+    capacity: dict[str, float]
+    score: float | None
+    excess: float
+    blocks: int
     skipped: str | None
 
 @final
@@ -1056,13 +1067,13 @@ class TuningOutcome:
         """The goal, as text."""
     @property
     def jobs(self) -> list[_TunedJob]:
-        """The jobs, as the JSON has them: a dict each with `name`, `host_bound`, whether the host needs longer to
-        submit an iteration than the GPU to run it, and `solo`, the iterations a second alone on so many SMs.
+        """The jobs, as the JSON has them: a dict each with `name`, `key`, `arrival`, `host_bound`, `rate` and `capacity`
+        in iterations a second alone, `references`, and `solo`, the iterations a second alone on so many SMs.
         """
     @property
     def arms(self) -> list[_TunedArm]:
-        """Every arm that was looked at, as the JSON has them: a dict each with `kind`, `shares`, `priority`,
-        `rates` in iterations a second, `latency_us`, `samples` and `skipped`.
+        """Every arm that was looked at, as the JSON has them: a dict each with `kind`, `shares`, `priority`, `stage`,
+        `rates` in iterations a second, `latency_us`, `capacity`, `score`, `excess`, `blocks` and `skipped`.
         """
     @property
     def notes(self) -> list[str]:
@@ -1090,8 +1101,21 @@ class TuningOutcome:
 
         OSError where the file cannot be written. A former file is as it was then.
         """
+    def apply(self, device: _Device = None) -> Applied:
+        """What the verdict says, ready to run: a mapping from the names of the jobs. `with applied["decode"]:` makes the
+        job's stream torch's current one. It has the verdict's `verdict`, `gain` and `meets`.
+
+        With partitions, each job has its own, and `with outcome.apply() as applied:` closes them. Without, each job has
+        a stream of torch's, with its priority, and where the jobs are to run one after the other, all have one. The
+        device is as in `partitions`.
+
+        Raises what `partition` raises.
+        """
+    @property
+    def device(self) -> int | None:
+        """The ordinal of the device that it was found on; None of a file's."""
     def partitions(self, device: _Device = None) -> Partitions:
-        """Partitions as the verdict has them, by the names of the jobs: what `green_ctx_torch.partition` returns.
+        """Partitions for the jobs, by their names, whatever the verdict is: what `green_ctx_torch.partition` returns.
 
         Where the verdict is not to partition, each may use all SMs and has its stream's priority, so that a
         program is the same for every verdict. The device is the one that it was found on, or, for what
@@ -1105,6 +1129,16 @@ def load_tuning(path: str | os.PathLike[str]) -> TuningOutcome:
 
     FileNotFoundError, or another OSError, where the file cannot be read, ValueError where it holds no outcome.
     """
+
+@final
+class _PlainStream:
+    def __new__(cls, ordinal: _Device, priority: SupportsIndex) -> _PlainStream: ...
+    @property
+    def raw_stream(self) -> int:
+        """The driver's handle, a CUstream."""
+    @property
+    def stream(self) -> torch.cuda.ExternalStream:
+        """The stream as a torch.cuda.ExternalStream, made when first asked for."""
 
 @final
 class TuningProgress:
@@ -1126,7 +1160,7 @@ class TuningProgress:
 class _Tuner:
     def __new__(
         cls,
-        jobs: Sequence[tuple[str, str | Iterable[float], str]],
+        jobs: Sequence[tuple[str, str | Iterable[float] | None, str]],
         goal: str,
         weights: Mapping[str, float] | None,
         device: _Device,

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from green_ctx_torch import _native, _seams
 from green_ctx_torch._errors import InvalidValueError
-from green_ctx_torch._native import Partitions, TuningOutcome, TuningProgress
+from green_ctx_torch._native import Partition, TuningOutcome, TuningProgress, TuningVerdict
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Job", "tune", "tuned"]
+__all__ = ["Applied", "Job", "tune", "tuned"]
 
 _log = logging.getLogger("green_ctx_torch")
 
@@ -38,7 +38,8 @@ class Job:
 
     `arrival` says when iterations are due: "closed:2", always two in flight, "rate:1000" or
     "poisson:1000:7", so many a second at equal distances or at random moments of seed 7, or a list of
-    seconds from the start, a trace. `key` says that a job of the same name is the same, such as a model and
+    seconds from the start, a trace. Without it two are in flight or, for the job of a goal's percentile, one.
+    `key` says that a job of the same name is the same, such as a model and
     a batch size: what a file keeps for another key is not used. A job of a list is called `name` or, without
     one, as its function is; in a mapping the mapping's name counts.
 
@@ -50,7 +51,7 @@ class Job:
         work: Callable[[], object] | torch.cuda.CUDAGraph | int,
         *,
         name: str | None = None,
-        arrival: str | Iterable[float] = "closed:1",
+        arrival: str | Iterable[float] | None = None,
         key: str = "",
         before: Callable[[], object] | None = None,
     ) -> None:
@@ -68,7 +69,92 @@ class Job:
     def __repr__(self) -> str:
         kind = "graph" if _is_graph(self.work) else "function"
         name = self.name or _name_of(self.work)
-        return f"<Job{f' {name}' if name else ''}: a {kind}, {self.arrival}>"
+        arrival = "" if self.arrival is None else f", {self.arrival}"
+        return f"<Job{f' {name}' if name else ''}: a {kind}{arrival}>"
+
+
+class PlainStream:
+    """A job's stream where the verdict is not to partition. `with` makes it torch's current stream."""
+
+    def __init__(self, name: str, native: _native._PlainStream) -> None:
+        self.name = name
+        self._native = native
+        self._entered: list[Any] = []
+
+    @property
+    def stream(self) -> torch.cuda.ExternalStream:
+        """The stream as torch has it."""
+        return self._native.stream
+
+    @property
+    def raw_stream(self) -> int:
+        """The driver's handle of the stream, a CUstream."""
+        return self._native.raw_stream
+
+    def __enter__(self) -> PlainStream:
+        entered = _torch().cuda.stream(self.stream)
+        entered.__enter__()
+        self._entered.append(entered)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._entered.pop().__exit__(*exception)
+
+    def __repr__(self) -> str:
+        return f"<PlainStream {self.name}>"
+
+
+class Applied(Mapping[str, "Partition | PlainStream"]):
+    """What a verdict says, ready to run: see `TuningOutcome.apply`."""
+
+    def __init__(self, outcome: TuningOutcome, device: Any = None) -> None:
+        self.verdict: TuningVerdict = outcome.verdict
+        names = list(self.verdict.shares)
+        self._parts: Mapping[str, Partition | PlainStream]
+        self._close: Callable[[], None] = lambda: None
+        if self.verdict.kind == "partition":
+            parts = outcome.partitions(device)
+            self._parts, self._close = parts, parts.close
+            return
+        where = outcome.device if device is None else device
+        if self.verdict.kind == "sequential":
+            one = _native._PlainStream(where, 0)
+            self._parts = {name: PlainStream(name, one) for name in names}
+        else:
+            made = {name: _native._PlainStream(where, self.verdict.priority[name]) for name in names}
+            self._parts = {name: PlainStream(name, native) for name, native in made.items()}
+
+    @property
+    def gain(self) -> float | None:
+        """The verdict's gain."""
+        return self.verdict.gain
+
+    @property
+    def meets(self) -> bool:
+        """Whether the goal's bound is met."""
+        return self.verdict.meets
+
+    def __getitem__(self, name: str) -> Partition | PlainStream:
+        return self._parts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def close(self) -> None:
+        """Closes the partitions, if there are any."""
+        self._close()
+
+    def __enter__(self) -> Applied:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Applied {self.verdict.kind}: {', '.join(self)}>"
 
 
 def tune(
@@ -87,11 +173,12 @@ def tune(
 
         outcome = tune({"decode": step, "prefill": graph}, "keep:decode:p99:2ms")
         print(outcome.verdict.sentence)
-        parts = outcome.partitions()
+        applied = outcome.apply()
 
-    It tries them one after the other, in plain streams, with priorities and in partitions of many sizes, and
-    compares the best partition with the best of the others at the end. It makes partitions of the SMs that
-    are free, and closes them. Who else uses the GPU meanwhile changes what is found; `outcome.drift` says so.
+    It tries them one after the other, in plain streams, with priorities and in partitions of many sizes. At the
+    end it compares the best partition with the two best of the others, in long blocks in turn: the gain and its
+    interval come from these alone. It makes partitions of the SMs that are free, and closes them. Who else uses
+    the GPU meanwhile changes what is found; `outcome.drift` says so.
 
     A function is called once to warm up and once more to be captured in a graph, which is then measured. One
     that cannot be captured is called for each iteration, and `outcome.notes` says why. That happens on other
@@ -103,7 +190,7 @@ def tune(
       iteration of all, "keep:A:p99:500us", the most of the others while A's latency is within a bound, or
       "least:A:p99:keep:B:0.8", the smallest latency of A while B keeps a part of its rate alone.
     - `weights`: what each job counts for in "throughput"; 1 unless it is given.
-    - `budget`: how many seconds the search may take: 10 for two jobs, and 5 more for each further one.
+    - `budget`: how many seconds tuning may take: 18 for two jobs, and 9 more for each further one.
     - `step`: counts of SMs are tried in steps of so many, rounded up to what the device can give.
     - `floors`: SMs that a job must have for itself, by name. Only partitions are chosen then.
     - `leave_out`: kinds of arms that are not tried: "sequential", "streams", "priority", "partition".
@@ -134,11 +221,11 @@ def tuned(
     floors: Mapping[str, int] | None = None,
     leave_out: str | Iterable[str] = (),
     progress: Callable[[TuningProgress], object] | None = None,
-) -> Iterator[Partitions]:
-    """Partitions as a file has them for these jobs until the end of the block, tuned where it has none.
+) -> Iterator[Applied]:
+    """The verdict that a file has for these jobs, ready to run until the end of the block, tuned where it has none.
 
-        with tuned("serving.json", {"decode": step, "prefill": graph}, "keep:decode:p99:2ms") as parts:
-            with parts["decode"]:
+        with tuned("serving.json", {"decode": step, "prefill": graph}, "keep:decode:p99:2ms") as applied:
+            with applied["decode"]:
                 ...
 
     The file is used where it was found for jobs of the same names, keys and arrivals, the same goal, weights,
@@ -153,7 +240,7 @@ def tuned(
     A relative path is in the folder that the environment variable GREEN_CTX_TUNE_DIR names, if it does. With
     GREEN_CTX_TUNE_READ_ONLY=1 files are never written.
 
-    Raises what `tune` and `TuningOutcome.partitions` raise.
+    Raises what `tune` and `TuningOutcome.apply` raise.
     """
     if jobs is None:
         outcome = _native._recorded(path, goal, weights, device)
@@ -168,8 +255,8 @@ def tuned(
             _keep(outcome, path)
         else:
             outcome = found
-    with outcome.partitions() as parts:
-        yield parts
+    with outcome.apply(device) as applied:
+        yield applied
 
 
 def _keep(outcome: TuningOutcome, path: str | os.PathLike[str]) -> None:

@@ -24,6 +24,7 @@ mod named;
 mod partition;
 mod partition_report;
 mod partitions;
+mod plain_stream;
 mod plan;
 mod provision;
 mod report;
@@ -79,6 +80,8 @@ mod _native {
     use crate::partition_report::PartitionReport;
     #[pymodule_export]
     use crate::partitions::{Partitions, partition};
+    #[pymodule_export]
+    use crate::plain_stream::_PlainStream;
     #[pymodule_export]
     use crate::plan::{Plan, PlanSet};
     #[pymodule_export]

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use green_ctx::resource::Granularity;
-use green_ctx::tune::{
+use green_ctx::{Device, Error};
+use green_ctx_tune::{
     self, Goal, Job, Outcome, Pieces, Profile, Progress, Request, RequestError, Store, TuneError,
 };
-use green_ctx::{Device, Error};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
@@ -170,7 +170,8 @@ impl _Tuner {
             if let Some(before) = before {
                 job = job.before_block(call(before));
             }
-            jobs.push(job.arrival(known.arrival.clone()).key(&known.key));
+            let job = known.arrival.iter().cloned().fold(job, Job::arrival);
+            jobs.push(job.key(&known.key));
         }
         Ok(jobs)
     }
@@ -188,7 +189,7 @@ impl _Tuner {
         let mut go_on = |now: &Progress<'_>| {
             !raised.is_ending() && signals.is_quiet() && raised.tells(progress.as_ref(), now)
         };
-        let found = tune::run(&device, &mut jobs, &self.request, &mut go_on);
+        let found = green_ctx_tune::run(&device, &mut jobs, &self.request, &mut go_on);
         if signals.is_raised() {
             return Err(signals.into());
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use green_ctx::Stream;
-use green_ctx::tune::{JobError, Progress};
+use green_ctx_tune::{JobError, Progress};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;

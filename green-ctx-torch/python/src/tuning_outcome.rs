@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use green_ctx::tune::{Miss, Outcome, Store, Verdict};
+use green_ctx_tune::{Miss, Outcome, Store, Verdict};
 use pyo3::prelude::*;
 
 use crate::argument::DeviceId;
@@ -49,15 +49,15 @@ impl TuningOutcome {
         self.outcome.goal.to_string()
     }
 
-    /// The jobs, as the JSON has them: a dict each with `name`, `host_bound`, whether the host needs longer to
-    /// submit an iteration than the GPU to run it, and `solo`, the iterations a second alone on so many SMs.
+    /// The jobs, as the JSON has them: a dict each with `name`, `key`, `arrival`, `host_bound`, `rate` and `capacity`
+    /// in iterations a second alone, `references`, and `solo`, the iterations a second alone on so many SMs.
     #[getter]
     fn jobs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.of_json(py, "jobs")
     }
 
-    /// Every arm that was looked at, as the JSON has them: a dict each with `kind`, `shares`, `priority`,
-    /// `rates` in iterations a second, `latency_us`, `samples` and `skipped`.
+    /// Every arm that was looked at, as the JSON has them: a dict each with `kind`, `shares`, `priority`, `stage`,
+    /// `rates` in iterations a second, `latency_us`, `capacity`, `score`, `excess`, `blocks` and `skipped`.
     #[getter]
     fn arms<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.of_json(py, "arms")
@@ -114,7 +114,30 @@ impl TuningOutcome {
         })
     }
 
-    /// Partitions as the verdict has them, by the names of the jobs: what `green_ctx_torch.partition` returns.
+    /// What the verdict says, ready to run: a mapping from the names of the jobs. `with applied["decode"]:` makes the
+    /// job's stream torch's current one. It has the verdict's `verdict`, `gain` and `meets`.
+    ///
+    /// With partitions, each job has its own, and `with outcome.apply() as applied:` closes them. Without, each job has
+    /// a stream of torch's, with its priority, and where the jobs are to run one after the other, all have one. The
+    /// device is as in `partitions`.
+    ///
+    /// Raises what `partition` raises.
+    #[pyo3(signature = (device=None), text_signature = "($self, device=None)")]
+    fn apply<'py>(
+        this: &Bound<'py, Self>,
+        device: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let module = import(this.py(), "green_ctx_torch._tuning")?;
+        module.run_method("Applied", (this, device))
+    }
+
+    /// The ordinal of the device that it was found on; None of a file's.
+    #[getter]
+    fn device(&self) -> Option<i64> {
+        self.device
+    }
+
+    /// Partitions for the jobs, by their names, whatever the verdict is: what `green_ctx_torch.partition` returns.
     ///
     /// Where the verdict is not to partition, each may use all SMs and has its stream's priority, so that a
     /// program is the same for every verdict. The device is the one that it was found on, or, for what
@@ -170,26 +193,20 @@ impl TuningVerdict {
         self.0.priority.clone()
     }
 
-    /// How much better it is than the best without partitions: their ratio minus 1. None where nothing
-    /// without partitions meets the goal's bound.
+    /// How much better the best partition is than the best arm without partitions: the ratio of their scores minus 1.
+    /// None where they were not compared for long enough.
     #[getter]
     fn gain(&self) -> Option<f64> {
         self.0.gain
     }
 
-    /// The lower end of the gain's 95 % interval.
+    /// The ends of the gain's 95 % interval. Where it contains 0, the verdict is not to partition.
     #[getter]
-    fn confidence(&self) -> Option<f64> {
-        self.0.confidence
+    fn interval(&self) -> Option<(f64, f64)> {
+        self.0.interval.map(|[low, high]| (low, high))
     }
 
-    /// The upper end of the gain's 95 % interval.
-    #[getter]
-    fn upper(&self) -> Option<f64> {
-        self.0.upper
-    }
-
-    /// Whether the goal's bound is met; True for goals without one.
+    /// Whether the goal's bound is met by the upper end of its 95 % interval; True for goals without one.
     #[getter]
     fn meets(&self) -> bool {
         self.0.meets

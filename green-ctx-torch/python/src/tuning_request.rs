@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use green_ctx::tune::{ArmKind, Arrival, Goal, GoalError, Profile};
+use green_ctx_tune::{ArmKind, Arrival, Goal, GoalError, Profile};
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -14,13 +14,15 @@ use crate::fault::Fault;
 /// A job without its work.
 pub(crate) struct Named {
     pub(crate) name: String,
-    pub(crate) arrival: Arrival,
+    /// `None` where the tuner chooses.
+    pub(crate) arrival: Option<Arrival>,
     pub(crate) key: String,
 }
 
 impl Named {
     pub(crate) fn profile(&self) -> Profile {
-        Profile::new(&self.name).arrival(self.arrival.clone()).key(&self.key)
+        let profile = Profile::new(&self.name).key(&self.key);
+        self.arrival.iter().cloned().fold(profile, Profile::arrival)
     }
 }
 
@@ -32,7 +34,8 @@ pub(crate) fn named((name, arrival, key): &Described<'_>) -> PyResult<Named> {
     let name = argument::name("job", name)?;
     let wrong = |error: &dyn std::fmt::Display| Fault::value(format!("{name}: {error}"));
     let arrival = match arrival.cast::<PyString>() {
-        Ok(text) => text.to_string_lossy().parse().map_err(|error| wrong(&error))?,
+        _ if arrival.is_none() => None,
+        Ok(text) => Some(text.to_string_lossy().parse().map_err(|error| wrong(&error))?),
         Err(_) => {
             let expected = || {
                 let known =
@@ -44,7 +47,7 @@ pub(crate) fn named((name, arrival, key): &Described<'_>) -> PyResult<Named> {
                 .map_err(|error| or_passed(arrival.py(), error, expected))?
                 .map(|moment| number(&moment?, expected))
                 .collect::<PyResult<Vec<f64>>>()?;
-            Arrival::trace(moments).map_err(|error| wrong(&error))?
+            Some(Arrival::trace(moments).map_err(|error| wrong(&error))?)
         }
     };
     let Ok(key) = key.cast::<PyString>() else {

@@ -8,7 +8,7 @@ use green_ctx::{Error, error::ErrorKind, resource::NotEnoughSms};
 
 use crate::jobs::JobError;
 
-/// The exit status of a failed verification.
+/// The exit status of a failed verification, and of a bound that cannot be met.
 pub(crate) const NOT_VERIFIED: u8 = 1;
 /// The exit status of a command that was asked for something wrong.
 pub(crate) const BAD_USAGE: u8 = 2;
@@ -24,6 +24,9 @@ pub(crate) enum Failure {
     /// The arguments are right each by itself, and not together.
     #[error("{0}")]
     Request(String),
+    /// What was asked for cannot be met by anything.
+    #[error("{0}")]
+    NotMet(String),
     /// The library refused the request, or the driver failed.
     #[error(transparent)]
     Library(#[from] Error),
@@ -57,6 +60,7 @@ impl Failure {
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Failure::Usage(_) | Failure::Request(_) => "usage",
+            Failure::NotMet(_) => "not_met",
             Failure::Library(error) | Failure::BrokenDriver(error) => kind(error).as_str(),
             Failure::File { .. } | Failure::Output(_) => "io",
         }
@@ -74,6 +78,7 @@ impl Failure {
     pub(crate) fn status(&self) -> u8 {
         match self {
             Failure::BrokenDriver(_) => NO_DRIVER,
+            Failure::NotMet(_) => NOT_VERIFIED,
             Failure::Library(error) => match kind(error) {
                 ErrorKind::InvalidRequest | ErrorKind::Unavailable => BAD_USAGE,
                 _ => NO_DRIVER,

@@ -37,8 +37,8 @@ use std::path::{Path, PathBuf};
 
 use green_ctx::graph::CaptureMode;
 use green_ctx::sim_0_1::Sim;
-use green_ctx::tune::Job;
 use green_ctx::{Device, Graph, Stream, StreamOptions};
+use green_ctx_tune::Job;
 
 use self::cublas::{Cublas, CublasError, Handle, Product};
 use self::kernels::{HEAD_LEN, HEADS, Kernels, Work};

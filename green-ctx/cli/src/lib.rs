@@ -183,13 +183,13 @@ pub fn svg(report: &Report) -> String {
 /// What `green-ctx --json tune --show` prints of a file with this outcome: all that `green-ctx --json tune`
 /// prints, without the device's ordinal.
 #[must_use]
-pub fn tuning_json(outcome: &green_ctx::tune::Outcome) -> String {
+pub fn tuning_json(outcome: &green_ctx_tune::Outcome) -> String {
     to_json(&tune::Answer::of_file(outcome))
 }
 
 /// How far a search is, in a line of at most 100 characters: the bar that `green-ctx tune` draws.
 #[must_use]
-pub fn tuning_line(progress: &green_ctx::tune::Progress<'_>) -> String {
+pub fn tuning_line(progress: &green_ctx_tune::Progress<'_>) -> String {
     tune::line(progress)
 }
 
@@ -201,7 +201,7 @@ pub fn tuning_line(progress: &green_ctx::tune::Progress<'_>) -> String {
 /// # Example
 ///
 /// ```
-/// use green_ctx::tune::{self, Goal, Model, ModelJob, Pieces, Profile, Request};
+/// use green_ctx_tune::{self as tune, Goal, Model, ModelJob, Pieces, Profile, Request};
 ///
 /// let pieces = Pieces { sms: 132, unit: 8, odd: 12 };
 /// let mut model = Model::new(pieces.clone(), vec![ModelJob::default(); 2], 1);
@@ -212,7 +212,7 @@ pub fn tuning_line(progress: &green_ctx::tune::Progress<'_>) -> String {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use]
-pub fn tuning_svg(outcome: &green_ctx::tune::Outcome) -> String {
+pub fn tuning_svg(outcome: &green_ctx_tune::Outcome) -> String {
     svg::render_tuning(outcome)
 }
 

@@ -4,26 +4,27 @@ mod answer;
 mod models;
 mod progress;
 mod question;
+mod table;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use green_ctx::tune::{self, ArmKind, Outcome as Tuned, Pieces, Store, TuneError};
 use green_ctx::{Device, Error};
+use green_ctx_tune::{
+    self as tune, ArmKind, Outcome as Tuned, Pieces, RequestError, Store, TuneError,
+};
 
 pub(crate) use self::answer::Answer;
 use self::progress::Bar;
 pub(crate) use self::progress::line;
 use self::question::Question;
+pub(crate) use self::table::describe;
 use crate::Options;
-use crate::failure::Failure;
+use crate::failure::{Failure, NOT_VERIFIED};
 use crate::jobs::{self, Builder};
 use crate::output::{DeviceObject, DriverObject, Outcome, heading};
 use crate::picture::Picture;
-
-/// The exit status where a bound cannot be met.
-const NOT_MET: u8 = 1;
 
 pub(crate) const HELP: &str = "Jobs, each one iteration of it captured in a graph:
     gemm[:N]       a product of N x N matrices; by cuBLAS where it is found
@@ -53,13 +54,13 @@ pub(crate) struct Arguments {
     /// A job, for example gemm or gemm:8192; two to four of them.
     #[arg(long = "job", value_name = "NAME[:SIZE]", required_unless_present = "show")]
     jobs: Vec<jobs::Spec>,
-    /// When iterations of a job are due: a closed loop of depth 1 unless it is given.
+    /// When iterations of a job are due: closed:2 unless it is given, closed:1 for the job of a percentile.
     #[arg(long = "arrival", value_name = "JOB=ARRIVAL")]
     arrivals: Vec<String>,
     /// What is to be best.
     #[arg(long, value_name = "GOAL", default_value = "throughput")]
     goal: tune::Goal,
-    /// How many seconds the search may take: 10 for two jobs, and 5 more for each further one.
+    /// How many seconds tuning may take: 18 for two jobs, and 9 more for each further one.
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     budget: Option<f64>,
     /// SMs that a job must have for itself, as in gemm=32. With a floor only partitions are chosen.
@@ -80,7 +81,10 @@ pub(crate) struct Arguments {
     /// The library libcublas.so, or its folder, where it is not found by itself.
     #[arg(long, value_name = "PATH")]
     cublas: Option<PathBuf>,
-    /// Keeps what was found, with all timings.
+    /// Shows every arm that was tried, and not only the best few.
+    #[arg(long)]
+    all: bool,
+    /// Keeps what was found.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Draws a point for each arm: what it brings to one job and to the others.
@@ -153,16 +157,18 @@ fn answer<'a>(
     [mut text, kept]: [String; 2],
     answer: impl FnOnce() -> Result<Answer<'a>, Failure>,
 ) -> Result<Outcome, Failure> {
-    let status = if outcome.verdict.meets { 0 } else { NOT_MET };
+    let status = if outcome.verdict.meets { 0 } else { NOT_VERIFIED };
     if options.json {
         return Outcome::json(&answer()?, status);
     }
-    text.push_str(&format!("\n{}\n", outcome.verdict.sentence));
+    text.push_str(&format!("\n{}\n\n", outcome.verdict.sentence));
+    text.push_str(&table::table(outcome, arguments.all));
+    text.push_str(&format!("\n{}", table::lines(outcome)));
     for note in &outcome.notes {
         text.push_str(&format!("Note: {note}.\n"));
     }
     if !outcome.complete {
-        text.push_str("The search was interrupted: this is the best so far.\n");
+        text.push_str("Tuning was interrupted: this is the best so far.\n");
     }
     text.push_str(&kept);
     if let Some(path) = &arguments.svg {
@@ -185,8 +191,12 @@ fn measure(device: &Device, arguments: &Arguments, question: &Question) -> Resul
         let mut model = tune::Model::new(pieces.clone(), models::of(question, &pieces), 1);
         let request = question.request();
         let mut outcome =
-            tune::with(&mut model, &question.profiles(), &pieces, &request, &mut go_on)
-                .map_err(|error| Failure::Request(error.to_string()))?;
+            tune::with(&mut model, &question.profiles(), &pieces, &request, &mut go_on).map_err(
+                |error| match error {
+                    TuneError::Request(error) => refused(&error),
+                    TuneError::Failed(never) => match never {},
+                },
+            )?;
         models::mark(&mut outcome);
         Ok(outcome)
     } else {
@@ -204,7 +214,15 @@ fn measure(device: &Device, arguments: &Arguments, question: &Question) -> Resul
 fn failure(error: TuneError<Error>) -> Failure {
     match error {
         TuneError::Failed(error) => Failure::Library(error),
-        TuneError::Request(error) => Failure::Request(error.to_string()),
+        TuneError::Request(error) => refused(&error),
+    }
+}
+
+/// A job that cannot keep up is a bound that cannot be met, and no wrong use.
+fn refused(error: &RequestError) -> Failure {
+    match error {
+        RequestError::TooFast { .. } => Failure::NotMet(error.to_string()),
+        error => Failure::Request(error.to_string()),
     }
 }
 

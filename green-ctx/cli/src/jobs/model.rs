@@ -1,16 +1,16 @@
 //! The built-in jobs as the tuner's model has them.
 
-use green_ctx::tune::{ModelJob, Pieces};
+use green_ctx_tune::{ModelJob, Pieces};
 
 use super::spec::{Kind, Spec};
 
-/// About what a job takes on an H200, for [`Model`](green_ctx::tune::Model): the tuner's jobs on a machine
-/// without a GPU. Its iterations are due in a closed loop of depth 1.
+/// About what a job takes on an H200, for [`Model`](green_ctx_tune::Model): the tuner's jobs on a machine
+/// without a GPU. Two iterations are in flight.
 ///
 /// # Example
 ///
 /// ```
-/// use green_ctx::tune::{Model, Pieces};
+/// use green_ctx_tune::{Model, Pieces};
 /// use green_ctx_cli::jobs;
 ///
 /// let pieces = Pieces { sms: 132, unit: 8, odd: 12 };

@@ -1,124 +1,402 @@
 //! The picture of a search: what each arm brings to one job and to the others.
 
-mod axis;
-mod frontier;
-mod guides;
-mod labels;
-mod marks;
-mod subject;
-#[cfg(test)]
-mod tests;
-mod words;
+use green_ctx_tune::{ArmKind, ArmReport, Goal, Outcome};
 
-use green_ctx::tune::{ArmKind, JobReport, Outcome};
-
-use self::axis::Area;
-use self::subject::Subject;
-use super::canvas::{Canvas, Colour, shortened};
+use super::canvas::{Canvas, Colour, Escaped, Number, shortened};
+use super::ticks::{decimals, tick_step};
 use super::{GREEN, INK, MARGIN, RED, SOFT, WIDTH, page};
+use crate::tune::describe;
 
 /// Characters of a line of text that fit across the page.
 const LINE: usize = 124;
 const LINE_HEIGHT: f64 = 18.0;
 const MOST_NOTES: usize = 8;
+const LEFT: f64 = MARGIN + 56.0;
+const RIGHT: f64 = WIDTH - MARGIN - 6.0;
 const PLOT_HEIGHT: f64 = 350.0;
 
 /// Draws the arms.
 pub(crate) fn render_tuning(outcome: &Outcome) -> String {
-    let subject = Subject::of(outcome);
+    let names: Vec<String> = outcome.jobs.iter().map(|job| shortened(&job.name, 16)).collect();
+    let title = format!("{}: {}", names.join(" beside "), outcome.goal);
     let mut body = Canvas::default();
-    let y = head(&mut body, outcome);
-    let (left, top, right) = (MARGIN + 56.0, y + 28.0, WIDTH - MARGIN - 6.0);
-    let area = Area { left, top, right, bottom: top + PLOT_HEIGHT };
-    let drawn = frontier::draw(&mut body, &subject, area);
-    let y = foot(&mut body, &subject, drawn, area.bottom + 112.0);
-    page::page(&words::title(outcome, usize::MAX), "", y, body)
+    page::title(&mut body, 16.5, &shortened(&title, 96));
+    let alone =
+        outcome.jobs.iter().map(|job| format!("{} {:.0}", shortened(&job.name, 16), job.rate));
+    let alone = format!("Iterations a second alone: {}", alone.collect::<Vec<_>>().join(", "));
+    body.text(MARGIN, 66.0, &format!(r#"font-size="13" fill="{SOFT}""#), &shortened(&alone, LINE));
+    let top = verdict(&mut body, outcome) + 24.0;
+    let axes = Axes::of(outcome, top);
+    axes.draw(&mut body);
+    let drawn = points(&mut body, outcome, &axes);
+    let bottom = notes(&mut body, outcome, drawn, top + PLOT_HEIGHT + 62.0);
+    page::page(&title, "", bottom, body)
 }
 
-/// Writes title, jobs and verdict, and returns where they end.
-fn head(canvas: &mut Canvas, outcome: &Outcome) -> f64 {
-    let title = words::title(outcome, 14);
-    // Goals with two jobs in them are long.
-    let size = match title.chars().count() {
-        0..=72 => 21.0,
-        73..=92 => 16.5,
-        _ => 14.0,
-    };
-    page::title(canvas, size, &shortened(&title, 108));
-    let soft = format!(r#"font-size="13" fill="{SOFT}""#);
-    let jobs: Vec<String> = outcome.jobs.iter().map(alone).collect();
-    let jobs = format!("Iterations a second alone: {}", jobs.join(", "));
-    canvas.text(MARGIN, 66.0, &soft, &shortened(&jobs, LINE));
-
+/// Writes the verdict, and returns where it ends.
+fn verdict(canvas: &mut Canvas, outcome: &Outcome) -> f64 {
     let verdict = &outcome.verdict;
     let colour = match verdict.kind {
         _ if !verdict.meets => RED.to_owned(),
-        ArmKind::Partition => GREEN.to_owned(),
-        _ => Colour::of(0).to_string(),
+        kind => colour(kind),
     };
-    let lines = words::wrapped(&verdict.sentence, LINE, 3);
-    let line = lines.first().map_or("", String::as_str);
-    let (first, rest) = match line.find([':', ';']) {
-        Some(end) if end < 30 => line.split_at(end + 1),
-        _ => ("", line),
+    let lines = wrapped(&verdict.sentence, LINE, 3);
+    let first = lines.first().map_or("", String::as_str);
+    let (head, rest) = match first.find([':', ';']) {
+        Some(end) if end < 30 => first.split_at(end + 1),
+        _ => ("", first),
     };
-    page::verdict(canvas, &colour, first, rest.trim_start());
+    page::verdict(canvas, &colour, head, rest.trim_start());
     let (x, mut y) = page::VERDICT;
     for line in lines.iter().skip(1) {
         y += LINE_HEIGHT;
         canvas.text(x, y, &format!(r#"font-size="13" fill="{INK}""#), line);
     }
-    y + 4.0
+    y
 }
 
-/// A job's arrivals and its rate.
-fn alone(job: &JobReport) -> String {
-    let (name, arrival) = (shortened(&job.name, 16), shortened(&job.arrival.to_string(), 24));
-    format!("{name} {} ({arrival})", words::figure(job.rate))
+/// An arm's coordinates: a latency or the first job's rate, and the rates of others in percent of their rates alone. The
+/// latency is the 99th percentile and, of too few iterations for that, the median.
+fn coordinates(outcome: &Outcome, arm: &ArmReport) -> Option<(f64, f64)> {
+    let percent = |name: &str| {
+        let job = outcome.jobs.iter().find(|job| job.name == name)?;
+        Some(100.0 * arm.rates.get(name)? / job.rate)
+    };
+    let of_goal = outcome.goal.percentile().map(|(job, _)| job);
+    let first = of_goal.or(outcome.jobs.first().map(|job| job.name.as_str()))?;
+    let others = outcome.jobs.iter().filter(|job| job.name != first);
+    let y = others.map(|job| percent(&job.name)).sum::<Option<f64>>()?;
+    let x = match of_goal {
+        Some(job) => arm.latency_us.get(job).map(|latency| latency.p99.unwrap_or(latency.p50))?,
+        None => percent(first)?,
+    };
+    let is_drawn = |value: f64| value.is_finite() && (0.0..1e12).contains(&value);
+    (is_drawn(x) && is_drawn(y)).then_some((x, y))
+}
+
+/// The values from one end to the other of an axis.
+struct Axis {
+    low: f64,
+    high: f64,
+}
+
+impl Axis {
+    fn around(values: impl Iterator<Item = f64>) -> Axis {
+        let (low, high) = values
+            .fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)));
+        if !low.is_finite() {
+            return Axis { low: 0.0, high: 100.0 };
+        }
+        let room = (0.06 * (high - low)).max(0.02 * high).max(1e-3);
+        Axis { low: (low - room).max(0.0), high: high + room }
+    }
+
+    /// How far along the axis a value is, from 0 to 1.
+    fn along(&self, value: f64) -> f64 {
+        ((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
+    }
+
+    /// Round values, with their texts.
+    fn ticks(&self) -> Vec<(f64, String)> {
+        let step = tick_step(self.high - self.low, 8.0);
+        let first = (self.low / step - 1e-9).ceil();
+        let values = (0..16).map(|tick| (first + f64::from(tick)) * step);
+        let inside = values.take_while(|value| *value <= self.high);
+        inside.map(|value| (value, format!("{value:.*}", decimals(step)))).collect()
+    }
+}
+
+struct Axes {
+    x: Axis,
+    y: Axis,
+    captions: [String; 2],
+    /// The goal's bound: of the latency, or of the others' rate.
+    bound: [Option<f64>; 2],
+    top: f64,
+}
+
+impl Axes {
+    fn of(outcome: &Outcome, top: f64) -> Axes {
+        let points: Vec<_> =
+            outcome.arms.iter().filter_map(|arm| coordinates(outcome, arm)).collect();
+        let first = outcome.goal.percentile().map(|(job, _)| job.to_owned());
+        let is_latency = first.is_some();
+        let first = first.or(outcome.jobs.first().map(|job| job.name.clone())).unwrap_or_default();
+        let others = outcome.jobs.iter().map(|job| &job.name).filter(|name| **name != first);
+        let others: Vec<String> = others.map(|name| shortened(name, 16)).collect();
+        let first = shortened(&first, 16);
+        let x = match is_latency {
+            true => format!("p99 of {first}, µs"),
+            false => format!("rate of {first}, % of its rate alone"),
+        };
+        let bound = match &outcome.goal {
+            Goal::Keep { bound_us, .. } => [Some(*bound_us), None],
+            Goal::Least { keep, .. } => [None, Some(100.0 * keep)],
+            Goal::Throughput { .. } | Goal::Makespan => [None, None],
+            _ => [None, None],
+        };
+        Axes {
+            x: Axis::around(points.iter().map(|(x, _)| *x)),
+            y: Axis::around(points.iter().map(|(_, y)| *y)),
+            captions: [x, format!("rate of {}, % of alone", others.join(" + "))],
+            bound,
+            top,
+        }
+    }
+
+    fn at(&self, (x, y): (f64, f64)) -> (f64, f64) {
+        let right = LEFT + self.x.along(x) * (RIGHT - LEFT);
+        (right, self.top + PLOT_HEIGHT * (1.0 - self.y.along(y)))
+    }
+
+    /// Draws the ground, both axes, and the bound where it is inside.
+    fn draw(&self, canvas: &mut Canvas) {
+        let (top, bottom) = (self.top, self.top + PLOT_HEIGHT);
+        let (width, middle) = (Number(RIGHT - LEFT), Number(top + PLOT_HEIGHT / 2.0));
+        canvas.put(format_args!(
+            r##"<rect x="{}" y="{}" width="{width}" height="{PLOT_HEIGHT}" fill="#f7f7f7"/>"##,
+            Number(LEFT),
+            Number(top),
+        ));
+        let small = |anchor| format!(r#"font-size="10.5" text-anchor="{anchor}" fill="{SOFT}""#);
+        for (value, text) in self.x.ticks() {
+            let (x, _) = self.at((value, 0.0));
+            line(canvas, "axis", (x, top), (x, bottom + 4.0), "#dddddd");
+            canvas.text(x, bottom + 16.0, &small("middle"), &text);
+        }
+        for (value, text) in self.y.ticks() {
+            let (_, y) = self.at((0.0, value));
+            line(canvas, "axis", (LEFT - 4.0, y), (RIGHT, y), "#dddddd");
+            canvas.text(LEFT - 8.0, y + 3.7, &small("end"), &text);
+        }
+        let caption = format!(r#"font-size="11.5" text-anchor="middle" fill="{INK}""#);
+        canvas.text((LEFT + RIGHT) / 2.0, bottom + 34.0, &caption, &self.captions[0]);
+        let x = Number(LEFT - 42.0);
+        let turned = format!(r#"{caption} transform="rotate(-90 {x} {middle})""#);
+        canvas.text(LEFT - 42.0, top + PLOT_HEIGHT / 2.0, &turned, &self.captions[1]);
+        let [x, y] = self.bound;
+        if let Some(x) = x.filter(|x| (self.x.low..self.x.high).contains(x)) {
+            let (x, _) = self.at((x, 0.0));
+            line(canvas, "bound", (x, top), (x, bottom), RED);
+        }
+        if let Some(y) = y.filter(|y| (self.y.low..self.y.high).contains(y)) {
+            let (_, y) = self.at((0.0, y));
+            line(canvas, "bound", (LEFT, y), (RIGHT, y), RED);
+        }
+    }
+}
+
+fn line(canvas: &mut Canvas, class: &str, from: (f64, f64), to: (f64, f64), colour: &str) {
+    canvas.put(format_args!(
+        r#"<path class="{class}" d="M{} {}L{} {}" stroke="{colour}"/>"#,
+        Number(from.0),
+        Number(from.1),
+        Number(to.0),
+        Number(to.1),
+    ));
+}
+
+/// Draws a point for each arm that has both figures, and marks the verdict's and the one that it was compared with.
+/// Returns how many there are.
+fn points(canvas: &mut Canvas, outcome: &Outcome, axes: &Axes) -> usize {
+    let verdict = &outcome.verdict;
+    let other = if verdict.arm == verdict.rival { verdict.candidate } else { verdict.rival };
+    let mut arms: Vec<(usize, &ArmReport, (f64, f64))> = outcome
+        .arms
+        .iter()
+        .enumerate()
+        .filter_map(|(place, arm)| Some((place, arm, coordinates(outcome, arm)?)))
+        .collect();
+    // The marked ones last, so that no other covers them.
+    arms.sort_by_key(|(place, ..)| [verdict.arm, other].contains(&Some(*place)));
+    for (place, arm, point) in &arms {
+        let (x, y) = axes.at(*point);
+        let (colour, pale) = (colour(arm.kind), if arm.meets() { 1.0 } else { 0.35 });
+        let job = outcome.goal.percentile().and_then(|(job, _)| arm.latency_us.get(job));
+        let is_median = job.is_some_and(|latency| latency.p99.is_none());
+        let fill = if is_median { "#ffffff" } else { &colour };
+        let text = describe(outcome, arm);
+        let figures = format!("{text}; {:.0}, {:.0}; {} blocks", point.0, point.1, arm.blocks);
+        canvas.put(format_args!(
+            r#"<circle class="arm" cx="{}" cy="{}" r="4" fill="{fill}" stroke="{colour}" opacity="{pale}"><title>{}</title></circle>"#,
+            Number(x),
+            Number(y),
+            Escaped(&figures),
+        ));
+        let class = match *place {
+            place if verdict.arm == Some(place) => "chosen",
+            place if other == Some(place) => "rival",
+            _ => continue,
+        };
+        canvas.put(format_args!(
+            r#"<circle class="{class}" cx="{}" cy="{}" r="8" fill="none" stroke="{INK}" stroke-width="1.6"/>"#,
+            Number(x),
+            Number(y),
+        ));
+        // On the side where there is room.
+        let (x, anchor) = if x < WIDTH / 2.0 { (x + 13.0, "start") } else { (x - 13.0, "end") };
+        let y = if class == "chosen" { y - 6.0 } else { y + 14.0 };
+        let label = format!(
+            r#"class="label {class}" font-size="11.5" text-anchor="{anchor}" fill="{INK}""#
+        );
+        canvas.text(
+            x,
+            y.clamp(axes.top + 10.0, axes.top + PLOT_HEIGHT - 4.0),
+            &label,
+            &shortened(&text, 60),
+        );
+    }
+    if arms.is_empty() {
+        canvas.text(LEFT + 20.0, axes.top + 30.0, "", "no arm has figures to show");
+    }
+    let mut x = LEFT;
+    for kind in ArmKind::ALL {
+        canvas.put(format_args!(
+            r#"<circle cx="{}" cy="{}" r="4" fill="{}"/>"#,
+            Number(x),
+            Number(axes.top - 10.0),
+            colour(kind),
+        ));
+        canvas.text(
+            x + 8.0,
+            axes.top - 6.0,
+            &format!(r#"font-size="11" fill="{INK}""#),
+            kind.as_str(),
+        );
+        x += 100.0;
+    }
+    if outcome.goal.percentile().is_some() {
+        let text = "hollow: p50, too few iterations for p99; pale: misses the bound";
+        canvas.text(x, axes.top - 6.0, &format!(r#"font-size="11" fill="{SOFT}""#), text);
+    }
+    arms.len()
+}
+
+fn colour(kind: ArmKind) -> String {
+    match kind {
+        ArmKind::Sequential => SOFT.to_owned(),
+        ArmKind::Streams => Colour::of(0).to_string(),
+        ArmKind::Priority => Colour::of(5).to_string(),
+        _ => GREEN.to_owned(),
+    }
 }
 
 /// Writes what the chart does not show, and returns where that ends.
-fn foot(canvas: &mut Canvas, subject: &Subject<'_>, drawn: usize, top: f64) -> f64 {
-    let outcome = subject.outcome;
-    let mut lines = Vec::new();
+fn notes(canvas: &mut Canvas, outcome: &Outcome, drawn: usize, top: f64) -> f64 {
+    let skipped = outcome.arms.iter().filter(|arm| arm.skipped.is_some()).count();
+    let mut lines =
+        vec![format!("{drawn} arms drawn, {skipped} skipped, in {:.1} s", outcome.seconds)];
     if !outcome.complete {
-        lines.push((RED, "Interrupted: this is the best so far.".to_owned()));
+        lines.push("Interrupted: this is the best so far.".to_owned());
     }
-    lines.push((INK, counts(subject, drawn)));
-    for note in outcome.notes.iter().take(MOST_NOTES) {
-        lines.push((INK, note.clone()));
-    }
-    match outcome.notes.len().saturating_sub(MOST_NOTES) {
-        0 => {}
-        1 => lines.push((SOFT, "1 more note".to_owned())),
-        more => lines.push((SOFT, format!("{more} more notes"))),
-    }
+    lines.extend(outcome.notes.iter().take(MOST_NOTES).cloned());
     let mut y = top;
-    canvas.group(format_args!(r#"class="notes" font-size="12""#));
-    for (colour, text) in &lines {
-        for line in words::wrapped(text, LINE + 8, 2) {
-            canvas.text(MARGIN, y, &format!(r#"fill="{colour}""#), &line);
-            y += LINE_HEIGHT;
-        }
+    let soft = format!(r#"font-size="12" fill="{SOFT}""#);
+    for text in lines.iter().flat_map(|line| wrapped(line, LINE + 8, 2)) {
+        canvas.text(MARGIN, y, &soft, &text);
+        y += LINE_HEIGHT;
     }
-    canvas.close();
     y - LINE_HEIGHT + 4.0
 }
 
-/// How many arms there are, how many of them were skipped and why, and how long that took.
-fn counts(subject: &Subject<'_>, drawn: usize) -> String {
-    let (outcome, measured) = (subject.outcome, subject.arms.len());
-    let arms = |count: usize| format!("{count} {}", if count == 1 { "arm" } else { "arms" });
-    let seconds = words::figure(outcome.seconds);
-    let mut text = format!("{} measured in {seconds} s", arms(measured));
-    if drawn < measured {
-        text += &format!(", {} of them without figures to show", measured - drawn);
+/// A text in lines of at most so many characters. The last line that there may be ends in an ellipsis where it does
+/// not hold the rest.
+fn wrapped(text: &str, width: usize, most: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        let fits = |line: &String| line.chars().count() + 1 + word.chars().count() <= width;
+        let is_last = lines.len() >= most;
+        match lines.last_mut() {
+            Some(line) if is_last || fits(line) => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
     }
-    let skipped = outcome.arms.len() - measured;
-    if skipped > 0 {
-        let reason = outcome.arms.iter().find_map(|arm| arm.skipped.as_deref());
-        let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
-        text += &format!("; {} skipped{reason}", arms(skipped));
+    lines.iter().map(|line| shortened(line, width)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use green_ctx_tune::{self as tune, Arrival, Model, ModelJob, Pieces, Profile, Request};
+    use roxmltree::Document;
+
+    use super::*;
+
+    const GOALS: [&str; 4] =
+        ["throughput", "makespan", "keep:decode:p99:140us", "least:decode:p99:keep:prefill:0.6"];
+
+    fn tuned(names: &[&str], goal: &str) -> Outcome {
+        let job = |blocks, block_us, memory_us| {
+            let mut job = ModelJob::default();
+            (job.blocks, job.block_us, job.memory_us) = (blocks, block_us, memory_us);
+            job.arrival = Arrival::closed(1);
+            job
+        };
+        let mut jobs = vec![job(132, 20.0, 90.0), job(1056, 60.0, 40.0), job(66, 80.0, 10.0)];
+        jobs[1].least_sms = 24;
+        jobs.truncate(names.len());
+        let pieces = Pieces { sms: 132, unit: 8, odd: 12 };
+        let profiles: Vec<Profile> = names.iter().map(|name| Profile::new(*name)).collect();
+        let request = Request::new(goal.parse().expect(goal)).budget(Duration::from_secs(6));
+        let mut model = Model::new(pieces.clone(), jobs, 7);
+        tune::with(&mut model, &profiles, &pieces, &request, &mut |_| true).expect("an outcome")
     }
-    text
+
+    /// Draws it, and checks that what is drawn is inside of the page.
+    fn drawn(outcome: &Outcome) -> String {
+        let picture = render_tuning(outcome);
+        assert!(!picture.contains("NaN") && !picture.contains("inf"), "{picture}");
+        let document = Document::parse(&picture).expect("well-formed");
+        let number = |node: roxmltree::Node<'_, '_>, name| {
+            node.attribute(name).and_then(|text| text.parse::<f64>().ok())
+        };
+        let root = document.root_element();
+        for (ends, size) in [(["x", "cx"], "width"), (["y", "cy"], "height")] {
+            let most = number(root, size).expect("a size");
+            for node in document.descendants() {
+                for value in ends.iter().filter_map(|name| number(node, name)) {
+                    assert!((0.0..=most).contains(&value), "{node:?}");
+                }
+            }
+        }
+        picture
+    }
+
+    #[test]
+    fn every_arm_with_figures_has_a_point_and_two_are_marked() {
+        for goal in GOALS {
+            let outcome = tuned(&["decode", "prefill"], goal);
+            let picture = drawn(&outcome);
+            let points = outcome.arms.iter().filter(|arm| coordinates(&outcome, arm).is_some());
+            assert_eq!(picture.matches(r#"class="arm""#).count(), points.count(), "{goal}");
+            for class in ["chosen", "rival"] {
+                assert_eq!(picture.matches(&format!(r#"class="{class}""#)).count(), 1, "{goal}");
+            }
+            assert!(picture.contains(&Escaped(goal).to_string()) && picture.contains(" skipped"));
+        }
+        drawn(&tuned(&["decode", "prefill", "embed"], "throughput"));
+    }
+
+    #[test]
+    fn anything_gives_a_picture() {
+        let mut outcome = tuned(&["<b>&\"", &"long ".repeat(50)], "throughput");
+        outcome.complete = false;
+        outcome.notes = vec!["a note".to_owned(); 20];
+        assert!(drawn(&outcome).contains("Interrupted"));
+        for value in [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e300] {
+            let mut odd = outcome.clone();
+            odd.arms
+                .iter_mut()
+                .for_each(|arm| arm.rates.values_mut().for_each(|rate| *rate = value));
+            drawn(&odd);
+        }
+        outcome.arms.clear();
+        assert!(drawn(&outcome).contains("no arm has figures to show"));
+        outcome.jobs.clear();
+        drawn(&outcome);
+    }
 }

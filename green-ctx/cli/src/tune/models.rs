@@ -1,6 +1,6 @@
 //! The built-in jobs in the model, for machines without a GPU.
 
-use green_ctx::tune::{ModelJob, Outcome, Pieces};
+use green_ctx_tune::{ModelJob, Outcome, Pieces, Profile};
 
 use super::question::{Named, Question};
 use crate::jobs;
@@ -10,12 +10,13 @@ const MARK: &str = " (By a model of co-running jobs: there is no GPU.)";
 
 /// About what each job takes on an H200.
 pub(super) fn of(question: &Question, pieces: &Pieces) -> Vec<ModelJob> {
-    let model = |Named { spec, arrival, .. }: &Named| {
-        let mut job = jobs::model(spec, pieces);
-        job.arrival = arrival.clone();
-        job
+    let request = question.request();
+    let model = |(job, profile): (&Named, Profile)| {
+        let mut model = jobs::model(&job.spec, pieces);
+        model.arrival = profile.arrival_for(request.goal());
+        model
     };
-    question.jobs.iter().map(model).collect()
+    question.jobs.iter().zip(question.profiles()).map(model).collect()
 }
 
 /// Says where an outcome comes from.

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use green_ctx::tune::Progress;
+use green_ctx_tune::Progress;
 
 /// How often it is drawn.
 const EVERY: Duration = Duration::from_millis(100);
@@ -54,7 +54,7 @@ pub(crate) fn line(progress: &Progress<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use green_ctx::tune::{self, Model, ModelJob, Pieces, Profile, Request};
+    use green_ctx_tune::{self as tune, Model, ModelJob, Pieces, Profile, Request};
 
     #[test]
     fn a_line_says_how_far_it_is() {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use green_ctx::tune::{ArmKind, Arrival, Job, Profile, Request};
+use green_ctx_tune::{ArmKind, Arrival, Job, Profile, Request};
 
 use super::Arguments;
 use crate::failure::Failure;
@@ -20,7 +20,8 @@ pub(super) struct Question {
 pub(super) struct Named {
     pub(super) name: String,
     pub(super) spec: Spec,
-    pub(super) arrival: Arrival,
+    /// `None` where the tuner chooses.
+    pub(super) arrival: Option<Arrival>,
 }
 
 impl Question {
@@ -34,10 +35,10 @@ impl Question {
                 ))
             })?;
             let job = find(&mut jobs, name)?;
-            job.arrival = match arrival.strip_prefix("trace:") {
+            job.arrival = Some(match arrival.strip_prefix("trace:") {
                 Some(file) => trace(Path::new(file))?,
                 None => arrival.parse().map_err(|error| wrong(format!("{name}: {error}")))?,
-            };
+            });
         }
         let mut request = Request::new(arguments.goal.clone()).step(arguments.step);
         if let Some(seconds) = arguments.budget {
@@ -68,15 +69,18 @@ impl Question {
 
     pub(super) fn profiles(&self) -> Vec<Profile> {
         let profile = |job: &Named| {
-            Profile::new(&job.name).arrival(job.arrival.clone()).key(job.spec.to_string())
+            let profile = Profile::new(&job.name).key(job.spec.to_string());
+            job.arrival.iter().cloned().fold(profile, Profile::arrival)
         };
         self.jobs.iter().map(profile).collect()
     }
 
     /// The jobs on a device.
     pub(super) fn jobs(&self, builder: &Builder) -> Result<Vec<Job>, Failure> {
-        let build =
-            |job: &Named| Ok(builder.job(&job.name, &job.spec)?.arrival(job.arrival.clone()));
+        let build = |job: &Named| {
+            let built = builder.job(&job.name, &job.spec)?;
+            Ok(job.arrival.iter().cloned().fold(built, Job::arrival))
+        };
         self.jobs.iter().map(build).collect()
     }
 }
@@ -95,10 +99,8 @@ fn named(specs: &[Spec]) -> Result<Vec<Named>, Failure> {
         (1, _) | (_, None) => spec.kind().to_string(),
         (_, Some(size)) => format!("{}{size}", spec.kind()),
     };
-    let jobs: Vec<Named> = specs
-        .iter()
-        .map(|spec| Named { name: name(spec), spec: *spec, arrival: Arrival::default() })
-        .collect();
+    let jobs: Vec<Named> =
+        specs.iter().map(|spec| Named { name: name(spec), spec: *spec, arrival: None }).collect();
     let twice = jobs
         .iter()
         .enumerate()

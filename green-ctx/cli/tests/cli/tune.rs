@@ -16,27 +16,36 @@ fn keys(value: &Value) -> Vec<&str> {
 fn tune_prints_exactly_its_object() {
     let answer = simulated(&["tune", "--job", "gemm", "--job", "copy:128", "--json"]);
     assert_eq!((answer.status, answer.err.as_str()), (0, ""));
-    assert!(answer.out.starts_with(&format!("{{{DRIVER},{DEVICE},\"verdict\":")), "{}", answer.out);
+    assert!(answer.out.starts_with(&format!("{{{DRIVER},{DEVICE},\"goal\":")), "{}", answer.out);
     let value = answer.json();
-    assert_eq!(keys(&value), ["arms", "device", "driver", "jobs", "seconds", "verdict"]);
+    let all = ["arms", "device", "driver", "goal", "jobs", "notes", "seconds", "verdict"];
+    assert_eq!(keys(&value), all);
     let verdict = &value["verdict"];
-    assert_eq!(keys(verdict), ["confidence", "gain", "kind", "priority", "sentence", "shares"]);
+    let all = [
+        "arm",
+        "candidate",
+        "gain",
+        "interval",
+        "kind",
+        "meets",
+        "priority",
+        "rival",
+        "sentence",
+        "shares",
+    ];
+    assert_eq!(keys(verdict), all);
     assert_eq!(verdict["kind"], "partition");
-    assert!(verdict["gain"].as_f64() >= verdict["confidence"].as_f64());
+    assert!(verdict["gain"].as_f64() >= verdict["interval"][0].as_f64());
     assert!(verdict["shares"]["gemm"].is_string() && verdict["priority"]["copy"].is_i64());
     let sentence = verdict["sentence"].as_str().expect("a sentence");
     assert!(sentence.contains("By a model of co-running jobs: there is no GPU."), "{sentence}");
     for job in value["jobs"].as_array().expect("jobs") {
-        assert_eq!(keys(job), ["host_bound", "name", "solo"]);
+        assert!(job["arrival"]["closed"]["depth"] == 2 && job["rate"].is_f64(), "{job}");
         assert!(job["solo"]["132"].as_f64() > job["solo"]["36"].as_f64());
     }
     let arms = value["arms"].as_array().expect("arms");
     for arm in arms {
-        assert_eq!(
-            keys(arm),
-            ["kind", "latency_us", "priority", "rates", "samples", "shares", "skipped"]
-        );
-        assert!(arm["rates"]["gemm"].is_f64() && arm["latency_us"]["copy"]["p50"].is_f64());
+        assert!(arm["rates"]["gemm"].is_f64() && arm["blocks"].is_u64(), "{arm}");
     }
     let kinds = ["sequential", "streams", "priority", "partition"];
     for kind in kinds {
@@ -98,6 +107,36 @@ fn a_bound_that_cannot_be_met_is_status_1() {
     assert_eq!(answer.status, 1);
     assert!(answer.out.contains("Nothing meets the bound"), "{}", answer.out);
     assert!(answer.out.contains("p99 of gemm at"), "{}", answer.out);
+    // So is a rate that a job cannot keep up with.
+    let pair = ["tune", "--job", "small", "--job", "gemm", "--goal", "keep:small:p99:2ms"];
+    for (budget, json) in [("10", false), ("60", true)] {
+        let more = ["--arrival", "small:rate:54000", "--budget", budget];
+        let json = if json { &["--json"][..] } else { &[] };
+        let answer = simulated(&[&pair[..], &more, json].concat());
+        assert_eq!(answer.status, 1, "{}", answer.err);
+        let said = format!("{}{}", answer.out, answer.err);
+        assert!(said.contains("small cannot keep up: 54000/s requested, "), "{said}");
+    }
+}
+
+#[test]
+fn people_get_a_table_and_lines_to_paste() {
+    let pair = ["tune", "--job", "gemm", "--job", "copy:128"];
+    let few = simulated(&pair).out;
+    let all = simulated(&[&pair[..], &["--all"]].concat()).out;
+    assert!(all.lines().count() > few.lines().count() + 10);
+    for line in
+        few.lines().chain(all.lines()).filter(|line| !line.contains(". ") && !line.contains(": "))
+    {
+        assert!(line.chars().count() <= 100, "{line}");
+    }
+    assert!(few.contains("more arms; --all shows them"), "{few}");
+    let pasted = few.lines().find_map(|line| line.trim().strip_prefix("command  green-ctx "));
+    let arguments: Vec<&str> = pasted.expect("a command").split(' ').collect();
+    assert_eq!(simulated(&arguments).status, 0, "{arguments:?}");
+    for begins in ["  Rust     device.partition(", "  Python   partition({\"gemm\": "] {
+        assert!(few.contains(begins), "{few}");
+    }
 }
 
 #[test]

@@ -1,0 +1,163 @@
+//! What `green-ctx tune` prints for people: the arms as a table, and lines to paste.
+
+use std::fmt::Write;
+
+use green_ctx_tune::{ArmKind, ArmReport, Outcome};
+
+/// The arms that are shown unless all are wanted.
+const FEW: usize = 6;
+/// The widest description of an arm, so that a line has at most 100 columns.
+const WIDEST: usize = 42;
+
+/// The arms, the best first. A line has at most 100 columns.
+pub(super) fn table(outcome: &Outcome, all: bool) -> String {
+    let verdict = &outcome.verdict;
+    let is_named =
+        |place: usize| [verdict.arm, verdict.candidate, verdict.rival].contains(&Some(place));
+    let mut places: Vec<usize> = (0..outcome.arms.len()).collect();
+    let rank = |place: &usize| {
+        let arm = &outcome.arms[*place];
+        let score = arm.score.unwrap_or(f64::NEG_INFINITY);
+        (is_named(*place), arm.stage, arm.meets(), score)
+    };
+    places.sort_by(|a, b| {
+        let ((a_named, a_stage, a_meets, a_score), (b_named, b_stage, b_meets, b_score)) =
+            (rank(a), rank(b));
+        (b_named, b_stage, b_meets)
+            .cmp(&(a_named, a_stage, a_meets))
+            .then(b_score.total_cmp(&a_score))
+    });
+    let shown = if all { places.len() } else { FEW.min(places.len()) };
+    let tail = outcome.goal.percentile();
+    let head: Vec<String> = outcome.jobs.iter().map(|job| cut(&job.name, 10)).collect();
+    let mut rows = vec![row("arm", &head, tail.map(|_| "p99, us"), "score", "from")];
+    for place in &places[..shown] {
+        let arm = &outcome.arms[*place];
+        let rates: Vec<String> =
+            outcome.jobs.iter().map(|job| part(arm, &job.name, job.rate)).collect();
+        let p99 = tail.map(|(job, _)| {
+            let p99 = arm.latency_us.get(job).and_then(|latency| latency.p99);
+            p99.map_or("-".to_owned(), |p99| format!("{p99:.0}"))
+        });
+        let score = match (&arm.skipped, arm.score) {
+            (Some(_), _) => "skipped".to_owned(),
+            (None, Some(score)) => format!("{score:.3}"),
+            (None, None) => "-".to_owned(),
+        };
+        let from = if arm.meets() { arm.stage.as_str() } else { "misses" };
+        rows.push(row(&cut(&describe(outcome, arm), WIDEST), &rates, p99.as_deref(), &score, from));
+    }
+    let mut text = rows.concat();
+    if shown < places.len() {
+        let more = places.len() - shown;
+        let _ = writeln!(text, "{more} more arms; --all shows them, --json prints all figures");
+    }
+    text
+}
+
+fn row(arm: &str, rates: &[String], p99: Option<&str>, score: &str, from: &str) -> String {
+    let rates: String = rates.iter().map(|rate| format!(" {rate:>10}")).collect();
+    let p99 = p99.map_or_else(String::new, |p99| format!(" {p99:>9}"));
+    let line = format!("{arm:<WIDEST$}{rates}{p99} {score:>8} {from}");
+    format!("{}\n", line.trim_end())
+}
+
+/// A job's rate as a part of its rate alone.
+fn part(arm: &ArmReport, job: &str, alone: f64) -> String {
+    let rate = arm.rates.get(job).filter(|_| arm.skipped.is_none());
+    rate.map_or("-".to_owned(), |rate| format!("{:.0} %", 100.0 * rate / alone))
+}
+
+/// How jobs have the device under an arm, in words.
+pub(crate) fn describe(outcome: &Outcome, arm: &ArmReport) -> String {
+    let jobs = || outcome.jobs.iter().map(|job| job.name.as_str());
+    let mut first: Vec<(i32, &str)> =
+        jobs().map(|job| (arm.priority.get(job).copied().unwrap_or(0), job)).collect();
+    first.sort_by_key(|(priority, _)| *priority);
+    let lowest = first.last().map_or(0, |(priority, _)| *priority);
+    let first: Vec<&str> =
+        first.into_iter().filter(|(priority, _)| *priority < lowest).map(|(_, job)| job).collect();
+    let first = match first.as_slice() {
+        [] => String::new(),
+        jobs => format!(", {} first", jobs.join(", then ")),
+    };
+    let how = match arm.kind {
+        ArmKind::Sequential => "one after the other".to_owned(),
+        ArmKind::Streams => "plain streams".to_owned(),
+        ArmKind::Priority => "priorities".to_owned(),
+        _ => jobs()
+            .map(|job| format!("{job} {}", arm.shares.get(job).map_or("..", String::as_str)))
+            .collect::<Vec<_>>()
+            .join(", "),
+    };
+    how + &first
+}
+
+/// Lines that do what the verdict says: for this command, in Rust and in Python. Empty where no arm ran.
+pub(super) fn lines(outcome: &Outcome) -> String {
+    let verdict = &outcome.verdict;
+    if verdict.arm.is_none() {
+        return String::new();
+    }
+    let jobs: Vec<(&str, &str, i32)> = outcome
+        .jobs
+        .iter()
+        .map(|job| {
+            let share = verdict.shares.get(&job.name).map_or("..", String::as_str);
+            (job.name.as_str(), share, verdict.priority.get(&job.name).copied().unwrap_or(0))
+        })
+        .collect();
+    let mut lines = String::from("To do the same:\n");
+    let names: Vec<&str> = jobs.iter().map(|(job, ..)| *job).collect();
+    match verdict.kind {
+        ArmKind::Partition => {
+            let groups: Vec<String> =
+                jobs.iter().map(|(job, share, _)| format!("--group {job}={share}")).collect();
+            let _ = writeln!(lines, "  command  green-ctx split {}", groups.join(" "));
+            let groups: String = jobs
+                .iter()
+                .map(|(job, share, _)| format!(".group({job:?}, {})", rust(share)))
+                .collect();
+            let _ = writeln!(lines, "  Rust     device.partition(SplitRequest::new(){groups})?");
+            let parts: Vec<String> =
+                jobs.iter().map(|(job, share, _)| format!("{job:?}: {share:?}")).collect();
+            let _ = writeln!(lines, "  Python   partition({{{}}})", parts.join(", "));
+            for (job, _, priority) in jobs.iter().filter(|(.., priority)| *priority != 0) {
+                let _ =
+                    writeln!(lines, "           and for {job} streams of the priority {priority}");
+            }
+        }
+        ArmKind::Sequential => {
+            let _ = writeln!(lines, "  submit {} to one stream", names.join(" and "));
+        }
+        ArmKind::Streams => {
+            let _ = writeln!(lines, "  give {} a stream each", names.join(" and "));
+        }
+        _ => {
+            for (job, _, priority) in &jobs {
+                let _ = writeln!(lines, "  give {job} a stream of the priority {priority}");
+            }
+        }
+    }
+    let file =
+        "  or, from a file of --out: Outcome::apply in Rust, load_tuning(FILE).apply() in Python";
+    let _ = writeln!(lines, "{file}");
+    lines
+}
+
+/// A share as Rust writes it: text is as Rust's ranges, but for one that has both ends.
+fn rust(share: &str) -> String {
+    match share.split_once("..") {
+        Some((floor, ceiling)) if !ceiling.is_empty() && !ceiling.starts_with('=') => {
+            format!("{floor}..={ceiling}")
+        }
+        _ => share.to_owned(),
+    }
+}
+
+fn cut(text: &str, most: usize) -> String {
+    match text.chars().count() > most {
+        true => text.chars().take(most - 1).chain(['…']).collect(),
+        false => text.to_owned(),
+    }
+}

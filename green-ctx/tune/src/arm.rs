@@ -1,0 +1,313 @@
+//! Arms: ways to run several jobs on one device.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use green_ctx::Share;
+
+/// How several jobs run on one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum ArmKind {
+    /// One after the other: all jobs in one stream.
+    Sequential,
+    /// A stream each, all alike.
+    Streams,
+    /// A stream each, of different priorities.
+    Priority,
+    /// A partition each, of different SMs or of some that they share.
+    Partition,
+}
+
+impl ArmKind {
+    /// Every kind.
+    pub const ALL: [ArmKind; 4] =
+        [ArmKind::Sequential, ArmKind::Streams, ArmKind::Priority, ArmKind::Partition];
+
+    /// The name in files.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            ArmKind::Sequential => "sequential",
+            ArmKind::Streams => "streams",
+            ArmKind::Priority => "priority",
+            ArmKind::Partition => "partition",
+        }
+    }
+}
+
+impl fmt::Display for ArmKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// What one job has of the SMs: a floor that is its own, and a ceiling. Both in SMs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Part {
+    /// SMs that no other job uses.
+    pub floor: u32,
+    /// The most SMs that it uses.
+    pub ceiling: u32,
+}
+
+/// One way to run several jobs on one device.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Arm {
+    kind: ArmKind,
+    /// What each job has of the SMs; all of them, unless it is a partition.
+    parts: Vec<Part>,
+    /// The priority of each job's stream: lower numbers run first.
+    priorities: Vec<i32>,
+}
+
+impl Arm {
+    fn whole(kind: ArmKind, priorities: Vec<i32>, sms: u32) -> Arm {
+        let parts = vec![Part { floor: 0, ceiling: sms }; priorities.len()];
+        Arm { kind, parts, priorities }
+    }
+
+    /// All jobs in one stream.
+    #[must_use]
+    pub fn sequential(jobs: usize, sms: u32) -> Arm {
+        Arm::whole(ArmKind::Sequential, vec![0; jobs], sms)
+    }
+
+    /// A stream each.
+    #[must_use]
+    pub fn streams(jobs: usize, sms: u32) -> Arm {
+        Arm::whole(ArmKind::Streams, vec![0; jobs], sms)
+    }
+
+    /// A stream each, of these priorities.
+    #[must_use]
+    pub fn priority(priorities: Vec<i32>, sms: u32) -> Arm {
+        Arm::whole(ArmKind::Priority, priorities, sms)
+    }
+
+    /// A partition each.
+    #[must_use]
+    pub fn partition(parts: Vec<Part>) -> Arm {
+        let priorities = vec![0; parts.len()];
+        Arm { kind: ArmKind::Partition, parts, priorities }
+    }
+
+    /// Partitions of two jobs that may use at most so many SMs: what the other cannot use is each one's
+    /// floor.
+    #[must_use]
+    pub fn ceilings([a, b]: [u32; 2], sms: u32) -> Arm {
+        let part = |own: u32, other: u32| {
+            let ceiling = own.min(sms);
+            Part { floor: sms.saturating_sub(other).min(ceiling), ceiling }
+        };
+        Arm::partition(vec![part(a, b), part(b, a)])
+    }
+
+    /// The same with streams of these priorities.
+    #[must_use]
+    pub fn with_priorities(&self, priorities: Vec<i32>) -> Arm {
+        Arm { priorities, ..self.clone() }
+    }
+
+    /// The kind.
+    #[must_use]
+    pub fn kind(&self) -> ArmKind {
+        self.kind
+    }
+
+    /// What each job has of the SMs.
+    #[must_use]
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// The priority of each job's stream.
+    #[must_use]
+    pub fn priorities(&self) -> &[i32] {
+        &self.priorities
+    }
+
+    /// The share of a job, on so many SMs: `..` for all of them without a promise.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no such job.
+    #[must_use]
+    pub fn share(&self, job: usize, sms: u32) -> Share {
+        let Part { floor, ceiling } = self.parts[job];
+        match (floor, ceiling) {
+            (floor, ceiling) if floor == ceiling => Share::from(floor),
+            (0, ceiling) if ceiling >= sms => Share::from(..),
+            (floor, ceiling) if ceiling >= sms => Share::from(floor..),
+            (0, ceiling) => Share::from(..=ceiling),
+            (floor, ceiling) => Share::from(floor..=ceiling),
+        }
+    }
+
+    /// As a person says it of jobs with these names.
+    ///
+    /// # Panics
+    ///
+    /// Where there are fewer names than jobs.
+    #[must_use]
+    pub fn describe(&self, names: &[&str], sms: u32) -> String {
+        let order = || {
+            let high: Vec<&str> = self.first_ones().map(|job| names[job]).collect();
+            format!("{} first", high.join(", then "))
+        };
+        match self.kind {
+            ArmKind::Sequential => "one after the other".to_owned(),
+            ArmKind::Streams => "plain streams".to_owned(),
+            ArmKind::Priority => format!("priorities, {}", order()),
+            ArmKind::Partition => {
+                let parts = names.iter().enumerate();
+                let parts: Vec<String> =
+                    parts.map(|(job, name)| format!("{name} {}", self.share(job, sms))).collect();
+                let priorities =
+                    if self.has_priorities() { format!(", {}", order()) } else { String::new() };
+                parts.join(", ") + &priorities
+            }
+        }
+    }
+
+    /// Whether at least half of the SMs are in no job's floor.
+    pub(crate) fn shares_many(&self, sms: u32) -> bool {
+        let floors: u32 = self.parts.iter().map(|part| part.floor).sum();
+        2 * floors <= sms
+    }
+
+    pub(crate) fn has_priorities(&self) -> bool {
+        self.priorities.windows(2).any(|pair| pair[0] != pair[1])
+    }
+
+    /// The jobs of higher priority than the lowest, the highest first.
+    fn first_ones(&self) -> impl Iterator<Item = usize> {
+        let lowest = self.priorities.iter().copied().max().unwrap_or(0);
+        let mut jobs: Vec<usize> =
+            (0..self.priorities.len()).filter(|job| self.priorities[*job] < lowest).collect();
+        jobs.sort_by_key(|job| self.priorities[*job]);
+        jobs.into_iter()
+    }
+}
+
+/// The SMs that there are to divide, and in what pieces.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pieces {
+    /// The SMs.
+    pub sms: u32,
+    /// The SMs of a unit. Counts are whole units.
+    pub unit: u32,
+    /// The SMs that whole units leave over, as 12 of 132 in units of 8; 0 where they leave none.
+    pub odd: u32,
+}
+
+impl Pieces {
+    /// Of pieces that the driver has cut a device into.
+    #[must_use]
+    pub fn of(counts: &[u32]) -> Pieces {
+        let unit = counts.first().copied().unwrap_or(1);
+        let odd = counts.iter().filter(|count| **count != unit).sum();
+        Pieces { sms: counts.iter().sum(), unit, odd }
+    }
+
+    /// The ceilings that a job may have at steps of at least so many SMs, the least first and all SMs last.
+    /// The first job's units are the odd ones and then those from the front, the others' come from the
+    /// back: so each ceiling is one set of units, and two jobs divide the device without a rest.
+    #[must_use]
+    pub fn ceilings(&self, job: usize, step: u32) -> Vec<u32> {
+        let (unit, regular) = (self.unit.max(1), self.sms.saturating_sub(self.odd));
+        let step = step.div_ceil(unit).max(1) * unit;
+        let counts = (1..)
+            .map(|steps| steps * step)
+            .take_while(|count| *count <= regular && *count < self.sms);
+        let mut ceilings: BTreeSet<u32> = match job {
+            0 => counts.map(|count| self.sms - count).collect(),
+            _ => counts.collect(),
+        };
+        ceilings.insert(self.sms);
+        ceilings.into_iter().collect()
+    }
+}
+
+impl Pieces {
+    /// The fewest SMs that a job can have and that are at least so many: whole units, and the first job also
+    /// with those that units leave over.
+    pub(crate) fn at_least(&self, job: usize, sms: u32) -> u32 {
+        let unit = self.unit.max(1);
+        let odd = if job == 0 { self.odd } else { 0 };
+        let count = odd + sms.saturating_sub(odd).div_ceil(unit) * unit;
+        count.min(sms.div_ceil(unit) * unit)
+    }
+
+    /// The most SMs that a job can have and that are no more than so many.
+    pub(crate) fn at_most(&self, job: usize, sms: u32) -> u32 {
+        let unit = self.unit.max(1);
+        let odd = if job == 0 { self.odd } else { 0 };
+        let with_odd = sms.checked_sub(odd).map_or(0, |rest| odd + rest / unit * unit);
+        if sms >= self.sms { self.sms } else { with_odd.max(sms / unit * unit) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn h200() -> Pieces {
+        Pieces::of(&[[8; 15].as_slice(), &[12]].concat())
+    }
+
+    #[test]
+    fn counts_are_rounded_to_what_there_is() {
+        let pieces = h200();
+        let least = |job, sms: [u32; 5]| sms.map(|sms| pieces.at_least(job, sms));
+        let most = |job, sms: [u32; 5]| sms.map(|sms| pieces.at_most(job, sms));
+        assert_eq!(least(0, [1, 8, 9, 13, 50]), [8, 8, 12, 16, 52]);
+        assert_eq!(least(1, [1, 8, 9, 13, 50]), [8, 8, 16, 16, 56]);
+        assert_eq!(most(0, [4, 11, 12, 50, 200]), [0, 8, 12, 48, 132]);
+        assert_eq!(most(1, [4, 11, 12, 50, 132]), [0, 8, 8, 48, 132]);
+    }
+
+    #[test]
+    fn two_ceilings_say_everything() {
+        let shares = |ceilings| {
+            let arm = Arm::ceilings(ceilings, 132);
+            [arm.share(0, 132).to_string(), arm.share(1, 132).to_string()]
+        };
+        assert_eq!(shares([132, 132]), ["..", ".."]);
+        assert_eq!(shares([32, 100]), ["32", "100"]);
+        assert_eq!(shares([132, 100]), ["32..", "..=100"]);
+        assert_eq!(shares([116, 100]), ["32..=116", "16..=100"]);
+        // Some SMs are nobody's.
+        assert_eq!(shares([16, 24]), ["16", "24"]);
+    }
+
+    #[test]
+    fn ceilings_meet_without_a_rest() {
+        let pieces = h200();
+        assert_eq!((pieces.sms, pieces.unit, pieces.odd), (132, 8, 12));
+        let (front, back) = (pieces.ceilings(0, 16), pieces.ceilings(1, 16));
+        assert_eq!(front, [20, 36, 52, 68, 84, 100, 116, 132]);
+        assert_eq!(back, [16, 32, 48, 64, 80, 96, 112, 132]);
+        for own in &back[..7] {
+            assert!(front.contains(&(132 - own)), "{own}");
+        }
+        assert_eq!((pieces.ceilings(0, 8)[0], pieces.ceilings(1, 8)[14]), (12, 120));
+        let even = Pieces::of(&[8; 14]);
+        assert_eq!(even.ceilings(0, 16), [16, 32, 48, 64, 80, 96, 112]);
+        assert_eq!(even.ceilings(1, 16), [16, 32, 48, 64, 80, 96, 112]);
+        assert_eq!(Pieces::of(&[2]).ceilings(0, 8), [2]);
+    }
+
+    #[test]
+    fn arms_are_described_as_people_say_it() {
+        let names = ["a", "b", "c"];
+        assert_eq!(Arm::streams(3, 132).describe(&names, 132), "plain streams");
+        let order = Arm::priority(vec![-1, 0, -2], 132);
+        assert_eq!(order.describe(&names, 132), "priorities, c, then a first");
+        let arm = Arm::ceilings([132, 100], 132).with_priorities(vec![-1, 0]);
+        assert_eq!(arm.describe(&names[..2], 132), "a 32.., b ..=100, a first");
+    }
+}

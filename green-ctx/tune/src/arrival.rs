@@ -1,0 +1,328 @@
+//! When iterations of a job are due.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use serde::{Deserialize, Serialize};
+
+/// When the iterations of a job are submitted.
+///
+/// | as text | meaning |
+/// |---|---|
+/// | `closed:2` | always two iterations in flight: the next one is submitted when one is done |
+/// | `rate:1000` | 1000 iterations a second, at equal distances |
+/// | `poisson:1000:7` | 1000 iterations a second on average, at random moments from seed 7 |
+/// | `trace:FILE` | as recorded: the file has the seconds from the start at which each one arrived |
+///
+/// The latency of a closed loop counts from the submission, so it has a meaning for a depth of 1 only. In all other cases
+/// it counts from the moment at which the iteration was due, and includes the time that it waits for earlier ones.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Arrival {
+    /// So many iterations are in flight at any time.
+    Closed {
+        /// How many.
+        depth: u32,
+    },
+    /// Iterations at equal distances.
+    Rate {
+        /// Iterations a second.
+        hz: f64,
+    },
+    /// Iterations at random moments that do not depend on each other.
+    Poisson {
+        /// Iterations a second, on average.
+        hz: f64,
+        /// The same seed gives the same moments.
+        seed: u64,
+    },
+    /// Iterations at recorded moments. After the last one the trace begins again.
+    Trace {
+        /// Seconds from the start, in order.
+        seconds: Vec<f64>,
+    },
+}
+
+impl Arrival {
+    /// A closed loop of this depth.
+    #[must_use]
+    pub const fn closed(depth: u32) -> Arrival {
+        Arrival::Closed { depth }
+    }
+
+    /// So many iterations a second, at equal distances.
+    #[must_use]
+    pub const fn rate(hz: f64) -> Arrival {
+        Arrival::Rate { hz }
+    }
+
+    /// So many iterations a second on average, at random moments.
+    #[must_use]
+    pub const fn poisson(hz: f64, seed: u64) -> Arrival {
+        Arrival::Poisson { hz, seed }
+    }
+
+    /// As recorded: seconds from the start, in any order.
+    ///
+    /// # Errors
+    ///
+    /// [`ArrivalError`] for a trace that is empty or that has a moment which is no finite number above or
+    /// equal to 0, for one whose moments are all 0, and for one of more than a million iterations a second.
+    pub fn trace(seconds: impl Into<Vec<f64>>) -> Result<Arrival, ArrivalError> {
+        let mut seconds = seconds.into();
+        seconds.sort_by(f64::total_cmp);
+        let arrival = Arrival::Trace { seconds };
+        arrival.check()?;
+        Ok(arrival)
+    }
+
+    /// How many iterations are in flight at any time; `None` where they arrive by the clock.
+    #[must_use]
+    pub const fn depth(&self) -> Option<u32> {
+        match self {
+            Arrival::Closed { depth } => Some(*depth),
+            _ => None,
+        }
+    }
+
+    /// Iterations a second on average; `None` for a closed loop.
+    #[must_use]
+    pub fn hz(&self) -> Option<f64> {
+        match self {
+            Arrival::Closed { .. } => None,
+            Arrival::Rate { hz } | Arrival::Poisson { hz, .. } => Some(*hz),
+            Arrival::Trace { seconds } => Some(seconds.len() as f64 / trace_length(seconds)),
+        }
+    }
+
+    /// What is wrong with it, if anything is.
+    pub(crate) fn check(&self) -> Result<(), ArrivalError> {
+        let wrong = |reason: String| Err(ArrivalError { reason });
+        match self {
+            Arrival::Closed { depth: 0 } => {
+                wrong("a depth of 0 submits nothing; use 1 or more".into())
+            }
+            Arrival::Closed { depth } if *depth > MOST_IN_FLIGHT => {
+                wrong(format!("a depth of {depth} is more than {MOST_IN_FLIGHT}"))
+            }
+            Arrival::Trace { seconds } if seconds.is_empty() => wrong("the trace is empty".into()),
+            Arrival::Trace { seconds }
+                if !seconds.iter().all(|moment| moment.is_finite() && *moment >= 0.0) =>
+            {
+                wrong("the trace has a moment that is no number of seconds from 0 on".into())
+            }
+            Arrival::Trace { seconds } if seconds.iter().all(|moment| *moment == 0.0) => {
+                wrong("the trace has no moment after 0".into())
+            }
+            Arrival::Trace { seconds } if !seconds.is_sorted() => {
+                wrong("the trace is not in order; Arrival::trace sorts it".into())
+            }
+            Arrival::Rate { .. } | Arrival::Poisson { .. } | Arrival::Trace { .. } => {
+                let hz = self.hz().unwrap_or_default();
+                if hz > 0.0 && hz <= MOST_HZ {
+                    return Ok(());
+                }
+                wrong(format!("{hz} iterations a second are not above 0 and at most {MOST_HZ}"))
+            }
+            Arrival::Closed { .. } => Ok(()),
+        }
+    }
+
+    /// The moments at which iterations are due from some moment on, in seconds from that, without an end; `None`
+    /// for a closed loop.
+    pub(crate) fn moments(&self, start: Duration) -> Option<Moments> {
+        let from = start.as_secs_f64();
+        Some(match self {
+            Arrival::Closed { .. } => return None,
+            Arrival::Rate { hz } => {
+                let next = (from * hz).ceil() / hz - from;
+                Moments::Equal { distance: 1.0 / hz, next: next.max(0.0) }
+            }
+            Arrival::Poisson { hz, seed } => {
+                // It has no memory: from any moment on it is another one of its kind.
+                let seed = seed ^ (start.as_nanos() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                Moments::Random { mean: 1.0 / hz, rng: Rng::with_seed(seed), last: 0.0 }
+            }
+            Arrival::Trace { seconds } => {
+                let length = trace_length(seconds);
+                let from = from % length;
+                let next = seconds.partition_point(|moment| *moment < from);
+                Moments::Recorded { length, from, seconds: seconds.as_slice().into(), next }
+            }
+        })
+    }
+
+    /// How long it is until arrivals repeat themselves; of random ones, for longer than a search takes.
+    pub(crate) fn period(&self) -> Duration {
+        match self {
+            Arrival::Closed { .. } | Arrival::Rate { .. } => Duration::ZERO,
+            Arrival::Poisson { .. } => Duration::from_secs(1000),
+            Arrival::Trace { seconds } => {
+                Duration::try_from_secs_f64(trace_length(seconds)).unwrap_or(Duration::ZERO)
+            }
+        }
+    }
+}
+
+/// More do not help, and each needs an event.
+const MOST_IN_FLIGHT: u32 = 1024;
+/// No host submits more often.
+const MOST_HZ: f64 = 1e6;
+
+/// How long a trace is until it begins again: one mean distance after its last moment.
+fn trace_length(seconds: &[f64]) -> f64 {
+    let last = seconds.last().copied().unwrap_or(0.0);
+    last + last / (seconds.len().max(2) - 1) as f64
+}
+
+/// An iterator over the moments at which iterations are due, in seconds.
+#[derive(Clone, Debug)]
+pub(crate) enum Moments {
+    Equal { distance: f64, next: f64 },
+    Random { mean: f64, rng: Rng, last: f64 },
+    Recorded { seconds: Arc<[f64]>, length: f64, from: f64, next: usize },
+}
+
+impl Iterator for Moments {
+    type Item = f64;
+
+    fn next(&mut self) -> Option<f64> {
+        Some(match self {
+            Moments::Equal { distance, next } => {
+                let moment = *next;
+                *next += *distance;
+                moment
+            }
+            Moments::Random { mean, rng, last } => {
+                // Never the logarithm of 0.
+                *last -= *mean * (1.0 - rng.f64()).ln();
+                *last
+            }
+            Moments::Recorded { seconds, length, from, next } => {
+                let (round, index) = (*next / seconds.len(), *next % seconds.len());
+                *next += 1;
+                round as f64 * *length + seconds[index] - *from
+            }
+        })
+    }
+}
+
+impl fmt::Display for Arrival {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Arrival::Closed { depth } => write!(f, "closed:{depth}"),
+            Arrival::Rate { hz } => write!(f, "rate:{hz}"),
+            Arrival::Poisson { hz, seed } => write!(f, "poisson:{hz}:{seed}"),
+            Arrival::Trace { seconds } => write!(f, "a trace of {} moments", seconds.len()),
+        }
+    }
+}
+
+/// Text that is no arrival, or an arrival that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct ArrivalError {
+    reason: String,
+}
+
+/// Reads all but traces, which are in files.
+impl FromStr for Arrival {
+    type Err = ArrivalError;
+
+    fn from_str(text: &str) -> Result<Arrival, ArrivalError> {
+        let wrong = || ArrivalError {
+            reason: format!("{text:?} is no arrival; write closed:2, rate:1000 or poisson:1000:7"),
+        };
+        let mut parts = text.split(':');
+        let (kind, number, seed) = (parts.next(), parts.next().ok_or_else(wrong)?, parts.next());
+        let hz = || number.parse::<f64>().map_err(|_| wrong());
+        let arrival = match (kind, seed, parts.next()) {
+            (Some("closed"), None, _) => {
+                Arrival::Closed { depth: number.parse().map_err(|_| wrong())? }
+            }
+            (Some("rate"), None, _) => Arrival::Rate { hz: hz()? },
+            (Some("poisson"), Some(seed), None) => {
+                Arrival::Poisson { hz: hz()?, seed: seed.parse().map_err(|_| wrong())? }
+            }
+            _ => return Err(wrong()),
+        };
+        arrival.check()?;
+        Ok(arrival)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn first(arrival: &Arrival, count: usize) -> Vec<f64> {
+        from(arrival, 0.0, count)
+    }
+
+    fn from(arrival: &Arrival, start: f64, count: usize) -> Vec<f64> {
+        let start = Duration::from_secs_f64(start);
+        arrival.moments(start).expect("it goes by the clock").take(count).collect()
+    }
+
+    #[test]
+    fn arrivals_go_on_where_they_were() {
+        assert_eq!(from(&Arrival::rate(4.0), 0.3, 2), [0.2, 0.45]);
+        assert_eq!(from(&Arrival::rate(4.0), 0.5, 2), [0.0, 0.25]);
+        let trace = Arrival::trace([2.0, 1.0, 3.0]).expect("a trace");
+        // It begins again after 4.5 s.
+        assert_eq!(from(&trace, 2.5, 3), [0.5, 3.0, 4.0]);
+        assert_eq!(from(&trace, 3.5, 2), [2.0, 3.0]);
+        assert_eq!(from(&trace, 4.5 * 7.0 + 2.5, 2), [0.5, 3.0]);
+        let random = Arrival::poisson(100.0, 7);
+        let all: Vec<f64> =
+            (0..1000).flat_map(|block| from(&random, f64::from(block), 1)).collect();
+        let mean = all.iter().sum::<f64>() / 1000.0;
+        assert!((mean - 0.01).abs() < 0.001, "{mean}");
+        assert_eq!(from(&random, 3.0, 9), from(&random, 3.0, 9));
+    }
+
+    #[test]
+    fn text_is_read_and_printed() {
+        for text in ["closed:2", "rate:1000", "rate:0.5", "poisson:12.5:7"] {
+            assert_eq!(text.parse::<Arrival>().expect(text).to_string(), text);
+        }
+        for wrong in [
+            "",
+            "closed",
+            "closed:0",
+            "closed:x",
+            "rate:0",
+            "rate:-1",
+            "rate:nan",
+            "rate:inf",
+            "rate:1:2",
+            "poisson:1",
+            "poisson:1:2:3",
+            "closed:2000",
+            "rate:1e9",
+            "burst:3",
+        ] {
+            assert!(wrong.parse::<Arrival>().is_err(), "{wrong}");
+        }
+        for wrong in [vec![], vec![0.0], vec![f64::NAN], vec![-1.0, 2.0], vec![f64::INFINITY]] {
+            assert!(Arrival::trace(wrong).is_err());
+        }
+    }
+
+    #[test]
+    fn moments_have_the_rate_that_was_asked_for() {
+        assert_eq!(first(&Arrival::rate(4.0), 3), [0.0, 0.25, 0.5]);
+        let random = first(&Arrival::poisson(100.0, 7), 10_000);
+        assert!((random[9999] - 100.0).abs() < 3.0, "{}", random[9999]);
+        assert!(random.is_sorted());
+        assert_eq!(random, first(&Arrival::poisson(100.0, 7), 10_000));
+        let trace = Arrival::trace([2.0, 1.0, 3.0]).expect("a trace");
+        assert_eq!(first(&trace, 5), [1.0, 2.0, 3.0, 5.5, 6.5]);
+        assert!((trace.hz().expect("a rate") - 3.0 / 4.5).abs() < 1e-12);
+        assert!(Arrival::closed(2).moments(Duration::ZERO).is_none());
+    }
+}

@@ -1,0 +1,333 @@
+//! Jobs that run beside each other, as arithmetic.
+//!
+//! It is no substitute for a GPU. It has what makes the choice hard there: counts of SMs at which a wave of
+//! blocks more is needed, jobs that memory limits and more SMs do not help, bandwidth that all share, SMs
+//! that two jobs share at once and gain from where their needs differ, streams that settle on another
+//! order with each start, and times that scatter.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use crate::arm::{Arm, ArmKind, Part, Pieces};
+use crate::arrival::Arrival;
+use crate::latencies::Latencies;
+use crate::measure::{Block, JobSample, Measure, Refusal, Sample, Task};
+
+/// A job of the model.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct ModelJob {
+    /// Blocks of one iteration, of which an SM holds one at a time.
+    pub blocks: u32,
+    /// What a block takes, in microseconds.
+    pub block_us: f64,
+    /// How long the device's memory needs for one iteration, in microseconds, however many SMs ask it.
+    pub memory_us: f64,
+    /// What the host needs to submit an iteration, in microseconds.
+    pub host_us: f64,
+    /// How much of SMs that two jobs share it gets, to the others' numbers.
+    pub weight: f64,
+    /// The fewest SMs that it runs on.
+    pub least_sms: u32,
+    /// Whether the time of an iteration is random, with an exponential distribution about its mean.
+    pub exponential: bool,
+    /// When its iterations are due: what [`Profile::arrival_for`](crate::Profile::arrival_for) returns for the job.
+    pub arrival: Arrival,
+}
+
+impl Default for ModelJob {
+    fn default() -> ModelJob {
+        ModelJob {
+            blocks: 132,
+            block_us: 100.0,
+            memory_us: 0.0,
+            host_us: 3.0,
+            weight: 1.0,
+            least_sms: 1,
+            exponential: false,
+            arrival: Arrival::closed(2),
+        }
+    }
+}
+
+impl ModelJob {
+    /// What an iteration takes alone on so many SMs, with a part of the memory's bandwidth, in microseconds.
+    fn time(&self, sms: f64, bandwidth: f64) -> f64 {
+        let blocks = f64::from(self.blocks);
+        // Whole waves, and between two counts some of the way from one to the next: SMs that are shared are
+        // there for a part of the time.
+        let (below, above) = (sms.floor().max(1.0), sms.ceil().max(1.0));
+        let waves = |sms: f64| (blocks / sms).ceil();
+        let waves = waves(below) + (waves(above) - waves(below)) * (sms.max(1.0) - below);
+        let compute = waves * self.block_us;
+        let memory = self.memory_us / bandwidth.max(1e-9);
+        // Neither hides the other wholly.
+        compute.max(memory) + 0.1 * compute.min(memory)
+    }
+
+    /// How much of its time it waits for memory, from 0 to 1.
+    fn memory_share(&self, sms: f64) -> f64 {
+        let compute = (f64::from(self.blocks) / sms.max(1.0)).ceil() * self.block_us;
+        self.memory_us / (self.memory_us + compute)
+    }
+}
+
+/// Jobs on a device that is arithmetic. Its clock goes as fast as it computes.
+#[derive(Clone, Debug)]
+pub struct Model {
+    pieces: Pieces,
+    jobs: Vec<ModelJob>,
+    /// How much times scatter: the standard deviation of their logarithm.
+    jitter: f64,
+    rng: Rng,
+    now: Duration,
+    /// How much slower everything is at the end of an hour than at its beginning.
+    drift: f64,
+}
+
+/// How much plain streams' and priorities' order differs from start to start.
+const CHAOS: f64 = 0.25;
+/// How much two jobs gain on SMs that they share, where one waits for memory all the time and the other
+/// never does.
+const GAIN: f64 = 0.45;
+/// Latencies of a block that are made up: more take time and say nothing new.
+const MOST_LATENCIES: usize = 200;
+/// What a job of lower priority gets of shared SMs.
+const LEFT_OVER: f64 = 0.12;
+
+impl Model {
+    /// Jobs on a device of these pieces. The same seed gives the same times.
+    #[must_use]
+    pub fn new(pieces: Pieces, jobs: Vec<ModelJob>, seed: u64) -> Model {
+        let rng = Rng::with_seed(seed);
+        Model { pieces, jobs, jitter: 0.01, rng, now: Duration::ZERO, drift: 0.0 }
+    }
+
+    /// Sets how much times scatter: the standard deviation of their logarithm, 0.01 unless it is set.
+    #[must_use]
+    pub fn with_jitter(mut self, jitter: f64) -> Model {
+        self.jitter = jitter;
+        self
+    }
+
+    /// Sets by which factor the device is slower after an hour, 0 unless it is set.
+    #[must_use]
+    pub fn with_drift(mut self, drift: f64) -> Model {
+        self.drift = drift;
+        self
+    }
+
+    /// What each job's iteration takes under an arm when nothing scatters, in microseconds.
+    #[must_use]
+    pub fn times(&self, arm: &Arm) -> Vec<f64> {
+        self.times_with(arm, &vec![1.0; self.jobs.len()])
+    }
+
+    /// What an iteration of a job takes alone on so many SMs when nothing scatters, in microseconds.
+    #[must_use]
+    pub fn time_alone(&self, job: usize, sms: u32) -> f64 {
+        self.jobs[job].time(f64::from(sms), 1.0).max(self.jobs[job].host_us)
+    }
+
+    /// Why a task cannot be, or a job of it.
+    fn fault(&self, task: &Task) -> Option<String> {
+        task.fault(self.jobs.len()).or_else(|| {
+            let mut jobs = self.jobs.iter().enumerate().filter(|(job, _)| task.runs(*job));
+            jobs.find_map(|(number, job)| {
+                let error = job.arrival.check().err()?;
+                Some(format!("job {number}: {error}"))
+            })
+        })
+    }
+
+    /// The time with these factors on what each gets of shared SMs.
+    fn times_with(&self, arm: &Arm, favour: &[f64]) -> Vec<f64> {
+        let all = f64::from(self.pieces.sms);
+        if arm.kind() == ArmKind::Sequential {
+            let each = (0..self.jobs.len()).map(|job| self.time_alone(job, self.pieces.sms));
+            let sum = each.sum();
+            return vec![sum; self.jobs.len()];
+        }
+        let floors: f64 = arm.parts().iter().map(|part| f64::from(part.floor)).sum();
+        let pool = (all - floors).max(0.0);
+        let wants: Vec<f64> =
+            (0..self.jobs.len()).map(|job| self.want(arm, job) * favour[job]).collect();
+        let sms = shared_out(arm.parts(), pool, &wants);
+        // Where needs differ, shared SMs do more than one job's work at a time.
+        let memory: Vec<f64> =
+            self.jobs.iter().zip(&sms).map(|(job, sms)| job.memory_share(*sms)).collect();
+        let spread =
+            memory.iter().copied().fold(0.0, f64::max) - memory.iter().copied().fold(1.0, f64::min);
+        let sms: Vec<f64> = sms
+            .iter()
+            .zip(arm.parts())
+            .map(|(sms, part)| {
+                let floor = f64::from(part.floor);
+                floor + (sms - floor) * (1.0 + GAIN * spread)
+            })
+            .collect();
+        // All together cannot have more than the bandwidth that there is.
+        let time = |bandwidth: f64| -> Vec<f64> {
+            self.jobs.iter().zip(&sms).map(|(job, sms)| job.time(*sms, bandwidth)).collect()
+        };
+        let demand = |times: &[f64]| -> f64 {
+            self.jobs.iter().zip(times).map(|(job, time)| job.memory_us / time).sum()
+        };
+        let alone = time(1.0);
+        let times = if demand(&alone) <= 1.0 { alone } else { time(1.0 / demand(&alone)) };
+        times.iter().zip(&self.jobs).map(|(time, job)| time.max(job.host_us)).collect()
+    }
+
+    /// How much a job gets of shared SMs.
+    fn want(&self, arm: &Arm, job: usize) -> f64 {
+        let highest = arm.priorities().iter().copied().min().unwrap_or(0);
+        let later = arm.priorities()[job].saturating_sub(highest);
+        self.jobs[job].weight * LEFT_OVER.powi(later.max(0))
+    }
+
+    fn scatter(&mut self) -> f64 {
+        // Nearly normal, of variance 1.
+        let sum = self.rng.f64() + self.rng.f64() + self.rng.f64() - 1.5;
+        (2.0 * self.jitter * sum).exp()
+    }
+
+    /// What jobs did that each take so long for an iteration.
+    fn run_jobs(&mut self, times: &[(usize, f64)], block: &Block) -> Sample {
+        let slower = 1.0 + self.drift * self.now.as_secs_f64() / 3600.0;
+        let slowest = times.iter().map(|(_, time)| *time).fold(0.0, f64::max);
+        let least = slowest * f64::from(block.iterations);
+        let length_us = least.max(block.duration.as_secs_f64() * 1e6);
+        self.now += block.lead_in + Duration::from_secs_f64(length_us * 1e-6);
+        let mut sample = Sample::default();
+        if block.rounds {
+            let rounds = ((length_us / slowest) as usize).clamp(1, MOST_LATENCIES);
+            sample.rounds_us = (0..rounds).map(|_| slowest * slower * self.scatter()).collect();
+        }
+        for (job, time) in times {
+            let mean = time * slower * self.scatter();
+            sample.jobs.push(self.run_job(*job, mean, length_us, block));
+        }
+        sample
+    }
+
+    fn run_job(&mut self, job: usize, mean: f64, length: f64, block: &Block) -> JobSample {
+        let (host_us, arrival) = (self.jobs[job].host_us, self.jobs[job].arrival.clone());
+        let moments = arrival.moments(block.start).filter(|_| block.saturated != Some(job));
+        let Some(moments) = moments else {
+            let count = if arrival.depth() == Some(1) { (length / mean) as usize } else { 0 };
+            let count = count.min(MOST_LATENCIES);
+            let latencies_us = (0..count).map(|_| self.time(job, mean)).collect();
+            return JobSample { rate: 1e6 / mean, latencies_us, host_us };
+        };
+        let (mut free, mut latencies, mut done) = (0.0_f64, Latencies::default(), 0.0);
+        let counts_from = block.lead_in.as_secs_f64() * 1e6;
+        let end = counts_from + length;
+        for due in moments.map(|moment| 1e6 * moment).take_while(|due| *due < end) {
+            free = free.max(due) + self.time(job, mean);
+            if due >= counts_from {
+                latencies.push(free - due);
+            }
+            done += f64::from(u8::from((counts_from..end).contains(&free)));
+        }
+        JobSample {
+            rate: 1e6 * done / length.max(1e-3),
+            latencies_us: latencies.into_vec(),
+            host_us,
+        }
+    }
+
+    /// The time of one iteration.
+    fn time(&mut self, job: usize, mean: f64) -> f64 {
+        match self.jobs[job].exponential {
+            // Never the logarithm of 0.
+            true => -mean * (1.0 - self.rng.f64()).ln() + 1e-9,
+            false => mean * self.scatter(),
+        }
+    }
+}
+
+/// SMs for each job: its floor and a part of the shared ones, by how much each wants, never above its ceiling.
+fn shared_out(parts: &[Part], pool: f64, wants: &[f64]) -> Vec<f64> {
+    let mut sms: Vec<f64> = parts.iter().map(|part| f64::from(part.floor)).collect();
+    let mut left = pool;
+    // Who is full gives to the others what is too much.
+    for _ in parts {
+        let room = |job: usize, sms: &[f64]| f64::from(parts[job].ceiling) - sms[job];
+        let open: Vec<usize> = (0..parts.len()).filter(|job| room(*job, &sms) > 1e-9).collect();
+        let sum: f64 = open.iter().map(|job| wants[*job]).sum();
+        if left <= 1e-9 || sum <= 0.0 {
+            break;
+        }
+        let mut given = 0.0;
+        for job in open {
+            let more = (left * wants[job] / sum).min(room(job, &sms));
+            sms[job] += more;
+            given += more;
+        }
+        left -= given;
+    }
+    sms
+}
+
+impl Measure for Model {
+    type Error = Infallible;
+
+    fn run(&mut self, task: &Task, block: &Block) -> Result<Sample, Refusal<Infallible>> {
+        if let Some(reason) = self.fault(task) {
+            return Err(Refusal::Skip(reason));
+        }
+        let too_few = |job: usize, sms: u32| {
+            (sms < self.jobs[job].least_sms).then(|| {
+                Refusal::Skip(format!(
+                    "it needs {} SMs, and {sms} are too few",
+                    self.jobs[job].least_sms
+                ))
+            })
+        };
+        match task {
+            &Task::Alone { job, sms } => {
+                let sms = sms.unwrap_or(self.pieces.sms);
+                if let Some(refusal) = too_few(job, sms) {
+                    return Err(refusal);
+                }
+                let time = self.time_alone(job, sms);
+                Ok(self.run_jobs(&[(job, time)], block))
+            }
+            Task::Together(arm) => {
+                let mut refused =
+                    (0..self.jobs.len()).map(|job| too_few(job, arm.parts()[job].ceiling));
+                if let Some(refusal) = refused.find_map(|refusal| refusal) {
+                    return Err(refusal);
+                }
+                let chaos = if arm.kind() == ArmKind::Partition { 0.0 } else { CHAOS };
+                let favour: Vec<f64> = (0..self.jobs.len())
+                    .map(|_| (chaos * (2.0 * self.rng.f64() - 1.0)).exp())
+                    .collect();
+                let times: Vec<_> = self.times_with(arm, &favour).into_iter().enumerate().collect();
+                Ok(self.run_jobs(&times, block))
+            }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn priorities_of_any_distance_are_run() {
+        let pieces = Pieces { sms: 132, unit: 8, odd: 12 };
+        let mut model = Model::new(pieces, vec![ModelJob::default(); 2], 1);
+        let arm = Arm::priority(vec![i32::MIN, i32::MAX], 132);
+        let block =
+            Block { duration: Duration::from_millis(10), iterations: 2, ..Block::default() };
+        let sample = model.run(&Task::Together(arm), &block).expect("it runs");
+        assert!(sample.jobs.iter().all(|job| job.rate.is_finite()), "{sample:?}");
+    }
+}

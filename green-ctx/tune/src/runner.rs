@@ -1,0 +1,381 @@
+//! Runs jobs on a device, and measures them.
+
+mod block;
+mod submit;
+mod trial;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use green_ctx::context::Context;
+use green_ctx::graph::{GraphCache, GraphExec};
+use green_ctx::plan::{Plan, PlanError, PlanRequest, PlanSet, SetError, SwitchOptions};
+use green_ctx::resource::{Granularity, SmGroup};
+use green_ctx::{Device, Error, Result, Share, SplitRequest, Stream, StreamOptions};
+
+use self::block::StreamJob;
+use crate::arm::{Arm, ArmKind, Pieces};
+use crate::arrival::Arrival;
+use crate::goal::Goal;
+use crate::job::{Job, Work};
+use crate::measure::{Block, Measure, Refusal, Sample, Task};
+use crate::outcome::Outcome;
+use crate::request::{Profile, Request, TuneError, with};
+use crate::search::Progress;
+
+/// Jobs on a device, measured one arm at a time. It creates and closes partitions of the device's free SMs,
+/// which it holds while it lives.
+///
+/// [`run`] measures with one. A program that chooses the arms itself, such as an exhaustive search, uses it
+/// as a [`Measure`].
+///
+/// # Example
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::time::Duration;
+/// # use green_ctx::{Driver, LaunchConfig, Library, sim_0_1::Sim};
+/// use green_ctx_tune::{Arm, Block, Job, Measure, Runner, Task};
+///
+/// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+/// # let device = driver.device(0)?;
+/// # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
+/// # let kernel = Library::from_ptx(&device, ptx)?.kernel("step")?;
+/// let job = |name| {
+///     let kernel = kernel.clone();
+///     Job::new(name, move |stream| {
+///         // SAFETY: the kernel takes no parameters.
+///         unsafe { stream.launch(&kernel, LaunchConfig::new(132, 128), ()) }.map_err(Into::into)
+///     })
+/// };
+/// let mut jobs = [job("decode"), job("prefill")];
+/// let mut runner = Runner::new(&device, &mut jobs)?;
+/// let arm = Arm::ceilings([36, 96], runner.pieces().sms);
+/// let duration = Duration::from_millis(5);
+/// let block = Block { duration, iterations: 2, ..Block::default() };
+/// let sample = runner.run(&Task::Together(arm), &block).map_err(|_| "the arm cannot run")?;
+/// assert!(sample.jobs[0].rate > 0.0);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Runner<'j> {
+    primary: Context,
+    jobs: &'j mut [Job],
+    /// When each job's iterations are due.
+    arrivals: Vec<Arrival>,
+    pieces: Pieces,
+    /// Before the set: executables keep contexts.
+    graphs: GraphCache,
+    plans: HashMap<String, Arc<Plan>>,
+    set: PlanSet,
+    began: Instant,
+}
+
+/// The plan in which nothing runs.
+const IDLE: &str = "tune: none";
+
+/// Tunes jobs on the free SMs of a device. `go_on` is called before each block and ends the search, with
+/// the best so far, where it returns false.
+///
+/// It makes partitions, one set after another, and closes them. Who else uses the device meanwhile changes what
+/// is found: the outcome says so where the reference drifts. Needs CUDA 12.5.
+///
+/// # Errors
+///
+/// [`TuneError`]: the request's, and [`TuneError::Failed`] with the driver's error where the device fails, or
+/// where no SMs are free.
+///
+/// # Example
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::time::Duration;
+/// # use green_ctx::{Driver, LaunchConfig, Library, sim_0_1::Sim};
+/// use green_ctx_tune::{self as tune, Goal, Job, Request};
+///
+/// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+/// # let device = driver.device(0)?;
+/// # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
+/// # let kernel = Library::from_ptx(&device, ptx)?.kernel("step")?;
+/// let job = |name| {
+///     let kernel = kernel.clone();
+///     Job::new(name, move |stream| {
+///         // SAFETY: the kernel takes no parameters.
+///         unsafe { stream.launch(&kernel, LaunchConfig::new(132, 128), ()) }.map_err(Into::into)
+///     })
+/// };
+/// let request = Request::new(Goal::throughput()).budget(Duration::from_secs(1));
+/// let outcome = tune::run(&device, &mut [job("decode"), job("prefill")], &request, &mut |_| true)?;
+/// println!("{}", outcome.verdict.sentence);
+///
+/// // Whatever the verdict is: a stream for each job.
+/// let applied = outcome.apply(&device)?;
+/// let _stream = applied.stream("decode");
+/// # Ok(())
+/// # }
+/// ```
+pub fn run(
+    device: &Device,
+    jobs: &mut [Job],
+    request: &Request,
+    go_on: &mut dyn FnMut(&Progress<'_>) -> bool,
+) -> Result<Outcome, TuneError<Error>> {
+    // The request's check looks at arrivals too, and knows better what it is that is wrong.
+    let mut runner = Runner::unchecked(device, jobs).map_err(TuneError::Failed)?;
+    let (profiles, pieces) = (runner.profiles(), runner.pieces().clone());
+    request.check(&profiles, &pieces)?;
+    runner.arrivals = profiles.iter().map(|job| job.arrival_for(request.goal())).collect();
+    let notes = runner.try_out()?;
+    let mut outcome = with(&mut runner, &profiles, &pieces, request, go_on)?;
+    outcome.notes.extend(notes);
+    outcome.ran_on(device).map_err(TuneError::Failed)?;
+    Ok(outcome)
+}
+
+impl<'j> Runner<'j> {
+    /// Takes the device's free SMs, and divides none of them yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidRequest`] where no SMs are free or a job has an arrival that cannot be, and
+    /// [`Error::Driver`].
+    pub fn new(device: &Device, jobs: &'j mut [Job]) -> Result<Runner<'j>> {
+        let runner = Runner::unchecked(device, jobs)?;
+        for (job, arrival) in runner.jobs.iter().zip(&runner.arrivals) {
+            let wrong = |error| Error::InvalidRequest(format!("{}: {error}", job.name()));
+            arrival.check().map_err(wrong)?;
+        }
+        Ok(runner)
+    }
+
+    /// The same for whoever checks the arrivals.
+    fn unchecked(device: &Device, jobs: &'j mut [Job]) -> Result<Runner<'j>> {
+        let primary = device.primary_context()?;
+        let (group, pieces) = free(device)?;
+        let whole = PlanRequest::new(IDLE, SplitRequest::new().group("all", ..));
+        let set =
+            PlanSet::new(group, whole).map_err(|SetError { reason, .. }| plan_error(reason))?;
+        let (graphs, plans) = (GraphCache::new(), HashMap::new());
+        let arrivals = jobs.iter().map(|job| job.profile.arrival_for(&Goal::default())).collect();
+        Ok(Runner { primary, jobs, arrivals, pieces, graphs, plans, set, began: Instant::now() })
+    }
+
+    /// The SMs that there are to divide.
+    #[must_use]
+    pub fn pieces(&self) -> &Pieces {
+        &self.pieces
+    }
+
+    /// The jobs, as a search knows them.
+    #[must_use]
+    pub fn profiles(&self) -> Vec<Profile> {
+        self.jobs.iter().map(|job| job.profile.clone()).collect()
+    }
+
+    /// The plan with these shares, which is the active one afterwards.
+    fn enter(&mut self, request: SplitRequest, name: String) -> Result<Arc<Plan>> {
+        let plan = match self.plans.get(&name) {
+            Some(plan) => Arc::clone(plan),
+            None => {
+                let plan = PlanRequest::new(name.as_str(), request);
+                let plan = self.set.prepare(plan).map_err(plan_error)?;
+                self.plans.insert(name, Arc::clone(&plan));
+                plan
+            }
+        };
+        self.set.switch(&plan, SwitchOptions::default()).map_err(plan_error)?;
+        Ok(plan)
+    }
+
+    /// Streams of their own for the jobs of a task.
+    fn streams(&mut self, task: &Task) -> Result<Vec<(usize, Stream)>> {
+        let plain = |priority| StreamOptions::default().priority(priority);
+        match task {
+            &Task::Alone { job, sms: None } => {
+                Ok(vec![(job, self.primary.create_stream(plain(0))?)])
+            }
+            &Task::Alone { job, sms: Some(sms) } => {
+                let name = format!("{job} alone on {sms}");
+                let request = request([(job, Share::from(sms))]);
+                let plan = self.enter(request, name)?;
+                Ok(vec![(job, stream(&plan, job, 0)?)])
+            }
+            Task::Together(arm) => {
+                let priorities = arm.priorities().iter().enumerate();
+                match arm.kind() {
+                    ArmKind::Sequential => {
+                        let one = self.primary.create_stream(plain(0))?;
+                        Ok((0..self.jobs.len()).map(|job| (job, one.clone())).collect())
+                    }
+                    ArmKind::Streams | ArmKind::Priority => priorities
+                        .map(|(job, priority)| {
+                            Ok((job, self.primary.create_stream(plain(*priority))?))
+                        })
+                        .collect(),
+                    ArmKind::Partition => {
+                        let shares = shares(arm, self.pieces.sms);
+                        let name = shares.iter().map(|(_, share)| share.to_string());
+                        let name = name.collect::<Vec<_>>().join(" | ");
+                        let plan = self.enter(request(shares), name)?;
+                        priorities
+                            .map(|(job, priority)| Ok((job, stream(&plan, job, *priority)?)))
+                            .collect()
+                    }
+                }
+            }
+        }
+    }
+
+    /// The executable of a job that is a graph, where its stream is.
+    fn executable(&self, job: usize, stream: &Stream) -> Result<Option<GraphExec>, String> {
+        let Work::Graph(graph) = &self.jobs[job].work else { return Ok(None) };
+        let moved = self.graphs.get(graph, stream.context());
+        moved.map(Some).map_err(|error| chain(&error))
+    }
+
+    /// Why a task cannot run, with the job's name where several run.
+    fn reason(&self, task: &Task, job: usize, reason: String) -> String {
+        match task {
+            Task::Alone { .. } => reason,
+            Task::Together(_) => format!("{}: {reason}", self.jobs[job].name()),
+        }
+    }
+}
+
+fn failed(error: Error) -> Refusal<Error> {
+    match error.is_sticky() {
+        true => Refusal::Stop(error),
+        false => Refusal::Skip(chain(&error)),
+    }
+}
+
+impl Measure for Runner<'_> {
+    type Error = Error;
+
+    fn run(&mut self, task: &Task, block: &Block) -> Result<Sample, Refusal<Error>> {
+        if let Some(reason) = task.fault(self.jobs.len()) {
+            return Err(Refusal::Skip(reason));
+        }
+        let device = self.primary.device().clone();
+        let streams = self.streams(task).map_err(failed)?;
+        let mut executables = Vec::with_capacity(streams.len());
+        for (job, stream) in &streams {
+            let executable = self.executable(*job, stream);
+            executables
+                .push(executable.map_err(|reason| Refusal::Skip(self.reason(task, *job, reason)))?);
+        }
+        let ours: Vec<usize> = streams.iter().map(|(job, _)| *job).collect();
+        let arrivals = &self.arrivals;
+        let jobs = self.jobs.iter_mut().enumerate().filter(|(job, _)| ours.contains(job));
+        let mut jobs: Vec<StreamJob<'_>> = jobs
+            .zip(streams)
+            .zip(executables)
+            .map(|(((place, job), (_, stream)), executable)| {
+                let arrival = match block.saturated == Some(place) {
+                    true => Arrival::closed(2),
+                    false => arrivals[place].clone(),
+                };
+                StreamJob { job, arrival, stream, executable }
+            })
+            .collect();
+        let running = Running(jobs.iter().map(|job| job.stream.clone()).collect());
+        let sample = block::prepare(&mut jobs).and_then(|()| block::run(&device, &mut jobs, block));
+        let ended = running.end();
+        drop(jobs);
+        // Where the device has failed, this says so, whatever a job says.
+        ended.map_err(failed)?;
+        sample.map_err(|block::Failure { job, error }| match error {
+            block::Cause::Driver(error) => failed(error),
+            block::Cause::Job(error) => Refusal::Skip(self.reason(task, ours[job], chain(&*error))),
+        })
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+}
+
+impl fmt::Debug for Runner<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (jobs, pieces) = (&self.jobs, &self.pieces);
+        f.debug_struct("Runner").field("jobs", jobs).field("pieces", pieces).finish_non_exhaustive()
+    }
+}
+
+/// The device's free SMs, and what they consist of.
+pub(crate) fn free(device: &Device) -> Result<(SmGroup, Pieces)> {
+    let split = device.resources().sm()?.split(SplitRequest::new().rest("tune"))?;
+    let Some(group) = split.remainder else {
+        let reason = "no SMs are free to be divided; close the partitions that hold them";
+        return Err(Error::InvalidRequest(reason.to_owned()));
+    };
+    let counts = device.resources().sm()?.unit_counts(Granularity::default())?;
+    let counts: Vec<u32> = group.unit_indices().iter().map(|unit| counts[*unit]).collect();
+    Ok((group, Pieces::of(&counts)))
+}
+
+/// The streams of a block. Work of one block must not run during the next block, or after the jobs are gone, even if
+/// a job panics.
+struct Running(Vec<Stream>);
+
+impl Running {
+    /// Waits for every stream, and returns the first error.
+    fn end(mut self) -> Result<()> {
+        let ends: Vec<Result<()>> = self.0.drain(..).map(|stream| stream.synchronize()).collect();
+        ends.into_iter().collect()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        for stream in &self.0 {
+            // The next call returns the same error.
+            let _ = stream.synchronize();
+        }
+    }
+}
+
+/// The name of a job's group in plans.
+fn group(job: usize) -> String {
+    format!("job {job}")
+}
+
+/// A request for shares of jobs, as their units are chosen everywhere: the first job's from the front, the
+/// others' from the end.
+fn request(shares: impl IntoIterator<Item = (usize, Share)>) -> SplitRequest {
+    shares.into_iter().fold(SplitRequest::new(), |request, (job, share)| {
+        let request = request.group(group(job), share);
+        if job == 0 { request } else { request.at_end(group(job)) }
+    })
+}
+
+fn shares(arm: &Arm, sms: u32) -> Vec<(usize, Share)> {
+    (0..arm.parts().len()).map(|job| (job, arm.share(job, sms))).collect()
+}
+
+fn stream(plan: &Plan, job: usize, priority: i32) -> Result<Stream> {
+    let options = StreamOptions::default().priority(priority);
+    let partition = plan.partition(&group(job));
+    let none = || Error::InvalidRequest(format!("the plan has no SMs for {}", group(job)));
+    partition.ok_or_else(none)?.create_stream(options)
+}
+
+fn plan_error(error: PlanError) -> Error {
+    match error {
+        PlanError::Error(error) => error,
+        other => Error::InvalidRequest(other.to_string()),
+    }
+}
+
+/// An error with all that caused it.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}

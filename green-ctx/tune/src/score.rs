@@ -1,0 +1,193 @@
+//! What a goal makes of samples.
+
+use crate::goal::Goal;
+use crate::measure::Sample;
+use crate::stats::{mean, median, reachable};
+
+/// What a goal makes of an arm. Arms that meet the bound come before those that do not, and then the greater score
+/// is the better one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Value {
+    /// How far it is from the goal's bound, as a part of that: above 0 where it misses the bound. 0 for goals without
+    /// one.
+    pub(crate) excess: f64,
+    /// The greater, the better. For throughput and `keep` it is the sum of the jobs' rates, each as a part of its rate
+    /// alone; for the others it is the inverse of a time, in 1/s.
+    pub(crate) score: f64,
+}
+
+impl Value {
+    /// Whether an arm of this value is to be preferred to one of the other.
+    pub(crate) fn is_better_than(self, other: Value) -> bool {
+        match (self.meets(), other.meets()) {
+            (true, true) => self.score > other.score,
+            (false, false) => self.excess < other.excess,
+            (meets, _) => meets,
+        }
+    }
+
+    /// Whether it meets the goal's bound.
+    pub(crate) fn meets(self) -> bool {
+        self.excess <= 0.0
+    }
+}
+
+/// How the figures of blocks become one.
+#[derive(Clone, Copy)]
+pub(crate) enum Average {
+    /// Of short blocks, of which one may be an outlier.
+    Median,
+    /// Of long ones: what a program gets in the long run.
+    Mean,
+}
+
+impl Average {
+    fn of(self, values: &[f64]) -> Option<f64> {
+        match self {
+            Average::Median => median(values),
+            Average::Mean => mean(values.iter().copied()),
+        }
+    }
+}
+
+/// Scores samples by a goal.
+#[derive(Clone, Debug)]
+pub(crate) struct Scorer {
+    rule: Rule,
+    /// Each job's iterations a second alone.
+    alone: Vec<f64>,
+}
+
+/// A goal with jobs by number.
+#[derive(Clone, Debug)]
+enum Rule {
+    Throughput { weights: Vec<f64> },
+    Makespan,
+    Keep { job: usize, percentile: f64, bound_us: f64 },
+    Least { job: usize, percentile: f64, other: usize, keep: f64 },
+}
+
+impl Scorer {
+    /// For a goal that fits jobs of these names, which do so many iterations a second alone.
+    pub(crate) fn of(goal: &Goal, names: &[&str], alone: Vec<f64>) -> Scorer {
+        let place = |name: &str| names.iter().position(|known| *known == name).unwrap_or(0);
+        let rule = match goal {
+            Goal::Throughput { weights } => {
+                let mut of_jobs = vec![1.0; names.len()];
+                weights.iter().for_each(|(name, weight)| of_jobs[place(name)] = *weight);
+                Rule::Throughput { weights: of_jobs }
+            }
+            Goal::Makespan => Rule::Makespan,
+            Goal::Keep { job, percentile, bound_us } => {
+                Rule::Keep { job: place(job), percentile: *percentile, bound_us: *bound_us }
+            }
+            Goal::Least { job, percentile, other, keep } => Rule::Least {
+                job: place(job),
+                percentile: *percentile,
+                other: place(other),
+                keep: *keep,
+            },
+        };
+        Scorer { rule, alone }
+    }
+
+    /// Whether it scores blocks of [rounds](crate::Block::rounds).
+    pub(crate) fn wants_rounds(&self) -> bool {
+        matches!(self.rule, Rule::Makespan)
+    }
+
+    /// The job whose percentile counts, and which percentile.
+    pub(crate) fn percentile(&self) -> Option<(usize, f64)> {
+        match self.rule {
+            Rule::Keep { job, percentile, .. } | Rule::Least { job, percentile, .. } => {
+                Some((job, percentile))
+            }
+            Rule::Throughput { .. } | Rule::Makespan => None,
+        }
+    }
+
+    /// A job's rate as a part of its rate alone.
+    fn part(&self, sample: &Sample, job: usize) -> f64 {
+        sample.jobs[job].rate / self.alone[job]
+    }
+
+    /// The value of an arm with these blocks. `None` without blocks, and without latencies where a percentile counts.
+    pub(crate) fn value(&self, samples: &[&Sample], average: Average) -> Option<Value> {
+        let over_blocks = |figure: &dyn Fn(&Sample) -> f64| {
+            average.of(&samples.iter().map(|sample| figure(sample)).collect::<Vec<_>>())
+        };
+        let percentile = |job: usize, percentile: f64| {
+            let latencies: Vec<f64> =
+                samples.iter().flat_map(|sample| &sample.jobs[job].latencies_us).copied().collect();
+            reachable(&latencies, percentile)
+        };
+        Some(match &self.rule {
+            Rule::Throughput { weights } => {
+                let parts = weights.iter().enumerate();
+                let sum = |sample: &Sample| {
+                    parts.clone().map(|(job, weight)| weight * self.part(sample, job)).sum()
+                };
+                Value { excess: 0.0, score: over_blocks(&sum)? }
+            }
+            Rule::Makespan => {
+                let round = |sample: &Sample| average.of(&sample.rounds_us).unwrap_or(f64::NAN);
+                Value { excess: 0.0, score: 1e6 / over_blocks(&round)? }
+            }
+            Rule::Keep { job, percentile: share, bound_us } => {
+                let others = |sample: &Sample| {
+                    let others = (0..self.alone.len()).filter(|other| other != job);
+                    others.map(|other| self.part(sample, other)).sum()
+                };
+                let excess = percentile(*job, *share)? / bound_us - 1.0;
+                Value { excess, score: over_blocks(&others)? }
+            }
+            Rule::Least { job, percentile: share, other, keep } => {
+                let part = over_blocks(&|sample| self.part(sample, *other))?;
+                Value { excess: (keep - part) / keep, score: 1e6 / percentile(*job, *share)? }
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::JobSample;
+
+    fn sample(rates: [f64; 2], latencies_us: &[f64]) -> Sample {
+        let mut jobs = rates.map(|rate| JobSample { rate, ..JobSample::default() });
+        jobs[0].latencies_us = latencies_us.to_vec();
+        Sample { jobs: jobs.to_vec(), rounds_us: vec![2000.0] }
+    }
+
+    fn value(goal: &str) -> Value {
+        let scorer = Scorer::of(&goal.parse().expect(goal), &["a", "b"], vec![100.0, 10.0]);
+        let samples = [sample([50.0, 8.0], &[90.0; 600]), sample([70.0, 6.0], &[110.0; 600])];
+        scorer.value(&samples.each_ref(), Average::Mean).expect(goal)
+    }
+
+    #[test]
+    fn goals_value_samples() {
+        let about = |value: Value, excess: f64, score: f64| {
+            let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+            assert!(near(value.excess, excess) && near(value.score, score), "{value:?}");
+        };
+        about(value("throughput"), 0.0, 0.6 + 0.7);
+        about(value("makespan"), 0.0, 500.0);
+        about(value("keep:a:p99:100us"), 0.1, 0.7);
+        about(value("keep:a:p99:220us"), -0.5, 0.7);
+        about(value("least:a:p99:keep:b:0.8"), 0.125, 1e6 / 110.0);
+        let scorer =
+            Scorer::of(&"keep:b:p99:1us".parse().expect("a goal"), &["a", "b"], vec![1.0; 2]);
+        assert_eq!(scorer.value(&[&sample([1.0; 2], &[])], Average::Mean), None);
+    }
+
+    #[test]
+    fn meeting_the_bound_comes_first() {
+        let value = |excess, score| Value { excess, score };
+        assert!(value(0.0, 1.0).is_better_than(value(0.1, 9.0)));
+        assert!(value(-0.5, 2.0).is_better_than(value(-0.9, 1.0)));
+        assert!(value(0.1, 1.0).is_better_than(value(0.2, 9.0)));
+        assert!(!value(0.0, 1.0).is_better_than(value(0.0, 1.0)));
+    }
+}

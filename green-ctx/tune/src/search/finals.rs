@@ -1,0 +1,264 @@
+//! The choice of a candidate, and the final, which alone makes claims.
+
+use std::time::Duration;
+
+use super::{CHOICE_ENDS, FINALISTS, Found, LEAD_IN, Search, Stage, is_partition, is_plain};
+use crate::arm::Arm;
+use crate::goal::Goal;
+use crate::measure::{Measure, Task};
+use crate::score::{Average, Value};
+use crate::stats::{Interval, LEAST_REPETITIONS, interval, samples_for};
+
+/// The arms of the final. Each has a block in every repetition.
+#[derive(Clone, Debug)]
+pub(super) struct Claim {
+    /// The places of the best partitions among the records: one and, under a goal with a bound, another one that keeps a
+    /// greater distance from that.
+    pub(super) candidates: Vec<usize>,
+    /// The places of the best arms without partitions.
+    pub(super) plain: Vec<usize>,
+    pub(super) repetitions: usize,
+}
+
+/// Arms without partitions that the candidate is compared with.
+const RIVALS: usize = 2;
+/// How long the candidate runs before the final.
+const PREHEAT: Duration = Duration::from_secs(1);
+/// The part of the budget that this may take.
+const MOST_PREHEAT: f64 = 0.05;
+/// Repetitions after which a narrow interval ends the final.
+const ENOUGH: usize = 8;
+/// Half of an interval that is narrow, as a part of the rival's score.
+const NARROW: f64 = 0.01;
+/// How far candidates are to be from the bound by the blocks that they are chosen by, as parts of the bound.
+const DISTANCES: [f64; 2] = [0.01, 0.05];
+/// What rates and percentiles of one pair of jobs differ by from process to process, as a part of them: half of a 95 %
+/// interval. A process cannot see it.
+const BETWEEN_RATES: f64 = 0.005;
+const BETWEEN_TAILS: f64 = 0.01;
+
+impl Claim {
+    fn arms(&self) -> Vec<usize> {
+        self.candidates.iter().chain(&self.plain).copied().collect()
+    }
+}
+
+impl<M: Measure> Search<'_, M> {
+    /// How long a block of an arm takes that claims rest on.
+    fn length(&self, place: usize) -> Duration {
+        let filling = self.filling(&self.records[place]);
+        filling.max(LEAD_IN) + self.sustained().max(filling)
+    }
+
+    /// The best few partitions in turn, in long blocks.
+    pub(super) fn choose(&mut self) -> Found<(), M> {
+        let mut finalists: Vec<usize> = Vec::new();
+        for number in 0..FINALISTS {
+            // In turn the best and, under a bound, the best that keeps the greater distance from it.
+            let next = self.candidate(DISTANCES[number % 2], &finalists);
+            finalists.extend(next);
+        }
+        for turn in 0.. {
+            self.round += 1;
+            finalists.retain(|place| self.records[*place].skipped.is_none());
+            for place in finalists.clone() {
+                let length = self.length(place);
+                if !self.has_time_for(length, CHOICE_ENDS, "the best partitions in long blocks") {
+                    return Ok(());
+                }
+                let arm = self.records[place].arm.clone();
+                self.measure(&arm, turn % self.question.jobs.len(), Stage::Choice)?;
+            }
+            if finalists.is_empty() {
+                return Ok(());
+            }
+            finalists.reverse();
+        }
+        Ok(())
+    }
+
+    /// The best partition: by long blocks, where some have run and, under a goal with a bound, one of them keeps this
+    /// distance from it.
+    fn candidate(&self, distance: f64, but: &[usize]) -> Option<usize> {
+        let valued = |place: usize| {
+            let value = self.value(place)?;
+            let excess = if self.has_bound() { value.excess + distance } else { 0.0 };
+            Some((place, !self.records[place].chosen.is_empty(), Value { excess, ..value }))
+        };
+        let partitions = self.ranked(is_partition).into_iter().filter(|place| !but.contains(place));
+        let mut ranked: Vec<_> = partitions.filter_map(valued).collect();
+        ranked.sort_by(|(_, a_tried, a), (_, b_tried, b)| {
+            let better = b.is_better_than(*a).cmp(&a.is_better_than(*b));
+            (b.meets(), *b_tried).cmp(&(a.meets(), *a_tried)).then(better)
+        });
+        ranked.first().map(|(place, ..)| *place)
+    }
+
+    pub(super) fn has_bound(&self) -> bool {
+        matches!(self.question.goal, Goal::Keep { .. } | Goal::Least { .. })
+    }
+
+    /// The final: the candidate beside the two best arms without partitions, in both orders, until the interval is
+    /// narrow or the budget ends.
+    pub(super) fn last_comparison(&mut self) -> Found<Option<Claim>, M> {
+        let mut claim = self.contestants();
+        self.preheat(&claim)?;
+        loop {
+            let arms = claim.arms();
+            let length: Duration = arms.iter().map(|place| self.length(*place)).sum();
+            let step = "the winner beside the best without partitions";
+            if arms.is_empty() || self.is_narrow(&claim) || !self.has_time_for(length, 0.995, step)
+            {
+                break;
+            }
+            if self.repetition(&claim)? {
+                claim.repetitions += 1;
+            } else if self.interrupted {
+                break;
+            } else {
+                // One of them does not run any more: the next best of its kind takes its place.
+                claim = self.contestants();
+            }
+        }
+        for place in claim.arms() {
+            self.records[place].claimed.truncate(claim.repetitions);
+        }
+        self.reference()?;
+        self.compare_with_references();
+        Ok((claim.repetitions > 0).then_some(claim))
+    }
+
+    /// Those who are in the final, without any block of it.
+    fn contestants(&mut self) -> Claim {
+        self.records.iter_mut().for_each(|record| record.claimed.clear());
+        self.value_all();
+        let mut plain = self.ranked(is_plain);
+        plain.truncate(RIVALS);
+        let mut candidates: Vec<usize> =
+            DISTANCES.iter().filter_map(|it| self.candidate(*it, &[])).collect();
+        candidates.dedup();
+        Claim { candidates, plain, repetitions: 0 }
+    }
+
+    /// Lets the clocks settle under the load that follows.
+    fn preheat(&mut self, claim: &Claim) -> Found<(), M> {
+        let Some(place) = claim.arms().first().copied() else { return Ok(()) };
+        let duration = PREHEAT.min(self.question.budget.mul_f64(MOST_PREHEAT));
+        if self.has_time_for(duration, 1.0, "letting the clocks settle") {
+            let block = self.block(0, Duration::ZERO, duration);
+            self.run(&Task::Together(self.records[place].arm.clone()), &block)?;
+        }
+        Ok(())
+    }
+
+    /// One block of each arm, the first one last in every second repetition. Whether all of them ran.
+    fn repetition(&mut self, claim: &Claim) -> Found<bool, M> {
+        self.round += 1;
+        let mut arms: Vec<Arm> =
+            claim.arms().iter().map(|place| self.records[*place].arm.clone()).collect();
+        if claim.repetitions % 2 == 1 {
+            arms.reverse();
+        }
+        let first = claim.repetitions % self.question.jobs.len();
+        for arm in &arms {
+            if !self.measure(arm, first, Stage::Final)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether further repetitions would say little more.
+    fn is_narrow(&self, claim: &Claim) -> bool {
+        // Not after each one: of many, one more changes little, and looking at all takes long.
+        let every = (claim.repetitions / 4).max(1);
+        if claim.repetitions < ENOUGH || !claim.repetitions.is_multiple_of(every) {
+            return false;
+        }
+        let decided = |place: usize| {
+            let excess = self.excess(claim, place);
+            excess.is_none_or(|it| it.half_width() < NARROW || it.low > 0.0 || it.high < 0.0)
+        };
+        let has_bound = matches!(self.question.goal, Goal::Keep { .. } | Goal::Least { .. });
+        let is_bound_known =
+            !has_bound || claim.arms().iter().all(|place| self.is_known(*place) && decided(*place));
+        let is_gain_known = match self.rival(claim).zip(self.winner(claim)) {
+            Some(_) => self.gain(claim).is_some_and(|gain| gain.half_width() <= NARROW),
+            None => true,
+        };
+        is_bound_known && is_gain_known
+    }
+
+    /// The best of the candidates that are sure to meet the bound and, where none is, the one that is closest to it.
+    pub(super) fn winner(&self, claim: &Claim) -> Option<usize> {
+        let value = |place: &usize| {
+            let high = self.excess(claim, *place).map(|excess| excess.high);
+            let value = self.value(*place)?;
+            Some((*place, Value { excess: high.unwrap_or(value.excess), ..value }))
+        };
+        let better =
+            |a: (usize, Value), b: (usize, Value)| if b.1.is_better_than(a.1) { b } else { a };
+        claim.candidates.iter().filter_map(value).reduce(better).map(|(place, _)| place)
+    }
+
+    /// The best of the arms without partitions.
+    pub(super) fn rival(&self, claim: &Claim) -> Option<usize> {
+        let values = claim.plain.iter().filter_map(|place| Some((*place, self.value(*place)?)));
+        let better =
+            |a: (usize, Value), b: (usize, Value)| if b.1.is_better_than(a.1) { b } else { a };
+        values.reduce(better).map(|(place, _)| place)
+    }
+
+    /// An arm's value by some repetitions of the final.
+    fn claimed(&self, place: usize, repetitions: &[usize]) -> Option<Value> {
+        let samples = &self.records[place].claimed;
+        let samples: Option<Vec<_>> = repetitions.iter().map(|at| samples.get(*at)).collect();
+        self.scorer.value(&samples?, Average::Mean)
+    }
+
+    /// By how much an arm misses the goal's bound, as a part of it: below 0 it meets the bound.
+    pub(super) fn excess(&self, claim: &Claim, place: usize) -> Option<Interval> {
+        let besides = match self.question.goal {
+            Goal::Keep { .. } => BETWEEN_TAILS,
+            _ => BETWEEN_RATES,
+        };
+        if !self.is_known(place) {
+            return None;
+        }
+        interval(claim.repetitions, besides, |kept| Some(self.claimed(place, kept)?.excess))
+    }
+
+    /// How much better the candidate is than the best arm without partitions: their ratio minus 1.
+    pub(super) fn gain(&self, claim: &Claim) -> Option<Interval> {
+        let (candidate, rival) = (self.winner(claim)?, self.rival(claim)?);
+        let ratio = |kept: &[usize]| {
+            let (ours, theirs) = (self.claimed(candidate, kept)?, self.claimed(rival, kept)?);
+            Some(ours.score / theirs.score - 1.0)
+        };
+        let between = match self.question.goal {
+            Goal::Least { .. } => BETWEEN_TAILS,
+            _ => BETWEEN_RATES,
+        };
+        let all: Vec<usize> = (0..claim.repetitions).collect();
+        interval(claim.repetitions, between * (1.0 + ratio(&all)?), ratio)
+    }
+
+    /// Whether the final had enough iterations to know the goal's percentile.
+    pub(super) fn is_known(&self, place: usize) -> bool {
+        self.iterations(place).is_none_or(|(found, needed)| found >= needed)
+    }
+
+    /// How many iterations of the goal's job the final had, and how many its percentile needs.
+    pub(super) fn iterations(&self, place: usize) -> Option<(usize, usize)> {
+        let (job, percentile) = self.scorer.percentile()?;
+        let counts = self.records[place].claimed.iter();
+        let found = counts.map(|sample| sample.jobs[job].latencies_us.len()).sum();
+        Some((found, samples_for(percentile)))
+    }
+
+    /// The repetitions that half an interval of this width would need to become narrow.
+    pub(super) fn needed_repetitions(claim: &Claim, gain: Interval) -> f64 {
+        let ratio = gain.half_width() / NARROW;
+        claim.repetitions.max(LEAST_REPETITIONS) as f64 * ratio.powi(2)
+    }
+}

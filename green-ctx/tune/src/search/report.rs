@@ -1,0 +1,182 @@
+//! What was found, as an outcome.
+
+use super::finals::Claim;
+use super::{Record, Search};
+use crate::measure::{Measure, Sample};
+use crate::outcome::{ArmReport, JobReport, Latency, Outcome, Stage};
+use crate::stats::{mean, median, quantile, samples_for};
+
+/// A reference that drifts by more than this makes figures doubtful.
+const MOST_DRIFT: f64 = 0.05;
+/// Submitting takes this part of an iteration's time where a job is bound by the host. What is left is the driver's own
+/// time between two launches.
+const HOST_BOUND: f64 = 0.9;
+/// Half of an interval that is wider than most need.
+const WIDE: f64 = 0.02;
+/// From this part of its capacity on, a job's latencies depend on small changes of its rate.
+const HIGH_LOAD: f64 = 0.8;
+
+impl<M: Measure> Search<'_, M> {
+    pub(super) fn outcome(mut self, claim: Option<Claim>) -> Outcome {
+        let seconds = (self.measure.now() - self.began).as_secs_f64();
+        let verdict = self.verdict(claim.as_ref());
+        let mut notes = std::mem::take(&mut self.notes);
+        for (job, alone) in self.question.jobs.iter().zip(&self.alone) {
+            let drift = drift(&alone.references);
+            if drift > MOST_DRIFT {
+                notes.push(format!(
+                    "{} alone drifted by {:.0} % in the course of the search: something else used the GPU, or \
+                     its clocks changed",
+                    job.name,
+                    100.0 * drift
+                ));
+            }
+            if alone.host > HOST_BOUND {
+                notes.push(format!(
+                    "{} is bound by the host: submitting an iteration takes as long as running it; capture it \
+                     in a graph",
+                    job.name
+                ));
+            }
+        }
+        if let Some(place) = verdict.arm {
+            notes.extend(self.high_loads(place));
+            notes.extend(self.budget(claim.as_ref(), place));
+        }
+        let drifts = self.alone.iter().map(|alone| drift(&alone.references));
+        let drift = drifts.fold(0.0, f64::max);
+        Outcome {
+            machine: None,
+            goal: self.question.goal.clone(),
+            limits: self.question.limits.clone(),
+            pieces: self.question.space.pieces.clone(),
+            verdict,
+            jobs: (0..self.question.jobs.len()).map(|job| self.job_report(job)).collect(),
+            arms: (0..self.records.len()).map(|place| self.arm_report(place)).collect(),
+            drift,
+            notes,
+            seconds,
+            complete: !self.interrupted,
+        }
+    }
+
+    /// Names the jobs that are close to their capacity under an arm.
+    fn high_loads(&self, place: usize) -> Vec<String> {
+        let jobs = self.question.jobs.iter().zip(&self.records[place].capacities);
+        let note = |(job, capacity): (&super::Known, &Option<f64>)| {
+            let (requested, possible) = (job.arrival.hz()?, (*capacity)?);
+            let is_high = requested > HIGH_LOAD * possible && requested < possible;
+            is_high.then(|| {
+                format!(
+                    "{} runs at {:.0} % of what it could do with {}: {requested:.0}/s of {possible:.0}/s",
+                    job.name,
+                    100.0 * requested / possible,
+                    self.describe(place)
+                )
+            })
+        };
+        jobs.filter_map(note).collect()
+    }
+
+    /// The budget that would be enough, where this one was not.
+    fn budget(&self, claim: Option<&Claim>, place: usize) -> Option<String> {
+        let budget = self.question.budget.as_secs_f64();
+        if let Some((found, needed)) =
+            self.iterations(place).filter(|(found, needed)| found < needed)
+        {
+            let budget = budget * needed as f64 / found.max(1) as f64;
+            return Some(format!(
+                "the percentile needs {needed} iterations and the final had {found}; a budget of {budget:.0} s \
+                 would do"
+            ));
+        }
+        let gain = claim.and_then(|claim| Some((claim, self.gain(claim)?)));
+        match gain {
+            Some((claim, gain)) if gain.half_width() > WIDE => {
+                let more = Self::needed_repetitions(claim, gain) / claim.repetitions.max(1) as f64;
+                Some(format!(
+                    "the interval of the gain is wide; a budget of {:.0} s would narrow it to about ±1 %",
+                    budget * (0.5 + 0.5 * more)
+                ))
+            }
+            None if claim
+                .is_none_or(|claim| !claim.candidates.is_empty() && !claim.plain.is_empty()) =>
+            {
+                let length = 4.0 * 3.0 * 1.2 * self.sustained().as_secs_f64();
+                Some(format!(
+                    "the final was too short for an interval; a budget of {:.0} s would do",
+                    (2.1 * length).max(budget).ceil()
+                ))
+            }
+            _ => None,
+        }
+    }
+
+    fn job_report(&self, job: usize) -> JobReport {
+        let (known, alone) = (&self.question.jobs[job], &self.alone[job]);
+        JobReport {
+            name: known.name.clone(),
+            key: known.key.clone(),
+            arrival: known.arrival.clone(),
+            host_bound: alone.host > HOST_BOUND,
+            rate: alone.rate,
+            capacity: known.arrival.hz().and_then(|_| median(&alone.references)),
+            references: alone.references.clone(),
+            solo: alone.curve.rates(),
+        }
+    }
+
+    fn arm_report(&self, place: usize) -> ArmReport {
+        let record = &self.records[place];
+        let (stage, samples) = record.best_known();
+        let names = || self.question.jobs.iter().map(|job| job.name.clone()).enumerate();
+        let rate = |job: usize| mean(samples.iter().map(|sample| sample.jobs[job].rate));
+        let value = self.value(place);
+        let blocks = record.searched.len() + record.chosen.len() + record.claimed.len();
+        ArmReport {
+            kind: record.arm.kind(),
+            shares: self.shares(&record.arm),
+            priority: self.priorities(&record.arm),
+            stage,
+            rates: names().filter_map(|(job, name)| Some((name, rate(job)?))).collect(),
+            latency_us: names()
+                .filter_map(|(job, name)| Some((name, latency(samples, job)?)))
+                .collect(),
+            capacity: names()
+                .filter_map(|(job, name)| Some((name, record.capacities[job]?)))
+                .collect(),
+            score: value.map(|value| value.score),
+            excess: value.map_or(0.0, |value| value.excess),
+            blocks,
+            skipped: record.skipped.clone(),
+        }
+    }
+}
+
+impl Record {
+    /// The blocks that say most, and where they come from.
+    fn best_known(&self) -> (Stage, &[Sample]) {
+        match self {
+            Record { claimed, .. } if !claimed.is_empty() => (Stage::Final, claimed),
+            Record { chosen, .. } if !chosen.is_empty() => (Stage::Choice, chosen),
+            Record { searched, .. } => (Stage::Search, searched),
+        }
+    }
+}
+
+fn latency(samples: &[Sample], job: usize) -> Option<Latency> {
+    let all: Vec<f64> =
+        samples.iter().flat_map(|sample| &sample.jobs[job].latencies_us).copied().collect();
+    let p99 = quantile(&all, 0.99).filter(|_| all.len() >= samples_for(0.99));
+    let mean = mean(all.iter().copied())?;
+    Some(Latency { mean, p50: quantile(&all, 0.5)?, p99, iterations: all.len() })
+}
+
+/// The greatest to the smallest of the medians of a series' thirds, minus 1: one block says little.
+fn drift(values: &[f64]) -> f64 {
+    let third = values.len().div_ceil(3).max(1);
+    let medians: Vec<f64> = values.chunks(third).filter_map(median).collect();
+    let least = medians.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = medians.iter().copied().fold(0.0, f64::max);
+    if least > 0.0 && least.is_finite() { most / least - 1.0 } else { 0.0 }
+}

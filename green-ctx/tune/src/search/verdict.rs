@@ -1,0 +1,197 @@
+//! The verdict: whether to partition, by the final alone.
+
+use std::collections::BTreeMap;
+
+use super::finals::Claim;
+use super::{Search, is_partition, is_plain};
+use crate::arm::{Arm, ArmKind};
+use crate::goal::Goal;
+use crate::measure::Measure;
+use crate::outcome::Verdict;
+use crate::stats::Interval;
+
+impl<M: Measure> Search<'_, M> {
+    pub(super) fn verdict(&self, claim: Option<&Claim>) -> Verdict {
+        let only = |place: Option<usize>| place.into_iter().collect();
+        let (candidates, plain) = (only(self.best(is_partition)), only(self.best(is_plain)));
+        let none = Claim { candidates, plain, repetitions: 0 };
+        let claim = claim.unwrap_or(&none);
+        let (candidate, rival) = (self.winner(claim), self.rival(claim));
+        let gain = self.gain(claim);
+        let allowed =
+            rival.filter(|place| self.question.space.holds_floors(&self.records[*place].arm));
+        let meets = |place: usize| self.meets(claim, place);
+        let best = match (candidate, allowed) {
+            (Some(ours), Some(theirs)) => Some(match (meets(ours), meets(theirs)) {
+                (true, true) if gain.is_some_and(|gain| gain.low > 0.0) => ours,
+                (true, true) => theirs,
+                (true, false) => ours,
+                (false, true) => theirs,
+                (false, false) => self.closer(ours, theirs),
+            }),
+            (ours, theirs) => ours.or(theirs),
+        };
+        let Some(best) = best else { return self.nothing_ran() };
+        let arm = &self.records[best].arm;
+        Verdict {
+            arm: Some(best),
+            candidate,
+            rival,
+            kind: arm.kind(),
+            shares: self.shares(arm),
+            priority: self.priorities(arm),
+            gain: gain.map(|gain| gain.middle),
+            interval: gain.map(|gain| [gain.low, gain.high]),
+            meets: meets(best),
+            sentence: self.sentence(claim, best, gain),
+        }
+    }
+
+    /// Whether an arm meets the goal's bound, by the upper end of its interval.
+    fn meets(&self, claim: &Claim, place: usize) -> bool {
+        match self.question.goal {
+            Goal::Throughput { .. } | Goal::Makespan => true,
+            _ => self.excess(claim, place).is_some_and(|excess| excess.high <= 0.0),
+        }
+    }
+
+    /// Whichever is closer to the bound; the one without partitions where it may meet the bound.
+    fn closer(&self, ours: usize, theirs: usize) -> usize {
+        let excess = |place| self.value(place).map_or(f64::INFINITY, |value| value.excess);
+        if excess(ours) < excess(theirs) && excess(theirs) > 0.0 { ours } else { theirs }
+    }
+
+    fn nothing_ran(&self) -> Verdict {
+        let arm = Arm::streams(self.question.jobs.len(), self.question.space.pieces.sms);
+        Verdict {
+            arm: None,
+            candidate: None,
+            rival: None,
+            kind: arm.kind(),
+            shares: self.shares(&arm),
+            priority: self.priorities(&arm),
+            gain: None,
+            interval: None,
+            meets: false,
+            sentence: "No arm that is allowed has figures; see why each was skipped.".to_owned(),
+        }
+    }
+
+    fn sentence(&self, claim: &Claim, best: usize, gain: Option<Interval>) -> String {
+        let how = self.describe(best);
+        let has_bound = self.has_bound();
+        if has_bound && !self.meets(claim, best) {
+            return self.miss(claim, best);
+        }
+        let bound = self.bound(claim, best);
+        let against = |gain: Interval| {
+            let [low, middle, high] =
+                [gain.low, gain.middle, gain.high].map(|part| format!("{:+.1} %", 100.0 * part));
+            format!("{middle} (95 %: {low} to {high})")
+        };
+        let misses = |place: usize| has_bound && !self.meets(claim, place);
+        if is_partition(&self.records[best].arm) {
+            let rest = match (self.rival(claim), gain) {
+                (Some(rival), _) if misses(rival) => {
+                    ". Nothing without partitions meets the bound.".to_owned()
+                }
+                (Some(rival), Some(gain)) => format!(
+                    "; {} against the best without partitions, {}.",
+                    against(gain),
+                    self.describe(rival)
+                ),
+                (Some(_), None) => {
+                    "; the budget was too short to compare it with arms without partitions."
+                        .to_owned()
+                }
+                (None, _) => "; there is nothing to compare it with.".to_owned(),
+            };
+            return format!("Partition: {how}{bound}{rest}");
+        }
+        let rest = match (self.winner(claim), gain) {
+            (Some(candidate), _) if misses(candidate) => {
+                " No partition meets the bound.".to_owned()
+            }
+            (Some(candidate), Some(gain)) => format!(
+                " The best partition, {}, gains {}.",
+                self.describe(candidate),
+                against(gain)
+            ),
+            (Some(candidate), None) => format!(
+                " The budget was too short to compare the best partition, {}, with it.",
+                self.describe(candidate)
+            ),
+            (None, _) => " No partition was measured.".to_owned(),
+        };
+        format!("Don't partition; use {how}{bound}.{rest}")
+    }
+
+    /// How well an arm meets the goal's bound.
+    fn bound(&self, claim: &Claim, place: usize) -> String {
+        let Some(excess) = self.excess(claim, place) else { return String::new() };
+        let ends = [excess.middle, excess.low, excess.high];
+        match &self.question.goal {
+            Goal::Keep { job, bound_us, .. } => {
+                let [middle, low, high] =
+                    ends.map(|excess| format!("{:.0}", bound_us * (1.0 + excess).max(0.0)));
+                let name = self.question.goal.percentile_name().unwrap_or_default();
+                format!(", with {name} of {job} at {middle} µs (95 %: {low} to {high})")
+            }
+            Goal::Least { other, keep, .. } => {
+                let [middle, high, low] =
+                    ends.map(|excess| format!("{:.0}", 100.0 * keep * (1.0 - excess)));
+                format!(", with {middle} % of its rate alone for {other} (95 %: {low} to {high})")
+            }
+            Goal::Throughput { .. } | Goal::Makespan => String::new(),
+        }
+    }
+
+    /// Why nothing is known to meet the bound, and what comes closest.
+    fn miss(&self, claim: &Claim, best: usize) -> String {
+        let how = self.describe(best);
+        let record = &self.records[best];
+        if let Some((job, _)) = self.scorer.percentile().filter(|_| self.overload(record).is_some())
+        {
+            let known = &self.question.jobs[job];
+            let (requested, possible) = (known.arrival.hz(), record.capacities[job]);
+            return format!(
+                "Nothing meets the bound: {} cannot keep up beside the others: {:.0}/s requested, {:.0}/s \
+                 possible with {how}.",
+                known.name,
+                requested.unwrap_or_default(),
+                possible.unwrap_or_default()
+            );
+        }
+        if self.excess(claim, best).is_none() {
+            return match self.iterations(best) {
+                Some((found, needed)) if found < needed => format!(
+                    "Too few iterations to know the percentile: {how} comes first, with {found} of the \
+                     {needed} that it needs."
+                ),
+                _ => format!("The budget was too short to know whether {how} meets the bound."),
+            };
+        }
+        let asked = match &self.question.goal {
+            Goal::Keep { bound_us, .. } => format!("{bound_us:.0} µs"),
+            Goal::Least { keep, .. } => format!("{:.0} %", 100.0 * keep),
+            Goal::Throughput { .. } | Goal::Makespan => String::new(),
+        };
+        let bound = self.bound(claim, best);
+        format!("Nothing meets the bound of {asked} for sure: {how} comes closest{bound}.")
+    }
+
+    pub(super) fn shares(&self, arm: &Arm) -> BTreeMap<String, String> {
+        let sms = self.question.space.pieces.sms;
+        let share = |job: usize| match arm.kind() {
+            ArmKind::Partition => arm.share(job, sms).to_string(),
+            _ => "..".to_owned(),
+        };
+        let jobs = self.question.jobs.iter().enumerate();
+        jobs.map(|(job, of)| (of.name.clone(), share(job))).collect()
+    }
+
+    pub(super) fn priorities(&self, arm: &Arm) -> BTreeMap<String, i32> {
+        let jobs = self.question.jobs.iter().zip(arm.priorities());
+        jobs.map(|(job, priority)| (job.name.clone(), *priority)).collect()
+    }
+}

@@ -1,0 +1,390 @@
+//! The arms that may be tried.
+
+use std::collections::HashSet;
+
+use crate::arm::{Arm, ArmKind, Part, Pieces};
+
+/// Which arms may be tried.
+#[derive(Clone, Debug)]
+pub(crate) struct Space {
+    pub(crate) pieces: Pieces,
+    pub(crate) jobs: usize,
+    /// Counts are multiples of so many SMs, beside what units leave over.
+    pub(crate) step: u32,
+    /// What each job must have for itself.
+    pub(crate) floors: Vec<u32>,
+    pub(crate) left_out: Vec<ArmKind>,
+}
+
+impl Space {
+    pub(crate) fn allows(&self, kind: ArmKind) -> bool {
+        !self.left_out.contains(&kind)
+    }
+
+    /// Whether every job has the floor that it must have.
+    pub(crate) fn holds_floors(&self, arm: &Arm) -> bool {
+        let has = |(part, least): (&Part, &u32)| part.floor >= *least;
+        match arm.kind() {
+            ArmKind::Partition => arm.parts().iter().zip(&self.floors).all(has),
+            _ => self.floors.iter().all(|least| *least == 0),
+        }
+    }
+
+    /// The arms without partitions.
+    pub(crate) fn unpartitioned(&self) -> Vec<Arm> {
+        let sms = self.pieces.sms;
+        let mut arms = Vec::new();
+        if self.allows(ArmKind::Sequential) {
+            arms.push(Arm::sequential(self.jobs, sms));
+        }
+        if self.allows(ArmKind::Streams) {
+            arms.push(Arm::streams(self.jobs, sms));
+        }
+        if self.allows(ArmKind::Priority) {
+            arms.extend(orders(self.jobs).into_iter().map(|order| Arm::priority(order, sms)));
+        }
+        arms
+    }
+
+    /// A few partitions that are far from each other.
+    pub(crate) fn initial(&self) -> Vec<Arm> {
+        if !self.allows(ArmKind::Partition) {
+            return Vec::new();
+        }
+        let arms = if self.jobs == 2 { self.initial_pairs() } else { self.initial_parts() };
+        self.allowed(arms)
+    }
+
+    /// Partitions that differ from one by a step of about so many SMs.
+    pub(crate) fn neighbours(&self, arm: &Arm, step: u32) -> Vec<Arm> {
+        let priorities = arm.priorities();
+        if !self.allows(ArmKind::Partition) {
+            return Vec::new();
+        }
+        let arms =
+            if self.jobs == 2 { self.near_pairs(arm, step) } else { self.near_parts(arm, step) };
+        let arms = arms.into_iter().map(|near| near.with_priorities(priorities.to_vec()));
+        self.allowed(arms.collect())
+    }
+
+    /// The same partitions with one job before the others.
+    pub(crate) fn with_priorities(&self, arm: &Arm) -> Vec<Arm> {
+        if !self.allows(ArmKind::Priority) {
+            return Vec::new();
+        }
+        let first = |job: usize| (0..self.jobs).map(|other| -i32::from(other == job)).collect();
+        (0..self.jobs).map(|job| arm.with_priorities(first(job))).collect()
+    }
+
+    /// The divisions of which the best are predicted.
+    pub(crate) fn coarse(&self) -> Vec<Arm> {
+        match self.jobs {
+            2 => self.every_pair(),
+            3 => self.grid(&[0, 1, 2, 3, 4, 6, 8]),
+            _ => self.grid(&[0, 2, 4, 8]),
+        }
+    }
+
+    fn every_pair(&self) -> Vec<Arm> {
+        let [a, b] = self.ladders();
+        let pairs = a.iter().flat_map(|a| b.iter().map(move |b| [*a, *b]));
+        self.allowed(pairs.map(|pair| Arm::ceilings(pair, self.pieces.sms)).collect())
+    }
+
+    /// Every division whose floors and ceilings are so many eighths of the SMs.
+    fn grid(&self, eighths: &[u32]) -> Vec<Arm> {
+        if !self.allows(ArmKind::Partition) {
+            return Vec::new();
+        }
+        let count = |eighths: u32| match eighths {
+            0 => 0,
+            8 => self.pieces.sms,
+            eighths => self.whole(self.pieces.sms * eighths / 8),
+        };
+        let parts: Vec<Part> = eighths
+            .iter()
+            .flat_map(|floor| eighths.iter().map(move |ceiling| [*floor, *ceiling]))
+            .filter(|[floor, ceiling]| floor <= ceiling && *ceiling > 0)
+            .map(|[floor, ceiling]| Part { floor: count(floor), ceiling: count(ceiling) })
+            .collect();
+        let mut divisions: Vec<Vec<Part>> = vec![Vec::new()];
+        for _ in 0..self.jobs {
+            let longer = |division: &Vec<Part>| {
+                let floors: u32 = division.iter().map(|part| part.floor).sum();
+                let fitting =
+                    parts.iter().filter(move |part| floors + part.floor <= self.pieces.sms);
+                let division = division.clone();
+                fitting
+                    .map(move |part| [division.as_slice(), &[*part]].concat())
+                    .collect::<Vec<_>>()
+            };
+            divisions = divisions.iter().flat_map(longer).collect();
+        }
+        let is_tidy = |arm: &Arm, parts: &[Part]| arm.parts() == parts;
+        let arms = divisions
+            .into_iter()
+            .filter_map(|parts| self.tidy(parts.clone()).filter(|arm| is_tidy(arm, &parts)));
+        self.allowed(arms.collect())
+    }
+
+    /// Those that may be tried, once each. Partitions of all SMs for everybody are plain streams, and no
+    /// division.
+    fn allowed(&self, mut arms: Vec<Arm>) -> Vec<Arm> {
+        let mut seen = HashSet::new();
+        arms.retain(|arm| {
+            let divides = arm.parts().iter().any(|part| part.ceiling < self.pieces.sms);
+            divides && self.allows(arm.kind()) && self.holds_floors(arm) && seen.insert(arm.clone())
+        });
+        arms
+    }
+
+    fn ladders(&self) -> [Vec<u32>; 2] {
+        [0, 1].map(|job| self.pieces.ceilings(job, self.step))
+    }
+
+    fn initial_pairs(&self) -> Vec<Arm> {
+        let sms = self.pieces.sms;
+        let [a, b] = self.ladders();
+        let some = |ladder: &[u32]| -> Vec<u32> {
+            let last = ladder.len() - 1;
+            let mut counts: Vec<u32> =
+                (0..=4).map(|quarter| ladder[(last * quarter + 2) / 4]).collect();
+            counts.dedup();
+            counts
+        };
+        let (some_a, some_b) = (some(&a), some(&b));
+        let pairs = some_a.iter().flat_map(|a| some_b.iter().map(move |b| [*a, *b]));
+        // What leaves many SMs idle is not worth a look at first.
+        let mut arms: Vec<Arm> = pairs
+            .filter(|[a, b]| a + b >= sms - sms / 8)
+            .map(|pair| Arm::ceilings(pair, sms))
+            .collect();
+        // Jobs that may use nearly everything: with a priority a small cap does much.
+        let cap = |ladder: &[u32]| {
+            let below = ladder.iter().rev().find(|count| **count <= sms - sms / 8);
+            below.copied().unwrap_or(sms)
+        };
+        let (cap_a, cap_b) = (cap(&a), cap(&b));
+        let capped = [[cap_a, sms], [sms, cap_b], [cap_a, cap_b]];
+        arms.extend(capped.map(|pair| Arm::ceilings(pair, sms)));
+        // And what must hold, where that leaves little.
+        let must = [self.floors[0].max(some_a[0]), self.floors[1].max(some_b[0])];
+        arms.push(Arm::ceilings([sms - must[1].min(sms), must[1]], sms));
+        arms.push(Arm::ceilings([must[0], sms - must[0].min(sms)], sms));
+        arms.retain(|arm| arm.parts().iter().all(|part| part.ceiling > 0));
+        arms
+    }
+
+    fn near_pairs(&self, arm: &Arm, step: u32) -> Vec<Arm> {
+        let ladders = self.ladders();
+        let steps = (step / self.step.max(self.pieces.unit)).max(1) as isize;
+        let place = |job: usize| {
+            let ceiling = arm.parts()[job].ceiling;
+            ladders[job].partition_point(|count| *count < ceiling) as isize
+        };
+        let at = |job: usize, place: isize| -> Option<u32> {
+            ladders[job].get(usize::try_from(place).ok()?).copied()
+        };
+        let moves = [(1, 0), (-1, 0), (0, 1), (0, -1), (1, -1), (-1, 1)];
+        let near = moves.iter().filter_map(|(a, b)| {
+            let ceilings = [at(0, place(0) + a * steps)?, at(1, place(1) + b * steps)?];
+            Some(Arm::ceilings(ceilings, self.pieces.sms))
+        });
+        near.collect()
+    }
+
+    fn initial_parts(&self) -> Vec<Arm> {
+        let (sms, jobs) = (self.pieces.sms, self.jobs as u32);
+        let even = |floor: u32, ceiling: u32| vec![Part { floor, ceiling }; self.jobs];
+        let all = |job: usize| -> Vec<Vec<Part>> {
+            let with = |own: Part, others: Part| {
+                (0..self.jobs).map(|other| if other == job { own } else { others }).collect()
+            };
+            let part = |floor, ceiling| Part { floor, ceiling };
+            let (half, quarter) = (self.whole(sms / 2), self.whole(sms / 4));
+            vec![
+                with(part(half, half), part(0, sms - half)),
+                with(part(quarter, quarter), part(0, sms - quarter)),
+                with(part(quarter, sms), part(0, sms - quarter)),
+                // Held back, since it would take more than it is worth.
+                with(part(0, self.whole(sms / 8)), part(0, sms)),
+                with(part(0, quarter), part(0, sms)),
+                with(part(0, half), part(0, sms)),
+                with(part(half, half), {
+                    let each = self.whole((sms - half) / (jobs - 1));
+                    part(each, each)
+                }),
+            ]
+        };
+        let each = self.whole(sms / jobs);
+        let mut parts =
+            vec![even(0, sms), even(each, each), even(self.whole(sms / (2 * jobs)), sms)];
+        parts.extend((0..self.jobs).flat_map(all));
+        // And what must hold, and nothing besides.
+        let least = |floor: &u32| {
+            let floor = floor.next_multiple_of(self.pieces.unit.max(1));
+            Part { floor, ceiling: if floor > 0 { floor } else { sms } }
+        };
+        let least: Vec<Part> = self.floors.iter().map(least).collect();
+        parts.push(least.iter().map(|part| Part { ceiling: sms, ..*part }).collect());
+        parts.push(least);
+        parts.into_iter().filter_map(|parts| self.tidy(parts)).collect()
+    }
+
+    fn near_parts(&self, arm: &Arm, step: u32) -> Vec<Arm> {
+        let step = self.whole(step.max(self.step).max(self.pieces.unit));
+        let mut near = Vec::new();
+        let mut add = |change: &dyn Fn(&mut Vec<Part>)| {
+            let mut parts = arm.parts().to_vec();
+            change(&mut parts);
+            near.extend(self.tidy(parts));
+        };
+        for job in 0..self.jobs {
+            add(&|parts| parts[job].ceiling += step);
+            add(&|parts| parts[job].ceiling = parts[job].ceiling.saturating_sub(step));
+            add(&|parts| parts[job].floor += step);
+            add(&|parts| parts[job].floor = parts[job].floor.saturating_sub(step));
+            add(&|parts| {
+                parts[job].floor += step;
+                parts[job].ceiling += step;
+            });
+            for other in (0..self.jobs).filter(|other| *other != job) {
+                add(&|parts| {
+                    parts[job].floor += step;
+                    parts[job].ceiling += step;
+                    parts[other].floor = parts[other].floor.saturating_sub(step);
+                    parts[other].ceiling = parts[other].ceiling.saturating_sub(step);
+                });
+            }
+        }
+        near
+    }
+
+    /// Parts that can be together: no job may use what is in another's floor. `None` where a job has nothing.
+    fn tidy(&self, mut parts: Vec<Part>) -> Option<Arm> {
+        let sms = self.pieces.sms;
+        for part in &mut parts {
+            part.ceiling = part.ceiling.min(sms);
+            part.floor = part.floor.min(part.ceiling);
+        }
+        let floors: u32 = parts.iter().map(|part| part.floor).sum();
+        if floors > sms {
+            return None;
+        }
+        for (job, part) in parts.iter_mut().enumerate() {
+            part.ceiling = self.pieces.at_most(job, part.ceiling.min(sms - (floors - part.floor)));
+        }
+        let holds = |part: &Part| part.ceiling > 0 && part.floor <= part.ceiling;
+        parts.iter().all(holds).then(|| Arm::partition(parts))
+    }
+
+    /// Rounded down to whole units, at least one.
+    fn whole(&self, sms: u32) -> u32 {
+        let unit = self.pieces.unit.max(1);
+        (sms / unit).max(1) * unit
+    }
+}
+
+/// Every order of priorities: the highest is the lowest number, as the driver has it.
+fn orders(jobs: usize) -> Vec<Vec<i32>> {
+    let mut orders: Vec<Vec<i32>> = vec![Vec::new()];
+    for level in 0..jobs {
+        let insert = |order: &Vec<i32>| -> Vec<Vec<i32>> {
+            (0..=order.len())
+                .map(|place| {
+                    let mut longer = order.clone();
+                    longer.insert(place, -(level as i32));
+                    longer
+                })
+                .collect()
+        };
+        orders = orders.iter().flat_map(insert).collect();
+    }
+    orders
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn space(jobs: usize, floors: Vec<u32>) -> Space {
+        let pieces = Pieces::of(&[[8; 15].as_slice(), &[12]].concat());
+        Space { pieces, jobs, step: 8, floors, left_out: Vec::new() }
+    }
+
+    #[test]
+    fn partitions_can_be_left_out() {
+        for jobs in 2..4 {
+            let mut space = space(jobs, vec![0; jobs]);
+            let arm = space.initial().remove(0);
+            assert!(!space.coarse().is_empty() && !space.neighbours(&arm, 8).is_empty());
+            space.left_out.push(ArmKind::Partition);
+            assert!(space.initial().is_empty() && space.coarse().is_empty());
+            assert!(space.neighbours(&arm, 8).is_empty());
+        }
+    }
+
+    #[test]
+    fn each_order_of_priorities_is_there_once() {
+        assert_eq!(orders(2), [[-1, 0], [0, -1]]);
+        let mut three = orders(3);
+        three.sort();
+        three.dedup();
+        assert_eq!(three.len(), 6);
+    }
+
+    #[test]
+    fn parts_fit_together() {
+        for jobs in 2..=4 {
+            let space = space(jobs, vec![0; jobs]);
+            let mut arms = space.initial();
+            for step in [64, 32, 16, 8, 8, 8] {
+                let near: Vec<Arm> =
+                    arms.iter().take(20).flat_map(|arm| space.neighbours(arm, step)).collect();
+                assert!(!near.is_empty());
+                arms = near;
+                for arm in &arms {
+                    let floors: u32 = arm.parts().iter().map(|part| part.floor).sum();
+                    assert!(floors <= 132, "{arm:?}");
+                    for part in arm.parts() {
+                        assert!(part.floor <= part.ceiling && part.ceiling > 0, "{arm:?}");
+                        assert!(part.ceiling + floors - part.floor <= 132, "{arm:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn floors_that_must_hold_do() {
+        let space = space(2, vec![32, 16]);
+        assert!(!space.holds_floors(&Arm::streams(2, 132)));
+        let arms = space.initial();
+        assert!(!arms.is_empty());
+        assert!(arms.iter().all(|arm| arm.parts()[0].floor >= 32 && arm.parts()[1].floor >= 16));
+        assert!(space.every_pair().len() > arms.len());
+    }
+
+    #[test]
+    fn floors_that_just_fit_are_found() {
+        let tight = space(3, vec![64, 56, 8]);
+        assert!(!tight.initial().is_empty());
+        assert!(tight.initial().iter().all(|arm| tight.holds_floors(arm)));
+    }
+
+    #[test]
+    fn no_division_comes_twice_or_gives_everybody_everything() {
+        for (jobs, coarse) in [(2, 255), (3, 4006)] {
+            let space = space(jobs, vec![0; jobs]);
+            let all = [space.initial(), space.coarse()];
+            for arms in &all {
+                let mut seen = HashSet::new();
+                for arm in arms {
+                    assert!(seen.insert(arm), "{arm:?}");
+                    assert!(arm.parts().iter().any(|part| part.ceiling < 132), "{arm:?}");
+                }
+            }
+            assert_eq!(all[1].len(), coarse, "{jobs} jobs");
+        }
+    }
+}

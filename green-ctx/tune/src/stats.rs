@@ -1,0 +1,172 @@
+//! Medians, percentiles and confidence intervals.
+
+/// The value below which a share of all values lies, interpolated between the two nearest ones. `None` without
+/// values.
+pub(crate) fn quantile(values: &[f64], share: f64) -> Option<f64> {
+    let mut values = values.to_vec();
+    let last = values.len().checked_sub(1)?;
+    let place = share.clamp(0.0, 1.0) * last as f64;
+    let (_, below, above) = values.select_nth_unstable_by(place as usize, f64::total_cmp);
+    let above = above.iter().copied().reduce(f64::min).unwrap_or(*below);
+    Some(*below + (above - *below) * place.fract())
+}
+
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
+    quantile(values, 0.5)
+}
+
+/// `None` without values.
+pub(crate) fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let (sum, count) =
+        values.into_iter().fold((0.0, 0_u32), |(sum, count), value| (sum + value, count + 1));
+    (count > 0).then(|| sum / f64::from(count))
+}
+
+/// How many samples a percentile needs: fewer say little about it.
+pub(crate) fn samples_for(share: f64) -> usize {
+    // One that is 99.0 % and not a little more.
+    (5.0 / (1.0 - share) - 1e-6).ceil() as usize
+}
+
+/// A percentile or, where there are too few samples for it, the greatest one that they are enough for.
+pub(crate) fn reachable(values: &[f64], share: f64) -> Option<f64> {
+    let count = values.len();
+    let share = match count < samples_for(share) {
+        true => share.min((1.0 - 5.0 / count.max(1) as f64).max(0.5)),
+        false => share,
+    };
+    quantile(values, share)
+}
+
+/// A number with its 95 % interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Interval {
+    pub(crate) low: f64,
+    pub(crate) middle: f64,
+    pub(crate) high: f64,
+}
+
+impl Interval {
+    pub(crate) fn half_width(self) -> f64 {
+        (self.high - self.low) / 2.0
+    }
+}
+
+/// Repetitions below which an interval says nothing.
+pub(crate) const LEAST_REPETITIONS: usize = 4;
+/// Batches of neighbouring repetitions that are left out in turn: more say little more, and take longer.
+const MOST_BATCHES: usize = 20;
+
+/// What a statistic is over so many repetitions of a measurement, with its 95 % interval. The statistic takes the
+/// repetitions that count. `None` of fewer than [`LEAST_REPETITIONS`], or where the statistic is of some of them.
+///
+/// The interval has three parts, as independent errors have. The first is the scatter of repetitions, by leaving batches of
+/// them out in turn (the jackknife) and Student's distribution. The second is drift: half of what the first half of the
+/// repetitions differs from the second half. The third is what the caller knows of beside both.
+pub(crate) fn interval(
+    count: usize,
+    besides: f64,
+    statistic: impl Fn(&[usize]) -> Option<f64>,
+) -> Option<Interval> {
+    if count < LEAST_REPETITIONS {
+        return None;
+    }
+    let all: Vec<usize> = (0..count).collect();
+    let middle = statistic(&all)?;
+    let batches = count.min(MOST_BATCHES);
+    let without = |batch: usize| -> Option<f64> {
+        let is_kept = |place: &usize| place * batches / count != batch;
+        statistic(&all.iter().copied().filter(is_kept).collect::<Vec<_>>())
+    };
+    let left: Vec<f64> = (0..batches).map(without).collect::<Option<_>>()?;
+    let centre = mean(left.iter().copied())?;
+    let squares: f64 = left.iter().map(|value| (value - centre).powi(2)).sum();
+    let error = ((batches - 1) as f64 / batches as f64 * squares).sqrt();
+    let (first, second) = all.split_at(count / 2);
+    let drift = (statistic(first)? - statistic(second)?) / 2.0;
+    let scatter = student(batches - 1) * error;
+    let half = (scatter.powi(2) + drift.powi(2) + besides.powi(2)).sqrt();
+    let is_number = middle.is_finite() && half.is_finite();
+    is_number.then_some(Interval { low: middle - half, middle, high: middle + half })
+}
+
+/// The 97.5th percentile of Student's distribution, by the expansion of Cornish and Fisher: to 0.01 from three degrees of
+/// freedom on.
+fn student(freedom: usize) -> f64 {
+    let (z, v) = (1.959_964_f64, freedom.max(1) as f64);
+    z + (z.powi(3) + z) / (4.0 * v)
+        + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * v.powi(2))
+        + (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / (384.0 * v.powi(3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fastrand::Rng;
+
+    #[test]
+    fn quantiles_lie_between_their_neighbours() {
+        let values = [3.0, 1.0, 2.0, 4.0];
+        assert_eq!(median(&values), Some(2.5));
+        assert_eq!([quantile(&values, 0.0), quantile(&values, 1.0)], [Some(1.0), Some(4.0)]);
+        assert_eq!((quantile(&[], 0.5), mean([])), (None, None));
+        assert_eq!([0.5, 0.9, 0.99, 0.999].map(samples_for), [10, 50, 500, 5000]);
+    }
+
+    #[test]
+    fn few_samples_give_a_lower_percentile() {
+        let values: Vec<f64> = (0..101).map(f64::from).collect();
+        assert_eq!(reachable(&values, 0.9), Some(90.0));
+        assert!((reachable(&values, 0.999).expect("values") - 95.05).abs() < 0.01);
+        assert_eq!(reachable(&[], 0.9), None);
+    }
+
+    #[test]
+    fn student_is_as_in_tables() {
+        for (freedom, value) in [(3, 3.182), (4, 2.776), (9, 2.262), (30, 2.042)] {
+            assert!((student(freedom) - value).abs() < 0.03, "{freedom}: {}", student(freedom));
+        }
+    }
+
+    /// Of so many made-up series, how many intervals have their mean of 0.
+    fn covered(count: usize, series: impl Fn(&mut Rng, usize) -> f64) -> u32 {
+        let mut rng = Rng::with_seed(3);
+        let holds = (0..1000).filter(|_| {
+            let values: Vec<f64> = (0..count).map(|place| series(&mut rng, place)).collect();
+            let of = |kept: &[usize]| mean(kept.iter().map(|place| values[*place]));
+            let interval = interval(count, 0.0, of).expect("enough values");
+            assert!(interval.low <= interval.middle && interval.middle <= interval.high);
+            interval.low <= 0.0 && 0.0 <= interval.high
+        });
+        holds.count() as u32
+    }
+
+    #[test]
+    fn intervals_cover_what_is_true() {
+        for count in [4, 8, 16, 40] {
+            let even = covered(count, |rng, _| rng.f64() - 0.5);
+            assert!((930..=985).contains(&even), "{even} of 1000 with {count} values");
+            // Two modes, as streams have that settle on another order with each start.
+            let modes = covered(
+                count,
+                |rng, _| if rng.bool() { 0.1 } else { -0.1 } + 0.01 * rng.f64() - 0.005,
+            );
+            assert!(modes > 860, "{modes} of 1000 with {count} values");
+        }
+        assert_eq!(interval(3, 0.0, |_| Some(1.0)), None);
+        assert_eq!(interval(9, 0.0, |_| None), None);
+        let known = interval(9, 0.5, |_| Some(1.0)).expect("enough values");
+        assert_eq!((known.low, known.middle, known.half_width()), (0.5, 1.0, 0.5));
+    }
+
+    #[test]
+    fn drift_widens_an_interval() {
+        let half = |slope: f64| {
+            let of = |kept: &[usize]| {
+                mean(kept.iter().map(|place| slope * *place as f64 + 0.01 * (place % 2) as f64))
+            };
+            interval(16, 0.0, of).expect("enough values").half_width()
+        };
+        assert!(half(0.01) > 4.0 * half(0.0), "{} and {}", half(0.01), half(0.0));
+    }
+}

@@ -1,0 +1,98 @@
+//! Jobs that arrive by the clock: latencies are those of queueing theory, and do not depend on the budget.
+
+use super::*;
+
+/// A job whose iteration takes 200 µs however many SMs it has, beside one that fills the device.
+fn queue(arrival: Arrival, exponential: bool) -> Vec<ModelJob> {
+    let fixed =
+        ModelJob { blocks: 8, block_us: 200.0, exponential, arrival, ..ModelJob::default() };
+    vec![fixed, ModelJob { blocks: 1320, block_us: 100.0, ..ModelJob::default() }]
+}
+
+fn keep(bound_us: f64, budget: f64) -> Request {
+    Request::new(Goal::keep("a", 0.99, bound_us)).budget(Duration::from_secs_f64(budget))
+}
+
+/// The 99th percentile of the time in a queue with random arrivals and a fixed time of service, in units of that
+/// (Crommelin's formula for the wait, which the time of service follows).
+fn fixed_service_p99(load: f64) -> f64 {
+    let waits_less = |x: f64| -> f64 {
+        let term = |k: u32| {
+            let left = load * (x - f64::from(k));
+            let factorial: f64 = (1..=k).map(f64::from).product();
+            (-left).powi(k as i32) / factorial * left.exp()
+        };
+        (1.0 - load) * (0..=x as u32).map(term).sum::<f64>()
+    };
+    let steps = (0..4000).map(|step| f64::from(step) * 0.01);
+    1.0 + steps.into_iter().find(|x| waits_less(*x) >= 0.99).expect("it waits less than that")
+}
+
+#[test]
+fn latencies_are_those_of_theory() {
+    for (exponential, load) in
+        [false, true].into_iter().flat_map(|kind| [0.5, 0.8, 0.9].map(|load| (kind, load)))
+    {
+        let jobs = queue(Arrival::poisson(5000.0 * load, 7), exponential);
+        let outcome = tune(1, &jobs, &keep(1e5, 600.0)).expect("it keeps up");
+        let candidate = outcome.verdict.candidate.expect("partitions ran");
+        let latency = outcome.arms[candidate].latency_us["a"];
+        assert_eq!(outcome.arms[candidate].stage, Stage::Final);
+        let (wait, p99) = match exponential {
+            true => (load / (1.0 - load), 100_f64.ln() / (1.0 - load)),
+            false => (load / (2.0 * (1.0 - load)), fixed_service_p99(load)),
+        };
+        let is_near = |measured: f64, theory: f64| (measured / (200.0 * theory) - 1.0).abs() < 0.1;
+        assert!(is_near(latency.mean - 200.0, wait), "{load} {exponential}: {latency:?}, {wait}");
+        assert!(
+            is_near(latency.p99.expect("enough"), p99),
+            "{load} {exponential}: {latency:?}, {p99}"
+        );
+    }
+}
+
+#[test]
+fn what_cannot_keep_up_is_refused_with_every_budget() {
+    for budget in [10.0, 60.0, 600.0] {
+        for rate in [Arrival::rate(5400.0), Arrival::poisson(5400.0, 7)] {
+            let error = tune(1, &queue(rate, false), &keep(2000.0, budget)).expect_err("too fast");
+            let TuneError::Request(RequestError::TooFast { job, requested, possible }) = &error
+            else {
+                panic!("{error}");
+            };
+            assert_eq!((job.as_str(), *requested), ("a", 5400.0));
+            assert!((possible / 5000.0 - 1.0).abs() < 0.05, "{possible}");
+            assert!(
+                error.to_string().starts_with("a cannot keep up: 5400/s requested, "),
+                "{error}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_queue_has_one_answer_with_every_budget() {
+    for (load, meets) in [(0.5, true), (0.85, false)] {
+        let answers = [10.0, 60.0, 600.0].map(|budget| {
+            let jobs = queue(Arrival::poisson(5000.0 * load, 7), false);
+            let outcome = tune(1, &jobs, &keep(2000.0, budget)).expect("it keeps up");
+            assert_eq!(outcome.notes.iter().any(|note| note.contains("above 80 %")), load > 0.8);
+            (outcome.verdict.meets, outcome.verdict.sentence)
+        });
+        assert!(answers.iter().all(|(met, _)| *met == meets), "{load}: {answers:#?}");
+    }
+}
+
+#[test]
+fn an_arm_that_a_job_cannot_keep_up_in_is_not_chosen() {
+    // Alone it needs half of the device; beside a plain stream it gets less.
+    let mut jobs = short_beside_long();
+    jobs[0] = ModelJob { blocks: 132, block_us: 100.0, ..ModelJob::default() };
+    jobs[0].arrival = Arrival::rate(4000.0);
+    let outcome = tune(1, &jobs, &keep(50_000.0, 18.0)).expect("it keeps up alone");
+    let overloaded = outcome.arms.iter().filter(|arm| arm.capacity.get("a") <= Some(&4000.0));
+    assert!(overloaded.clone().count() > 0);
+    assert!(overloaded.clone().all(|arm| arm.excess > 0.0 && arm.skipped.is_none()));
+    let chosen = &outcome.arms[outcome.verdict.arm.expect("one runs")];
+    assert!(outcome.verdict.meets && chosen.capacity["a"] > 4000.0, "{}", outcome.verdict.sentence);
+}
