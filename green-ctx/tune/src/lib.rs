@@ -19,7 +19,6 @@ mod arm;
 mod arrival;
 mod goal;
 mod job;
-mod latencies;
 mod measure;
 mod model;
 mod outcome;
@@ -42,7 +41,7 @@ pub use measure::{Block, JobSample, Measure, Refusal, Sample, Task};
 pub use model::{Model, ModelJob};
 pub use outcome::{ArmReport, JobReport, Latency, Machine, Outcome, Stage, Verdict};
 pub use request::{Limits, Profile, Request, RequestError, TuneError, with};
-pub use runner::{Runner, run};
+pub use runner::run;
 pub use search::Progress;
 pub use store::{Miss, Store, tuned};
 

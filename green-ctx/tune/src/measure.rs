@@ -18,46 +18,6 @@ pub enum Task {
     Together(Arm),
 }
 
-impl Task {
-    /// Whether a job runs.
-    pub(crate) fn runs(&self, number: usize) -> bool {
-        match self {
-            Task::Alone { job, .. } => *job == number,
-            Task::Together(_) => true,
-        }
-    }
-
-    /// Why no runner of this many jobs can run it.
-    pub(crate) fn fault(&self, jobs: usize) -> Option<String> {
-        let nothing = |sms: u32| (sms == 0).then(|| "a job cannot run on 0 SMs".to_owned());
-        match self {
-            Task::Alone { job, .. } if *job >= jobs => {
-                Some(format!("there is no job {job} among {jobs}"))
-            }
-            Task::Alone { sms, .. } => sms.and_then(nothing),
-            Task::Together(arm) => {
-                let (parts, priorities) = (arm.parts().len(), arm.priorities().len());
-                if parts != priorities {
-                    return Some(format!("the arm has {parts} parts and {priorities} priorities"));
-                }
-                if parts != jobs {
-                    return Some(format!("the arm is of {parts} jobs, and there are {jobs}"));
-                }
-                arm.parts().iter().find_map(|part| {
-                    nothing(part.ceiling).or_else(|| {
-                        (part.floor > part.ceiling).then(|| {
-                            format!(
-                                "a floor of {} SMs is above its ceiling of {}",
-                                part.floor, part.ceiling
-                            )
-                        })
-                    })
-                })
-            }
-        }
-    }
-}
-
 /// How long a task runs, and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Block {
@@ -122,8 +82,10 @@ pub enum Refusal<E> {
 
 /// Runs jobs as the tuner asks, and measures them.
 ///
-/// [`Runner`](crate::Runner) does it on a device, [`Model`](crate::Model) without one. A program that measures in its
-/// own way implements it too.
+/// [`run`](crate::run) does it on a device, [`Model`](crate::Model) without one. A program that measures in its own way
+/// implements it too.
+///
+/// Tasks are of the jobs that are tuned: each job has a part and a priority in an arm, and no floor is above its ceiling.
 pub trait Measure {
     /// Why nothing can run any more.
     type Error;

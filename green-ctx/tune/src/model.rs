@@ -12,7 +12,6 @@ use fastrand::Rng;
 
 use crate::arm::{Arm, ArmKind, Part, Pieces};
 use crate::arrival::Arrival;
-use crate::latencies::Latencies;
 use crate::measure::{Block, JobSample, Measure, Refusal, Sample, Task};
 
 /// A job of the model.
@@ -131,17 +130,6 @@ impl Model {
         self.jobs[job].time(f64::from(sms), 1.0).max(self.jobs[job].host_us)
     }
 
-    /// Why a task cannot be, or a job of it.
-    fn fault(&self, task: &Task) -> Option<String> {
-        task.fault(self.jobs.len()).or_else(|| {
-            let mut jobs = self.jobs.iter().enumerate().filter(|(job, _)| task.runs(*job));
-            jobs.find_map(|(number, job)| {
-                let error = job.arrival.check().err()?;
-                Some(format!("job {number}: {error}"))
-            })
-        })
-    }
-
     /// The time with these factors on what each gets of shared SMs.
     fn times_with(&self, arm: &Arm, favour: &[f64]) -> Vec<f64> {
         let all = f64::from(self.pieces.sms);
@@ -221,21 +209,17 @@ impl Model {
             let latencies_us = (0..count).map(|_| self.time(job, mean)).collect();
             return JobSample { rate: 1e6 / mean, latencies_us, host_us };
         };
-        let (mut free, mut latencies, mut done) = (0.0_f64, Latencies::default(), 0.0);
+        let (mut free, mut latencies_us, mut done) = (0.0_f64, Vec::new(), 0.0);
         let counts_from = block.lead_in.as_secs_f64() * 1e6;
         let end = counts_from + length;
         for due in moments.map(|moment| 1e6 * moment).take_while(|due| *due < end) {
             free = free.max(due) + self.time(job, mean);
             if due >= counts_from {
-                latencies.push(free - due);
+                latencies_us.push(free - due);
             }
             done += f64::from(u8::from((counts_from..end).contains(&free)));
         }
-        JobSample {
-            rate: 1e6 * done / length.max(1e-3),
-            latencies_us: latencies.into_vec(),
-            host_us,
-        }
+        JobSample { rate: 1e6 * done / length.max(1e-3), latencies_us, host_us }
     }
 
     /// The time of one iteration.
@@ -275,9 +259,6 @@ impl Measure for Model {
     type Error = Infallible;
 
     fn run(&mut self, task: &Task, block: &Block) -> Result<Sample, Refusal<Infallible>> {
-        if let Some(reason) = self.fault(task) {
-            return Err(Refusal::Skip(reason));
-        }
         let too_few = |job: usize, sms: u32| {
             (sms < self.jobs[job].least_sms).then(|| {
                 Refusal::Skip(format!(

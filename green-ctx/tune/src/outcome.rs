@@ -9,7 +9,7 @@ use green_ctx::{Device, Error, Partitions, Result, Share, SplitRequest};
 use serde::{Deserialize, Serialize};
 
 use crate::applied::Applied;
-use crate::arm::{Arm, ArmKind, Part, Pieces};
+use crate::arm::{ArmKind, Pieces};
 use crate::arrival::Arrival;
 use crate::goal::Goal;
 use crate::request::Limits;
@@ -44,34 +44,6 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The arm of the verdict.
-    ///
-    /// # Errors
-    ///
-    /// [`ShareError`] where a file has something else in the place of a share.
-    pub fn arm(&self) -> std::result::Result<Arm, ShareError> {
-        let (verdict, sms) = (&self.verdict, self.pieces.sms);
-        let names = || self.jobs.iter().map(|job| &job.name);
-        let priority = |name| verdict.priority.get(name).copied().unwrap_or(0);
-        let priorities: Vec<i32> = names().map(priority).collect();
-        Ok(match verdict.kind {
-            ArmKind::Sequential => Arm::sequential(priorities.len(), sms),
-            ArmKind::Streams => Arm::streams(priorities.len(), sms),
-            ArmKind::Priority => Arm::priority(priorities, sms),
-            ArmKind::Partition => {
-                let part = |name| {
-                    let share: Share =
-                        verdict.shares.get(name).map_or("..", String::as_str).parse()?;
-                    let (floor, ceiling) = (share.floor(), share.ceiling());
-                    Ok(Part { floor: floor.unwrap_or(0), ceiling: ceiling.unwrap_or(sms) })
-                };
-                let parts =
-                    names().map(part).collect::<std::result::Result<Vec<Part>, ShareError>>()?;
-                Arm::partition(parts).with_priorities(priorities)
-            }
-        })
-    }
-
     /// What the verdict says, ready to run: a stream for each job.
     ///
     /// With partitions, each job has the stream of its own. Without, each has a stream of the primary context, with its

@@ -5,7 +5,6 @@ mod submit;
 mod trial;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,49 +17,15 @@ use green_ctx::{Device, Error, Result, Share, SplitRequest, Stream, StreamOption
 use self::block::StreamJob;
 use crate::arm::{Arm, ArmKind, Pieces};
 use crate::arrival::Arrival;
-use crate::goal::Goal;
 use crate::job::{Job, Work};
 use crate::measure::{Block, Measure, Refusal, Sample, Task};
 use crate::outcome::Outcome;
 use crate::request::{Profile, Request, TuneError, with};
 use crate::search::Progress;
 
-/// Jobs on a device, measured one arm at a time. It creates and closes partitions of the device's free SMs,
-/// which it holds while it lives.
-///
-/// [`run`] measures with one. A program that chooses the arms itself, such as an exhaustive search, uses it
-/// as a [`Measure`].
-///
-/// # Example
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::time::Duration;
-/// # use green_ctx::{Driver, LaunchConfig, Library, sim_0_1::Sim};
-/// use green_ctx_tune::{Arm, Block, Job, Measure, Runner, Task};
-///
-/// # let driver = Driver::simulated(&Sim::new("h200")?)?;
-/// # let device = driver.device(0)?;
-/// # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
-/// # let kernel = Library::from_ptx(&device, ptx)?.kernel("step")?;
-/// let job = |name| {
-///     let kernel = kernel.clone();
-///     Job::new(name, move |stream| {
-///         // SAFETY: the kernel takes no parameters.
-///         unsafe { stream.launch(&kernel, LaunchConfig::new(132, 128), ()) }.map_err(Into::into)
-///     })
-/// };
-/// let mut jobs = [job("decode"), job("prefill")];
-/// let mut runner = Runner::new(&device, &mut jobs)?;
-/// let arm = Arm::ceilings([36, 96], runner.pieces().sms);
-/// let duration = Duration::from_millis(5);
-/// let block = Block { duration, iterations: 2, ..Block::default() };
-/// let sample = runner.run(&Task::Together(arm), &block).map_err(|_| "the arm cannot run")?;
-/// assert!(sample.jobs[0].rate > 0.0);
-/// # Ok(())
-/// # }
-/// ```
-pub struct Runner<'j> {
+/// Jobs on a device, measured one arm at a time. It creates and closes partitions of the device's free SMs, which it
+/// holds while it lives.
+struct Runner<'j> {
     primary: Context,
     jobs: &'j mut [Job],
     /// When each job's iterations are due.
@@ -122,11 +87,11 @@ pub fn run(
     request: &Request,
     go_on: &mut dyn FnMut(&Progress<'_>) -> bool,
 ) -> Result<Outcome, TuneError<Error>> {
-    // The request's check looks at arrivals too, and knows better what it is that is wrong.
-    let mut runner = Runner::unchecked(device, jobs).map_err(TuneError::Failed)?;
-    let (profiles, pieces) = (runner.profiles(), runner.pieces().clone());
+    let profiles: Vec<Profile> = jobs.iter().map(|job| job.profile.clone()).collect();
+    let arrivals = profiles.iter().map(|job| job.arrival_for(request.goal())).collect();
+    let mut runner = Runner::new(device, jobs, arrivals).map_err(TuneError::Failed)?;
+    let pieces = runner.pieces.clone();
     request.check(&profiles, &pieces)?;
-    runner.arrivals = profiles.iter().map(|job| job.arrival_for(request.goal())).collect();
     let notes = runner.try_out()?;
     let mut outcome = with(&mut runner, &profiles, &pieces, request, go_on)?;
     outcome.notes.extend(notes);
@@ -136,42 +101,14 @@ pub fn run(
 
 impl<'j> Runner<'j> {
     /// Takes the device's free SMs, and divides none of them yet.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InvalidRequest`] where no SMs are free or a job has an arrival that cannot be, and
-    /// [`Error::Driver`].
-    pub fn new(device: &Device, jobs: &'j mut [Job]) -> Result<Runner<'j>> {
-        let runner = Runner::unchecked(device, jobs)?;
-        for (job, arrival) in runner.jobs.iter().zip(&runner.arrivals) {
-            let wrong = |error| Error::InvalidRequest(format!("{}: {error}", job.name()));
-            arrival.check().map_err(wrong)?;
-        }
-        Ok(runner)
-    }
-
-    /// The same for whoever checks the arrivals.
-    fn unchecked(device: &Device, jobs: &'j mut [Job]) -> Result<Runner<'j>> {
+    fn new(device: &Device, jobs: &'j mut [Job], arrivals: Vec<Arrival>) -> Result<Runner<'j>> {
         let primary = device.primary_context()?;
         let (group, pieces) = free(device)?;
         let whole = PlanRequest::new(IDLE, SplitRequest::new().group("all", ..));
         let set =
             PlanSet::new(group, whole).map_err(|SetError { reason, .. }| plan_error(reason))?;
         let (graphs, plans) = (GraphCache::new(), HashMap::new());
-        let arrivals = jobs.iter().map(|job| job.profile.arrival_for(&Goal::default())).collect();
         Ok(Runner { primary, jobs, arrivals, pieces, graphs, plans, set, began: Instant::now() })
-    }
-
-    /// The SMs that there are to divide.
-    #[must_use]
-    pub fn pieces(&self) -> &Pieces {
-        &self.pieces
-    }
-
-    /// The jobs, as a search knows them.
-    #[must_use]
-    pub fn profiles(&self) -> Vec<Profile> {
-        self.jobs.iter().map(|job| job.profile.clone()).collect()
     }
 
     /// The plan with these shares, which is the active one afterwards.
@@ -255,9 +192,6 @@ impl Measure for Runner<'_> {
     type Error = Error;
 
     fn run(&mut self, task: &Task, block: &Block) -> Result<Sample, Refusal<Error>> {
-        if let Some(reason) = task.fault(self.jobs.len()) {
-            return Err(Refusal::Skip(reason));
-        }
         let device = self.primary.device().clone();
         let streams = self.streams(task).map_err(failed)?;
         let mut executables = Vec::with_capacity(streams.len());
@@ -294,13 +228,6 @@ impl Measure for Runner<'_> {
 
     fn now(&self) -> Duration {
         self.began.elapsed()
-    }
-}
-
-impl fmt::Debug for Runner<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (jobs, pieces) = (&self.jobs, &self.pieces);
-        f.debug_struct("Runner").field("jobs", jobs).field("pieces", pieces).finish_non_exhaustive()
     }
 }
 
@@ -378,4 +305,46 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use green_ctx::sim_0_1::Sim;
+    use green_ctx::{Driver, LaunchConfig, Library};
+
+    use super::*;
+
+    const PTX: &str = ".version 5.0 .target sm_52 .address_size 64 .visible .entry step() { ret; }";
+
+    #[test]
+    fn a_job_that_fails_in_a_block_ends_the_others()
+    -> std::result::Result<(), Box<dyn std::error::Error>> {
+        let device = Driver::simulated(&Sim::new("h200@13.0")?)?.device(0)?;
+        let kernel = Library::from_ptx(&device, PTX)?.kernel("step")?;
+        let left = AtomicUsize::new(3);
+        let job = |name, is_tired: bool| {
+            let (kernel, left) = (kernel.clone(), AtomicUsize::new(left.load(Ordering::Relaxed)));
+            Job::new(name, move |stream| {
+                if is_tired && left.fetch_sub(1, Ordering::Relaxed) == 0 {
+                    return Err("it has had enough".into());
+                }
+                #[allow(unsafe_code, reason = "launches a kernel")]
+                // SAFETY: the kernel takes no parameters.
+                unsafe { stream.launch(&kernel, LaunchConfig::new(132, 128), ()) }
+                    .map_err(Into::into)
+            })
+        };
+        let mut jobs = [job("tired", true), job("b", false)];
+        let arrivals = vec![Arrival::closed(1), Arrival::rate(1.0)];
+        let mut runner = Runner::new(&device, &mut jobs, arrivals)?;
+        let (task, began) = (Task::Together(Arm::streams(2, 132)), Instant::now());
+        let block = Block { duration: Duration::from_secs(60), iterations: 2, ..Block::default() };
+        let failed = runner.run(&task, &block);
+        let words = "tired: it has had enough";
+        assert!(matches!(&failed, Err(Refusal::Skip(reason)) if reason == words), "{failed:?}");
+        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+        Ok(())
+    }
 }

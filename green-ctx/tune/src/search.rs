@@ -5,7 +5,7 @@
 //!    at ever smaller steps. The order turns round each time, so that a device that slows down makes no arm look worse.
 //! 3. Arms without partitions once more: several starts with each job first, since they settle on another order with
 //!    each start.
-//! 4. Long blocks: the best few partitions in turn. The best of them is the candidate.
+//! 4. Long blocks: the best partitions in turn, and in each turn half as many. The best of them is the candidate.
 //! 5. The final ([`finals`]): the candidate beside the two best arms without partitions.
 
 mod alone;
@@ -107,9 +107,9 @@ enum Stage {
 }
 
 /// Parts of the budget at which steps end.
-const ROUNDS_END: f64 = 0.33;
-const STARTS_END: f64 = 0.40;
-const CHOICE_ENDS: f64 = 0.52;
+const ROUNDS_END: f64 = 0.32;
+const STARTS_END: f64 = 0.38;
+const CHOICE_ENDS: f64 = 0.55;
 /// The shortest block.
 const SHORTEST: Duration = Duration::from_millis(8);
 /// The shortest block that claims rest on: a GPU's clocks follow a load more slowly than short blocks last.
@@ -127,7 +127,7 @@ const NEAR: usize = 8;
 /// By how much a partition misses the bound whose neighbours may meet it and be better than the best.
 const NEAR_MISS: f64 = 0.25;
 /// Partitions of which one is chosen.
-const FINALISTS: usize = 4;
+const FINALISTS: usize = 8;
 
 struct Search<'a, M: Measure> {
     measure: &'a mut M,

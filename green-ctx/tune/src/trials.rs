@@ -90,9 +90,29 @@ fn every_arm() -> Vec<Arm> {
     space.unpartitioned().into_iter().chain(partitions).collect()
 }
 
+/// An arm of an outcome.
+fn arm(outcome: &Outcome, place: Option<usize>) -> Arm {
+    let report = &outcome.arms[place.expect("one ran")];
+    let names = || NAMES.iter().take(outcome.jobs.len());
+    let priorities = names().map(|name| report.priority[*name]).collect();
+    match report.kind {
+        ArmKind::Sequential => Arm::sequential(outcome.jobs.len(), 132),
+        ArmKind::Partition => {
+            let part = |name: &&str| {
+                let share: green_ctx::Share = report.shares[*name].parse().expect("a share");
+                let (floor, ceiling) = (share.floor(), share.ceiling());
+                Part { floor: floor.unwrap_or(0), ceiling: ceiling.unwrap_or(132) }
+            };
+            Arm::partition(names().map(part).collect()).with_priorities(priorities)
+        }
+        ArmKind::Streams => Arm::streams(outcome.jobs.len(), 132),
+        ArmKind::Priority => Arm::priority(priorities, 132),
+    }
+}
+
 /// The arm that an outcome chose, which is one of these.
 fn choice(outcome: &Outcome, arms: &[Arm]) -> Arm {
-    let chosen = outcome.arm().expect("shares");
+    let chosen = arm(outcome, outcome.verdict.arm);
     assert!(arms.contains(&chosen), "{:?}", outcome.verdict);
     chosen
 }
@@ -118,19 +138,8 @@ fn of_a_hundred_pairs_the_choice_is_close_to_the_best_and_the_claim_holds() {
         let chosen = choice(&outcome, &arms);
         regrets.push(regret(&jobs, &goal, &chosen, &arms));
         against.push(regret(&jobs, &goal, &chosen, &plain));
-        let (Some([low, high]), Some(candidate)) =
-            (outcome.verdict.interval, outcome.verdict.candidate)
-        else {
-            continue;
-        };
-        let candidate = &outcome.arms[candidate];
-        let parts = NAMES[..2].iter().map(|name| candidate.shares[*name].parse().expect("a share"));
-        let parts = parts.map(|share: green_ctx::Share| Part {
-            floor: share.floor().unwrap_or(0),
-            ceiling: share.ceiling().unwrap_or(132),
-        });
-        let priorities = NAMES[..2].iter().map(|name| candidate.priority[*name]).collect();
-        let candidate = Arm::partition(parts.collect()).with_priorities(priorities);
+        let Some([low, high]) = outcome.verdict.interval else { continue };
+        let candidate = arm(&outcome, outcome.verdict.candidate);
         let best = plain.iter().map(|arm| worth(&jobs, &goal, arm).score).fold(0.0, f64::max);
         let gain = worth(&jobs, &goal, &candidate).score / best - 1.0;
         (claims, held) = (claims + 1, held + u32::from(low <= gain && gain <= high));
@@ -161,8 +170,9 @@ fn goals_with_a_bound_are_met_and_close_to_the_best() {
                 Goal::least(NAMES[job], 0.99, NAMES[other], 0.7 * most.min(1.0) * (1.0 - slack))
             }
         };
-        // The choice must meet the bound, and is compared with the best of those that meet a stricter one.
-        let [strict, asked, loose] = [0.0, 0.05, 0.06].map(goal);
+        // The choice must meet the bound, and is compared with the best of those that are sure to meet it: that takes a
+        // distance for noise, for the tail of the latencies and for what processes differ by.
+        let [strict, asked, loose] = [0.0, 0.1, 0.11].map(goal);
         let outcome = tune(seed, &jobs, &Request::new(asked)).expect("it runs");
         let chosen = choice(&outcome, &arms);
         let met = worth(&jobs, &loose, &chosen).meets();
@@ -184,7 +194,7 @@ fn three_jobs_are_close_to_the_best_of_a_coarse_grid() {
         let jobs = jobs(1000 + seed, 3);
         let outcome = tune(seed, &jobs, &Request::new(goal.clone())).expect("it runs");
         let best = grid.iter().map(|arm| worth(&jobs, &goal, arm).score).fold(0.0, f64::max);
-        let chosen = outcome.arm().expect("shares");
+        let chosen = arm(&outcome, outcome.verdict.arm);
         regrets.push(1.0 - worth(&jobs, &goal, &chosen).score / best);
     }
     assert!(median(&regrets) < Some(0.02), "{regrets:?}");

@@ -10,7 +10,6 @@ use green_ctx::event::EventOptions;
 use green_ctx::{Device, Event};
 
 use super::block::{Cause, Common, StreamJob};
-use crate::latencies::Latencies;
 use crate::measure::JobSample;
 
 /// Iterations that have arrived and are not done, of one job: more wait on the host.
@@ -23,7 +22,7 @@ const SPIN: Duration = Duration::from_micros(200);
 pub(super) struct Seen {
     /// When iterations were done.
     pub(super) done: Vec<f64>,
-    latencies: Latencies,
+    latencies_us: Vec<f64>,
     host: Duration,
     submitted: u64,
     /// Whether it has done as many iterations as it should at least.
@@ -39,7 +38,7 @@ impl Seen {
         let counts = start >= common.counts_from()
             && common.stopped().is_none_or(|stopped| start <= stopped);
         if has_latency && counts {
-            self.latencies.push(1e6 * (done - start));
+            self.latencies_us.push(1e6 * (done - start));
         }
     }
 
@@ -60,7 +59,7 @@ impl Seen {
             done => done.len() as f64 / (stopped - from).max(1e-9),
         };
         let host_us = 1e6 * self.host.as_secs_f64() / self.submitted.max(1) as f64;
-        JobSample { rate, latencies_us: self.latencies.into_vec(), host_us }
+        JobSample { rate, latencies_us: self.latencies_us, host_us }
     }
 }
 
@@ -180,7 +179,7 @@ fn arriving(
     if let Some(stopped) = common.stopped() {
         due.skip_while(|due| *due < common.counts_from())
             .take_while(|due| *due < stopped)
-            .for_each(|due| seen.latencies.push(1e6 * (stopped - due)));
+            .for_each(|due| seen.latencies_us.push(1e6 * (stopped - due)));
     }
     Ok(seen)
 }

