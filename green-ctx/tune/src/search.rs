@@ -532,7 +532,7 @@ fn is_plain(arm: &Arm) -> bool {
 
 /// How long a queue of random arrivals needs until its length no longer depends on its beginning: four times the
 /// relaxation time of a queue whose iterations arrive and take time at random. `None` where it never does.
-fn filling_time(hz: f64, capacity: f64) -> Option<Duration> {
+pub(crate) fn filling_time(hz: f64, capacity: f64) -> Option<Duration> {
     let load = hz / capacity;
     let relaxations = 4.0 / (1.0 - load.sqrt()).powi(2);
     (load < 1.0).then(|| Duration::try_from_secs_f64(relaxations / capacity).ok()).flatten()
