@@ -107,9 +107,9 @@ enum Stage {
 }
 
 /// Parts of the budget at which steps end.
-const ROUNDS_END: f64 = 0.32;
-const STARTS_END: f64 = 0.38;
-const CHOICE_ENDS: f64 = 0.55;
+const ROUNDS_END: f64 = 0.31;
+const STARTS_END: f64 = 0.36;
+const CHOICE_ENDS: f64 = 0.56;
 /// The shortest block.
 const SHORTEST: Duration = Duration::from_millis(8);
 /// The shortest block that claims rest on: a GPU's clocks follow a load more slowly than short blocks last.

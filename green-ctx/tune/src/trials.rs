@@ -528,5 +528,6 @@ fn a_budget_that_an_error_names_is_enough() {
     let TuneError::Request(RequestError::Budget { needs, .. }) = error else { panic!("{error}") };
     let outcome = of(needs.mul_f64(1.05)).expect("it is enough");
     let partitions = outcome.arms.iter().filter(|arm| arm.kind == ArmKind::Partition);
-    assert!(partitions.count() > 5 && outcome.seconds < 1.1 * needs.as_secs_f64());
+    let (count, most) = (partitions.count(), 1.1 * needs.as_secs_f64());
+    assert!(count > 3 && outcome.seconds < most, "{count} in {} s of {most} s", outcome.seconds);
 }

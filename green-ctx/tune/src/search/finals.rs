@@ -52,6 +52,10 @@ impl<M: Measure> Search<'_, M> {
 
     /// The best partitions in turn, in long blocks: each turn has half as many as the one before.
     pub(super) fn choose(&mut self) -> Found<(), M> {
+        // Short blocks say as little about the arms without partitions.
+        for place in self.ranked(is_plain) {
+            self.long_block(place, 0)?;
+        }
         let mut count = FINALISTS;
         for turn in 0.. {
             self.round += 1;
@@ -64,12 +68,9 @@ impl<M: Measure> Search<'_, M> {
                 finalists.reverse();
             }
             for place in &finalists {
-                let length = self.length(*place);
-                if !self.has_time_for(length, CHOICE_ENDS, "the best partitions in long blocks") {
+                if !self.long_block(*place, turn)? {
                     return Ok(());
                 }
-                let arm = self.records[*place].arm.clone();
-                self.measure(&arm, turn % self.question.jobs.len(), Stage::Choice)?;
             }
             if finalists.is_empty() {
                 break;
@@ -77,6 +78,17 @@ impl<M: Measure> Search<'_, M> {
             count = (count / 2).max(2);
         }
         Ok(())
+    }
+
+    /// A long block of an arm, where there is time for one.
+    fn long_block(&mut self, place: usize, turn: usize) -> Found<bool, M> {
+        let length = self.length(place);
+        let has_time = self.has_time_for(length, CHOICE_ENDS, "the best arms in long blocks");
+        if has_time {
+            let arm = self.records[place].arm.clone();
+            self.measure(&arm, turn % self.question.jobs.len(), Stage::Choice)?;
+        }
+        Ok(has_time)
     }
 
     /// The best partition: by long blocks, where some have run and, under a goal with a bound, one of them keeps this
