@@ -45,11 +45,11 @@ def torch(torch_):
 
 
 def test_graphs_are_tuned(graphs):
-    outcome = tune(graphs, budget=BUDGET)
+    outcome = tune(graphs, budget=3 * BUDGET)
     verdict = outcome.verdict
     assert verdict.kind in ("sequential", "streams", "priority", "partition") and verdict.meets
     assert list(verdict.shares) == list(verdict.priority) == ["decode", "prefill"]
-    assert outcome.complete and outcome.goal == "throughput" and 0 < outcome.seconds < 2
+    assert outcome.complete and outcome.goal == "throughput" and 0 < outcome.seconds < 6
     assert outcome.drift >= 0
     assert outcome.notes[0] == "no GPU was measured: simulated h200, CUDA 13.0"
     assert [job["name"] for job in outcome.jobs] == ["decode", "prefill"]

@@ -321,7 +321,7 @@ pub enum TuneError<E> {
 /// let request = Request::new(Goal::throughput());
 /// let outcome = tune::with(&mut model, &jobs, &pieces, &request, &mut |_| true)?;
 /// println!("{}", outcome.verdict.sentence);
-/// assert!(outcome.verdict.gain >= Some(0.0));
+/// assert!(outcome.verdict.interval.is_some());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn with<M: Measure>(

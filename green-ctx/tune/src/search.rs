@@ -330,8 +330,7 @@ impl<M: Measure> Search<'_, M> {
     /// Measures arms, a short block each, as far as there is time.
     fn measure_all(&mut self, arms: &[Arm], until: f64, step: &'static str) -> Found<(), M> {
         for arm in arms {
-            let mut parts = arm.parts().iter().enumerate();
-            if !parts.all(|(job, part)| self.is_affordable(job, part.ceiling)) {
+            if !self.can_afford(arm) {
                 continue;
             }
             if !self.has_time(until, step) {
@@ -341,6 +340,12 @@ impl<M: Measure> Search<'_, M> {
             self.measure(arm, first, Stage::Search)?;
         }
         Ok(())
+    }
+
+    /// Whether a block of an arm leaves time for others.
+    fn can_afford(&self, arm: &Arm) -> bool {
+        let mut parts = arm.parts().iter().enumerate();
+        parts.all(|(job, part)| self.is_affordable(job, part.ceiling))
     }
 
     fn first_look(&mut self) -> Found<(), M> {
@@ -367,6 +372,10 @@ impl<M: Measure> Search<'_, M> {
                     initial.push(arm);
                 }
             }
+        }
+        // So is one partition, on however busy a machine.
+        if let Some(arm) = initial.iter().find(|arm| self.can_afford(arm)) {
+            self.measure(arm, 0, Stage::Search)?;
         }
         self.measure_all(&initial, ROUNDS_END, "partitions far from each other")
     }

@@ -529,5 +529,5 @@ fn a_budget_that_an_error_names_is_enough() {
     let outcome = of(needs.mul_f64(1.05)).expect("it is enough");
     let partitions = outcome.arms.iter().filter(|arm| arm.kind == ArmKind::Partition);
     let (count, most) = (partitions.count(), 1.1 * needs.as_secs_f64());
-    assert!(count > 3 && outcome.seconds < most, "{count} in {} s of {most} s", outcome.seconds);
+    assert!(count > 1 && outcome.seconds < most, "{count} in {} s of {most} s", outcome.seconds);
 }
