@@ -107,6 +107,32 @@ def test_a_verdict_is_applied(graphs, torch):
         applied.close()
 
 
+@pytest.mark.parametrize("kind", ["streams", "partition"])
+def test_what_is_applied_has_the_order_of_the_jobs(graphs, kind):
+    jobs = dict(reversed(graphs.items()))
+    with tune(jobs, budget=BUDGET, leave_out=[other for other in KINDS if other != kind]).apply() as applied:
+        assert list(applied) == ["prefill", "decode"]
+
+
+def test_each_thread_leaves_what_it_has_entered(graphs, torch):
+    applied = tune(graphs, budget=BUDGET, leave_out=["sequential", "priority", "partition"]).apply()
+    stream = applied["decode"]
+    entered, left = threading.Event(), threading.Event()
+
+    def other():
+        with stream:
+            entered.set()
+            left.wait(10)
+
+    thread = threading.Thread(target=other)
+    with applied["prefill"], stream:
+        thread.start()
+        assert entered.wait(10)
+    assert torch.current() == 0
+    left.set()
+    thread.join()
+
+
 def test_whatever_the_verdict_there_are_partitions(graphs):
     outcome = tune(graphs, budget=BUDGET, leave_out="partition")
     assert outcome.verdict.kind != "partition"

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -79,7 +80,7 @@ class PlainStream:
     def __init__(self, name: str, native: _native._PlainStream) -> None:
         self.name = name
         self._native = native
-        self._entered: list[Any] = []
+        self._thread = threading.local()
 
     @property
     def stream(self) -> torch.cuda.ExternalStream:
@@ -94,11 +95,11 @@ class PlainStream:
     def __enter__(self) -> PlainStream:
         entered = _torch().cuda.stream(self.stream)
         entered.__enter__()
-        self._entered.append(entered)
+        self._thread.entered = [*getattr(self._thread, "entered", []), entered]
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._entered.pop().__exit__(*exception)
+        self._thread.entered.pop().__exit__(*exception)
 
     def __repr__(self) -> str:
         return f"<PlainStream {self.name}>"
@@ -109,7 +110,7 @@ class Applied(Mapping[str, "Partition | PlainStream"]):
 
     def __init__(self, outcome: TuningOutcome, device: Any = None) -> None:
         self.verdict: TuningVerdict = outcome.verdict
-        names = list(self.verdict.shares)
+        names = [job["name"] for job in outcome.jobs]
         self._parts: Mapping[str, Partition | PlainStream]
         self._close: Callable[[], None] = lambda: None
         if self.verdict.kind == "partition":

@@ -74,10 +74,13 @@ class Loop:
 
     def rate(self, start):
         """Iterations a second from a moment on, between ends of iterations."""
+        now = time.perf_counter()
         during = [moment for moment in self.done if moment >= start]
         if len(during) < 2:
-            return len(during) / (time.perf_counter() - start)
-        return (len(during) - 1) / (during[-1] - during[0])
+            return len(during) / (now - start)
+        intervals, first, last = len(during) - 1, during[0], during[-1]
+        # A job that is kept from running has no end of an iteration while it waits.
+        return intervals / max(last - first, now - first - (last - first) / intervals)
 
 
 def block(loops):

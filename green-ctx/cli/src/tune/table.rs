@@ -107,7 +107,8 @@ pub(super) fn lines(outcome: &Outcome) -> String {
             (job.name.as_str(), share, verdict.priority.get(&job.name).copied().unwrap_or(0))
         })
         .collect();
-    let mut lines = String::from("To do the same:\n");
+    // Which SMs these are, only `Outcome::request` says.
+    let mut lines = String::from("To ask for the same shares, or streams:\n");
     let names: Vec<&str> = jobs.iter().map(|(job, ..)| *job).collect();
     match verdict.kind {
         ArmKind::Partition => {

@@ -22,7 +22,7 @@ const LEAST_BLOCKS: u32 = 50;
 /// Short blocks that would fit into a budget.
 const BLOCKS: f64 = 600.0;
 /// From this part of its capacity on, a job's latencies depend on small changes of its rate.
-const HIGH_LOAD: f64 = 0.8;
+pub(super) const HIGH_LOAD: f64 = 0.8;
 
 /// What is known of a job alone.
 #[derive(Clone, Debug, Default)]

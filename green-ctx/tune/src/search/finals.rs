@@ -20,6 +20,8 @@ pub(super) struct Claim {
     pub(super) repetitions: usize,
 }
 
+/// Arms without partitions that long blocks choose among: of four jobs there are 26.
+const MOST_PLAIN: usize = 8;
 /// Arms without partitions that the candidate is compared with.
 const RIVALS: usize = 2;
 /// How long the candidate runs before the final.
@@ -53,7 +55,7 @@ impl<M: Measure> Search<'_, M> {
     /// The best partitions in turn, in long blocks: each turn has half as many as the one before.
     pub(super) fn choose(&mut self) -> Found<(), M> {
         // Short blocks say as little about the arms without partitions.
-        for place in self.ranked(is_plain) {
+        for place in self.ranked(is_plain).into_iter().take(MOST_PLAIN) {
             self.long_block(place, 0)?;
         }
         let mut count = FINALISTS;
@@ -193,9 +195,8 @@ impl<M: Measure> Search<'_, M> {
             let excess = self.excess(claim, place);
             excess.is_none_or(|it| it.half_width() < NARROW || it.low > 0.0 || it.high < 0.0)
         };
-        let has_bound = matches!(self.question.goal, Goal::Keep { .. } | Goal::Least { .. });
-        let is_bound_known =
-            !has_bound || claim.arms().iter().all(|place| self.is_known(*place) && decided(*place));
+        let is_bound_known = !self.has_bound()
+            || claim.arms().iter().all(|place| self.is_known(*place) && decided(*place));
         let is_gain_known = match self.rival(claim).zip(self.winner(claim)) {
             Some(_) => self.gain(claim).is_some_and(|gain| gain.half_width() <= NARROW),
             None => true,
@@ -203,8 +204,18 @@ impl<M: Measure> Search<'_, M> {
         is_bound_known && is_gain_known
     }
 
-    /// The best of the candidates that are sure to meet the bound and, where none is, the one that is closest to it.
+    /// The best of the candidates.
     pub(super) fn winner(&self, claim: &Claim) -> Option<usize> {
+        self.best_of(claim, &claim.candidates)
+    }
+
+    /// The best of the arms without partitions.
+    pub(super) fn rival(&self, claim: &Claim) -> Option<usize> {
+        self.best_of(claim, &claim.plain)
+    }
+
+    /// The best of some arms that are sure to meet the bound and, if none is, the one that is closest to it.
+    fn best_of(&self, claim: &Claim, places: &[usize]) -> Option<usize> {
         let value = |place: &usize| {
             let high = self.excess(claim, *place).map(|excess| excess.high);
             let value = self.value(*place)?;
@@ -212,15 +223,7 @@ impl<M: Measure> Search<'_, M> {
         };
         let better =
             |a: (usize, Value), b: (usize, Value)| if b.1.is_better_than(a.1) { b } else { a };
-        claim.candidates.iter().filter_map(value).reduce(better).map(|(place, _)| place)
-    }
-
-    /// The best of the arms without partitions.
-    pub(super) fn rival(&self, claim: &Claim) -> Option<usize> {
-        let values = claim.plain.iter().filter_map(|place| Some((*place, self.value(*place)?)));
-        let better =
-            |a: (usize, Value), b: (usize, Value)| if b.1.is_better_than(a.1) { b } else { a };
-        values.reduce(better).map(|(place, _)| place)
+        places.iter().filter_map(value).reduce(better).map(|(place, _)| place)
     }
 
     /// An arm's value by some repetitions of the final.
@@ -230,13 +233,13 @@ impl<M: Measure> Search<'_, M> {
         self.scorer.value(&samples?, Average::Mean)
     }
 
-    /// By how much an arm misses the goal's bound, as a part of it: below 0 it meets the bound.
+    /// By how much an arm misses the goal's bound, as a part of it: below 0 it meets the bound. `None` for goals without one.
     pub(super) fn excess(&self, claim: &Claim, place: usize) -> Option<Interval> {
         let besides = match self.question.goal {
             Goal::Keep { .. } => BETWEEN_TAILS,
             _ => BETWEEN_RATES,
         };
-        if !self.is_known(place) {
+        if !self.has_bound() || !self.is_known(place) {
             return None;
         }
         interval(claim.repetitions, besides, |kept| Some(self.claimed(place, kept)?.excess))

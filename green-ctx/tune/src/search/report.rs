@@ -1,5 +1,6 @@
 //! What was found, as an outcome.
 
+use super::alone::HIGH_LOAD;
 use super::finals::Claim;
 use super::{Record, Search};
 use crate::measure::{Measure, Sample};
@@ -13,8 +14,6 @@ const MOST_DRIFT: f64 = 0.05;
 const HOST_BOUND: f64 = 0.9;
 /// Half of an interval that is wider than most need.
 const WIDE: f64 = 0.02;
-/// From this part of its capacity on, a job's latencies depend on small changes of its rate.
-const HIGH_LOAD: f64 = 0.8;
 
 impl<M: Measure> Search<'_, M> {
     pub(super) fn outcome(mut self, claim: Option<Claim>) -> Outcome {
@@ -82,9 +81,9 @@ impl<M: Measure> Search<'_, M> {
     fn budget(&self, claim: Option<&Claim>, place: usize) -> Option<String> {
         let budget = self.question.budget.as_secs_f64();
         if let Some((found, needed)) =
-            self.iterations(place).filter(|(found, needed)| found < needed)
+            self.iterations(place).filter(|(found, needed)| (1..*needed).contains(found))
         {
-            let budget = budget * needed as f64 / found.max(1) as f64;
+            let budget = budget * needed as f64 / found as f64;
             return Some(format!(
                 "the percentile needs {needed} iterations and the final had {found}; a budget of {budget:.0} s \
                  would do"

@@ -5,6 +5,8 @@ use super::*;
 /// A measure whose percentiles are what a function says of each arm, with a scatter from block to block.
 struct Latencies {
     us: fn(&Arm) -> f64,
+    /// What an iteration of the other job takes.
+    other_us: fn(&Arm) -> f64,
     scatter: f64,
     rng: Rng,
     now: Duration,
@@ -22,7 +24,7 @@ impl Measure for Latencies {
         };
         let jobs = match task {
             Task::Alone { .. } => vec![job(50.0)],
-            Task::Together(arm) => vec![job((self.us)(arm)), job(100.0)],
+            Task::Together(arm) => vec![job((self.us)(arm)), job((self.other_us)(arm))],
         };
         Ok(Sample { jobs, rounds_us: Vec::new() })
     }
@@ -32,11 +34,46 @@ impl Measure for Latencies {
     }
 }
 
+impl Latencies {
+    fn tuned(mut self, request: &Request) -> Outcome {
+        let jobs = ["a", "b"].map(Profile::new);
+        with(&mut self, &jobs, &H200, request, &mut |_| true).expect("it runs")
+    }
+}
+
 fn verdict(us: fn(&Arm) -> f64, scatter: f64, goal: Goal, seed: u64) -> Verdict {
-    let mut latencies = Latencies { us, scatter, rng: Rng::with_seed(seed), now: Duration::ZERO };
-    let jobs = ["a", "b"].map(Profile::new);
-    let outcome = with(&mut latencies, &jobs, &H200, &Request::new(goal), &mut |_| true);
-    outcome.expect("it runs").verdict
+    let (other_us, rng): (fn(&Arm) -> f64, _) = (|_| 100.0, Rng::with_seed(seed));
+    let latencies = Latencies { us, other_us, scatter, rng, now: Duration::ZERO };
+    latencies.tuned(&Request::new(goal)).verdict
+}
+
+#[test]
+fn the_rival_is_one_that_is_sure_to_meet_the_bound() {
+    // Streams do most of the other job, and nobody knows whether they meet the bound.
+    let us: fn(&Arm) -> f64 = |arm| match arm.kind() {
+        ArmKind::Partition => 400.0,
+        ArmKind::Streams => 498.0,
+        ArmKind::Sequential => 300.0,
+        ArmKind::Priority => 600.0,
+    };
+    let other_us: fn(&Arm) -> f64 = |arm| if arm.kind() == ArmKind::Streams { 90.0 } else { 100.0 };
+    let (rng, now) = (Rng::with_seed(1), Duration::ZERO);
+    let goal = Goal::keep("a", 0.5, 500.0);
+    let outcome = Latencies { us, other_us, scatter: 0.02, rng, now }.tuned(&Request::new(goal));
+    let rival = outcome.verdict.rival.expect("one ran");
+    assert_eq!(outcome.arms[rival].kind, ArmKind::Sequential, "{:?}", outcome.verdict);
+    assert!(!outcome.verdict.sentence.contains("Nothing without"), "{:?}", outcome.verdict);
+}
+
+#[test]
+fn a_final_without_any_iteration_names_no_budget_by_them() {
+    let us: fn(&Arm) -> f64 = |_| 400.0;
+    let other_us: fn(&Arm) -> f64 = |_| 100.0;
+    let latencies =
+        Latencies { us, other_us, scatter: 0.02, rng: Rng::with_seed(1), now: Duration::ZERO };
+    let request = Request::new(Goal::keep("a", 0.99, 500.0)).budget(Duration::from_millis(700));
+    let outcome = latencies.tuned(&request);
+    assert!(!outcome.notes.iter().any(|note| note.contains("had 0")), "{:?}", outcome.notes);
 }
 
 #[test]
