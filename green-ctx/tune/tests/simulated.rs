@@ -145,7 +145,8 @@ fn wrong_jobs_are_named() -> Tested {
         thread::sleep(Duration::from_millis(40));
         launch(&slow, stream)
     });
-    fails(&mut [job(&device, "a")?, slow], "too small for jobs that take so long; use 20.")?;
+    // How long the budget has to be depends on the machine too, which may be busy.
+    fails(&mut [job(&device, "a")?, slow], "too small for jobs that take so long; use ")?;
     fails(&mut [job(&device, "a")?, job(&device, "a")?], "two jobs are named a")?;
     // A job that fails later on, in an arm or in all.
     let (left, counted) = (Arc::new(AtomicUsize::new(40)), kernel(&device)?);
