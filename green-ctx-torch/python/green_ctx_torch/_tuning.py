@@ -191,7 +191,7 @@ def tune(
       iteration of all, "keep:A:p99:500us", the most of the others while A's latency is within a bound, or
       "least:A:p99:keep:B:0.8", the smallest latency of A while B keeps a part of its rate alone.
     - `weights`: what each job counts for in "throughput"; 1 unless it is given.
-    - `budget`: how many seconds tuning may take: 18 for two jobs, and 9 more for each further one.
+    - `budget`: how many seconds tuning may take: 19 for two jobs, and half of that more for each.
     - `step`: counts of SMs are tried in steps of so many, rounded up to what the device can give.
     - `floors`: SMs that a job must have for itself, by name. Only partitions are chosen then.
     - `leave_out`: kinds of arms that are not tried: "sequential", "streams", "priority", "partition".

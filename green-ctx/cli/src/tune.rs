@@ -60,7 +60,7 @@ pub(crate) struct Arguments {
     /// What is to be best.
     #[arg(long, value_name = "GOAL", default_value = "throughput")]
     goal: tune::Goal,
-    /// How many seconds tuning may take: 18 for two jobs, and 9 more for each further one.
+    /// How many seconds tuning may take: 19 for two jobs, and half of that more for each further one.
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     budget: Option<f64>,
     /// SMs that a job must have for itself, as in gemm=32. With a floor only partitions are chosen.

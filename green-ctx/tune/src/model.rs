@@ -86,8 +86,10 @@ pub struct Model {
     drift: f64,
 }
 
-/// How much plain streams' and priorities' order differs from start to start.
+/// How much the order of plain streams and of priorities changes each time that it does.
 const CHAOS: f64 = 0.25;
+/// How long they keep an order.
+const KEPT: Duration = Duration::from_millis(20);
 /// How much two jobs gain on SMs that they share, where one waits for memory all the time and the other
 /// never does.
 const GAIN: f64 = 0.45;
@@ -181,39 +183,50 @@ impl Model {
         (2.0 * self.jitter * sum).exp()
     }
 
-    /// What jobs did that each take so long for an iteration.
-    fn run_jobs(&mut self, times: &[(usize, f64)], block: &Block) -> Sample {
+    /// What jobs did in a block. Each has a list of what an iteration takes, one entry for each order of the streams.
+    fn run_jobs(&mut self, jobs: &[(usize, Vec<f64>)], block: &Block) -> Sample {
         let slower = 1.0 + self.drift * self.now.as_secs_f64() / 3600.0;
-        let slowest = times.iter().map(|(_, time)| *time).fold(0.0, f64::max);
-        let least = slowest * f64::from(block.iterations);
-        let length_us = least.max(block.duration.as_secs_f64() * 1e6);
+        let orders = 0..jobs[0].1.len();
+        let slowest: Vec<f64> = orders
+            .map(|order| jobs.iter().map(|(_, times)| times[order]).fold(0.0, f64::max))
+            .collect();
+        let longest = slowest.iter().copied().fold(0.0, f64::max);
+        let length_us =
+            (longest * f64::from(block.iterations)).max(1e6 * block.duration.as_secs_f64());
         self.now += block.lead_in + Duration::from_secs_f64(length_us * 1e-6);
         let mut sample = Sample::default();
         if block.rounds {
-            let rounds = ((length_us / slowest) as usize).clamp(1, MOST_LATENCIES);
-            sample.rounds_us = (0..rounds).map(|_| slowest * slower * self.scatter()).collect();
+            let rounds = ((length_us / longest) as usize).clamp(slowest.len(), MOST_LATENCIES);
+            let mut round =
+                |round| slowest[round * slowest.len() / rounds] * slower * self.scatter();
+            sample.rounds_us = (0..rounds).map(&mut round).collect();
         }
-        for (job, time) in times {
-            let mean = time * slower * self.scatter();
-            sample.jobs.push(self.run_job(*job, mean, length_us, block));
+        for (job, times) in jobs {
+            let scatter = slower * self.scatter();
+            let means: Vec<f64> = times.iter().map(|time| time * scatter).collect();
+            sample.jobs.push(self.run_job(*job, &means, length_us, block));
         }
         sample
     }
 
-    fn run_job(&mut self, job: usize, mean: f64, length: f64, block: &Block) -> JobSample {
+    fn run_job(&mut self, job: usize, means: &[f64], length: f64, block: &Block) -> JobSample {
         let (host_us, arrival) = (self.jobs[job].host_us, self.jobs[job].arrival.clone());
+        let at = |part: f64| means[((part * means.len() as f64) as usize).min(means.len() - 1)];
         let moments = arrival.moments(block.start).filter(|_| block.saturated != Some(job));
         let Some(moments) = moments else {
-            let count = if arrival.depth() == Some(1) { (length / mean) as usize } else { 0 };
-            let count = count.min(MOST_LATENCIES);
-            let latencies_us = (0..count).map(|_| self.time(job, mean)).collect();
-            return JobSample { rate: 1e6 / mean, latencies_us, host_us };
+            let rate = means.iter().map(|mean| 1e6 / mean).sum::<f64>() / means.len() as f64;
+            let count = if arrival.depth() == Some(1) { 1e-6 * length * rate } else { 0.0 };
+            let count = (count as usize).min(MOST_LATENCIES);
+            let part = |place: usize| place as f64 / count as f64;
+            let latencies_us = (0..count).map(|place| self.time(job, at(part(place)))).collect();
+            return JobSample { rate, latencies_us, host_us };
         };
         let (mut free, mut latencies_us, mut done) = (0.0_f64, Vec::new(), 0.0);
         let counts_from = block.lead_in.as_secs_f64() * 1e6;
         let end = counts_from + length;
         for due in moments.map(|moment| 1e6 * moment).take_while(|due| *due < end) {
-            free = free.max(due) + self.time(job, mean);
+            let begins = free.max(due);
+            free = begins + self.time(job, at(begins / end));
             if due >= counts_from {
                 latencies_us.push(free - due);
             }
@@ -274,7 +287,7 @@ impl Measure for Model {
                     return Err(refusal);
                 }
                 let time = self.time_alone(job, sms);
-                Ok(self.run_jobs(&[(job, time)], block))
+                Ok(self.run_jobs(&[(job, vec![time])], block))
             }
             Task::Together(arm) => {
                 let mut refused =
@@ -282,11 +295,19 @@ impl Measure for Model {
                 if let Some(refusal) = refused.find_map(|refusal| refusal) {
                     return Err(refusal);
                 }
-                let chaos = if arm.kind() == ArmKind::Partition { 0.0 } else { CHAOS };
-                let favour: Vec<f64> = (0..self.jobs.len())
-                    .map(|_| (chaos * (2.0 * self.rng.f64() - 1.0)).exp())
-                    .collect();
-                let times: Vec<_> = self.times_with(arm, &favour).into_iter().enumerate().collect();
+                let (chaos, orders) = match arm.kind() {
+                    ArmKind::Partition => (0.0, 1),
+                    _ => (CHAOS, block.duration.div_duration_f64(KEPT).ceil().max(1.0) as usize),
+                };
+                let mut times = vec![Vec::new(); self.jobs.len()];
+                for _ in 0..orders {
+                    let favour: Vec<f64> = (0..self.jobs.len())
+                        .map(|_| (chaos * (2.0 * self.rng.f64() - 1.0)).exp())
+                        .collect();
+                    let now = self.times_with(arm, &favour);
+                    times.iter_mut().zip(now).for_each(|(times, time)| times.push(time));
+                }
+                let times: Vec<_> = times.into_iter().enumerate().collect();
                 Ok(self.run_jobs(&times, block))
             }
         }

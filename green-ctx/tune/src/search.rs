@@ -5,7 +5,8 @@
 //!    at ever smaller steps. The order turns round each time, so that a device that slows down makes no arm look worse.
 //! 3. Arms without partitions once more: several starts with each job first, since they settle on another order with
 //!    each start.
-//! 4. Long blocks: the best partitions in turn, and in each turn half as many. The best of them is the candidate.
+//! 4. Long blocks: each job alone, the arms without partitions, and the best partitions in turn, in each turn half as many.
+//!    The best of them is the candidate.
 //! 5. The final ([`finals`]): the candidate beside the two best arms without partitions.
 
 mod alone;
@@ -107,19 +108,19 @@ enum Stage {
 }
 
 /// Parts of the budget at which steps end.
-const ROUNDS_END: f64 = 0.31;
-const STARTS_END: f64 = 0.36;
-const CHOICE_ENDS: f64 = 0.56;
+const ROUNDS_END: f64 = 0.30;
+const STARTS_END: f64 = 0.34;
+const CHOICE_ENDS: f64 = 0.62;
 /// The shortest block.
 const SHORTEST: Duration = Duration::from_millis(8);
 /// The shortest block that claims rest on: a GPU's clocks follow a load more slowly than short blocks last.
 const SUSTAINED: Duration = Duration::from_millis(200);
-/// What runs before such a block counts.
-const LEAD_IN: Duration = Duration::from_millis(40);
+/// What runs before such a block counts: the clocks follow what ran before it for longer than a short block lasts.
+const LEAD_IN: Duration = Duration::from_millis(150);
 /// The longest that a queue is given to fill before a block counts.
 const LONGEST_LEAD_IN: Duration = Duration::from_secs(2);
 /// Fresh starts of an arm without partitions, with each job first.
-const STARTS: usize = 3;
+const STARTS: usize = 2;
 /// Partitions that are measured because of what the jobs' times alone predict.
 const PREDICTED: usize = 10;
 /// Neighbours of a partition that are measured in a round.

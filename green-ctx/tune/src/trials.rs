@@ -134,7 +134,7 @@ fn of_a_hundred_pairs_the_choice_is_close_to_the_best_and_the_claim_holds() {
         let jobs = jobs(seed, 2);
         let goal = if seed % 4 == 3 { Goal::Makespan } else { Goal::throughput() };
         let outcome = tune(seed, &jobs, &Request::new(goal.clone())).expect("it runs");
-        assert!(outcome.seconds <= 18.0, "{}", outcome.seconds);
+        assert!(outcome.seconds <= 19.0, "{}", outcome.seconds);
         let chosen = choice(&outcome, &arms);
         regrets.push(regret(&jobs, &goal, &chosen, &arms));
         against.push(regret(&jobs, &goal, &chosen, &plain));
@@ -190,7 +190,7 @@ fn three_jobs_are_close_to_the_best_of_a_coarse_grid() {
     let space = Space { pieces: H200, jobs: 3, step: 8, floors: vec![0; 3], left_out: Vec::new() };
     let grid = space.coarse();
     let mut regrets = Vec::new();
-    for seed in 0..12 {
+    for seed in 0..24 {
         let jobs = jobs(1000 + seed, 3);
         let outcome = tune(seed, &jobs, &Request::new(goal.clone())).expect("it runs");
         let best = grid.iter().map(|arm| worth(&jobs, &goal, arm).score).fold(0.0, f64::max);
@@ -467,7 +467,7 @@ fn what_arrives_too_rarely_needs_a_greater_budget() {
     }
     jobs[0].arrival = Arrival::rate(20.0);
     let outcome = tune(1, &jobs, &Request::default()).expect("it runs");
-    assert!(outcome.seconds < 18.5 && outcome.verdict.arm.is_some(), "{}", outcome.seconds);
+    assert!(outcome.seconds < 19.5 && outcome.verdict.arm.is_some(), "{}", outcome.seconds);
 }
 
 #[test]
@@ -529,5 +529,5 @@ fn a_budget_that_an_error_names_is_enough() {
     let outcome = of(needs.mul_f64(1.05)).expect("it is enough");
     let partitions = outcome.arms.iter().filter(|arm| arm.kind == ArmKind::Partition);
     let (count, most) = (partitions.count(), 1.1 * needs.as_secs_f64());
-    assert!(count > 1 && outcome.seconds < most, "{count} in {} s of {most} s", outcome.seconds);
+    assert!(count > 3 && outcome.seconds < most, "{count} in {} s of {most} s", outcome.seconds);
 }

@@ -54,7 +54,7 @@ def a_decode_step_beside_products():
     outcome = tune(JOBS, GOAL, progress=lambda progress: True)
     outcome.save(OUTCOME)
     assert outcome._repr_svg_().startswith("<svg")
-    assert outcome.seconds < 18.5 and all_free()
+    assert outcome.seconds < 19.5 and all_free()
     with outcome.apply() as applied, applied["decode"]:
         decode()
     return {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::{Found, ROUNDS_END, Ran, SHORTEST, SUSTAINED, Search, Stopped, curve};
+use super::{Found, LEAD_IN, ROUNDS_END, Ran, SHORTEST, SUSTAINED, Search, Stopped, curve};
 use crate::arm::Arm;
 use crate::measure::{Block, JobSample, Measure, Task};
 use crate::score::Scorer;
-use crate::stats::median;
+use crate::stats::{mean, median};
 
 /// Parts of the budget at which steps end.
 const WARM_UP_ENDS: f64 = 0.03;
@@ -14,7 +14,7 @@ const SOLO_ENDS: f64 = 0.10;
 /// The part of the budget that a short block may take.
 const LONGEST: f64 = 0.02;
 /// Iterations of all jobs that a budget is enough for, at least.
-const LEAST_ITERATIONS: f64 = 250.0;
+const LEAST_ITERATIONS: f64 = 350.0;
 /// A job's first iteration may take so many times as long as the others.
 const COLD: f64 = 10.0;
 /// How often jobs are measured before the budget is said to be too small for them.
@@ -37,6 +37,8 @@ pub(super) struct Alone {
     /// Iterations a second in a plain stream in the course of the search. A job that arrives by the clock runs as fast as
     /// it can.
     pub(super) references: Vec<f64>,
+    /// The same in long blocks, which say what a program gets that goes on.
+    pub(super) settled: Vec<f64>,
     /// The part of an iteration's time in which the host submits it.
     pub(super) host: f64,
     pub(super) curve: curve::Curve,
@@ -176,12 +178,33 @@ impl<M: Measure> Search<'_, M> {
     /// cooler.
     pub(super) fn compare_with_references(&mut self) {
         for (job, alone) in self.question.jobs.iter().zip(&mut self.alone) {
-            let measured = median(&alone.references).unwrap_or(0.0).max(1e-9);
+            let settled = mean(alone.settled.iter().copied());
+            let measured = settled.or(median(&alone.references)).unwrap_or(0.0).max(1e-9);
             alone.rate = job.arrival.hz().unwrap_or(measured);
         }
         let rates = self.alone.iter().map(|alone| alone.rate).collect();
         self.scorer = Scorer::of(&self.question.goal, &self.question.names(), rates);
         self.value_all();
+    }
+
+    /// How long it takes to measure each job alone in a long block.
+    pub(super) fn settling(&self) -> Duration {
+        (LEAD_IN + self.sustained()) * self.alone.len() as u32
+    }
+
+    /// Each job alone in a long block, and everything valued by that.
+    pub(super) fn settled(&mut self) -> Found<(), M> {
+        for job in 0..self.alone.len() {
+            let duration = self.sustained();
+            if self.has_time_for(LEAD_IN + duration, 1.0, "each job alone in a long block") {
+                let block = self.block(0, LEAD_IN, duration);
+                if let Ran::Sample(sample) = self.alone(job, None, &block)? {
+                    self.alone[job].settled.extend(sample.jobs.iter().map(|sample| sample.rate));
+                }
+            }
+        }
+        self.compare_with_references();
+        Ok(())
     }
 
     /// Each job on some counts of SMs.

@@ -21,7 +21,7 @@ pub(super) struct Claim {
 }
 
 /// Arms without partitions that long blocks choose among: of four jobs there are 26.
-const MOST_PLAIN: usize = 8;
+const MOST_PLAIN: usize = 5;
 /// Arms without partitions that the candidate is compared with.
 const RIVALS: usize = 2;
 /// How long the candidate runs before the final.
@@ -54,9 +54,11 @@ impl<M: Measure> Search<'_, M> {
 
     /// The best partitions in turn, in long blocks: each turn has half as many as the one before.
     pub(super) fn choose(&mut self) -> Found<(), M> {
+        self.settled()?;
+        let until = self.choice_ends();
         // Short blocks say as little about the arms without partitions.
         for place in self.ranked(is_plain).into_iter().take(MOST_PLAIN) {
-            self.long_block(place, 0)?;
+            self.long_block(place, 0, until)?;
         }
         let mut count = FINALISTS;
         for turn in 0.. {
@@ -70,7 +72,7 @@ impl<M: Measure> Search<'_, M> {
                 finalists.reverse();
             }
             for place in &finalists {
-                if !self.long_block(*place, turn)? {
+                if !self.long_block(*place, turn, until)? {
                     return Ok(());
                 }
             }
@@ -82,10 +84,22 @@ impl<M: Measure> Search<'_, M> {
         Ok(())
     }
 
+    /// The part of the budget at which the choice ends, so that the final has time for an interval.
+    fn choice_ends(&self) -> f64 {
+        CHOICE_ENDS.min(1.0 - self.final_needs().div_duration_f64(self.question.budget))
+    }
+
+    /// How long a final takes that has as many repetitions as an interval needs.
+    pub(super) fn final_needs(&self) -> Duration {
+        let arms = RIVALS + if self.has_bound() { DISTANCES.len() } else { 1 };
+        let block = self.best(|_| true).map_or(Duration::ZERO, |place| self.length(place));
+        self.preheating() + block * (arms * LEAST_REPETITIONS) as u32 + self.settling()
+    }
+
     /// A long block of an arm, where there is time for one.
-    fn long_block(&mut self, place: usize, turn: usize) -> Found<bool, M> {
+    fn long_block(&mut self, place: usize, turn: usize, until: f64) -> Found<bool, M> {
         let length = self.length(place);
-        let has_time = self.has_time_for(length, CHOICE_ENDS, "the best arms in long blocks");
+        let has_time = self.has_time_for(length, until, "the best arms in long blocks");
         if has_time {
             let arm = self.records[place].arm.clone();
             self.measure(&arm, turn % self.question.jobs.len(), Stage::Choice)?;
@@ -123,8 +137,8 @@ impl<M: Measure> Search<'_, M> {
             let arms = claim.arms();
             let length: Duration = arms.iter().map(|place| self.length(*place)).sum();
             let step = "the winner beside the best without partitions";
-            if arms.is_empty() || self.is_narrow(&claim) || !self.has_time_for(length, 0.995, step)
-            {
+            let ends = length + self.settling();
+            if arms.is_empty() || self.is_narrow(&claim) || !self.has_time_for(ends, 1.0, step) {
                 break;
             }
             if self.repetition(&claim)? {
@@ -139,8 +153,7 @@ impl<M: Measure> Search<'_, M> {
         for place in claim.arms() {
             self.records[place].claimed.truncate(claim.repetitions);
         }
-        self.reference()?;
-        self.compare_with_references();
+        self.settled()?;
         Ok((claim.repetitions > 0).then_some(claim))
     }
 
@@ -156,10 +169,14 @@ impl<M: Measure> Search<'_, M> {
         Claim { candidates, plain, repetitions: 0 }
     }
 
+    fn preheating(&self) -> Duration {
+        PREHEAT.min(self.question.budget.mul_f64(MOST_PREHEAT))
+    }
+
     /// Lets the clocks settle under the load that follows.
     fn preheat(&mut self, claim: &Claim) -> Found<(), M> {
         let Some(place) = claim.arms().first().copied() else { return Ok(()) };
-        let duration = PREHEAT.min(self.question.budget.mul_f64(MOST_PREHEAT));
+        let duration = self.preheating();
         if self.has_time_for(duration, 1.0, "letting the clocks settle") {
             let block = self.block(0, Duration::ZERO, duration);
             self.run(&Task::Together(self.records[place].arm.clone()), &block)?;

@@ -2,7 +2,7 @@
 
 use super::alone::HIGH_LOAD;
 use super::finals::Claim;
-use super::{Record, Search};
+use super::{Record, STARTS_END, Search};
 use crate::measure::{Measure, Sample};
 use crate::outcome::{ArmReport, JobReport, Latency, Outcome, Stage};
 use crate::stats::{mean, median, quantile, samples_for};
@@ -101,10 +101,10 @@ impl<M: Measure> Search<'_, M> {
             None if claim
                 .is_none_or(|claim| !claim.candidates.is_empty() && !claim.plain.is_empty()) =>
             {
-                let length = 4.0 * 3.0 * 1.2 * self.sustained().as_secs_f64();
+                let needed = self.final_needs().as_secs_f64() / (1.0 - STARTS_END);
                 Some(format!(
                     "the final was too short for an interval; a budget of {:.0} s would do",
-                    (2.1 * length).max(budget).ceil()
+                    needed.max(1.5 * budget).ceil()
                 ))
             }
             _ => None,

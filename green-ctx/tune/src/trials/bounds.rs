@@ -66,14 +66,26 @@ fn the_rival_is_one_that_is_sure_to_meet_the_bound() {
 }
 
 #[test]
-fn a_final_without_any_iteration_names_no_budget_by_them() {
-    let us: fn(&Arm) -> f64 = |_| 400.0;
+fn the_budget_that_a_note_names_is_enough_for_an_interval() {
+    let us: fn(&Arm) -> f64 = |arm| if arm.kind() == ArmKind::Partition { 300.0 } else { 400.0 };
     let other_us: fn(&Arm) -> f64 = |_| 100.0;
-    let latencies =
-        Latencies { us, other_us, scatter: 0.02, rng: Rng::with_seed(1), now: Duration::ZERO };
-    let request = Request::new(Goal::keep("a", 0.99, 500.0)).budget(Duration::from_millis(700));
-    let outcome = latencies.tuned(&request);
-    assert!(!outcome.notes.iter().any(|note| note.contains("had 0")), "{:?}", outcome.notes);
+    let tuned = |seconds: f64| {
+        let (rng, now) = (Rng::with_seed(1), Duration::ZERO);
+        let request = Request::new(Goal::keep("a", 0.99, 500.0));
+        let request = request.budget(Duration::from_secs_f64(seconds));
+        Latencies { us, other_us, scatter: 0.02, rng, now }.tuned(&request)
+    };
+    let short = tuned(0.7);
+    assert_eq!(short.verdict.interval, None);
+    // A final without any iteration says nothing of how many would do.
+    assert!(!short.notes.iter().any(|note| note.contains("had 0")), "{:?}", short.notes);
+    let budget = |note: &String| {
+        let rest = note.strip_prefix("the final was too short for an interval; a budget of ")?;
+        rest.strip_suffix(" s would do")?.parse().ok()
+    };
+    let named: f64 = short.notes.iter().find_map(budget).expect("a budget");
+    let long = tuned(named);
+    assert!(long.verdict.interval.is_some(), "{named} s: {:?}", long.verdict);
 }
 
 #[test]
