@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use green_ctx::resource::Granularity;
 use green_ctx::{Device, Error};
 use green_ctx_tune::{
     self, Goal, Job, Outcome, Pieces, Profile, Progress, Request, RequestError, Store, TuneError,
@@ -65,7 +64,7 @@ impl _Tuner {
         let device = device.ordinal(py)?;
         let tuner = _Tuner { device, jobs, request };
         blocking(py, || {
-            let pieces = pieces(&self::device(device)?)?;
+            let pieces = Pieces::of_device(&self::device(device)?)?;
             tuner.request.check(&tuner.profiles(), &pieces).map_err(of_request)
         })?;
         Ok(tuner)
@@ -270,11 +269,6 @@ fn libraries(py: Python<'_>) -> PyResult<BTreeMap<String, String>> {
         libraries.insert("torch".to_owned(), version.str()?.to_string());
     }
     Ok(libraries)
-}
-
-/// What a device is divided in where nothing of it is held.
-fn pieces(device: &Device) -> Result<Pieces, Fault> {
-    Ok(Pieces::of(&device.resources().sm()?.unit_counts(Granularity::default())?))
 }
 
 /// The exception for a request that cannot be met.

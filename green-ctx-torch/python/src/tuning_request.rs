@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use green_ctx_tune::{ArmKind, Arrival, Goal, GoalError, Profile};
+use green_ctx_tune::{ArmKind, Arrival, Goal, Profile, RequestError};
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -65,7 +65,7 @@ pub(crate) fn goal(text: &Bound<'_, PyAny>, weights: Option<&Bound<'_, PyAny>>) 
     let goal: Goal = name
         .to_string_lossy()
         .parse()
-        .map_err(|error: GoalError| Fault::value(error.to_string()))?;
+        .map_err(|error: RequestError| Fault::value(error.to_string()))?;
     let Some(given) = weights else { return Ok(goal) };
     if !matches!(goal, Goal::Throughput { .. }) {
         let reason = format!("weights are for the goal throughput; leave them out for {goal}");
@@ -112,11 +112,9 @@ pub(crate) fn kinds(names: &Bound<'_, PyAny>) -> PyResult<Vec<ArmKind>> {
     };
     let kind = |name: &Bound<'_, PyAny>| -> PyResult<ArmKind> {
         let Ok(text) = name.cast::<PyString>() else { return Err(expected()) };
-        let text = text.to_string_lossy();
-        let kind = ArmKind::ALL.into_iter().find(|kind| kind.as_str() == text);
-        kind.ok_or_else(|| {
-            Fault::value(format!("{text:?} is no kind of arm; there are {}", known())).into()
-        })
+        text.to_string_lossy()
+            .parse()
+            .map_err(|error: RequestError| Fault::value(error.to_string()).into())
     };
     if names.is_instance_of::<PyString>() {
         return Ok(vec![kind(names)?]);

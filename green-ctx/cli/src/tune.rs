@@ -19,7 +19,6 @@ pub(crate) use self::answer::Answer;
 use self::progress::Bar;
 pub(crate) use self::progress::line;
 use self::question::Question;
-pub(crate) use self::table::describe;
 use crate::Options;
 use crate::failure::{Failure, NOT_VERIFIED};
 use crate::jobs::{self, Builder};
@@ -76,7 +75,7 @@ pub(crate) struct Arguments {
     )]
     step: u32,
     /// Leaves out arms of a kind: sequential, streams, priority or partition.
-    #[arg(long, value_name = "KIND", value_parser = question::kind)]
+    #[arg(long, value_name = "KIND")]
     leave_out: Vec<ArmKind>,
     /// The library libcublas.so, or its folder, where it is not found by itself.
     #[arg(long, value_name = "PATH")]
@@ -186,8 +185,7 @@ fn measure(device: &Device, arguments: &Arguments, question: &Question) -> Resul
         !interrupted.load(Ordering::Relaxed)
     };
     if device.driver().is_simulated() {
-        let counts = device.resources().sm()?.unit_counts(Default::default())?;
-        let pieces = Pieces::of(&counts);
+        let pieces = Pieces::of_device(device)?;
         let mut model = tune::Model::new(pieces.clone(), models::of(question, &pieces), 1);
         let request = question.request();
         let mut outcome =

@@ -2,10 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use green_ctx::Share;
+use green_ctx::resource::Granularity;
+use green_ctx::{Device, Share};
+
+use crate::request::RequestError;
 
 /// How several jobs run on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -36,6 +40,18 @@ impl ArmKind {
             ArmKind::Priority => "priority",
             ArmKind::Partition => "partition",
         }
+    }
+}
+
+impl FromStr for ArmKind {
+    type Err = RequestError;
+
+    fn from_str(text: &str) -> Result<ArmKind, RequestError> {
+        let known = || ArmKind::ALL.map(ArmKind::as_str).join(", ");
+        let found = ArmKind::ALL.into_iter().find(|kind| kind.as_str() == text);
+        found.ok_or_else(|| {
+            RequestError::wrong(format!("{text:?} is no kind of arm; there are {}", known()))
+        })
     }
 }
 
@@ -154,23 +170,10 @@ impl Arm {
     /// Where there are fewer names than jobs.
     #[must_use]
     pub fn describe(&self, names: &[&str], sms: u32) -> String {
-        let order = || {
-            let high: Vec<&str> = self.first_ones().map(|job| names[job]).collect();
-            format!("{} first", high.join(", then "))
-        };
-        match self.kind {
-            ArmKind::Sequential => "one after the other".to_owned(),
-            ArmKind::Streams => "plain streams".to_owned(),
-            ArmKind::Priority => format!("priorities, {}", order()),
-            ArmKind::Partition => {
-                let parts = names.iter().enumerate();
-                let parts: Vec<String> =
-                    parts.map(|(job, name)| format!("{name} {}", self.share(job, sms))).collect();
-                let priorities =
-                    if self.has_priorities() { format!(", {}", order()) } else { String::new() };
-                parts.join(", ") + &priorities
-            }
-        }
+        let share = |job: usize| self.share(job, sms).to_string();
+        let jobs = names.iter().zip(&self.priorities).enumerate();
+        let jobs: Vec<_> = jobs.map(|(job, (name, level))| (*name, share(job), *level)).collect();
+        describe(self.kind, &jobs)
     }
 
     /// Whether at least half of the SMs are in no job's floor.
@@ -182,15 +185,25 @@ impl Arm {
     pub(crate) fn has_priorities(&self) -> bool {
         self.priorities.windows(2).any(|pair| pair[0] != pair[1])
     }
+}
 
-    /// The jobs of higher priority than the lowest, the highest first.
-    fn first_ones(&self) -> impl Iterator<Item = usize> {
-        let lowest = self.priorities.iter().copied().max().unwrap_or(0);
-        let mut jobs: Vec<usize> =
-            (0..self.priorities.len()).filter(|job| self.priorities[*job] < lowest).collect();
-        jobs.sort_by_key(|job| self.priorities[*job]);
-        jobs.into_iter()
-    }
+/// How jobs, each with its name, share and priority, have the device.
+pub(crate) fn describe(kind: ArmKind, jobs: &[(&str, String, i32)]) -> String {
+    let how = match kind {
+        ArmKind::Sequential => "one after the other".to_owned(),
+        ArmKind::Streams => "plain streams".to_owned(),
+        ArmKind::Priority => "priorities".to_owned(),
+        ArmKind::Partition => {
+            let parts: Vec<_> =
+                jobs.iter().map(|(job, share, _)| format!("{job} {share}")).collect();
+            parts.join(", ")
+        }
+    };
+    let lowest = jobs.iter().map(|(.., level)| *level).max();
+    let mut first: Vec<_> = jobs.iter().filter(|(.., level)| Some(*level) < lowest).collect();
+    first.sort_by_key(|(.., level)| *level);
+    let first: Vec<&str> = first.into_iter().map(|(job, ..)| *job).collect();
+    if first.is_empty() { how } else { format!("{how}, {} first", first.join(", then ")) }
 }
 
 /// The SMs that there are to divide, and in what pieces.
@@ -205,6 +218,15 @@ pub struct Pieces {
 }
 
 impl Pieces {
+    /// Of all SMs of a device, also those that partitions hold.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    pub fn of_device(device: &Device) -> green_ctx::Result<Pieces> {
+        Ok(Pieces::of(&device.resources().sm()?.unit_counts(Granularity::default())?))
+    }
+
     /// Of pieces that the driver has cut a device into.
     #[must_use]
     pub fn of(counts: &[u32]) -> Pieces {

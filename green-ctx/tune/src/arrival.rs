@@ -1,12 +1,14 @@
 //! When iterations of a job are due.
 
 use std::fmt;
+use std::iter;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
+
+use crate::request::RequestError;
 
 /// When the iterations of a job are submitted.
 ///
@@ -70,9 +72,9 @@ impl Arrival {
     ///
     /// # Errors
     ///
-    /// [`ArrivalError`] for a trace that is empty or that has a moment which is no finite number above or
+    /// [`RequestError::Wrong`] for a trace that is empty or that has a moment which is no finite number above or
     /// equal to 0, for one whose moments are all 0, and for one of more than a million iterations a second.
-    pub fn trace(seconds: impl Into<Vec<f64>>) -> Result<Arrival, ArrivalError> {
+    pub fn trace(seconds: impl Into<Vec<f64>>) -> Result<Arrival, RequestError> {
         let mut seconds = seconds.into();
         seconds.sort_by(f64::total_cmp);
         let arrival = Arrival::Trace { seconds };
@@ -100,8 +102,8 @@ impl Arrival {
     }
 
     /// What is wrong with it, if anything is.
-    pub(crate) fn check(&self) -> Result<(), ArrivalError> {
-        let wrong = |reason: String| Err(ArrivalError { reason });
+    pub(crate) fn check(&self) -> Result<(), RequestError> {
+        let wrong = |reason: String| Err(RequestError::wrong(reason));
         match self {
             Arrival::Closed { depth: 0 } => {
                 wrong("a depth of 0 submits nothing; use 1 or more".into())
@@ -134,24 +136,32 @@ impl Arrival {
 
     /// The moments at which iterations are due from some moment on, in seconds from that, without an end; `None`
     /// for a closed loop.
-    pub(crate) fn moments(&self, start: Duration) -> Option<Moments> {
+    pub(crate) fn moments(&self, start: Duration) -> Option<Box<dyn Iterator<Item = f64> + '_>> {
         let from = start.as_secs_f64();
         Some(match self {
             Arrival::Closed { .. } => return None,
             Arrival::Rate { hz } => {
-                let next = (from * hz).ceil() / hz - from;
-                Moments::Equal { distance: 1.0 / hz, next: next.max(0.0) }
+                let next = ((from * hz).ceil() / hz - from).max(0.0);
+                Box::new((0_u64..).map(move |number| next + number as f64 / hz))
             }
             Arrival::Poisson { hz, seed } => {
                 // It has no memory: from any moment on it is another one of its kind.
                 let seed = seed ^ (start.as_nanos() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                Moments::Random { mean: 1.0 / hz, rng: Rng::with_seed(seed), last: 0.0 }
+                let (mut rng, mut last) = (Rng::with_seed(seed), 0.0);
+                Box::new(iter::repeat_with(move || {
+                    // Never the logarithm of 0.
+                    last -= (1.0 - rng.f64()).ln() / hz;
+                    last
+                }))
             }
             Arrival::Trace { seconds } => {
                 let length = trace_length(seconds);
                 let from = from % length;
                 let next = seconds.partition_point(|moment| *moment < from);
-                Moments::Recorded { length, from, seconds: seconds.as_slice().into(), next }
+                Box::new((next..).map(move |number| {
+                    let (round, index) = (number / seconds.len(), number % seconds.len());
+                    round as f64 * length + seconds[index] - from
+                }))
             }
         })
     }
@@ -179,38 +189,6 @@ fn trace_length(seconds: &[f64]) -> f64 {
     last + last / (seconds.len().max(2) - 1) as f64
 }
 
-/// An iterator over the moments at which iterations are due, in seconds.
-#[derive(Clone, Debug)]
-pub(crate) enum Moments {
-    Equal { distance: f64, next: f64 },
-    Random { mean: f64, rng: Rng, last: f64 },
-    Recorded { seconds: Arc<[f64]>, length: f64, from: f64, next: usize },
-}
-
-impl Iterator for Moments {
-    type Item = f64;
-
-    fn next(&mut self) -> Option<f64> {
-        Some(match self {
-            Moments::Equal { distance, next } => {
-                let moment = *next;
-                *next += *distance;
-                moment
-            }
-            Moments::Random { mean, rng, last } => {
-                // Never the logarithm of 0.
-                *last -= *mean * (1.0 - rng.f64()).ln();
-                *last
-            }
-            Moments::Recorded { seconds, length, from, next } => {
-                let (round, index) = (*next / seconds.len(), *next % seconds.len());
-                *next += 1;
-                round as f64 * *length + seconds[index] - *from
-            }
-        })
-    }
-}
-
 impl fmt::Display for Arrival {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -222,20 +200,15 @@ impl fmt::Display for Arrival {
     }
 }
 
-/// Text that is no arrival, or an arrival that cannot be.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{reason}")]
-pub struct ArrivalError {
-    reason: String,
-}
-
 /// Reads all but traces, which are in files.
 impl FromStr for Arrival {
-    type Err = ArrivalError;
+    type Err = RequestError;
 
-    fn from_str(text: &str) -> Result<Arrival, ArrivalError> {
-        let wrong = || ArrivalError {
-            reason: format!("{text:?} is no arrival; write closed:2, rate:1000 or poisson:1000:7"),
+    fn from_str(text: &str) -> Result<Arrival, RequestError> {
+        let wrong = || {
+            RequestError::wrong(format!(
+                "{text:?} is no arrival; write closed:2, rate:1000 or poisson:1000:7"
+            ))
         };
         let mut parts = text.split(':');
         let (kind, number, seed) = (parts.next(), parts.next().ok_or_else(wrong)?, parts.next());

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::request::RequestError;
+
 /// What a division of the SMs is to achieve.
 ///
 /// | as text | meaning |
@@ -167,22 +169,15 @@ impl fmt::Display for Goal {
     }
 }
 
-/// Text that is no goal.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{reason}")]
-pub struct GoalError {
-    reason: String,
-}
-
 impl FromStr for Goal {
-    type Err = GoalError;
+    type Err = RequestError;
 
-    fn from_str(text: &str) -> Result<Goal, GoalError> {
-        let wrong = || GoalError {
-            reason: format!(
+    fn from_str(text: &str) -> Result<Goal, RequestError> {
+        let wrong = || {
+            RequestError::wrong(format!(
                 "{text:?} is no goal; write throughput, makespan, keep:JOB:p99:500us or \
                  least:JOB:p99:keep:OTHER:0.8"
-            ),
+            ))
         };
         let parts: Vec<&str> = text.split(':').collect();
         let percentile = |text: &str| {

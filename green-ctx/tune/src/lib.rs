@@ -34,8 +34,8 @@ mod trials;
 
 pub use applied::Applied;
 pub use arm::{Arm, ArmKind, Part, Pieces};
-pub use arrival::{Arrival, ArrivalError};
-pub use goal::{Goal, GoalError};
+pub use arrival::Arrival;
+pub use goal::Goal;
 pub use job::{Job, JobError};
 pub use measure::{Block, JobSample, Measure, Refusal, Sample, Task};
 pub use model::{Model, ModelJob};

@@ -9,7 +9,7 @@ use green_ctx::{Device, Error, Partitions, Result, Share, SplitRequest};
 use serde::{Deserialize, Serialize};
 
 use crate::applied::Applied;
-use crate::arm::{ArmKind, Pieces};
+use crate::arm::{self, ArmKind, Pieces};
 use crate::arrival::Arrival;
 use crate::goal::Goal;
 use crate::request::Limits;
@@ -54,6 +54,16 @@ impl Outcome {
     /// As [`Device::partition`].
     pub fn apply(&self, device: &Device) -> Result<Applied> {
         Applied::new(self, device)
+    }
+
+    /// How the jobs have the device under one of the arms, in words.
+    #[must_use]
+    pub fn describe(&self, arm: &ArmReport) -> String {
+        let names = self.jobs.iter().map(|job| job.name.as_str());
+        let share = |name: &str| arm.shares.get(name).map_or("..", String::as_str).to_owned();
+        let priority = |name: &str| arm.priority.get(name).copied().unwrap_or(0);
+        let jobs: Vec<_> = names.map(|name| (name, share(name), priority(name))).collect();
+        arm::describe(arm.kind, &jobs)
     }
 
     /// The request that the verdict stands for: a group for each job, with the priority of its stream. Where the verdict

@@ -10,7 +10,7 @@ use crate::arrival::Arrival;
 use crate::goal::Goal;
 use crate::measure::Measure;
 use crate::outcome::Outcome;
-use crate::search::{self, Progress, Question, Stopped};
+use crate::search::{self, Progress, Question};
 use crate::space::Space;
 
 /// A job as the search knows it. What it does, only whatever runs it knows.
@@ -149,7 +149,7 @@ impl Request {
         jobs: &[Profile],
         pieces: &Pieces,
     ) -> Result<Question, RequestError> {
-        let wrong = |reason: String| Err(RequestError::Wrong { reason });
+        let wrong = |reason: String| Err(RequestError::wrong(reason));
         if !(2..=4).contains(&jobs.len()) {
             return wrong(format!("two to four jobs are tuned, not {}", jobs.len()));
         }
@@ -286,6 +286,12 @@ pub enum RequestError {
     },
 }
 
+impl RequestError {
+    pub(crate) fn wrong(reason: impl Into<String>) -> RequestError {
+        RequestError::Wrong { reason: reason.into() }
+    }
+}
+
 /// Why nothing was tuned: the request, or whatever runs the jobs.
 #[derive(Debug, thiserror::Error)]
 pub enum TuneError<E> {
@@ -332,17 +338,5 @@ pub fn with<M: Measure>(
     go_on: &mut dyn FnMut(&Progress<'_>) -> bool,
 ) -> Result<Outcome, TuneError<M::Error>> {
     let question = request.question(jobs, pieces)?;
-    search::search(measure, &question, go_on).map_err(|stopped| {
-        TuneError::Request(match stopped {
-            Stopped::Failed(error) => return TuneError::Failed(error),
-            Stopped::Interrupted => RequestError::Interrupted,
-            Stopped::Budget(needs) => RequestError::Budget { budget: question.budget, needs },
-            Stopped::Job { job, reason } => {
-                RequestError::Job { job: jobs[job].name.clone(), reason }
-            }
-            Stopped::TooFast { job, requested, possible } => {
-                RequestError::TooFast { job: jobs[job].name.clone(), requested, possible }
-            }
-        })
-    })
+    search::search(measure, &question, go_on)
 }

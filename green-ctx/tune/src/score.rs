@@ -53,57 +53,31 @@ impl Average {
 /// Scores samples by a goal.
 #[derive(Clone, Debug)]
 pub(crate) struct Scorer {
-    rule: Rule,
+    goal: Goal,
+    names: Vec<String>,
     /// Each job's iterations a second alone.
     alone: Vec<f64>,
-}
-
-/// A goal with jobs by number.
-#[derive(Clone, Debug)]
-enum Rule {
-    Throughput { weights: Vec<f64> },
-    Makespan,
-    Keep { job: usize, percentile: f64, bound_us: f64 },
-    Least { job: usize, percentile: f64, other: usize, keep: f64 },
 }
 
 impl Scorer {
     /// For a goal that fits jobs of these names, which do so many iterations a second alone.
     pub(crate) fn of(goal: &Goal, names: &[&str], alone: Vec<f64>) -> Scorer {
-        let place = |name: &str| names.iter().position(|known| *known == name).unwrap_or(0);
-        let rule = match goal {
-            Goal::Throughput { weights } => {
-                let mut of_jobs = vec![1.0; names.len()];
-                weights.iter().for_each(|(name, weight)| of_jobs[place(name)] = *weight);
-                Rule::Throughput { weights: of_jobs }
-            }
-            Goal::Makespan => Rule::Makespan,
-            Goal::Keep { job, percentile, bound_us } => {
-                Rule::Keep { job: place(job), percentile: *percentile, bound_us: *bound_us }
-            }
-            Goal::Least { job, percentile, other, keep } => Rule::Least {
-                job: place(job),
-                percentile: *percentile,
-                other: place(other),
-                keep: *keep,
-            },
-        };
-        Scorer { rule, alone }
+        let names = names.iter().map(ToString::to_string).collect();
+        Scorer { goal: goal.clone(), names, alone }
+    }
+
+    fn place(&self, name: &str) -> usize {
+        self.names.iter().position(|known| known == name).unwrap_or(0)
     }
 
     /// Whether it scores blocks of [rounds](crate::Block::rounds).
     pub(crate) fn wants_rounds(&self) -> bool {
-        matches!(self.rule, Rule::Makespan)
+        matches!(self.goal, Goal::Makespan)
     }
 
     /// The job whose percentile counts, and which percentile.
     pub(crate) fn percentile(&self) -> Option<(usize, f64)> {
-        match self.rule {
-            Rule::Keep { job, percentile, .. } | Rule::Least { job, percentile, .. } => {
-                Some((job, percentile))
-            }
-            Rule::Throughput { .. } | Rule::Makespan => None,
-        }
+        self.goal.percentile().map(|(job, share)| (self.place(job), share))
     }
 
     /// A job's rate as a part of its rate alone.
@@ -116,34 +90,38 @@ impl Scorer {
         let over_blocks = |figure: &dyn Fn(&Sample) -> f64| {
             average.of(&samples.iter().map(|sample| figure(sample)).collect::<Vec<_>>())
         };
-        let percentile = |job: usize, percentile: f64| {
+        let percentile = || {
+            let (job, share) = self.percentile()?;
             let latencies: Vec<f64> =
                 samples.iter().flat_map(|sample| &sample.jobs[job].latencies_us).copied().collect();
-            reachable(&latencies, percentile)
+            reachable(&latencies, share)
         };
-        Some(match &self.rule {
-            Rule::Throughput { weights } => {
-                let parts = weights.iter().enumerate();
+        Some(match &self.goal {
+            Goal::Throughput { weights } => {
+                let mut of_jobs = vec![1.0; self.names.len()];
+                weights.iter().for_each(|(name, weight)| of_jobs[self.place(name)] = *weight);
                 let sum = |sample: &Sample| {
-                    parts.clone().map(|(job, weight)| weight * self.part(sample, job)).sum()
+                    let parts = of_jobs.iter().enumerate();
+                    parts.map(|(job, weight)| weight * self.part(sample, job)).sum()
                 };
                 Value { excess: 0.0, score: over_blocks(&sum)? }
             }
-            Rule::Makespan => {
+            Goal::Makespan => {
                 let round = |sample: &Sample| average.of(&sample.rounds_us).unwrap_or(f64::NAN);
                 Value { excess: 0.0, score: 1e6 / over_blocks(&round)? }
             }
-            Rule::Keep { job, percentile: share, bound_us } => {
+            Goal::Keep { job, bound_us, .. } => {
+                let job = self.place(job);
                 let others = |sample: &Sample| {
-                    let others = (0..self.alone.len()).filter(|other| other != job);
+                    let others = (0..self.alone.len()).filter(|other| *other != job);
                     others.map(|other| self.part(sample, other)).sum()
                 };
-                let excess = percentile(*job, *share)? / bound_us - 1.0;
+                let excess = percentile()? / bound_us - 1.0;
                 Value { excess, score: over_blocks(&others)? }
             }
-            Rule::Least { job, percentile: share, other, keep } => {
-                let part = over_blocks(&|sample| self.part(sample, *other))?;
-                Value { excess: (keep - part) / keep, score: 1e6 / percentile(*job, *share)? }
+            Goal::Least { other, keep, .. } => {
+                let part = over_blocks(&|sample| self.part(sample, self.place(other)))?;
+                Value { excess: (keep - part) / keep, score: 1e6 / percentile()? }
             }
         })
     }

@@ -23,7 +23,7 @@ use crate::arm::{Arm, ArmKind};
 use crate::goal::Goal;
 use crate::measure::{Block, Measure, Refusal, Sample, Task};
 use crate::outcome::Outcome;
-use crate::request::{Known, Limits};
+use crate::request::{Known, Limits, TuneError};
 use crate::score::{Average, Scorer, Value};
 use crate::space::Space;
 
@@ -55,21 +55,6 @@ pub struct Progress<'a> {
     pub blocks: usize,
     /// The best arm so far, where there is one.
     pub best: Option<String>,
-}
-
-/// Why there is no outcome.
-#[derive(Debug)]
-pub(crate) enum Stopped<E> {
-    /// It is not to go on, and nothing is known yet.
-    Interrupted,
-    /// The budget is too small: this one would do.
-    Budget(Duration),
-    /// A job cannot run at all.
-    Job { job: usize, reason: String },
-    /// A job cannot keep up with its arrivals, in iterations a second.
-    TooFast { job: usize, requested: f64, possible: f64 },
-    /// Nothing can run any more.
-    Failed(E),
 }
 
 /// What became of a block.
@@ -150,7 +135,7 @@ struct Search<'a, M: Measure> {
     notes: Vec<String>,
 }
 
-type Found<T, M> = Result<T, Stopped<<M as Measure>::Error>>;
+type Found<T, M> = Result<T, TuneError<<M as Measure>::Error>>;
 
 /// Tunes, and calls `go_on` before each block, which ends it where it returns false.
 pub(crate) fn search<M: Measure>(
@@ -237,7 +222,7 @@ impl<M: Measure> Search<'_, M> {
             Ok(sample) if sample.is_sound(jobs) => Ok(Ran::Sample(sample)),
             Ok(_) => Ok(Ran::Skipped("what was measured is no rate and no time".to_owned())),
             Err(Refusal::Skip(reason)) => Ok(Ran::Skipped(reason)),
-            Err(Refusal::Stop(error)) => Err(Stopped::Failed(error)),
+            Err(Refusal::Stop(error)) => Err(TuneError::Failed(error)),
         }
     }
 

@@ -5,7 +5,6 @@ use green_ctx_tune::{ArmKind, ArmReport, Goal, Outcome};
 use super::canvas::{Canvas, Colour, Escaped, Number, shortened};
 use super::ticks::{decimals, tick_step};
 use super::{GREEN, INK, MARGIN, RED, SOFT, WIDTH, page};
-use crate::tune::describe;
 
 /// Characters of a line of text that fit across the page.
 const LINE: usize = 124;
@@ -215,7 +214,7 @@ fn points(canvas: &mut Canvas, outcome: &Outcome, axes: &Axes) -> usize {
         let job = outcome.goal.percentile().and_then(|(job, _)| arm.latency_us.get(job));
         let is_median = job.is_some_and(|latency| latency.p99.is_none());
         let fill = if is_median { "#ffffff" } else { &colour };
-        let text = describe(outcome, arm);
+        let text = outcome.describe(arm);
         let figures = format!("{text}; {:.0}, {:.0}; {} blocks", point.0, point.1, arm.blocks);
         canvas.put(format_args!(
             r#"<circle class="arm" cx="{}" cy="{}" r="4" fill="{fill}" stroke="{colour}" opacity="{pale}"><title>{}</title></circle>"#,

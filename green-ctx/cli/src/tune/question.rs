@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use green_ctx_tune::{ArmKind, Arrival, Job, Profile, Request};
+use green_ctx_tune::{Arrival, Job, Profile, Request};
 
 use super::Arguments;
 use crate::failure::Failure;
@@ -83,13 +83,6 @@ impl Question {
         };
         self.jobs.iter().map(build).collect()
     }
-}
-
-/// Reads a kind of arms.
-pub(super) fn kind(text: &str) -> Result<ArmKind, String> {
-    let names = || ArmKind::ALL.map(ArmKind::as_str).join(", ");
-    let found = ArmKind::ALL.into_iter().find(|kind| kind.as_str() == text);
-    found.ok_or_else(|| format!("the kinds are {}", names()))
 }
 
 /// Names jobs by their kinds, and where there are several of a kind, by kind and size.

@@ -45,7 +45,7 @@ pub(super) fn table(outcome: &Outcome, all: bool) -> String {
             (None, None) => "-".to_owned(),
         };
         let from = if arm.meets() { arm.stage.as_str() } else { "misses" };
-        rows.push(row(&cut(&describe(outcome, arm), WIDEST), &rates, p99.as_deref(), &score, from));
+        rows.push(row(&cut(&outcome.describe(arm), WIDEST), &rates, p99.as_deref(), &score, from));
     }
     let mut text = rows.concat();
     if shown < places.len() {
@@ -66,31 +66,6 @@ fn row(arm: &str, rates: &[String], p99: Option<&str>, score: &str, from: &str) 
 fn part(arm: &ArmReport, job: &str, alone: f64) -> String {
     let rate = arm.rates.get(job).filter(|_| arm.skipped.is_none());
     rate.map_or("-".to_owned(), |rate| format!("{:.0} %", 100.0 * rate / alone))
-}
-
-/// How jobs have the device under an arm, in words.
-pub(crate) fn describe(outcome: &Outcome, arm: &ArmReport) -> String {
-    let jobs = || outcome.jobs.iter().map(|job| job.name.as_str());
-    let mut first: Vec<(i32, &str)> =
-        jobs().map(|job| (arm.priority.get(job).copied().unwrap_or(0), job)).collect();
-    first.sort_by_key(|(priority, _)| *priority);
-    let lowest = first.last().map_or(0, |(priority, _)| *priority);
-    let first: Vec<&str> =
-        first.into_iter().filter(|(priority, _)| *priority < lowest).map(|(_, job)| job).collect();
-    let first = match first.as_slice() {
-        [] => String::new(),
-        jobs => format!(", {} first", jobs.join(", then ")),
-    };
-    let how = match arm.kind {
-        ArmKind::Sequential => "one after the other".to_owned(),
-        ArmKind::Streams => "plain streams".to_owned(),
-        ArmKind::Priority => "priorities".to_owned(),
-        _ => jobs()
-            .map(|job| format!("{job} {}", arm.shares.get(job).map_or("..", String::as_str)))
-            .collect::<Vec<_>>()
-            .join(", "),
-    };
-    how + &first
 }
 
 /// Lines that do what the verdict says: for this command, in Rust and in Python. Empty where no arm ran.

@@ -90,7 +90,8 @@ pub(super) fn drive(
     }
     // The others wait for it, also where it ends without having submitted anything.
     let opens = Opens(common);
-    match (job.arrival.depth(), job.arrival.moments(common.block.start)) {
+    let arrival = job.arrival.clone();
+    match (arrival.depth(), arrival.moments(common.block.start)) {
         (Some(depth), _) => closed(device, job, common, depth as usize, &opens),
         (None, Some(moments)) => arriving(device, job, common, moments, &opens),
         (None, None) => Ok(Seen::default()),

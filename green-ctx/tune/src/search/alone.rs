@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::{Found, LEAD_IN, ROUNDS_END, Ran, SHORTEST, SUSTAINED, Search, Stopped, curve};
+use super::{Found, LEAD_IN, ROUNDS_END, Ran, SHORTEST, SUSTAINED, Search, curve};
 use crate::arm::Arm;
 use crate::measure::{Block, JobSample, Measure, Task};
+use crate::request::RequestError;
 use crate::score::Scorer;
 use crate::stats::{mean, median};
 
@@ -45,6 +46,10 @@ pub(super) struct Alone {
 }
 
 impl<M: Measure> Search<'_, M> {
+    fn name(&self, job: usize) -> String {
+        self.question.jobs[job].name.clone()
+    }
+
     /// A job alone. One that arrives by the clock runs as fast as it can.
     fn alone(&mut self, job: usize, sms: Option<u32>, block: &Block) -> Found<Ran, M> {
         let saturated = self.question.jobs[job].arrival.hz().map(|_| job);
@@ -55,8 +60,8 @@ impl<M: Measure> Search<'_, M> {
     fn must_run(&mut self, job: usize, block: &Block) -> Found<JobSample, M> {
         match self.alone(job, None, block)? {
             Ran::Sample(mut sample) => Ok(sample.jobs.remove(0)),
-            Ran::Skipped(reason) => Err(Stopped::Job { job, reason }),
-            Ran::Interrupted => Err(Stopped::Interrupted),
+            Ran::Skipped(reason) => Err(RequestError::Job { job: self.name(job), reason }.into()),
+            Ran::Interrupted => Err(RequestError::Interrupted.into()),
         }
     }
 
@@ -113,7 +118,8 @@ impl<M: Measure> Search<'_, M> {
             least.unwrap_or(Duration::MAX).max(LEAST_BLOCKS * SHORTEST)
         };
         if self.question.budget < least(seconds / too_much) {
-            return Err(Stopped::Budget(least(seconds)));
+            let needs = least(seconds);
+            return Err(RequestError::Budget { budget: self.question.budget, needs }.into());
         }
         Ok(())
     }
@@ -150,7 +156,7 @@ impl<M: Measure> Search<'_, M> {
             if sample.rate <= 0.0 {
                 let reason =
                     format!("it did nothing in {:.0} ms", 1e3 * block.duration.as_secs_f64());
-                return Err(Stopped::Job { job, reason });
+                return Err(RequestError::Job { job: self.name(job), reason }.into());
             }
             self.alone[job].references.push(sample.rate);
             self.alone[job].host = 1e-6 * sample.host_us * sample.rate;
@@ -159,7 +165,8 @@ impl<M: Measure> Search<'_, M> {
             let possible = median(&self.alone[job].references).unwrap_or(0.0);
             let Some(requested) = self.question.jobs[job].arrival.hz() else { continue };
             if requested >= possible {
-                return Err(Stopped::TooFast { job, requested, possible });
+                let job = self.name(job);
+                return Err(RequestError::TooFast { job, requested, possible }.into());
             }
             if requested > HIGH_LOAD * possible {
                 let name = &self.question.jobs[job].name;

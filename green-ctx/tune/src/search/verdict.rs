@@ -31,10 +31,12 @@ impl<M: Measure> Search<'_, M> {
             }),
             (ours, theirs) => ours.or(theirs),
         };
-        let Some(best) = best else { return self.nothing_ran() };
-        let arm = &self.records[best].arm;
+        let nothing = Arm::streams(self.question.jobs.len(), self.question.space.pieces.sms);
+        let arm = best.map_or(&nothing, |best| &self.records[best].arm);
+        let sentence =
+            || "No arm that is allowed has figures; see why each was skipped.".to_owned();
         Verdict {
-            arm: Some(best),
+            arm: best,
             candidate,
             rival,
             kind: arm.kind(),
@@ -42,8 +44,8 @@ impl<M: Measure> Search<'_, M> {
             priority: self.priorities(arm),
             gain: gain.map(|gain| gain.middle),
             interval: gain.map(|gain| [gain.low, gain.high]),
-            meets: meets(best),
-            sentence: self.sentence(claim, best, gain),
+            meets: best.is_some_and(meets),
+            sentence: best.map_or_else(sentence, |best| self.sentence(claim, best, gain)),
         }
     }
 
@@ -59,22 +61,6 @@ impl<M: Measure> Search<'_, M> {
     fn closer(&self, ours: usize, theirs: usize) -> usize {
         let excess = |place| self.value(place).map_or(f64::INFINITY, |value| value.excess);
         if excess(ours) < excess(theirs) && excess(theirs) > 0.0 { ours } else { theirs }
-    }
-
-    fn nothing_ran(&self) -> Verdict {
-        let arm = Arm::streams(self.question.jobs.len(), self.question.space.pieces.sms);
-        Verdict {
-            arm: None,
-            candidate: None,
-            rival: None,
-            kind: arm.kind(),
-            shares: self.shares(&arm),
-            priority: self.priorities(&arm),
-            gain: None,
-            interval: None,
-            meets: false,
-            sentence: "No arm that is allowed has figures; see why each was skipped.".to_owned(),
-        }
     }
 
     fn sentence(&self, claim: &Claim, best: usize, gain: Option<Interval>) -> String {
