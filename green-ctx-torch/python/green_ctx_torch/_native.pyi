@@ -48,7 +48,6 @@ __all__ = [
     "_main",
     "_Tuner",
     "_partition_here",
-    "_recorded",
     "_relaxed",
     "_run_handle",
     "_stream_here",
@@ -1190,12 +1189,6 @@ class _Tuner:
     ) -> TuningOutcome:
         """Tunes. `progress` is called before each block. These notes are added to the outcome's own."""
 
-def _recorded(
-    path: str | os.PathLike[str],
-    goal: str | None,
-    weights: Mapping[str, float] | None,
-    device: _Device,
-) -> TuningOutcome: ...
 def info(device: _Device = None) -> dict[str, Any]:
     """The driver, the devices and what they can be split into, as `green-ctx --json info` prints them."""
 def _main(arguments: list[str]) -> int: ...

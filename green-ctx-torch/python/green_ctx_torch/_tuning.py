@@ -212,8 +212,8 @@ def tune(
 @contextlib.contextmanager
 def tuned(
     path: str | os.PathLike[str],
-    jobs: Mapping[str, Callable[[], object] | torch.cuda.CUDAGraph | int | Job] | Iterable[Job] | None = None,
-    goal: str | None = None,
+    jobs: Mapping[str, Callable[[], object] | torch.cuda.CUDAGraph | int | Job] | Iterable[Job],
+    goal: str = "throughput",
     *,
     weights: Mapping[str, float] | None = None,
     device: Any = None,
@@ -235,38 +235,26 @@ def tuned(
     not, the jobs are tuned as `tune` does, and the file keeps the outcome. One that `progress` has ended
     early is used and not kept; that the file cannot be written is a warning.
 
-    Without jobs nothing is measured: the file is used for the jobs that it names, and for its own goal unless
-    one is given. FileNotFoundError where there is none, ValueError where it cannot be used here.
+    A program without the jobs uses what a file has with `load_tuning(path).apply()`.
 
     A relative path is in the folder that the environment variable GREEN_CTX_TUNE_DIR names, if it does. With
     GREEN_CTX_TUNE_READ_ONLY=1 files are never written.
 
     Raises what `tune` and `TuningOutcome.apply` raise.
     """
-    if jobs is None:
-        outcome = _native._recorded(path, goal, weights, device)
-    else:
-        named = _named(jobs)
-        goal = "throughput" if goal is None else goal
-        tuner = _tuner(named, goal, weights, device, budget, step, floors, leave_out)
-        found = tuner.stored(path)
-        if isinstance(found, str):
-            _log.info("%s is not used, and the jobs are tuned: %s", os.fspath(path), found)
-            outcome = _measured(tuner, named, progress)
-            _keep(outcome, path)
-        else:
-            outcome = found
+    named = _named(jobs)
+    tuner = _tuner(named, goal, weights, device, budget, step, floors, leave_out)
+    outcome = tuner.stored(path)
+    if isinstance(outcome, str):
+        _log.info("%s is not used, and the jobs are tuned: %s", os.fspath(path), outcome)
+        outcome = _measured(tuner, named, progress)
+        if outcome.complete:
+            try:
+                outcome.save(path)
+            except OSError as error:
+                _log.warning("the outcome of tuning is not kept: %s", error)
     with outcome.apply(device) as applied:
         yield applied
-
-
-def _keep(outcome: TuningOutcome, path: str | os.PathLike[str]) -> None:
-    if not outcome.complete:
-        return
-    try:
-        outcome.save(path)
-    except OSError as error:
-        _log.warning("the outcome of tuning is not kept: %s", error)
 
 
 def _is_graph(work: object) -> bool:
@@ -322,10 +310,8 @@ def _measured(
             f"progress is a function that takes a TuningProgress, and not a {type(progress).__name__}"
         )
     works, notes = _prepare(tuner, named)
-    if progress is not None:
-        return tuner.run(works, notes, progress)
-    with _bar() as bar:
-        return tuner.run(works, notes, bar)
+    with _bar() if progress is None else contextlib.nullcontext(progress) as shown:
+        return tuner.run(works, notes, shown)
 
 
 _Work = tuple[Any, Callable[[int], object] | None, Callable[[int], object] | None]
@@ -346,18 +332,19 @@ def _prepare(tuner: _native._Tuner, named: list[tuple[str, Job]]) -> tuple[list[
         if any(callable(job.work) for _, job in named):
             _warm_up(torch, zip(sides, (job for _, job in named), strict=True))
         for side, (name, job) in zip(sides, named, strict=True):
-            on_stream = _OnStream(torch, tuner.device)
             graph, reason = job.work, None
             if callable(job.work):
                 graph, reason = _captured(torch, side, tuner, job.work)
             if reason is None or not callable(job.work):
-                before = None if job.before is None else on_stream.calling(job.before)
+                before = None if job.before is None else _on_stream(torch, tuner.device, job.before)
                 works.append((graph, None, before))
                 continue
             notes.append(f"{name} was called for each iteration, since torch did not capture it: {reason}")
             # The first call on a new stream allocates memory, which is not to be measured.
             first = (job.work,) if job.before is None else (job.work, job.before)
-            works.append((None, on_stream.calling(job.work), on_stream.calling(*first)))
+            works.append(
+                (None, _on_stream(torch, tuner.device, job.work), _on_stream(torch, tuner.device, *first))
+            )
     return works, notes
 
 
@@ -405,21 +392,15 @@ def _captured(
     return None, f"{type(failed).__name__}: {lines[0].rstrip('.')}".rstrip(": ")
 
 
-class _OnStream:
+def _on_stream(torch: Any, device: int, *functions: Callable[[], object]) -> Callable[[int], None]:
     """Calls functions with a stream as torch's current one, on whichever thread."""
 
-    def __init__(self, torch: Any, device: int) -> None:
-        self._torch, self._device = torch, device
+    def call(raw_stream: int) -> None:
+        with torch.cuda.stream(torch.cuda.ExternalStream(raw_stream, device=device)):
+            for function in functions:
+                function()
 
-    def calling(self, *functions: Callable[[], object]) -> Callable[[int], None]:
-        cuda, device = self._torch.cuda, self._device
-
-        def call(raw_stream: int) -> None:
-            with cuda.stream(cuda.ExternalStream(raw_stream, device=device)):
-                for function in functions:
-                    function()
-
-        return call
+    return call
 
 
 @contextlib.contextmanager

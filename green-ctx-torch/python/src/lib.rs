@@ -100,7 +100,7 @@ mod _native {
     #[pymodule_export]
     use crate::task::_run_handle;
     #[pymodule_export]
-    use crate::tuner::{_Tuner, _recorded};
+    use crate::tuner::_Tuner;
     #[pymodule_export]
     use crate::tuning_call::TuningProgress;
     #[pymodule_export]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use green_ctx::{Device, Error};
 use green_ctx_tune::{
-    self, Goal, Job, Outcome, Pieces, Profile, Progress, Request, RequestError, Store, TuneError,
+    self, Job, Outcome, Pieces, Profile, Progress, Request, RequestError, Store, TuneError,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -17,15 +17,15 @@ use crate::fault::{Fault, unsigned};
 use crate::gil::{Signals, blocking};
 use crate::graph;
 use crate::tuning_call::{Raised, called};
-use crate::tuning_outcome::{self, TuningOutcome};
-use crate::tuning_request::{self, Described, Named, kinds, named, seconds};
+use crate::tuning_outcome::TuningOutcome;
+use crate::tuning_request::{self, Described, kinds, seconds};
 
 /// What is to be tuned, read and checked, without the work of the jobs: that is prepared at some cost, and
 /// only where no file has the outcome.
 #[pyclass(frozen, module = "green_ctx_torch._native")]
 pub(crate) struct _Tuner {
     device: i64,
-    jobs: Vec<Named>,
+    jobs: Vec<Profile>,
     request: Request,
 }
 
@@ -44,7 +44,7 @@ impl _Tuner {
         floors: Option<&Bound<'_, PyAny>>,
         leave_out: &Bound<'_, PyAny>,
     ) -> PyResult<_Tuner> {
-        let jobs = jobs.iter().map(named).collect::<PyResult<Vec<_>>>()?;
+        let jobs = jobs.iter().map(tuning_request::profile).collect::<PyResult<Vec<_>>>()?;
         let step = unsigned("a step", step.0)?;
         let mut request = Request::new(tuning_request::goal(goal, weights)?).step(step);
         if let Some(budget) = budget {
@@ -65,7 +65,7 @@ impl _Tuner {
         let tuner = _Tuner { device, jobs, request };
         blocking(py, || {
             let pieces = Pieces::of_device(&self::device(device)?)?;
-            tuner.request.check(&tuner.profiles(), &pieces).map_err(of_request)
+            tuner.request.check(&tuner.jobs, &pieces).map_err(of_request)
         })?;
         Ok(tuner)
     }
@@ -95,7 +95,7 @@ impl _Tuner {
             .into_iter()
             .fold(Store::new(path), |store, (name, version)| store.library(name, version));
         let found = blocking(py, || {
-            let loaded = store.load(&device(self.device)?, &self.profiles(), &self.request);
+            let loaded = store.load(&device(self.device)?, &self.jobs, &self.request);
             Ok(loaded.map_err(|miss| miss.to_string()))
         })?;
         Ok(match found {
@@ -112,7 +112,11 @@ impl _Tuner {
         notes: Vec<String>,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<TuningOutcome> {
-        let (works, libraries) = (addresses(works)?, libraries(py)?);
+        let address = |(graph, function, before): Work<Bound<'_, PyAny>>| {
+            Ok((graph.map(|graph| graph::address(&graph)).transpose()?, function, before))
+        };
+        let works = works.into_iter().map(address).collect::<PyResult<Vec<Work<usize>>>>()?;
+        let libraries = libraries(py)?;
         let mut outcome = blocking(py, || {
             let raised = Arc::new(Raised::of(self.jobs.len()));
             let found = self.search(works, progress, &raised);
@@ -131,20 +135,7 @@ impl _Tuner {
 /// Functions take the stream's address.
 type Work<Graph> = (Option<Graph>, Option<Py<PyAny>>, Option<Py<PyAny>>);
 
-/// The same with the graphs' addresses.
-fn addresses(works: Vec<Work<Bound<'_, PyAny>>>) -> PyResult<Vec<Work<usize>>> {
-    let address = |(graph, function, before): Work<Bound<'_, PyAny>>| {
-        let address = graph.map(|graph| graph::address(&graph)).transpose()?;
-        Ok((address, function, before))
-    };
-    works.into_iter().map(address).collect()
-}
-
 impl _Tuner {
-    fn profiles(&self) -> Vec<Profile> {
-        self.jobs.iter().map(Named::profile).collect()
-    }
-
     /// The jobs with their work.
     fn jobs(
         &self,
@@ -160,17 +151,16 @@ impl _Tuner {
                     let graph = graph::borrow(device, address)?;
                     // SAFETY: the caller's argument keeps torch's graph alive, and that its memory; of an
                     // address the caller promises it, and of both that it may run beside the other jobs.
-                    unsafe { Job::graph(&known.name, graph) }
+                    unsafe { Job::graph(known.name(), graph) }
                 }
                 // Python has tried to capture it.
-                (None, Some(function)) => Job::new(&known.name, call(function)).uncaptured(),
-                (None, None) => return Err(Fault::value(format!("{} has no work", known.name))),
+                (None, Some(function)) => Job::new(known.name(), call(function)).uncaptured(),
+                (None, None) => return Err(Fault::value(format!("{} has no work", known.name()))),
             };
             if let Some(before) = before {
                 job = job.before_block(call(before));
             }
-            let job = known.arrival.iter().cloned().fold(job, Job::arrival);
-            jobs.push(job.key(&known.key));
+            jobs.push(job.profile(known.clone()));
         }
         Ok(jobs)
     }
@@ -203,7 +193,7 @@ impl _Tuner {
     fn of_request(&self, error: RequestError, raised: &Raised) -> Fault {
         match error {
             RequestError::Job { job, reason } => {
-                let place = self.jobs.iter().position(|known| known.name == job);
+                let place = self.jobs.iter().position(|known| known.name() == job);
                 match place.and_then(|place| raised.of_job(place)) {
                     Some(error) => Fault::Python(error),
                     None => Fault::state(format!("{job} does not run: {reason}")),
@@ -212,52 +202,6 @@ impl _Tuner {
             error => of_request(error),
         }
     }
-}
-
-/// The outcome in a file, checked for the jobs that it names, and for a goal if one is given.
-#[pyfunction]
-pub(crate) fn _recorded(
-    py: Python<'_>,
-    path: PathBuf,
-    goal: Option<&Bound<'_, PyAny>>,
-    weights: Option<&Bound<'_, PyAny>>,
-    device: DeviceId,
-) -> PyResult<TuningOutcome> {
-    let goal = goal.map(|goal| tuning_request::goal(goal, weights)).transpose()?;
-    let ordinal = device.ordinal(py)?;
-    let libraries = libraries(py)?;
-    let outcome =
-        blocking(py, || recorded(Store::new(path), libraries, goal, &self::device(ordinal)?))?;
-    Ok(TuningOutcome::new(outcome, Some(ordinal)))
-}
-
-fn recorded(
-    mut store: Store,
-    libraries: BTreeMap<String, String>,
-    goal: Option<Goal>,
-    device: &Device,
-) -> Result<Outcome, Fault> {
-    let found = tuning_outcome::read(&store)?;
-    // Jobs that did not need torch do not depend on its version.
-    let needs =
-        |name: &str| found.machine.as_ref().is_some_and(|it| it.libraries.contains_key(name));
-    for (name, version) in libraries.into_iter().filter(|(name, _)| needs(name)) {
-        store = store.library(name, version);
-    }
-    let jobs = found.jobs.iter();
-    let jobs: Vec<Profile> = jobs
-        .map(|job| Profile::new(&job.name).arrival(job.arrival.clone()).key(&job.key))
-        .collect();
-    let request = Request::new(goal.unwrap_or(found.goal)).step(found.limits.step);
-    let floors = found.limits.floors.into_iter();
-    let request = floors.fold(request, |request, (job, sms)| request.floor(job, sms));
-    let kinds = found.limits.left_out.into_iter();
-    let request = kinds.fold(request, Request::leave_out);
-    let path = store.path().display();
-    let loaded = store.load(device, &jobs, &request);
-    loaded.map_err(|miss| {
-        Fault::value(format!("{path} is not for here: {miss}; give the jobs, to tune them"))
-    })
 }
 
 /// The version of torch, where the program has imported it.

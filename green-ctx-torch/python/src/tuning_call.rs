@@ -99,9 +99,17 @@ pub(crate) fn called(
 /// How far a search is.
 #[pyclass(frozen, module = "green_ctx_torch")]
 pub(crate) struct TuningProgress {
+    /// What is being done.
+    #[pyo3(get)]
     step: String,
+    /// The part of the budget that is spent, from 0 to 1.
+    #[pyo3(get)]
     spent: f64,
+    /// How many blocks were measured.
+    #[pyo3(get)]
     blocks: usize,
+    /// The best arm so far, in words; None where there is none yet.
+    #[pyo3(get)]
     best: Option<String>,
     line: String,
 }
@@ -120,30 +128,6 @@ impl TuningProgress {
 
 #[pymethods]
 impl TuningProgress {
-    /// What is being done.
-    #[getter]
-    fn step(&self) -> &str {
-        &self.step
-    }
-
-    /// The part of the budget that is spent, from 0 to 1.
-    #[getter]
-    fn spent(&self) -> f64 {
-        self.spent
-    }
-
-    /// How many blocks were measured.
-    #[getter]
-    fn blocks(&self) -> usize {
-        self.blocks
-    }
-
-    /// The best arm so far, in words; None where there is none yet.
-    #[getter]
-    fn best(&self) -> Option<&str> {
-        self.best.as_deref()
-    }
-
     /// A bar of at most 100 characters, as the command draws it.
     fn __str__(&self) -> &str {
         &self.line

@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use green_ctx_tune::{Miss, Outcome, Store, Verdict};
+use green_ctx_tune::{Outcome, Store};
 use pyo3::prelude::*;
 
 use crate::argument::DeviceId;
@@ -40,7 +40,16 @@ impl TuningOutcome {
     /// What to do, and what it brings.
     #[getter]
     fn verdict(&self) -> TuningVerdict {
-        TuningVerdict(self.outcome.verdict.clone())
+        let verdict = self.outcome.verdict.clone();
+        TuningVerdict {
+            kind: verdict.kind.as_str(),
+            shares: verdict.shares,
+            priority: verdict.priority,
+            gain: verdict.gain,
+            interval: verdict.interval.map(<(f64, f64)>::from),
+            meets: verdict.meets,
+            sentence: verdict.sentence,
+        }
     }
 
     /// The goal, as text.
@@ -169,57 +178,30 @@ impl TuningOutcome {
 }
 
 /// What to do, and what it brings.
-#[pyclass(frozen, module = "green_ctx_torch")]
-pub(crate) struct TuningVerdict(Verdict);
+#[pyclass(frozen, get_all, module = "green_ctx_torch")]
+pub(crate) struct TuningVerdict {
+    /// How the jobs should have the device: "sequential", all in one stream, "streams", one each,
+    /// "priority", streams of different priorities, or "partition".
+    kind: &'static str,
+    /// The share of each job, as `partition` takes them. ".." where the verdict is not to partition.
+    shares: BTreeMap<String, String>,
+    /// The priority of each job's stream: lower numbers run first.
+    priority: BTreeMap<String, i32>,
+    /// How much better the best partition is than the best arm without partitions: the ratio of their scores minus 1.
+    /// None where they were not compared for long enough.
+    gain: Option<f64>,
+    /// The ends of the gain's 95 % interval. Where it contains 0, the verdict is not to partition.
+    interval: Option<(f64, f64)>,
+    /// Whether the goal's bound is met by the upper end of its 95 % interval; True for goals without one.
+    meets: bool,
+    /// The verdict in a sentence.
+    sentence: String,
+}
 
 #[pymethods]
 impl TuningVerdict {
-    /// How the jobs should have the device: "sequential", all in one stream, "streams", one each,
-    /// "priority", streams of different priorities, or "partition".
-    #[getter]
-    fn kind(&self) -> &'static str {
-        self.0.kind.as_str()
-    }
-
-    /// The share of each job, as `partition` takes them. ".." where the verdict is not to partition.
-    #[getter]
-    fn shares(&self) -> BTreeMap<String, String> {
-        self.0.shares.clone()
-    }
-
-    /// The priority of each job's stream: lower numbers run first.
-    #[getter]
-    fn priority(&self) -> BTreeMap<String, i32> {
-        self.0.priority.clone()
-    }
-
-    /// How much better the best partition is than the best arm without partitions: the ratio of their scores minus 1.
-    /// None where they were not compared for long enough.
-    #[getter]
-    fn gain(&self) -> Option<f64> {
-        self.0.gain
-    }
-
-    /// The ends of the gain's 95 % interval. Where it contains 0, the verdict is not to partition.
-    #[getter]
-    fn interval(&self) -> Option<(f64, f64)> {
-        self.0.interval.map(|[low, high]| (low, high))
-    }
-
-    /// Whether the goal's bound is met by the upper end of its 95 % interval; True for goals without one.
-    #[getter]
-    fn meets(&self) -> bool {
-        self.0.meets
-    }
-
-    /// The verdict in a sentence.
-    #[getter]
-    fn sentence(&self) -> &str {
-        &self.0.sentence
-    }
-
     fn __repr__(&self) -> String {
-        format!("<TuningVerdict {}: {}>", self.0.kind, self.0.sentence)
+        format!("<TuningVerdict {}: {}>", self.kind, self.sentence)
     }
 }
 
@@ -233,16 +215,11 @@ pub(crate) fn load_tuning(py: Python<'_>, path: PathBuf) -> PyResult<TuningOutco
 }
 
 /// What a file keeps. The exception says whether there is none, or it is no such file.
-pub(crate) fn read(store: &Store) -> Result<Outcome, Fault> {
-    store.read().map_err(|miss| refused(store, &miss))
-}
-
-/// The exception for a file that cannot be used.
-fn refused(store: &Store, miss: &Miss) -> Fault {
-    match fs::read(store.path()) {
+fn read(store: &Store) -> Result<Outcome, Fault> {
+    store.read().map_err(|miss| match fs::read(store.path()) {
         Err(error) => Fault::Python(of_file(store, &error)),
         Ok(_) => Fault::value(miss.to_string()),
-    }
+    })
 }
 
 /// The subclass of OSError for what went wrong with a file.

@@ -11,26 +11,11 @@ use pyo3::types::PyString;
 use crate::argument::{self, or_passed, unexpected};
 use crate::fault::Fault;
 
-/// A job without its work.
-pub(crate) struct Named {
-    pub(crate) name: String,
-    /// `None` where the tuner chooses.
-    pub(crate) arrival: Option<Arrival>,
-    pub(crate) key: String,
-}
-
-impl Named {
-    pub(crate) fn profile(&self) -> Profile {
-        let profile = Profile::new(&self.name).key(&self.key);
-        self.arrival.iter().cloned().fold(profile, Profile::arrival)
-    }
-}
-
 /// The name, the arrival and the key of a job.
 pub(crate) type Described<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>);
 
-/// Reads a job.
-pub(crate) fn named((name, arrival, key): &Described<'_>) -> PyResult<Named> {
+/// Reads a job without its work.
+pub(crate) fn profile((name, arrival, key): &Described<'_>) -> PyResult<Profile> {
     let name = argument::name("job", name)?;
     let wrong = |error: &dyn std::fmt::Display| Fault::value(format!("{name}: {error}"));
     let arrival = match arrival.cast::<PyString>() {
@@ -54,7 +39,8 @@ pub(crate) fn named((name, arrival, key): &Described<'_>) -> PyResult<Named> {
         let expected = format!("the key of {name} is text, such as a model and a batch size");
         return Err(unexpected(key, &expected));
     };
-    Ok(Named { key: key.to_string_lossy().into_owned(), name, arrival })
+    let profile = Profile::new(name).key(key.to_string_lossy());
+    Ok(arrival.into_iter().fold(profile, Profile::arrival))
 }
 
 /// The goal that text is, with the weights of jobs.

@@ -184,7 +184,7 @@ pub fn svg(report: &Report) -> String {
 /// prints, without the device's ordinal.
 #[must_use]
 pub fn tuning_json(outcome: &green_ctx_tune::Outcome) -> String {
-    to_json(&tune::Answer::of_file(outcome))
+    to_json(&tune::Answer::of(tune::of_file(outcome), outcome))
 }
 
 /// How far a search is, in a line of at most 100 characters: the bar that `green-ctx tune` draws.

@@ -150,12 +150,11 @@ impl DeviceObject {
 }
 
 /// The lines that every text output begins with.
-pub(crate) fn heading(driver: &Driver, device: &DeviceObject) -> String {
+pub(crate) fn heading(driver: &DriverInfo, device: &DeviceObject) -> String {
     let DeviceObject { ordinal, name, sm_count, compute_capability } = device;
+    let ordinal = ordinal.map_or_else(String::new, |ordinal| format!("{ordinal}: "));
     format!(
-        "driver  {}\ndevice  {}: {name}, {sm_count} SMs, compute capability {compute_capability}\n",
-        driver.info(),
-        ordinal.unwrap_or(0)
+        "driver  {driver}\ndevice  {ordinal}{name}, {sm_count} SMs, compute capability {compute_capability}\n"
     )
 }
 

@@ -103,7 +103,7 @@ fn text(device: &Device, answer: &Answer) -> String {
     ];
     format!(
         "{}\n{}\nfree for floors: {} SMs{}\nSMs, in units of {}; a dry run: nothing was created\n",
-        heading(device.driver(), &answer.device),
+        heading(&device.driver().info(), &answer.device),
         table(columns, &rows),
         answer.free_for_floors,
         cure(device, answer),

@@ -1,28 +1,27 @@
 //! `green-ctx tune`: measures jobs beside each other, and says how to divide the device, or not to.
 
 mod answer;
-mod models;
 mod progress;
 mod question;
 mod table;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use green_ctx::{Device, Error};
+use green_ctx::Device;
 use green_ctx_tune::{
     self as tune, ArmKind, Outcome as Tuned, Pieces, RequestError, Store, TuneError,
 };
 
-pub(crate) use self::answer::Answer;
+pub(crate) use self::answer::{Answer, of_file};
 use self::progress::Bar;
 pub(crate) use self::progress::line;
 use self::question::Question;
 use crate::Options;
 use crate::failure::{Failure, NOT_VERIFIED};
 use crate::jobs::{self, Builder};
-use crate::output::{DeviceObject, DriverObject, Outcome, heading};
+use crate::output::{DeviceObject, Outcome, heading};
 use crate::picture::Picture;
 
 pub(crate) const HELP: &str = "Jobs, each one iteration of it captured in a graph:
@@ -47,6 +46,9 @@ Examples:
   green-ctx tune --show small.json
 
 Without a GPU the jobs run in a model of co-running jobs, which every output then says.";
+
+/// What the sentence of a verdict says of jobs in the model.
+const MARK: &str = " (By a model of co-running jobs: there is no GPU.)";
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -95,72 +97,53 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, Failure> {
-    // What is wrong with the arguments costs nothing, and no minute of measuring is lost for a wrong name.
-    if let Some(file) = &arguments.show {
-        return show(options, arguments, file);
-    }
-    let question = Question::read(arguments)?;
-    let device = options.driver.device(options.device)?;
+    // What is wrong with the arguments is said before minutes are spent on measuring.
+    let asked = match &arguments.show {
+        Some(file) => Err(file),
+        None => Ok((Question::read(arguments)?, options.driver.device(options.device)?)),
+    };
     let picture = arguments.svg.clone().map(Picture::open).transpose()?;
     let store = arguments.out.as_ref().map(Store::new);
-    let of_file = |store: &Store, source| Failure::File { path: store.path().to_owned(), source };
+    let failed = |store: &Store, source| Failure::File { path: store.path().to_owned(), source };
     if let Some(store) = &store {
-        store.can_save().map_err(|source| of_file(store, source))?;
+        store.can_save().map_err(|source| failed(store, source))?;
     }
-    let outcome = measure(&device, arguments, &question)?;
+    let outcome = match &asked {
+        Ok((question, device)) => measure(device, arguments, question)?,
+        Err(file) => Store::new(file).read().map_err(|miss| Failure::Request(miss.to_string()))?,
+    };
     if let Some(picture) = picture {
         picture.write(&crate::tuning_svg(&outcome))?;
     }
-    let mut kept = None;
-    if let Some(store) = &store {
-        let is_kept = store.save(&outcome).map_err(|source| of_file(store, source))?;
-        kept = Some(match is_kept {
-            true => format!("kept in  {}\n", store.path().display()),
-            false => "not kept: files are read-only\n".to_owned(),
-        });
+    let mut files = match &store {
+        Some(store) if store.save(&outcome).map_err(|source| failed(store, source))? => {
+            format!("kept in  {}\n", store.path().display())
+        }
+        Some(_) => "not kept: files are read-only\n".to_owned(),
+        None => String::new(),
+    };
+    if let Some(path) = &arguments.svg {
+        files.push_str(&format!("picture  {}\n", path.display()));
     }
-    let text = heading(device.driver(), &DeviceObject::of(&device)?);
-    let texts = [text, kept.unwrap_or_default()];
-    let answer = answer(options, arguments, &outcome, texts, || {
-        Ok(Answer::of(
-            DriverObject::of(device.driver()),
-            Some(DeviceObject::of(&device)?),
-            &outcome,
-        ))
-    })?;
-    Ok(answer.marked(options, device.driver()))
-}
-
-/// Shows a file.
-fn show(options: &Options, arguments: &Arguments, file: &Path) -> Result<Outcome, Failure> {
-    let picture = arguments.svg.clone().map(Picture::open).transpose()?;
-    let outcome = Store::new(file).read().map_err(|miss| Failure::Request(miss.to_string()))?;
-    if let Some(picture) = picture {
-        picture.write(&crate::tuning_svg(&outcome))?;
-    }
-    let text = outcome.machine.as_ref().map_or_else(String::new, |machine| {
-        format!(
-            "driver  {}\ndevice  {}, {} SMs, compute capability {}\n",
-            machine.driver, machine.device, machine.sm_count, machine.compute_capability
-        )
-    });
-    let texts = [text, String::new()];
-    answer(options, arguments, &outcome, texts, || Ok(Answer::of_file(&outcome)))
-}
-
-/// The answer: as text with a heading, and with where the outcome is kept.
-fn answer<'a>(
-    options: &Options,
-    arguments: &Arguments,
-    outcome: &'a Tuned,
-    [mut text, kept]: [String; 2],
-    answer: impl FnOnce() -> Result<Answer<'a>, Failure>,
-) -> Result<Outcome, Failure> {
+    let on = match &asked {
+        Ok((_, device)) => (Some(device.driver().info()), Some(DeviceObject::of(device)?)),
+        Err(_) => of_file(&outcome),
+    };
     let status = if outcome.verdict.meets { 0 } else { NOT_VERIFIED };
     if options.json {
-        return Outcome::json(&answer()?, status);
+        return Outcome::json(&Answer::of(on, &outcome), status);
     }
-    text.push_str(&format!("\n{}\n\n", outcome.verdict.sentence));
+    let heading = on.0.zip(on.1).map_or_else(String::new, |(driver, on)| heading(&driver, &on));
+    let answer = Outcome { text: heading + &text(arguments, &outcome) + &files, status };
+    Ok(match &asked {
+        Ok((_, device)) => answer.marked(options, device.driver()),
+        Err(_) => answer,
+    })
+}
+
+/// What is printed of an outcome below the heading.
+fn text(arguments: &Arguments, outcome: &Tuned) -> String {
+    let mut text = format!("\n{}\n\n", outcome.verdict.sentence);
     text.push_str(&table::table(outcome, arguments.all));
     text.push_str(&format!("\n{}", table::lines(outcome)));
     for note in &outcome.notes {
@@ -169,11 +152,7 @@ fn answer<'a>(
     if !outcome.complete {
         text.push_str("Tuning was interrupted: this is the best so far.\n");
     }
-    text.push_str(&kept);
-    if let Some(path) = &arguments.svg {
-        text.push_str(&format!("picture  {}\n", path.display()));
-    }
-    Ok(Outcome { text, status })
+    text
 }
 
 /// Measures on the device or, without a GPU, in the model.
@@ -184,43 +163,34 @@ fn measure(device: &Device, arguments: &Arguments, question: &Question) -> Resul
         bar.show(progress);
         !interrupted.load(Ordering::Relaxed)
     };
+    let request = question.request();
     if device.driver().is_simulated() {
         let pieces = Pieces::of_device(device)?;
-        let mut model = tune::Model::new(pieces.clone(), models::of(question, &pieces), 1);
-        let request = question.request();
-        let mut outcome =
-            tune::with(&mut model, &question.profiles(), &pieces, &request, &mut go_on).map_err(
-                |error| match error {
-                    TuneError::Request(error) => refused(&error),
-                    TuneError::Failed(never) => match never {},
-                },
-            )?;
-        models::mark(&mut outcome);
-        Ok(outcome)
-    } else {
-        let builder = Builder::new(device, arguments.cublas.as_deref())?;
-        let mut jobs = question.jobs(&builder)?;
-        let mut outcome =
-            tune::run(device, &mut jobs, &question.request(), &mut go_on).map_err(failure)?;
-        if let (Some(machine), Some(version)) = (&mut outcome.machine, builder.cublas_version()?) {
-            machine.libraries.insert("cublas".to_owned(), version);
-        }
-        Ok(outcome)
+        let mut model = tune::Model::new(pieces.clone(), question.models(&pieces), 1);
+        let profiles = question.profiles();
+        let mut outcome = tune::with(&mut model, &profiles, &pieces, &request, &mut go_on)
+            .map_err(|error| failure(error, |never| match never {}))?;
+        outcome.verdict.sentence.push_str(MARK);
+        return Ok(outcome);
     }
-}
-
-fn failure(error: TuneError<Error>) -> Failure {
-    match error {
-        TuneError::Failed(error) => Failure::Library(error),
-        TuneError::Request(error) => refused(&error),
+    let builder = Builder::new(device, arguments.cublas.as_deref())?;
+    let mut jobs = question.jobs(&builder)?;
+    let mut outcome = tune::run(device, &mut jobs, &request, &mut go_on)
+        .map_err(|error| failure(error, Failure::Library))?;
+    if let (Some(machine), Some(version)) = (&mut outcome.machine, builder.cublas_version()?) {
+        machine.libraries.insert("cublas".to_owned(), version);
     }
+    Ok(outcome)
 }
 
 /// A job that cannot keep up is a bound that cannot be met, and no wrong use.
-fn refused(error: &RequestError) -> Failure {
+fn failure<E>(error: TuneError<E>, failed: impl FnOnce(E) -> Failure) -> Failure {
     match error {
-        RequestError::TooFast { .. } => Failure::NotMet(error.to_string()),
-        error => Failure::Request(error.to_string()),
+        TuneError::Failed(error) => failed(error),
+        TuneError::Request(error @ RequestError::TooFast { .. }) => {
+            Failure::NotMet(error.to_string())
+        }
+        TuneError::Request(error) => Failure::Request(error.to_string()),
     }
 }
 

@@ -49,7 +49,7 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
     if options.json {
         return Outcome::json(&Answer::of(&report), status);
     }
-    let mut text = heading(device.driver(), &DeviceObject::of(&device)?);
+    let mut text = heading(&device.driver().info(), &DeviceObject::of(&device)?);
     text.push_str(&describe(&report));
     if let Some(path) = &arguments.svg {
         // Writing to a string does not fail.

@@ -50,7 +50,7 @@ impl FromStr for ArmKind {
         let known = || ArmKind::ALL.map(ArmKind::as_str).join(", ");
         let found = ArmKind::ALL.into_iter().find(|kind| kind.as_str() == text);
         found.ok_or_else(|| {
-            RequestError::wrong(format!("{text:?} is no kind of arm; there are {}", known()))
+            RequestError::wrong(format!("{text:?} is no kind of arm; the kinds are {}", known()))
         })
     }
 }

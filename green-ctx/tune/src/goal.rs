@@ -89,12 +89,6 @@ impl Goal {
         }
     }
 
-    /// The percentile that it names, as it is written: `p99`.
-    #[must_use]
-    pub fn percentile_name(&self) -> Option<String> {
-        self.percentile().map(|(_, share)| percentile_name(share))
-    }
-
     /// What is wrong with it for jobs of these names.
     pub(crate) fn fault(&self, names: &[&str]) -> Option<String> {
         let unknown = |job: &String| {
@@ -220,8 +214,7 @@ mod tests {
             assert_eq!(text.parse::<Goal>().expect(text).to_string(), text);
         }
         let often = Goal::keep("a", 0.999_999_9, 5.0);
-        assert_eq!(often.percentile_name().as_deref(), Some("p99.99999"));
-        assert_eq!(Goal::Makespan.percentile_name(), None);
+        assert_eq!(often.to_string(), "keep:a:p99.99999:5us");
         assert_eq!(often.to_string().parse(), Ok(often));
         assert_eq!("keep:a:p50:1.5ms".parse(), Ok(Goal::keep("a", 0.5, 1500.0)));
         assert_eq!("keep:a:p50:2s".parse(), Ok(Goal::keep("a", 0.5, 2e6)));

@@ -60,6 +60,12 @@ impl Job {
         Job { profile, work, before: None, is_tried: true, kept: Vec::new() }
     }
 
+    /// Sets the name, the arrivals and the key to those of a profile.
+    pub fn profile(mut self, profile: Profile) -> Job {
+        self.profile = profile;
+        self
+    }
+
     /// Sets when iterations are due. Unless it is set, two iterations are in flight or, where the goal names a
     /// percentile of this job, one.
     pub fn arrival(mut self, arrival: Arrival) -> Job {

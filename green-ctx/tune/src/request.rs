@@ -28,6 +28,12 @@ impl Profile {
         Profile { name: name.into(), key: String::new(), arrival: None }
     }
 
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Sets when its iterations are due. Unless it is set, two iterations are in flight or, where the goal names a
     /// percentile of this job, one.
     pub fn arrival(mut self, arrival: Arrival) -> Profile {
@@ -159,7 +165,7 @@ impl Request {
                 return wrong(format!("{name:?} is no name of a job: it is empty or has a colon"));
             }
             if names[..place].contains(name) {
-                return wrong(format!("two jobs are named {name}"));
+                return wrong(format!("two jobs are named {name}; give each a name of its own"));
             }
         }
         if let Some(fault) = self.goal.fault(&names) {

@@ -4,30 +4,28 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use green_ctx_tune::{Arrival, Job, Profile, Request};
+use green_ctx_tune::{Arrival, Job, ModelJob, Pieces, Profile, Request};
 
 use super::Arguments;
 use crate::failure::Failure;
-use crate::jobs::{Builder, Kind, Spec};
+use crate::jobs::{self, Builder, Kind, Spec};
 
 /// What is to be tuned.
 pub(super) struct Question {
-    pub(super) jobs: Vec<Named>,
+    jobs: Vec<Named>,
     request: Request,
 }
 
 /// A job with a name of its own.
 pub(super) struct Named {
-    pub(super) name: String,
-    pub(super) spec: Spec,
-    /// `None` where the tuner chooses.
-    pub(super) arrival: Option<Arrival>,
+    profile: Profile,
+    spec: Spec,
 }
 
 impl Question {
     pub(super) fn read(arguments: &Arguments) -> Result<Question, Failure> {
         let wrong = |reason: String| Failure::Request(reason);
-        let mut jobs: Vec<Named> = named(&arguments.jobs)?;
+        let mut jobs: Vec<Named> = named(&arguments.jobs);
         for text in &arguments.arrivals {
             let (name, arrival) = text.split_once(['=', ':']).ok_or_else(|| {
                 wrong(format!(
@@ -35,10 +33,11 @@ impl Question {
                 ))
             })?;
             let job = find(&mut jobs, name)?;
-            job.arrival = Some(match arrival.strip_prefix("trace:") {
+            let arrival = match arrival.strip_prefix("trace:") {
                 Some(file) => trace(Path::new(file))?,
                 None => arrival.parse().map_err(|error| wrong(format!("{name}: {error}")))?,
-            });
+            };
+            job.profile = job.profile.clone().arrival(arrival);
         }
         let mut request = Request::new(arguments.goal.clone()).step(arguments.step);
         if let Some(seconds) = arguments.budget {
@@ -59,8 +58,7 @@ impl Question {
         for kind in &arguments.leave_out {
             request = request.leave_out(*kind);
         }
-        let question = Question { jobs, request };
-        Ok(question)
+        Ok(Question { jobs, request })
     }
 
     pub(super) fn request(&self) -> Request {
@@ -68,49 +66,43 @@ impl Question {
     }
 
     pub(super) fn profiles(&self) -> Vec<Profile> {
-        let profile = |job: &Named| {
-            let profile = Profile::new(&job.name).key(job.spec.to_string());
-            job.arrival.iter().cloned().fold(profile, Profile::arrival)
+        self.jobs.iter().map(|job| job.profile.clone()).collect()
+    }
+
+    /// The jobs in a model of co-running jobs: about what each takes on an H200.
+    pub(super) fn models(&self, pieces: &Pieces) -> Vec<ModelJob> {
+        let model = |job: &Named| {
+            let mut model = jobs::model(&job.spec, pieces);
+            model.arrival = job.profile.arrival_for(self.request.goal());
+            model
         };
-        self.jobs.iter().map(profile).collect()
+        self.jobs.iter().map(model).collect()
     }
 
     /// The jobs on a device.
     pub(super) fn jobs(&self, builder: &Builder) -> Result<Vec<Job>, Failure> {
         let build = |job: &Named| {
-            let built = builder.job(&job.name, &job.spec)?;
-            Ok(job.arrival.iter().cloned().fold(built, Job::arrival))
+            let built = builder.job(job.profile.name(), &job.spec)?;
+            Ok(built.profile(job.profile.clone()))
         };
         self.jobs.iter().map(build).collect()
     }
 }
 
-/// Names jobs by their kinds, and where there are several of a kind, by kind and size.
-fn named(specs: &[Spec]) -> Result<Vec<Named>, Failure> {
+/// Names jobs by their kinds and, if there are several of a kind, by kind and size.
+fn named(specs: &[Spec]) -> Vec<Named> {
     let of_kind = |kind: Kind| specs.iter().filter(|spec| spec.kind() == kind).count();
     let name = |spec: &Spec| match (of_kind(spec.kind()), spec.size()) {
         (1, _) | (_, None) => spec.kind().to_string(),
         (_, Some(size)) => format!("{}{size}", spec.kind()),
     };
-    let jobs: Vec<Named> =
-        specs.iter().map(|spec| Named { name: name(spec), spec: *spec, arrival: None }).collect();
-    let twice = jobs
-        .iter()
-        .enumerate()
-        .find(|(place, job)| jobs[..*place].iter().any(|other| other.name == job.name));
-    match twice {
-        Some((_, job)) => Err(Failure::Request(format!(
-            "two jobs are named {}; give each a size of its own, such as {}:1024",
-            job.name,
-            job.spec.kind()
-        ))),
-        None => Ok(jobs),
-    }
+    let profile = |spec: &Spec| Profile::new(name(spec)).key(spec.to_string());
+    specs.iter().map(|spec| Named { profile: profile(spec), spec: *spec }).collect()
 }
 
 fn find<'a>(jobs: &'a mut [Named], name: &str) -> Result<&'a mut Named, Failure> {
-    let known: Vec<String> = jobs.iter().map(|job| job.name.clone()).collect();
-    jobs.iter_mut().find(|job| job.name == name).ok_or_else(|| {
+    let known: Vec<String> = jobs.iter().map(|job| job.profile.name().to_owned()).collect();
+    jobs.iter_mut().find(|job| job.profile.name() == name).ok_or_else(|| {
         Failure::Request(format!("there is no job {name}; the jobs are {}", known.join(", ")))
     })
 }

@@ -106,9 +106,6 @@ pub(super) fn lines(outcome: &Outcome) -> String {
         ArmKind::Sequential => {
             let _ = writeln!(lines, "  submit {} to one stream", names.join(" and "));
         }
-        ArmKind::Streams => {
-            let _ = writeln!(lines, "  give {} a stream each", names.join(" and "));
-        }
         _ => {
             for (job, _, priority) in &jobs {
                 let _ = writeln!(lines, "  give {job} a stream of the priority {priority}");

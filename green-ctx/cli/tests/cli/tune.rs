@@ -16,7 +16,7 @@ fn keys(value: &Value) -> Vec<&str> {
 fn tune_prints_exactly_its_object() {
     let answer = simulated(&["tune", "--job", "gemm", "--job", "copy:128", "--json"]);
     assert_eq!((answer.status, answer.err.as_str()), (0, ""));
-    assert!(answer.out.starts_with(&format!("{{{DRIVER},{DEVICE},\"goal\":")), "{}", answer.out);
+    assert!(answer.out.starts_with(&format!("{{{DRIVER},{DEVICE},")), "{}", answer.out);
     let value = answer.json();
     let all = ["arms", "device", "driver", "goal", "jobs", "notes", "seconds", "verdict"];
     assert_eq!(keys(&value), all);
@@ -143,7 +143,7 @@ fn people_get_a_table_and_lines_to_paste() {
 fn wrong_requests_say_what_would_be_right() {
     for (arguments, words) in [
         (&["--job", "gemm"][..], "two to four jobs are tuned, not 1"),
-        (&["--job", "gemm", "--job", "gemm"], "give each a size of its own"),
+        (&["--job", "gemm", "--job", "gemm"], "two jobs are named gemm"),
         (&["--job", "gem", "--job", "copy"], "gemm"),
         (&["--job", "gemm:7", "--job", "copy"], "multiple of 64"),
         (&["--job", "gemm", "--job", "copy", "--goal", "best"], "throughput"),

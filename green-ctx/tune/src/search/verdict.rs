@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::finals::Claim;
 use super::{Search, is_partition, is_plain};
 use crate::arm::{Arm, ArmKind};
-use crate::goal::Goal;
+use crate::goal::{Goal, percentile_name};
 use crate::measure::Measure;
 use crate::outcome::Verdict;
 use crate::stats::Interval;
@@ -117,10 +117,10 @@ impl<M: Measure> Search<'_, M> {
         let Some(excess) = self.excess(claim, place) else { return String::new() };
         let ends = [excess.middle, excess.low, excess.high];
         match &self.question.goal {
-            Goal::Keep { job, bound_us, .. } => {
+            Goal::Keep { job, bound_us, percentile } => {
                 let [middle, low, high] =
                     ends.map(|excess| format!("{:.0}", bound_us * (1.0 + excess).max(0.0)));
-                let name = self.question.goal.percentile_name().unwrap_or_default();
+                let name = percentile_name(*percentile);
                 format!(", with {name} of {job} at {middle} µs (95 %: {low} to {high})")
             }
             Goal::Least { other, keep, .. } => {
