@@ -109,16 +109,18 @@ impl Arrival {
                 wrong("a depth of 0 submits nothing; use 1 or more".into())
             }
             Arrival::Closed { depth } if *depth > MOST_IN_FLIGHT => {
-                wrong(format!("a depth of {depth} is more than {MOST_IN_FLIGHT}"))
+                wrong(format!("a depth of {depth} is too much; use {MOST_IN_FLIGHT} or less"))
             }
-            Arrival::Trace { seconds } if seconds.is_empty() => wrong("the trace is empty".into()),
+            Arrival::Trace { seconds } if seconds.is_empty() => {
+                wrong("the trace is empty; give at least one moment after 0".into())
+            }
             Arrival::Trace { seconds }
                 if !seconds.iter().all(|moment| moment.is_finite() && *moment >= 0.0) =>
             {
                 wrong("the trace has a moment that is no number of seconds from 0 on".into())
             }
             Arrival::Trace { seconds } if seconds.iter().all(|moment| *moment == 0.0) => {
-                wrong("the trace has no moment after 0".into())
+                wrong("the trace has no moment after 0; give the seconds of each arrival".into())
             }
             Arrival::Trace { seconds } if !seconds.is_sorted() => {
                 wrong("the trace is not in order; Arrival::trace sorts it".into())

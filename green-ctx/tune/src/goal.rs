@@ -89,54 +89,47 @@ impl Goal {
         }
     }
 
-    /// What is wrong with it for jobs of these names.
-    pub(crate) fn fault(&self, names: &[&str]) -> Option<String> {
-        let unknown = |job: &String| {
-            let known = names.join(", ");
-            (!names.contains(&job.as_str()))
-                .then(|| format!("the goal names {job}; the jobs are {known}"))
+    /// Whether it can be for jobs of these names, and what to write instead.
+    pub(crate) fn check(&self, names: &[&str]) -> Result<(), String> {
+        let ensure = |holds: bool, reason: String| if holds { Ok(()) } else { Err(reason) };
+        let known = |job: &str| {
+            let reason = format!("the goal names {job}; the jobs are {}", names.join(", "));
+            ensure(names.contains(&job), reason)
         };
-        let share = |name: &str, share: f64| {
-            let is_share = share > 0.0 && share < 1.0;
-            (!is_share).then(|| format!("the goal's {name} {share} is not between 0 and 1"))
-        };
+        if let Some((job, share)) = self.percentile() {
+            known(job)?;
+            let reason =
+                format!("the goal's percentile {share} is not between 0 and 1; use 0.99, say");
+            ensure(share > 0.0 && share < 1.0, reason)?;
+        }
         match self {
-            Goal::Makespan => None,
+            Goal::Makespan => Ok(()),
             Goal::Throughput { weights } => {
-                let wrong = |(place, (job, weight)): (usize, &(String, f64))| {
-                    let is_weight = weight.is_finite() && *weight >= 0.0;
+                for (place, (job, weight)) in weights.iter().enumerate() {
+                    known(job)?;
                     let is_twice = weights[..place].iter().any(|(earlier, _)| earlier == job);
-                    unknown(job)
-                        .or_else(|| is_twice.then(|| format!("{job} has two weights")))
-                        .or_else(|| {
-                            (!is_weight).then(|| format!("the weight {weight} of {job} is below 0"))
-                        })
-                };
-                let weight = |name: &&str| {
-                    let given = weights.iter().find(|(job, _)| job == name);
-                    given.map_or(1.0, |(_, weight)| *weight)
-                };
-                weights.iter().enumerate().find_map(wrong).or_else(|| {
-                    let counts_nothing = names.iter().map(weight).sum::<f64>() == 0.0;
-                    counts_nothing.then(|| "every job has the weight 0".to_owned())
-                })
+                    ensure(!is_twice, format!("{job} has two weights; give it one"))?;
+                    let reason =
+                        format!("the weight {weight} of {job} is no number from 0 on; use 1, say");
+                    ensure(weight.is_finite() && *weight >= 0.0, reason)?;
+                }
+                let is_nothing =
+                    |name: &&str| weights.iter().any(|(job, weight)| job == name && *weight == 0.0);
+                let reason = "every job has the weight 0; give one of them more".to_owned();
+                ensure(!names.iter().all(is_nothing), reason)
             }
-            Goal::Keep { job, percentile, bound_us } => {
-                unknown(job).or_else(|| share("percentile", *percentile)).or_else(|| {
-                    let is_bound = bound_us.is_finite() && *bound_us > 0.0;
-                    (!is_bound)
-                        .then(|| format!("the goal's bound of {bound_us} µs is no time above 0"))
-                })
+            Goal::Keep { bound_us, .. } => {
+                let reason =
+                    format!("the goal's bound of {bound_us} µs is no time above 0; use 500, say");
+                ensure(bound_us.is_finite() && *bound_us > 0.0, reason)
             }
-            Goal::Least { job, percentile, other, keep } => unknown(job)
-                .or_else(|| unknown(other))
-                .or_else(|| (job == other).then(|| format!("the goal names {job} twice")))
-                .or_else(|| share("percentile", *percentile))
-                .or_else(|| {
-                    let is_part = *keep > 0.0 && *keep <= 1.0;
-                    (!is_part)
-                        .then(|| format!("the goal's share {keep} is not above 0 and at most 1"))
-                }),
+            Goal::Least { job, other, keep, .. } => {
+                known(other)?;
+                ensure(job != other, format!("the goal names {job} twice; name two jobs"))?;
+                let reason =
+                    format!("the goal's share {keep} is not above 0 and at most 1; use 0.8, say");
+                ensure(*keep > 0.0 && *keep <= 1.0, reason)
+            }
         }
     }
 }
@@ -239,7 +232,7 @@ mod tests {
 
     #[test]
     fn jobs_that_are_not_there_are_found() {
-        let fault = |goal: Goal| goal.fault(&["a", "b"]);
+        let fault = |goal: Goal| goal.check(&["a", "b"]).err();
         assert_eq!(fault(Goal::throughput()), None);
         assert_eq!(fault(Goal::Throughput { weights: vec![("a".into(), 0.0)] }), None);
         assert_eq!(fault(Goal::keep("a", 0.99, 5.0)), None);

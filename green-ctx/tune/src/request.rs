@@ -168,9 +168,7 @@ impl Request {
                 return wrong(format!("two jobs are named {name}; give each a name of its own"));
             }
         }
-        if let Some(fault) = self.goal.fault(&names) {
-            return wrong(fault);
-        }
+        self.goal.check(&names).map_err(RequestError::wrong)?;
         let known = |job: &Profile| {
             let arrival = job.arrival_for(&self.goal);
             Known { name: job.name.clone(), key: job.key.clone(), arrival }
@@ -201,14 +199,17 @@ impl Request {
         let together = |floors: &[u32]| floors.iter().map(|sms| u64::from(*sms)).sum::<u64>();
         let sum = together(&floors);
         if sum > u64::from(pieces.sms) {
-            return wrong(format!("the floors are {sum} SMs together, of {}", pieces.sms));
+            return wrong(format!(
+                "the floors are {sum} SMs together, of {}; lower them",
+                pieces.sms
+            ));
         }
         let left_out: Vec<ArmKind> = self.limits.left_out.iter().copied().collect();
         if left_out.len() == ArmKind::ALL.len() {
-            return wrong("every kind of arm is left out".to_owned());
+            return wrong("every kind of arm is left out; allow at least one".to_owned());
         }
         if sum > 0 && left_out.contains(&ArmKind::Partition) {
-            return wrong("only partitions have floors, and partitions are left out".to_owned());
+            return wrong("floors need partitions, and these are left out; allow them".to_owned());
         }
         let whole = pieces.sms.checked_sub(pieces.odd).filter(|_| pieces.unit > 0);
         if whole.is_none_or(|whole| whole % pieces.unit != 0) {
@@ -257,8 +258,8 @@ pub enum RequestError {
     },
     /// The budget is too small to learn anything.
     #[error(
-        "a budget of {:.1} s is too small for jobs that take so long; use {:.1} s or more",
-        budget.as_secs_f64(), needs.as_secs_f64()
+        "a budget of {:.2} s is too small for jobs that take so long; use {:.1} s or more",
+        budget.as_secs_f64(), (10.0 * needs.as_secs_f64()).ceil() / 10.0
     )]
     Budget {
         /// The budget.

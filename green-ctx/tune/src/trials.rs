@@ -295,13 +295,13 @@ fn wrong_requests_are_refused() {
         let error = tune(1, &jobs, &request).expect_err(words).to_string();
         assert!(error.contains(words), "{error}");
     };
-    fails(Request::default().budget(Duration::ZERO), "a budget of 0.0 s is too small");
+    fails(Request::default().budget(Duration::ZERO), "a budget of 0.00 s is too small");
     fails(Request::default().budget(Duration::from_millis(20)), "or more");
     fails(Request::new(Goal::keep("z", 0.9, 1.0)), "the goal names z; the jobs are a, b");
     fails(Request::default().floor("z", 8), "a floor names z");
     fails(Request::default().floor("a", 100).floor("b", 40), "140 SMs together, of 132");
     fails(ArmKind::ALL.into_iter().fold(Request::default(), Request::leave_out), "every kind");
-    fails(Request::default().floor("a", 8).leave_out(ArmKind::Partition), "only partitions have");
+    fails(Request::default().floor("a", 8).leave_out(ArmKind::Partition), "floors need partitions");
     let wrong = Pieces { sms: 4, unit: 8, odd: 12 };
     let error = Request::default().check(&profiles(&jobs), &wrong).expect_err("no pieces");
     assert!(error.to_string().contains("whole units"), "{error}");
