@@ -40,7 +40,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let outputs = [
         (sys.join("src/bindings.rs"), bindings::render(&bindings)),
         (sys.join("src/api.rs"), api),
-        (workspace_root().join("tests/sim/src/entry/functions/generated.rs"), functions),
+        (workspace_root().join("green-ctx/sim/src/entry/functions/generated.rs"), functions),
     ];
     if options.check { check(&outputs) } else { write(&outputs) }
 }

@@ -105,7 +105,7 @@ def ask(*program, **variables):
 
 
 def check_exports():
-    generated = Path(__file__).parents[2] / "sim/src/entry/functions/generated.rs"
+    generated = Path(__file__).parents[3] / "green-ctx/sim/src/entry/functions/generated.rs"
     names = re.findall(r"^ +(cu\w+): cu\w+ = ", generated.read_text(), re.MULTILINE)
     assert len(names) > 680
     assert {"cuInit", "cuMemAlloc_v2", "cuLaunchKernel_ptsz", "cuProfilerStart"} <= set(names)

@@ -14,12 +14,12 @@ use crate::gpu::Gpu;
 const TEXT: &str = concat!(include_str!("../library.ptx"), "\0");
 
 /// Compiled from the probe's text for another architecture, and for this one.
-const OTHER_CUBIN: &[u8] = include_bytes!("../../../sim/images/probe.sm_80.cubin");
-const CUBIN: &[u8] = include_bytes!("../../../sim/images/probe.sm_90.cubin");
+const OTHER_CUBIN: &[u8] = include_bytes!("../../../../green-ctx/sim/images/probe.sm_80.cubin");
+const CUBIN: &[u8] = include_bytes!("../../../../green-ctx/sim/images/probe.sm_90.cubin");
 
 /// Fat binaries of two kernels: for two architectures and as text, and as text alone.
-const ZSTD: &[u8] = include_bytes!("../../../sim/images/kernels.zstd.fatbin");
-const LZ4: &[u8] = include_bytes!("../../../sim/images/kernels.lz4.fatbin");
+const ZSTD: &[u8] = include_bytes!("../../../../green-ctx/sim/images/kernels.zstd.fatbin");
+const LZ4: &[u8] = include_bytes!("../../../../green-ctx/sim/images/kernels.lz4.fatbin");
 
 /// The kernels of `TEXT`.
 pub(super) const KERNELS: [&CStr; 5] = [c"first", c"second", c"exact", c"clustered", c"open"];
