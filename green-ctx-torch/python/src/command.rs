@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use green_ctx::Driver;
+use green_ctx_report::{Info, to_json};
 use pyo3::prelude::*;
 
 use crate::argument::DeviceId;
@@ -15,10 +16,10 @@ use crate::gil::blocking;
 pub(crate) fn info(py: Python<'_>, device: Option<DeviceId>) -> PyResult<Bound<'_, PyAny>> {
     let device = device.map(|device| device.ordinal(py)).transpose()?;
     let json = blocking(py, move || match device {
-        None => Ok(green_ctx_cli::info_json(&Driver::load()?, None)?),
+        None => Ok(to_json(&Info::of(&Driver::load()?, None)?)),
         Some(ordinal) => {
             let device = crate::device::device(ordinal)?;
-            Ok(green_ctx_cli::info_json(device.driver(), Some(device.ordinal()))?)
+            Ok(to_json(&Info::of(device.driver(), Some(device.ordinal()))?))
         }
     })?;
     import(py, "json")?.run_method("loads", (json,))

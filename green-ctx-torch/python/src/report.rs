@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 
 use green_ctx::verify as proof;
 use green_ctx::{Device, Share, context::Context, resource::SmGroup};
+use green_ctx_report::Verification;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -226,12 +227,12 @@ impl Report {
 
     /// The report as JSON, as `green-ctx --json verify` prints it.
     fn to_json(&self, py: Python<'_>) -> String {
-        py.detach(|| green_ctx_cli::report_json(&self.report))
+        py.detach(|| green_ctx_report::to_json(&Verification::of(&self.report)))
     }
 
     /// A picture: the SMs, coloured by partition, over a timeline of blocks.
     fn to_svg(&self, py: Python<'_>) -> String {
-        py.detach(|| green_ctx_cli::svg(&self.report))
+        py.detach(|| green_ctx_report::verification_svg(&self.report))
     }
 
     fn _repr_svg_(&self, py: Python<'_>) -> String {

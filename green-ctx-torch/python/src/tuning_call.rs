@@ -121,7 +121,7 @@ impl TuningProgress {
             spent: progress.spent,
             blocks: progress.blocks,
             best: progress.best.clone(),
-            line: green_ctx_cli::tuning_line(progress),
+            line: green_ctx_report::progress_line(progress),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use green_ctx_report::{Tuning, machine_of, to_json};
 use green_ctx_tune::{Outcome, Store};
 use pyo3::prelude::*;
 
@@ -99,7 +100,7 @@ impl TuningOutcome {
 
     /// A picture: a point for each arm, which shows what it brings to one job and to the others.
     fn svg(&self, py: Python<'_>) -> String {
-        py.detach(|| green_ctx_cli::tuning_svg(&self.outcome))
+        py.detach(|| green_ctx_report::tuning_svg(&self.outcome))
     }
 
     fn _repr_svg_(&self, py: Python<'_>) -> String {
@@ -108,7 +109,7 @@ impl TuningOutcome {
 
     /// The outcome as JSON, as `green-ctx --json tune --show` prints it.
     fn to_json(&self, py: Python<'_>) -> String {
-        py.detach(|| green_ctx_cli::tuning_json(&self.outcome))
+        py.detach(|| to_json(&Tuning::of(machine_of(&self.outcome), &self.outcome)))
     }
 
     /// Writes the outcome to a file, which `tuned` and `load_tuning` read. A relative name is in the folder

@@ -1,11 +1,15 @@
 //! Which driver a command uses.
 
+#[cfg(feature = "sim")]
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
 
+#[cfg(feature = "sim")]
 use green_ctx::sim_0_1::{Sim, Spec};
-use green_ctx::{Device, Driver, Error, LoadError, Result};
+use green_ctx::{Device, Driver, Result};
+#[cfg(feature = "sim")]
+use green_ctx::{Error, LoadError};
 
 use crate::failure::Failure;
 
@@ -19,6 +23,7 @@ pub enum DriverChoice {
     /// The driver library at a path.
     Library(PathBuf),
     /// A simulated driver.
+    #[cfg(feature = "sim")]
     Simulated(Spec),
 }
 
@@ -26,13 +31,19 @@ impl FromStr for DriverChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<DriverChoice, String> {
+        #[cfg(feature = "sim")]
         let simulated = |spec: &str| {
             spec.parse::<Spec>().map(DriverChoice::Simulated).map_err(|error| error.to_string())
+        };
+        #[cfg(not(feature = "sim"))]
+        let simulated = |_| {
+            let reason = "this build has no simulated driver; cargo install green-ctx-cli makes one that has";
+            Err(reason.to_owned())
         };
         match text.split_once(':') {
             None if text == "auto" => Ok(DriverChoice::Auto),
             None if text == "cuda" => Ok(DriverChoice::Installed),
-            None if text == "sim" => Ok(DriverChoice::Simulated(Spec::default())),
+            None if text == "sim" => simulated("h200"),
             Some(("cuda", "")) => Err("the path of the driver library is missing".to_owned()),
             Some(("cuda", path)) => Ok(DriverChoice::Library(path.into())),
             Some(("sim", spec)) => simulated(spec),
@@ -44,7 +55,10 @@ impl FromStr for DriverChoice {
 impl DriverChoice {
     /// Loads the driver. If it falls back to the simulated driver, it writes a note to standard error.
     pub(crate) fn load(&self) -> Result<Driver, Failure> {
+        #[cfg(feature = "sim")]
         let driver = self.load_with(|spec| Driver::simulated(&Sim::new(spec)?));
+        #[cfg(not(feature = "sim"))]
+        let driver = self.installed();
         driver.map_err(|error| match self {
             DriverChoice::Auto => Failure::BrokenDriver(error),
             _ => Failure::Library(error),
@@ -59,14 +73,22 @@ impl DriverChoice {
     /// As [`Driver::load`], and what `simulated` returns. [`Auto`](DriverChoice::Auto) falls back only
     /// after [`LoadError::NotFound`]. An installed driver that does not work is an error, and so is one without
     /// a device.
+    #[cfg(feature = "sim")]
     pub fn load_with(&self, simulated: impl FnOnce(Spec) -> Result<Driver>) -> Result<Driver> {
         match self {
             DriverChoice::Auto => installed_or_simulated(simulated),
-            DriverChoice::Installed => Driver::load(),
+            DriverChoice::Simulated(spec) => simulated(*spec),
+            _ => self.installed(),
+        }
+    }
+
+    /// Loads the installed driver, or the library of a path.
+    fn installed(&self) -> Result<Driver> {
+        match self {
             #[allow(unsafe_code, reason = "opens the library that the command line names")]
             // SAFETY: whoever runs the program names their CUDA driver, and runs its code as their own.
             DriverChoice::Library(path) => unsafe { Driver::load_from(path) },
-            DriverChoice::Simulated(spec) => simulated(*spec),
+            _ => Driver::load(),
         }
     }
 
@@ -76,6 +98,7 @@ impl DriverChoice {
     }
 }
 
+#[cfg(feature = "sim")]
 fn installed_or_simulated(simulated: impl FnOnce(Spec) -> Result<Driver>) -> Result<Driver> {
     match Driver::load() {
         Ok(driver) if driver.devices().next().is_none() => {
@@ -92,7 +115,7 @@ fn installed_or_simulated(simulated: impl FnOnce(Spec) -> Result<Driver>) -> Res
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "sim"))]
 mod tests {
     use super::*;
 

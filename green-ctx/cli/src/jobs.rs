@@ -36,6 +36,7 @@ use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 
 use green_ctx::graph::CaptureMode;
+#[cfg(feature = "sim")]
 use green_ctx::sim_0_1::Sim;
 use green_ctx::{Device, Graph, Stream, StreamOptions};
 use green_ctx_tune::Job;
@@ -227,6 +228,7 @@ impl Builder {
 }
 
 /// Gives the jobs' kernels durations on a simulated driver: on fewer SMs they take longer.
+#[cfg(feature = "sim")]
 pub fn register(sim: &Sim) {
     kernels::register(sim);
 }

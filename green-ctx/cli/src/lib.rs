@@ -6,42 +6,27 @@
 //! ```
 //!
 //! The library is for programs that offer the command as their own, as `python -m green_ctx_torch`
-//! does: [`run`] is the whole of it, [`DriverChoice`] its option `--driver`, and the other functions
-//! are what it prints and draws.
+//! does: [`run`] is the whole of it, and [`DriverChoice`] its option `--driver`. What it prints and draws is
+//! green-ctx-report's.
 //!
-//! ```
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # use green_ctx::{Driver, sim_0_1::Sim};
-//! use green_ctx::verify;
-//!
-//! # let driver = Driver::simulated(&Sim::new("h200")?)?;
-//! let report = verify::split(&driver.device(0)?, [16, 24], verify::DEFAULT_STAY)?;
-//! let picture = green_ctx_cli::svg(&report);
-//! assert!(picture.starts_with("<svg "));
-//! # Ok(())
-//! # }
-//! ```
+//! Without the feature `sim`, which is on by default, the command has no simulated driver.
 
 #![deny(unsafe_code)]
 
 mod driver;
 mod failure;
-mod findings;
 mod info;
 pub mod jobs;
 mod output;
 mod picture;
 mod request;
 mod split;
-mod svg;
 mod tune;
 mod verify;
 
 use std::ffi::OsString;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use green_ctx::Driver;
-use green_ctx::verify::Report;
 
 pub use self::driver::DriverChoice;
 use self::failure::Failure;
@@ -65,7 +50,8 @@ struct Options {
     /// `auto` is the installed NVIDIA driver. On a machine without a driver library it is the simulated
     /// h200, and every output says so. An installed driver that does not work is an error. `cuda` is the
     /// installed driver and nothing else, `cuda:PATH` the driver library at that path. `sim:h200@12.4` is a simulated H200 with a driver for CUDA 12.4;
-    /// of a wrong profile or version the error lists those that there are.
+    /// of a wrong profile or version the error lists those that there are. The command that pip installs
+    /// has no simulated driver.
     #[arg(long, global = true, value_name = "DRIVER", default_value = "auto", display_order = 100)]
     driver: DriverChoice,
     /// The device, as CUDA_VISIBLE_DEVICES numbers them; 0 unless given, every device for info.
@@ -153,72 +139,6 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Ok(status) => status,
         Err(failure) => output::fail(&failure, json),
     }
-}
-
-/// What `green-ctx --json info` prints of a driver, for the device of this ordinal or for all.
-///
-/// # Errors
-///
-/// [`Error::NoSuchDevice`](green_ctx::Error::NoSuchDevice) and
-/// [`Error::Driver`](green_ctx::Error::Driver).
-pub fn info_json(driver: &Driver, device: Option<u32>) -> green_ctx::Result<String> {
-    Ok(to_json(&info::Info::of(driver, device)?))
-}
-
-/// What `green-ctx --json verify` prints of a report.
-#[must_use]
-pub fn report_json(report: &Report) -> String {
-    to_json(&verify::Answer::of(report))
-}
-
-/// A picture of a report, as `green-ctx verify --svg` draws it: the SM map, coloured by partition, over a
-/// timeline of blocks.
-///
-/// The same report gives the same text, which refers to nothing outside of it.
-#[must_use]
-pub fn svg(report: &Report) -> String {
-    svg::render(report)
-}
-
-/// What `green-ctx --json tune --show` prints of a file with this outcome: all that `green-ctx --json tune`
-/// prints, without the device's ordinal.
-#[must_use]
-pub fn tuning_json(outcome: &green_ctx_tune::Outcome) -> String {
-    to_json(&tune::Answer::of(tune::of_file(outcome), outcome))
-}
-
-/// How far a search is, in a line of at most 100 characters: the bar that `green-ctx tune` draws.
-#[must_use]
-pub fn tuning_line(progress: &green_ctx_tune::Progress<'_>) -> String {
-    tune::line(progress)
-}
-
-/// A picture of a search: a point for each arm, which shows what it brings to one job and to the others.
-///
-/// The same outcome gives the same text, which refers to nothing outside of it. A browser shows an
-/// arm's shares and figures where the pointer is on its mark.
-///
-/// # Example
-///
-/// ```
-/// use green_ctx_tune::{self as tune, Goal, Model, ModelJob, Pieces, Profile, Request};
-///
-/// let pieces = Pieces { sms: 132, unit: 8, odd: 12 };
-/// let mut model = Model::new(pieces.clone(), vec![ModelJob::default(); 2], 1);
-/// let (jobs, request) = ([Profile::new("a"), Profile::new("b")], Request::new(Goal::throughput()));
-/// let outcome = tune::with(&mut model, &jobs, &pieces, &request, &mut |_| true)?;
-/// let picture = green_ctx_cli::tuning_svg(&outcome);
-/// assert!(picture.starts_with("<svg "));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[must_use]
-pub fn tuning_svg(outcome: &green_ctx_tune::Outcome) -> String {
-    svg::render_tuning(outcome)
-}
-
-/// Numbers, text and lists of them: nothing that cannot be JSON.
-fn to_json(object: &impl serde::Serialize) -> String {
-    serde_json::to_string(object).unwrap_or_default()
 }
 
 fn ordinal(text: &str) -> Result<u32, String> {

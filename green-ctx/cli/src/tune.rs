@@ -1,27 +1,26 @@
 //! `green-ctx tune`: measures jobs beside each other, and says how to divide the device, or not to.
 
-mod answer;
 mod progress;
 mod question;
-mod table;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use green_ctx::Device;
+use green_ctx_report::{
+    DeviceObject, Tuning, heading, machine_of, tuning_lines, tuning_svg, tuning_table,
+};
 use green_ctx_tune::{
     self as tune, ArmKind, Outcome as Tuned, Pieces, RequestError, Store, TuneError,
 };
 
-pub(crate) use self::answer::{Answer, of_file};
 use self::progress::Bar;
-pub(crate) use self::progress::line;
 use self::question::Question;
 use crate::Options;
 use crate::failure::{Failure, NOT_VERIFIED};
 use crate::jobs::{self, Builder};
-use crate::output::{DeviceObject, Outcome, heading};
+use crate::output::Outcome;
 use crate::picture::Picture;
 
 pub(crate) const HELP: &str = "Jobs, each one iteration of it captured in a graph:
@@ -113,7 +112,7 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
         Err(file) => Store::new(file).read().map_err(|miss| Failure::Request(miss.to_string()))?,
     };
     if let Some(picture) = picture {
-        picture.write(&crate::tuning_svg(&outcome))?;
+        picture.write(&tuning_svg(&outcome))?;
     }
     let mut files = match &store {
         Some(store) if store.save(&outcome).map_err(|source| failed(store, source))? => {
@@ -127,11 +126,11 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
     }
     let on = match &asked {
         Ok((_, device)) => (Some(device.driver().info()), Some(DeviceObject::of(device)?)),
-        Err(_) => of_file(&outcome),
+        Err(_) => machine_of(&outcome),
     };
     let status = if outcome.verdict.meets { 0 } else { NOT_VERIFIED };
     if options.json {
-        return Outcome::json(&Answer::of(on, &outcome), status);
+        return Outcome::json(&Tuning::of(on, &outcome), status);
     }
     let heading = on.0.zip(on.1).map_or_else(String::new, |(driver, on)| heading(&driver, &on));
     let answer = Outcome { text: heading + &text(arguments, &outcome) + &files, status };
@@ -144,8 +143,8 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
 /// What is printed of an outcome below the heading.
 fn text(arguments: &Arguments, outcome: &Tuned) -> String {
     let mut text = format!("\n{}\n\n", outcome.verdict.sentence);
-    text.push_str(&table::table(outcome, arguments.all));
-    text.push_str(&format!("\n{}", table::lines(outcome)));
+    text.push_str(&tuning_table(outcome, arguments.all));
+    text.push_str(&format!("\n{}", tuning_lines(outcome)));
     for note in &outcome.notes {
         text.push_str(&format!("Note: {note}.\n"));
     }

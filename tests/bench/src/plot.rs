@@ -3,12 +3,10 @@
 //! The same report gives the same text, with no reference to anything outside of it. The white
 //! ground is part of the picture, so that it reads on dark pages too.
 
-#[path = "../../../green-ctx/cli/src/svg/canvas.rs"]
-#[allow(dead_code, reason = "the library's own, of which this needs a part")]
-mod canvas;
 mod panel;
 
-use self::canvas::{Canvas, shortened};
+use green_ctx_report::canvas::{Canvas, shortened};
+
 use self::panel::Row;
 use crate::arms::{Arm, MODES, SHARES_MODES};
 use crate::report::Report;

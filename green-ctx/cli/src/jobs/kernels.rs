@@ -1,6 +1,7 @@
 //! The built-in kernels, each with the memory that it uses.
 #![allow(unsafe_code, reason = "launches kernels")]
 
+#[cfg(feature = "sim")]
 use green_ctx::sim_0_1::Sim;
 use green_ctx::{Device, DeviceBuffer, Kernel, LaunchConfig, Library, Result, Stream};
 
@@ -180,6 +181,7 @@ impl Work {
 
 /// Gives the kernels whose time depends on the job's size a duration on a simulated driver, roughly
 /// that of an H200: a block's work by what an SM does in a nanosecond. The others keep the simulator's.
+#[cfg(feature = "sim")]
 pub(super) fn register(sim: &Sim) {
     // Nanoseconds of a block for each unit of the size, and the size's place among the parameters.
     let durations = [("job_gemm", 80, 3), ("job_gemv", 1, 3), ("job_attention", 150, 4)];

@@ -7,9 +7,6 @@ use green_ctx_tune::Progress;
 
 /// How often it is drawn.
 const EVERY: Duration = Duration::from_millis(100);
-const WIDTH: usize = 24;
-/// The columns of a line, so that it never wraps.
-const COLUMNS: usize = 100;
 
 /// A bar on standard error, where that is a terminal.
 pub(super) struct Bar {
@@ -28,7 +25,7 @@ impl Bar {
         }
         self.drawn = Some(Instant::now());
         // Where standard error is closed there is nobody to wait.
-        let _ = write!(io::stderr(), "\r\x1b[K{}", line(progress));
+        let _ = write!(io::stderr(), "\r\x1b[K{}", green_ctx_report::progress_line(progress));
     }
 }
 
@@ -38,40 +35,5 @@ impl Drop for Bar {
         if self.drawn.is_some() {
             let _ = write!(io::stderr(), "\r\x1b[K");
         }
-    }
-}
-
-/// The line that it shows.
-pub(crate) fn line(progress: &Progress<'_>) -> String {
-    let spent = progress.spent.clamp(0.0, 1.0);
-    let full = (spent * WIDTH as f64).round() as usize;
-    let best = progress.best.as_ref().map_or_else(String::new, |best| format!("; best: {best}"));
-    let bar = ["#".repeat(full), "·".repeat(WIDTH - full)].concat();
-    let line = format!("{bar} {:3.0} % {}{best}", 100.0 * spent, progress.step);
-    line.chars().take(COLUMNS).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use green_ctx_tune::{self as tune, Model, ModelJob, Pieces, Profile, Request};
-
-    #[test]
-    fn a_line_says_how_far_it_is() {
-        let pieces = Pieces { sms: 132, unit: 8, odd: 12 };
-        let mut model = Model::new(pieces.clone(), vec![ModelJob::default(); 2], 1);
-        let jobs = [Profile::new("a"), Profile::new("b".repeat(200))];
-        let mut lines = Vec::new();
-        let mut go_on = |progress: &Progress<'_>| {
-            lines.push(line(progress));
-            true
-        };
-        tune::with(&mut model, &jobs, &pieces, &Request::default(), &mut go_on).expect("it runs");
-        assert!(
-            lines.first().is_some_and(|line| line.contains("  0 % each job alone")),
-            "{lines:?}"
-        );
-        assert!(lines.last().is_some_and(|line| line.contains("; best: ")), "{lines:?}");
-        assert!(lines.iter().all(|line| line.chars().count() <= COLUMNS));
     }
 }

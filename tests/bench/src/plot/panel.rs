@@ -1,6 +1,7 @@
 //! One panel: a row a sample, on an axis of powers of ten.
 
-use super::canvas::{Canvas, Colour, Number, shortened};
+use green_ctx_report::canvas::{Canvas, Colour, Number, shortened};
+
 use super::{INK, MARGIN, SOFT, WIDTH};
 use crate::report::Sample;
 

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use green_ctx::verify::{PartitionReport, Report};
 
-use super::canvas::{Canvas, Colour, Number, shortened};
 use super::hatching::{Hatching, VIOLATION};
 use super::map::{MAP_WIDTH, MISSED_EDGE, VIOLATION_EDGE};
 use super::usage::{Kind, Usage};
 use super::{INK, MARGIN, RED, SOFT, Subject, UNUSED, WIDTH};
+use crate::canvas::{Canvas, Colour, Number, shortened};
 
 const LEFT: f64 = MARGIN + MAP_WIDTH + 28.0;
 const RIGHT: f64 = WIDTH - MARGIN;

@@ -4,41 +4,36 @@ use std::fmt::{self, Write};
 
 /// SVG text in the making.
 #[derive(Default)]
-pub(super) struct Canvas {
+pub struct Canvas {
     out: String,
 }
 
 impl Canvas {
     /// Adds markup as it is.
-    pub(super) fn put(&mut self, markup: fmt::Arguments<'_>) {
+    pub fn put(&mut self, markup: fmt::Arguments<'_>) {
         // Writing to a string fails only where a `Display` does, and those used here do not.
         let _ = self.out.write_fmt(markup);
         self.out.push('\n');
     }
 
     /// Opens a group whose attributes hold for everything up to [`close`](Canvas::close).
-    pub(super) fn group(&mut self, attributes: fmt::Arguments<'_>) {
+    pub fn group(&mut self, attributes: fmt::Arguments<'_>) {
         self.put(format_args!("<g {attributes}>"));
     }
 
     /// Closes the innermost group.
-    pub(super) fn close(&mut self) {
+    pub fn close(&mut self) {
         self.put(format_args!("</g>"));
     }
 
     /// Adds a line of text; `attributes` may be empty.
-    pub(super) fn text(&mut self, x: f64, y: f64, attributes: &str, text: &str) {
+    pub fn text(&mut self, x: f64, y: f64, attributes: &str, text: &str) {
         let (x, y, text) = (Number(x), Number(y), Escaped(text));
         self.put(format_args!(r#"<text x="{x}" y="{y}" {attributes}>{text}</text>"#));
     }
 
     /// The whole picture: what was drawn, on a white ground of this size, under a title.
-    pub(super) fn into_page(
-        self,
-        (width, height): (f64, f64),
-        title: &str,
-        definitions: &str,
-    ) -> String {
+    pub fn into_page(self, (width, height): (f64, f64), title: &str, definitions: &str) -> String {
         let (width, height, title) = (Number(width), Number(height.ceil()), Escaped(title));
         let mut page = Canvas::default();
         page.put(format_args!(
@@ -58,13 +53,13 @@ impl Canvas {
     }
 
     /// The markup so far.
-    pub(super) fn into_string(self) -> String {
+    pub fn into_string(self) -> String {
         self.out
     }
 }
 
 /// A coordinate: as short as a hundredth of a pixel allows.
-pub(super) struct Number(pub(super) f64);
+pub struct Number(pub f64);
 
 impl fmt::Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -75,7 +70,7 @@ impl fmt::Display for Number {
 
 /// Text as it may stand in an element or an attribute. Characters that XML cannot hold at all
 /// become U+FFFD.
-pub(super) struct Escaped<'a>(pub(super) &'a str);
+pub struct Escaped<'a>(pub &'a str);
 
 impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -95,7 +90,7 @@ impl fmt::Display for Escaped<'_> {
 }
 
 /// At most `most` characters of a text, with an ellipsis where it was cut.
-pub(super) fn shortened(text: &str, most: usize) -> String {
+pub fn shortened(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
     }
@@ -104,7 +99,7 @@ pub(super) fn shortened(text: &str, most: usize) -> String {
 
 /// A colour, prints as SVG wants it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Colour(u8, u8, u8);
+pub struct Colour(u8, u8, u8);
 
 /// The palette of Okabe and Ito without its black: distinct with any kind of colour vision.
 const HUES: [Colour; 7] = [
@@ -119,10 +114,10 @@ const HUES: [Colour; 7] = [
 
 impl Colour {
     /// How many different colours there are before they repeat.
-    pub(super) const COUNT: usize = HUES.len() * 3;
+    pub const COUNT: usize = HUES.len() * 3;
 
     /// The colour of a partition: the palette, then darker and lighter ones of the same hues.
-    pub(super) fn of(index: usize) -> Colour {
+    pub fn of(index: usize) -> Colour {
         let hue = HUES[index % HUES.len()];
         match index / HUES.len() % 3 {
             0 => hue,
@@ -132,7 +127,7 @@ impl Colour {
     }
 
     /// Black or white, whichever can be read on this colour.
-    pub(super) fn ink(self) -> &'static str {
+    pub fn ink(self) -> &'static str {
         let Colour(red, green, blue) = self;
         // The eye's weights of ITU-R BT.601.
         let light = 0.299 * f64::from(red) + 0.587 * f64::from(green) + 0.114 * f64::from(blue);
@@ -140,7 +135,7 @@ impl Colour {
     }
 
     /// A pale one of the same hue.
-    pub(super) fn tint(self) -> Colour {
+    pub fn tint(self) -> Colour {
         self.mixed(255, 0.75)
     }
 

@@ -4,7 +4,6 @@
 //! The same report gives the same text, with no reference to anything outside of it. The white
 //! ground is part of the picture, so that it reads on dark pages too.
 
-mod canvas;
 mod hatching;
 mod legend;
 mod map;
@@ -18,10 +17,10 @@ use std::collections::BTreeMap;
 
 use green_ctx::verify::Report;
 
-use self::canvas::{Canvas, shortened};
 use self::hatching::Hatching;
-pub(crate) use self::tuning::render_tuning;
+pub use self::tuning::tuning_svg;
 use self::usage::{Kind, Usage};
+use crate::canvas::{Canvas, shortened};
 use crate::findings;
 
 const WIDTH: f64 = 960.0;
@@ -42,8 +41,11 @@ struct Subject<'a> {
     hatching: Hatching,
 }
 
-/// Draws the SM map over the timeline.
-pub(crate) fn render(report: &Report) -> String {
+/// Draws the SM map of a report over the timeline of blocks: which SMs each partition may use, and where and when it ran.
+///
+/// The same report gives the same text, which refers to nothing outside of it.
+#[must_use]
+pub fn verification_svg(report: &Report) -> String {
     let usages = usage::usages(report);
     let hatching = Hatching::of(&usages);
     let subject = Subject { report, usages, hatching };
@@ -137,7 +139,7 @@ mod tests {
     #[test]
     fn every_sm_has_a_cell_and_every_block_a_bar() {
         let report = exclusive(&[("p0", (0..16).collect()), ("remainder", (16..132).collect())]);
-        let picture = render(&report);
+        let picture = verification_svg(&report);
         let document = roxmltree::Document::parse(&picture).expect("well-formed");
         let cells =
             document.descendants().filter(|node| node.attribute("class") == Some("sm floor"));
@@ -152,12 +154,13 @@ mod tests {
         assert!(picture.contains("simulated h200, CUDA 13.0"));
         assert!(picture.contains(">Verified:<"));
         assert!(picture.len() < 200_000, "{} bytes", picture.len());
-        assert_eq!(picture, render(&report));
+        assert_eq!(picture, verification_svg(&report));
     }
 
     #[test]
     fn sms_of_two_floors_are_a_violation_and_the_verdict_says_so() {
-        let picture = render(&exclusive(&[("p0", (0..16).collect()), ("p1", (14..32).collect())]));
+        let picture =
+            verification_svg(&exclusive(&[("p0", (0..16).collect()), ("p1", (14..32).collect())]));
         assert_eq!(count(&picture, r#"class="sm violation""#), 2);
         assert_eq!(count(&picture, r#"class="sm unused""#), 100);
         assert_eq!(count(&picture, r#"<g class="violation""#), 4);
@@ -169,7 +172,7 @@ mod tests {
 
     #[test]
     fn shared_sms_are_hatched_and_no_violation() {
-        let picture = render(&report(&decode_and_prefill()));
+        let picture = verification_svg(&report(&decode_and_prefill()));
         roxmltree::Document::parse(&picture).expect("well-formed");
         assert_eq!(count(&picture, r#"class="sm floor""#), 32);
         assert_eq!(count(&picture, r#"class="sm shared""#), 100);
@@ -193,7 +196,7 @@ mod tests {
     fn a_block_on_a_floor_or_outside_of_a_ceiling_is_marked_in_its_own_row() {
         let [decode, mut prefill] = decode_and_prefill();
         prefill.ran.push(31);
-        let picture = render(&report(&[decode, prefill]));
+        let picture = verification_svg(&report(&[decode, prefill]));
         assert_eq!(count(&picture, r#"class="sm violation""#), 1);
         assert_eq!(count(&picture, r#"<g class="violation""#), 1);
         assert!(picture.contains(
@@ -203,7 +206,7 @@ mod tests {
 
     #[test]
     fn each_set_that_shares_has_a_pattern_and_a_line() {
-        let picture = render(&report(&[
+        let picture = verification_svg(&report(&[
             Part::sharing("p0", "..=64", vec![], (0..64).collect()),
             Part::sharing("p1", "..=64", vec![], (56..120).collect()),
             Part::sharing("p2", "..=76", vec![], (56..132).collect()),
@@ -223,7 +226,7 @@ mod tests {
         let names: Vec<String> = (0..30).map(|number| format!("partition-{number}")).collect();
         let part = |name| Part::sharing(name, "..", vec![], (0..132).collect());
         let parts: Vec<_> = names.iter().map(|name| part(name)).collect();
-        let picture = render(&report(&parts));
+        let picture = verification_svg(&report(&parts));
         let document = roxmltree::Document::parse(&picture).expect("well-formed");
         assert!(picture.contains(">parti…: .. → 0 to 132, 132</text>"));
         assert!(picture.contains(">shared by 30 partitions: 132 SMs<"));
@@ -237,7 +240,7 @@ mod tests {
     fn a_partition_that_missed_sms_is_named() {
         let mut report = exclusive(&[("p0", (0..16).collect()), ("p1", (16..32).collect())]);
         report.partitions[1].blocks.retain(|block| block.sm != 20);
-        let picture = render(&report);
+        let picture = verification_svg(&report);
         assert!(picture.contains("p1 did not run on all of its floor: not on SM 20"));
         assert!(picture.contains(r##"fill="#c00000" font-weight="bold">15</text>"##));
         assert_eq!(count(&picture, r#"class="sm missed""#), 1);
@@ -250,7 +253,7 @@ mod tests {
             exclusive(&[("<b>&", (0..8).collect()), ("a rather long name of it", vec![9])]);
         report.device_name = "\"<GPU>\" & sons".to_owned();
         report.driver.profile = None;
-        let picture = render(&report);
+        let picture = verification_svg(&report);
         let document = roxmltree::Document::parse(&picture).expect("well-formed");
         let title = document.root_element().first_element_child().and_then(|title| title.text());
         assert_eq!(title, Some("2 partitions of \"<GPU>\" & sons on 132 SMs"));
@@ -262,7 +265,7 @@ mod tests {
     #[test]
     fn a_report_of_nothing_is_a_picture_too() {
         for partitions in [vec![], vec![("p0", vec![])]] {
-            let picture = render(&exclusive(&partitions));
+            let picture = verification_svg(&exclusive(&partitions));
             roxmltree::Document::parse(&picture).expect("well-formed");
             assert!(!picture.contains("NaN") && !picture.contains("inf"));
         }
@@ -270,7 +273,7 @@ mod tests {
 
     #[test]
     fn an_sm_beyond_the_devices_count_has_a_cell_too() {
-        let picture = render(&exclusive(&[("p0", vec![0, 400])]));
+        let picture = verification_svg(&exclusive(&[("p0", vec![0, 400])]));
         assert_eq!(count(&picture, r#"<g class="sm"#), 1 + 132 + 1);
     }
 }

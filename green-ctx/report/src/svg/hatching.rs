@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use super::canvas::Colour;
 use super::usage::{Kind, Usage};
+use crate::canvas::Colour;
 
 /// The patterns that a picture needs.
 pub(super) struct Hatching {

@@ -2,9 +2,9 @@
 
 use green_ctx_tune::{ArmKind, ArmReport, Goal, Outcome};
 
-use super::canvas::{Canvas, Colour, Escaped, Number, shortened};
 use super::ticks::{decimals, tick_step};
 use super::{GREEN, INK, MARGIN, RED, SOFT, WIDTH, page};
+use crate::canvas::{Canvas, Colour, Escaped, Number, shortened};
 
 /// Characters of a line of text that fit across the page.
 const LINE: usize = 124;
@@ -14,8 +14,26 @@ const LEFT: f64 = MARGIN + 56.0;
 const RIGHT: f64 = WIDTH - MARGIN - 6.0;
 const PLOT_HEIGHT: f64 = 350.0;
 
-/// Draws the arms.
-pub(crate) fn render_tuning(outcome: &Outcome) -> String {
+/// A picture of a search: a point for each arm, which shows what it brings to one job and to the others.
+///
+/// The same outcome gives the same text, which refers to nothing outside of it. A browser shows an
+/// arm's shares and figures where the pointer is on its mark.
+///
+/// # Example
+///
+/// ```
+/// use green_ctx_tune::{self as tune, Goal, Model, ModelJob, Pieces, Profile, Request};
+///
+/// let pieces = Pieces { sms: 132, unit: 8, odd: 12 };
+/// let mut model = Model::new(pieces.clone(), vec![ModelJob::default(); 2], 1);
+/// let (jobs, request) = ([Profile::new("a"), Profile::new("b")], Request::new(Goal::throughput()));
+/// let outcome = tune::with(&mut model, &jobs, &pieces, &request, &mut |_| true)?;
+/// let picture = green_ctx_report::tuning_svg(&outcome);
+/// assert!(picture.starts_with("<svg "));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use]
+pub fn tuning_svg(outcome: &Outcome) -> String {
     let names: Vec<String> = outcome.jobs.iter().map(|job| shortened(&job.name, 16)).collect();
     let title = format!("{}: {}", names.join(" beside "), outcome.goal);
     let mut body = Canvas::default();
@@ -347,7 +365,7 @@ mod tests {
 
     /// Draws it, and checks that what is drawn is inside of the page.
     fn drawn(outcome: &Outcome) -> String {
-        let picture = render_tuning(outcome);
+        let picture = tuning_svg(outcome);
         assert!(!picture.contains("NaN") && !picture.contains("inf"), "{picture}");
         let document = Document::parse(&picture).expect("well-formed");
         let number = |node: roxmltree::Node<'_, '_>, name| {

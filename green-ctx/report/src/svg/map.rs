@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use green_ctx::verify::Report;
 
-use super::canvas::{Canvas, Colour, Escaped, Number};
 use super::hatching::{Hatching, VIOLATION};
 use super::legend;
 use super::usage::{Kind, Usage};
 use super::{INK, MARGIN, SOFT, Subject, UNUSED};
+use crate::canvas::{Canvas, Colour, Escaped, Number};
 
 /// The part of the width that the cells take.
 pub(super) const MAP_WIDTH: f64 = 544.0;

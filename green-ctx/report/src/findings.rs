@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use green_ctx::verify::{PartitionReport, Report};
 
-use crate::output::sms;
+use crate::table::sms;
 
 /// What a verified report proves, in words.
 pub(crate) fn kept(report: &Report) -> &'static str {

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use green_ctx::verify::Block;
 use green_ctx::verify::Report;
 
-use super::canvas::{Canvas, Colour, Number, shortened};
 use super::ticks::{decimals, tick_step};
 use super::usage::Usage;
 use super::{INK, MARGIN, RED, SOFT, WIDTH};
+use crate::canvas::{Canvas, Colour, Number, shortened};
 
 /// Where the bars begin; the partitions' names stand before it.
 const LEFT: f64 = MARGIN + 92.0;

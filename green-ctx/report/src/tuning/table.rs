@@ -4,13 +4,16 @@ use std::fmt::Write;
 
 use green_ctx_tune::{ArmKind, ArmReport, Outcome};
 
+use crate::canvas::shortened;
+
 /// The arms that are shown unless all are wanted.
 const FEW: usize = 6;
 /// The widest description of an arm, so that a line has at most 100 columns.
 const WIDEST: usize = 42;
 
 /// The arms, the best first. A line has at most 100 columns.
-pub(super) fn table(outcome: &Outcome, all: bool) -> String {
+#[must_use]
+pub fn tuning_table(outcome: &Outcome, all: bool) -> String {
     let verdict = &outcome.verdict;
     let is_named =
         |place: usize| [verdict.arm, verdict.candidate, verdict.rival].contains(&Some(place));
@@ -29,7 +32,7 @@ pub(super) fn table(outcome: &Outcome, all: bool) -> String {
     });
     let shown = if all { places.len() } else { FEW.min(places.len()) };
     let tail = outcome.goal.percentile();
-    let head: Vec<String> = outcome.jobs.iter().map(|job| cut(&job.name, 10)).collect();
+    let head: Vec<String> = outcome.jobs.iter().map(|job| shortened(&job.name, 10)).collect();
     let mut rows = vec![row("arm", &head, tail.map(|_| "p99, us"), "score", "from")];
     for place in &places[..shown] {
         let arm = &outcome.arms[*place];
@@ -45,7 +48,13 @@ pub(super) fn table(outcome: &Outcome, all: bool) -> String {
             (None, None) => "-".to_owned(),
         };
         let from = if arm.meets() { arm.stage.as_str() } else { "misses" };
-        rows.push(row(&cut(&outcome.describe(arm), WIDEST), &rates, p99.as_deref(), &score, from));
+        rows.push(row(
+            &shortened(&outcome.describe(arm), WIDEST),
+            &rates,
+            p99.as_deref(),
+            &score,
+            from,
+        ));
     }
     let mut text = rows.concat();
     if shown < places.len() {
@@ -69,7 +78,8 @@ fn part(arm: &ArmReport, job: &str, alone: f64) -> String {
 }
 
 /// Lines that do what the verdict says: for this command, in Rust and in Python. Empty where no arm ran.
-pub(super) fn lines(outcome: &Outcome) -> String {
+#[must_use]
+pub fn tuning_lines(outcome: &Outcome) -> String {
     let verdict = &outcome.verdict;
     if verdict.arm.is_none() {
         return String::new();
@@ -125,12 +135,5 @@ fn rust(share: &str) -> String {
             format!("{floor}..={ceiling}")
         }
         _ => share.to_owned(),
-    }
-}
-
-fn cut(text: &str, most: usize) -> String {
-    match text.chars().count() > most {
-        true => text.chars().take(most - 1).chain(['…']).collect(),
-        false => text.to_owned(),
     }
 }

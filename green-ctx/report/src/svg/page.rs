@@ -1,7 +1,7 @@
 //! What every picture has: a white ground, a title, and a verdict with a dot of its colour.
 
-use super::canvas::{Canvas, Escaped};
 use super::{INK, MARGIN, WIDTH};
+use crate::canvas::{Canvas, Escaped};
 
 /// The attributes of a panel's heading.
 pub(super) fn heading() -> String {

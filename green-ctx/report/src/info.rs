@@ -1,0 +1,233 @@
+//! What there is, and what it can be split into.
+
+use std::fmt::Write;
+
+use green_ctx::{Device, Driver, Result, Version, resource::Granularity};
+use serde::Serialize;
+
+use crate::objects::{DeviceObject, DriverObject};
+
+/// What `green-ctx info` prints: the driver, the devices, and what they can be split into. Its JSON is the answer.
+#[derive(Serialize)]
+pub struct Info {
+    driver: DriverObject,
+    /// Where a simulated driver's answers come from.
+    provenance: Option<String>,
+    /// What each group of a simulated device's data rests on.
+    sources: Option<Vec<SourceObject>>,
+    abilities: [AbilityObject; Ability::ALL.len()],
+    devices: Vec<DeviceInfo>,
+}
+
+impl Info {
+    /// Of the device of this ordinal, or of all.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchDevice`](green_ctx::Error::NoSuchDevice) and
+    /// [`Error::Driver`](green_ctx::Error::Driver).
+    pub fn of(driver: &Driver, device: Option<u32>) -> Result<Info> {
+        let devices: Vec<Device> = match device {
+            Some(ordinal) => vec![driver.device(ordinal)?],
+            None => driver.devices().collect(),
+        };
+        let (provenance, sources) = origin(driver).unzip();
+        Ok(Info {
+            driver: DriverObject::of(driver),
+            provenance,
+            sources,
+            abilities: Ability::ALL.map(|ability| ability.on(driver)),
+            devices: devices.iter().map(DeviceInfo::of).collect::<Result<_>>()?,
+        })
+    }
+
+    /// As text.
+    #[must_use]
+    pub fn text(&self, driver: &Driver) -> String {
+        let info = self;
+        let mut text = format!("driver  {}\n", driver.info());
+        if let Some(provenance) = &info.provenance {
+            line(&mut text, "answers", provenance);
+        }
+        for SourceObject { data, origin, from } in info.sources.iter().flatten() {
+            line(&mut text, &format!("  {origin}"), format!("{data}: {from}"));
+        }
+        for ability in &info.abilities {
+            let answer = match ability.available {
+                true => "yes".to_owned(),
+                false => format!("needs CUDA {}", ability.needs),
+            };
+            line(&mut text, ability.words, answer);
+        }
+        for info in &info.devices {
+            let DeviceInfo { device, units, .. } = info;
+            let said = |count: u32| match info.limits_from.as_str() {
+                "driver" => format!("{count} SMs"),
+                rule => format!("{count} SMs, by the rule for its {rule}"),
+            };
+            let gibibytes = info.memory_bytes as f64 / f64::from(1 << 30);
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "\ndevice  {}: {}", device.ordinal.unwrap_or(0), device.name);
+            line(&mut text, "UUID", &info.uuid);
+            line(&mut text, "compute capability", &device.compute_capability);
+            line(&mut text, "SMs", device.sm_count);
+            line(&mut text, "memory", format!("{gibibytes:.1} GiB"));
+            line(&mut text, "smallest partition", said(info.min_partition));
+            line(&mut text, "partition alignment", said(info.alignment));
+            line(&mut text, "coarse units", runs(&units.coarse));
+            line(&mut text, "fine units", runs(&units.fine));
+            if let Some(Workqueues { concurrency_limit, scope }) = &info.workqueues {
+                let queues = format!("{concurrency_limit}, shared by scope: {scope}");
+                line(&mut text, "concurrent workqueues", queues);
+            }
+        }
+        text
+    }
+}
+
+#[derive(Serialize)]
+struct SourceObject {
+    data: &'static str,
+    /// `recorded`, `documented`, `reported` or `modelled`.
+    origin: String,
+    from: &'static str,
+}
+
+#[derive(Serialize)]
+struct DeviceInfo {
+    #[serde(flatten)]
+    device: DeviceObject,
+    uuid: String,
+    memory_bytes: usize,
+    min_partition: u32,
+    alignment: u32,
+    /// Who says what the two above are: the driver, or the rule for the architecture.
+    limits_from: String,
+    /// `None` before CUDA 13.1.
+    workqueues: Option<Workqueues>,
+    units: UnitsObject,
+}
+
+/// How many streams' work can go on at the same time without sharing a queue.
+#[derive(Serialize)]
+struct Workqueues {
+    concurrency_limit: u32,
+    scope: String,
+}
+
+/// The SMs of each unit that the device is cut into.
+#[derive(Serialize)]
+struct UnitsObject {
+    coarse: Vec<u32>,
+    fine: Vec<u32>,
+}
+
+impl DeviceInfo {
+    fn of(device: &Device) -> Result<DeviceInfo> {
+        let sms = device.resources().sm()?;
+        Ok(DeviceInfo {
+            device: DeviceObject::of(device)?,
+            uuid: device.uuid()?.to_string(),
+            memory_bytes: device.total_memory()?,
+            min_partition: sms.min_partition(),
+            alignment: sms.alignment(),
+            limits_from: sms.limits_from().to_string(),
+            workqueues: workqueues(device)?,
+            units: UnitsObject {
+                coarse: sms.unit_counts(Granularity::Coarse)?,
+                fine: sms.unit_counts(Granularity::Fine)?,
+            },
+        })
+    }
+}
+
+fn workqueues(device: &Device) -> Result<Option<Workqueues>> {
+    match device.resources().workqueue() {
+        Ok(queues) => Ok(Some(Workqueues {
+            concurrency_limit: queues.concurrency_limit(),
+            scope: queues.scope().to_string(),
+        })),
+        Err(error) if error.is_unsupported() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Where a simulated driver's answers come from, and what each group of its data rests on.
+#[cfg(feature = "sim")]
+fn origin(driver: &Driver) -> Option<(String, Vec<SourceObject>)> {
+    use green_ctx::sim_0_1::{Profile, Source};
+
+    let provenance = &Profile::by_name(&driver.info().profile?)?.provenance;
+    let object = |&Source { data, origin, from, .. }: &Source| SourceObject {
+        data,
+        origin: origin.to_string(),
+        from,
+    };
+    let sources = provenance.sources.iter().map(object).collect();
+    Some((provenance.summary(driver.version().number()), sources))
+}
+
+#[cfg(not(feature = "sim"))]
+fn origin(_driver: &Driver) -> Option<(String, Vec<SourceObject>)> {
+    None
+}
+
+/// Something that newer drivers can do.
+#[derive(Clone, Copy)]
+struct Ability {
+    name: &'static str,
+    words: &'static str,
+    needs: Version,
+}
+
+#[derive(Serialize)]
+struct AbilityObject {
+    name: &'static str,
+    needs: String,
+    available: bool,
+    #[serde(skip)]
+    words: &'static str,
+}
+
+impl Ability {
+    const ALL: [Ability; 4] = [
+        Ability {
+            name: "composition",
+            words: "groups of several units",
+            needs: Version::new(12, 5),
+        },
+        Ability { name: "shares", words: "floors and ceilings", needs: Version::new(12, 5) },
+        Ability { name: "structured_split", words: "structured split", needs: Version::new(13, 1) },
+        Ability { name: "workqueues", words: "workqueues", needs: Version::new(13, 1) },
+    ];
+
+    fn on(self, driver: &Driver) -> AbilityObject {
+        let Ability { name, words, needs } = self;
+        let available = driver.version() >= needs;
+        AbilityObject { name, words, needs: needs.to_string(), available }
+    }
+}
+
+fn line(text: &mut String, name: &str, value: impl std::fmt::Display) {
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "  {name:<25}{value}");
+}
+
+/// Equal units counted: `15 of 8 SMs, 1 of 12 SMs`.
+fn runs(units: &[u32]) -> String {
+    let runs = units.chunk_by(|one, next| one == next);
+    runs.map(|run| format!("{} of {} SMs", run.len(), run[0])).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::runs;
+
+    #[test]
+    fn equal_units_are_counted() {
+        let mut units = vec![8; 15];
+        units.push(12);
+        assert_eq!(runs(&units), "15 of 8 SMs, 1 of 12 SMs");
+        assert_eq!(runs(&[]), "");
+    }
+}

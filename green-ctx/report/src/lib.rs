@@ -1,0 +1,41 @@
+//! What the command `green-ctx` and the module `green_ctx_torch` print and draw: text, JSON and SVG.
+//!
+//! Types with [`Serialize`](serde::Serialize) are what the command prints with `--json`.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # use green_ctx::{Driver, sim_0_1::Sim};
+//! use green_ctx::verify;
+//!
+//! # let driver = Driver::simulated(&Sim::new("h200")?)?;
+//! let report = verify::split(&driver.device(0)?, [16, 24], verify::DEFAULT_STAY)?;
+//! let picture = green_ctx_report::verification_svg(&report);
+//! assert!(picture.starts_with("<svg "));
+//! # Ok(())
+//! # }
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod canvas;
+mod findings;
+mod info;
+mod objects;
+mod split;
+mod svg;
+mod table;
+mod tuning;
+mod verification;
+
+pub use self::info::Info;
+pub use self::objects::{DeviceObject, DriverObject, heading};
+pub use self::split::Split;
+pub use self::svg::{tuning_svg, verification_svg};
+pub use self::tuning::{Machine, Tuning, machine_of, progress_line, tuning_lines, tuning_table};
+pub use self::verification::{Verification, verification_text};
+
+/// An answer as JSON. It holds numbers, text and lists of them: nothing that cannot be JSON.
+#[must_use]
+pub fn to_json(answer: &impl serde::Serialize) -> String {
+    serde_json::to_string(answer).unwrap_or_default()
+}

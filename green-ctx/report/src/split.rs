@@ -1,0 +1,101 @@
+//! What each group of a split is given.
+
+use green_ctx::{Device, Result, Share, Version, resource::DryRun};
+use serde::Serialize;
+
+use crate::objects::{DeviceObject, DriverObject, count, heading};
+use crate::table::{Align, table};
+
+/// What `green-ctx split` prints: what each group would be given. Its JSON is the answer.
+#[derive(Serialize)]
+pub struct Split {
+    driver: DriverObject,
+    device: DeviceObject,
+    unit: u32,
+    groups: Vec<Group>,
+    remainder: Remainder,
+    free_for_floors: u32,
+}
+
+impl Split {
+    /// What a dry run on a device gives. It counts the group that takes the rest with the remainder.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    pub fn of(device: &Device, dry: &DryRun, rest: Option<String>) -> Result<Split> {
+        let groups = dry.groups.iter();
+        let groups = groups.map(|group| {
+            Group::of(group.name.to_string(), group.share, group.floor, group.sm_count)
+        });
+        let rest = rest.map(|name| {
+            let sm_count = dry.remainder.saturating_sub(dry.free_for_floors);
+            Group::of(name, Share::REST, sm_count, sm_count)
+        });
+        Ok(Split {
+            driver: DriverObject::of(device.driver()),
+            device: DeviceObject::of(device)?,
+            unit: dry.unit,
+            groups: groups.chain(rest).collect(),
+            remainder: Remainder { sm_count: dry.free_for_floors },
+            free_for_floors: dry.free_for_floors,
+        })
+    }
+
+    /// As text.
+    #[must_use]
+    pub fn text(&self, device: &Device) -> String {
+        let answer = self;
+        let row = |Group { name, share, floor, ceiling, .. }: &Group| {
+            [name.clone(), share.to_string(), floor.to_string(), ceiling.to_string()]
+        };
+        let rows: Vec<_> = answer.groups.iter().map(row).collect();
+        let columns = [
+            ("group", Align::Left),
+            ("share", Align::Right),
+            ("floor", Align::Right),
+            ("ceiling", Align::Right),
+        ];
+        format!(
+            "{}\n{}\nfree for floors: {} SMs{}\nSMs, in units of {}; a dry run: nothing was created\n",
+            heading(&device.driver().info(), &answer.device),
+            table(columns, &rows),
+            answer.free_for_floors,
+            cure(device, answer),
+            answer.unit,
+        )
+    }
+}
+
+#[derive(Serialize)]
+struct Group {
+    name: String,
+    requested: Option<u32>,
+    share: Share,
+    floor: u32,
+    ceiling: u32,
+    sm_count: u32,
+}
+
+impl Group {
+    fn of(name: String, share: Share, floor: u32, sm_count: u32) -> Group {
+        Group { name, requested: count(share), share, floor, ceiling: sm_count, sm_count }
+    }
+}
+
+#[derive(Serialize)]
+struct Remainder {
+    sm_count: u32,
+}
+
+/// What to do where sharing leaves nothing for later floors. Before CUDA 12.5 there is nothing to do.
+fn cure(device: &Device, answer: &Split) -> &'static str {
+    let shares = answer.groups.iter().any(|group| group.ceiling > group.floor);
+    let can_do_otherwise = device.driver().version() >= Version::new(12, 5);
+    match shares && answer.free_for_floors == 0 && can_do_otherwise {
+        true => {
+            "; the others are shared: ask for every floor in one request, or set a lower ceiling"
+        }
+        false => "",
+    }
+}

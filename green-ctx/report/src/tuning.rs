@@ -1,0 +1,88 @@
+//! What tuning found, as JSON and as text.
+
+mod table;
+
+use green_ctx::driver::DriverInfo;
+use green_ctx_tune::{Outcome, Progress};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+pub use self::table::{tuning_lines, tuning_table};
+use crate::objects::{DeviceObject, DriverObject};
+
+/// What `green-ctx tune` prints as JSON: an outcome after the driver and the device.
+#[derive(Serialize)]
+pub struct Tuning {
+    driver: Option<DriverObject>,
+    device: Option<DeviceObject>,
+    #[serde(flatten)]
+    outcome: Value,
+}
+
+impl Tuning {
+    /// The answer for an outcome.
+    #[must_use]
+    pub fn of((driver, device): Machine, outcome: &Outcome) -> Tuning {
+        let Outcome { goal, verdict, jobs, arms, notes, seconds, .. } = outcome;
+        let outcome = json!({
+            "goal": goal.to_string(), "verdict": verdict, "jobs": jobs, "arms": arms, "notes": notes,
+            "seconds": seconds,
+        });
+        Tuning { driver: driver.map(DriverObject::from), device, outcome }
+    }
+}
+
+/// A driver and a device, of outcomes that have some.
+pub type Machine = (Option<DriverInfo>, Option<DeviceObject>);
+
+/// The driver and the device of an outcome in a file, which does not say the device's number.
+#[must_use]
+pub fn machine_of(outcome: &Outcome) -> Machine {
+    let device = outcome.machine.as_ref().map(|machine| DeviceObject {
+        ordinal: None,
+        name: machine.device.clone(),
+        sm_count: machine.sm_count,
+        compute_capability: machine.compute_capability.to_string(),
+    });
+    (outcome.machine.as_ref().map(|machine| machine.driver.clone()), device)
+}
+
+/// The width of a bar, and of a line, which never wraps.
+const WIDTH: usize = 24;
+const COLUMNS: usize = 100;
+
+/// How far tuning is, in a line of at most 100 characters.
+#[must_use]
+pub fn progress_line(progress: &Progress<'_>) -> String {
+    let spent = progress.spent.clamp(0.0, 1.0);
+    let full = (spent * WIDTH as f64).round() as usize;
+    let best = progress.best.as_ref().map_or_else(String::new, |best| format!("; best: {best}"));
+    let bar = ["#".repeat(full), "·".repeat(WIDTH - full)].concat();
+    let line = format!("{bar} {:3.0} % {}{best}", 100.0 * spent, progress.step);
+    line.chars().take(COLUMNS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use green_ctx_tune::{self as tune, Model, ModelJob, Pieces, Profile, Request};
+
+    #[test]
+    fn a_line_says_how_far_it_is() {
+        let pieces = Pieces { sms: 132, unit: 8, odd: 12 };
+        let mut model = Model::new(pieces.clone(), vec![ModelJob::default(); 2], 1);
+        let jobs = [Profile::new("a"), Profile::new("b".repeat(200))];
+        let mut lines = Vec::new();
+        let mut go_on = |progress: &Progress<'_>| {
+            lines.push(progress_line(progress));
+            true
+        };
+        tune::with(&mut model, &jobs, &pieces, &Request::default(), &mut go_on).expect("it runs");
+        assert!(
+            lines.first().is_some_and(|line| line.contains("  0 % each job alone")),
+            "{lines:?}"
+        );
+        assert!(lines.last().is_some_and(|line| line.contains("; best: ")), "{lines:?}");
+        assert!(lines.iter().all(|line| line.chars().count() <= COLUMNS));
+    }
+}
