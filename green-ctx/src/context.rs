@@ -22,7 +22,7 @@ use crate::capture::RelaxedCapture;
 use crate::current::{self, Scope};
 use crate::dev_resource;
 use crate::device::Device;
-use crate::driver::Driver;
+use crate::driver::{Driver, InSlot, Slot};
 use crate::error::call;
 use crate::error::{Error, Result};
 use crate::event::Event;
@@ -32,6 +32,7 @@ use crate::ledger::WorkqueueConfig;
 use crate::primary::PrimaryShares;
 use crate::quarantine::Stuck;
 use crate::raw::Raw;
+use crate::registry::Registry;
 use crate::stream::{Stream, StreamOptions};
 
 use calls::Calls;
@@ -126,6 +127,22 @@ impl WeakContext {
 impl fmt::Debug for WeakContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WeakContext").finish_non_exhaustive()
+    }
+}
+
+impl InSlot for Registry<Inner> {
+    const SLOT: Slot = Slot::Contexts;
+}
+
+impl Driver {
+    /// The living [`Context`] behind a raw handle, if it is one of this crate's.
+    #[must_use]
+    pub fn find_context(&self, raw: CUcontext) -> Option<Context> {
+        self.registered(self.contexts(), raw.addr()).map(Context::from_inner)
+    }
+
+    pub(crate) fn contexts(&self) -> &Registry<Inner> {
+        self.slot()
     }
 }
 

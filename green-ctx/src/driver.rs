@@ -1,28 +1,24 @@
 //! The driver: where everything starts.
 
+use std::any::Any;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 
-use green_ctx_sys::{Api, CUcontext, CUevent, CUstream, GetProcAddress, Version};
+use green_ctx_sys::{Api, GetProcAddress, Version};
 use parking_lot::Mutex;
 
 use crate::capture::RelaxedCapture;
-use crate::context::{self, Context};
 use crate::device::{Device, DeviceState};
 use crate::error::{Error, Result, check};
-use crate::event::{self, Event};
 use crate::fence::Fences;
 use crate::fork;
 pub use crate::fork::Process;
-use crate::graph::{self, OpenCaptures};
 use crate::green;
 use crate::reclaim::ReclaimHooks;
 use crate::registry::Registry;
 use crate::report::Reporter;
-use crate::stream::{self, Stream};
-use crate::watch::Checks;
 
 pub use crate::reclaim::ReclaimHook;
 pub use crate::report::CleanupHook;
@@ -56,17 +52,32 @@ pub(crate) struct Inner {
     api: Api,
     origin: Origin,
     devices: Vec<DeviceState>,
-    contexts: Registry<context::Inner>,
-    streams: Registry<stream::Inner>,
-    events: Registry<event::Inner>,
-    graphs: Registry<graph::Inner>,
-    checks: Checks,
-    open_captures: OpenCaptures,
+    slots: [OnceLock<Box<dyn Any + Send + Sync>>; Slot::COUNT],
     /// Shared with functions that wait in a stream, which must not keep the driver.
     reporter: Arc<Reporter>,
     reclaim_hooks: ReclaimHooks,
     /// The process in which the driver was initialised.
     process: Process,
+}
+
+/// What files that know the driver keep of it.
+#[derive(Clone, Copy)]
+pub(crate) enum Slot {
+    Contexts,
+    Streams,
+    Events,
+    Graphs,
+    OpenCaptures,
+    Checks,
+}
+
+impl Slot {
+    const COUNT: usize = Slot::Checks as usize + 1;
+}
+
+/// A type of which a driver keeps one value. No other type has its slot.
+pub(crate) trait InSlot: Any + Send + Sync + Default {
+    const SLOT: Slot;
 }
 
 /// Where a driver's functions come from. A simulated driver lives as long as its handles.
@@ -159,12 +170,7 @@ impl Driver {
             api,
             origin,
             devices,
-            contexts: Registry::new(),
-            streams: Registry::new(),
-            events: Registry::new(),
-            graphs: Registry::new(),
-            checks: Checks::default(),
-            open_captures: OpenCaptures::default(),
+            slots: Default::default(),
             reporter: Arc::new(Reporter::new()),
             reclaim_hooks: ReclaimHooks::default(),
             process,
@@ -218,35 +224,16 @@ impl Driver {
         Err(Error::NoSuchDevice { ordinal, count })
     }
 
-    /// The living [`Context`] behind a raw handle, if it is one of this crate's.
-    #[must_use]
-    pub fn find_context(&self, raw: CUcontext) -> Option<Context> {
-        self.registered(&self.inner.contexts, raw.addr()).map(Context::from_inner)
-    }
-
-    /// The living [`Stream`] behind a raw handle, if it is one of this crate's. The default-stream
-    /// tokens (null, 1 and 2) name no stream.
-    #[inline]
-    #[must_use]
-    pub fn find_stream(&self, raw: CUstream) -> Option<Stream> {
-        self.registered(&self.inner.streams, raw.addr()).map(Stream::from_inner)
-    }
-
-    /// The living [`Event`] behind a raw handle, if it is one of this crate's.
-    #[must_use]
-    pub fn find_event(&self, raw: CUevent) -> Option<Event> {
-        self.registered(&self.inner.events, raw.addr()).map(Event::from_inner)
-    }
-
     /// Finds an object by its address. A forked process finds none: a thread that is gone may hold the
     /// registry's lock.
     #[inline]
-    fn registered<T>(&self, registry: &Registry<T>, address: usize) -> Option<Arc<T>> {
+    pub(crate) fn registered<T>(&self, registry: &Registry<T>, address: usize) -> Option<Arc<T>> {
         if self.is_forked() { None } else { registry.find(address) }
     }
 
     /// Sets what happens when a clean-up fails: a handle is dropped and the driver refuses to
-    /// destroy what is behind it, or a function of [`Stream::launch_host`] panics. Without a hook
+    /// destroy what is behind it, or a function of
+    /// [`Stream::launch_host`](crate::Stream::launch_host) panics. Without a hook
     /// such failures go to standard error. Dropping the result removes the hook, and setting another one
     /// replaces it. After a panic in a function of a stream the hook runs on the driver's thread, where it
     /// must not call CUDA.
@@ -363,40 +350,19 @@ impl Driver {
         &self.inner.api
     }
 
+    /// The driver's value of a type, made when it is first asked for.
+    #[inline]
+    pub(crate) fn slot<T: InSlot>(&self) -> &T {
+        let value = self.inner.slots[T::SLOT as usize].get_or_init(|| Box::new(T::default()));
+        value.downcast_ref().expect("a slot is one type's")
+    }
+
     pub(crate) fn downgrade(&self) -> WeakDriver {
         WeakDriver(Arc::downgrade(&self.inner))
     }
 
     pub(crate) fn state(&self, index: usize) -> &DeviceState {
         &self.inner.devices[index]
-    }
-
-    pub(crate) fn contexts(&self) -> &Registry<context::Inner> {
-        &self.inner.contexts
-    }
-
-    pub(crate) fn streams(&self) -> &Registry<stream::Inner> {
-        &self.inner.streams
-    }
-
-    pub(crate) fn events(&self) -> &Registry<event::Inner> {
-        &self.inner.events
-    }
-
-    pub(crate) fn graphs(&self) -> &Registry<graph::Inner> {
-        &self.inner.graphs
-    }
-
-    /// The captures that have been begun and not ended.
-    #[inline]
-    pub(crate) fn open_captures(&self) -> &OpenCaptures {
-        &self.inner.open_captures
-    }
-
-    /// What launches are checked for.
-    #[inline]
-    pub(crate) fn checks(&self) -> &Checks {
-        &self.inner.checks
     }
 }
 
@@ -499,7 +465,6 @@ fn device_count(api: &Api) -> Result<u32> {
 #[cfg(all(test, feature = "sim"))]
 mod tests {
     use super::*;
-    use crate::{StreamOptions, event::EventOptions};
 
     #[test]
     fn few_ways_of_cutting_are_remembered() -> Result<()> {
@@ -514,22 +479,6 @@ mod tests {
         let most = (8..120).step_by(2).map(raw).collect::<Result<Vec<_>>>()?.into_iter().max();
         assert_eq!(most, Some(crate::device::MOST_CUTS));
         raw(8)?;
-        Ok(())
-    }
-
-    #[test]
-    fn registries_forget() -> Result<()> {
-        let driver = Driver::simulated(&green_ctx_sim::Sim::new("h200")?)?;
-        let context = driver.device(0)?.primary_context()?;
-        let stream = context.create_stream(StreamOptions::default())?;
-        let event = context.device().create_event(EventOptions::default())?;
-        let counts = || (driver.contexts().len(), driver.streams().len(), driver.events().len());
-        // Streams and events enter when their handles are given out.
-        assert_eq!(counts(), (1, 0, 0));
-        let _ = (stream.as_raw(), event.as_raw());
-        assert_eq!(counts(), (1, 1, 1));
-        drop((stream, event, context));
-        assert_eq!(counts(), (0, 0, 0));
         Ok(())
     }
 }

@@ -16,12 +16,13 @@ use green_ctx_sys::{CUevent, CUevent_flags, CUevent_st};
 use crate::context::Context;
 use crate::current::{self, Scope};
 use crate::device::Device;
-use crate::driver::Driver;
+use crate::driver::{Driver, InSlot, Slot};
 use crate::error::call;
 use crate::error::{Error, Result, check_done};
 use crate::owner::Ownership;
 use crate::primary::PrimaryRef;
 use crate::raw::Raw;
+use crate::registry::Registry;
 
 /// An event of one device. Clones share it; the last one destroys it.
 ///
@@ -49,6 +50,22 @@ pub(crate) struct Inner {
 pub struct EventOptions {
     timing: bool,
     blocking: bool,
+}
+
+impl InSlot for Registry<Inner> {
+    const SLOT: Slot = Slot::Events;
+}
+
+impl Driver {
+    /// The living [`Event`] behind a raw handle, if it is one of this crate's.
+    #[must_use]
+    pub fn find_event(&self, raw: CUevent) -> Option<Event> {
+        self.registered(self.events(), raw.addr()).map(Event::from_inner)
+    }
+
+    pub(crate) fn events(&self) -> &Registry<Inner> {
+        self.slot()
+    }
 }
 
 impl EventOptions {

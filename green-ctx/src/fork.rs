@@ -6,7 +6,6 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::driver::Driver;
 use crate::error::{Error, Result};
 
 /// How many forks lie between this process and the one that began.
@@ -46,7 +45,7 @@ static LOADER: AtomicU32 = AtomicU32::new(0);
 ///
 /// The system's loader and the library take locks, and in a forked child threads that are gone may hold them. So the
 /// process is noted before it loads anything.
-pub(crate) fn load(load: impl FnOnce() -> Result<Driver>) -> Result<Driver> {
+pub(crate) fn load<T>(load: impl FnOnce() -> Result<T>) -> Result<T> {
     let number = Process::watched().0.wrapping_add(1);
     match LOADER.compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed) {
         Err(other) if other != number => return Err(Error::Forked),

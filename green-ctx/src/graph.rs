@@ -22,17 +22,18 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::context::Context;
 use crate::device::Device;
-use crate::driver::Driver;
+use crate::driver::{Driver, InSlot, Slot};
 use crate::error::call;
 use crate::error::{Error, Result};
 use crate::raw::Raw;
+use crate::registry::Registry;
 
 pub use cache::GraphCache;
 pub use capture::CaptureMode;
+pub(crate) use exec::CHECK;
 pub use exec::GraphExec;
 pub use listing::{Audit, NodeAudit, NodeKind};
 pub(crate) use needs::Needs;
-pub(crate) use open_captures::{OpenCaptures, launches_kernel, stream_ends};
 pub use retarget::RetargetError;
 
 pub use crate::capture::RelaxedCapture;
@@ -91,6 +92,16 @@ pub(crate) struct Inner {
     primary: Context,
     /// Whether this object destroys the graph.
     owned: bool,
+}
+
+impl InSlot for Registry<Inner> {
+    const SLOT: Slot = Slot::Graphs;
+}
+
+impl Driver {
+    pub(crate) fn graphs(&self) -> &Registry<Inner> {
+        self.slot()
+    }
 }
 
 impl Graph {

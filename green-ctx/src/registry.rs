@@ -24,11 +24,13 @@ struct Entry<T> {
     number: u64,
 }
 
-impl<T> Registry<T> {
-    pub(crate) fn new() -> Registry<T> {
+impl<T> Default for Registry<T> {
+    fn default() -> Registry<T> {
         Registry { entries: Mutex::new(Entries { by_address: HashMap::default(), made: 0 }) }
     }
+}
 
+impl<T> Registry<T> {
     /// The living object behind a handle.
     pub(crate) fn find(&self, address: usize) -> Option<Arc<T>> {
         self.entries.lock().find(address)
@@ -130,7 +132,7 @@ mod tests {
     #[test]
     fn an_object_is_found_while_it_lives() {
         check(|| {
-            let registry = Registry::new();
+            let registry = Registry::default();
             let object = Arc::new(7);
             registry.enter(1, &object);
             assert_eq!(registry.find(1).as_deref(), Some(&7));
@@ -144,7 +146,7 @@ mod tests {
     #[test]
     fn addresses_are_in_the_order_of_entering() {
         check(|| {
-            let registry = Registry::new();
+            let registry = Registry::default();
             let addresses = [900, 16, 5000, 32, 256, 48, 7];
             let objects: Vec<_> = addresses.into_iter().map(Arc::new).collect();
             objects.iter().for_each(|object| registry.enter(**object, object));
@@ -161,7 +163,7 @@ mod tests {
     #[test]
     fn the_first_object_stays() {
         check(|| {
-            let registry = Registry::new();
+            let registry = Registry::default();
             let (first, late) = registry.get_or_enter(1, Arc::new(1));
             assert!(late.is_none());
             let (again, late) = registry.get_or_enter(1, Arc::new(2));
@@ -180,7 +182,7 @@ mod tests {
     #[test]
     fn threads_get_one_object() {
         check(|| {
-            let registry = Registry::new();
+            let registry = Registry::default();
             let come = |number| registry.get_or_enter(1, Arc::new(number)).0;
             let (here, there) = thread::scope(|scope| {
                 let there = scope.spawn(|| come(1));
@@ -193,7 +195,7 @@ mod tests {
     #[test]
     fn only_the_own_entry_is_forgotten() {
         check(|| {
-            let registry = Registry::new();
+            let registry = Registry::default();
             let (old, new) = (Arc::new(1), Arc::new(2));
             registry.enter(1, &old);
             // The driver reuses the address before the old object's owner has got round to
@@ -210,7 +212,7 @@ mod tests {
     #[test]
     fn an_object_is_secluded_by_whoever_has_it_alone() {
         check(|| {
-            let registry = Registry::new();
+            let registry = Registry::default();
             let object = Arc::new(7);
             registry.enter(1, &object);
             let other = Arc::clone(&object);

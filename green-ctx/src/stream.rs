@@ -16,13 +16,13 @@ use green_ctx_sys::{CUevent, CUstream, CUstream_flags, CUstream_st, Version};
 
 use crate::context::Context;
 use crate::current::Scope;
-use crate::driver::Driver;
+use crate::driver::{Driver, InSlot, Slot};
 use crate::error::call;
 use crate::error::{Error, Result, check_done};
 use crate::event::{Event, EventOptions};
-use crate::graph;
 use crate::owner::Ownership;
 use crate::raw::Raw;
+use crate::registry::Registry;
 
 pub(crate) use foreign::context_of;
 pub use token::DefaultStream;
@@ -88,6 +88,24 @@ pub(crate) struct Inner {
 #[must_use = "options do nothing until passed to a call"]
 pub struct StreamOptions {
     priority: i32,
+}
+
+impl InSlot for Registry<Inner> {
+    const SLOT: Slot = Slot::Streams;
+}
+
+impl Driver {
+    /// The living [`Stream`] behind a raw handle, if it is one of this crate's. The default-stream
+    /// tokens (null, 1 and 2) name no stream.
+    #[inline]
+    #[must_use]
+    pub fn find_stream(&self, raw: CUstream) -> Option<Stream> {
+        self.registered(self.streams(), raw.addr()).map(Stream::from_inner)
+    }
+
+    pub(crate) fn streams(&self) -> &Registry<Inner> {
+        self.slot()
+    }
 }
 
 impl StreamOptions {
@@ -409,6 +427,17 @@ fn create_while_current(context: &Context, priority: i32) -> Result<Raw<CUstream
     Raw::new(raw).ok_or_else(|| Error::null("cuStreamCreateWithPriority"))
 }
 
+/// What captures have the ends of streams tell them.
+pub(crate) struct EndHooks {
+    /// Called before a stream leaves the registry.
+    pub(crate) ends: fn(&Context, Raw<CUstream_st>) -> Result<()>,
+    /// Called when it has left, before it is destroyed.
+    pub(crate) left: fn(&Driver),
+}
+
+/// Set before the process's first capture begins.
+pub(crate) static END_HOOKS: OnceLock<EndHooks> = OnceLock::new();
+
 /// Forgets a stream before it is destroyed: its context, its captures and, if it is entered there, the registry.
 #[inline]
 fn leave(
@@ -418,13 +447,15 @@ fn leave(
     entered: Option<*const Inner>,
 ) {
     let driver = context.device().driver();
-    let noted = graph::stream_ends(context, raw);
+    let noted = END_HOOKS.get().map_or(Ok(()), |hooks| (hooks.ends)(context, raw));
     if let Some(slot) = slot {
         context.leave_stream(slot);
     }
     if let Some(inner) = entered {
         driver.streams().forget(raw.address(), inner);
-        driver.open_captures().pass_gate();
+        if let Some(hooks) = END_HOOKS.get() {
+            (hooks.left)(driver);
+        }
     }
     // The hook may wait for the thread that ends the capture, which waits until this stream has left.
     driver.report(noted);
@@ -493,5 +524,27 @@ impl Hash for Stream {
 impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Stream").field("context", self.context()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, feature = "sim"))]
+mod tests {
+    use super::*;
+    use crate::event::EventOptions;
+
+    #[test]
+    fn registries_forget() -> Result<()> {
+        let driver = Driver::simulated(&green_ctx_sim::Sim::new("h200")?)?;
+        let context = driver.device(0)?.primary_context()?;
+        let stream = context.create_stream(StreamOptions::default())?;
+        let event = context.device().create_event(EventOptions::default())?;
+        let counts = || (driver.contexts().len(), driver.streams().len(), driver.events().len());
+        // Streams and events enter when their handles are given out.
+        assert_eq!(counts(), (1, 0, 0));
+        let _ = (stream.as_raw(), event.as_raw());
+        assert_eq!(counts(), (1, 1, 1));
+        drop((stream, event, context));
+        assert_eq!(counts(), (0, 0, 0));
+        Ok(())
     }
 }

@@ -23,7 +23,6 @@ pub use escape::{Escape, EscapeKind};
 pub use launches::Watching;
 
 pub use crate::location::Location;
-pub(crate) use launches::{Checks, Launched, check};
 
 /// Watches that what a section of a program submits stays in one partition. Clones share it.
 ///

@@ -6,6 +6,7 @@ mod fuzz;
 mod metadata;
 mod packages;
 mod regen;
+mod rooms;
 mod sim_lib;
 mod test;
 mod wheel;
@@ -34,6 +35,8 @@ enum Task {
     Wheel,
     /// Check that the packages can be published: contents, features, oldest Rust, dependencies.
     CheckPackages,
+    /// Check that no file imports one of a room above it.
+    CheckRooms,
     /// Gather in target/gpu-bundle what runs on a GPU host that has no Rust.
     GpuBundle,
 }
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Task::SimLib => sim_lib::run(),
         Task::Wheel => wheel::run(),
         Task::CheckPackages => packages::run(),
+        Task::CheckRooms => rooms::run(),
         Task::GpuBundle => bundle::run(),
     };
     match result {

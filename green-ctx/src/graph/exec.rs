@@ -4,7 +4,7 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use green_ctx_sys::{CUgraphExec, CUgraphExec_st};
 use parking_lot::Mutex;
@@ -19,7 +19,6 @@ use crate::error::call;
 use crate::error::{Error, Result};
 use crate::raw::Raw;
 use crate::stream::Stream;
-use crate::watch::{self, Launched};
 
 /// A graph that can be launched. Clones share it; the last one destroys it, and a launch goes on all
 /// the same.
@@ -122,6 +121,9 @@ impl GraphExec {
     }
 }
 
+/// Checks a launch: set before the process's first watch begins.
+pub(crate) static CHECK: OnceLock<fn(&Stream, &Needs) -> Result<()>> = OnceLock::new();
+
 impl Stream {
     /// Launches a graph in the order of this stream. Its nodes run in their own contexts, not in this
     /// stream's; what waits for this stream waits for all of them. To the driver it is work of this stream
@@ -145,8 +147,8 @@ impl Stream {
     #[doc(alias = "cuGraphLaunch")]
     pub unsafe fn launch_graph(&self, graph: &GraphExec) -> Result<()> {
         graph.check(self)?;
-        if self.driver().checks().are_armed() {
-            watch::check(self, &Launched::Graph(&graph.inner.needs))?;
+        if let Some(check) = CHECK.get() {
+            check(self, &graph.inner.needs)?;
         }
         let home = self.context();
         if graph.contexts().iter().any(|context| context != home) {

@@ -23,12 +23,13 @@ use parking_lot::{Mutex, ReentrantMutex};
 
 use super::Needs;
 use crate::context::Context;
-use crate::driver::Driver;
+use crate::driver::{Driver, InSlot, Slot};
 use crate::error::Result;
 use crate::error::call;
+use crate::launch;
 use crate::library::Library;
 use crate::raw::Raw;
-use crate::stream::Stream;
+use crate::stream::{self, EndHooks, Stream};
 
 /// The captures of a driver that were begun through this crate and have not ended.
 #[derive(Default)]
@@ -41,6 +42,18 @@ pub(crate) struct OpenCaptures {
     gate: ReentrantMutex<()>,
 }
 
+impl InSlot for OpenCaptures {
+    const SLOT: Slot = Slot::OpenCaptures;
+}
+
+impl Driver {
+    /// The captures that have been begun and not ended.
+    #[inline]
+    fn open_captures(&self) -> &OpenCaptures {
+        self.slot()
+    }
+}
+
 struct Capture {
     /// The driver's number of the capture, unique in the process (cuda.h, `cuStreamGetCaptureInfo`).
     id: u64,
@@ -50,7 +63,7 @@ struct Capture {
 impl OpenCaptures {
     /// Returns whether a capture is open.
     #[inline]
-    pub(crate) fn any(&self) -> bool {
+    fn any(&self) -> bool {
         self.count.load(Ordering::Relaxed) != 0
     }
 
@@ -61,9 +74,10 @@ impl OpenCaptures {
     /// and the leaving are under the registry's lock, so the thread that left sees the raised count, or a count
     /// that was lowered after the question.
     #[inline]
-    pub(crate) fn pass_gate(&self) {
-        if self.count.load(Ordering::Acquire) != 0 {
-            drop(self.gate.lock());
+    fn pass_gate(driver: &Driver) {
+        let open = driver.open_captures();
+        if open.count.load(Ordering::Acquire) != 0 {
+            drop(open.gate.lock());
         }
     }
 }
@@ -78,6 +92,8 @@ pub(super) struct Noted<'a> {
 pub(super) fn note(stream: &Stream) -> Result<Option<Noted<'_>>> {
     let driver = stream.driver();
     let Some(id) = capture_of(driver, stream.raw())? else { return Ok(None) };
+    launch::CAPTURE.get_or_init(|| launches_kernel);
+    stream::END_HOOKS.get_or_init(|| EndHooks { ends: stream_ends, left: OpenCaptures::pass_gate });
     let open = driver.open_captures();
     open.captures.lock().push(Capture { id, needs: Needs::default() });
     open.count.fetch_add(1, Ordering::Relaxed);
@@ -141,9 +157,8 @@ impl Drop for Noted<'_> {
 
 /// Notes that a stream of a context ends. A capture that it takes part in may go on without it. Called before the
 /// stream leaves the registry. What failed is for the hook, once the stream has left.
-#[inline]
 #[must_use = "a failure is reported when the stream has left the registry"]
-pub(crate) fn stream_ends(context: &Context, stream: Raw<CUstream_st>) -> Result<()> {
+fn stream_ends(context: &Context, stream: Raw<CUstream_st>) -> Result<()> {
     if context.device().driver().open_captures().any() {
         note_end(context, stream.as_ptr())
     } else {
@@ -170,8 +185,10 @@ fn note_end(context: &Context, stream: CUstream) -> Result<()> {
 
 /// Notes that a kernel is about to be launched. If the stream is being captured, the launch becomes a part of a
 /// graph.
-#[cold]
-pub(crate) fn launches_kernel(stream: &Stream, library: &Library) -> Result<()> {
+fn launches_kernel(stream: &Stream, library: &Library) -> Result<()> {
+    if !stream.driver().open_captures().any() {
+        return Ok(());
+    }
     add(stream.driver(), stream.raw(), |needs| {
         needs.add_context(stream.context().clone());
         needs.add_library(library);

@@ -11,9 +11,10 @@ use parking_lot::Mutex;
 
 use super::{Escape, EscapeKind, Watch};
 use crate::context::Context;
-use crate::driver::Driver;
+use crate::driver::{Driver, InSlot, Slot};
 use crate::error::{Error, Result};
-use crate::graph::Needs;
+use crate::graph::{self, Needs};
+use crate::launch;
 use crate::location::Location;
 use crate::raw::Raw;
 use crate::stream::{Stream, context_of};
@@ -35,7 +36,7 @@ impl Watch {
     pub fn launches(&self) -> Watching {
         let checks = self.driver().checks();
         checks.watches.lock().push((thread::current().id(), self.clone()));
-        checks.armed.fetch_add(1, Ordering::Relaxed);
+        checks.arm();
         Watching { watch: self.clone(), _thread: PhantomData }
     }
 }
@@ -59,15 +60,19 @@ impl Drop for Watching {
 
 /// What a driver's launches are checked for.
 #[derive(Default)]
-pub(crate) struct Checks {
+struct Checks {
     /// How many sections there are, and one more while [`Driver::check_launches`] is on.
     armed: AtomicUsize,
     strict: AtomicUsize,
     watches: Mutex<Vec<(ThreadId, Watch)>>,
 }
 
+impl InSlot for Checks {
+    const SLOT: Slot = Slot::Checks;
+}
+
 /// What is about to be launched.
-pub(crate) enum Launched<'a> {
+enum Launched<'a> {
     Kernel(&'a str),
     /// A graph, with what its nodes need.
     Graph(&'a Needs),
@@ -76,12 +81,26 @@ pub(crate) enum Launched<'a> {
 impl Checks {
     /// Whether launches are checked. This is all that a launch pays for that are not.
     #[inline]
-    pub(crate) fn are_armed(&self) -> bool {
+    fn are_armed(&self) -> bool {
         self.armed.load(Ordering::Relaxed) != 0
+    }
+
+    /// Has launches checked once more, until `armed` is lowered.
+    fn arm(&self) {
+        launch::CHECK
+            .get_or_init(|| |stream, kernel| check(stream, &Launched::Kernel(kernel.name())));
+        graph::CHECK.get_or_init(|| |stream, needs| check(stream, &Launched::Graph(needs)));
+        self.armed.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 impl Driver {
+    /// What launches are checked for.
+    #[inline]
+    fn checks(&self) -> &Checks {
+        self.slot()
+    }
+
     /// Has every launch that is made through this crate checked, on any thread, or no longer: a
     /// switch for debugging. A launch then asks the driver where the stream's work runs, and is
     /// refused with [`Error::Escapes`] where that is no partition, where it is another context than
@@ -94,7 +113,7 @@ impl Driver {
         let checks = self.checks();
         let was = checks.strict.swap(usize::from(on), Ordering::Relaxed) != 0;
         match (was, on) {
-            (false, true) => drop(checks.armed.fetch_add(1, Ordering::Relaxed)),
+            (false, true) => checks.arm(),
             (true, false) => drop(checks.armed.fetch_sub(1, Ordering::Relaxed)),
             _ => {}
         }
@@ -102,8 +121,10 @@ impl Driver {
 }
 
 /// Checks a launch on a stream.
-#[cold]
-pub(crate) fn check(stream: &Stream, launched: &Launched<'_>) -> Result<()> {
+fn check(stream: &Stream, launched: &Launched<'_>) -> Result<()> {
+    if !stream.driver().checks().are_armed() {
+        return Ok(());
+    }
     // A capture runs nothing. Its graph may be moved before it is launched, and is checked then. The question invalidates no capture (cuda.h, `cuStreamIsCapturing`).
     if stream.is_capturing()? {
         return Ok(());

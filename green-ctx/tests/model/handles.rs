@@ -192,7 +192,7 @@ fn random_orders(count: usize) -> RandomScheduler {
 }
 
 fn shipped() -> Box<dyn Table> {
-    Box::new(Registry::new())
+    Box::new(Registry::default())
 }
 
 #[test]

@@ -1,0 +1,211 @@
+//! `cargo xtask check-rooms`: which files of a crate import which, and that no import runs up or in a circle.
+//!
+//! A path is followed to the file that defines what it names, through any re-exports. A re-export by itself is no
+//! import: what a file only passes on, it does not depend on. Code for tests is left out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use syn::visit::{self, Visit};
+use syn::{Attribute, Item, UseTree, Visibility};
+
+use crate::{Failure, workspace_root};
+
+/// A module by its path in the crate; empty for `lib.rs`.
+type Module = Vec<String>;
+
+/// What one file says.
+#[derive(Default)]
+struct Source {
+    /// What its `use` items name: the name here, the path, and whether it is passed on.
+    uses: Vec<(String, Vec<String>, bool)>,
+    /// Paths in its code.
+    paths: BTreeSet<Vec<String>>,
+}
+
+/// A crate's files.
+struct Crate {
+    files: BTreeMap<Module, Source>,
+}
+
+impl Crate {
+    fn read(folder: &Path) -> Result<Crate, Failure> {
+        let mut files = BTreeMap::new();
+        let mut folders = vec![(folder.to_owned(), Module::new())];
+        while let Some((folder, module)) = folders.pop() {
+            let entries = fs::read_dir(&folder);
+            let entries = entries.map_err(|error| Failure::io("reading", &folder, error))?;
+            for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+                let Some(name) = path.file_stem().and_then(|name| name.to_str()) else { continue };
+                let mut inner = module.clone();
+                if name != "lib" || !module.is_empty() {
+                    inner.push(name.to_owned());
+                }
+                if path.is_dir() {
+                    folders.push((path, inner));
+                } else if path.extension().is_some_and(|extension| extension == "rs") {
+                    let text = fs::read_to_string(&path);
+                    let text = text.map_err(|error| Failure::io("reading", &path, error))?;
+                    let file = syn::parse_file(&text).map_err(Failure::from_display)?;
+                    let mut source = Source::default();
+                    source.visit_file(&file);
+                    files.insert(inner, source);
+                }
+            }
+        }
+        Ok(Crate { files })
+    }
+
+    /// The module that a path leads to from a module, and what it names there.
+    fn resolve(&self, from: &Module, path: &[String], depth: usize) -> Option<Module> {
+        let (first, mut rest) = path.split_first()?;
+        let mut at = match first.as_str() {
+            "crate" => Module::new(),
+            "self" => from.clone(),
+            "super" => {
+                let mut at = from.clone();
+                at.pop();
+                while rest.first().is_some_and(|name| name == "super") {
+                    at.pop();
+                    rest = &rest[1..];
+                }
+                at
+            }
+            _ => {
+                rest = path;
+                from.clone()
+            }
+        };
+        while let Some((name, after)) = rest.split_first() {
+            let inner = [at.as_slice(), &[name.clone()]].concat();
+            if self.files.contains_key(&inner) {
+                (at, rest) = (inner, after);
+                continue;
+            }
+            // A name that the module has from elsewhere.
+            let uses = &self.files.get(&at)?.uses;
+            let found = uses.iter().find(|(known, path, _)| known == name && path.len() > 1);
+            if let Some((_, path, _)) = found.filter(|_| depth > 0) {
+                let path = [path.as_slice(), after].concat();
+                return self.resolve(&at, &path, depth - 1);
+            }
+            let is_own = !matches!(first.as_str(), "crate" | "self" | "super") && at == *from;
+            return (!is_own).then_some(at);
+        }
+        Some(at)
+    }
+
+    /// The files that each file imports.
+    fn imports(&self) -> BTreeMap<&Module, BTreeSet<Module>> {
+        let of = |(module, source): (&Module, &Source)| -> BTreeSet<Module> {
+            let names: BTreeSet<&String> =
+                source.paths.iter().filter_map(|path| path.first()).collect();
+            let uses =
+                source.uses.iter().filter(|(name, _, passed)| !passed || names.contains(name));
+            let paths = uses.map(|(_, path, _)| path).chain(&source.paths);
+            let found = paths.filter_map(|path| self.resolve(module, path, 8));
+            found.filter(|target| target != module && !target.is_empty()).collect()
+        };
+        self.files.iter().map(|(module, source)| (module, of((module, source)))).collect()
+    }
+}
+
+impl<'ast> Visit<'ast> for Source {
+    fn visit_item(&mut self, item: &'ast Item) {
+        let attributes: &[Attribute] = match item {
+            Item::Mod(item) => &item.attrs,
+            Item::Fn(item) => &item.attrs,
+            Item::Impl(item) => &item.attrs,
+            Item::Use(item) => &item.attrs,
+            _ => &[],
+        };
+        let is_test = |attribute: &Attribute| {
+            attribute.path().is_ident("cfg")
+                && attribute.parse_args::<syn::Ident>().is_ok_and(|name| name == "test")
+        };
+        if !attributes.iter().any(is_test) {
+            visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        let passed = !matches!(item.vis, Visibility::Inherited);
+        leaves(&item.tree, &mut Vec::new(), &mut |name, path| {
+            self.uses.push((name, path, passed));
+        });
+    }
+
+    fn visit_visibility(&mut self, _visibility: &'ast Visibility) {
+        // Who may see an item is no import.
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        self.paths.insert(path.segments.iter().map(|part| part.ident.to_string()).collect());
+        visit::visit_path(self, path);
+    }
+}
+
+/// The names that a tree of uses brings, each with its path.
+fn leaves(tree: &UseTree, above: &mut Vec<String>, leaf: &mut impl FnMut(String, Vec<String>)) {
+    let mut found = |name: String, last: String| {
+        let path = match last.as_str() {
+            "self" => above.clone(),
+            _ => [above.as_slice(), &[last]].concat(),
+        };
+        let name = if name == "self" { path.last().cloned().unwrap_or_default() } else { name };
+        leaf(name, path);
+    };
+    match tree {
+        UseTree::Path(path) => {
+            above.push(path.ident.to_string());
+            leaves(&path.tree, above, leaf);
+            above.pop();
+        }
+        UseTree::Name(name) => found(name.ident.to_string(), name.ident.to_string()),
+        UseTree::Rename(rename) => found(rename.rename.to_string(), rename.ident.to_string()),
+        UseTree::Glob(_) => found("*".to_owned(), "self".to_owned()),
+        UseTree::Group(group) => group.items.iter().for_each(|tree| leaves(tree, above, leaf)),
+    }
+}
+
+/// Files that import each other, directly or through others: every circle of more than one.
+fn circles<'a>(imports: &BTreeMap<&'a Module, BTreeSet<Module>>) -> Vec<Vec<&'a Module>> {
+    let reached = |from: &'a Module| -> BTreeSet<&'a Module> {
+        let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
+        while let Some(at) = next.pop() {
+            for (target, _) in imports.iter().filter(|(target, _)| imports[at].contains(**target)) {
+                if seen.insert(*target) {
+                    next.push(*target);
+                }
+            }
+        }
+        seen
+    };
+    let all: BTreeMap<&Module, BTreeSet<&Module>> =
+        imports.keys().map(|at| (*at, reached(at))).collect();
+    let mut circles: Vec<Vec<&Module>> = Vec::new();
+    for at in imports.keys().filter(|at| all[**at].contains(**at)) {
+        if !circles.iter().any(|circle| circle.contains(at)) {
+            circles
+                .push(all[at].iter().copied().filter(|other| all[*other].contains(at)).collect());
+        }
+    }
+    circles
+}
+
+pub(crate) fn run() -> Result<(), Failure> {
+    let read = Crate::read(&workspace_root().join("green-ctx/src"))?;
+    let imports = read.imports();
+    if std::env::var_os("ROOMS_LIST").is_some() {
+        for (module, targets) in &imports {
+            let targets: Vec<String> = targets.iter().map(|target| target.join("/")).collect();
+            println!("{}: {}", module.join("/"), targets.join(" "));
+        }
+    }
+    for circle in circles(&imports).iter().filter(|circle| circle.len() > 2) {
+        let names: Vec<String> = circle.iter().map(|module| module.join("/")).collect();
+        println!("circle of {}: {}", names.len(), names.join(", "));
+    }
+    Ok(())
+}
