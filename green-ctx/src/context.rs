@@ -5,12 +5,14 @@ mod calls;
 mod close;
 mod fencing;
 mod foreign;
+mod guard;
 mod guests;
 mod streams;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::mem;
+use std::ops::RangeInclusive;
 use std::ptr;
 use std::sync::{Arc, Weak};
 
@@ -25,21 +27,19 @@ use crate::device::Device;
 use crate::driver::{Driver, InSlot, Slot};
 use crate::error::call;
 use crate::error::{Error, Result};
-use crate::event::Event;
 use crate::green::{self, RawGreen};
 use crate::group::SmGroup;
 use crate::ledger::WorkqueueConfig;
-use crate::primary::PrimaryShares;
+use crate::primary::{self, PrimaryRef};
 use crate::quarantine::Stuck;
 use crate::raw::Raw;
 use crate::registry::Registry;
-use crate::stream::{Stream, StreamOptions};
 
 use calls::Calls;
 pub use close::{CloseError, CloseReason};
 use fencing::Fencing;
 
-pub use crate::current::Current;
+pub use self::guard::Current;
 
 /// A context: the device's primary one, or a green one that runs on its own SMs. Clones share it.
 ///
@@ -130,8 +130,15 @@ impl fmt::Debug for WeakContext {
     }
 }
 
+/// What a partition holds of the primary context.
+pub(crate) type PrimaryShares = primary::Shares<Context>;
+
 impl InSlot for Registry<Inner> {
     const SLOT: Slot = Slot::Contexts;
+
+    fn make(_driver: &Driver) -> Self {
+        Registry::default()
+    }
 }
 
 impl Driver {
@@ -143,6 +150,92 @@ impl Driver {
 
     pub(crate) fn contexts(&self) -> &Registry<Inner> {
         self.slot()
+    }
+}
+
+impl Device {
+    /// The device's free memory in bytes, as far as the driver sees it now. Retains the primary
+    /// context for the call.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`].
+    #[doc(alias = "cuMemGetInfo")]
+    pub fn free_memory(&self) -> Result<usize> {
+        let primary = self.primary_context()?;
+        let _scope = current::Scope::enter(self.driver(), primary.as_raw())?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: both pointers are to live integers.
+        unsafe { call!(self.functions()?, cuMemGetInfo(&raw mut free, &raw mut total)) }?;
+        Ok(free)
+    }
+
+    /// The priorities that the device tells apart, from that of the streams that run first to that of those
+    /// that run last: `-5..=0` on an H200. Other priorities are clamped to them
+    /// ([`StreamOptions::priority`](crate::StreamOptions::priority)). Retains the primary context for the
+    /// call.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`].
+    #[doc(alias = "cuCtxGetStreamPriorityRange")]
+    pub fn stream_priorities(&self) -> Result<RangeInclusive<i32>> {
+        let primary = self.primary_context()?;
+        let _scope = current::Scope::enter(self.driver(), primary.as_raw())?;
+        let (mut last, mut first) = (0, 0);
+        // SAFETY: both pointers are to live integers; a context is current.
+        unsafe {
+            call!(self.functions()?, cuCtxGetStreamPriorityRange(&raw mut last, &raw mut first))
+        }?;
+        Ok(first..=last)
+    }
+
+    /// The primary context, which all of the device's work shares. It is retained while a handle of
+    /// it lives; the first retain initialises the device, which takes long (87 ms on an H200).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`].
+    #[doc(alias = "cuDevicePrimaryCtxRetain")]
+    pub fn primary_context(&self) -> Result<Context> {
+        self.driver().check_process()?;
+        if let Some(inner) = self.state().primary.lock().upgrade() {
+            return Ok(Context::from_inner(inner));
+        }
+        let fresh = Context::retain_primary(self)?;
+        let mut slot = self.state().primary.lock();
+        if let Some(inner) = slot.upgrade() {
+            // Another thread was first. Dropping ours releases what it retained.
+            drop(slot);
+            return Ok(Context::from_inner(inner));
+        }
+        *slot = fresh.downgrade();
+        Ok(fresh)
+    }
+
+    /// What keeps the primary context for a partition.
+    pub(crate) fn primary_shares(&self) -> Result<Arc<PrimaryShares>> {
+        self.driver().check_process()?;
+        self.state().primary_shares.shares(|| self.primary_context())
+    }
+
+    /// What keeps the primary context for an event.
+    pub(crate) fn primary_reference(&self) -> Result<PrimaryRef<Context>> {
+        self.driver().check_process()?;
+        self.state().primary_shares.reference(|| self.primary_context())
+    }
+
+    /// Forgets the primary context, which is about to be closed; false if others have handles to it.
+    pub(crate) fn forget_primary(&self, primary: &Arc<Inner>) -> bool {
+        let mut slot = self.state().primary.lock();
+        // Under the lock, where nobody gets a handle of it from here.
+        if Arc::strong_count(primary) > 1 {
+            return false;
+        }
+        let former = mem::take(&mut *slot);
+        drop(slot);
+        drop(former);
+        true
     }
 }
 
@@ -219,16 +312,6 @@ impl Context {
         let inner = Arc::new(inner);
         inner.device.driver().contexts().enter(inner.raw.address(), &inner);
         Context { inner }
-    }
-
-    /// The thread's current context, when it is one of this crate's.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Driver`].
-    #[doc(alias = "cuCtxGetCurrent")]
-    pub fn current(driver: &Driver) -> Result<Option<Context>> {
-        Ok(driver.find_context(current::get(driver)?))
     }
 
     /// The device that the context is on.
@@ -310,58 +393,6 @@ impl Context {
         self.inner.green().map(|(raw, _)| raw.as_ptr())
     }
 
-    /// Creates a stream whose work runs in this context.
-    ///
-    /// It does not synchronise with the default stream, in a green context because the driver
-    /// demands that.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Driver`].
-    #[doc(alias("cuGreenCtxStreamCreate", "cuStreamCreateWithPriority"))]
-    #[inline]
-    pub fn create_stream(&self, options: StreamOptions) -> Result<Stream> {
-        Stream::create(self, options)
-    }
-
-    /// Records an event that completes when all work of this context up to now has, that of
-    /// streams which are destroyed already included. A primary context's event covers the device's green
-    /// contexts too (cuda.h), except for [their graphs](crate::guide::graphs#where-to-launch).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Driver`]; [`Error::Unsupported`] for a primary context before CUDA 12.5.
-    #[doc(alias("cuCtxRecordEvent", "cuGreenCtxRecordEvent"))]
-    pub fn record(&self, event: &Event) -> Result<()> {
-        event.check_driver(self.device().driver())?;
-        let api = self.device().functions()?;
-        let recorded = self.with_green(|green| {
-            // SAFETY: both handles are alive.
-            unsafe { call!(api, cuGreenCtxRecordEvent(green.as_ptr(), event.raw())) }
-        });
-        // SAFETY: both handles are alive.
-        recorded.unwrap_or_else(|| unsafe { call!(api, cuCtxRecordEvent(self.raw(), event.raw())) })
-    }
-
-    /// Makes the work that is submitted from now on to the streams that this context has wait for
-    /// an event. Streams that are created later do not wait (recorded on an H200, driver
-    /// 580.159.04).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Driver`]; [`Error::Unsupported`] for a primary context before CUDA 12.5.
-    #[doc(alias("cuCtxWaitEvent", "cuGreenCtxWaitEvent"))]
-    pub fn wait(&self, event: &Event) -> Result<()> {
-        event.check_driver(self.device().driver())?;
-        let api = self.device().functions()?;
-        let waits = self.with_green(|green| {
-            // SAFETY: both handles are alive.
-            unsafe { call!(api, cuGreenCtxWaitEvent(green.as_ptr(), event.raw())) }
-        });
-        // SAFETY: both handles are alive.
-        waits.unwrap_or_else(|| unsafe { call!(api, cuCtxWaitEvent(self.raw(), event.raw())) })
-    }
-
     /// Waits until all work of this context is done. Captures of other contexts' streams go on. A primary
     /// context waits for the device's green contexts too (cuda.h), except for
     /// [their graphs](crate::guide::graphs#where-to-launch).
@@ -373,16 +404,6 @@ impl Context {
     #[doc(alias = "cuCtxSynchronize")]
     pub fn synchronize(&self) -> Result<()> {
         self.inner.synchronize()
-    }
-
-    /// Makes the context current on this thread while the guard lives.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Driver`].
-    #[doc(alias = "cuCtxPushCurrent")]
-    pub fn make_current(&self) -> Result<Current> {
-        Current::enter(self)
     }
 
     /// What the context was provisioned with, in the driver's form.
@@ -455,7 +476,7 @@ impl Inner {
         let driver = self.device.driver();
         // By raw calls only: whoever gets the context next would find it current on this thread. What is
         // deeper on the thread's stack, or on those of others, the driver does not report.
-        let primary = green.primary.raw();
+        let primary = green.primary.context().raw();
         driver.report(current::replace(driver, self.raw.as_ptr(), primary));
         // Recording would invalidate foreign code's capture, so that it is put off.
         let is_captured = matches!(green.has_kept_captures(&self.device), Ok(true));

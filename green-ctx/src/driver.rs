@@ -1,22 +1,18 @@
 //! The driver: where everything starts.
 
 use std::any::Any;
+use std::ffi::c_int;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 
-use green_ctx_sys::{Api, GetProcAddress, Version};
+use green_ctx_sys::{Api, CUdevice, GetProcAddress, Version};
 use parking_lot::Mutex;
 
-use crate::capture::RelaxedCapture;
-use crate::device::{Device, DeviceState};
 use crate::error::{Error, Result, check};
-use crate::fence::Fences;
 use crate::fork;
 pub use crate::fork::Process;
-use crate::green;
-use crate::reclaim::ReclaimHooks;
 use crate::registry::Registry;
 use crate::report::Reporter;
 
@@ -51,11 +47,10 @@ pub struct Driver {
 pub(crate) struct Inner {
     api: Api,
     origin: Origin,
-    devices: Vec<DeviceState>,
-    slots: [OnceLock<Box<dyn Any + Send + Sync>>; Slot::COUNT],
+    devices: Vec<CUdevice>,
+    slots: [OnceLock<InUse>; Slot::COUNT],
     /// Shared with functions that wait in a stream, which must not keep the driver.
     reporter: Arc<Reporter>,
-    reclaim_hooks: ReclaimHooks,
     /// The process in which the driver was initialised.
     process: Process,
 }
@@ -69,15 +64,43 @@ pub(crate) enum Slot {
     Graphs,
     OpenCaptures,
     Checks,
+    Devices,
+    ReclaimHooks,
 }
 
 impl Slot {
-    const COUNT: usize = Slot::Checks as usize + 1;
+    const COUNT: usize = Slot::ReclaimHooks as usize + 1;
 }
 
 /// A type of which a driver keeps one value. No other type has its slot.
-pub(crate) trait InSlot: Any + Send + Sync + Default {
+pub(crate) trait InSlot: Any + Send + Sync + Sized {
     const SLOT: Slot;
+
+    /// The value for a driver.
+    fn make(driver: &Driver) -> Self;
+
+    /// Ends what the value has of the driver, which ends itself, in the process that loaded it.
+    fn end(&self, _api: &Api, _reporter: &Reporter) {}
+}
+
+/// A value, and what ends it.
+struct InUse {
+    value: Box<dyn Any + Send + Sync>,
+    end: fn(&(dyn Any + Send + Sync), &Api, &Reporter),
+}
+
+impl InUse {
+    fn new<T: InSlot>(driver: &Driver) -> InUse {
+        let end = |value: &(dyn Any + Send + Sync), api: &Api, reporter: &Reporter| {
+            InUse::as_type::<T>(value).end(api, reporter);
+        };
+        InUse { value: Box::new(T::make(driver)), end }
+    }
+
+    #[inline]
+    fn as_type<T: InSlot>(value: &(dyn Any + Send + Sync)) -> &T {
+        value.downcast_ref().expect("a slot is one type's")
+    }
 }
 
 /// Where a driver's functions come from. A simulated driver lives as long as its handles.
@@ -164,7 +187,7 @@ impl Driver {
         let process = Process::watched();
         initialise(&api)?;
         let devices = (0..device_count(&api)?)
-            .map(|ordinal| DeviceState::new(&api, ordinal))
+            .map(|ordinal| raw_device(&api, ordinal))
             .collect::<Result<_>>()?;
         let inner = Arc::new(Inner {
             api,
@@ -172,7 +195,6 @@ impl Driver {
             devices,
             slots: Default::default(),
             reporter: Arc::new(Reporter::new()),
-            reclaim_hooks: ReclaimHooks::default(),
             process,
         });
         drivers.push((inner.api.entry(), Arc::downgrade(&inner)));
@@ -201,27 +223,6 @@ impl Driver {
             Origin::Simulated(sim) => Some(sim.spec().profile().name.to_owned()),
         };
         DriverInfo { version: self.version(), profile }
-    }
-
-    /// The devices, in the driver's order.
-    pub fn devices(&self) -> impl Iterator<Item = Device> + '_ {
-        (0..self.inner.devices.len()).map(|index| Device::new(self.clone(), index))
-    }
-
-    /// The device of this ordinal, as `CUDA_VISIBLE_DEVICES` numbers them.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoSuchDevice`], which says how many there are, and [`Error::Forked`] in a process
-    /// that was forked since the driver was loaded.
-    pub fn device(&self, ordinal: u32) -> Result<Device> {
-        self.check_process()?;
-        let index = ordinal as usize;
-        if index < self.inner.devices.len() {
-            return Ok(Device::new(self.clone(), index));
-        }
-        let count = u32::try_from(self.inner.devices.len()).unwrap_or(u32::MAX);
-        Err(Error::NoSuchDevice { ordinal, count })
     }
 
     /// Finds an object by its address. A forked process finds none: a thread that is gone may hold the
@@ -268,57 +269,6 @@ impl Driver {
         &self.inner.reporter
     }
 
-    /// Registers a function that lets go of partitions which nobody uses any more. It is for code that
-    /// keeps streams or contexts for another library which does not report when it needs them no
-    /// longer.
-    ///
-    /// The function is called before the SMs of one of the driver's devices are split, and before a context,
-    /// a partition or a set of plans is closed: on the thread that does so, with no lock of this crate held. A
-    /// dry run only reads and calls no function. What the function does must be allowed there, and it may drop
-    /// handles of any kind. Several functions are called in the order in which they were registered. What they
-    /// split or close calls none of them again. A panic goes on to the caller of the split, which has done
-    /// nothing yet, or of the close, which drops what it was to close. In a forked process
-    /// ([`is_forked`](Driver::is_forked)) no function is called.
-    ///
-    /// Dropping the result removes the function. The driver keeps neither, and lends itself to each call,
-    /// so a function that owns no handle of the driver does not keep it either.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use std::sync::{Arc, Mutex};
-    /// # use green_ctx::{Driver, StreamOptions, sim_0_1::Sim};
-    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
-    /// # let device = driver.device(0)?;
-    /// # let group = device.resources().sm()?.split([120])?.groups.remove(0);
-    /// # let stream = device.create_context(group)?.create_stream(StreamOptions::default())?;
-    /// // A stream is kept for as long as another library has something of it.
-    /// let theirs = Arc::new("something");
-    /// let kept = Mutex::new(vec![(Arc::clone(&theirs), stream)]);
-    /// let _hook = driver.on_reclaim(move |_| {
-    ///     let unused = |(theirs, _): &mut (Arc<_>, _)| Arc::strong_count(theirs) == 1;
-    ///     let ended: Vec<_> = kept.lock().expect("no panic").extract_if(.., unused).collect();
-    ///     // The streams end here, without the lock: that calls the driver.
-    ///     drop(ended);
-    /// });
-    ///
-    /// assert!(device.resources().sm()?.split([120]).is_err());
-    /// drop(theirs);
-    /// assert!(device.resources().sm()?.split([120]).is_ok());
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn on_reclaim(&self, hook: impl Fn(&Driver) + Send + Sync + 'static) -> ReclaimHook {
-        self.inner.reclaim_hooks.add(self, Arc::new(hook))
-    }
-
-    /// Has other crates let go of partitions which nobody uses any more. The caller holds no lock.
-    #[inline]
-    pub(crate) fn reclaim(&self) {
-        self.inner.reclaim_hooks.call(self);
-    }
-
     /// Whether this process was forked since the driver was initialised, for code that builds on this
     /// crate. CUDA does not survive that: whatever makes handles is [`Error::Forked`], and handles that
     /// are dropped do nothing. Locks may be held by threads that are gone.
@@ -353,16 +303,17 @@ impl Driver {
     /// The driver's value of a type, made when it is first asked for.
     #[inline]
     pub(crate) fn slot<T: InSlot>(&self) -> &T {
-        let value = self.inner.slots[T::SLOT as usize].get_or_init(|| Box::new(T::default()));
-        value.downcast_ref().expect("a slot is one type's")
+        let in_use = self.inner.slots[T::SLOT as usize].get_or_init(|| InUse::new::<T>(self));
+        InUse::as_type(&*in_use.value)
+    }
+
+    /// The driver's handles of its devices.
+    pub(crate) fn raw_devices(&self) -> &[CUdevice] {
+        &self.inner.devices
     }
 
     pub(crate) fn downgrade(&self) -> WeakDriver {
         WeakDriver(Arc::downgrade(&self.inner))
-    }
-
-    pub(crate) fn state(&self, index: usize) -> &DeviceState {
-        &self.inner.devices[index]
     }
 }
 
@@ -410,19 +361,9 @@ impl Drop for Inner {
         if self.is_forked() {
             return;
         }
-        // A program may capture without this crate.
-        let relaxed = RelaxedCapture::of(&self.api, &self.reporter);
-        for device in &self.devices {
-            let idle = device.ending_ledger().recycler.drain();
-            for idle in idle {
-                self.reporter.report(green::destroy_raw(&self.api, idle.raw.green));
-            }
-            let fences = device.ending_ledger().fences();
-            // One fence may be in both, and each ends once.
-            let fences = Fences::from(fences).with(device.quarantine.end(&self.api));
-            fences.end(&self.api, |result| self.reporter.report(result));
+        for in_use in self.slots.iter().filter_map(OnceLock::get) {
+            (in_use.end)(&*in_use.value, &self.api, &self.reporter);
         }
-        self.reporter.report(relaxed.map(drop));
     }
 }
 
@@ -455,30 +396,18 @@ fn initialise(api: &Api) -> Result<()> {
 }
 
 #[allow(unsafe_code, reason = "calls the driver")]
+fn raw_device(api: &Api, ordinal: u32) -> Result<CUdevice> {
+    let mut raw = 0;
+    let number = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
+    // SAFETY: the pointer is to a live integer; the driver checks the ordinal.
+    check("cuDeviceGet", unsafe { api.cuDeviceGet()(&raw mut raw, number) })?;
+    Ok(raw)
+}
+
+#[allow(unsafe_code, reason = "calls the driver")]
 fn device_count(api: &Api) -> Result<u32> {
     let mut count = 0;
     // SAFETY: the pointer is to a live integer.
     check("cuDeviceGetCount", unsafe { api.cuDeviceGetCount()(&raw mut count) })?;
     Ok(u32::try_from(count).unwrap_or(0))
-}
-
-#[cfg(all(test, feature = "sim"))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn few_ways_of_cutting_are_remembered() -> Result<()> {
-        let driver = Driver::simulated(&green_ctx_sim::Sim::new("h200@13.1")?)?;
-        let device = driver.device(0)?;
-        let raw = |count| -> Result<usize> {
-            let request = crate::SplitRequest::from([count, 8]).coscheduled(2);
-            let split = device.resources().sm()?.split(request)?;
-            assert_eq!(split.groups[0].sm_count(), count);
-            Ok(device.remembered_cuts())
-        };
-        let most = (8..120).step_by(2).map(raw).collect::<Result<Vec<_>>>()?.into_iter().max();
-        assert_eq!(most, Some(crate::device::MOST_CUTS));
-        raw(8)?;
-        Ok(())
-    }
 }

@@ -6,7 +6,6 @@ mod foreign;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::mem;
-use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,11 +13,11 @@ use std::time::Duration;
 use green_ctx_sys::{CUevent, CUevent_flags, CUevent_st};
 
 use crate::context::Context;
-use crate::current::{self, Scope};
 use crate::device::Device;
 use crate::driver::{Driver, InSlot, Slot};
 use crate::error::call;
 use crate::error::{Error, Result, check_done};
+use crate::fence::create_event;
 use crate::owner::Ownership;
 use crate::primary::PrimaryRef;
 use crate::raw::Raw;
@@ -37,7 +36,7 @@ pub struct Event {
 pub(crate) struct Inner {
     raw: Raw<CUevent_st>,
     /// Keeps the primary context, and with it the driver.
-    primary: PrimaryRef,
+    primary: PrimaryRef<Context>,
     /// Whether the raw handle has been given out, and with it entered in the registry, as a stream's
     /// is.
     known: AtomicBool,
@@ -54,6 +53,10 @@ pub struct EventOptions {
 
 impl InSlot for Registry<Inner> {
     const SLOT: Slot = Slot::Events;
+
+    fn make(_driver: &Driver) -> Self {
+        Registry::default()
+    }
 }
 
 impl Driver {
@@ -65,6 +68,58 @@ impl Driver {
 
     pub(crate) fn events(&self) -> &Registry<Inner> {
         self.slot()
+    }
+}
+
+impl Context {
+    /// Records an event that completes when all work of this context up to now has, that of
+    /// streams which are destroyed already included. A primary context's event covers the device's green
+    /// contexts too (cuda.h), except for [their graphs](crate::guide::graphs#where-to-launch).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`]; [`Error::Unsupported`] for a primary context before CUDA 12.5.
+    #[doc(alias("cuCtxRecordEvent", "cuGreenCtxRecordEvent"))]
+    pub fn record(&self, event: &Event) -> Result<()> {
+        event.check_driver(self.device().driver())?;
+        let api = self.device().functions()?;
+        let recorded = self.with_green(|green| {
+            // SAFETY: both handles are alive.
+            unsafe { call!(api, cuGreenCtxRecordEvent(green.as_ptr(), event.raw())) }
+        });
+        // SAFETY: both handles are alive.
+        recorded.unwrap_or_else(|| unsafe { call!(api, cuCtxRecordEvent(self.raw(), event.raw())) })
+    }
+
+    /// Makes the work that is submitted from now on to the streams that this context has wait for
+    /// an event. Streams that are created later do not wait (recorded on an H200, driver
+    /// 580.159.04).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`]; [`Error::Unsupported`] for a primary context before CUDA 12.5.
+    #[doc(alias("cuCtxWaitEvent", "cuGreenCtxWaitEvent"))]
+    pub fn wait(&self, event: &Event) -> Result<()> {
+        event.check_driver(self.device().driver())?;
+        let api = self.device().functions()?;
+        let waits = self.with_green(|green| {
+            // SAFETY: both handles are alive.
+            unsafe { call!(api, cuGreenCtxWaitEvent(green.as_ptr(), event.raw())) }
+        });
+        // SAFETY: both handles are alive.
+        waits.unwrap_or_else(|| unsafe { call!(api, cuCtxWaitEvent(self.raw(), event.raw())) })
+    }
+}
+
+impl Device {
+    /// Creates an event, usable on every stream of this device.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`].
+    #[doc(alias = "cuEventCreate")]
+    pub fn create_event(&self, options: EventOptions) -> Result<Event> {
+        Event::create(self, options)
     }
 }
 
@@ -94,28 +149,8 @@ impl Event {
     }
 
     pub(crate) fn create(device: &Device, options: EventOptions) -> Result<Event> {
-        Event::create_with(device, PrimaryRef::of(device)?, options)
-    }
-
-    /// Creates an event that keeps the primary context in a certain way.
-    pub(crate) fn create_with(
-        device: &Device,
-        primary: PrimaryRef,
-        options: EventOptions,
-    ) -> Result<Event> {
-        let driver = device.driver();
-        let mut raw = ptr::null_mut();
-        {
-            // The driver makes events in the current context. To push one takes no longer than to ask
-            // which it is, but two threads that push the same one hinder each other at the event
-            // itself (seen on an H200, driver 580.159.04).
-            let primary = primary.context().raw();
-            let is_current = current::get(driver)? == primary;
-            let _scope = if is_current { None } else { Some(Scope::enter(driver, primary)?) };
-            // SAFETY: the pointer is to a live handle.
-            unsafe { call!(driver.functions()?, cuEventCreate(&raw mut raw, options.flags())) }?;
-        }
-        let raw = Raw::new(raw).ok_or_else(|| Error::null("cuEventCreate"))?;
+        let primary = device.primary_reference()?;
+        let raw = create_event(device.driver(), primary.context().raw(), options.flags())?;
         let known = AtomicBool::new(false);
         let inner = Inner { raw, primary, known, ownership: Ownership::Owned };
         Ok(Event { inner: Arc::new(inner) })
@@ -143,16 +178,6 @@ impl Event {
     #[inline]
     pub(crate) fn raw(&self) -> CUevent {
         self.inner.raw.as_ptr()
-    }
-
-    /// The driver's handle, to be destroyed by the caller, who has the only handle of the event.
-    pub(crate) fn into_raw(self) -> Raw<CUevent_st> {
-        let raw = self.inner.raw;
-        debug_assert_eq!(Arc::strong_count(&self.inner), 1);
-        if let Some(mut inner) = Arc::into_inner(self.inner) {
-            inner.ownership = Ownership::borrowed(());
-        }
-        raw
     }
 
     /// Whether the work recorded last is done. An event that was never recorded is complete.

@@ -12,14 +12,14 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use green_ctx_sys::{Api, CUdevice, CUevent, CUevent_st};
+use green_ctx_sys::{Api, CUcontext, CUdevice, CUevent, CUevent_flags, CUevent_st};
 
 use crate::capture::RelaxedCapture;
+use crate::current::{self, Scope};
 use crate::device::Device;
 use crate::driver::{Driver, WeakDriver};
 use crate::error::call;
-use crate::error::{Result, check_done};
-use crate::event::{Event, EventOptions};
+use crate::error::{Error, Result, check_done};
 use crate::raw::Raw;
 
 pub(crate) use pending::Pending;
@@ -40,24 +40,16 @@ pub(crate) struct Fence {
 impl Fence {
     /// A fence that stands for nothing yet.
     pub(crate) fn new(device: &Device) -> Result<Fence> {
-        Fence::of(device, device.create_event(EventOptions::default())?)
-    }
-
-    /// A fence of an event that nobody else has.
-    pub(crate) fn of(device: &Device, event: Event) -> Result<Fence> {
+        let (driver, api) = (device.driver(), device.functions()?);
+        let device = device.as_raw();
+        let _relaxed = RelaxedCapture::enter(driver)?;
         let mut primary = ptr::null_mut();
-        {
-            let _relaxed = RelaxedCapture::enter(device.driver())?;
-            // SAFETY: the pointer is to a live handle, the device comes from the driver.
-            unsafe {
-                call!(
-                    device.functions()?,
-                    cuDevicePrimaryCtxRetain(&raw mut primary, device.as_raw())
-                )
-            }?;
-        }
-        let (driver, device) = (device.driver().downgrade(), device.as_raw());
-        Ok(Fence { event: event.into_raw(), records: AtomicU64::new(0), device, driver })
+        // SAFETY: the pointer is to a live handle, the device comes from the driver.
+        unsafe { call!(api, cuDevicePrimaryCtxRetain(&raw mut primary, device)) }?;
+        let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING.0;
+        let event = create_event(driver, primary, flags)
+            .inspect_err(|_| driver.report(release(api, device)))?;
+        Ok(Fence { event, records: AtomicU64::new(0), device, driver: driver.downgrade() })
     }
 
     pub(crate) fn raw(&self) -> CUevent {
@@ -111,12 +103,33 @@ impl Fence {
     }
 
     fn release(&self, api: &Api) -> Result<()> {
-        // SAFETY: the reference is the fence's own, and a fence ends once, as above.
-        unsafe { call!(api, cuDevicePrimaryCtxRelease(self.device)) }
+        release(api, self.device)
     }
 }
 
 /// A fence is equal to itself alone.
+/// Releases the reference to the primary context that a fence has: once, when the fence ends or cannot be made.
+fn release(api: &Api, device: CUdevice) -> Result<()> {
+    // SAFETY: the reference is the caller's own.
+    unsafe { call!(api, cuDevicePrimaryCtxRelease(device)) }
+}
+
+/// Creates an event in a primary context, which the caller keeps.
+pub(crate) fn create_event(
+    driver: &Driver,
+    primary: CUcontext,
+    flags: u32,
+) -> Result<Raw<CUevent_st>> {
+    let mut raw = ptr::null_mut();
+    // The driver makes events in the current context. To push one takes no longer than to ask which it is, but two
+    // threads that push the same one hinder each other at the event itself (seen on an H200, driver 580.159.04).
+    let is_current = current::get(driver)? == primary;
+    let _scope = if is_current { None } else { Some(Scope::enter(driver, primary)?) };
+    // SAFETY: the pointer is to a live handle.
+    unsafe { call!(driver.functions()?, cuEventCreate(&raw mut raw, flags)) }?;
+    Raw::new(raw).ok_or_else(|| Error::null("cuEventCreate"))
+}
+
 impl PartialEq for Fence {
     fn eq(&self, other: &Fence) -> bool {
         ptr::eq(self, other)

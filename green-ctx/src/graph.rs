@@ -96,6 +96,10 @@ pub(crate) struct Inner {
 
 impl InSlot for Registry<Inner> {
     const SLOT: Slot = Slot::Graphs;
+
+    fn make(_driver: &Driver) -> Self {
+        Registry::default()
+    }
 }
 
 impl Driver {

@@ -10,10 +10,8 @@ use crate::device::Device;
 use crate::driver::Driver;
 use crate::error::Result;
 use crate::error::call;
-use crate::event::{Event, EventOptions};
 use crate::fence::Fence;
 use crate::ledger::{Idle, Placement, WorkqueueConfig};
-use crate::primary::PrimaryRef;
 use crate::raw::Raw;
 
 /// A driver's green context with the handle that other calls take.
@@ -27,14 +25,9 @@ pub(crate) struct RawGreen {
 /// does.
 pub(crate) fn record(device: &Device, green: Raw<CUgreenCtx_st>) -> Result<Option<Arc<Fence>>> {
     let _relaxed = RelaxedCapture::enter(device.driver())?;
-    // The last partition may be about to go, and with it the counts that other events share.
-    let primary = PrimaryRef::Context(device.primary_context()?);
-    let event = Event::create_with(device, primary, EventOptions::default())?;
-    record_in(device, green, event.raw())?;
-    if event.is_complete()? {
-        return Ok(None);
-    }
-    Fence::of(device, event).map(Arc::new).map(Some)
+    let fence = Fence::new(device)?;
+    record_in(device, green, fence.raw())?;
+    Ok(if fence.is_done(device.functions()?)? { None } else { Some(Arc::new(fence)) })
 }
 
 /// Records the work of a context that nobody uses any more in an event. That covers the work of streams

@@ -1,6 +1,6 @@
 //! How short-lived handles keep a device's primary context without sharing a counter.
 //!
-//! An event keeps the primary context, and with it the driver. If each one cloned the same [`Context`],
+//! An event keeps the primary context, and with it the driver. If each one cloned the same `Context`,
 //! every creation and every drop would write to the same reference count, and threads that create
 //! events at once would wait for each other's cache lines: on an H200's host that cost more than the
 //! driver's own two calls. So there are several counts, each on cache lines of its own, and a thread
@@ -8,16 +8,13 @@
 //!
 //! The device must not hold these counts, or the primary context would never be released. The
 //! partitions do: each one needs the primary context anyway, and all of a device share one
-//! [`PrimaryShares`]. Without a partition an event keeps the context itself.
+//! [`Shares`]. Without a partition an event keeps the context itself.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use green_ctx_sys::CUcontext;
 use parking_lot::Mutex;
 
-use crate::context::Context;
-use crate::device::Device;
 use crate::error::Result;
 
 /// More counts than threads usually create events at once. A count costs 256 bytes.
@@ -26,51 +23,48 @@ const SHARES: usize = 16;
 /// A count of its own for some of a device's threads. The alignment keeps others off the cache lines
 /// that it is on; processors fetch lines in pairs of 64 bytes.
 #[repr(align(128))]
-pub(crate) struct Share {
-    context: Context,
+pub(crate) struct Share<C> {
+    context: C,
 }
 
 /// What a partition holds: the primary context, for itself and for events.
-pub(crate) struct PrimaryShares {
-    context: Context,
+pub(crate) struct Shares<C> {
+    context: C,
     /// Made when a thread first creates an event: a partition that comes and goes alone pays for none.
-    shares: Mutex<Vec<Arc<Share>>>,
+    shares: Mutex<Vec<Arc<Share<C>>>>,
 }
 
 /// Where a device's threads find the shares, while a partition holds them.
-#[derive(Default)]
-pub(crate) struct ShareSlots {
-    all: Mutex<Weak<PrimaryShares>>,
-    slots: [Slot; SHARES],
+pub(crate) struct ShareSlots<C> {
+    all: Mutex<Weak<Shares<C>>>,
+    slots: [Slot<C>; SHARES],
 }
 
-#[derive(Default)]
 #[repr(align(128))]
-struct Slot(Mutex<Weak<Share>>);
+struct Slot<C>(Mutex<Weak<Share<C>>>);
 
 /// What an event holds.
-pub(crate) enum PrimaryRef {
+pub(crate) enum PrimaryRef<C> {
     /// While there is a partition.
-    Share(Arc<Share>),
-    Context(Context),
+    Share(Arc<Share<C>>),
+    Context(C),
 }
 
-impl PrimaryShares {
-    /// The context's handle, for calls of this crate.
-    pub(crate) fn raw(&self) -> CUcontext {
-        self.context.raw()
+impl<C> Default for ShareSlots<C> {
+    fn default() -> ShareSlots<C> {
+        let slots = std::array::from_fn(|_| Slot(Mutex::default()));
+        ShareSlots { all: Mutex::default(), slots }
     }
+}
 
-    /// The shares of a device, which retain its primary context until the last holder is gone.
-    pub(crate) fn of(device: &Device) -> Result<Arc<PrimaryShares>> {
-        device.driver().check_process()?;
-        let all = &device.primary_shares().all;
-        if let Some(shares) = all.lock().upgrade() {
+impl<C: Clone> ShareSlots<C> {
+    /// The shares, which keep the primary context until the last holder is gone. `retain` returns that context.
+    pub(crate) fn shares(&self, retain: impl FnOnce() -> Result<C>) -> Result<Arc<Shares<C>>> {
+        if let Some(shares) = self.all.lock().upgrade() {
             return Ok(shares);
         }
-        let context = device.primary_context()?;
-        let fresh = Arc::new(PrimaryShares { context, shares: Mutex::default() });
-        let mut all = all.lock();
+        let fresh = Arc::new(Shares { context: retain()?, shares: Mutex::default() });
+        let mut all = self.all.lock();
         if let Some(shares) = all.upgrade() {
             // Another thread was first. Ours go without the lock.
             drop(all);
@@ -81,35 +75,41 @@ impl PrimaryShares {
         Ok(fresh)
     }
 
+    /// What keeps the primary context for an event. `retain` returns that context.
+    pub(crate) fn reference(&self, retain: impl FnOnce() -> Result<C>) -> Result<PrimaryRef<C>> {
+        let Slot(slot) = &self.slots[number_of_this_thread() % SHARES];
+        // Held by this thread alone, unless there are more threads than shares.
+        let share = slot.lock().upgrade();
+        if let Some(share) = share {
+            return Ok(PrimaryRef::Share(share));
+        }
+        let shares = self.all.lock().upgrade();
+        let Some(shares) = shares else {
+            return retain().map(PrimaryRef::Context);
+        };
+        let share = shares.share();
+        *slot.lock() = Arc::downgrade(&share);
+        Ok(PrimaryRef::Share(share))
+    }
+}
+
+impl<C: Clone> Shares<C> {
+    /// The primary context.
+    pub(crate) fn context(&self) -> &C {
+        &self.context
+    }
+
     /// A count for a thread that finds none.
-    fn share(&self) -> Arc<Share> {
+    fn share(&self) -> Arc<Share<C>> {
         let share = Arc::new(Share { context: self.context.clone() });
         self.shares.lock().push(Arc::clone(&share));
         share
     }
 }
 
-impl PrimaryRef {
-    pub(crate) fn of(device: &Device) -> Result<PrimaryRef> {
-        device.driver().check_process()?;
-        let ShareSlots { all, slots } = device.primary_shares();
-        let index = number_of_this_thread() % SHARES;
-        // Held by this thread alone, unless there are more threads than shares.
-        let share = slots[index].0.lock().upgrade();
-        if let Some(share) = share {
-            return Ok(PrimaryRef::Share(share));
-        }
-        let shares = all.lock().upgrade();
-        let Some(shares) = shares else {
-            return device.primary_context().map(PrimaryRef::Context);
-        };
-        let share = shares.share();
-        *slots[index].0.lock() = Arc::downgrade(&share);
-        Ok(PrimaryRef::Share(share))
-    }
-
+impl<C> PrimaryRef<C> {
     #[inline]
-    pub(crate) fn context(&self) -> &Context {
+    pub(crate) fn context(&self) -> &C {
         match self {
             PrimaryRef::Share(share) => &share.context,
             PrimaryRef::Context(context) => context,

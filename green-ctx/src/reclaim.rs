@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use crate::driver::Driver;
+use crate::driver::{Driver, InSlot, Slot};
 
 type Hook = dyn Fn(&Driver) + Send + Sync;
 
@@ -36,14 +36,14 @@ impl fmt::Debug for ReclaimHook {
 
 /// A driver's functions that let go of partitions, in the order in which they were registered.
 #[derive(Default)]
-pub(crate) struct ReclaimHooks {
+struct ReclaimHooks {
     /// Whether the list may hold a living function. Changed under its lock.
     any: AtomicBool,
     list: Mutex<Vec<Weak<Hook>>>,
 }
 
 impl ReclaimHooks {
-    pub(crate) fn add(&self, driver: &Driver, hook: Arc<Hook>) -> ReclaimHook {
+    fn add(&self, driver: &Driver, hook: Arc<Hook>) -> ReclaimHook {
         // In a forked child the list's lock may be held for ever.
         if !driver.is_forked() {
             let mut list = self.list.lock();
@@ -55,7 +55,7 @@ impl ReclaimHooks {
 
     /// Calls every function, unless this thread is in one already.
     #[inline]
-    pub(crate) fn call(&self, driver: &Driver) {
+    fn call(&self, driver: &Driver) {
         // A function that was registered before this call, as the program sees it, is seen here.
         if self.any.load(Ordering::Relaxed) {
             self.call_each(driver);
@@ -79,6 +79,67 @@ impl ReclaimHooks {
         list.retain(|hook| hook.strong_count() > 0);
         self.any.store(!list.is_empty(), Ordering::Relaxed);
         list.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+impl InSlot for ReclaimHooks {
+    const SLOT: Slot = Slot::ReclaimHooks;
+
+    fn make(_driver: &Driver) -> ReclaimHooks {
+        ReclaimHooks::default()
+    }
+}
+
+impl Driver {
+    /// Registers a function that lets go of partitions which nobody uses any more. It is for code that
+    /// keeps streams or contexts for another library which does not report when it needs them no
+    /// longer.
+    ///
+    /// The function is called before the SMs of one of the driver's devices are split, and before a context,
+    /// a partition or a set of plans is closed: on the thread that does so, with no lock of this crate held. A
+    /// dry run only reads and calls no function. What the function does must be allowed there, and it may drop
+    /// handles of any kind. Several functions are called in the order in which they were registered. What they
+    /// split or close calls none of them again. A panic goes on to the caller of the split, which has done
+    /// nothing yet, or of the close, which drops what it was to close. In a forked process
+    /// ([`is_forked`](Driver::is_forked)) no function is called.
+    ///
+    /// Dropping the result removes the function. The driver keeps neither, and lends itself to each call,
+    /// so a function that owns no handle of the driver does not keep it either.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::sync::{Arc, Mutex};
+    /// # use green_ctx::{Driver, StreamOptions, sim_0_1::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// # let group = device.resources().sm()?.split([120])?.groups.remove(0);
+    /// # let stream = device.create_context(group)?.create_stream(StreamOptions::default())?;
+    /// // A stream is kept for as long as another library has something of it.
+    /// let theirs = Arc::new("something");
+    /// let kept = Mutex::new(vec![(Arc::clone(&theirs), stream)]);
+    /// let _hook = driver.on_reclaim(move |_| {
+    ///     let unused = |(theirs, _): &mut (Arc<_>, _)| Arc::strong_count(theirs) == 1;
+    ///     let ended: Vec<_> = kept.lock().expect("no panic").extract_if(.., unused).collect();
+    ///     // The streams end here, without the lock: that calls the driver.
+    ///     drop(ended);
+    /// });
+    ///
+    /// assert!(device.resources().sm()?.split([120]).is_err());
+    /// drop(theirs);
+    /// assert!(device.resources().sm()?.split([120]).is_ok());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on_reclaim(&self, hook: impl Fn(&Driver) + Send + Sync + 'static) -> ReclaimHook {
+        self.slot::<ReclaimHooks>().add(self, Arc::new(hook))
+    }
+
+    /// Has other crates let go of partitions which nobody uses any more. The caller holds no lock.
+    #[inline]
+    pub(crate) fn reclaim(&self) {
+        self.slot::<ReclaimHooks>().call(self);
     }
 }
 

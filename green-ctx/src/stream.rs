@@ -92,6 +92,10 @@ pub struct StreamOptions {
 
 impl InSlot for Registry<Inner> {
     const SLOT: Slot = Slot::Streams;
+
+    fn make(_driver: &Driver) -> Self {
+        Registry::default()
+    }
 }
 
 impl Driver {
@@ -105,6 +109,22 @@ impl Driver {
 
     pub(crate) fn streams(&self) -> &Registry<Inner> {
         self.slot()
+    }
+}
+
+impl Context {
+    /// Creates a stream whose work runs in this context.
+    ///
+    /// It does not synchronise with the default stream, in a green context because the driver
+    /// demands that.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`].
+    #[doc(alias("cuGreenCtxStreamCreate", "cuStreamCreateWithPriority"))]
+    #[inline]
+    pub fn create_stream(&self, options: StreamOptions) -> Result<Stream> {
+        Stream::create(self, options)
     }
 }
 

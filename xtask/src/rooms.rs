@@ -103,7 +103,9 @@ impl Crate {
                 source.paths.iter().filter_map(|path| path.first()).collect();
             let uses =
                 source.uses.iter().filter(|(name, _, passed)| !passed || names.contains(name));
-            let paths = uses.map(|(_, path, _)| path).chain(&source.paths);
+            // A name alone is one of `uses`, of this file, or a variable.
+            let in_code = source.paths.iter().filter(|path| path.len() > 1);
+            let paths = uses.map(|(_, path, _)| path).chain(in_code);
             let found = paths.filter_map(|path| self.resolve(module, path, 8));
             found.filter(|target| target != module && !target.is_empty()).collect()
         };

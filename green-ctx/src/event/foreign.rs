@@ -11,7 +11,6 @@ use super::{Event, Inner};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::owner::Ownership;
-use crate::primary::PrimaryRef;
 use crate::raw::Raw;
 
 impl Event {
@@ -102,7 +101,7 @@ impl Event {
         device.driver().check_process()?;
         let raw = Raw::new(raw)
             .ok_or_else(|| Error::InvalidRequest("the event's handle is null".to_owned()))?;
-        let primary = PrimaryRef::of(device)?;
+        let primary = device.primary_reference()?;
         // Others have the handle: it goes into the registry at once.
         let known = AtomicBool::new(true);
         Ok(Arc::new(Inner { raw, primary, known, ownership }))

@@ -44,6 +44,10 @@ pub(crate) struct OpenCaptures {
 
 impl InSlot for OpenCaptures {
     const SLOT: Slot = Slot::OpenCaptures;
+
+    fn make(_driver: &Driver) -> Self {
+        OpenCaptures::default()
+    }
 }
 
 impl Driver {

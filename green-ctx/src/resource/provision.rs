@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use super::obtain::obtain;
 use super::workqueue::Workqueue;
-use crate::context::Context;
+use crate::context::{Context, PrimaryShares};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::green::RawGreen;
 use crate::group::SmGroup;
-use crate::primary::PrimaryShares;
 use crate::trace;
 
 /// What a context is made of: SMs, and a workqueue if it has one of its own.
@@ -120,7 +119,7 @@ fn create(device: &Device, provision: &Provision) -> Result<(RawGreen, Arc<Prima
         sms = group.sm_count()
     );
     device.driver().check_process()?;
-    let primary = PrimaryShares::of(device)?;
+    let primary = device.primary_shares()?;
     let (units, placement) = (group.units(), group.placement());
     let raw = obtain(device, units, placement, workqueue.as_ref(), group.sm_count())?;
     Ok((raw, primary))

@@ -69,6 +69,10 @@ struct Checks {
 
 impl InSlot for Checks {
     const SLOT: Slot = Slot::Checks;
+
+    fn make(_driver: &Driver) -> Self {
+        Checks::default()
+    }
 }
 
 /// What is about to be launched.
