@@ -68,6 +68,7 @@ def test_info_is_what_the_command_prints(python):
     command = python("", "-m", "green_ctx_torch", "--json", "info")
     assert output == json.loads(command)
     assert output["driver"] == {"kind": "simulated", "version": "13.0", "profile": "h200"}
-    assert output["provenance"] == "recorded on driver 580.159.04"
+    # Only a build with the simulator knows where its answers come from.
+    assert output["provenance"] is None
     assert [device["sm_count"] for device in output["devices"]] == [132]
     assert info(0) == output
