@@ -7,6 +7,8 @@ mod fencing;
 mod foreign;
 mod guard;
 mod guests;
+mod handles;
+mod ordering;
 mod streams;
 
 use std::fmt;
@@ -30,6 +32,7 @@ use crate::error::{Error, Result};
 use crate::green::{self, RawGreen};
 use crate::group::SmGroup;
 use crate::ledger::WorkqueueConfig;
+use crate::owner::Owner;
 use crate::primary::{self, PrimaryRef};
 use crate::quarantine::Stuck;
 use crate::raw::Raw;
@@ -91,9 +94,17 @@ enum Kind {
     Primary,
     Green(Green),
     /// Somebody else's: nothing is destroyed.
-    Borrowed(foreign::Borrowed),
+    Borrowed(Borrowed),
     /// Destroyed by `close`, which has taken the group: nothing is left to do.
     Closed,
+}
+
+/// Somebody else's context.
+struct Borrowed {
+    /// Its green context, when it is one.
+    green: Option<Raw<CUgreenCtx_st>>,
+    calls: Calls,
+    _owner: Owner,
 }
 
 struct Green {

@@ -3,19 +3,18 @@
 //!
 //! When the last handle of such a stream is dropped, the driver's stream waits here with its context,
 //! for the next partition of the same SMs, which gets both. Neither is ever destroyed.
-#![allow(unsafe_code, reason = "calls the driver")]
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use green_ctx_sys::{Api, CUgreenCtx_st, CUstream_st, CUstreamCaptureStatus};
+use green_ctx_sys::{Api, CUgreenCtx_st, CUstream_st};
 use parking_lot::Mutex;
 
 use crate::error::Result;
-use crate::error::call;
 use crate::raw::Raw;
+use crate::raw_stream::is_capturing;
 
 /// A device's contexts that are kept for good, with their streams that nobody uses.
 #[derive(Default)]
@@ -69,7 +68,7 @@ impl KeptStreams {
         // Under the lock, so that nobody takes a stream out meanwhile. The driver is asked and waits for nothing.
         let contexts = self.idle.lock();
         for idle in contexts.get(&context.address()).into_iter().flatten() {
-            if is_capturing(api, idle.raw)? {
+            if is_capturing(api, idle.raw.as_ptr())? {
                 return Ok(true);
             }
         }
@@ -85,12 +84,4 @@ impl KeptStreams {
         let index = idle.iter().position(|idle| idle.priority == priority)?;
         Some((idle.swap_remove(index).raw, priority))
     }
-}
-
-/// Whether a stream that is alive is being captured, or its capture was invalidated.
-pub(crate) fn is_capturing(api: &Api, stream: Raw<CUstream_st>) -> Result<bool> {
-    let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-    // SAFETY: the stream is alive by the callers' word; the pointer is to a live value.
-    unsafe { call!(api, cuStreamIsCapturing(stream.as_ptr(), &raw mut status)) }?;
-    Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
 }

@@ -114,6 +114,7 @@ mod owner;
 mod primary;
 mod probe;
 mod raw;
+mod raw_stream;
 mod reclaim;
 mod registry;
 mod report;

@@ -9,19 +9,18 @@ pub(crate) mod token;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::mem;
-use std::ptr;
 use std::sync::{Arc, OnceLock};
 
-use green_ctx_sys::{CUevent, CUstream, CUstream_flags, CUstream_st, Version};
+use green_ctx_sys::{CUstream, CUstream_st};
 
 use crate::context::Context;
-use crate::current::Scope;
 use crate::driver::{Driver, InSlot, Slot};
 use crate::error::call;
 use crate::error::{Error, Result, check_done};
 use crate::event::{Event, EventOptions};
 use crate::owner::Ownership;
 use crate::raw::Raw;
+use crate::raw_stream::RawStream;
 use crate::registry::Registry;
 
 pub(crate) use foreign::context_of;
@@ -149,7 +148,7 @@ impl Stream {
         // Before the driver's call: a processor waits for all that it wrote when a count changes.
         let context = context.for_stream();
         let taken = context.take_kept_stream(options.priority).map(|(raw, kept)| (raw, Some(kept)));
-        let create = || Ok((create_raw(&context, options.priority)?, None));
+        let create = || Ok((context.create_raw_stream(options.priority)?, None));
         let (raw, kept) = match taken.map_or_else(create, Ok) {
             Ok(made) => made,
             Err(error) => {
@@ -165,7 +164,7 @@ impl Stream {
             // Nothing can fail before: an error would destroy a stream that foreign code still uses.
             let _first = stream.share().kept.set(priority);
         }
-        stream.context().hold_new(&stream)?;
+        stream.context().hold_new(stream.raw_stream())?;
         Ok(stream)
     }
 
@@ -311,14 +310,7 @@ impl Stream {
     #[doc(alias = "cuEventRecord")]
     pub fn record(&self, event: &Event) -> Result<()> {
         event.check_driver(self.driver())?;
-        self.record_raw(event.raw())
-    }
-
-    /// Records an event of this driver that its owner keeps alive.
-    #[inline]
-    pub(crate) fn record_raw(&self, event: CUevent) -> Result<()> {
-        // SAFETY: both handles are alive.
-        unsafe { call!(self.driver().functions()?, cuEventRecord(event, self.raw())) }
+        self.raw_stream().record(event.raw())
     }
 
     /// Makes the work submitted from now on wait for an event.
@@ -330,14 +322,7 @@ impl Stream {
     #[doc(alias = "cuStreamWaitEvent")]
     pub fn wait(&self, event: &Event) -> Result<()> {
         event.check_driver(self.driver())?;
-        self.wait_raw(event.raw())
-    }
-
-    /// Waits for an event of this driver that its owner keeps alive.
-    #[inline]
-    pub(crate) fn wait_raw(&self, event: CUevent) -> Result<()> {
-        // SAFETY: both handles are alive; 0 is the only flag outside of capture.
-        unsafe { call!(self.driver().functions()?, cuStreamWaitEvent(self.raw(), event, 0)) }
+        self.raw_stream().wait(event.raw())
     }
 
     /// Makes the work submitted to this stream from now on wait for the work submitted to another so
@@ -401,50 +386,18 @@ impl Stream {
     /// [`Error::Driver`], errors of the work included.
     #[doc(alias = "cuStreamSynchronize")]
     pub fn synchronize(&self) -> Result<()> {
-        // SAFETY: the stream is alive.
-        unsafe { call!(self.driver().functions()?, cuStreamSynchronize(self.raw())) }
-            .inspect_err(|error| self.context().device().note(error))
+        self.raw_stream().synchronize().inspect_err(|error| self.context().device().note(error))
     }
 
     #[inline]
     pub(crate) fn driver(&self) -> &Driver {
         self.context().device().driver()
     }
-}
 
-/// Makes a stream that does not synchronise with the default stream.
-#[inline]
-pub(crate) fn create_raw(context: &Context, priority: i32) -> Result<Raw<CUstream_st>> {
-    let driver = context.device().driver();
-    // Drivers before 12.5 make a green context's stream while it is current.
-    if driver.version() < Version::new(12, 5) {
-        return create_while_current(context, priority);
+    #[inline]
+    pub(crate) fn raw_stream(&self) -> RawStream<'_> {
+        RawStream::new(self.driver(), self.raw())
     }
-    let mut raw = ptr::null_mut();
-    let created = context.with_green(|green| {
-        let (api, green) = (driver.functions()?, green.as_ptr());
-        // SAFETY: the green context is alive, the pointer is to a live handle.
-        unsafe { call!(api, cuGreenCtxStreamCreate(&raw mut raw, green, FLAGS, priority)) }
-    });
-    match created {
-        Some(result) => result?,
-        None => return create_while_current(context, priority),
-    }
-    Raw::new(raw).ok_or_else(|| Error::null("cuGreenCtxStreamCreate"))
-}
-
-const FLAGS: u32 = CUstream_flags::CU_STREAM_NON_BLOCKING.0;
-
-#[cold]
-fn create_while_current(context: &Context, priority: i32) -> Result<Raw<CUstream_st>> {
-    let driver = context.device().driver();
-    let mut raw = ptr::null_mut();
-    let _scope = Scope::enter(driver, context.raw())?;
-    // SAFETY: the pointer is to a live handle.
-    unsafe {
-        call!(driver.functions()?, cuStreamCreateWithPriority(&raw mut raw, FLAGS, priority))
-    }?;
-    Raw::new(raw).ok_or_else(|| Error::null("cuStreamCreateWithPriority"))
 }
 
 /// What captures have the ends of streams tell them.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use green_ctx_sys::{CUcontext, CUctx_st, CUgreenCtx_st};
 
 use super::calls::Calls;
-use super::{Context, Inner, Kind};
+use super::{Borrowed, Context, Inner, Kind};
 use crate::current::Scope;
 use crate::device::Device;
 use crate::driver::Driver;
@@ -16,14 +16,6 @@ use crate::error::{Error, Result};
 use crate::owner::Owner;
 use crate::raw::Raw;
 use crate::stream::DefaultStream;
-
-/// Somebody else's context.
-pub(super) struct Borrowed {
-    /// Its green context, when it is one.
-    pub(super) green: Option<Raw<CUgreenCtx_st>>,
-    pub(super) calls: Calls,
-    pub(super) _owner: Owner,
-}
 
 impl Context {
     /// Uses a foreign context: a green context that somebody else made, or one that `cuCtxCreate`

@@ -3,17 +3,15 @@
 
 use std::sync::Arc;
 
-use green_ctx_sys::{CUstream, CUstream_st};
+use green_ctx_sys::CUstream_st;
 use parking_lot::Mutex;
 
-use super::Context;
 use crate::device::Device;
 use crate::error::Result;
 use crate::error::call;
-use crate::event::{Event, EventOptions};
 use crate::fence::Fence;
 use crate::raw::Raw;
-use crate::stream::{self, Stream};
+use crate::raw_stream::RawStream;
 
 /// What stands for the graphs that others launched and that run in a context. The driver counts them
 /// as work of the stream that launched them alone (recorded on an H200, driver 580.159.04).
@@ -24,40 +22,37 @@ pub(super) struct Guests {
     gate: Raw<CUstream_st>,
     fence: Arc<Fence>,
     /// Recorded on launching streams of this device, and waited for by the gate at once.
-    arrival: Mutex<Event>,
+    arrival: Mutex<Fence>,
     device: Device,
 }
 
 impl Guests {
-    pub(super) fn new(context: &Context) -> Result<Guests> {
-        let device = context.device();
+    /// Stands for the graphs that run in the context of a new stream, the gate.
+    pub(super) fn new(
+        device: &Device,
+        gate: impl FnOnce() -> Result<Raw<CUstream_st>>,
+    ) -> Result<Guests> {
         let fence = Arc::new(Fence::new(device)?);
-        let arrival = Mutex::new(device.create_event(EventOptions::default())?);
-        let gate = stream::create_raw(context, 0)?;
-        Ok(Guests { gate, fence, arrival, device: device.clone() })
+        let arrival = Mutex::new(Fence::new(device)?);
+        Ok(Guests { gate: gate()?, fence, arrival, device: device.clone() })
     }
 
-    /// Makes the gate wait for what a stream was given up to now.
-    pub(super) fn note(&self, launching: &Stream) -> Result<()> {
-        let device = launching.context().device();
+    /// Makes the gate wait for what a stream of a device was given up to now.
+    pub(super) fn note(&self, launching: RawStream<'_>, device: &Device) -> Result<()> {
+        let arrives = |arrival: &Fence| {
+            launching.record(arrival.raw())?;
+            self.gate().wait(arrival.raw())
+        };
         if *device != self.device {
             // A stream records events of its own device only.
-            return self.arrives(launching, &device.create_event(EventOptions::default())?);
+            return arrives(&Fence::new(device)?);
         }
-        self.arrives(launching, &self.arrival.lock())
-    }
-
-    fn arrives(&self, launching: &Stream, arrival: &Event) -> Result<()> {
-        launching.record(arrival)?;
-        let (api, event) = (launching.driver().functions()?, arrival.raw());
-        // SAFETY: both handles are alive; 0 is the only flag outside of a capture.
-        unsafe { call!(api, cuStreamWaitEvent(self.gate(), event, 0)) }
+        arrives(&self.arrival.lock())
     }
 
     /// Records the graphs that were launched up to now.
     pub(super) fn record(&self) -> Result<()> {
-        // SAFETY: both handles are alive.
-        unsafe { call!(self.device.functions()?, cuEventRecord(self.fence.raw(), self.gate())) }?;
+        self.gate().record(self.fence.raw())?;
         self.fence.note_record();
         Ok(())
     }
@@ -69,20 +64,17 @@ impl Guests {
 
     /// Waits on the host until all of them are done.
     pub(super) fn synchronize(&self) -> Result<()> {
-        self.device.driver().while_relaxed(|| {
-            // SAFETY: the stream is alive.
-            unsafe { call!(self.device.functions()?, cuStreamSynchronize(self.gate())) }
-        })
+        self.device.driver().while_relaxed(|| self.gate().synchronize())
     }
 
     fn destroy(&self) -> Result<()> {
         // SAFETY: nobody else has the handle, and this is its only end. Events that were recorded in the
         // stream keep what they stand for.
-        unsafe { call!(self.device.functions()?, cuStreamDestroy(self.gate())) }
+        unsafe { call!(self.device.functions()?, cuStreamDestroy(self.gate.as_ptr())) }
     }
 
-    fn gate(&self) -> CUstream {
-        self.gate.as_ptr()
+    fn gate(&self) -> RawStream<'_> {
+        RawStream::new(self.device.driver(), self.gate.as_ptr())
     }
 }
 

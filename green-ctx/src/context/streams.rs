@@ -1,12 +1,11 @@
 //! The streams of a context that objects stand for.
 
-use green_ctx_sys::{Api, CUgreenCtx_st, CUstream_st};
+use green_ctx_sys::{Api, CUstream_st};
 use parking_lot::Mutex;
 
-use super::{Context, Kind};
 use crate::error::Result;
-use crate::kept::is_capturing;
 use crate::raw::Raw;
+use crate::raw_stream::is_capturing;
 
 /// The raw handles of the streams of a context that shares its SMs in time. A stream is here from its
 /// making until just before it is destroyed.
@@ -59,52 +58,10 @@ impl Streams {
         let list = self.list.lock();
         for stream in list.slots.iter().flatten() {
             // Alive, since it leaves the list before it is destroyed.
-            if is_capturing(api, *stream)? {
+            if is_capturing(api, stream.as_ptr())? {
                 return Ok(true);
             }
         }
         Ok(false)
-    }
-}
-
-impl Context {
-    /// The driver's green context, of one that this crate made.
-    #[inline]
-    fn own_green(&self) -> Option<Raw<CUgreenCtx_st>> {
-        match &self.inner.kind {
-            Kind::Green(green) => Some(green.raw),
-            Kind::Primary | Kind::Borrowed(_) | Kind::Closed => None,
-        }
-    }
-
-    /// Keeps the driver's context for good; false where this crate did not make it.
-    pub(crate) fn keep(&self) -> Result<bool> {
-        let Some(green) = self.own_green() else { return Ok(false) };
-        let kept = &self.device().state().kept;
-        if !kept.keeps(green) {
-            kept.keep(green, self.device().stream_priorities()?);
-        }
-        Ok(true)
-    }
-
-    /// Takes a kept stream that has no handle, with its priority.
-    #[inline]
-    pub(crate) fn take_kept_stream(&self, priority: i32) -> Option<(Raw<CUstream_st>, i32)> {
-        let (green, kept) = (self.own_green()?, &self.device().state().kept);
-        let (stream, priority) = kept.take(green, priority)?;
-        // Foreign code may still capture it, or the driver may not say.
-        let functions = self.device().functions().ok()?;
-        if !matches!(is_capturing(functions, stream), Ok(false)) {
-            self.put_kept_stream(stream, priority);
-            return None;
-        }
-        Some((stream, priority))
-    }
-
-    /// Leaves a stream that is kept to whoever makes one of its priority next.
-    pub(crate) fn put_kept_stream(&self, stream: Raw<CUstream_st>, priority: i32) {
-        if let Some(green) = self.own_green() {
-            self.device().state().kept.put(green, stream, priority);
-        }
     }
 }

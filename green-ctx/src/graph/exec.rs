@@ -173,11 +173,11 @@ impl Stream {
             return unsafe { self.launch_raw(graph) };
         }
         let others = || graph.contexts().iter().filter(|context| *context != self.context());
-        others().try_for_each(|context| context.expect_guest(self))?;
+        others().try_for_each(|context| context.expect_guest(self.raw_stream()))?;
         // SAFETY: this function's contract.
         unsafe { self.launch_raw(graph) }?;
         // The graph runs: from here on no failure is one of the launch, which a caller may try again.
-        others().for_each(|context| context.note_guest(self));
+        others().for_each(|context| context.note_guest(self.raw_stream(), self.context().device()));
         Ok(())
     }
 

@@ -125,7 +125,7 @@ impl SharedContext {
 
     /// Records the work up to now.
     pub(crate) fn record(&self) -> Result<()> {
-        self.context.record_work(&self.stream)
+        self.context.record_work(self.stream.raw_stream())
     }
 
     /// Whether the work that was recorded last is done. Asks with the mode of captures that the thread
@@ -148,7 +148,7 @@ impl SharedContext {
 
     /// Makes what is submitted here wait for what contexts that are gone left.
     pub(crate) fn wait_for_former(&self, fences: &Fences) -> Result<()> {
-        fences.iter().try_for_each(|fence| self.context.hold(fence, &self.stream))
+        fences.iter().try_for_each(|fence| self.context.hold(fence, self.stream.raw_stream()))
     }
 
     /// Whether it waits already for the work that was recorded last in another.
@@ -159,7 +159,7 @@ impl SharedContext {
     /// Makes what is submitted here from now on wait for the work that was recorded last in another.
     /// Only one thread at a time may call it.
     pub(crate) fn wait_for(&self, other: &SharedContext) -> Result<()> {
-        let hold = |fence: &Arc<Fence>| self.context.hold(fence, &self.stream);
+        let hold = |fence: &Arc<Fence>| self.context.hold(fence, self.stream.raw_stream());
         other.context.work().filter(|fence| !self.context.waits_for(fence)).try_for_each(hold)
     }
 }

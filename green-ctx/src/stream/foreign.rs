@@ -149,7 +149,7 @@ impl Inner {
         let kept = OnceLock::new();
         let inner = Arc::new(Inner { raw, context, slot, kept, ownership });
         inner.context.expose()?;
-        inner.context.hold_new(&Stream::from_inner(Arc::clone(&inner)))?;
+        inner.context.hold_new(Stream::from_inner(Arc::clone(&inner)).raw_stream())?;
         Ok(inner)
     }
 }

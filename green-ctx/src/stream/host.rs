@@ -9,12 +9,10 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use green_ctx_sys::CUstreamCaptureStatus;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 
 use super::Stream;
-use crate::error::call;
 use crate::error::{Error, Result};
 use crate::report::Reporter;
 
@@ -78,13 +76,7 @@ impl Stream {
     /// [`Error::Driver`].
     #[doc(alias = "cuStreamIsCapturing")]
     pub fn is_capturing(&self) -> Result<bool> {
-        self.driver().check_process()?;
-        let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-        // SAFETY: the stream is alive, the pointer is to a live value.
-        unsafe {
-            call!(self.driver().functions()?, cuStreamIsCapturing(self.raw(), &raw mut status))
-        }?;
-        Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+        self.raw_stream().is_capturing()
     }
 }
 
