@@ -5,7 +5,6 @@ mod audit;
 mod cache;
 mod capture;
 mod exec;
-pub(crate) mod listing;
 mod needs;
 mod node;
 mod open_captures;
@@ -20,23 +19,23 @@ use std::sync::Arc;
 use green_ctx_sys::{CUgraph, CUgraph_st};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::context::Context;
-use crate::device::Device;
-use crate::driver::{Driver, InSlot, Slot};
-use crate::error::call;
-use crate::error::{Error, Result};
-use crate::raw::Raw;
-use crate::registry::Registry;
+use crate::handle::context::Context;
+use crate::handle::device::Device;
+use crate::handle::driver::{Driver, InSlot, Slot};
+use crate::handle::error::call;
+use crate::handle::error::{Error, Result};
+use crate::handle::raw::Raw;
+use crate::handle::registry::Registry;
 
+pub use crate::handle::listing::{Audit, NodeAudit, NodeKind};
 pub use cache::GraphCache;
 pub use capture::CaptureMode;
 pub(crate) use exec::CHECK;
 pub use exec::GraphExec;
-pub use listing::{Audit, NodeAudit, NodeKind};
 pub(crate) use needs::Needs;
 pub use retarget::RetargetError;
 
-pub use crate::capture::RelaxedCapture;
+pub use crate::handle::capture::RelaxedCapture;
 
 /// A graph: work that was captured from streams, or a foreign graph. Clones share it; the last one
 /// destroys it, unless it is borrowed.

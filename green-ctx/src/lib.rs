@@ -77,64 +77,32 @@
 
 #![deny(unsafe_code)]
 
-// What users begin with, from the driver to partitions and plans.
-pub mod device;
-pub mod driver;
-pub mod partition;
-pub mod plan;
-pub mod resource;
-// What runs in them.
-pub mod context;
-pub mod error;
-pub mod event;
-pub mod fit;
+// Rooms: each imports only those before it.
+mod divide;
 pub mod graph;
-pub mod guide;
-pub mod launch;
-mod library;
-pub mod memory;
-pub mod stream;
-pub mod verify;
-pub mod watch;
-// What divides a device, and what keeps partitions apart in time.
-mod fence;
-mod group;
-mod kept;
+mod handle;
 mod ledger;
-mod quarantine;
-// What handles and contexts need.
-mod capture;
-mod current;
-mod dev_resource;
-mod fork;
-mod green;
-mod location;
-mod lock;
-mod owner;
-mod primary;
-mod probe;
-mod raw;
-mod raw_stream;
-mod reclaim;
-mod registry;
-mod report;
-#[cfg(feature = "serde")]
-mod serialize;
-mod trace;
-mod units;
+mod observe;
+mod work;
 
-pub use device::Device;
-pub use driver::Driver;
-pub use error::{Error, Result};
-pub use event::Event;
+pub mod guide;
+
+pub use divide::partition::{Partition, Partitions};
+pub use divide::plan::{Plan, PlanRequest, PlanSet};
+pub use divide::{partition, plan, resource};
 pub use graph::Graph;
-pub use launch::LaunchConfig;
+pub use handle::device::Device;
+pub use handle::driver::Driver;
+pub use handle::error::{Error, Result};
+pub use handle::event::Event;
+pub use handle::{context, device, driver, error, event};
 pub use ledger::{Share, SplitRequest};
-pub use library::{Kernel, Library};
-pub use memory::DeviceBuffer;
-pub use partition::{Partition, Partitions};
-pub use plan::{Plan, PlanRequest, PlanSet};
-pub use stream::{Stream, StreamOptions};
+pub use observe::{verify, watch};
+pub use work::launch::LaunchConfig;
+pub use work::library::{Kernel, Library};
+pub use work::memory::DeviceBuffer;
+pub use work::stream::{Stream, StreamOptions};
+pub use work::{fit, launch, memory, stream};
 
 /// The raw bindings, for what this crate does not wrap. Another version of them comes under another name.
 pub use green_ctx_sys as sys_0_1;

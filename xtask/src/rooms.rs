@@ -12,6 +12,9 @@ use syn::{Attribute, Item, UseTree, Visibility};
 
 use crate::{Failure, workspace_root};
 
+/// The rooms of green-ctx/src: each imports only those before it.
+const ROOMS: [&str; 6] = ["ledger", "handle", "work", "divide", "graph", "observe"];
+
 /// A module by its path in the crate; empty for `lib.rs`.
 type Module = Vec<String>;
 
@@ -78,7 +81,7 @@ impl Crate {
             }
         };
         while let Some((name, after)) = rest.split_first() {
-            let inner = [at.as_slice(), &[name.clone()]].concat();
+            let inner = [at.as_slice(), std::slice::from_ref(name)].concat();
             if self.files.contains_key(&inner) {
                 (at, rest) = (inner, after);
                 continue;
@@ -197,17 +200,95 @@ fn circles<'a>(imports: &BTreeMap<&'a Module, BTreeSet<Module>>) -> Vec<Vec<&'a 
 }
 
 pub(crate) fn run() -> Result<(), Failure> {
-    let read = Crate::read(&workspace_root().join("green-ctx/src"))?;
+    let wrong = wrong(&Crate::read(&workspace_root().join("green-ctx/src"))?, &ROOMS);
+    match wrong.as_slice() {
+        [] => {
+            println!("green-ctx: no import runs up, and no circle has more than two files");
+            Ok(())
+        }
+        wrong => Err(Failure::new(format!("in green-ctx/src\n{}", wrong.join("\n")))),
+    }
+}
+
+/// What is wrong with a crate's imports.
+fn wrong(read: &Crate, rooms: &[&str]) -> Vec<String> {
     let imports = read.imports();
-    if std::env::var_os("ROOMS_LIST").is_some() {
-        for (module, targets) in &imports {
-            let targets: Vec<String> = targets.iter().map(|target| target.join("/")).collect();
-            println!("{}: {}", module.join("/"), targets.join(" "));
+    let room =
+        |module: &Module| rooms.iter().position(|room| module.first().is_some_and(|it| it == room));
+    let mut wrong = Vec::new();
+    for (module, targets) in imports.iter().filter(|(module, _)| !module.is_empty()) {
+        for target in targets.iter().filter(|target| room(target) > room(module)) {
+            wrong.push(format!("{} imports {}", module.join("/"), target.join("/")));
         }
     }
     for circle in circles(&imports).iter().filter(|circle| circle.len() > 2) {
         let names: Vec<String> = circle.iter().map(|module| module.join("/")).collect();
-        println!("circle of {}: {}", names.len(), names.join(", "));
+        wrong.push(format!("a circle of {} files: {}", names.len(), names.join(", ")));
     }
-    Ok(())
+    wrong
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A crate of these files.
+    fn made_up(files: &[(&str, &str)]) -> Crate {
+        let mut made = Crate { files: BTreeMap::new() };
+        for (path, text) in files {
+            let mut source = Source::default();
+            source.visit_file(&syn::parse_file(text).expect("it is Rust"));
+            let module = path.split('/').filter(|part| *part != "lib").map(str::to_owned);
+            made.files.insert(module.collect(), source);
+        }
+        made
+    }
+
+    #[test]
+    fn green_ctx_keeps_to_its_rooms() {
+        run().expect("no import runs up");
+    }
+
+    #[test]
+    fn imports_that_run_up_are_found_through_re_exports() {
+        let lib = ("lib", "mod low; mod high; pub use high::plan::Plan;");
+        let plan = ("high/plan", "pub struct Plan;");
+        let of = |low| {
+            wrong(&made_up(&[lib, ("low", low), ("high", "pub mod plan;"), plan]), &["low", "high"])
+        };
+        let up = ["low imports high/plan"];
+        for low in [
+            "use crate::Plan;",
+            "use crate::high::plan;",
+            "fn f() { crate::high::plan::Plan; }",
+            "impl super::Plan {}",
+            "use crate::{high::plan::Plan as Other};",
+        ] {
+            assert_eq!(of(low), up, "{low}");
+        }
+        for low in [
+            "use other::Plan;",
+            "#[cfg(test)] mod tests { use crate::Plan; }",
+            "fn f(plan: u8) { plan; }",
+        ] {
+            assert_eq!(of(low), [""; 0], "{low}");
+        }
+    }
+
+    #[test]
+    fn circles_of_more_than_two_files_are_found() {
+        let files = |last| {
+            [
+                ("lib", ""),
+                ("a", "use crate::b::B;"),
+                ("b", "use super::c; pub struct B;"),
+                ("c", last),
+            ]
+        };
+        let circle = ["a circle of 3 files: a, b, c"];
+        assert_eq!(wrong(&made_up(&files("use crate::a;")), &[]), circle);
+        assert_eq!(wrong(&made_up(&files("use crate::b::B;")), &[]), [""; 0]);
+        // What is only passed on is no import.
+        assert_eq!(wrong(&made_up(&files("pub use crate::a;")), &[]), [""; 0]);
+    }
 }

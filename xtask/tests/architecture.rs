@@ -3,18 +3,25 @@
 use std::path::{Path, PathBuf};
 
 /// The folders that paths in the text start from, beside the one that its row of the code map names.
-const BASES: [&str; 6] = [
+const BASES: [&str; 9] = [
     "",
     "green-ctx",
     "green-ctx/src",
     "green-ctx/src/ledger",
+    "green-ctx/src/handle",
+    "green-ctx/src/work",
+    "green-ctx/src/divide",
     "green-ctx-torch/src",
     "green-ctx-torch/python/green_ctx_torch",
 ];
 
 /// The sections with a table of modules, and their folders.
-const TABLES: [(&str, &str); 2] = [
-    ("### Modules of `green-ctx`", "green-ctx/src"),
+const TABLES: [(&str, &str); 6] = [
+    ("### Room `handle`", "green-ctx/src/handle"),
+    ("### Room `work`", "green-ctx/src/work"),
+    ("### Room `divide`", "green-ctx/src/divide"),
+    ("### Room `graph`", "green-ctx/src/graph"),
+    ("### Room `observe`", "green-ctx/src/observe"),
     ("### Files of `green-ctx/src/ledger`", "green-ctx/src/ledger"),
 ];
 

@@ -3,7 +3,7 @@
 set -eu
 cd "$(dirname "$0")"
 for arch in 80 90; do
-    ptxas -arch=sm_$arch ../../src/probe.ptx -o probe.sm_$arch.cubin
+    ptxas -arch=sm_$arch ../../src/observe/probe.ptx -o probe.sm_$arch.cubin
     ptxas -arch=sm_$arch kernels.ptx -o kernels.sm_$arch.cubin
 done
 fatbinary -64 -compress-all -compress-mode balance -create kernels.zstd.fatbin \

@@ -4,14 +4,14 @@
 use green_ctx_sys::CUctx_st;
 
 use super::Graph;
-use super::listing::{Audit, NodeAudit, NodeKind};
 use super::needs::is_outside;
 use super::node::{self, Node};
-use crate::context::Context;
-use crate::driver::Driver;
-use crate::error::Result;
-use crate::location::Location;
-use crate::raw::Raw;
+use crate::handle::context::Context;
+use crate::handle::driver::Driver;
+use crate::handle::error::Result;
+use crate::handle::listing::{Audit, NodeAudit, NodeKind};
+use crate::handle::location::Location;
+use crate::handle::raw::Raw;
 
 impl Graph {
     /// Lists the nodes, with the context and the SMs that each one has.

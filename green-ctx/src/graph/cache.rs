@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 
 use super::{Graph, GraphExec, RetargetError};
-use crate::context::Context;
-use crate::fork::Process;
+use crate::handle::context::Context;
+use crate::handle::fork::Process;
 
 /// Keeps one executable for each graph and partition, so that running a graph elsewhere costs a
 /// look-up where it ran there before. Clones share it; any thread may use it.

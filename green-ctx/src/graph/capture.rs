@@ -8,11 +8,11 @@ use green_ctx_sys::{CUgraph, CUgraph_st, CUstreamCaptureMode};
 
 use super::open_captures::{self, Noted};
 use super::{Graph, Inner, Needs, node};
-use crate::driver::Driver;
-use crate::error::call;
-use crate::error::{Error, Result};
-use crate::raw::Raw;
-use crate::stream::Stream;
+use crate::handle::driver::Driver;
+use crate::handle::error::call;
+use crate::handle::error::{Error, Result};
+use crate::handle::raw::Raw;
+use crate::work::stream::Stream;
 
 /// Which calls that cannot be captured a capture forbids, since they would wait for work that is
 /// never submitted: freeing memory, asking whether an event is done, making an executable graph.

@@ -10,15 +10,15 @@ use green_ctx_sys::{CUgraphExec, CUgraphExec_st};
 use parking_lot::Mutex;
 
 use super::{Graph, Needs};
-use crate::capture::RelaxedCapture;
-use crate::context::Context;
-use crate::current::Scope;
-use crate::device::Device;
-use crate::driver::Driver;
-use crate::error::call;
-use crate::error::{Error, Result};
-use crate::raw::Raw;
-use crate::stream::Stream;
+use crate::handle::capture::RelaxedCapture;
+use crate::handle::context::Context;
+use crate::handle::current::Scope;
+use crate::handle::device::Device;
+use crate::handle::driver::Driver;
+use crate::handle::error::call;
+use crate::handle::error::{Error, Result};
+use crate::handle::raw::Raw;
+use crate::work::stream::Stream;
 
 /// A graph that can be launched. Clones share it; the last one destroys it, and a launch goes on all
 /// the same.

@@ -5,12 +5,12 @@ use std::mem;
 use green_ctx_sys::CUctx_st;
 
 use super::node::Node;
-use crate::context::Context;
-use crate::driver::Driver;
-use crate::error::Result;
-use crate::library::Library;
-use crate::owner::Owner;
-use crate::raw::Raw;
+use crate::handle::context::Context;
+use crate::handle::driver::Driver;
+use crate::handle::error::Result;
+use crate::handle::owner::Owner;
+use crate::handle::raw::Raw;
+use crate::work::library::Library;
 
 /// What the nodes of a graph need beside memory. The graph keeps it, and so do its copies and its
 /// executables.

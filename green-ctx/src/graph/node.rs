@@ -10,10 +10,10 @@ use green_ctx_sys::{
     CUgraphNodeType,
 };
 
-use super::listing::NodeKind;
-use crate::error::call;
-use crate::error::{Result, check};
-use crate::raw::Raw;
+use crate::handle::error::call;
+use crate::handle::error::{Result, check};
+use crate::handle::listing::NodeKind;
+use crate::handle::raw::Raw;
 
 /// A node of a graph, or of a child graph in it. It is good for as long as nobody changes the graph.
 pub(super) struct Node {

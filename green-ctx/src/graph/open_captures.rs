@@ -22,14 +22,14 @@ use green_ctx_sys::{CUstream, CUstream_st, CUstreamCaptureStatus};
 use parking_lot::{Mutex, ReentrantMutex};
 
 use super::Needs;
-use crate::context::Context;
-use crate::driver::{Driver, InSlot, Slot};
-use crate::error::Result;
-use crate::error::call;
-use crate::launch;
-use crate::library::Library;
-use crate::raw::Raw;
-use crate::stream::{self, EndHooks, Stream};
+use crate::handle::context::Context;
+use crate::handle::driver::{Driver, InSlot, Slot};
+use crate::handle::error::Result;
+use crate::handle::error::call;
+use crate::handle::raw::Raw;
+use crate::work::launch;
+use crate::work::library::Library;
+use crate::work::stream::{self, EndHooks, Stream};
 
 /// The captures of a driver that were begun through this crate and have not ended.
 #[derive(Default)]

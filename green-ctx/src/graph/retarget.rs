@@ -10,15 +10,15 @@ use green_ctx_sys::{
 };
 
 use super::Graph;
-use super::listing::NodeKind;
 use super::node::{self, Node};
-use crate::context::Context;
-use crate::current::Scope;
-use crate::error::call;
-use crate::error::{Error, Result};
-use crate::fit::occupancy::Occupancy;
-use crate::launch::{LaunchConfig, Shape};
-use crate::trace;
+use crate::handle::context::Context;
+use crate::handle::current::Scope;
+use crate::handle::error::call;
+use crate::handle::error::{Error, Result};
+use crate::handle::listing::NodeKind;
+use crate::handle::trace;
+use crate::work::fit::occupancy::Occupancy;
+use crate::work::launch::{LaunchConfig, Shape};
 
 /// Why a graph was not moved. The graph is what it was, and there is no copy.
 #[derive(Debug, thiserror::Error)]

@@ -24,7 +24,8 @@ pub(crate) fn plain(device: &Device, name: &str) -> green_ctx::Result<Kernel> {
 /// The library's own probe: each block writes its SM, its start and its end, and stays for as long as its
 /// argument says.
 pub(crate) fn probe(device: &Device) -> green_ctx::Result<Kernel> {
-    Library::from_ptx(device, include_str!("../../src/probe.ptx"))?.kernel("green_ctx_probe")
+    Library::from_ptx(device, include_str!("../../src/observe/probe.ptx"))?
+        .kernel("green_ctx_probe")
 }
 
 /// Kernels with parameters, for the simulator alone.

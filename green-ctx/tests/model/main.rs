@@ -7,5 +7,5 @@ mod broken;
 mod handles;
 mod lock;
 mod object;
-#[path = "../../src/registry.rs"]
+#[path = "../../src/handle/registry.rs"]
 mod registry;

@@ -14,8 +14,11 @@ use crate::calls::{Calls, Params, blank};
 use crate::driver::Driver;
 
 /// The kernels of the cases: the probe of green-ctx, and one that faults.
-pub(crate) const PTX: &str =
-    concat!(include_str!("../../../green-ctx/src/probe.ptx"), include_str!("fault.ptx"), "\0");
+pub(crate) const PTX: &str = concat!(
+    include_str!("../../../green-ctx/src/observe/probe.ptx"),
+    include_str!("fault.ptx"),
+    "\0"
+);
 
 /// The bytes that one block of the probe writes.
 pub(crate) const BLOCK_BYTES: usize = 24;

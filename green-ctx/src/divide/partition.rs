@@ -1,0 +1,297 @@
+//! Partitions: contexts on their own SMs, each with a name and a stream.
+
+mod close;
+mod set;
+mod shared;
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use crate::divide::resource::{CreateContextError, Provision, Resources};
+use crate::handle::context::Context;
+use crate::handle::device::Device;
+use crate::handle::error::{Error, Result};
+use crate::handle::group::SmGroup;
+use crate::ledger::{Holder, Share, SplitRequest, UnitSet};
+use crate::work::stream::{Stream, StreamOptions};
+
+pub use close::ClosePartitionError;
+pub use set::Partitions;
+pub(crate) use shared::SharedContext;
+
+/// A part of a device's SMs with a context and a stream: what is submitted to its streams runs there
+/// and nowhere else. Clones share it.
+///
+/// Its [`floor`](Partition::floor) is its own: no block of another open partition runs there. Above its
+/// floor it may use SMs that others use too, up to its [ceiling](Partition::sm_count). That holds among
+/// the open partitions of this process, of plans among those of the active one. It does not bind the
+/// primary context's streams, foreign contexts, and plans that were switched away from without a fence;
+/// [`Watch`](crate::watch::Watch) finds those.
+///
+/// The last handle gives the SMs back, its streams included. Work that still runs goes on, and whoever
+/// gets the SMs for a floor waits for it on the device.
+///
+/// # Example
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use green_ctx::{Driver, SplitRequest, sim_0_1::Sim};
+/// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+/// let device = driver.device(0)?;
+/// let request = SplitRequest::new().group("decode", 32..).group("prefill", ..=100);
+/// let parts = device.partition(request)?;
+///
+/// let stream = parts["decode"].stream();
+/// assert_eq!(stream.context(), parts["decode"].context());
+/// assert_eq!(parts["decode"].shared_with()[0].to_string(), "prefill (100 SMs)");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Partition {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    given: Given,
+    /// Who shares with it in its plan.
+    beside: Vec<Holder>,
+    shared: Arc<SharedContext>,
+}
+
+/// What a request gives a partition.
+pub(crate) struct Given {
+    pub(crate) name: Arc<str>,
+    pub(crate) share: Share,
+    /// The SMs of the floor.
+    pub(crate) floor: u32,
+    /// The units of the floor.
+    pub(crate) floor_units: UnitSet,
+    /// The units that it shares.
+    pub(crate) pool: Vec<usize>,
+}
+
+impl From<&SmGroup> for Given {
+    fn from(group: &SmGroup) -> Given {
+        Given {
+            name: Arc::from(group.name()),
+            share: group.share(),
+            floor: group.floor(),
+            floor_units: UnitSet::of(
+                group.units().counts().counts().len(),
+                group.floor_unit_indices(),
+            ),
+            pool: group.pool().to_vec(),
+        }
+    }
+}
+
+impl Partition {
+    pub(crate) fn new(given: Given, beside: Vec<Holder>, shared: Arc<SharedContext>) -> Partition {
+        Partition { inner: Arc::new(Inner { given, beside, shared }) }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<SharedContext> {
+        &self.inner.shared
+    }
+
+    pub(crate) fn arc_name(&self) -> &Arc<str> {
+        &self.inner.given.name
+    }
+
+    /// The units of its floor.
+    pub(crate) fn floor_units(&self) -> &UnitSet {
+        &self.inner.given.floor_units
+    }
+
+    /// The name that the request gives it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.inner.given.name
+    }
+
+    /// The share that was asked for; [`Share::REST`] for what remained.
+    #[must_use]
+    pub fn share(&self) -> Share {
+        self.inner.given.share
+    }
+
+    /// The SMs that no other partition may use.
+    #[must_use]
+    pub fn floor(&self) -> u32 {
+        self.inner.given.floor
+    }
+
+    /// The SMs that it may use: its ceiling.
+    #[must_use]
+    pub fn sm_count(&self) -> u32 {
+        self.context().group().map_or(0, SmGroup::sm_count)
+    }
+
+    /// The units that it may use, by their places in
+    /// [`SmResource::unit_counts`](crate::resource::SmResource::unit_counts).
+    #[must_use]
+    pub fn unit_indices(&self) -> &[usize] {
+        &self.inner.shared.placement().members
+    }
+
+    /// The units of its floor, by their places as above.
+    #[must_use]
+    pub fn floor_unit_indices(&self) -> Vec<usize> {
+        self.floor_units().iter().collect()
+    }
+
+    /// Who may use SMs of this partition beside it, with how many of them each. Of a plan it is the
+    /// plan's partitions, and whoever shares SMs of the set. A group that was divided again stands for
+    /// its parts, by its name and with all that it shares, until the last of them is gone.
+    #[must_use]
+    pub fn shared_with(&self) -> Vec<Holder> {
+        let mut holders = self.inner.beside.clone();
+        if let Some(group) = self.context().group() {
+            holders.extend(group.sharers_of(&self.inner.given.pool));
+        }
+        holders
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        self.context().device()
+    }
+
+    /// The context. Its streams take part in switches of plans, whoever makes them, from the moment on
+    /// when an object of this crate stands for them.
+    #[must_use]
+    pub fn context(&self) -> &Context {
+        self.inner.shared.context()
+    }
+
+    /// The stream that it comes with, of the priority that the request sets.
+    #[must_use]
+    #[inline]
+    pub fn stream(&self) -> &Stream {
+        self.inner.shared.stream()
+    }
+
+    /// Makes one more stream. What holds for the first one holds for it: work of its plan waits for that
+    /// of former plans, and later ones wait for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`].
+    pub fn create_stream(&self, options: StreamOptions) -> Result<Stream> {
+        self.context().create_stream(options)
+    }
+
+    /// What the driver says that the partition has.
+    pub fn resources(&self) -> Resources {
+        self.context().resources()
+    }
+}
+
+/// A partition that could not be created.
+#[derive(Debug, thiserror::Error)]
+#[error("the partition was not created")]
+pub struct CreatePartitionError {
+    /// What it was to be made of, as usable as before. `None` where other code has taken the new context by its
+    /// raw handle, which a former partition of the same SMs had; its SMs are free once that handle is gone.
+    pub provision: Option<Box<Provision>>,
+    /// Why it was not created.
+    #[source]
+    pub reason: Error,
+}
+
+/// Gives the SMs up, and keeps the reason.
+impl From<CreatePartitionError> for Error {
+    fn from(error: CreatePartitionError) -> Error {
+        error.reason
+    }
+}
+
+impl Device {
+    /// Makes a partition of a group, with a workqueue of its own if one is added
+    /// ([`SmGroup::with_workqueue`]).
+    ///
+    /// # Errors
+    ///
+    /// [`CreatePartitionError`], which gives the group back, for the reasons of
+    /// [`create_context`](Device::create_context).
+    pub fn create_partition(
+        &self,
+        provision: impl Into<Provision>,
+    ) -> Result<Partition, CreatePartitionError> {
+        let provision = provision.into();
+        let (given, priority) = (Given::from(&provision.group), provision.group.priority());
+        let workqueue = provision.workqueue.clone();
+        let context = self.create_context(provision).map_err(|error| {
+            let CreateContextError { provision, reason } = error;
+            CreatePartitionError { provision: Some(provision), reason }
+        })?;
+        match SharedContext::of(context, priority) {
+            Ok(shared) => Ok(Partition::new(given, Vec::new(), Arc::new(shared))),
+            Err((context, reason)) => {
+                // Nothing was submitted to it yet.
+                let group = if context.seclude(None) { context.finish_close() } else { None };
+                let provision = group.map(|group| Box::new(Provision { group, workqueue }));
+                Err(CreatePartitionError { provision, reason })
+            }
+        }
+    }
+
+    /// Divides the device's SMs into partitions: takes them, and makes a context and a stream for each.
+    ///
+    /// The first context of certain SMs takes about 1 ms on an H200 and 4 to 5 MiB of device memory
+    /// ([`create_context`](Device::create_context)); later ones of the same SMs use it again.
+    ///
+    /// # Errors
+    ///
+    /// As [`SmResource::split`](crate::resource::SmResource::split) and [`Device::create_context`]. Nothing is
+    /// taken then.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, SplitRequest, sim_0_1::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// let parts = device.partition(SplitRequest::new().group("decode", 16).rest("prefill"))?;
+    /// assert_eq!(parts["prefill"].sm_count(), 116);
+    /// for part in &parts {
+    ///     println!("{} has {} SMs", part.name(), part.sm_count());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn partition(&self, request: impl Into<SplitRequest>) -> Result<Partitions> {
+        let split = self.resources().sm()?.split(request)?;
+        let groups = split.groups.into_iter().chain(split.remainder);
+        groups.map(|group| Ok(self.create_partition(group)?)).collect()
+    }
+}
+
+impl PartialEq for Partition {
+    fn eq(&self, other: &Partition) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl Eq for Partition {}
+
+impl Hash for Partition {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.inner).hash(state);
+    }
+}
+
+impl fmt::Debug for Partition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Partition")
+            .field("name", &self.name())
+            .field("share", &format_args!("{}", self.share()))
+            .field("floor", &self.floor())
+            .field("sm_count", &self.sm_count())
+            .finish_non_exhaustive()
+    }
+}

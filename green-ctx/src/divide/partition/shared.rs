@@ -1,0 +1,165 @@
+//! A context with its first stream, which partitions of several plans may have in common.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::handle::context::{CloseReason, Context};
+use crate::handle::error::{Error, Result};
+use crate::handle::fence::{Fence, Fences};
+use crate::handle::group::SmGroup;
+use crate::ledger::{Placement, UnitSet};
+use crate::work::stream::{Stream, StreamOptions};
+
+/// A context with its first stream. Plans that have a partition of the same SMs share it, so that
+/// switching between them does not touch it.
+pub(crate) struct SharedContext {
+    context: Context,
+    stream: Stream,
+    priority: i32,
+    placement: Placement,
+    units: UnitSet,
+    /// Whether plans have several names for it.
+    has_names: AtomicBool,
+}
+
+impl SharedContext {
+    /// The context of a group whose SMs other plans have too.
+    pub(crate) fn create_time_shared(group: SmGroup) -> Result<SharedContext> {
+        let priority = group.priority();
+        let context = group.device().clone().create_context(group)?;
+        context.share_sms()?;
+        SharedContext::of(context, priority).map_err(|(_context, error)| error)
+    }
+
+    /// A context that time-shared SMs have already and that no plan has any more.
+    pub(crate) fn again(context: Context, priority: i32) -> Result<SharedContext> {
+        let shared = SharedContext::of(context, priority).map_err(|(_context, error)| error)?;
+        // It may have the name that a former plan gave it.
+        shared.has_names.store(true, Ordering::Relaxed);
+        Ok(shared)
+    }
+
+    /// A context that has no stream of its own yet, which comes back where none can be made.
+    pub(crate) fn of(context: Context, priority: i32) -> Result<SharedContext, (Context, Error)> {
+        let stream = match context.create_stream(StreamOptions::default().priority(priority)) {
+            Ok(stream) => stream,
+            Err(error) => return Err((context, error)),
+        };
+        let group = context.group();
+        let placement = group.map(|group| group.placement().clone()).unwrap_or_default();
+        let count = group.map_or(0, |group| group.units().counts().counts().len());
+        let units = UnitSet::of(count, placement.members.iter().copied());
+        let has_names = AtomicBool::new(false);
+        Ok(SharedContext { context, stream, priority, placement, units, has_names })
+    }
+
+    /// Waits for all work of a context that is about to be closed, and of which nobody else has a handle.
+    /// Where that fails, all is as before.
+    pub(crate) fn prepare_close(&self) -> Result<(), CloseReason> {
+        let SharedContext { context, stream, .. } = self;
+        // Before the stream leaves the registry, where the end of a capture looks for the streams that take part.
+        if stream.is_capturing()? {
+            return Err(CloseReason::Capturing);
+        }
+        if !context.seclude(Some(stream)) {
+            let streams = context.stream_count().map(|count| count.saturating_sub(1));
+            return Err(CloseReason::Shared { streams });
+        }
+        context.ready_to_close().inspect_err(|_| self.cancel_close())
+    }
+
+    /// Undoes [`prepare_close`](SharedContext::prepare_close).
+    pub(crate) fn cancel_close(&self) {
+        self.context.reveal(Some(&self.stream));
+    }
+
+    /// Closes a context that is prepared to be closed.
+    pub(crate) fn finish_close(self) -> Option<SmGroup> {
+        let SharedContext { context, stream, .. } = self;
+        drop(stream);
+        context.finish_close()
+    }
+
+    /// Whether a group of these SMs and with this priority would become the same.
+    pub(crate) fn is_for(&self, placement: &Placement, priority: i32) -> bool {
+        self.placement == *placement && self.priority == priority
+    }
+
+    /// Notes a name that a plan has for it.
+    pub(crate) fn note_name(&self, name: &str) {
+        if self.context.label() != name {
+            self.has_names.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Sets the name that the active plan has for it.
+    #[inline]
+    pub(crate) fn set_name(&self, name: &Arc<str>) {
+        if self.has_names.load(Ordering::Relaxed) {
+            self.context.set_partition_name(name);
+        }
+    }
+
+    /// Its units.
+    pub(crate) fn units(&self) -> &UnitSet {
+        &self.units
+    }
+
+    pub(crate) fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    #[inline]
+    pub(crate) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Whether a stream of it is being captured.
+    pub(crate) fn has_captures(&self) -> Result<bool> {
+        self.context.has_captures()
+    }
+
+    /// Records the work up to now.
+    pub(crate) fn record(&self) -> Result<()> {
+        self.context.record_work(self.stream.raw_stream())
+    }
+
+    /// Whether the work that was recorded last is done. Asks with the mode of captures that the thread
+    /// has.
+    pub(crate) fn is_done(&self) -> Result<bool> {
+        let api = self.context.device().functions()?;
+        for fence in self.context.work() {
+            if !fence.is_done(api)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits until the work that was recorded last is done.
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        let api = self.context.device().functions()?;
+        self.context.work().try_for_each(|fence| fence.synchronize(api))
+    }
+
+    /// Makes what is submitted here wait for what contexts that are gone left.
+    pub(crate) fn wait_for_former(&self, fences: &Fences) -> Result<()> {
+        fences.iter().try_for_each(|fence| self.context.hold(fence, self.stream.raw_stream()))
+    }
+
+    /// Whether it waits already for the work that was recorded last in another.
+    pub(crate) fn waits_for(&self, other: &SharedContext) -> bool {
+        other.context.work().all(|fence| self.context.waits_for(fence))
+    }
+
+    /// Makes what is submitted here from now on wait for the work that was recorded last in another.
+    /// Only one thread at a time may call it.
+    pub(crate) fn wait_for(&self, other: &SharedContext) -> Result<()> {
+        let hold = |fence: &Arc<Fence>| self.context.hold(fence, self.stream.raw_stream());
+        other.context.work().filter(|fence| !self.context.waits_for(fence)).try_for_each(hold)
+    }
+}

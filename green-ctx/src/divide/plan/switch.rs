@@ -1,0 +1,254 @@
+//! What a switch between plans has to fence.
+//!
+//! A partition of the next plan waits for a context that is not the plan's, where that context's work may
+//! still be on the partition's floor; and for any other context that had the partition's name, since what
+//! has one name never runs in two contexts at once. What partitions share they have at once.
+
+use std::mem;
+use std::slice;
+use std::sync::Arc;
+
+use super::failure::PlanError;
+use super::prepared::Plan;
+use crate::divide::partition::{Partition, SharedContext};
+use crate::handle::device::Device;
+use crate::handle::error::Result;
+use crate::ledger::UnitSet;
+
+/// What plans that are not active any more left, as far as nobody has waited for it.
+#[derive(Default)]
+pub(super) struct Former {
+    left: Vec<Left>,
+    /// The plans that were left without fences since the last switch with fences, each once.
+    unfenced: Vec<Arc<Plan>>,
+}
+
+/// What somebody may still have to wait for in one context.
+pub(super) struct Left {
+    context: Arc<SharedContext>,
+    /// The units on which no floor was since. Who had a floor there waits for the context's work, and a
+    /// fence of its own stands for it.
+    units: UnitSet,
+    /// The names that it had, of which no partition on other units has waited for it.
+    names: Vec<Arc<str>>,
+    /// Whether its work was recorded since.
+    is_recorded: bool,
+}
+
+/// What a switch has no use for any more, to be dropped outside of locks.
+pub(super) type Ended = (Vec<Left>, Vec<Arc<Plan>>);
+
+/// A context that a partition of the next plan may have to wait for.
+struct Candidate<'a> {
+    context: &'a Arc<SharedContext>,
+    units: &'a UnitSet,
+    names: &'a [Arc<str>],
+    is_recorded: bool,
+    /// Whether the next plan has it too.
+    stays: bool,
+}
+
+impl Candidate<'_> {
+    /// Whether a partition of the next plan comes after its work.
+    fn precedes(&self, next: &Partition) -> bool {
+        let on_its_floor = || !self.stays && self.units.overlaps(next.floor_units());
+        let had_its_name = || self.names.iter().any(|name| **name == *next.name());
+        !Arc::ptr_eq(self.context, next.shared()) && (on_its_floor() || had_its_name())
+    }
+
+    /// What of it a later plan may have to wait for, once all partitions of the next plan wait that have
+    /// to.
+    fn left(&self, next: &Plan) -> Option<Left> {
+        let is_next = |name: &&Arc<str>| next.partitions.get(name).is_some();
+        let names: Vec<_> =
+            self.names.iter().filter(|name| !is_next(name)).map(Arc::clone).collect();
+        let on_no_floor = || {
+            let mut units = self.units.clone();
+            next.partitions.iter().for_each(|next| {
+                units.remove(next.floor_units());
+            });
+            units
+        };
+        // A context that is active stands for its own work when it goes.
+        let units = if self.stays { UnitSet::default() } else { on_no_floor() };
+        let (context, is_recorded) = (Arc::clone(self.context), self.is_recorded);
+        let is_over = units.is_empty() && names.is_empty();
+        (!is_over).then_some(Left { context, units, names, is_recorded })
+    }
+}
+
+impl Former {
+    /// Fences a switch.
+    pub(super) fn fence(&mut self, from: &Plan, to: &Plan) -> Result<Ended, PlanError> {
+        let mut candidates = self.candidates(from, to)?;
+        let is_awaited =
+            |candidate: &Candidate<'_>| to.partitions.iter().any(|next| candidate.precedes(next));
+        // Who gives up its units is recorded now, so that it is known when it is done.
+        let mut recorded: Vec<&Arc<SharedContext>> = Vec::with_capacity(candidates.len());
+        for candidate in &mut candidates {
+            if candidate.is_recorded || (candidate.stays && !is_awaited(candidate)) {
+                continue;
+            }
+            candidate.is_recorded = true;
+            if !recorded.iter().any(|other| Arc::ptr_eq(other, candidate.context)) {
+                recorded.push(candidate.context);
+            }
+        }
+        // All are asked before anything is recorded, so that a refused switch has done nothing.
+        for context in &recorded {
+            refuse_capture(context, from)?;
+        }
+        let is_recorded =
+            |context: &Arc<SharedContext>| recorded.iter().any(|other| Arc::ptr_eq(other, context));
+        for next in &to.partitions {
+            let waits = |candidate: &Candidate<'_>| {
+                candidate.precedes(next)
+                    && (is_recorded(candidate.context)
+                        || !next.shared().waits_for(candidate.context))
+            };
+            if candidates.iter().any(waits) {
+                refuse_captures_of(next)?;
+            }
+        }
+        recorded.iter().try_for_each(|context| context.record())?;
+        for next in &to.partitions {
+            let mut former = candidates.iter().filter(|candidate| candidate.precedes(next));
+            former.try_for_each(|candidate| next.shared().wait_for(candidate.context))?;
+        }
+        let left: Vec<Left> =
+            candidates.iter().filter_map(|candidate| candidate.left(to)).collect();
+        let ended = (mem::take(&mut self.left), mem::take(&mut self.unfenced));
+        left.into_iter().for_each(|more| self.leave(more));
+        Ok(ended)
+    }
+
+    /// The contexts of the former plan, of those that were left without fences, and of earlier ones as far
+    /// as they are not done; but for those that go on as they are.
+    fn candidates<'a>(&'a self, from: &'a Plan, to: &Plan) -> Result<Vec<Candidate<'a>>> {
+        let stays = |context: &Arc<SharedContext>| {
+            to.partitions.iter().any(|next| Arc::ptr_eq(next.shared(), context))
+        };
+        let mut candidates = Vec::with_capacity(from.partitions.len() + self.left.len());
+        let unfenced = self.unfenced.iter().flat_map(|plan| &plan.partitions);
+        for former in from.partitions.iter().chain(unfenced) {
+            let context = former.shared();
+            let goes_on = to
+                .partitions
+                .get(former.name())
+                .is_some_and(|next| Arc::ptr_eq(next.shared(), context));
+            if !goes_on {
+                let (units, names) = (context.units(), slice::from_ref(former.arc_name()));
+                let stays = stays(context);
+                candidates.push(Candidate { context, units, names, is_recorded: false, stays });
+            }
+        }
+        for Left { context, units, names, is_recorded } in &self.left {
+            let is_recorded = *is_recorded;
+            let goes = candidates.iter().any(|other| Arc::ptr_eq(other.context, context));
+            if goes || !is_recorded || !is_done(to.device(), context)? {
+                let stays = stays(context);
+                candidates.push(Candidate { context, units, names, is_recorded, stays });
+            }
+        }
+        Ok(candidates)
+    }
+
+    /// Notes a switch that fences nothing. The next switch to another plan with fences fences its work too.
+    pub(super) fn note(&mut self, from: &Arc<Plan>, to: &Arc<Plan>) {
+        // The caller has what is dropped here, so that nothing ends.
+        self.unfenced.retain(|plan| !Arc::ptr_eq(plan, to));
+        self.unfenced.push(Arc::clone(from));
+    }
+
+    /// The plans that were left without fences, whatever may be left of their work.
+    pub(super) fn unfenced(&self) -> &[Arc<Plan>] {
+        &self.unfenced
+    }
+
+    /// The contexts whose work may be left.
+    pub(super) fn left_contexts(&self) -> impl Iterator<Item = &Arc<SharedContext>> {
+        self.left.iter().map(|left| &left.context)
+    }
+
+    /// Forgets a plan, and keeps what its contexts may have left where it was left without fences. Returns the
+    /// plan, to be dropped outside of locks.
+    pub(super) fn retire(&mut self, plan: &Arc<Plan>) -> Option<Arc<Plan>> {
+        let index = self.unfenced.iter().position(|other| Arc::ptr_eq(other, plan))?;
+        for partition in &plan.partitions {
+            let (context, units) = (Arc::clone(partition.shared()), partition.shared().units());
+            let names = vec![Arc::clone(partition.arc_name())];
+            self.leave(Left { context, units: units.clone(), names, is_recorded: false });
+        }
+        Some(self.unfenced.swap_remove(index))
+    }
+
+    /// Adds what may be left in a context.
+    fn leave(&mut self, more: Left) {
+        match self.left.iter_mut().find(|known| Arc::ptr_eq(&known.context, &more.context)) {
+            Some(known) => known.join(more),
+            None => self.left.push(more),
+        }
+    }
+
+    /// Records what was not recorded yet, and takes out what is done. What the driver refuses or cannot answer
+    /// for is kept, and the next switch asks again.
+    pub(super) fn settle(&mut self, device: &Device) -> (Vec<Left>, Result<()>) {
+        let mut failed = Ok(());
+        for left in self.left.iter_mut().filter(|left| !left.is_recorded) {
+            let recorded = left.record();
+            left.is_recorded = matches!(recorded, Ok(true));
+            failed = failed.and(recorded.map(drop));
+        }
+        let is_over =
+            |left: &mut Left| left.is_recorded && is_done(device, &left.context).unwrap_or(false);
+        (self.left.extract_if(.., is_over).collect(), failed)
+    }
+}
+
+impl Left {
+    /// Records the context's work, unless one of its streams is being captured; whether it did.
+    fn record(&self) -> Result<bool> {
+        let is_capturing = self.context.has_captures()?;
+        if !is_capturing {
+            self.context.record()?;
+        }
+        Ok(!is_capturing)
+    }
+
+    /// Adds what else is left in the same context.
+    fn join(&mut self, more: Left) {
+        let Left { units, names, is_recorded, .. } = more;
+        if self.units.is_empty() {
+            self.units = units;
+        } else {
+            self.units.add(&units);
+        }
+        self.names.extend(
+            names.into_iter().filter(|name| !self.names.contains(name)).collect::<Vec<_>>(),
+        );
+        self.is_recorded &= is_recorded;
+    }
+}
+
+/// Whether what was recorded last in a context is done. The question must not invalidate another
+/// thread's capture.
+pub(super) fn is_done(device: &Device, context: &SharedContext) -> Result<bool> {
+    device.driver().while_relaxed(|| context.is_done())
+}
+
+/// Refuses to record a context that has a capture.
+fn refuse_capture(context: &Arc<SharedContext>, plan: &Plan) -> Result<(), PlanError> {
+    if !context.has_captures()? {
+        return Ok(());
+    }
+    let named = plan.partitions.iter().find(|partition| Arc::ptr_eq(partition.shared(), context));
+    Err(PlanError::Capturing { partition: named.map(|partition| partition.name().to_owned()) })
+}
+
+/// Refuses to record a partition that has a capture, or to make it wait.
+pub(super) fn refuse_captures_of(partition: &Partition) -> Result<(), PlanError> {
+    if partition.shared().has_captures()? {
+        return Err(PlanError::Capturing { partition: Some(partition.name().to_owned()) });
+    }
+    Ok(())
+}

@@ -1,0 +1,31 @@
+//! Resources: what a device, a context or a stream has, SMs split into groups and joined again, contexts made
+//! of them.
+
+mod cut;
+mod divide;
+mod floor;
+mod join;
+mod level;
+mod locality;
+mod nested;
+mod obtain;
+mod provision;
+mod sm;
+mod split;
+mod structure;
+mod workqueue;
+
+pub(crate) use floor::context_of_units;
+pub use join::JoinError;
+pub use level::Resources;
+pub use locality::LocalityDomains;
+pub use provision::{CreateContextError, Provision};
+pub use sm::{LimitSource, SmResource};
+pub use split::{Split, SplitError};
+pub use workqueue::{Workqueue, WorkqueueOptions, WorkqueueResource};
+
+pub use crate::handle::group::SmGroup;
+pub use crate::ledger::{
+    ContextCounts, DryRun, DryRunGroup, Granularity, Holder, LocalityDomain, NotEnoughSms,
+    PerGroup, ShareError, ShareKind, WorkqueueScope,
+};

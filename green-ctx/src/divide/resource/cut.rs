@@ -1,0 +1,179 @@
+//! The driver's splits of a device into units.
+#![allow(unsafe_code, reason = "calls the driver")]
+
+use std::ptr;
+
+use green_ctx_sys::{
+    CU_DEV_SM_RESOURCE_GROUP_PARAMS, CUdevResource, CUdevResourceType,
+    CUdevSmResourceSplitByCount_flags as Flags, CUresult,
+};
+
+use super::structure;
+use crate::handle::dev_resource;
+use crate::handle::device::Device;
+use crate::handle::error::call;
+use crate::handle::error::{Error, Result};
+use crate::handle::units::Units;
+use crate::ledger::{Cut, Granularity, GroupParams, NotEnoughSms, SplitRequest, UnitCounts};
+
+/// The flag of `cuDevSmResourceSplitByCount`.
+fn flags(granularity: Granularity) -> u32 {
+    match granularity {
+        Granularity::Coarse => 0,
+        Granularity::Fine => Flags::CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING.0,
+        Granularity::LargestClusters => {
+            Flags::CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE.0
+        }
+    }
+}
+
+/// Cuts the device into equal pieces. The counts are the driver's own, read back: no rule is
+/// assumed.
+pub(super) fn equal(device: &Device, cut: &Cut) -> Result<Units> {
+    let Cut::Equal { granularity, size: least, pieces } = *cut else {
+        return Err(Error::InvalidRequest(format!("{cut} are not cut by count")));
+    };
+    let whole = dev_resource::of_device(
+        device.functions()?,
+        device.as_raw(),
+        CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM,
+    )?;
+    let all = dev_resource::sm_part(&whole).smCount;
+    if least == all {
+        // A split rounds up what it is asked for.
+        return Ok(Units::new(vec![whole], UnitCounts::new([all].into(), all)));
+    }
+    let api = device.functions()?;
+    // A minimum of 0 asks for units as small as the granularity allows.
+    let flags = flags(granularity);
+    let mut count = 0;
+    // SAFETY: a null result asks for the number of groups only (cuda.h).
+    unsafe {
+        call!(
+            api,
+            cuDevSmResourceSplitByCount(
+                ptr::null_mut(),
+                &raw mut count,
+                &raw const whole,
+                ptr::null_mut(),
+                flags,
+                least,
+            )
+        )
+    }?;
+    if pieces > 0 {
+        count = count.min(pieces);
+    }
+    let mut resources = vec![dev_resource::empty(); count as usize];
+    let mut rest = dev_resource::empty();
+    // SAFETY: the result has room for `count` groups, the remainder is one live structure.
+    unsafe {
+        call!(
+            api,
+            cuDevSmResourceSplitByCount(
+                resources.as_mut_ptr(),
+                &raw mut count,
+                &raw const whole,
+                &raw mut rest,
+                flags,
+                least,
+            )
+        )
+    }?;
+    resources.truncate(count as usize);
+    let size = resources.first().map(|unit| dev_resource::sm_part(unit).smCount);
+    let size = size
+        .filter(|size| *size > 0)
+        .ok_or_else(|| Error::InvalidRequest("the driver cut the device into no SMs".to_owned()))?;
+    Ok(units(resources, rest, size))
+}
+
+/// SMs for the driver's structured split: the device's, or those of a group.
+pub(super) struct Input<'a> {
+    pub(super) resource: CUdevResource,
+    /// The group's name.
+    pub(super) within: Option<&'a str>,
+    /// The device's SMs.
+    pub(super) total: u32,
+    /// How many SMs of the device are scheduled together.
+    pub(super) alignment: u32,
+}
+
+/// Splits SMs into the structured groups of a request.
+pub(super) fn structured(
+    device: &Device,
+    input: &Input<'_>,
+    request: &SplitRequest,
+    groups: &[GroupParams],
+) -> Result<Units> {
+    let split = |groups| split_structured(device, &input.resource, groups);
+    let refused =
+        |error: &Error| error.status() == Some(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
+    match split(groups) {
+        Ok((resources, rest)) => {
+            let size =
+                groups.iter().map(|group| group.coscheduled).min().unwrap_or(input.alignment);
+            Ok(units(resources, rest, size))
+        }
+        Err(error) if refused(&error) => {
+            let mut fit = groups.len().saturating_sub(1);
+            while fit > 0 && split(&groups[..fit]).is_err_and(|error| refused(&error)) {
+                fit -= 1;
+            }
+            Err(Error::NotEnoughSms(Box::new(NotEnoughSms {
+                within: input.within.map(str::to_owned),
+                requested: request.shares(),
+                fit,
+                free: dev_resource::sm_part(&input.resource).smCount,
+                total: input.total,
+                unit: groups.get(fit).map_or(input.alignment, |group| group.coscheduled),
+                local: groups.get(fit).is_some_and(|group| group.locality.is_some()),
+                ..NotEnoughSms::default()
+            })))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Units of resources, and of what was left beside them.
+fn units(mut resources: Vec<CUdevResource>, rest: CUdevResource, size: u32) -> Units {
+    let left = dev_resource::sm_part(&rest).smCount > 0;
+    if left && rest.type_ == CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM {
+        resources.push(rest);
+    }
+    let counts = resources.iter().map(|unit| dev_resource::sm_part(unit).smCount).collect();
+    Units::new(resources, UnitCounts::new(counts, size))
+}
+
+/// The driver's structured split: the groups, and what they leave. Nothing is taken by it, so that it
+/// serves as a dry run too; the driver's own dry run refuses counts (NVIDIA/cuda-python, issue 2765).
+fn split_structured(
+    device: &Device,
+    input: &CUdevResource,
+    groups: &[GroupParams],
+) -> Result<(Vec<CUdevResource>, CUdevResource)> {
+    if groups.is_empty() {
+        return Ok((Vec::new(), *input));
+    }
+    let mut params: Vec<CU_DEV_SM_RESOURCE_GROUP_PARAMS> =
+        groups.iter().map(|group| structure::params(*group)).collect();
+    let mut resources = vec![dev_resource::empty(); groups.len()];
+    let mut rest = dev_resource::empty();
+    let count = u32::try_from(groups.len()).unwrap_or(u32::MAX);
+    // SAFETY: result and parameters have room for `count` groups, the input came from the driver,
+    // the remainder is one live structure, and there are no flags (cuda.h of 13.1).
+    unsafe {
+        call!(
+            device.functions()?,
+            cuDevSmResourceSplit(
+                resources.as_mut_ptr(),
+                count,
+                input,
+                &raw mut rest,
+                0,
+                params.as_mut_ptr(),
+            )
+        )
+    }?;
+    Ok((resources, rest))
+}

@@ -1,0 +1,47 @@
+//! A context of some of a partition's units, to see where they are.
+
+use std::sync::Arc;
+
+use super::obtain::obtain;
+use crate::handle::context::Context;
+use crate::handle::device::Device;
+use crate::handle::error::{Error, Result};
+use crate::handle::green::{self, RawGreen};
+use crate::ledger::Placement;
+
+/// A context on units that a partition has, for as long as it keeps to running beside or before the
+/// partition's own work: nothing accounts for it, and nobody else waits for what it runs. Whoever makes it
+/// waits until its work is done.
+pub(crate) fn context_of_units(owner: &Context, units: &[usize], sm_count: u32) -> Result<Context> {
+    let Some(group) = owner.group() else {
+        return Err(Error::InvalidRequest("a context without a group has no units".to_owned()));
+    };
+    let device = owner.device();
+    let cut = group.placement().cut.clone();
+    let placement = Placement { cut, members: units.to_vec() };
+    let raw = obtain(device, group.units(), &placement, None, sm_count)?;
+    let (device, keeps) = (device.clone(), owner.clone());
+    let lent = Lent { device: device.clone(), placement, sm_count, raw, _keeps: keeps };
+    // SAFETY: the context is alive until its owner is dropped, which is kept with it.
+    #[allow(unsafe_code, reason = "the handles are those of a living context")]
+    unsafe {
+        Context::adopt(device.driver(), raw.context, Some(raw.green), Arc::new(lent))
+    }
+}
+
+/// A driver's context of a partition's units, and the partition.
+struct Lent {
+    device: Device,
+    placement: Placement,
+    sm_count: u32,
+    raw: RawGreen,
+    _keeps: Context,
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if !self.device.driver().is_forked() {
+            green::leave(&self.device, self.raw, &self.placement, None, self.sm_count);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Groups that the driver splits out of another group's SMs.
+//!
+//! The driver does not split the results of a split again, but the resource of a context can be split
+//! (recorded on an H200 for splits by count; of structured ones, from CUDA 13.1 on, the header says
+//! it). So the group gets a context of its own, which nobody works in, and is held with it until the
+//! last group that was split out of it is gone. Pieces of a context that was destroyed stay good
+//! (recorded on an H200: `lifetime/children-outlive-their-parent`).
+
+use std::sync::Arc;
+
+use green_ctx_sys::CUdevResourceType;
+
+use super::cut::{self, Input};
+use super::obtain::obtain;
+use super::sm::{SmResource, check_version};
+use super::split::{Split, SplitError};
+use super::structure::{self, STRUCTURED};
+use crate::handle::dev_resource;
+use crate::handle::error::Result;
+use crate::handle::green::{self, RawGreen};
+use crate::handle::group::{Hold, Parent, SmGroup};
+use crate::handle::units::Units;
+use crate::ledger::{
+    self, Chosen, Cut, DryRun, GroupParams, RequestedGroup, SplitRequest, UnitSet,
+};
+
+/// Splits a group, which comes back where that fails.
+pub(super) fn split(group: SmGroup, request: &SplitRequest) -> Result<Split, Box<SplitError>> {
+    let Pieces { context, units, chosen } = match pieces(&group, request) {
+        Ok(pieces) => pieces,
+        Err(error) => return Err(Box::new(SplitError { group, error })),
+    };
+    let device = group.device().clone();
+    let fences = group.fences().clone();
+    let parent = Parent::split_in(group, context);
+    let hold = |child: &Chosen| {
+        let number = parent.enter(&units, child);
+        (fences.clone(), Hold::Parent(Arc::clone(&parent), Some(number)))
+    };
+    let holds: Vec<_> = chosen.iter().map(hold).collect();
+    Ok(Split::of(&device, &units, request, chosen, holds))
+}
+
+/// What a split would give, of pieces of what size.
+pub(super) fn dry_run(group: &SmGroup, request: &SplitRequest) -> Result<DryRun> {
+    let Pieces { context, units, chosen } = pieces(group, request)?;
+    green::leave(group.device(), context, group.placement(), None, group.sm_count());
+    Ok(DryRun::new(units.counts(), UnitSet::all(units.counts().counts().len()), chosen))
+}
+
+/// A group's SMs, split.
+struct Pieces {
+    /// The context that they were split in.
+    context: RawGreen,
+    units: Arc<Units>,
+    /// Which group of the request gets which.
+    chosen: Vec<Chosen>,
+}
+
+fn pieces(group: &SmGroup, request: &SplitRequest) -> Result<Pieces> {
+    let device = group.device();
+    let (needs, call) = structure::needs(&request.structure);
+    check_version(device, needs.max(STRUCTURED), call)?;
+    let sms = SmResource::of_device(device)?;
+    let groups: Arc<[GroupParams]> = if request.is_structured() {
+        request.structured_groups(sms.coscheduling()?)?.into()
+    } else {
+        plain_groups(request, alignment(group, &sms))?
+    };
+    let within = Some(Arc::new(group.placement().clone()));
+    let cut = Cut::Structured { within, groups: Arc::clone(&groups) };
+    let context = obtain(device, group.units(), group.placement(), None, group.sm_count())?;
+    let units = device.units(&cut, || {
+        let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
+        let resource = dev_resource::of_green(device.functions()?, context.green, kind)?;
+        let (total, alignment) = (sms.sm_count(), sms.alignment());
+        let input = Input { resource, within: Some(group.name()), total, alignment };
+        cut::structured(device, &input, request, &groups)
+    });
+    match units {
+        Ok(units) => {
+            let chosen = ledger::each_its_own(units.counts(), &cut, request);
+            Ok(Pieces { context, units, chosen })
+        }
+        Err(error) => {
+            green::leave(device, context, group.placement(), None, group.sm_count());
+            Err(error)
+        }
+    }
+}
+
+/// How many of a group's SMs are scheduled together.
+fn alignment(group: &SmGroup, sms: &SmResource) -> u32 {
+    match &group.placement().cut {
+        Cut::Equal { .. } => sms.alignment(),
+        Cut::Structured { groups, .. } => {
+            let own = group.placement().members.iter().filter_map(|index| groups.get(*index));
+            // What a structured split leaves has no structure but that SMs come in pairs (cuda.h).
+            own.map(|group| group.coscheduled).min().unwrap_or(2)
+        }
+    }
+}
+
+/// The groups of a request by count, rounded up as such a request always is: the structured split
+/// itself rounds nothing.
+fn plain_groups(request: &SplitRequest, alignment: u32) -> Result<Arc<[GroupParams]>> {
+    let round = |count: u32| count.div_ceil(alignment).saturating_mul(alignment);
+    let group = |wanted: &RequestedGroup| {
+        Ok(GroupParams::plain(round(wanted.structured_count()?), alignment))
+    };
+    request.groups.iter().map(group).collect()
+}

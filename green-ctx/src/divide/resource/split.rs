@@ -1,0 +1,55 @@
+//! What a split gives.
+
+use std::sync::Arc;
+
+use crate::handle::device::Device;
+use crate::handle::error::Error;
+use crate::handle::fence::Fences;
+use crate::handle::group::{Hold, SmGroup};
+use crate::handle::units::Units;
+use crate::ledger::{Chosen, Share, SplitRequest};
+
+/// The groups that a split took, to be made into contexts or dropped.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Split {
+    /// The groups, in the request's order.
+    pub groups: Vec<SmGroup>,
+    /// What remained, when the request takes it and something did.
+    pub remainder: Option<SmGroup>,
+}
+
+/// A group that was not split.
+#[derive(Debug, thiserror::Error)]
+#[error("the group was not split")]
+pub struct SplitError {
+    /// The group, as it was.
+    pub group: SmGroup,
+    /// Why it was not split.
+    #[source]
+    pub error: Error,
+}
+
+impl Split {
+    /// Groups of chosen units, each with what still runs on its floor and who accounts for it.
+    pub(super) fn of(
+        device: &Device,
+        units: &Arc<Units>,
+        request: &SplitRequest,
+        chosen: Vec<Chosen>,
+        holds: impl IntoIterator<Item = (Fences, Hold)>,
+    ) -> Split {
+        let mut split = Split { groups: Vec::with_capacity(chosen.len()), remainder: None };
+        for (chosen, (fences, hold)) in chosen.into_iter().zip(holds) {
+            let share = chosen.share;
+            let priority = request.priority_of(&chosen.name);
+            let (device, units) = (device.clone(), Arc::clone(units));
+            let group = SmGroup::new(device, units, chosen, priority, fences, hold);
+            match share == Share::REST {
+                true => split.remainder = Some(group),
+                false => split.groups.push(group),
+            }
+        }
+        split
+    }
+}

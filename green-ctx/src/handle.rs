@@ -1,0 +1,33 @@
+//! Handles of the driver's objects, and what they rest on. No file here knows streams, kernels, partitions or graphs.
+
+pub(crate) mod capture;
+pub mod context;
+pub(crate) mod current;
+pub(crate) mod dev_resource;
+pub mod device;
+pub mod driver;
+pub mod error;
+pub(crate) mod escape;
+pub mod event;
+pub(crate) mod fence;
+pub(crate) mod fitting;
+pub(crate) mod fork;
+pub(crate) mod green;
+pub(crate) mod group;
+pub(crate) mod kept;
+pub(crate) mod listing;
+pub(crate) mod location;
+pub(crate) mod lock;
+pub(crate) mod owner;
+pub(crate) mod primary;
+pub(crate) mod quarantine;
+pub(crate) mod raw;
+pub(crate) mod raw_stream;
+pub(crate) mod reclaim;
+pub(crate) mod registry;
+pub(crate) mod report;
+#[cfg(feature = "serde")]
+mod serialize;
+pub(crate) mod token;
+pub(crate) mod trace;
+pub(crate) mod units;

@@ -1,0 +1,90 @@
+//! The driver's streams of a context: making them, and those that are kept for good.
+#![allow(unsafe_code, reason = "calls the driver")]
+
+use std::ptr;
+
+use green_ctx_sys::{CUgreenCtx_st, CUstream_flags, CUstream_st, Version};
+
+use super::{Context, Kind};
+use crate::handle::current::Scope;
+use crate::handle::error::call;
+use crate::handle::error::{Error, Result};
+use crate::handle::raw::Raw;
+use crate::handle::raw_stream::is_capturing;
+
+const FLAGS: u32 = CUstream_flags::CU_STREAM_NON_BLOCKING.0;
+
+impl Context {
+    /// The driver's green context, of one that this crate made.
+    #[inline]
+    fn own_green(&self) -> Option<Raw<CUgreenCtx_st>> {
+        match &self.inner.kind {
+            Kind::Green(green) => Some(green.raw),
+            Kind::Primary | Kind::Borrowed(_) | Kind::Closed => None,
+        }
+    }
+
+    /// Keeps the driver's context for good; false where this crate did not make it.
+    pub(crate) fn keep(&self) -> Result<bool> {
+        let Some(green) = self.own_green() else { return Ok(false) };
+        let kept = &self.device().state().kept;
+        if !kept.keeps(green) {
+            kept.keep(green, self.device().stream_priorities()?);
+        }
+        Ok(true)
+    }
+
+    /// Takes a kept stream that has no handle, with its priority.
+    #[inline]
+    pub(crate) fn take_kept_stream(&self, priority: i32) -> Option<(Raw<CUstream_st>, i32)> {
+        let (green, kept) = (self.own_green()?, &self.device().state().kept);
+        let (stream, priority) = kept.take(green, priority)?;
+        // Foreign code may still capture it, or the driver may not say.
+        let functions = self.device().functions().ok()?;
+        if !matches!(is_capturing(functions, stream.as_ptr()), Ok(false)) {
+            self.put_kept_stream(stream, priority);
+            return None;
+        }
+        Some((stream, priority))
+    }
+
+    /// Leaves a stream that is kept to whoever makes one of its priority next.
+    pub(crate) fn put_kept_stream(&self, stream: Raw<CUstream_st>, priority: i32) {
+        if let Some(green) = self.own_green() {
+            self.device().state().kept.put(green, stream, priority);
+        }
+    }
+
+    /// Makes a stream that does not synchronise with the default stream.
+    #[inline]
+    pub(crate) fn create_raw_stream(&self, priority: i32) -> Result<Raw<CUstream_st>> {
+        let driver = self.device().driver();
+        // Drivers before 12.5 make a green context's stream while it is current.
+        if driver.version() < Version::new(12, 5) {
+            return self.create_while_current(priority);
+        }
+        let mut raw = ptr::null_mut();
+        let created = self.with_green(|green| {
+            let (api, green) = (driver.functions()?, green.as_ptr());
+            // SAFETY: the green context is alive, the pointer is to a live handle.
+            unsafe { call!(api, cuGreenCtxStreamCreate(&raw mut raw, green, FLAGS, priority)) }
+        });
+        match created {
+            Some(result) => result?,
+            None => return self.create_while_current(priority),
+        }
+        Raw::new(raw).ok_or_else(|| Error::null("cuGreenCtxStreamCreate"))
+    }
+
+    #[cold]
+    fn create_while_current(&self, priority: i32) -> Result<Raw<CUstream_st>> {
+        let driver = self.device().driver();
+        let mut raw = ptr::null_mut();
+        let _scope = Scope::enter(driver, self.raw())?;
+        // SAFETY: the pointer is to a live handle.
+        unsafe {
+            call!(driver.functions()?, cuStreamCreateWithPriority(&raw mut raw, FLAGS, priority))
+        }?;
+        Raw::new(raw).ok_or_else(|| Error::null("cuStreamCreateWithPriority"))
+    }
+}

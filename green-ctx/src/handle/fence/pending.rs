@@ -1,0 +1,126 @@
+//! What the streams of one context wait for.
+
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use super::{Fence, Fences};
+use crate::handle::capture::RelaxedCapture;
+use crate::handle::driver::Driver;
+use crate::handle::error::Result;
+
+/// The fences that a context's streams wait for: those of its SMs from before it was made, and those
+/// that switches of plans add. Streams that are made later wait for them too, so that none is
+/// forgotten before it is done.
+///
+/// No driver call and no drop of a fence happens under the lock.
+#[derive(Default)]
+pub(crate) struct Pending {
+    waits: Mutex<Vec<Wait>>,
+    /// Whether there may be any.
+    any: AtomicBool,
+}
+
+struct Wait {
+    fence: Arc<Fence>,
+    /// The record that every stream of the context waits for; 0 where some may not.
+    record: u64,
+    /// Whether the context waits as a whole: only then does a record of the whole cover the wait.
+    whole: bool,
+}
+
+impl Pending {
+    pub(crate) fn new(fences: &Fences) -> Pending {
+        let pending = Pending::default();
+        fences.iter().for_each(|fence| pending.add(fence));
+        pending
+    }
+
+    /// Whether nothing is pending. Takes no lock.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.any.load(Ordering::SeqCst)
+    }
+
+    /// Has streams that are made from now on wait for a fence. Whether those that there are do, the
+    /// caller says with [`note_wait`](Pending::note_wait).
+    pub(crate) fn add(&self, fence: &Arc<Fence>) {
+        let mut waits = self.waits.lock();
+        match waits.iter_mut().find(|wait| Arc::ptr_eq(&wait.fence, fence)) {
+            Some(wait) => (wait.record, wait.whole) = (0, false),
+            None => waits.push(Wait { fence: Arc::clone(fence), record: 0, whole: false }),
+        }
+        self.any.store(true, Ordering::SeqCst);
+    }
+
+    /// Notes that every stream that there is waits for a record of a fence, or the whole context does.
+    pub(crate) fn note_wait(&self, fence: &Arc<Fence>, record: u64, whole: bool) {
+        let mut waits = self.waits.lock();
+        if let Some(wait) = waits.iter_mut().find(|wait| Arc::ptr_eq(&wait.fence, fence)) {
+            (wait.record, wait.whole) = (record, whole);
+        }
+    }
+
+    /// Makes the whole context wait for what only single streams of it wait for.
+    pub(crate) fn wait_as_a_whole(&self, wait: impl Fn(&Fence) -> Result<()>) -> Result<()> {
+        let of_streams: Vec<_> = {
+            let waits = self.waits.lock();
+            waits.iter().filter(|wait| !wait.whole).map(|wait| Arc::clone(&wait.fence)).collect()
+        };
+        for fence in of_streams {
+            let record = fence.records();
+            wait(&fence)?;
+            self.note_wait(&fence, record, true);
+        }
+        Ok(())
+    }
+
+    /// Whether every stream waits for the fence's last record.
+    pub(crate) fn covers(&self, fence: &Arc<Fence>) -> bool {
+        let waits = self.waits.lock();
+        let known = waits.iter().find(|wait| Arc::ptr_eq(&wait.fence, fence));
+        known.is_some_and(|wait| wait.record == fence.records())
+    }
+
+    /// Forgets what is done, and returns the rest.
+    pub(crate) fn settle(&self, driver: &Driver) -> Result<Vec<Arc<Fence>>> {
+        if self.is_empty() {
+            return Ok(Vec::new());
+        }
+        let waits = self.waits.lock();
+        let known: Vec<_> =
+            waits.iter().map(|wait| (Arc::clone(&wait.fence), wait.fence.records())).collect();
+        drop(waits);
+        let mut done = Vec::new();
+        {
+            let _relaxed = RelaxedCapture::enter(driver)?;
+            for (fence, records) in &known {
+                if fence.is_done(driver.functions()?)? {
+                    done.push((fence, *records));
+                }
+            }
+        }
+        let mut waits = self.waits.lock();
+        // Not what was recorded again meanwhile.
+        let is_done = |wait: &mut Wait| {
+            let is_one = |(fence, records): &(&Arc<Fence>, u64)| {
+                Arc::ptr_eq(fence, &wait.fence) && *records == wait.fence.records()
+            };
+            done.iter().any(is_one)
+        };
+        let ended: Vec<Wait> = waits.extract_if(.., is_done).collect();
+        let left = waits.iter().map(|wait| Arc::clone(&wait.fence)).collect();
+        self.any.store(!waits.is_empty(), Ordering::SeqCst);
+        drop(waits);
+        drop(ended);
+        Ok(left)
+    }
+
+    /// Takes everything out, done or not.
+    pub(crate) fn take(&self) -> impl Iterator<Item = Arc<Fence>> + use<> {
+        let waits = mem::take(&mut *self.waits.lock());
+        waits.into_iter().map(|wait| wait.fence)
+    }
+}

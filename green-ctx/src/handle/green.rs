@@ -1,0 +1,83 @@
+//! The driver's green contexts that nobody uses any more: left for the next owner, or destroyed.
+#![allow(unsafe_code, reason = "calls the driver")]
+
+use std::sync::Arc;
+
+use green_ctx_sys::{Api, CUctx_st, CUevent, CUgreenCtx_st};
+
+use crate::handle::capture::RelaxedCapture;
+use crate::handle::device::Device;
+use crate::handle::driver::Driver;
+use crate::handle::error::Result;
+use crate::handle::error::call;
+use crate::handle::fence::Fence;
+use crate::handle::raw::Raw;
+use crate::ledger::{Idle, Placement, WorkqueueConfig};
+
+/// A driver's green context with the handle that other calls take.
+#[derive(Clone, Copy)]
+pub(crate) struct RawGreen {
+    pub(crate) green: Raw<CUgreenCtx_st>,
+    pub(crate) context: Raw<CUctx_st>,
+}
+
+/// A fence for the work that still runs in a context that nobody uses any more; `None` where none
+/// does.
+pub(crate) fn record(device: &Device, green: Raw<CUgreenCtx_st>) -> Result<Option<Arc<Fence>>> {
+    let _relaxed = RelaxedCapture::enter(device.driver())?;
+    let fence = Fence::new(device)?;
+    record_in(device, green, fence.raw())?;
+    Ok(if fence.is_done(device.functions()?)? { None } else { Some(Arc::new(fence)) })
+}
+
+/// Records the work of a context that nobody uses any more in an event. That covers the work of streams
+/// which are destroyed already (recorded on an H200, driver 580.159.04).
+pub(crate) fn record_in(device: &Device, green: Raw<CUgreenCtx_st>, event: CUevent) -> Result<()> {
+    // SAFETY: both handles are alive, and no other thread has the context.
+    unsafe { call!(device.functions()?, cuGreenCtxRecordEvent(green.as_ptr(), event)) }
+}
+
+/// Makes a context that nobody uses any more wait for a fence.
+pub(crate) fn wait_for(device: &Device, green: Raw<CUgreenCtx_st>, fence: &Fence) -> Result<()> {
+    // SAFETY: both handles are alive, and no other thread has the context.
+    unsafe { call!(device.functions()?, cuGreenCtxWaitEvent(green.as_ptr(), fence.raw())) }
+}
+
+/// Leaves a context that nobody uses any more to whoever asks for its SMs next.
+pub(crate) fn leave(
+    device: &Device,
+    raw: RawGreen,
+    placement: &Placement,
+    workqueue: Option<WorkqueueConfig>,
+    sm_count: u32,
+) {
+    if device.has_failed() {
+        return end(device, raw.green);
+    }
+    let kept = device.state().kept.keeps(raw.green);
+    let idle = Idle { placement: placement.clone(), workqueue, sm_count, kept, raw };
+    let Ok(mut ledger) = device.ledger() else { return };
+    let surplus = ledger.recycler.put(idle);
+    drop(ledger);
+    destroy(device.driver(), surplus);
+}
+
+/// Destroys contexts that nobody uses.
+pub(crate) fn destroy(driver: &Driver, contexts: Vec<Idle<RawGreen>>) {
+    for idle in contexts {
+        driver.clean_up(|| destroy_raw(driver.functions()?, idle.raw.green));
+    }
+}
+
+/// Destroys a context that nobody is to use again, unless it is kept for foreign code.
+pub(crate) fn end(device: &Device, green: Raw<CUgreenCtx_st>) {
+    if !device.state().kept.keeps(green) {
+        device.driver().clean_up(|| destroy_raw(device.functions()?, green));
+    }
+}
+
+/// Destroys a context that nobody else has.
+pub(crate) fn destroy_raw(api: &Api, green: Raw<CUgreenCtx_st>) -> Result<()> {
+    // SAFETY: the callers own the handle, and nobody has it afterwards.
+    unsafe { call!(api, cuGreenCtxDestroy(green.as_ptr())) }
+}

@@ -1,0 +1,242 @@
+//! Watching that work stays where it was put.
+#![allow(unsafe_code, reason = "calls the driver")]
+
+mod launches;
+
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
+
+use green_ctx_sys::{CUcontext, CUstream};
+use parking_lot::Mutex;
+
+use crate::graph::Graph;
+use crate::handle::context::Context;
+use crate::handle::current;
+use crate::handle::driver::Driver;
+use crate::handle::error::{Error, Result};
+use crate::handle::raw::Raw;
+use crate::work::stream::{DefaultStream, Stream, context_of};
+
+pub use crate::handle::escape::{Escape, EscapeKind};
+pub use launches::Watching;
+
+pub use crate::handle::location::Location;
+
+/// Watches that what a section of a program submits stays in one partition. Clones share it.
+///
+/// Streams, graphs and contexts are handed to it by name, and what would run elsewhere is collected.
+/// It asks the driver, not the objects: `cuStreamGetGreenCtx`, and the contexts of a graph's nodes.
+/// [`launches`](Watch::launches) watches every launch that a thread makes through this crate too. The
+/// [manual](crate::guide::escapes) says what none of this finds.
+///
+/// A watch keeps the first [`MAX_ESCAPES`](Watch::MAX_ESCAPES) and counts the
+/// [rest](Watch::omitted_escapes). One that lives long is emptied with
+/// [`take_escapes`](Watch::take_escapes).
+///
+/// # Example
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use green_ctx::{Driver, SplitRequest, StreamOptions, sim_0_1::Sim, watch::Watch};
+/// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+/// # let device = driver.device(0)?;
+/// let request = SplitRequest::new().group("decode", 16);
+/// let group = device.resources().sm()?.split(request)?.groups.remove(0);
+/// let decode = device.create_context(group)?;
+/// let ours = decode.create_stream(StreamOptions::default())?;
+/// let pooled = device.primary_context()?.create_stream(StreamOptions::default())?;
+///
+/// let watch = Watch::new(&decode);
+/// assert!(watch.stream("attention", &ours)?);
+/// assert!(!watch.stream("sampling", &pooled)?);
+/// let escapes = watch.escapes();
+/// assert_eq!(escapes.len(), 1);
+/// assert_eq!(
+///     escapes[0].to_string(),
+///     "sampling escapes decode: a stream of the primary context, 132 SMs of primary (device 0)"
+/// );
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Watch {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    expected: Context,
+    escapes: Mutex<Escapes>,
+}
+
+/// What escaped.
+#[derive(Default)]
+struct Escapes {
+    /// The first ones since they were last taken, at most [`Watch::MAX_ESCAPES`].
+    kept: Vec<Escape>,
+    /// How many came when there was no room.
+    omitted: u64,
+}
+
+impl Watch {
+    /// How many escapes a watch keeps at most.
+    pub const MAX_ESCAPES: usize = 1000;
+
+    /// A watch for a partition.
+    #[must_use]
+    pub fn new(partition: &Context) -> Watch {
+        let expected = partition.clone();
+        Watch { inner: Arc::new(Inner { expected, escapes: Mutex::default() }) }
+    }
+
+    /// The partition.
+    #[must_use]
+    pub fn partition(&self) -> &Context {
+        &self.inner.expected
+    }
+
+    /// What would run outside, in the order in which it was handed over or launched: the first
+    /// [`MAX_ESCAPES`](Watch::MAX_ESCAPES) since they were last [taken](Watch::take_escapes).
+    #[must_use]
+    pub fn escapes(&self) -> Vec<Escape> {
+        self.inner.escapes.lock().kept.clone()
+    }
+
+    /// Takes the [escapes](Watch::escapes) out, so that there is room for as many again.
+    #[must_use = "the watch does not keep them any more"]
+    pub fn take_escapes(&self) -> Vec<Escape> {
+        mem::take(&mut self.inner.escapes.lock().kept)
+    }
+
+    /// How many escapes were not kept since the watch was made, because there was no room.
+    #[must_use]
+    pub fn omitted_escapes(&self) -> u64 {
+        self.inner.escapes.lock().omitted
+    }
+
+    /// Checks a stream, and returns whether it is inside.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DeviceMismatch`] for a stream of another driver, and [`Error::Driver`]. Nothing is
+    /// collected then.
+    #[doc(alias = "cuStreamGetGreenCtx")]
+    pub fn stream(&self, name: &str, stream: &Stream) -> Result<bool> {
+        self.check_driver(stream.driver(), "the stream and the watch")?;
+        // SAFETY: the handle keeps its stream.
+        unsafe { self.raw_stream(name, stream.raw()) }
+    }
+
+    /// Checks a foreign stream, default-stream tokens included, and returns whether it is inside. A token stands for a stream of the context that is current on this thread.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`]. Nothing is collected then.
+    ///
+    /// # Safety
+    ///
+    /// `raw` must be a living stream of the partition's driver, or a token.
+    #[doc(alias = "cuStreamGetGreenCtx")]
+    pub unsafe fn raw_stream(&self, name: &str, raw: CUstream) -> Result<bool> {
+        let driver = self.driver();
+        let token = DefaultStream::from_raw(raw);
+        let (None, Some(handle)) = (token, Raw::new(raw)) else {
+            let current = current::get(driver)?;
+            return self.judge(name, current, || EscapeKind::DefaultStream);
+        };
+        // SAFETY: the stream is alive by this function's contract.
+        let (context, green) = unsafe { context_of(driver, handle) }?;
+        self.judge(name, context.as_ptr(), || EscapeKind::of_stream(green.is_some()))
+    }
+
+    /// Checks a context, and returns whether it is the partition.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DeviceMismatch`] for a context of another driver, and [`Error::Driver`].
+    pub fn context(&self, name: &str, context: &Context) -> Result<bool> {
+        self.check_driver(context.device().driver(), "the context and the watch")?;
+        self.judge(name, context.raw(), || EscapeKind::Context)
+    }
+
+    /// Checks the nodes of a graph, and returns whether all that use SMs are inside, as far as the
+    /// driver reports their contexts: before CUDA 13.2 it reports those of kernels only.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DeviceMismatch`] for a graph of another driver, and [`Error::Driver`].
+    #[doc(alias = "cuGraphKernelNodeGetParams")]
+    pub fn graph(&self, name: &str, graph: &Graph) -> Result<bool> {
+        self.check_driver(graph.device().driver(), "the graph and the watch")?;
+        let nodes = graph.outside(&self.inner.expected)?;
+        let Some(first) = nodes.first() else { return Ok(true) };
+        let location = first.location.clone();
+        self.collect(Escape::new(
+            name,
+            &self.inner.expected,
+            EscapeKind::Graph { nodes },
+            location,
+        ));
+        Ok(false)
+    }
+
+    /// Collects what runs in another context than the partition.
+    fn judge(
+        &self,
+        name: &str,
+        found: CUcontext,
+        kind: impl FnOnce() -> EscapeKind,
+    ) -> Result<bool> {
+        let expected = &self.inner.expected;
+        if found == expected.raw() {
+            return Ok(true);
+        }
+        // SAFETY: whoever is judged is alive, and its context with it; a current one is, by the rules
+        // of whoever made it so.
+        let location = || unsafe { Location::of_raw(self.driver(), found) };
+        let location = if found.is_null() { None } else { Some(location()?) };
+        self.collect(Escape::new(name, expected, kind(), location));
+        Ok(false)
+    }
+
+    fn collect(&self, escape: Escape) {
+        crate::handle::trace::event!(WARN, escape = %escape, "work escapes its partition");
+        let mut escapes = self.inner.escapes.lock();
+        if escapes.kept.len() < Watch::MAX_ESCAPES {
+            escapes.kept.push(escape);
+        } else {
+            escapes.omitted += 1;
+        }
+    }
+
+    fn driver(&self) -> &Driver {
+        self.inner.expected.device().driver()
+    }
+
+    fn check_driver(&self, driver: &Driver, what: &'static str) -> Result<()> {
+        driver.check_process()?;
+        if driver == self.driver() { Ok(()) } else { Err(Error::DeviceMismatch { what }) }
+    }
+}
+
+impl EscapeKind {
+    /// A stream that is outside, of a green context or not.
+    fn of_stream(is_green: bool) -> EscapeKind {
+        if is_green { EscapeKind::OtherStream } else { EscapeKind::PrimaryStream }
+    }
+}
+
+impl Escape {
+    fn new(name: &str, expected: &Context, kind: EscapeKind, location: Option<Location>) -> Escape {
+        Escape { name: name.to_owned(), expected: expected.label().to_owned(), kind, location }
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch")
+            .field("partition", &self.inner.expected.label())
+            .field("escapes", &self.inner.escapes.lock().kept.len())
+            .finish_non_exhaustive()
+    }
+}

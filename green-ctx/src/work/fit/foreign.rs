@@ -1,0 +1,98 @@
+//! Kernels that other libraries have loaded.
+#![allow(unsafe_code, reason = "calls the driver")]
+
+use std::ffi::CStr;
+use std::ptr;
+
+use green_ctx_sys::{Api, CUfunction};
+
+use super::question::Question;
+use super::{Fit, RawKernel};
+use crate::handle::context::Context;
+use crate::handle::error::{Error, Result, check};
+use crate::work::launch::LaunchConfig;
+
+impl RawKernel {
+    /// What of this kernel fits at once on a context's SMs, as [`Kernel::fit`](crate::Kernel::fit)
+    /// answers it for kernels of this crate. A function of a module may be asked about in any
+    /// context of its device. The answer's name is the driver's, from CUDA 12.3 on, and the handle's
+    /// address before.
+    ///
+    /// # Errors
+    ///
+    /// As [`Kernel::fit`](crate::Kernel::fit), and [`Error::InvalidRequest`] for a null handle.
+    ///
+    /// # Safety
+    ///
+    /// The handle must be alive during the call, of the form that the variant says and of the
+    /// context's driver. A function must be of the context's device.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, LaunchConfig, Library, fit::RawKernel, sim_0_1::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// # let ptx = ".version 5.0 .target sm_52 .address_size 64 .visible .entry work() { ret; }";
+    /// # let kernel = Library::from_ptx(&device, ptx)?.kernel("work")?;
+    /// # let parts = device.partition([16])?;
+    /// let foreign = RawKernel::Kernel(kernel.as_raw());
+    /// // SAFETY: `kernel` keeps the handle, which is one of a library.
+    /// let fit = unsafe { foreign.fit(parts[0].context(), LaunchConfig::new(64, 1024)) }?;
+    /// assert_eq!((fit.kernel.as_str(), fit.resident_blocks), ("work", 32));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias("cuFuncGetAttribute", "cuFuncGetName", "cuKernelGetName"))]
+    pub unsafe fn fit(self, context: &Context, config: LaunchConfig) -> Result<Fit> {
+        if self.as_function().is_null() {
+            return Err(Error::InvalidRequest("the kernel's handle is null".to_owned()));
+        }
+        let driver = context.device().driver();
+        driver.check_process()?;
+        let name = match self.name(driver.functions()?)? {
+            Some(name) => name,
+            None => format!("{:#x}", self.as_function().addr()),
+        };
+        // The null stream stands for the context that is current, as recorded.
+        let stream = ptr::null_mut();
+        Question { kernel: self, name: &name, context, stream, config }.ask(|question| {
+            let cluster = question.cluster()?;
+            question.fit(cluster)
+        })
+    }
+
+    /// The handle in the form that launches take: the driver accepts a kernel for a function (cuda.h,
+    /// `cuLaunchKernel`).
+    pub(super) fn as_function(self) -> CUfunction {
+        match self {
+            RawKernel::Kernel(kernel) => kernel.cast(),
+            RawKernel::Function(function) => function,
+        }
+    }
+
+    /// The name of a living kernel; `None` before CUDA 12.3, where the driver does not report it.
+    fn name(self, api: &Api) -> Result<Option<String>> {
+        let mut name = ptr::null();
+        let (call, status) = match self {
+            RawKernel::Kernel(kernel) => {
+                let Ok(get) = api.cuKernelGetName() else { return Ok(None) };
+                // SAFETY: the kernel is alive, the pointer is to a live pointer.
+                ("cuKernelGetName", unsafe { get(&raw mut name, kernel) })
+            }
+            RawKernel::Function(function) => {
+                let Ok(get) = api.cuFuncGetName() else { return Ok(None) };
+                // SAFETY: the function is alive, the pointer is to a live pointer.
+                ("cuFuncGetName", unsafe { get(&raw mut name, function) })
+            }
+        };
+        check(call, status)?;
+        if name.is_null() {
+            return Ok(None);
+        }
+        // SAFETY: the driver keeps a terminated name for as long as the kernel is loaded.
+        let name = unsafe { CStr::from_ptr(name) };
+        Ok(Some(name.to_string_lossy().into_owned()))
+    }
+}
