@@ -60,8 +60,8 @@ pub(crate) fn run(device: &Device, out: &mut dyn Write) -> Outcome {
     // An executable keeps its partition open. Forget it before the partition is to be closed.
     let decode = parts.into_iter().next().ok_or("there are two")?;
     let refused = decode.close().expect_err("the cache and the graph keep it");
-    writeln!(out, "refused: {refused}: {}", refused.reason)?;
-    let decode = refused.partition;
+    writeln!(out, "refused: {refused}")?;
+    let decode = refused.given;
     cache.forget(decode.context());
     drop(moved);
     writeln!(out, "closed, {} SMs came back", decode.close()?.sm_count())?;

@@ -25,9 +25,9 @@ pub(crate) fn run(device: &Device, out: &mut dyn Write) -> Outcome {
     // Only the last handle can be closed: whoever has a stream still needs the context.
     let stream = serving.stream().clone();
     let refused = serving.close().expect_err("there is a stream");
-    writeln!(out, "refused: {refused}: {}", refused.reason)?;
+    writeln!(out, "refused: {refused}")?;
     drop(stream);
-    let serving = refused.partition;
+    let serving = refused.given;
 
     // Closing waits for the partition's work and gives its SMs back as a group. Nobody else gets them
     // meanwhile.
@@ -37,7 +37,7 @@ pub(crate) fn run(device: &Device, out: &mut dyn Write) -> Outcome {
 
     // The group is a level: its SMs are divided as a device's are, with floors and ceilings.
     let request = SplitRequest::new().group("decode", 16..).group("prefill", ..=40);
-    let split = group.split(request).map_err(|refused| refused.error)?;
+    let split = group.split(request).map_err(|refused| refused.reason)?;
     let mut inner: Vec<Partition> = Vec::new();
     for child in split.groups {
         inner.push(device.create_partition(child)?);

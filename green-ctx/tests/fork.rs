@@ -155,8 +155,8 @@ fn a_forked_child_gets_an_error() -> Outcome {
                 sms.unit_counts(Default::default()).err(),
                 RelaxedCapture::enter(device.driver()).map(drop).err(),
                 to_dry_run.dry_run([8]).err(),
-                to_split.split([8]).map_err(|error| error.error).err(),
-                to_join.join(joined).map_err(|error| error.error).err(),
+                to_split.split([8]).map_err(|error| error.reason).err(),
+                to_join.join(joined).map_err(|error| error.reason).err(),
                 PlanSet::new(of_set, PlanRequest::new("day", [8]))
                     .map_err(|error| refused(error.reason))
                     .err(),
@@ -181,7 +181,7 @@ fn a_forked_child_gets_an_error() -> Outcome {
             let _none = (device.release_idle(), device.set_idle_limit(0));
             let wrong = checks.iter().position(|error| !error.as_ref().is_some_and(forked));
             drop((watch, pinned, exec, graph, kernel, stream, event, library, buffer, alone, hook));
-            let closed = context.close().err().map(|error| (error.reason, error.context));
+            let closed = context.close().err().map(|error| (error.reason, error.given));
             let reported = matches!(closed, Some((CloseReason::Driver(Error::Forked), _)));
             drop((closed, device));
             // What the parent registered is not called either.

@@ -156,8 +156,8 @@ fn a_partition_that_is_entered_cannot_be_closed() -> Outcome {
     let closed = partition.close();
     let Err(error) = closed else { panic!("the thread has it") };
     assert!(matches!(error.reason, CloseReason::Shared { .. }));
-    scope::leave(&error.context)?;
-    error.context.close()?;
+    scope::leave(&error.given)?;
+    error.given.close()?;
     Ok(())
 }
 

@@ -8,15 +8,14 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::divide::resource::{CreateContextError, Provision, Resources};
+use crate::divide::resource::{Provision, Resources};
 use crate::handle::context::Context;
 use crate::handle::device::Device;
-use crate::handle::error::{Error, Result};
+use crate::handle::error::{Refused, Result};
 use crate::handle::group::SmGroup;
 use crate::ledger::{Holder, Share, SplitRequest, UnitSet};
 use crate::work::stream::{Stream, StreamOptions};
 
-pub use close::ClosePartitionError;
 pub use set::Partitions;
 pub(crate) use shared::SharedContext;
 
@@ -190,43 +189,24 @@ impl Partition {
     }
 }
 
-/// A partition that could not be created.
-#[derive(Debug, thiserror::Error)]
-#[error("the partition was not created")]
-pub struct CreatePartitionError {
-    /// What it was to be made of, as usable as before. `None` where other code has taken the new context by its
-    /// raw handle, which a former partition of the same SMs had; its SMs are free once that handle is gone.
-    pub provision: Option<Box<Provision>>,
-    /// Why it was not created.
-    #[source]
-    pub reason: Error,
-}
-
-/// Gives the SMs up, and keeps the reason.
-impl From<CreatePartitionError> for Error {
-    fn from(error: CreatePartitionError) -> Error {
-        error.reason
-    }
-}
-
 impl Device {
     /// Makes a partition of a group, with a workqueue of its own if one is added
     /// ([`SmGroup::with_workqueue`]).
     ///
     /// # Errors
     ///
-    /// [`CreatePartitionError`], which gives the group back, for the reasons of
+    /// [`Refused`](crate::error::Refused), which gives the group back, for the reasons of
     /// [`create_context`](Device::create_context).
     pub fn create_partition(
         &self,
         provision: impl Into<Provision>,
-    ) -> Result<Partition, CreatePartitionError> {
+    ) -> Result<Partition, Refused<Option<Box<Provision>>>> {
         let provision = provision.into();
         let (given, priority) = (Given::from(&provision.group), provision.group.priority());
         let workqueue = provision.workqueue.clone();
         let context = self.create_context(provision).map_err(|error| {
-            let CreateContextError { provision, reason } = error;
-            CreatePartitionError { provision: Some(provision), reason }
+            let Refused { given, reason } = error;
+            Refused { given: Some(given), reason }
         })?;
         match SharedContext::of(context, priority) {
             Ok(shared) => Ok(Partition::new(given, Vec::new(), Arc::new(shared))),
@@ -234,7 +214,7 @@ impl Device {
                 // Nothing was submitted to it yet.
                 let group = if context.seclude(None) { context.finish_close() } else { None };
                 let provision = group.map(|group| Box::new(Provision { group, workqueue }));
-                Err(CreatePartitionError { provision, reason })
+                Err(Refused { given: provision, reason })
             }
         }
     }

@@ -7,7 +7,7 @@ mod prepared;
 mod set;
 mod switch;
 
-pub use close::{CloseSetError, CloseSetReason};
-pub use failure::{PlanError, SetError};
+pub use close::CloseSetReason;
+pub use failure::PlanError;
 pub use prepared::{Plan, PlanRequest};
 pub use set::{Active, PlanSet, SwitchOptions};

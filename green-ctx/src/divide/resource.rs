@@ -16,12 +16,11 @@ mod structure;
 mod workqueue;
 
 pub(crate) use floor::context_of_units;
-pub use join::JoinError;
 pub use level::Resources;
 pub use locality::LocalityDomains;
-pub use provision::{CreateContextError, Provision};
+pub use provision::Provision;
 pub use sm::{LimitSource, SmResource};
-pub use split::{Split, SplitError};
+pub use split::Split;
 pub use workqueue::{Workqueue, WorkqueueOptions, WorkqueueResource};
 
 pub use crate::handle::group::SmGroup;

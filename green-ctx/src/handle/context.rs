@@ -39,8 +39,8 @@ use crate::handle::registry::Registry;
 use crate::ledger::WorkqueueConfig;
 
 use calls::Calls;
+pub use close::CloseReason;
 pub(crate) use close::OwnStream;
-pub use close::{CloseError, CloseReason};
 use fencing::Fencing;
 
 pub use self::guard::Current;
@@ -122,7 +122,7 @@ struct Green {
 
 /// Recognises a context's handles after the last of them has gone. It keeps nothing alive, and never matches
 /// another context, even one that reuses the driver's handle. A context that was not closed
-/// ([`CloseError`]) is still the same one.
+/// ([`Refused`](crate::error::Refused)) is still the same one.
 #[derive(Clone)]
 pub struct WeakContext {
     inner: Weak<Inner>,

@@ -2,6 +2,8 @@
 
 mod hint;
 
+use std::fmt;
+
 use green_ctx_sys::{CUresult, LoadError, Unsupported, Version};
 
 use crate::handle::escape::Escape;
@@ -135,6 +137,42 @@ pub enum Error {
     #[cfg(feature = "sim")]
     #[error("the simulated driver could not be made: {}", with_causes(.0))]
     Simulator(green_ctx_sim::SimError),
+}
+
+/// Something that was not done, with what was given for it. It prints as the reason.
+///
+/// What was given is as usable as before. `?` makes an [`Error`] of a refusal whose reason is one, and drops what was
+/// given.
+#[derive(Debug)]
+pub struct Refused<T, R = Error> {
+    /// What was given.
+    pub given: T,
+    /// Why it was not done.
+    pub reason: R,
+}
+
+impl<T, R: fmt::Display> fmt::Display for Refused<T, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reason.fmt(f)
+    }
+}
+
+impl<T: fmt::Debug, R: std::error::Error> std::error::Error for Refused<T, R> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.reason.source()
+    }
+}
+
+impl<T> From<Refused<T>> for Error {
+    fn from(refused: Refused<T>) -> Error {
+        refused.reason
+    }
+}
+
+impl<T> From<Box<Refused<T>>> for Error {
+    fn from(refused: Box<Refused<T>>) -> Error {
+        refused.reason
+    }
 }
 
 /// What an [`Error`] means for the program that gets it.

@@ -47,7 +47,7 @@ fn a_refused_close_leaves_the_stream_and_its_order() -> Outcome {
     let refused = partition.close().expect_err("there is another stream");
     assert!(matches!(refused.reason, CloseReason::Shared { streams: Some(1) }));
     assert!(!done.is_complete()?, "a refused close has not waited");
-    let partition: Partition = refused.partition;
+    let partition: Partition = refused.given;
     assert_eq!(partition.stream().id()?, id);
     drop(further);
     assert_eq!(partition.close()?.sm_count(), 16);
@@ -100,7 +100,7 @@ fn a_set_is_closed_when_its_work_is_done() -> Outcome {
     keep_busy(set.active()["decode"].stream(), &kernel, &results, Duration::from_millis(30))?;
     set.active()["decode"].stream().record(&done)?;
     set.switch(&night, SwitchOptions::default().fence(false))?;
-    let set = set.close().expect_err("a plan is kept").set;
+    let set = set.close().expect_err("a plan is kept").given;
     assert!(!done.is_complete()?, "a refused close has not waited");
     drop(night);
     let group = set.close()?;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use green_ctx::{
-    Error, Partition, StreamOptions, context::CloseReason, graph::CaptureMode,
-    partition::ClosePartitionError, sim_0_1::Fault,
+    Error, Partition, StreamOptions, context::CloseReason, error::Refused, graph::CaptureMode,
+    sim_0_1::Fault,
 };
 
 use crate::common::{Outcome, group, partition};
@@ -19,7 +19,7 @@ fn make(machine: &Machine) -> green_ctx::Result<Partition> {
 /// Refuses to close a partition, and returns it with the reason.
 #[track_caller]
 fn refused(partition: Partition) -> (Partition, CloseReason) {
-    let ClosePartitionError { partition, reason } = partition.close().expect_err("in use");
+    let Refused { given: partition, reason } = partition.close().expect_err("in use");
     (partition, reason)
 }
 
@@ -70,7 +70,7 @@ fn a_context_that_was_not_closed_is_recognised() -> Outcome {
         let context = partition(&machine.device, 16)?;
         let weak = context.weak();
         machine.sim.fail(Fault::on("cuCtxSynchronize"))?;
-        let context = context.close().expect_err("the driver fails").context;
+        let context = context.close().expect_err("the driver fails").given;
         assert!(weak.is(&context));
         assert!(machine.driver().find_context(context.as_raw()).is_some_and(|it| weak.is(&it)));
 
@@ -79,7 +79,7 @@ fn a_context_that_was_not_closed_is_recognised() -> Outcome {
         drop(context);
         machine.device.release_idle();
         machine.sim.fail(Fault::on("cuDevicePrimaryCtxRelease"))?;
-        let primary = primary.close().expect_err("the driver fails").context;
+        let primary = primary.close().expect_err("the driver fails").given;
         assert!(weak_primary.is(&primary));
         assert_eq!(machine.device.primary_context()?, primary);
         primary.close()?;
@@ -128,8 +128,8 @@ fn a_partition_that_is_not_made_gives_its_group_back() -> Outcome {
             let made = machine.device.create_partition(group);
             machine.sim.clear_faults();
             let Err(error) = made else { continue };
-            assert_eq!(error.to_string(), "the partition was not created");
-            let provision = error.provision.ok_or("nobody else has it")?;
+            assert!(error.to_string().starts_with(&format!("{call} failed: ")), "{error}");
+            let provision = error.given.ok_or("nobody else has it")?;
             assert_eq!((provision.group.sm_count(), machine.free()?), (16, 116));
             drop(machine.device.create_partition(*provision)?);
         }

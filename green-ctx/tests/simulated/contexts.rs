@@ -223,7 +223,7 @@ fn a_context_in_use_is_not_closed() -> Outcome {
             let error = context.close().expect_err("somebody has it");
             assert!(matches!(error.reason, CloseReason::Shared { .. }), "{}", error.reason);
             assert!(error.reason.to_string().ends_with(who), "{}", error.reason);
-            context = error.context;
+            context = error.given;
             assert_eq!(machine.driver().find_context(raw).as_ref(), Some(&context));
             assert_eq!((context.sm_count()?, machine.free()?), (24, 108));
             drop(keeper);
@@ -233,7 +233,7 @@ fn a_context_in_use_is_not_closed() -> Outcome {
         raw::push(device, raw)?;
         let error = context.close().expect_err("it is current");
         assert!(matches!(error.reason, CloseReason::Current), "{}", error.reason);
-        context = error.context;
+        context = error.given;
         assert_eq!(raw::pop(device)?, raw);
 
         // The driver's failure leaves it usable too.
@@ -243,7 +243,7 @@ fn a_context_in_use_is_not_closed() -> Outcome {
             assert!(
                 matches!(&error.reason, CloseReason::Driver(Error::Driver { call, .. }) if *call == function)
             );
-            context = error.context;
+            context = error.given;
             assert_eq!(machine.driver().find_context(raw).as_ref(), Some(&context));
             stream(&context)?.synchronize()?;
         }

@@ -150,8 +150,8 @@ fn one_library_is_one_driver_and_two_are_two() -> Outcome {
     // What belongs to one is refused by the other, and given back.
     let error = stranger.create_context(held).expect_err("another driver's group");
     assert!(matches!(error.reason, Error::DeviceMismatch { .. }), "{:?}", error.reason);
-    assert_eq!((error.provision.group.sm_count(), device.resources().sm()?.free()), (100, 32));
-    drop(device.create_context(error.provision.group)?);
+    assert_eq!((error.given.group.sm_count(), device.resources().sm()?.free()), (100, 32));
+    drop(device.create_context(error.given.group)?);
     assert_eq!(device.resources().sm()?.free(), 132);
     Ok(())
 }

@@ -67,7 +67,7 @@ examples! {
         "captured: 0  kernel step  132 SMs of primary (device 0)",
         "moved:    0  kernel step  16 SMs of decode (device 0)",
         "four launches of 2 executables: 1111",
-        "refused: partition decode was not closed",
+        "refused: the context is still in use",
         "closed, 16 SMs came back",
     ];
     fit in "../../examples/06-fit.rs" prints [
@@ -84,7 +84,7 @@ examples! {
         "refused: step escapes every partition",
     ];
     level in "../../examples/08-level.rs" prints [
-        "refused: partition serving was not closed",
+        "refused: the context is still in use",
         "serving has 64 SMs and no context",
         "decode: 16 SMs of its own, at most 64",
         "prefill: 0 SMs of its own, at most 40",

@@ -55,7 +55,7 @@ impl Forked {
 fn kept(context: Context, by: &str) -> Context {
     let error = context.close().expect_err(by);
     assert!(matches!(error.reason, CloseReason::Shared { .. }), "{}", error.reason);
-    error.context
+    error.given
 }
 
 #[test]

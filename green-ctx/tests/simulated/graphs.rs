@@ -67,7 +67,7 @@ fn a_graph_runs_where_it_was_captured() -> Outcome {
         }
         // It keeps both partitions.
         drop((first, second));
-        let large = large.close().expect_err("the graph has it").context;
+        let large = large.close().expect_err("the graph has it").given;
         drop(graph);
         for context in [small, large] {
             context.close()?;
@@ -244,7 +244,7 @@ fn one_handle_one_graph() -> Outcome {
         // SAFETY: it was made just now, and is destroyed below.
         let borrowed = unsafe { Graph::from_raw_borrowed(device, raw, ()) }?;
         drop((graph, same));
-        let partition = partition.close().expect_err("the borrowed graph has it").context;
+        let partition = partition.close().expect_err("the borrowed graph has it").given;
         drop(borrowed);
         // SAFETY: nobody else has it.
         let owned = unsafe { Graph::from_raw_owned(device, raw) }?;
@@ -305,7 +305,7 @@ fn a_cache_makes_one_executable_for_each_partition() -> Outcome {
         cache.forget_graph(&graphs[1]);
         assert_eq!(cache.len(), 2);
         drop((graphs, again));
-        let large = large.close().expect_err("the cache keeps it").context;
+        let large = large.close().expect_err("the cache keeps it").given;
         cache.forget(&large);
         large.close()?;
         cache.clear();

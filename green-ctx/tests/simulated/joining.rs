@@ -2,10 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use green_ctx::{
-    Error, SplitRequest, StreamOptions,
-    resource::{JoinError, SmGroup},
-};
+use green_ctx::{Error, SplitRequest, StreamOptions, error::Refused, resource::SmGroup};
 
 use crate::common::{Outcome, group, simulated};
 use crate::{
@@ -17,7 +14,7 @@ use crate::{
 fn refused(one: SmGroup, other: SmGroup) -> ([SmGroup; 2], Error) {
     let what = |group: &SmGroup| (group.name().to_owned(), group.unit_indices().to_vec());
     let before = [what(&one), what(&other)];
-    let JoinError { groups, error } = *one.join(other).expect_err("they do not join");
+    let Refused { given: groups, reason: error } = *one.join(other).expect_err("they do not join");
     assert_eq!([what(&groups[0]), what(&groups[1])], before);
     (groups, error)
 }

@@ -23,9 +23,9 @@ fn structure_within_a_group_needs_its_version() -> Outcome {
             machine.unsupported(call, needs, plan)?;
             let before = machine.state()?;
             let refused = machine.without_calls(|| parent.split(request)).expect_err("too old");
-            assert!(refused.error.to_string().starts_with(call), "{}", refused.error);
+            assert!(refused.reason.to_string().starts_with(call), "{}", refused.reason);
             assert_eq!(machine.state()?, before);
-            parent = refused.group;
+            parent = refused.given;
         }
         assert_eq!(parent.sm_count(), 64);
         Ok(())
@@ -90,8 +90,8 @@ fn structured_groups_nest() -> Outcome {
             assert_eq!((outer.name(), outer.sm_count(), machine.free()?), (name, count, 132 - 64));
         }
         let refused = outer.split([24]).expect_err("24 SMs of 16");
-        assert!(refused.error.to_string().contains("d has 16 SMs"), "{}", refused.error);
-        let context = machine.device.create_context(refused.group)?;
+        assert!(refused.reason.to_string().contains("d has 16 SMs"), "{}", refused.reason);
+        let context = machine.device.create_context(refused.given)?;
         assert_eq!(disjoint(&[context])?[0].len(), 16);
         Ok(())
     })

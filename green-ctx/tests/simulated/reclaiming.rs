@@ -123,7 +123,7 @@ fn a_panic_goes_to_whoever_wanted_sms() -> Outcome {
         let refused = context.close().expect_err("its stream lives");
         assert!(matches!(refused.reason, CloseReason::Shared { .. }));
         drop(stream);
-        refused.context.close()?;
+        refused.given.close()?;
         Ok(())
     })
 }

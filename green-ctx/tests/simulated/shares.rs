@@ -160,7 +160,7 @@ fn levels_divide_floors_and_share_the_rest() -> Outcome {
     let mut parts = device.partition([Share::from(32..=64), Share::from(..)])?.into_iter();
     let (outer, beside) = (parts.next().ok_or("two")?, parts.next().ok_or("two")?);
     let group = outer.close()?;
-    let error = group.split([64]).expect_err("the floor has 32").error;
+    let error = group.split([64]).expect_err("the floor has 32").reason;
     // The group is lost to the error's `error` here, which the next lines make up for.
     assert!(error.to_string().contains("p0 has 32 SMs"), "{error}");
     assert!(error.to_string().contains("32 SMs can only be shared"), "{error}");

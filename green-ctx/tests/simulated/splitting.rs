@@ -152,8 +152,8 @@ fn groups_are_split_to_any_depth() -> Outcome {
             machine.unsupported("splitting a group", COMPOSITION, || first.dry_run([8]))?;
             let before = machine.state()?;
             let error = first.split([8]).expect_err("12.5 can");
-            assert!(error.error.is_unsupported(), "{}", error.error);
-            assert_eq!((error.group.sm_count(), machine.state()?), (64, before));
+            assert!(error.reason.is_unsupported(), "{}", error.reason);
+            assert_eq!((error.given.sm_count(), machine.state()?), (64, before));
             return Ok(());
         }
         let context = device.create_context(first)?;
@@ -199,8 +199,8 @@ fn a_group_that_is_not_split_comes_back_as_it_was() -> Outcome {
         for request in requests {
             let error = kept.dry_run(request.clone()).expect_err("it cannot be");
             let refused = kept.split(request.clone()).expect_err("it cannot be");
-            assert_eq!(refused.error.to_string(), error.to_string(), "{request:?}");
-            kept = refused.group;
+            assert_eq!(refused.reason.to_string(), error.to_string(), "{request:?}");
+            kept = refused.given;
             assert_eq!(
                 (kept.name(), kept.sm_count(), kept.share()),
                 ("decode", 16, Share::from(16))
@@ -208,7 +208,7 @@ fn a_group_that_is_not_split_comes_back_as_it_was() -> Outcome {
             assert_eq!(machine.state()?, before, "{request:?}");
         }
         if machine.has(COMPOSITION) {
-            let error = kept.split([16, 8]).expect_err("24 SMs of 16").error;
+            let error = kept.split([16, 8]).expect_err("24 SMs of 16").reason;
             let expected = "groups of 16, 8 SMs do not fit, the first one fits: decode has 16 SMs, in \
                             units of 8; 2 groups of 8 would fit";
             assert_eq!(error.to_string(), expected);
@@ -321,7 +321,7 @@ fn two_groups_have_two_names() -> Outcome {
         let group = crate::common::group(&machine.device, 64)?;
         assert!(group.dry_run(twice()).is_err());
         let error = group.split(twice()).expect_err("two are named a");
-        assert_eq!(error.error.to_string(), "two groups are named a");
+        assert_eq!(error.reason.to_string(), "two groups are named a");
         Ok(())
     })
 }

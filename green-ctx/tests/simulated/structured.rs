@@ -239,7 +239,7 @@ fn one_group_can_be_taken_alone() -> Outcome {
         assert!(plain.to_string().contains("only a structured request"), "{plain}");
         let whole = group(&machine.device, 64)?;
         let within = whole.split(of([8]).coscheduled(8).only("p0"));
-        let error = within.err().map(|refused| refused.error);
+        let error = within.err().map(|refused| refused.reason);
         assert!(error.is_some_and(|error| error.to_string().contains("of a device")));
         Ok(())
     })

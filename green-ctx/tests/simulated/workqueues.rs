@@ -177,8 +177,8 @@ fn another_device_s_queues_are_refused() -> Outcome {
             let reason = error.reason;
             assert!(matches!(reason, Error::DeviceMismatch { .. }), "{reason}");
             assert!(reason.is_misuse() && reason.to_string().contains("workqueue"), "{reason}");
-            assert!(error.provision.workqueue.is_some());
-            drop(error.provision);
+            assert!(error.given.workqueue.is_some());
+            drop(error.given);
             assert_eq!((sim.calls(), device.resources().sm()?.free()), (before, 132));
         }
         Ok(())

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use green_ctx::context::Context;
+use green_ctx::error::Refused;
 use green_ctx::graph::{GraphCache, GraphExec};
-use green_ctx::plan::{Plan, PlanError, PlanRequest, PlanSet, SetError, SwitchOptions};
+use green_ctx::plan::{Plan, PlanError, PlanRequest, PlanSet, SwitchOptions};
 use green_ctx::resource::{Granularity, SmGroup};
 use green_ctx::{Device, Error, Result, Share, SplitRequest, Stream, StreamOptions};
 
@@ -106,7 +107,7 @@ impl<'j> Runner<'j> {
         let (group, pieces) = free(device)?;
         let whole = PlanRequest::new(IDLE, SplitRequest::new().group("all", ..));
         let set =
-            PlanSet::new(group, whole).map_err(|SetError { reason, .. }| plan_error(reason))?;
+            PlanSet::new(group, whole).map_err(|Refused { reason, .. }| plan_error(reason))?;
         let (graphs, plans) = (GraphCache::new(), HashMap::new());
         Ok(Runner { primary, jobs, arrivals, pieces, graphs, plans, set, began: Instant::now() })
     }

@@ -4,25 +4,15 @@ use std::sync::Arc;
 
 use super::{Partition, SharedContext};
 use crate::handle::context::CloseReason;
+use crate::handle::error::Refused;
 use crate::handle::group::SmGroup;
-
-/// A partition that was not closed.
-#[derive(Debug, thiserror::Error)]
-#[error("partition {} was not closed", partition.name())]
-pub struct ClosePartitionError {
-    /// The partition, as usable as before: it has the same context and the same stream.
-    pub partition: Partition,
-    /// Why it was not closed.
-    #[source]
-    pub reason: CloseReason,
-}
 
 impl Partition {
     /// Waits for the partition's work and gives its SMs back as a group, to be divided again or dropped.
     ///
     /// # Errors
     ///
-    /// [`ClosePartitionError`], which gives the partition back: when another handle of it lives (a clone,
+    /// [`Refused`](crate::error::Refused), which gives the partition back: when another handle of it lives (a clone,
     /// a stream, the context), when it is a plan's, when its stream is being captured, when its context is
     /// current on this thread, and when the driver fails.
     ///
@@ -30,10 +20,10 @@ impl Partition {
     ///
     /// Where a function of [`Driver::on_reclaim`](crate::Driver::on_reclaim) panics. The partition is dropped
     /// then.
-    pub fn close(self) -> Result<SmGroup, ClosePartitionError> {
+    pub fn close(self) -> Result<SmGroup, Refused<Partition, CloseReason>> {
         match self.prepare_close() {
             Ok(()) => Ok(self.finish_close()),
-            Err(reason) => Err(ClosePartitionError { partition: self, reason }),
+            Err(reason) => Err(Refused { given: self, reason }),
         }
     }
 

@@ -7,19 +7,8 @@ use super::set::{Inner, PlanSet};
 use super::switch::Former;
 use crate::divide::partition::SharedContext;
 use crate::handle::context::CloseReason;
-use crate::handle::error::Error;
+use crate::handle::error::{Error, Refused};
 use crate::handle::group::{Parent, SmGroup};
-
-/// A set of plans that was not closed.
-#[derive(Debug, thiserror::Error)]
-#[error("the set of plans was not closed")]
-pub struct CloseSetError {
-    /// The set, as usable as before.
-    pub set: PlanSet,
-    /// Why it was not closed.
-    #[source]
-    pub reason: CloseSetReason,
-}
 
 /// Why a set of plans was not closed.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +40,7 @@ impl PlanSet {
     ///
     /// # Errors
     ///
-    /// [`CloseSetError`], which gives the set back: while something else has a handle of it, of one of its
+    /// [`Refused`](crate::error::Refused), which gives the set back: while something else has a handle of it, of one of its
     /// plans or of a partition (a stream, a graph, a [`GraphCache`](crate::graph::GraphCache), the result of
     /// [`active`](PlanSet::active)), while a partition's stream is being captured or its context is current on
     /// this thread, while work of a former plan could not be recorded, and when the driver fails.
@@ -75,10 +64,10 @@ impl PlanSet {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn close(self) -> Result<SmGroup, CloseSetError> {
+    pub fn close(self) -> Result<SmGroup, Refused<PlanSet, CloseSetReason>> {
         match self.prepare_close() {
             Ok(contexts) => Ok(self.finish_close(contexts)),
-            Err(reason) => Err(CloseSetError { set: self, reason }),
+            Err(reason) => Err(Refused { given: self, reason }),
         }
     }
 

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use crate::handle::error::Error;
-use crate::handle::group::SmGroup;
+use crate::handle::error::{Error, Refused};
 
 /// Why a plan was not prepared, switched to or retired. The active plan is what it was.
 #[derive(Debug, thiserror::Error)]
@@ -69,22 +68,10 @@ pub enum PlanError {
     Error(#[from] Error),
 }
 
-/// A set of plans that was not made.
-#[derive(Debug, thiserror::Error)]
-#[error("the set of plans was not made")]
-pub struct SetError {
-    /// The group, as usable as before. `None` where a context that had been made is not gone: somebody else
-    /// has it, or its SMs are in quarantine since the driver refused to record its work.
-    pub group: Option<Box<SmGroup>>,
-    /// Why the set was not made.
-    #[source]
-    pub reason: PlanError,
-}
-
-/// Gives the SMs up, and keeps the reason.
-impl From<SetError> for PlanError {
-    fn from(error: SetError) -> PlanError {
-        error.reason
+/// Gives up what was given, and keeps the reason.
+impl<T> From<Refused<T, PlanError>> for PlanError {
+    fn from(refused: Refused<T, PlanError>) -> PlanError {
+        refused.reason
     }
 }
 

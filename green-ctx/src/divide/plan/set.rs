@@ -11,12 +11,12 @@ use arc_swap::{ArcSwap, Guard};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::contexts::Contexts;
-use super::failure::{PlanError, SetError};
+use super::failure::PlanError;
 use super::prepared::{Plan, PlanRequest};
 use super::switch::{self, Ended, Former};
 use crate::divide::partition::{Given, Partition, Partitions, SharedContext};
 use crate::handle::device::Device;
-use crate::handle::error::Result;
+use crate::handle::error::{Refused, Result};
 use crate::handle::group::{Parent, SmGroup};
 use crate::handle::trace;
 use crate::ledger::Holder;
@@ -122,16 +122,19 @@ impl PlanSet {
     ///
     /// # Errors
     ///
-    /// [`SetError`], which gives the group back, with the reason as of
+    /// [`Refused`](crate::error::Refused), which gives the group back, with the reason as of
     /// [`prepare`](PlanSet::prepare).
-    pub fn new(group: SmGroup, first: PlanRequest) -> Result<PlanSet, SetError> {
+    pub fn new(
+        group: SmGroup,
+        first: PlanRequest,
+    ) -> Result<PlanSet, Refused<Option<Box<SmGroup>>, PlanError>> {
         let base = Parent::of(group);
         let contexts = Contexts::default();
         let first = match build(&base, &contexts, first) {
             Ok(first) => first,
             Err(reason) => {
                 let group = Parent::into_group(base).map(Box::new);
-                return Err(SetError { group, reason });
+                return Err(Refused { given: group, reason });
             }
         };
         let inner = Inner {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::nested;
 use super::sm::{COMPOSITION, check_version};
-use super::split::{Split, SplitError};
-use crate::handle::error::{Error, Result};
+use super::split::Split;
+use crate::handle::error::{Error, Refused, Result};
 use crate::handle::fence::Fences;
 use crate::handle::group::{Hold, Parent, SmGroup};
 use crate::ledger::{Chosen, Cut, DryRun, Placement, SplitRequest, UnitSet};
@@ -22,7 +22,7 @@ impl SmGroup {
     ///
     /// # Errors
     ///
-    /// [`SplitError`], which gives the group back, for the reasons of
+    /// [`Refused`](crate::error::Refused), which gives the group back, for the reasons of
     /// [`SmResource::split`](crate::resource::SmResource::split): here [`Error::NotEnoughSms`] speaks of the
     /// group, the granularity must be the group's own, and an overlapping request is refused.
     ///
@@ -40,11 +40,11 @@ impl SmGroup {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn split(self, request: impl Into<SplitRequest>) -> Result<Split, Box<SplitError>> {
+    pub fn split(self, request: impl Into<SplitRequest>) -> Result<Split, Box<Refused<SmGroup>>> {
         crate::handle::trace::span!("split", device = self.device().ordinal(), group = self.name());
         let request = request.into();
         if let Err(error) = self.check_request(&request) {
-            return Err(Box::new(SplitError { group: self, error }));
+            return Err(Box::new(Refused { given: self, reason: error }));
         }
         self.device().retry_quarantine();
         if self.needs_driver(&request) {
@@ -52,7 +52,7 @@ impl SmGroup {
         }
         let chosen = match self.choose(&request, &[], &[]) {
             Ok(chosen) => chosen,
-            Err(error) => return Err(Box::new(SplitError { group: self, error })),
+            Err(error) => return Err(Box::new(Refused { given: self, reason: error })),
         };
         let (device, units) = (self.device().clone(), Arc::clone(self.units()));
         let holds: Vec<_> = if request.is_exclusive() {

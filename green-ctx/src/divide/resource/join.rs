@@ -7,27 +7,9 @@ use green_ctx_sys::CUdevSmResourceGroup_flags;
 use super::sm::{COMPOSITION, check_version};
 use super::structure;
 use crate::handle::dev_resource;
-use crate::handle::error::{Error, Result};
+use crate::handle::error::{Error, Refused, Result};
 use crate::handle::group::SmGroup;
 use crate::ledger::Cut;
-
-/// Two groups that were not joined.
-#[derive(Debug, thiserror::Error)]
-#[error("the groups were not joined")]
-pub struct JoinError {
-    /// The groups, as they were.
-    pub groups: [SmGroup; 2],
-    /// Why they were not joined.
-    #[source]
-    pub error: Error,
-}
-
-/// Gives the groups up, and keeps the reason.
-impl From<Box<JoinError>> for Error {
-    fn from(error: Box<JoinError>) -> Error {
-        error.error
-    }
-}
 
 impl SmGroup {
     /// Puts two groups together: the result has the SMs of both, its name and its priority are this one's, and
@@ -42,7 +24,7 @@ impl SmGroup {
     ///
     /// # Errors
     ///
-    /// [`JoinError`], which gives both groups back: [`Error::DeviceMismatch`] for groups of two devices,
+    /// [`Refused`](crate::error::Refused), which gives both groups back: [`Error::DeviceMismatch`] for groups of two devices,
     /// [`Error::InvalidRequest`] for others that do not join, and [`Error::Unsupported`] before CUDA 12.5.
     ///
     /// # Example
@@ -60,13 +42,13 @@ impl SmGroup {
     /// # }
     /// ```
     #[doc(alias = "cuDevResourceGenerateDesc")]
-    pub fn join(mut self, other: SmGroup) -> Result<SmGroup, Box<JoinError>> {
+    pub fn join(mut self, other: SmGroup) -> Result<SmGroup, Box<Refused<[SmGroup; 2]>>> {
         match check(&self, &other) {
             Ok(()) => {
                 self.absorb(other);
                 Ok(self)
             }
-            Err(error) => Err(Box::new(JoinError { groups: [self, other], error })),
+            Err(error) => Err(Box::new(Refused { given: [self, other], reason: error })),
         }
     }
 }

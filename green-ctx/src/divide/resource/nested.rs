@@ -13,10 +13,10 @@ use green_ctx_sys::CUdevResourceType;
 use super::cut::{self, Input};
 use super::obtain::obtain;
 use super::sm::{SmResource, check_version};
-use super::split::{Split, SplitError};
+use super::split::Split;
 use super::structure::{self, STRUCTURED};
 use crate::handle::dev_resource;
-use crate::handle::error::Result;
+use crate::handle::error::{Refused, Result};
 use crate::handle::green::{self, RawGreen};
 use crate::handle::group::{Hold, Parent, SmGroup};
 use crate::handle::units::Units;
@@ -25,10 +25,13 @@ use crate::ledger::{
 };
 
 /// Splits a group, which comes back where that fails.
-pub(super) fn split(group: SmGroup, request: &SplitRequest) -> Result<Split, Box<SplitError>> {
+pub(super) fn split(
+    group: SmGroup,
+    request: &SplitRequest,
+) -> Result<Split, Box<Refused<SmGroup>>> {
     let Pieces { context, units, chosen } = match pieces(&group, request) {
         Ok(pieces) => pieces,
-        Err(error) => return Err(Box::new(SplitError { group, error })),
+        Err(error) => return Err(Box::new(Refused { given: group, reason: error })),
     };
     let device = group.device().clone();
     let fences = group.fences().clone();

@@ -6,7 +6,7 @@ use super::obtain::obtain;
 use super::workqueue::Workqueue;
 use crate::handle::context::{Context, PrimaryShares};
 use crate::handle::device::Device;
-use crate::handle::error::{Error, Result};
+use crate::handle::error::{Error, Refused, Result};
 use crate::handle::green::RawGreen;
 use crate::handle::group::SmGroup;
 use crate::handle::trace;
@@ -36,24 +36,6 @@ impl SmGroup {
     }
 }
 
-/// A context that could not be created.
-#[derive(Debug, thiserror::Error)]
-#[error("the context was not created")]
-pub struct CreateContextError {
-    /// What it was to be made of, as usable as before.
-    pub provision: Box<Provision>,
-    /// Why it was not created.
-    #[source]
-    pub reason: Error,
-}
-
-/// Gives the SMs up, and keeps the reason.
-impl From<CreateContextError> for Error {
-    fn from(error: CreateContextError) -> Error {
-        error.reason
-    }
-}
-
 impl Device {
     /// Creates a green context on a group's SMs, with a workqueue of its own if one is added
     /// ([`SmGroup::with_workqueue`](crate::resource::SmGroup::with_workqueue)). The group comes back from
@@ -66,7 +48,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`CreateContextError`], which gives the group back: [`Error::DeviceMismatch`] for another device's
+    /// [`Refused`](crate::error::Refused), which gives the group back: [`Error::DeviceMismatch`] for another device's
     /// group or workqueue, [`Error::Forked`], [`Error::Driver`], and [`Error::WrongProvision`] where the
     /// driver gave other SMs than were asked for.
     ///
@@ -89,7 +71,7 @@ impl Device {
     pub fn create_context(
         &self,
         provision: impl Into<Provision>,
-    ) -> Result<Context, CreateContextError> {
+    ) -> Result<Context, Refused<Box<Provision>>> {
         let provision = provision.into();
         match create(self, &provision) {
             Ok((raw, primary)) => {
@@ -98,7 +80,7 @@ impl Device {
                 let queues = workqueue.and_then(Workqueue::into_owner);
                 Ok(Context::of_green(raw, group, config, queues, primary))
             }
-            Err(reason) => Err(CreateContextError { provision: Box::new(provision), reason }),
+            Err(reason) => Err(Refused { given: Box::new(provision), reason }),
         }
     }
 }

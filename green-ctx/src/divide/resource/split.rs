@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::handle::device::Device;
-use crate::handle::error::Error;
 use crate::handle::fence::Fences;
 use crate::handle::group::{Hold, SmGroup};
 use crate::handle::units::Units;
@@ -17,17 +16,6 @@ pub struct Split {
     pub groups: Vec<SmGroup>,
     /// What remained, when the request takes it and something did.
     pub remainder: Option<SmGroup>,
-}
-
-/// A group that was not split.
-#[derive(Debug, thiserror::Error)]
-#[error("the group was not split")]
-pub struct SplitError {
-    /// The group, as it was.
-    pub group: SmGroup,
-    /// Why it was not split.
-    #[source]
-    pub error: Error,
 }
 
 impl Split {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::{Context, Kind};
 use crate::handle::current;
-use crate::handle::error::{Error, Result};
+use crate::handle::error::{Error, Refused, Result};
 use crate::handle::group::SmGroup;
 use crate::handle::trace;
 
@@ -23,17 +23,6 @@ pub(crate) trait OwnStream {
 
     /// Undoes [`seclude`](OwnStream::seclude).
     fn reveal(&self);
-}
-
-/// A context that could not be closed.
-#[derive(Debug, thiserror::Error)]
-#[error("the context was not closed")]
-pub struct CloseError {
-    /// The context, as usable as before.
-    pub context: Context,
-    /// Why it was not closed.
-    #[source]
-    pub reason: CloseReason,
 }
 
 /// Why a context was not closed.
@@ -79,7 +68,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`CloseError`], which gives the context back: when another handle of it lives (a clone, a
+    /// [`Refused`](crate::error::Refused), which gives the context back: when another handle of it lives (a clone, a
     /// stream, a guard), when its SMs are those of a set of plans, when a stream of it that was
     /// [kept](crate::Stream::keep_alive) is being captured, when it is current on this thread, and when the driver
     /// fails.
@@ -88,9 +77,9 @@ impl Context {
     ///
     /// Where a function of [`Driver::on_reclaim`](crate::Driver::on_reclaim) panics. The context is dropped
     /// then.
-    pub fn close(self) -> Result<Option<SmGroup>, CloseError> {
+    pub fn close(self) -> Result<Option<SmGroup>, Refused<Context, CloseReason>> {
         trace::span!("close_context", device = self.device().ordinal(), green = self.is_green());
-        let refused = |context, reason| Err(CloseError { context, reason });
+        let refused = |context, reason| Err(Refused { given: context, reason });
         let driver = self.device().driver();
         if let Err(error) = driver.check_process() {
             return refused(self, error.into());

@@ -93,7 +93,7 @@ fn everything(device: &Device) -> Result<()> {
     let mut split = sms.split(SplitRequest::from([16, 24]).rest("rest"))?;
     let parent = split.groups.pop().expect("two groups");
     parent.dry_run([8])?;
-    let nested = parent.split([8, 16]).map_err(|error| error.error)?;
+    let nested = parent.split([8, 16]).map_err(|error| error.reason)?;
     let mut contexts = crate::contexts(device, split)?;
     contexts.extend(crate::contexts(device, nested)?);
     let context = &contexts[0];
@@ -191,7 +191,7 @@ fn structured(device: &Device) -> Result<()> {
     let parent = close(context)?.expect("it is green");
     let inner = SplitRequest::from([16]).backfill(true).rest("spare");
     parent.dry_run(inner.clone())?;
-    let children = parent.split(inner).map_err(|error| error.error)?;
+    let children = parent.split(inner).map_err(|error| error.reason)?;
     let contexts = crate::contexts(device, children)?;
     drop(split);
     verify::contexts(&contexts, Duration::from_millis(1))?;

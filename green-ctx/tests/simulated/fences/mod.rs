@@ -257,7 +257,7 @@ fn the_sms_of_a_set_are_not_handed_out() -> Outcome {
     assert!(matches!(error.reason, CloseReason::InPlans), "{}", error.reason);
     assert_eq!(sim.live(), live);
     // As usable as before, and gone with its last handle.
-    drop(error.context.create_stream(StreamOptions::default())?);
+    drop(error.given.create_stream(StreamOptions::default())?);
     Ok(())
 }
 

@@ -23,11 +23,11 @@ fn a_set_that_is_not_made_gives_its_group_back() -> Outcome {
     };
     let error = PlanSet::new(group(64)?, plan("much", 100)).expect_err("too many SMs");
     assert!(error.reason.to_string().contains("does not fit"), "{}", error.reason);
-    let group = error.group.ok_or("nothing ran")?;
+    let group = error.given.ok_or("nothing ran")?;
     // The second context fails, when the first one is there already.
     sim.fail(Fault::on("cuGreenCtxCreate").nth(2))?;
     let error = PlanSet::new(*group, plan("day", 16)).expect_err("the driver fails");
-    let group = error.group.ok_or("nothing ran")?;
+    let group = error.given.ok_or("nothing ran")?;
     assert_eq!((group.sm_count(), device.resources().sm()?.free()), (64, 68));
     sim.clear_faults();
     let set = PlanSet::new(*group, plan("day", 16))?;
@@ -113,7 +113,7 @@ fn a_set_that_is_used_is_not_closed_and_goes_on() -> Outcome {
         let kept = keep(&set)?;
         let error = set.close().expect_err(expected);
         assert_eq!(error.reason.to_string(), expected);
-        set = error.set;
+        set = error.given;
         drop(kept);
         cache.clear();
         assert_eq!(set.active()["decode"].stream().as_raw(), stream);
@@ -130,7 +130,7 @@ fn a_set_that_is_used_is_not_closed_and_goes_on() -> Outcome {
     let error = set.close().expect_err("the cache has a context");
     assert!(error.reason.to_string().contains("a context of a former plan"), "{}", error.reason);
     cache.clear();
-    assert_eq!(error.set.close()?.sm_count(), 132);
+    assert_eq!(error.given.close()?.sm_count(), 132);
     Ok(())
 }
 
@@ -148,7 +148,7 @@ fn a_set_is_not_closed_where_the_driver_fails() -> Outcome {
             let group = match closed {
                 Ok(group) => group,
                 Err(error) => {
-                    let set = error.set;
+                    let set = error.given;
                     set.switch(&set.plan("night")?, SwitchOptions::default())?;
                     set.close()?
                 }

@@ -99,7 +99,7 @@ impl World {
             }
             Err(error) => {
                 let done = Done::refused(&error);
-                let context = error.context;
+                let context = error.given;
                 self.contexts.insert(at, ContextEntry { name, context, partition });
                 Ok(done)
             }

@@ -272,7 +272,7 @@ impl World {
             }
             Err(error) => {
                 let done = Done::refused(&error);
-                let group = error.group;
+                let group = error.given;
                 self.groups.push(GroupEntry { name, group, held, structured, set });
                 Ok(done)
             }
@@ -323,7 +323,7 @@ impl World {
             }
             Err(error) => {
                 let done = Done::refused(&error);
-                let group = error.group;
+                let group = error.given;
                 self.groups.push(GroupEntry { name, group, held, structured, set });
                 done
             }

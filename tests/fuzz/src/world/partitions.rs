@@ -5,8 +5,8 @@ use std::sync::Arc;
 use green_ctx::{
     Device, Error, SplitRequest, Version,
     context::CloseReason,
+    error::Refused,
     graph::CaptureMode,
-    partition::ClosePartitionError,
     resource::{Provision, SmGroup},
 };
 
@@ -108,7 +108,7 @@ impl World {
             }
             Err(error) => {
                 let done = Done::refused(&error);
-                let Some(provision) = error.provision else {
+                let Some(provision) = error.given else {
                     return Err(wrong("a partition was not made, and lost its group".to_owned()));
                 };
                 let group = provision.group;
@@ -265,7 +265,7 @@ impl World {
                 self.groups.push(GroupEntry { name: group_name, group, held, structured, set });
                 Ok(Done::Ok)
             }
-            Err(ClosePartitionError { partition, reason }) => {
+            Err(Refused { given: partition, reason }) => {
                 let same_stream = match (stream, partition.stream().id()) {
                     (Ok(before), Ok(after)) => before == after,
                     // A fault may strike the question.
@@ -343,7 +343,7 @@ impl World {
             }
             Err(error) => {
                 let done = Done::refused(&*error);
-                let [first, second] = error.groups;
+                let [first, second] = error.given;
                 if [first.sm_count(), second.sm_count()] != counts {
                     return Err(wrong(format!("groups of {counts:?} SMs came back as others")));
                 }
@@ -368,7 +368,7 @@ fn obtainable(device: &Device, unit: u32) -> String {
 fn close_captured(
     partition: green_ctx::Partition,
     origin: &green_ctx::Stream,
-) -> Result<SmGroup, ClosePartitionError> {
+) -> Result<SmGroup, Refused<green_ctx::Partition, CloseReason>> {
     let mut closed = None;
     let mut partition = Some(partition);
     let captured = origin.capture(CaptureMode::Relaxed, || {
@@ -380,14 +380,14 @@ fn close_captured(
         let refused = closed.insert(joined.close());
         match refused {
             Ok(_) => Ok(()),
-            Err(error) => origin.wait_for(error.partition.stream()),
+            Err(error) => origin.wait_for(error.given.stream()),
         }
     });
     match (closed, partition, captured) {
         (Some(closed), ..) => closed,
         // Nothing was tried.
         (None, Some(partition), Err(error)) => {
-            Err(ClosePartitionError { partition, reason: CloseReason::Driver(error) })
+            Err(Refused { given: partition, reason: CloseReason::Driver(error) })
         }
         (None, ..) => unreachable!("the capture ran, or it returned an error"),
     }

@@ -4,10 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use green_ctx::{
-    Plan, PlanRequest, PlanSet, Share,
-    plan::{CloseSetError, SwitchOptions},
-};
+use green_ctx::{Plan, PlanRequest, PlanSet, Share, error::Refused, plan::SwitchOptions};
 
 use super::groups::Asked;
 use super::objects::{GroupEntry, PlanEntry, SetEntry};
@@ -267,7 +264,7 @@ impl World {
                 });
                 Ok(Done::Ok)
             }
-            Err(CloseSetError { set, reason }) => {
+            Err(Refused { given: set, reason }) => {
                 let quiet = self.alone && !self.faults && !self.disturbed;
                 if quiet && !kept {
                     let seen = format!("set{name} was not closed: {reason}");

@@ -4,9 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use green_ctx::{
-    Error, Stream, StreamOptions,
-    context::{CloseError, Context},
-    graph::CaptureMode,
+    Error, Stream, StreamOptions, context::Context, error::Refused, graph::CaptureMode,
 };
 
 use super::contexts::duration;
@@ -166,7 +164,7 @@ impl World {
                 self.check_second_ledger()?;
                 Ok(Done::Ok)
             }
-            Err(CloseError { reason, .. }) => Ok(Done::refused(&reason)),
+            Err(Refused { reason, .. }) => Ok(Done::refused(&reason)),
         }
     }
 
