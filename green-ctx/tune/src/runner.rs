@@ -309,8 +309,6 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
     use green_ctx::sim_0_1::Sim;
     use green_ctx::{Driver, LaunchConfig, Library};
 
@@ -323,20 +321,16 @@ mod tests {
     -> std::result::Result<(), Box<dyn std::error::Error>> {
         let device = Driver::simulated(&Sim::new("h200@13.0")?)?.device(0)?;
         let kernel = Library::from_ptx(&device, PTX)?.kernel("step")?;
-        let left = AtomicUsize::new(3);
-        let job = |name, is_tired: bool| {
-            let (kernel, left) = (kernel.clone(), AtomicUsize::new(left.load(Ordering::Relaxed)));
+        let job = |name, mut left: u32| {
+            let kernel = kernel.clone();
             Job::new(name, move |stream| {
-                if is_tired && left.fetch_sub(1, Ordering::Relaxed) == 0 {
-                    return Err("it has had enough".into());
-                }
+                left = left.checked_sub(1).ok_or("it has had enough")?;
                 #[allow(unsafe_code, reason = "launches a kernel")]
                 // SAFETY: the kernel takes no parameters.
-                unsafe { stream.launch(&kernel, LaunchConfig::new(132, 128), ()) }
-                    .map_err(Into::into)
+                Ok(unsafe { stream.launch(&kernel, LaunchConfig::new(132, 128), ()) }?)
             })
         };
-        let mut jobs = [job("tired", true), job("b", false)];
+        let mut jobs = [job("tired", 3), job("b", u32::MAX)];
         let arrivals = vec![Arrival::closed(1), Arrival::rate(1.0)];
         let mut runner = Runner::new(&device, &mut jobs, arrivals)?;
         let (task, began) = (Task::Together(Arm::streams(2, 132)), Instant::now());
@@ -344,7 +338,8 @@ mod tests {
         let failed = runner.run(&task, &block);
         let words = "tired: it has had enough";
         assert!(matches!(&failed, Err(Refusal::Skip(reason)) if reason == words), "{failed:?}");
-        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+        // A block that is not ended takes longer, on however busy a machine.
+        assert!(began.elapsed() < block.duration, "{:?}", began.elapsed());
         Ok(())
     }
 }

@@ -168,15 +168,17 @@ mod tests {
 
     #[test]
     fn goals_value_samples() {
-        let about = |value: Value, excess: f64, score: f64| {
-            let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
-            assert!(near(value.excess, excess) && near(value.score, score), "{value:?}");
-        };
-        about(value("throughput"), 0.0, 0.6 + 0.7);
-        about(value("makespan"), 0.0, 500.0);
-        about(value("keep:a:p99:100us"), 0.1, 0.7);
-        about(value("keep:a:p99:220us"), -0.5, 0.7);
-        about(value("least:a:p99:keep:b:0.8"), 0.125, 1e6 / 110.0);
+        let is_near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+        for (goal, excess, score) in [
+            ("throughput", 0.0, 0.6 + 0.7),
+            ("makespan", 0.0, 500.0),
+            ("keep:a:p99:100us", 0.1, 0.7),
+            ("keep:a:p99:220us", -0.5, 0.7),
+            ("least:a:p99:keep:b:0.8", 0.125, 1e6 / 110.0),
+        ] {
+            let value = value(goal);
+            assert!(is_near(value.excess, excess) && is_near(value.score, score), "{value:?}");
+        }
         let scorer =
             Scorer::of(&"keep:b:p99:1us".parse().expect("a goal"), &["a", "b"], vec![1.0; 2]);
         assert_eq!(scorer.value(&[&sample([1.0; 2], &[])], Average::Mean), None);
