@@ -20,12 +20,11 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 fn made_up(rng: &mut Rng) -> ModelJob {
     let block_us = [2.0, 5.0, 20.0, 60.0, 150.0][rng.usize(..5)];
     let waves = 0.3 + 6.0 * rng.f64();
-    let compute = waves * block_us;
     let memory = if rng.bool() { 0.5 + rng.f64() } else { 0.2 * rng.f64() };
     ModelJob {
         blocks: (132.0 * waves) as u32 + 1,
         block_us,
-        memory_us: compute * memory,
+        memory_us: waves * block_us * memory,
         weight: f64::sqrt(block_us),
         ..ModelJob::default()
     }
@@ -156,7 +155,10 @@ fn of_a_hundred_pairs_the_choice_is_close_to_the_best_and_the_claim_holds() {
     for seed in 0..100 {
         let jobs = jobs(seed, 2);
         let goal = if seed % 4 == 3 { Goal::Makespan } else { Goal::throughput() };
-        let outcome = tune(seed, &jobs, &Request::new(goal.clone())).expect("it runs");
+        // Times that scatter more give a choice that is as good.
+        let jitter = if seed % 5 == 4 { 0.03 } else { 0.01 };
+        let mut model = model(seed, &jobs, &goal).with_jitter(jitter);
+        let outcome = on(&mut model, &jobs, &Request::new(goal.clone())).expect("it runs");
         assert!(outcome.seconds <= 19.0, "{}", outcome.seconds);
         assert!(arms.contains(&choice(&outcome)), "{:?}", outcome.verdict);
         regrets.push(regret(&jobs, &goal, &outcome, &arms));
@@ -240,18 +242,6 @@ fn it_says_not_to_partition_where_that_gains_nothing() {
 }
 
 #[test]
-fn what_scatters_more_gives_the_same_choice_or_one_as_good() {
-    let (jobs, goal, arms) = (jobs(2, 2), Goal::throughput(), every_arm());
-    let regret = |seed| {
-        let mut model = model(seed, &jobs, &goal).with_jitter(0.03);
-        let outcome = on(&mut model, &jobs, &Request::default()).expect("it runs");
-        regret(&jobs, &goal, &outcome, &arms)
-    };
-    let great = (0..20).map(regret).filter(|regret| *regret >= 0.03);
-    assert!(great.count() <= 1);
-}
-
-#[test]
 fn arms_that_cannot_run_are_skipped_and_named() {
     let mut jobs = short_beside_long();
     jobs[0].least_sms = 40;
@@ -303,14 +293,12 @@ fn limits_hold() {
 fn wrong_requests_are_refused() {
     let jobs = short_beside_long();
     let default = Request::default;
-    let floors = |a, b| default().floor("a", a).floor("b", b);
+    let great = default().floor("a", 1 << 31).floor("b", 1 << 31);
     for (request, words) in [
         (default().budget(Duration::ZERO), "a budget of 0.0 s is too small"),
-        (default().budget(Duration::from_millis(20)), "or more"),
         (Request::new(Goal::keep("z", 0.9, 1.0)), "the goal names z; the jobs are a, b"),
         (default().floor("z", 8), "a floor names z"),
-        (floors(100, 40), "140 SMs together, of 132"),
-        (floors(1 << 31, 1 << 31), "4294967296 SMs together"),
+        (great, "4294967296 SMs together, of 132"),
         (ArmKind::ALL.into_iter().fold(default(), Request::leave_out), "every kind"),
         (default().floor("a", 8).leave_out(ArmKind::Partition), "only partitions have"),
     ] {
@@ -322,9 +310,12 @@ fn wrong_requests_are_refused() {
         assert!(error.contains(words), "{error}");
     };
     let [a, b] = ["a", "b"].map(Profile::new);
-    let pair = [a.clone(), b.clone()];
-    refuses(default(), &pair, &Pieces { sms: 4, unit: 8, odd: 12 }, "whole units");
-    refuses(default(), &pair[..1], &H200, "two to four jobs");
+    refuses(
+        default(),
+        &[a.clone(), b.clone()],
+        &Pieces { sms: 4, unit: 8, odd: 12 },
+        "whole units",
+    );
     let deep = [a.clone().arrival(Arrival::closed(4)), b.clone()];
     let keep = Request::new(Goal::keep("a", 0.99, 300.0));
     refuses(keep, &deep, &H200, "use closed:1 or a rate");
@@ -364,8 +355,7 @@ fn an_interrupted_search_has_the_best_so_far() {
         outcome
     };
     let outcome = interrupted(120).expect("something is known");
-    assert!(!outcome.complete && outcome.arms.len() > 3);
-    assert!(outcome.seconds < 5.0);
+    assert!(!outcome.complete && outcome.arms.len() > 3 && outcome.seconds < 5.0);
     assert!(matches!(interrupted(1), Err(TuneError::Request(RequestError::Interrupted))));
 }
 
@@ -392,14 +382,12 @@ fn what_makes_figures_doubtful_is_reported() {
 #[test]
 fn an_arm_that_fails_late_is_neither_chosen_nor_compared_with() {
     let jobs = short_beside_long();
-    let is_plain = |arm: &Arm| arm.kind() != ArmKind::Partition;
-    for (fails, kinds) in [
-        (is_plain as fn(&Arm) -> bool, &[ArmKind::Partition][..]),
-        (|arm: &Arm| arm.kind() == ArmKind::Partition, &ArmKind::ALL[..3]),
-        (|_: &Arm| true, &ArmKind::ALL[..]),
-    ] {
+    let all = &ArmKind::ALL[..];
+    for fails in [&all[..3], &all[3..], all] {
         let outcome = changed(&jobs, &Request::default(), |model, task, block| match task {
-            Task::Together(arm) if model.now() > Duration::from_secs(14) && fails(arm) => {
+            Task::Together(arm)
+                if model.now() > Duration::from_secs(14) && fails.contains(&arm.kind()) =>
+            {
                 Err(Refusal::Skip("its queue has run out".to_owned()))
             }
             task => model.run(task, block),
@@ -409,7 +397,7 @@ fn an_arm_that_fails_late_is_neither_chosen_nor_compared_with() {
         let ran = |arm: &Option<usize>| arm.is_none_or(|arm| outcome.arms[arm].skipped.is_none());
         assert!(ran(arm) && ran(rival), "{:?}", outcome.verdict);
         assert!(gain.is_none(), "{:?}", outcome.verdict);
-        assert!(arm.is_none() || kinds.contains(kind), "{:?}", outcome.verdict);
+        assert!(arm.is_none() || fails == all || !fails.contains(kind), "{:?}", outcome.verdict);
     }
 }
 
@@ -418,11 +406,10 @@ fn figures_that_are_no_numbers_are_not_taken() {
     let jobs = short_beside_long();
     let outcome = changed(&jobs, &Request::default(), |model, task, block| {
         let mut sample = model.run(task, block)?;
-        match task {
-            Task::Together(arm) if arm.kind() == ArmKind::Priority => sample.jobs.clear(),
-            Task::Together(arm) if arm.kind() == ArmKind::Partition => {
-                sample.jobs[0].rate = f64::NAN;
-            }
+        let Task::Together(arm) = task else { return Ok(sample) };
+        match arm.kind() {
+            ArmKind::Priority => sample.jobs.clear(),
+            ArmKind::Partition => sample.jobs[0].rate = f64::NAN,
             _ => {}
         }
         Ok(sample)
