@@ -2,8 +2,7 @@
 //! jobs that are wrong. How well it chooses, the trials beside the search say. These tests take real time, so they have a
 //! process of their own.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -17,12 +16,12 @@ use green_ctx_tune::{
 use serde_json::{Value, json};
 
 /// Any test's result: `?` on every error.
-type Tested = Result<(), Box<dyn std::error::Error>>;
+type Tested<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
 const PTX: &str = ".version 5.0 .target sm_52 .address_size 64 .visible .entry step() { ret; }";
 
 /// A simulated driver and its device.
-fn simulated(spec: &str) -> Result<(Sim, Device), Box<dyn std::error::Error>> {
+fn simulated(spec: &str) -> Tested<(Sim, Device)> {
     let sim = Sim::new(spec)?;
     let device = Driver::simulated(&sim)?.device(0)?;
     Ok((sim, device))
@@ -76,12 +75,18 @@ fn tune(device: &Device, jobs: &mut [Job], request: &Request) -> Result<Outcome,
 }
 
 #[test]
-fn jobs_of_both_kinds_run_on_every_driver() -> Tested {
+fn jobs_of_all_kinds_run_on_every_driver() -> Tested {
     for spec in ["h200@12.5", "h200@13.0", "h200@13.1", "h100@13.0"] {
         let (sim, device) = simulated(spec)?;
         {
-            let mut jobs = [job(&device, "a")?, graph(&device, "b")?];
-            let outcome = tune(&device, &mut jobs, &short())?;
+            let kernel = kernel(&device)?;
+            let launched = kernel.clone();
+            let waiting = Job::new("a", move |stream| {
+                launch(&launched, stream)?;
+                Ok(stream.synchronize()?)
+            });
+            let outcome = tune(&device, &mut [waiting, graph(&device, "b")?], &short())?;
+            assert!(outcome.notes.iter().any(|note| note.starts_with("a cannot be captured")));
             assert!(outcome.complete && outcome.arms.len() > 1, "{spec}");
             let machine = outcome.machine.as_ref().expect("it ran on a device");
             assert_eq!((machine.sm_count, outcome.pieces.sms), (132, 132));
@@ -90,8 +95,7 @@ fn jobs_of_both_kinds_run_on_every_driver() -> Tested {
             // At most two contexts a count, and those of all SMs.
             assert!(device.context_counts().created <= 36, "{:?}", device.context_counts());
             let parts = outcome.partitions(&device)?;
-            assert_eq!(parts["a"].name(), "a");
-            launch(&kernel(&device)?, parts["b"].stream())?;
+            launch(&kernel, parts["b"].stream())?;
         }
         nothing_is_left(&sim, &device)?;
     }
@@ -105,28 +109,27 @@ fn jobs_of_both_kinds_run_on_every_driver() -> Tested {
 fn arrivals_goals_and_resets_are_heeded() -> Tested {
     let (sim, device) = simulated("h200@13.0")?;
     for goal in ["throughput", "makespan", "keep:a:p50:100ms", "least:a:p50:keep:b:0.01"] {
-        let [resets, early] = [0, 0].map(|zero| Arc::new(AtomicUsize::new(zero)));
-        let counts = || (resets.load(Ordering::Relaxed), early.load(Ordering::Relaxed));
-        let (kernel, seen, begun) = (kernel(&device)?, Arc::clone(&resets), Arc::clone(&early));
+        let log = Arc::new(Mutex::new(String::new()));
+        let note = |what| {
+            let log = Arc::clone(&log);
+            move || log.lock().map(|mut log| log.push(what)).map_err(|error| error.to_string())
+        };
+        let (kernel, reset, run) = (kernel(&device)?, note('R'), note('i'));
         let a = Job::new("a", move |stream| {
-            begun.fetch_add(usize::from(seen.load(Ordering::Relaxed) == 0), Ordering::Relaxed);
+            run()?;
             Ok(launch(&kernel, stream)?)
         });
-        let counted = Arc::clone(&resets);
-        let a = a.arrival(Arrival::poisson(3000.0, 1)).before_block(move |_| {
-            counted.fetch_add(1, Ordering::Relaxed);
-            Ok(())
-        });
+        let a = a.arrival(Arrival::poisson(3000.0, 1)).before_block(move |_| Ok(reset()?));
         let trace = Arrival::trace((1..50).map(|step| f64::from(step) * 1e-4).collect::<Vec<_>>())?;
         let mut jobs = [a, graph(&device, "b")?.arrival(trace)];
         let request = Request::new(goal.parse()?).budget(Duration::from_millis(1500));
         // A request that cannot be met is refused before any job is run or reset.
         tune(&device, &mut jobs, &request.clone().floor("c", 8)).expect_err("there is no c");
-        assert_eq!(counts(), (0, 0));
+        let log = || log.lock().expect("no thread has panicked").clone();
+        assert_eq!(log(), "");
         let outcome = tune(&device, &mut jobs, &request)?;
         let blocks: usize = outcome.arms.iter().map(|arm| arm.blocks).sum();
-        assert!(counts().0 >= blocks && blocks > 0 && counts().1 == 0, "{goal}: {:?}", counts());
-        assert_eq!(outcome.goal.to_string().split(':').next(), goal.split(':').next());
+        assert!(log().starts_with('R') && log().matches('R').count() >= blocks && blocks > 0);
     }
     nothing_is_left(&sim, &device)
 }
@@ -170,39 +173,16 @@ fn wrong_jobs_are_named() -> Tested {
 }
 
 #[test]
-fn a_job_that_waits_for_the_device_is_measured_and_noted() -> Tested {
-    let (sim, device) = simulated("h200@13.0")?;
-    let kernel = kernel(&device)?;
-    let waiting = Job::new("waiting", move |stream| {
-        launch(&kernel, stream)?;
-        Ok(stream.synchronize()?)
-    });
-    let outcome = tune(&device, &mut [job(&device, "a")?, waiting], &short())?;
-    assert!(outcome.notes.iter().any(|note| note.starts_with("waiting cannot be captured")));
-    drop(outcome);
-    nothing_is_left(&sim, &device)
-}
-
-#[test]
 fn whatever_fails_nothing_is_left() -> Tested {
-    for function in [
-        "cuGreenCtxCreate",
-        "cuGreenCtxStreamCreate",
-        "cuStreamCreateWithPriority",
-        "cuEventCreate",
-        "cuEventRecord",
-        "cuEventSynchronize",
-        "cuLaunchKernelEx",
-        "cuGraphInstantiateWithFlags",
-        "cuGraphLaunch",
-        "cuGraphUpload",
-        "cuStreamSynchronize",
-    ] {
+    let contexts = ["cuGreenCtxCreate", "cuGreenCtxStreamCreate", "cuStreamCreateWithPriority"];
+    let waits = ["cuEventCreate", "cuEventRecord", "cuEventSynchronize", "cuStreamSynchronize"];
+    let graphs = ["cuGraphInstantiateWithFlags", "cuGraphUpload", "cuGraphLaunch"];
+    for function in contexts.iter().chain(&waits).chain(&graphs).chain(&["cuLaunchKernelEx"]) {
         for nth in [1, 30] {
             let (sim, device) = simulated("h200@13.0")?;
             {
                 let mut jobs = [job(&device, "a")?, graph(&device, "b")?];
-                sim.fail(Fault::on(function).nth(nth))?;
+                sim.fail(Fault::on(*function).nth(nth))?;
                 // It is an error, an arm that is skipped, or a call that is never made.
                 let _ = tune(&device, &mut jobs, &short().budget(Duration::from_millis(400)));
                 sim.clear_faults();
@@ -214,7 +194,7 @@ fn whatever_fails_nothing_is_left() -> Tested {
 }
 
 /// A folder of this test, and what was found for two jobs.
-fn kept(name: &str) -> Result<(Sim, Device, Store, Outcome), Box<dyn std::error::Error>> {
+fn kept(name: &str) -> Tested<(Sim, Device, Store, Outcome)> {
     let (sim, device) = simulated("h200@13.0")?;
     let folder = std::env::temp_dir().join(format!("green-ctx-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
@@ -227,10 +207,7 @@ fn kept(name: &str) -> Result<(Sim, Device, Store, Outcome), Box<dyn std::error:
 }
 
 /// What a file has for two jobs, or gets, and why they were measured.
-fn tuned(
-    device: &Device,
-    store: &Store,
-) -> Result<(Outcome, Option<String>), Box<dyn std::error::Error>> {
+fn tuned(device: &Device, store: &Store) -> Tested<(Outcome, Option<String>)> {
     let mut missed = None;
     let [a, b] = pair(device)?;
     let miss = |miss: &tune::Miss| missed = Some(miss.to_string());
@@ -322,7 +299,6 @@ fn only_regular_files_are_replaced() -> Tested {
     let folder = store.path().parent().expect("a folder");
     assert!(store.can_save()? && !store.clone().read_only(true).can_save()?);
     assert!(Store::new(folder).can_save().is_err(), "a folder");
-    assert!(Store::new(folder.join("nowhere/pair.json")).can_save().is_err(), "no folder");
     assert_eq!(std::fs::read_dir(folder)?.count(), 1);
     #[cfg(unix)]
     {
