@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{DEVICE, DRIVER, Folder, Run, command, simulated};
 
@@ -55,11 +55,12 @@ fn tune_prints_exactly_its_object() {
 #[test]
 fn what_was_found_is_kept_drawn_and_shown_again() {
     let folder = Folder::new("tune");
-    let (file, picture, again) =
-        (folder.file("pair.json"), folder.file("pair.svg"), folder.file("again.svg"));
+    let names = ["pair.json", "pair.svg", "again.svg", "other.json"];
+    let [file, picture, again, other] = names.map(|name| folder.file(name));
     let jobs = ["tune", "--job", "small:16", "--job", "gemm:8192", "--arrival", "small:rate:500"];
     let more = ["--goal", "keep:small:p99:5ms", "--out", &file, "--svg", &picture];
-    let answer = simulated(&[&jobs[..], &more].concat());
+    let limits = ["--leave-out", "sequential", "--leave-out", "priority", "--floor", "small=8"];
+    let answer = simulated(&[&jobs[..], &more, &limits, &["--step", "16"]].concat());
     assert_eq!((answer.status, answer.err.as_str()), (0, ""));
     assert!(answer.out.contains(&format!("kept in  {file}")), "{}", answer.out);
     let drawn = fs::read_to_string(&picture).expect("a picture");
@@ -69,12 +70,14 @@ fn what_was_found_is_kept_drawn_and_shown_again() {
     assert_eq!(fs::read_to_string(&again).expect("a picture"), drawn);
     let text = fs::read_to_string(&file).expect("what was kept");
     let kept: Value = serde_json::from_str(&text).expect("JSON");
+    let limits =
+        json!({"step": 16, "floors": {"small": 8}, "left_out": ["sequential", "priority"]});
+    assert_eq!(kept["outcome"]["limits"], limits);
     let sentence = kept["outcome"]["verdict"]["sentence"].as_str().expect("a sentence");
     for out in [&answer.out, &shown.out] {
         assert!(sentence.contains("p99 of small") && out.contains(sentence), "{out}");
     }
     // Where nothing is written, nothing is said to be kept; and the folder is the one that was named.
-    let other = folder.file("other.json");
     let parent = Path::new(&other).parent().expect("a folder");
     let only = |value: &str| {
         let more = [("GREEN_CTX_TUNE_DIR", parent), ("GREEN_CTX_TUNE_READ_ONLY", value.as_ref())];
@@ -164,12 +167,4 @@ fn wrong_requests_say_what_would_be_right() {
     ] {
         refused(&[&PAIR[..], &[option, value]].concat(), words);
     }
-}
-
-#[test]
-fn kinds_are_left_out() {
-    let answer = pair(&["--json", "--leave-out", "sequential", "--leave-out", "partition"]).json();
-    let arms = answer["arms"].as_array().expect("arms");
-    let is_left = |arm: &Value| arm["kind"] == "streams" || arm["kind"] == "priority";
-    assert!(!arms.is_empty() && arms.iter().all(is_left), "{arms:?}");
 }
