@@ -313,9 +313,6 @@ mod tests {
         let (front, back) = (pieces.ceilings(0, 16), pieces.ceilings(1, 16));
         assert_eq!(front, [20, 36, 52, 68, 84, 100, 116, 132]);
         assert_eq!(back, [16, 32, 48, 64, 80, 96, 112, 132]);
-        for own in &back[..7] {
-            assert!(front.contains(&(132 - own)), "{own}");
-        }
         assert_eq!((pieces.ceilings(0, 8)[0], pieces.ceilings(1, 8)[14]), (12, 120));
         let even = Pieces::of(&[8; 14]);
         assert_eq!(even.ceilings(0, 16), [16, 32, 48, 64, 80, 96, 112]);

@@ -234,10 +234,6 @@ impl FromStr for Arrival {
 mod tests {
     use super::*;
 
-    fn first(arrival: &Arrival, count: usize) -> Vec<f64> {
-        from(arrival, 0.0, count)
-    }
-
     fn from(arrival: &Arrival, start: f64, count: usize) -> Vec<f64> {
         let start = Duration::from_secs_f64(start);
         arrival.moments(start).expect("it goes by the clock").take(count).collect()
@@ -245,17 +241,32 @@ mod tests {
 
     #[test]
     fn arrivals_go_on_where_they_were() {
-        assert_eq!(from(&Arrival::rate(4.0), 0.3, 2), [0.2, 0.45]);
-        assert_eq!(from(&Arrival::rate(4.0), 0.5, 2), [0.0, 0.25]);
         let trace = Arrival::trace([2.0, 1.0, 3.0]).expect("a trace");
-        // It begins again after 4.5 s.
-        assert_eq!(from(&trace, 2.5, 3), [0.5, 3.0, 4.0]);
-        assert_eq!(from(&trace, 3.5, 2), [2.0, 3.0]);
-        assert_eq!(from(&trace, 4.5 * 7.0 + 2.5, 2), [0.5, 3.0]);
+        assert!((trace.hz().expect("a rate") - 3.0 / 4.5).abs() < 1e-12);
+        let rate = Arrival::rate(4.0);
+        for (arrival, start, moments) in [
+            (&rate, 0.0, &[0.0, 0.25, 0.5][..]),
+            (&rate, 0.3, &[0.2, 0.45]),
+            (&rate, 0.5, &[0.0, 0.25]),
+            // It begins again after 4.5 s.
+            (&trace, 0.0, &[1.0, 2.0, 3.0, 5.5, 6.5]),
+            (&trace, 2.5, &[0.5, 3.0, 4.0]),
+            (&trace, 3.5, &[2.0, 3.0]),
+            (&trace, 4.5 * 7.0 + 2.5, &[0.5, 3.0]),
+        ] {
+            assert_eq!(from(arrival, start, moments.len()), moments, "{arrival} from {start}");
+        }
+        assert!(Arrival::closed(2).moments(Duration::ZERO).is_none());
+    }
+
+    #[test]
+    fn random_arrivals_have_their_rate_and_come_again() {
         let random = Arrival::poisson(100.0, 7);
-        let all: Vec<f64> =
-            (0..1000).flat_map(|block| from(&random, f64::from(block), 1)).collect();
-        let mean = all.iter().sum::<f64>() / 1000.0;
+        let mut moments = from(&random, 0.0, 10_000);
+        assert!((moments[9999] - 100.0).abs() < 3.0 && moments.is_sorted(), "{}", moments[9999]);
+        // The first one of each block too, and blocks differ.
+        moments = (0..1000).flat_map(|block| from(&random, f64::from(block), 1)).collect();
+        let mean = moments.iter().sum::<f64>() / 1000.0;
         assert!((mean - 0.01).abs() < 0.001, "{mean}");
         assert_eq!(from(&random, 3.0, 9), from(&random, 3.0, 9));
     }
@@ -265,39 +276,18 @@ mod tests {
         for text in ["closed:2", "rate:1000", "rate:0.5", "poisson:12.5:7"] {
             assert_eq!(text.parse::<Arrival>().expect(text).to_string(), text);
         }
-        for wrong in [
-            "",
-            "closed",
-            "closed:0",
-            "closed:x",
-            "rate:0",
-            "rate:-1",
-            "rate:nan",
-            "rate:inf",
-            "rate:1:2",
-            "poisson:1",
-            "poisson:1:2:3",
-            "closed:2000",
-            "rate:1e9",
-            "burst:3",
+        for (kind, wrong) in [
+            ("closed", &["", ":0", ":x", ":2000"][..]),
+            ("rate", &[":0", ":-1", ":nan", ":inf", ":1:2", ":1e9"]),
+            ("poisson", &[":1", ":1:2:3"]),
+            ("", &["", "burst:3"]),
         ] {
-            assert!(wrong.parse::<Arrival>().is_err(), "{wrong}");
+            for rest in wrong {
+                assert!(format!("{kind}{rest}").parse::<Arrival>().is_err(), "{kind}{rest}");
+            }
         }
         for wrong in [vec![], vec![0.0], vec![f64::NAN], vec![-1.0, 2.0], vec![f64::INFINITY]] {
             assert!(Arrival::trace(wrong).is_err());
         }
-    }
-
-    #[test]
-    fn moments_have_the_rate_that_was_asked_for() {
-        assert_eq!(first(&Arrival::rate(4.0), 3), [0.0, 0.25, 0.5]);
-        let random = first(&Arrival::poisson(100.0, 7), 10_000);
-        assert!((random[9999] - 100.0).abs() < 3.0, "{}", random[9999]);
-        assert!(random.is_sorted());
-        assert_eq!(random, first(&Arrival::poisson(100.0, 7), 10_000));
-        let trace = Arrival::trace([2.0, 1.0, 3.0]).expect("a trace");
-        assert_eq!(first(&trace, 5), [1.0, 2.0, 3.0, 5.5, 6.5]);
-        assert!((trace.hz().expect("a rate") - 3.0 / 4.5).abs() < 1e-12);
-        assert!(Arrival::closed(2).moments(Duration::ZERO).is_none());
     }
 }

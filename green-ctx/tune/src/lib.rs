@@ -29,9 +29,6 @@ mod search;
 mod space;
 mod stats;
 mod store;
-#[cfg(test)]
-mod trials;
-
 pub use applied::Applied;
 pub use arm::{Arm, ArmKind, Part, Pieces};
 pub use arrival::Arrival;
@@ -47,3 +44,6 @@ pub use store::{Miss, Store, tuned};
 
 #[doc = include_str!("../guide/tuning.md")]
 pub mod guide {}
+
+#[cfg(test)]
+mod trials;

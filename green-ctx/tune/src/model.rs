@@ -317,19 +317,3 @@ impl Measure for Model {
         self.now
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn priorities_of_any_distance_are_run() {
-        let pieces = Pieces { sms: 132, unit: 8, odd: 12 };
-        let mut model = Model::new(pieces, vec![ModelJob::default(); 2], 1);
-        let arm = Arm::priority(vec![i32::MIN, i32::MAX], 132);
-        let block =
-            Block { duration: Duration::from_millis(10), iterations: 2, ..Block::default() };
-        let sample = model.run(&Task::Together(arm), &block).expect("it runs");
-        assert!(sample.jobs.iter().all(|job| job.rate.is_finite()), "{sample:?}");
-    }
-}

@@ -138,26 +138,25 @@ mod tests {
         Sample { jobs: jobs.to_vec(), rounds_us: vec![2000.0] }
     }
 
-    fn value(goal: &str) -> Value {
-        let scorer = Scorer::of(&goal.parse().expect(goal), &["a", "b"], vec![100.0, 10.0]);
-        let samples = [sample([50.0, 8.0], &[90.0; 600]), sample([70.0, 6.0], &[110.0; 600])];
-        scorer.value(&samples.each_ref(), Average::Mean).expect(goal)
-    }
-
     #[test]
     fn goals_value_samples() {
-        let about = |value: Value, excess: f64, score: f64| {
-            let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
-            assert!(near(value.excess, excess) && near(value.score, score), "{value:?}");
+        let samples = [sample([50.0, 8.0], &[90.0; 600]), sample([70.0, 6.0], &[110.0; 600])];
+        let value = |goal: &str, samples: &[&Sample]| {
+            let scorer = Scorer::of(&goal.parse().expect(goal), &["a", "b"], vec![100.0, 10.0]);
+            scorer.value(samples, Average::Mean)
         };
-        about(value("throughput"), 0.0, 0.6 + 0.7);
-        about(value("makespan"), 0.0, 500.0);
-        about(value("keep:a:p99:100us"), 0.1, 0.7);
-        about(value("keep:a:p99:220us"), -0.5, 0.7);
-        about(value("least:a:p99:keep:b:0.8"), 0.125, 1e6 / 110.0);
-        let scorer =
-            Scorer::of(&"keep:b:p99:1us".parse().expect("a goal"), &["a", "b"], vec![1.0; 2]);
-        assert_eq!(scorer.value(&[&sample([1.0; 2], &[])], Average::Mean), None);
+        let is_near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+        for (goal, excess, score) in [
+            ("throughput", 0.0, 0.6 + 0.7),
+            ("makespan", 0.0, 500.0),
+            ("keep:a:p99:100us", 0.1, 0.7),
+            ("keep:a:p99:220us", -0.5, 0.7),
+            ("least:a:p99:keep:b:0.8", 0.125, 1e6 / 110.0),
+        ] {
+            let value = value(goal, &samples.each_ref()).expect(goal);
+            assert!(is_near(value.excess, excess) && is_near(value.score, score), "{value:?}");
+        }
+        assert_eq!(value("keep:b:p99:1us", &[&sample([1.0; 2], &[])]), None);
     }
 
     #[test]

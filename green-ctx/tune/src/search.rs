@@ -532,15 +532,3 @@ pub(crate) fn filling_time(hz: f64, capacity: f64) -> Option<Duration> {
     let relaxations = 4.0 / (1.0 - load.sqrt()).powi(2);
     (load < 1.0).then(|| Duration::try_from_secs_f64(relaxations / capacity).ok()).flatten()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn queues_that_are_nearly_full_fill_slowly() {
-        let millis = |load: f64| filling_time(5000.0 * load, 5000.0).map(|time| time.as_millis());
-        assert_eq!([0.5, 0.8, 0.9].map(millis), [Some(9), Some(71), Some(303)]);
-        assert_eq!([1.0, 1.2].map(millis), [None, None]);
-    }
-}

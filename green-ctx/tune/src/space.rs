@@ -313,24 +313,10 @@ mod tests {
     }
 
     #[test]
-    fn partitions_can_be_left_out() {
-        for jobs in 2..4 {
-            let mut space = space(jobs, vec![0; jobs]);
-            let arm = space.initial().remove(0);
-            assert!(!space.coarse().is_empty() && !space.neighbours(&arm, 8).is_empty());
-            space.left_out.push(ArmKind::Partition);
-            assert!(space.initial().is_empty() && space.coarse().is_empty());
-            assert!(space.neighbours(&arm, 8).is_empty());
-        }
-    }
-
-    #[test]
     fn each_order_of_priorities_is_there_once() {
         assert_eq!(orders(2), [[-1, 0], [0, -1]]);
-        let mut three = orders(3);
-        three.sort();
-        three.dedup();
-        assert_eq!(three.len(), 6);
+        let three: HashSet<Vec<i32>> = orders(3).into_iter().collect();
+        assert_eq!((three.len(), orders(3).len()), (6, 6));
     }
 
     #[test]
@@ -339,10 +325,9 @@ mod tests {
             let space = space(jobs, vec![0; jobs]);
             let mut arms = space.initial();
             for step in [64, 32, 16, 8, 8, 8] {
-                let near: Vec<Arm> =
-                    arms.iter().take(20).flat_map(|arm| space.neighbours(arm, step)).collect();
-                assert!(!near.is_empty());
-                arms = near;
+                let some = arms.iter().take(20);
+                arms = some.flat_map(|arm| space.neighbours(arm, step)).collect();
+                assert!(!arms.is_empty());
                 for arm in &arms {
                     let floors: u32 = arm.parts().iter().map(|part| part.floor).sum();
                     assert!(floors <= 132, "{arm:?}");
@@ -353,23 +338,6 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn floors_that_must_hold_do() {
-        let space = space(2, vec![32, 16]);
-        assert!(!space.holds_floors(&Arm::streams(2, 132)));
-        let arms = space.initial();
-        assert!(!arms.is_empty());
-        assert!(arms.iter().all(|arm| arm.parts()[0].floor >= 32 && arm.parts()[1].floor >= 16));
-        assert!(space.every_pair().len() > arms.len());
-    }
-
-    #[test]
-    fn floors_that_just_fit_are_found() {
-        let tight = space(3, vec![64, 56, 8]);
-        assert!(!tight.initial().is_empty());
-        assert!(tight.initial().iter().all(|arm| tight.holds_floors(arm)));
     }
 
     #[test]

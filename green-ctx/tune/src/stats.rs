@@ -111,10 +111,7 @@ mod tests {
         assert_eq!([quantile(&values, 0.0), quantile(&values, 1.0)], [Some(1.0), Some(4.0)]);
         assert_eq!((quantile(&[], 0.5), mean([])), (None, None));
         assert_eq!([0.5, 0.9, 0.99, 0.999].map(samples_for), [10, 50, 500, 5000]);
-    }
-
-    #[test]
-    fn few_samples_give_a_lower_percentile() {
+        // Few samples give a lower percentile.
         let values: Vec<f64> = (0..101).map(f64::from).collect();
         assert_eq!(reachable(&values, 0.9), Some(90.0));
         assert!((reachable(&values, 0.999).expect("values") - 95.05).abs() < 0.01);

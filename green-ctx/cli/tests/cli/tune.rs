@@ -1,38 +1,36 @@
 //! `green-ctx tune`: without a GPU it runs in the model, in virtual time.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{DEVICE, DRIVER, Folder, Run, command, simulated};
 
+const PAIR: [&str; 4] = ["--job", "gemm", "--job", "copy:128"];
+
+/// Tunes a pair of jobs.
+fn pair(more: &[&str]) -> Run {
+    simulated(&[&["tune"], &PAIR[..], more].concat())
+}
+
 /// The keys of an object, in their order in the text.
-fn keys(value: &Value) -> Vec<&str> {
-    value.as_object().expect("an object").keys().map(String::as_str).collect()
+fn keys(value: &Value) -> String {
+    let keys: Vec<&str> =
+        value.as_object().expect("an object").keys().map(String::as_str).collect();
+    keys.join(" ")
 }
 
 #[test]
 fn tune_prints_exactly_its_object() {
-    let answer = simulated(&["tune", "--job", "gemm", "--job", "copy:128", "--json"]);
+    let answer = pair(&["--json"]);
     assert_eq!((answer.status, answer.err.as_str()), (0, ""));
     assert!(answer.out.starts_with(&format!("{{{DRIVER},{DEVICE},")), "{}", answer.out);
     let value = answer.json();
-    let all = ["arms", "device", "driver", "goal", "jobs", "notes", "seconds", "verdict"];
-    assert_eq!(keys(&value), all);
+    assert_eq!(keys(&value), "arms device driver goal jobs notes seconds verdict");
     let verdict = &value["verdict"];
-    let all = [
-        "arm",
-        "candidate",
-        "gain",
-        "interval",
-        "kind",
-        "meets",
-        "priority",
-        "rival",
-        "sentence",
-        "shares",
-    ];
+    let all = "arm candidate gain interval kind meets priority rival sentence shares";
     assert_eq!(keys(verdict), all);
     assert_eq!(verdict["kind"], "partition");
     assert!(verdict["gain"].as_f64() >= verdict["interval"][0].as_f64());
@@ -44,29 +42,25 @@ fn tune_prints_exactly_its_object() {
         assert!(job["solo"]["132"].as_f64() > job["solo"]["36"].as_f64());
     }
     let arms = value["arms"].as_array().expect("arms");
+    let mut kinds = BTreeSet::new();
     for arm in arms {
         assert!(arm["rates"]["gemm"].is_f64() && arm["blocks"].is_u64(), "{arm}");
+        kinds.extend(arm["kind"].as_str());
     }
-    let kinds = ["sequential", "streams", "priority", "partition"];
-    for kind in kinds {
-        assert!(arms.iter().any(|arm| arm["kind"] == kind), "{kind}");
-    }
-    assert!(arms.iter().all(|arm| kinds.iter().any(|kind| arm["kind"] == *kind)));
+    assert_eq!(kinds, ["sequential", "streams", "priority", "partition"].into());
     // The same seed, and the same answer.
-    assert_eq!(
-        simulated(&["tune", "--job", "gemm", "--job", "copy:128", "--json"]).out,
-        answer.out
-    );
+    assert_eq!(pair(&["--json"]).out, answer.out);
 }
 
 #[test]
 fn what_was_found_is_kept_drawn_and_shown_again() {
     let folder = Folder::new("tune");
-    let (file, picture, again) =
-        (folder.file("pair.json"), folder.file("pair.svg"), folder.file("again.svg"));
+    let names = ["pair.json", "pair.svg", "again.svg", "other.json"];
+    let [file, picture, again, other] = names.map(|name| folder.file(name));
     let jobs = ["tune", "--job", "small:16", "--job", "gemm:8192", "--arrival", "small:rate:500"];
     let more = ["--goal", "keep:small:p99:5ms", "--out", &file, "--svg", &picture];
-    let answer = simulated(&[&jobs[..], &more].concat());
+    let limits = ["--leave-out", "sequential", "--leave-out", "priority", "--floor", "small=8"];
+    let answer = simulated(&[&jobs[..], &more, &limits, &["--step", "16"]].concat());
     assert_eq!((answer.status, answer.err.as_str()), (0, ""));
     assert!(answer.out.contains(&format!("kept in  {file}")), "{}", answer.out);
     let drawn = fs::read_to_string(&picture).expect("a picture");
@@ -76,17 +70,19 @@ fn what_was_found_is_kept_drawn_and_shown_again() {
     assert_eq!(fs::read_to_string(&again).expect("a picture"), drawn);
     let text = fs::read_to_string(&file).expect("what was kept");
     let kept: Value = serde_json::from_str(&text).expect("JSON");
+    let limits =
+        json!({"step": 16, "floors": {"small": 8}, "left_out": ["sequential", "priority"]});
+    assert_eq!(kept["outcome"]["limits"], limits);
     let sentence = kept["outcome"]["verdict"]["sentence"].as_str().expect("a sentence");
     for out in [&answer.out, &shown.out] {
         assert!(sentence.contains("p99 of small") && out.contains(sentence), "{out}");
     }
     // Where nothing is written, nothing is said to be kept; and the folder is the one that was named.
-    let other = folder.file("other.json");
-    let pair = ["tune", "--job", "gemm", "--job", "copy", "--out", "other.json"];
     let parent = Path::new(&other).parent().expect("a folder");
     let only = |value: &str| {
         let more = [("GREEN_CTX_TUNE_DIR", parent), ("GREEN_CTX_TUNE_READ_ONLY", value.as_ref())];
-        let mut command = command(&[&["--driver", "sim"], &pair[..]].concat());
+        let out = ["--out", "other.json"];
+        let mut command = command(&[&["--driver", "sim", "tune"], &PAIR[..], &out].concat());
         Run::of(command.envs(more).output().expect("the command starts"))
     };
     let answer = only("1");
@@ -102,33 +98,26 @@ fn what_was_found_is_kept_drawn_and_shown_again() {
 
 #[test]
 fn a_bound_that_cannot_be_met_is_status_1() {
-    let answer =
-        simulated(&["tune", "--job", "gemm", "--job", "copy", "--goal", "keep:gemm:p99:1us"]);
+    let answer = pair(&["--goal", "keep:gemm:p99:1us"]);
     assert_eq!(answer.status, 1);
     assert!(answer.out.contains("Nothing meets the bound"), "{}", answer.out);
     assert!(answer.out.contains("p99 of gemm at"), "{}", answer.out);
     // So is a rate that a job cannot keep up with.
-    let pair = ["tune", "--job", "small", "--job", "gemm", "--goal", "keep:small:p99:2ms"];
-    for (budget, json) in [("10", false), ("60", true)] {
-        let more = ["--arrival", "small:rate:54000", "--budget", budget];
-        let json = if json { &["--json"][..] } else { &[] };
-        let answer = simulated(&[&pair[..], &more, json].concat());
+    for json in [&[][..], &["--json"]] {
+        let answer = pair(&[&["--arrival", "gemm:rate:54000"], json].concat());
         assert_eq!(answer.status, 1, "{}", answer.err);
         let said = format!("{}{}", answer.out, answer.err);
-        assert!(said.contains("small cannot keep up: 54000/s requested, "), "{said}");
+        assert!(said.contains("gemm cannot keep up: 54000/s requested, "), "{said}");
     }
 }
 
 #[test]
 fn people_get_a_table_and_lines_to_paste() {
-    let pair = ["tune", "--job", "gemm", "--job", "copy:128"];
-    let few = simulated(&pair).out;
-    let all = simulated(&[&pair[..], &["--all"]].concat()).out;
+    let (few, all) = (pair(&[]).out, pair(&["--all"]).out);
     assert!(all.lines().count() > few.lines().count() + 10);
-    for line in
-        few.lines().chain(all.lines()).filter(|line| !line.contains(". ") && !line.contains(": "))
-    {
-        assert!(line.chars().count() <= 100, "{line}");
+    for line in few.lines().chain(all.lines()) {
+        let is_text = line.contains(". ") || line.contains(": ");
+        assert!(is_text || line.chars().count() <= 100, "{line}");
     }
     assert!(few.contains("more arms; --all shows them"), "{few}");
     let pasted = few.lines().find_map(|line| line.trim().strip_prefix("command  green-ctx "));
@@ -141,49 +130,41 @@ fn people_get_a_table_and_lines_to_paste() {
 
 #[test]
 fn wrong_requests_say_what_would_be_right() {
+    let refused = |arguments: &[&str], words: &str| {
+        let answer = simulated(&[&["tune"], arguments].concat());
+        assert_eq!((answer.status, answer.out.as_str()), (2, ""), "{arguments:?}");
+        assert!(answer.err.contains(words), "{arguments:?}: {}", answer.err);
+    };
     for (arguments, words) in [
-        (&["--job", "gemm"][..], "two to four jobs are tuned, not 1"),
+        (&[][..], "--job"),
+        (&["--job", "gemm"], "two to four jobs are tuned, not 1"),
         (&["--job", "gemm", "--job", "gemm"], "two jobs are named gemm"),
         (&["--job", "gem", "--job", "copy"], "gemm"),
         (&["--job", "gemm:7", "--job", "copy"], "multiple of 64"),
-        (&["--job", "gemm", "--job", "copy", "--goal", "best"], "throughput"),
-        (
-            &["--job", "gemm", "--job", "copy", "--goal", "keep:x:p99:1ms"],
-            "the jobs are gemm, copy",
-        ),
-        (&["--job", "gemm", "--job", "copy", "--arrival", "x:rate:5"], "there is no job x"),
-        (&["--job", "gemm", "--job", "copy", "--arrival", "gemm"], "gemm=closed:2"),
-        (&["--job", "gemm", "--job", "copy", "--arrival", "gemm:rate:0"], "above 0"),
-        (&["--job", "gemm", "--job", "copy", "--arrival", "gemm:trace:/no/file"], "/no/file"),
-        (&["--job", "gemm", "--job", "copy", "--budget", "0"], "use 0.4 s or more"),
-        (&["--job", "gemm", "--job", "copy", "--budget", "-1"], "no time"),
-        (&["--job", "gemm", "--job", "copy", "--floor", "gemm"], "JOB=SMS, as in gemm=32"),
         (&["--job", "gemm", "copy"], "give --job once for each value"),
-        (&["--job", "gemm", "--job", "copy", "--step", "-1"], "a whole number of SMs from 1 on"),
-        (&["--job", "gemm", "--job", "copy", "--floor", "gemm=200"], "200 SMs together, of 132"),
-        (&["--job", "gemm", "--job", "copy", "--floor", "gemm:200"], "200 SMs together, of 132"),
-        (&[], "--job"),
         (&["--show", "/no/file"], "/no/file"),
         (&["--show", "/no/file", "--goal", "throughput"], "'--goal <GOAL>'"),
         (&["--show", "/no/file", "--step", "8"], "'--step <SMS>'"),
         (&["--show", "/no/file", "--leave-out", "streams"], "'--leave-out <KIND>'"),
-        (&["--job", "gemm", "--job", "copy", "--leave-out", "best"], "the kinds are sequential"),
-        (&["--job", "gemm", "--job", "copy", "--out", "/no/folder/file"], "/no/folder/file"),
     ] {
-        let answer = simulated(&[&["tune"], arguments].concat());
-        assert_eq!((answer.status, answer.out.as_str()), (2, ""), "{arguments:?}");
-        assert!(answer.err.contains(words), "{arguments:?}: {}", answer.err);
+        refused(arguments, words);
     }
-}
-
-#[test]
-fn kinds_are_left_out() {
-    let pair = ["tune", "--job", "gemm", "--job", "copy", "--json"];
-    let left_out = ["--leave-out", "sequential", "--leave-out", "partition"];
-    let answer = simulated(&[&pair[..], &left_out].concat());
-    assert_eq!(answer.status, 0, "{}", answer.err);
-    let value = answer.json();
-    let arms = value["arms"].as_array().expect("arms");
-    let is_left = |arm: &Value| arm["kind"] == "streams" || arm["kind"] == "priority";
-    assert!(!arms.is_empty() && arms.iter().all(is_left), "{arms:?}");
+    for (option, value, words) in [
+        ("--goal", "best", "throughput"),
+        ("--goal", "keep:x:p99:1ms", "the jobs are gemm, copy"),
+        ("--arrival", "x:rate:5", "there is no job x"),
+        ("--arrival", "gemm", "gemm=closed:2"),
+        ("--arrival", "gemm:rate:0", "above 0"),
+        ("--arrival", "gemm:trace:/no/file", "/no/file"),
+        ("--budget", "0", "use 0.4 s or more"),
+        ("--budget", "-1", "no time"),
+        ("--floor", "gemm", "JOB=SMS, as in gemm=32"),
+        ("--floor", "gemm=200", "200 SMs together, of 132"),
+        ("--floor", "gemm:200", "200 SMs together, of 132"),
+        ("--step", "-1", "a whole number of SMs from 1 on"),
+        ("--leave-out", "best", "the kinds are sequential"),
+        ("--out", "/no/folder/file", "/no/folder/file"),
+    ] {
+        refused(&[&PAIR[..], &[option, value]].concat(), words);
+    }
 }

@@ -343,9 +343,6 @@ mod tests {
 
     use super::*;
 
-    const GOALS: [&str; 4] =
-        ["throughput", "makespan", "keep:decode:p99:140us", "least:decode:p99:keep:prefill:0.6"];
-
     fn tuned(names: &[&str], goal: &str) -> Outcome {
         let job = |blocks, block_us, memory_us| {
             let mut job = ModelJob::default();
@@ -385,14 +382,14 @@ mod tests {
 
     #[test]
     fn every_arm_with_figures_has_a_point_and_two_are_marked() {
-        for goal in GOALS {
+        let keep = ["keep:decode:p99:140us", "least:decode:p99:keep:prefill:0.6"];
+        for goal in ["throughput", "makespan"].into_iter().chain(keep) {
             let outcome = tuned(&["decode", "prefill"], goal);
             let picture = drawn(&outcome);
             let points = outcome.arms.iter().filter(|arm| coordinates(&outcome, arm).is_some());
-            assert_eq!(picture.matches(r#"class="arm""#).count(), points.count(), "{goal}");
-            for class in ["chosen", "rival"] {
-                assert_eq!(picture.matches(&format!(r#"class="{class}""#)).count(), 1, "{goal}");
-            }
+            let count = |class| picture.matches(&format!(r#"class="{class}""#)).count();
+            let counts = ["arm", "chosen", "rival"].map(count);
+            assert_eq!(counts, [points.count(), 1, 1], "{goal}");
             assert!(picture.contains(&Escaped(goal).to_string()) && picture.contains(" skipped"));
         }
         drawn(&tuned(&["decode", "prefill", "embed"], "throughput"));
@@ -406,9 +403,8 @@ mod tests {
         assert!(drawn(&outcome).contains("Interrupted"));
         for value in [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e300] {
             let mut odd = outcome.clone();
-            odd.arms
-                .iter_mut()
-                .for_each(|arm| arm.rates.values_mut().for_each(|rate| *rate = value));
+            let rates = odd.arms.iter_mut().flat_map(|arm| arm.rates.values_mut());
+            rates.for_each(|rate| *rate = value);
             drawn(&odd);
         }
         outcome.arms.clear();

@@ -237,14 +237,3 @@ impl Drop for EndsOthers<'_> {
         self.0.end();
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_block_of_any_duration_has_an_end() {
-        assert_eq!(longest(Duration::from_millis(500)), Duration::from_secs(5));
-        assert_eq!(longest(Duration::MAX), Duration::MAX);
-    }
-}
