@@ -67,7 +67,7 @@ fn nothing_is_left(sim: &Sim, device: &Device) -> Tested {
 }
 
 fn short() -> Request {
-    Request::new(Goal::throughput()).budget(Duration::from_millis(600))
+    Request::new(Goal::throughput()).budget(Duration::from_millis(1000))
 }
 
 fn tune(device: &Device, jobs: &mut [Job], request: &Request) -> Result<Outcome, TuneError<Error>> {

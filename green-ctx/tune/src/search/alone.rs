@@ -73,24 +73,22 @@ impl<M: Measure> Search<'_, M> {
         let distance = |job: usize| self.question.jobs[job].arrival.hz().map_or(0.0, |hz| 1.0 / hz);
         let distances: Vec<f64> = jobs.clone().map(distance).collect();
         self.is_enough_for(distances.iter().sum(), 1.0)?;
-        // The first one may be slow. Where it is far too slow it is the last one too.
-        let mut seconds = distances.clone();
-        for job in jobs.clone() {
-            let sample = self.must_run(job, &once(1))?;
-            seconds[job] = seconds[job].max(1.0 / sample.rate.max(1e-9));
-        }
-        self.is_enough_for(seconds.iter().sum(), COLD)?;
-        // Whatever else keeps the host busy makes jobs look slow once, and hardly every time.
-        for attempt in 1..=ATTEMPTS {
-            for job in jobs.clone() {
-                let sample = self.must_run(job, &once(3))?;
-                seconds[job] = distances[job].max(1.0 / sample.rate.max(1e-9)).min(seconds[job]);
-                self.alone[job].seconds = seconds[job];
-            }
-            match self.is_enough_for(seconds.iter().sum(), 1.0) {
-                Err(error) if attempt == ATTEMPTS => return Err(error),
-                Err(_) => {}
-                Ok(()) => break,
+        // The first iteration may be slow. If it is far too slow for the budget, there are few others.
+        let mut seconds = vec![f64::INFINITY; jobs.len()];
+        for (iterations, too_much) in [(1, COLD), (3, 1.0)] {
+            // Whatever else keeps the host busy makes jobs look slow once, and hardly every time.
+            for attempt in 1..=ATTEMPTS {
+                for job in jobs.clone() {
+                    let sample = self.must_run(job, &once(iterations))?;
+                    let measured = distances[job].max(1.0 / sample.rate.max(1e-9));
+                    seconds[job] = measured.min(seconds[job]);
+                    self.alone[job].seconds = seconds[job];
+                }
+                match self.is_enough_for(seconds.iter().sum(), too_much) {
+                    Err(error) if attempt == ATTEMPTS => return Err(error),
+                    Err(_) => {}
+                    Ok(()) => break,
+                }
             }
         }
         let usual = self.question.budget.as_secs_f64() / BLOCKS;
