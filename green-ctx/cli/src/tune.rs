@@ -162,19 +162,19 @@ fn measure(device: &Device, arguments: &Arguments, question: &Question) -> Resul
         bar.show(progress);
         !interrupted.load(Ordering::Relaxed)
     };
-    let request = question.request();
+    let request = &question.request;
     if device.driver().is_simulated() {
         let pieces = Pieces::of_device(device)?;
         let mut model = tune::Model::new(pieces.clone(), question.models(&pieces), 1);
-        let profiles = question.profiles();
-        let mut outcome = tune::with(&mut model, &profiles, &pieces, &request, &mut go_on)
+        let jobs = &question.profiles();
+        let mut outcome = tune::with(&mut model, jobs, &pieces, request, &mut go_on)
             .map_err(|error| failure(error, |never| match never {}))?;
         outcome.verdict.sentence.push_str(MARK);
         return Ok(outcome);
     }
     let builder = Builder::new(device, arguments.cublas.as_deref())?;
     let mut jobs = question.jobs(&builder)?;
-    let mut outcome = tune::run(device, &mut jobs, &request, &mut go_on)
+    let mut outcome = tune::run(device, &mut jobs, request, &mut go_on)
         .map_err(|error| failure(error, Failure::Library))?;
     if let (Some(machine), Some(version)) = (&mut outcome.machine, builder.cublas_version()?) {
         machine.libraries.insert("cublas".to_owned(), version);

@@ -1,7 +1,6 @@
 //! Arms: ways to run several jobs on one device.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -52,12 +51,6 @@ impl FromStr for ArmKind {
         found.ok_or_else(|| {
             RequestError::wrong(format!("{text:?} is no kind of arm; the kinds are {}", known()))
         })
-    }
-}
-
-impl fmt::Display for ArmKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
     }
 }
 

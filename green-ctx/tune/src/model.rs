@@ -183,27 +183,25 @@ impl Model {
         (2.0 * self.jitter * sum).exp()
     }
 
-    /// What jobs did in a block. Each has a list of what an iteration takes, one entry for each order of the streams.
-    fn run_jobs(&mut self, jobs: &[(usize, Vec<f64>)], block: &Block) -> Sample {
+    /// What jobs did in a block, whose iterations take so long: for each order of the streams, a time for each job.
+    fn run_jobs(&mut self, jobs: &[usize], orders: &[Vec<f64>], block: &Block) -> Sample {
         let slower = 1.0 + self.drift * self.now.as_secs_f64() / 3600.0;
-        let orders = 0..jobs[0].1.len();
-        let slowest: Vec<f64> = orders
-            .map(|order| jobs.iter().map(|(_, times)| times[order]).fold(0.0, f64::max))
-            .collect();
-        let longest = slowest.iter().copied().fold(0.0, f64::max);
+        let greatest = |times: &Vec<f64>| times.iter().copied().fold(0.0, f64::max);
+        let slowest: Vec<f64> = orders.iter().map(greatest).collect();
+        let longest = greatest(&slowest);
         let length_us =
             (longest * f64::from(block.iterations)).max(1e6 * block.duration.as_secs_f64());
         self.now += block.lead_in + Duration::from_secs_f64(length_us * 1e-6);
         let mut sample = Sample::default();
         if block.rounds {
             let rounds = ((length_us / longest) as usize).clamp(slowest.len(), MOST_LATENCIES);
-            let mut round =
-                |round| slowest[round * slowest.len() / rounds] * slower * self.scatter();
-            sample.rounds_us = (0..rounds).map(&mut round).collect();
+            let order = |round: usize| slowest[round * slowest.len() / rounds];
+            sample.rounds_us =
+                (0..rounds).map(|round| order(round) * slower * self.scatter()).collect();
         }
-        for (job, times) in jobs {
+        for (place, job) in jobs.iter().enumerate() {
             let scatter = slower * self.scatter();
-            let means: Vec<f64> = times.iter().map(|time| time * scatter).collect();
+            let means: Vec<f64> = orders.iter().map(|times| times[place] * scatter).collect();
             sample.jobs.push(self.run_job(*job, &means, length_us, block));
         }
         sample
@@ -287,7 +285,7 @@ impl Measure for Model {
                     return Err(refusal);
                 }
                 let time = self.time_alone(job, sms);
-                Ok(self.run_jobs(&[(job, vec![time])], block))
+                Ok(self.run_jobs(&[job], &[vec![time]], block))
             }
             Task::Together(arm) => {
                 let mut refused =
@@ -299,16 +297,13 @@ impl Measure for Model {
                     ArmKind::Partition => (0.0, 1),
                     _ => (CHAOS, block.duration.div_duration_f64(KEPT).ceil().max(1.0) as usize),
                 };
-                let mut times = vec![Vec::new(); self.jobs.len()];
-                for _ in 0..orders {
-                    let favour: Vec<f64> = (0..self.jobs.len())
-                        .map(|_| (chaos * (2.0 * self.rng.f64() - 1.0)).exp())
-                        .collect();
-                    let now = self.times_with(arm, &favour);
-                    times.iter_mut().zip(now).for_each(|(times, time)| times.push(time));
-                }
-                let times: Vec<_> = times.into_iter().enumerate().collect();
-                Ok(self.run_jobs(&times, block))
+                let jobs: Vec<usize> = (0..self.jobs.len()).collect();
+                let mut favour = || (chaos * (2.0 * self.rng.f64() - 1.0)).exp();
+                let favours: Vec<Vec<f64>> =
+                    (0..orders).map(|_| jobs.iter().map(|_| favour()).collect()).collect();
+                let orders: Vec<Vec<f64>> =
+                    favours.iter().map(|favour| self.times_with(arm, favour)).collect();
+                Ok(self.run_jobs(&jobs, &orders, block))
             }
         }
     }

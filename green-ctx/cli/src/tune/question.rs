@@ -13,7 +13,7 @@ use crate::jobs::{self, Builder, Kind, Spec};
 /// What is to be tuned.
 pub(super) struct Question {
     jobs: Vec<Named>,
-    request: Request,
+    pub(super) request: Request,
 }
 
 /// A job with a name of its own.
@@ -59,10 +59,6 @@ impl Question {
             request = request.leave_out(*kind);
         }
         Ok(Question { jobs, request })
-    }
-
-    pub(super) fn request(&self) -> Request {
-        self.request.clone()
     }
 
     pub(super) fn profiles(&self) -> Vec<Profile> {

@@ -1,5 +1,6 @@
 //! What `green-ctx tune` prints for people: the arms as a table, and lines to paste.
 
+use std::cmp::Reverse;
 use std::fmt::Write;
 
 use green_ctx_tune::{ArmKind, ArmReport, Outcome};
@@ -18,17 +19,10 @@ pub fn tuning_table(outcome: &Outcome, all: bool) -> String {
     let is_named =
         |place: usize| [verdict.arm, verdict.candidate, verdict.rival].contains(&Some(place));
     let mut places: Vec<usize> = (0..outcome.arms.len()).collect();
-    let rank = |place: &usize| {
+    places.sort_by_key(|place| {
         let arm = &outcome.arms[*place];
-        let score = arm.score.unwrap_or(f64::NEG_INFINITY);
-        (is_named(*place), arm.stage, arm.meets(), score)
-    };
-    places.sort_by(|a, b| {
-        let ((a_named, a_stage, a_meets, a_score), (b_named, b_stage, b_meets, b_score)) =
-            (rank(a), rank(b));
-        (b_named, b_stage, b_meets)
-            .cmp(&(a_named, a_stage, a_meets))
-            .then(b_score.total_cmp(&a_score))
+        let millionths = (1e6 * arm.score.unwrap_or(f64::NEG_INFINITY)) as i64;
+        Reverse((is_named(*place), arm.stage, arm.meets(), millionths))
     });
     let shown = if all { places.len() } else { FEW.min(places.len()) };
     let tail = outcome.goal.percentile();

@@ -84,10 +84,10 @@ impl<M: Measure> Search<'_, M> {
                     seconds[job] = measured.min(seconds[job]);
                     self.alone[job].seconds = seconds[job];
                 }
-                match self.is_enough_for(seconds.iter().sum(), too_much) {
-                    Err(error) if attempt == ATTEMPTS => return Err(error),
-                    Err(_) => {}
-                    Ok(()) => break,
+                let enough = self.is_enough_for(seconds.iter().sum(), too_much);
+                if enough.is_ok() || attempt == ATTEMPTS {
+                    enough?;
+                    break;
                 }
             }
         }
