@@ -178,7 +178,7 @@ impl Partition {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`].
+    /// [`Error::Driver`](crate::Error::Driver).
     pub fn create_stream(&self, options: StreamOptions) -> Result<Stream> {
         self.context().create_stream(options)
     }
