@@ -46,13 +46,12 @@ fn latencies_are_those_of_theory() {
 fn what_cannot_keep_up_is_refused_with_every_budget() {
     for budget in [10.0, 60.0, 600.0] {
         for rate in [Arrival::rate(5400.0), Arrival::poisson(5400.0, 7)] {
-            let tuned = tune(1, &queue(rate, false), &keep(2000.0, budget));
-            let Err(TuneError::Request(RequestError::TooFast { job, requested, possible })) = tuned
-            else {
-                panic!("{tuned:?}");
-            };
-            assert_eq!((job.as_str(), requested), ("a", 5400.0));
-            assert!((possible / 5000.0 - 1.0).abs() < 0.05, "{possible}");
+            let error = tune(1, &queue(rate, false), &keep(2000.0, budget)).expect_err("too fast");
+            // It can do 5000 a second, give or take the scatter.
+            let words = ["49", "50"].map(|start| format!("5400/s requested, {start}"));
+            let error = error.to_string();
+            assert!(error.starts_with("a cannot keep up: "), "{error}");
+            assert!(words.iter().any(|words| error.contains(words)), "{error}");
         }
     }
 }
