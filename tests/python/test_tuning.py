@@ -61,9 +61,8 @@ def test_graphs_are_tuned(graphs):
     assert {arm["kind"] for arm in outcome.arms} >= {"sequential", "partition"}
     known = json.loads(outcome.to_json())
     assert known["arms"] == outcome.arms and known["verdict"]["sentence"] == verdict.sentence
-    assert verdict.sentence in repr(outcome)
     assert outcome.svg().startswith("<svg ") and outcome._repr_svg_() == outcome.svg()
-    assert repr(verdict).startswith(f"<TuningVerdict {verdict.kind}: ")
+    assert verdict.sentence in repr(outcome) and repr(verdict).startswith(f"<TuningVerdict {verdict.kind}: ")
     # A final that is too short claims nothing.
     assert verdict.gain is None and verdict.interval is None and verdict.kind != "partition"
 
@@ -235,9 +234,8 @@ def test_a_bar_is_for_terminals(graphs, monkeypatch, capfd):
 
 
 def test_what_holds_all_sms_is_said(graphs):
-    with closing(partition({"all": 132})):
-        with pytest.raises(RuntimeError, match="close the partitions that hold them"):
-            tune(graphs, budget=BUDGET)
+    with closing(partition({"all": 132})), pytest.raises(RuntimeError, match="close the partitions that hold them"):
+        tune(graphs, budget=BUDGET)
 
 
 def test_an_outcome_is_kept(graphs, tmp_path, monkeypatch):
@@ -282,9 +280,11 @@ def test_what_was_tuned_is_used_again(kept, caplog):
     # A second program needs no jobs.
     with load_tuning(path).apply() as parts:
         assert parts.verdict.shares == shares
-    with pytest.raises(ZeroDivisionError):
-        with tuned(path, jobs, "makespan", leave_out=PLAIN, progress=never) as parts:
-            raise ZeroDivisionError
+    with (
+        pytest.raises(ZeroDivisionError),
+        tuned(path, jobs, "makespan", leave_out=PLAIN, progress=never) as parts,
+    ):
+        raise ZeroDivisionError
     assert all(part.closed for part in parts.values())
 
 

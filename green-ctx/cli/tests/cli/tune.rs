@@ -68,8 +68,7 @@ fn what_was_found_is_kept_drawn_and_shown_again() {
     let shown = simulated(&["tune", "--show", &file, "--svg", &again]);
     assert_eq!(shown.status, 0);
     assert_eq!(fs::read_to_string(&again).expect("a picture"), drawn);
-    let text = fs::read_to_string(&file).expect("what was kept");
-    let kept: Value = serde_json::from_str(&text).expect("JSON");
+    let kept: Value = serde_json::from_slice(&fs::read(&file).expect("a file")).expect("JSON");
     let limits =
         json!({"step": 16, "floors": {"small": 8}, "left_out": ["sequential", "priority"]});
     assert_eq!(kept["outcome"]["limits"], limits);
@@ -100,8 +99,8 @@ fn what_was_found_is_kept_drawn_and_shown_again() {
 fn a_bound_that_cannot_be_met_is_status_1() {
     let answer = pair(&["--goal", "keep:gemm:p99:1us"]);
     assert_eq!(answer.status, 1);
-    assert!(answer.out.contains("Nothing meets the bound"), "{}", answer.out);
-    assert!(answer.out.contains("p99 of gemm at"), "{}", answer.out);
+    let out = answer.out;
+    assert!(out.contains("Nothing meets the bound") && out.contains("p99 of gemm at"), "{out}");
     // So is a rate that a job cannot keep up with.
     for json in [&[][..], &["--json"]] {
         let answer = pair(&[&["--arrival", "gemm:rate:54000"], json].concat());

@@ -17,8 +17,10 @@ fn keep(bound_us: f64, budget: f64) -> Request {
 
 #[test]
 fn latencies_are_those_of_theory() {
-    for (exponential, load) in
-        [false, true].into_iter().flat_map(|kind| [0.5, 0.8, 0.9].map(|load| (kind, load)))
+    // The 99th percentile with a fixed time of service is by Crommelin's formula, in units of that.
+    let loads = [(0.5, 4.336), (0.8, 11.356), (0.9, 22.896)];
+    for (exponential, (load, fixed)) in
+        [false, true].into_iter().flat_map(|kind| loads.map(|load| (kind, load)))
     {
         let jobs = queue(Arrival::poisson(5000.0 * load, 7), exponential);
         let mut model = model(1, &jobs, &Goal::default()).with_jitter(0.0);
@@ -37,8 +39,9 @@ fn latencies_are_those_of_theory() {
         let is_near = |measured: f64, theory: f64| (measured / (200.0 * theory) - 1.0).abs() < 0.1;
         let mean = mean(latencies.iter().copied()).expect("some");
         assert!(is_near(mean - 200.0, wait), "{load} {exponential}: {mean}, {wait}");
-        let (tail, p99) = (quantile(&latencies, 0.99), 100_f64.ln() / (1.0 - load));
-        assert!(!exponential || is_near(tail.expect("some"), p99), "{load}: {tail:?}, {p99}");
+        let p99 = if exponential { 100_f64.ln() / (1.0 - load) } else { fixed };
+        let tail = quantile(&latencies, 0.99).expect("some");
+        assert!(is_near(tail, p99), "{load} {exponential}: {tail}, {p99}");
     }
 }
 
@@ -46,13 +49,12 @@ fn latencies_are_those_of_theory() {
 fn what_cannot_keep_up_is_refused_with_every_budget() {
     for budget in [10.0, 60.0, 600.0] {
         for rate in [Arrival::rate(5400.0), Arrival::poisson(5400.0, 7)] {
-            let tuned = tune(1, &queue(rate, false), &keep(2000.0, budget));
-            let Err(TuneError::Request(RequestError::TooFast { job, requested, possible })) = tuned
-            else {
-                panic!("{tuned:?}");
-            };
-            assert_eq!((job.as_str(), requested), ("a", 5400.0));
-            assert!((possible / 5000.0 - 1.0).abs() < 0.05, "{possible}");
+            let error = tune(1, &queue(rate, false), &keep(2000.0, budget)).expect_err("too fast");
+            // It can do 5000 a second, give or take the scatter.
+            let words = ["49", "50"].map(|start| format!("5400/s requested, {start}"));
+            let error = error.to_string();
+            assert!(error.starts_with("a cannot keep up: "), "{error}");
+            assert!(words.iter().any(|words| error.contains(words)), "{error}");
         }
     }
 }
