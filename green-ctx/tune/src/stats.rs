@@ -47,6 +47,11 @@ pub(crate) struct Interval {
 }
 
 impl Interval {
+    /// The interval of a function that grows.
+    pub(crate) fn map(self, of: fn(f64) -> f64) -> Interval {
+        Interval { low: of(self.low), middle: of(self.middle), high: of(self.high) }
+    }
+
     pub(crate) fn half_width(self) -> f64 {
         (self.high - self.low) / 2.0
     }

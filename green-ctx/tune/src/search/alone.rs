@@ -18,8 +18,10 @@ const LONGEST: f64 = 0.02;
 const LEAST_ITERATIONS: f64 = 350.0;
 /// A job's first iteration may take so many times as long as the others.
 const COLD: f64 = 10.0;
-/// How often jobs are measured before the budget is said to be too small for them.
+/// How often jobs are measured before the budget is said to be too small for them, and which part of it that takes, at
+/// least.
 const ATTEMPTS: u32 = 3;
+const PATIENCE: f64 = 0.1;
 /// Blocks that say something of two jobs: fewer are not worth a search.
 const LEAST_BLOCKS: u32 = 50;
 /// Short blocks that would fit into a budget.
@@ -58,7 +60,12 @@ impl<M: Measure> Search<'_, M> {
 
     /// A job alone in a plain stream, where it must run.
     fn must_run(&mut self, job: usize, block: &Block) -> Found<JobSample, M> {
+        let began = self.measure.now();
         match self.alone(job, None, block)? {
+            Ran::Sample(sample) if sample.jobs[0].rate <= 0.0 => {
+                let reason = format!("it did nothing in {:.0?}", self.measure.now() - began);
+                Err(RequestError::Job { job: self.name(job), reason }.into())
+            }
             Ran::Sample(mut sample) => Ok(sample.jobs.remove(0)),
             Ran::Skipped(reason) => Err(RequestError::Job { job: self.name(job), reason }.into()),
             Ran::Interrupted => Err(RequestError::Interrupted.into()),
@@ -77,7 +84,7 @@ impl<M: Measure> Search<'_, M> {
         let mut seconds = vec![f64::INFINITY; jobs.len()];
         for (iterations, too_much) in [(1, COLD), (3, 1.0)] {
             // Whatever else keeps the host busy makes jobs look slow once, and hardly every time.
-            for attempt in 1..=ATTEMPTS {
+            for attempt in 1.. {
                 for job in jobs.clone() {
                     let sample = self.must_run(job, &once(iterations))?;
                     let measured = distances[job].max(1.0 / sample.rate.max(1e-9));
@@ -85,7 +92,7 @@ impl<M: Measure> Search<'_, M> {
                     self.alone[job].seconds = seconds[job];
                 }
                 let enough = self.is_enough_for(seconds.iter().sum(), too_much);
-                if enough.is_ok() || attempt == ATTEMPTS {
+                if enough.is_ok() || attempt >= ATTEMPTS && self.spent() > PATIENCE {
                     enough?;
                     break;
                 }
@@ -151,11 +158,6 @@ impl<M: Measure> Search<'_, M> {
             }
             let block = self.block(0, Duration::ZERO, self.block);
             let sample = self.must_run(job, &block)?;
-            if sample.rate <= 0.0 {
-                let reason =
-                    format!("it did nothing in {:.0} ms", 1e3 * block.duration.as_secs_f64());
-                return Err(RequestError::Job { job: self.name(job), reason }.into());
-            }
             self.alone[job].references.push(sample.rate);
             self.alone[job].host = 1e-6 * sample.host_us * sample.rate;
         }

@@ -265,16 +265,16 @@ impl<M: Measure> Search<'_, M> {
     /// How much better the candidate is than the best arm without partitions: their ratio minus 1.
     pub(super) fn gain(&self, claim: &Claim) -> Option<Interval> {
         let (candidate, rival) = (self.winner(claim)?, self.rival(claim)?);
+        // Of the logarithm, so that no end is a loss of more than everything.
         let ratio = |kept: &[usize]| {
             let (ours, theirs) = (self.claimed(candidate, kept)?, self.claimed(rival, kept)?);
-            Some(ours.score / theirs.score - 1.0)
+            Some((ours.score / theirs.score).ln())
         };
         let between = match self.question.goal {
             Goal::Least { .. } => BETWEEN_TAILS,
             _ => BETWEEN_RATES,
         };
-        let all: Vec<usize> = (0..claim.repetitions).collect();
-        interval(claim.repetitions, between * (1.0 + ratio(&all)?), ratio)
+        interval(claim.repetitions, between, ratio).map(|ratio| ratio.map(f64::exp_m1))
     }
 
     /// Whether the final had enough iterations to know the goal's percentile.
