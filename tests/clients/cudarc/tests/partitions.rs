@@ -191,7 +191,7 @@ fn closing_says_what_cudarc_has() -> Result {
     let refused = context.close().expect_err("cudarc's memory has the stream");
     assert!(matches!(refused.reason, CloseReason::Shared { .. }));
     drop(memory);
-    let group = refused.context.close()?.ok_or("a partition has a group")?;
+    let group = refused.given.close()?.ok_or("a partition has a group")?;
     assert_eq!(group.sm_count(), 16);
     drop(group);
     finish(cuda, &device)
