@@ -303,7 +303,14 @@ impl Driver {
     /// The driver's value of a type, made when it is first asked for.
     #[inline]
     pub(crate) fn slot<T: InSlot>(&self) -> &T {
-        let in_use = self.inner.slots[T::SLOT as usize].get_or_init(|| InUse::new::<T>(self));
+        let (slot, make) = (&self.inner.slots[T::SLOT as usize], || InUse::new::<T>(self));
+        let in_use = match slot.get() {
+            Some(in_use) => in_use,
+            // A thread that is gone may have begun to fill the slot, and would be waited for without end. The
+            // child finds nothing in a value of its own.
+            None if self.is_forked() => Box::leak(Box::new(make())),
+            None => slot.get_or_init(make),
+        };
         InUse::as_type(&*in_use.value)
     }
 

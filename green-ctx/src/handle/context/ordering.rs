@@ -268,6 +268,7 @@ impl Context {
         let driver = launching.driver();
         if let Err(error) = guests.note(launching, device) {
             let waited = driver.while_relaxed(|| launching.synchronize());
+            let waited = waited.inspect_err(|error| device.note(error));
             driver.report(Err(error));
             driver.report(waited);
         }
