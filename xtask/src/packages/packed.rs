@@ -1,7 +1,9 @@
 //! What a package holds, and that it builds out of its archive.
 
 use std::fs;
-use std::path::Path;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use crate::clients::succeed;
 use crate::metadata::Package;
@@ -15,9 +17,11 @@ const LICENCES: &[&str] = &["LICENSE-MIT", "LICENSE-APACHE"];
 
 /// Packs and builds the packages as publishing does, and looks at what was packed.
 pub(super) fn check(published: &[&Package], target: &Path) -> Result<(), Failure> {
+    let alias = Alias::new(target)?;
     let mut command = cargo();
     // Quiet, since each test that a package leaves out is a warning. Uncommitted changes are checked too.
     command.args(["publish", "--dry-run", "--workspace", "--locked", "--allow-dirty", "--quiet"]);
+    command.arg("--target-dir").arg(&alias.0);
     succeed(&mut command)?;
     for package in published {
         let folder = target.join(format!("package/{}-{}", package.name, package.version));
@@ -35,6 +39,28 @@ pub(super) fn check(published: &[&Package], target: &Path) -> Result<(), Failure
         }
     }
     Ok(())
+}
+
+/// A link to the target folder under a name that no run had before.
+///
+/// Cargo unpacks the packages of a dry run in its home, in a folder named after the target folder's
+/// path, and uses what an earlier run with the same path unpacked there, however old it is.
+struct Alias(PathBuf);
+
+impl Alias {
+    fn new(target: &Path) -> Result<Self, Failure> {
+        let time = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
+        let path = target.join(format!("packed-{time}"));
+        symlink(".", &path).map_err(|error| Failure::io("creating", &path, error))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Alias {
+    fn drop(&mut self) {
+        // What stays is a link within the target folder.
+        let _ = fs::remove_file(&self.0);
+    }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
