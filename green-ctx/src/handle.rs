@@ -30,4 +30,3 @@ pub(crate) mod report;
 mod serialize;
 pub(crate) mod token;
 pub(crate) mod trace;
-pub(crate) mod units;

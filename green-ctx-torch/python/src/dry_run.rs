@@ -217,7 +217,7 @@ fn ask(ordinal: i64, request: &Request) -> Result<DryRun, Fault> {
     };
     let library::DryRun { unit, remainder, free_for_floors, quarantined, .. } = given;
     let groups = given.groups.into_iter().map(|group| {
-        let library::DryRunGroup { name, share, floor, sm_count, .. } = group;
+        let library::GroupSms { name, share, floor, sm_count, .. } = group;
         Group { name, share, floor, sm_count }
     });
     let mut groups: Vec<Group> = groups.collect();

@@ -12,8 +12,7 @@ use crate::divide::resource::{Provision, Resources};
 use crate::handle::context::Context;
 use crate::handle::device::Device;
 use crate::handle::error::{Refused, Result};
-use crate::handle::group::SmGroup;
-use crate::ledger::{Holder, Share, SplitRequest, UnitSet};
+use crate::ledger::{GroupUnits, Holder, Share, SplitRequest, UnitSet};
 use crate::work::stream::{Stream, StreamOptions};
 
 pub use set::Partitions;
@@ -53,42 +52,23 @@ pub struct Partition {
 }
 
 struct Inner {
-    given: Given,
+    record: GroupUnits,
+    /// The units of its floor.
+    floor_units: UnitSet,
     /// Who shares with it in its plan.
     beside: Vec<Holder>,
     shared: Arc<SharedContext>,
 }
 
-/// What a request gives a partition.
-pub(crate) struct Given {
-    pub(crate) name: Arc<str>,
-    pub(crate) share: Share,
-    /// The SMs of the floor.
-    pub(crate) floor: u32,
-    /// The units of the floor.
-    pub(crate) floor_units: UnitSet,
-    /// The units that it shares.
-    pub(crate) pool: Vec<usize>,
-}
-
-impl From<&SmGroup> for Given {
-    fn from(group: &SmGroup) -> Given {
-        Given {
-            name: Arc::from(group.name()),
-            share: group.share(),
-            floor: group.floor(),
-            floor_units: UnitSet::of(
-                group.units().counts().counts().len(),
-                group.floor_unit_indices(),
-            ),
-            pool: group.pool().to_vec(),
-        }
-    }
-}
-
 impl Partition {
-    pub(crate) fn new(given: Given, beside: Vec<Holder>, shared: Arc<SharedContext>) -> Partition {
-        Partition { inner: Arc::new(Inner { given, beside, shared }) }
+    /// The partition of a group whose context this is.
+    pub(crate) fn new(
+        record: GroupUnits,
+        beside: Vec<Holder>,
+        shared: Arc<SharedContext>,
+    ) -> Partition {
+        let floor_units = shared.set_of(record.floor_units());
+        Partition { inner: Arc::new(Inner { record, floor_units, beside, shared }) }
     }
 
     pub(crate) fn shared(&self) -> &Arc<SharedContext> {
@@ -96,43 +76,43 @@ impl Partition {
     }
 
     pub(crate) fn arc_name(&self) -> &Arc<str> {
-        &self.inner.given.name
+        &self.inner.record.sms.name
     }
 
     /// The units of its floor.
     pub(crate) fn floor_units(&self) -> &UnitSet {
-        &self.inner.given.floor_units
+        &self.inner.floor_units
     }
 
     /// The name that the request gives it.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.inner.given.name
+        &self.inner.record.sms.name
     }
 
     /// The share that was asked for; [`Share::REST`] for what remained.
     #[must_use]
     pub fn share(&self) -> Share {
-        self.inner.given.share
+        self.inner.record.sms.share
     }
 
     /// The SMs that no other partition may use.
     #[must_use]
     pub fn floor(&self) -> u32 {
-        self.inner.given.floor
+        self.inner.record.sms.floor
     }
 
     /// The SMs that it may use: its ceiling.
     #[must_use]
     pub fn sm_count(&self) -> u32 {
-        self.context().group().map_or(0, SmGroup::sm_count)
+        self.inner.record.sms.sm_count
     }
 
     /// The units that it may use, by their places in
     /// [`SmResource::unit_counts`](crate::resource::SmResource::unit_counts).
     #[must_use]
     pub fn unit_indices(&self) -> &[usize] {
-        &self.inner.shared.placement().members
+        &self.inner.record.placement.members
     }
 
     /// The units of its floor, by their places as above.
@@ -148,7 +128,7 @@ impl Partition {
     pub fn shared_with(&self) -> Vec<Holder> {
         let mut holders = self.inner.beside.clone();
         if let Some(group) = self.context().group() {
-            holders.extend(group.sharers_of(&self.inner.given.pool));
+            holders.extend(group.sharers_of(&self.inner.record.pool));
         }
         holders
     }
@@ -202,14 +182,14 @@ impl Device {
         provision: impl Into<Provision>,
     ) -> Result<Partition, Refused<Option<Box<Provision>>>> {
         let provision = provision.into();
-        let (given, priority) = (Given::from(&provision.group), provision.group.priority());
+        let (record, priority) = (provision.group.record().clone(), provision.group.priority());
         let workqueue = provision.workqueue.clone();
         let context = self.create_context(provision).map_err(|error| {
             let Refused { given, reason } = error;
             Refused { given: Some(given), reason }
         })?;
         match SharedContext::of(context, priority) {
-            Ok(shared) => Ok(Partition::new(given, Vec::new(), Arc::new(shared))),
+            Ok(shared) => Ok(Partition::new(record, Vec::new(), Arc::new(shared))),
             Err((context, reason)) => {
                 // Nothing was submitted to it yet.
                 let group = if context.seclude(None) { context.finish_close() } else { None };

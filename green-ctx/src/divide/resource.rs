@@ -25,6 +25,6 @@ pub use workqueue::{Workqueue, WorkqueueOptions, WorkqueueResource};
 
 pub use crate::handle::group::SmGroup;
 pub use crate::ledger::{
-    ContextCounts, DryRun, DryRunGroup, Granularity, Holder, LocalityDomain, NotEnoughSms,
-    PerGroup, ShareError, ShareKind, WorkqueueScope,
+    ContextCounts, DryRun, Granularity, GroupSms, Holder, LocalityDomain, NotEnoughSms, PerGroup,
+    ShareError, ShareKind, WorkqueueScope,
 };

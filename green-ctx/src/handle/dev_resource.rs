@@ -12,6 +12,7 @@ use green_ctx_sys::{
 use crate::handle::error::call;
 use crate::handle::error::{Error, Result};
 use crate::handle::raw::Raw;
+use crate::ledger::UnitCounts;
 
 /// A resource for the driver to fill in.
 pub(crate) fn empty() -> CUdevResource {
@@ -99,4 +100,32 @@ pub(crate) fn describe(api: &Api, mut resources: Vec<CUdevResource>) -> Result<C
         return Err(Error::null("cuDevResourceGenerateDesc"));
     }
     Ok(descriptor)
+}
+
+/// A device cut into pieces: the driver's resources, and what the ledger knows of them.
+pub(crate) struct Units {
+    resources: Box<[CUdevResource]>,
+    counts: UnitCounts,
+}
+
+// SAFETY: a resource is bytes that the driver wrote and reads. Its one pointer links resources of a
+// kind that these are not, and nothing here follows it.
+unsafe impl Send for Units {}
+// SAFETY: as above; nothing changes them after the cut.
+unsafe impl Sync for Units {}
+
+impl Units {
+    /// There must be as many resources as counts.
+    pub(crate) fn new(resources: Vec<CUdevResource>, counts: UnitCounts) -> Units {
+        debug_assert_eq!(resources.len(), counts.counts().len());
+        Units { resources: resources.into(), counts }
+    }
+
+    pub(crate) fn counts(&self) -> &UnitCounts {
+        &self.counts
+    }
+
+    pub(crate) fn resource(&self, index: usize) -> CUdevResource {
+        self.resources[index]
+    }
 }

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::handle::dev_resource::Units;
 use crate::handle::device::Device;
 use crate::handle::fence::{Fence, Fences};
 use crate::handle::green::{self, RawGreen};
 use crate::handle::quarantine::{Case, Stuck, Unrecorded, record_again};
-use crate::handle::units::Units;
-use crate::ledger::{Chosen, GroupNumber, Holder, Ledger, Level, Placement, Share, floor_units};
+use crate::ledger::{Divided, GroupNumber, GroupUnits, Holder, Ledger, Placement, Share};
 
 /// SMs of a device: a floor, which is this object's alone, and what it shares up to its ceiling. It
 /// becomes a partition with [`Device::create_context`], and returns its SMs when dropped.
@@ -36,13 +36,7 @@ use crate::ledger::{Chosen, GroupNumber, Holder, Ledger, Level, Placement, Share
 pub struct SmGroup {
     device: Device,
     units: Arc<Units>,
-    placement: Placement,
-    /// The units that it shares.
-    pool: Vec<usize>,
-    name: Arc<str>,
-    share: Share,
-    sm_count: u32,
-    floor: u32,
+    record: GroupUnits,
     priority: i32,
     /// What still ran on its floor when it was taken.
     fences: Fences,
@@ -64,25 +58,12 @@ impl SmGroup {
     pub(crate) fn new(
         device: Device,
         units: Arc<Units>,
-        chosen: Chosen,
+        record: GroupUnits,
         priority: i32,
         fences: Fences,
         hold: Hold,
     ) -> SmGroup {
-        let Chosen { name, share, sm_count, floor, placement, pool } = chosen;
-        SmGroup {
-            device,
-            units,
-            placement,
-            pool,
-            name,
-            share,
-            sm_count,
-            floor,
-            priority,
-            fences,
-            hold,
-        }
+        SmGroup { device, units, record, priority, fences, hold }
     }
 
     /// The device that the SMs are of.
@@ -94,29 +75,30 @@ impl SmGroup {
     /// The group's name: that of the request, or `p0`, `p1`, … for a list of counts.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.name
+        &self.record.sms.name
     }
 
-    pub(crate) fn arc_name(&self) -> &Arc<str> {
-        &self.name
+    /// The group's record in the ledger's terms.
+    pub(crate) fn record(&self) -> &GroupUnits {
+        &self.record
     }
 
     /// The share that was asked for; [`Share::REST`] for what remained.
     #[must_use]
     pub fn share(&self) -> Share {
-        self.share
+        self.record.sms.share
     }
 
     /// The SMs that nobody else may use.
     #[must_use]
     pub fn floor(&self) -> u32 {
-        self.floor
+        self.record.sms.floor
     }
 
     /// The SMs that the group has, those that it shares included: its ceiling.
     #[must_use]
     pub fn sm_count(&self) -> u32 {
-        self.sm_count
+        self.record.sms.sm_count
     }
 
     /// The units that the group has, by their places in
@@ -124,20 +106,20 @@ impl SmGroup {
     /// groups.
     #[must_use]
     pub fn unit_indices(&self) -> &[usize] {
-        &self.placement.members
+        &self.record.placement.members
     }
 
     /// The units of its floor, by their places as above.
     #[must_use]
     pub fn floor_unit_indices(&self) -> Vec<usize> {
-        floor_units(&self.placement, &self.pool).collect()
+        self.record.floor_units().collect()
     }
 
     /// Who may use SMs of this group beside it, with how many of them each. A group that was divided
     /// again stands for its parts, by its name and with all that it shares.
     #[must_use]
     pub fn shared_with(&self) -> Vec<Holder> {
-        self.sharers_of(&self.pool)
+        self.sharers_of(&self.record.pool)
     }
 
     /// Who may use some of these units of the group beside it.
@@ -151,7 +133,7 @@ impl SmGroup {
                 let mut sharers = number.map_or_else(Vec::new, |number| {
                     parent.account.lock().sharers(Some((units, number)))
                 });
-                let outside = &parent.group().pool;
+                let outside = &parent.group().record.pool;
                 let units: Vec<_> =
                     units.iter().copied().filter(|unit| outside.contains(unit)).collect();
                 if !units.is_empty() {
@@ -168,17 +150,13 @@ impl SmGroup {
     }
 
     pub(crate) fn pool(&self) -> &[usize] {
-        &self.pool
+        &self.record.pool
     }
 
-    /// What the group has, to be divided again.
-    pub(crate) fn level<'a>(&'a self, quarantined: &'a [usize]) -> Level<'a> {
-        let group = match self.hold {
-            Hold::Ledger(group) => Some(group),
-            Hold::Parent(..) => None,
-        };
-        let (name, placement, pool) = (&*self.name, &self.placement, &*self.pool);
-        Level { name, placement, pool, quarantined, group }
+    /// The group as one that is divided again.
+    pub(crate) fn divided<'a>(&'a self, quarantined: &'a [usize]) -> Divided<'a> {
+        let number = self.entry().map(|(number, _)| number);
+        Divided { group: &self.record, number, quarantined }
     }
 
     pub(crate) fn units(&self) -> &Arc<Units> {
@@ -188,13 +166,13 @@ impl SmGroup {
     /// By what the device's ledger knows the group, and its units; `None` for a part of another group.
     pub(crate) fn entry(&self) -> Option<(GroupNumber, &[usize])> {
         match self.hold {
-            Hold::Ledger(number) => Some((number, &self.placement.members)),
+            Hold::Ledger(number) => Some((number, &self.record.placement.members)),
             Hold::Parent(..) => None,
         }
     }
 
     pub(crate) fn placement(&self) -> &Placement {
-        &self.placement
+        &self.record.placement
     }
 
     pub(crate) fn fences(&self) -> &Fences {
@@ -208,16 +186,15 @@ impl SmGroup {
 
     /// Takes everything out, and leaves a group of no SMs.
     fn take(&mut self) -> SmGroup {
-        let members = mem::take(&mut self.placement.members);
+        let members = mem::take(&mut self.record.placement.members);
         SmGroup {
             device: self.device.clone(),
             units: Arc::clone(&self.units),
-            placement: Placement { cut: self.placement.cut.clone(), members },
-            pool: mem::take(&mut self.pool),
-            name: Arc::clone(&self.name),
-            share: self.share,
-            sm_count: self.sm_count,
-            floor: self.floor,
+            record: GroupUnits {
+                sms: self.record.sms.clone(),
+                placement: Placement { cut: self.record.placement.cut.clone(), members },
+                pool: mem::take(&mut self.record.pool),
+            },
             priority: self.priority,
             fences: mem::take(&mut self.fences),
             hold: self.hold.clone(),
@@ -227,7 +204,7 @@ impl SmGroup {
     /// Gives the SMs back to whoever accounts for them, but to no floor until the work of certain
     /// contexts could be recorded.
     pub(crate) fn quarantine(&mut self, contexts: Vec<Stuck>) {
-        let members = mem::take(&mut self.placement.members);
+        let members = mem::take(&mut self.record.placement.members);
         let fences = mem::take(&mut self.fences);
         let state = self.device.state();
         match &self.hold {
@@ -256,7 +233,7 @@ impl SmGroup {
 
     /// Adds the floor of another group of the same account, which ends. Neither shares anything.
     pub(crate) fn absorb(&mut self, mut other: SmGroup) {
-        let mut members = mem::take(&mut other.placement.members);
+        let mut members = mem::take(&mut other.record.placement.members);
         let ended = match (&self.hold, &other.hold) {
             (Hold::Ledger(into), Hold::Ledger(from)) => {
                 let Ok(mut ledger) = self.device.ledger() else { return };
@@ -268,17 +245,18 @@ impl SmGroup {
             _ => unreachable!("they have one account"),
         };
         drop(ended);
-        self.placement.members.append(&mut members);
-        self.placement.members.sort_unstable();
-        self.sm_count += other.sm_count;
-        self.floor += other.floor;
-        self.share = Share::from(self.sm_count);
+        self.record.placement.members.append(&mut members);
+        self.record.placement.members.sort_unstable();
+        let sms = &mut self.record.sms;
+        sms.sm_count += other.sm_count();
+        sms.floor += other.floor();
+        sms.share = Share::from(sms.sm_count);
         self.add_fences(other.fences.as_slice().iter().cloned());
     }
 
     /// Hands units of the floor over to smaller groups. Returns what each of them waits for, and who
     /// accounts for each. Nothing can fail any more; what none of them gets goes back.
-    pub(crate) fn hand_over(mut self, chosen: &[Chosen]) -> (Fences, Vec<Hold>) {
+    pub(crate) fn hand_over(mut self, chosen: &[GroupUnits]) -> (Fences, Vec<Hold>) {
         let is_chosen =
             |index: &usize| chosen.iter().any(|group| group.placement.members.contains(index));
         let holds = match &self.hold {
@@ -299,31 +277,31 @@ impl SmGroup {
             }
         };
         // What is left goes back when `self` is dropped.
-        self.placement.members.retain(|index| !is_chosen(index));
+        self.record.placement.members.retain(|index| !is_chosen(index));
         (self.fences.clone(), holds)
     }
 }
 
 impl Drop for SmGroup {
     fn drop(&mut self) {
-        if self.placement.members.is_empty() || self.device.driver().is_forked() {
+        if self.record.placement.members.is_empty() || self.device.driver().is_forked() {
             return;
         }
         self.fences.settle(self.device.driver());
         match &self.hold {
             Hold::Ledger(group) => {
-                let (members, fences) = (&self.placement.members, self.fences.as_slice());
+                let (members, fences) = (&self.record.placement.members, self.fences.as_slice());
                 let Ok(mut ledger) = self.device.ledger() else { return };
                 let ended = ledger.give_back(*group, members, fences);
                 drop(ledger);
                 drop(ended);
-                if !self.pool.is_empty() && !fences.is_empty() {
+                if !self.record.pool.is_empty() && !fences.is_empty() {
                     // It may be long until a floor takes the SMs.
                     self.device.settle_fences();
                 }
             }
             Hold::Parent(parent, number) => {
-                parent.take_back(*number, &self.placement.members);
+                parent.take_back(*number, &self.record.placement.members);
                 parent.leave(&self.fences);
             }
         }
@@ -333,10 +311,10 @@ impl Drop for SmGroup {
 impl fmt::Debug for SmGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SmGroup")
-            .field("name", &self.name)
-            .field("share", &format_args!("{}", self.share))
-            .field("floor", &self.floor)
-            .field("sm_count", &self.sm_count)
+            .field("name", &self.name())
+            .field("share", &format_args!("{}", self.share()))
+            .field("floor", &self.floor())
+            .field("sm_count", &self.sm_count())
             .finish_non_exhaustive()
     }
 }
@@ -378,11 +356,11 @@ impl Parent {
     }
 
     /// Enters what was chosen for a child. Returns by what the account knows it.
-    pub(crate) fn enter(&self, units: &Units, child: &Chosen) -> GroupNumber {
+    pub(crate) fn enter(&self, units: &Units, child: &GroupUnits) -> GroupNumber {
         self.account.lock().take(units.counts(), child).group
     }
 
-    fn hand_over(&self, from: GroupNumber, to: &Chosen) -> GroupNumber {
+    fn hand_over(&self, from: GroupNumber, to: &GroupUnits) -> GroupNumber {
         let (group, ended) = self.account.lock().hand_over(from, to);
         drop(ended);
         group

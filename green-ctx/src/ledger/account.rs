@@ -5,11 +5,11 @@ use std::fmt;
 use std::mem;
 use std::sync::Arc;
 
-use super::assign::{Chosen, Supply};
-use super::cut::{Cut, Placement, UnitCounts, UnitSet};
+use super::assign::{GroupUnits, Supply};
 use super::recycle::Recycler;
 use super::refusal::{Holder, NotEnoughSms, Refusal};
 use super::request::SplitRequest;
+use super::units::{Cut, Placement, UnitCounts, UnitSet};
 
 /// One device's account of its units, with fences `F` and driver contexts `C`.
 ///
@@ -107,16 +107,13 @@ impl Ended {
     const NOT: Ended = Ended { _name: None };
 }
 
-/// What of a device's SMs is divided again: those that a group has.
-pub(crate) struct Level<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) placement: &'a Placement,
-    /// The units that the group shares.
-    pub(crate) pool: &'a [usize],
+/// A group that is divided again.
+pub(crate) struct Divided<'a> {
+    pub(crate) group: &'a GroupUnits,
+    /// The group's number in the ledger; `None` for a part of another group.
+    pub(crate) number: Option<GroupNumber>,
     /// Units that no floor gets.
     pub(crate) quarantined: &'a [usize],
-    /// By what the ledger knows the group.
-    pub(crate) group: Option<GroupNumber>,
 }
 
 impl<F, C> Default for Ledger<F, C> {
@@ -141,7 +138,7 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         units: &UnitCounts,
         cut: &Cut,
         request: &SplitRequest,
-    ) -> Result<Vec<Chosen>, Refusal> {
+    ) -> Result<Vec<GroupUnits>, Refusal> {
         let is_other = self.is_out() && self.cut != *cut;
         let has_floors = || self.units.iter().any(|unit| unit.floor.is_some());
         if is_other && (!request.overlapping || has_floors()) {
@@ -199,15 +196,15 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
     pub(crate) fn choose_within(
         &self,
         units: &UnitCounts,
-        level: &Level<'_>,
+        Divided { group, number, quarantined }: &Divided<'_>,
         request: &SplitRequest,
         preferred: &[Placement],
-    ) -> Result<Vec<Chosen>, Refusal> {
-        let Level { name, placement, pool, quarantined, .. } = *level;
+    ) -> Result<Vec<GroupUnits>, Refusal> {
+        let GroupUnits { sms, placement, pool } = group;
         let count = units.counts().len();
         let has = UnitSet::of(count, placement.members.iter().copied());
         let mut free = has.clone();
-        free.take_out(pool.iter().chain(quarantined));
+        free.take_out(pool.iter().chain(*quarantined));
         let load = |unit: usize| {
             // Beside the group itself.
             let others = || self.units.get(unit).and_then(Unit::load).unwrap_or(0);
@@ -217,8 +214,8 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         let cut = &placement.cut;
         let supply = Supply { units, cut, free, load, preferred, recycler: &self.recycler };
         supply.assign(request, || NotEnoughSms {
-            within: Some(name.to_owned()),
-            sharers: level.group.map_or_else(Vec::new, |group| self.sharers(Some((pool, group)))),
+            within: Some(sms.name.to_string()),
+            sharers: number.map_or_else(Vec::new, |number| self.sharers(Some((pool, number)))),
             quarantined: quarantined.iter().map(|index| units.counts()[*index]).sum(),
             ..NotEnoughSms::default()
         })
@@ -226,10 +223,10 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
 
     /// Enters a chosen group's units as its own, and returns the fences of its floor: what a group shares
     /// it has at once. The choice must have been made under the same lock.
-    pub(crate) fn take(&mut self, units: &UnitCounts, chosen: &Chosen) -> Taken<F> {
+    pub(crate) fn take(&mut self, units: &UnitCounts, chosen: &GroupUnits) -> Taken<F> {
         let former = if self.is_out() { None } else { self.start(&chosen.placement.cut, units) };
         if self.cut != chosen.placement.cut {
-            debug_assert!(chosen.floor == 0);
+            debug_assert!(chosen.sms.floor == 0);
             let group = self.enter_as(chosen, self.units.len(), true);
             self.units.iter_mut().for_each(|unit| unit.sharers.push(group));
             return Taken { group, fences: Vec::new(), _former: former };
@@ -247,12 +244,12 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
     }
 
     /// A number for a group.
-    fn enter(&mut self, chosen: &Chosen) -> GroupNumber {
+    fn enter(&mut self, chosen: &GroupUnits) -> GroupNumber {
         self.enter_as(chosen, chosen.placement.members.len(), false)
     }
 
-    fn enter_as(&mut self, chosen: &Chosen, units: usize, of_other_cut: bool) -> GroupNumber {
-        let held = Held { name: Arc::clone(&chosen.name), units, of_other_cut };
+    fn enter_as(&mut self, chosen: &GroupUnits, units: usize, of_other_cut: bool) -> GroupNumber {
+        let held = Held { name: Arc::clone(&chosen.sms.name), units, of_other_cut };
         self.held += 1;
         if let Some(number) = self.groups.iter().position(Option::is_none) {
             self.groups[number] = Some(held);
@@ -263,7 +260,7 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
     }
 
     /// Takes the fences of a floor out.
-    fn take_pending(&mut self, chosen: &Chosen) -> Vec<F> {
+    fn take_pending(&mut self, chosen: &GroupUnits) -> Vec<F> {
         let mut fences = Vec::new();
         if self.pending.is_empty() {
             return fences;
@@ -285,7 +282,7 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
     }
 
     /// Enters units of a group's floor as the floor of another one.
-    pub(crate) fn hand_over(&mut self, from: GroupNumber, to: &Chosen) -> (GroupNumber, Ended) {
+    pub(crate) fn hand_over(&mut self, from: GroupNumber, to: &GroupUnits) -> (GroupNumber, Ended) {
         let group = self.enter(to);
         let ended = self.leave(from, &to.placement.members);
         for unit in &to.placement.members {
@@ -509,8 +506,8 @@ impl<F, C> fmt::Debug for Ledger<F, C> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cut::Granularity;
     use super::super::share::Share;
+    use super::super::units::Granularity;
     use super::*;
 
     type Account = Ledger<u32, ()>;

@@ -3,52 +3,47 @@
 use std::sync::Arc;
 
 use super::choose::{Parts, choose};
-use super::cut::{Cut, Placement, UnitCounts, UnitSet};
 use super::fill::fill;
 use super::recycle::Recycler;
 use super::refusal::{NotEnoughSms, Refusal};
-use super::request::{DryRun, DryRunGroup, RequestedGroup, SplitRequest};
+use super::request::{DryRun, GroupSms, RequestedGroup, SplitRequest};
 use super::share::Share;
+use super::units::{Cut, Placement, UnitCounts, UnitSet};
 
-/// Units that were chosen for one group.
+/// The record of a group: its SMs, and which units they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Chosen {
-    pub(crate) name: Arc<str>,
-    pub(crate) share: Share,
-    /// The SMs of all its units.
-    pub(crate) sm_count: u32,
-    /// The SMs of its floor.
-    pub(crate) floor: u32,
-    /// All its units.
+pub(crate) struct GroupUnits {
+    pub(crate) sms: GroupSms,
+    /// All units that the group may use.
     pub(crate) placement: Placement,
-    /// Those that it shares.
+    /// The units that it shares.
     pub(crate) pool: Vec<usize>,
 }
 
-impl Chosen {
-    /// The units that nobody else may use.
+impl GroupUnits {
+    /// The units that no other group may use.
     pub(crate) fn floor_units(&self) -> impl Iterator<Item = usize> {
-        floor_units(&self.placement, &self.pool)
+        let members = self.placement.members.iter().copied();
+        members.filter(|unit| !self.pool.contains(unit))
     }
-}
-
-/// The units of a placement that are not in its pool.
-pub(crate) fn floor_units(placement: &Placement, pool: &[usize]) -> impl Iterator<Item = usize> {
-    placement.members.iter().copied().filter(|unit| !pool.contains(unit))
 }
 
 /// The units of one group, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Units {
+struct FloorAndPool {
     floor: Vec<usize>,
     pool: Vec<usize>,
 }
 
 /// The pieces of a structured split for the groups that it was made for, and what it left for the
 /// rest, if the request takes it.
-pub(crate) fn each_its_own(units: &UnitCounts, cut: &Cut, request: &SplitRequest) -> Vec<Chosen> {
+pub(crate) fn each_its_own(
+    units: &UnitCounts,
+    cut: &Cut,
+    request: &SplitRequest,
+) -> Vec<GroupUnits> {
     let choose = |name: &Arc<str>, share, unit| {
-        let units_of_one = Units { floor: vec![unit], pool: Vec::new() };
+        let units_of_one = FloorAndPool { floor: vec![unit], pool: Vec::new() };
         chosen(units, cut, name, share, units_of_one)
     };
     let groups = request.groups.iter().enumerate();
@@ -63,8 +58,8 @@ fn chosen(
     cut: &Cut,
     name: &Arc<str>,
     share: Share,
-    Units { floor, pool }: Units,
-) -> Chosen {
+    FloorAndPool { floor, pool }: FloorAndPool,
+) -> GroupUnits {
     let sms = |members: &[usize]| members.iter().map(|unit| units.counts()[*unit]).sum::<u32>();
     let floor_sms = sms(&floor);
     let sm_count = floor_sms + sms(&pool);
@@ -73,11 +68,8 @@ fn chosen(
         members.extend(&pool);
         members.sort_unstable();
     }
-    Chosen {
-        name: Arc::clone(name),
-        share,
-        sm_count,
-        floor: floor_sms,
+    GroupUnits {
+        sms: GroupSms { name: Arc::clone(name), share, floor: floor_sms, sm_count },
         placement: Placement { cut: cut.clone(), members },
         pool,
     }
@@ -85,15 +77,15 @@ fn chosen(
 
 impl DryRun {
     /// What chosen units mean where these were free for floors, and no unit is in quarantine.
-    pub(crate) fn new(units: &UnitCounts, mut free: UnitSet, chosen: Vec<Chosen>) -> DryRun {
+    pub(crate) fn new(units: &UnitCounts, mut free: UnitSet, chosen: Vec<GroupUnits>) -> DryRun {
         free.take_out(chosen.iter().flat_map(|group| &group.placement.members));
         let left = free.iter().map(|unit| units.counts()[unit]).sum();
         let mut remainder = left;
         let mut groups = Vec::with_capacity(chosen.len());
-        for Chosen { name, share, sm_count, floor, .. } in chosen {
-            match share == Share::REST {
-                true => remainder += sm_count,
-                false => groups.push(DryRunGroup { name, share, floor, sm_count }),
+        for GroupUnits { sms, .. } in chosen {
+            match sms.share == Share::REST {
+                true => remainder += sms.sm_count,
+                false => groups.push(sms),
             }
         }
         DryRun { unit: units.size(), groups, remainder, free_for_floors: left, quarantined: 0 }
@@ -129,7 +121,7 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
         &self,
         request: &SplitRequest,
         known: impl FnOnce() -> NotEnoughSms,
-    ) -> Result<Vec<Chosen>, Refusal> {
+    ) -> Result<Vec<GroupUnits>, Refusal> {
         let shares = request.shares();
         let Some((units, rest)) = self.meet(&shares, request) else {
             return Err(match self.misfit(request, &shares) {
@@ -156,7 +148,7 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
         &self,
         shares: &[Share],
         request: &SplitRequest,
-    ) -> Option<(Vec<Units>, Option<Units>)> {
+    ) -> Option<(Vec<FloorAndPool>, Option<FloorAndPool>)> {
         if request.overlapping {
             // What nobody shares yet, where that is enough.
             let count = self.units.counts().len();
@@ -173,7 +165,7 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
             let mut given = given?;
             let rest = self.rest(request, &free);
             given.iter_mut().for_each(|units| units.pool = std::mem::take(&mut units.floor));
-            return Some((given, rest.map(|pool| Units { floor: Vec::new(), pool })));
+            return Some((given, rest.map(|pool| FloorAndPool { floor: Vec::new(), pool })));
         }
         let mut free = self.free.clone();
         let mut given = self.floors(shares, request, &mut free)?;
@@ -185,7 +177,7 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
         if rest.is_none() && request.takes_rest_alone() {
             return None;
         }
-        Some((given, rest.map(|floor| Units { floor, pool: Vec::new() })))
+        Some((given, rest.map(|floor| FloorAndPool { floor, pool: Vec::new() })))
     }
 
     /// What is left for a group that takes it, if there is one and something is left.
@@ -203,8 +195,8 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
         shares: &[Share],
         request: &SplitRequest,
         free: &mut UnitSet,
-    ) -> Option<Vec<Units>> {
-        let mut given = vec![Units::default(); shares.len()];
+    ) -> Option<Vec<FloorAndPool>> {
+        let mut given = vec![FloorAndPool::default(); shares.len()];
         if let Cut::Structured { .. } = self.cut {
             // Each group has a unit of its own.
             for (index, units) in given.iter_mut().enumerate() {
@@ -238,7 +230,7 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
     }
 
     /// Adds what each share may use above its floor.
-    fn pools(&self, shares: &[Share], given: &mut [Units]) -> Option<()> {
+    fn pools(&self, shares: &[Share], given: &mut [FloorAndPool]) -> Option<()> {
         let counts = self.units.counts();
         let mut load: Vec<_> = (0..counts.len()).map(&self.load).collect();
         given.iter().flat_map(|units| &units.floor).for_each(|unit| load[*unit] = None);

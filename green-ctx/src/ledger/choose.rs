@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 
 use smallvec::SmallVec;
 
-use super::cut::UnitSet;
 use super::share::Share;
+use super::units::UnitSet;
 
 /// What makes up one count.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use super::cut::{Cut, Placement};
+use super::units::{Cut, Placement};
 
 /// How many idle contexts a device keeps by default.
 const DEFAULT_LIMIT: usize = 64;

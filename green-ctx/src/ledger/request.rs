@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::cut::Granularity;
 use super::refusal::Refusal;
 use super::share::{Share, ShareKind};
 use super::structure::{Coscheduling, GroupParams, LocalityDomain, PerGroup, Structure};
+use super::units::Granularity;
 
 /// How to divide SMs: groups with names and [shares](Share), and what happens to the rest.
 ///
@@ -421,7 +421,7 @@ pub struct DryRun {
     /// The smallest piece that the device is cut into, in SMs.
     pub unit: u32,
     /// The groups, in the request's order.
-    pub groups: Vec<DryRunGroup>,
+    pub groups: Vec<GroupSms>,
     /// The SMs that no group uses, or those of the group that takes the rest.
     pub remainder: u32,
     /// The SMs that later floors could have. An unbounded share (`32..`, `..`) leaves none: whoever
@@ -432,17 +432,17 @@ pub struct DryRun {
     pub quarantined: u32,
 }
 
-/// One group of a [`DryRun`].
+/// A group of SMs by its numbers: what was requested, and what came of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct DryRunGroup {
-    /// The name.
+pub struct GroupSms {
+    /// The group's name.
     pub name: Arc<str>,
-    /// The share asked for.
+    /// The share that was requested; [`Share::REST`] for what remained.
     pub share: Share,
-    /// The SMs that nobody else may use.
+    /// The SMs that no other group may use.
     pub floor: u32,
-    /// The SMs that it may use: its ceiling.
+    /// The SMs that the group may use: its ceiling.
     pub sm_count: u32,
 }
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::cut::Granularity;
 use super::refusal::Holder;
-use super::request::{DryRun, DryRunGroup};
+use super::request::{DryRun, GroupSms};
 use super::share::Share;
+use super::units::Granularity;
 
 impl Serialize for Granularity {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -76,12 +76,12 @@ macro_rules! with_text_for_name {
     };
 }
 with_text_for_name!(Holder as HolderForm { sm_count: u32 });
-with_text_for_name!(DryRunGroup as DryRunGroupForm { share: Share, floor: u32, sm_count: u32 });
+with_text_for_name!(GroupSms as GroupSmsForm { share: Share, floor: u32, sm_count: u32 });
 
 #[derive(Serialize)]
 struct DryRunForm<'a> {
     unit: u32,
-    groups: &'a [DryRunGroup],
+    groups: &'a [GroupSms],
     remainder: u32,
     free_for_floors: u32,
     quarantined: u32,
@@ -99,7 +99,7 @@ impl Serialize for DryRun {
 #[derive(Deserialize)]
 struct OwnedDryRunForm {
     unit: u32,
-    groups: Vec<DryRunGroup>,
+    groups: Vec<GroupSms>,
     remainder: u32,
     free_for_floors: u32,
     #[serde(default)]

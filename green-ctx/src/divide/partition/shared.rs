@@ -100,6 +100,11 @@ impl SharedContext {
         }
     }
 
+    /// Some of its units.
+    pub(crate) fn set_of(&self, members: impl IntoIterator<Item = usize>) -> UnitSet {
+        self.units.subset(members)
+    }
+
     /// Its units.
     pub(crate) fn units(&self) -> &UnitSet {
         &self.units

@@ -14,7 +14,7 @@ use super::contexts::Contexts;
 use super::failure::PlanError;
 use super::prepared::{Plan, PlanRequest};
 use super::switch::{self, Ended, Former};
-use crate::divide::partition::{Given, Partition, Partitions, SharedContext};
+use crate::divide::partition::{Partition, Partitions, SharedContext};
 use crate::handle::device::Device;
 use crate::handle::error::{Refused, Result};
 use crate::handle::group::{Parent, SmGroup};
@@ -433,14 +433,14 @@ fn build(
     let beside: Vec<Vec<Holder>> = (0..groups.len()).map(|index| sharers(&groups, index)).collect();
     let mut partitions: Vec<Partition> = Vec::with_capacity(groups.len());
     for (group, beside) in groups.into_iter().zip(beside) {
-        let given = Given::from(&group);
+        let record = group.record().clone();
         // Partitions of one plan may have the same SMs: `..` beside `..`.
         let is_used = |context: &Arc<SharedContext>| {
             partitions.iter().any(|other| Arc::ptr_eq(other.shared(), context))
         };
         let context = contexts.get_or_create(base, group, is_used)?;
-        context.note_name(&given.name);
-        partitions.push(Partition::new(given, beside, context));
+        context.note_name(&record.sms.name);
+        partitions.push(Partition::new(record, beside, context));
     }
     let partitions: Partitions = partitions.into_iter().collect();
     Ok(Arc::new(Plan::new(name, partitions, base)))
@@ -455,7 +455,7 @@ fn sharers(groups: &[SmGroup], index: usize) -> Vec<Holder> {
         units.map(|unit| group.units().counts().counts()[*unit]).sum()
     };
     let holder = |(_, group): (usize, &SmGroup)| Holder {
-        name: Arc::from(group.name()),
+        name: Arc::clone(&group.record().sms.name),
         sm_count: common(group),
     };
     others.map(holder).filter(|holder| holder.sm_count > 0).collect()

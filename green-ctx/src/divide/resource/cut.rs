@@ -10,10 +10,10 @@ use green_ctx_sys::{
 
 use super::structure;
 use crate::handle::dev_resource;
+use crate::handle::dev_resource::Units;
 use crate::handle::device::Device;
 use crate::handle::error::call;
 use crate::handle::error::{Error, Result};
-use crate::handle::units::Units;
 use crate::ledger::{Cut, Granularity, GroupParams, NotEnoughSms, SplitRequest, UnitCounts};
 
 /// The flag of `cuDevSmResourceSplitByCount`.

@@ -8,7 +8,7 @@ use super::split::Split;
 use crate::handle::error::{Error, Refused, Result};
 use crate::handle::fence::Fences;
 use crate::handle::group::{Hold, Parent, SmGroup};
-use crate::ledger::{Chosen, Cut, DryRun, Placement, SplitRequest, UnitSet};
+use crate::ledger::{Cut, DryRun, GroupUnits, Placement, SplitRequest, UnitSet};
 
 impl SmGroup {
     /// Splits the group into smaller ones, whose SMs are among its own: their floors are of its floor, and
@@ -60,9 +60,9 @@ impl SmGroup {
             holds.into_iter().map(|hold| (fences.clone(), hold)).collect()
         } else {
             let parent = Parent::of(self);
-            let hold = |group: &Chosen| {
+            let hold = |group: &GroupUnits| {
                 // Sharing waits for nothing.
-                let waits = group.floor > 0;
+                let waits = group.sms.floor > 0;
                 let fences =
                     if waits { parent.group().fences().clone() } else { Fences::default() };
                 let number = parent.enter(&units, group);
@@ -104,15 +104,15 @@ impl SmGroup {
         request: &SplitRequest,
         preferred: &[Placement],
         quarantined: &[usize],
-    ) -> Result<Vec<Chosen>> {
+    ) -> Result<Vec<GroupUnits>> {
         check_version(self.device(), COMPOSITION, "splitting a group")?;
         let cut = &self.placement().cut;
         if Some(request.granularity) != cut.granularity() {
             return Err(Error::CutInUse { held: cut.to_string(), holders: Vec::new() });
         }
         let ledger = self.device().ledger()?;
-        let level = self.level(quarantined);
-        Ok(ledger.choose_within(self.units().counts(), &level, request, preferred)?)
+        let divided = self.divided(quarantined);
+        Ok(ledger.choose_within(self.units().counts(), &divided, request, preferred)?)
     }
 
     /// Refuses what no group can be split into.

@@ -35,11 +35,11 @@ use crate::work::stream::Stream;
 #[must_use = "resources do nothing until one of them is asked for"]
 #[doc(alias("CUdevResource"))]
 pub struct Resources {
-    of: Level,
+    of: Owner,
 }
 
 #[derive(Clone, Debug)]
-enum Level {
+enum Owner {
     Device(Device),
     Context(Context),
     Stream(Stream),
@@ -47,19 +47,19 @@ enum Level {
 
 impl From<&Device> for Resources {
     fn from(device: &Device) -> Resources {
-        Resources { of: Level::Device(device.clone()) }
+        Resources { of: Owner::Device(device.clone()) }
     }
 }
 
 impl From<&Context> for Resources {
     fn from(context: &Context) -> Resources {
-        Resources { of: Level::Context(context.clone()) }
+        Resources { of: Owner::Context(context.clone()) }
     }
 }
 
 impl From<&Stream> for Resources {
     fn from(stream: &Stream) -> Resources {
-        Resources { of: Level::Stream(stream.clone()) }
+        Resources { of: Owner::Stream(stream.clone()) }
     }
 }
 
@@ -78,7 +78,7 @@ impl Resources {
         "cuStreamGetDevResource"
     ))]
     pub fn sm(&self) -> Result<SmResource> {
-        if let Level::Device(device) = &self.of {
+        if let Owner::Device(device) = &self.of {
             return SmResource::of_device(device);
         }
         let resource = self.fetch(CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM)?;
@@ -102,27 +102,27 @@ impl Resources {
     fn fetch(&self, kind: CUdevResourceType) -> Result<CUdevResource> {
         self.device().driver().check_process()?;
         match &self.of {
-            Level::Device(device) => {
+            Owner::Device(device) => {
                 dev_resource::of_device(device.functions()?, device.as_raw(), kind)
             }
-            Level::Context(context) => context.dev_resource(kind),
-            Level::Stream(stream) => of_stream(stream, kind),
+            Owner::Context(context) => context.dev_resource(kind),
+            Owner::Stream(stream) => of_stream(stream, kind),
         }
     }
 
     fn device(&self) -> &Device {
         match &self.of {
-            Level::Device(device) => device,
-            Level::Context(context) => context.device(),
-            Level::Stream(stream) => stream.context().device(),
+            Owner::Device(device) => device,
+            Owner::Context(context) => context.device(),
+            Owner::Stream(stream) => stream.context().device(),
         }
     }
 
     fn is_green(&self) -> bool {
         match &self.of {
-            Level::Device(_) => false,
-            Level::Context(context) => context.is_green(),
-            Level::Stream(stream) => stream.context().is_green(),
+            Owner::Device(_) => false,
+            Owner::Context(context) => context.is_green(),
+            Owner::Stream(stream) => stream.context().is_green(),
         }
     }
 }

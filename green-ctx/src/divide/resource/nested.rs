@@ -16,12 +16,12 @@ use super::sm::{SmResource, check_version};
 use super::split::Split;
 use super::structure::{self, STRUCTURED};
 use crate::handle::dev_resource;
+use crate::handle::dev_resource::Units;
 use crate::handle::error::{Refused, Result};
 use crate::handle::green::{self, RawGreen};
 use crate::handle::group::{Hold, Parent, SmGroup};
-use crate::handle::units::Units;
 use crate::ledger::{
-    self, Chosen, Cut, DryRun, GroupParams, RequestedGroup, SplitRequest, UnitSet,
+    self, Cut, DryRun, GroupParams, GroupUnits, RequestedGroup, SplitRequest, UnitSet,
 };
 
 /// Splits a group, which comes back where that fails.
@@ -36,7 +36,7 @@ pub(super) fn split(
     let device = group.device().clone();
     let fences = group.fences().clone();
     let parent = Parent::split_in(group, context);
-    let hold = |child: &Chosen| {
+    let hold = |child: &GroupUnits| {
         let number = parent.enter(&units, child);
         (fences.clone(), Hold::Parent(Arc::clone(&parent), Some(number)))
     };
@@ -57,7 +57,7 @@ struct Pieces {
     context: RawGreen,
     units: Arc<Units>,
     /// Which group of the request gets which.
-    chosen: Vec<Chosen>,
+    chosen: Vec<GroupUnits>,
 }
 
 fn pieces(group: &SmGroup, request: &SplitRequest) -> Result<Pieces> {

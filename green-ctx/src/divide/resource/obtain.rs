@@ -9,13 +9,13 @@ use green_ctx_sys::{
 
 use super::workqueue::Workqueue;
 use crate::handle::dev_resource;
+use crate::handle::dev_resource::Units;
 use crate::handle::device::Device;
 use crate::handle::error::call;
 use crate::handle::error::{Error, Result};
 use crate::handle::green::{self, RawGreen};
 use crate::handle::raw::Raw;
 use crate::handle::trace;
-use crate::handle::units::Units;
 use crate::ledger::Placement;
 
 /// A context of a group's SMs: one that waits to be used again, or a new one.

@@ -9,13 +9,13 @@ use super::cut::{self, Input};
 use super::split::Split;
 use super::structure;
 use crate::handle::dev_resource;
+use crate::handle::dev_resource::Units;
 use crate::handle::device::{ComputeCapability, Device};
 use crate::handle::error::{Error, Result};
 use crate::handle::group::{Hold, SmGroup};
-use crate::handle::units::Units;
 use crate::ledger::{
-    Chosen, Coscheduling, Cut, DryRun, Granularity, LocalityDomain, NotEnoughSms, RequestedGroup,
-    Share, ShareKind, SplitRequest,
+    Coscheduling, Cut, DryRun, Granularity, GroupUnits, LocalityDomain, NotEnoughSms,
+    RequestedGroup, Share, ShareKind, SplitRequest,
 };
 
 /// The SMs of a device, or those that a context or a stream was provisioned with: how many there
@@ -483,7 +483,7 @@ pub(super) fn check_version(device: &Device, needs: Version, call: &'static str)
 }
 
 /// A 12.4 driver takes one resource a descriptor.
-fn check_composition(device: &Device, chosen: &[Chosen]) -> Result<()> {
+fn check_composition(device: &Device, chosen: &[GroupUnits]) -> Result<()> {
     if chosen.iter().all(|group| group.placement.members.len() == 1) {
         return Ok(());
     }

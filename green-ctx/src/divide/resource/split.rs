@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::handle::dev_resource::Units;
 use crate::handle::device::Device;
 use crate::handle::fence::Fences;
 use crate::handle::group::{Hold, SmGroup};
-use crate::handle::units::Units;
-use crate::ledger::{Chosen, Share, SplitRequest};
+use crate::ledger::{GroupUnits, Share, SplitRequest};
 
 /// The groups that a split took, to be made into contexts or dropped.
 #[derive(Debug)]
@@ -24,13 +24,13 @@ impl Split {
         device: &Device,
         units: &Arc<Units>,
         request: &SplitRequest,
-        chosen: Vec<Chosen>,
+        chosen: Vec<GroupUnits>,
         holds: impl IntoIterator<Item = (Fences, Hold)>,
     ) -> Split {
         let mut split = Split { groups: Vec::with_capacity(chosen.len()), remainder: None };
         for (chosen, (fences, hold)) in chosen.into_iter().zip(holds) {
-            let share = chosen.share;
-            let priority = request.priority_of(&chosen.name);
+            let share = chosen.sms.share;
+            let priority = request.priority_of(&chosen.sms.name);
             let (device, units) = (device.clone(), Arc::clone(units));
             let group = SmGroup::new(device, units, chosen, priority, fences, hold);
             match share == Share::REST {

@@ -155,7 +155,7 @@ impl Context {
     #[must_use]
     pub fn partition_name(&self) -> Option<Arc<str>> {
         let renamed = self.shared().and_then(|shared| shared.name.lock().clone());
-        renamed.or_else(|| Some(Arc::clone(self.group()?.arc_name())))
+        renamed.or_else(|| Some(Arc::clone(&self.group()?.record().sms.name)))
     }
 
     /// Sets what the active plan calls the context.

@@ -10,6 +10,7 @@ use super::Device;
 use crate::handle::capture::RelaxedCapture;
 use crate::handle::context::{self, Context};
 use crate::handle::dev_resource;
+use crate::handle::dev_resource::Units;
 use crate::handle::driver::{Driver, InSlot, Slot};
 use crate::handle::error::{Error, Result};
 use crate::handle::fence::{Fence, Fences};
@@ -18,7 +19,6 @@ use crate::handle::kept::KeptStreams;
 use crate::handle::primary::ShareSlots;
 use crate::handle::quarantine::Quarantine;
 use crate::handle::report::Reporter;
-use crate::handle::units::Units;
 use crate::ledger::{ContextCounts, Cut, Ledger};
 
 /// How many ways of cutting a device are remembered, so that structured requests do not make them ever

@@ -148,7 +148,12 @@ impl UnitSet {
 
     /// Certain ones of so many units.
     pub(crate) fn of(units: usize, members: impl IntoIterator<Item = usize>) -> UnitSet {
-        let mut set = UnitSet::empty(units);
+        UnitSet::empty(units).subset(members)
+    }
+
+    /// Certain units of the device that this set is about.
+    pub(crate) fn subset(&self, members: impl IntoIterator<Item = usize>) -> UnitSet {
+        let mut set = UnitSet(SmallVec::from_elem(0, self.0.len()));
         members.into_iter().for_each(|unit| set.0[unit / WORD] |= 1 << (unit % WORD));
         set
     }
