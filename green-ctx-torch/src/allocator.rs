@@ -92,7 +92,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use green_ctx::sys_0_1::{CUdeviceptr, CUstream};
+use green_ctx::sys::{CUdeviceptr, CUstream};
 use green_ctx::{CUresult, Device, Driver, graph::RelaxedCapture};
 use parking_lot::Mutex;
 
@@ -121,7 +121,7 @@ pub const RELEASE_THRESHOLD: u64 = 64 << 20;
 /// ```
 /// # #![allow(unsafe_code)]
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use green_ctx::{Driver, StreamOptions, sim_0_1::Sim};
+/// use green_ctx::{Driver, StreamOptions, sim::Sim};
 /// use green_ctx_torch::allocator::Allocator;
 ///
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;

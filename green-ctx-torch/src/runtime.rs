@@ -8,7 +8,7 @@ mod code;
 use std::ffi::c_void;
 use std::ptr;
 
-use green_ctx::sys_0_1::CUstream;
+use green_ctx::sys::CUstream;
 use green_ctx::{Device, context::Context, graph::RelaxedCapture};
 
 use crate::error::{Result, check_process};

@@ -4,7 +4,7 @@
 
 use std::ptr::null_mut;
 
-use green_ctx::sim_0_1::Sim;
+use green_ctx::sim::Sim;
 use green_ctx::{Driver, Error, StreamOptions};
 use green_ctx_torch::allocator::{Allocator, AllocatorError, c};
 

@@ -7,7 +7,7 @@ mod fake;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use green_ctx::sim_0_1::Sim;
+use green_ctx::sim::Sim;
 use green_ctx::{Driver, Error, StreamOptions};
 use green_ctx_torch::{Torch, TorchError, runtime, scope};
 

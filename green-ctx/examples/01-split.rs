@@ -45,7 +45,7 @@ pub(crate) fn run(device: &Device, out: &mut dyn Write) -> Outcome {
     writeln!(out, "refused: {refused}")?;
 
     drop(parts);
-    assert_eq!(sms.free(), sms.sm_count(), "the SMs come back with the last handle");
-    writeln!(out, "{} SMs are free again", sms.free())?;
+    assert_eq!(sms.free_sm_count(), sms.sm_count(), "the SMs come back with the last handle");
+    writeln!(out, "{} SMs are free again", sms.free_sm_count())?;
     Ok(())
 }

@@ -60,7 +60,7 @@ pub(crate) fn run(device: &Device, out: &mut dyn Write) -> Outcome {
 
     // The level is held until the last of its children is gone.
     drop((all, inner));
-    assert_eq!(sms.free(), sms.sm_count());
-    writeln!(out, "{} SMs are free again", sms.free())?;
+    assert_eq!(sms.free_sm_count(), sms.sm_count());
+    writeln!(out, "{} SMs are free again", sms.free_sm_count())?;
     Ok(())
 }

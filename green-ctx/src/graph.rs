@@ -52,7 +52,7 @@ pub use crate::handle::capture::RelaxedCapture;
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use green_ctx::{Driver, LaunchConfig, Library, StreamOptions, sim_0_1::Sim, graph::CaptureMode};
+/// # use green_ctx::{Driver, LaunchConfig, Library, StreamOptions, sim::Sim, graph::CaptureMode};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// # let device = driver.device(0)?;
 /// # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";

@@ -6,7 +6,7 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use green_ctx::{Driver, SplitRequest, sim_0_1::Sim};
+//! use green_ctx::{Driver, SplitRequest, sim::Sim};
 //!
 //! // With a GPU: `let driver = Driver::load()?;`
 //! let driver = Driver::simulated(&Sim::new("h200@13.0")?)?;
@@ -104,10 +104,10 @@ pub use work::memory::DeviceBuffer;
 pub use work::stream::{Stream, StreamOptions};
 pub use work::{fit, launch, memory, stream};
 
-/// The raw bindings, for what this crate does not wrap. Another version of them comes under another name.
-pub use green_ctx_sys as sys_0_1;
+/// The raw bindings, for what this crate does not wrap.
+pub use green_ctx_sys as sys;
 pub use green_ctx_sys::{CUresult, LoadError, Version};
 
-/// The simulated driver. Another version of it comes under another name.
+/// The simulated driver.
 #[cfg(feature = "sim")]
-pub use green_ctx_sim as sim_0_1;
+pub use green_ctx_sim as sim;

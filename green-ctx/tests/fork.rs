@@ -81,7 +81,7 @@ fn a_forked_child_gets_an_error() -> Outcome {
         thread::spawn(move || {
             while !stop.load(Ordering::Relaxed) {
                 // None calls the driver.
-                let _answers = (sms.free(), sms.dry_run([8]), cache.len());
+                let _answers = (sms.free_sm_count(), sms.dry_run([8]), cache.len());
             }
         })
     });
@@ -172,7 +172,7 @@ fn a_forked_child_gets_an_error() -> Outcome {
             ];
             // What cannot be an error finds nothing, and does not wait.
             let none = device.driver().find_stream(std::ptr::dangling_mut()).is_none()
-                && sms.free() == 0
+                && sms.free_sm_count() == 0
                 && device.context_counts() == ContextCounts::default()
                 && (cache.len(), set.plans().len()) == (0, 0);
             cache.forget(&context);

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use green_ctx::sim_0_1::Fault;
+use green_ctx::sim::Fault;
 use green_ctx::{CUresult, PlanSet, plan::SwitchOptions};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use green_ctx::{Device, SplitRequest, StreamOptions, context::Context, resource::Provision};
+use green_ctx::{
+    Device, SplitRequest, StreamOptions, context::Context, resource::ContextResources,
+};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -357,7 +359,7 @@ fn make(ordinal: i64, request: &Request) -> Result<Vec<Arc<Live>>, Fault> {
         return Err(no_rest(rest, given, sms.sm_count()));
     }
     let groups = split.groups.into_iter().chain(split.remainder);
-    let provisions = groups.map(|group| -> Provision {
+    let provisions = groups.map(|group| -> ContextResources {
         match workqueues.iter().find(|(name, _)| *name == group.name()) {
             Some((_, workqueue)) => group.with_workqueue(workqueue.clone()),
             None => group.into(),

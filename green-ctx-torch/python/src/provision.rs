@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use green_ctx::{
     Device, Driver, Error, Share, SplitRequest, Version,
     context::Context,
-    resource::{Granularity, Provision, SmGroup},
+    resource::{ContextResources, Granularity, SmGroup},
 };
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -268,7 +268,7 @@ impl Request {
                 (Some(description.sm_count()), description.take(&device, claimed.name())?)
             }
         };
-        let provision: Provision = match workqueue {
+        let provision: ContextResources = match workqueue {
             Some(workqueue) => group.with_workqueue(workqueue),
             None => group.into(),
         };

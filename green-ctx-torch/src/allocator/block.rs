@@ -1,6 +1,6 @@
 //! Blocks: memory that somebody has, or that waits to go back.
 
-use green_ctx::sys_0_1::CUdeviceptr;
+use green_ctx::sys::CUdeviceptr;
 
 use super::Books;
 use super::account::Owner;

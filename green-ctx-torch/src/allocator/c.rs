@@ -28,7 +28,7 @@ use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use green_ctx::sys_0_1::{CUdeviceptr, CUstream};
+use green_ctx::sys::{CUdeviceptr, CUstream};
 
 use super::global;
 use super::{Allocator, AllocatorError, Result};

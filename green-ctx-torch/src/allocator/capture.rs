@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{mem, ptr};
 
-use green_ctx::sys_0_1::{
+use green_ctx::sys::{
     CUdriverProcAddressQueryResult, CUgraph, CUresult, CUstream, CUstreamCaptureStatus, Version,
 };
 use green_ctx::{Driver, Error, Result};

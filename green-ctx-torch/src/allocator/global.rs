@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::{Arc, OnceLock, Weak};
 
 use green_ctx::driver::Process;
-use green_ctx::sys_0_1::GetProcAddress;
+use green_ctx::sys::GetProcAddress;
 use green_ctx::{Device, Driver};
 use parking_lot::Mutex;
 

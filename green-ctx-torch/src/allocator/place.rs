@@ -4,7 +4,7 @@
 use std::ptr;
 use std::thread::{self, ThreadId};
 
-use green_ctx::sys_0_1::{CUcontext, CUctx_st, CUstream, CUstream_st};
+use green_ctx::sys::{CUcontext, CUctx_st, CUstream, CUstream_st};
 use green_ctx::{
     Device, Driver, Error, Event, Result, Stream, context::Context, event::EventOptions,
     stream::DefaultStream,

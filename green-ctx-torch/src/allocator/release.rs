@@ -4,7 +4,7 @@
 use std::mem;
 use std::sync::atomic::Ordering;
 
-use green_ctx::sys_0_1::CUstream;
+use green_ctx::sys::CUstream;
 use green_ctx::{Driver, Error, Result, graph::RelaxedCapture};
 
 use super::Inner;

@@ -1,6 +1,6 @@
 //! Bytes that are set aside in the accounts while the driver is asked for a block.
 
-use green_ctx::sys_0_1::CUdeviceptr;
+use green_ctx::sys::CUdeviceptr;
 
 use super::block::Block;
 use super::{Inner, Owner, Result};

@@ -3,7 +3,7 @@
 
 use std::ptr;
 
-use green_ctx::sys_0_1::{
+use green_ctx::sys::{
     CUdeviceptr, CUipcMemHandle_v1, CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation,
     CUmemLocation_st__bindgen_ty_1, CUmemLocationType, CUmemPool_attribute, CUmemPoolHandle_st,
     CUmemPoolProps, CUstream,

@@ -4,7 +4,7 @@
 use std::mem;
 use std::ptr;
 
-use green_ctx::sys_0_1::{CUcontext, CUctx_st};
+use green_ctx::sys::{CUcontext, CUctx_st};
 use green_ctx::{Driver, context::Context};
 
 use crate::error::{Result, TorchError, check_process};

@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "passes PyTorch's handles to the driver")]
 
 use green_ctx::call;
-use green_ctx::sys_0_1::{CUcontext, CUstream};
+use green_ctx::sys::{CUcontext, CUstream};
 use green_ctx::{
     Device, Driver, Event, Stream, context::Context, context::Current, stream::DefaultStream,
 };

@@ -2,7 +2,7 @@
 
 use std::ptr::{null_mut, without_provenance_mut};
 
-use green_ctx::sys_0_1::CUstream_st;
+use green_ctx::sys::CUstream_st;
 use green_ctx::{StreamOptions, call};
 use green_ctx_torch::allocator::c;
 
@@ -115,9 +115,9 @@ fn a_block_keeps_its_partition() -> Outcome {
     let raw = stream.as_raw();
     let block = alloc(64, raw);
     drop(stream);
-    assert_eq!(machine.device.resources().sm()?.free(), 116, "the partition is alive");
+    assert_eq!(machine.device.resources().sm()?.free_sm_count(), 116, "the partition is alive");
     free(block, raw);
-    assert_eq!(machine.device.resources().sm()?.free(), 132);
+    assert_eq!(machine.device.resources().sm()?.free_sm_count(), 132);
     machine.end()
 }
 

@@ -5,7 +5,7 @@ use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use green_ctx::sim_0_1::{Fault, Sim};
+use green_ctx::sim::{Fault, Sim};
 use green_ctx::{CUresult, Driver};
 use green_ctx_torch::allocator::{Allocator, AllocatorError, c};
 
@@ -73,8 +73,7 @@ fn devices_that_are_not_there() -> Outcome {
 #[test]
 fn a_stream_of_another_device() -> Outcome {
     let machine = Machine::new()?;
-    let other =
-        Sim::builder("h200@13.0".parse::<green_ctx::sim_0_1::Spec>()?).devices(2).build()?;
+    let other = Sim::builder("h200@13.0".parse::<green_ctx::sim::Spec>()?).devices(2).build()?;
     let driver = Driver::simulated(&other)?;
     Allocator::install(&driver)?;
     let stream = driver.device(1)?.primary_context()?.create_stream(Default::default())?;

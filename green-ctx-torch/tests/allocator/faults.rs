@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use green_ctx::sim_0_1::Fault;
+use green_ctx::sim::Fault;
 use green_ctx::{CUresult, Stream, call, graph::CaptureMode};
 use green_ctx_torch::allocator::c;
 

@@ -2,8 +2,8 @@
 
 use std::ffi::c_void;
 
-use green_ctx::sim_0_1::{Fault, Live};
-use green_ctx::sys_0_1::CUstreamCaptureMode;
+use green_ctx::sim::{Fault, Live};
+use green_ctx::sys::CUstreamCaptureMode;
 use green_ctx::{CUresult, Graph, Kernel, LaunchConfig, Library, Stream, graph::CaptureMode};
 
 use crate::machine::{Machine, Outcome, alloc, free, last_error, record};

@@ -4,8 +4,8 @@ use std::ffi::{CString, c_int, c_void};
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use green_ctx::sim_0_1::{Live, Sim};
-use green_ctx::sys_0_1::CUstream;
+use green_ctx::sim::{Live, Sim};
+use green_ctx::sys::CUstream;
 use green_ctx::{Device, Driver, SplitRequest, Stream, StreamOptions, context::Context};
 use green_ctx_torch::allocator::{Allocator, Usage, c};
 use serde_json::Value;

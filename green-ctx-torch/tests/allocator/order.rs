@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use green_ctx::sim_0_1::{Accessor, Race};
+use green_ctx::sim::{Accessor, Race};
 use green_ctx::{Kernel, LaunchConfig, Library, Stream};
 
 use crate::machine::{Machine, Outcome, alloc, free, record};

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ptr::{null_mut, without_provenance_mut};
 
-use green_ctx::sys_0_1::{CUstream, CUstream_st};
+use green_ctx::sys::{CUstream, CUstream_st};
 use green_ctx::{
     Kernel, LaunchConfig, Library, Stream, StreamOptions, call, context::Context,
     graph::CaptureMode,
@@ -253,7 +253,7 @@ fn few_streams_are_remembered() -> Outcome {
     let stream = machine.stream("decode", 16)?;
     free(alloc(64, stream.as_raw()), stream.as_raw());
     drop(stream);
-    assert_eq!(machine.device.resources().sm()?.free(), 132);
+    assert_eq!(machine.device.resources().sm()?.free_sm_count(), 132);
     // Nothing is pending, and more than there is stays more than there is.
     let total = machine.device.total_memory()?;
     assert!(alloc(total, null_mut()).is_null());

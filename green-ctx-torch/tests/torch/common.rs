@@ -4,8 +4,8 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use green_ctx::sim_0_1::{Launch, Race, Sim};
-use green_ctx::sys_0_1::{CUcontext, CUdevResource, CUdevResourceType};
+use green_ctx::sim::{Launch, Race, Sim};
+use green_ctx::sys::{CUcontext, CUdevResource, CUdevResourceType};
 use green_ctx::{
     CUresult, Device, DeviceBuffer, Driver, Kernel, Library, Stream, StreamOptions,
     context::Context,

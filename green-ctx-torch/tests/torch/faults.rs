@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use green_ctx::sim_0_1::Fault;
+use green_ctx::sim::Fault;
 use green_ctx::{CUresult, Stream, context::Context, graph::CaptureMode};
 use green_ctx_torch::scope::{self, Mode};
 use green_ctx_torch::{TorchError, raw_stream};

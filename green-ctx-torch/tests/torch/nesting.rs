@@ -290,7 +290,7 @@ fn a_thread_that_ends() -> Outcome {
     };
     std::thread::scope(|threads| threads.spawn(|| run(&torch)).join().expect("no panic"))?;
     drop(partitions);
-    assert_eq!(device.resources().sm()?.free(), device.sm_count()?);
+    assert_eq!(device.resources().sm()?.free_sm_count(), device.sm_count()?);
     let live = sim.live();
     // PyTorch has seen the three streams, which wait for the next user.
     assert_eq!((live.streams, live.events), (3, 0));

@@ -95,7 +95,7 @@ fn the_profiler() -> Outcome {
         runtime::profiler_start(&machine.device)?;
         runtime::profiler_stop(&machine.device)
     })?;
-    let fault = green_ctx::sim_0_1::Fault::on("cuProfilerStart");
+    let fault = green_ctx::sim::Fault::on("cuProfilerStart");
     machine.sim.fail(fault.with(CUresult::CUDA_ERROR_PROFILER_DISABLED))?;
     let failed = runtime::profiler_start(&machine.device);
     assert_eq!(code(failed), Some("cudaErrorProfilerDisabled"));

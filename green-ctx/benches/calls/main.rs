@@ -19,8 +19,8 @@ use std::ptr;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group};
-use green_ctx::sim_0_1::Sim;
-use green_ctx::sys_0_1::{Api, CUresult, CUstream, CUstream_flags};
+use green_ctx::sim::Sim;
+use green_ctx::sys::{Api, CUresult, CUstream, CUstream_flags};
 use green_ctx::{
     DeviceBuffer, Driver, Event, Kernel, LaunchConfig, Library, Stream, StreamOptions,
     context::Context, event::EventOptions,

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::ptr;
 
 use green_ctx::LaunchConfig;
-use green_ctx::sys_0_1::{
+use green_ctx::sys::{
     CUdevice_attribute, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue,
     CUlaunchAttributeValue_union__bindgen_ty_1 as ClusterSides, CUlaunchConfig,
 };

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use green_ctx::sys_0_1::{CUevent, CUevent_flags, CUstream, CUstream_flags};
+use green_ctx::sys::{CUevent, CUevent_flags, CUstream, CUstream_flags};
 use green_ctx::{StreamOptions, context::Context, event::EventOptions};
 use serde_json::json;
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 #[cfg(feature = "sim")]
-use green_ctx::sim_0_1::{Sim, Spec};
+use green_ctx::sim::{Sim, Spec};
 use green_ctx::{Device, Driver, Result};
 #[cfg(feature = "sim")]
 use green_ctx::{Error, LoadError};

@@ -12,7 +12,7 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use green_ctx::{Driver, sim_0_1::Sim};
+//! use green_ctx::{Driver, sim::Sim};
 //! use green_ctx_cli::jobs::Builder;
 //!
 //! let device = Driver::simulated(&Sim::new("h200")?)?.device(0)?;
@@ -37,7 +37,7 @@ use std::path::{Path, PathBuf};
 
 use green_ctx::graph::CaptureMode;
 #[cfg(feature = "sim")]
-use green_ctx::sim_0_1::Sim;
+use green_ctx::sim::Sim;
 use green_ctx::{Device, Graph, Stream, StreamOptions};
 use green_ctx_tune::Job;
 

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use green_ctx::sim_0_1::{KernelCall, Sim};
+use green_ctx::sim::{KernelCall, Sim};
 use green_ctx::{Device, Driver, Kernel, Library};
 
 /// The result of an example.

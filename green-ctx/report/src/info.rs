@@ -155,7 +155,7 @@ fn workqueues(device: &Device) -> Result<Option<Workqueues>> {
 /// Where a simulated driver's answers come from, and what each group of its data rests on.
 #[cfg(feature = "sim")]
 fn origin(driver: &Driver) -> Option<(String, Vec<SourceObject>)> {
-    use green_ctx::sim_0_1::{Profile, Source};
+    use green_ctx::sim::{Profile, Source};
 
     let provenance = &Profile::by_name(&driver.info().profile?)?.provenance;
     let object = |&Source { data, origin, from, .. }: &Source| SourceObject {

@@ -4,7 +4,7 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # use green_ctx::{Driver, sim_0_1::Sim};
+//! # use green_ctx::{Driver, sim::Sim};
 //! use green_ctx::verify;
 //!
 //! # let driver = Driver::simulated(&Sim::new("h200")?)?;

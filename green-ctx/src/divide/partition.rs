@@ -8,7 +8,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::divide::resource::{Provision, Resources};
+use crate::divide::resource::{ContextResources, Resources};
 use crate::handle::context::Context;
 use crate::handle::device::Device;
 use crate::handle::error::{Refused, Result};
@@ -34,7 +34,7 @@ pub(crate) use shared::SharedContext;
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use green_ctx::{Driver, SplitRequest, sim_0_1::Sim};
+/// # use green_ctx::{Driver, SplitRequest, sim::Sim};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// let device = driver.device(0)?;
 /// let request = SplitRequest::new().group("decode", 32..).group("prefill", ..=100);
@@ -179,12 +179,12 @@ impl Device {
     /// [`create_context`](Device::create_context).
     pub fn create_partition(
         &self,
-        provision: impl Into<Provision>,
-    ) -> Result<Partition, Refused<Option<Box<Provision>>>> {
-        let provision = provision.into();
-        let (record, priority) = (provision.group.record().clone(), provision.group.priority());
-        let workqueue = provision.workqueue.clone();
-        let context = self.create_context(provision).map_err(|error| {
+        resources: impl Into<ContextResources>,
+    ) -> Result<Partition, Refused<Option<Box<ContextResources>>>> {
+        let resources = resources.into();
+        let (record, priority) = (resources.group.record().clone(), resources.group.priority());
+        let workqueue = resources.workqueue.clone();
+        let context = self.create_context(resources).map_err(|error| {
             let Refused { given, reason } = error;
             Refused { given: Some(given), reason }
         })?;
@@ -193,8 +193,8 @@ impl Device {
             Err((context, reason)) => {
                 // Nothing was submitted to it yet.
                 let group = if context.seclude(None) { context.finish_close() } else { None };
-                let provision = group.map(|group| Box::new(Provision { group, workqueue }));
-                Err(Refused { given: provision, reason })
+                let resources = group.map(|group| Box::new(ContextResources { group, workqueue }));
+                Err(Refused { given: resources, reason })
             }
         }
     }
@@ -213,7 +213,7 @@ impl Device {
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use green_ctx::{Driver, SplitRequest, sim_0_1::Sim};
+    /// # use green_ctx::{Driver, SplitRequest, sim::Sim};
     /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
     /// # let device = driver.device(0)?;
     /// let parts = device.partition(SplitRequest::new().group("decode", 16).rest("prefill"))?;

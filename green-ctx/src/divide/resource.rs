@@ -18,7 +18,7 @@ mod workqueue;
 pub(crate) use floor::context_of_units;
 pub use level::Resources;
 pub use locality::LocalityDomains;
-pub use provision::Provision;
+pub use provision::ContextResources;
 pub use sm::{LimitSource, SmResource};
 pub use split::Split;
 pub use workqueue::{Workqueue, WorkqueueOptions, WorkqueueResource};

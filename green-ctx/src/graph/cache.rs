@@ -21,7 +21,7 @@ use crate::handle::fork::Process;
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use green_ctx::{Driver, LaunchConfig, Library, StreamOptions, sim_0_1::Sim, graph::{CaptureMode, GraphCache}};
+/// # use green_ctx::{Driver, LaunchConfig, Library, StreamOptions, sim::Sim, graph::{CaptureMode, GraphCache}};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// # let device = driver.device(0)?;
 /// # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";

@@ -24,7 +24,7 @@ use crate::handle::report::Reporter;
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use green_ctx::{Driver, sim_0_1::Sim, event::EventOptions, graph::RelaxedCapture};
+/// # use green_ctx::{Driver, sim::Sim, event::EventOptions, graph::RelaxedCapture};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// # let event = driver.device(0)?.create_event(EventOptions::default())?;
 /// let _relaxed = RelaxedCapture::enter(&driver)?;

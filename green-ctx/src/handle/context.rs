@@ -61,7 +61,7 @@ pub use self::guard::Current;
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use green_ctx::{Driver, StreamOptions, sim_0_1::Sim};
+/// # use green_ctx::{Driver, StreamOptions, sim::Sim};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// let device = driver.device(0)?;
 /// let split = device.resources().sm()?.split([32])?;

@@ -19,7 +19,7 @@ use crate::handle::error::{Error, Result};
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use green_ctx::{Driver, sim_0_1::Sim};
+/// # use green_ctx::{Driver, sim::Sim};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// let device = driver.device(0)?;
 /// assert_eq!(device.name()?, "NVIDIA H200");

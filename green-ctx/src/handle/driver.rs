@@ -28,7 +28,7 @@ pub use crate::handle::report::CleanupHook;
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use green_ctx::{Driver, sim_0_1::Sim};
+/// use green_ctx::{Driver, sim::Sim};
 ///
 /// // On a machine with a GPU: `let driver = Driver::load()?;`
 /// let driver = Driver::simulated(&Sim::new("h200@13.0")?)?;
@@ -249,7 +249,7 @@ impl Driver {
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use green_ctx::{Driver, sim_0_1::Sim};
+    /// # use green_ctx::{Driver, sim::Sim};
     /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
     /// let _hook = driver.on_cleanup_failure(|error| eprintln!("leaked something: {error}"));
     /// # Ok(())

@@ -69,7 +69,7 @@ pub enum Error {
     },
     /// A context was provisioned with another count than the group's.
     #[error("the context was provisioned with {found} SMs instead of the group's {expected}")]
-    WrongProvision {
+    WrongSmCount {
         /// The group's count.
         expected: u32,
         /// What the driver says of the context.
@@ -242,7 +242,7 @@ impl Error {
             | Error::HostPanic { .. }
             | Error::GuardOrder => ErrorKind::InvalidRequest,
             Error::Driver { call: "cuInit", .. } => ErrorKind::NoDriver,
-            Error::Driver { .. } | Error::WrongProvision { .. } => ErrorKind::Driver,
+            Error::Driver { .. } | Error::WrongSmCount { .. } => ErrorKind::Driver,
         }
     }
 
@@ -364,7 +364,7 @@ fn failure(call: &'static str, status: CUresult) -> Error {
 ///
 /// ```
 /// # fn main() -> green_ctx::Result<()> {
-/// # let sim = green_ctx::sim_0_1::Sim::new("h200")?;
+/// # let sim = green_ctx::sim::Sim::new("h200")?;
 /// # let driver = green_ctx::Driver::simulated(&sim)?;
 /// let mut free = 0;
 /// let mut total = 0;

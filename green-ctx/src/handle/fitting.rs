@@ -13,7 +13,7 @@ use green_ctx_sys::{CUfunction, CUkernel};
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use green_ctx::{Driver, LaunchConfig, Library, sim_0_1::Sim};
+/// # use green_ctx::{Driver, LaunchConfig, Library, sim::Sim};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// # let device = driver.device(0)?;
 /// # let ptx = ".version 5.0 .target sm_52 .address_size 64 .visible .entry work() { ret; }";

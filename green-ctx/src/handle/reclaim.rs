@@ -111,7 +111,7 @@ impl Driver {
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use std::sync::{Arc, Mutex};
-    /// # use green_ctx::{Driver, StreamOptions, sim_0_1::Sim};
+    /// # use green_ctx::{Driver, StreamOptions, sim::Sim};
     /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
     /// # let device = driver.device(0)?;
     /// # let group = device.resources().sm()?.split([120])?.groups.remove(0);

@@ -17,7 +17,7 @@ use green_ctx_sys::CUstream;
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use green_ctx::{Driver, StreamOptions, sim_0_1::Sim, event::EventOptions, stream::DefaultStream};
+/// # use green_ctx::{Driver, StreamOptions, sim::Sim, event::EventOptions, stream::DefaultStream};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// # let device = driver.device(0)?;
 /// # let context = device.primary_context()?;

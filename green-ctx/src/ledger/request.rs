@@ -15,7 +15,7 @@ use super::units::Granularity;
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use green_ctx::{Driver, SplitRequest, sim_0_1::Sim};
+/// # use green_ctx::{Driver, SplitRequest, sim::Sim};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// # let device = driver.device(0)?;
 /// let request = SplitRequest::new().group("decode", 32..).group("prefill", ..=100);
@@ -192,14 +192,14 @@ impl SplitRequest {
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use green_ctx::{Driver, SplitRequest, sim_0_1::Sim};
+    /// # use green_ctx::{Driver, SplitRequest, sim::Sim};
     /// # let driver = Driver::simulated(&Sim::new("h200@13.1")?)?;
     /// # let sms = driver.device(0)?.resources().sm()?;
     /// let request = SplitRequest::from([16, 32]).coscheduled(16);
     /// let first = sms.split(request.clone().only("p0"))?.groups;
-    /// assert_eq!((first.len(), sms.free()), (1, 116));
+    /// assert_eq!((first.len(), sms.free_sm_count()), (1, 116));
     /// let second = sms.split(request.only("p1"))?.groups;
-    /// assert_eq!((second[0].sm_count(), sms.free()), (32, 84));
+    /// assert_eq!((second[0].sm_count(), sms.free_sm_count()), (32, 84));
     /// # Ok(())
     /// # }
     /// ```

@@ -25,7 +25,7 @@ pub const DEFAULT_STAY: Duration = Duration::from_millis(4);
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use green_ctx::{Driver, SplitRequest, sim_0_1::Sim, verify};
+/// # use green_ctx::{Driver, SplitRequest, sim::Sim, verify};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// # let device = driver.device(0)?;
 /// let request = SplitRequest::new().group("decode", 32..).group("prefill", ..=100);

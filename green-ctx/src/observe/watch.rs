@@ -38,7 +38,7 @@ pub use crate::handle::location::Location;
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use green_ctx::{Driver, SplitRequest, StreamOptions, sim_0_1::Sim, watch::Watch};
+/// # use green_ctx::{Driver, SplitRequest, StreamOptions, sim::Sim, watch::Watch};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// # let device = driver.device(0)?;
 /// let request = SplitRequest::new().group("decode", 16);

@@ -193,7 +193,7 @@ fn wrong_arguments(kernel: &Kernel, given: &[usize]) -> Error {
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use green_ctx::{Driver, LaunchConfig, Library, StreamOptions, sim_0_1::Sim, launch::Argument};
+/// # use green_ctx::{Driver, LaunchConfig, Library, StreamOptions, sim::Sim, launch::Argument};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// # let device = driver.device(0)?;
 /// # let stream = device.primary_context()?.create_stream(StreamOptions::default())?;

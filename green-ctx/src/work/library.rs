@@ -29,7 +29,7 @@ use crate::work::fit::known::KnownFits;
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use green_ctx::{Driver, Library, sim_0_1::Sim};
+/// # use green_ctx::{Driver, Library, sim::Sim};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// # let device = driver.device(0)?;
 /// let ptx = "

@@ -36,7 +36,7 @@ pub use pinned::PinnedBuffer;
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use green_ctx::{DeviceBuffer, Driver, StreamOptions, sim_0_1::Sim};
+/// # use green_ctx::{DeviceBuffer, Driver, StreamOptions, sim::Sim};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// # let device = driver.device(0)?;
 /// # let stream = device.primary_context()?.create_stream(StreamOptions::default())?;

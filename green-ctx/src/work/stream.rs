@@ -34,7 +34,7 @@ pub(crate) use foreign::context_of;
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use green_ctx::{Driver, StreamOptions, sim_0_1::Sim, event::EventOptions};
+/// # use green_ctx::{Driver, StreamOptions, sim::Sim, event::EventOptions};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// # let device = driver.device(0)?;
 /// let context = device.primary_context()?;
@@ -314,7 +314,7 @@ impl Stream {
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use green_ctx::{Driver, StreamOptions, sim_0_1::Sim};
+    /// # use green_ctx::{Driver, StreamOptions, sim::Sim};
     /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
     /// # let device = driver.device(0)?;
     /// # let mut groups = device.resources().sm()?.split([16, 32])?.groups.into_iter();

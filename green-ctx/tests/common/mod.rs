@@ -5,7 +5,7 @@ pub(crate) mod kernels;
 pub(crate) mod plans;
 pub(crate) mod raw;
 
-use green_ctx::sim_0_1::Sim;
+use green_ctx::sim::Sim;
 use green_ctx::{Device, Driver, Stream, StreamOptions, context::Context, resource::SmGroup};
 
 /// Any test's result: `?` on every error.

@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use green_ctx::sys_0_1::{
+use green_ctx::sys::{
     CUcontext, CUdevResource, CUdevResourceType, CUevent, CUfunction, CUgraph, CUgreenCtx,
     CUmodule, CUstream, CUstreamCaptureMode,
 };

@@ -59,7 +59,7 @@ fn whoever_takes_sms_waits_for_what_still_runs_on_them() -> Outcome {
     let busy = Busy::start(&device)?;
     let raw = busy.context.as_raw_green();
     let (done, _keep) = busy.give_up();
-    assert_eq!(device.resources().sm()?.free(), device.sm_count()?);
+    assert_eq!(device.resources().sm()?.free_sm_count(), device.sm_count()?);
     assert!(!done.is_complete()?, "giving the SMs back waited on the host");
 
     // The same SMs, and with them the same driver context.

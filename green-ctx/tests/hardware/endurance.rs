@@ -71,7 +71,7 @@ fn threads_never_share_an_sm() -> Outcome {
         threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
     })?;
     println!("{} rounds in {seconds} s", rounds.load(Ordering::Relaxed));
-    assert_eq!(device.resources().sm()?.free(), device.sm_count()?);
+    assert_eq!(device.resources().sm()?.free_sm_count(), device.sm_count()?);
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use green_ctx::sim_0_1::{KernelCall, Sim};
+use green_ctx::sim::{KernelCall, Sim};
 use green_ctx::{
     Device, DeviceBuffer, LaunchConfig, Library, Plan, PlanSet, StreamOptions, context::Context,
     plan::SwitchOptions, verify,

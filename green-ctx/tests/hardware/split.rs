@@ -21,7 +21,7 @@ fn partitions_run_on_their_own_sms_and_only_there() -> Outcome {
         for partition in &report.partitions {
             assert_eq!(partition.observed_sms().len(), partition.sm_count as usize);
         }
-        assert_eq!(device.resources().sm()?.free(), all);
+        assert_eq!(device.resources().sm()?.free_sm_count(), all);
     }
     Ok(())
 }

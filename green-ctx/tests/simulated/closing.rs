@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use green_ctx::{
     Error, Partition, StreamOptions, context::CloseReason, error::Refused, graph::CaptureMode,
-    sim_0_1::Fault,
+    sim::Fault,
 };
 
 use crate::common::{Outcome, group, partition};

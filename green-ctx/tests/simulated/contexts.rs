@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use green_ctx::sim_0_1::Fault;
+use green_ctx::sim::Fault;
 use green_ctx::{
     Error, Share, StreamOptions, call,
     context::{CloseReason, Context},

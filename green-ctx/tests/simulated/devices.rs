@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use green_ctx::sim_0_1::{Fault, Live, Sim};
+use green_ctx::sim::{Fault, Live, Sim};
 use green_ctx::{
     Device, DeviceBuffer, Driver, Error, Event, StreamOptions,
     event::EventOptions,
@@ -100,7 +100,7 @@ fn devices_have_ledgers_of_their_own() -> Outcome {
         let error = first.driver().device(2).expect_err("there are two");
         assert!(matches!(error, Error::NoSuchDevice { ordinal: 2, .. }), "{error}");
         let _held = group(first, 132)?;
-        assert_eq!(second.resources().sm()?.free(), 132);
+        assert_eq!(second.resources().sm()?.free_sm_count(), 132);
         let contexts = [partition(second, 8)?, first.primary_context()?];
         let error = verify::contexts(&contexts, Duration::ZERO).expect_err("two devices");
         assert!(matches!(error, Error::DeviceMismatch { .. }), "{error}");
@@ -140,7 +140,7 @@ fn one_library_is_one_driver_and_two_are_two() -> Outcome {
         assert!(matches!(error, Error::DeviceMismatch { .. }), "{error}");
     }
     assert_ne!(stranger.driver(), device.driver());
-    assert_eq!(stranger.resources().sm()?.free(), 132);
+    assert_eq!(stranger.resources().sm()?.free_sm_count(), 132);
     let timed = |device: &Device| device.create_event(EventOptions::default().timing(true));
     let error =
         timed(&device)?.elapsed_since(&timed(&stranger)?).expect_err("another driver's event");
@@ -150,8 +150,8 @@ fn one_library_is_one_driver_and_two_are_two() -> Outcome {
     // What belongs to one is refused by the other, and given back.
     let error = stranger.create_context(held).expect_err("another driver's group");
     assert!(matches!(error.reason, Error::DeviceMismatch { .. }), "{:?}", error.reason);
-    assert_eq!((error.given.group.sm_count(), device.resources().sm()?.free()), (100, 32));
+    assert_eq!((error.given.group.sm_count(), device.resources().sm()?.free_sm_count()), (100, 32));
     drop(device.create_context(error.given.group)?);
-    assert_eq!(device.resources().sm()?.free(), 132);
+    assert_eq!(device.resources().sm()?.free_sm_count(), 132);
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use green_ctx::sim_0_1::{Fault, Sim};
+use green_ctx::sim::{Fault, Sim};
 use green_ctx::{CUresult, Device, Driver, StreamOptions, call, error::ErrorKind};
 
 use crate::LONG;
@@ -78,7 +78,7 @@ fn a_hook_may_have_its_driver() -> Outcome {
     let reported = Arc::new(AtomicUsize::new(0));
     let hook = {
         let (its_own, reported) = (device.clone(), Arc::clone(&reported));
-        let free = move || its_own.resources().sm().map_or(0, |sms| sms.free() as usize);
+        let free = move || its_own.resources().sm().map_or(0, |sms| sms.free_sm_count() as usize);
         device.driver().on_cleanup_failure(move |_| reported.store(free(), Ordering::Relaxed))
     };
     let stream = partition(&device, 8)?.create_stream(StreamOptions::default())?;

@@ -10,7 +10,7 @@ use green_ctx::{
     DeviceBuffer, Graph, Kernel, Partition, SplitRequest, Stream, StreamOptions,
     context::CloseReason,
     graph::CaptureMode,
-    sim_0_1::{Fault, Sim},
+    sim::{Fault, Sim},
 };
 
 use crate::common::Outcome;
@@ -273,7 +273,7 @@ fn a_partition_that_takes_no_part_can_be_closed_at_any_moment() -> Outcome {
             let graph = capture.graph(Part::LaunchExposed, || {
                 let work = move || {
                     end(unrelated);
-                    let free = device.resources().sm().expect("the driver answers").free();
+                    let free = device.resources().sm().expect("the driver answers").free_sm_count();
                     assert_eq!(free, 116, "its SMs are free at once");
                 };
                 other = Other::halt(&machine.sim, at, place, work);

@@ -1,6 +1,6 @@
 //! Errors: which constraint failed and what would work, and what is left after a fault.
 
-use green_ctx::sim_0_1::Fault;
+use green_ctx::sim::Fault;
 use green_ctx::{
     CUresult, Device, DeviceBuffer, Error, Kernel, LaunchConfig, Library, Share, Stream,
     StreamOptions, error::ErrorKind, event::EventOptions,

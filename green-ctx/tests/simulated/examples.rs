@@ -8,7 +8,7 @@ mod common;
 use std::io::Write;
 
 use common::Outcome;
-use green_ctx::sim_0_1::Live;
+use green_ctx::sim::Live;
 use green_ctx::{Device, Driver};
 
 /// Declares examples as modules, and a test for each.

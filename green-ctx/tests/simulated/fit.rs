@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use green_ctx::sys_0_1::CUfunction_attribute;
+use green_ctx::sys::CUfunction_attribute;
 use green_ctx::{
     DeviceBuffer, Error, Kernel, LaunchConfig, Library, Stream, StreamOptions, call,
     context::Context,

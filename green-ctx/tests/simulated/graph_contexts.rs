@@ -4,7 +4,7 @@ use green_ctx::{
     DeviceBuffer, Graph, Kernel, Stream, StreamOptions,
     context::{CloseReason, Context},
     graph::CaptureMode,
-    sim_0_1::Fault,
+    sim::Fault,
 };
 
 use crate::common::{Outcome, partition};

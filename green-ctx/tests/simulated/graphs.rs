@@ -3,9 +3,7 @@
 use std::ptr;
 use std::sync::Arc;
 
-use green_ctx::sys_0_1::{
-    CUDA_MEM_ALLOC_NODE_PARAMS, CUgraph, CUmemAllocationType, CUmemLocationType,
-};
+use green_ctx::sys::{CUDA_MEM_ALLOC_NODE_PARAMS, CUgraph, CUmemAllocationType, CUmemLocationType};
 use green_ctx::{
     Error, Graph, Kernel, LaunchConfig, Stream, call,
     context::Context,

@@ -4,7 +4,7 @@ use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use green_ctx::{StreamOptions, driver::CleanupHook, sim_0_1::Fault};
+use green_ctx::{StreamOptions, driver::CleanupHook, sim::Fault};
 
 use crate::common::{Outcome, partition};
 use crate::{LONG, Machine, each_failing_driver, launch};

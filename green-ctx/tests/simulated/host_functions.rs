@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use green_ctx::{Error, StreamOptions, graph::CaptureMode, sim_0_1::Fault};
+use green_ctx::{Error, StreamOptions, graph::CaptureMode, sim::Fault};
 
 use crate::common::{Outcome, partition, simulated};
 

@@ -1,6 +1,6 @@
 //! Streams that foreign code may use after their last handle: neither they nor their contexts are destroyed.
 
-use green_ctx::{Graph, Stream, StreamOptions, resource::ContextCounts, sim_0_1::Fault};
+use green_ctx::{Graph, Stream, StreamOptions, resource::ContextCounts, sim::Fault};
 
 use crate::common::{Outcome, partition};
 use crate::raw;

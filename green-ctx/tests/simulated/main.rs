@@ -53,7 +53,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{Outcome, kernels, raw};
-use green_ctx::sim_0_1::{Live, Sim};
+use green_ctx::sim::{Live, Sim};
 use green_ctx::{
     Device, Driver, Error, Kernel, LaunchConfig, SplitRequest, Stream, Version,
     context::Context,
@@ -145,7 +145,7 @@ impl Machine {
     }
 
     fn free(&self) -> green_ctx::Result<u32> {
-        Ok(self.sms()?.free())
+        Ok(self.sms()?.free_sm_count())
     }
 
     /// What there is, to be compared.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use green_ctx::{
     CUresult, DeviceBuffer, Error, Kernel, LaunchConfig, Library, Stream, StreamOptions,
-    graph::CaptureMode, memory::PinnedBuffer, sim_0_1::Fault,
+    graph::CaptureMode, memory::PinnedBuffer, sim::Fault,
 };
 
 use crate::common::{Outcome, partition, simulated};

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use green_ctx::sim_0_1::Fault;
+use green_ctx::sim::Fault;
 use green_ctx::{Driver, Error, SplitRequest, StreamOptions, error::ErrorKind};
 
 use crate::common::{Outcome, group, partition};
@@ -22,7 +22,7 @@ fn splits_anywhere_are_disjoint() -> Outcome {
         let all = [partition(device, 16)?, partition(&other, 16)?, there];
         let seen = disjoint(&all)?;
         assert_eq!(seen.iter().map(|sms| sms.len()).collect::<Vec<_>>(), [16; 3]);
-        assert_eq!((machine.free()?, other.resources().sm()?.free()), (84, 84));
+        assert_eq!((machine.free()?, other.resources().sm()?.free_sm_count()), (84, 84));
         Ok(())
     })
 }
@@ -71,7 +71,7 @@ fn sharing_has_to_be_asked_for() -> Outcome {
         machine.refused(|| sms.split(shared()))?;
         drop(owned);
         let (plan, split) = (sms.dry_run(shared())?, sms.split(shared())?);
-        assert_eq!((plan.remainder, sms.free()), (100, 0));
+        assert_eq!((plan.remainder, sms.free_sm_count()), (100, 0));
         assert!(split.groups.iter().chain(&split.remainder).all(|group| group.floor() == 0));
         // One request is disjoint in itself, and others share with it.
         let more = contexts(device, sms.split(shared())?)?;
@@ -82,7 +82,7 @@ fn sharing_has_to_be_asked_for() -> Outcome {
         drop(sharing);
         machine.refused(|| sms.split([16]))?;
         drop(more);
-        assert_eq!(sms.free(), 132);
+        assert_eq!(sms.free_sm_count(), 132);
         assert_eq!(group(device, 132)?.floor(), 132);
         Ok(())
     })

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use green_ctx::sim_0_1::{Fault, Live};
-use green_ctx::sys_0_1::CUstream;
+use green_ctx::sim::{Fault, Live};
+use green_ctx::sys::CUstream;
 use green_ctx::{
     CUresult, Device, Error, Graph, PlanRequest, PlanSet, SplitRequest, StreamOptions,
     context::Context, error::ErrorKind, resource::Granularity,
@@ -56,7 +56,11 @@ fn sms_whose_work_cannot_be_recorded_are_nobodys() -> Outcome {
         let context = partition(&device, 16)?;
         launch(&stream(&context)?, &kernel)?;
         let stream = stick(&device, context)?;
-        assert_eq!((reported(), sms.free(), device.context_counts().idle), (1, 116, 0), "{spec}");
+        assert_eq!(
+            (reported(), sms.free_sm_count(), device.context_counts().idle),
+            (1, 116, 0),
+            "{spec}"
+        );
 
         // Nobody gets them, in whatever way.
         let error = sms.split([132]).expect_err("16 SMs are in quarantine");
@@ -131,16 +135,16 @@ fn a_failure_that_passes_costs_nothing() -> Outcome {
         launch(&stream(&context)?, &kernel)?;
         fail()?;
         drop(context);
-        assert_eq!((reported(), sms.free()), (idle, 116));
+        assert_eq!((reported(), sms.free_sm_count()), (idle, 116));
         // `free` asks the ledger alone; clearing up tries again, as a split does.
         device.release_idle();
-        assert_eq!(sms.free(), 132);
+        assert_eq!(sms.free_sm_count(), 132);
     }
     // Where the work is waited for it is done, and the SMs are free at once.
     let context = partition(&device, 16)?;
     sim.fail(Fault::on("cuGreenCtxRecordEvent"))?;
     drop(context);
-    assert_eq!((reported(), sms.free(), device.context_counts().idle), (3, 132, 0));
+    assert_eq!((reported(), sms.free_sm_count(), device.context_counts().idle), (3, 132, 0));
     drop((sms, kernel, device));
     assert_eq!(sim.live(), Live::default());
     Ok(())
@@ -155,14 +159,14 @@ fn a_device_that_fails_frees_what_is_in_quarantine() -> Outcome {
     sim.fail(Fault::on("cuGreenCtxRecordEvent"))?;
     sim.fail(Fault::on("cuCtxSynchronize"))?;
     drop(context);
-    assert_eq!((reported(), sms.free()), (1, 116));
+    assert_eq!((reported(), sms.free_sm_count()), (1, 116));
     let illegal = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
     sim.fail(Fault::on("cuGreenCtxRecordEvent").with(illegal))?;
     // A dry run only reads, and says what it does not count on; a split tries again.
     assert_eq!(sms.dry_run([16])?.quarantined, 16);
     assert!(sms.dry_run([132]).is_err());
     assert_eq!(sms.split([132])?.groups[0].sm_count(), 132);
-    assert_eq!((sms.free(), sim.live().green_contexts), (132, 0));
+    assert_eq!((sms.free_sm_count(), sim.live().green_contexts), (132, 0));
     Ok(())
 }
 
@@ -198,11 +202,11 @@ fn plans_leave_out_what_is_in_quarantine() -> Outcome {
     set.retire("next")?;
     let other = stick(&device, context)?;
     drop(set);
-    assert_eq!(sms.free(), 0);
+    assert_eq!(sms.free_sm_count(), 0);
     assert!(sms.dry_run([8]).is_err());
     end_capture(&device, other)?;
     assert_eq!(sms.split([132])?.groups.len(), 1);
-    assert_eq!(sms.free(), 132);
+    assert_eq!(sms.free_sm_count(), 132);
 
     for stream in [stream, other] {
         raw::destroy_stream(&device, stream)?;
@@ -224,7 +228,7 @@ fn a_stuck_child_keeps_its_parent() -> Outcome {
     let first = device.create_context(children.pop().ok_or("there are two")?)?;
     let stream = stick(&device, first)?;
     drop(second);
-    assert_eq!(sms.free(), 68);
+    assert_eq!(sms.free_sm_count(), 68);
     let error = sms.split([132]).expect_err("64 SMs are in quarantine");
     assert!(error.to_string().contains("64 SMs wait for work"), "{error}");
     end_capture(&device, stream)?;

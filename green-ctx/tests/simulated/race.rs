@@ -1,7 +1,7 @@
 //! Memory that partitions share: the simulated driver reports accesses that nothing orders, which
 //! on a GPU go wrong now and then.
 
-use green_ctx::sim_0_1::{Accessor, Race, Sim};
+use green_ctx::sim::{Accessor, Race, Sim};
 use green_ctx::{
     Device, DeviceBuffer, Kernel, LaunchConfig, Library, Stream, StreamOptions, context::Context,
     event::EventOptions,

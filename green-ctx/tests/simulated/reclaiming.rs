@@ -41,7 +41,7 @@ fn whatever_wants_sms_calls_first() -> Outcome {
         // Where SMs come back, nobody wants any.
         drop(group);
         device.release_idle();
-        assert_eq!((called(), sms.free()), (0, 132));
+        assert_eq!((called(), sms.free_sm_count()), (0, 132));
         // A request that cannot be is not one for SMs.
         assert!(sms.split([0]).is_err());
         assert_eq!(called(), 0);
@@ -116,7 +116,7 @@ fn a_panic_goes_to_whoever_wanted_sms() -> Outcome {
         let other = context.clone();
         assert!(catch_unwind(AssertUnwindSafe(|| other.close())).is_err());
         // Nothing was taken, and the next call is like the first.
-        assert_eq!(sms.free(), 116);
+        assert_eq!(sms.free_sm_count(), 116);
         assert!(catch_unwind(AssertUnwindSafe(|| sms.split([16]))).is_err());
         drop(hook);
         drop(sms.split([16])?);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use green_ctx::sim_0_1::{Fault, Live};
+use green_ctx::sim::{Fault, Live};
 use green_ctx::{CUresult, StreamOptions, event::EventOptions, resource::ContextCounts};
 
 use crate::common::{Outcome, group, partition};

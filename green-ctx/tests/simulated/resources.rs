@@ -1,6 +1,6 @@
 //! What devices, contexts and streams say of their SMs and workqueues.
 
-use green_ctx::sys_0_1::CUdevSmResourceGroup_flags;
+use green_ctx::sys::CUdevSmResourceGroup_flags;
 use green_ctx::{
     Error, SplitRequest, StreamOptions,
     resource::{Granularity, LimitSource, Resources},
@@ -121,15 +121,15 @@ fn free_sms_are_those_of_the_device() -> Outcome {
         let context = partition(device, 8)?;
         let stream = context.create_stream(StreamOptions::default())?;
         // One resource goes on reporting, whoever took the SMs.
-        assert_eq!((sms.free(), machine.free()?), (116, 116));
-        assert_eq!(primary.resources().sm()?.free(), 116);
+        assert_eq!((sms.free_sm_count(), machine.free()?), (116, 116));
+        assert_eq!(primary.resources().sm()?.free_sm_count(), 116);
         for own in [context.resources().sm()?, stream.resources().sm()?] {
-            assert_eq!((own.sm_count(), own.free()), (8, 0));
+            assert_eq!((own.sm_count(), own.free_sm_count()), (8, 0));
         }
         drop(held);
-        assert_eq!(sms.free(), 124);
+        assert_eq!(sms.free_sm_count(), 124);
         drop((stream, context));
-        assert_eq!(sms.free(), 132);
+        assert_eq!(sms.free_sm_count(), 132);
         Ok(())
     })
 }

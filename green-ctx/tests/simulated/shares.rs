@@ -32,7 +32,7 @@ fn sms(parts: &Partitions) -> Result<Vec<(Sms, Sms)>, Error> {
 }
 
 fn refused(device: &Device, request: impl Into<SplitRequest>) -> String {
-    let counts = || device.resources().sm().map(|sms| sms.free());
+    let counts = || device.resources().sm().map(|sms| sms.free_sm_count());
     let (free, contexts) = (counts().expect("it answers"), device.context_counts());
     let error = device.partition(request).expect_err("it cannot be met");
     assert_eq!((counts().expect("it answers"), device.context_counts()), (free, contexts));
@@ -103,7 +103,7 @@ fn a_dry_run_leaves_what_the_split_leaves() -> Outcome {
     let request = SplitRequest::new().group("second", ..=20);
     let dry = sms.dry_run(request.clone())?;
     let _second = device.partition(request)?;
-    assert_eq!((dry.free_for_floors, dry.remainder), (sms.free(), 112));
+    assert_eq!((dry.free_for_floors, dry.remainder), (sms.free_sm_count(), 112));
     Ok(())
 }
 
@@ -132,7 +132,7 @@ fn one_share_blocks_later_floors_and_says_so() -> Outcome {
     assert_eq!(sharers(&prefill), with("decode".to_owned(), 64));
     drop(decode);
     assert_eq!(sharers(&prefill), []);
-    assert_eq!(device.resources().sm()?.free(), 68);
+    assert_eq!(device.resources().sm()?.free_sm_count(), 68);
     Ok(())
 }
 
@@ -150,7 +150,7 @@ fn the_same_shares_get_the_same_contexts() -> Outcome {
     let exclusive = device.partition([Share::from(100)])?;
     assert_eq!(device.context_counts().created, made.created);
     drop(exclusive);
-    assert_eq!(device.resources().sm()?.free(), 132);
+    assert_eq!(device.resources().sm()?.free_sm_count(), 132);
     Ok(())
 }
 
@@ -184,7 +184,7 @@ fn levels_divide_floors_and_share_the_rest() -> Outcome {
     drop(outside);
     // The level stays until its last child goes.
     drop(split.groups);
-    assert_eq!(device.resources().sm()?.free(), 132);
+    assert_eq!(device.resources().sm()?.free_sm_count(), 132);
     Ok(())
 }
 
@@ -214,7 +214,7 @@ fn a_12_4_driver_shares_the_whole_device_or_nothing() -> Outcome {
     }
     let _held = device.partition([16])?;
     assert!(device.partition([Share::from(..)]).is_err(), "a floor exists");
-    assert_eq!(device.resources().sm()?.free(), 132 - 16);
+    assert_eq!(device.resources().sm()?.free_sm_count(), 132 - 16);
     Ok(())
 }
 
@@ -291,7 +291,7 @@ fn overlapping_groups_of_another_cut_share_all_that_there_is() -> Outcome {
     let all = parts[0].shared_with();
     assert!(all.iter().any(|holder| holder.sm_count == 64), "{all:?}");
     assert_eq!(first[0].shared_with().iter().map(|holder| holder.sm_count).max(), Some(64));
-    assert_eq!(device.resources().sm()?.free(), 0);
+    assert_eq!(device.resources().sm()?.free_sm_count(), 0);
     let error = refused(&device, SplitRequest::from([8]));
     assert!(error.contains("0 of the device's 132 SMs are free"), "{error}");
     // The cut stays while one of them lives, whichever goes first.

@@ -1,6 +1,6 @@
 //! Splits by count: what groups get, what remains, dry runs, groups within groups.
 
-use green_ctx::sim_0_1::Spec;
+use green_ctx::sim::Spec;
 use green_ctx::{
     Error, Share, SplitRequest,
     error::ErrorKind,
@@ -86,12 +86,12 @@ fn requests_give_what_they_plan() -> Outcome {
             // What remains is free, or in the group that takes it.
             let left = 132 - groups.iter().sum::<u32>();
             assert_eq!(
-                (plan.remainder, sms.free()),
+                (plan.remainder, sms.free_sm_count()),
                 (left, left - rest.unwrap_or(0)),
                 "{request:?}"
             );
             disjoint(&contexts(&machine.device, split)?)?;
-            assert_eq!(sms.free(), 132, "{request:?}");
+            assert_eq!(sms.free_sm_count(), 132, "{request:?}");
         }
         Ok(())
     })
@@ -108,7 +108,7 @@ fn every_count_gives_what_it_plans() -> Outcome {
             let given = plan.groups[0].sm_count;
             assert!(given >= wanted && given - wanted < 8, "{wanted} gives {given}");
             let split = sms.split([wanted])?;
-            assert_eq!((counts(&split), sms.free()), ((vec![given], None), 132 - given));
+            assert_eq!((counts(&split), sms.free_sm_count()), ((vec![given], None), 132 - given));
             assert_eq!(plan.remainder, 132 - given);
             drop(split);
             if !wanted.is_multiple_of(2) {
@@ -381,7 +381,7 @@ fn a_12_4_driver_gives_the_piece_that_is_left() -> Outcome {
     held.remainder = sms.split(rest.clone())?.remainder;
     held.groups.clear();
     let again = sms.split(all.clone())?;
-    assert_eq!((counts(&again), sms.free()), ((vec![64], None), 0));
+    assert_eq!((counts(&again), sms.free_sm_count()), ((vec![64], None), 0));
     held.groups = again.groups;
     disjoint(&contexts(&device, held)?)?;
     // Seven pieces cannot make one context.
@@ -389,7 +389,7 @@ fn a_12_4_driver_gives_the_piece_that_is_left() -> Outcome {
     for request in [rest, all] {
         assert!(sms.split(request).expect_err("several pieces").is_unsupported());
     }
-    assert_eq!(sms.free(), 132 - 16);
+    assert_eq!(sms.free_sm_count(), 132 - 16);
     Ok(())
 }
 

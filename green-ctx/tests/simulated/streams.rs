@@ -47,7 +47,7 @@ fn work_waits_for_streams_and_events_of_other_contexts() -> Outcome {
         plain.wait_for(&plain.clone())?;
         let order: Vec<Vec<usize>> = {
             let launches = sim.launches();
-            let after = |launch: &green_ctx::sim_0_1::Launch| {
+            let after = |launch: &green_ctx::sim::Launch| {
                 (0..launches.len())
                     .filter(|other| launch.happens_before(&launches[*other]))
                     .collect()

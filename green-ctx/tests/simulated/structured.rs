@@ -91,7 +91,7 @@ fn requests_are_met() -> Outcome {
             assert_eq!(counts(&split), (groups.clone(), rest), "{request:?}");
             let left = 132 - groups.iter().sum::<u32>();
             assert_eq!(
-                (plan.remainder, sms.free()),
+                (plan.remainder, sms.free_sm_count()),
                 (left, left - rest.unwrap_or(0)),
                 "{request:?}"
             );
@@ -213,7 +213,7 @@ fn one_group_can_be_taken_alone() -> Outcome {
         let sms = machine.sms()?;
         let request = || of([16, 24]).coscheduled(8).rest("rest");
         assert_eq!(sms.structured_counts(request())?, [16, 24, 92]);
-        assert_eq!(sms.free(), 132);
+        assert_eq!(sms.free_sm_count(), 132);
         let take = |name: &str| sms.split(request().only(name));
         let (second, rest) = (take("p1")?, take("rest")?);
         assert_eq!((counts(&second), counts(&rest)), ((vec![24], None), (vec![], Some(92))));
@@ -222,13 +222,13 @@ fn one_group_can_be_taken_alone() -> Outcome {
             assert!(matches!(error, Error::NotEnoughSms(_)), "{error}");
         }
         let first = take("p0")?;
-        assert_eq!(sms.free(), 0);
+        assert_eq!(sms.free_sm_count(), 0);
         let made = [first, second, rest].into_iter().map(|split| contexts(&machine.device, split));
         let mut made =
             made.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect::<Vec<_>>();
         disjoint(&made)?;
         drop(made.remove(1));
-        assert_eq!((sms.free(), counts(&take("p1")?).0), (24, vec![24]));
+        assert_eq!((sms.free_sm_count(), counts(&take("p1")?).0), (24, vec![24]));
         drop(made);
 
         let none = machine.refused(|| take("p2"))?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use green_ctx::sim_0_1::{Launch, Sim};
+use green_ctx::sim::{Launch, Sim};
 use green_ctx::stream::DefaultStream;
 use green_ctx::{Device, Kernel, LaunchConfig, Stream, context::Context};
 

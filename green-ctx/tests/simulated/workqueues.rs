@@ -1,7 +1,7 @@
 //! Workqueues: asked for, configured, divided, and given to contexts, from 13.1 on.
 
-use green_ctx::sim_0_1::Sim;
-use green_ctx::sys_0_1::{CUdevResource, CUdevResourceType};
+use green_ctx::sim::Sim;
+use green_ctx::sys::{CUdevResource, CUdevResourceType};
 use green_ctx::{
     Device, Driver, Error, StreamOptions, call,
     context::Context,
@@ -179,7 +179,7 @@ fn another_device_s_queues_are_refused() -> Outcome {
             assert!(reason.is_misuse() && reason.to_string().contains("workqueue"), "{reason}");
             assert!(error.given.workqueue.is_some());
             drop(error.given);
-            assert_eq!((sim.calls(), device.resources().sm()?.free()), (before, 132));
+            assert_eq!((sim.calls(), device.resources().sm()?.free_sm_count()), (before, 132));
         }
         Ok(())
     })

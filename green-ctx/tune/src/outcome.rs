@@ -144,9 +144,7 @@ impl Machine {
         let driver = device.driver().info();
         Ok(Machine {
             // The machine's driver does not take part in a simulation.
-            driver_version: (!driver.is_simulated())
-                .then(green_ctx::sys_0_1::kernel_driver)
-                .flatten(),
+            driver_version: (!driver.is_simulated()).then(green_ctx::sys::kernel_driver).flatten(),
             libraries: BTreeMap::new(),
             driver,
             device: device.name()?,

@@ -58,7 +58,7 @@ const IDLE: &str = "tune: none";
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use std::time::Duration;
-/// # use green_ctx::{Driver, LaunchConfig, Library, sim_0_1::Sim};
+/// # use green_ctx::{Driver, LaunchConfig, Library, sim::Sim};
 /// use green_ctx_tune::{self as tune, Goal, Job, Request};
 ///
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
@@ -311,7 +311,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use green_ctx::Driver;
-    use green_ctx::sim_0_1::Sim;
+    use green_ctx::sim::Sim;
 
     use super::*;
 

@@ -307,7 +307,7 @@ mod tests {
     use super::*;
     use crate::model::{Model, ModelJob};
     use green_ctx::Driver;
-    use green_ctx::sim_0_1::Sim;
+    use green_ctx::sim::Sim;
 
     #[test]
     fn drivers_of_one_version_of_cuda_differ() {

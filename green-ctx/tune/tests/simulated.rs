@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use green_ctx::graph::CaptureMode;
-use green_ctx::sim_0_1::{Fault, Sim};
+use green_ctx::sim::{Fault, Sim};
 use green_ctx::{Device, Driver, Error, Kernel, LaunchConfig, Library, Stream, StreamOptions};
 use green_ctx_tune::{
     self as tune, ArmKind, Arrival, Goal, Job, Outcome, Profile, Request, RequestError, Store,
@@ -59,7 +59,7 @@ fn graph(device: &Device, name: &str) -> green_ctx::Result<Job> {
 
 /// Checks that all SMs are free, and that only contexts that wait to be used again are left.
 fn nothing_is_left(sim: &Sim, device: &Device) -> Tested {
-    assert_eq!(device.resources().sm()?.free(), 132);
+    assert_eq!(device.resources().sm()?.free_sm_count(), 132);
     device.release_idle();
     let live = sim.live();
     assert_eq!((live.streams, live.green_contexts, live.graph_executables), (0, 0, 0));

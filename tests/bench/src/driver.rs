@@ -1,6 +1,6 @@
 //! Which driver is measured.
 
-use green_ctx::sim_0_1::{Sim, Spec};
+use green_ctx::sim::{Sim, Spec};
 use green_ctx::{Driver, Result};
 use green_ctx_cli::DriverChoice;
 

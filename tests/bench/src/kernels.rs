@@ -1,8 +1,8 @@
 //! The kernels that are launched, and what they do on a simulated driver.
 #![allow(unsafe_code, reason = "launches kernels")]
 
-use green_ctx::sim_0_1::Sim;
-use green_ctx::sys_0_1::{CUdevice_attribute, CUdeviceptr};
+use green_ctx::sim::Sim;
+use green_ctx::sys::{CUdevice_attribute, CUdeviceptr};
 use green_ctx::{Device, DeviceBuffer, Kernel, LaunchConfig, Library, Result, Stream};
 use green_ctx_cli::jobs;
 

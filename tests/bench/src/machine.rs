@@ -31,7 +31,7 @@ impl Machine {
             sm_count: device.sm_count()?,
             compute_capability: device.compute_capability()?.to_string(),
             cuda: device.driver().version().to_string(),
-            driver: if simulated { None } else { green_ctx::sys_0_1::kernel_driver() },
+            driver: if simulated { None } else { green_ctx::sys::kernel_driver() },
             processor: processor(),
             commit: commit.to_owned(),
             date: today().unwrap_or_else(|| "unknown date".to_owned()),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use green_ctx::sim_0_1::Sim;
+use green_ctx::sim::Sim;
 use green_ctx::{Device, Driver, Error, Kernel, Library, Stream, StreamOptions};
 use parking_lot::Mutex;
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use green_ctx::sim_0_1::Launch;
+use green_ctx::sim::Launch;
 
 use crate::account::{Partition, Place, Sms};
 use crate::violation::{Rule, Violation};

@@ -3,7 +3,7 @@
 use std::ptr;
 use std::sync::Arc;
 
-use green_ctx::sys_0_1::{CUgraph, CUresult, CUstream, CUstreamCaptureMode};
+use green_ctx::sys::{CUgraph, CUresult, CUstream, CUstreamCaptureMode};
 use green_ctx::{
     DeviceBuffer, Driver, Error, Kernel, LaunchConfig, Result, Stream, StreamOptions,
     context::Context, graph::GraphExec, stream::DefaultStream,

@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use green_ctx::sim_0_1::Live;
+use green_ctx::sim::Live;
 
 use crate::machine::{self, Machine, Reports, SPECS, Variant};
 use crate::operation::{Choice, Operation, generate};

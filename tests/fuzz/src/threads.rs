@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::thread;
 
-use green_ctx::sim_0_1::{Fault, Launch, Sim};
+use green_ctx::sim::{Fault, Launch, Sim};
 use green_ctx::{
     Driver, Error, Partition, Plan, PlanRequest, PlanSet, SplitRequest, Stream, StreamOptions,
     Version, plan::SwitchOptions,
@@ -158,8 +158,12 @@ pub fn run(
     drop(shared);
     let device = driver.device(0).map_err(|error| begin(error.into()))?;
     let sms = device.resources().sm().map_err(|error| begin(error.into()))?;
-    if sms.free() != sms.sm_count() {
-        let seen = format!("all is dropped, and {} of {} SMs are free", sms.free(), sms.sm_count());
+    if sms.free_sm_count() != sms.sm_count() {
+        let seen = format!(
+            "all is dropped, and {} of {} SMs are free",
+            sms.free_sm_count(),
+            sms.sm_count()
+        );
         return Err(failed(Violation::new(Rule::Ledger, seen)));
     }
     drop((sms, device, driver));

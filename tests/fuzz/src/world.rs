@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use green_ctx::sim_0_1::Live;
+use green_ctx::sim::Live;
 use green_ctx::{
     DeviceBuffer, Stream, Version,
     context::Context,
@@ -412,7 +412,7 @@ impl World {
 
     /// What the ledger calls free is what nobody holds.
     fn check_ledger(&self) -> Result<(), Violation> {
-        let (free, held) = (self.sms.free(), self.held.count());
+        let (free, held) = (self.sms.free_sm_count(), self.held.count());
         let expected = self.total - held.min(self.total);
         let may_lack = self.faults || self.disturbed;
         if held > self.total || free > expected || (free < expected && !may_lack) {

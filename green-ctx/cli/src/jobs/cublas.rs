@@ -11,7 +11,7 @@ use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
 
-use green_ctx::sys_0_1::CUstream;
+use green_ctx::sys::CUstream;
 use green_ctx::{Device, DeviceBuffer, Driver, Stream};
 use libloading::Library;
 

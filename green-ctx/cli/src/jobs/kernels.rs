@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "launches kernels")]
 
 #[cfg(feature = "sim")]
-use green_ctx::sim_0_1::Sim;
+use green_ctx::sim::Sim;
 use green_ctx::{Device, DeviceBuffer, Kernel, LaunchConfig, Library, Result, Stream};
 
 use super::PTX;

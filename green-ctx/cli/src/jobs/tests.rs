@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use green_ctx::sim_0_1::{Fault, Live, Sim};
+use green_ctx::sim::{Fault, Live, Sim};
 use green_ctx::{CUresult, Device, Driver, SplitRequest, StreamOptions};
 
 use super::cublas::CublasError;

@@ -53,7 +53,7 @@ impl PlanSet {
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use green_ctx::{Driver, PlanRequest, PlanSet, SplitRequest, sim_0_1::Sim};
+    /// # use green_ctx::{Driver, PlanRequest, PlanSet, SplitRequest, sim::Sim};
     /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
     /// # let device = driver.device(0)?;
     /// let day = PlanRequest::new("day", SplitRequest::new().group("decode", 16).rest("prefill"));

@@ -39,7 +39,7 @@ type GoOn<'a> = &'a mut dyn FnMut() -> bool;
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use green_ctx::{Driver, PlanSet, PlanRequest, SplitRequest, sim_0_1::Sim, plan::SwitchOptions};
+/// use green_ctx::{Driver, PlanSet, PlanRequest, SplitRequest, sim::Sim, plan::SwitchOptions};
 ///
 /// let driver = Driver::simulated(&Sim::new("h200@13.0")?)?;
 /// let device = driver.device(0)?;

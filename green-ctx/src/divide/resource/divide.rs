@@ -30,7 +30,7 @@ impl SmGroup {
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use green_ctx::{Driver, SplitRequest, sim_0_1::Sim};
+    /// # use green_ctx::{Driver, SplitRequest, sim::Sim};
     /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
     /// # let sms = driver.device(0)?.resources().sm()?;
     /// let group = sms.split([64])?.groups.remove(0);

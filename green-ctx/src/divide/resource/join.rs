@@ -31,7 +31,7 @@ impl SmGroup {
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use green_ctx::{Driver, sim_0_1::Sim};
+    /// # use green_ctx::{Driver, sim::Sim};
     /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
     /// # let device = driver.device(0)?;
     /// let [first, second, third] = device.resources().sm()?.split([16, 24, 32])?.groups.try_into()

@@ -19,7 +19,7 @@ use crate::work::stream::Stream;
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use green_ctx::{Driver, StreamOptions, sim_0_1::Sim};
+/// # use green_ctx::{Driver, StreamOptions, sim::Sim};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// # let device = driver.device(0)?;
 /// let group = device.resources().sm()?.split([16])?.groups.remove(0);

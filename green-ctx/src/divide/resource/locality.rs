@@ -33,7 +33,7 @@ impl Device {
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use green_ctx::{Driver, SplitRequest, resource::LocalityDomain, sim_0_1::Sim};
+    /// # use green_ctx::{Driver, SplitRequest, resource::LocalityDomain, sim::Sim};
     /// # let driver = Driver::simulated(&Sim::new("b200@13.4")?)?;
     /// let device = driver.device(0)?;
     /// let domains = device.locality_domains()?;

@@ -82,7 +82,7 @@ fn finish(device: &Device, expected: u32, green: Raw<CUgreenCtx_st>) -> Result<R
     if found == expected {
         Ok(RawGreen { green, context })
     } else {
-        Err(Error::WrongProvision { expected, found })
+        Err(Error::WrongSmCount { expected, found })
     }
 }
 

@@ -14,16 +14,16 @@ use crate::handle::trace;
 /// What a context is made of: SMs, and a workqueue if it has one of its own.
 #[derive(Debug)]
 #[must_use = "a context is made of it with `Device::create_context`"]
-pub struct Provision {
+pub struct ContextResources {
     /// The SMs.
     pub group: SmGroup,
     /// The workqueue.
     pub workqueue: Option<Workqueue>,
 }
 
-impl From<SmGroup> for Provision {
-    fn from(group: SmGroup) -> Provision {
-        Provision { group, workqueue: None }
+impl From<SmGroup> for ContextResources {
+    fn from(group: SmGroup) -> ContextResources {
+        ContextResources { group, workqueue: None }
     }
 }
 
@@ -31,8 +31,8 @@ impl SmGroup {
     /// Adds a workqueue, for a context that has both ([`Device::create_context`]).
     ///
     /// CUDA 13.1 or newer; not yet run on hardware.
-    pub fn with_workqueue(self, workqueue: Workqueue) -> Provision {
-        Provision { group: self, workqueue: Some(workqueue) }
+    pub fn with_workqueue(self, workqueue: Workqueue) -> ContextResources {
+        ContextResources { group: self, workqueue: Some(workqueue) }
     }
 }
 
@@ -49,14 +49,14 @@ impl Device {
     /// # Errors
     ///
     /// [`Refused`](crate::error::Refused), which gives the group back: [`Error::DeviceMismatch`] for another device's
-    /// group or workqueue, [`Error::Forked`], [`Error::Driver`], and [`Error::WrongProvision`] where the
+    /// group or workqueue, [`Error::Forked`], [`Error::Driver`], and [`Error::WrongSmCount`] where the
     /// driver gave other SMs than were asked for.
     ///
     /// # Example
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use green_ctx::{Driver, sim_0_1::Sim};
+    /// # use green_ctx::{Driver, sim::Sim};
     /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
     /// let device = driver.device(0)?;
     /// let split = device.resources().sm()?.split([16, 24])?;
@@ -70,12 +70,12 @@ impl Device {
     #[doc(alias = "cuGreenCtxCreate")]
     pub fn create_context(
         &self,
-        provision: impl Into<Provision>,
-    ) -> Result<Context, Refused<Box<Provision>>> {
+        provision: impl Into<ContextResources>,
+    ) -> Result<Context, Refused<Box<ContextResources>>> {
         let provision = provision.into();
         match create(self, &provision) {
             Ok((raw, primary)) => {
-                let Provision { group, workqueue } = provision;
+                let ContextResources { group, workqueue } = provision;
                 let config = workqueue.as_ref().map(Workqueue::config);
                 let queues = workqueue.and_then(Workqueue::into_owner);
                 Ok(Context::of_green(raw, group, config, queues, primary))
@@ -86,8 +86,8 @@ impl Device {
 }
 
 /// Makes what a context consists of.
-fn create(device: &Device, provision: &Provision) -> Result<(RawGreen, Arc<PrimaryShares>)> {
-    let Provision { group, workqueue } = provision;
+fn create(device: &Device, provision: &ContextResources) -> Result<(RawGreen, Arc<PrimaryShares>)> {
+    let ContextResources { group, workqueue } = provision;
     if group.device() != device {
         return Err(Error::DeviceMismatch { what: "the group and the context" });
     }

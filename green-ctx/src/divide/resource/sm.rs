@@ -28,7 +28,7 @@ use crate::ledger::{
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use green_ctx::{Driver, sim_0_1::Sim};
+/// # use green_ctx::{Driver, sim::Sim};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// # let device = driver.device(0)?;
 /// let sms = device.resources().sm()?;
@@ -36,9 +36,9 @@ use crate::ledger::{
 ///
 /// // Uneven groups, on every driver from CUDA 12.5 on.
 /// let split = sms.split([8, 24, 100])?;
-/// assert_eq!(sms.free(), 0);
+/// assert_eq!(sms.free_sm_count(), 0);
 /// drop(split);
-/// assert_eq!(sms.free(), 132);
+/// assert_eq!(sms.free_sm_count(), 132);
 ///
 /// // What does not fit is an error, never fewer groups than asked.
 /// let error = sms.split([64, 64, 64]).expect_err("192 SMs of 132");
@@ -150,7 +150,7 @@ impl SmResource {
     /// SMs that are free for floors: those that no group has, and whose last work is recorded, so that the
     /// next owner can wait for it. A partition's SMs are never free, and a forked process has none.
     #[must_use]
-    pub fn free(&self) -> u32 {
+    pub fn free_sm_count(&self) -> u32 {
         if self.is_green {
             return 0;
         }
@@ -210,7 +210,7 @@ impl SmResource {
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use green_ctx::{Driver, SplitRequest, sim_0_1::Sim};
+    /// # use green_ctx::{Driver, SplitRequest, sim::Sim};
     /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
     /// # let device = driver.device(0)?;
     /// let parts = device.partition(SplitRequest::new().group("decode", 100))?;
@@ -447,7 +447,7 @@ impl Device {
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use green_ctx::{Driver, PlanRequest, PlanSet, SplitRequest, sim_0_1::Sim};
+    /// # use green_ctx::{Driver, PlanRequest, PlanSet, SplitRequest, sim::Sim};
     /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
     /// # let device = driver.device(0)?;
     /// let comm = device.partition(SplitRequest::new().group("comm", 16))?;

@@ -48,7 +48,7 @@ fn raw_scope(scope: WorkqueueScope) -> CUdevWorkqueueConfigScope {
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use green_ctx::{Driver, sim_0_1::Sim, resource::WorkqueueScope};
+/// use green_ctx::{Driver, sim::Sim, resource::WorkqueueScope};
 ///
 /// let driver = Driver::simulated(&Sim::new("h200@13.1")?)?;
 /// let device = driver.device(0)?;
@@ -132,7 +132,7 @@ impl Context {
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use green_ctx::{Driver, sim_0_1::Sim};
+    /// # use green_ctx::{Driver, sim::Sim};
     /// # let driver = Driver::simulated(&Sim::new("h200@13.1")?)?;
     /// # let device = driver.device(0)?;
     /// # let mut groups = device.resources().sm()?.split([16, 32])?.groups.into_iter();

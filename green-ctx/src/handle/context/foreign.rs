@@ -41,7 +41,7 @@ impl Context {
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use green_ctx::{Driver, sim_0_1::Sim, context::Context};
+    /// # use green_ctx::{Driver, sim::Sim, context::Context};
     /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
     /// # let device = driver.device(0)?;
     /// # let group = device.resources().sm()?.split([16])?.groups.remove(0);

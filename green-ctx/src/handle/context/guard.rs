@@ -17,7 +17,7 @@ use crate::handle::error::{Error, Result};
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use green_ctx::{Driver, sim_0_1::Sim, context::Context};
+/// # use green_ctx::{Driver, sim::Sim, context::Context};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// # let device = driver.device(0)?;
 /// let context = device.primary_context()?;

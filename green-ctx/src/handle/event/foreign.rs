@@ -59,7 +59,7 @@ impl Event {
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use green_ctx::{Driver, Event, sim_0_1::Sim, event::EventOptions};
+    /// # use green_ctx::{Driver, Event, sim::Sim, event::EventOptions};
     /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
     /// # let device = driver.device(0)?;
     /// let ours = device.create_event(EventOptions::default())?;

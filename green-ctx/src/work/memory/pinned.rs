@@ -30,7 +30,7 @@ use crate::work::stream::Stream;
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use green_ctx::{DeviceBuffer, Driver, StreamOptions, memory::PinnedBuffer, sim_0_1::Sim};
+/// # use green_ctx::{DeviceBuffer, Driver, StreamOptions, memory::PinnedBuffer, sim::Sim};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// # let device = driver.device(0)?;
 /// # let stream = device.primary_context()?.create_stream(StreamOptions::default())?;

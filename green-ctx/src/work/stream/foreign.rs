@@ -40,7 +40,7 @@ impl Stream {
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use green_ctx::{Driver, Stream, sim_0_1::Sim, sys_0_1::CUresult};
+    /// # use green_ctx::{Driver, Stream, sim::Sim, sys::CUresult};
     /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
     /// # let context = driver.device(0)?.primary_context()?;
     /// // Some other library makes a stream in the current context.
@@ -103,7 +103,7 @@ impl Stream {
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use green_ctx::{Driver, Stream, StreamOptions, sim_0_1::Sim};
+    /// # use green_ctx::{Driver, Stream, StreamOptions, sim::Sim};
     /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
     /// # let context = driver.device(0)?.primary_context()?;
     /// let ours = context.create_stream(StreamOptions::default())?;

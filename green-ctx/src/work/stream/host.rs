@@ -38,7 +38,7 @@ impl Stream {
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use green_ctx::{Driver, StreamOptions, sim_0_1::Sim};
+    /// # use green_ctx::{Driver, StreamOptions, sim::Sim};
     /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
     /// # let stream =
     /// #     driver.device(0)?.primary_context()?.create_stream(StreamOptions::default())?;

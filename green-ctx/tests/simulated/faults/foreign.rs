@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use green_ctx::sys_0_1::{CUevent, CUstream};
+use green_ctx::sys::{CUevent, CUstream};
 use green_ctx::{
     Device, Event, Stream, StreamOptions, context::Context, event::EventOptions,
     stream::DefaultStream,

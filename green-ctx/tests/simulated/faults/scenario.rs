@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use green_ctx::sim_0_1::{Fault, Live};
+use green_ctx::sim::{Fault, Live};
 use green_ctx::{CUresult, Device, Error, error::ErrorKind};
 
 use crate::common::{Outcome, simulated};
@@ -78,7 +78,7 @@ impl<S> Scenario<S> {
         } else {
             assert!(count(left) <= 2, "{what}: {left:?}");
         }
-        assert_eq!(device.resources().sm()?.free(), device.sm_count()?, "{what}");
+        assert_eq!(device.resources().sm()?.free_sm_count(), device.sm_count()?, "{what}");
 
         let mut state = (self.set_up)(&device)?;
         (self.run)(&device, &mut state).map_err(|error| format!("{what}, afterwards: {error}"))?;

@@ -123,7 +123,7 @@ fn a_switch_without_fences_is_made_up_for() -> Outcome {
 fn owners_may_use_the_partition_while_plans_are_switched() -> Outcome {
     struct Owner {
         context: Context,
-        raw: green_ctx::sys_0_1::CUstream,
+        raw: green_ctx::sys::CUstream,
     }
     // SAFETY: a stream's handle is of the process, not of a thread.
     unsafe impl Send for Owner {}

@@ -1,6 +1,6 @@
 //! What groups that overlap others leave to whoever owns the SMs next.
 
-use green_ctx::sim_0_1::Fault;
+use green_ctx::sim::Fault;
 use green_ctx::{PlanRequest, PlanSet, Share, SplitRequest, StreamOptions};
 
 use crate::common::{Outcome, simulated};

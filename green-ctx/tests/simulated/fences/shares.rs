@@ -1,6 +1,6 @@
 //! What switches between plans with shares fence, and what they leave alone.
 
-use green_ctx::sim_0_1::Sim;
+use green_ctx::sim::Sim;
 use green_ctx::{Plan, PlanSet, Share, plan::SwitchOptions};
 
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use green_ctx::sim_0_1::{Fault, Live};
+use green_ctx::sim::{Fault, Live};
 use green_ctx::{
     PlanSet, StreamOptions,
     graph::{CaptureMode, GraphCache},
@@ -28,12 +28,12 @@ fn a_set_that_is_not_made_gives_its_group_back() -> Outcome {
     sim.fail(Fault::on("cuGreenCtxCreate").nth(2))?;
     let error = PlanSet::new(*group, plan("day", 16)).expect_err("the driver fails");
     let group = error.given.ok_or("nothing ran")?;
-    assert_eq!((group.sm_count(), device.resources().sm()?.free()), (64, 68));
+    assert_eq!((group.sm_count(), device.resources().sm()?.free_sm_count()), (64, 68));
     sim.clear_faults();
     let set = PlanSet::new(*group, plan("day", 16))?;
     assert_eq!(set.sm_count(), 64);
     drop(set);
-    assert_eq!(device.resources().sm()?.free(), 132);
+    assert_eq!(device.resources().sm()?.free_sm_count(), 132);
     Ok(())
 }
 
@@ -44,10 +44,10 @@ fn a_partition_outlives_its_set() -> Outcome {
     let set = set(&device, plan("day", 16))?;
     let stream = stream(&set, "decode")?;
     drop(set);
-    assert_eq!(device.resources().sm()?.free(), 0);
+    assert_eq!(device.resources().sm()?.free_sm_count(), 0);
     assert_eq!(stream.resources().sm()?.sm_count(), 16);
     drop(stream);
-    assert_eq!(device.resources().sm()?.free(), 132);
+    assert_eq!(device.resources().sm()?.free_sm_count(), 132);
     Ok(())
 }
 
@@ -156,7 +156,10 @@ fn a_set_is_not_closed_where_the_driver_fails() -> Outcome {
             assert_eq!(group.sm_count(), 132, "{call} {nth}");
             drop(group);
             device.release_idle();
-            assert_eq!((device.resources().sm()?.free(), sim.live()), (132, Live::default()));
+            assert_eq!(
+                (device.resources().sm()?.free_sm_count(), sim.live()),
+                (132, Live::default())
+            );
         }
     }
     Ok(())

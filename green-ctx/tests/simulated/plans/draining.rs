@@ -5,7 +5,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use green_ctx::sim_0_1::{Fault, Sim};
+use green_ctx::sim::{Fault, Sim};
 use green_ctx::{
     Error, Kernel, Plan, PlanSet,
     plan::{PlanError, SwitchOptions},

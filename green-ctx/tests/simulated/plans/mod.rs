@@ -7,7 +7,7 @@ mod retiring;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use green_ctx::sim_0_1::{Live, Sim};
+use green_ctx::sim::{Live, Sim};
 use green_ctx::{
     Device, Error, Kernel, Plan, PlanRequest, PlanSet, SplitRequest, Stream, StreamOptions,
     graph::CaptureMode,
@@ -45,7 +45,7 @@ fn plans_divide_the_same_sms_in_their_own_ways() -> Outcome {
     assert_eq!(counts(&set.active()), [("decode", 16), ("prefill", 116)]);
     assert_eq!(counts(&night), [("decode", 64), ("prefill", 68)]);
     // The set holds them, and nobody else gets any.
-    assert_eq!((set.sm_count(), device.resources().sm()?.free()), (132, 0));
+    assert_eq!((set.sm_count(), device.resources().sm()?.free_sm_count()), (132, 0));
     let error = device.resources().sm()?.split([8]).expect_err("the set has them");
     assert!(error.to_string().ends_with("held by all (132 SMs)"), "{error}");
 
@@ -54,7 +54,7 @@ fn plans_divide_the_same_sms_in_their_own_ways() -> Outcome {
     let names: Vec<_> = set.plans().iter().map(|plan| plan.name().to_owned()).collect();
     assert_eq!(names, ["day", "night"]);
     drop((night, set));
-    assert_eq!(device.resources().sm()?.free(), 132);
+    assert_eq!(device.resources().sm()?.free_sm_count(), 132);
     drop(device);
     assert_eq!(sim.live(), Live::default());
     Ok(())

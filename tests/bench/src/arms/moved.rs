@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use green_ctx::sys_0_1::{CUdeviceptr, CUresult};
+use green_ctx::sys::{CUdeviceptr, CUresult};
 use green_ctx::{
     Graph, Stream, StreamOptions,
     context::Context,

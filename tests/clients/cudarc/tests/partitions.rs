@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cudarc::driver::sys::{self, CUresult, CUstreamCaptureMode};
 use cudarc::driver::{CudaContext, DriverError, LaunchConfig, PushKernelArg};
 use cudarc::nvrtc::Ptx;
-use green_ctx::sim_0_1::Sim;
+use green_ctx::sim::Sim;
 use green_ctx::{
     Device, Driver, Error as Failure, StreamOptions,
     context::{CloseReason, Context},
@@ -22,7 +22,7 @@ type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 fn machine() -> Result<(Arc<CudaContext>, Device)> {
     let cuda = CudaContext::new(0)?;
     let device = device_of(&Driver::load()?, &cuda)?;
-    assert_eq!(device.resources().sm()?.free(), 132);
+    assert_eq!(device.resources().sm()?.free_sm_count(), 132);
     Ok((cuda, device))
 }
 
@@ -31,7 +31,7 @@ fn finish(cuda: Arc<CudaContext>, device: &Device) -> Result {
     cuda.check_err()?;
     drop(cuda);
     assert_eq!(reclaim(device.driver()), 0);
-    assert_eq!(device.resources().sm()?.free(), 132);
+    assert_eq!(device.resources().sm()?.free_sm_count(), 132);
     device.release_idle();
     assert!(!primary_is_active()?);
     Ok(())
@@ -172,11 +172,11 @@ fn the_partition_ends_with_the_last_of_either() -> Result {
             assert!(matches!(sms.split([16]), Err(Failure::NotEnoughSms(_))));
             // Nothing reports that they are gone; a request for SMs finds out.
             drop(memory);
-            assert_eq!(sms.free(), 12);
+            assert_eq!(sms.free_sm_count(), 12);
             drop(sms.split([120])?);
         }
         assert_eq!(device.driver().find_stream(raw), None);
-        assert_eq!(sms.free(), 132);
+        assert_eq!(sms.free_sm_count(), 132);
     }
     finish(cuda, &device)
 }

@@ -1,7 +1,7 @@
 //! Operations on the device as a whole.
 
 use green_ctx::CUresult;
-use green_ctx::sim_0_1::Fault;
+use green_ctx::sim::Fault;
 
 use super::{Done, World};
 use crate::model::Way;

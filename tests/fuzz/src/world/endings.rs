@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use green_ctx::{Graph, Result, Stream, graph::CaptureMode, sim_0_1::Sim};
+use green_ctx::{Graph, Result, Stream, graph::CaptureMode, sim::Sim};
 use parking_lot::Mutex;
 
 /// The driver calls of the end of a capture that a number chooses from. In the real world a question about a

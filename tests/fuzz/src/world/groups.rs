@@ -162,7 +162,7 @@ impl World {
         if given != foretold {
             return wrong(format!("a dry run gave {foretold:?}, the split {given:?}"));
         }
-        let free = self.sms.free();
+        let free = self.sms.free_sm_count();
         if dry.free_for_floors != free {
             let left = dry.free_for_floors;
             return wrong(format!("a dry run left {left} SMs for floors, the split {free}"));
@@ -346,7 +346,7 @@ impl World {
         let counts = vec![self.total / 2 + 1 + n[0] % 8; 2];
         let asked = Asked::counts(&counts);
         let ask = || self.sms.split(self.request(&asked));
-        let before = self.sms.free();
+        let before = self.sms.free_sm_count();
         let (first, second) = match (ask(), ask()) {
             (Err(first), Err(second)) => (first.to_string(), second.to_string()),
             _ => {
@@ -368,7 +368,7 @@ impl World {
         }
         // SMs whose last work could not be recorded come free when a split has tried again.
         let may_grow = self.faults || self.disturbed;
-        let free = self.sms.free();
+        let free = self.sms.free_sm_count();
         if free != before && !(may_grow && free > before) {
             return Err(Violation::new(
                 Rule::Refusal,

@@ -293,7 +293,7 @@ impl World {
     /// How many SMs nobody holds.
     pub(super) fn free(&self) -> u32 {
         if !self.alone {
-            return self.sms.free();
+            return self.sms.free_sm_count();
         }
         self.total - self.held.count().min(self.total)
     }

@@ -7,7 +7,7 @@ use green_ctx::{
     context::CloseReason,
     error::Refused,
     graph::CaptureMode,
-    resource::{Provision, SmGroup},
+    resource::{ContextResources, SmGroup},
 };
 
 use super::objects::{GroupEntry, PartitionEntry};
@@ -44,8 +44,8 @@ impl World {
         &self,
         group: SmGroup,
         n: u32,
-    ) -> (Provision, Option<Arc<Partition>>, String) {
-        let plain = |group: SmGroup| (Provision::from(group), None, String::new());
+    ) -> (ContextResources, Option<Arc<Partition>>, String) {
+        let plain = |group: SmGroup| (ContextResources::from(group), None, String::new());
         if self.version < WORKQUEUES || !self.alone {
             return plain(group);
         }
@@ -357,7 +357,7 @@ impl World {
 
 /// Says how many SMs are free, and what a program gets that asks for them.
 fn obtainable(device: &Device, unit: u32) -> String {
-    let free = device.resources().sm().map(|sms| sms.free());
+    let free = device.resources().sm().map(|sms| sms.free_sm_count());
     let rest = device.rest("rest").map(|group| group.sm_count()).map_err(|error| error.to_string());
     let parts =
         device.partition([unit]).map(|parts| parts.len()).map_err(|error| error.to_string());

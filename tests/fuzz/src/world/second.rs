@@ -71,7 +71,7 @@ impl World {
     pub(super) fn check_second_ledger(&self) -> Result<(), Violation> {
         let Some(device) = &self.machine.second else { return Ok(()) };
         let Ok(sms) = device.resources().sm() else { return Ok(()) };
-        let (free, held) = (sms.free(), self.held_second.count());
+        let (free, held) = (sms.free_sm_count(), self.held_second.count());
         let expected = self.total - held.min(self.total);
         let may_lack = self.faults || self.disturbed;
         if free > expected || (free < expected && !may_lack) {
