@@ -15,7 +15,6 @@
 mod account;
 mod assign;
 mod choose;
-mod fill;
 mod recycle;
 mod refusal;
 mod request;

@@ -8,11 +8,11 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::divide::resource::{ContextResources, Resources};
+use crate::divide::resource::Resources;
 use crate::handle::context::Context;
 use crate::handle::device::Device;
-use crate::handle::error::{Refused, Result};
-use crate::ledger::{GroupUnits, Holder, Share, SplitRequest, UnitSet};
+use crate::handle::error::Result;
+use crate::ledger::{GroupUnits, Holder, Share, UnitSet};
 use crate::work::stream::{Stream, StreamOptions};
 
 pub use set::Partitions;
@@ -166,68 +166,6 @@ impl Partition {
     /// What the driver says that the partition has.
     pub fn resources(&self) -> Resources {
         self.context().resources()
-    }
-}
-
-impl Device {
-    /// Makes a partition of a group, with a workqueue of its own if one is added
-    /// ([`SmGroup::with_workqueue`]).
-    ///
-    /// # Errors
-    ///
-    /// [`Refused`](crate::error::Refused), which gives the group back, for the reasons of
-    /// [`create_context`](Device::create_context).
-    pub fn create_partition(
-        &self,
-        resources: impl Into<ContextResources>,
-    ) -> Result<Partition, Refused<Option<Box<ContextResources>>>> {
-        let resources = resources.into();
-        let (record, priority) = (resources.group.record().clone(), resources.group.priority());
-        let workqueue = resources.workqueue.clone();
-        let context = self.create_context(resources).map_err(|error| {
-            let Refused { given, reason } = error;
-            Refused { given: Some(given), reason }
-        })?;
-        match SharedContext::of(context, priority) {
-            Ok(shared) => Ok(Partition::new(record, Vec::new(), Arc::new(shared))),
-            Err((context, reason)) => {
-                // Nothing was submitted to it yet.
-                let group = if context.seclude(None) { context.finish_close() } else { None };
-                let resources = group.map(|group| Box::new(ContextResources { group, workqueue }));
-                Err(Refused { given: resources, reason })
-            }
-        }
-    }
-
-    /// Divides the device's SMs into partitions: takes them, and makes a context and a stream for each.
-    ///
-    /// The first context of certain SMs takes about 1 ms on an H200 and 4 to 5 MiB of device memory
-    /// ([`create_context`](Device::create_context)); later ones of the same SMs use it again.
-    ///
-    /// # Errors
-    ///
-    /// As [`SmResource::split`](crate::resource::SmResource::split) and [`Device::create_context`]. Nothing is
-    /// taken then.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use green_ctx::{Driver, SplitRequest, sim::Sim};
-    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
-    /// # let device = driver.device(0)?;
-    /// let parts = device.partition(SplitRequest::new().group("decode", 16).rest("prefill"))?;
-    /// assert_eq!(parts["prefill"].sm_count(), 116);
-    /// for part in &parts {
-    ///     println!("{} has {} SMs", part.name(), part.sm_count());
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn partition(&self, request: impl Into<SplitRequest>) -> Result<Partitions> {
-        let split = self.resources().sm()?.split(request)?;
-        let groups = split.groups.into_iter().chain(split.remainder);
-        groups.map(|group| Ok(self.create_partition(group)?)).collect()
     }
 }
 

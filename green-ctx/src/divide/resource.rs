@@ -1,6 +1,7 @@
 //! Resources: what a device, a context or a stream has, SMs split into groups and joined again, contexts made
 //! of them.
 
+pub(crate) mod create;
 mod cut;
 mod divide;
 mod floor;
@@ -8,17 +9,14 @@ mod join;
 mod level;
 mod locality;
 mod nested;
-mod obtain;
-mod provision;
 mod sm;
 mod split;
-mod structure;
 mod workqueue;
 
+pub use create::ContextResources;
 pub(crate) use floor::context_of_units;
 pub use level::Resources;
 pub use locality::LocalityDomains;
-pub use provision::ContextResources;
 pub use sm::{LimitSource, SmResource};
 pub use split::Split;
 pub use workqueue::{Workqueue, WorkqueueOptions, WorkqueueResource};

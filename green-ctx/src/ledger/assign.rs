@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::choose::{Parts, choose};
-use super::fill::fill;
+use super::choose::{Parts, choose, fill};
 use super::recycle::Recycler;
 use super::refusal::{NotEnoughSms, Refusal};
 use super::request::{DryRun, GroupSms, RequestedGroup, SplitRequest};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::divide::resource::create;
 use crate::handle::context::{CloseReason, Context};
 use crate::handle::error::{Error, Result};
 use crate::handle::fence::{Fence, Fences};
@@ -26,7 +27,7 @@ impl SharedContext {
     /// The context of a group whose SMs other plans have too.
     pub(crate) fn create_time_shared(group: SmGroup) -> Result<SharedContext> {
         let priority = group.priority();
-        let context = group.device().clone().create_context(group)?;
+        let context = create::context(&group.device().clone(), group.into())?;
         context.share_sms()?;
         SharedContext::of(context, priority).map_err(|(_context, error)| error)
     }

@@ -4,17 +4,29 @@
 use std::ptr;
 
 use green_ctx_sys::{
-    CU_DEV_SM_RESOURCE_GROUP_PARAMS, CUdevResource, CUdevResourceType,
-    CUdevSmResourceSplitByCount_flags as Flags, CUresult,
+    CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID_ANY, CU_DEV_SM_RESOURCE_GROUP_PARAMS,
+    CUdevResource, CUdevResourceType, CUdevSmResourceGroup_flags as GroupFlags,
+    CUdevSmResourceSplitByCount_flags as Flags, CUresult, Version,
 };
 
-use super::structure;
 use crate::handle::dev_resource;
 use crate::handle::dev_resource::Units;
 use crate::handle::device::Device;
 use crate::handle::error::call;
 use crate::handle::error::{Error, Result};
-use crate::ledger::{Cut, Granularity, GroupParams, NotEnoughSms, SplitRequest, UnitCounts};
+use crate::ledger::{
+    Cut, Granularity, GroupParams, LocalityDomain, NotEnoughSms, SplitRequest, Structure,
+    UnitCounts,
+};
+
+/// The first driver with `cuDevSmResourceSplit`.
+pub(super) const STRUCTURED: Version = Version::new(13, 1);
+/// The first driver with locality domains.
+pub(super) const LOCALITY: Version = Version::new(13, 4);
+/// The first driver with SMs beyond those that it counts for each domain.
+const SUPPLEMENTAL: Version = Version::new(13, 5);
+/// The number that stands for any domain, unsigned as the fields that it goes into.
+const ANY_DOMAIN: u32 = CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID_ANY.cast_unsigned();
 
 /// The flag of `cuDevSmResourceSplitByCount`.
 fn flags(granularity: Granularity) -> u32 {
@@ -156,7 +168,7 @@ fn split_structured(
         return Ok((Vec::new(), *input));
     }
     let mut params: Vec<CU_DEV_SM_RESOURCE_GROUP_PARAMS> =
-        groups.iter().map(|group| structure::params(*group)).collect();
+        groups.iter().map(|group| params(*group)).collect();
     let mut resources = vec![dev_resource::empty(); groups.len()];
     let mut rest = dev_resource::empty();
     let count = u32::try_from(groups.len()).unwrap_or(u32::MAX);
@@ -176,4 +188,49 @@ fn split_structured(
         )
     }?;
     Ok((resources, rest))
+}
+
+/// The first driver that can do what a structure asks for, and what it is that an older one lacks.
+pub(super) fn needs(structure: &Structure) -> (Version, &'static str) {
+    match (&structure.locality, &structure.supplemental) {
+        (_, Some(_)) => (SUPPLEMENTAL, "cuDevSmResourceSplit with supplemental SMs"),
+        (Some(_), None) => (LOCALITY, "cuDevSmResourceSplit with a locality domain"),
+        (None, None) => (STRUCTURED, "cuDevSmResourceSplit"),
+    }
+}
+
+/// One group as the driver takes it.
+fn params(group: GroupParams) -> CU_DEV_SM_RESOURCE_GROUP_PARAMS {
+    let backfill = if group.backfill { GroupFlags::CU_DEV_SM_RESOURCE_GROUP_BACKFILL.0 } else { 0 };
+    let supplemental = match group.supplemental {
+        true => GroupFlags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_SUPPLEMENTAL_SMS.0,
+        false => 0,
+    };
+    let (local, domain) = match group.locality {
+        None => (0, 0),
+        Some(domain) => {
+            let number = match domain {
+                LocalityDomain::Any => ANY_DOMAIN,
+                LocalityDomain::Id(number) => number,
+            };
+            (GroupFlags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID.0, number)
+        }
+    };
+    CU_DEV_SM_RESOURCE_GROUP_PARAMS {
+        smCount: group.sm_count,
+        coscheduledSmCount: group.coscheduled,
+        preferredCoscheduledSmCount: group.preferred,
+        flags: backfill | local | supplemental,
+        localityDomainId: domain,
+        reserved: [0; 11],
+    }
+}
+
+/// The domain that a resource reports, if its flags say that it has one.
+pub(super) fn locality_domain(flags: GroupFlags, number: u32) -> Option<LocalityDomain> {
+    let has = flags.0 & GroupFlags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID.0 != 0;
+    has.then_some(match number {
+        ANY_DOMAIN => LocalityDomain::Any,
+        number => LocalityDomain::Id(number),
+    })
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::obtain::obtain;
+use super::create::obtain;
 use crate::handle::context::Context;
 use crate::handle::device::Device;
 use crate::handle::error::{Error, Result};

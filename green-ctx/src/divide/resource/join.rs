@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use green_ctx_sys::CUdevSmResourceGroup_flags;
 
+use super::cut;
 use super::sm::{COMPOSITION, check_version};
-use super::structure;
 use crate::handle::dev_resource;
 use crate::handle::error::{Error, Refused, Result};
 use crate::handle::group::SmGroup;
@@ -81,7 +81,7 @@ fn check(one: &SmGroup, other: &SmGroup) -> Result<()> {
                 let resource = group.units().resource(*unit);
                 let sms = dev_resource::sm_part(&resource);
                 let flags = CUdevSmResourceGroup_flags(sms.flags);
-                let domain = structure::locality_domain(flags, sms.localityDomainId);
+                let domain = cut::locality_domain(flags, sms.localityDomainId);
                 (sms.smCoscheduledAlignment, domain)
             };
             units.map(of).collect::<Vec<_>>()

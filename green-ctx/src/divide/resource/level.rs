@@ -127,13 +127,6 @@ impl Resources {
     }
 }
 
-impl Device {
-    /// What the device has: SMs to be split, and workqueues from CUDA 13.1 on.
-    pub fn resources(&self) -> Resources {
-        Resources::from(self)
-    }
-}
-
 impl Context {
     /// How many SMs the context's work runs on, by the driver's own account.
     ///

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use green_ctx_sys::CUdevResourceType;
 
+use super::create::obtain;
+use super::cut::STRUCTURED;
 use super::cut::{self, Input};
-use super::obtain::obtain;
 use super::sm::{SmResource, check_version};
 use super::split::Split;
-use super::structure::{self, STRUCTURED};
 use crate::handle::dev_resource;
 use crate::handle::dev_resource::Units;
 use crate::handle::error::{Refused, Result};
@@ -62,7 +62,7 @@ struct Pieces {
 
 fn pieces(group: &SmGroup, request: &SplitRequest) -> Result<Pieces> {
     let device = group.device();
-    let (needs, call) = structure::needs(&request.structure);
+    let (needs, call) = cut::needs(&request.structure);
     check_version(device, needs.max(STRUCTURED), call)?;
     let sms = SmResource::of_device(device)?;
     let groups: Arc<[GroupParams]> = if request.is_structured() {

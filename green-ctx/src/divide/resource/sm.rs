@@ -1,22 +1,17 @@
-//! SMs described: how many there are, how they may be cut, how many are free.
+//! SMs described: how many there are, how they can be cut, how many are free. The splits themselves are in
+//! `split`.
 
 use std::fmt;
 use std::sync::Arc;
 
-use green_ctx_sys::{CUdevResourceType, CUdevSmResource, CUdevSmResourceGroup_flags, Version};
+use green_ctx_sys::{CUdevSmResource, CUdevSmResourceGroup_flags, Version};
 
-use super::cut::{self, Input};
-use super::split::Split;
-use super::structure;
-use crate::handle::dev_resource;
-use crate::handle::dev_resource::Units;
+use super::cut;
+use super::split::{self, Split};
 use crate::handle::device::{ComputeCapability, Device};
 use crate::handle::error::{Error, Result};
-use crate::handle::group::{Hold, SmGroup};
-use crate::ledger::{
-    Coscheduling, Cut, DryRun, Granularity, GroupUnits, LocalityDomain, NotEnoughSms,
-    RequestedGroup, Share, ShareKind, SplitRequest,
-};
+use crate::handle::group::SmGroup;
+use crate::ledger::{Coscheduling, DryRun, Granularity, LocalityDomain, SplitRequest};
 
 /// The SMs of a device, or those that a context or a stream was provisioned with: how many there
 /// are, how they may be cut, how many are free.
@@ -50,13 +45,13 @@ use crate::ledger::{
 #[derive(Clone)]
 #[doc(alias("CUdevSmResource", "CU_DEV_RESOURCE_TYPE_SM"))]
 pub struct SmResource {
-    device: Device,
+    pub(super) device: Device,
     sms: CUdevSmResource,
     min_partition: u32,
     alignment: u32,
     limits_from: LimitSource,
     /// Whether these are the SMs of a partition, which its group owns.
-    is_green: bool,
+    pub(super) is_green: bool,
 }
 
 /// Where the limits of a split come from.
@@ -86,7 +81,7 @@ const FLAGS: Version = Version::new(13, 1);
 pub(super) const COMPOSITION: Version = Version::new(12, 5);
 
 impl SmResource {
-    pub(super) fn of_device(device: &Device) -> Result<SmResource> {
+    pub(crate) fn of_device(device: &Device) -> Result<SmResource> {
         SmResource::new(device, *device.sms()?, false)
     }
 
@@ -143,8 +138,8 @@ impl SmResource {
     #[must_use]
     #[doc(alias = "localityDomainId")]
     pub fn locality_domain(&self) -> Option<LocalityDomain> {
-        let known = self.device.driver().version() >= structure::LOCALITY;
-        structure::locality_domain(self.flags(), self.sms.localityDomainId).filter(|_| known)
+        let known = self.device.driver().version() >= cut::LOCALITY;
+        cut::locality_domain(self.flags(), self.sms.localityDomainId).filter(|_| known)
     }
 
     /// SMs that are free for floors: those that no group has, and whose last work is recorded, so that the
@@ -166,7 +161,7 @@ impl SmResource {
     /// [`Error::Driver`].
     #[doc(alias = "cuDevSmResourceSplitByCount")]
     pub fn unit_counts(&self, granularity: Granularity) -> Result<Vec<u32>> {
-        Ok(self.smallest(granularity)?.1.counts().counts().to_vec())
+        Ok(split::smallest(self, granularity)?.1.counts().counts().to_vec())
     }
 
     /// The SMs of each group of a structured request were all SMs of the device free, and at the end what
@@ -183,7 +178,7 @@ impl SmResource {
             let reason = "only a structured request has counts that do not depend on what is free";
             return Err(Error::InvalidRequest(reason.to_owned()));
         }
-        Ok(self.units_for(&request)?.1.counts().counts().to_vec())
+        Ok(split::units_for(self, &request)?.1.counts().counts().to_vec())
     }
 
     /// What a split would give now, without taking anything. It only reads: what a split first tries to get
@@ -228,42 +223,8 @@ impl SmResource {
         groups: &[&SmGroup],
     ) -> Result<DryRun> {
         let request = request.into();
-        self.would_give(&request, groups).map_err(|error| self.corrected(&request, groups, error))
-    }
-
-    fn would_give(&self, request: &SplitRequest, without: &[&SmGroup]) -> Result<DryRun> {
-        request.validate()?;
-        let (cut, units) = self.units_for(request)?;
-        let gone = without.iter().filter(|group| *group.device() == self.device);
-        let gone: Vec<_> = gone.filter_map(|group| group.entry()).collect();
-        let (chosen, free, quarantined) = {
-            let ledger = self.device.ledger()?;
-            let rest = (!gone.is_empty()).then(|| ledger.without(&gone));
-            let ledger = rest.as_ref().unwrap_or(&ledger);
-            let quarantined = ledger.sm_counts().map_or(0, |counts| counts.quarantined);
-            let chosen = ledger.choose(units.counts(), &cut, request)?;
-            (chosen, ledger.free(units.counts()), quarantined)
-        };
-        check_composition(&self.device, &chosen)?;
-        Ok(DryRun { quarantined, ..DryRun::new(units.counts(), free, chosen) })
-    }
-
-    /// What a refusal says of what fits, asked for where the driver makes a context of one piece only:
-    /// the ledger counts the smallest pieces, as if they could be put together.
-    #[cold]
-    fn corrected(&self, request: &SplitRequest, without: &[&SmGroup], error: Error) -> Error {
-        let Error::NotEnoughSms(mut shortage) = error else { return error };
-        if self.device.driver().version() < COMPOSITION {
-            let fits =
-                |shares: &[Share]| self.would_give(&request.with_shares(shares), without).is_ok();
-            let requested = &shortage.requested;
-            let fit = (0..requested.len()).rev().find(|count| fits(&requested[..*count]));
-            shortage.fit = fit.unwrap_or(0);
-            if !fits(&shortage.nearest) {
-                shortage.nearest.clear();
-            }
-        }
-        Error::NotEnoughSms(shortage)
+        split::would_give(self, &request, groups)
+            .map_err(|error| split::corrected(self, &request, groups, error))
     }
 
     /// Takes groups of SMs. Each has the share asked for, with a floor rounded up and a ceiling rounded
@@ -290,178 +251,18 @@ impl SmResource {
     pub fn split(&self, request: impl Into<SplitRequest>) -> Result<Split> {
         crate::handle::trace::span!("split", device = self.device.ordinal());
         let request = request.into();
-        self.take(&request).map_err(|error| self.corrected(&request, &[], error))
+        split::take(self, &request).map_err(|error| split::corrected(self, &request, &[], error))
     }
 
     /// Takes all SMs that are free, as one group of this name.
-    fn take_rest(&self, name: Arc<str>) -> Result<SmGroup> {
-        loop {
-            let rest = self.split(SplitRequest::new().rest(Arc::clone(&name)))?.remainder;
-            if let Some(rest) = rest {
-                return Ok(rest);
-            }
-            // A request for one SM says who has them all.
-            match self.dry_run([1]) {
-                Err(Error::NotEnoughSms(shortage)) => {
-                    let requested = vec![Share::REST];
-                    let shortage = NotEnoughSms { requested, ..*shortage };
-                    return Err(Error::NotEnoughSms(Box::new(shortage)));
-                }
-                Err(error) => return Err(error),
-                // Another thread has given some back since.
-                Ok(_) => {}
-            }
-        }
-    }
-
-    fn take(&self, request: &SplitRequest) -> Result<Split> {
-        request.validate()?;
-        self.device.driver().reclaim();
-        self.device.retry_quarantine();
-        let (cut, units) = self.units_for(request)?;
-        let (chosen, taken) = {
-            let mut ledger = self.device.ledger()?;
-            let chosen = ledger.choose(units.counts(), &cut, request)?;
-            check_composition(&self.device, &chosen)?;
-            let take = |chosen| ledger.take(units.counts(), chosen);
-            let taken: Vec<_> = chosen.iter().map(take).collect();
-            (chosen, taken)
-        };
-        let holds = taken.into_iter().map(|taken| (taken.fences.into(), Hold::Ledger(taken.group)));
-        Ok(Split::of(&self.device, &units, request, chosen, holds))
-    }
-
-    /// The units that a valid request is met from.
-    fn units_for(&self, request: &SplitRequest) -> Result<(Cut, Arc<Units>)> {
-        if self.is_green {
-            let reason = "these SMs are a context's own; split the device's, or the group that \
-                          `Context::close` of a partition gives back";
-            return Err(Error::InvalidRequest(reason.to_owned()));
-        }
-        if request.is_structured() {
-            return self.structured(request);
-        }
-        let (smallest, units) = self.smallest(request.granularity)?;
-        if self.device.driver().version() >= COMPOSITION {
-            return Ok((smallest, units));
-        }
-        if request.groups.iter().all(|group| group.share.kind() == ShareKind::Regular) {
-            // A piece that others left, of the cut that is in use.
-            let cut = self.device.ledger()?.cut_in_use();
-            let same = |cut: &Cut| cut.granularity() == Some(request.granularity);
-            if let Some(cut) = cut.filter(same) {
-                return self.equal(cut);
-            }
-        }
-        if !request.is_exclusive() || request.groups.is_empty() {
-            return self.undivided(&request.shares());
-        }
-        // One piece a group: the device is cut into pieces of the size asked for, or into one of all units
-        // but the odd ones.
-        let regular = || {
-            let counts = units.counts().counts().iter();
-            counts.filter(|count| **count == units.counts().size()).sum()
-        };
-        let count = |group: &RequestedGroup| match group.share.kind() {
-            ShareKind::Count(count) => Some(count),
-            ShareKind::Regular => Some(regular()),
-            ShareKind::Between { .. } | ShareKind::Rest => None,
-        };
-        let Some(size) = request.groups.first().and_then(count) else {
-            return Ok((smallest, units));
-        };
-        let equal = request.groups.iter().all(|group| count(group) == Some(size));
-        let alone = size <= units.counts().size() && request.rest_name().is_none();
-        if !equal || alone || size > self.sm_count() {
-            return Ok((smallest, units));
-        }
-        let pieces = match request.rest_name() {
-            Some(_) => u32::try_from(request.groups.len()).unwrap_or(u32::MAX),
-            None => 0,
-        };
-        let granularity = request.granularity;
-        let (cut, sized) = self.equal(Cut::Equal { granularity, size, pieces })?;
-        let (counts, size) = (sized.counts().counts(), sized.counts().size());
-        let made = counts.iter().filter(|count| **count == size).count();
-        if made < request.groups.len() && !self.device.ledger()?.is_cut(&cut) {
-            // What would fit, and whether a newer driver could do it, shows in the smallest pieces.
-            return Ok((smallest, units));
-        }
-        Ok((cut, sized))
-    }
-
-    /// The device as one piece, which several may share where the driver makes contexts of one piece.
-    fn undivided(&self, shares: &[Share]) -> Result<(Cut, Arc<Units>)> {
-        if shares.iter().any(|share| *share != Share::from(..)) {
-            check_version(&self.device, COMPOSITION, "a share other than a count or `..`")?;
-        }
-        self.equal(Cut::Equal {
-            granularity: Granularity::default(),
-            size: self.sm_count(),
-            pieces: 0,
-        })
-    }
-
-    fn smallest(&self, granularity: Granularity) -> Result<(Cut, Arc<Units>)> {
-        self.equal(Cut::smallest(granularity))
-    }
-
-    fn equal(&self, cut: Cut) -> Result<(Cut, Arc<Units>)> {
-        let units = self.device.units(&cut, || cut::equal(&self.device, &cut))?;
-        Ok((cut, units))
-    }
-
-    fn structured(&self, request: &SplitRequest) -> Result<(Cut, Arc<Units>)> {
-        let device = &self.device;
-        let (needs, call) = structure::needs(&request.structure);
-        check_version(device, needs, call)?;
-        let groups: Arc<[_]> = request.structured_groups(self.coscheduling()?)?.into();
-        let cut = Cut::Structured { within: None, groups: Arc::clone(&groups) };
-        let units = device.units(&cut, || {
-            let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
-            let resource = dev_resource::of_device(device.functions()?, device.as_raw(), kind)?;
-            let (total, alignment) = (self.sm_count(), self.alignment);
-            let input = Input { resource, within: None, total, alignment };
-            cut::structured(device, &input, request, &groups)
-        })?;
-        Ok((cut, units))
+    pub(crate) fn take_rest(&self, name: Arc<str>) -> Result<SmGroup> {
+        split::take_rest(self, name)
     }
 
     /// What the device makes of co-scheduled counts (cuda.h of 13.1).
     pub(super) fn coscheduling(&self) -> Result<Coscheduling> {
         let most = if self.device.compute_capability()?.major >= 9 { 32 } else { 2 };
         Ok(Coscheduling { default: self.alignment, most })
-    }
-}
-
-impl Device {
-    /// Takes all SMs that are free for floors, as one group of this name: for a set of plans, or to be divided
-    /// further.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NotEnoughSms`] where none is free, with who has them, and as
-    /// [`SmResource::split`].
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use green_ctx::{Driver, PlanRequest, PlanSet, SplitRequest, sim::Sim};
-    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
-    /// # let device = driver.device(0)?;
-    /// let comm = device.partition(SplitRequest::new().group("comm", 16))?;
-    /// let first = PlanRequest::new("day", SplitRequest::new().group("decode", 32).rest("prefill"));
-    /// let plans = PlanSet::new(device.rest("compute")?, first)?;
-    /// assert_eq!(plans.sm_count(), 116);
-    ///
-    /// let error = device.rest("more").expect_err("no SMs are free");
-    /// assert!(error.to_string().contains("comm (16 SMs), compute (116 SMs)"), "{error}");
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn rest(&self, name: impl Into<Arc<str>>) -> Result<SmGroup> {
-        self.resources().sm()?.take_rest(name.into())
     }
 }
 
@@ -480,14 +281,6 @@ fn architecture_rule(capability: ComputeCapability) -> (u32, u32) {
 pub(super) fn check_version(device: &Device, needs: Version, call: &'static str) -> Result<()> {
     let found = device.driver().version();
     if found >= needs { Ok(()) } else { Err(Error::Unsupported { call, needs, found }) }
-}
-
-/// A 12.4 driver takes one resource a descriptor.
-fn check_composition(device: &Device, chosen: &[GroupUnits]) -> Result<()> {
-    if chosen.iter().all(|group| group.placement.members.len() == 1) {
-        return Ok(());
-    }
-    check_version(device, COMPOSITION, "cuDevResourceGenerateDesc with several resources")
 }
 
 impl fmt::Debug for SmResource {

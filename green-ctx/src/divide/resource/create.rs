@@ -1,4 +1,4 @@
-//! The driver's green contexts: used again, or made.
+//! Contexts made of groups: of a driver's context that waits to be used again, or of a new one.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::ptr;
@@ -8,18 +8,85 @@ use green_ctx_sys::{
 };
 
 use super::workqueue::Workqueue;
-use crate::handle::dev_resource;
-use crate::handle::dev_resource::Units;
+use crate::handle::context::Context;
+use crate::handle::dev_resource::{self, Units};
 use crate::handle::device::Device;
 use crate::handle::error::call;
-use crate::handle::error::{Error, Result};
+use crate::handle::error::{Error, Refused, Result};
 use crate::handle::green::{self, RawGreen};
+use crate::handle::group::SmGroup;
 use crate::handle::raw::Raw;
 use crate::handle::trace;
 use crate::ledger::Placement;
 
+/// What a context is made of: SMs, and a workqueue if it has one of its own.
+#[derive(Debug)]
+#[must_use = "a context is made of it with `Device::create_context`"]
+pub struct ContextResources {
+    /// The SMs.
+    pub group: SmGroup,
+    /// The workqueue.
+    pub workqueue: Option<Workqueue>,
+}
+
+impl From<SmGroup> for ContextResources {
+    fn from(group: SmGroup) -> ContextResources {
+        ContextResources { group, workqueue: None }
+    }
+}
+
+impl SmGroup {
+    /// Adds a workqueue, for a context that has both ([`Device::create_context`]).
+    ///
+    /// CUDA 13.1 or newer; not yet run on hardware.
+    pub fn with_workqueue(self, workqueue: Workqueue) -> ContextResources {
+        ContextResources { group: self, workqueue: Some(workqueue) }
+    }
+}
+
+/// Creates a context of a group's SMs.
+pub(crate) fn context(
+    device: &Device,
+    resources: ContextResources,
+) -> Result<Context, Refused<Box<ContextResources>>> {
+    let made = check(device, &resources).and_then(|()| {
+        trace::span!(
+            "create_context",
+            device = device.ordinal(),
+            group = resources.group.name(),
+            sms = resources.group.sm_count()
+        );
+        device.driver().check_process()?;
+        let primary = device.primary_shares()?;
+        let (group, workqueue) = (&resources.group, resources.workqueue.as_ref());
+        let (units, placement) = (group.units(), group.placement());
+        Ok((obtain(device, units, placement, workqueue, group.sm_count())?, primary))
+    });
+    match made {
+        Ok((raw, primary)) => {
+            let ContextResources { group, workqueue } = resources;
+            let config = workqueue.as_ref().map(Workqueue::config);
+            let queues = workqueue.and_then(Workqueue::into_owner);
+            Ok(Context::of_green(raw, group, config, queues, primary))
+        }
+        Err(reason) => Err(Refused { given: Box::new(resources), reason }),
+    }
+}
+
+/// Refuses what is of another device.
+fn check(device: &Device, resources: &ContextResources) -> Result<()> {
+    let ContextResources { group, workqueue } = resources;
+    if group.device() != device {
+        return Err(Error::DeviceMismatch { what: "the group and the context" });
+    }
+    if workqueue.as_ref().is_some_and(|workqueue| workqueue.device() != device) {
+        return Err(Error::DeviceMismatch { what: "the workqueue and the context" });
+    }
+    Ok(())
+}
+
 /// A context of a group's SMs: one that waits to be used again, or a new one.
-pub(super) fn obtain(
+pub(crate) fn obtain(
     device: &Device,
     units: &Units,
     placement: &Placement,
