@@ -10,6 +10,5 @@ mod order;
 mod pending;
 mod threads;
 
-#[allow(dead_code, reason = "shared with tests that need more of it")]
-#[path = "../../../green-ctx/tests/common/raw.rs"]
+#[path = "../raw/mod.rs"]
 mod raw;

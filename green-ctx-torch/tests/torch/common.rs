@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::ptr;
 
 use green_ctx::sim::{Launch, Race, Sim};
-use green_ctx::sys::{CUcontext, CUdevResource, CUdevResourceType};
+use green_ctx::sys::CUcontext;
 use green_ctx::{
     CUresult, Device, DeviceBuffer, Driver, Kernel, Library, Stream, StreamOptions,
     context::Context,
@@ -147,42 +147,6 @@ impl Machine {
         let set = self.device.driver().api().cuCtxSetCurrent()?;
         // SAFETY: the context is alive.
         ok(unsafe { set(context.as_raw()) })
-    }
-
-    /// Another library's green context of the device, which lives to the end.
-    pub(crate) fn foreign_context(&self) -> Result<CUcontext, Box<dyn std::error::Error>> {
-        let api = self.device.driver().api();
-        // SAFETY: plain integers and pointers, for which zeros are values.
-        let mut resource: CUdevResource = unsafe { std::mem::zeroed() };
-        let mut description = ptr::null_mut();
-        let (mut green, mut context) = (ptr::null_mut(), ptr::null_mut());
-        let all = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
-        let device = self.device.as_raw();
-        // SAFETY: the pointer is to a live value.
-        ok(unsafe { api.cuDeviceGetDevResource()?(device, &raw mut resource, all) })?;
-        // SAFETY: the driver filled the resource in.
-        ok(unsafe {
-            api.cuDevResourceGenerateDesc()?(&raw mut description, &raw mut resource, 1)
-        })?;
-        // SAFETY: the driver made the description.
-        ok(unsafe { api.cuGreenCtxCreate()?(&raw mut green, description, device, 1) })?;
-        // SAFETY: the driver made the green context.
-        ok(unsafe { api.cuCtxFromGreenCtx()?(&raw mut context, green) })?;
-        Ok(context)
-    }
-
-    /// Puts a context on the thread's stack.
-    pub(crate) fn push(&self, context: CUcontext) -> Outcome {
-        // SAFETY: the context lives to the end.
-        ok(unsafe { self.device.driver().api().cuCtxPushCurrent()?(context) })
-    }
-
-    /// Takes the current context off the thread's stack.
-    pub(crate) fn pop_current(&self) -> Outcome {
-        let pop = self.device.driver().api().cuCtxPopCurrent()?;
-        let mut popped = ptr::null_mut();
-        // SAFETY: the pointer is to a live handle.
-        ok(unsafe { pop(&raw mut popped) })
     }
 }
 

@@ -3,6 +3,8 @@
 
 mod common;
 mod fake;
+#[path = "../raw/mod.rs"]
+mod raw;
 
 mod faults;
 mod guard;

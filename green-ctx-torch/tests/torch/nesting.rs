@@ -15,6 +15,7 @@ use green_ctx_torch::{Torch, TorchError, raw_stream};
 
 use crate::common::{Machine, Outcome};
 use crate::fake::{self, TorchStream};
+use crate::raw::{self, Green};
 
 /// Enters with the context: what is on the thread's stack matters then.
 fn enter(machine: &Machine, stream: &Stream) -> green_ctx_torch::Result<()> {
@@ -133,8 +134,8 @@ fn entering_changes_no_context() -> Outcome {
 fn a_foreign_contexts_default_stream() -> Outcome {
     let machine = Machine::new()?;
     let stream = machine.stream(0)?;
-    let foreign = machine.foreign_context()?;
-    machine.push(foreign)?;
+    let foreign = Green::create(&machine.device)?;
+    raw::push(&machine.device, foreign.context)?;
     scope::enter(&machine.torch, &stream)?;
     let current = machine.primary.make_current()?;
     let before = state(&machine);
@@ -142,8 +143,8 @@ fn a_foreign_contexts_default_stream() -> Outcome {
     assert_eq!(state(&machine), before);
     drop(current);
     scope::leave(stream.context())?;
-    assert_eq!((machine.current(), scope::depth()), (foreign, 0));
-    machine.pop_current()?;
+    assert_eq!((machine.current(), scope::depth()), (foreign.context, 0));
+    raw::pop(&machine.device)?;
     Ok(())
 }
 
@@ -216,7 +217,7 @@ fn nothing_in_the_partitions_place() -> Outcome {
             below.iter().map(|context| context.make_current()).collect::<Result<_, _>>()?;
         let before = state(&machine);
         enter(&machine, &stream)?;
-        machine.pop_current()?;
+        raw::pop(&machine.device)?;
         scope::leave(stream.context())?;
         assert_eq!(state(&machine), before, "{below:?}");
         while guards.pop().is_some() {}

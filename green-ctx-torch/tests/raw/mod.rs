@@ -1,0 +1,77 @@
+//! Calls of the driver as another library makes them, past green-ctx.
+#![allow(unsafe_code, reason = "calls the driver")]
+
+use std::ptr;
+
+use green_ctx::sys::{CUcontext, CUdevResource, CUdevResourceType, CUgreenCtx, CUstream};
+use green_ctx::{Device, call, context::Context};
+
+/// A stream of a context, made while the context is current.
+#[allow(dead_code, reason = "not every test has streams of another library")]
+pub(crate) fn stream(context: &Context) -> green_ctx::Result<CUstream> {
+    let _current = context.make_current()?;
+    let (api, mut raw) = (context.device().driver().api(), ptr::null_mut());
+    // SAFETY: the pointer is to a live handle.
+    unsafe { call!(api, cuStreamCreate(&raw mut raw, 1)) }?;
+    Ok(raw)
+}
+
+#[allow(dead_code, reason = "as above")]
+pub(crate) fn destroy_stream(device: &Device, raw: CUstream) -> green_ctx::Result<()> {
+    // SAFETY: the callers made the stream, and do not use it again.
+    unsafe { call!(device.driver().api(), cuStreamDestroy(raw)) }
+}
+
+pub(crate) fn push(device: &Device, context: CUcontext) -> green_ctx::Result<()> {
+    // SAFETY: the callers keep the context alive until they pop it.
+    unsafe { call!(device.driver().api(), cuCtxPushCurrent(context)) }
+}
+
+pub(crate) fn pop(device: &Device) -> green_ctx::Result<()> {
+    let mut popped = ptr::null_mut();
+    // SAFETY: the pointer is to a live handle.
+    unsafe { call!(device.driver().api(), cuCtxPopCurrent(&raw mut popped)) }
+}
+
+/// A green context of all SMs, which lives until this is dropped.
+pub(crate) struct Green {
+    pub(crate) context: CUcontext,
+    green: CUgreenCtx,
+    device: Device,
+}
+
+impl Green {
+    pub(crate) fn create(device: &Device) -> green_ctx::Result<Green> {
+        let (api, kind) = (device.driver().api(), CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM);
+        // SAFETY: integers, bytes and a pointer: all zeros is a value.
+        let mut all: CUdevResource = unsafe { std::mem::zeroed() };
+        let mut descriptor = ptr::null_mut();
+        let (mut green, mut context) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the pointer is to a live structure.
+        unsafe { call!(api, cuDeviceGetDevResource(device.as_raw(), &raw mut all, kind)) }?;
+        // SAFETY: one live structure.
+        unsafe { call!(api, cuDevResourceGenerateDesc(&raw mut descriptor, &raw mut all, 1)) }?;
+        // SAFETY: the driver made the descriptor.
+        unsafe { call!(api, cuGreenCtxCreate(&raw mut green, descriptor, device.as_raw(), 1)) }?;
+        // SAFETY: the green context is alive.
+        unsafe { call!(api, cuCtxFromGreenCtx(&raw mut context, green)) }?;
+        Ok(Green { green, context, device: device.clone() })
+    }
+
+    /// A stream of the green context.
+    #[allow(dead_code, reason = "as above")]
+    pub(crate) fn stream(&self) -> green_ctx::Result<CUstream> {
+        let (api, mut raw) = (self.device.driver().api(), ptr::null_mut());
+        // SAFETY: the green context is alive.
+        unsafe { call!(api, cuGreenCtxStreamCreate(&raw mut raw, self.green, 1, 0)) }?;
+        Ok(raw)
+    }
+}
+
+impl Drop for Green {
+    fn drop(&mut self) {
+        // SAFETY: the owner of the context does not use it again.
+        unsafe { call!(self.device.driver().api(), cuGreenCtxDestroy(self.green)) }
+            .expect("destroyed");
+    }
+}
