@@ -35,5 +35,5 @@ pub use request::{DryRun, GroupSms, SplitRequest};
 pub use share::{Share, ShareError, ShareKind};
 pub(crate) use structure::{Coscheduling, GroupParams, Structure};
 pub use structure::{LocalityDomain, PerGroup};
-pub use units::Granularity;
 pub(crate) use units::{Cut, Placement, UnitCounts, UnitSet};
+pub use units::{Granularity, UnitSizes};

@@ -76,7 +76,7 @@ impl Description {
     /// All SMs of a device.
     pub(crate) fn of_device(ordinal: i64) -> Result<Arc<Description>, Fault> {
         let (device, limits) = limits(ordinal)?;
-        Ok(Arc::new(Description::counted(device.ordinal(), limits.total, limits.alignment)))
+        Ok(Arc::new(Description::counted(device.ordinal(), limits.sizes.sms, limits.alignment)))
     }
 
     /// The SMs of a context of this name, and its claim to them.
@@ -182,7 +182,7 @@ impl Description {
         if !is_structured {
             return self.split_by_count(limits, groups);
         }
-        if self.sm_count != limits.total {
+        if self.sm_count != limits.sizes.sms {
             return Err(Fault::state(
                 "co-scheduling, backfill and locality domains are for a split of all SMs of a device; ask \
                  for all groups in one split of SMPartition.from_device()",

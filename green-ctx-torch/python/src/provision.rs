@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use green_ctx::{
     Device, Driver, Error, Share, SplitRequest, Version,
     context::Context,
-    resource::{ContextResources, Granularity, SmGroup},
+    resource::{ContextResources, Granularity, SmGroup, UnitSizes},
 };
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -25,20 +25,16 @@ const OLDEST: Version = Version::new(12, 4);
 /// How a device's SMs can be cut.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
-    pub(crate) total: u32,
+    pub(crate) sizes: UnitSizes,
     min: u32,
     pub(crate) alignment: u32,
-    /// The piece of which the counts of partitions are made.
-    unit: u32,
-    /// The one piece that is of another size; 0 where there is none.
-    odd: u32,
 }
 
 impl Limits {
     /// The count that the driver would give: whole pieces, or all that there are.
     fn rounded(self, count: u32) -> u32 {
-        let rounded = count.max(self.min).next_multiple_of(self.unit.max(1));
-        if count <= self.total { rounded.min(self.total) } else { rounded }
+        let rounded = self.sizes.round_up(count.max(self.min), false);
+        if count <= self.sizes.sms { rounded.min(self.sizes.sms) } else { rounded }
     }
 
     /// The groups of so many SMs, and how many remain; 0 is as many as can be scheduled together. Nothing
@@ -51,13 +47,13 @@ impl Limits {
                 self.pieces(sm_count)
             ))
         };
-        let (mut units, mut odd) = self.parts(sm_count).ok_or_else(too_many)?;
+        let (mut units, mut odd) = self.sizes.exactly(sm_count).ok_or_else(too_many)?;
         let mut given = Vec::with_capacity(counts.len());
         for count in counts {
             let (regular, has_odd) = match count {
                 0 if units > 0 => (units, false),
                 0 => (0, true),
-                _ => self.parts(*count).ok_or_else(|| self.inexact(*count, sm_count))?,
+                _ => self.sizes.exactly(*count).ok_or_else(|| self.inexact(*count, sm_count))?,
             };
             if regular > units || (has_odd && !odd) {
                 return Err(too_many());
@@ -69,35 +65,23 @@ impl Limits {
         Ok((given, self.sms(units, odd)))
     }
 
-    /// The pieces that make up a count exactly, and whether the odd one is among them.
-    fn parts(self, count: u32) -> Option<(u32, bool)> {
-        let unit = self.unit.max(1);
-        let most = self.total.saturating_sub(self.odd);
-        let is_regular = |count: &u32| count.is_multiple_of(unit) && *count <= most;
-        if is_regular(&count) {
-            return Some((count / unit, false));
-        }
-        let regular = count.checked_sub(self.odd).filter(is_regular)?;
-        Some((regular / unit, true))
-    }
-
     fn sms(self, units: u32, odd: bool) -> u32 {
-        units * self.unit + if odd { self.odd } else { 0 }
+        units * self.sizes.unit + if odd { self.sizes.odd } else { 0 }
     }
 
     /// The pieces of a count, as text.
     fn pieces(self, count: u32) -> String {
-        match self.parts(count) {
+        match self.sizes.exactly(count) {
             Some((units, true)) => {
-                format!("{units} pieces of {} SMs and one of {}", self.unit, self.odd)
+                format!("{units} pieces of {} SMs and one of {}", self.sizes.unit, self.sizes.odd)
             }
-            _ => format!("pieces of {} SMs", self.unit),
+            _ => format!("pieces of {} SMs", self.sizes.unit),
         }
     }
 
     /// That no pieces make up a count.
     fn inexact(self, count: u32, sm_count: u32) -> Fault {
-        let is_exact = |count: &u32| self.parts(*count).is_some();
+        let is_exact = |count: &u32| self.sizes.exactly(*count).is_some();
         let end = sm_count.saturating_add(1);
         let (below, above) =
             ((1..count.min(end)).rev().find(is_exact), (count..end).find(is_exact));
@@ -122,14 +106,10 @@ pub(crate) fn limits(ordinal: i64) -> Result<(Device, Limits), Fault> {
         return Ok((device, limits));
     }
     let sms = device.resources().sm().map_err(runtime)?;
-    let units = sms.unit_counts(Granularity::Coarse).map_err(runtime)?;
-    let unit = units.first().copied().unwrap_or(sms.alignment());
     let limits = Limits {
-        total: sms.sm_count(),
+        sizes: sms.unit_sizes(Granularity::Coarse).map_err(runtime)?,
         min: sms.min_partition(),
         alignment: sms.alignment(),
-        unit,
-        odd: units.last().copied().filter(|last| *last != unit).unwrap_or(0),
     };
     KNOWN.lock().push((device.ordinal(), limits));
     Ok((device, limits))
@@ -323,9 +303,9 @@ fn take(
 
 /// A count that the device has.
 fn checked(count: i64, limits: Limits) -> Result<u32, Fault> {
-    let known = u32::try_from(count).ok().filter(|known| (1..=limits.total).contains(known));
+    let known = u32::try_from(count).ok().filter(|known| (1..=limits.sizes.sms).contains(known));
     known.ok_or_else(|| {
-        let total = limits.total;
+        let total = limits.sizes.sms;
         Fault::state(format!(
             "Invalid number of SMs requested for green context: {count} (device has {total} SMs); \
              ask for 1 to {total}"
@@ -342,8 +322,8 @@ pub(crate) fn supported(py: Python<'_>) -> bool {
 /// A device's SMs, the least of a partition, the alignment, and of what counts are multiples.
 #[pyfunction]
 pub(crate) fn sm_limits(py: Python<'_>, device: Whole) -> PyResult<(u32, u32, u32, u32)> {
-    let Limits { total, min, alignment, unit, .. } = blocking(py, || Ok(limits(device.0)?.1))?;
-    Ok((total, min, alignment, unit))
+    let Limits { sizes, min, alignment } = blocking(py, || Ok(limits(device.0)?.1))?;
+    Ok((sizes.sms, min, alignment, sizes.unit))
 }
 
 /// Contexts of these counts or, unless they are to be exact, of at least as many SMs: all of them, or with an

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use green_ctx::{Device, Error};
+use green_ctx::{Device, Error, resource::Granularity};
 use green_ctx_tune::{
-    self, Job, Outcome, Pieces, Profile, Progress, Request, RequestError, Store, TuneError,
+    self, Job, Outcome, Profile, Progress, Request, RequestError, Store, TuneError,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -64,8 +64,9 @@ impl _Tuner {
         let device = device.ordinal(py)?;
         let tuner = _Tuner { device, jobs, request };
         blocking(py, || {
-            let pieces = Pieces::of_device(&self::device(device)?)?;
-            tuner.request.check(&tuner.jobs, &pieces).map_err(of_request)
+            let pieces =
+                self::device(device)?.resources().sm()?.unit_sizes(Granularity::default())?;
+            tuner.request.check(&tuner.jobs, pieces).map_err(of_request)
         })?;
         Ok(tuner)
     }

@@ -7,13 +7,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use green_ctx::Device;
+use green_ctx::{Device, resource::Granularity};
 use green_ctx_report::{
     DeviceObject, Tuning, heading, machine_of, tuning_lines, tuning_svg, tuning_table,
 };
-use green_ctx_tune::{
-    self as tune, ArmKind, Outcome as Tuned, Pieces, RequestError, Store, TuneError,
-};
+use green_ctx_tune::{self as tune, ArmKind, Outcome as Tuned, RequestError, Store, TuneError};
 
 use self::progress::Bar;
 use self::question::Question;
@@ -164,10 +162,10 @@ fn measure(device: &Device, arguments: &Arguments, question: &Question) -> Resul
     };
     let request = &question.request;
     if device.driver().is_simulated() {
-        let pieces = Pieces::of_device(device)?;
-        let mut model = tune::Model::new(pieces.clone(), question.models(&pieces), 1);
+        let pieces = device.resources().sm()?.unit_sizes(Granularity::default())?;
+        let mut model = tune::Model::new(pieces, question.models(pieces), 1);
         let jobs = &question.profiles();
-        let mut outcome = tune::with(&mut model, jobs, &pieces, request, &mut go_on)
+        let mut outcome = tune::with(&mut model, jobs, pieces, request, &mut go_on)
             .map_err(|error| failure(error, |never| match never {}))?;
         outcome.verdict.sentence.push_str(MARK);
         return Ok(outcome);

@@ -65,19 +65,19 @@ pub fn progress_line(progress: &Progress<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use green_ctx_tune::{self as tune, Model, ModelJob, Pieces, Profile, Request};
+    use green_ctx_tune::{self as tune, Model, ModelJob, Profile, Request, UnitSizes};
 
     #[test]
     fn a_line_says_how_far_it_is() {
-        let pieces = Pieces { sms: 132, unit: 8, odd: 12 };
-        let mut model = Model::new(pieces.clone(), vec![ModelJob::default(); 2], 1);
+        let pieces = UnitSizes { sms: 132, unit: 8, odd: 12 };
+        let mut model = Model::new(pieces, vec![ModelJob::default(); 2], 1);
         let jobs = [Profile::new("a"), Profile::new("b".repeat(200))];
         let mut lines = Vec::new();
         let mut go_on = |progress: &Progress<'_>| {
             lines.push(progress_line(progress));
             true
         };
-        tune::with(&mut model, &jobs, &pieces, &Request::default(), &mut go_on).expect("it runs");
+        tune::with(&mut model, &jobs, pieces, &Request::default(), &mut go_on).expect("it runs");
         assert!(
             lines.first().is_some_and(|line| line.contains("  0 % each job alone")),
             "{lines:?}"

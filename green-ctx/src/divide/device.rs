@@ -1,4 +1,4 @@
-//! What a device is divided into: its resources, contexts and partitions on some of its SMs.
+//! The methods of [`Device`] that divide it: resources, groups of SMs, contexts, partitions.
 
 use std::sync::Arc;
 
@@ -6,23 +6,24 @@ use super::partition::{Partition, Partitions, SharedContext};
 use super::resource::{ContextResources, LocalityDomains, Resources, SmResource, create};
 use crate::handle::context::Context;
 use crate::handle::device::Device;
+#[cfg(doc)]
+use crate::handle::error::Error;
 use crate::handle::error::{Refused, Result};
 use crate::handle::group::SmGroup;
 use crate::ledger::SplitRequest;
 
 impl Device {
-    /// What the device has: SMs to be split, and workqueues from CUDA 13.1 on.
+    /// The device's resources: its SMs, which can be split, and from CUDA 13.1 on its workqueues.
     pub fn resources(&self) -> Resources {
         Resources::from(self)
     }
 
-    /// The locality domains: parts whose SMs are near to one memory.
-    /// [`SplitRequest::locality_domain`](crate::SplitRequest::locality_domain) takes SMs of one.
+    /// Returns the device's locality domains: groups of SMs that are close to the same memory.
+    /// [`SplitRequest::locality_domain`] takes SMs from one of them.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`](crate::Error::Unsupported) before CUDA 13.4,
-    /// [`Error::Driver`](crate::Error::Driver).
+    /// [`Error::Unsupported`] before CUDA 13.4, and [`Error::Driver`].
     ///
     /// # Example
     ///
@@ -46,12 +47,12 @@ impl Device {
         LocalityDomains::of(self)
     }
 
-    /// Takes all SMs that are free for floors, as one group of this name: for a set of plans, or to be divided
-    /// further.
+    /// Takes all SMs that are free for floors, as one group of this name. The group can hold a set of plans,
+    /// or be split again.
     ///
     /// # Errors
     ///
-    /// [`Error::NotEnoughSms`] where none is free, with who has them, and as
+    /// [`Error::NotEnoughSms`] if no SM is free; it names the holders. Otherwise the errors of
     /// [`SmResource::split`].
     ///
     /// # Example
@@ -75,20 +76,19 @@ impl Device {
         SmResource::of_device(self)?.take_rest(name.into())
     }
 
-    /// Creates a green context on a group's SMs, with a workqueue of its own if one is added
-    /// ([`SmGroup::with_workqueue`](crate::resource::SmGroup::with_workqueue)). The group comes back from
-    /// [`Context::close`], or returns its SMs when the last handle of the context goes.
+    /// Creates a green context on a group's SMs. To give it a workqueue of its own, add one with
+    /// [`SmGroup::with_workqueue`]. [`Context::close`] returns the group; if the context is not closed, the
+    /// SMs are free again when its last handle is dropped.
     ///
-    /// The first context of certain SMs takes about 1 ms on an H200 and 4 to 5 MiB of device
-    /// memory, which the driver does not give back, and it waits for all work that runs on the device
-    /// (measured and recorded with driver 580.159.04). It is used again for every later one of the
-    /// same SMs, which a split prefers.
+    /// The first context on a set of SMs takes about 1 ms and 4 to 5 MiB of device memory, which the driver
+    /// never gives back, and its creation waits for all work on the device (measured on an H200, driver
+    /// 580.159.04). Later contexts on the same SMs reuse it, and splits prefer SMs for which one exists.
     ///
     /// # Errors
     ///
-    /// [`Refused`](crate::error::Refused), which gives the group back: [`Error::DeviceMismatch`] for another device's
-    /// group or workqueue, [`Error::Forked`], [`Error::Driver`], and [`Error::WrongSmCount`] where the
-    /// driver gave other SMs than were asked for.
+    /// [`Refused`], which gives the group back, with [`Error::DeviceMismatch`] if the group or the workqueue
+    /// is of another device, [`Error::WrongSmCount`] if the driver provided another number of SMs than
+    /// requested, [`Error::Forked`], or [`Error::Driver`].
     ///
     /// # Example
     ///
@@ -113,13 +113,13 @@ impl Device {
         create::context(self, resources.into())
     }
 
-    /// Makes a partition of a group, with a workqueue of its own if one is added
-    /// ([`SmGroup::with_workqueue`]).
+    /// Creates a partition from a group: a context, and a stream in it. To give it a workqueue of its own, add
+    /// one with [`SmGroup::with_workqueue`].
     ///
     /// # Errors
     ///
-    /// [`Refused`](crate::error::Refused), which gives the group back, for the reasons of
-    /// [`create_context`](Device::create_context).
+    /// The errors of [`create_context`](Device::create_context). The group comes back unless the stream cannot be
+    /// created and the context cannot be closed either.
     pub fn create_partition(
         &self,
         resources: impl Into<ContextResources>,
@@ -142,15 +142,13 @@ impl Device {
         }
     }
 
-    /// Divides the device's SMs into partitions: takes them, and makes a context and a stream for each.
-    ///
-    /// The first context of certain SMs takes about 1 ms on an H200 and 4 to 5 MiB of device memory
-    /// ([`create_context`](Device::create_context)); later ones of the same SMs use it again.
+    /// Splits the device's SMs into partitions: takes the SMs, and creates a context and a stream for each
+    /// group. What the first context on a set of SMs costs is said at
+    /// [`create_context`](Device::create_context).
     ///
     /// # Errors
     ///
-    /// As [`SmResource::split`](crate::resource::SmResource::split) and [`Device::create_context`]. Nothing is
-    /// taken then.
+    /// The errors of [`SmResource::split`] and [`create_context`](Device::create_context). No SMs are held then.
     ///
     /// # Example
     ///

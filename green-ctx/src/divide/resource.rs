@@ -24,5 +24,5 @@ pub use workqueue::{Workqueue, WorkqueueOptions, WorkqueueResource};
 pub use crate::handle::group::SmGroup;
 pub use crate::ledger::{
     ContextCounts, DryRun, Granularity, GroupSms, Holder, LocalityDomain, NotEnoughSms, PerGroup,
-    ShareError, ShareKind, WorkqueueScope,
+    ShareError, ShareKind, UnitSizes, WorkqueueScope,
 };

@@ -127,6 +127,73 @@ impl UnitCounts {
     }
 }
 
+/// The sizes of the units that SMs are given in. Counts are rounded to whole units here.
+///
+/// An H200's 132 SMs are 15 units of 8 SMs and an odd one of 12, whose SMs whole units leave over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct UnitSizes {
+    /// All SMs.
+    pub sms: u32,
+    /// The SMs of a unit.
+    pub unit: u32,
+    /// The SMs of the odd unit, or of all odd ones together; 0 if there is none.
+    pub odd: u32,
+}
+
+impl UnitSizes {
+    /// The sizes of units with these SMs, as
+    /// [`SmResource::unit_counts`](crate::resource::SmResource::unit_counts) returns them.
+    #[must_use]
+    pub fn of(counts: &[u32]) -> UnitSizes {
+        let unit = counts.first().copied().unwrap_or(1);
+        let odd = counts.iter().filter(|count| **count != unit).sum();
+        UnitSizes { sms: counts.iter().sum(), unit, odd }
+    }
+
+    /// The fewest SMs that are at least this many and make up whole units, with the odd unit among them if
+    /// that is allowed and gives fewer. It may be more than there are.
+    #[must_use]
+    pub fn round_up(self, sms: u32, with_odd: bool) -> u32 {
+        let unit = self.unit.max(1);
+        let regular = sms.div_ceil(unit).saturating_mul(unit);
+        match with_odd {
+            true => {
+                let beside = sms.saturating_sub(self.odd).div_ceil(unit).saturating_mul(unit);
+                regular.min(self.odd.saturating_add(beside))
+            }
+            false => regular,
+        }
+    }
+
+    /// The most SMs that are at most this many and make up whole units, with the odd unit among them if that
+    /// is allowed and gives more. From all SMs on it is all of them.
+    #[must_use]
+    pub fn round_down(self, sms: u32, with_odd: bool) -> u32 {
+        if sms >= self.sms {
+            return self.sms;
+        }
+        let unit = self.unit.max(1);
+        let beside = sms.checked_sub(self.odd).filter(|_| with_odd);
+        let with_odd = beside.map_or(0, |rest| self.odd + rest / unit * unit);
+        with_odd.max(sms / unit * unit)
+    }
+
+    /// The units that make up exactly this many SMs, and whether the odd one is among them; `None` if no units
+    /// do.
+    #[must_use]
+    pub fn exactly(self, sms: u32) -> Option<(u32, bool)> {
+        let unit = self.unit.max(1);
+        let most = self.sms.saturating_sub(self.odd);
+        let is_regular = |count: &u32| count.is_multiple_of(unit) && *count <= most;
+        if is_regular(&sms) {
+            return Some((sms / unit, false));
+        }
+        let regular = sms.checked_sub(self.odd).filter(is_regular)?;
+        Some((regular / unit, true))
+    }
+}
+
 /// Which SMs: units of a device that is cut in some way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Placement {
@@ -214,5 +281,28 @@ impl UnitSet {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0.iter().all(|word| *word == 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::UnitSizes;
+
+    #[test]
+    fn counts_are_rounded_to_whole_units() {
+        let sizes = UnitSizes::of(&[[8; 15].as_slice(), &[12]].concat());
+        assert_eq!((sizes.sms, sizes.unit, sizes.odd), (132, 8, 12));
+        let up = |odd, sms: [u32; 5]| sms.map(|sms| sizes.round_up(sms, odd));
+        let down = |odd, sms: [u32; 5]| sms.map(|sms| sizes.round_down(sms, odd));
+        assert_eq!(up(true, [1, 8, 9, 13, 50]), [8, 8, 12, 16, 52]);
+        assert_eq!(up(false, [1, 8, 9, 13, 50]), [8, 8, 16, 16, 56]);
+        assert_eq!(down(true, [4, 11, 12, 50, 200]), [0, 8, 12, 48, 132]);
+        assert_eq!(down(false, [4, 11, 12, 50, 132]), [0, 8, 8, 48, 132]);
+        let exact = [8, 12, 20, 10, 120, 132, 140].map(|sms| sizes.exactly(sms));
+        let (odd, all) = (Some((1, true)), Some((15, true)));
+        assert_eq!(
+            exact,
+            [Some((1, false)), Some((0, true)), odd, None, Some((15, false)), all, None]
+        );
     }
 }

@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use green_ctx::resource::Granularity;
-use green_ctx::{Device, Share};
+use green_ctx::Share;
+use green_ctx::resource::UnitSizes;
 
 use crate::request::RequestError;
 
@@ -199,90 +199,30 @@ pub(crate) fn describe(kind: ArmKind, jobs: &[(&str, String, i32)]) -> String {
     if first.is_empty() { how } else { format!("{how}, {} first", first.join(", then ")) }
 }
 
-/// The SMs that there are to divide, and in what pieces.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pieces {
-    /// The SMs.
-    pub sms: u32,
-    /// The SMs of a unit. Counts are whole units.
-    pub unit: u32,
-    /// The SMs that whole units leave over, as 12 of 132 in units of 8; 0 where they leave none.
-    pub odd: u32,
-}
-
-impl Pieces {
-    /// Of all SMs of a device, also those that partitions hold.
-    ///
-    /// # Errors
-    ///
-    /// The driver's.
-    pub fn of_device(device: &Device) -> green_ctx::Result<Pieces> {
-        Ok(Pieces::of(&device.resources().sm()?.unit_counts(Granularity::default())?))
-    }
-
-    /// Of pieces that the driver has cut a device into.
-    #[must_use]
-    pub fn of(counts: &[u32]) -> Pieces {
-        let unit = counts.first().copied().unwrap_or(1);
-        let odd = counts.iter().filter(|count| **count != unit).sum();
-        Pieces { sms: counts.iter().sum(), unit, odd }
-    }
-
-    /// The ceilings that a job may have at steps of at least so many SMs, the least first and all SMs last.
-    /// The first job's units are the odd ones and then those from the front, the others' come from the
-    /// back: so each ceiling is one set of units, and two jobs divide the device without a rest.
-    #[must_use]
-    pub fn ceilings(&self, job: usize, step: u32) -> Vec<u32> {
-        let (unit, regular) = (self.unit.max(1), self.sms.saturating_sub(self.odd));
-        let step = step.div_ceil(unit).max(1) * unit;
-        let counts = (1..)
-            .map(|steps| steps * step)
-            .take_while(|count| *count <= regular && *count < self.sms);
-        let mut ceilings: BTreeSet<u32> = match job {
-            0 => counts.map(|count| self.sms - count).collect(),
-            _ => counts.collect(),
-        };
-        ceilings.insert(self.sms);
-        ceilings.into_iter().collect()
-    }
-}
-
-impl Pieces {
-    /// The fewest SMs that a job can have and that are at least so many: whole units, and the first job also
-    /// with those that units leave over.
-    pub(crate) fn at_least(&self, job: usize, sms: u32) -> u32 {
-        let unit = self.unit.max(1);
-        let odd = if job == 0 { self.odd } else { 0 };
-        let count = odd + sms.saturating_sub(odd).div_ceil(unit) * unit;
-        count.min(sms.div_ceil(unit) * unit)
-    }
-
-    /// The most SMs that a job can have and that are no more than so many.
-    pub(crate) fn at_most(&self, job: usize, sms: u32) -> u32 {
-        let unit = self.unit.max(1);
-        let odd = if job == 0 { self.odd } else { 0 };
-        let with_odd = sms.checked_sub(odd).map_or(0, |rest| odd + rest / unit * unit);
-        if sms >= self.sms { self.sms } else { with_odd.max(sms / unit * unit) }
-    }
+/// The ceilings that a job may have at steps of at least `step` SMs, the least first and all SMs last.
+///
+/// The first job's units are the odd ones and then those from the front, the others' come from the back: so
+/// each ceiling is one set of units, and two jobs divide the device without a rest.
+#[must_use]
+pub fn ceilings(sizes: UnitSizes, job: usize, step: u32) -> Vec<u32> {
+    let regular = sizes.sms.saturating_sub(sizes.odd);
+    let step = sizes.round_up(step.max(1), false);
+    let counts =
+        (1..).map(|steps| steps * step).take_while(|count| *count <= regular && *count < sizes.sms);
+    let mut ceilings: BTreeSet<u32> = match job {
+        0 => counts.map(|count| sizes.sms - count).collect(),
+        _ => counts.collect(),
+    };
+    ceilings.insert(sizes.sms);
+    ceilings.into_iter().collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn h200() -> Pieces {
-        Pieces::of(&[[8; 15].as_slice(), &[12]].concat())
-    }
-
-    #[test]
-    fn counts_are_rounded_to_what_there_is() {
-        let pieces = h200();
-        let least = |job, sms: [u32; 5]| sms.map(|sms| pieces.at_least(job, sms));
-        let most = |job, sms: [u32; 5]| sms.map(|sms| pieces.at_most(job, sms));
-        assert_eq!(least(0, [1, 8, 9, 13, 50]), [8, 8, 12, 16, 52]);
-        assert_eq!(least(1, [1, 8, 9, 13, 50]), [8, 8, 16, 16, 56]);
-        assert_eq!(most(0, [4, 11, 12, 50, 200]), [0, 8, 12, 48, 132]);
-        assert_eq!(most(1, [4, 11, 12, 50, 132]), [0, 8, 8, 48, 132]);
+    fn h200() -> UnitSizes {
+        UnitSizes::of(&[[8; 15].as_slice(), &[12]].concat())
     }
 
     #[test]
@@ -303,14 +243,14 @@ mod tests {
     fn ceilings_meet_without_a_rest() {
         let pieces = h200();
         assert_eq!((pieces.sms, pieces.unit, pieces.odd), (132, 8, 12));
-        let (front, back) = (pieces.ceilings(0, 16), pieces.ceilings(1, 16));
+        let (front, back) = (ceilings(pieces, 0, 16), ceilings(pieces, 1, 16));
         assert_eq!(front, [20, 36, 52, 68, 84, 100, 116, 132]);
         assert_eq!(back, [16, 32, 48, 64, 80, 96, 112, 132]);
-        assert_eq!((pieces.ceilings(0, 8)[0], pieces.ceilings(1, 8)[14]), (12, 120));
-        let even = Pieces::of(&[8; 14]);
-        assert_eq!(even.ceilings(0, 16), [16, 32, 48, 64, 80, 96, 112]);
-        assert_eq!(even.ceilings(1, 16), [16, 32, 48, 64, 80, 96, 112]);
-        assert_eq!(Pieces::of(&[2]).ceilings(0, 8), [2]);
+        assert_eq!((ceilings(pieces, 0, 8)[0], ceilings(pieces, 1, 8)[14]), (12, 120));
+        let even = UnitSizes::of(&[8; 14]);
+        assert_eq!(ceilings(even, 0, 16), [16, 32, 48, 64, 80, 96, 112]);
+        assert_eq!(ceilings(even, 1, 16), [16, 32, 48, 64, 80, 96, 112]);
+        assert_eq!(ceilings(UnitSizes::of(&[2]), 0, 8), [2]);
     }
 
     #[test]

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::arm::{Arm, ArmKind, Part, Pieces};
+use crate::arm::{Arm, ArmKind, Part};
 use crate::arrival::Arrival;
 use crate::measure::{Block, JobSample, Measure, Refusal, Sample, Task};
+use green_ctx::resource::UnitSizes;
 
 /// A job of the model.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,7 +77,7 @@ impl ModelJob {
 /// Jobs on a device that is arithmetic. Its clock goes as fast as it computes.
 #[derive(Clone, Debug)]
 pub struct Model {
-    pieces: Pieces,
+    pieces: UnitSizes,
     jobs: Vec<ModelJob>,
     /// How much times scatter: the standard deviation of their logarithm.
     jitter: f64,
@@ -101,7 +102,7 @@ const LEFT_OVER: f64 = 0.12;
 impl Model {
     /// Jobs on a device of these pieces. The same seed gives the same times.
     #[must_use]
-    pub fn new(pieces: Pieces, jobs: Vec<ModelJob>, seed: u64) -> Model {
+    pub fn new(pieces: UnitSizes, jobs: Vec<ModelJob>, seed: u64) -> Model {
         let rng = Rng::with_seed(seed);
         Model { pieces, jobs, jitter: 0.01, rng, now: Duration::ZERO, drift: 0.0 }
     }

@@ -9,10 +9,11 @@ use green_ctx::{Device, Error, Partitions, Result, Share, SplitRequest};
 use serde::{Deserialize, Serialize};
 
 use crate::applied::Applied;
-use crate::arm::{self, ArmKind, Pieces};
+use crate::arm::{self, ArmKind};
 use crate::arrival::Arrival;
 use crate::goal::Goal;
 use crate::request::Limits;
+use green_ctx::resource::UnitSizes;
 
 /// What tuning found: the verdict, and the figures that it rests on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -25,7 +26,7 @@ pub struct Outcome {
     /// Which arms were allowed.
     pub limits: Limits,
     /// The SMs that there were to divide.
-    pub pieces: Pieces,
+    pub pieces: UnitSizes,
     /// What to do.
     pub verdict: Verdict,
     /// The jobs, and how fast each is alone.

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::arm::{ArmKind, Pieces};
+use crate::arm::ArmKind;
 use crate::arrival::Arrival;
 use crate::goal::Goal;
 use crate::measure::Measure;
 use crate::outcome::Outcome;
 use crate::search::{self, Progress, Question};
 use crate::space::Space;
+use green_ctx::resource::UnitSizes;
 
 /// A job as the search knows it. What it does, only whatever runs it knows.
 #[derive(Clone, Debug, PartialEq)]
@@ -146,14 +147,14 @@ impl Request {
     /// # Errors
     ///
     /// [`RequestError::Wrong`].
-    pub fn check(&self, jobs: &[Profile], pieces: &Pieces) -> Result<(), RequestError> {
+    pub fn check(&self, jobs: &[Profile], pieces: UnitSizes) -> Result<(), RequestError> {
         self.question(jobs, pieces).map(drop)
     }
 
     pub(crate) fn question(
         &self,
         jobs: &[Profile],
-        pieces: &Pieces,
+        pieces: UnitSizes,
     ) -> Result<Question, RequestError> {
         let wrong = |reason: String| Err(RequestError::wrong(reason));
         if !(2..=4).contains(&jobs.len()) {
@@ -224,7 +225,7 @@ impl Request {
             ));
         }
         for (job, floor) in floors.iter_mut().enumerate().filter(|(_, floor)| **floor > 0) {
-            *floor = pieces.at_least(job, *floor);
+            *floor = pieces.round_up(*floor, job == 0);
         }
         let whole = together(&floors);
         if whole > u64::from(pieces.sms) {
@@ -235,7 +236,7 @@ impl Request {
         }
         let budget = self.budget.unwrap_or_else(|| BUDGET + BUDGET / 2 * (jobs.len() as u32 - 2));
         let space = Space {
-            pieces: pieces.clone(),
+            pieces,
             jobs: jobs.len(),
             step: self.limits.step.clamp(1, pieces.sms),
             floors,
@@ -320,19 +321,19 @@ pub enum TuneError<E> {
 /// # Example
 ///
 /// ```
-/// use green_ctx_tune::{self as tune, Goal, Model, ModelJob, Pieces, Profile, Request};
+/// use green_ctx_tune::{self as tune, Goal, Model, ModelJob, UnitSizes, Profile, Request};
 ///
 /// // A job that memory limits beside one that does not ask for memory.
-/// let pieces = Pieces { sms: 132, unit: 8, odd: 12 };
+/// let pieces = UnitSizes { sms: 132, unit: 8, odd: 12 };
 /// let mut copy = ModelJob::default();
 /// (copy.blocks, copy.block_us, copy.memory_us) = (1056, 10.0, 160.0);
 /// let mut product = ModelJob::default();
 /// (product.blocks, product.block_us) = (528, 400.0);
-/// let mut model = Model::new(pieces.clone(), vec![copy, product], 1);
+/// let mut model = Model::new(pieces, vec![copy, product], 1);
 ///
 /// let jobs = [Profile::new("copy"), Profile::new("product")];
 /// let request = Request::new(Goal::throughput());
-/// let outcome = tune::with(&mut model, &jobs, &pieces, &request, &mut |_| true)?;
+/// let outcome = tune::with(&mut model, &jobs, pieces, &request, &mut |_| true)?;
 /// println!("{}", outcome.verdict.sentence);
 /// assert!(outcome.verdict.interval.is_some());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -340,7 +341,7 @@ pub enum TuneError<E> {
 pub fn with<M: Measure>(
     measure: &mut M,
     jobs: &[Profile],
-    pieces: &Pieces,
+    pieces: UnitSizes,
     request: &Request,
     go_on: &mut dyn FnMut(&Progress<'_>) -> bool,
 ) -> Result<Outcome, TuneError<M::Error>> {

@@ -16,13 +16,14 @@ use green_ctx::resource::{Granularity, SmGroup};
 use green_ctx::{Device, Error, Result, Share, SplitRequest, Stream, StreamOptions};
 
 use self::block::StreamJob;
-use crate::arm::{Arm, ArmKind, Pieces};
+use crate::arm::{Arm, ArmKind};
 use crate::arrival::Arrival;
 use crate::job::{Job, Work};
 use crate::measure::{Block, Measure, Refusal, Sample, Task};
 use crate::outcome::Outcome;
 use crate::request::{Profile, Request, TuneError, with};
 use crate::search::Progress;
+use green_ctx::resource::UnitSizes;
 
 /// Jobs on a device, measured one arm at a time. It creates and closes partitions of the device's free SMs, which it
 /// holds while it lives.
@@ -31,7 +32,7 @@ struct Runner<'j> {
     jobs: &'j mut [Job],
     /// When each job's iterations are due.
     arrivals: Vec<Arrival>,
-    pieces: Pieces,
+    pieces: UnitSizes,
     /// Before the set: executables keep contexts.
     graphs: GraphCache,
     plans: HashMap<String, Arc<Plan>>,
@@ -91,10 +92,10 @@ pub fn run(
     let profiles: Vec<Profile> = jobs.iter().map(|job| job.profile.clone()).collect();
     let arrivals = profiles.iter().map(|job| job.arrival_for(request.goal())).collect();
     let mut runner = Runner::new(device, jobs, arrivals).map_err(TuneError::Failed)?;
-    let pieces = runner.pieces.clone();
-    request.check(&profiles, &pieces)?;
+    let pieces = runner.pieces;
+    request.check(&profiles, pieces)?;
     let notes = runner.try_out()?;
-    let mut outcome = with(&mut runner, &profiles, &pieces, request, go_on)?;
+    let mut outcome = with(&mut runner, &profiles, pieces, request, go_on)?;
     outcome.notes.extend(notes);
     outcome.ran_on(device).map_err(TuneError::Failed)?;
     Ok(outcome)
@@ -233,7 +234,7 @@ impl Measure for Runner<'_> {
 }
 
 /// The device's free SMs, and what they consist of.
-pub(crate) fn free(device: &Device) -> Result<(SmGroup, Pieces)> {
+pub(crate) fn free(device: &Device) -> Result<(SmGroup, UnitSizes)> {
     let split = device.resources().sm()?.split(SplitRequest::new().rest("tune"))?;
     let Some(group) = split.remainder else {
         let reason = "no SMs are free to be divided; close the partitions that hold them";
@@ -241,7 +242,7 @@ pub(crate) fn free(device: &Device) -> Result<(SmGroup, Pieces)> {
     };
     let counts = device.resources().sm()?.unit_counts(Granularity::default())?;
     let counts: Vec<u32> = group.unit_indices().iter().map(|unit| counts[*unit]).collect();
-    Ok((group, Pieces::of(&counts)))
+    Ok((group, UnitSizes::of(&counts)))
 }
 
 /// The streams of a block. Work of one block must not run during the next block, or after the jobs are gone, even if

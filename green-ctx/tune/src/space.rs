@@ -2,12 +2,14 @@
 
 use std::collections::HashSet;
 
-use crate::arm::{Arm, ArmKind, Part, Pieces};
+use green_ctx::resource::UnitSizes;
+
+use crate::arm::{Arm, ArmKind, Part, ceilings};
 
 /// Which arms may be tried.
 #[derive(Clone, Debug)]
 pub(crate) struct Space {
-    pub(crate) pieces: Pieces,
+    pub(crate) pieces: UnitSizes,
     pub(crate) jobs: usize,
     /// Counts are multiples of so many SMs, beside what units leave over.
     pub(crate) step: u32,
@@ -139,7 +141,7 @@ impl Space {
     }
 
     fn ladders(&self) -> [Vec<u32>; 2] {
-        [0, 1].map(|job| self.pieces.ceilings(job, self.step))
+        [0, 1].map(|job| ceilings(self.pieces, job, self.step))
     }
 
     fn initial_pairs(&self) -> Vec<Arm> {
@@ -222,7 +224,7 @@ impl Space {
         parts.extend((0..self.jobs).flat_map(all));
         // And what must hold, and nothing besides.
         let least = |floor: &u32| {
-            let floor = floor.next_multiple_of(self.pieces.unit.max(1));
+            let floor = self.pieces.round_up(*floor, false);
             Part { floor, ceiling: if floor > 0 { floor } else { sms } }
         };
         let least: Vec<Part> = self.floors.iter().map(least).collect();
@@ -272,7 +274,8 @@ impl Space {
             return None;
         }
         for (job, part) in parts.iter_mut().enumerate() {
-            part.ceiling = self.pieces.at_most(job, part.ceiling.min(sms - (floors - part.floor)));
+            part.ceiling =
+                self.pieces.round_down(part.ceiling.min(sms - (floors - part.floor)), job == 0);
         }
         let holds = |part: &Part| part.ceiling > 0 && part.floor <= part.ceiling;
         parts.iter().all(holds).then(|| Arm::partition(parts))
@@ -280,8 +283,7 @@ impl Space {
 
     /// Rounded down to whole units, at least one.
     fn whole(&self, sms: u32) -> u32 {
-        let unit = self.pieces.unit.max(1);
-        (sms / unit).max(1) * unit
+        self.pieces.round_down(sms, false).max(self.pieces.unit.max(1))
     }
 }
 
@@ -308,7 +310,7 @@ mod tests {
     use super::*;
 
     fn space(jobs: usize, floors: Vec<u32>) -> Space {
-        let pieces = Pieces::of(&[[8; 15].as_slice(), &[12]].concat());
+        let pieces = UnitSizes::of(&[[8; 15].as_slice(), &[12]].concat());
         Space { pieces, jobs, step: 8, floors, left_out: Vec::new() }
     }
 

@@ -11,12 +11,12 @@ use std::{env, process};
 use green_ctx::{Device, Error};
 use serde::{Deserialize, Serialize};
 
-use crate::arm::Pieces;
 use crate::job::Job;
 use crate::outcome::{Machine, Outcome};
 use crate::request::{Profile, Request, TuneError};
 use crate::runner;
 use crate::search::Progress;
+use green_ctx::resource::UnitSizes;
 
 /// Names the folder of files whose names are relative.
 const FOLDER: &str = "GREEN_CTX_TUNE_DIR";
@@ -242,7 +242,7 @@ pub fn tuned(
     Ok(outcome)
 }
 
-fn here(device: &Device) -> Result<(Machine, Pieces), Error> {
+fn here(device: &Device) -> Result<(Machine, UnitSizes), Error> {
     // What a search would divide now.
     let (_, pieces) = runner::free(device)?;
     Ok((Machine::of(device)?, pieces))
@@ -251,7 +251,7 @@ fn here(device: &Device) -> Result<(Machine, Pieces), Error> {
 /// What an outcome was found for, against what is asked for now.
 fn check(
     outcome: &Outcome,
-    (machine, pieces): &(Machine, Pieces),
+    (machine, pieces): &(Machine, UnitSizes),
     jobs: &[Profile],
     request: &Request,
 ) -> Result<(), Miss> {
@@ -279,8 +279,8 @@ fn check(
         differs(&format!("the version of {name}"), known.to_owned(), version.clone())?;
     }
     differs("the version of green-ctx", then.green_ctx.clone(), machine.green_ctx.clone())?;
-    let all = |pieces: &Pieces| format!("{} SMs in units of {}", pieces.sms, pieces.unit);
-    differs("what was divided", all(&outcome.pieces), all(pieces))?;
+    let all = |pieces: UnitSizes| format!("{} SMs in units of {}", pieces.sms, pieces.unit);
+    differs("what was divided", all(outcome.pieces), all(*pieces))?;
     differs("the goal", outcome.goal.to_string(), request.goal().to_string())?;
     if outcome.goal != *request.goal() {
         return Err(Miss::new("the goal has other weights"));
@@ -314,9 +314,9 @@ mod tests {
         let sim = Sim::new("h200@13.0").expect("a profile");
         let device = Driver::simulated(&sim).and_then(|driver| driver.device(0)).expect("a device");
         let (machine, pieces) = here(&device).expect("free SMs");
-        let mut model = Model::new(pieces.clone(), vec![ModelJob::default(); 2], 1);
+        let mut model = Model::new(pieces, vec![ModelJob::default(); 2], 1);
         let (jobs, request) = (["a", "b"].map(Profile::new), Request::default());
-        let tuned = crate::with(&mut model, &jobs, &pieces, &request, &mut |_| true);
+        let tuned = crate::with(&mut model, &jobs, pieces, &request, &mut |_| true);
         let mut outcome = tuned.expect("it runs");
         let machine = |driver: Option<&str>| Machine {
             driver_version: driver.map(str::to_owned),
@@ -324,7 +324,7 @@ mod tests {
         };
         let mut checked = |then, now| {
             outcome.machine = Some(machine(then));
-            let checked = check(&outcome, &(machine(now), pieces.clone()), &jobs, &request);
+            let checked = check(&outcome, &(machine(now), pieces), &jobs, &request);
             checked.map_err(|miss| miss.to_string())
         };
         assert_eq!(checked(Some("580.1"), Some("580.1")), Ok(()));

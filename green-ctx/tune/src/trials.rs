@@ -13,7 +13,7 @@ use crate::*;
 mod bounds;
 mod queues;
 
-const H200: Pieces = Pieces { sms: 132, unit: 8, odd: 12 };
+const H200: UnitSizes = UnitSizes { sms: 132, unit: 8, odd: 12 };
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
 /// A job of some kind: bound by arithmetic or by memory, of few large blocks or many small ones.
@@ -57,7 +57,7 @@ type Tuned = Result<Outcome, TuneError<Infallible>>;
 type Ran = Result<Sample, Refusal<Infallible>>;
 
 fn on(measure: &mut impl Measure<Error = Infallible>, jobs: &[ModelJob], by: &Request) -> Tuned {
-    with(measure, &profiles(jobs), &H200, by, &mut |_| true)
+    with(measure, &profiles(jobs), H200, by, &mut |_| true)
 }
 
 fn tune(seed: u64, jobs: &[ModelJob], request: &Request) -> Tuned {
@@ -303,7 +303,7 @@ fn wrong_requests_are_refused() {
         let error = tune(1, &jobs, &request).expect_err(words).to_string();
         assert!(error.contains(words), "{error}");
     }
-    let refuses = |request: Request, jobs: &[Profile], pieces: &Pieces, words: &str| {
+    let refuses = |request: Request, jobs: &[Profile], pieces: UnitSizes, words: &str| {
         let error = request.check(jobs, pieces).expect_err(words).to_string();
         assert!(error.contains(words), "{error}");
     };
@@ -311,12 +311,12 @@ fn wrong_requests_are_refused() {
     refuses(
         default(),
         &[a.clone(), b.clone()],
-        &Pieces { sms: 4, unit: 8, odd: 12 },
+        UnitSizes { sms: 4, unit: 8, odd: 12 },
         "whole units",
     );
     let deep = [a.clone().arrival(Arrival::closed(4)), b.clone()];
     let keep = Request::new(Goal::keep("a", 0.99, 300.0));
-    refuses(keep, &deep, &H200, "use closed:1 or a rate");
+    refuses(keep, &deep, H200, "use closed:1 or a rate");
     // Arrivals that no text and no call makes, but a program or a file can.
     let fast = (0..2000).map(|step| f64::from(step) * 1e-9).collect();
     for (arrival, words) in [
@@ -327,7 +327,7 @@ fn wrong_requests_are_refused() {
         (Arrival::Trace { seconds: vec![0.5, 0.25] }, "b: the trace is not in order"),
         (Arrival::Trace { seconds: fast }, "iterations a second"),
     ] {
-        refuses(default(), &[a.clone(), b.clone().arrival(arrival)], &H200, words);
+        refuses(default(), &[a.clone(), b.clone().arrival(arrival)], H200, words);
     }
 }
 
@@ -347,7 +347,7 @@ fn an_interrupted_search_has_the_best_so_far() {
             model.run(task, block)
         };
         let mut counted = Changed { model: model(1, &jobs, &Goal::default()), run };
-        let outcome = with(&mut counted, &profiles(&jobs), &H200, &Request::default(), &mut go_on);
+        let outcome = with(&mut counted, &profiles(&jobs), H200, &Request::default(), &mut go_on);
         // Nothing runs, and nobody is asked, once it is to end.
         assert_eq!((asked, blocks), (after, after - 1));
         outcome

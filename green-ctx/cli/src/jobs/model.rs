@@ -1,6 +1,6 @@
 //! The built-in jobs as the tuner's model has them.
 
-use green_ctx_tune::{ModelJob, Pieces};
+use green_ctx_tune::{ModelJob, UnitSizes};
 
 use super::spec::{Kind, Spec};
 
@@ -10,18 +10,18 @@ use super::spec::{Kind, Spec};
 /// # Example
 ///
 /// ```
-/// use green_ctx_tune::{Model, Pieces};
+/// use green_ctx_tune::{Model, UnitSizes};
 /// use green_ctx_cli::jobs;
 ///
-/// let pieces = Pieces { sms: 132, unit: 8, odd: 12 };
-/// let copy = jobs::model(&"copy:256".parse()?, &pieces);
+/// let pieces = UnitSizes { sms: 132, unit: 8, odd: 12 };
+/// let copy = jobs::model(&"copy:256".parse()?, pieces);
 /// // Memory limits it: half of the SMs are as good as all of them.
 /// let model = Model::new(pieces, vec![copy], 1);
 /// assert!(model.time_alone(0, 68) < 1.1 * model.time_alone(0, 132));
 /// # Ok::<(), jobs::SpecError>(())
 /// ```
 #[must_use]
-pub fn model(spec: &Spec, pieces: &Pieces) -> ModelJob {
+pub fn model(spec: &Spec, pieces: UnitSizes) -> ModelJob {
     let size = |usual: u32| f64::from(spec.size().unwrap_or(usual));
     let sms = f64::from(pieces.sms);
     // Blocks, what each takes, and what memory takes; all but the first in microseconds.

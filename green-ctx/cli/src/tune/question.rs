@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use green_ctx_tune::{Arrival, Job, ModelJob, Pieces, Profile, Request};
+use green_ctx_tune::{Arrival, Job, ModelJob, Profile, Request, UnitSizes};
 
 use super::Arguments;
 use crate::failure::Failure;
@@ -66,7 +66,7 @@ impl Question {
     }
 
     /// The jobs in a model of co-running jobs: about what each takes on an H200.
-    pub(super) fn models(&self, pieces: &Pieces) -> Vec<ModelJob> {
+    pub(super) fn models(&self, pieces: UnitSizes) -> Vec<ModelJob> {
         let model = |job: &Named| {
             let mut model = jobs::model(&job.spec, pieces);
             model.arrival = job.profile.arrival_for(self.request.goal());

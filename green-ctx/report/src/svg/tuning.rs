@@ -22,12 +22,12 @@ const PLOT_HEIGHT: f64 = 350.0;
 /// # Example
 ///
 /// ```
-/// use green_ctx_tune::{self as tune, Goal, Model, ModelJob, Pieces, Profile, Request};
+/// use green_ctx_tune::{self as tune, Goal, Model, ModelJob, UnitSizes, Profile, Request};
 ///
-/// let pieces = Pieces { sms: 132, unit: 8, odd: 12 };
-/// let mut model = Model::new(pieces.clone(), vec![ModelJob::default(); 2], 1);
+/// let pieces = UnitSizes { sms: 132, unit: 8, odd: 12 };
+/// let mut model = Model::new(pieces, vec![ModelJob::default(); 2], 1);
 /// let (jobs, request) = ([Profile::new("a"), Profile::new("b")], Request::new(Goal::throughput()));
-/// let outcome = tune::with(&mut model, &jobs, &pieces, &request, &mut |_| true)?;
+/// let outcome = tune::with(&mut model, &jobs, pieces, &request, &mut |_| true)?;
 /// let picture = green_ctx_report::tuning_svg(&outcome);
 /// assert!(picture.starts_with("<svg "));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -338,7 +338,7 @@ fn wrapped(text: &str, width: usize, most: usize) -> Vec<String> {
 mod tests {
     use std::time::Duration;
 
-    use green_ctx_tune::{self as tune, Arrival, Model, ModelJob, Pieces, Profile, Request};
+    use green_ctx_tune::{self as tune, Arrival, Model, ModelJob, Profile, Request, UnitSizes};
     use roxmltree::Document;
 
     use super::*;
@@ -353,11 +353,11 @@ mod tests {
         let mut jobs = vec![job(132, 20.0, 90.0), job(1056, 60.0, 40.0), job(66, 80.0, 10.0)];
         jobs[1].least_sms = 24;
         jobs.truncate(names.len());
-        let pieces = Pieces { sms: 132, unit: 8, odd: 12 };
+        let pieces = UnitSizes { sms: 132, unit: 8, odd: 12 };
         let profiles: Vec<Profile> = names.iter().map(|name| Profile::new(*name)).collect();
         let request = Request::new(goal.parse().expect(goal)).budget(Duration::from_secs(6));
-        let mut model = Model::new(pieces.clone(), jobs, 7);
-        tune::with(&mut model, &profiles, &pieces, &request, &mut |_| true).expect("an outcome")
+        let mut model = Model::new(pieces, jobs, 7);
+        tune::with(&mut model, &profiles, pieces, &request, &mut |_| true).expect("an outcome")
     }
 
     /// Draws it, and checks that what is drawn is inside of the page.

@@ -21,7 +21,7 @@ use crate::handle::error::{Refused, Result};
 use crate::handle::green::{self, RawGreen};
 use crate::handle::group::{Hold, Parent, SmGroup};
 use crate::ledger::{
-    self, Cut, DryRun, GroupParams, GroupUnits, RequestedGroup, SplitRequest, UnitSet,
+    self, Cut, DryRun, GroupParams, GroupUnits, RequestedGroup, SplitRequest, UnitSet, UnitSizes,
 };
 
 /// Splits a group, which comes back where that fails.
@@ -107,9 +107,9 @@ fn alignment(group: &SmGroup, sms: &SmResource) -> u32 {
 /// The groups of a request by count, rounded up as such a request always is: the structured split
 /// itself rounds nothing.
 fn plain_groups(request: &SplitRequest, alignment: u32) -> Result<Arc<[GroupParams]>> {
-    let round = |count: u32| count.div_ceil(alignment).saturating_mul(alignment);
+    let sizes = UnitSizes { sms: 0, unit: alignment, odd: 0 };
     let group = |wanted: &RequestedGroup| {
-        Ok(GroupParams::plain(round(wanted.structured_count()?), alignment))
+        Ok(GroupParams::plain(sizes.round_up(wanted.structured_count()?, false), alignment))
     };
     request.groups.iter().map(group).collect()
 }

@@ -11,7 +11,7 @@ use super::split::{self, Split};
 use crate::handle::device::{ComputeCapability, Device};
 use crate::handle::error::{Error, Result};
 use crate::handle::group::SmGroup;
-use crate::ledger::{Coscheduling, DryRun, Granularity, LocalityDomain, SplitRequest};
+use crate::ledger::{Coscheduling, DryRun, Granularity, LocalityDomain, SplitRequest, UnitSizes};
 
 /// The SMs of a device, or those that a context or a stream was provisioned with: how many there
 /// are, how they may be cut, how many are free.
@@ -162,6 +162,15 @@ impl SmResource {
     #[doc(alias = "cuDevSmResourceSplitByCount")]
     pub fn unit_counts(&self, granularity: Granularity) -> Result<Vec<u32>> {
         Ok(split::smallest(self, granularity)?.1.counts().counts().to_vec())
+    }
+
+    /// The sizes of the pieces that [`unit_counts`](SmResource::unit_counts) lists, to round counts to them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`].
+    pub fn unit_sizes(&self, granularity: Granularity) -> Result<UnitSizes> {
+        Ok(UnitSizes::of(split::smallest(self, granularity)?.1.counts().counts()))
     }
 
     /// The SMs of each group of a structured request were all SMs of the device free, and at the end what

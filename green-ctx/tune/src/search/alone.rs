@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Found, LEAD_IN, ROUNDS_END, Ran, SHORTEST, SUSTAINED, Search, curve};
-use crate::arm::Arm;
+use crate::arm::{Arm, ceilings};
 use crate::measure::{Block, JobSample, Measure, Task};
 use crate::request::RequestError;
 use crate::score::Scorer;
@@ -219,7 +219,7 @@ impl<M: Measure> Search<'_, M> {
         let jobs = self.question.jobs.len();
         let begun = self.spent().min(SOLO_ENDS);
         for job in 0..jobs {
-            let counts = self.question.space.pieces.ceilings(job, self.question.space.step);
+            let counts = ceilings(self.question.space.pieces, job, self.question.space.step);
             let until = begun + (SOLO_ENDS - begun) * (job + 1) as f64 / jobs as f64;
             let mut counts = curve::coarse_to_fine(&counts);
             counts.retain(|sms| self.is_affordable(job, *sms));

@@ -48,7 +48,7 @@ impl<M: Measure> Search<'_, M> {
             machine: None,
             goal: self.question.goal.clone(),
             limits: self.question.limits.clone(),
-            pieces: self.question.space.pieces.clone(),
+            pieces: self.question.space.pieces,
             verdict,
             jobs: (0..self.question.jobs.len()).map(|job| self.job_report(job)).collect(),
             arms: (0..self.records.len()).map(|place| self.arm_report(place)).collect(),
