@@ -5,4 +5,5 @@ pub(crate) mod builtin;
 pub(crate) mod callback;
 pub(crate) mod clock;
 pub(crate) mod effects;
+pub(crate) mod turn;
 pub(crate) mod work;

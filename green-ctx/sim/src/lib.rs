@@ -204,7 +204,7 @@ mod memory;
 use entry::{
     crash, driver, error_text, functions, handle, pointer, proc_address, slot, unsimulated,
 };
-use execution::{builtin, callback, clock, effects, work};
+use execution::{builtin, callback, clock, effects, turn, work};
 use object::{
     capture, context, created, device, event, green, launch, occupancy, profiler, resource, stream,
 };

@@ -19,7 +19,7 @@ use crate::memory::backing::Memory;
 use crate::pointer::{Answer, invalid_if, refuse_if, valid};
 use crate::race::{Accessor, History};
 use crate::state::State;
-use crate::work::Turn;
+use crate::turn::Turn;
 
 /// One allocation, or memory of the program that was registered.
 pub(crate) struct Allocation {

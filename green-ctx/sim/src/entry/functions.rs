@@ -14,11 +14,10 @@ use crate::launch::Shape;
 use crate::library::Setting;
 use crate::memory::copy::Unified;
 use crate::pointer::{Argument, Ptr};
-use crate::sim::GetProcAddress;
 use crate::slot::SLOTS;
 use crate::{
     callback, capture, context, created, device, error_text, event, graph, green, image, launch,
-    library, memory, occupancy, proc_address, profiler, resource, slot, stream, unsimulated,
+    library, memory, occupancy, proc_address, profiler, resource, slot, stream, unsimulated, work,
 };
 
 #[macro_use]
@@ -258,7 +257,7 @@ handlers! {
     cuStreamGetCtx_v2 => stream::get_ctx_v2;
     cuStreamGetGreenCtx => stream::get_green_ctx;
     cuStreamGetDevResource => stream::get_dev_resource;
-    cuLaunchHostFunc => callback::launch;
+    cuLaunchHostFunc => work::launch_host;
     // The form of 10.0, whose captures are all relaxed, as recorded.
     cuStreamBeginCapture => |driver, stream| capture::begin(driver, stream, RELAXED);
     cuStreamBeginCapture_v2 => capture::begin;

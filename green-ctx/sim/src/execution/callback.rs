@@ -2,11 +2,9 @@
 
 use std::ffi::c_void;
 
-use green_ctx_sys::{CUhostFn, CUresult, CUstream_st};
+use green_ctx_sys::{CUhostFn, CUresult};
 
-use crate::driver::Driver;
-use crate::pointer::{Answer, Kept, Ptr, valid};
-use crate::work::{self, Work};
+use crate::pointer::{Kept, Ptr};
 
 /// A function of the program and what it is called with.
 #[derive(Clone)]
@@ -64,19 +62,4 @@ impl Callback {
             }
         }
     }
-}
-
-/// Adds a function to a stream. It runs on whichever thread calls the driver when its turn has
-/// come, at the end of that call, before the call returns.
-pub(crate) fn launch(
-    driver: &Driver,
-    stream: Ptr<CUstream_st>,
-    function: CUhostFn,
-    user_data: Ptr<c_void>,
-) -> Answer {
-    let mut state = driver.state();
-    let handle = state.stream(stream.address())?;
-    let function = valid(function)?;
-    let callback = Callback::host(function, user_data);
-    work::submit(driver, state, handle, Work::Call(callback)).map(drop)
 }

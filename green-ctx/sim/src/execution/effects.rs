@@ -6,6 +6,7 @@
 //! needs no other rule. The queue is looked at when time goes on: at the beginning of a call and at
 //! the end of a wait.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ops::Range;
@@ -14,10 +15,25 @@ use std::sync::Arc;
 use green_ctx_sys::CUresult;
 
 use crate::callback::Callback;
-use crate::graph::exec::Plan;
 use crate::pointer::{Answer, Kept};
 use crate::state::State;
-use crate::work::{Copy, Place};
+
+/// Bytes from one place to another.
+#[derive(Clone)]
+pub(crate) struct Copy {
+    pub(crate) to: Place,
+    pub(crate) from: Place,
+    pub(crate) len: usize,
+}
+
+/// Where a copy reads or writes.
+#[derive(Clone)]
+pub(crate) enum Place {
+    /// Memory that the driver knows: of a device, or of the host if it is page-locked.
+    Device(u64),
+    /// Other memory of the program, read when the copy is submitted and written when it ends.
+    Host(Kept<c_void>),
+}
 
 /// What an operation does at its end.
 pub(crate) enum Effect {
@@ -36,7 +52,7 @@ pub(crate) enum Effect {
     /// Lets the program's function run.
     Call(Callback),
     /// Lets go of what an executable graph that is gone has held.
-    LetGo(Arc<Plan>),
+    LetGo(Arc<dyn Any + Send + Sync>),
 }
 
 /// Bytes written to one place.

@@ -4,22 +4,22 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use green_ctx_sys::CUresult;
+use green_ctx_sys::{CUhostFn, CUresult, CUstream_st};
 use parking_lot::MutexGuard;
 
 use crate::callback::Callback;
-use crate::clock::{Moment, Tick, cost};
+use crate::clock::cost;
 use crate::driver::Driver;
-use crate::effects::{Effect, Written, deliver};
+use crate::effects::{Copy, Effect, Place, Written, deliver};
 use crate::image::KernelInfo;
 use crate::kernel::{DURATION, KernelCall, blocks, end_ns, warn_unregistered};
 use crate::launch::Shape;
 use crate::memory::Kind;
-use crate::pointer::{Answer, Kept};
+use crate::pointer::{Answer, Ptr, valid};
 use crate::race::{Accessor, joined};
 use crate::state::State;
-use crate::stream::Admitted;
 use crate::trace::Launch;
+use crate::turn::Turn;
 
 /// One piece of work. What it needs was checked when it was asked for.
 #[derive(Clone)]
@@ -43,51 +43,12 @@ pub(crate) struct KernelWork {
     pub(crate) blocks_per_sm: u32,
 }
 
-/// Bytes from one place to another.
-#[derive(Clone)]
-pub(crate) struct Copy {
-    pub(crate) to: Place,
-    pub(crate) from: Place,
-    pub(crate) len: usize,
-}
-
-/// Where a copy reads or writes.
-#[derive(Clone)]
-pub(crate) enum Place {
-    /// Memory that the driver knows: of a device, or of the host if it is page-locked.
-    Device(u64),
-    /// Other memory of the program, read when the copy is submitted and written when it ends.
-    Host(Kept<c_void>),
-}
-
 /// A pattern, repeated over memory.
 #[derive(Clone)]
 pub(crate) struct Fill {
     pub(crate) to: u64,
     pub(crate) pattern: Vec<u8>,
     pub(crate) len: usize,
-}
-
-/// Where work is done, and what it comes after: the work of a turn comes before that of another
-/// exactly if the other's `start.clock` knows its `tick`.
-pub(crate) struct Turn {
-    /// The handle of the stream that it was submitted to.
-    pub(crate) stream: usize,
-    /// The handle of the context on whose SMs it runs.
-    pub(crate) context: usize,
-    pub(crate) start: Moment,
-    pub(crate) tick: Tick,
-    /// The launch of a graph that it is part of.
-    pub(crate) graph_launch: Option<u64>,
-}
-
-impl Turn {
-    /// The turn of an operation that a stream admitted, on the SMs of a context.
-    pub(crate) fn of(admitted: &Admitted, context: usize) -> Turn {
-        let Admitted { stream, start, tick } = admitted;
-        let (stream, start, tick) = (*stream, start.clone(), tick.clone());
-        Turn { stream, context, start, tick, graph_launch: None }
-    }
 }
 
 /// How long a copy or a fill takes, in nanoseconds, of which so many bytes are done in a microsecond.
@@ -280,4 +241,19 @@ fn run_kernel<'a>(
         clock: turn.start.clock.clone(),
     });
     (state, end)
+}
+
+/// Adds a function to a stream. It runs on whichever thread calls the driver when its turn has
+/// come, at the end of that call, before the call returns.
+pub(crate) fn launch_host(
+    driver: &Driver,
+    stream: Ptr<CUstream_st>,
+    function: CUhostFn,
+    user_data: Ptr<c_void>,
+) -> Answer {
+    let mut state = driver.state();
+    let handle = state.stream(stream.address())?;
+    let function = valid(function)?;
+    let callback = Callback::host(function, user_data);
+    submit(driver, state, handle, Work::Call(callback)).map(drop)
 }

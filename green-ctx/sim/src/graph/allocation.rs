@@ -4,14 +4,11 @@
 //! are gone. The memory is there from a launch of the node on, until another node or the program
 //! frees it.
 
-use std::collections::BTreeMap;
-
 use green_ctx_sys::{
     CUDA_MEM_ALLOC_NODE_PARAMS, CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation,
     CUmemLocation_st__bindgen_ty_1, CUmemLocationType, CUmemPoolProps, CUresult,
 };
 
-use super::exec::{AUTO_FREE, Plan};
 use super::kind::{At, Kind};
 use super::node::{Action, Node, Read};
 use crate::memory::pool::{check_kind, device_at};
@@ -121,33 +118,6 @@ impl State {
         let mut steps = self.executables.values().flat_map(|exec| exec.plan.all());
         self.nodes.values().any(|node| is_its(&node.action))
             || steps.any(|step| is_its(&step.action))
-    }
-
-    /// Refuses to launch what allocates memory that is there already, as recorded, unless the
-    /// executable frees it by itself; or what frees memory that is not there (not recorded).
-    pub(super) fn can_allocate(&self, plan: &Plan, flags: u64) -> Answer {
-        let invalid = Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        let mut changed = BTreeMap::new();
-        for step in plan.all() {
-            let (address, wanted) = match step.action {
-                Action::Allocate(Allocate { address, .. }) => (address, true),
-                Action::Free(address) => (address, false),
-                _ => continue,
-            };
-            let Some(present) = self.is_reserved_memory_there(address) else { return invalid };
-            let is_there = changed.get(&address).copied();
-            let frees_itself = wanted && flags & AUTO_FREE != 0 && is_there.is_none();
-            if is_there.unwrap_or(present) == wanted && !frees_itself {
-                return invalid;
-            }
-            let len = self.allocation(address).map_or(0, |(_, memory)| memory.len());
-            let device = self.memory.get(&address).map_or(0, |memory| memory.device);
-            if wanted && !present && len as u64 > self.free_bytes(device) {
-                return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-            }
-            changed.insert(address, wanted);
-        }
-        Ok(())
     }
 }
 

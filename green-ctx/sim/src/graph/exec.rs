@@ -14,6 +14,7 @@ use super::user_object::Held;
 use crate::clock::Moment;
 use crate::context::KEEP_LOCAL_MEMORY;
 use crate::driver::Driver;
+use crate::effects::Effect;
 use crate::handle;
 use crate::pointer::{Answer, Ptr, invalid_if, refuse_if, valid};
 use crate::state::State;
@@ -249,4 +250,13 @@ pub(crate) fn upload(
     let stream = state.stream(stream.address())?;
     state.not_captured(stream)?;
     state.executable(exec.address()).map(drop)
+}
+
+impl State {
+    /// Lets go of what an executable graph had, when its launches so far are over.
+    fn let_go(&mut self, plan: Arc<Plan>, time: u64) {
+        if plan.holds() && time > self.now {
+            self.later(time, 0, Effect::LetGo(plan));
+        }
+    }
 }

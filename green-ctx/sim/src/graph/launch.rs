@@ -1,20 +1,22 @@
 //! Launching executable graphs.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use green_ctx_sys::{CUgraphExec_st, CUresult, CUstream_st};
 use parking_lot::MutexGuard;
 
 use super::allocation::Allocate;
-use super::exec::{Exec, Plan, Step};
+use super::exec::{AUTO_FREE, Exec, Plan, Step};
 use super::node::Action;
 use crate::clock::{Moment, Tick, VectorClock, cost};
 use crate::driver::Driver;
-use crate::effects::Effect;
+use crate::effects::{Effect, Place};
 use crate::pointer::{Answer, Ptr};
 use crate::state::State;
 use crate::stream::Admitted;
-use crate::work::{self, Place, Turn, Work};
+use crate::turn::Turn;
+use crate::work::{self, Work};
 
 /// One launch: the stream, and which launch of a graph it is.
 #[derive(Clone, Copy)]
@@ -165,4 +167,33 @@ pub(crate) fn launch(
     let end = done.time;
     state.conclude_graph(Admitted { stream, start: done, tick: Tick::default() }, end);
     Ok(())
+}
+
+impl State {
+    /// Refuses to launch what allocates memory that is there already, as recorded, unless the
+    /// executable frees it by itself; or what frees memory that is not there (not recorded).
+    fn can_allocate(&self, plan: &Plan, flags: u64) -> Answer {
+        let invalid = Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        let mut changed = BTreeMap::new();
+        for step in plan.all() {
+            let (address, wanted) = match step.action {
+                Action::Allocate(Allocate { address, .. }) => (address, true),
+                Action::Free(address) => (address, false),
+                _ => continue,
+            };
+            let Some(present) = self.is_reserved_memory_there(address) else { return invalid };
+            let is_there = changed.get(&address).copied();
+            let frees_itself = wanted && flags & AUTO_FREE != 0 && is_there.is_none();
+            if is_there.unwrap_or(present) == wanted && !frees_itself {
+                return invalid;
+            }
+            let len = self.allocation(address).map_or(0, |(_, memory)| memory.len());
+            let device = self.memory.get(&address).map_or(0, |memory| memory.device);
+            if wanted && !present && len as u64 > self.free_bytes(device) {
+                return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+            }
+            changed.insert(address, wanted);
+        }
+        Ok(())
+    }
 }

@@ -6,9 +6,9 @@ use green_ctx_sys::{CUDA_MEMCPY3D_v2, CUmemorytype, CUresult};
 
 use super::kind::{At, Kind};
 use super::node::{Action, Node, Read};
+use crate::effects::{Copy, Place};
 use crate::pointer::{Answer, Ptr, invalid_if, valid};
 use crate::state::State;
-use crate::work::{Copy, Place};
 
 /// A copy of a box of bytes, as `CUDA_MEMCPY3D` describes it; arrays are not simulated.
 #[derive(Clone)]

@@ -12,10 +12,8 @@ use std::sync::{Arc, Weak};
 use green_ctx_sys::{CUgraph_st, CUhostFn};
 use parking_lot::Mutex;
 
-use super::exec::Plan;
 use crate::callback::Callback;
 use crate::driver::Driver;
-use crate::effects::Effect;
 use crate::handle;
 use crate::pointer::{Answer, Ptr, invalid_if, valid};
 use crate::state::State;
@@ -78,13 +76,6 @@ impl State {
             known.own = None;
         }
         Ok(())
-    }
-
-    /// Lets go of what an executable graph had, when its launches so far are over.
-    pub(super) fn let_go(&mut self, plan: Arc<Plan>, time: u64) {
-        if plan.holds() && time > self.now {
-            self.later(time, 0, Effect::LetGo(plan));
-        }
     }
 
     /// The destructors whose turn has come. What they destroy is known no longer.

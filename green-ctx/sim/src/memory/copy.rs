@@ -8,9 +8,10 @@ use parking_lot::MutexGuard;
 
 use super::backing;
 use crate::driver::Driver;
+use crate::effects::{Copy, Place};
 use crate::pointer::{Answer, Ptr, invalid_if};
 use crate::state::State;
-use crate::work::{self, Copy, Place, Work};
+use crate::work::{self, Work};
 
 /// Whether a function returns before the copy is done.
 #[derive(Clone, Copy, PartialEq, Eq)]

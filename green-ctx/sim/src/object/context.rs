@@ -1,7 +1,5 @@
 //! Contexts: primary ones, what is current, and what both kinds answer about themselves.
 
-use std::sync::Arc;
-
 use green_ctx_sys::{
     CUctx_st, CUdevResource, CUdevResourceType, CUevent_st, CUgreenCtx_st, CUresult,
 };
@@ -12,8 +10,7 @@ use crate::crash;
 use crate::driver::Driver;
 use crate::handle;
 use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
-use crate::resource::{Structure, Workqueue};
-use crate::sm_set::SmSet;
+use crate::resource::{Partition, Workqueue};
 use crate::state::{Device, State};
 use crate::stream::{NON_BLOCKING, Stream};
 /// The flags that a context knows, and those of them that say how to wait, of which one can be set.
@@ -49,34 +46,6 @@ pub(crate) struct Context {
     pub(crate) graveyard: Graveyard,
     /// When the work of all blocking streams is done.
     pub(crate) blocking: Moment,
-}
-
-/// The SMs of a context.
-#[derive(Clone)]
-pub(crate) struct Partition {
-    pub(crate) set: SmSet,
-    pub(crate) ids: Arc<[u32]>,
-    /// The number of SMs that the driver states: more than there are where the same SMs went in
-    /// twice.
-    pub(crate) count: u32,
-    /// Whether it is split in fine units.
-    pub(crate) loose: bool,
-    /// The SMs in sets of those that a cluster can lie in.
-    pub(crate) places: Vec<SmSet>,
-    /// What a structured split said of it, where it comes from one.
-    pub(crate) structure: Option<Structure>,
-}
-
-impl Partition {
-    pub(crate) fn new(set: SmSet, count: u32, loose: bool, places: Vec<SmSet>) -> Partition {
-        Partition { set, ids: set.iter().collect(), count, loose, places, structure: None }
-    }
-
-    /// Every SM of a device.
-    pub(crate) fn all(profile: &Profile) -> Partition {
-        let all = profile.topology.all();
-        Partition::new(all, all.len(), false, profile.topology.places(all, false))
-    }
 }
 
 impl Context {

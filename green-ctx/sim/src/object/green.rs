@@ -3,11 +3,12 @@
 use green_ctx_sys::{CUctx_st, CUdevResourceDesc_st, CUgreenCtx_st, CUresult, CUstream_st};
 
 use crate::clock::cost;
-use crate::context::{Context, Partition};
+use crate::context::Context;
 use crate::crash;
 use crate::driver::Driver;
 use crate::handle;
 use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
+use crate::resource::Partition;
 use crate::stream::NON_BLOCKING;
 
 /// `CU_GREEN_CTX_DEFAULT_STREAM`.
@@ -107,8 +108,9 @@ pub(crate) fn get_id(driver: &Driver, green: Ptr<CUgreenCtx_st>, out: Ptr<u64>) 
 
 #[cfg(test)]
 mod tests {
-    use crate::context::{Context, Partition};
+    use crate::context::Context;
     use crate::handle;
+    use crate::resource::Partition;
     use crate::spec::Spec;
     use crate::state::State;
 

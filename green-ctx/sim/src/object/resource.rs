@@ -4,11 +4,12 @@ mod structured;
 mod workqueue;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use green_ctx_sys::{CUdevResource, CUdevResourceDesc_st, CUdevResourceType, CUresult};
 
+use crate::Profile;
 use crate::clock::cost;
-use crate::context::Partition;
 use crate::crash;
 use crate::driver::Driver;
 use crate::handle;
@@ -17,8 +18,7 @@ use crate::sm_set::SmSet;
 use crate::state::State;
 use crate::topology::{SplitError, Topology, is_fine, join};
 
-pub(crate) use structured::{Structure, split as split_structured};
-pub(crate) use workqueue::Workqueue;
+pub(crate) use structured::split as split_structured;
 
 /// The size of `CUdevResource`, the same in every header.
 const SIZE: usize = 144;
@@ -52,6 +52,56 @@ pub(crate) struct Resource {
     structure: Option<Structure>,
     sms: SmSet,
     count: u32,
+}
+
+/// The SMs of a context.
+#[derive(Clone)]
+pub(crate) struct Partition {
+    pub(crate) set: SmSet,
+    pub(crate) ids: Arc<[u32]>,
+    /// The number of SMs that the driver states: more than there are where the same SMs went in
+    /// twice.
+    pub(crate) count: u32,
+    /// Whether it is split in fine units.
+    pub(crate) loose: bool,
+    /// The SMs in sets of those that a cluster can lie in.
+    pub(crate) places: Vec<SmSet>,
+    /// What a structured split said of it, where it comes from one.
+    pub(crate) structure: Option<Structure>,
+}
+
+impl Partition {
+    pub(crate) fn new(set: SmSet, count: u32, loose: bool, places: Vec<SmSet>) -> Partition {
+        Partition { set, ids: set.iter().collect(), count, loose, places, structure: None }
+    }
+
+    /// Every SM of a device.
+    pub(crate) fn all(profile: &Profile) -> Partition {
+        let all = profile.topology.all();
+        Partition::new(all, all.len(), false, profile.topology.places(all, false))
+    }
+}
+
+/// What a structured split says of a group, and a context of the group of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Structure {
+    /// How many SMs lie in one GPC at a time. The header has one field for it; that the minimum is
+    /// the same number is not recorded.
+    pub(crate) coscheduled: u32,
+    pub(crate) flags: u32,
+    /// The locality domain, 0 where the flags say nothing of one.
+    pub(crate) domain: u32,
+}
+
+/// The workqueues that contexts submit through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Workqueue {
+    pub(crate) device: usize,
+    /// The handle of the context that they were made for, 0 until there is one. The primary
+    /// context has those of the device.
+    owner: usize,
+    limit: u32,
+    scope: u32,
 }
 
 /// Where a resource comes from, which decides what can be done with it.

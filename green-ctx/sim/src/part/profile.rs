@@ -11,6 +11,7 @@ mod thor;
 mod transfer;
 
 pub(crate) use h200::H200;
+pub(crate) use provenance::dotted;
 pub use provenance::{Origin, Provenance, Record, Source};
 pub use transfer::{TransferRate, TransferRates};
 

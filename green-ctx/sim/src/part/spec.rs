@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::Profile;
-use crate::profile::H200;
+use crate::profile::{H200, dotted};
 
 /// The driver versions that can be simulated, as the driver itself counts them.
 pub const VERSIONS: &[u32] = &[12_040, 12_050, 12_080, 13_000, 13_010, 13_040, 13_050];
@@ -67,11 +67,6 @@ pub enum SpecError {
 
 fn list(items: impl Iterator<Item = impl fmt::Display>) -> String {
     items.map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
-}
-
-/// The version as people write it: 13000 is 13.0.
-pub(crate) fn dotted(version: u32) -> String {
-    format!("{}.{}", version / 1000, version % 1000 / 10)
 }
 
 impl Spec {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::clock::{Moment, Tick, VectorClock};
 use crate::state::State;
-use crate::work::Turn;
+use crate::turn::Turn;
 
 /// How many pairs are remembered until [`Sim::clear_races`](crate::Sim::clear_races).
 const KEPT: usize = 1024;

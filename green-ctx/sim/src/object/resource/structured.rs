@@ -7,7 +7,7 @@ use green_ctx_sys::{
     CUdevResource, CUdevSmResourceGroup_flags, CUresult,
 };
 
-use super::{Bytes, Origin, Resource, read};
+use super::{Bytes, Origin, Resource, Structure, read};
 use crate::Profile;
 use crate::clock::cost;
 use crate::driver::Driver;
@@ -27,17 +27,6 @@ const ANY_DOMAIN: u32 = CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID_ANY.cast_uns
 /// The flags of a group and the versions whose headers have them.
 const FLAGS: [(u32, u32); 3] =
     [(BACKFILL, 13_010), (LOCALITY_DOMAIN, 13_040), (SUPPLEMENTAL_SMS, 13_050)];
-
-/// What a structured split says of a group, and a context of the group of itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Structure {
-    /// How many SMs lie in one GPC at a time. The header has one field for it; that the minimum is
-    /// the same number is not recorded.
-    pub(crate) coscheduled: u32,
-    pub(crate) flags: u32,
-    /// The locality domain, 0 where the flags say nothing of one.
-    pub(crate) domain: u32,
-}
 
 const CONFIGURATION: CUresult = CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
 

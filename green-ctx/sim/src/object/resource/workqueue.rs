@@ -2,7 +2,7 @@
 
 use green_ctx_sys::{CUdevResourceType, CUdevWorkqueueConfigScope, CUresult};
 
-use super::{Bytes, NOTHING, get, put};
+use super::{Bytes, NOTHING, Workqueue, get, put};
 use crate::pointer::Answer;
 use crate::state::State;
 
@@ -21,17 +21,6 @@ const OWNER: usize = 96;
 const CHECK: usize = 104;
 /// Where the struct's pointer to another resource lies, which nobody reads.
 const NEXT: usize = 136;
-
-/// The workqueues that contexts submit through.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Workqueue {
-    pub(crate) device: usize,
-    /// The handle of the context that they were made for, 0 until there is one. The primary
-    /// context has those of the device.
-    owner: usize,
-    limit: u32,
-    scope: u32,
-}
 
 impl Workqueue {
     /// These workqueues as a new context has them: its own, unless they existed before.

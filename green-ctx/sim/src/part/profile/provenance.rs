@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use crate::spec::dotted;
-
 /// Where the data of a [`Profile`](crate::Profile) come from.
 ///
 /// # Example
@@ -109,4 +107,9 @@ impl Provenance {
             ),
         }
     }
+}
+
+/// The version as people write it: 13000 is 13.0.
+pub(crate) fn dotted(version: u32) -> String {
+    format!("{}.{}", version / 1000, version % 1000 / 10)
 }
