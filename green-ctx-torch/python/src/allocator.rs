@@ -10,12 +10,12 @@ use pyo3::types::{PyBytes, PyDict};
 use crate::argument::{self, DeviceId, Whole};
 use crate::code::{Code, import};
 use crate::device::{check_process, device};
+use crate::drop_in::DropIn;
 use crate::fault::{Fault, unsigned};
 use crate::gil::{Held, blocking};
 use crate::kept::kept;
+use crate::made;
 use crate::named::not_copied;
-use crate::provision::DropIn;
-use crate::report;
 use crate::torch;
 
 /// The allocator of a device, which the library's C functions use too: every object for the device
@@ -255,7 +255,7 @@ fn import_torch(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
 
 /// The usage of a name that has no account: nothing, where partitions can have the name.
 fn unused(shared: &Shared, name: &str) -> Result<Usage, Fault> {
-    let mut known = report::names_on(shared.device());
+    let mut known = made::names_on(shared.device());
     if known.contains(name) || DropIn::of(name).is_some() {
         return Ok(Usage::default());
     }

@@ -11,7 +11,7 @@ use crate::argument::Whole;
 use crate::code::Code;
 use crate::fault::{Fault, unsigned};
 use crate::gil::{Held, blocking};
-use crate::report;
+use crate::made;
 use crate::torch;
 
 /// The partition that torch's work of this thread goes to now, by torch's current stream alone.
@@ -64,7 +64,7 @@ pub(crate) fn current_sm_count(py: Python<'_>, device: Whole) -> PyResult<Option
 /// none.
 #[pyfunction]
 pub(crate) fn current_floor(py: Python<'_>, device: Whole) -> PyResult<Option<u32>> {
-    blocking(py, || Ok(of_torchs_stream(device)?.map(|context| report::floor_of(&context))))
+    blocking(py, || Ok(of_torchs_stream(device)?.map(|context| made::floor_of(&context))))
 }
 
 /// The partition of torch's current stream of a device.

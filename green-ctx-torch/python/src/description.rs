@@ -7,8 +7,8 @@ use green_ctx::{Device, SplitRequest};
 use parking_lot::Mutex;
 
 use crate::fault::Fault;
+use crate::limits::{Limits, limits, runtime};
 use crate::locality;
-use crate::provision::{Limits, limits, runtime};
 
 /// Some SMs of a device: how many, and how they are to be taken. Which ones they are shows when a context
 /// takes them.

@@ -9,8 +9,8 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use crate::code::{Code, import};
+use crate::drop_in::DropIn;
 use crate::named::is_set;
-use crate::provision::DropIn;
 
 /// Why a call failed, until there is a GIL to make an exception with.
 #[derive(Debug, thiserror::Error)]

@@ -16,16 +16,17 @@ use pyo3::types::{PyDict, PyTuple};
 
 use crate::argument::{DeviceId, Whole, Word, unexpected};
 use crate::capture::Captured;
+use crate::create::{Created, Request};
 use crate::deprecation;
 use crate::description::{Claim, Description};
 use crate::device::check_process;
 use crate::fault::Fault;
 use crate::gil::{Held, blocking};
+use crate::limits::{limits, runtime};
 use crate::locality;
+use crate::made::{self, Opened, Subject};
 use crate::named::not_copied;
 use crate::partition::{Live, Partition};
-use crate::provision::{Created, Request, limits, runtime};
-use crate::report;
 use crate::sm_partition::{Argument, Options, SMPartition};
 use crate::task;
 use crate::torch;
@@ -56,6 +57,18 @@ struct Own {
 struct Given {
     streams: Vec<green_ctx::Stream>,
     calls: usize,
+}
+
+impl Opened for Held<Open> {
+    fn subject(&self) -> Subject {
+        let context = self.context().clone();
+        let (name, share) = (context.label().to_owned(), context.group().map(SmGroup::share));
+        Subject { context, name, share }
+    }
+
+    fn is_partition(&self) -> bool {
+        false
+    }
 }
 
 impl Open {
@@ -148,7 +161,7 @@ impl Made {
             given: Mutex::default(),
         };
         let open = Arc::new(Held::new(open));
-        report::note_green_context(&open);
+        made::note(&open);
         let open = ArcSwapOption::new(Some(open));
         Made { open, raw_context, context: weak, requested, sm_count, device }
     }

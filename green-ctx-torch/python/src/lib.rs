@@ -6,10 +6,12 @@ mod audit;
 mod capture;
 mod code;
 mod command;
+mod create;
 mod deprecation;
 mod description;
 mod device;
 mod division;
+mod drop_in;
 mod dry_run;
 mod fault;
 mod fit;
@@ -19,20 +21,23 @@ mod graph_cache;
 mod graph_end;
 mod green_context;
 mod kept;
+mod limits;
 mod locality;
+mod made;
 mod named;
 mod partition;
 mod partition_report;
 mod partitions;
 mod plain_stream;
 mod plan;
-mod provision;
+
 mod report;
 mod request;
 mod runtime;
 mod sanitizer;
 mod share;
 mod sm_partition;
+mod split_green;
 mod task;
 mod torch;
 mod tuner;
@@ -73,6 +78,8 @@ mod _native {
     #[pymodule_export]
     use crate::green_context::GreenContext;
     #[pymodule_export]
+    use crate::limits::{sm_limits, supported};
+    #[pymodule_export]
     use crate::locality::{get_num_locality_domains, is_localization_supported};
     #[pymodule_export]
     use crate::partition::Partition;
@@ -85,8 +92,6 @@ mod _native {
     #[pymodule_export]
     use crate::plan::{Plan, PlanSet};
     #[pymodule_export]
-    use crate::provision::{sm_limits, split_green, supported};
-    #[pymodule_export]
     use crate::report::{Report, verify};
     #[pymodule_export]
     use crate::runtime::{
@@ -97,6 +102,8 @@ mod _native {
     use crate::share::Share;
     #[pymodule_export]
     use crate::sm_partition::SMPartition;
+    #[pymodule_export]
+    use crate::split_green::split_green;
     #[pymodule_export]
     use crate::task::_run_handle;
     #[pymodule_export]

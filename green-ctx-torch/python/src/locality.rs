@@ -7,7 +7,7 @@ use crate::argument::DeviceId;
 use crate::device::device;
 use crate::fault::{Fault, Reason};
 use crate::gil::blocking;
-use crate::provision::runtime;
+use crate::limits::runtime;
 
 /// The first driver that knows locality domains.
 const OLDEST: Version = Version::new(13, 4);

@@ -21,6 +21,7 @@ use crate::device::check_process;
 use crate::fault::Fault;
 use crate::gil::{Held, blocking};
 use crate::kept::kept;
+use crate::made::{Opened, Subject};
 use crate::named::not_copied;
 use crate::request::nearest;
 use crate::task;
@@ -52,6 +53,19 @@ impl Planned {
     fn inactive(&self) -> Option<String> {
         let (plan, set) = (self.plan.upgrade()?, self.set.upgrade()?);
         (!Arc::ptr_eq(&plan, &set.active())).then(|| plan.name().to_owned())
+    }
+}
+
+impl Opened for Live {
+    /// Plans share contexts, which have the name and the share of the plan that was prepared first. So both are this
+    /// partition's own.
+    fn subject(&self) -> Subject {
+        let context = self.context().clone();
+        Subject { context, name: self.name().to_owned(), share: self.share() }
+    }
+
+    fn is_partition(&self) -> bool {
+        true
     }
 }
 

@@ -16,9 +16,9 @@ use crate::device::device;
 use crate::fault::{Fault, Reason};
 use crate::gil::{Held, blocking};
 use crate::kept::once;
+use crate::made;
 use crate::named::{Named, not_copied};
 use crate::partition::{Live, Partition};
-use crate::report;
 use crate::request::{Keywords, Request};
 use crate::torch;
 
@@ -345,7 +345,7 @@ pub(crate) fn make_split(
     });
     let mut living = living.collect::<Result<Vec<_>, _>>()?;
     living.sort_by_key(|live| place(live.name()));
-    living.iter().for_each(report::note_partition);
+    living.iter().for_each(made::note);
     Ok(living)
 }
 
@@ -373,7 +373,7 @@ fn make(ordinal: i64, request: &Request) -> Result<Vec<Arc<Live>>, Fault> {
     });
     let mut living = living.collect::<Result<Vec<_>, _>>()?;
     living.sort_by_key(|live| request.division.place(live.name()));
-    living.iter().for_each(report::note_partition);
+    living.iter().for_each(made::note);
     Ok(living)
 }
 

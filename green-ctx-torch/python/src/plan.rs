@@ -19,10 +19,10 @@ use crate::device::{check_process, device};
 use crate::division::Division;
 use crate::fault::Fault;
 use crate::gil::{Held, Signals, blocking};
+use crate::made;
 use crate::named::{Named, not_copied, set_name};
 use crate::partition::{Live, Partition, Planned};
 use crate::partitions::{Partitions, advise};
-use crate::report;
 use crate::torch;
 
 /// The longest that a switch waits, a year: a deadline has to be a time that there is.
@@ -572,7 +572,7 @@ fn make(
     for named in others {
         all.push(prepare(&set, named, fine)?);
     }
-    report::note_set(&set);
+    made::note_set(&set);
     Ok((set, all))
 }
 

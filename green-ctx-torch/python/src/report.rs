@@ -1,12 +1,10 @@
 //! Proof of where partitions run.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
+use green_ctx::context::Context;
 use green_ctx::verify as proof;
-use green_ctx::{Device, Share, context::Context, resource::SmGroup};
 use green_ctx_report::Verification;
-use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
@@ -15,133 +13,27 @@ use crate::code::Code;
 use crate::device::device;
 use crate::fault::Fault;
 use crate::gil::{Held, interruptible};
-use crate::green_context::{GreenContext, Open};
-use crate::partition::{Live, Partition};
+use crate::green_context::GreenContext;
+use crate::made::{Known, Opened, Subject, known};
+use crate::partition::Partition;
 use crate::partition_report::PartitionReport;
 use crate::partitions::Partitions;
 use crate::plan::{Plan, PlanSet, living as living_of};
 
-/// What the module has made, to be found without being asked for. Only taken without the GIL.
-static MADE: Mutex<Vec<Made>> = Mutex::new(Vec::new());
-
-enum Made {
-    Partition(Weak<Live>),
-    GreenContext(Weak<Held<Open>>),
-    Set(Weak<green_ctx::PlanSet>),
-}
-
-impl Made {
-    fn is_gone(&self) -> bool {
-        match self {
-            Made::Partition(live) => live.strong_count() == 0,
-            Made::GreenContext(open) => open.strong_count() == 0,
-            Made::Set(set) => set.strong_count() == 0,
-        }
-    }
-}
-
-fn note(made: Made) {
-    let mut all = MADE.lock();
-    if all.len() == all.capacity() {
-        // Looked at as rarely as the list grows.
-        all.retain(|known| !known.is_gone());
-    }
-    all.push(made);
-}
-
-pub(crate) fn note_partition(live: &Arc<Live>) {
-    note(Made::Partition(Arc::downgrade(live)));
-}
-
-pub(crate) fn note_green_context(open: &Arc<Held<Open>>) {
-    note(Made::GreenContext(Arc::downgrade(open)));
-}
-
-pub(crate) fn note_set(set: &Arc<green_ctx::PlanSet>) {
-    note(Made::Set(Arc::downgrade(set)));
-}
-
-/// What the module has made that is open.
-#[derive(Default)]
-struct Known {
-    partitions: Vec<Arc<Live>>,
-    green_contexts: Vec<Arc<Held<Open>>>,
-    sets: Vec<Arc<green_ctx::PlanSet>>,
-}
-
-fn known() -> Known {
-    let mut known = Known::default();
-    // Handles that turn out to be the last ones end outside of the lock.
-    for made in MADE.lock().iter() {
-        match made {
-            Made::Partition(live) => known.partitions.extend(live.upgrade()),
-            Made::GreenContext(open) => known.green_contexts.extend(open.upgrade()),
-            Made::Set(set) => known.sets.extend(set.upgrade()),
-        }
-    }
-    known
-}
-
-/// The SMs that nobody else may use of a partition, by its context. Plans that share a context may have different
-/// floors: it is then that of the active plan, and 0 where it has none there.
-pub(crate) fn floor_of(context: &Context) -> u32 {
-    let floor = |plan: &green_ctx::Plan| {
-        let part = plan.partitions().iter().find(|part| part.context() == context);
-        part.map(green_ctx::Partition::floor)
-    };
-    for set in known().sets {
-        if let Some(floor) = floor(&set.active()) {
-            return floor;
-        }
-        if set.plans().iter().any(|plan| floor(plan).is_some()) {
-            return 0;
-        }
-    }
-    context.group().map_or(0, SmGroup::floor)
-}
-
-/// The names of a device's partitions that are open, and of those of all its plans.
-pub(crate) fn names_on(device: &Device) -> BTreeSet<String> {
-    let Known { partitions, sets, .. } = known();
-    let plans: Vec<_> = sets.iter().flat_map(|set| set.plans()).collect();
-    let planned = plans.iter().flat_map(|plan| plan.partitions());
-    let open = partitions.iter().map(|live| (live.context(), live.name()));
-    let all = open.chain(planned.map(|part| (part.context(), part.name())));
-    let here = all.filter(|(context, _)| context.device() == device);
-    here.map(|(_, name)| name.to_owned()).collect()
-}
-
-/// What is verified: a context, and what its report says. Ends without the GIL.
-struct Subject {
-    context: Context,
-    name: String,
-    share: Option<Share>,
-}
-
-impl Subject {
-    /// Plans share contexts, which have the name and the share of whichever was prepared first.
-    fn of_partition(live: &Live) -> Subject {
-        let context = live.context().clone();
-        Subject { context, name: live.name().to_owned(), share: live.share() }
-    }
-
-    fn of_green_context(open: &Open) -> Subject {
-        let context = open.context().clone();
-        let (name, share) = (context.label().to_owned(), context.group().map(SmGroup::share));
-        Subject { context, name, share }
-    }
-}
-
 /// A device's partitions that are open, those of active plans, and its green contexts.
 fn open_on(ordinal: i64) -> Result<Vec<Subject>, Fault> {
     let device = device(ordinal)?;
-    let Known { partitions, green_contexts, sets } = known();
+    let Known { opened, sets } = known();
     let planned = sets.iter().map(|set| living_of(&set.active(), set));
     let planned = planned.collect::<Result<Vec<_>, _>>()?;
-    let partitions = partitions.into_iter().chain(planned.into_iter().flatten());
-    let subjects = partitions.map(|live| Subject::of_partition(&live));
-    let green_contexts = green_contexts.iter().map(|open| Subject::of_green_context(open));
-    let mut open: Vec<_> = subjects.chain(green_contexts).collect();
+    let planned = planned.iter().flatten().map(|live| live.subject());
+    let (partitions, green_contexts): (Vec<_>, Vec<_>) =
+        opened.iter().partition(|opened| opened.is_partition());
+    let subjects = |opened: Vec<&Arc<dyn Opened>>| {
+        opened.into_iter().map(|opened| opened.subject()).collect::<Vec<_>>()
+    };
+    let partitions = subjects(partitions).into_iter().chain(planned);
+    let mut open: Vec<_> = partitions.chain(subjects(green_contexts)).collect();
     open.retain(|subject| *subject.context.device() == device);
     if open.is_empty() {
         let reason = format!("no partitions of device {ordinal} are open; make some first");
@@ -352,7 +244,7 @@ fn one(given: &Bound<'_, PyAny>) -> PyResult<Option<Held<Subject>>> {
     }
     let Ok(context) = given.cast::<GreenContext>() else { return Ok(None) };
     let open = context.get().live()?;
-    Ok(Some(Held::new(Subject::of_green_context(&open))))
+    Ok(Some(Held::new(open.subject())))
 }
 
 /// The context of a partition or of a GreenContext, to be dropped without the GIL.
@@ -363,5 +255,5 @@ pub(crate) fn context(given: &Bound<'_, PyAny>) -> PyResult<Option<Held<Context>
 fn of_partition(part: &Partition) -> PyResult<Held<Subject>> {
     // Both end without the GIL: the partition may be closed meanwhile.
     let live = Held::new(part.live()?);
-    Ok(Held::new(Subject::of_partition(&live)))
+    Ok(Held::new(live.subject()))
 }
