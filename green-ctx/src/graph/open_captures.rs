@@ -108,7 +108,7 @@ impl Noted<'_> {
     /// The contexts of the living streams that take part. Must be asked before the capture ends, since a stream
     /// takes part until then, whatever it joined.
     ///
-    /// These are the streams that have several handles or whose raw handles were given out. To all others only
+    /// These are the streams whose raw handles were given out. To all others only
     /// this crate submits, and a launch notes its context.
     pub(super) fn participants(&self) -> Result<Needs> {
         let mut needs = Needs::default();

@@ -51,31 +51,18 @@ pub(crate) use foreign::context_of;
 /// ```
 #[doc(alias = "CUstream")]
 pub struct Stream {
-    handle: Handle,
-}
-
-enum Handle {
-    First(First),
-    Further(Arc<Inner>),
-}
-
-/// The first handle. Until there are others, or somebody has the raw handle, it is the stream, without an
-/// allocation and an entry in the registry: together they cost as much as all else that making a stream
-/// adds to the driver's call.
-struct First {
-    raw: Raw<CUstream_st>,
-    context: Context,
-    /// The stream's number among those of its context, if that counts them.
-    slot: Option<usize>,
-    shared: OnceLock<Arc<Inner>>,
+    inner: Arc<Inner>,
 }
 
 /// What the handles of a stream share, and what the registry leads to.
 pub(crate) struct Inner {
     raw: Raw<CUstream_st>,
     context: Context,
+    /// The stream's number among those of its context, if that counts them.
     slot: Option<usize>,
-    /// Its priority, where the driver's stream is kept for good.
+    /// Set once the registry has it: when the raw handle is first given out. A stream that never is saves the entry.
+    registered: OnceLock<()>,
+    /// Its priority, if the driver's stream is kept for good.
     kept: OnceLock<i32>,
     /// Dropped after everything else: an owner may keep the context too.
     ownership: Ownership,
@@ -138,7 +125,7 @@ impl StreamOptions {
 impl Stream {
     #[inline]
     pub(crate) fn from_inner(inner: Arc<Inner>) -> Stream {
-        Stream { handle: Handle::Further(inner) }
+        Stream { inner }
     }
 
     #[inline]
@@ -157,39 +144,25 @@ impl Stream {
             }
         };
         let slot = context.enter_stream(raw);
-        let first = First { raw, context, slot, shared: OnceLock::new() };
-        let stream = Stream { handle: Handle::First(first) };
-        if let Some(priority) = kept {
-            // Nothing can fail before: an error would destroy a stream that foreign code still uses.
-            let _first = stream.share().kept.set(priority);
+        let (registered, kept) = (OnceLock::new(), kept.map_or_else(OnceLock::new, OnceLock::from));
+        let ownership = Ownership::Owned;
+        let stream =
+            Stream::from_inner(Arc::new(Inner { raw, context, slot, registered, kept, ownership }));
+        if stream.inner.kept.get().is_some() {
+            // Foreign code has its handle.
+            stream.register();
         }
         stream.context().hold_new(stream.raw_stream())?;
         Ok(stream)
     }
 
-    /// What the handles share, made and entered in the registry by the first call.
-    fn share(&self) -> &Arc<Inner> {
-        let first = match &self.handle {
-            Handle::First(first) => first,
-            Handle::Further(inner) => return inner,
-        };
-        first.shared.get_or_init(|| {
-            let (raw, context, slot) = (first.raw, first.context.clone(), first.slot);
-            let kept = OnceLock::new();
-            let inner = Arc::new(Inner { raw, context, slot, kept, ownership: Ownership::Owned });
+    /// Enters the stream in the registry, unless it is there.
+    fn register(&self) {
+        self.inner.registered.get_or_init(|| {
             if !self.driver().is_forked() {
-                self.driver().streams().enter(raw.address(), &inner);
+                self.driver().streams().enter(self.inner.raw.address(), &self.inner);
             }
-            inner
-        })
-    }
-
-    /// What the handles share, where there is anything.
-    fn shared(&self) -> Option<&Arc<Inner>> {
-        match &self.handle {
-            Handle::First(first) => first.shared.get(),
-            Handle::Further(inner) => Some(inner),
-        }
+        });
     }
 
     /// The context that the stream's work runs in.
@@ -197,10 +170,7 @@ impl Stream {
     #[must_use]
     #[doc(alias("cuStreamGetCtx", "cuStreamGetGreenCtx"))]
     pub fn context(&self) -> &Context {
-        match &self.handle {
-            Handle::First(first) => &first.context,
-            Handle::Further(inner) => &inner.context,
-        }
+        &self.inner.context
     }
 
     /// The driver's handle. [`Driver::find_stream`] leads back from it.
@@ -210,17 +180,14 @@ impl Stream {
     pub fn as_raw(&self) -> CUstream {
         // Whoever has a stream finds its context (cuStreamGetCtx), and that context's default stream.
         self.driver().report(self.context().expose());
-        self.share();
+        self.register();
         self.raw()
     }
 
     /// The driver's handle, for calls of this crate.
     #[inline]
     pub(crate) fn raw(&self) -> CUstream {
-        match &self.handle {
-            Handle::First(first) => first.raw.as_ptr(),
-            Handle::Further(inner) => inner.raw.as_ptr(),
-        }
+        self.inner.raw.as_ptr()
     }
 
     /// The stream's number, unique in the process.
@@ -271,8 +238,9 @@ impl Stream {
     ///
     /// [`Error::Driver`]. The stream is not kept then.
     pub fn keep_alive(&self) -> Result<()> {
-        let inner = self.share();
+        let inner = &self.inner;
         if inner.kept.get().is_none() && inner.ownership.is_owned() && self.context().keep()? {
+            self.register();
             let _same = inner.kept.set(self.priority()?);
         }
         Ok(())
@@ -389,67 +357,18 @@ pub(crate) struct EndHooks {
 /// Set before the process's first capture begins.
 pub(crate) static END_HOOKS: OnceLock<EndHooks> = OnceLock::new();
 
-/// Forgets a stream before it is destroyed: its context, its captures and, if it is entered there, the registry.
-#[inline]
-fn leave(
-    raw: Raw<CUstream_st>,
-    context: &Context,
-    slot: Option<usize>,
-    entered: Option<*const Inner>,
-) {
-    let driver = context.device().driver();
-    let noted = END_HOOKS.get().map_or(Ok(()), |hooks| (hooks.ends)(context, raw));
-    if let Some(slot) = slot {
-        context.leave_stream(slot);
-    }
-    if let Some(inner) = entered {
-        driver.streams().forget(raw.address(), inner);
-        if let Some(hooks) = END_HOOKS.get() {
-            (hooks.left)(driver);
-        }
-    }
-    // The hook may wait for the thread that ends the capture, which waits until this stream has left.
-    driver.report(noted);
-}
-
-/// Destroys a stream; only the end of what stands for it may.
-#[inline]
-fn destroy(raw: Raw<CUstream_st>, context: &Context) {
-    let driver = context.device().driver();
-    // SAFETY: the callers are the handle's only end, and nobody else has it.
-    let destroy = || unsafe { call!(driver.functions()?, cuStreamDestroy(raw.as_ptr())) };
-    driver.report(context.destroy_stream(destroy));
-}
-
 impl OwnStream for Stream {
-    fn context_handles(&self) -> usize {
-        match &self.handle {
-            Handle::First(_) => 1 + usize::from(self.shared().is_some()),
-            Handle::Further(_) => 1,
-        }
-    }
-
     fn seclude(&self) -> bool {
-        let streams = self.driver().streams();
-        self.shared().is_none_or(|inner| streams.seclude(inner.raw.address(), inner, 1))
+        let inner = &self.inner;
+        match inner.registered.get() {
+            Some(()) => self.driver().streams().seclude(inner.raw.address(), inner, 1),
+            None => Arc::strong_count(inner) == 1,
+        }
     }
 
     fn reveal(&self) {
-        if let Some(inner) = self.shared() {
-            self.driver().streams().enter(inner.raw.address(), inner);
-        }
-    }
-}
-
-impl Drop for First {
-    #[inline]
-    fn drop(&mut self) {
-        let First { raw, context, slot, shared } = self;
-        // What is shared ends with the last of the handles.
-        if shared.get().is_none() && !context.device().driver().is_forked() {
-            leave(*raw, context, *slot, None);
-            destroy(*raw, context);
-            context.count_out();
+        if self.inner.registered.get().is_some() {
+            self.driver().streams().enter(self.inner.raw.address(), &self.inner);
         }
     }
 }
@@ -461,11 +380,28 @@ impl Drop for Inner {
             // Not even the owner: what it does was meant for the parent.
             return mem::forget(mem::replace(&mut self.ownership, Ownership::Owned));
         }
-        // Forgotten before it is given up: the driver may use the address again at once.
-        leave(self.raw, &self.context, self.slot, Some(self));
+        let (raw, context) = (self.raw, &self.context);
+        let noted = END_HOOKS.get().map_or(Ok(()), |hooks| (hooks.ends)(context, raw));
+        // It leaves before it is destroyed: the driver may use the address again at once.
+        if let Some(slot) = self.slot {
+            context.leave_stream(slot);
+        }
+        if self.registered.get().is_some() {
+            driver.streams().forget(raw.address(), self);
+            if let Some(hooks) = END_HOOKS.get() {
+                (hooks.left)(driver);
+            }
+        }
+        // The hook may wait for the thread that ends the capture, which waits until this stream has left.
+        driver.report(noted);
         match self.kept.get() {
-            Some(priority) => self.context.put_kept_stream(self.raw, *priority),
-            None if self.ownership.is_owned() => destroy(self.raw, &self.context),
+            Some(priority) => context.put_kept_stream(raw, *priority),
+            None if self.ownership.is_owned() => {
+                // SAFETY: this is the handle's only end, and nobody else has it.
+                let destroy =
+                    || unsafe { call!(driver.functions()?, cuStreamDestroy(raw.as_ptr())) };
+                driver.report(context.destroy_stream(destroy));
+            }
             None => {}
         }
         self.context.count_out();
@@ -474,7 +410,7 @@ impl Drop for Inner {
 
 impl Clone for Stream {
     fn clone(&self) -> Stream {
-        Stream::from_inner(Arc::clone(self.share()))
+        Stream::from_inner(Arc::clone(&self.inner))
     }
 }
 

@@ -15,9 +15,6 @@ use crate::handle::trace;
 
 /// The stream that a partition comes with, which is closed with its context.
 pub(crate) trait OwnStream {
-    /// How many handles of its context this handle keeps.
-    fn context_handles(&self) -> usize;
-
     /// Whether this is the only handle; from then on nobody finds the stream.
     fn seclude(&self) -> bool;
 
@@ -103,7 +100,8 @@ impl Context {
     /// either from then on.
     pub(crate) fn seclude(&self, stream: Option<&dyn OwnStream>) -> bool {
         let contexts = self.device().driver().contexts();
-        let handles = 1 + stream.map_or(0, OwnStream::context_handles);
+        // A stream keeps one.
+        let handles = 1 + usize::from(stream.is_some());
         if !contexts.seclude(self.inner.raw.address(), &self.inner, handles) {
             return false;
         }

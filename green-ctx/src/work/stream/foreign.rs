@@ -146,8 +146,9 @@ impl Inner {
         ownership: Ownership,
     ) -> Result<Arc<Inner>> {
         let (slot, context) = (context.enter_stream(raw), context.for_stream());
-        let kept = OnceLock::new();
-        let inner = Arc::new(Inner { raw, context, slot, kept, ownership });
+        // Whoever calls this enters it in the registry.
+        let (registered, kept) = (OnceLock::from(()), OnceLock::new());
+        let inner = Arc::new(Inner { raw, context, slot, registered, kept, ownership });
         inner.context.expose()?;
         inner.context.hold_new(Stream::from_inner(Arc::clone(&inner)).raw_stream())?;
         Ok(inner)
