@@ -71,7 +71,7 @@ struct Frame {
 #[derive(Default)]
 struct Thread {
     #[allow(clippy::vec_box, reason = "moving a frame takes longer than its allocation")]
-    frames: Vec<Box<Frame>>,
+    frames: Vec<Frame>,
     /// Events for the next partition that is entered, at most one a device.
     spares: Vec<Event>,
 }
@@ -143,7 +143,7 @@ pub fn leave(context: &Context) -> Result<()> {
 pub fn leave_innermost(is_it: impl Fn(&Context) -> bool) -> Result<bool> {
     // Out of the list while calls are made.
     let frame = with_thread(|thread| {
-        let entered = |frame: &mut Box<Frame>| is_it(frame.stream.context());
+        let entered = |frame: &mut Frame| is_it(frame.stream.context());
         thread.frames.pop_if(entered).ok_or_else(|| {
             let outer = thread.frames.iter_mut().any(entered);
             if outer { TorchError::NotInnermost } else { TorchError::NotEntered }
@@ -164,7 +164,7 @@ pub fn leave_innermost(is_it: impl Fn(&Context) -> bool) -> Result<bool> {
 pub fn leave_when_innermost(is_it: impl Fn(&Context) -> bool) -> Result<bool> {
     let (of_task, frame) = with_thread(|thread| {
         let open = |frame: &Frame| !frame.ended && is_it(frame.stream.context());
-        let place = thread.frames.iter().rposition(|frame| open(frame));
+        let place = thread.frames.iter().rposition(open);
         let place = place.ok_or(TorchError::NotEntered)?;
         let of_task = thread.frames[place].of_task;
         if place + 1 == thread.frames.len() {
@@ -178,7 +178,7 @@ pub fn leave_when_innermost(is_it: impl Fn(&Context) -> bool) -> Result<bool> {
 }
 
 /// Leaves what was innermost and is in the thread's list no more.
-fn leave_frame(mut frame: Box<Frame>) -> Result<()> {
+fn leave_frame(mut frame: Frame) -> Result<()> {
     let ready = check_process(frame.stream.context().device())
         .and_then(|()| frame.switched.check_order())
         .and_then(|()| frame.check_context());
@@ -262,7 +262,7 @@ pub fn depth() -> usize {
 #[must_use]
 pub fn is_entered(is_it: impl Fn(&Context) -> bool) -> bool {
     let open = |frame: &Frame| !frame.ended && is_it(frame.stream.context());
-    with_thread(|thread| thread.frames.iter().any(|frame| open(frame))).unwrap_or(false)
+    with_thread(|thread| thread.frames.iter().any(open)).unwrap_or(false)
 }
 
 /// The partition that this thread entered last and has not left.
@@ -311,7 +311,7 @@ impl Frame {
         mode: Mode,
         previous: TorchStream,
         event: Event,
-    ) -> Result<Box<Frame>> {
+    ) -> Result<Frame> {
         let pushed =
             (mode == Mode::Context).then(|| Slot::push(stream.context(), previous.current));
         let mut slot = pushed.transpose()?;
@@ -324,7 +324,7 @@ impl Frame {
         };
         let stream = stream.clone();
         let (ended, of_task) = (false, false);
-        let frame = Box::new(Frame { stream, previous, event, slot, switched, ended, of_task });
+        let frame = Frame { stream, previous, event, slot, switched, ended, of_task };
         // PyTorch changes the current context where it changes its device.
         match frame.slot.as_ref().map_or(Ok(()), Slot::hold) {
             Ok(()) => Ok(frame),
@@ -344,7 +344,7 @@ impl Frame {
     }
 
     /// Restores what was current, and keeps no order.
-    fn undo(mut self: Box<Self>) {
+    fn undo(mut self) {
         let torch = self.switched.torch().clone();
         torch.report(self.switched.back());
         torch.report(self.slot.as_mut().map_or(Ok(()), Slot::pop));
@@ -352,7 +352,7 @@ impl Frame {
     }
 
     /// Restores what was current and keeps the order. Whatever fails, the rest is done.
-    fn leave(mut self: Box<Self>) -> Result<()> {
+    fn leave(mut self) -> Result<()> {
         let torch = self.switched.torch().clone();
         let recorded = self.stream.record(&self.event);
         let other = self.other(&torch);
