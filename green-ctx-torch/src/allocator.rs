@@ -68,7 +68,10 @@
 //! # Threads
 //!
 //! Everything may be called on any thread, with Python's interpreter lock or without it. No lock of this
-//! module is held during a call of the driver, of the clean-up hook, or while a handle is dropped.
+//! module is held during a call of the driver, of the clean-up hook, or while a handle is dropped: the driver
+//! may wait for any other thread. Bytes are reserved under the lock, then the driver is called, and the block
+//! is entered under the lock again. A block is taken out before it is freed. If the free fails or has to
+//! wait, the block goes to a list that later calls look at.
 
 #![allow(unsafe_code, reason = "takes raw streams and makes calls on them")]
 

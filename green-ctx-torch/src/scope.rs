@@ -15,6 +15,12 @@
 //! - **Nesting.** A thread can enter several partitions, and one partition several times; it leaves each once, the
 //!   innermost first. [`leave`] for another partition is [`TorchError::NotInnermost`] and changes nothing;
 //!   [`leave_when_innermost`] leaves that partition together with those that were entered later.
+//! - **Captures.** [`enter`] makes the partition's stream part of a capture in its last step, since that
+//!   cannot be undone.
+//! - **Guards.** Scopes and the guards of [`Torch::guard`] end in one common order, since each restores the
+//!   stream that was current before it. [`leave`] out of that order is [`TorchError::StreamOrder`].
+//! - **After the last handle.** PyTorch uses streams after their last handle is dropped: autograd and freed
+//!   tensors remember them. So entering keeps the driver's stream for good ([`Stream::keep_alive`]).
 //! - **Tasks.** Tasks that share a thread, such as those of an event loop, [suspend](task::suspend)
 //!   and [resume](task::resume) what each has entered.
 //! - **Without entering.** [`leave`] is [`TorchError::NotEntered`] and changes nothing.
@@ -24,7 +30,9 @@
 //!   again as far as possible, and the order is not certain. Four errors leave everything as it is:
 //!   [`TorchError::NotEntered`], [`TorchError::NotInnermost`], [`TorchError::StreamOrder`] and
 //!   [`TorchError::ContextOrder`].
-//! - **Changing the device inside.** PyTorch then replaces the thread's current context. [`leave`] copes with that.
+//! - **Changing the device inside.** PyTorch then replaces the thread's current context. [`leave`] copes with
+//!   that. If the former stream was a default stream, its context is remembered with it, since the handle of
+//!   a default stream means a stream of the context that is current.
 //!
 //! A thread keeps one event a device for the next time; [`release_idle`] destroys them.
 

@@ -1,4 +1,13 @@
 //! Graphs: captured once, moved to partitions, launched often.
+//!
+//! A graph keeps alive what its nodes need: contexts, and the libraries of its kernels. Its copies and
+//! executables keep the same alive. The driver reports a node's context as a raw handle, before CUDA 13.2 for
+//! kernels only, and the handle means nothing once the context is gone. So these needs are noted while a
+//! capture is open, by launches and by streams that end. For a foreign graph, the caller who passes its
+//! handle guarantees that the libraries and the contexts of its nodes stay alive.
+//!
+//! The driver does not synchronise graphs (cuda.h, "Graph object thread safety"). Each graph and each
+//! executable has a lock, which is held while the driver uses it.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 mod audit;

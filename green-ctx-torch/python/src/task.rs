@@ -3,6 +3,10 @@
 //! A context variable holds what the running task has entered. asyncio's handles are wrapped
 //! (`green_ctx_torch._tasks`), so that each makes current what its context has. Between the change of
 //! what is current and that of the variable no Python code runs, which a signal could interrupt.
+//!
+//! A switch between tasks keeps no order of work, or tasks in different partitions would wait for each other
+//! on the device. A block that has ended has ended for all tasks, so a task that outlives it does not keep
+//! its SMs.
 
 use std::cell::RefCell;
 

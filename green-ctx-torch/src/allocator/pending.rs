@@ -2,6 +2,10 @@
 //!
 //! The pool makes no stream wait for another, so memory that was freed behind running work is nobody
 //! else's until that work is done. Waiting for it on the host is what is left before an allocation fails.
+//!
+//! The list remembers streams by their handles, since an object would keep its partition alive. A stream of
+//! green-ctx is looked up again when memory is short, so a free on it needs no call. On any other stream an
+//! event is recorded at each free, because nothing reports when that stream is destroyed.
 
 use green_ctx::{Device, Driver, Event, Result};
 

@@ -108,7 +108,7 @@
 //! as a borrowed one over the *primary* context, and keeps the [`Stream`](green_ctx::Stream) of
 //! green-ctx beside it. Others may keep the `Arc<CudaStream>` for longer: a `CudaSlice` does, and a
 //! `CudaBlas`. Then the stream waits, and goes, the partition with it, at the first call after they are gone that could want its SMs: a
-//! [split](green_ctx::resource::SmResource::split) of the device's, a dry run of one, [`Context::close`](green_ctx::context::Context::close),
+//! [split](green_ctx::resource::SmResource::split) of the device's, [`Context::close`](green_ctx::context::Context::close),
 //! [`CudarcStream::new`], or [`reclaim`].
 //!
 //! cudarc orders accesses to a `CudaSlice` from several streams while its context has made streams of

@@ -1,4 +1,14 @@
-//! A stream of green-ctx as cudarc's, and when it goes.
+//! A stream of green-ctx as a stream of cudarc, and when it ends.
+//!
+//! cudarc's stream has no place for an owner, and nothing reports when the last `Arc` of it is dropped. So a
+//! `CudarcStream` that is dropped while cudarc's memory or handles still use the stream moves to a list. The
+//! entry has our stream and one `Arc` of cudarc's, so that no other code can unwrap that `Arc`.
+//!
+//! While the list has entries for a driver, a hook is registered (`Driver::on_reclaim`). It runs before every
+//! split of a device and every close, and releases the entries that only the list still uses.
+//!
+//! cudarc's stream is made over the device's primary context. A `CudaContext` of a raw handle destroys the
+//! context, so none is made for a partition's.
 #![allow(unsafe_code, reason = "gives raw handles to cudarc")]
 
 use std::fmt;

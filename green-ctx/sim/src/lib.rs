@@ -140,6 +140,18 @@
 //! conditional nodes and nodes of events, changes of edges and of executables, tensor maps, managed
 //! memory, copies of rows and slices, handles from other processes, and access between devices.
 //!
+//! # Limits
+//!
+//! The simulator is for tests of programs that use the driver API, as far as that is possible without
+//! computing. It will not execute the instructions of kernels, time kernels as a GPU does, link device code
+//! or model caches: a test says what its kernels do. It will not provide the tables behind
+//! `cuGetExportTable`, so programs of CUDA's runtime, PyTorch among them, will not run on it. Arrays,
+//! textures, graphics interoperability, mapped physical memory, checkpoints, and memory or events of other
+//! processes will stay unsimulated.
+//!
+//! A function is simulated if green contexts, streams, events, graphs, memory or launches interact with it,
+//! or if programs that are tested stop without it.
+//!
 //! # Example
 //!
 //! A green context of the first sixteen SMs, and what runs on it:

@@ -1,5 +1,10 @@
-//! Memory that a driver knows: of devices, and of the host if it is page-locked. Every
-//! access to it is checked.
+//! Memory that a driver knows: device memory and page-locked host memory. Every access is checked.
+//!
+//! Device memory has addresses from a range that the process reserves and cannot access. Its bytes are
+//! elsewhere (`memory/backing.rs`). So an address alone tells whether it belongs to a device, and a copy from
+//! freed device memory is refused instead of reading other memory. A program that follows a device pointer
+//! crashes, as it does with a GPU. If no range can be reserved, the addresses are numbers that no allocator
+//! gives out. Host memory has its own addresses.
 
 mod backing;
 pub(crate) mod copy;

@@ -1,4 +1,12 @@
-//! What the nodes of a graph need beside memory, and what the graph therefore keeps.
+//! The needs of a graph's nodes apart from memory: contexts and libraries.
+//!
+//! A graph keeps these alive, and so do its copies and its executables. A copy that was moved needs its new
+//! context instead of the old ones. The needs come from a capture's notes (`open_captures.rs`), from the
+//! streams that took part, and from the contexts that the driver reports for the nodes. A borrowed graph also
+//! keeps its owner alive.
+//!
+//! The contexts that the driver reports are noted by their raw handles too, since an object for a context may
+//! be made later. Every check of where nodes run compares these handles.
 
 use std::mem;
 

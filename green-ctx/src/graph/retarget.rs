@@ -1,4 +1,14 @@
 //! Moving a graph to another partition.
+//!
+//! The driver puts a node where the current context is when the node's parameters are set, whatever context
+//! the parameters name (recorded on an H200, driver 580.159.04). So a move copies the graph, makes the
+//! partition's context current, and sets the parameters of every node to the values that they have. This
+//! works for kernels of libraries, functions of modules, copies and memsets, also in child graphs. The
+//! context of each kernel is read back.
+//!
+//! A move first refuses nodes that no copy can have. It also refuses a cooperative kernel if its blocks do
+//! not all fit in the partition, and a clustered kernel if not one cluster fits, since the graph would never
+//! end on hardware.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::mem::MaybeUninit;

@@ -1,4 +1,13 @@
-//! Asking the driver what is done while somebody captures a stream.
+//! The thread's capture mode, and calls that must not disturb captures of other threads.
+//!
+//! On every thread, a capture in global mode forbids calls that wait, query or allocate, and such a call
+//! invalidates the capture (recorded on an H200, driver 580.159.04). A handle cannot know whether another
+//! thread captures. So the clean-up of a handle (`Driver::clean_up`) and the queries, waits and allocations
+//! that this crate makes for itself run with the thread's mode relaxed. If a program queries or waits for one
+//! of its streams or events, that call uses the thread's own mode.
+//!
+//! A clean-up also runs if the mode cannot be changed, since the handle would leak otherwise. `clean_up`
+//! calls the clean-up hook in the thread's own mode, since the hook is code of the program.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::fmt;

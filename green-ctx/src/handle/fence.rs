@@ -1,9 +1,16 @@
-//! Fences: what must be done before other work may run on certain SMs.
+//! Fences: events that the next owner of SMs waits for.
 //!
-//! A context has one fence, which is recorded when the context gives up its SMs, and recorded again
-//! in place each time it does. Whoever runs on those SMs next waits for it on the device. Each record
-//! covers what the former ones covered, so that a fence that is not done stands for all of the
-//! context's earlier work.
+//! Destroying a stream or a green context does not stop its work, and neither does a switch between plans. So
+//! a context that gives up SMs records a fence. New work of the next partition whose floor is on these SMs
+//! waits for the fence on the device. Partitions that only share the SMs do not wait.
+//!
+//! A context of a plan gives up its SMs many times. It has a fence from the start and records it again in
+//! place, and each record covers what the earlier ones covered. Any other context gets a fence when its last
+//! handle is dropped, unless its work is done. The ledger, or the group that the SMs came from, keeps the
+//! fence until the next floor takes it.
+//!
+//! A list drops a fence only if its work is done or the device has failed. The query runs with the thread's
+//! capture mode relaxed. The last reference destroys the event, while no lock is held.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 mod pending;
@@ -107,7 +114,6 @@ impl Fence {
     }
 }
 
-/// A fence is equal to itself alone.
 /// Releases the reference to the primary context that a fence has: once, when the fence ends or cannot be made.
 fn release(api: &Api, device: CUdevice) -> Result<()> {
     // SAFETY: the reference is the caller's own.
@@ -130,6 +136,7 @@ pub(crate) fn create_event(
     Raw::new(raw).ok_or_else(|| Error::null("cuEventCreate"))
 }
 
+/// A fence equals only itself.
 impl PartialEq for Fence {
     fn eq(&self, other: &Fence) -> bool {
         ptr::eq(self, other)

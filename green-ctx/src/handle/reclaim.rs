@@ -1,4 +1,11 @@
-//! Functions that let go of partitions which nobody uses any more: other crates' part in giving SMs back.
+//! Hooks that release partitions which another library no longer uses.
+//!
+//! The hooks run before a device's SMs are split and before a context, a partition or a set of plans is
+//! closed. The call has changed nothing at that point and holds no lock, so a panic of a hook propagates to
+//! the caller. Dry runs and splits of a group run no hooks.
+//!
+//! A split or a close that a hook itself makes runs no hooks: a flag of the thread marks that one is running.
+//! While no hook is registered, a call reads one flag of the driver.
 
 use std::cell::Cell;
 use std::fmt;

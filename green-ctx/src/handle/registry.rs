@@ -1,4 +1,17 @@
-//! From a raw handle to the object that owns it.
+//! The registry: a map from raw handles to the objects that represent them.
+//!
+//! Contexts and graphs are entered when they are made. Streams and events are entered when their raw handle
+//! is first given out, since no caller can look up a handle before that. A stream that is kept alive for
+//! foreign code is entered as well. Foreign handles are looked up and entered under one lock
+//! (`get_or_enter`), so that one handle has one object.
+//!
+//! An object removes its own entry before its handle is destroyed, since the driver may reuse the address at
+//! once. A close removes the entry earlier, but only if no other handle exists (`seclude` checks that under
+//! the lock). Otherwise the raw handle of a context that stays open would lead to nothing for a moment, and a
+//! look-up in that moment would make a second object.
+//!
+//! The locks and reference counts come from the module `lock`, so that a model checker can run the same
+//! source.
 
 use std::collections::HashMap;
 

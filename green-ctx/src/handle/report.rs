@@ -1,4 +1,12 @@
-//! Where failed clean-ups go: one hook a driver.
+//! The hook for failed clean-ups, one per driver.
+//!
+//! The hook runs in the middle of a clean-up. Its panic is caught and written to standard error, since
+//! unwinding would skip the rest of the clean-up, such as the fence that the next owner of the SMs waits for.
+//! Without a hook, failures are written to standard error.
+//!
+//! After a sticky error, every clean-up on the device fails for the same reason, so only the first one per
+//! driver is reported. `CUDA_ERROR_DEINITIALIZED` is not reported: a driver that shuts down has cleaned up
+//! itself.
 
 use std::fmt;
 use std::io::Write;

@@ -1,4 +1,16 @@
-//! Who has which of a device's units, and what the next owner of a free one waits for.
+//! The account of a device's units: which group has each unit, and which fences its next owner waits for.
+//!
+//! A unit is free, in the floor of one group, shared by groups, or quarantined. It is quarantined if the work
+//! of a former owner could not be recorded. Only free units become floors. A unit in quarantine can still be
+//! shared, since sharing waits for nothing. A group does not grow when other groups leave: `16..` keeps the
+//! units that it got. So one group with `n..` or `..` leaves no unit for later floors. When the device is cut
+//! anew, each unit waits for all fences, since it is not known how units of two cuts overlap.
+//!
+//! A group can be divided again (`Divided`). Units of its floor can become floors of the parts, and units
+//! that it shares can only be shared. If the parts are exclusive, they take over its units in the account
+//! that has the group, and the other units become free. If some of them share, or if the driver divides the
+//! group, the group keeps its units here. It becomes a `Parent` (`handle/group.rs`) with an account for the
+//! parts, which lives until the last part is gone. The partitions of plans are in no account.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,4 +1,19 @@
-//! Verification: a kernel proves where each partition runs.
+//! Verification: a kernel shows on which SMs each partition runs.
+//!
+//! Each block of the probe kernel writes its SM's id and when it started and ended. An SM holds at most two
+//! blocks, each block stays for milliseconds (`DEFAULT_STAY`), and there are twice as many blocks as fit, so
+//! every SM of a partition takes part. The driver does not report which SMs a floor has. The probe therefore
+//! also runs in a context of the floor's units alone (`divide/resource/floor.rs`), which is recycled like any
+//! other.
+//!
+//! The probe runs in each partition alone, on each floor, and in all partitions together. A partition is
+//! verified (`Report::kept`) if
+//!
+//! - alone, it ran on as many SMs as its ceiling, its floor among them;
+//! - together with the others, it ran on all of its floor, and only on SMs that it used alone;
+//! - no other partition ran on its floor.
+//!
+//! Overlap in time is reported but not required: disjoint SMs do not promise concurrency.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,4 +1,12 @@
-//! Watching that work stays where it was put.
+//! Watching that work runs in the expected partition.
+//!
+//! A watch asks the driver, because what an object records can be out of date. A graph is judged by the
+//! handles of its nodes' contexts, whatever objects existed when it was captured. A launch of a graph is
+//! judged by the handles that the executable noted. A launch into a stream that is being captured is not
+//! judged; its graph is judged when it is launched.
+//!
+//! While nothing is watched, a launch reads one counter. The watches of all threads are in one list, each
+//! with its thread's id, and a launch copies those of its thread before it asks the driver.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 mod launches;

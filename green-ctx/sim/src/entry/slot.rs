@@ -1,7 +1,11 @@
-//! Where the C functions find their driver.
+//! Slots: how a C function finds its simulated driver.
 //!
-//! A C function has no user data, so each simulated driver has a slot, and each function exists
-//! once a slot. A slot holds its driver for as long as a [`Sim`](crate::Sim) does.
+//! A C function has no user data. So each simulated driver leases one of 32 slots, and the functions are
+//! generic over the slot's number: each exists once per slot. The lease lasts as long as the driver's `Sim`.
+//!
+//! A call through a slot without a driver returns `CUDA_ERROR_DEINITIALIZED`. A new lease takes the slot that
+//! has been free for longest, so that old function pointers fail for as long as possible. If all slots are
+//! taken, it waits for a limited time.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,10 +1,16 @@
-//! Accesses to memory that nothing puts in order.
+//! Races: accesses to memory that nothing orders.
 //!
-//! Every allocation keeps, for each of its bytes, the last operations that wrote it and those that
-//! read it since. An operation that touches the byte next has to come after the writes, and after
-//! the reads too if it writes. What came before it is forgotten: whoever comes after it comes after
-//! that as well. So a byte keeps at most one operation of each kind for every stream, and bytes with
-//! the same ones are kept as one piece.
+//! Each allocation keeps, for each of its bytes, the last operations that wrote it and those that have read
+//! it since. Neighbouring bytes with the same operations are one piece. A new access must come after the
+//! writes and, if it writes, after the reads: its vector clock, which also says which launch happens before
+//! which, must have them. Otherwise both operations are reported.
+//!
+//! A write then replaces the operations that come before it, and a read replaces the reads that come before
+//! it. Later accesses that come after the new one come after these, too. So a byte has at most one operation
+//! of each kind per stream.
+//!
+//! A wait of one thread of the program counts for all threads. Threads synchronise in ways that no driver
+//! sees, and a false alarm is worse than none.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,12 @@
-//! A context with its first stream, which partitions of several plans may have in common.
+//! A context with its first stream, which partitions of several plans can share.
+//!
+//! Partitions of different plans share one `SharedContext` if they have the same units and the same priority,
+//! so that a switch between these plans leaves the context alone. Two partitions of one plan never share a
+//! context, even on the same units. A partition outside plans has a `SharedContext` of its own.
+//!
+//! Plans can have different names for a context; a switch sets the active plan's name. `wait_for` makes no
+//! driver call for work that the context already waits for, so a capture in the context does not prevent such
+//! a switch.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

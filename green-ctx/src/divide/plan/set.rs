@@ -1,4 +1,16 @@
-//! A set of plans for the same SMs, of which one is active.
+//! A set of plans for the same SMs: preparing, switching and retiring them.
+//!
+//! - `prepare` chooses the SMs, prefers SMs that have a context already, and makes the contexts that no plan
+//!   has yet. It holds no lock while it calls the driver, so other threads can switch in the meantime.
+//! - `switch` holds the lock on `Former`, so that switches come one after the other. It records contexts and
+//!   waits for them (`switch.rs`), then replaces the active plan, which readers load without a lock.
+//! - `drain` waits on the host for the active plan's work, with the lock released. If another thread switches
+//!   in the meantime, it waits for the plan that is active after that.
+//! - `retire` removes a plan that is not active. If a switch left the plan without fences, it records the
+//!   plan's contexts.
+//!
+//! Plans and contexts end after the locks are released, since their end can run the clean-up hook, and the
+//! hook may use the set.
 
 use std::fmt;
 use std::ops::Deref;

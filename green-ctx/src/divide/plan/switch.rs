@@ -1,8 +1,21 @@
-//! What a switch between plans has to fence.
+//! The fences of a switch between plans.
 //!
-//! A partition of the next plan waits for a context that is not the plan's, where that context's work may
-//! still be on the partition's floor; and for any other context that had the partition's name, since what
-//! has one name never runs in two contexts at once. What partitions share they have at once.
+//! A partition of the next plan waits for another context in two cases (`Candidate::precedes`):
+//!
+//! - **F, floor:** the context is not in the next plan, and its work may still be on the partition's floor.
+//! - **N, name:** the context had the partition's name in an earlier plan. No job runs in two contexts at a
+//!   time.
+//!
+//! SMs above a floor cause no wait. A context that has the same name in both plans is not recorded.
+//!
+//! Example (H200): plan A has decode `32..` and prefill `..=100`, plan B has decode `64..` and prefill
+//! `..=68`. Decode can use all 132 SMs in both plans, so it has one context. From A to B, prefill is recorded
+//! once. Decode waits for it, because decode's floor grows over its SMs (F), and the new prefill waits for it
+//! (N). From B to A, only the new prefill waits.
+//!
+//! `Former` holds the contexts that a later switch may have to wait for, by units and by names, until their
+//! work is done. A switch without fences notes the plan that it left, and the next switch with fences records
+//! that plan.
 
 use std::mem;
 use std::slice;

@@ -1,4 +1,15 @@
-//! The driver's splits of a device into units.
+//! The cuts of a device: how the driver splits it into units.
+//!
+//! A cut by count gives equal units, and one unit for the SMs that are left, if any. The counts are read back
+//! from the driver, and no rule is assumed. A structured request (co-scheduled counts, backfill, locality)
+//! needs the driver's structured split, from CUDA 13.1 on. The driver does not report how its groups overlap
+//! with units. So the request itself is the cut: one unit per group, and one for the SMs that are left. The
+//! driver's dry run refuses counts (NVIDIA/cuda-python, issue 2765), so a dry run here makes the split and
+//! takes nothing. Structured splits have not yet run on hardware.
+//!
+//! Nor does the driver report how units of different cuts overlap. So all groups of a device that exist at
+//! the same time are of one cut. The ledger refuses a request for another cut, such as another granularity,
+//! until every unit is free again. The exception is an overlapping request while no group has a floor.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::ptr;

@@ -1,4 +1,12 @@
-//! Calls on a green context, one thread at a time.
+//! Calls on one green context, one thread at a time.
+//!
+//! The header up to CUDA 13.4 requires this. `Calls` is a lock for calls of a few microseconds:
+//!
+//! - A thread releases it with a plain store. A second atomic operation would cost an uncontended thread most
+//!   of what the lock adds to a call.
+//! - A waiting thread checks less and less often, and finally sleeps between checks. So the other thread
+//!   makes several calls in a row, with the driver's data in its caches.
+//! - Once two threads have contended, streams of the context are also destroyed one at a time.
 
 use std::hint;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,13 @@
-//! Closing a context, and why one was not closed.
+//! Closing a context, and the reasons why one stays open.
 //!
-//! Nothing is taken apart before it is certain that the context can be closed: until then it and its stream only
-//! cannot be found by their raw handles. So a refused close leaves the very same objects.
+//! 1. `seclude` removes the context, and the stream that a partition comes with, from the registry. It counts
+//!    their handles under the registry's lock, so afterwards no thread can get another one.
+//! 2. `ready_to_close` waits for the context's work and for graphs that other contexts launched here.
+//! 3. `finish_close` ends both and returns the group.
+//!
+//! If a step refuses, `reveal` enters the same objects again. The partition then has the stream, the context
+//! and the identity that it had before. A set of plans is closed in the same steps (`divide/plan/close.rs`):
+//! every context of every plan is ready before the first one ends.
 
 use std::borrow::Cow;
 use std::mem;

@@ -1,4 +1,12 @@
-//! Contexts that others made.
+//! Contexts that other libraries created.
+//!
+//! `get_or_enter` looks a raw handle up and enters a new object under one lock, so that one handle has one
+//! object. A borrowed context is not destroyed, and its object keeps the owner alive. A device's primary
+//! context is never borrowed: the result is the retained one.
+//!
+//! To find out whether a context is green, this module makes it current and asks for the green context of the
+//! legacy default stream (recorded on an H200, driver 580.159.04). The SMs of a borrowed green context are in
+//! no ledger, so partitions of this crate can overlap with it.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::ptr;

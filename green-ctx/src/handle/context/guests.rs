@@ -1,4 +1,13 @@
-//! Work in a partition that streams of other contexts submitted: graphs with nodes there.
+//! Graphs with nodes in a context that streams of other contexts launch.
+//!
+//! To the driver, a graph is work of the stream that launches it, wherever its nodes run (recorded on an
+//! H200, driver 580.159.04). So before such a launch, the launching stream waits for the fences that are
+//! pending in the context. After it, the *gate*, a stream of the context that gets no work, waits for the
+//! launching stream. An event on the gate then covers all such launches, however many there were.
+//!
+//! The gate is made at the first launch. Its fence is recorded with the context's own work and goes to the
+//! next owner of the SMs. Closing the context waits for the gate. If the driver cannot make the gate wait,
+//! the host waits for the launching stream.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::sync::Arc;

@@ -1,13 +1,19 @@
-//! What orders a partition's work with that of others on its SMs.
+//! The order between a partition's work and other work on its SMs.
 //!
-//! Leaving: one fence stands for all work of the context, recorded on its only stream or, where there
-//! are or were several, on the whole context. Coming: its streams wait for the fences of others, a
-//! lone stream for each of them, several by a wait of the whole context, and streams that are made
-//! later for what is still pending.
+//! **Giving up SMs.** One fence covers all work of the context. A switch records it on the first stream if
+//! the context never had another one and neither was exposed to foreign code. Otherwise, and when the last
+//! handle is dropped, the whole context is recorded. That covers destroyed streams, default streams, and
+//! streams without an object. Recording invalidates captures, so a switch first asks whether a stream is
+//! being captured.
 //!
-//! A record of one stream covers what the stream waits for. A record of the whole context covers what
-//! the whole context waits for, and not what single streams of it wait for (recorded on an H200, driver
-//! 580.159.04): such waits are made once more, of the whole, before it.
+//! **Getting SMs.** A lone stream waits for each fence itself; several streams wait as a whole context. That
+//! wait does not hold streams that are created later, so these wait by themselves. The default stream waits
+//! once the context's handle is given out.
+//!
+//! A record of the whole context covers what the whole context waits for. It covers what a single stream
+//! waits for only if there is work behind that wait (recorded on an H200, driver 580.159.04). So waits of
+//! single streams are first repeated for the whole context, and a fence that is done means that these waits
+//! are over.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::sync::Arc;

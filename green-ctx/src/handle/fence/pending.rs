@@ -1,4 +1,16 @@
-//! What the streams of one context wait for.
+//! The fences that the streams of one context wait for.
+//!
+//! A fence is added to the list before the existing streams are made to wait for it. A stream that is created
+//! at the same time is covered by that wait, or finds the fence in the list. Streams that are created later
+//! wait for every fence in the list that is not done.
+//!
+//! An entry says which record of its fence all streams wait for, so that a switch repeats no wait, and
+//! whether the context waits as a whole. `wait_as_a_whole` repeats the waits of single streams for the whole
+//! context.
+//!
+//! `settle` removes fences that are done. It runs when the context gets a stream, when its handle is first
+//! given out, when another context's stream launches a graph here, and when a plan of its set is retired.
+//! `take` hands on all fences, done or not, with the SMs of a context that ends.
 
 use std::mem;
 use std::sync::Arc;

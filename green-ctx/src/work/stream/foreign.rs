@@ -1,4 +1,12 @@
-//! Streams that others made.
+//! Streams that other libraries created.
+//!
+//! `get_or_enter` looks a raw handle up and enters a new object under one lock, so that one handle has one
+//! object. An owned stream is destroyed with its last handle. A borrowed stream is not destroyed, and its
+//! object keeps the owner alive. Default-stream tokens are not handles, and are refused.
+//!
+//! The driver reports the stream's context. If no object represents the context either, it is borrowed with
+//! the stream. From CUDA 12.5 on, `cuStreamGetCtx` reports green contexts too. Before that, the form of 9.2
+//! is called for a stream without a green context.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::ffi::{CStr, c_int, c_void};

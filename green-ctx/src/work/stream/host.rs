@@ -1,4 +1,12 @@
 //! Functions of the program that run in stream order.
+//!
+//! The driver gets a number instead of a pointer to the function, because it may call the function more than
+//! once. If a capture begins on another thread at the same moment, the function becomes part of a graph, and
+//! the graph calls it at every launch. The first call takes the function out of a table, and later calls find
+//! nothing.
+//!
+//! A waiting function holds the clean-up hook's `Reporter` and no `Driver`: the driver's last handle must not
+//! be dropped in a callback, where CUDA cannot be called. A panic does not unwind into the driver.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::any::Any;
